@@ -1,0 +1,96 @@
+// Package config is the contract between control plane and data plane: plain
+// data, immutable once published. The messages are in the .proto files; this
+// package adds their keys, their grouping into updates and a printed form.
+//
+// It imports nothing of Kubernetes and no other package of this module, so that
+// both sides can depend on it.
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+)
+
+// Kind orders Resources as they must be applied: what others refer to first.
+type Kind uint8
+
+// The kinds of Resource; removals are applied in the reverse order.
+const (
+	KindCertificate Kind = iota + 1
+	KindBackend
+	KindEndpoints
+	KindListener
+	KindRoute
+)
+
+var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route"}
+
+// String is the message's name.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) && kindNames[k] != "" {
+		return kindNames[k]
+	}
+	return "Kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// ID names one Resource.
+type ID struct {
+	Kind Kind
+	Key  string
+}
+
+// String is "<Kind> <key>".
+func (id ID) String() string { return id.Kind.String() + " " + id.Key }
+
+// CompareID orders by kind, then key.
+func CompareID(a, b ID) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
+}
+
+// ID is the resource's name; it panics on a Resource without a kind, which only a
+// programming error can make.
+func (r *Resource) ID() ID {
+	switch k := r.Kind.(type) {
+	case *Resource_Certificate:
+		return ID{KindCertificate, k.Certificate.Key}
+	case *Resource_Backend:
+		return ID{KindBackend, k.Backend.Key}
+	case *Resource_Endpoints:
+		return ID{KindEndpoints, k.Endpoints.Key}
+	case *Resource_Listener:
+		return ID{KindListener, k.Listener.Key}
+	case *Resource_Route:
+		return ID{KindRoute, k.Route.Key}
+	}
+	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
+}
+
+// Update is one generation: it is applied as a whole or not at all.
+type Update struct {
+	// Generation grows by one from Update to Update of one sender.
+	Generation uint64
+	// Upserts are new or changed Resources, sorted by CompareID.
+	Upserts []*Resource
+	// Removals are Resources that are gone, sorted by CompareID; disjoint from Upserts.
+	Removals []ID
+}
+
+// Empty says that nothing changes.
+func (u *Update) Empty() bool { return len(u.Upserts) == 0 && len(u.Removals) == 0 }
+
+// ListenerKey is Listener.key.
+func ListenerKey(gatewayNamespace, gatewayName, listener string) string {
+	return gatewayNamespace + "/" + gatewayName + "/" + listener
+}
+
+// RouteKey is Route.key.
+func RouteKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
+
+// ServiceBackendKey is Backend.key of a Service's port.
+func ServiceBackendKey(namespace, name string, port int32) string {
+	return "Service/" + namespace + "/" + name + "/" + strconv.Itoa(int(port))
+}
+
+// SecretKey is Certificate.key of a Secret.
+func SecretKey(namespace, name string) string { return "Secret/" + namespace + "/" + name }

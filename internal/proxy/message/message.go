@@ -1,0 +1,178 @@
+// Package message holds HTTP request and response heads as the data plane works
+// on them, whatever protocol they came in. It exists so that matching and
+// filters know nothing of HTTP/1.1 or HTTP/2. All byte slices point into buffers
+// of the connection (or into configuration) and are valid until the exchange
+// ends. Nothing here allocates once the slices have grown.
+//
+// It imports the standard library only.
+package message
+
+// Field is one field line (RFC 9110 section 5).
+type Field struct {
+	Name  []byte // as received; compare case-insensitively
+	Value []byte // without surrounding white space
+	// Line is the whole line as received, with its CRLF, for verbatim forwarding;
+	// nil for a field that a filter made.
+	Line []byte
+}
+
+// Fields is a header or trailer section in order.
+type Fields struct {
+	list []Field
+}
+
+// Reset empties the section and keeps its memory.
+func (f *Fields) Reset() { f.list = f.list[:0] }
+
+// Len is the number of field lines.
+func (f *Fields) Len() int { return len(f.list) }
+
+// At is field line i; the pointer is valid until the section changes.
+func (f *Fields) At(i int) *Field { return &f.list[i] }
+
+// Append adds a field line at the end.
+func (f *Fields) Append(fl Field) { f.list = append(f.list, fl) }
+
+// Get returns the value of the first line with that name (any case) and whether there is one.
+func (f *Fields) Get(name string) ([]byte, bool) {
+	for i := range f.list {
+		if EqualFold(f.list[i].Name, name) {
+			return f.list[i].Value, true
+		}
+	}
+	return nil, false
+}
+
+// Add appends a line made by us. Name and value must outlive the exchange.
+func (f *Fields) Add(name, value []byte) {
+	f.list = append(f.list, Field{Name: name, Value: value})
+}
+
+// Set replaces all lines of that name by one, at the place of the first.
+func (f *Fields) Set(name, value []byte) {
+	for i := range f.list {
+		if EqualFoldBytes(f.list[i].Name, name) {
+			f.list[i] = Field{Name: name, Value: value}
+			f.removeFrom(i+1, name)
+			return
+		}
+	}
+	f.Add(name, value)
+}
+
+// Remove drops all lines of that name.
+func (f *Fields) Remove(name []byte) { f.removeFrom(0, name) }
+
+func (f *Fields) removeFrom(start int, name []byte) {
+	n := start
+	for i := start; i < len(f.list); i++ {
+		if EqualFoldBytes(f.list[i].Name, name) {
+			continue
+		}
+		if n != i {
+			f.list[n] = f.list[i]
+		}
+		n++
+	}
+	f.list = f.list[:n]
+}
+
+// RemoveIf drops the lines for which drop answers true.
+func (f *Fields) RemoveIf(drop func(*Field) bool) {
+	n := 0
+	for i := range f.list {
+		if drop(&f.list[i]) {
+			continue
+		}
+		if n != i {
+			f.list[n] = f.list[i]
+		}
+		n++
+	}
+	f.list = f.list[:n]
+}
+
+// Request is a request head.
+type Request struct {
+	Method []byte
+	// Host is the authority of the target or the Host field, as received, port included;
+	// what the backend sees. MatchHost is what routing uses.
+	Host []byte
+	// MatchHost is Host in lower case without port and trailing dot.
+	MatchHost []byte
+	// Path is the normalised path that is matched and forwarded, still percent-encoded,
+	// beginning with '/'; or "*" for OPTIONS *.
+	Path []byte
+	// Query is what stands behind '?', without it; HasQuery tells "/a?" from "/a".
+	Query    []byte
+	HasQuery bool
+	// Header holds all field lines except those that the connection consumed
+	// (hop-by-hop fields, Host, Content-Length, Transfer-Encoding).
+	Header Fields
+}
+
+// Response is a response head.
+type Response struct {
+	Status int    // 100-999
+	Reason []byte // reason phrase; may be empty
+	Header Fields // as Request.Header
+}
+
+// Reset empties the request and keeps its memory.
+func (r *Request) Reset() {
+	h := r.Header
+	h.Reset()
+	*r = Request{Header: h}
+}
+
+// Reset empties the response and keeps its memory.
+func (r *Response) Reset() {
+	h := r.Header
+	h.Reset()
+	*r = Response{Header: h}
+}
+
+var lower [256]byte
+
+func init() {
+	for i := range lower {
+		lower[i] = byte(i)
+		if 'A' <= i && i <= 'Z' {
+			lower[i] = byte(i) + 'a' - 'A'
+		}
+	}
+}
+
+// EqualFold compares ASCII case-insensitively.
+func EqualFold(b []byte, s string) bool {
+	if len(b) != len(s) {
+		return false
+	}
+	for i := range b {
+		if lower[b[i]] != lower[s[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// EqualFoldBytes compares ASCII case-insensitively.
+func EqualFoldBytes(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if lower[a[i]] != lower[b[i]] {
+			return false
+		}
+	}
+	return true
+}
+
+// AppendLower appends b in ASCII lower case.
+func AppendLower(dst, b []byte) []byte {
+	for _, c := range b {
+		dst = append(dst, lower[c])
+	}
+	return dst
+}
