@@ -1,0 +1,78 @@
+# Moongate. `make run` shows it, `make test` proves it, `make help` lists the rest.
+# Needs Go, make and git only; a C compiler adds the race detector.
+
+# A Go older than go.mod asks for fetches the right toolchain itself.
+export GOTOOLCHAIN := auto
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -X github.com/moongate-dev/moongate/internal/cli.version=$(VERSION)
+
+# The race detector needs cgo, and cgo needs a C compiler.
+CC_FOUND := $(shell command -v "$$(go env CC)" 2>/dev/null)
+RACE := $(if $(CC_FOUND),yes,)
+
+PKGS ?= ./...
+TESTFLAGS ?=
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: build ## build bin/moongate and serve an editable example from ./moongate-demo
+	./bin/moongate demo
+
+.PHONY: build
+build: ## build bin/moongate
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/moongate ./cmd/moongate
+
+.PHONY: check
+check: build ## the inner loop: vet and everything quick (under 3 minutes)
+	go vet $(PKGS)
+	go test -short $(TESTFLAGS) $(PKGS)
+
+# Allocation tests count what the race detector adds, so both ways are run:
+# first as it ships, then with the detector.
+.PHONY: test
+test: build ## every test, then every test again under the race detector
+	go test $(TESTFLAGS) $(PKGS)
+ifeq ($(RACE),yes)
+	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
+else
+	@echo 'no C compiler: the race detector is not run' >&2
+endif
+
+.PHONY: lint
+lint: ## gofmt, go vet, staticcheck
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w is needed for:"; echo "$$unformatted"; exit 1; }
+	go vet $(PKGS)
+	go tool staticcheck $(PKGS)
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for FUZZTIME (10s) each
+	@set -e; for pkg in $$(go list $(PKGS)); do \
+	  for target in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "$$pkg $$target"; go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; \
+	done
+
+.PHONY: bench
+bench: ## compare with nginx and HAProxy (Debian packages); see docs/performance.md
+	$(MAKE) -C test bench
+
+.PHONY: golden
+golden: ## rewrite the golden files from what the translator says; read the diff
+	go test ./internal/translate -update
+
+# The generated files are committed, so only who edits a .proto needs protoc.
+.PHONY: generate
+generate: ## regenerate internal/config/*.pb.go (needs protoc)
+	@command -v protoc >/dev/null || { echo 'protoc is missing: install your system'"'"'s protobuf-compiler' >&2; exit 1; }
+	@mkdir -p bin
+	go build -o bin/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
+	cd internal/config && protoc --plugin=../../bin/protoc-gen-go -I . --go_out=. --go_opt=paths=source_relative *.proto
+
+.PHONY: clean
+clean: ## remove what make builds
+	rm -rf bin

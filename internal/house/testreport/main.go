@@ -1,0 +1,115 @@
+// Command testreport reads the output of `go test -json` and prints what a
+// reader needs of it: a line per package, the output of what failed, the names
+// of what was skipped, and at last "N passed, N failed". A skipped test is a
+// failed one: a test that does not run protects nothing.
+//
+// It exists for .ci/run and imports the standard library only.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// event is what this command reads of `go doc test2json`.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // of build output
+	Test       string
+	Output     string
+	Elapsed    float64 // seconds
+}
+
+type report struct {
+	out            io.Writer
+	passed, failed int
+	output         map[string][]string // by package and test, until it ends
+	failedIn       map[string]bool     // packages with a failed test
+}
+
+func main() {
+	if !run(os.Stdin, os.Stdout) {
+		os.Exit(1)
+	}
+}
+
+// run answers whether everything ran and passed.
+func run(in io.Reader, out io.Writer) bool {
+	r := report{out: out, output: map[string][]string{}, failedIn: map[string]bool{}}
+	lines := bufio.NewScanner(in)
+	lines.Buffer(nil, 16<<20) // one line may carry a whole diff
+	for lines.Scan() {
+		var e event
+		if !strings.HasPrefix(lines.Text(), "{") || json.Unmarshal(lines.Bytes(), &e) != nil {
+			fmt.Fprintln(out, lines.Text())
+			if lines.Text() == "make test failed" && r.failed == 0 {
+				r.failed++ // nothing that could be counted said so
+			}
+			continue
+		}
+		r.add(e)
+	}
+	if err := lines.Err(); err != nil {
+		fmt.Fprintln(out, "testreport:", err)
+		r.failed++
+	}
+	fmt.Fprintf(out, "%d passed, %d failed\n", r.passed, r.failed)
+	return r.failed == 0 && r.passed > 0
+}
+
+func (r *report) add(e event) {
+	name := e.Package + " " + e.Test
+	switch e.Action {
+	case "output":
+		r.output[name] = append(r.output[name], e.Output)
+		return
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+		return
+	case "pass", "fail", "skip":
+	default:
+		return
+	}
+	if e.Test == "" {
+		r.endPackage(e)
+	} else {
+		r.endTest(e, name)
+	}
+	delete(r.output, name)
+}
+
+func (r *report) endTest(e event, name string) {
+	switch e.Action {
+	case "pass":
+		r.passed++
+		return
+	case "fail":
+		fmt.Fprintf(r.out, "FAILED %s\n", name)
+	case "skip":
+		fmt.Fprintf(r.out, "SKIPPED %s (counts as failed)\n", name)
+	}
+	r.failed++
+	r.failedIn[e.Package] = true
+	for _, line := range r.output[name] {
+		fmt.Fprint(r.out, "    ", line)
+	}
+}
+
+func (r *report) endPackage(e event) {
+	switch {
+	case e.Action == "skip": // no test files
+	case e.Action == "fail" && !r.failedIn[e.Package]: // did not build, panicked or timed out
+		r.failed++
+		fmt.Fprintf(r.out, "FAILED %s\n", e.Package)
+		for _, line := range r.output[e.Package+" "] {
+			fmt.Fprint(r.out, "    ", line)
+		}
+	default:
+		fmt.Fprintf(r.out, "%s\t%s\t%.1fs\n", e.Action, e.Package, e.Elapsed)
+	}
+}
