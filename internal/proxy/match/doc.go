@@ -1,0 +1,56 @@
+// Package match chooses the listener and the rule for a request: it holds
+// compiled, immutable tables of hostnames and routes in the order of precedence
+// of the Gateway API (HTTPRouteRule, "matches", v1.7.0).
+//
+// It exists so that neither a request nor an edit costs more because there are
+// more routes. A lookup is a few hash probes: the host and its suffixes, the
+// path and its prefixes, both bounded by the greatest depth configured. An edit
+// copies the few nodes between the root and what changed and shares the rest
+// with the table before, which readers go on using without a lock.
+//
+// # Precedence
+//
+// Of all matches a request satisfies, the first by this order wins:
+//
+//  1. effective hostname (of the attachment): exact, longest wildcard, none
+//  2. original hostname (of the route): the same order
+//  3. path: Exact; then RegularExpression, longer pattern first; then
+//     PathPrefix, longer first
+//  4. a method match
+//  5. more header matches
+//  6. more query parameter matches
+//  7. older route; a route without creation time is the oldest
+//  8. "namespace/name", bytewise
+//  9. position of the rule, then of the match
+//
+// A request that no match of a hostname fits is tried against less specific
+// hostnames of the same listener. A rule that has a Failure or no backendRefs
+// wins as any other.
+//
+// # What is compared
+//
+// Paths are compared in the normal form of [message.Request].Path, percent-encoded;
+// Compile brings the values of Exact and PathPrefix into that form, so that "/café" and
+// "/caf%c3%a9" are one value. Regular expressions are RE2, must match the
+// whole path or value, and see the path as it is forwarded, percent-encoded.
+// PathPrefix "" also matches the target "*" of OPTIONS.
+//
+// Header names are compared without case, values with it. Several field lines
+// of one name are one value, joined by "," (RFC 9110 section 5.2); where a value
+// to be equal to is configured, a space behind such a comma is optional. The
+// name "host" stands for [message.Request].Host. Fields that the connection consumed
+// cannot be matched.
+//
+// Query parameters are split at "&", percent-decoded, and "+" is a space; a broken
+// escape stands for itself. The first parameter of a name counts; one without "="
+// has the value "".
+//
+// # Limits
+//
+// Matches of one hostname that have the same path are tried one after the other,
+// and so are all regular expressions for paths of one hostname: these two lists are the
+// only ones whose length a request or an edit notices.
+//
+// The package imports internal/config, internal/proxy/message and the
+// standard library; never translate, other parts of proxy, or k8s.io.
+package match
