@@ -1,0 +1,27 @@
+// Package observe is where every request ends: Observer.Finish counts it and
+// logs it, and nothing else does. It holds the table of reason words, the JSON
+// access log and the Prometheus metrics. It exists so that log, metric and error
+// say the same word for the same outcome.
+//
+// The path of a request takes no lock that is held across I/O, allocates nothing
+// and never waits: counters are atomics behind handles that the engine resolves when
+// it compiles a rule, and log lines are encoded into memory that a goroutine of
+// the AccessLog writes; where that cannot keep up, lines are dropped and counted.
+//
+// # Access log
+//
+// One JSON object a line. Every key is always there, in the order of LogFields; a
+// value that does not exist is null. Durations are milliseconds with three
+// decimals and their keys end in _ms. Bytes that are not UTF-8 are logged as
+// U+FFFD, control characters are escaped, and values longer than their bound (see
+// LogFields) are cut.
+//
+// # Metrics
+//
+// All names begin with moongate_. The number of series is bounded: at most
+// MetricsOptions.MaxRules rules are exported one by one, the rest are added up
+// under route="(other)". Series of a rule that is gone vanish after
+// MetricsOptions.Grace.
+//
+// The package imports neither the proxy nor the control plane: proxy/... imports it.
+package observe

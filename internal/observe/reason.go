@@ -1,0 +1,162 @@
+package observe
+
+import "strconv"
+
+// Reason says in one stable word why a request ended as it did. The zero value is
+// ReasonInternal, so that an exit which forgets to say why shows up as our bug and
+// not as success.
+type Reason uint8
+
+// The reasons; their words, sources and meanings are in the table below.
+const (
+	ReasonInternal Reason = iota
+	ReasonOK
+	ReasonRedirect
+	ReasonUpgraded
+
+	ReasonBadRequest
+	ReasonHeadTooLarge
+	ReasonTargetTooLong
+	ReasonVersionNotSupported
+	ReasonNotImplemented
+	ReasonExpectationFailed
+	ReasonBadRequestBody
+	ReasonMisdirected
+	ReasonRouteNotFound
+	ReasonClientClosed
+	ReasonClientTimeout
+	ReasonTLSHandshakeFailed
+
+	ReasonConnectFailed
+	ReasonConnectTimeout
+	ReasonUpstreamReset
+	ReasonUpstreamMalformed
+	ReasonUpstreamTruncated
+	ReasonBackendTimeout
+	ReasonRequestTimeout
+
+	ReasonNoBackend
+	ReasonBackendInvalid
+	ReasonNoEndpoints
+	ReasonRuleInvalid
+	ReasonFilterFailed
+	ReasonShuttingDown
+	ReasonOverloaded
+
+	reasonCount
+)
+
+// Source says whose doing an outcome was.
+type Source uint8
+
+// The sources. Internal is the gateway itself or the configuration it was given.
+const (
+	SourceNone Source = iota
+	SourceClient
+	SourceUpstream
+	SourceInternal
+)
+
+var sourceWords = [...]string{"none", "client", "upstream", "internal"}
+
+// String is the word for documentation and logs.
+func (s Source) String() string {
+	if int(s) < len(sourceWords) {
+		return sourceWords[s]
+	}
+	return "Source(" + strconv.Itoa(int(s)) + ")"
+}
+
+// ReasonInfo describes one Reason.
+type ReasonInfo struct {
+	Reason Reason
+	Word   string // lower case and underscores; never changes once released
+	Source Source
+	// Status is what the client is sent; 0 where the reason does not decide it or
+	// nothing can be sent any more.
+	Status int
+	// Retryable says that nothing of the request can have reached the backend, so that
+	// another endpoint may be tried whatever the method is.
+	Retryable   bool
+	Description string
+}
+
+var reasons = [reasonCount]ReasonInfo{
+	ReasonInternal: {Word: "internal", Source: SourceInternal, Status: 500, Description: "the gateway failed in a way that it should not; please report it"},
+	ReasonOK:       {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
+	ReasonRedirect: {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
+	ReasonUpgraded: {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection was switched to another protocol and has ended"},
+
+	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112)"},
+	ReasonHeadTooLarge:        {Word: "head_too_large", Source: SourceClient, Status: 431, Description: "the request head has too many bytes or field lines"},
+	ReasonTargetTooLong:       {Word: "target_too_long", Source: SourceClient, Status: 414, Description: "the request target is too long"},
+	ReasonVersionNotSupported: {Word: "version_not_supported", Source: SourceClient, Status: 505, Description: "the request's HTTP version is not supported"},
+	ReasonNotImplemented:      {Word: "not_implemented", Source: SourceClient, Status: 501, Description: "the request uses a transfer coding or method that the gateway does not implement"},
+	ReasonExpectationFailed:   {Word: "expectation_failed", Source: SourceClient, Status: 417, Description: "the Expect field asks for something other than 100-continue"},
+	ReasonBadRequestBody:      {Word: "bad_request_body", Source: SourceClient, Status: 400, Description: "the request's chunked coding or trailer section is malformed"},
+	ReasonMisdirected:         {Word: "misdirected", Source: SourceClient, Status: 421, Description: "the Host belongs to another listener than the one that the TLS server name chose"},
+	ReasonRouteNotFound:       {Word: "route_not_found", Source: SourceClient, Status: 404, Description: "no listener has this host, or no route matches"},
+	ReasonClientClosed:        {Word: "client_closed", Source: SourceClient, Description: "the client closed the connection before the response was complete"},
+	ReasonClientTimeout:       {Word: "client_timeout", Source: SourceClient, Status: 408, Description: "the client was too slow to send its request or to take the response"},
+	ReasonTLSHandshakeFailed:  {Word: "tls_handshake_failed", Source: SourceClient, Description: "the TLS handshake with the client failed"},
+
+	ReasonConnectFailed:     {Word: "connect_failed", Source: SourceUpstream, Status: 502, Retryable: true, Description: "no connection to the endpoint could be made"},
+	ReasonConnectTimeout:    {Word: "connect_timeout", Source: SourceUpstream, Status: 504, Retryable: true, Description: "the endpoint did not accept a connection in time"},
+	ReasonUpstreamReset:     {Word: "upstream_reset", Source: SourceUpstream, Status: 502, Description: "the backend closed the connection before it sent a complete response head"},
+	ReasonUpstreamMalformed: {Word: "upstream_malformed", Source: SourceUpstream, Status: 502, Description: "the backend's response is malformed, ambiguous in its framing, or too large in its head"},
+	ReasonUpstreamTruncated: {Word: "upstream_truncated", Source: SourceUpstream, Description: "the backend's response broke off after its head was relayed; the client's connection was closed to show it"},
+	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, or the limit on a backend's silence, ran out"},
+	ReasonRequestTimeout:    {Word: "request_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.request ran out"},
+
+	ReasonNoBackend:      {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
+	ReasonBackendInvalid: {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},
+	ReasonNoEndpoints:    {Word: "no_endpoints", Source: SourceInternal, Status: 503, Description: "the chosen backend has no endpoint that is ready"},
+	ReasonRuleInvalid:    {Word: "rule_invalid", Source: SourceInternal, Status: 500, Description: "the matched rule cannot be carried out as configured"},
+	ReasonFilterFailed:   {Word: "filter_failed", Source: SourceInternal, Status: 500, Description: "a filter of the rule could not be carried out for this request"},
+	ReasonShuttingDown:   {Word: "shutting_down", Source: SourceInternal, Status: 503, Description: "the gateway is shutting down and the request was not finished within --drain-timeout"},
+	ReasonOverloaded:     {Word: "overloaded", Source: SourceInternal, Status: 503, Description: "a limit of the gateway on connections or requests is reached"},
+}
+
+var reasonByWord = make(map[string]Reason, reasonCount)
+
+func init() {
+	for i := range reasons {
+		reasons[i].Reason = Reason(i)
+		reasonByWord[reasons[i].Word] = Reason(i)
+	}
+}
+
+// String is the stable word.
+func (r Reason) String() string { return r.info().Word }
+
+// Source says whose doing it was.
+func (r Reason) Source() Source { return r.info().Source }
+
+// Retryable says that another endpoint may be tried; see ReasonInfo.
+func (r Reason) Retryable() bool { return r.info().Retryable }
+
+// Status is the status that the client is sent for it; 0 as in ReasonInfo.
+func (r Reason) Status() int { return r.info().Status }
+
+// Description is one sentence for documentation and for explain.
+func (r Reason) Description() string { return r.info().Description }
+
+func (r Reason) info() *ReasonInfo {
+	if r >= reasonCount {
+		r = ReasonInternal
+	}
+	return &reasons[r]
+}
+
+// Reasons is the whole table, in order.
+func Reasons() []ReasonInfo {
+	out := reasons
+	return out[:]
+}
+
+// ReasonByWord finds a Reason by its word, such as the reason of a config.Failure or
+// of a parser's error. Not for the path of a request: resolve it once.
+func ReasonByWord(word string) (Reason, bool) {
+	r, ok := reasonByWord[word]
+	return r, ok
+}

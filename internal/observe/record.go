@@ -1,0 +1,64 @@
+package observe
+
+import "net/netip"
+
+// Record is one finished request. Byte slices may point into the connection's
+// buffers: they are read before Finish returns and not kept. A Record is reused
+// from request to request; set all of it, or reset it by assigning Record{}.
+type Record struct {
+	StartUnixNano int64
+	DurationNano  int64 // from the first byte of the head to the last byte of the response
+	ClientAddr    netip.AddrPort
+
+	Method    []byte
+	Scheme    string // "http" or "https"
+	Host      []byte // authority as received, port included
+	Target    []byte // path with query as received; nil where the head could not be parsed
+	Protocol  string // "HTTP/1.1"
+	UserAgent []byte
+	RequestID []byte // X-Request-Id as received; nil where there is none
+
+	Status        int // as sent to the client; 0 where no response was sent
+	Reason        Reason
+	BytesReceived int64 // request body, without chunk framing
+	BytesSent     int64 // response body, without chunk framing
+
+	// Stats is the handle of the rule that matched. Without one it is the listener's
+	// (ListenerStats.Unrouted) or the socket's (SocketStats.Unrouted); nil is
+	// Metrics.Unattributed. It also names gateway, listener, route and rule in the log.
+	Stats *RuleStats
+	// Backend is the 1-based position in RuleLabels.Backends; 0 where none was chosen.
+	Backend int
+
+	Upstream             netip.AddrPort // endpoint of the last attempt; zero where none was made
+	UpstreamDurationNano int64          // from sending the last attempt's head to its last byte
+	Attempts             int            // upstream attempts made; 0 where none was made
+
+	// Shard spreads contention: any number, best the same for all requests of one
+	// connection.
+	Shard uint32
+}
+
+// Observer is the one place where requests end. The zero value counts and logs nothing.
+type Observer struct {
+	Metrics *Metrics   // nil counts nothing
+	Log     *AccessLog // nil or off logs nothing
+}
+
+// Finish counts and logs one request. It does not block, does not allocate and is
+// safe for concurrent use. A nil Observer does nothing.
+func (o *Observer) Finish(r *Record) {
+	if o == nil {
+		return
+	}
+	stats := r.Stats
+	if stats == nil && o.Metrics != nil {
+		stats = o.Metrics.unattributed
+	}
+	if stats != nil {
+		stats.count(r)
+	}
+	if o.Log != nil {
+		o.Log.write(r)
+	}
+}
