@@ -1,0 +1,93 @@
+// Package listen owns the listening TCP sockets: it binds them, accepts
+// connections and survives what accept can throw at it. It exists so that the
+// rest of the proxy sees accepted connections only.
+//
+// It must not know what is spoken on a connection.
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Addr is where a socket is bound.
+type Addr struct {
+	// IP is the address to bind; the zero value is every address, IPv4 and IPv6.
+	IP   netip.Addr
+	Port uint16
+}
+
+// String is the form that net.Listen takes, for example ":80" or "[::1]:80".
+func (a Addr) String() string {
+	if !a.IP.IsValid() {
+		return fmt.Sprintf(":%d", a.Port)
+	}
+	return netip.AddrPortFrom(a.IP, a.Port).String()
+}
+
+// Socket is one listening socket.
+type Socket struct {
+	Addr Addr
+	// ID is a small number, unique among the sockets that are open; the owner gives it.
+	ID     int
+	ln     *net.TCPListener
+	closed atomic.Bool
+	done   chan struct{}
+}
+
+// keepAlivePeriod is how soon the kernel asks a silent peer whether it still lives.
+// It is set on the listening socket, from which Linux copies it to each connection,
+// so that an accept costs no further system call.
+const keepAlivePeriod = 60 * time.Second
+
+// Open binds addr. The error is the system's, for example EADDRINUSE.
+func Open(addr Addr) (*Socket, error) {
+	lc := net.ListenConfig{KeepAlive: -1, Control: inheritKeepAlive}
+	ln, err := lc.Listen(context.Background(), "tcp", addr.String())
+	if err != nil {
+		return nil, err
+	}
+	return &Socket{Addr: addr, ln: ln.(*net.TCPListener), done: make(chan struct{})}, nil
+}
+
+// Serve accepts connections and hands each to handle until Close; it returns then.
+// handle must not block. report is told of failures of accept that are not Close;
+// Serve waits a little after each, because most of them (no more descriptors) pass.
+func (s *Socket) Serve(handle func(*net.TCPConn), report func(error)) {
+	defer close(s.done)
+	var pause time.Duration
+	for {
+		c, err := s.ln.AcceptTCP()
+		if err == nil {
+			pause = 0
+			handle(c)
+			continue
+		}
+		if s.closed.Load() || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if errors.Is(err, syscall.ECONNABORTED) {
+			continue // the client gave up before we accepted
+		}
+		report(err)
+		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+		time.Sleep(pause)
+	}
+}
+
+// Close stops accepting and waits for Serve to return. It must be called once,
+// after Serve was started.
+func (s *Socket) Close() {
+	s.closed.Store(true)
+	s.ln.Close()
+	<-s.done
+}
+
+// Abandon closes a socket on which Serve was never started.
+func (s *Socket) Abandon() { s.ln.Close() }

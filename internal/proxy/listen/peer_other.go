@@ -1,0 +1,11 @@
+//go:build !linux
+
+package listen
+
+import "syscall"
+
+// PeerGone cannot be told here; a vanished client is noticed at the next write.
+func PeerGone(syscall.RawConn) bool { return false }
+
+// Readable cannot be told here.
+func Readable(syscall.RawConn) bool { return false }
