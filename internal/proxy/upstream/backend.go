@@ -1,0 +1,170 @@
+package upstream
+
+import (
+	"sync/atomic"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// Backend is one port of a Service, as all rules that refer to it see it.
+type Backend struct {
+	key  string
+	set  *Set
+	list atomic.Pointer[endpointList] // never nil
+
+	config       atomic.Pointer[config.Backend]
+	hasEndpoints bool // an Endpoints resource is there; guarded by set.mu
+
+	// Totals outlive the endpoints that they were counted on.
+	open, dialled, failures atomic.Int64
+}
+
+// endpointList is immutable once published.
+type endpointList struct {
+	all    []*Endpoint // in the order of the Endpoints resource
+	usable []*Endpoint // the ready ones; the terminating ones where none is ready
+}
+
+// Key is config.Backend.key.
+func (b *Backend) Key() string { return b.key }
+
+// Config is the Backend resource, nil as long as only its Endpoints are there.
+func (b *Backend) Config() *config.Backend { return b.config.Load() }
+
+// Endpoints lists the endpoints, the terminating ones included; not to be changed.
+func (b *Backend) Endpoints() []*Endpoint { return b.list.Load().all }
+
+// replace publishes the list next and returns the endpoints that are gone; the
+// Set's mu is held. Endpoints that stay are the same objects as before.
+func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
+	old := b.list.Load().all
+	staying := make(map[endpointKey]*Endpoint, len(old))
+	for _, e := range old {
+		staying[e.address] = e
+	}
+	list := &endpointList{all: make([]*Endpoint, 0, len(next))}
+	listed := make(map[endpointKey]bool, len(next))
+	var terminating []*Endpoint
+	for _, p := range next {
+		if listed[p.address] {
+			continue
+		}
+		listed[p.address] = true
+		e := staying[p.address]
+		if e == nil {
+			e = newEndpoint(b, p.address)
+		}
+		list.all = append(list.all, e)
+		if p.terminating {
+			terminating = append(terminating, e)
+		} else {
+			list.usable = append(list.usable, e)
+		}
+	}
+	if len(list.usable) == 0 {
+		list.usable = terminating
+	}
+	b.list.Store(list)
+	for _, e := range old {
+		if !listed[e.address] {
+			gone = append(gone, e)
+		}
+	}
+	return gone
+}
+
+// Pick chooses an endpoint for a request: of two random ones that which has
+// fewer requests in flight, because that needs no shared state beyond the
+// counters and keeps the longest queue close to the shortest. Terminating
+// endpoints are used only where none is ready; an endpoint whose last connect
+// failed less than a second ago, and the one that this request tried already
+// (nil: none), only where there is no other. nil means there is no endpoint.
+// seed is the state of the exchange's random numbers, see Random.
+func (b *Backend) Pick(seed *uint64, tried *Endpoint) *Endpoint {
+	list := b.list.Load().usable
+	n := uint64(len(list))
+	if n < 2 {
+		if n == 0 {
+			return nil
+		}
+		return list[0]
+	}
+	r := Random(seed)
+	i := (r & 0xffffffff) * n >> 32
+	j := (r >> 32) * (n - 1) >> 32
+	if j >= i {
+		j++
+	}
+	first, second := list[i], list[j]
+	firstFit := first != tried && !first.avoided()
+	secondFit := second != tried && !second.avoided()
+	switch {
+	case firstFit && secondFit:
+		if second.inFlight.Load() < first.inFlight.Load() {
+			return second
+		}
+		return first
+	case firstFit:
+		return first
+	case secondFit:
+		return second
+	}
+	return leastBad(list, int(i), tried)
+}
+
+// leastBad looks at every endpoint, from a random one on: the fewest requests in
+// flight among the fit ones; else among those not tried; else the tried one.
+func leastBad(list []*Endpoint, start int, tried *Endpoint) *Endpoint {
+	var fit, untried *Endpoint
+	for k := range list {
+		e := list[(start+k)%len(list)]
+		if e == tried {
+			continue
+		}
+		if untried == nil || e.inFlight.Load() < untried.inFlight.Load() {
+			untried = e
+		}
+		if !e.avoided() && (fit == nil || e.inFlight.Load() < fit.inFlight.Load()) {
+			fit = e
+		}
+	}
+	switch {
+	case fit != nil:
+		return fit
+	case untried != nil:
+		return untried
+	}
+	return tried
+}
+
+// Stats are the figures of an endpoint or a backend.
+type Stats struct {
+	Open     int64 // connections that are open, idle ones included
+	Idle     int64 // connections waiting for a request
+	InFlight int64 // requests between Begin and End
+	Dialled  int64 // connections made since the start
+	Failures int64 // connects that failed since the start; not those given up by the caller
+}
+
+// Stats are the backend's figures. Dialled and Failures never go down, and Open
+// counts connections to endpoints that are gone; Idle and InFlight are sums over
+// the present endpoints.
+func (b *Backend) Stats() Stats {
+	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load()}
+	for _, e := range b.list.Load().all {
+		s.Idle += e.idleCount.Load()
+		s.InFlight += e.inFlight.Load()
+	}
+	return s
+}
+
+// Random is the next of a sequence of random numbers whose state is *seed, any
+// start value included 0 (SplitMix64). One seed per exchange decides everything
+// that is left to chance, without a lock.
+func Random(seed *uint64) uint64 {
+	*seed += 0x9e3779b97f4a7c15
+	z := *seed
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

@@ -1,0 +1,134 @@
+package upstream
+
+import (
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Conn is a connection to an endpoint. From Idle or Dial until Release or Close
+// it belongs to one exchange. For net.Buffers use the embedded Conn, which is
+// the socket itself, so that they become one writev.
+type Conn struct {
+	net.Conn
+	// Reused says that the connection served a request before, so that it may turn
+	// out closed by the peer without anything being wrong.
+	Reused bool
+
+	endpoint  *Endpoint
+	probe     probe
+	released  int64 // the Set's clock at Release, Unix nanoseconds
+	deadlines atomic.Bool
+	closed    atomic.Bool
+
+	before, after *Conn // in the Set's list of open connections
+}
+
+// Endpoint is where the connection leads.
+func (c *Conn) Endpoint() *Endpoint { return c.endpoint }
+
+// Alive looks, without waiting, whether an idle connection can still be used. It
+// is false where the peer closed it or sent bytes that nobody asked for. True is
+// no promise: the close may be under way. For connections between two requests only.
+func (c *Conn) Alive() bool { return !c.closed.Load() && c.probe.alive() }
+
+// Release makes the connection available to others. Nothing of the last response may be
+// left to read on it; its deadlines are cleared. It is closed instead where the endpoint
+// is gone or has enough idle connections. The caller must not use it afterwards.
+func (c *Conn) Release() {
+	if c.deadlines.Load() {
+		c.deadlines.Store(false)
+		c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // a broken socket shows at its next use
+	}
+	c.released = c.endpoint.backend.set.clock.Load()
+	if c.closed.Load() || !c.endpoint.keep(c) {
+		c.Close()
+	}
+}
+
+// Close closes the connection. It may be called more than once, and while another goroutine
+// reads or writes, which then fails: that is how an exchange is cancelled.
+func (c *Conn) Close() error {
+	if !c.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	c.endpoint.open.Add(-1)
+	c.endpoint.backend.open.Add(-1)
+	c.endpoint.backend.set.open.remove(c)
+	return c.Conn.Close()
+}
+
+// SetDeadline is net.Conn's; Release undoes it.
+func (c *Conn) SetDeadline(t time.Time) error {
+	c.deadlines.Store(true)
+	return c.Conn.SetDeadline(t)
+}
+
+// SetReadDeadline is net.Conn's; Release undoes it.
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	c.deadlines.Store(true)
+	return c.Conn.SetReadDeadline(t)
+}
+
+// SetWriteDeadline is net.Conn's; Release undoes it.
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	c.deadlines.Store(true)
+	return c.Conn.SetWriteDeadline(t)
+}
+
+// connList holds all open connections, so that Set.Close finds those in use. It
+// is touched when a connection is made and closed, not per request.
+type connList struct {
+	mu     sync.Mutex
+	first  *Conn
+	closed bool
+}
+
+// add returns false where the list takes no more.
+func (l *connList) add(c *Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	c.after = l.first
+	if l.first != nil {
+		l.first.before = c
+	}
+	l.first = c
+	return true
+}
+
+func (l *connList) remove(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.before != nil {
+		c.before.after = c.after
+	} else if l.first == c {
+		l.first = c.after
+	}
+	if c.after != nil {
+		c.after.before = c.before
+	}
+	c.before, c.after = nil, nil
+}
+
+func (l *connList) shut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
+}
+
+func (l *connList) closeAll() {
+	l.mu.Lock()
+	l.closed = true
+	var all []*Conn
+	for c := l.first; c != nil; c = c.after {
+		all = append(all, c)
+	}
+	l.mu.Unlock()
+	for _, c := range all {
+		c.Close()
+	}
+}

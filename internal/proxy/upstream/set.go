@@ -1,0 +1,239 @@
+// Package upstream keeps one state per endpoint of a backend, shared by all
+// routes that refer to it: which endpoints there are, how many requests each has
+// in flight, its connections. It exists so that 256 rules to one Service share
+// one pool and one opinion of every endpoint, and so that an endpoint can come
+// and go without touching a route.
+//
+// A request picks an endpoint (Backend.Pick), counts itself there (Begin, End),
+// takes an idle connection (Endpoint.Idle) or dials one (Endpoint.Dial), and
+// gives it back (Conn.Release) or closes it (Conn.Close). None of these but Dial
+// allocates or waits for another request's I/O. There are no timers per
+// connection: the engine calls Set.Sweep about once a second.
+//
+// It knows nothing of HTTP and imports config and the standard library (and
+// x/sys for the one system call that looks at an idle socket); never translate,
+// a source or k8s.io.
+package upstream
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxIdle = 256
+	// DefaultIdleTimeout is below the 60 s and 75 s after which common servers
+	// and the load balancers in front of them close an idle connection, so that
+	// we are the side that closes and a request seldom meets a dying connection.
+	// Servers with a shorter limit are caught by Sweep, Conn.Alive and the retry
+	// on a reused connection.
+	DefaultIdleTimeout    = 50 * time.Second
+	DefaultConnectTimeout = 5 * time.Second
+)
+
+// avoidFor is how long an endpoint is passed over after a failed connect: long
+// enough that a burst does not pay for each discovery, short enough that a
+// restarted server is used at once.
+const avoidFor = time.Second
+
+// Options of a Set; the zero value means the defaults.
+type Options struct {
+	// MaxIdle is the number of idle connections kept per endpoint; negative keeps none.
+	MaxIdle int
+	// IdleTimeout closes a connection that idled for that long, to the precision
+	// of the interval between two Sweeps.
+	IdleTimeout time.Duration
+	// ConnectTimeout bounds one dial.
+	ConnectTimeout time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxIdle = max(cmp.Or(o.MaxIdle, DefaultMaxIdle), 0)
+	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
+	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+	return o
+}
+
+// Set holds all backends by key. Its methods may be called at the same time,
+// except Sweep, which is one goroutine's.
+type Set struct {
+	options Options
+	// clock is the time of the last Sweep in Unix nanoseconds; a coarse clock, so
+	// that releasing a connection does not ask the system for the time.
+	clock atomic.Int64
+
+	mu       sync.Mutex // guards backends, closed and every Backend's known and list changes
+	backends map[string]*Backend
+	closed   bool
+
+	open  connList
+	sweep []*Backend // Sweep's own memory
+}
+
+// NewSet returns an empty Set.
+func NewSet(options Options) *Set {
+	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend)}
+	s.clock.Store(time.Now().UnixNano())
+	return s
+}
+
+// Apply takes the Backends and Endpoints out of an update and leaves the other
+// resources alone. It checks the upserts first: with an error nothing has changed.
+// An endpoint that stays (same address and port) keeps its state and its
+// connections; one that goes closes its idle connections at once, and those in
+// use when they are released. Backend and Endpoints of one key may come in any order.
+func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
+	parsed := make([][]parsedEndpoint, len(upserts))
+	for i, r := range upserts {
+		if e := r.GetEndpoints(); e != nil {
+			var err error
+			if parsed[i], err = parseEndpoints(e); err != nil {
+				return err
+			}
+		}
+	}
+	var gone []*Endpoint
+	s.mu.Lock()
+	for i, r := range upserts {
+		switch k := r.Kind.(type) {
+		case *config.Resource_Backend:
+			s.backend(k.Backend.Key).config.Store(k.Backend)
+		case *config.Resource_Endpoints:
+			b := s.backend(k.Endpoints.Key)
+			b.hasEndpoints = true
+			gone = append(gone, b.replace(parsed[i])...)
+		}
+	}
+	for _, id := range removals {
+		gone = append(gone, s.remove(id)...)
+	}
+	if s.closed { // late configuration must not open what Close has shut
+		for _, b := range s.backends {
+			gone = append(gone, b.replace(nil)...)
+		}
+	}
+	s.mu.Unlock()
+	for _, e := range gone {
+		e.retire()
+	}
+	return nil
+}
+
+// backend returns the entry of key, made if need be; s.mu is held.
+func (s *Set) backend(key string) *Backend {
+	b := s.backends[key]
+	if b == nil {
+		b = &Backend{key: key, set: s}
+		b.list.Store(&endpointList{})
+		s.backends[key] = b
+	}
+	return b
+}
+
+// remove forgets one resource and returns the endpoints that go with it; s.mu is held.
+func (s *Set) remove(id config.ID) (gone []*Endpoint) {
+	b := s.backends[id.Key]
+	if b == nil {
+		return nil
+	}
+	switch id.Kind {
+	case config.KindBackend:
+		b.config.Store(nil)
+	case config.KindEndpoints:
+		b.hasEndpoints = false
+		gone = b.replace(nil)
+	default:
+		return nil
+	}
+	if b.config.Load() == nil && !b.hasEndpoints {
+		delete(s.backends, id.Key)
+	}
+	return gone
+}
+
+// Get returns the backend of a key, nil where neither its Backend nor its
+// Endpoints are there. The pointer follows later updates until both are removed;
+// after that it has no endpoints.
+func (s *Set) Get(key string) *Backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backends[key]
+}
+
+// Backends returns all backends, sorted by key.
+func (s *Set) Backends() []*Backend {
+	s.mu.Lock()
+	list := make([]*Backend, 0, len(s.backends))
+	for _, b := range s.backends {
+		list = append(list, b)
+	}
+	s.mu.Unlock()
+	slices.SortFunc(list, func(a, b *Backend) int { return cmp.Compare(a.key, b.key) })
+	return list
+}
+
+// Sweep closes the connections that idled too long and those that their peer
+// closed or spoke on while they idled. Call it about once a second; its argument is also the
+// clock by which idle time is counted. It never holds up a request for more than a few
+// system calls.
+func (s *Set) Sweep(now time.Time) {
+	s.mu.Lock()
+	s.sweep = s.sweep[:0]
+	for _, b := range s.backends {
+		s.sweep = append(s.sweep, b)
+	}
+	s.mu.Unlock()
+	last := s.clock.Swap(now.UnixNano())
+	expired := now.Add(-s.options.IdleTimeout).UnixNano()
+	for _, b := range s.sweep {
+		for _, e := range b.list.Load().all {
+			e.sweep(expired, last)
+		}
+	}
+	clear(s.sweep) // keep no removed backend alive
+}
+
+// Close ends the Set: every connection is closed, idle or in use, backends have no
+// endpoints any more and dialling fails. Drain before.
+func (s *Set) Close() {
+	var gone []*Endpoint
+	s.mu.Lock()
+	s.closed = true
+	for _, b := range s.backends {
+		gone = append(gone, b.replace(nil)...)
+	}
+	s.mu.Unlock()
+	for _, e := range gone {
+		e.retire()
+	}
+	s.open.closeAll()
+}
+
+// parsedEndpoint is a config.Endpoint whose address has been read.
+type parsedEndpoint struct {
+	address     netip.AddrPort
+	terminating bool
+}
+
+func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {
+	list := make([]parsedEndpoint, 0, len(resource.Endpoints))
+	for i, e := range resource.Endpoints {
+		ip, err := netip.ParseAddr(e.Address)
+		if err != nil {
+			return nil, fmt.Errorf("upstream: Endpoints %s: endpoints[%d].address %q is not an IP address: give the literal address of the endpoint", resource.Key, i, e.Address)
+		}
+		if e.Port == 0 || e.Port > 65535 {
+			return nil, fmt.Errorf("upstream: Endpoints %s: endpoints[%d].port %d is not a port: give one from 1 to 65535", resource.Key, i, e.Port)
+		}
+		list = append(list, parsedEndpoint{netip.AddrPortFrom(ip.Unmap(), uint16(e.Port)), e.Terminating})
+	}
+	return list, nil
+}
