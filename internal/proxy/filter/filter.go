@@ -1,0 +1,125 @@
+// Package filter says what a filter is to the data plane: what it sees of an
+// exchange (Exchange), what it may do (Filter), and what it may look up
+// while it is made (Env). It exists so that the engine
+// knows no filter and a filter knows no other: each lives in its own folder below
+// this one, and only package table lists them.
+//
+// The engine compiles the filters of a rule once, when the configuration
+// arrives, and runs them in the order of the list: Request functions before the
+// backend is asked, Response functions on the response head. Filters of a
+// backendRef run after those of its rule, on what those left. Compiled filters are shared
+// by all connections, hold no state and allocate nothing per exchange.
+//
+// It imports config, message and upstream; never the engine, translate or k8s.io.
+package filter
+
+import (
+	"fmt"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// Exchange is one request and its response, as far as filters are concerned. It
+// is reused; everything in it is valid until the exchange ends.
+type Exchange struct {
+	Request *message.Request
+	// Response is nil before the response head is there.
+	Response *message.Response
+	// Scheme is what the client spoke, "http" or "https".
+	Scheme string
+	// ListenerPort is the port of the Gateway's listener.
+	ListenerPort uint16
+	// Seed is the state of the exchange's random numbers, see upstream.Random.
+	Seed uint64
+	// Scratch holds the values that filters make: append, keep the appended part
+	// (Made), never change what is there already. Once grown it costs nothing.
+	Scratch []byte
+
+	reply Reply
+}
+
+// scratchKept bounds the scratch memory that an exchange keeps for the next, in bytes.
+const scratchKept = 16 << 10
+
+// Reset makes the exchange ready for the next request and keeps its memory.
+func (x *Exchange) Reset() {
+	scratch, header := x.Scratch[:0], x.reply.Header
+	if cap(scratch) > scratchKept {
+		scratch = nil
+	}
+	header.Reset()
+	*x = Exchange{Scratch: scratch, reply: Reply{Header: header}}
+}
+
+// Made is what was appended to Scratch since it was start bytes long.
+func (x *Exchange) Made(start int) []byte {
+	return x.Scratch[start:len(x.Scratch):len(x.Scratch)]
+}
+
+// Reply is the exchange's own Reply, emptied, for a filter to fill and return.
+func (x *Exchange) Reply(status int, reason string) *Reply {
+	x.reply.Status, x.reply.Reason, x.reply.Body = status, reason, nil
+	x.reply.Header.Reset()
+	return &x.reply
+}
+
+// Reply is a response that a filter gives instead of the backend. The engine adds
+// framing, Date and the connection's own fields.
+type Reply struct {
+	Status int
+	// Reason is the stable reason word of access log and metrics, such as "redirect".
+	Reason string
+	Header message.Fields // may be changed by Response functions before it is sent
+	Body   []byte         // may be empty
+}
+
+// Filter is a compiled filter. Fields that are nil do nothing.
+type Filter struct {
+	// Request runs before the backend is asked. A Reply (the exchange's own, see
+	// Exchange.Reply) ends the request: no later filter and no backend sees it.
+	Request func(*Exchange) *Reply
+	// Response runs on the head of the final response, not on interim (1xx) ones.
+	Response func(*Exchange)
+	// Mirror asks for a copy of the request; the engine sends it.
+	Mirror *Mirror
+}
+
+// Mirror describes where copies of requests go.
+type Mirror struct {
+	Backend *upstream.Backend // never nil
+	// The share of requests that is copied; Denominator is never 0.
+	Numerator, Denominator uint32
+}
+
+// Wanted decides by the exchange's random numbers whether this request is copied.
+// Ask once per exchange.
+func (m *Mirror) Wanted(x *Exchange) bool {
+	if m.Numerator >= m.Denominator {
+		return true
+	}
+	if m.Numerator == 0 {
+		return false
+	}
+	r := upstream.Random(&x.Seed) >> 32
+	return r*uint64(m.Denominator)>>32 < uint64(m.Numerator)
+}
+
+// Env is what a filter may look up while it is compiled.
+type Env struct {
+	// Backend finds a backend by its key, nil where it does not exist; see upstream.Set.Get.
+	Backend func(key string) *upstream.Backend
+}
+
+// Error says why a filter cannot be compiled. The control plane checks all of this
+// before, so that an Error points at a sender of another version or a defect.
+type Error struct {
+	Filter  string // message name, such as "RequestRedirect"
+	Field   string // path within the message, such as "set[2].value"
+	Problem string
+	Remedy  string
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("filter %s: %s: %s; %s", e.Filter, e.Field, e.Problem, e.Remedy)
+}
