@@ -2,62 +2,134 @@ package match
 
 import (
 	"iter"
+	"slices"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// Rule is what a request is routed by: one match of one rule. It is shared by
-// all tables that hold its route and must not be changed.
-type Rule[V any] struct {
-	Route  *config.Route
-	Config *config.Rule
-	Match  *config.Match // the one of Config.Matches that the request satisfied
-	Value  V             // what Compile's caller made of Config; the same for all its matches
-}
-
-// Route is a compiled config.Route. It is immutable and can be in many tables.
-type Route[V any] struct {
-	Config *config.Route
-}
-
-// Compile prepares route for tables. It calls values once for every rule. An
-// error names route, rule and match; only regular expressions that are not RE2
-// and path types we do not know cause one.
-func Compile[V any](route *config.Route, values func(rule *config.Rule) V) (*Route[V], error) {
-	return &Route[V]{Config: route}, nil
-}
-
 // Table holds the routes of one listener. It is immutable; nil and the zero value are
 // empty. Any number of goroutines may read it.
-type Table[V any] struct{}
+type Table[V any] struct {
+	hosts  Hosts[[]*group[V]] // by effective hostname; groups by precedence
+	routes pmap[placed[V]]    // by config.Route key
+}
+
+// placed remembers where a route was put, to find it again when it leaves.
+type placed[V any] struct {
+	route     *Route[V]
+	hostnames []*config.Hostname
+}
+
+// group holds the matches of one effective and one original hostname. A hostname has
+// few groups: originals are the effective hostname, or cover it.
+type group[V any] struct {
+	original string
+	exact    pmap[matchList[V]]
+	regex    matchList[V]
+	prefix   prefixMap[V]
+	matches  int
+}
+
+// matchList is in the order of precedence and immutable.
+type matchList[V any] []*match[V]
 
 // Lookup returns the rule that takes the request, or nil. It reads Method, Host,
 // MatchHost, Path, Query and Header, keeps none of them and does not allocate.
-func (t *Table[V]) Lookup(req *message.Request) *Rule[V] { return nil }
+func (t *Table[V]) Lookup(req *message.Request) *Rule[V] {
+	if t == nil {
+		return nil
+	}
+	hosts := t.hosts.fitting(req.MatchHost)
+	for groups := hosts.next(); groups != nil; groups = hosts.next() {
+		for _, g := range *groups {
+			if m := g.lookup(req); m != nil {
+				return &m.Rule
+			}
+		}
+	}
+	return nil
+}
+
+func (g *group[V]) lookup(req *message.Request) *match[V] {
+	if list := g.exact.find(req.Path); list != nil {
+		if m := list.first(req); m != nil {
+			return m
+		}
+	}
+	for _, m := range g.regex {
+		// The cheaper predicates first.
+		if m.fitsRequest(req) && m.path.regex.Match(req.Path) {
+			return m
+		}
+	}
+	prefixes := g.prefix.fitting(req.Path)
+	for list := prefixes.next(); list != nil; list = prefixes.next() {
+		if m := list.first(req); m != nil {
+			return m
+		}
+	}
+	return nil
+}
+
+func (l matchList[V]) first(req *message.Request) *match[V] {
+	for _, m := range l {
+		if m.fitsRequest(req) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (l matchList[V]) search(m *match[V]) (int, bool) {
+	return slices.BinarySearchFunc(l, m, func(a, b *match[V]) int {
+		c, _ := compareMatches(a, b)
+		return c
+	})
+}
+
+func (l matchList[V]) with(m *match[V]) matchList[V] {
+	i, _ := l.search(m)
+	return inserted(l, i, m)
+}
+
+func (l matchList[V]) without(m *match[V]) matchList[V] {
+	i, found := l.search(m)
+	if !found {
+		return l
+	}
+	return removed(l, i)
+}
 
 // Len is the number of routes.
-func (t *Table[V]) Len() int { return 0 }
+func (t *Table[V]) Len() int {
+	if t == nil {
+		return 0
+	}
+	return t.routes.n
+}
 
 // Get returns the route with that config.Route key, or nil.
-func (t *Table[V]) Get(key string) *Route[V] { return nil }
+func (t *Table[V]) Get(key string) *Route[V] {
+	if t == nil {
+		return nil
+	}
+	if p := t.routes.find([]byte(key)); p != nil {
+		return p.route
+	}
+	return nil
+}
 
 // Routes yields all routes in the order of their keys.
-func (t *Table[V]) Routes() iter.Seq[*Route[V]] { return func(func(*Route[V]) bool) {} }
-
-// Edit starts a change of the table; t itself stays as it is.
-func (t *Table[V]) Edit() *Edit[V] { return &Edit[V]{} }
-
-// Edit is a table under change, for one goroutine.
-type Edit[V any] struct{}
-
-// Add puts a route in, for the hostnames that its config.Attachment to the
-// listener lists. It replaces a route with the same config.Route key.
-func (e *Edit[V]) Add(route *Route[V], hostnames []*config.Hostname) {}
-
-// Remove takes out the route with that config.Route key, if it is there.
-func (e *Edit[V]) Remove(key string) {}
-
-// Table returns the result so far. The Edit may be used further; the returned
-// table does not change.
-func (e *Edit[V]) Table() *Table[V] { return &Table[V]{} }
+func (t *Table[V]) Routes() iter.Seq[*Route[V]] {
+	return func(yield func(*Route[V]) bool) {
+		if t == nil {
+			return
+		}
+		for _, l := range t.routes.sorted() {
+			if !yield(l.value.route) {
+				return
+			}
+		}
+	}
+}

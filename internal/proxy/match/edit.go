@@ -1,0 +1,126 @@
+package match
+
+import (
+	"slices"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// Edit is a table under change, for one goroutine.
+type Edit[V any] struct {
+	t Table[V]
+}
+
+// Edit starts a change of the table; t itself stays as it is.
+func (t *Table[V]) Edit() *Edit[V] {
+	if t == nil {
+		return &Edit[V]{}
+	}
+	return &Edit[V]{*t}
+}
+
+// Table returns the result so far. The Edit may be used further; the returned
+// table does not change.
+func (e *Edit[V]) Table() *Table[V] {
+	t := e.t
+	return &t
+}
+
+// Add puts a route in, for the hostnames that its config.Attachment to the
+// listener lists. It replaces a route with the same config.Route key.
+func (e *Edit[V]) Add(route *Route[V], hostnames []*config.Hostname) {
+	key := route.Config.Key
+	e.Remove(key)
+	hostnames = distinct(hostnames)
+	e.t.routes = e.t.routes.with(key, placed[V]{route, hostnames})
+	for _, h := range hostnames {
+		e.change(h, func(g *group[V]) {
+			for _, m := range route.matches {
+				g.add(m)
+			}
+		})
+	}
+}
+
+// Remove takes out the route with that config.Route key, if it is there.
+func (e *Edit[V]) Remove(key string) {
+	p := e.t.routes.find([]byte(key))
+	if p == nil {
+		return
+	}
+	for _, h := range p.hostnames {
+		e.change(h, func(g *group[V]) {
+			for _, m := range p.route.matches {
+				g.remove(m)
+			}
+		})
+	}
+	e.t.routes = e.t.routes.without(key)
+}
+
+// change applies f to a copy of the hostname's group, which is made where missing and
+// dropped where it comes out empty.
+func (e *Edit[V]) change(h *config.Hostname, f func(*group[V])) {
+	groups, _ := e.t.hosts.Get(h.Effective)
+	i, found := slices.BinarySearchFunc(groups, h.Original, func(g *group[V], original string) int {
+		return compareHostnames(g.original, original)
+	})
+	next := &group[V]{original: h.Original}
+	if found {
+		*next = *groups[i]
+	}
+	f(next)
+	switch {
+	case next.matches == 0 && !found:
+		return
+	case next.matches == 0:
+		groups = removed(groups, i)
+	case found:
+		groups = replaced(groups, i, next)
+	default:
+		groups = inserted(groups, i, next)
+	}
+	if len(groups) == 0 {
+		e.t.hosts = *e.t.hosts.Without(h.Effective)
+		return
+	}
+	e.t.hosts = *e.t.hosts.With(h.Effective, groups)
+}
+
+func (g *group[V]) add(m *match[V]) {
+	g.matches++
+	switch m.path.kind {
+	case exactPath:
+		g.exact = withMatch(g.exact, m)
+	case regexPath:
+		g.regex = g.regex.with(m)
+	case prefixPath:
+		g.prefix = g.prefix.with(m)
+	}
+}
+
+func (g *group[V]) remove(m *match[V]) {
+	g.matches--
+	switch m.path.kind {
+	case exactPath:
+		g.exact = withoutMatch(g.exact, m)
+	case regexPath:
+		g.regex = g.regex.without(m)
+	case prefixPath:
+		g.prefix = g.prefix.without(m)
+	}
+}
+
+// distinct drops repetitions, which the control plane does not send.
+func distinct(hostnames []*config.Hostname) []*config.Hostname {
+	same := func(a, b *config.Hostname) bool {
+		return a.Effective == b.Effective && a.Original == b.Original
+	}
+	var out []*config.Hostname
+	for _, h := range hostnames {
+		if !slices.ContainsFunc(out, func(o *config.Hostname) bool { return same(o, h) }) {
+			out = append(out, h)
+		}
+	}
+	return out
+}

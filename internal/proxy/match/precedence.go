@@ -1,0 +1,104 @@
+package match
+
+import (
+	"cmp"
+	"strings"
+)
+
+// criterion is what one match goes before another by; they are in the order
+// in which they are looked at.
+type criterion uint8
+
+const (
+	noCriterion criterion = iota
+	byEffectiveHostname
+	byOriginalHostname
+	byPathType
+	byPathLength
+	byMethod
+	byHeaders
+	byQueryParams
+	byAge
+	byName
+	byKey
+	byRule
+	byMatch
+)
+
+// lost says it of the match that comes later.
+func (c criterion) lost() string {
+	return [...]string{
+		noCriterion:         "",
+		byEffectiveHostname: "less specific hostname",
+		byOriginalHostname:  "less specific hostname of the route",
+		byPathType:          "less specific path type",
+		byPathLength:        "shorter path",
+		byMethod:            "no method match",
+		byHeaders:           "fewer header matches",
+		byQueryParams:       "fewer query parameter matches",
+		byAge:               "newer route",
+		byName:              "later in namespace/name order",
+		byKey:               "later kind of route",
+		byRule:              "later rule of the route",
+		byMatch:             "later match of the rule",
+	}[c]
+}
+
+// compareMatches orders matches of one hostname: negative where a goes before b.
+func compareMatches[V any](a, b *match[V]) (int, criterion) {
+	if c := cmp.Compare(a.path.kind, b.path.kind); c != 0 {
+		return c, byPathType
+	}
+	// Two Exact values that both equal the path are the same.
+	if c := cmp.Compare(len(b.path.value), len(a.path.value)); c != 0 && a.path.kind != exactPath {
+		return c, byPathLength
+	}
+	if c := cmp.Compare(min(len(b.method), 1), min(len(a.method), 1)); c != 0 {
+		return c, byMethod
+	}
+	if c := cmp.Compare(len(b.headers), len(a.headers)); c != 0 {
+		return c, byHeaders
+	}
+	if c := cmp.Compare(len(b.query), len(a.query)); c != 0 {
+		return c, byQueryParams
+	}
+	if a.route != b.route {
+		return compareRoutes(a.route, b.route)
+	}
+	if c := cmp.Compare(a.rule, b.rule); c != 0 {
+		return c, byRule
+	}
+	return cmp.Compare(a.index, b.index), byMatch
+}
+
+func compareRoutes[V any](a, b *Route[V]) (int, criterion) {
+	if c := cmp.Compare(a.Config.CreatedUnixNano, b.Config.CreatedUnixNano); c != 0 {
+		return c, byAge
+	}
+	if c := strings.Compare(a.name, b.name); c != 0 {
+		return c, byName
+	}
+	return strings.Compare(a.Config.Key, b.Config.Key), byKey
+}
+
+// compareHostnames is negative where a is more specific than b: exact before
+// wildcard before "", longer before shorter, else bytewise.
+func compareHostnames(a, b string) int {
+	if c := cmp.Compare(hostnameClass(a), hostnameClass(b)); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(len(b), len(a)); c != 0 {
+		return c
+	}
+	return strings.Compare(a, b)
+}
+
+func hostnameClass(hostname string) int {
+	switch {
+	case hostname == "":
+		return 2
+	case strings.HasPrefix(hostname, "*."):
+		return 1
+	}
+	return 0
+}

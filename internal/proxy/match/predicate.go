@@ -1,0 +1,216 @@
+package match
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"sync"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+type pathKind uint8
+
+const (
+	exactPath pathKind = iota
+	regexPath
+	prefixPath
+)
+
+// pathMatch has a normal value, or a pattern with its expression.
+type pathMatch struct {
+	kind  pathKind
+	value string
+	regex *regexp.Regexp
+}
+
+func (p *pathMatch) fits(path []byte) bool {
+	switch p.kind {
+	case exactPath:
+		return string(path) == p.value
+	case regexPath:
+		return p.regex.Match(path)
+	}
+	if p.value == "" {
+		return true
+	}
+	n := len(p.value)
+	return len(path) >= n && string(path[:n]) == p.value && (len(path) == n || path[n] == '/')
+}
+
+// valueMatch is a condition on one header or query parameter.
+type valueMatch struct {
+	name  string // header names in lower case
+	value string
+	regex *regexp.Regexp // nil: equal to value
+}
+
+// fitsRequest looks at everything but the path.
+func (m *match[V]) fitsRequest(req *message.Request) bool {
+	if m.method != "" && m.method != string(req.Method) {
+		return false
+	}
+	for i := range m.headers {
+		if !m.headers[i].fitsHeader(req) {
+			return false
+		}
+	}
+	for i := range m.query {
+		if !m.query[i].fitsQuery(req.Query) {
+			return false
+		}
+	}
+	return true
+}
+
+func (v *valueMatch) fitsHeader(req *message.Request) bool {
+	if v.name == "host" {
+		return v.fitsValue(req.Host)
+	}
+	first := nextLine(&req.Header, 0, v.name)
+	if first < 0 {
+		return false
+	}
+	second := nextLine(&req.Header, first+1, v.name)
+	switch {
+	case second < 0:
+		return v.fitsValue(req.Header.At(first).Value)
+	case v.regex == nil:
+		return equalJoined(&req.Header, first, v.name, v.value)
+	}
+	buf := scratch.Get().(*[]byte)
+	defer scratch.Put(buf)
+	*buf = appendJoined((*buf)[:0], &req.Header, first, v.name)
+	return v.regex.Match(*buf)
+}
+
+func (v *valueMatch) fitsValue(value []byte) bool {
+	if v.regex != nil {
+		return v.regex.Match(value)
+	}
+	return string(value) == v.value
+}
+
+// scratch holds values that a regular expression needs in one piece.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+// nextLine is the index of the first line of that name at or after i, or -1.
+func nextLine(h *message.Fields, i int, name string) int {
+	for ; i < h.Len(); i++ {
+		if message.EqualFold(h.At(i).Name, name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// equalJoined compares the joined lines of name, of which i is the first, with want.
+func equalJoined(h *message.Fields, i int, name, want string) bool {
+	for {
+		v := h.At(i).Value
+		if len(want) < len(v) || want[:len(v)] != string(v) {
+			return false
+		}
+		want = want[len(v):]
+		if i = nextLine(h, i+1, name); i < 0 {
+			return want == ""
+		}
+		if want == "" || want[0] != ',' {
+			return false
+		}
+		want = want[1:]
+		if want != "" && want[0] == ' ' {
+			want = want[1:]
+		}
+	}
+}
+
+func appendJoined(dst []byte, h *message.Fields, i int, name string) []byte {
+	for sep := ""; i >= 0; i, sep = nextLine(h, i+1, name), "," {
+		dst = append(dst, sep...)
+		dst = append(dst, h.At(i).Value...)
+	}
+	return dst
+}
+
+func (v *valueMatch) fitsQuery(query []byte) bool {
+	raw, ok := queryParam(query, v.name)
+	if !ok {
+		return false
+	}
+	if v.regex == nil {
+		return decodesTo(raw, v.value)
+	}
+	if bytes.IndexByte(raw, '%') < 0 && bytes.IndexByte(raw, '+') < 0 {
+		return v.regex.Match(raw)
+	}
+	buf := scratch.Get().(*[]byte)
+	defer scratch.Put(buf)
+	*buf = appendDecoded((*buf)[:0], raw)
+	return v.regex.Match(*buf)
+}
+
+// queryParam returns the encoded value of the first parameter of that name.
+func queryParam(query []byte, name string) (raw []byte, ok bool) {
+	for len(query) > 0 {
+		param, rest, _ := bytes.Cut(query, []byte{'&'})
+		key, value, _ := bytes.Cut(param, []byte{'='})
+		if len(param) > 0 && decodesTo(key, name) {
+			return value, true
+		}
+		query = rest
+	}
+	return nil, false
+}
+
+// decodesTo compares without making the decoded value.
+func decodesTo(raw []byte, want string) bool {
+	if len(raw) < len(want) {
+		return false
+	}
+	n := 0
+	for ; len(raw) > 0; n++ {
+		c, size := decodeByte(raw)
+		if n == len(want) || want[n] != c {
+			return false
+		}
+		raw = raw[size:]
+	}
+	return n == len(want)
+}
+
+func appendDecoded(dst, raw []byte) []byte {
+	for len(raw) > 0 {
+		c, size := decodeByte(raw)
+		dst = append(dst, c)
+		raw = raw[size:]
+	}
+	return dst
+}
+
+// decodeByte decodes the first byte of a query name or value.
+func decodeByte(raw []byte) (c byte, size int) {
+	switch raw[0] {
+	case '+':
+		return ' ', 1
+	case '%':
+		if d, ok := escaped(raw); ok {
+			return d, 3
+		}
+	}
+	return raw[0], 1
+}
+
+// compileRegex makes an expression that must match the whole input.
+func compileRegex(pattern string) (*regexp.Regexp, error) {
+	// Parsed alone first, so that "a)|(b" cannot escape the group below.
+	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil {
+		return nil, err
+	}
+	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+	if err != nil {
+		return nil, fmt.Errorf("anchored: %w", err)
+	}
+	return re, nil
+}

@@ -1,0 +1,105 @@
+package match
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// Rule is what a request is routed by: one match of one rule. It is shared by
+// all tables that hold its route and must not be changed.
+type Rule[V any] struct {
+	Route  *config.Route
+	Config *config.Rule
+	Match  *config.Match // the one of Config.Matches that the request satisfied
+	Value  V             // what Compile's caller made of Config; the same for all its matches
+}
+
+// Route is a compiled config.Route. It is immutable and can be in many tables.
+type Route[V any] struct {
+	Config  *config.Route
+	name    string // "namespace/name"
+	matches []*match[V]
+}
+
+// match is one compiled config.Match.
+type match[V any] struct {
+	Rule    Rule[V]
+	route   *Route[V]
+	path    pathMatch
+	method  string // "" is any
+	headers []valueMatch
+	query   []valueMatch
+	rule    uint32 // config.Rule.Index
+	index   int    // in config.Rule.Matches
+}
+
+// Compile prepares route for tables. It calls values once for every rule. An
+// error names route, rule and match; only regular expressions that are not RE2
+// and path types we do not know cause one. A match without path fits every path.
+func Compile[V any](route *config.Route, values func(rule *config.Rule) V) (*Route[V], error) {
+	r := &Route[V]{Config: route, name: route.Namespace + "/" + route.Name}
+	for _, rule := range route.Rules {
+		value := values(rule)
+		for i, cm := range rule.Matches {
+			m, err := compileMatch[V](cm)
+			if err != nil {
+				return nil, fmt.Errorf("route %s: rules[%d].matches[%d].%w", route.Key, rule.Index, i, err)
+			}
+			m.Rule = Rule[V]{Route: route, Config: rule, Match: cm, Value: value}
+			m.route, m.rule, m.index = r, rule.Index, i
+			r.matches = append(r.matches, m)
+		}
+	}
+	return r, nil
+}
+
+func compileMatch[V any](cm *config.Match) (*match[V], error) {
+	m := &match[V]{method: cm.Method}
+	var err error
+	if m.path, err = compilePath(cm.Path); err != nil {
+		return nil, fmt.Errorf("path: %w", err)
+	}
+	for i, h := range cm.Headers {
+		v, err := compileValue(strings.ToLower(h.Name), h)
+		if err != nil {
+			return nil, fmt.Errorf("headers[%d]: %w", i, err)
+		}
+		m.headers = append(m.headers, v)
+	}
+	for i, q := range cm.QueryParams {
+		v, err := compileValue(q.Name, q)
+		if err != nil {
+			return nil, fmt.Errorf("queryParams[%d]: %w", i, err)
+		}
+		m.query = append(m.query, v)
+	}
+	return m, nil
+}
+
+func compilePath(cp *config.PathMatch) (pathMatch, error) {
+	if cp == nil {
+		return pathMatch{kind: prefixPath}, nil
+	}
+	switch cp.Type {
+	case config.PathMatchType_PATH_MATCH_TYPE_EXACT:
+		return pathMatch{kind: exactPath, value: normalPath(cp.Value)}, nil
+	case config.PathMatchType_PATH_MATCH_TYPE_PREFIX:
+		return pathMatch{kind: prefixPath, value: strings.TrimRight(normalPath(cp.Value), "/")}, nil
+	case config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION:
+		re, err := compileRegex(cp.Value)
+		return pathMatch{kind: regexPath, value: cp.Value, regex: re}, err
+	}
+	return pathMatch{}, fmt.Errorf("unknown path match type %v: the control plane is newer than this proxy", cp.Type)
+}
+
+func compileValue(name string, cv *config.ValueMatch) (valueMatch, error) {
+	v := valueMatch{name: name, value: cv.Value}
+	if !cv.RegularExpression {
+		return v, nil
+	}
+	var err error
+	v.regex, err = compileRegex(cv.Value)
+	return v, err
+}
