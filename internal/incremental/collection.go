@@ -1,0 +1,170 @@
+package incremental
+
+import (
+	"iter"
+	"slices"
+)
+
+// Collection is a keyed set of values: an Input's, or the result of Map or FlatMap.
+type Collection[K Key[K], V any] struct {
+	engine  *Engine
+	name    string
+	level   int
+	equal   func(a, b V) bool
+	slots   map[K]*slot[K, V]
+	size    int
+	changes []Change[K, V]
+}
+
+// Change is what a Commit did to one key.
+type Change[K, V any] struct {
+	Key     K
+	Old     V    // zero if Added
+	New     V    // zero if Deleted
+	Added   bool // there was no value before
+	Deleted bool // there is none now
+}
+
+// slot is one key's value, or its absence that somebody read.
+type slot[K Key[K], V any] struct {
+	in      *Collection[K, V]
+	key     K
+	value   V
+	present bool
+	watch   watch
+}
+
+func (s *slot[K, V]) forget() {
+	if s.watch.forget() && !s.present {
+		delete(s.in.slots, s.key)
+	}
+}
+
+func newCollection[K Key[K], V any](e *Engine, name string, equal func(a, b V) bool) *Collection[K, V] {
+	return &Collection[K, V]{engine: e, name: name, equal: equal, slots: map[K]*slot[K, V]{}}
+}
+
+// Get returns a value outside of a function; inside, use Fetch.
+func (c *Collection[K, V]) Get(k K) (V, bool) {
+	if s := c.slots[k]; s != nil && s.present {
+		return s.value, true
+	}
+	var zero V
+	return zero, false
+}
+
+// Len is the number of entries.
+func (c *Collection[K, V]) Len() int { return c.size }
+
+// All yields the entries in order of their keys.
+func (c *Collection[K, V]) All() iter.Seq2[K, V] {
+	keys := make([]K, 0, c.size)
+	for k, s := range c.slots {
+		if s.present {
+			keys = append(keys, k)
+		}
+	}
+	slices.SortFunc(keys, func(a, b K) int { return a.Compare(b) })
+	return func(yield func(K, V) bool) {
+		for _, k := range keys {
+			if !yield(k, c.slots[k].value) {
+				return
+			}
+		}
+	}
+}
+
+// Changes is what the last Commit changed, sorted by key; valid until the next one.
+func (c *Collection[K, V]) Changes() []Change[K, V] { return c.changes }
+
+func (c *Collection[K, V]) reset() {
+	clear(c.changes)
+	c.changes = c.changes[:0]
+}
+
+func (c *Collection[K, V]) slot(k K) *slot[K, V] {
+	s := c.slots[k]
+	if s == nil {
+		s = &slot[K, V]{in: c, key: k}
+		c.slots[k] = s
+	}
+	return s
+}
+
+// put must be called at most once per key and Commit, as must remove.
+func (c *Collection[K, V]) put(k K, v V) {
+	s := c.slot(k)
+	if s.present && c.equal != nil && c.equal(s.value, v) {
+		return
+	}
+	c.changes = append(c.changes, Change[K, V]{Key: k, Old: s.value, New: v, Added: !s.present})
+	if !s.present {
+		s.present = true
+		c.size++
+	}
+	s.value = v
+	s.watch.wake()
+}
+
+func (c *Collection[K, V]) remove(k K) {
+	s := c.slots[k]
+	if s == nil || !s.present {
+		return
+	}
+	c.changes = append(c.changes, Change[K, V]{Key: k, Old: s.value, Deleted: true})
+	var zero V
+	s.value, s.present = zero, false
+	c.size--
+	s.watch.wake()
+	if len(s.watch.readers) == 0 {
+		delete(c.slots, k)
+	}
+}
+
+func (c *Collection[K, V]) sortChanges() {
+	slices.SortFunc(c.changes, func(a, b Change[K, V]) int { return a.Key.Compare(b.Key) })
+}
+
+// Fetch reads one value of c and records the read.
+func Fetch[K Key[K], V any](v *View, c *Collection[K, V], k K) (V, bool) {
+	v.check(c.engine, c.level, c.name)
+	s := c.slot(k)
+	v.read(s, &s.watch)
+	return s.value, s.present
+}
+
+// Input is a Collection that is set from outside.
+type Input[K Key[K], V any] struct {
+	*Collection[K, V]
+	staged map[K]staged[V]
+}
+
+type staged[V any] struct {
+	value  V
+	delete bool
+}
+
+// NewInput declares an Input. A nil equal takes every Set for a change.
+func NewInput[K Key[K], V any](e *Engine, name string, equal func(a, b V) bool) *Input[K, V] {
+	in := &Input[K, V]{Collection: newCollection[K](e, name, equal), staged: map[K]staged[V]{}}
+	in.level = e.declare(in)
+	return in
+}
+
+// Set takes effect at the next Commit; setting an equal value is nothing.
+func (in *Input[K, V]) Set(k K, v V) { in.staged[k] = staged[V]{value: v} }
+
+// Delete takes effect at the next Commit.
+func (in *Input[K, V]) Delete(k K) { in.staged[k] = staged[V]{delete: true} }
+
+func (in *Input[K, V]) update() {
+	for k, s := range in.staged {
+		if s.delete {
+			in.remove(k)
+		} else {
+			in.put(k, s.value)
+		}
+	}
+	clear(in.staged)
+	in.sortChanges()
+}

@@ -1,0 +1,172 @@
+package incremental
+
+import "slices"
+
+// Map declares a collection with at most one value per key of source: fn's,
+// unless it returns false. A nil equal takes every run for a change.
+func Map[K Key[K], A, B any](e *Engine, name string, source *Collection[K, A],
+	fn func(v *View, k K, a A) (B, bool), equal func(a, b B) bool) *Collection[K, B] {
+	m := &mapping[K, A, B]{Collection: newCollection[K](e, name, equal), fn: fn}
+	m.level = e.declare(m)
+	m.work = newWork(m.engine, m.level, name, source)
+	return m.Collection
+}
+
+type mapping[K Key[K], A, B any] struct {
+	*Collection[K, B]
+	work *work[K, A]
+	fn   func(*View, K, A) (B, bool)
+}
+
+func (m *mapping[K, A, B]) update() {
+	m.work.do(func(v *View, c *job[K], a A) {
+		if b, ok := m.fn(v, c.key, a); ok {
+			m.put(c.key, b)
+		} else {
+			m.remove(c.key)
+		}
+	}, func(c *job[K]) { m.remove(c.key) })
+	m.sortChanges()
+}
+
+// Entry is one result of a FlatMap function.
+type Entry[K, V any] struct {
+	Key   K
+	Value V
+}
+
+// FlatMap declares a collection with any number of entries per key of source. A
+// key that several functions return is a programming error with a defined
+// result: the first source key wins, and of one function's the first entry.
+func FlatMap[K Key[K], A any, K2 Key[K2], B any](e *Engine, name string, source *Collection[K, A],
+	fn func(v *View, k K, a A) []Entry[K2, B], equal func(a, b B) bool) *Collection[K2, B] {
+	m := &flatMapping[K, A, K2, B]{
+		Collection: newCollection[K2](e, name, equal), fn: fn,
+		results: map[K][]Entry[K2, B]{}, owners: map[K2][]K{},
+	}
+	m.level = e.declare(m)
+	m.work = newWork(m.engine, m.level, name, source)
+	return m.Collection
+}
+
+type flatMapping[K Key[K], A any, K2 Key[K2], B any] struct {
+	*Collection[K2, B]
+	work    *work[K, A]
+	fn      func(*View, K, A) []Entry[K2, B]
+	results map[K][]Entry[K2, B] // of each source key, distinct keys
+	owners  map[K2][]K           // sorted; the first one's entry is the value
+}
+
+func (m *flatMapping[K, A, K2, B]) update() {
+	touched := map[K2]struct{}{}
+	m.work.do(func(v *View, c *job[K], a A) {
+		m.replace(c.key, distinct(m.fn(v, c.key, a)), touched)
+	}, func(c *job[K]) { m.replace(c.key, nil, touched) })
+	for k2 := range touched {
+		owners := m.owners[k2]
+		if len(owners) == 0 {
+			delete(m.owners, k2)
+			m.remove(k2)
+			continue
+		}
+		for _, e := range m.results[owners[0]] {
+			if e.Key == k2 {
+				m.put(k2, e.Value)
+				break
+			}
+		}
+	}
+	m.sortChanges()
+}
+
+func (m *flatMapping[K, A, K2, B]) replace(k K, entries []Entry[K2, B], touched map[K2]struct{}) {
+	compare := func(a, b K) int { return a.Compare(b) }
+	for _, e := range m.results[k] {
+		touched[e.Key] = struct{}{}
+		if i, found := slices.BinarySearchFunc(m.owners[e.Key], k, compare); found {
+			m.owners[e.Key] = slices.Delete(m.owners[e.Key], i, i+1)
+		}
+	}
+	for _, e := range entries {
+		touched[e.Key] = struct{}{}
+		if i, found := slices.BinarySearchFunc(m.owners[e.Key], k, compare); !found {
+			m.owners[e.Key] = slices.Insert(m.owners[e.Key], i, k)
+		}
+	}
+	if len(entries) == 0 {
+		delete(m.results, k)
+	} else {
+		m.results[k] = entries
+	}
+}
+
+// distinct keeps the first entry of each key.
+func distinct[K comparable, V any](entries []Entry[K, V]) []Entry[K, V] {
+	seen := make(map[K]struct{}, len(entries))
+	return slices.DeleteFunc(entries, func(e Entry[K, V]) bool {
+		_, again := seen[e.Key]
+		seen[e.Key] = struct{}{}
+		return again
+	})
+}
+
+// work runs one function per key of a source, when the source's value or
+// something the function read has changed.
+type work[K Key[K], A any] struct {
+	source *Collection[K, A]
+	view   View
+	jobs   map[K]*job[K]
+	queue  []*job[K]
+}
+
+// job is one key's function.
+type job[K any] struct {
+	task
+	key     K
+	enqueue *[]*job[K]
+}
+
+func (c *job[K]) wake() {
+	if !c.queued {
+		c.queued = true
+		*c.enqueue = append(*c.enqueue, c)
+	}
+}
+
+func newWork[K Key[K], A any](e *Engine, level int, name string, source *Collection[K, A]) *work[K, A] {
+	w := &work[K, A]{source: source, view: View{engine: e, level: level, name: name}, jobs: map[K]*job[K]{}}
+	w.view.check(source.engine, source.level, source.name)
+	return w
+}
+
+// do calls run for every key that must be computed again and gone for every
+// key that has left the source.
+func (w *work[K, A]) do(run func(*View, *job[K], A), gone func(*job[K])) {
+	for _, ch := range w.source.changes {
+		c := w.jobs[ch.Key]
+		if c == nil && !ch.Deleted {
+			c = &job[K]{key: ch.Key, enqueue: &w.queue}
+			w.jobs[ch.Key] = c
+		}
+		if c != nil {
+			c.wake()
+		}
+	}
+	for _, c := range w.queue {
+		c.queued = false
+		a, present := w.source.Get(c.key)
+		old := c.begin()
+		if present {
+			w.view.cell = c
+			run(&w.view, c, a)
+			w.view.cell = nil
+			w.view.engine.ran(w.view.name)
+		} else {
+			gone(c)
+			delete(w.jobs, c.key)
+		}
+		finish(old)
+	}
+	clear(w.queue)
+	w.queue = w.queue[:0]
+}

@@ -1,0 +1,180 @@
+// Package incremental computes values from values and keeps them up to date: a
+// change of one input runs only the functions that read it, and a result that
+// comes out equal stops the wave. It exists so that translation is written as
+// pure functions without any hand-written invalidation.
+//
+// Collections and indexes are declared in order, and a function may read only
+// what was declared before its own collection (anything else panics). One pass
+// in the order of declaration therefore brings everything up to date: there is
+// no recursion, no cycle and no stale read.
+//
+// Functions must be pure: the result depends on the key, the source's value and
+// what is read through the View. Values are shared and must not be modified.
+//
+// An Engine is not safe for concurrent use. The package knows nothing of
+// gateways and imports the standard library only.
+package incremental
+
+import "fmt"
+
+// Key is what collections are keyed by. Compare makes every order that the
+// engine shows deterministic.
+type Key[K any] interface {
+	comparable
+	Compare(K) int
+}
+
+// Engine owns the collections and the order in which they were declared.
+type Engine struct {
+	nodes []node
+	stats Stats
+}
+
+// Stats counts what one Commit did.
+type Stats struct {
+	Runs       int            // functions run
+	RunsByName map[string]int // the same by the collection's name
+}
+
+// node is a collection or an index at its place in the order of declaration.
+type node interface {
+	// reset forgets the changes of the last Commit.
+	reset()
+	// update brings the node up to date with the nodes before it.
+	update()
+}
+
+// New returns an Engine without collections.
+func New() *Engine { return &Engine{} }
+
+// Commit applies what was set and deleted since the last Commit and runs what
+// depends on it.
+func (e *Engine) Commit() Stats {
+	e.stats = Stats{RunsByName: map[string]int{}}
+	for _, n := range e.nodes {
+		n.reset()
+	}
+	for _, n := range e.nodes {
+		n.update()
+	}
+	return e.stats
+}
+
+func (e *Engine) declare(n node) (level int) {
+	e.nodes = append(e.nodes, n)
+	return len(e.nodes) - 1
+}
+
+func (e *Engine) ran(name string) {
+	e.stats.Runs++
+	e.stats.RunsByName[name]++
+}
+
+// View is how a function reads; it records each read, also of an absence. It
+// must not be kept after the function has returned.
+type View struct {
+	engine *Engine
+	level  int // reads must be below
+	name   string
+	cell   cell
+}
+
+func (v *View) check(e *Engine, level int, name string) {
+	if v.engine != e {
+		panic(fmt.Sprintf("incremental: %s reads %s of another engine", v.name, name))
+	}
+	if level >= v.level {
+		panic(fmt.Sprintf("incremental: %s reads %s, which is not declared before it", v.name, name))
+	}
+}
+
+// read registers the running cell with w, whose owner is d.
+func (v *View) read(d dependency, w *watch) {
+	t := v.cell.state()
+	if w.add(v.cell, t.run) {
+		t.deps = append(t.deps, d)
+	}
+}
+
+// cell is one function for one key.
+type cell interface {
+	state() *task
+	wake()
+}
+
+// task is what the engine remembers of a cell's last run.
+type task struct {
+	deps   []dependency
+	run    uint64 // grows with each run; a reader registered under an older run is stale
+	queued bool
+}
+
+func (t *task) state() *task { return t }
+
+// dependency is something that cells read.
+type dependency interface {
+	// forget says that one registered reader has become stale.
+	forget()
+}
+
+// begin starts a new run and returns what the last one read; pass that to finish.
+func (t *task) begin() (old []dependency) {
+	old = t.deps
+	t.deps = make([]dependency, 0, len(old))
+	t.run++
+	return old
+}
+
+func finish(old []dependency) {
+	for _, d := range old {
+		d.forget()
+	}
+}
+
+// watch is a list of readers in which stale ones are swept out once they are
+// the majority, so that adding and forgetting cost O(1) amortised.
+type watch struct {
+	readers []reader
+	stale   int
+}
+
+type reader struct {
+	cell cell
+	run  uint64
+}
+
+// add registers a reader once per run: runs never interleave, so a repeated
+// read finds itself at the end of the list.
+func (w *watch) add(c cell, run uint64) bool {
+	if n := len(w.readers); n > 0 && w.readers[n-1] == (reader{c, run}) {
+		return false
+	}
+	w.readers = append(w.readers, reader{c, run})
+	return true
+}
+
+// wake queues every live reader.
+func (w *watch) wake() {
+	for _, r := range w.readers {
+		if r.cell.state().run == r.run {
+			r.cell.wake()
+		}
+	}
+}
+
+// forget counts one stale reader and says whether none is left.
+func (w *watch) forget() (empty bool) {
+	w.stale++
+	if w.stale*2 > len(w.readers) {
+		live := w.readers[:0]
+		for _, r := range w.readers {
+			if r.cell.state().run == r.run {
+				live = append(live, r)
+			}
+		}
+		clear(w.readers[len(live):])
+		w.readers = live
+		w.stale = 0
+	}
+	return len(w.readers) == 0
+}

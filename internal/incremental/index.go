@@ -1,0 +1,161 @@
+package incremental
+
+import "slices"
+
+// Index groups the keys of a collection by what keysOf derives from each entry.
+// A change of membership under one index key wakes only that key's readers.
+type Index[IK comparable, K Key[K], V any] struct {
+	engine  *Engine
+	name    string
+	level   int
+	source  *Collection[K, V]
+	keysOf  func(K, V) []IK
+	buckets map[IK]*bucket[IK, K, V]
+}
+
+// bucket is one index key's members, or their absence that somebody read.
+type bucket[IK comparable, K Key[K], V any] struct {
+	in      *Index[IK, K, V]
+	key     IK
+	members []K // sorted
+	pending []membership[K]
+	watch   watch
+	counted counted[IK, K, V]
+}
+
+// counted holds the readers of a bucket who asked for the number only.
+type counted[IK comparable, K Key[K], V any] struct {
+	of    *bucket[IK, K, V]
+	watch watch
+}
+
+type membership[K any] struct {
+	key  K
+	join bool
+}
+
+// NewIndex declares an index over source; keysOf must be pure.
+func NewIndex[IK comparable, K Key[K], V any](source *Collection[K, V], name string,
+	keysOf func(k K, v V) []IK) *Index[IK, K, V] {
+	ix := &Index[IK, K, V]{engine: source.engine, name: name, source: source, keysOf: keysOf,
+		buckets: map[IK]*bucket[IK, K, V]{}}
+	ix.level = source.engine.declare(ix)
+	return ix
+}
+
+// Lookup returns the sorted keys under ik. It depends on the membership only, not
+// on the members' values. The slice is valid until the next Commit.
+func Lookup[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) []K {
+	v.check(ix.engine, ix.level, ix.name)
+	b := ix.bucket(ik)
+	v.read(b, &b.watch)
+	return b.members
+}
+
+// Count returns how many keys are under ik and depends on that number only.
+func Count[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) int {
+	v.check(ix.engine, ix.level, ix.name)
+	b := ix.bucket(ik)
+	v.read(&b.counted, &b.counted.watch)
+	return len(b.members)
+}
+
+func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {
+	b := ix.buckets[ik]
+	if b == nil {
+		b = &bucket[IK, K, V]{in: ix, key: ik}
+		b.counted.of = b
+		ix.buckets[ik] = b
+	}
+	return b
+}
+
+func (b *bucket[IK, K, V]) forget() {
+	b.watch.forget()
+	b.dropIfUnused()
+}
+
+func (c *counted[IK, K, V]) forget() {
+	c.watch.forget()
+	c.of.dropIfUnused()
+}
+
+func (b *bucket[IK, K, V]) dropIfUnused() {
+	if len(b.members) == 0 && len(b.watch.readers) == 0 && len(b.counted.watch.readers) == 0 {
+		delete(b.in.buckets, b.key)
+	}
+}
+
+func (ix *Index[IK, K, V]) reset() {}
+
+func (ix *Index[IK, K, V]) update() {
+	var touched []*bucket[IK, K, V]
+	note := func(ik IK, m membership[K]) {
+		b := ix.bucket(ik)
+		if len(b.pending) == 0 {
+			touched = append(touched, b)
+		}
+		b.pending = append(b.pending, m)
+	}
+	for _, ch := range ix.source.changes {
+		var before, after []IK
+		if !ch.Added {
+			before = ix.keysOf(ch.Key, ch.Old)
+		}
+		if !ch.Deleted {
+			after = ix.keysOf(ch.Key, ch.New)
+		}
+		for i, ik := range before {
+			if !slices.Contains(after, ik) && !slices.Contains(before[:i], ik) {
+				note(ik, membership[K]{ch.Key, false})
+			}
+		}
+		for i, ik := range after {
+			if !slices.Contains(before, ik) && !slices.Contains(after[:i], ik) {
+				note(ik, membership[K]{ch.Key, true})
+			}
+		}
+	}
+	for _, b := range touched {
+		b.apply()
+	}
+}
+
+// apply merges the pending changes, which are sorted and distinct because the
+// source's changes are.
+func (b *bucket[IK, K, V]) apply() {
+	before := len(b.members)
+	if len(b.pending) == 1 {
+		m := b.pending[0]
+		i, _ := slices.BinarySearchFunc(b.members, m.key, func(a, k K) int { return a.Compare(k) })
+		if m.join {
+			b.members = slices.Insert(b.members, i, m.key)
+		} else {
+			b.members = slices.Delete(b.members, i, i+1)
+		}
+	} else {
+		b.members = merged(b.members, b.pending)
+	}
+	b.pending = nil
+	b.watch.wake()
+	if len(b.members) != before {
+		b.counted.watch.wake()
+	}
+	b.dropIfUnused()
+}
+
+func merged[K Key[K]](members []K, pending []membership[K]) []K {
+	out := make([]K, 0, len(members)+len(pending))
+	for _, m := range pending {
+		for len(members) > 0 && members[0].Compare(m.key) < 0 {
+			out = append(out, members[0])
+			members = members[1:]
+		}
+		if m.join {
+			out = append(out, m.key)
+		} else {
+			members = members[1:] // the member that leaves
+		}
+	}
+	return append(out, members...)
+}
