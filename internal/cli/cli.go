@@ -1,0 +1,119 @@
+// Package cli is what a user types: one file per verb, and the wiring of source,
+// translate, deliver and proxy that the verbs run. It exists so that main is flags
+// only and that tests run the very same gateway in their own process.
+//
+// It may import everything; nothing but cmd/moongate and tests may import it.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Exit codes; scripts rely on them.
+const (
+	exitOK       = 0
+	exitProblems = 1 // what was asked for failed, or check found something
+	exitUsage    = 2 // wrong flags, or input that cannot be read
+)
+
+// exitError ends the process with a code. One without text was already reported.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usage is an error of whoever typed the command; the text ends with the remedy.
+func usage(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// Main runs one command line and answers the exit code.
+func Main(args []string, stdout, stderr io.Writer) int {
+	root := newRoot(stdout, stderr)
+	root.SetArgs(args)
+	err := root.Execute()
+	if err == nil {
+		return exitOK
+	}
+	code := exitUsage // what cobra itself finds is wrong usage
+	var exit *exitError
+	if errors.As(err, &exit) {
+		code = exit.code
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(stderr, "moongate: "+strings.ReplaceAll(text, "\n", " "))
+	}
+	return code
+}
+
+func newRoot(stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "moongate",
+		Short: "A Kubernetes Gateway API gateway in one binary",
+		Long: `Moongate serves Gateway API manifests: Gateways, HTTPRoutes, Services, Secrets.
+
+  moongate demo              see it work, with an example that you can edit
+  moongate run -f PATH       serve your own manifests
+  moongate check -f PATH     find out what is wrong with them, without serving`,
+		SilenceErrors: true, // Main prints them, on one line
+		SilenceUsage:  true,
+		// A misspelled verb is an error, not a request for help.
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usage("there is no verb %q; see moongate --help", args[0])
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usage("%w; see %s --help", err, cmd.CommandPath())
+	})
+	root.AddCommand(newRun(stdout, stderr), newDemo(stdout, stderr), newCheck(stdout), newExplain(stdout),
+		newStatus(stdout), newVersion(stdout))
+	return root
+}
+
+// filesFlag is -f, which every verb that reads manifests has.
+func filesFlag(cmd *cobra.Command, paths *[]string) {
+	cmd.Flags().StringArrayVarP(paths, "filename", "f", nil,
+		"manifests: a YAML or JSON file, or a folder with such files (read recursively); repeat for more")
+}
+
+// outputFlag is -o. The first of the formats is the default.
+func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
+	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output format: "+strings.Join(formats, ", "))
+	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		for _, f := range formats {
+			if *format == f {
+				return nil
+			}
+		}
+		return usage("-o %q is not an output format of %s; use one of %s", *format, cmd.CommandPath(), strings.Join(formats, ", "))
+	}
+}
+
+// needFiles is the check that -f was given.
+func needFiles(cmd *cobra.Command, paths []string) error {
+	if len(paths) == 0 {
+		return usage("no manifests: name a file or folder, as in %s -f ./manifests", cmd.CommandPath())
+	}
+	return nil
+}
