@@ -1,14 +1,14 @@
 // Package filter says what a filter is to the data plane: what it sees of an
-// exchange (Exchange), what it may do (Filter), and what it may look up
-// while it is made (Env). It exists so that the engine
-// knows no filter and a filter knows no other: each lives in its own folder below
-// this one, and only package table lists them.
+// exchange (Exchange), what it may do (Filter), and what it may look up while
+// it is made (Env). It exists so that the engine knows no filter and a filter
+// knows no other: each lives in its own folder below this one, and only package
+// table lists them.
 //
 // The engine compiles the filters of a rule once, when the configuration
 // arrives, and runs them in the order of the list: Request functions before the
 // backend is asked, Response functions on the response head. Filters of a
-// backendRef run after those of its rule, on what those left. Compiled filters are shared
-// by all connections, hold no state and allocate nothing per exchange.
+// backendRef run after those of its rule, on what those left. Compiled filters
+// are shared by all connections, hold no state and allocate nothing per exchange.
 //
 // It imports config, message and upstream; never the engine, translate or k8s.io.
 package filter

@@ -1,0 +1,145 @@
+// Package headermodifier sets, adds and removes field lines, for the filters that
+// do so on requests and responses. It exists so that both agree on which fields
+// belong to the connection and are never a filter's.
+//
+// It imports config, message and filter only.
+package headermodifier
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// reserved are the fields that frame a message or concern one hop only (RFC 9110
+// section 7.6.1, RFC 9112 section 6). The engine writes them; a filter that did
+// could make two messages of one. The names with an underscore are those that
+// CGI-like servers take for the real ones.
+var reserved = map[string]bool{
+	"connection":        true,
+	"content-length":    true,
+	"content_length":    true,
+	"expect":            true,
+	"http2-settings":    true,
+	"keep-alive":        true,
+	"proxy-connection":  true,
+	"te":                true,
+	"trailer":           true,
+	"transfer-encoding": true,
+	"transfer_encoding": true,
+	"upgrade":           true,
+}
+
+// Reserved tells whether entries of that name in set and add are ignored.
+func Reserved(name string) bool { return reserved[strings.ToLower(name)] }
+
+// Modifier is a compiled header modifier. The zero value changes nothing.
+type Modifier struct {
+	set, add []message.Field
+	remove   [][]byte
+}
+
+// Compile makes the Modifier. Of several entries with an equivalent name in one
+// list the first counts. Entries with a Reserved name are ignored, for their
+// values are the engine's; translate reports them to the user.
+func Compile(filterName string, set, add []*config.HeaderField, remove []string) (Modifier, error) {
+	var m Modifier
+	var err error
+	if m.set, err = compile(filterName, "set", set); err != nil {
+		return Modifier{}, err
+	}
+	if m.add, err = compile(filterName, "add", add); err != nil {
+		return Modifier{}, err
+	}
+	for i, name := range remove {
+		if !token(name) {
+			return Modifier{}, badName(filterName, fmt.Sprintf("remove[%d]", i), name)
+		}
+		m.remove = append(m.remove, []byte(name))
+	}
+	return m, nil
+}
+
+func compile(filterName, list string, entries []*config.HeaderField) ([]message.Field, error) {
+	var lines []message.Field
+	seen := make(map[string]bool, len(entries))
+	for i, e := range entries {
+		if !token(e.Name) {
+			return nil, badName(filterName, fmt.Sprintf("%s[%d].name", list, i), e.Name)
+		}
+		value := strings.Trim(e.Value, " \t")
+		if at := strings.IndexFunc(value, control); at >= 0 {
+			return nil, &filter.Error{
+				Filter:  filterName,
+				Field:   fmt.Sprintf("%s[%d].value", list, i),
+				Problem: fmt.Sprintf("the value of %s holds the control character %q", e.Name, value[at]),
+				Remedy:  "give a value on one line",
+			}
+		}
+		name := strings.ToLower(e.Name)
+		if seen[name] || reserved[name] {
+			continue
+		}
+		seen[name] = true
+		lines = append(lines, message.Field{Name: []byte(e.Name), Value: []byte(value)})
+	}
+	return lines, nil
+}
+
+// Apply changes the section: set, then add, then remove. A set field stands where
+// the first of its name stood.
+func (m *Modifier) Apply(section *message.Fields) {
+	for i := range m.set {
+		section.Set(m.set[i].Name, m.set[i].Value)
+	}
+	for i := range m.add {
+		section.Add(m.add[i].Name, m.add[i].Value)
+	}
+	for _, name := range m.remove {
+		section.Remove(name)
+	}
+}
+
+// TakeHost takes the entries named Host out of set and add, and returns the value of the
+// one in set. A request's Host is not a field line here; it must stand exactly once.
+func (m *Modifier) TakeHost() (value []byte, set bool) {
+	m.set, value, set = without(m.set, "host")
+	m.add, _, _ = without(m.add, "host")
+	return value, set
+}
+
+func without(lines []message.Field, name string) (rest []message.Field, value []byte, found bool) {
+	for _, l := range lines {
+		if message.EqualFold(l.Name, name) {
+			value, found = l.Value, true
+			continue
+		}
+		rest = append(rest, l)
+	}
+	return rest, value, found
+}
+
+func badName(filterName, field, name string) error {
+	return &filter.Error{
+		Filter:  filterName,
+		Field:   field,
+		Problem: fmt.Sprintf("%q is not a field name", name),
+		Remedy:  "use letters, digits and -",
+	}
+}
+
+// token is RFC 9110 section 5.6.2.
+func token(name string) bool {
+	for _, c := range []byte(name) {
+		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// control is every character that RFC 9110 section 5.5 forbids in a value.
+func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
