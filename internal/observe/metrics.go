@@ -1,9 +1,21 @@
 package observe
 
 import (
+	"maps"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+const (
+	defaultMaxRules = 20000
+	defaultGrace    = 5 * time.Minute
+	// maxCertificates bounds the certificates whose expiry is exported.
+	maxCertificates = 20000
 )
 
 // MetricsOptions configures NewMetrics; the zero value is good for production.
@@ -21,92 +33,90 @@ type MetricsOptions struct {
 
 // Metrics holds everything that is counted. Methods are safe for concurrent use.
 type Metrics struct {
+	registry     *prometheus.Registry
+	log          *AccessLog
+	now          func() time.Time
 	unattributed *RuleStats
+	upstreams    atomic.Pointer[func(func(UpstreamStats))]
+
+	mu           sync.Mutex // guards what follows; never held while a scrape is written
+	rules        *table[ruleKey, ruleSeries]
+	routes       map[routeKey]*routeSeries
+	others       map[routeKey]*ruleSeries // what rules without room are added up in
+	folded       int                      // handles that share counters in others
+	listeners    *table[ListenerLabels, listenerSeries]
+	sockets      *table[SocketLabels, socketSeries]
+	otherSockets socketSeries
+	certificates map[string]time.Time
+	resources    map[string]int
+	runs         map[string]uint64
+	generation   uint64
+	lastApply    time.Time
+
+	applyDuration     prometheus.Histogram
+	applyErrors       prometheus.Counter
+	translateDuration prometheus.Histogram
 }
 
 // NewMetrics makes an empty set with its own registry.
-func NewMetrics(o MetricsOptions) *Metrics { return &Metrics{} }
-
-// Gatherer is what /metrics serves.
-func (m *Metrics) Gatherer() prometheus.Gatherer { return prometheus.NewRegistry() }
-
-// Registerer is for collectors of other packages; names begin with moongate_.
-func (m *Metrics) Registerer() prometheus.Registerer { return prometheus.NewRegistry() }
-
-// RuleLabels name a rule on one listener.
-type RuleLabels struct {
-	Gateway  string   // "<namespace>/<name>"
-	Listener string   // name within the Gateway
-	Route    string   // config.Route.key, such as "HTTPRoute/<namespace>/<name>"
-	Rule     string   // name of the rule, else its index in decimal
-	Backends []string // config.Backend.key in the order of backendRefs; "" for an invalid one
+func NewMetrics(o MetricsOptions) *Metrics {
+	if o.MaxRules <= 0 {
+		o.MaxRules = defaultMaxRules
+	}
+	if o.Grace <= 0 {
+		o.Grace = defaultGrace
+	}
+	if o.Version == "" {
+		o.Version = "devel"
+	}
+	m := &Metrics{
+		registry:     prometheus.NewRegistry(),
+		log:          o.AccessLog,
+		now:          time.Now,
+		rules:        newTable[ruleKey, ruleSeries](o.MaxRules, o.Grace),
+		routes:       make(map[routeKey]*routeSeries),
+		others:       make(map[routeKey]*ruleSeries),
+		listeners:    newTable[ListenerLabels, listenerSeries](maxListeners, 0),
+		sockets:      newTable[SocketLabels, socketSeries](maxListeners, o.Grace),
+		certificates: make(map[string]time.Time),
+		resources:    make(map[string]int),
+		runs:         make(map[string]uint64),
+	}
+	m.rules.removed = m.removeRule
+	m.unattributed = m.Rule(RuleLabels{})
+	m.applyDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "moongate_config_apply_duration_seconds",
+		Help:    "How long it took to apply a generation of the configuration.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
+	})
+	m.applyErrors = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "moongate_config_apply_errors_total",
+		Help: "Generations of the configuration that were refused.",
+	})
+	m.translateDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "moongate_translate_duration_seconds",
+		Help:    "How long it took to translate a change of the objects.",
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
+	})
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name:        "moongate_build_info",
+		Help:        "Always 1; its labels say what is running.",
+		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "go_version": runtime.Version()},
+	})
+	build.Set(1)
+	m.registry.MustRegister(build, m.applyDuration, m.applyErrors, m.translateDuration, collector{m},
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
 }
 
-// RuleStats is the pre-resolved handle of a rule on one listener.
-type RuleStats struct{}
+// Gatherer is what /metrics serves.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 
-// Rule returns the handle for a rule, a counter's continuation where the same names were there
-// within the grace. Every handle must be released once.
-func (m *Metrics) Rule(l RuleLabels) *RuleStats { return &RuleStats{} }
-
-// Release gives the handle back when its rule is gone. Requests in flight may still be
-// finished with it. Releasing nil or twice does nothing.
-func (s *RuleStats) Release() {}
-
-func (s *RuleStats) count(r *Record) {}
+// Registerer is for collectors of other packages; names begin with moongate_.
+func (m *Metrics) Registerer() prometheus.Registerer { return m.registry }
 
 // Unattributed is the handle for what belongs to no listener. Not to be released.
 func (m *Metrics) Unattributed() *RuleStats { return m.unattributed }
-
-// ListenerLabels name a listener.
-type ListenerLabels struct {
-	Gateway  string // "<namespace>/<name>"
-	Listener string // name within the Gateway
-	Port     uint16
-}
-
-// ListenerStats is the handle of one listener.
-type ListenerStats struct{}
-
-// Listener returns the handle of a listener; it is to be released once.
-func (m *Metrics) Listener(l ListenerLabels) *ListenerStats { return &ListenerStats{} }
-
-// Unrouted counts requests that reached the listener but no rule; released with the listener.
-func (s *ListenerStats) Unrouted() *RuleStats { return nil }
-
-// SetUp says whether the listener's socket is bound (moongate_listener_up).
-func (s *ListenerStats) SetUp(up bool) {}
-
-// Release gives the handle back. Releasing nil or twice does nothing.
-func (s *ListenerStats) Release() {}
-
-// SocketLabels name a bound port, which several listeners may share.
-type SocketLabels struct {
-	Gateway string // owner "<namespace>/<name>"; "" where several Gateways share it
-	Address string // bound IP address; "" for all
-	Port    uint16
-}
-
-// SocketStats is the handle of one bound port.
-type SocketStats struct{}
-
-// Socket returns the handle of a bound port; it is to be released once.
-func (m *Metrics) Socket(l SocketLabels) *SocketStats { return &SocketStats{} }
-
-// ConnectionOpened counts an accepted connection; ConnectionClosed must follow once.
-func (s *SocketStats) ConnectionOpened() {}
-
-// ConnectionClosed counts the end of a connection.
-func (s *SocketStats) ConnectionClosed() {}
-
-// Connections is the number of connections that are open.
-func (s *SocketStats) Connections() int64 { return 0 }
-
-// Unrouted counts requests that could not be given to a listener; released with the socket.
-func (s *SocketStats) Unrouted() *RuleStats { return nil }
-
-// Release gives the handle back. Releasing nil or twice does nothing.
-func (s *SocketStats) Release() {}
 
 // UpstreamStats is the state of the pool of one backend.
 type UpstreamStats struct {
@@ -120,8 +130,8 @@ type UpstreamStats struct {
 }
 
 // SetUpstreams gives the function that reports every backend's pool; it is called at each
-// scrape and must be safe for concurrent use.
-func (m *Metrics) SetUpstreams(report func(emit func(UpstreamStats))) {}
+// scrape and must be safe for concurrent use. Backends beyond the bound are added up.
+func (m *Metrics) SetUpstreams(report func(emit func(UpstreamStats))) { m.upstreams.Store(&report) }
 
 // ConfigApply is one generation that the proxy applied or refused.
 type ConfigApply struct {
@@ -132,16 +142,105 @@ type ConfigApply struct {
 }
 
 // ConfigApplied records one applied or refused generation.
-func (m *Metrics) ConfigApplied(a ConfigApply) {}
+func (m *Metrics) ConfigApplied(a ConfigApply) {
+	m.applyDuration.Observe(a.Duration.Seconds())
+	if a.Err != nil {
+		m.applyErrors.Inc()
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.generation, m.lastApply = a.Generation, a.At
+}
 
 // SetConfigResources sets how many Resources of a kind (config.Kind.String) are in force.
-func (m *Metrics) SetConfigResources(kind string, n int) {}
+func (m *Metrics) SetConfigResources(kind string, n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.resources[validLabel(kind)] = n
+}
 
 // SetCertificate sets when a certificate (config.Certificate.key) expires.
-func (m *Metrics) SetCertificate(key string, notAfter time.Time) {}
+func (m *Metrics) SetCertificate(key string, notAfter time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key = validLabel(key)
+	if _, ok := m.certificates[key]; ok || len(m.certificates) < maxCertificates {
+		m.certificates[key] = notAfter
+	}
+}
 
 // RemoveCertificate ends the series of a certificate.
-func (m *Metrics) RemoveCertificate(key string) {}
+func (m *Metrics) RemoveCertificate(key string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.certificates, validLabel(key))
+}
 
-// Translated adds up how often translate functions ran, by name.
-func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {}
+// Translated adds up how often translate functions ran, by name, and how long it took.
+func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {
+	m.translateDuration.Observe(d.Seconds())
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, n := range runsByName {
+		m.runs[validLabel(name)] += uint64(max(n, 0))
+	}
+}
+
+// snapshot is what a scrape writes after it has let go of the lock.
+type snapshot struct {
+	rules        []ruleSnapshot
+	routes       []*routeSeries
+	listeners    []*listenerEntry
+	sockets      []*socketEntry
+	certificates map[string]time.Time
+	resources    map[string]int
+	runs         map[string]uint64
+	folded       int
+	generation   uint64
+	lastApply    time.Time
+	maxBackends  int
+}
+
+type ruleSnapshot struct {
+	key     ruleKey
+	backend string
+	counts  *outcomes
+}
+
+func (m *Metrics) snapshot() *snapshot {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	m.rules.expire(now)
+	m.sockets.expire(now)
+	s := &snapshot{
+		certificates: maps.Clone(m.certificates), resources: maps.Clone(m.resources), runs: maps.Clone(m.runs),
+		folded: m.folded, generation: m.generation, lastApply: m.lastApply, maxBackends: m.rules.max,
+		rules: make([]ruleSnapshot, 0, 2*len(m.rules.entries)),
+	}
+	for key, e := range m.rules.entries {
+		s.rules = append(s.rules, ruleSnapshot{key, "", &e.value.none})
+		if e.value.backends == nil {
+			continue
+		}
+		e.value.backends.expire(now)
+		for name, b := range e.value.backends.entries {
+			s.rules = append(s.rules, ruleSnapshot{key, name, &b.value})
+		}
+	}
+	for key, series := range m.others {
+		s.rules = append(s.rules, ruleSnapshot{ruleKey{routeKey: key}, "", &series.none})
+		s.routes = append(s.routes, series.route)
+	}
+	for _, r := range m.routes {
+		s.routes = append(s.routes, r)
+	}
+	for _, e := range m.listeners.entries {
+		s.listeners = append(s.listeners, e)
+	}
+	for _, e := range m.sockets.entries {
+		s.sockets = append(s.sockets, e)
+	}
+	return s
+}

@@ -1,0 +1,183 @@
+package observe
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector turns the counters into series at each scrape. Series of requests appear with
+// the first request, so that 5,000 idle routes cost a scrape nothing.
+type collector struct{ m *Metrics }
+
+var (
+	routeLabels    = []string{"gateway", "listener", "route"}
+	listenerLabels = []string{"gateway", "listener", "port"}
+	socketLabels   = []string{"gateway", "address", "port"}
+	backendLabels  = []string{"backend"}
+)
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("moongate_"+name, help, labels, nil)
+}
+
+var (
+	descRequests      = desc("requests_total", "Finished requests. code is 0 where no response was sent; reason is the word of the access log.", "gateway", "listener", "route", "rule", "backend", "code", "reason")
+	descDuration      = desc("request_duration_seconds", "From the first byte of the request to the last byte of the response.", routeLabels...)
+	descRequestBytes  = desc("request_bytes_total", "Bytes of request bodies received from clients.", routeLabels...)
+	descResponseBytes = desc("response_bytes_total", "Bytes of response bodies sent to clients.", routeLabels...)
+	descRetries       = desc("request_retries_total", "Attempts at endpoints beyond a request's first.", routeLabels...)
+
+	descListenerUp      = desc("listener_up", "1 where the listener's socket is bound, else 0.", listenerLabels...)
+	descConnections     = desc("downstream_connections_active", "Connections from clients that are open.", socketLabels...)
+	descConnectionTotal = desc("downstream_connections_total", "Connections accepted from clients.", socketLabels...)
+
+	descUpEndpoints     = desc("upstream_endpoints", "Endpoints of the backend.", backendLabels...)
+	descUpRequests      = desc("upstream_requests_in_flight", "Requests that the backend is working on.", backendLabels...)
+	descUpIdle          = desc("upstream_connections_idle", "Connections to the backend that wait for a request.", backendLabels...)
+	descUpActive        = desc("upstream_connections_active", "Connections to the backend that carry a request.", backendLabels...)
+	descUpConnects      = desc("upstream_connects_total", "Connections made to the backend.", backendLabels...)
+	descUpConnectErrors = desc("upstream_connect_errors_total", "Attempts to connect to the backend that failed.", backendLabels...)
+
+	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written.")
+	descLogErrors  = desc("access_log_write_errors_total", "Failed writes of the access log.")
+	descGeneration = desc("config_generation", "Generation of the configuration in force.")
+	descLastApply  = desc("config_last_apply_success_timestamp_seconds", "When a generation of the configuration was last applied.")
+	descResources  = desc("config_resources", "Configuration resources in force by kind.", "kind")
+	descNotAfter   = desc("certificate_not_after_timestamp_seconds", "When the certificate expires.", "certificate")
+	descRuns       = desc("translate_runs_total", "Runs of translate functions.", "function")
+	descFolded     = desc("metrics_folded_rules", `Rules whose requests are counted under route="(other)" because too many rules are there.`)
+)
+
+var allDescs = []*prometheus.Desc{
+	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
+	descListenerUp, descConnections, descConnectionTotal,
+	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors,
+	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded,
+}
+
+// Describe is part of prometheus.Collector.
+func (c collector) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range allDescs {
+		out <- d
+	}
+}
+
+// Collect is part of prometheus.Collector.
+func (c collector) Collect(out chan<- prometheus.Metric) {
+	s := c.m.snapshot()
+	e := emitter{out}
+	e.requests(s)
+	e.routes(s)
+	e.connections(s, &c.m.otherSockets)
+	if report := c.m.upstreams.Load(); report != nil {
+		e.upstreams(*report, s.maxBackends)
+	}
+	e.counter(descLogDropped, c.m.log.Dropped())
+	e.counter(descLogErrors, c.m.log.WriteErrors())
+	e.gauge(descGeneration, float64(s.generation))
+	e.gauge(descFolded, float64(s.folded))
+	if !s.lastApply.IsZero() {
+		e.gauge(descLastApply, float64(s.lastApply.UnixNano())/1e9)
+	}
+	for kind, n := range s.resources {
+		e.gauge(descResources, float64(n), kind)
+	}
+	for key, t := range s.certificates {
+		e.gauge(descNotAfter, float64(t.Unix()), key)
+	}
+	for name, n := range s.runs {
+		e.counter(descRuns, n, name)
+	}
+}
+
+type emitter struct{ out chan<- prometheus.Metric }
+
+func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
+	e.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+}
+
+func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
+	e.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func (e emitter) requests(s *snapshot) {
+	for _, r := range s.rules {
+		for _, o := range r.counts.list() {
+			e.counter(descRequests, o.n.Load(), r.key.gateway, r.key.listener, r.key.route, r.key.rule, r.backend, o.codeLabel(), o.reason.String())
+		}
+	}
+}
+
+func (e emitter) routes(s *snapshot) {
+	for _, r := range s.routes {
+		buckets := make(map[float64]uint64, len(durationBounds))
+		var count uint64
+		for i := range r.buckets {
+			count += r.buckets[i].Load()
+			if i < len(durationBounds) {
+				buckets[float64(durationBounds[i])/1e9] = count
+			}
+		}
+		if count == 0 {
+			continue
+		}
+		k := r.key
+		e.out <- prometheus.MustNewConstHistogram(descDuration, count, float64(r.durationNano.Load())/1e9, buckets, k.gateway, k.listener, k.route)
+		e.counter(descRequestBytes, r.requestBytes.Load(), k.gateway, k.listener, k.route)
+		e.counter(descResponseBytes, r.responseBytes.Load(), k.gateway, k.listener, k.route)
+		e.counter(descRetries, r.retries.Load(), k.gateway, k.listener, k.route)
+	}
+}
+
+func (e emitter) connections(s *snapshot, others *socketSeries) {
+	for _, l := range s.listeners {
+		up := 0.0
+		if l.value.up.Load() {
+			up = 1
+		}
+		e.gauge(descListenerUp, up, l.key.Gateway, l.key.Listener, strconv.Itoa(int(l.key.Port)))
+	}
+	socket := func(series *socketSeries, labels ...string) {
+		e.gauge(descConnections, float64(series.open.Load()), labels...)
+		e.counter(descConnectionTotal, series.total.Load(), labels...)
+	}
+	for _, k := range s.sockets {
+		socket(&k.value, k.key.Gateway, k.key.Address, strconv.Itoa(int(k.key.Port)))
+	}
+	if others.total.Load() > 0 {
+		socket(others, other, other, other)
+	}
+}
+
+// upstreams adds up what is reported twice or beyond the bound: a series given twice would
+// fail the whole scrape.
+func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
+	sums := make(map[string]*UpstreamStats)
+	report(func(u UpstreamStats) {
+		u.Backend = validLabel(u.Backend)
+		sum := sums[u.Backend]
+		if sum == nil && len(sums) >= bound {
+			u.Backend = other
+			sum = sums[other]
+		}
+		if sum == nil {
+			sums[u.Backend] = &u
+			return
+		}
+		sum.Endpoints += u.Endpoints
+		sum.RequestsInFlight += u.RequestsInFlight
+		sum.ConnectionsIdle += u.ConnectionsIdle
+		sum.ConnectionsActive += u.ConnectionsActive
+		sum.ConnectsTotal += u.ConnectsTotal
+		sum.ConnectErrors += u.ConnectErrors
+	})
+	for backend, u := range sums {
+		e.gauge(descUpEndpoints, float64(u.Endpoints), backend)
+		e.gauge(descUpRequests, float64(u.RequestsInFlight), backend)
+		e.gauge(descUpIdle, float64(u.ConnectionsIdle), backend)
+		e.gauge(descUpActive, float64(u.ConnectionsActive), backend)
+		e.counter(descUpConnects, u.ConnectsTotal, backend)
+		e.counter(descUpConnectErrors, u.ConnectErrors, backend)
+	}
+}

@@ -1,0 +1,125 @@
+package observe
+
+import (
+	"strconv"
+	"sync"
+	"sync/atomic"
+)
+
+// An endpoint may answer with any of 900 codes; only so many combinations of code and reason
+// are counted exactly for a backend, the others under code="other".
+const maxOutcomes = 32
+
+const (
+	codeNone  = 0 // no response was sent
+	codeOther = 1
+)
+
+// outcome counts the requests that ended with one code and one reason.
+type outcome struct {
+	code   uint16
+	reason Reason
+	n      atomic.Uint64
+}
+
+func (o *outcome) codeLabel() string {
+	if o.code == codeOther {
+		return "other"
+	}
+	return strconv.Itoa(int(o.code))
+}
+
+// outcomes counts requests by code and reason. Few combinations ever occur, so they
+// are a list that is searched from the front and grows when a new one does.
+type outcomes struct {
+	seen atomic.Pointer[[]*outcome] // never changed once published
+	grow sync.Mutex
+}
+
+func (o *outcomes) add(status int, reason Reason) {
+	code := uint16(codeNone)
+	if 100 <= status && status <= 999 {
+		code = uint16(status)
+	}
+	if reason >= reasonCount {
+		reason = ReasonInternal
+	}
+	if c := o.find(code, reason); c != nil {
+		c.n.Add(1)
+		return
+	}
+	o.insert(code, reason).n.Add(1)
+}
+
+func (o *outcomes) find(code uint16, reason Reason) *outcome {
+	list := o.seen.Load()
+	if list == nil {
+		return nil
+	}
+	for _, c := range *list {
+		if c.code == code && c.reason == reason {
+			return c
+		}
+	}
+	if len(*list) >= maxOutcomes && code != codeOther {
+		return o.find(codeOther, reason)
+	}
+	return nil
+}
+
+func (o *outcomes) insert(code uint16, reason Reason) *outcome {
+	o.grow.Lock()
+	defer o.grow.Unlock()
+	var old []*outcome
+	if list := o.seen.Load(); list != nil {
+		old = *list
+	}
+	if len(old) >= maxOutcomes {
+		code = codeOther
+	}
+	if c := o.find(code, reason); c != nil { // another request was faster
+		return c
+	}
+	c := &outcome{code: code, reason: reason}
+	list := append(old[:len(old):len(old)], c)
+	o.seen.Store(&list)
+	return c
+}
+
+func (o *outcomes) list() []*outcome {
+	if list := o.seen.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// durationBounds are the upper bounds of the request duration histogram in nanoseconds.
+var durationBounds = [...]int64{500e3, 1e6, 2500e3, 5e6, 10e6, 25e6, 50e6, 100e6, 250e6, 500e6, 1e9, 2500e6, 5e9, 10e9, 30e9}
+
+// traffic counts what is not told apart by rule.
+type traffic struct {
+	durationNano  atomic.Uint64
+	requestBytes  atomic.Uint64
+	responseBytes atomic.Uint64
+	retries       atomic.Uint64
+	buckets       [len(durationBounds) + 1]atomic.Uint64
+}
+
+func (t *traffic) add(r *Record) {
+	d := max(r.DurationNano, 0)
+	i := 0
+	for i < len(durationBounds) && d > durationBounds[i] {
+		i++
+	}
+	t.buckets[i].Add(1)
+	t.durationNano.Add(uint64(d))
+	if r.BytesReceived > 0 {
+		t.requestBytes.Add(uint64(r.BytesReceived))
+	}
+	if r.BytesSent > 0 {
+		t.responseBytes.Add(uint64(r.BytesSent))
+	}
+	if r.Attempts > 1 {
+		t.retries.Add(uint64(r.Attempts - 1))
+	}
+}

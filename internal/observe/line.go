@@ -1,0 +1,245 @@
+package observe
+
+import (
+	"encoding/binary"
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Bounds of the values in a line, in bytes before escaping.
+const (
+	maxMethod    = 32
+	maxHost      = 512
+	maxTarget    = 8192
+	maxUserAgent = 1024
+	maxRequestID = 256
+	maxLabel     = 512
+
+	// What a line has besides those values: keys, numbers, times, addresses.
+	maxFixed = 1024
+	// The longest escape, of one byte, is \u00XX.
+	maxEscape = 6
+	maxLine   = maxFixed + maxEscape*(maxMethod+maxHost+maxTarget+maxUserAgent+maxRequestID+5*maxLabel)
+)
+
+// LogField describes one key of the access log.
+type LogField struct {
+	Key         string
+	Description string
+}
+
+// LogFields are the keys of a line in their order.
+func LogFields() []LogField {
+	return []LogField{
+		{"start_time", "when the first byte of the request arrived; RFC 3339 in UTC with milliseconds"},
+		{"method", "request method, at most " + strconv.Itoa(maxMethod) + " bytes"},
+		{"scheme", "http or https"},
+		{"authority", "Host as received, port included, at most " + strconv.Itoa(maxHost) + " bytes"},
+		{"path", "path and query as received, at most " + strconv.Itoa(maxTarget) + " bytes"},
+		{"protocol", "such as HTTP/1.1"},
+		{"response_code", "status sent to the client; 0 where none was sent"},
+		{"reason", "stable word for how the request ended; the same in moongate_requests_total"},
+		{"bytes_received", "bytes of the request body"},
+		{"bytes_sent", "bytes of the response body"},
+		{"duration_ms", "milliseconds from the first byte of the request to the last of the response"},
+		{"client_address", "IP address and port of the connection's other end"},
+		{"user_agent", "User-Agent, at most " + strconv.Itoa(maxUserAgent) + " bytes"},
+		{"request_id", "X-Request-Id as received, at most " + strconv.Itoa(maxRequestID) + " bytes"},
+		{"gateway", "<namespace>/<name> of the Gateway"},
+		{"listener", "name of the listener"},
+		{"route", "<kind>/<namespace>/<name> of the route"},
+		{"rule", "name of the rule, else its index counted from 0"},
+		{"backend", "backend that was chosen, such as Service/<namespace>/<name>/<port>"},
+		{"upstream_host", "IP address and port of the endpoint of the last attempt"},
+		{"upstream_duration_ms", "milliseconds of the last attempt"},
+		{"attempts", "how many attempts at endpoints were made"},
+	}
+}
+
+// lineBound is at least the length of the record's line.
+func lineBound(r *Record) int {
+	n := min(len(r.Method), maxMethod) + min(len(r.Host), maxHost) + min(len(r.Target), maxTarget) +
+		min(len(r.UserAgent), maxUserAgent) + min(len(r.RequestID), maxRequestID)
+	return maxFixed + maxEscape*n + r.Stats.logBound()
+}
+
+// appendLine appends the record as one line of JSON.
+func appendLine(b []byte, r *Record, clock *secondCache) []byte {
+	b = append(b, `{"start_time":"`...)
+	b = clock.append(b, r.StartUnixNano)
+	b = append(b, `","method":`...)
+	b = appendText(b, r.Method, maxMethod)
+	b = append(b, `,"scheme":`...)
+	b = appendWord(b, r.Scheme)
+	b = append(b, `,"authority":`...)
+	b = appendText(b, r.Host, maxHost)
+	b = append(b, `,"path":`...)
+	b = appendText(b, r.Target, maxTarget)
+	b = append(b, `,"protocol":`...)
+	b = appendWord(b, r.Protocol)
+	b = append(b, `,"response_code":`...)
+	b = strconv.AppendInt(b, int64(r.Status), 10)
+	b = append(b, `,"reason":"`...)
+	b = append(b, r.Reason.String()...)
+	b = append(b, `","bytes_received":`...)
+	b = strconv.AppendInt(b, r.BytesReceived, 10)
+	b = append(b, `,"bytes_sent":`...)
+	b = strconv.AppendInt(b, r.BytesSent, 10)
+	b = append(b, `,"duration_ms":`...)
+	b = appendMillis(b, r.DurationNano)
+	b = append(b, `,"client_address":`...)
+	if r.ClientAddr.IsValid() {
+		b = append(b, '"')
+		b = r.ClientAddr.AppendTo(b)
+		b = append(b, '"')
+	} else {
+		b = append(b, "null"...)
+	}
+	b = append(b, `,"user_agent":`...)
+	b = appendText(b, r.UserAgent, maxUserAgent)
+	b = append(b, `,"request_id":`...)
+	b = appendText(b, r.RequestID, maxRequestID)
+	b = r.Stats.appendLabels(b, r.Backend)
+	return appendUpstream(b, r)
+}
+
+func appendUpstream(b []byte, r *Record) []byte {
+	if r.Upstream.IsValid() {
+		b = append(b, `,"upstream_host":"`...)
+		b = r.Upstream.AppendTo(b)
+		b = append(b, `","upstream_duration_ms":`...)
+		b = appendMillis(b, r.UpstreamDurationNano)
+	} else {
+		b = append(b, `,"upstream_host":null,"upstream_duration_ms":null`...)
+	}
+	b = append(b, `,"attempts":`...)
+	b = strconv.AppendInt(b, int64(r.Attempts), 10)
+	return append(b, '}', '\n')
+}
+
+// appendMillis prints nanoseconds as milliseconds with three decimals.
+func appendMillis(b []byte, nanos int64) []byte {
+	micros := max(nanos, 0) / 1000
+	b = strconv.AppendInt(b, micros/1000, 10)
+	f := micros % 1000
+	return append(b, '.', byte('0'+f/100), byte('0'+f/10%10), byte('0'+f%10))
+}
+
+// secondCache keeps the printed form of the last second, which is most often the one asked for.
+type secondCache struct {
+	second int64
+	text   [20]byte // "2006-01-02T15:04:05."
+}
+
+func (c *secondCache) append(b []byte, unixNano int64) []byte {
+	second, nanos := unixNano/1e9, unixNano%1e9
+	if nanos < 0 {
+		second, nanos = second-1, nanos+1e9
+	}
+	if second != c.second || c.text[0] == 0 {
+		time.Unix(second, 0).UTC().AppendFormat(c.text[:0], "2006-01-02T15:04:05.")
+		c.second = second
+	}
+	b = append(b, c.text[:]...)
+	ms := nanos / 1e6
+	return append(b, byte('0'+ms/100), byte('0'+ms/10%10), byte('0'+ms%10), 'Z')
+}
+
+// appendWord prints a text of ours, which needs no escaping; "" is null.
+func appendWord(b []byte, s string) []byte {
+	if s == "" {
+		return append(b, "null"...)
+	}
+	b = append(b, '"')
+	b = append(b, s[:min(len(s), maxMethod)]...)
+	return append(b, '"')
+}
+
+// appendText prints at most limit bytes of s as a JSON string; nil is null.
+func appendText(b, s []byte, limit int) []byte {
+	if s == nil {
+		return append(b, "null"...)
+	}
+	if len(s) > limit {
+		s = cut(s, limit)
+	}
+	b = append(b, '"')
+	n := plainPrefix(s)
+	b = append(b, s[:n]...)
+	if n < len(s) {
+		b = appendEscaped(b, s[n:])
+	}
+	return append(b, '"')
+}
+
+// cut shortens s to at most limit bytes without splitting a valid character.
+func cut(s []byte, limit int) []byte {
+	end := limit
+	for end > limit-utf8.UTFMax && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	if !utf8.RuneStart(s[end]) {
+		end = limit // no character at all, so nothing to keep whole
+	}
+	return s[:end]
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// plainPrefix is the length of the part of s that stands in JSON as it is, at least up
+// to the last multiple of eight bytes before the first byte that does not.
+func plainPrefix(s []byte) int {
+	n := 0
+	for ; len(s)-n >= 8; n += 8 {
+		x := binary.LittleEndian.Uint64(s[n:])
+		quote, slash := x^(ones*'"'), x^(ones*'\\')
+		// Bytes from 0x7f on, then below 0x20, then '"', then '\\'.
+		odd := x | (x + ones) | (x - ones*0x20) | (quote - ones) | (slash - ones)
+		if odd&highs != 0 {
+			break
+		}
+	}
+	for n < len(s) && isPlain(s[n]) {
+		n++
+	}
+	return n
+}
+
+func isPlain(c byte) bool { return c >= 0x20 && c < 0x7f && c != '"' && c != '\\' }
+
+const hexDigits = "0123456789abcdef"
+
+// appendEscaped prints s for a JSON string. Control characters, those from U+0080 to U+009F
+// included, are escaped, so that a line is safe to show on a terminal.
+func appendEscaped(b, s []byte) []byte {
+	for i := 0; i < len(s); {
+		c := s[i]
+		switch {
+		case isPlain(c):
+			b = append(b, c)
+			i++
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+			i++
+		case c < utf8.RuneSelf:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+			i++
+		default:
+			r, n := utf8.DecodeRune(s[i:])
+			switch {
+			case r == utf8.RuneError && n == 1:
+				b = append(b, `\ufffd`...)
+			case r < 0xa0:
+				b = append(b, '\\', 'u', '0', '0', hexDigits[r>>4], hexDigits[r&15])
+			default:
+				b = append(b, s[i:i+n]...)
+			}
+			i += n
+		}
+	}
+	return b
+}

@@ -1,0 +1,240 @@
+package observe
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// other is the label of what is added up because the bound on series is reached.
+const other = "(other)"
+
+// maxBackends bounds the backends counted for one rule, those within the grace included; a
+// rule has at most 16 at a time.
+const maxBackends = 48
+
+// RuleLabels name a rule on one listener.
+type RuleLabels struct {
+	Gateway  string   // "<namespace>/<name>"
+	Listener string   // name within the Gateway
+	Route    string   // config.Route.key, such as "HTTPRoute/<namespace>/<name>"
+	Rule     string   // name of the rule, else its index in decimal
+	Backends []string // config.Backend.key in the order of backendRefs; "" for an invalid one
+}
+
+// RuleStats is the pre-resolved handle of a rule on one listener. Finishing a request with
+// it is a few atomic additions.
+type RuleStats struct {
+	labels RuleLabels
+	plain  bool        // no label needs escaping in JSON
+	none   *outcomes   // requests without a backend
+	chosen []*outcomes // by position in labels.Backends
+	total  *traffic
+
+	metrics  *Metrics
+	entry    *ruleEntry
+	backends []*backendEntry // what to release, nil entries for none
+	folded   bool
+	released atomic.Bool
+}
+
+type (
+	ruleEntry    = tableEntry[ruleKey, ruleSeries]
+	backendEntry = tableEntry[string, outcomes]
+)
+
+type routeKey struct{ gateway, listener, route string }
+
+type ruleKey struct {
+	routeKey
+	rule string
+}
+
+// ruleSeries is what all handles of one rule share.
+type ruleSeries struct {
+	none     outcomes
+	backends *table[string, outcomes]
+	route    *routeSeries
+}
+
+// routeSeries is what all rules of one route on one listener share.
+type routeSeries struct {
+	traffic
+	key   routeKey
+	rules int // ruleSeries that point here
+}
+
+// Rule returns the handle for a rule. Its counters go on where the same names were there
+// within the grace. Every handle must be released once.
+func (m *Metrics) Rule(l RuleLabels) *RuleStats {
+	l.Backends = slices.Clone(l.Backends)
+	for _, s := range []*string{&l.Gateway, &l.Listener, &l.Route, &l.Rule} {
+		*s = validLabel(*s)
+	}
+	for i, b := range l.Backends {
+		l.Backends[i] = validLabel(b)
+	}
+	s := &RuleStats{labels: l, metrics: m, plain: l.plain()}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s.resolve()
+	return s
+}
+
+// resolve is called with the lock of Metrics held.
+func (s *RuleStats) resolve() {
+	m, l, now := s.metrics, &s.labels, s.metrics.now()
+	key := ruleKey{routeKey{l.Gateway, l.Listener, l.Route}, l.Rule}
+	s.entry = m.rules.acquire(key, now, m.initRule(key))
+	if s.entry == nil {
+		s.fold(key)
+		return
+	}
+	series := &s.entry.value
+	s.none, s.total = &series.none, &series.route.traffic
+	if len(l.Backends) == 0 {
+		return
+	}
+	if series.backends == nil {
+		series.backends = newTable[string, outcomes](maxBackends, m.rules.grace)
+	}
+	s.chosen = make([]*outcomes, len(l.Backends))
+	s.backends = make([]*backendEntry, len(l.Backends))
+	for i, name := range l.Backends {
+		s.chosen[i] = s.none
+		if name == "" {
+			continue
+		}
+		if e := series.backends.acquire(name, now, func(*outcomes) {}); e != nil {
+			s.backends[i], s.chosen[i] = e, &e.value
+		}
+	}
+}
+
+// fold gives the handle counters that it shares with all others for which there is no room.
+func (s *RuleStats) fold(key ruleKey) {
+	m := s.metrics
+	s.folded = true
+	m.folded++
+	for _, k := range []routeKey{{key.gateway, key.listener, other}, {other, other, other}} {
+		series, ok := m.others[k]
+		if !ok && (len(m.others) < maxListeners || k.gateway == other) {
+			series = &ruleSeries{route: &routeSeries{key: k}}
+			m.others[k] = series
+		}
+		if series != nil {
+			s.none, s.total = &series.none, &series.route.traffic
+			return
+		}
+	}
+}
+
+func (m *Metrics) initRule(key ruleKey) func(*ruleSeries) {
+	return func(s *ruleSeries) {
+		r := m.routes[key.routeKey]
+		if r == nil {
+			r = &routeSeries{key: key.routeKey}
+			m.routes[key.routeKey] = r
+		}
+		r.rules++
+		s.route = r
+	}
+}
+
+func (m *Metrics) removeRule(s *ruleSeries) {
+	if s.route.rules--; s.route.rules == 0 {
+		delete(m.routes, s.route.key)
+	}
+}
+
+// Release gives the handle back when its rule is gone. Requests in flight may still be
+// finished with it. Releasing nil or twice does nothing.
+func (s *RuleStats) Release() {
+	if s == nil || s.metrics == nil || s.released.Swap(true) {
+		return
+	}
+	m := s.metrics
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s.folded {
+		m.folded--
+		return
+	}
+	now := m.now()
+	for _, e := range s.backends {
+		if e != nil {
+			s.entry.value.backends.release(e, now)
+		}
+	}
+	m.rules.release(s.entry, now)
+}
+
+// Labels are the names that the handle was asked for with; not to be changed.
+func (s *RuleStats) Labels() *RuleLabels { return &s.labels }
+
+func (s *RuleStats) count(r *Record) {
+	o := s.none
+	if i := r.Backend - 1; 0 <= i && i < len(s.chosen) {
+		o = s.chosen[i]
+	}
+	o.add(r.Status, r.Reason)
+	s.total.add(r)
+}
+
+// logBound bounds what appendLabels appends, keys apart.
+func (s *RuleStats) logBound() int {
+	if s == nil {
+		return 0
+	}
+	if s.plain {
+		return 5 * maxLabel
+	}
+	return 5 * maxLabel * maxEscape
+}
+
+// appendLabels prints the names for the access log, true ones also where the counters are folded.
+func (s *RuleStats) appendLabels(b []byte, backend int) []byte {
+	if s == nil {
+		return append(b, `,"gateway":null,"listener":null,"route":null,"rule":null,"backend":null`...)
+	}
+	l := &s.labels
+	b = s.appendLabel(append(b, `,"gateway":`...), l.Gateway)
+	b = s.appendLabel(append(b, `,"listener":`...), l.Listener)
+	b = s.appendLabel(append(b, `,"route":`...), l.Route)
+	b = s.appendLabel(append(b, `,"rule":`...), l.Rule)
+	b = append(b, `,"backend":`...)
+	if backend < 1 || backend > len(l.Backends) {
+		return append(b, "null"...)
+	}
+	return s.appendLabel(b, l.Backends[backend-1])
+}
+
+func (s *RuleStats) appendLabel(b []byte, v string) []byte {
+	if v == "" {
+		return append(b, "null"...)
+	}
+	b = append(b, '"')
+	if s.plain {
+		b = append(b, v...)
+	} else {
+		b = appendEscaped(b, []byte(v))
+	}
+	return append(b, '"')
+}
+
+func (l *RuleLabels) plain() bool {
+	for _, s := range append([]string{l.Gateway, l.Listener, l.Route, l.Rule}, l.Backends...) {
+		if plainPrefix([]byte(s)) < len(s) {
+			return false
+		}
+	}
+	return true
+}
+
+// validLabel makes a text fit for a label: UTF-8 and not longer than a line of the log can bear.
+func validLabel(s string) string {
+	if len(s) > maxLabel {
+		s = string(cut([]byte(s), maxLabel))
+	}
+	return strings.ToValidUTF8(s, "\ufffd")
+}
