@@ -1,0 +1,216 @@
+//go:build linux
+
+package load
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/test/bench/epoll"
+	"github.com/moongate-dev/moongate/test/bench/origin"
+)
+
+func startOrigin(t *testing.T) netip.AddrPort {
+	t.Helper()
+	listener, addr, err := epoll.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := origin.New(listener)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go server.Serve()
+	return addr
+}
+
+// spec is a short run; the windows bound only how long the test takes, for at
+// least one request fits into any window after a warm-up that had one.
+func spec(addr netip.AddrPort, request string, size int) *Spec {
+	return &Spec{
+		Address: addr, Request: []byte(request), BodySize: size, Connections: 8,
+		Warmup: 20 * time.Millisecond, Window: 100 * time.Millisecond,
+		Proxy: []int{os.Getpid()},
+	}
+}
+
+func check(t *testing.T, s *Spec) {
+	t.Helper()
+	r, err := Run(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Errors != 0 || r.Requests == 0 || r.Window < s.Window || r.Max == 0 || r.P50 > r.P99 || r.P99 > r.Max {
+		t.Errorf("result %+v", r)
+	}
+}
+
+func TestKeepAlive(t *testing.T) {
+	addr := startOrigin(t)
+	body := strings.Repeat("x", 16<<10)
+	t.Run("small", func(t *testing.T) {
+		check(t, spec(addr, "GET / HTTP/1.1\r\nHost: h\r\n\r\n", origin.SmallBody))
+	})
+	t.Run("big", func(t *testing.T) {
+		check(t, spec(addr, "GET /big HTTP/1.1\r\nHost: h\r\n\r\n", origin.BigBody))
+	})
+	t.Run("upload", func(t *testing.T) {
+		check(t, spec(addr, "POST / HTTP/1.1\r\nContent-Length: 16384\r\n\r\n"+body, origin.SmallBody))
+	})
+}
+
+func handler(size int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, strings.Repeat("x", size))
+	})
+}
+
+func address(t *testing.T, s *httptest.Server) netip.AddrPort {
+	t.Helper()
+	t.Cleanup(s.Close)
+	addr, err := netip.ParseAddrPort(s.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return addr
+}
+
+func TestConnectionPerRequest(t *testing.T) {
+	s := spec(address(t, httptest.NewServer(handler(1000))), "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", 1000)
+	s.PerRequest = true
+	check(t, s)
+}
+
+func TestTLS(t *testing.T) {
+	addr := address(t, httptest.NewTLSServer(handler(40_000)))
+	request := "GET / HTTP/1.1\r\nHost: h\r\n"
+	t.Run("keep-alive", func(t *testing.T) {
+		s := spec(addr, request+"\r\n", 40_000)
+		s.ServerName = "h"
+		// net/http would choose chunks for this size.
+		s.Address = address(t, httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "40000")
+			io.WriteString(w, strings.Repeat("x", 40_000))
+		})))
+		s.Window = time.Second // the handshakes may take long
+		check(t, s)
+	})
+	t.Run("per request", func(t *testing.T) {
+		s := spec(address(t, httptest.NewTLSServer(handler(1000))), request+"Connection: close\r\n\r\n", 1000)
+		s.ServerName, s.PerRequest = "h", true
+		s.Window = time.Second
+		check(t, s)
+	})
+}
+
+// answer serves each connection of a listener with the same bytes for every
+// request, then closes where it is told to.
+func answer(t *testing.T, text string, closing bool) netip.AddrPort {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 4096)
+				for {
+					if _, err := c.Read(buf); err != nil {
+						return
+					}
+					io.WriteString(c, text)
+					if closing {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return netip.MustParseAddrPort(l.Addr().String())
+}
+
+func TestErrorsEndTheRun(t *testing.T) {
+	for _, c := range []struct {
+		name, text, want string
+		closing          bool
+	}{
+		{"status", "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 2\r\n\r\nno", "503", false},
+		{"length", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", "want 2 bytes", false},
+		{"no length", "HTTP/1.1 200 OK\r\n\r\nab", "no Content-Length", false},
+		{"too much", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabc", "behind the end", false},
+		{"large head", "HTTP/1.1 200 OK\r\nA: " + strings.Repeat("x", 5000), "larger than", false},
+		{"closed early", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na", "closed after", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := spec(answer(t, c.text, c.closing), "GET / HTTP/1.1\r\nHost: h\r\n\r\n", 2)
+			s.Warmup = time.Minute // until the errors end it
+			if _, err := Run(s); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one about %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestNothingListens(t *testing.T) {
+	if _, err := Run(spec(netip.MustParseAddrPort("127.0.0.1:1"), "x", 1)); err == nil {
+		t.Error("no error")
+	}
+}
+
+func TestHold(t *testing.T) {
+	s := spec(startOrigin(t), "GET / HTTP/1.1\r\nHost: h\r\n\r\n", origin.SmallBody)
+	s.Connections = 3*parallel + 1 // more than open at once
+	release := make(chan struct{})
+	opened := 0
+	if err := Hold(s, func() { opened++; close(release) }, release); err != nil || opened != 1 {
+		t.Errorf("error %v, opened called %d times", err, opened)
+	}
+}
+
+func TestHoldNoticesAServerThatDoesNotHold(t *testing.T) {
+	s := spec(answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", true), "GET / HTTP/1.1\r\n\r\n", 2)
+	release := make(chan struct{})
+	opened := func() {
+		time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	}
+	if err := Hold(s, opened, release); err == nil {
+		t.Error("no error")
+	}
+}
+
+// The generator's own work per request must not allocate: its garbage collector would
+// compete with the origin.
+func TestExchangeAllocatesNothing(t *testing.T) {
+	l, err := newLoop(spec(startOrigin(t), "GET / HTTP/1.1\r\nHost: h\r\n\r\n", origin.SmallBody))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close()
+	if err := l.run(20 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(5, func() {
+		if err := l.run(5 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations in 5 ms of requests, want 0", n)
+	}
+	if l.requests == 0 {
+		t.Error("no requests")
+	}
+}

@@ -1,0 +1,5 @@
+module github.com/moongate-dev/moongate/test
+
+go 1.27.0
+
+replace github.com/moongate-dev/moongate => ../
