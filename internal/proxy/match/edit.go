@@ -65,7 +65,7 @@ func (e *Edit[V]) change(h *config.Hostname, f func(*group[V])) {
 	i, found := slices.BinarySearchFunc(groups, h.Original, func(g *group[V], original string) int {
 		return compareHostnames(g.original, original)
 	})
-	next := &group[V]{original: h.Original}
+	next := &group[V]{effective: h.Effective, original: h.Original}
 	if found {
 		*next = *groups[i]
 	}

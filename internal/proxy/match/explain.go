@@ -1,10 +1,17 @@
 package match
 
-import "github.com/moongate-dev/moongate/internal/proxy/message"
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
 
-// MaxCandidates bounds the result of Explain. Where there are more, matches whose
-// path fits come before others, and among those the ones that share
-// the longest beginning with the request's path.
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// MaxCandidates bounds the result of Explain. Where there are more, those stay that the
+// request satisfies, then those whose path fits, then those whose path shares the
+// longest beginning with the request's.
 const MaxCandidates = 64
 
 // Candidate is a match that was considered for a request.
@@ -20,7 +27,187 @@ type Candidate[V any] struct {
 	Why string
 }
 
+// considered is a match on its way to become a Candidate.
+type considered[V any] struct {
+	match *match[V]
+	group *group[V]
+	order int // of precedence
+	near  int // how near it comes to taking the request
+}
+
+// nearness is the greatest for matches that the request satisfies, less for those
+// whose path fits, else the number of bytes that path and value begin with in common.
+func (m *match[V]) nearness(req *message.Request) int {
+	if !m.path.fits(req.Path) {
+		return commonPrefix(m.path.value, req.Path)
+	}
+	if !m.fitsRequest(req) {
+		return math.MaxInt - 1
+	}
+	return math.MaxInt
+}
+
 // Explain lists the matches whose hostname fits the request, in the order of
 // precedence, at most MaxCandidates; a match that is there for several hostnames is
 // listed for the most specific. It visits every route of these hostnames: not for the request path.
-func (t *Table[V]) Explain(req *message.Request) []Candidate[V] { return nil }
+func (t *Table[V]) Explain(req *message.Request) []Candidate[V] {
+	var winner *considered[V]
+	list := t.consider(req)
+	out := make([]Candidate[V], len(list))
+	for i := range list {
+		c := &list[i]
+		out[i] = Candidate[V]{Rule: &c.match.Rule, Effective: c.group.effective, Original: c.group.original}
+		out[i].Why = c.match.failure(req)
+		if out[i].Why != "" {
+			continue
+		}
+		out[i].Matched = true
+		if winner == nil {
+			winner = c
+		} else {
+			out[i].Why = lostTo(c, winner)
+		}
+	}
+	return out
+}
+
+// consider collects the candidates in the order of precedence.
+func (t *Table[V]) consider(req *message.Request) []considered[V] {
+	if t == nil {
+		return nil
+	}
+	var list []considered[V]
+	seen := map[*match[V]]bool{}
+	hosts := t.hosts.fitting(req.MatchHost)
+	for groups := hosts.next(); groups != nil; groups = hosts.next() {
+		for _, g := range *groups {
+			for _, m := range g.sorted() {
+				if seen[m] {
+					continue
+				}
+				seen[m] = true
+				list = append(list, considered[V]{match: m, group: g, order: len(list), near: m.nearness(req)})
+			}
+		}
+	}
+	if len(list) <= MaxCandidates {
+		return list
+	}
+	slices.SortFunc(list, func(a, b considered[V]) int {
+		return cmp.Or(cmp.Compare(b.near, a.near), cmp.Compare(a.order, b.order))
+	})
+	list = list[:MaxCandidates]
+	slices.SortFunc(list, func(a, b considered[V]) int { return cmp.Compare(a.order, b.order) })
+	return list
+}
+
+// sorted returns all matches of the group.
+func (g *group[V]) sorted() []*match[V] {
+	list := slices.Concat(g.regex, g.prefix.root)
+	for _, l := range g.exact.all() {
+		list = append(list, l...)
+	}
+	for _, l := range g.prefix.keys.all() {
+		list = append(list, l...)
+	}
+	slices.SortFunc(list, func(a, b *match[V]) int {
+		c, _ := compareMatches(a, b)
+		return c
+	})
+	return list
+}
+
+func commonPrefix(value string, path []byte) int {
+	n := 0
+	for n < len(value) && n < len(path) && value[n] == path[n] {
+		n++
+	}
+	return n
+}
+
+// lostTo names the criterion by which winner goes before c.
+func lostTo[V any](c, winner *considered[V]) string {
+	switch {
+	case c.group.effective != winner.group.effective:
+		return byEffectiveHostname.lost()
+	case c.group.original != winner.group.original:
+		return byOriginalHostname.lost()
+	}
+	_, by := compareMatches(winner.match, c.match)
+	switch {
+	case by == byPathType:
+		return fmt.Sprintf("path type %s comes after %s", c.match.path.kind, winner.match.path.kind)
+	case by == byPathLength && c.match.path.kind == prefixPath:
+		return "shorter path prefix"
+	case by == byPathLength:
+		return "shorter regular expression"
+	}
+	return by.lost()
+}
+
+// failure describes the first predicate that the request does not satisfy, or is "".
+func (m *match[V]) failure(req *message.Request) string {
+	if !m.path.fits(req.Path) {
+		return m.path.failure()
+	}
+	if m.method != "" && m.method != string(req.Method) {
+		return fmt.Sprintf("method is not %s", m.method)
+	}
+	for i := range m.headers {
+		v := &m.headers[i]
+		if !v.fitsHeader(req) {
+			return v.failure("header", v.headerValue(req))
+		}
+	}
+	for i := range m.query {
+		v := &m.query[i]
+		if !v.fitsQuery(req.Query) {
+			return v.failure("query parameter", v.queryValue(req))
+		}
+	}
+	return ""
+}
+
+func (p *pathMatch) failure() string {
+	switch p.kind {
+	case exactPath:
+		return fmt.Sprintf("path is not %q", p.value)
+	case regexPath:
+		return fmt.Sprintf("path does not match %q", p.value)
+	}
+	return fmt.Sprintf("path is neither %q nor below it", p.value)
+}
+
+func (k pathKind) String() string {
+	return [...]string{exactPath: "Exact", regexPath: "RegularExpression", prefixPath: "PathPrefix"}[k]
+}
+
+// failure is given the request's value, nil where there is none.
+func (v *valueMatch) failure(what string, got []byte) string {
+	switch {
+	case got == nil:
+		return fmt.Sprintf("no %s %q", what, v.name)
+	case v.regex != nil:
+		return fmt.Sprintf("%s %q is %.64q, which does not match %q", what, v.name, got, v.value)
+	}
+	return fmt.Sprintf("%s %q is %.64q, not %q", what, v.name, got, v.value)
+}
+
+func (v *valueMatch) headerValue(req *message.Request) []byte {
+	if v.name == "host" {
+		return append([]byte{}, req.Host...)
+	}
+	first := nextLine(&req.Header, 0, v.name)
+	if first < 0 {
+		return nil
+	}
+	return appendJoined([]byte{}, &req.Header, first, v.name)
+}
+
+func (v *valueMatch) queryValue(req *message.Request) []byte {
+	raw, ok := queryParam(req.Query, v.name)
+	if !ok {
+		return nil
+	}
+	return appendDecoded([]byte{}, raw)
+}

@@ -136,7 +136,8 @@ const upperHex = "0123456789ABCDEF"
 
 // normalPath brings the value of an Exact or PathPrefix match into the form that paths of
 // requests have: unreserved characters (RFC 3986 section 2.3) bare, other escapes in upper
-// case, and what must not stand in a path escaped.
+// case, and what cannot stand in a request's path escaped: all but visible ASCII, and "#", "?"
+// and a "%" that begins no escape.
 func normalPath(value string) string {
 	out := make([]byte, 0, len(value))
 	for i := 0; i < len(value); i++ {
@@ -152,7 +153,7 @@ func normalPath(value string) string {
 				c = d
 				i += 2
 			}
-		} else if '!' <= c && c <= '~' {
+		} else if '!' <= c && c <= '~' && c != '#' && c != '?' {
 			out = append(out, c)
 			continue
 		}

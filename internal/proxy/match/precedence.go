@@ -10,8 +10,7 @@ import (
 type criterion uint8
 
 const (
-	noCriterion criterion = iota
-	byEffectiveHostname
+	byEffectiveHostname criterion = iota
 	byOriginalHostname
 	byPathType
 	byPathLength
@@ -25,14 +24,11 @@ const (
 	byMatch
 )
 
-// lost says it of the match that comes later.
+// lost says it of the match that comes later; the path's criteria are said by lostTo.
 func (c criterion) lost() string {
 	return [...]string{
-		noCriterion:         "",
 		byEffectiveHostname: "less specific hostname",
 		byOriginalHostname:  "less specific hostname of the route",
-		byPathType:          "less specific path type",
-		byPathLength:        "shorter path",
 		byMethod:            "no method match",
 		byHeaders:           "fewer header matches",
 		byQueryParams:       "fewer query parameter matches",

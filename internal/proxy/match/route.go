@@ -36,8 +36,9 @@ type match[V any] struct {
 }
 
 // Compile prepares route for tables. It calls values once for every rule. An
-// error names route, rule and match; only regular expressions that are not RE2
-// and path types we do not know cause one. A match without path fits every path.
+// error names route, rule and match; it is a regular expression that is not RE2, a
+// path type we do not know, or a path without leading '/'. The control plane lets none of
+// them through. A match without path fits every path.
 func Compile[V any](route *config.Route, values func(rule *config.Rule) V) (*Route[V], error) {
 	r := &Route[V]{Config: route, name: route.Namespace + "/" + route.Name}
 	for _, rule := range route.Rules {
@@ -84,8 +85,14 @@ func compilePath(cp *config.PathMatch) (pathMatch, error) {
 	}
 	switch cp.Type {
 	case config.PathMatchType_PATH_MATCH_TYPE_EXACT:
+		if !strings.HasPrefix(cp.Value, "/") {
+			return pathMatch{}, fmt.Errorf("value %q must begin with '/'", cp.Value)
+		}
 		return pathMatch{kind: exactPath, value: normalPath(cp.Value)}, nil
 	case config.PathMatchType_PATH_MATCH_TYPE_PREFIX:
+		if cp.Value != "" && cp.Value[0] != '/' {
+			return pathMatch{}, fmt.Errorf("value %q must begin with '/'", cp.Value)
+		}
 		return pathMatch{kind: prefixPath, value: strings.TrimRight(normalPath(cp.Value), "/")}, nil
 	case config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION:
 		re, err := compileRegex(cp.Value)

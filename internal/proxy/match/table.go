@@ -24,11 +24,11 @@ type placed[V any] struct {
 // group holds the matches of one effective and one original hostname. A hostname has
 // few groups: originals are the effective hostname, or cover it.
 type group[V any] struct {
-	original string
-	exact    pmap[matchList[V]]
-	regex    matchList[V]
-	prefix   prefixMap[V]
-	matches  int
+	effective, original string
+	exact               pmap[matchList[V]]
+	regex               matchList[V]
+	prefix              prefixMap[V]
+	matches             int // in all three
 }
 
 // matchList is in the order of precedence and immutable.
