@@ -1,0 +1,99 @@
+package http1
+
+import (
+	"bytes"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// connection takes in a Connection field, RFC 9110 section 7.6.1. Options that name
+// fields which are always consumed need no remembering.
+func (s *section) connection(list []byte) error {
+	for len(list) > 0 {
+		var option []byte
+		option, list = member(list)
+		switch {
+		case len(option) == 0:
+		case is(option, "keep-alive"):
+			s.keepAlive = true
+		case is(option, "close"):
+			s.close = true
+		case is(option, "upgrade"):
+			s.upgrades = true
+		case is(option, "te"), is(option, "http2-settings"), is(option, "proxy-connection"):
+		case !isTokenAll(option):
+			return errOption
+		case isNeeded(option):
+			return errOptionForbids
+		case s.nominations == maxNominated:
+			return errOptionsMany
+		default:
+			s.nominated[s.nominations] = option
+			s.nominations++
+		}
+	}
+	return nil
+}
+
+// isNeeded tells whether a field of that name must reach the backend if it was sent,
+// whatever Connection says.
+func isNeeded(name []byte) bool {
+	for _, prefix := range [...]string{"content-", "x-forwarded-"} {
+		if len(name) >= len(prefix) && is(name[:len(prefix)], prefix) {
+			return true
+		}
+	}
+	switch len(name) {
+	case 3:
+		return is(name, "via")
+	case 4:
+		return is(name, "host")
+	case 6:
+		return is(name, "cookie")
+	case 9:
+		return is(name, "forwarded") || is(name, "x-real-ip")
+	case 13:
+		return is(name, "authorization")
+	case 17:
+		return is(name, "transfer-encoding")
+	}
+	return false
+}
+
+// DropNominated removes the fields that Connection nominated. Header has lost them
+// already; the engine calls it for a trailer section.
+func (s *section) DropNominated(f *message.Fields) {
+	f.RemoveIf(func(fl *message.Field) bool {
+		for _, name := range s.nominated[:s.nominations] {
+			if message.EqualFoldBytes(fl.Name, name) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// persists tells whether the sender lets the connection persist, RFC 9112 section 9.3.
+func (s *section) persists(minor uint8) bool {
+	return !s.close && (minor == 1 || s.keepAlive)
+}
+
+// upgradeTo is the protocol asked for or switched to, nil if there is none that we
+// pass on. Another HTTP version or TLS on this connection would leave us blind.
+func (s *section) upgradeTo(minor uint8) []byte {
+	if s.upgradeLines != 1 || !s.upgrades || minor == 0 || len(s.upgrade) == 0 {
+		return nil
+	}
+	for list := s.upgrade; len(list) > 0; {
+		var protocol []byte
+		protocol, list = member(list)
+		if i := bytes.IndexByte(protocol, '/'); i >= 0 {
+			protocol = protocol[:i]
+		}
+		if !isTokenAll(protocol) || is(protocol, "h2c") || is(protocol, "h2") ||
+			is(protocol, "http") || is(protocol, "tls") {
+			return nil
+		}
+	}
+	return s.upgrade
+}

@@ -1,0 +1,98 @@
+package http1
+
+import (
+	"bytes"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// trailerSection collects a trailer section, which may come in pieces, in memory of its own.
+type trailerSection struct {
+	fields    message.Fields
+	buf       []byte
+	line      int // where the line being read begins in buf
+	lines     int
+	maxBytes  int
+	maxFields int
+}
+
+func (t *trailerSection) reset(lim *Limits) {
+	t.fields.Reset()
+	t.buf, t.line, t.lines = t.buf[:0], 0, 0
+	t.maxBytes, t.maxFields = lim.head(), lim.fields()
+}
+
+// read consumes src up to the empty line that ends the section. A byte that has been
+// accepted is scanned again only together with the rest of its line.
+func (t *trailerSection) read(src []byte) (n int, done bool, err error) {
+	for n < len(src) {
+		piece := src[n:]
+		if i := bytes.IndexByte(piece, '\n'); i >= 0 {
+			piece = piece[:i+1]
+		}
+		if len(t.buf)+len(piece) > t.maxBytes {
+			return n, false, errTrailer
+		}
+		t.buf = append(t.buf, piece...)
+		n += len(piece)
+		if t.buf[t.line] == '\r' {
+			if len(t.buf) == t.line+1 {
+				continue
+			}
+			if t.buf[t.line+1] != '\n' {
+				return n, false, errBareCR
+			}
+			return n, true, nil
+		}
+		if t.lines == t.maxFields {
+			return n, false, errTrailerEnd
+		}
+		l, err := scanField(t.buf, t.line)
+		if err == ErrIncomplete {
+			continue
+		}
+		if err != nil {
+			return n, false, err
+		}
+		t.add(l)
+	}
+	return n, false, nil
+}
+
+// add takes in the complete line l. Should buf move later, the line stays where it is.
+func (t *trailerSection) add(l fieldLine) {
+	name := t.buf[t.line:l.colon]
+	if !isForbidden(name) {
+		t.fields.Append(message.Field{Name: name, Value: t.buf[l.value:l.end], Line: t.buf[t.line:l.next]})
+	}
+	t.line = l.next
+	t.lines++
+}
+
+// forbiddenTrailers are fields that must be known before the content (RFC 9110
+// section 6.5.1): framing, routing, conditions, authentication, cookies, handling
+// of the response, format of the content.
+var forbiddenTrailers = [...]string{
+	"connection", "keep-alive", "proxy-connection", "te", "trailer", "upgrade", "http2-settings",
+	"host", "expect", "max-forwards", "forwarded", "via", "x-real-ip",
+	"cache-control", "pragma", "range", "if-match", "if-none-match", "if-modified-since",
+	"if-unmodified-since", "if-range", "accept-ranges",
+	"authorization", "www-authenticate", "authentication-info", "cookie", "set-cookie",
+	"age", "date", "expires", "location", "retry-after", "vary",
+}
+
+var forbiddenTrailerPrefixes = [...]string{"content-", "transfer-", "x-forwarded-", "proxy-", "access-control-"}
+
+func isForbidden(name []byte) bool {
+	for _, prefix := range forbiddenTrailerPrefixes {
+		if len(name) >= len(prefix) && is(name[:len(prefix)], prefix) {
+			return true
+		}
+	}
+	for _, known := range forbiddenTrailers {
+		if is(name, known) {
+			return true
+		}
+	}
+	return message.EqualFold(name, "content_length") || message.EqualFold(name, "transfer_encoding")
+}
