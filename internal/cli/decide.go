@@ -1,0 +1,497 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/source/files"
+)
+
+// maxRunnersUp bounds how many rules that lost are shown.
+const maxRunnersUp = 3
+
+// question is the request to be explained.
+type question struct {
+	method, url string
+	scheme      string
+	serverName  string // host of the URL, without port
+	address     netip.Addr
+	port        uint32
+	head        []byte // as a client would send it
+}
+
+// newQuestion reads what explain was given. The target is kept as typed, because
+// normalising it is part of what is explained.
+func newQuestion(method, rawURL string, headers []string) (*question, error) {
+	q := &question{method: method, url: rawURL, port: 80}
+	scheme, rest, ok := strings.Cut(rawURL, "://")
+	q.scheme = strings.ToLower(scheme)
+	if !ok || q.scheme != "http" && q.scheme != "https" {
+		return nil, usage("%q is not a URL of the gateway; write it as http://example.com:8080/path", rawURL)
+	}
+	if q.scheme == "https" {
+		q.port = 443
+	}
+	rest, _, _ = strings.Cut(rest, "#")
+	authority, target := rest, "/"
+	if i := strings.IndexAny(rest, "/?"); i >= 0 {
+		authority, target = rest[:i], rest[i:]
+		if target[0] == '?' {
+			target = "/" + target
+		}
+	}
+	q.serverName = strings.ToLower(authority)
+	if i := strings.LastIndexByte(authority, ':'); i > strings.LastIndexByte(authority, ']') {
+		port, err := strconv.ParseUint(authority[i+1:], 10, 16)
+		if err != nil || port == 0 {
+			return nil, usage("%q in the URL is not a port; write a number from 1 to 65535", authority[i+1:])
+		}
+		q.serverName, q.port = strings.ToLower(authority[:i]), uint32(port)
+	}
+	q.serverName = strings.Trim(q.serverName, "[]")
+	if q.serverName == "" {
+		return nil, usage("%q has no host; write it as http://example.com:8080/path", rawURL)
+	}
+	q.address, _ = netip.ParseAddr(q.serverName)
+
+	var head bytes.Buffer
+	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\n", method, target)
+	if !slices.ContainsFunc(headers, func(h string) bool { return strings.HasPrefix(strings.ToLower(h), "host:") }) {
+		fmt.Fprintf(&head, "Host: %s\r\n", authority)
+	}
+	for _, h := range headers {
+		if !strings.Contains(h, ":") {
+			return nil, usage("-H %q is not a header field; write it as 'Name: value'", h)
+		}
+		head.WriteString(h + "\r\n")
+	}
+	head.WriteString("\r\n")
+	q.head = head.Bytes()
+	return q, nil
+}
+
+// decision is an explanation in the making.
+type decision struct {
+	explanation
+	off *offline
+	ask *question
+
+	req       message.Request
+	head      http1.RequestHead
+	listener  *config.Listener
+	rule      *match.Rule[struct{}]
+	upstreams *upstream.Set
+}
+
+// explain decides the request by the proxy's own tables.
+func explain(off *offline, ask *question) (*explanation, error) {
+	d := &decision{off: off, ask: ask, upstreams: upstream.NewSet(upstream.Options{})}
+	defer d.upstreams.Close()
+	if err := d.upstreams.Apply(off.resources, nil); err != nil {
+		return nil, err
+	}
+	d.Request = explainedRequest{Method: ask.method, URL: ask.url}
+	err := d.decide()
+	if err == nil && d.Answer.Status >= 400 {
+		err = d.complain()
+	}
+	return &d.explanation, err
+}
+
+func (d *decision) decide() error {
+	if _, err := http1.ParseRequest(d.ask.head, &d.req, &d.head, nil); err != nil {
+		d.refuse(err)
+		return nil
+	}
+	d.Request.Host, d.Request.Path = string(d.req.MatchHost), string(d.req.Path)
+	if !d.chooseListener() {
+		return nil
+	}
+	if err := d.chooseRule(); err != nil || d.rule == nil {
+		return err
+	}
+	return d.carryOut()
+}
+
+// answerWith ends the decision with a reason of the proxy's.
+func (d *decision) answerWith(reason observe.Reason, detail string) {
+	text := fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+	if detail != "" {
+		text += "; " + detail
+	}
+	d.Answer = explainedAnswer{reason.Status(), reason.String(), text}
+}
+
+// refuse is a head that the parser does not accept.
+func (d *decision) refuse(err error) {
+	var bad *http1.Error
+	if e, ok := err.(*http1.Error); ok {
+		bad = e
+	} else {
+		bad = &http1.Error{Status: 400, Reason: observe.ReasonBadRequest.String(), Detail: err.Error()}
+	}
+	d.Answer = explainedAnswer{bad.Status, bad.Reason, fmt.Sprintf("%d %s: %s", bad.Status, bad.Reason, bad.Detail)}
+}
+
+// chooseListener does what accept, handshake and Host decide: false ends the decision.
+func (d *decision) chooseListener() bool {
+	var hosts *match.Hosts[*config.Listener]
+	var others []string
+	https := d.ask.scheme == "https"
+	for _, r := range d.off.resources {
+		l := r.GetListener()
+		if l == nil || !d.listensOn(l) {
+			continue
+		}
+		if l.Port != d.ask.port {
+			others = append(others, fmt.Sprintf("%d (%s)", l.Port, l.Key))
+			continue
+		}
+		if hosts == nil {
+			hosts = &match.Hosts[*config.Listener]{}
+		}
+		hosts = hosts.With(l.Hostname, l)
+	}
+	if hosts == nil {
+		text := fmt.Sprintf("nothing listens on port %d", d.ask.port)
+		if len(others) > 0 {
+			text += "; there is port " + strings.Join(others, ", ")
+		}
+		d.Answer = explainedAnswer{Reason: "connection_refused", Text: text}
+		return false
+	}
+	for _, l := range hosts.All() {
+		if (l.Protocol == config.Protocol_PROTOCOL_HTTPS) != https {
+			d.Answer = explainedAnswer{Reason: "wrong_protocol", Text: fmt.Sprintf("port %d speaks %s (listener %s), not %s",
+				l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))}
+			return false
+		}
+	}
+	listener, ok := hosts.Find(d.req.MatchHost)
+	if https && !d.sameListener(hosts, listener) {
+		return false
+	}
+	for hostname, l := range hosts.All() {
+		if !ok || l != listener {
+			why := "a more specific hostname fits"
+			if !hostnameFits(hostname, string(d.req.MatchHost)) {
+				why = "its hostname does not fit " + string(d.req.MatchHost)
+			}
+			d.PassedOver = append(d.PassedOver, d.shownListener(l, why))
+		}
+	}
+	if !ok {
+		d.answerWith(observe.ReasonRouteNotFound, "no listener of the port has host "+string(d.req.MatchHost))
+		return false
+	}
+	d.listener = listener
+	shown := d.shownListener(listener, "the most specific hostname for "+string(d.req.MatchHost))
+	d.Listener = &shown
+	return true
+}
+
+// sameListener does the handshake's part: server name and Host must belong to one listener.
+func (d *decision) sameListener(hosts *match.Hosts[*config.Listener], byHost *config.Listener) bool {
+	serverName := d.ask.serverName
+	if d.ask.address.IsValid() {
+		serverName = "" // clients send no IP address as server name (RFC 6066 section 3)
+	}
+	bySNI, ok := hosts.Find([]byte(serverName))
+	if !ok {
+		d.Answer = explainedAnswer{Reason: observe.ReasonTLSHandshakeFailed.String(),
+			Text: fmt.Sprintf("the TLS handshake fails: no listener of port %d has server name %q", d.ask.port, serverName)}
+		return false
+	}
+	if bySNI == byHost {
+		return true
+	}
+	shown := d.shownListener(bySNI, "chosen by server name "+strconv.Quote(serverName))
+	d.Listener = &shown
+	d.answerWith(observe.ReasonMisdirected, "")
+	return false
+}
+
+func (d *decision) listensOn(l *config.Listener) bool {
+	return !d.ask.address.IsValid() || len(l.Addresses) == 0 ||
+		slices.ContainsFunc(l.Addresses, func(a string) bool { ip, _ := netip.ParseAddr(a); return ip == d.ask.address })
+}
+
+func hostnameFits(hostname, host string) bool {
+	suffix, wildcard := strings.CutPrefix(hostname, "*")
+	return hostname == "" || hostname == host || wildcard && len(host) > len(suffix) && strings.HasSuffix(host, suffix)
+}
+
+func protocolName(l *config.Listener) string {
+	return strings.TrimPrefix(l.Protocol.String(), "PROTOCOL_")
+}
+
+func (d *decision) shownListener(l *config.Listener, why string) explainedListener {
+	hostname := l.Hostname
+	if hostname == "" {
+		hostname = "*"
+	}
+	return explainedListener{Listener: l.Key, Hostname: hostname, Port: l.Port, Protocol: protocolName(l),
+		Position: d.position("Gateway", l.Gateway), Why: why}
+}
+
+// position is where an object ("<namespace>/<name>") is in the manifests.
+func (d *decision) position(kind, name string) string {
+	namespace, name, _ := strings.Cut(name, "/")
+	for id, p := range d.off.positions {
+		if id == (files.ObjectID{Group: id.Group, Kind: kind, Namespace: namespace, Name: name}) {
+			return p.String()
+		}
+	}
+	return ""
+}
+
+// chooseRule matches the request against the listener's routes.
+func (d *decision) chooseRule() error {
+	edit := new(match.Table[struct{}]).Edit()
+	for _, r := range d.off.resources {
+		for _, a := range r.GetRoute().GetAttachments() {
+			if a.Listener != d.listener.Key {
+				continue
+			}
+			compiled, err := match.Compile(r.GetRoute(), func(*config.Rule) struct{} { return struct{}{} })
+			if err != nil {
+				return err
+			}
+			edit.Add(compiled, a.Hostnames)
+		}
+	}
+	routes := edit.Table()
+	d.rule = routes.Lookup(&d.req)
+	candidates := routes.Explain(&d.req)
+	// Who matched as well came nearer than who did not.
+	slices.SortStableFunc(candidates, func(a, b match.Candidate[struct{}]) int { return boolOrder(a.Matched, b.Matched) })
+	for _, c := range candidates {
+		shown := d.shownRule(c)
+		if c.Matched && c.Why == "" {
+			d.Rule = &shown
+		} else if len(d.RunnersUp) < maxRunnersUp {
+			d.RunnersUp = append(d.RunnersUp, shown)
+		}
+	}
+	if d.rule == nil {
+		detail := "no match of the listener's routes fits"
+		if len(candidates) == 0 {
+			detail = "the listener has no route for host " + d.Request.Host
+		}
+		d.answerWith(observe.ReasonRouteNotFound, detail)
+	}
+	return nil
+}
+
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
+}
+
+func (d *decision) shownRule(c match.Candidate[struct{}]) explainedRule {
+	route := c.Rule.Route
+	rule := fmt.Sprintf("rules[%d]", c.Rule.Config.Index)
+	if name := c.Rule.Config.Name; name != "" {
+		rule += " (" + name + ")"
+	}
+	kind, name, _ := strings.Cut(route.Key, "/")
+	return explainedRule{Route: kind + " " + name, Rule: rule, Match: describeMatch(c), Position: d.position(kind, name),
+		Matched: c.Matched, Why: c.Why}
+}
+
+func describeMatch(c match.Candidate[struct{}]) string {
+	m := c.Rule.Match
+	var parts []string
+	if c.Effective != "" {
+		parts = append(parts, "host "+c.Effective)
+	}
+	switch m.Path.GetType() {
+	case config.PathMatchType_PATH_MATCH_TYPE_EXACT:
+		parts = append(parts, "path "+m.Path.Value)
+	case config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION:
+		parts = append(parts, "path like "+m.Path.Value)
+	default:
+		parts = append(parts, "path prefix "+m.Path.GetValue()+"/")
+	}
+	if m.Method != "" {
+		parts = append(parts, "method "+m.Method)
+	}
+	for what, list := range map[string][]*config.ValueMatch{"header": m.Headers} {
+		parts = append(parts, describeValues(what, list)...)
+	}
+	return strings.Join(append(parts, describeValues("query", m.QueryParams)...), ", ")
+}
+
+func describeValues(what string, list []*config.ValueMatch) []string {
+	var parts []string
+	for _, v := range list {
+		like := "="
+		if v.RegularExpression {
+			like = " like "
+		}
+		parts = append(parts, what+" "+v.Name+like+v.Value)
+	}
+	return parts
+}
+
+// carryOut runs the rule's filters and shows its backends.
+func (d *decision) carryOut() error {
+	rule := d.rule.Config
+	if f := rule.Failure; f != nil {
+		d.fail(f)
+		return nil
+	}
+	exchange := &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)}
+	for _, message := range rule.Filters {
+		d.Filters = append(d.Filters, describeFilter(message))
+		compiled, err := table.Compile(message, filter.Env{Backend: d.upstreams.Get})
+		if err != nil {
+			return err
+		}
+		if compiled.Request == nil {
+			continue
+		}
+		if reply := compiled.Request(exchange); reply != nil {
+			d.Answer = explainedAnswer{reply.Status, reply.Reason, fmt.Sprintf("%d %s", reply.Status, reply.Reason)}
+			if location, ok := reply.Header.Get("Location"); ok {
+				d.Answer.Text += ", Location: " + string(location)
+			}
+			return nil
+		}
+	}
+	d.forward()
+	d.shareOut(rule)
+	return nil
+}
+
+func (d *decision) fail(f *config.Failure) {
+	d.Answer = explainedAnswer{int(f.Status), f.Reason, fmt.Sprintf("%d %s", f.Status, f.Reason)}
+	if reason, ok := observe.ReasonByWord(f.Reason); ok {
+		d.Answer.Text += ": " + reason.Description()
+	}
+}
+
+func (d *decision) forward() {
+	target := string(d.req.Path)
+	if d.req.HasQuery {
+		target += "?" + string(d.req.Query)
+	}
+	d.Forwarded = &explainedForward{Method: string(d.req.Method), Target: target, Host: string(d.req.Host)}
+	for i := range d.req.Header.Len() {
+		f := d.req.Header.At(i)
+		d.Forwarded.Headers = append(d.Forwarded.Headers, string(f.Name)+": "+string(f.Value))
+	}
+}
+
+// shareOut shows the backendRefs that get traffic, and what follows for the answer.
+func (d *decision) shareOut(rule *config.Rule) {
+	total := uint64(0)
+	for _, ref := range rule.BackendRefs {
+		total += uint64(ref.Weight)
+	}
+	if total == 0 {
+		d.answerWith(observe.ReasonNoBackend, "")
+		return
+	}
+	healthy, worst := 0, observe.ReasonOK
+	for _, ref := range rule.BackendRefs {
+		if ref.Weight == 0 {
+			continue
+		}
+		shown, reason := d.shownBackend(ref)
+		shown.Share = fmt.Sprintf("%.3g%%", 100*float64(ref.Weight)/float64(total))
+		if reason == observe.ReasonOK {
+			healthy++
+		} else {
+			worst = reason
+		}
+		d.Backends = append(d.Backends, shown)
+	}
+	if healthy == 0 {
+		d.answerWith(worst, "")
+		return
+	}
+	d.Answer = explainedAnswer{Reason: observe.ReasonOK.String(), Text: "what the backend answers"}
+	if worst != observe.ReasonOK {
+		d.Answer.Text += ", except for the share of the backends with a problem"
+	}
+}
+
+func (d *decision) shownBackend(ref *config.BackendRef) (explainedBackend, observe.Reason) {
+	shown := explainedBackend{Backend: "an invalid backendRef"}
+	for _, f := range ref.Filters {
+		shown.Filters = append(shown.Filters, describeFilter(f))
+	}
+	backend := d.upstreams.Get(ref.Backend)
+	if backend == nil {
+		reason := observe.ReasonBackendInvalid
+		if f := ref.Failure; f != nil {
+			if known, ok := observe.ReasonByWord(f.Reason); ok {
+				reason = known
+			}
+		}
+		shown.Problem = fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+		return shown, reason
+	}
+	service := backend.Config()
+	name := service.Namespace + "/" + service.Name
+	shown.Backend = fmt.Sprintf("Service %s port %d", name, service.Port)
+	shown.Position = d.position("Service", name)
+	for _, e := range backend.Endpoints() {
+		shown.Endpoints = append(shown.Endpoints, e.String())
+	}
+	if len(shown.Endpoints) == 0 {
+		reason := observe.ReasonNoEndpoints
+		shown.Problem = fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+		return shown, reason
+	}
+	return shown, observe.ReasonOK
+}
+
+// describeFilter is the filter's message on one line.
+func describeFilter(packed *anypb.Any) string {
+	name := string(packed.MessageName().Name())
+	m, err := packed.UnmarshalNew()
+	if err != nil {
+		return name
+	}
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		return name
+	}
+	var compact bytes.Buffer // protojson's spacing differs from build to build
+	if json.Compact(&compact, text) != nil {
+		return name
+	}
+	return name + " " + compact.String()
+}
+
+// complain lists the conditions that may be why the request fails.
+func (d *decision) complain() error {
+	objects, err := shownObjects(d.off.status.Items)
+	for _, o := range objects {
+		d.Complaints = append(d.Complaints, o.complaints()...)
+	}
+	return err
+}

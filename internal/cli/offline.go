@@ -1,0 +1,55 @@
+package cli
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// offline is what manifests mean, without serving them.
+type offline struct {
+	resources []*config.Resource
+	status    admin.Status
+	positions map[files.ObjectID]files.Position
+}
+
+// readOffline reads manifests once. An error means that nothing could be read.
+func readOffline(paths []string) (*offline, error) {
+	source, err := files.New(paths, files.Options{})
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	snapshot := source.Load()
+	for _, p := range snapshot.Problems {
+		if p.Reason == files.Unreadable {
+			return nil, &exitError{exitUsage, fmt.Errorf("%s", p)}
+		}
+	}
+	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil)})
+	shelf := newShelf()
+	shelf.change(files.Change{Upserts: snapshot.Objects, Problems: snapshot.Problems, Full: true})
+	positions := map[files.ObjectID]files.Position{}
+	for _, o := range snapshot.Objects {
+		t.Upsert(o.Object)
+		positions[o.ID] = o.Position
+	}
+	result := t.Commit()
+	shelf.publish(result.Statuses)
+	return &offline{resources: result.Config.Upserts, status: shelf.status(), positions: positions}, nil
+}
+
+// statusAddresses is what a Gateway without spec.addresses shows: where it listens.
+func statusAddresses(bind []netip.Addr) []string {
+	if len(bind) == 0 {
+		return []string{netip.IPv4Unspecified().String(), netip.IPv6Unspecified().String()}
+	}
+	texts := make([]string, len(bind))
+	for i, addr := range bind {
+		texts[i] = addr.String()
+	}
+	return texts
+}

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+)
+
+// RunOptions are the flags of run; the zero value of a field is its default.
+type RunOptions struct {
+	Files         []string
+	Bind          []string      // IP addresses for Gateways without spec.addresses; empty is all
+	AccessLog     string        // "json" (stdout), "off" or a file
+	AdminAddress  string        // host:port
+	ShutdownDelay time.Duration // how long to accept on after the first signal
+	DrainTimeout  time.Duration // how long requests in flight may take after that
+
+	Stdout, Stderr io.Writer
+	Hangup         <-chan os.Signal // each reopens the access log; nil for never
+	// Ready is called once, when everything accepted is served; nil for nobody.
+	Ready func(Running)
+}
+
+// Running is a gateway that serves.
+type Running struct {
+	Admin string // address of the admin server
+}
+
+// Defaults of run; docs/defaults.md shows them.
+const (
+	defaultAccessLog     = "json"
+	defaultShutdownDelay = 0
+	defaultDrainTimeout  = 30 * time.Second
+)
+
+func (o *RunOptions) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&o.Bind, "bind", nil,
+		"IP address for Gateways without spec.addresses; repeat for more (default: all addresses)")
+	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, "json (stdout), off, or a file; SIGHUP reopens the file")
+	flags.StringVar(&o.AdminAddress, "admin-address", admin.DefaultAddress, "where health, metrics, status and profiles are served")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", defaultShutdownDelay,
+		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
+	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
+		"after that, how long requests in flight may take before they are cut")
+}
+
+// bindAddresses checks --bind.
+func (o *RunOptions) bindAddresses() ([]netip.Addr, error) {
+	var addrs []netip.Addr
+	for _, text := range o.Bind {
+		addr, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, usage("--bind %q is not an IP address; write one as 127.0.0.1 or ::1, without a port", text)
+		}
+		addrs = append(addrs, addr)
+	}
+	return addrs, nil
+}
+
+func newRun(stdout, stderr io.Writer) *cobra.Command {
+	o := RunOptions{Stdout: stdout, Stderr: stderr}
+	cmd := &cobra.Command{
+		Use:   "run -f PATH...",
+		Short: "Serve the Gateways of your manifests",
+		Long: `Reads manifests from files and folders, serves every Gateway in them in this process, and
+follows every change of the files at once, without losing a request.
+
+SIGTERM or SIGINT: /readyz fails, then after --shutdown-delay the gateway stops accepting,
+finishes what is in flight within --drain-timeout and exits 0. A second one exits at once.
+SIGHUP reopens the access log.`,
+		Example: `  moongate run -f ./manifests
+  moongate run -f gateway.yaml -f routes/ --bind 127.0.0.1 --access-log /var/log/moongate.log`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needFiles(cmd, o.Files); err != nil {
+				return err
+			}
+			ctx, stop := onSignals(&o)
+			defer stop()
+			return Run(ctx, o)
+		},
+	}
+	filesFlag(cmd, &o.Files)
+	o.addFlags(cmd)
+	return cmd
+}
+
+// onSignals ends the context at the first SIGTERM or SIGINT and the process at the second.
+func onSignals(o *RunOptions) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	o.Hangup = hangup
+
+	end := make(chan os.Signal, 2)
+	signal.Notify(end, syscall.SIGTERM, os.Interrupt)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-end:
+			cancel()
+		case <-done:
+			return
+		}
+		select {
+		case <-end:
+			fmt.Fprintln(o.Stderr, "moongate: second signal, exiting at once")
+			os.Exit(exitProblems)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(hangup)
+		signal.Stop(end)
+		close(done)
+		cancel()
+	}
+}
