@@ -1,0 +1,240 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// admission is what decides whether a listener lets a route in. It holds nothing
+// else, so that other changes of a listener do not wake its routes.
+type admission struct {
+	Port       int32
+	Hostname   string
+	Kinds      []gwv1.RouteGroupKind
+	Namespaces namespaces
+}
+
+// attachment is what became of a route's parentRefs.
+type attachment struct {
+	Parents   []parent        // those that are ours, in the order of the spec
+	Listeners []listenerKey   // that accept the route; sorted, distinct
+	Hosts     []attachedHosts // of each of Listeners
+	Gateways  []name          // of Parents; sorted, distinct
+}
+
+type attachedHosts struct{ Hostnames []*config.Hostname }
+
+// parent is one parentRef of ours.
+type parent struct {
+	Ref     gwv1.ParentReference
+	Problem *problem // nil where the route is accepted
+}
+
+func (t *Translator) declareAdmissions() {
+	t.admissions = incremental.Map(t.engine, "listener admission", t.listeners,
+		func(_ *incremental.View, _ listenerKey, l *listener) (admission, bool) {
+			return admission{l.Port, l.Hostname, l.Kinds, l.Namespaces}, true
+		}, sameDeeply[admission])
+	t.byGateway = incremental.NewIndex(t.admissions, "listeners by Gateway",
+		func(k listenerKey, _ admission) []name { return []name{k.Gateway} })
+	t.namespaceLabels = incremental.Map(t.engine, "Namespace labels", t.in.namespaces.Collection,
+		func(_ *incremental.View, _ name, ns *corev1.Namespace) (map[string]string, bool) {
+			return ns.Labels, true
+		}, sameDeeply[map[string]string])
+}
+
+// routeFacts is what attaching needs to know of a route, of whatever kind.
+type routeFacts struct {
+	Kind      Kind
+	Name      name
+	Parents   []gwv1.ParentReference
+	Hostnames []gwv1.Hostname
+	// Invalid is why the route is not accepted anywhere.
+	Invalid *problem
+}
+
+// attach decides about each parentRef that is ours and ignores the others.
+func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
+	a := &attachment{}
+	hosts := map[listenerKey][]*config.Hostname{}
+	for i, ref := range r.Parents {
+		gateway, ours, p := t.parentGateway(v, r, ref)
+		if !ours || slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) }) {
+			continue
+		}
+		if !slices.Contains(a.Gateways, gateway) {
+			a.Gateways = append(a.Gateways, gateway)
+		}
+		field := fmt.Sprintf("spec.parentRefs[%d]", i)
+		if p != nil {
+			p.Field = field + p.Field
+		} else if p = t.attachTo(v, r, gateway, ref, field, hosts); p == nil {
+			p = r.Invalid
+		}
+		a.Parents = append(a.Parents, parent{ref, p})
+	}
+	slices.SortFunc(a.Gateways, name.Compare)
+	if r.Invalid != nil {
+		return a
+	}
+	for k := range hosts {
+		a.Listeners = append(a.Listeners, k)
+	}
+	slices.SortFunc(a.Listeners, listenerKey.Compare)
+	for _, k := range a.Listeners {
+		a.Hosts = append(a.Hosts, attachedHosts{hosts[k]})
+	}
+	return a
+}
+
+// parentGateway returns the Gateway that a parentRef means, and whether it is ours.
+func (t *Translator) parentGateway(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (name, bool, *problem) {
+	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
+	if value(ref.Group, gwv1.GroupName) != gwv1.GroupName {
+		return n, false, nil
+	}
+	switch Kind(value(ref.Kind, gwv1.Kind(KindGateway))) {
+	case KindGateway:
+		_, ours := incremental.Fetch(v, t.owned, n)
+		return n, ours, nil
+	case KindListenerSet:
+		if _, ours := incremental.Fetch(v, t.ownedSets, n); !ours {
+			return n, false, nil
+		}
+		ls, _ := incremental.Fetch(v, t.in.listenerSets.Collection, n)
+		gateway := name{string(value(ls.Spec.ParentRef.Namespace, gwv1.Namespace(n.Namespace))), string(ls.Spec.ParentRef.Name)}
+		return gateway, true, newProblem(gwv1.RouteReasonNotAllowedByListeners, ".kind", "refer to a Gateway",
+			"ListenerSet %s is not served: ListenerSets are not supported yet", n)
+	}
+	return n, false, nil
+}
+
+// attachTo adds to hosts what the Gateway's listeners accept for one parentRef; the
+// problem says why none does.
+func (t *Translator) attachTo(v *incremental.View, r *routeFacts, gateway name, ref gwv1.ParentReference,
+	field string, hosts map[listenerKey][]*config.Hostname) *problem {
+	candidates := t.candidates(v, gateway, ref)
+	if len(candidates) == 0 {
+		return noMatchingParent(gateway, ref, field)
+	}
+	if p := kindUnsupported(r.Kind, gateway, field); p != nil {
+		return p
+	}
+	var refusals []string
+	allowed, accepted := false, false
+	for _, c := range candidates {
+		if refusal := t.refusal(v, r, c.key, &c.admission); refusal != "" {
+			refusals = append(refusals, refusal)
+			continue
+		}
+		allowed = true
+		if list := intersection(c.admission.Hostname, r.Hostnames); len(list) > 0 {
+			hosts[c.key] = list
+			accepted = true
+		}
+	}
+	switch {
+	case accepted:
+		return nil
+	case allowed:
+		return newProblem(gwv1.RouteReasonNoMatchingListenerHostname, "spec.hostnames",
+			"change spec.hostnames or a listener's hostname", "no listener of Gateway %s that allows the route has a hostname in common with it (%s)",
+			gateway, hostnamesOf(candidates))
+	}
+	return newProblem(gwv1.RouteReasonNotAllowedByListeners, field, "change allowedRoutes of the Gateway or attach elsewhere",
+		"Gateway %s does not allow it: %s", gateway, strings.Join(refusals, ", "))
+}
+
+// candidate is a listener that a parentRef selects.
+type candidate struct {
+	key listenerKey
+	admission
+}
+
+func (t *Translator) candidates(v *incremental.View, gateway name, ref gwv1.ParentReference) (out []candidate) {
+	keys := []listenerKey{{gateway, string(value(ref.SectionName, ""))}}
+	if keys[0].Name == "" {
+		keys = incremental.Lookup(v, t.byGateway, gateway)
+	}
+	for _, k := range keys {
+		a, exists := incremental.Fetch(v, t.admissions, k)
+		if exists && (ref.Port == nil || *ref.Port == a.Port) {
+			out = append(out, candidate{k, a})
+		}
+	}
+	return out
+}
+
+func hostnamesOf(candidates []candidate) string {
+	var out []string
+	for _, c := range candidates {
+		out = append(out, fmt.Sprintf("%q has %q", c.key.Name, c.Hostname))
+	}
+	return "listener " + strings.Join(out, ", ")
+}
+
+func noMatchingParent(gateway name, ref gwv1.ParentReference, field string) *problem {
+	var asked []string
+	remedy := "add a listener to the Gateway"
+	switch {
+	case ref.SectionName != nil && ref.Port != nil:
+		field, remedy = field+".sectionName", "name a listener with that port, or leave one of both out"
+	case ref.SectionName != nil:
+		field, remedy = field+".sectionName", "correct the name"
+	case ref.Port != nil:
+		field, remedy = field+".port", "correct the port"
+	}
+	if ref.SectionName != nil {
+		asked = append(asked, fmt.Sprintf(" named %q", *ref.SectionName))
+	}
+	if ref.Port != nil {
+		asked = append(asked, fmt.Sprintf(" on port %d", *ref.Port))
+	}
+	return newProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "Gateway %s has no listener%s", gateway, strings.Join(asked, ""))
+}
+
+// refusal says why a listener does not allow a route at all, or "".
+func (t *Translator) refusal(v *incremental.View, r *routeFacts, k listenerKey, a *admission) string {
+	if !slices.ContainsFunc(a.Kinds, func(g gwv1.RouteGroupKind) bool { return Kind(g.Kind) == r.Kind }) {
+		return fmt.Sprintf("listener %q takes no %s", k.Name, r.Kind)
+	}
+	refused := fmt.Sprintf("listener %q takes no routes of namespace %s", k.Name, r.Name.Namespace)
+	switch a.Namespaces.From {
+	case gwv1.NamespacesFromAll:
+		return ""
+	case gwv1.NamespacesFromSame:
+		if k.Gateway.Namespace == r.Name.Namespace {
+			return ""
+		}
+	case gwv1.NamespacesFromSelector:
+		if t.selects(v, a.Namespaces.Selector, r.Name.Namespace) {
+			return ""
+		}
+		return refused + ", whose labels its selector does not select"
+	}
+	return refused
+}
+
+// selects says whether a namespace has the labels; an empty selector selects nothing.
+func (t *Translator) selects(v *incremental.View, s *metav1.LabelSelector, namespace string) bool {
+	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
+		return false
+	}
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	if err != nil {
+		return false
+	}
+	known, _ := incremental.Fetch(v, t.namespaceLabels, name{"", namespace})
+	// The API server sets this label on every Namespace.
+	all := labels.Merge(known, labels.Set{corev1.LabelMetadataName: namespace})
+	return selector.Matches(all)
+}

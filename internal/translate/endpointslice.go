@@ -1,0 +1,83 @@
+package translate
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+func (t *Translator) declareEndpoints() {
+	t.slices = incremental.NewIndex(t.in.endpointSlices.Collection, "EndpointSlices by Service",
+		func(n name, s *discoveryv1.EndpointSlice) []name {
+			return []name{{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
+		})
+	t.endpoints = incremental.Map(t.engine, "endpoints", t.backends,
+		func(v *incremental.View, k backendKey, _ *config.Backend) (*config.Endpoints, bool) {
+			return t.endpointsOf(v, k), true
+		}, sameMessage[*config.Endpoints])
+}
+
+// endpointsOf gathers a Service port's endpoints from all its EndpointSlices. The
+// port of a slice is the Service's port of the same name.
+func (t *Translator) endpointsOf(v *incremental.View, k backendKey) *config.Endpoints {
+	svc, _ := incremental.Fetch(v, t.services, k.Service)
+	port, _ := svc.port(k.Port)
+	found := map[netip.AddrPort]bool{} // -> terminating
+	for _, n := range incremental.Lookup(v, t.slices, k.Service) {
+		slice, _ := incremental.Fetch(v, t.in.endpointSlices.Collection, n)
+		for _, number := range slicePorts(slice, port.Name) {
+			for i := range slice.Endpoints {
+				addEndpoints(found, &slice.Endpoints[i], number)
+			}
+		}
+	}
+	out := &config.Endpoints{Key: k.String()}
+	for at, terminating := range found {
+		out.Endpoints = append(out.Endpoints, &config.Endpoint{
+			Address: at.Addr().String(), Port: uint32(at.Port()), Terminating: terminating,
+		})
+	}
+	slices.SortFunc(out.Endpoints, func(a, b *config.Endpoint) int {
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
+	})
+	return out
+}
+
+// slicePorts is the numbers of a slice's TCP ports with that name; absent and empty
+// names are the same.
+func slicePorts(slice *discoveryv1.EndpointSlice, portName string) (out []uint16) {
+	for _, p := range slice.Ports {
+		tcp := value(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP
+		if number := value(p.Port, 0); tcp && value(p.Name, "") == portName && number > 0 && number <= 65535 {
+			out = append(out, uint16(number))
+		}
+	}
+	return out
+}
+
+// addEndpoints adds the addresses of an endpoint that takes requests. Of two slices that
+// differ about an address, as while one replaces the other, the ready one counts.
+func addEndpoints(found map[netip.AddrPort]bool, e *discoveryv1.Endpoint, port uint16) {
+	ready := value(e.Conditions.Ready, true)
+	terminating := value(e.Conditions.Terminating, false)
+	serving := value(e.Conditions.Serving, ready)
+	if !ready && !(serving && terminating) {
+		return
+	}
+	for _, a := range e.Addresses {
+		ip, err := netip.ParseAddr(a)
+		if err != nil {
+			continue // of address type FQDN, which is deprecated and not supported
+		}
+		at := netip.AddrPortFrom(ip.Unmap(), port)
+		if last, known := found[at]; !known || last {
+			found[at] = !ready
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package translate
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// filterFunc compiles one filter of the rule in scope. A nil message without a
+// problem leaves the filter out, which is for the filter's own specification to allow.
+type filterFunc func(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem)
+
+// filterFuncs is the table of filters; those that are missing here are unsupported.
+// It is filled by init because RequestMirror's function compiles references, which
+// reach back to the table.
+var filterFuncs = map[gwv1.HTTPRouteFilterType]filterFunc{
+	gwv1.HTTPRouteFilterRequestHeaderModifier:  requestHeaderModifier,
+	gwv1.HTTPRouteFilterResponseHeaderModifier: responseHeaderModifier,
+	gwv1.HTTPRouteFilterRequestRedirect:        requestRedirect,
+	gwv1.HTTPRouteFilterURLRewrite:             urlRewrite,
+	gwv1.HTTPRouteFilterRequestMirror:          requestMirror,
+}
+
+// filters compiles a list in its order. The first problem makes the rule invalid,
+// since no filter may be skipped.
+func (s *ruleScope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any, *problem) {
+	if p := incompatible(list, field); p != nil {
+		return nil, p
+	}
+	var out []*anypb.Any
+	for i := range list {
+		f, at := &list[i], fmt.Sprintf("%s[%d]", field, i)
+		compile, known := filterFuncs[f.Type]
+		if !known {
+			return nil, newProblem(gwv1.RouteReasonUnsupportedValue, at+".type", "remove the filter",
+				"filters of type %s are not supported yet", f.Type)
+		}
+		message, p := compile(s, f, at)
+		if p != nil {
+			return nil, p
+		}
+		if message != nil {
+			out = append(out, packed(message))
+		}
+	}
+	return out, nil
+}
+
+// incompatible finds filters that cannot be carried out together.
+func incompatible(list []gwv1.HTTPRouteFilter, field string) *problem {
+	seen := map[gwv1.HTTPRouteFilterType]bool{}
+	for i, f := range list {
+		at := fmt.Sprintf("%s[%d].type", field, i)
+		if seen[f.Type] && f.Type != gwv1.HTTPRouteFilterRequestMirror && f.Type != gwv1.HTTPRouteFilterExtensionRef {
+			return newProblem(gwv1.RouteReasonIncompatibleFilters, at, "merge both into one", "there are two filters of type %s", f.Type)
+		}
+		seen[f.Type] = true
+		if seen[gwv1.HTTPRouteFilterRequestRedirect] && seen[gwv1.HTTPRouteFilterURLRewrite] {
+			return newProblem(gwv1.RouteReasonIncompatibleFilters, at, "remove one of both",
+				"RequestRedirect and URLRewrite cannot be used together")
+		}
+	}
+	return nil
+}
+
+// missing is the problem of a filter without the field that its type asks for.
+func missing(field, wanted string) *problem {
+	return newProblem(gwv1.RouteReasonUnsupportedValue, field+"."+wanted, "add it", "the filter's type needs it")
+}

@@ -1,0 +1,51 @@
+package translate
+
+import (
+	"fmt"
+	"regexp"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// RFC 9110 sections 5.1 and 5.5: what may be in a field line. Anything else could
+// smuggle another line into the message.
+var (
+	fieldName  = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+	fieldValue = regexp.MustCompile("^[^\x00-\x08\x0a-\x1f\x7f]*$")
+)
+
+func checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *problem {
+	badName := func(field, name string) *problem {
+		return newProblem(gwv1.RouteReasonUnsupportedValue, field, "correct it", "%q is not the name of a header field", name)
+	}
+	for _, list := range []struct {
+		field  string
+		fields []gwv1.HTTPHeader
+	}{{"set", f.Set}, {"add", f.Add}} {
+		for i, h := range list.fields {
+			at := fmt.Sprintf("%s.%s[%d]", field, list.field, i)
+			if !fieldName.MatchString(string(h.Name)) {
+				return badName(at+".name", string(h.Name))
+			}
+			if !fieldValue.MatchString(h.Value) {
+				return newProblem(gwv1.RouteReasonUnsupportedValue, at+".value", "remove control characters", "%q cannot be sent", h.Value)
+			}
+		}
+	}
+	for i, n := range f.Remove {
+		if !fieldName.MatchString(n) {
+			return badName(fmt.Sprintf("%s.remove[%d]", field, i), n)
+		}
+	}
+	return nil
+}
+
+func headerFields(list []gwv1.HTTPHeader) []*config.HeaderField {
+	out := make([]*config.HeaderField, len(list))
+	for i, h := range list {
+		out[i] = &config.HeaderField{Name: string(h.Name), Value: h.Value}
+	}
+	return out
+}

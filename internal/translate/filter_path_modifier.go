@@ -1,0 +1,48 @@
+package translate
+
+import (
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// pathModifier compiles the path of RequestRedirect and URLRewrite; nil keeps the path.
+func (s *ruleScope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.PathModifier, *problem) {
+	if m == nil {
+		return nil, nil
+	}
+	unsupported := func(at, remedy, format string, args ...any) *problem {
+		return newProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
+	}
+	switch m.Type {
+	case gwv1.FullPathHTTPPathModifier:
+		path := value(m.ReplaceFullPath, "")
+		if !sendable(path) {
+			return nil, unsupported(".replaceFullPath", "remove spaces and control characters", "%q is not a path", path)
+		}
+		return &config.PathModifier{Kind: &config.PathModifier_ReplaceFullPath{ReplaceFullPath: path}}, nil
+	case gwv1.PrefixMatchHTTPPathModifier:
+		replacement := value(m.ReplacePrefixMatch, "")
+		if !sendable(replacement) {
+			return nil, unsupported(".replacePrefixMatch", "remove spaces and control characters", "%q is not a path", replacement)
+		}
+		if len(s.rule.Matches) != 1 || s.rule.Matches[0].Path.Type != config.PathMatchType_PATH_MATCH_TYPE_PREFIX {
+			return nil, unsupported(".type", "give the rule exactly one match, with a path of type PathPrefix",
+				"ReplacePrefixMatch needs the one prefix that matched")
+		}
+		return &config.PathModifier{Kind: &config.PathModifier_ReplacePrefix{ReplacePrefix: &config.ReplacePrefix{
+			Prefix: s.rule.Matches[0].Path.Value, Replacement: replacement,
+		}}}, nil
+	}
+	return nil, unsupported(".type", "use ReplaceFullPath or ReplacePrefixMatch", "%q is not known", m.Type)
+}
+
+// sendable says that s can stand in a request line or a Location without breaking it.
+func sendable(s string) bool {
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] == 0x7f {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,19 @@
+package translate
+
+import (
+	"google.golang.org/protobuf/proto"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+func requestHeaderModifier(_ *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+	spec := f.RequestHeaderModifier
+	if spec == nil {
+		return nil, missing(field, "requestHeaderModifier")
+	}
+	if p := checkHeaderFilter(spec, field+".requestHeaderModifier"); p != nil {
+		return nil, p
+	}
+	return &config.RequestHeaderModifier{Set: headerFields(spec.Set), Add: headerFields(spec.Add), Remove: spec.Remove}, nil
+}

@@ -1,0 +1,56 @@
+package translate
+
+import (
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// requestMirror leaves a mirror out whose reference does not resolve, as the
+// specification asks, and reports the reference.
+func requestMirror(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+	spec := f.RequestMirror
+	if spec == nil {
+		return nil, missing(field, "requestMirror")
+	}
+	field += ".requestMirror"
+	unsupported := func(at, remedy, format string, args ...any) (proto.Message, *problem) {
+		return nil, newProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
+	}
+	out := &config.RequestMirror{Numerator: 100, Denominator: 100}
+	switch {
+	case spec.Percent != nil && spec.Fraction != nil:
+		return unsupported(".fraction", "remove one of both", "percent and fraction cannot be used together")
+	case spec.Percent != nil:
+		if *spec.Percent < 0 || *spec.Percent > 100 {
+			return unsupported(".percent", "use 0 to 100", "%d is not a percentage", *spec.Percent)
+		}
+		out.Numerator = uint32(*spec.Percent)
+	case spec.Fraction != nil:
+		numerator, denominator := spec.Fraction.Numerator, value(spec.Fraction.Denominator, 100)
+		if denominator < 1 || numerator < 0 || numerator > denominator {
+			return unsupported(".fraction", "use a fraction from 0 to 1", "%d/%d is not a share", numerator, denominator)
+		}
+		out.Numerator, out.Denominator = uint32(numerator), uint32(denominator)
+	}
+	key, p := s.backend(spec.BackendRef, field+".backendRef")
+	if p != nil {
+		s.into.Unresolved = append(s.into.Unresolved, p)
+		return nil, nil
+	}
+	out.Backend = key.String()
+	return out, nil
+}
+
+// mirrored is the backends that filters send copies to.
+func mirrored(filters []*anypb.Any) (keys []string) {
+	for _, f := range filters {
+		var m config.RequestMirror
+		if f.MessageIs(&m) && f.UnmarshalTo(&m) == nil {
+			keys = append(keys, m.Backend)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,44 @@
+package translate
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+var redirectCodes = []int{301, 302, 303, 307, 308}
+
+func requestRedirect(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+	spec := f.RequestRedirect
+	if spec == nil {
+		return nil, missing(field, "requestRedirect")
+	}
+	if s.inBackend {
+		return nil, newProblem(gwv1.RouteReasonUnsupportedValue, field+".type", "move the filter to the rule",
+			"a redirect cannot be the filter of a backendRef: no backend is asked")
+	}
+	field += ".requestRedirect"
+	unsupported := func(at, remedy, format string, args ...any) (proto.Message, *problem) {
+		return nil, newProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
+	}
+	out := &config.RequestRedirect{
+		Scheme: value(spec.Scheme, ""), Hostname: string(value(spec.Hostname, "")),
+		Port: uint32(value(spec.Port, 0)), StatusCode: uint32(value(spec.StatusCode, 302)),
+	}
+	switch {
+	case !slices.Contains([]string{"", "http", "https"}, out.Scheme):
+		return unsupported(".scheme", "use http or https", "%q is not known", out.Scheme)
+	case !slices.Contains(redirectCodes, int(out.StatusCode)):
+		return unsupported(".statusCode", "use 301, 302, 303, 307 or 308", "%d is not a redirect", out.StatusCode)
+	case out.Port > 65535:
+		return unsupported(".port", "use a port from 1 to 65535", "%d is not a port", *spec.Port)
+	case !sendable(out.Hostname):
+		return unsupported(".hostname", "remove spaces and control characters", "%q is not a hostname", out.Hostname)
+	}
+	path, p := s.pathModifier(spec.Path, field+".path")
+	out.Path = path
+	return out, p
+}

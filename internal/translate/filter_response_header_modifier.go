@@ -1,0 +1,19 @@
+package translate
+
+import (
+	"google.golang.org/protobuf/proto"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+func responseHeaderModifier(_ *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+	spec := f.ResponseHeaderModifier
+	if spec == nil {
+		return nil, missing(field, "responseHeaderModifier")
+	}
+	if p := checkHeaderFilter(spec, field+".responseHeaderModifier"); p != nil {
+		return nil, p
+	}
+	return &config.ResponseHeaderModifier{Set: headerFields(spec.Set), Add: headerFields(spec.Add), Remove: spec.Remove}, nil
+}

@@ -1,0 +1,254 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// gateway is a Gateway of one of our classes, apart from its listeners.
+type gateway struct {
+	Generation int64
+	Pending    *problem // its class is not accepted
+	Refused    *problem // why no listener of it is served
+	Refs       *problem // a reference of the Gateway itself that does not resolve
+	Notes      []string // fields that are not supported and change nothing that is
+	Listeners  []string // names in the order of the spec, distinct
+	Binds      []string // IP addresses of spec.addresses
+	// Default says that the process's default addresses are used: there is no
+	// spec.addresses, or only entries that leave the choice to us.
+	Default bool
+	// Unassigned are spec.addresses without a value beside others with one.
+	Unassigned []string
+}
+
+func (t *Translator) declareGateways() {
+	t.gateways = incremental.Map(t.engine, "Gateway", t.in.gateways.Collection,
+		func(v *incremental.View, n name, gw *gwv1.Gateway) (*gateway, bool) {
+			c, ours := incremental.Fetch(v, t.classes, name{"", string(gw.Spec.GatewayClassName)})
+			if !ours {
+				return nil, false
+			}
+			return newGateway(gw, c), true
+		}, sameDeeply[*gateway])
+	t.owned = incremental.Map(t.engine, "Gateway is ours", t.gateways,
+		func(*incremental.View, name, *gateway) (bool, bool) { return true, true }, same[bool])
+	t.ownedSets = incremental.Map(t.engine, "ListenerSet is ours", t.in.listenerSets.Collection,
+		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (bool, bool) {
+			ref := ls.Spec.ParentRef
+			if value(ref.Group, gwv1.GroupName) != gwv1.GroupName || value(ref.Kind, gwv1.Kind(KindGateway)) != gwv1.Kind(KindGateway) {
+				return false, false
+			}
+			gw := name{string(value(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}
+			return incremental.Fetch(v, t.owned, gw)
+		}, same[bool])
+}
+
+func newGateway(gw *gwv1.Gateway, c class) *gateway {
+	g := &gateway{Generation: generationOf(gw)}
+	if !c.Accepted {
+		g.Pending = newProblem(gwv1.GatewayReasonPending, "spec.gatewayClassName", "see the status of the GatewayClass",
+			"GatewayClass %q is not accepted", gw.Spec.GatewayClassName)
+	}
+	for _, l := range gw.Spec.Listeners {
+		if !slices.Contains(g.Listeners, string(l.Name)) {
+			g.Listeners = append(g.Listeners, string(l.Name))
+		}
+	}
+	g.addresses(gw.Spec.Addresses)
+	if infra := gw.Spec.Infrastructure; infra != nil && infra.ParametersRef != nil {
+		g.Refused = newProblem(gwv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef", "remove parametersRef",
+			"%s %q cannot be used: no kind of parameters is supported", infra.ParametersRef.Kind, infra.ParametersRef.Name)
+	}
+	if tls := gw.Spec.TLS; tls != nil && tls.Backend != nil && tls.Backend.ClientCertificateRef != nil {
+		g.Refs = newProblem(gwv1.GatewayReasonInvalidClientCertificateRef, "spec.tls.backend.clientCertificateRef",
+			"remove it: backends are reached without TLS", "client certificates for backends are not supported yet")
+	}
+	if s := gw.Spec.DefaultScope; s != "" && s != gwv1.GatewayDefaultScopeNone {
+		g.Notes = append(g.Notes, fmt.Sprintf("spec.defaultScope: %q is not supported yet: routes attach by their parentRefs only", s))
+	}
+	return g
+}
+
+// addresses sorts spec.addresses by what can be done with them.
+func (g *gateway) addresses(list []gwv1.GatewaySpecAddress) {
+	for i, a := range list {
+		field := fmt.Sprintf("spec.addresses[%d]", i)
+		kind := value(a.Type, gwv1.IPAddressType)
+		switch ip, err := netip.ParseAddr(a.Value); {
+		case kind != gwv1.IPAddressType:
+			g.refuse(newProblem(gwv1.GatewayReasonUnsupportedAddress, field+".type", "use type IPAddress",
+				"addresses of type %s are not supported", kind))
+		case a.Routability != "":
+			g.refuse(newProblem(gwv1.GatewayReasonUnsupportedAddress, field+".routability", "remove routability",
+				"routability %q is not supported yet", a.Routability))
+		case a.Value == "":
+			g.Unassigned = append(g.Unassigned, field)
+		case err != nil:
+			g.refuse(newProblem(gwv1.GatewayReasonUnsupportedAddress, field+".value", "write an IPv4 or IPv6 address",
+				"%q is not an IP address", a.Value))
+		case !slices.Contains(g.Binds, ip.String()):
+			g.Binds = append(g.Binds, ip.String())
+		}
+	}
+	if len(g.Binds) == 0 && g.Refused == nil {
+		g.Default, g.Unassigned = true, nil
+	}
+}
+
+// refuse keeps the first problem: one is enough to act on.
+func (g *gateway) refuse(p *problem) {
+	if g.Refused == nil {
+		g.Refused = p
+	}
+}
+
+func (t *Translator) declareGatewayStatuses() {
+	t.gatewayStates = incremental.Map(t.engine, "Gateway status", t.gateways,
+		func(v *incremental.View, n name, g *gateway) (*status[gwv1.GatewayStatus], bool) {
+			return &status[gwv1.GatewayStatus]{g.Generation, t.gatewayStatus(v, n, g)}, true
+		}, sameDeeply[*status[gwv1.GatewayStatus]])
+}
+
+// gatewayStatus reads the listeners and how many routes each has, but no route.
+func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway) gwv1.GatewayStatus {
+	var s gwv1.GatewayStatus
+	sum := listenerSummary{}
+	for _, listener := range g.Listeners {
+		key := listenerKey{n, listener}
+		state, _ := incremental.Fetch(v, t.states, key)
+		sum.add(listener, state)
+		s.Listeners = append(s.Listeners, gwv1.ListenerStatus{
+			Name:           gwv1.SectionName(listener),
+			SupportedKinds: state.Kinds,
+			AttachedRoutes: int32(incremental.Count(v, t.attached, key)),
+			Conditions:     observed(g.Generation, state.Conditions...),
+		})
+	}
+	var faults []string
+	s.Addresses, faults = t.statusAddresses(v, n, g)
+	accepted := g.accepted(&sum)
+	s.Conditions = observed(g.Generation, accepted, g.programmed(accepted, &sum, s.Addresses, faults), g.resolved(&sum))
+	return s
+}
+
+// listenerSummary is what the listeners' states mean for their Gateway.
+type listenerSummary struct {
+	accepted, refused, unresolved []string
+	programmed                    int
+}
+
+func (s *listenerSummary) add(listener string, state *listenerState) {
+	if state.Accepted {
+		s.accepted = append(s.accepted, listener)
+	} else {
+		s.refused = append(s.refused, listener)
+	}
+	if !state.Resolved {
+		s.unresolved = append(s.unresolved, listener)
+	}
+	if state.Programmed {
+		s.programmed++
+	}
+}
+
+func (t *Translator) statusAddresses(v *incremental.View, n name, g *gateway) (out []gwv1.GatewayStatusAddress, faults []string) {
+	if g.Refused != nil || g.Pending != nil {
+		return nil, nil
+	}
+	shown := g.Binds
+	if g.Default {
+		shown = t.options.DefaultAddresses
+	}
+	for _, a := range shown {
+		if fault, faulty := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); faulty {
+			faults = append(faults, fmt.Sprintf("address %s cannot be used: %s", a, fault.Message))
+			continue
+		}
+		kind := gwv1.IPAddressType
+		if _, err := netip.ParseAddr(a); err != nil {
+			kind = gwv1.HostnameAddressType
+		}
+		out = append(out, gwv1.GatewayStatusAddress{Type: &kind, Value: a})
+	}
+	return out, faults
+}
+
+func (g *gateway) accepted(sum *listenerSummary) metav1.Condition {
+	switch {
+	case g.Pending != nil:
+		return unknown(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonPending, g.Pending.String())
+	case g.Refused != nil:
+		return no(gwv1.GatewayConditionAccepted, g.Refused.Reason, g.Refused.String())
+	}
+	c := yes(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonAccepted)
+	notes := slices.Clone(g.Notes)
+	if len(sum.refused) > 0 || len(sum.accepted) == 0 {
+		c.Reason = string(gwv1.GatewayReasonListenersNotValid)
+		notes = append(notes, sum.message())
+	}
+	if len(sum.accepted) == 0 {
+		c.Status = metav1.ConditionFalse
+	}
+	c.Message = strings.Join(notes, ". ")
+	return c
+}
+
+func (s *listenerSummary) message() string {
+	if len(s.refused) == 0 {
+		return "spec.listeners: there is no listener; add one"
+	}
+	valid := "no listener is valid"
+	if len(s.accepted) > 0 {
+		valid = "accepted: " + quoted(s.accepted)
+	}
+	return "spec.listeners: not valid: " + quoted(s.refused) + "; " + valid + "; see status.listeners"
+}
+
+func (g *gateway) programmed(accepted metav1.Condition, sum *listenerSummary, assigned []gwv1.GatewayStatusAddress, faults []string) metav1.Condition {
+	refuse := func(r gwv1.GatewayConditionReason, message string) metav1.Condition {
+		return no(gwv1.GatewayConditionProgrammed, r, message)
+	}
+	switch {
+	case g.Pending != nil:
+		return refuse(gwv1.GatewayReasonPending, g.Pending.String())
+	case accepted.Status != metav1.ConditionTrue:
+		return refuse(gwv1.GatewayReasonInvalid, "the Gateway is not accepted; see condition Accepted")
+	case len(faults) > 0:
+		return refuse(gwv1.GatewayReasonAddressNotUsable, "spec.addresses: "+strings.Join(faults, ". "))
+	case len(g.Unassigned) > 0:
+		return refuse(gwv1.GatewayReasonAddressNotAssigned,
+			strings.Join(g.Unassigned, ", ")+": no address can be assigned beside fixed ones; set its value or remove it")
+	case len(assigned) == 0:
+		return refuse(gwv1.GatewayReasonAddressNotAssigned, "the Gateway has no address; set spec.addresses")
+	case sum.programmed == 0:
+		return refuse(gwv1.GatewayReasonInvalid, "spec.listeners: no listener can be served; see status.listeners")
+	}
+	return yes(gwv1.GatewayConditionProgrammed, gwv1.GatewayReasonProgrammed)
+}
+
+func (g *gateway) resolved(sum *listenerSummary) metav1.Condition {
+	switch {
+	case g.Refs != nil:
+		return no(gwv1.GatewayConditionResolvedRefs, g.Refs.Reason, g.Refs.String())
+	case len(sum.unresolved) > 0:
+		return no(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonListenersNotResolved,
+			"spec.listeners: references do not resolve: "+quoted(sum.unresolved)+"; see status.listeners")
+	}
+	return yes(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonResolvedRefs)
+}
+
+func quoted(list []string) string {
+	out := make([]string, len(list))
+	for i, s := range list {
+		out[i] = fmt.Sprintf("%q", s)
+	}
+	return strings.Join(out, ", ")
+}

@@ -1,0 +1,55 @@
+package translate
+
+import (
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// grantKey is one entry of a ReferenceGrant's from list and the namespace that grants.
+type grantKey struct {
+	FromGroup, FromKind, FromNamespace string
+	ToNamespace                        string
+}
+
+// referrer is who refers to something.
+type referrer struct {
+	Group, Kind string
+	Name        name
+}
+
+func (t *Translator) declareGrants() {
+	t.grants = incremental.NewIndex(t.in.grants.Collection, "grants by referrer",
+		func(n name, g *gwv1.ReferenceGrant) []grantKey {
+			keys := make([]grantKey, len(g.Spec.From))
+			for i, f := range g.Spec.From {
+				keys[i] = grantKey{string(f.Group), string(f.Kind), string(f.Namespace), n.Namespace}
+			}
+			return keys
+		})
+}
+
+// permitted says whether from may refer to the object: it is in from's own
+// namespace, or a ReferenceGrant beside the object allows it. It does not ask
+// whether the object exists, so that the answer does not tell.
+func (t *Translator) permitted(v *incremental.View, from referrer, group, kind string, to name) bool {
+	if from.Name.Namespace == to.Namespace {
+		return true
+	}
+	key := grantKey{from.Group, from.Kind, from.Name.Namespace, to.Namespace}
+	for _, n := range incremental.Lookup(v, t.grants, key) {
+		g, _ := incremental.Fetch(v, t.in.grants.Collection, n)
+		for _, r := range g.Spec.To {
+			if string(r.Group) == group && string(r.Kind) == kind && (r.Name == nil || *r.Name == "" || string(*r.Name) == to.Name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// grantRemedy says how to make a reference permitted.
+func grantRemedy(from referrer, kind string, to name) string {
+	return "add a ReferenceGrant in namespace " + to.Namespace + " from " + from.Kind + " in namespace " +
+		from.Name.Namespace + " to " + kind + " " + to.Name
+}

@@ -1,0 +1,66 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// covers says whether every host of specific is one of general; "" is every
+// host and "*.suffix" any number of labels before the suffix.
+func covers(general, specific string) bool {
+	if general == "" || general == specific {
+		return true
+	}
+	suffix, wildcard := strings.CutPrefix(general, "*")
+	return wildcard && strings.HasSuffix(specific, suffix) && len(specific) > len(suffix)
+}
+
+// overlaps says whether some host is in both.
+func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }
+
+// intersection is the hostnames that a route serves on a listener, sorted and
+// distinct; none means that the listener does not accept the route.
+func intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
+	if len(route) == 0 {
+		return []*config.Hostname{{Effective: listener}}
+	}
+	originals := map[string]string{}
+	for _, h := range route {
+		host := strings.ToLower(string(h))
+		effective := host
+		switch {
+		case host == "":
+			continue
+		case covers(listener, host):
+		case covers(host, listener):
+			effective = listener
+		default:
+			continue
+		}
+		if known, again := originals[effective]; !again || compareHostnames(host, known) < 0 {
+			originals[effective] = host
+		}
+	}
+	out := make([]*config.Hostname, 0, len(originals))
+	for effective, original := range originals {
+		out = append(out, &config.Hostname{Effective: effective, Original: original})
+	}
+	slices.SortFunc(out, func(a, b *config.Hostname) int { return cmp.Compare(a.Effective, b.Effective) })
+	return out
+}
+
+// compareHostnames puts the more specific first: an exact one, then the longer.
+func compareHostnames(a, b string) int {
+	rank := func(h string) int {
+		if strings.HasPrefix(h, "*") {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
+}

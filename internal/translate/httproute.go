@@ -1,0 +1,157 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// compiled is an HTTPRoute's rules, whoever accepts it.
+type compiled struct {
+	Generation int64
+	Route      *config.Route // without attachments
+	Unresolved []*problem    // references, for condition ResolvedRefs
+	Dropped    []*problem    // rules that cannot be carried out, for PartiallyInvalid
+	Invalid    *problem      // why the route as a whole is not accepted
+	Services   []name        // that it may refer to; sorted, distinct
+}
+
+func (t *Translator) declareHTTPRoutes() {
+	t.compiled = incremental.Map(t.engine, "HTTPRoute", t.in.httpRoutes.Collection,
+		func(v *incremental.View, n name, r *gwv1.HTTPRoute) (*compiled, bool) {
+			return t.compile(v, n, r), true
+		}, sameCompiled)
+	t.referrers = incremental.NewIndex(t.compiled, "HTTPRoutes by Service",
+		func(_ name, c *compiled) []name { return c.Services })
+	t.attachments = incremental.Map(t.engine, "HTTPRoute attachment", t.in.httpRoutes.Collection,
+		func(v *incremental.View, n name, r *gwv1.HTTPRoute) (*attachment, bool) {
+			c, _ := incremental.Fetch(v, t.compiled, n)
+			a := t.attach(v, &routeFacts{KindHTTPRoute, n, r.Spec.ParentRefs, r.Spec.Hostnames, c.Invalid})
+			return a, len(a.Parents) > 0
+		}, sameAttachment)
+	t.attached = incremental.NewIndex(t.attachments, "HTTPRoutes by listener",
+		func(_ name, a *attachment) []listenerKey { return a.Listeners })
+	t.routes = incremental.Map(t.engine, "HTTPRoute config", t.attachments,
+		func(v *incremental.View, n name, a *attachment) (*config.Route, bool) {
+			c, _ := incremental.Fetch(v, t.compiled, n)
+			return t.routeConfig(v, c, a)
+		}, sameMessage[*config.Route])
+}
+
+func sameCompiled(a, b *compiled) bool {
+	return a.Generation == b.Generation && sameMessage(a.Route, b.Route) && sameDeeply(a.Invalid, b.Invalid) &&
+		sameDeeply(a.Unresolved, b.Unresolved) && sameDeeply(a.Dropped, b.Dropped) && slices.Equal(a.Services, b.Services)
+}
+
+func sameAttachment(a, b *attachment) bool {
+	return sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
+		slices.EqualFunc(a.Hosts, b.Hosts, func(x, y attachedHosts) bool {
+			return slices.EqualFunc(x.Hostnames, y.Hostnames, sameMessage[*config.Hostname])
+		})
+}
+
+// routeConfig is the route as far as a listener that is served accepts it.
+func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Route, bool) {
+	r := &config.Route{
+		Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name,
+		CreatedUnixNano: c.Route.CreatedUnixNano, Rules: c.Route.Rules,
+	}
+	for i, k := range a.Listeners {
+		if _, served := incremental.Fetch(v, t.served, k); served {
+			r.Attachments = append(r.Attachments, &config.Attachment{Listener: k.String(), Hostnames: a.Hosts[i].Hostnames})
+		}
+	}
+	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
+	return r, len(r.Attachments) > 0
+}
+
+// defaultRules is what the API server makes of an HTTPRoute without rules.
+var defaultRules = []gwv1.HTTPRouteRule{{}}
+
+func (t *Translator) compile(v *incremental.View, n name, r *gwv1.HTTPRoute) *compiled {
+	c := &compiled{Generation: generationOf(r), Route: &config.Route{
+		Key: config.RouteKey(string(KindHTTPRoute), n.Namespace, n.Name), Namespace: n.Namespace, Name: n.Name,
+		CreatedUnixNano: createdOf(r),
+	}}
+	rules := r.Spec.Rules
+	if len(rules) == 0 {
+		rules = defaultRules
+	}
+	for i := range rules {
+		scope := ruleScope{t: t, v: v, route: n, field: fmt.Sprintf("spec.rules[%d]", i), spec: &rules[i], into: c,
+			rule: &config.Rule{Index: uint32(i), Name: string(value(rules[i].Name, ""))}}
+		rule, p := scope.compile()
+		if rule != nil {
+			c.Route.Rules = append(c.Route.Rules, rule)
+		}
+		if p != nil {
+			p.What = fmt.Sprintf("%s: %s", p.Field, p.What)
+			p.Field = fmt.Sprintf("Rule %d", i)
+			c.Dropped = append(c.Dropped, p)
+		}
+	}
+	c.judge(len(rules))
+	slices.SortFunc(c.Services, name.Compare)
+	c.Services = slices.Compact(c.Services)
+	return c
+}
+
+// judge refuses the route where none of its rules can be carried out.
+func (c *compiled) judge(rules int) {
+	if len(c.Dropped) < rules {
+		return
+	}
+	reason := gwv1.RouteReasonIncompatibleFilters
+	for _, p := range c.Dropped {
+		if p.Reason != string(gwv1.RouteReasonIncompatibleFilters) {
+			reason = gwv1.RouteReasonUnsupportedValue
+		}
+	}
+	c.Invalid = newProblem(reason, "spec.rules", "", "no rule can be carried out: %s", listed(c.Dropped))
+	c.Dropped = nil
+	c.Route.Rules = nil
+}
+
+func (t *Translator) declareHTTPRouteStatuses() {
+	t.routeStatuses = incremental.Map(t.engine, "HTTPRoute status", t.attachments,
+		func(v *incremental.View, n name, a *attachment) (*status[gwv1.RouteStatus], bool) {
+			c, _ := incremental.Fetch(v, t.compiled, n)
+			s := &status[gwv1.RouteStatus]{Generation: c.Generation}
+			for _, p := range a.Parents {
+				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p)...))
+			}
+			return s, true
+		}, sameDeeply[*status[gwv1.RouteStatus]])
+}
+
+func (t *Translator) parentStatus(p parent, generation int64, conditions ...metav1.Condition) gwv1.RouteParentStatus {
+	return gwv1.RouteParentStatus{
+		ParentRef:      p.Ref,
+		ControllerName: gwv1.GatewayController(t.options.ControllerName),
+		Conditions:     observed(generation, conditions...),
+	}
+}
+
+func (c *compiled) conditions(p parent) []metav1.Condition {
+	accepted := yes(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
+	if p.Problem != nil {
+		accepted = no(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
+	}
+	resolved := yes(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonResolvedRefs)
+	if len(c.Unresolved) > 0 {
+		resolved = no(gwv1.RouteConditionResolvedRefs, c.Unresolved[0].Reason, listed(c.Unresolved))
+	}
+	out := []metav1.Condition{accepted, resolved}
+	if p.Problem == nil && len(c.Dropped) > 0 {
+		partial := yes(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
+		partial.Message = "Dropped " + listed(c.Dropped)
+		out = append(out, partial)
+	}
+	return out
+}

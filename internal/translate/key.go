@@ -1,0 +1,99 @@
+package translate
+
+import (
+	"cmp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// name is an object's namespace and name; a cluster-scoped one has no namespace.
+type name struct{ Namespace, Name string }
+
+func (n name) Compare(o name) int {
+	return cmp.Or(cmp.Compare(n.Namespace, o.Namespace), cmp.Compare(n.Name, o.Name))
+}
+
+func (n name) String() string {
+	if n.Namespace == "" {
+		return n.Name
+	}
+	return n.Namespace + "/" + n.Name
+}
+
+func nameOf(o metav1.Object) name { return name{o.GetNamespace(), o.GetName()} }
+
+// listenerKey names a listener of a Gateway.
+type listenerKey struct {
+	Gateway name
+	Name    string
+}
+
+func (k listenerKey) Compare(o listenerKey) int {
+	return cmp.Or(k.Gateway.Compare(o.Gateway), cmp.Compare(k.Name, o.Name))
+}
+
+func (k listenerKey) String() string {
+	return config.ListenerKey(k.Gateway.Namespace, k.Gateway.Name, k.Name)
+}
+
+func parseListenerKey(s string) listenerKey {
+	namespace, rest, _ := strings.Cut(s, "/")
+	gateway, listener, _ := strings.Cut(rest, "/")
+	return listenerKey{name{namespace, gateway}, listener}
+}
+
+// backendKey names a port of a Service.
+type backendKey struct {
+	Service name
+	Port    int32
+}
+
+func (k backendKey) Compare(o backendKey) int {
+	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port))
+}
+
+func (k backendKey) String() string {
+	return config.ServiceBackendKey(k.Service.Namespace, k.Service.Name, k.Port)
+}
+
+// addressKey names an entry of a Gateway's spec.addresses.
+type addressKey struct {
+	Gateway name
+	Address string
+}
+
+func (k addressKey) Compare(o addressKey) int {
+	return cmp.Or(k.Gateway.Compare(o.Gateway), cmp.Compare(k.Address, o.Address))
+}
+
+// kindName names an object among several kinds.
+type kindName struct {
+	Kind Kind
+	Name name
+}
+
+func (k kindName) Compare(o kindName) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), k.Name.Compare(o.Name))
+}
+
+// generationOf is metadata.generation, 1 where absent as in a fresh object.
+func generationOf(o metav1.Object) int64 { return max(1, o.GetGeneration()) }
+
+// createdOf is metadata.creationTimestamp in nanoseconds since the epoch, 0 where absent.
+func createdOf(o metav1.Object) int64 {
+	if t := o.GetCreationTimestamp(); !t.IsZero() {
+		return t.UnixNano()
+	}
+	return 0
+}
+
+// value is *p, or def where a field is absent.
+func value[T any](p *T, def T) T {
+	if p == nil {
+		return def
+	}
+	return *p
+}

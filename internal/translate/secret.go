@@ -1,0 +1,55 @@
+package translate
+
+import (
+	"bytes"
+	"crypto/tls"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// keyPair is a Secret that a listener refers to.
+type keyPair struct {
+	Chain, Key []byte // PEM; verified to belong together unless Wrong
+	Wrong      string // why it cannot be used; tells nothing of the contents
+}
+
+func (t *Translator) declareSecrets() {
+	t.secretUsers = incremental.NewIndex(t.listeners, "listeners by Secret",
+		func(_ listenerKey, l *listener) (secrets []name) {
+			for _, ref := range l.Certificates {
+				if !ref.Unknown {
+					secrets = append(secrets, ref.Secret)
+				}
+			}
+			return secrets
+		})
+	t.keyPairs = incremental.Map(t.engine, "Secret", t.in.secrets.Collection,
+		func(v *incremental.View, n name, s *corev1.Secret) (*keyPair, bool) {
+			// Most Secrets of a cluster are none of our business, and checking keys is dear.
+			if incremental.Count(v, t.secretUsers, n) == 0 {
+				return nil, false
+			}
+			return newKeyPair(s), true
+		}, func(a, b *keyPair) bool {
+			return a.Wrong == b.Wrong && bytes.Equal(a.Chain, b.Chain) && bytes.Equal(a.Key, b.Key)
+		})
+}
+
+func newKeyPair(s *corev1.Secret) *keyPair {
+	if s.Type != corev1.SecretTypeTLS {
+		return &keyPair{Wrong: "type is " + string(s.Type) + ", not " + string(corev1.SecretTypeTLS)}
+	}
+	chain, key := s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]
+	switch {
+	case len(chain) == 0:
+		return &keyPair{Wrong: "data has no " + corev1.TLSCertKey}
+	case len(key) == 0:
+		return &keyPair{Wrong: "data has no " + corev1.TLSPrivateKeyKey}
+	}
+	if _, err := tls.X509KeyPair(chain, key); err != nil {
+		return &keyPair{Wrong: oneLine(err.Error())}
+	}
+	return &keyPair{Chain: chain, Key: key}
+}

@@ -1,0 +1,79 @@
+package translate
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// service is what routes and backends need of a Service.
+type service struct {
+	External bool // type ExternalName
+	Ports    []servicePort
+}
+
+type servicePort struct {
+	Name        string
+	Port        int32
+	Protocol    corev1.Protocol
+	AppProtocol string
+}
+
+// port finds a port by number, the TCP one where there are several.
+func (s *service) port(number int32) (found servicePort, exists bool) {
+	for _, p := range s.Ports {
+		if p.Port == number && (!exists || p.Protocol == corev1.ProtocolTCP) {
+			found, exists = p, true
+		}
+	}
+	return found, exists
+}
+
+func (t *Translator) declareServices() {
+	t.services = incremental.Map(t.engine, "Service", t.in.services.Collection,
+		func(_ *incremental.View, _ name, svc *corev1.Service) (*service, bool) {
+			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName}
+			for _, p := range svc.Spec.Ports {
+				protocol := p.Protocol
+				if protocol == "" {
+					protocol = corev1.ProtocolTCP
+				}
+				s.Ports = append(s.Ports, servicePort{p.Name, p.Port, protocol, value(p.AppProtocol, "")})
+			}
+			return s, true
+		}, sameDeeply[*service])
+	t.declareBackendTLSPolicies()
+}
+
+// declareBackends keeps a Backend for each Service port that an accepted route uses.
+func (t *Translator) declareBackends() {
+	t.backendUsers = incremental.NewIndex(t.routes, "HTTPRoutes by backend", usedBackends)
+	t.backends = incremental.FlatMap(t.engine, "backend", t.services,
+		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
+			for _, p := range s.Ports {
+				key := backendKey{n, p.Port}
+				if incremental.Count(v, t.backendUsers, key.String()) > 0 {
+					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
+						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port),
+					}})
+				}
+			}
+			return out
+		}, sameMessage[*config.Backend])
+	t.declareEndpoints()
+}
+
+// usedBackends is every backend that a route's config refers to.
+func usedBackends(_ name, r *config.Route) (keys []string) {
+	for _, rule := range r.Rules {
+		keys = append(keys, mirrored(rule.Filters)...)
+		for _, ref := range rule.BackendRefs {
+			if ref.Backend != "" {
+				keys = append(keys, ref.Backend)
+			}
+			keys = append(keys, mirrored(ref.Filters)...)
+		}
+	}
+	return keys
+}

@@ -1,0 +1,179 @@
+package translate
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// Options are what translation needs to know besides the objects.
+type Options struct {
+	// ControllerName selects the GatewayClasses that are ours.
+	ControllerName string
+	// DefaultAddresses is what status.addresses shows for a Gateway without
+	// spec.addresses: IP literals, or names. Nil means that such a Gateway has no address.
+	DefaultAddresses []string
+}
+
+// Translator holds all objects and keeps config and statuses up to date with
+// them. It is not safe for concurrent use.
+type Translator struct {
+	options    Options
+	engine     *incremental.Engine
+	generation uint64
+	in         inputs
+	listenerLayer
+	routeLayer
+	backendLayer
+	statusLayer
+}
+
+// inputs are the objects as they came, without what nobody here reads.
+type inputs struct {
+	classes        *incremental.Input[name, *gwv1.GatewayClass]
+	gateways       *incremental.Input[name, *gwv1.Gateway]
+	listenerSets   *incremental.Input[name, *gwv1.ListenerSet]
+	httpRoutes     *incremental.Input[name, *gwv1.HTTPRoute]
+	otherRoutes    *incremental.Input[kindName, otherRoute]
+	grants         *incremental.Input[name, *gwv1.ReferenceGrant]
+	policies       *incremental.Input[name, *gwv1.BackendTLSPolicy]
+	namespaces     *incremental.Input[name, *corev1.Namespace]
+	services       *incremental.Input[name, *corev1.Service]
+	endpointSlices *incremental.Input[name, *discoveryv1.EndpointSlice]
+	secrets        *incremental.Input[name, *corev1.Secret]
+	listenerFaults *incremental.Input[listenerKey, ListenerFault]
+	addressFaults  *incremental.Input[addressKey, AddressFault]
+}
+
+// listenerLayer is what is known of GatewayClasses, Gateways and their listeners.
+type listenerLayer struct {
+	classes      *incremental.Collection[name, class]
+	gateways     *incremental.Collection[name, *gateway]
+	owned        *incremental.Collection[name, bool] // Gateways of our classes
+	ownedSets    *incremental.Collection[name, bool] // ListenerSets of those
+	listeners    *incremental.Collection[listenerKey, *listener]
+	claims       *incremental.Collection[listenerKey, claim]
+	claimsByPort *incremental.Index[int32, listenerKey, claim]
+	grants       *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
+	secretUsers  *incremental.Index[name, listenerKey, *listener]
+	keyPairs     *incremental.Collection[name, *keyPair]
+	states       *incremental.Collection[listenerKey, *listenerState]
+	serving      *incremental.Collection[listenerKey, *config.Listener]
+	served       *incremental.Collection[listenerKey, bool]
+	certUsers    *incremental.Index[string, listenerKey, *config.Listener]
+	certificates *incremental.Collection[name, *config.Certificate]
+	admissions   *incremental.Collection[listenerKey, admission]
+	byGateway    *incremental.Index[name, listenerKey, admission]
+}
+
+// routeLayer is what is known of routes.
+type routeLayer struct {
+	namespaceLabels   *incremental.Collection[name, map[string]string]
+	services          *incremental.Collection[name, *service]
+	policiesByService *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
+	compiled          *incremental.Collection[name, *compiled]
+	referrers         *incremental.Index[name, name, *compiled] // Service -> routes that refer to it
+	attachments       *incremental.Collection[name, *attachment]
+	attached          *incremental.Index[listenerKey, name, *attachment]
+	routes            *incremental.Collection[name, *config.Route]
+}
+
+// backendLayer is what the accepted routes need of Services and EndpointSlices.
+type backendLayer struct {
+	backendUsers *incremental.Index[string, name, *config.Route]
+	backends     *incremental.Collection[backendKey, *config.Backend]
+	slices       *incremental.Index[name, name, *discoveryv1.EndpointSlice]
+	endpoints    *incremental.Collection[backendKey, *config.Endpoints]
+}
+
+// statusLayer is what users are told, by kind.
+type statusLayer struct {
+	classStatuses  *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
+	gatewayStates  *incremental.Collection[name, *status[gwv1.GatewayStatus]]
+	setStatuses    *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
+	routeStatuses  *incremental.Collection[name, *status[gwv1.RouteStatus]]
+	otherStatuses  *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
+	policyStatuses *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+}
+
+// New returns a Translator without objects.
+func New(options Options) *Translator {
+	t := &Translator{options: options, engine: incremental.New()}
+	t.declareInputs()
+	t.declareGatewayClasses()
+	t.declareGateways()
+	t.declareGrants()
+	t.declareListeners()
+	t.declareSecrets()
+	t.declareListenerStates()
+	t.declareAdmissions()
+	t.declareServices()
+	t.declareHTTPRoutes()
+	t.declareBackends()
+	t.declareStatuses()
+	return t
+}
+
+// Result is what one Commit changed.
+type Result struct {
+	Config   config.Update
+	Statuses []StatusChange // sorted by Object
+	Stats    incremental.Stats
+}
+
+// Commit brings everything up to date with the objects and returns what has
+// changed. Values in it are shared and must not be modified. The generation of
+// the update grows with every Commit that changes config.
+func (t *Translator) Commit() Result {
+	stats := t.engine.Commit()
+	r := Result{Config: t.update(), Statuses: t.statusChanges(), Stats: stats}
+	if !r.Config.Empty() {
+		t.generation++
+	}
+	r.Config.Generation = t.generation
+	return r
+}
+
+func (t *Translator) update() config.Update {
+	var u config.Update
+	collect(&u, t.certificates, func(c *config.Certificate) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Certificate{Certificate: c}}
+	})
+	collect(&u, t.backends, func(b *config.Backend) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Backend{Backend: b}}
+	})
+	collect(&u, t.endpoints, func(e *config.Endpoints) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Endpoints{Endpoints: e}}
+	})
+	collect(&u, t.serving, func(l *config.Listener) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Listener{Listener: l}}
+	})
+	collect(&u, t.routes, func(r *config.Route) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Route{Route: r}}
+	})
+	slices.SortFunc(u.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
+	slices.SortFunc(u.Removals, config.CompareID)
+	return u
+}
+
+func collect[K incremental.Key[K], V any](u *config.Update, c *incremental.Collection[K, V], wrap func(V) *config.Resource) {
+	for _, ch := range c.Changes() {
+		if ch.Deleted {
+			u.Removals = append(u.Removals, wrap(ch.Old).ID())
+		} else {
+			u.Upserts = append(u.Upserts, wrap(ch.New))
+		}
+	}
+}
+
+// sameMessage compares two messages of one type.
+func sameMessage[M proto.Message](a, b M) bool { return proto.Equal(a, b) }
+
+// same compares two comparable values.
+func same[V comparable](a, b V) bool { return a == b }
