@@ -1,0 +1,416 @@
+package proxy
+
+import (
+	stdtls "crypto/tls"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
+)
+
+// Result answers an Update.
+type Result struct {
+	Generation uint64
+	// Listeners that do not serve and why, by config.Listener.key; after every
+	// Apply all of them, not only new ones.
+	Listeners map[string]error
+	// Rejected are Resources that this data plane cannot carry out; the version before
+	// stays in force. Only a defect or a sender of another version causes one.
+	Rejected map[config.ID]error
+}
+
+// state is what Apply knows of the configuration; guarded by Proxy.mu.
+type state struct {
+	certificates map[string]*tls.Certificate
+	listeners    map[string]*listenerState
+	routes       map[string]*route
+	kinds        map[config.Kind]map[string]struct{} // keys in force, for the metrics
+}
+
+// listenerState is a listener over the generations. Routes may name it before it
+// is there itself: config is nil then.
+type listenerState struct {
+	config *config.Listener
+	table  *match.Table[*rule]
+	stats  *observe.ListenerStats
+	placed []placement
+	err    error // why it does not serve
+}
+
+// placement is a socket that the listener is on.
+type placement struct{ socket *socket }
+
+// Apply puts one generation in force as a whole: certificates, backends and endpoints
+// first, then listeners and routes with one atomic store, removals last. Connections and
+// requests in flight go on. It is safe for concurrent use.
+func (p *Proxy) Apply(u *config.Update) Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	start := time.Now()
+	a := &applying{p: p, result: Result{Generation: u.Generation, Rejected: map[config.ID]error{}}, edits: map[string]*match.Edit[*rule]{}}
+	if err := p.upstreams.Apply(u.Upserts, nil); err != nil {
+		a.applyBackendsSingly(u.Upserts)
+	}
+	for _, r := range u.Upserts {
+		a.upsert(r)
+	}
+	var released []*route
+	for _, id := range u.Removals {
+		if id.Kind == config.KindRoute {
+			released = append(released, a.removeRoute(id.Key)...)
+		} else {
+			a.remove(id)
+		}
+	}
+	released = append(released, a.replaced...)
+	a.publish(u.Generation)
+	if err := p.upstreams.Apply(nil, u.Removals); err != nil {
+		p.logger.Error("removing backends", "error", err)
+	}
+	for _, r := range released {
+		r.release()
+	}
+	a.report(u, time.Since(start))
+	return a.result
+}
+
+// Rebind tries again to bind the sockets that could not be bound.
+func (p *Proxy) Rebind() Result {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a := &applying{p: p, relisten: true, result: Result{Generation: p.snapshot.Load().generation}}
+	a.publish(a.result.Generation)
+	a.result.Listeners = p.listenerErrors()
+	return a.result
+}
+
+// applying is one Apply under way.
+type applying struct {
+	p        *Proxy
+	result   Result
+	edits    map[string]*match.Edit[*rule] // by listener key
+	relisten bool                          // listeners or certificates changed, not only routes
+	replaced []*route
+}
+
+func (a *applying) reject(id config.ID, err error) { a.result.Rejected[id] = err }
+
+// applyBackendsSingly keeps one bad Backend or Endpoints from hurting the others.
+func (a *applying) applyBackendsSingly(upserts []*config.Resource) {
+	for _, r := range upserts {
+		if err := a.p.upstreams.Apply([]*config.Resource{r}, nil); err != nil {
+			a.reject(r.ID(), err)
+		}
+	}
+}
+
+func (a *applying) upsert(r *config.Resource) {
+	s := &a.p.state
+	switch k := r.Kind.(type) {
+	case *config.Resource_Certificate:
+		cert, err := tls.Parse(k.Certificate)
+		if err != nil {
+			a.reject(r.ID(), err)
+			return
+		}
+		s.certificates[k.Certificate.Key] = cert
+		a.relisten = true
+		a.p.metrics.SetCertificate(k.Certificate.Key, cert.NotAfter)
+	case *config.Resource_Listener:
+		s.listener(k.Listener.Key).config = k.Listener
+		a.relisten = true
+	case *config.Resource_Route:
+		rt, err := a.p.compileRoute(k.Route)
+		if err != nil {
+			a.reject(r.ID(), err)
+			return
+		}
+		a.replaced = append(a.replaced, a.removeRoute(k.Route.Key)...)
+		s.routes[k.Route.Key] = rt
+		for _, at := range k.Route.Attachments {
+			a.edit(at.Listener).Add(rt.compiled, at.Hostnames)
+		}
+	}
+	s.count(r.ID(), true)
+}
+
+// removeRoute takes a route out of the tables; it may still be used by requests in flight.
+func (a *applying) removeRoute(key string) []*route {
+	s := &a.p.state
+	old := s.routes[key]
+	if old == nil {
+		return nil
+	}
+	for _, at := range old.config.Attachments {
+		a.edit(at.Listener).Remove(key)
+	}
+	delete(s.routes, key)
+	s.count(config.ID{Kind: config.KindRoute, Key: key}, false)
+	return []*route{old}
+}
+
+func (a *applying) remove(id config.ID) {
+	s := &a.p.state
+	switch id.Kind {
+	case config.KindCertificate:
+		delete(s.certificates, id.Key)
+		a.relisten = true
+		a.p.metrics.RemoveCertificate(id.Key)
+	case config.KindListener:
+		s.listener(id.Key).config = nil
+		a.relisten = true
+	}
+	s.count(id, false)
+}
+
+func (a *applying) edit(listener string) *match.Edit[*rule] {
+	e := a.edits[listener]
+	if e == nil {
+		e = a.p.state.listener(listener).table.Edit()
+		a.edits[listener] = e
+	}
+	return e
+}
+
+func (s *state) listener(key string) *listenerState {
+	l := s.listeners[key]
+	if l == nil {
+		l = &listenerState{}
+		s.listeners[key] = l
+	}
+	return l
+}
+
+func (s *state) count(id config.ID, there bool) {
+	keys := s.kinds[id.Kind]
+	if keys == nil {
+		keys = map[string]struct{}{}
+		s.kinds[id.Kind] = keys
+	}
+	if there {
+		keys[id.Key] = struct{}{}
+	} else {
+		delete(keys, id.Key)
+	}
+}
+
+// publish makes the next snapshot. Where only routes changed, it replaces the listeners
+// that have them; else it lays out all sockets anew.
+func (a *applying) publish(generation uint64) {
+	p := a.p
+	for key, e := range a.edits {
+		p.state.listener(key).table = e.Table()
+	}
+	if a.relisten {
+		p.relisten(generation)
+		return
+	}
+	old := p.snapshot.Load()
+	next := &snapshot{generation: generation, sockets: slices.Clone(old.sockets)}
+	for key := range a.edits {
+		ls := p.state.listeners[key]
+		for _, pl := range ls.placed {
+			sc := *next.sockets[pl.socket.ID]
+			before, _ := sc.listeners.Get(ls.config.Hostname)
+			after := *before
+			after.table = ls.table
+			sc.listeners = sc.listeners.With(ls.config.Hostname, &after)
+			next.sockets[pl.socket.ID] = &sc
+		}
+	}
+	p.snapshot.Store(next)
+}
+
+// relisten lays out the sockets for all listeners: binds new ones, publishes, and then closes
+// those that no listener uses any more.
+func (p *Proxy) relisten(generation uint64) {
+	wanted := map[listen.Addr]*socketConfig{}
+	keys := slices.Sorted(maps.Keys(p.state.listeners))
+	for _, key := range keys {
+		ls := p.state.listeners[key]
+		ls.placed, ls.err = nil, nil
+		if ls.config == nil {
+			if ls.stats != nil {
+				ls.stats.Release()
+				ls.stats = nil
+			}
+			if ls.table.Len() == 0 {
+				delete(p.state.listeners, key)
+			}
+			continue
+		}
+		ls.err = p.place(ls, wanted)
+	}
+	fresh := p.bind(wanted)
+	next := &snapshot{generation: generation}
+	for addr, s := range p.sockets {
+		sc := wanted[addr]
+		if sc == nil {
+			continue
+		}
+		for s.ID >= len(next.sockets) {
+			next.sockets = append(next.sockets, nil)
+		}
+		sc.owner = s
+		next.sockets[s.ID] = sc
+		for _, l := range sc.listeners.All() {
+			ls := p.state.listeners[l.config.Key]
+			ls.placed = append(ls.placed, placement{s})
+		}
+	}
+	for _, key := range keys {
+		if ls := p.state.listeners[key]; ls != nil && ls.config != nil && ls.err == nil && len(ls.placed) == 0 {
+			ls.err = fmt.Errorf("no address to bind")
+		}
+	}
+	p.snapshot.Store(next)
+	for _, s := range fresh {
+		p.serve(s)
+	}
+	for addr, s := range p.sockets {
+		if wanted[addr] == nil {
+			delete(p.sockets, addr)
+			p.retire(s)
+		}
+	}
+}
+
+// place adds a listener to the sockets it wants; an error says why it cannot be served.
+func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*socketConfig) error {
+	l := &listener{config: ls.config, table: ls.table}
+	https := ls.config.Protocol == config.Protocol_PROTOCOL_HTTPS
+	if https {
+		var err error
+		if l.tls, err = p.listenerTLS(ls.config); err != nil {
+			return err
+		}
+	}
+	if ls.stats == nil {
+		gateway, name := splitListenerKey(ls.config.Key)
+		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
+	}
+	l.stats = ls.stats
+	addrs, err := p.addresses(ls.config)
+	if err != nil {
+		return err
+	}
+	for _, addr := range addrs {
+		sc := wanted[addr]
+		if sc == nil {
+			sc = &socketConfig{https: https, port: addr.Port}
+			wanted[addr] = sc
+		}
+		if sc.https != https {
+			return fmt.Errorf("port %d is taken by a listener with another protocol", addr.Port)
+		}
+		if other, ok := sc.listeners.Get(ls.config.Hostname); ok {
+			return fmt.Errorf("port %d with hostname %q is taken by listener %s", addr.Port, ls.config.Hostname, other.config.Key)
+		}
+		sc.listeners = sc.listeners.With(ls.config.Hostname, l)
+	}
+	return nil
+}
+
+func (p *Proxy) listenerTLS(c *config.Listener) (*stdtls.Config, error) {
+	var certs []*tls.Certificate
+	for _, key := range c.Certificates {
+		if cert := p.state.certificates[key]; cert != nil {
+			certs = append(certs, cert)
+		}
+	}
+	if len(certs) == 0 {
+		return nil, fmt.Errorf("none of the certificates %q is there", c.Certificates)
+	}
+	return tls.Listener(certs), nil
+}
+
+// addresses is where a listener is bound.
+func (p *Proxy) addresses(c *config.Listener) ([]listen.Addr, error) {
+	port := uint16(c.Port)
+	if len(c.Addresses) == 0 {
+		if len(p.bindTo) == 0 {
+			return []listen.Addr{{Port: port}}, nil
+		}
+		out := make([]listen.Addr, len(p.bindTo))
+		for i, ip := range p.bindTo {
+			out[i] = listen.Addr{IP: ip, Port: port}
+		}
+		return out, nil
+	}
+	var out []listen.Addr
+	for _, text := range c.Addresses {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, fmt.Errorf("address %q is not an IP address", text)
+		}
+		out = append(out, listen.Addr{IP: ip, Port: port})
+	}
+	return out, nil
+}
+
+// bind opens the sockets that are wanted and not open. The listeners of a socket that cannot be
+// bound keep the others they have.
+func (p *Proxy) bind(wanted map[listen.Addr]*socketConfig) (fresh []*socket) {
+	for addr, sc := range wanted {
+		if p.sockets[addr] != nil {
+			continue
+		}
+		s, err := p.open(addr, sc)
+		if err == nil {
+			p.sockets[addr] = s
+			fresh = append(fresh, s)
+			continue
+		}
+		for _, l := range sc.listeners.All() {
+			p.state.listeners[l.config.Key].err = &BindError{Address: addr.String(), Err: err}
+		}
+	}
+	return fresh
+}
+
+// BindError says that a listener's address could not be bound.
+type BindError struct {
+	Address string // as listen.Addr.String
+	Err     error  // the system's
+}
+
+func (e *BindError) Error() string { return fmt.Sprintf("cannot bind %s: %v", e.Address, e.Err) }
+
+// Unwrap gives the system's error.
+func (e *BindError) Unwrap() error { return e.Err }
+
+func (p *Proxy) listenerErrors() map[string]error {
+	out := map[string]error{}
+	for key, ls := range p.state.listeners {
+		if ls.config == nil {
+			continue
+		}
+		ls.stats.SetUp(ls.err == nil)
+		if ls.err != nil {
+			out[key] = ls.err
+		}
+	}
+	return out
+}
+
+// report fills the result and the metrics, and logs what was rejected.
+func (a *applying) report(u *config.Update, took time.Duration) {
+	p := a.p
+	a.result.Listeners = p.listenerErrors()
+	var err error
+	for id, e := range a.result.Rejected {
+		p.logger.Error("configuration rejected, the version before stays", "resource", id.String(), "error", e)
+		err = e
+	}
+	p.metrics.ConfigApplied(observe.ConfigApply{Generation: u.Generation, Duration: took, At: time.Now(), Err: err})
+	for kind, keys := range p.state.kinds {
+		p.metrics.SetConfigResources(kind.String(), len(keys))
+	}
+}

@@ -1,0 +1,351 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	stdtls "crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// Buffer sizes in bytes.
+const (
+	// idleBuffer is what a connection holds while it waits for a request.
+	idleBuffer = 4 << 10
+	// headroom is kept free before what is read from a backend, so that the head for
+	// the client can be put right before the body: one write, no copy of the body.
+	headroom = 2 << 10
+	// tailroom takes what ends a chunk behind the data.
+	tailroom = 64
+	// unparsedLimit is how much of a head may come without the end of a line before the parser
+	// is asked whether it is too long.
+	unparsedLimit = 8 << 10
+	// bigBuffer holds a head and 64 KiB of body, so that most responses take one read.
+	bigBuffer = headroom + 78<<10 + tailroom
+)
+
+var bigBuffers = sync.Pool{New: func() any { return new([bigBuffer]byte) }}
+
+// conn is a client's connection. One goroutine runs it (serve); while a request body
+// is uploaded beside a response, a second one (upload) reads from the client. The
+// sweeper looks at the atomics and, under mu, at the upstream connection.
+type conn struct {
+	proxy *Proxy
+	sock  *socket
+	nc    net.Conn // what is read and written: tcp, or TLS above it
+	tcp   *net.TCPConn
+	raw   syscall.RawConn
+	peer  netip.AddrPort
+	// peerText is the client's IP address as X-Forwarded-For shows it.
+	peerText []byte
+	// serverName is the SNI of the TLS handshake in lower case, "" where there was none.
+	serverName []byte
+
+	// in[r:w] is what was read and not consumed. big is in's array where it is pooled.
+	in    []byte
+	r, w  int
+	big   *[bigBuffer]byte
+	eager bool // a request filled the idle buffer: wait for the next with a big one
+	// eagerIdle shows the sweeper that a wait holds a big buffer; shrink is its wish for a small one.
+	eagerIdle, shrink atomic.Bool
+
+	// wait says what the goroutine of serve waits for, bodyWait what that of upload does.
+	wait, bodyWait waitState
+
+	mu sync.Mutex
+	// upstream is the connection that carries the current exchange, nil at other times. Guarded by mu.
+	upstream *upstream.Conn
+	// dialling ends the dial that is under way, nil at other times. Guarded by mu.
+	dialling context.CancelFunc
+	// clientGone tells that upstream was interrupted because the client left. Guarded by mu.
+	clientGone bool
+
+	ex exchange
+}
+
+// waitState is what a connection waits for and until when, in one word that the sweeper
+// can claim: kind in the upper 8 bits, milliseconds of the coarse clock below.
+type waitState struct{ v atomic.Uint64 }
+
+type waitKind uint8
+
+const (
+	waitNothing   waitKind = iota
+	waitIdle               // for the first byte of a request; expires
+	waitHandshake          // expires
+	waitRead               // for the rest of a head or body; expires
+	waitWrite              // for the client to take bytes; expires
+	waitUpstream           // for a backend; the time is when that began
+	waitExpired            // the sweeper has interrupted the wait
+)
+
+func (s *waitState) set(k waitKind, ms int64) { s.v.Store(uint64(k)<<56 | uint64(ms)) }
+
+func (s *waitState) get() (waitKind, int64, uint64) {
+	v := s.v.Load()
+	return waitKind(v >> 56), int64(v & (1<<56 - 1)), v
+}
+
+// claim turns the state seen into waitExpired; false where the wait ended meanwhile.
+func (s *waitState) claim(seen uint64) bool {
+	return s.v.CompareAndSwap(seen, uint64(waitExpired)<<56)
+}
+
+// leave ends the wait; false where the sweeper has claimed it.
+func (s *waitState) leave() bool {
+	v := s.v.Load()
+	return waitKind(v>>56) != waitExpired && s.v.CompareAndSwap(v, 0)
+}
+
+var (
+	// longAgo as a deadline interrupts a blocked read or write.
+	longAgo = time.Unix(1, 0)
+	never   time.Time
+)
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+func newConn(p *Proxy, s *socket, tcp *net.TCPConn) *conn {
+	c := &conn{proxy: p, sock: s, nc: tcp, tcp: tcp, in: make([]byte, idleBuffer)}
+	c.raw, _ = tcp.SyscallConn()
+	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
+		ap := a.AddrPort()
+		c.peer = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+		c.peerText = c.peer.Addr().AppendTo(nil)
+	}
+	c.ex.init(c)
+	return c
+}
+
+// serve runs the connection to its end.
+func (c *conn) serve() {
+	c.proxy.conns.add(c)
+	c.sock.stats.ConnectionOpened()
+	defer func() {
+		c.tcp.Close()
+		c.putBig()
+		c.sock.stats.ConnectionClosed()
+		c.proxy.conns.remove(c)
+	}()
+	if c.sock.https && !c.handshake() {
+		return
+	}
+	for {
+		head, err := c.readHead()
+		if err != nil {
+			c.refuse(err)
+		}
+		if err != nil || head == 0 || !c.ex.run(head) {
+			if c.ex.linger {
+				c.closeLingering()
+			}
+			return
+		}
+	}
+}
+
+// handshake makes the connection a TLS connection.
+func (c *conn) handshake() bool {
+	tc := stdtls.Server(c.tcp, c.sock.tls)
+	c.wait.set(waitHandshake, c.proxy.now()+c.proxy.timeouts.Handshake.Milliseconds())
+	err := tc.Handshake()
+	if !c.wait.leave() || err != nil {
+		c.proxy.handshakeFailed(c, err)
+		return false
+	}
+	c.nc = tc
+	c.serverName = lowerASCII([]byte(tc.ConnectionState().ServerName))
+	return true
+}
+
+func lowerASCII(b []byte) []byte {
+	for i, x := range b {
+		if 'A' <= x && x <= 'Z' {
+			b[i] = x + 'a' - 'A'
+		}
+	}
+	return b
+}
+
+var (
+	errHeadTimeout = errors.New("the request head did not arrive in time")
+	errHeadEOF     = errors.New("the client closed within a request head")
+)
+
+// readHead reads until a request head stands at in[r:] and is parsed into the exchange.
+// It returns the head's length, 0 where the connection is to be closed silently, or what
+// is wrong with the head.
+func (c *conn) readHead() (int, error) {
+	headDeadline := int64(0) // of the coarse clock; set with the head's first byte
+	if c.w > c.r {
+		headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
+	}
+	for fresh := true; ; {
+		if c.w > c.r && fresh {
+			n, err := http1.ParseRequest(c.in[c.r:c.w], &c.ex.req, &c.ex.reqHead, &c.proxy.limits)
+			if err != http1.ErrIncomplete {
+				return n, err
+			}
+		}
+		c.makeRoom()
+		if headDeadline == 0 {
+			c.wait.set(waitIdle, c.proxy.now()+c.proxy.timeouts.Idle.Milliseconds())
+		} else {
+			c.wait.set(waitRead, headDeadline)
+		}
+		n, err := c.nc.Read(c.in[c.w:])
+		if !c.wait.leave() && n == 0 {
+			if headDeadline != 0 {
+				return 0, errHeadTimeout
+			}
+			// A request may have come just when the sweeper gave up on it.
+			shrink := c.shrink.Swap(false)
+			if !shrink && !listen.Readable(c.raw) {
+				return 0, nil
+			}
+			c.nc.SetReadDeadline(never)
+			if shrink {
+				c.shrinkBuffer()
+			}
+			continue
+		}
+		if n == 0 {
+			if err == nil {
+				continue
+			}
+			if headDeadline == 0 {
+				return 0, nil
+			}
+			return 0, errHeadEOF
+		}
+		if isTimeout(err) {
+			c.nc.SetReadDeadline(never)
+		}
+		if headDeadline == 0 {
+			headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
+			c.ex.begin()
+			fresh = true
+		} else {
+			// Parsing starts over, so do it only where a line has ended.
+			fresh = bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit
+		}
+		if c.w+n == len(c.in) && c.big == nil {
+			c.eager = true
+		}
+		c.w += n
+	}
+}
+
+// makeRoom leaves space behind in[w]. The parser refuses heads before they fill a big buffer.
+func (c *conn) makeRoom() {
+	if c.r == c.w {
+		c.r, c.w = 0, 0
+		if c.eager && c.big == nil {
+			c.grow()
+		}
+		return
+	}
+	if c.w < len(c.in) {
+		return
+	}
+	if c.r > 0 {
+		c.w = copy(c.in, c.in[c.r:c.w])
+		c.r = 0
+		return
+	}
+	c.grow()
+}
+
+// grow moves the unread bytes to a big buffer.
+func (c *conn) grow() {
+	if c.big != nil {
+		return
+	}
+	big := bigBuffers.Get().(*[bigBuffer]byte)
+	c.w = copy(big[:], c.in[c.r:c.w])
+	c.r = 0
+	c.in, c.big = big[:], big
+	c.eagerIdle.Store(true)
+}
+
+// shrinkBuffer goes back to the small buffer; nothing is unread.
+func (c *conn) shrinkBuffer() {
+	c.putBig()
+	c.in, c.eager = make([]byte, idleBuffer), false
+	c.ex.up, c.ex.out = nil, nil
+	c.r, c.w = 0, 0
+	c.eagerIdle.Store(false)
+}
+
+// putBig gives the big buffer back; nothing may point into it.
+func (c *conn) putBig() {
+	if c.big != nil {
+		bigBuffers.Put(c.big)
+		c.in, c.big = nil, nil
+	}
+}
+
+// setUpstream names the connection that the sweeper interrupts when the client leaves.
+func (c *conn) setUpstream(u *upstream.Conn) {
+	c.mu.Lock()
+	c.upstream = u
+	c.clientGone = false
+	c.mu.Unlock()
+}
+
+// setDialling names what ends a dial, in the same way; nil when it is over.
+func (c *conn) setDialling(cancel context.CancelFunc) {
+	c.mu.Lock()
+	c.dialling = cancel
+	c.mu.Unlock()
+}
+
+// takeUpstream ends that and tells whether the client left.
+func (c *conn) takeUpstream() (gone bool) {
+	c.mu.Lock()
+	c.upstream = nil
+	gone = c.clientGone
+	c.mu.Unlock()
+	return gone
+}
+
+// interruptUpstream ends what waits on the upstream connection.
+func (c *conn) interruptUpstream() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.upstream != nil {
+		c.clientGone = true
+		c.upstream.SetDeadline(longAgo)
+	}
+	if c.dialling != nil {
+		c.dialling()
+	}
+}
+
+// closeLingering ends a connection whose client may still be sending: it says that no
+// more comes and throws away what arrives, since closing with unread bytes would
+// reset the connection and could take our last response with it.
+func (c *conn) closeLingering() {
+	type closeWriter interface{ CloseWrite() error }
+	if c.nc.(closeWriter).CloseWrite() != nil {
+		return
+	}
+	c.nc.SetReadDeadline(time.Now().Add(c.proxy.timeouts.Linger))
+	for budget := 1 << 20; budget > 0; {
+		n, err := c.nc.Read(c.in)
+		if err != nil {
+			return
+		}
+		budget -= n
+	}
+}

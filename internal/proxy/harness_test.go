@@ -1,0 +1,277 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+)
+
+// gateway is a Proxy under test with the configuration it was given last.
+type gateway struct {
+	*Proxy
+	t          *testing.T
+	port       int
+	generation uint64
+	log        *syncBuffer
+	accessLog  *observe.AccessLog
+}
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// freePort is a port that nothing listens on at the moment.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func startGateway(t *testing.T, timeouts Timeouts) *gateway {
+	t.Helper()
+	log := &syncBuffer{}
+	al, err := observe.OpenAccessLog("json", log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &gateway{t: t, port: freePort(t), log: log, accessLog: al}
+	g.Proxy = New(Options{Bind: []netip.Addr{loopback}, AccessLog: al, Timeouts: timeouts})
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		g.Shutdown(ctx)
+		al.Close(time.Second)
+	})
+	return g
+}
+
+// apply puts resources in force and fails the test if any is refused.
+func (g *gateway) apply(upserts []*config.Resource, removals ...config.ID) Result {
+	g.t.Helper()
+	g.generation++
+	r := g.Apply(&config.Update{Generation: g.generation, Upserts: upserts, Removals: removals})
+	for key, err := range r.Listeners {
+		g.t.Fatalf("listener %s: %v", key, err)
+	}
+	for id, err := range r.Rejected {
+		g.t.Fatalf("%s: %v", id, err)
+	}
+	return r
+}
+
+// serve makes the gateway send everything to one backend by way of rule.
+func (g *gateway) serve(addr string, change func(*config.Rule)) {
+	g.t.Helper()
+	rule := &config.Rule{
+		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}},
+	}
+	if change != nil {
+		change(rule)
+	}
+	g.apply(append(backend("Service/default/b/80", addr), g.httpListener("http", ""), routeOf("r", "default/gw/http", "", rule)))
+}
+
+func (g *gateway) httpListener(name, hostname string) *config.Resource {
+	return &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{
+		Key: "default/gw/" + name, Gateway: "default/gw", Name: name, Port: uint32(g.port),
+		Protocol: config.Protocol_PROTOCOL_HTTP, Hostname: hostname,
+	}}}
+}
+
+func routeOf(name, listener, hostname string, rules ...*config.Rule) *config.Resource {
+	for i, r := range rules {
+		r.Index = uint32(i)
+	}
+	return &config.Resource{Kind: &config.Resource_Route{Route: &config.Route{
+		Key: "HTTPRoute/default/" + name, Namespace: "default", Name: name,
+		Attachments: []*config.Attachment{{Listener: listener, Hostnames: []*config.Hostname{{Effective: hostname, Original: hostname}}}},
+		Rules:       rules,
+	}}}
+}
+
+func backend(key string, addrs ...string) []*config.Resource {
+	e := &config.Endpoints{Key: key}
+	for _, a := range addrs {
+		ap := netip.MustParseAddrPort(a)
+		e.Endpoints = append(e.Endpoints, &config.Endpoint{Address: ap.Addr().String(), Port: uint32(ap.Port())})
+	}
+	return []*config.Resource{
+		{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key}}},
+		{Kind: &config.Resource_Endpoints{Endpoints: e}},
+	}
+}
+
+func filterOf(t testing.TB, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func (g *gateway) addr() string { return fmt.Sprintf("127.0.0.1:%d", g.port) }
+
+func (g *gateway) dial() net.Conn {
+	g.t.Helper()
+	c, err := net.Dial("tcp", g.addr())
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	g.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// talk sends raw bytes and returns everything up to the end of the connection.
+func (g *gateway) talk(raw string) string {
+	g.t.Helper()
+	c := g.dial()
+	if _, err := io.WriteString(c, raw); err != nil {
+		g.t.Fatal(err)
+	}
+	b, err := io.ReadAll(c)
+	if err != nil && len(b) == 0 {
+		g.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// reasonsLogged waits for n access-log lines and returns their reason words.
+func (g *gateway) reasonsLogged(n int) []string {
+	g.t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var words []string
+		for line := range strings.Lines(g.log.String()) {
+			_, rest, ok := strings.Cut(line, `"reason":"`)
+			if !ok {
+				g.t.Fatalf("no reason in %s", line)
+			}
+			word, _, _ := strings.Cut(rest, `"`)
+			words = append(words, word)
+		}
+		if len(words) >= n {
+			return words
+		}
+		if time.Now().After(deadline) {
+			g.t.Fatalf("%d log lines, want %d: %s", len(words), n, g.log.String())
+		}
+	}
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// rawBackend runs handle on each accepted connection and returns its address.
+func rawBackend(t testing.TB, handle func(c net.Conn, r *bufio.Reader)) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		conns []net.Conn
+	)
+	wg.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, c)
+			mu.Unlock()
+			wg.Go(func() {
+				defer c.Close()
+				handle(c, bufio.NewReader(c))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		mu.Lock()
+		for _, c := range conns {
+			c.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+// httpBackend answers with net/http.
+func httpBackend(t testing.TB, h http.HandlerFunc) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: h}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	return l.Addr().String()
+}
+
+// readHead reads one message head and returns it.
+func readHead(r *bufio.Reader) (string, error) {
+	var b strings.Builder
+	for {
+		line, err := r.ReadString('\n')
+		b.WriteString(line)
+		if err != nil {
+			return b.String(), err
+		}
+		if line == "\r\n" {
+			return b.String(), nil
+		}
+	}
+}
+
+// checkLeaks fails the test if goroutines are left over at its end. Call it first.
+func checkLeaks(t *testing.T) {
+	t.Helper()
+	before := runtime.NumGoroutine()
+	t.Cleanup(func() {
+		for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				buf := make([]byte, 1<<20)
+				t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
+			}
+		}
+	})
+}

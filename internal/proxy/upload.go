@@ -1,0 +1,197 @@
+package proxy
+
+import (
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// uploadGrace is how long an upload may go on after its response is complete.
+const uploadGrace = time.Second
+
+// upload sends a request body that did not come whole with its head, on a goroutine of its own,
+// so that a response which starts meanwhile is relayed (full duplex). It owns the read side of
+// the client's connection while it runs.
+type upload struct {
+	x    *exchange
+	body http1.Body
+	done chan struct{} // receives once for each start
+	// clientErr is what was wrong with the client: a timeout, an *http1.Error or the end of the
+	// stream; upstreamErr that the backend took no more. Valid when done was received.
+	clientErr, upstreamErr error
+	// received counts payload bytes.
+	received atomic.Int64
+	// continued tells that a 100 was relayed; main goroutine only.
+	continued bool
+	rest      []byte // what came behind the body
+}
+
+// start begins the upload: the head in x.up first, then the body.
+func (l *upload) start(u *upstream.Conn) {
+	h := &l.x.reqHead
+	l.body.Init(h.Framing, h.ContentLength, &l.x.c.proxy.limits)
+	l.clientErr, l.upstreamErr = nil, nil
+	l.received.Store(0)
+	l.continued = false
+	l.rest = l.rest[:0]
+	go l.run(u)
+}
+
+// neverComes tells that the client was promised a 100 that did not come: it will not send its body.
+func (l *upload) neverComes() bool {
+	return l.x.streamed && l.x.reqHead.ExpectContinue && !l.continued && l.received.Load() == 0
+}
+
+func (l *upload) run(u *upstream.Conn) {
+	c := l.x.c
+	buf := bigBuffers.Get().(*[bigBuffer]byte)
+	defer func() {
+		bigBuffers.Put(buf)
+		l.done <- struct{}{}
+	}()
+	n := copy(buf[:], c.in[c.r:c.w])
+	c.r = c.w
+	for first := true; ; first = false {
+		data, used, err := l.body.Decode(buf[:n])
+		if err != nil {
+			l.clientFailed(err)
+			return
+		}
+		if len(data) > 0 {
+			l.received.Add(int64(len(data)))
+			l.x.feedMirrors(data)
+		}
+		if l.upstreamErr = l.write(u, data, first); l.upstreamErr != nil {
+			return
+		}
+		if l.body.Done() {
+			l.rest = append(l.rest[:0], buf[used:n]...)
+			return
+		}
+		if n, err = l.read(buf[:]); n == 0 {
+			l.clientFailed(err)
+			return
+		}
+	}
+}
+
+// read reads more of the body from the client.
+func (l *upload) read(buf []byte) (int, error) {
+	c := l.x.c
+	for {
+		c.bodyWait.set(waitRead, c.proxy.now()+c.proxy.timeouts.BodyIdle.Milliseconds())
+		n, err := c.nc.Read(buf)
+		c.bodyWait.leave()
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// clientFailed ends the exchange for a fault of the client's.
+func (l *upload) clientFailed(err error) {
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	l.clientErr = err
+	l.x.c.interruptUpstream()
+}
+
+// write sends a part of the body, behind the head if it is the first, and its end behind the last.
+func (l *upload) write(u *upstream.Conn, data []byte, first bool) error {
+	x := l.x
+	if !first {
+		x.up = x.up[:0]
+	}
+	chunked := x.reqHead.Framing == http1.Chunked
+	if chunked && len(data) > 0 {
+		x.up = http1.AppendChunkHead(x.up, len(data))
+	}
+	if len(data) > copyLimit {
+		if len(x.up) > 0 {
+			if _, err := u.Write(x.up); err != nil {
+				return err
+			}
+		}
+		x.up = x.up[:0]
+		if _, err := u.Write(data); err != nil {
+			return err
+		}
+	} else {
+		x.up = append(x.up, data...)
+	}
+	if chunked {
+		if len(data) > 0 {
+			x.up = append(x.up, http1.ChunkEnd...)
+		}
+		if l.body.Done() {
+			trailer := l.body.Trailer()
+			x.reqHead.DropNominated(trailer)
+			x.up = http1.AppendLastChunk(x.up, trailer)
+		}
+	}
+	if len(x.up) == 0 {
+		return nil
+	}
+	_, err := u.Write(x.up)
+	return err
+}
+
+// end waits for the upload, if there is one, and tells whether all of the body was sent. Where
+// the response is complete the upload gets a moment to end by itself; else it is interrupted.
+func (l *upload) end(u *upstream.Conn, responseComplete bool) (clean bool) {
+	x := l.x
+	if !x.streamed {
+		return true
+	}
+	defer func() { x.rec.BytesReceived = l.received.Load() }()
+	if !l.wait(responseComplete && !l.neverComes()) {
+		u.Close()
+		x.c.nc.SetReadDeadline(longAgo)
+		<-l.done
+		x.c.nc.SetReadDeadline(never)
+		l.clientErr = nil // what it ended with is our own doing
+		l.endMirrors(false)
+		return false
+	}
+	clean = l.clientErr == nil && l.upstreamErr == nil
+	l.endMirrors(clean)
+	return clean
+}
+
+// wait waits for the end of the upload, for a moment or not at all.
+func (l *upload) wait(grace bool) bool {
+	select {
+	case <-l.done:
+		return true
+	default:
+	}
+	if !grace {
+		// What broke the response may be the client's fault: its end is near then.
+		if !l.x.c.goneNow() {
+			return false
+		}
+		<-l.done
+		return true
+	}
+	t := time.NewTimer(uploadGrace)
+	defer t.Stop()
+	select {
+	case <-l.done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// unread puts back what was read behind a request.
+func (c *conn) unread(b []byte) {
+	if len(b) > len(c.in) {
+		c.r, c.w = 0, 0
+		c.grow()
+	}
+	c.r, c.w = 0, copy(c.in, b)
+}
