@@ -1,0 +1,224 @@
+package files
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/moongate-dev/moongate/internal/source/schema"
+)
+
+// document is what a chunk holds. Its lines count from the chunk's first, as 0,
+// so that a chunk that only moved need not be decoded again.
+type document struct {
+	entries  []*entry
+	problems []Problem // of what cannot be told to belong to an object
+	ignored  []ignored
+}
+
+// entry is one definition of an object.
+type entry struct {
+	id   ObjectID
+	line int
+	// object is nil if problems forbid it.
+	object metav1.Object
+	// stated is set if the manifest says the generation.
+	stated   bool
+	problems []Problem
+}
+
+// ignored is an object of a kind that is not used.
+type ignored struct {
+	apiVersion, kind string
+	line             int
+}
+
+// decodeChunk never fails: what is wrong is in the document.
+func decodeChunk(text []byte) *document {
+	d := new(document)
+	roots, err := parse(text)
+	if err != nil {
+		d.malformed(err.line, "", err)
+		return d
+	}
+	for _, root := range roots {
+		b := new(builder)
+		v, err := b.value(root, 0)
+		if err != nil {
+			var syntax *syntaxError
+			if !errors.As(err, &syntax) {
+				syntax = &syntaxError{line: root.Line, reason: err.Error(), remedy: yamlRemedy("")}
+			}
+			d.malformed(syntax.line, "", syntax)
+			continue
+		}
+		d.add(v, root, "", "")
+	}
+	return d
+}
+
+// malformed reports what is not recognisable; line counts from 1, 0 is unknown.
+func (d *document) malformed(line int, field string, e *syntaxError) {
+	d.problems = append(d.problems, Problem{Position: Position{Line: max(line-1, 0)}, Reason: Malformed, Field: field, Message: e.reason, Remedy: e.remedy})
+}
+
+// add takes in one object or list; an item of a typed list may leave out what
+// apiVersion and kind say there.
+func (d *document) add(v any, node *yaml.Node, apiVersion, kindName string) {
+	for node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	obj, ok := v.(map[string]any)
+	if !ok {
+		d.malformed(node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
+		return
+	}
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{"apiVersion", &apiVersion}, {"kind", &kindName}} {
+		s, isString := obj[f.name].(string)
+		if isString && s != "" {
+			*f.to = s
+		}
+		if *f.to == "" || (obj[f.name] != nil && !isString) {
+			d.malformed(lineOf(node, f.name), f.name, &syntaxError{reason: "required field is missing or not a string", remedy: fmt.Sprintf("add %q", f.name)})
+			return
+		}
+	}
+	if base, isList := strings.CutSuffix(kindName, "List"); isList {
+		if items, ok := obj["items"].([]any); ok {
+			d.addItems(items, node, apiVersion, base)
+			return
+		}
+	}
+	obj["apiVersion"], obj["kind"] = apiVersion, kindName
+	group, version := splitVersion(apiVersion)
+	k := findKind(group, kindName)
+	if k == nil {
+		d.unknownKind(group, apiVersion, kindName, node)
+		return
+	}
+	d.addObject(k, version, obj, node)
+}
+
+func (d *document) addItems(items []any, node *yaml.Node, apiVersion, base string) {
+	if base == "" {
+		apiVersion = "" // of kind List: each item says its own
+	}
+	var list *yaml.Node
+	for i := 0; i+1 < len(node.Content); i += 2 {
+		if node.Content[i].Value == "items" {
+			list = node.Content[i+1]
+		}
+	}
+	for list != nil && list.Kind == yaml.AliasNode {
+		list = list.Alias
+	}
+	for i, item := range items {
+		at := node // of items that came by a merge key
+		if list != nil && i < len(list.Content) {
+			at = list.Content[i]
+		}
+		d.add(item, at, apiVersion, base)
+	}
+}
+
+func (d *document) unknownKind(group, apiVersion, kindName string, node *yaml.Node) {
+	if meant, reason := misnamed(group, kindName); meant != nil {
+		d.malformed(lineOf(node, "kind"), "kind", &syntaxError{
+			reason: fmt.Sprintf("%s %s", schema.Show(kindName), reason),
+			remedy: fmt.Sprintf("write apiVersion: %s and kind: %s", meant.apiVersion(), meant.name),
+		})
+		return
+	}
+	d.ignored = append(d.ignored, ignored{schema.Show(apiVersion), schema.Show(kindName), node.Line - 1})
+}
+
+func (d *document) addObject(k *kind, version string, obj map[string]any, node *yaml.Node) {
+	meta, _ := obj["metadata"].(map[string]any)
+	name, _ := meta["name"].(string)
+	if name == "" {
+		d.malformed(lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
+			reason: "a " + k.name + " without a name", remedy: `add "metadata" with "name"; names are not generated here`})
+		return
+	}
+	e := &entry{id: ObjectID{Group: k.group, Kind: k.name, Name: name}, line: node.Line - 1}
+	d.entries = append(d.entries, e)
+	if k.namespaced {
+		e.id.Namespace = "default"
+		if ns, ok := meta["namespace"].(string); ok && ns != "" {
+			e.id.Namespace = ns
+		}
+	}
+	violations := e.decode(k, version, obj, meta)
+	for _, v := range violations {
+		e.problems = append(e.problems, Problem{
+			Position: Position{Line: lineOf(node, v.Field) - 1}, Reason: Invalid, Object: e.id,
+			Field: v.Field, Message: v.Message, Remedy: v.Remedy,
+		})
+	}
+	slices.SortStableFunc(e.problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Field, b.Field))
+	})
+}
+
+// decode sets e.object, or returns why it cannot be.
+func (e *entry) decode(k *kind, version string, obj, meta map[string]any) []schema.Violation {
+	if !slices.Contains(k.versions, version) {
+		return []schema.Violation{{Field: "apiVersion", Message: "version " + schema.Show(version) + " of " + k.name + " is not served", Remedy: "write apiVersion: " + k.apiVersion()}}
+	}
+	typed := k.new()
+	violations := checkType(reflect.TypeFor[metav1.ObjectMeta](), meta, "metadata")
+	// What an API server writes itself it does not take from a manifest.
+	delete(obj, "status")
+	for _, f := range []string{"managedFields", "resourceVersion", "selfLink", "uid"} {
+		delete(meta, f)
+	}
+	if k.complete == nil {
+		more, err := schema.Lookup(version, k.name).Admit(obj)
+		if err != nil {
+			return []schema.Violation{{Message: err.Error(), Remedy: "report this as a defect"}}
+		}
+		violations = append(violations, more...)
+	} else {
+		rest := maps.Clone(obj)
+		delete(rest, "metadata")
+		violations = append(violations, checkType(reflect.TypeOf(typed).Elem(), rest, "")...)
+	}
+	if len(violations) > 0 {
+		return violations
+	}
+	obj["apiVersion"] = k.apiVersion() // the versions of a kind differ in nothing else
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj, typed); err != nil {
+		return []schema.Violation{{Message: err.Error(), Remedy: "compare it with the documentation of " + k.name}}
+	}
+	typed.SetNamespace(e.id.Namespace)
+	if k.complete != nil {
+		violations = k.complete(typed)
+	}
+	for _, err := range validation.ValidateObjectMetaAccessor(typed, k.namespaced, k.nameRule, field.NewPath("metadata")) {
+		violations = append(violations, schema.FromError(err))
+	}
+	if len(violations) > 0 {
+		return violations
+	}
+	e.stated = typed.GetGeneration() > 0
+	if !e.stated {
+		typed.SetGeneration(1)
+	}
+	e.object = typed
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,177 @@
+package files
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// syntaxError is a document that cannot be read at all.
+type syntaxError struct {
+	line   int // in the chunk, from 1; 0 is unknown
+	reason string
+	remedy string
+}
+
+func (e *syntaxError) Error() string { return e.reason }
+
+// parse reads a chunk as JSON if it looks like JSON, else as YAML, and returns
+// the roots of its documents; empty documents are left out.
+func parse(text []byte) ([]*yaml.Node, *syntaxError) {
+	start := bytes.TrimLeft(text, " \t\r\n")
+	if len(start) > 0 && start[0] == '{' {
+		nodes, jsonErr := parseJSON(text)
+		if jsonErr == nil {
+			return nodes, nil
+		}
+		// A flow mapping ({a: b}) is YAML and not JSON.
+		if nodes, err := parseYAML(text); err == nil {
+			return nodes, nil
+		}
+		return nil, jsonErr
+	}
+	return parseYAML(text)
+}
+
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+
+func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
+	// The YAML library is known to panic on some hostile input.
+	defer func() {
+		if p := recover(); p != nil {
+			roots, failed = nil, &syntaxError{reason: fmt.Sprintf("not valid YAML: %v", p), remedy: yamlRemedy("")}
+		}
+	}()
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	for {
+		var doc yaml.Node
+		err := dec.Decode(&doc)
+		if errors.Is(err, io.EOF) {
+			return roots, nil
+		}
+		if err != nil {
+			message := err.Error()
+			m := yamlLine.FindStringSubmatch(message)
+			line := 0
+			if m != nil {
+				line, _ = strconv.Atoi(m[1])
+				message = message[len(m[0]):]
+			}
+			return nil, &syntaxError{line: line, reason: "not valid YAML: " + message, remedy: yamlRemedy(message)}
+		}
+		if len(doc.Content) == 1 && doc.Content[0].ShortTag() != "!!null" {
+			roots = append(roots, doc.Content[0])
+		}
+	}
+}
+
+func yamlRemedy(message string) string {
+	switch {
+	case strings.Contains(message, "cannot start any token"):
+		return "indent with spaces, not tabs, and put a value that begins with a special character in quotes"
+	case strings.Contains(message, "mapping values are not allowed"):
+		return `check the indentation, and put a value that contains ": " in quotes`
+	case strings.Contains(message, "did not find expected"):
+		return "check the indentation of this and the previous line"
+	case strings.Contains(message, "unknown anchor"):
+		return "define the anchor in the same document, or put a value that begins with * in quotes"
+	}
+	return "correct this line or the one before"
+}
+
+// parseJSON builds the tree that YAML would, from one or more JSON values.
+func parseJSON(text []byte) ([]*yaml.Node, *syntaxError) {
+	r := &jsonReader{text: text, dec: json.NewDecoder(bytes.NewReader(text)), line: 1}
+	r.dec.UseNumber()
+	var roots []*yaml.Node
+	for {
+		n, err := r.value(0)
+		if errors.Is(err, io.EOF) && r.depth == 0 {
+			return roots, nil
+		}
+		if err != nil {
+			reason := err.Error()
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+				reason = "the file ends in the middle of a value"
+			}
+			r.advance(jsonErrorOffset(err, r.dec.InputOffset()))
+			return nil, &syntaxError{line: r.line, reason: "not valid JSON: " + reason, remedy: "complete or correct it near this line"}
+		}
+		if n.Tag != "!!null" {
+			roots = append(roots, n)
+		}
+	}
+}
+
+func jsonErrorOffset(err error, otherwise int64) int64 {
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return syntax.Offset
+	}
+	return otherwise
+}
+
+type jsonReader struct {
+	text  []byte
+	dec   *json.Decoder
+	at    int64 // offset up to which lines are counted
+	line  int
+	depth int // of the value that is being read
+}
+
+func (r *jsonReader) advance(to int64) {
+	to = min(to, int64(len(r.text)))
+	if to > r.at {
+		r.line += bytes.Count(r.text[r.at:to], []byte("\n"))
+		r.at = to
+	}
+}
+
+func (r *jsonReader) value(depth int) (*yaml.Node, error) {
+	r.depth = depth
+	if depth > maxDepth {
+		return nil, errDepth
+	}
+	token, err := r.dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	r.advance(r.dec.InputOffset())
+	n := &yaml.Node{Kind: yaml.ScalarNode, Line: r.line}
+	switch token := token.(type) {
+	case json.Delim:
+		n.Kind, n.Tag = yaml.MappingNode, "!!map"
+		if token == '[' {
+			n.Kind, n.Tag = yaml.SequenceNode, "!!seq"
+		}
+		for r.dec.More() {
+			child, err := r.value(depth + 1)
+			if err != nil {
+				return nil, err
+			}
+			n.Content = append(n.Content, child)
+		}
+		r.depth = depth + 1 // an end of input here is inside this value
+		_, err := r.dec.Token()
+		return n, err
+	case string:
+		n.Tag, n.Value, n.Style = "!!str", token, yaml.DoubleQuotedStyle
+	case json.Number:
+		n.Tag, n.Value = "!!float", token.String()
+		if _, err := strconv.ParseInt(n.Value, 10, 64); err == nil {
+			n.Tag = "!!int"
+		}
+	case bool:
+		n.Tag, n.Value = "!!bool", strconv.FormatBool(token)
+	default:
+		n.Tag = "!!null"
+	}
+	return n, nil
+}

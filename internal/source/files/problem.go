@@ -1,0 +1,109 @@
+package files
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Position is a place in a manifest file.
+type Position struct {
+	// File is the path as it was given, or found below a folder that was given.
+	File string `json:"file,omitempty"`
+	// Line counts from 1; 0 is the file as a whole.
+	Line int `json:"line,omitempty"`
+}
+
+// String is "file:line", or what of it is known.
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.File
+	}
+	return p.File + ":" + strconv.Itoa(p.Line)
+}
+
+// ObjectID names an object, whatever version it is written in.
+type ObjectID struct {
+	Group     string `json:"group,omitempty"`
+	Kind      string `json:"kind,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+}
+
+// String is "Kind namespace/name", or "Kind name" for a cluster-scoped object.
+func (id ObjectID) String() string {
+	switch {
+	case id.Name == "":
+		return id.Kind
+	case id.Namespace == "":
+		return id.Kind + " " + id.Name
+	}
+	return id.Kind + " " + id.Namespace + "/" + id.Name
+}
+
+// CompareIDs orders by group, kind, namespace and name.
+func CompareIDs(a, b ObjectID) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// Object is one object as it is to be served.
+type Object struct {
+	ID ObjectID
+	// Object is a typed object (it is a runtime.Object too), complete with
+	// defaults. It is shared: nobody may modify it.
+	Object metav1.Object
+	// Position is where it is defined; zero for a Namespace that exists only
+	// because objects are in it.
+	Position Position
+}
+
+// Reason is a stable word for what is wrong.
+type Reason string
+
+// The reasons of a Problem.
+const (
+	Unreadable Reason = "Unreadable" // a file or folder cannot be read or watched
+	Malformed  Reason = "Malformed"  // not YAML or JSON, or not recognisable as an object
+	Invalid    Reason = "Invalid"    // an API server would refuse the object
+	Duplicate  Reason = "Duplicate"  // the object is defined elsewhere already
+	Ignored    Reason = "Ignored"    // a kind that is not used
+)
+
+// Problem is one thing that is wrong with the input, and what to do about it.
+type Problem struct {
+	Position
+	Reason Reason `json:"reason"`
+	// Object is what is known of it; of an ignored kind only group and kind.
+	Object ObjectID `json:"object,omitzero"`
+	// Field is a path such as spec.rules[0].matches[1].path.value; empty for the whole.
+	Field   string `json:"field,omitempty"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+	// Ignored is set for a kind that is not used: nothing is wrong with the object.
+	Ignored bool `json:"ignored,omitempty"`
+	// Kept is set if an earlier, valid version stays served.
+	Kept bool `json:"kept,omitempty"`
+}
+
+// String is one line: "routes.yaml:31: HTTPRoute default/web: spec.rules[0].name: what is wrong; what to do".
+func (p Problem) String() string {
+	var b strings.Builder
+	for _, part := range []string{p.Position.String(), p.Object.String(), p.Field} {
+		if part != "" {
+			b.WriteString(part)
+			b.WriteString(": ")
+		}
+	}
+	b.WriteString(p.Message)
+	if p.Remedy != "" {
+		b.WriteString("; ")
+		b.WriteString(p.Remedy)
+	}
+	if p.Kept {
+		b.WriteString(" (the previous version stays in use)")
+	}
+	return strings.ReplaceAll(b.String(), "\n", " ")
+}

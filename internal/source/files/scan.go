@@ -1,0 +1,236 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// maxLinks bounds the symbolic links that are followed for one path.
+const maxLinks = 40
+
+// scan is one look at the paths: which files there are, and which folders tell
+// when that changes.
+type scan struct {
+	files []candidate
+	// walked are the folders whose files are read; watch are these and those
+	// that hold a path, or a link on the way to one.
+	walked map[string]bool
+	watch  map[string]bool
+	// links are the symbolic links on the way, and what they lead to at last.
+	links    map[string]bool
+	problems []Problem
+	// blocked are folders that cannot be listed: what was below stays.
+	blocked []string
+
+	// watched is called with each folder before it is listed, so that no change
+	// falls between the listing and the watch.
+	watched func(dir string) error
+	real    map[string]bool // folders walked, links resolved, against cycles
+	seen    map[string]bool // files
+}
+
+// candidate is a file that is to be read.
+type candidate struct {
+	path  string
+	root  int // index of the path given that led here
+	stamp stamp
+}
+
+// stamp tells whether a file is still the one that was read.
+type stamp struct {
+	info fs.FileInfo
+	// racy is set if the file changed so shortly before it was read that the next
+	// change may carry the same time.
+	racy bool
+}
+
+func (s stamp) same(o stamp) bool {
+	return s.info != nil && o.info != nil && !s.racy && os.SameFile(s.info, o.info) &&
+		s.info.Size() == o.info.Size() && s.info.ModTime().Equal(o.info.ModTime())
+}
+
+func scanPaths(paths []string, watched func(string) error) *scan {
+	s := &scan{walked: map[string]bool{}, watch: map[string]bool{}, links: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched}
+	for i, path := range paths {
+		s.follow(path)
+		info, err := os.Stat(path)
+		switch {
+		case err != nil:
+			s.problem(path, err)
+		case info.IsDir():
+			s.walk(path, i)
+		default:
+			s.file(path, i, info)
+		}
+	}
+	return s
+}
+
+func (s *scan) problem(path string, err error) {
+	s.problems = append(s.problems, unreadable(path, err))
+	s.blocked = append(s.blocked, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		s.blocked = s.blocked[:len(s.blocked)-1] // not hidden but gone
+	}
+}
+
+func unreadable(path string, err error) Problem {
+	p := Problem{Position: Position{File: path}, Reason: Unreadable}
+	var pathErr *fs.PathError
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		p.Message, p.Remedy = "does not exist", "check the path"
+	case errors.Is(err, fs.ErrPermission):
+		p.Message, p.Remedy = "permission denied", "make it readable for the user that runs this process"
+	case errors.As(err, &pathErr):
+		p.Message, p.Remedy = "cannot be read: "+pathErr.Err.Error(), "check the file system"
+	default:
+		p.Message, p.Remedy = "cannot be read: "+err.Error(), "check the file system"
+	}
+	return p
+}
+
+func (s *scan) watchDir(dir string) {
+	if s.watch[dir] {
+		return
+	}
+	s.watch[dir] = true
+	if s.watched == nil {
+		return
+	}
+	if err := s.watched(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.problems = append(s.problems, Problem{Position: Position{File: dir}, Reason: Unreadable,
+			Message: "cannot be watched, changes are looked for every second: " + err.Error(), Remedy: "raise fs.inotify.max_user_watches and max_user_instances"})
+	}
+}
+
+func (s *scan) walk(dir string, root int) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil || s.real[real] {
+		return
+	}
+	s.real[real] = true
+	s.watchDir(dir)
+	s.walked[dir] = true
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		s.problem(dir, err)
+		return
+	}
+	for _, e := range entries {
+		// Hidden names are editors' and version control's; a mounted ConfigMap keeps
+		// its generations in them, and links to them under visible names.
+		if strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		path := filepath.Join(dir, e.Name())
+		info, err := s.stat(path, e)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && e.Type()&fs.ModeSymlink == 0:
+			// Gone since it was listed.
+		case err != nil:
+			if isManifest(path) {
+				s.problem(path, err)
+			}
+		case info.IsDir():
+			s.walk(path, root)
+		case isManifest(path):
+			s.file(path, root, info)
+		}
+	}
+}
+
+func (s *scan) stat(path string, e fs.DirEntry) (fs.FileInfo, error) {
+	if e.Type()&fs.ModeSymlink == 0 {
+		return e.Info()
+	}
+	s.follow(path)
+	return os.Stat(path)
+}
+
+func isManifest(path string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
+}
+
+func (s *scan) file(path string, root int, info fs.FileInfo) {
+	if s.seen[path] {
+		return // given twice
+	}
+	s.seen[path] = true
+	s.files = append(s.files, candidate{path: path, root: root, stamp: stamp{info: info}})
+}
+
+// follow notes the folders in which a change would make path another file: the
+// one that holds it, and those of the links on the way.
+func (s *scan) follow(path string) {
+	s.watchDir(filepath.Dir(path))
+	resolved, rest := "", path
+	if filepath.IsAbs(path) {
+		resolved, rest = string(filepath.Separator), path[1:]
+	}
+	for links := 0; rest != "" && links < maxLinks; {
+		var name string
+		name, rest, _ = strings.Cut(rest, string(filepath.Separator))
+		at := filepath.Join(resolved, name)
+		target, err := os.Readlink(at)
+		if err != nil {
+			resolved = at
+			continue
+		}
+		links++
+		s.links[at] = true
+		s.watchDir(filepath.Dir(at))
+		if filepath.IsAbs(target) {
+			resolved, target = string(filepath.Separator), target[1:]
+		}
+		rest = filepath.Join(target, rest)
+		if rest == "." {
+			rest = ""
+		}
+	}
+	if resolved != filepath.Clean(path) {
+		s.links[resolved] = true
+		s.watchDir(filepath.Dir(resolved))
+	}
+}
+
+// readFile reads a regular file of at most limit bytes.
+func readFile(path string, limit int64) ([]byte, stamp, *Problem) {
+	info, err := os.Stat(path) // before open, which would wait for a pipe's writer
+	if err == nil && !info.Mode().IsRegular() {
+		return nil, stamp{}, &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is not a regular file", Remedy: "give a file or a folder"}
+	}
+	var f *os.File
+	if err == nil {
+		f, err = os.Open(path)
+	}
+	if err != nil {
+		p := unreadable(path, err)
+		return nil, stamp{}, &p
+	}
+	defer f.Close()
+	if info, err = f.Stat(); err != nil {
+		p := unreadable(path, err)
+		return nil, stamp{}, &p
+	}
+	st := stamp{info: info, racy: time.Since(info.ModTime()) < 50*time.Millisecond}
+	tooLarge := &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is larger than " + mebibytes(limit), Remedy: "split it into several files"}
+	if info.Size() > limit {
+		return nil, st, tooLarge
+	}
+	text, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		p := unreadable(path, err)
+		return nil, stamp{}, &p
+	}
+	if int64(len(text)) > limit { // it grew meanwhile
+		return nil, st, tooLarge
+	}
+	return text, st, nil
+}

@@ -1,0 +1,123 @@
+// Package files reads Kubernetes manifests from files and folders and follows
+// their changes. It exists so that a gateway can run without a cluster and still
+// obey exactly the objects that one would hold: objects come out typed, with
+// defaults, and validated as an API server validates them (package schema).
+//
+// # What is served
+//
+// A file may hold many documents. A document that is wrong is reported and
+// leaves all others alone; of its object the previous valid version stays. A
+// file that does not parse at all keeps every object that it held. Of several
+// definitions of one object the first by order of the paths given, then by path,
+// then by line is served. An object goes when its file has parsed without it, or
+// has been gone, for Options.RemovalGrace: files that are rewritten in place pass
+// through such states.
+//
+// Objects come out only if they changed. Documents whose text is the same are
+// not decoded again.
+//
+// It imports neither translate nor proxy.
+package files
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options has safe zero values.
+type Options struct {
+	// MaxFileSize bounds a file in bytes; 0 is 16 MiB.
+	MaxFileSize int64
+	// RemovalGrace is how long an object must be missing from its file before it
+	// goes; 0 is 100 ms, negative is not at all.
+	RemovalGrace time.Duration
+	// Debounce is how long a file must be quiet before it is read; 0 is 10 ms.
+	Debounce time.Duration
+}
+
+// Source reads manifests from a list of files and folders.
+type Source struct {
+	paths   []string
+	options Options
+
+	mu      sync.Mutex
+	current *catalog // of Run; written by it alone, under mu
+}
+
+// Snapshot is everything at one time.
+type Snapshot struct {
+	Objects  []Object // sorted by CompareIDs
+	Problems []Problem
+}
+
+// Change is what happened since the previous Change.
+type Change struct {
+	Upserts []Object   // new or changed, sorted by CompareIDs
+	Deletes []ObjectID // sorted by CompareIDs, disjoint from Upserts
+	// Problems is the full current list.
+	Problems []Problem
+	// Full is set on the first Change, which has everything.
+	Full bool
+}
+
+// New makes a Source of files and folders; folders are read recursively for
+// *.yaml, *.yml and *.json. A path that does not exist is an error.
+func New(paths []string, options Options) (*Source, error) {
+	if options.MaxFileSize <= 0 {
+		options.MaxFileSize = 16 << 20
+	}
+	switch {
+	case options.RemovalGrace == 0:
+		options.RemovalGrace = 100 * time.Millisecond
+	case options.RemovalGrace < 0:
+		options.RemovalGrace = 0
+	}
+	if options.Debounce <= 0 {
+		options.Debounce = 10 * time.Millisecond
+	}
+	if len(paths) == 0 {
+		return nil, errors.New("no manifests: give at least one file or folder")
+	}
+	s := &Source{options: options}
+	for _, p := range paths {
+		s.paths = append(s.paths, filepath.Clean(p))
+	}
+	if wrong := scanPaths(s.paths, nil).problems; len(wrong) > 0 {
+		var missing []string
+		for _, p := range wrong {
+			for _, root := range s.paths {
+				if p.File == root {
+					missing = append(missing, p.String())
+				}
+			}
+		}
+		if len(missing) > 0 {
+			return nil, errors.New(strings.Join(missing, "\n"))
+		}
+	}
+	return s, nil
+}
+
+// Load reads everything once.
+func (s *Source) Load() Snapshot {
+	c := newCatalog(s.paths, s.options.MaxFileSize, s.options.RemovalGrace)
+	c.begin()
+	c.rescan(nil, nil, time.Now())
+	change := c.commit()
+	return Snapshot{Objects: change.Upserts, Problems: change.Problems}
+}
+
+// Position is where Run found the served definition of an object; lines follow
+// edits that change nothing else. It may be called at any time.
+func (s *Source) Position(id ObjectID) (Position, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current == nil {
+		return Position{}, false
+	}
+	o, ok := s.current.served[id]
+	return o.position, ok
+}

@@ -1,0 +1,112 @@
+package schema
+
+import (
+	"context"
+	"strings"
+
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+)
+
+// Violation is one reason why an object is not admitted.
+type Violation struct {
+	// Field is the path of the field, as in spec.rules[0].backendRefs[1].port;
+	// empty for the object as a whole.
+	Field string
+	// Message says what is wrong; Remedy what to do. Neither is ever empty.
+	Message string
+	Remedy  string
+}
+
+// Admit sets the defaults in obj, removes what a cluster would remove, and says
+// what forbids the object. The values of obj are those of encoding/json with
+// int64 for whole numbers; obj keeps its metadata, which is the caller's to check.
+//
+// As in a request with strict field validation, an unknown field forbids the
+// object. Rules about a change (oldSelf) do not apply: every version of a
+// manifest is judged as if it were created.
+func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
+	r, err := k.compile()
+	if err != nil {
+		return nil, err
+	}
+	defaulting.Default(obj, r.structural)
+	unknown := pruning.PruneWithOptions(obj, r.structural, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	defaulting.PruneNonNullableNullsWithoutDefaults(obj, r.structural)
+
+	var found []Violation
+	for _, path := range unknown {
+		found = append(found, unknownField(path, r.structural))
+	}
+	errs := validation.ValidateCustomResource(nil, obj, r.openapi)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, obj)...)
+	// CEL rules presume the types and bounds that the schema states.
+	if !blocksCEL(errs) {
+		more, _ := r.cel.Validate(context.Background(), nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
+		errs = append(errs, more...)
+	}
+	for _, e := range errs {
+		found = append(found, violation(e, obj))
+	}
+	return found, nil
+}
+
+func blocksCEL(errs field.ErrorList) bool {
+	for _, e := range errs {
+		switch e.Type {
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			return true
+		}
+	}
+	return false
+}
+
+// unknownField names a field that the schema does not have, and the nearest that it has.
+func unknownField(path string, root *structural.Structural) Violation {
+	parent, name := splitLast(path)
+	var known []string
+	if s := at(root, parent); s != nil {
+		for n := range s.Properties {
+			known = append(known, n)
+		}
+	}
+	return UnknownField(path, name, known)
+}
+
+// at finds the schema of a path as the pruner writes it: a.b[2].c.
+func at(s *structural.Structural, path string) *structural.Structural {
+	for path != "" {
+		var segment string
+		segment, path, _ = strings.Cut(path, ".")
+		name, indexes, _ := strings.Cut(segment, "[")
+		child, ok := s.Properties[name]
+		switch {
+		case ok:
+			s = &child
+		case s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil:
+			s = s.AdditionalProperties.Structural
+		default:
+			return nil
+		}
+		for ; indexes != ""; _, indexes, _ = strings.Cut(indexes, "[") {
+			if s.Items == nil {
+				return nil
+			}
+			s = s.Items
+		}
+	}
+	return s
+}
+
+func splitLast(path string) (parent, name string) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return "", path
+	}
+	return path[:i], path[i+1:]
+}

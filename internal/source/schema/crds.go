@@ -1,0 +1,57 @@
+package schema
+
+import (
+	"embed"
+	"fmt"
+
+	apiext "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+//go:generate sh -c "cp -f $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.k8s.io_*s.yaml crds/ && chmod 644 crds/*.yaml && rm -f crds/*_vap_*"
+
+//go:embed crds/*.yaml
+var crds embed.FS
+
+// readCRD parses the embedded CRD of that plural name.
+func readCRD(plural string) (*apiextv1.CustomResourceDefinition, error) {
+	b, err := crds.ReadFile("crds/" + Group + "_" + plural + ".yaml")
+	if err != nil {
+		return nil, err
+	}
+	crd := new(apiextv1.CustomResourceDefinition)
+	if err := yaml.Unmarshal(b, crd); err != nil {
+		return nil, fmt.Errorf("CRD %s: %w", plural, err)
+	}
+	return crd, nil
+}
+
+// openAPI is the schema of one version in the form that the validators take.
+func openAPI(crd *apiextv1.CustomResourceDefinition, version string) (*apiext.JSONSchemaProps, error) {
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		if v.Name != version {
+			continue
+		}
+		out := new(apiext.JSONSchemaProps)
+		err := apiextv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, out, nil)
+		return out, err
+	}
+	return nil, fmt.Errorf("CRD %s has no version %s", crd.Name, version)
+}
+
+// dropDescriptions clears the prose, which is most of a CRD's size.
+func dropDescriptions(p *apiext.JSONSchemaProps) {
+	p.Description = ""
+	for name, child := range p.Properties {
+		dropDescriptions(&child)
+		p.Properties[name] = child
+	}
+	if p.Items != nil && p.Items.Schema != nil {
+		dropDescriptions(p.Items.Schema)
+	}
+	if p.AdditionalProperties != nil && p.AdditionalProperties.Schema != nil {
+		dropDescriptions(p.AdditionalProperties.Schema)
+	}
+}

@@ -1,0 +1,50 @@
+package schema
+
+import (
+	"slices"
+	"strings"
+)
+
+// Nearest is the candidate that looks most like name, or "" if none looks like
+// it: it differs in case only, or by a few letters.
+func Nearest(name string, candidates []string) string {
+	limit := max(1, min(3, len(name)/3))
+	best := ""
+	for _, c := range slices.Sorted(slices.Values(candidates)) {
+		if strings.EqualFold(c, name) {
+			return c
+		}
+		if d := distance(strings.ToLower(name), strings.ToLower(c), limit); d <= limit && (best == "" || d < limit) {
+			best, limit = c, d
+		}
+	}
+	return best
+}
+
+// distance is the number of letters to insert, drop, replace or swap with a
+// neighbour that turns a into b; more than limit is reported as limit+1.
+func distance(a, b string, limit int) int {
+	if len(a)-len(b) > limit || len(b)-len(a) > limit || len(a) > 64 || len(b) > 64 {
+		return limit + 1
+	}
+	var rows [3][65]int
+	before, last, row := &rows[0], &rows[1], &rows[2]
+	for j := range len(b) + 1 {
+		last[j] = j
+	}
+	for i := range len(a) {
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+cost)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

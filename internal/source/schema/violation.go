@@ -1,0 +1,243 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxShown bounds, in bytes, how much of a user's value a message repeats.
+const maxShown = 80
+
+// UnknownField is the Violation for a field that none of the known is.
+func UnknownField(path, name string, known []string) Violation {
+	v := Violation{Field: path, Message: "unknown field"}
+	switch near := Nearest(name, known); {
+	case near != "":
+		v.Remedy = "did you mean " + strconv.Quote(near) + "?"
+	case len(known) > 0 && len(known) <= 20:
+		slices.Sort(known)
+		v.Remedy = "remove it; the fields here are " + strings.Join(known, ", ")
+	default:
+		v.Remedy = "remove it, or check its indentation"
+	}
+	return v
+}
+
+// WrongType is the Violation for a value of the wrong JSON type; want is a JSON
+// Schema type name.
+func WrongType(path string, value any, want string) Violation {
+	v := Violation{Field: path, Message: fmt.Sprintf("is %s, must be %s", describe(value), article(want))}
+	switch value.(type) {
+	case map[string]any:
+		v.Remedy = "write " + example(want)
+	case nil:
+		v.Remedy = "write " + example(want) + ", or remove the field"
+	case string:
+		v.Remedy = "write " + example(want)
+		if want == "integer" || want == "number" || want == "boolean" {
+			v.Remedy += " without quotes"
+		}
+	default:
+		v.Remedy = "write " + example(want)
+		if want == "string" {
+			v.Remedy = "put it in quotes: " + strconv.Quote(Show(value))
+		}
+	}
+	return v
+}
+
+// Unsupported is the Violation for a value outside an enumeration.
+func Unsupported(path string, value any, allowed []string) Violation {
+	v := Violation{Field: path, Message: "unsupported value " + quoted(value)}
+	slices.Sort(allowed)
+	s, _ := value.(string)
+	if near := Nearest(s, allowed); near != "" {
+		v.Remedy = "did you mean " + near + "? "
+	}
+	v.Remedy += "Use one of " + strings.Join(allowed, ", ")
+	if !strings.HasPrefix(v.Remedy, "did") {
+		v.Remedy = "use" + v.Remedy[len("Use"):]
+	}
+	return v
+}
+
+// Missing is the Violation for a required field that is not there.
+func Missing(path string) Violation {
+	_, name := splitLast(path)
+	return Violation{Field: path, Message: "required field is missing", Remedy: "add " + strconv.Quote(name)}
+}
+
+// FromError turns an error of Kubernetes' validation into a Violation.
+func FromError(e *field.Error) Violation { return violation(e, nil) }
+
+func violation(e *field.Error, obj map[string]any) Violation {
+	path := e.Field
+	if path == "<nil>" {
+		path = ""
+	}
+	path = strings.TrimPrefix(path, ".")
+	switch e.Type {
+	case field.ErrorTypeRequired:
+		v := Missing(path)
+		if e.Detail != "" {
+			v.Message = e.Detail
+		}
+		return v
+	case field.ErrorTypeNotSupported:
+		return Unsupported(path, e.BadValue, allowedValues(e.Detail))
+	case field.ErrorTypeTypeInvalid:
+		return wrongType(path, e, obj)
+	case field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTooShort:
+		return Violation{Field: path, Message: strings.ToLower(string(e.Type)) + sizeDetail(e), Remedy: "shorten it" + sizeDetail(e)}
+	case field.ErrorTypeDuplicate:
+		return Violation{Field: path, Message: "duplicate of an earlier entry: " + quoted(e.BadValue), Remedy: "remove it or make it differ"}
+	}
+	message := schemaMessage(path, e.Detail)
+	if e.BadValue != nil && e.BadValue != "object" && strings.HasPrefix(message, "must ") {
+		message = quoted(e.BadValue) + " " + message
+	}
+	return Violation{Field: path, Message: message, Remedy: remedy(e.Detail, message)}
+}
+
+// schemaMessage drops the "<path> in body" that a schema error repeats.
+func schemaMessage(path, detail string) string {
+	if rest, ok := strings.CutPrefix(detail, path+" in body "); ok {
+		detail = rest
+	} else if i := strings.Index(detail, " in body "); i >= 0 {
+		detail = detail[i+len(" in body "):]
+	}
+	if rest, ok := strings.CutPrefix(detail, "should "); ok {
+		detail = "must " + rest
+	}
+	return detail
+}
+
+func wrongType(path string, e *field.Error, obj map[string]any) Violation {
+	want := "object"
+	if _, t, ok := strings.Cut(e.Detail, "must be of type "); ok {
+		want, _, _ = strings.Cut(t, ":")
+		want, _, _ = strings.Cut(want, ",")
+	}
+	value, ok := lookup(obj, path)
+	if !ok {
+		value = e.BadValue
+	}
+	return WrongType(path, value, want)
+}
+
+// lookup finds the value at a path of the schema validator.
+func lookup(obj map[string]any, path string) (any, bool) {
+	var v any = obj
+	for path != "" {
+		var segment string
+		segment, path, _ = strings.Cut(path, ".")
+		name, indexes, _ := strings.Cut(segment, "[")
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if v, ok = m[name]; !ok {
+			return nil, false
+		}
+		for indexes != "" {
+			var index string
+			index, indexes, _ = strings.Cut(indexes, "[")
+			i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
+			list, ok := v.([]any)
+			if err != nil || !ok || i < 0 || i >= len(list) {
+				return nil, false
+			}
+			v = list[i]
+		}
+	}
+	return v, true
+}
+
+// sizeDetail is the bound in a TooLong or TooMany error, as " (at most 16)".
+func sizeDetail(e *field.Error) string {
+	if _, n, ok := strings.Cut(e.Detail, "more than "); ok {
+		return " (at most " + n + ")"
+	}
+	return ""
+}
+
+// allowedValues reads the list out of `supported values: "A", "B"`.
+func allowedValues(detail string) []string {
+	_, list, _ := strings.Cut(detail, ": ")
+	var values []string
+	for v := range strings.SplitSeq(list, ", ") {
+		if u, err := strconv.Unquote(v); err == nil {
+			v = u
+		}
+		values = append(values, v)
+	}
+	return values
+}
+
+// Show is a value as the user wrote it, shortened.
+func Show(v any) string {
+	s, ok := v.(string)
+	if !ok {
+		b, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Sprintf("%T", v)
+		}
+		s = string(b)
+	}
+	if len(s) > maxShown {
+		s = strings.ToValidUTF8(s[:maxShown], "") + "..."
+	}
+	return s
+}
+
+func quoted(v any) string {
+	if s, ok := v.(string); ok {
+		return strconv.Quote(Show(s))
+	}
+	return Show(v)
+}
+
+func describe(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		return "an object"
+	case []any:
+		return "a list"
+	case string:
+		return "the string " + quoted(v)
+	case bool:
+		return "the boolean " + Show(v)
+	case nil:
+		return "null"
+	}
+	return "the number " + Show(v)
+}
+
+func article(want string) string {
+	switch want {
+	case "object", "integer":
+		return "an " + want
+	case "array":
+		return "a list"
+	}
+	return "a " + want
+}
+
+func example(want string) string {
+	switch want {
+	case "object":
+		return `fields ("name: value" lines) under it`
+	case "array":
+		return `a list (lines that begin with "- ")`
+	case "integer", "number":
+		return "a number"
+	case "boolean":
+		return "true or false"
+	}
+	return "a " + want
+}
