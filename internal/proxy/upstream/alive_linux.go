@@ -13,7 +13,7 @@ import (
 type probe struct {
 	raw  syscall.RawConn
 	look func(fd uintptr)
-	buf  [1]byte
+	poll [1]unix.PollFd // here, so that the call allocates nothing
 	ok   bool
 }
 
@@ -24,8 +24,9 @@ func (p *probe) init(socket *net.TCPConn) {
 	}
 	p.raw = raw
 	p.look = func(fd uintptr) {
-		_, _, err := unix.Recvfrom(int(fd), p.buf[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		p.ok = err == unix.EAGAIN || err == unix.EINTR
+		p.poll[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}
+		n, err := unix.Poll(p.poll[:], 0)
+		p.ok = n == 0 && err == nil || err == unix.EINTR
 	}
 }
 
