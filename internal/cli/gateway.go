@@ -91,13 +91,13 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, &exitError{exitProblems, err}
 	}
-	g.objects = newShelf(time.Now)
+	g.objects = newShelf()
 	g.proxy = proxy.New(proxy.Options{Bind: bind, AccessLog: g.accessLog, Metrics: g.metrics, Logger: g.log})
 	g.local = deliver.NewLocal(deliver.LocalOptions{
 		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind)}),
 		Proxy:      g.proxy,
 		Bind:       bind,
-		Publish:    g.objects.setStatuses,
+		Publish:    g.objects.publish,
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
 		Logger:     g.log,
 	})
@@ -137,7 +137,7 @@ func (g *gateway) run(ctx context.Context) error {
 func (g *gateway) change(c files.Change) {
 	g.objects.change(c)
 	g.tellProblems(c.Problems)
-	g.local.Update(touchesGateways(c), func(t *translate.Translator) {
+	delivery := g.local.Update(touchesGateways(c), func(t *translate.Translator) {
 		for _, id := range c.Deletes {
 			t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 		}
@@ -145,6 +145,9 @@ func (g *gateway) change(c files.Change) {
 			t.Upsert(object.Object)
 		}
 	})
+	if g.o.Delivered != nil {
+		g.o.Delivered(delivery)
+	}
 	if c.Full && g.notReady.CompareAndSwap(&errStarting, &served) {
 		g.started()
 	}

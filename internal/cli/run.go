@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/deliver"
 )
 
 // RunOptions are the flags of run; the zero value of a field is its default.
@@ -28,6 +29,8 @@ type RunOptions struct {
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
 	// Ready is called once, when everything accepted is served; nil for nobody.
 	Ready func(Running)
+	// Delivered is told what each change of the manifests took; nil for nobody.
+	Delivered func(deliver.Delivery)
 }
 
 // Running is a gateway that serves.

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
+)
+
+// carryOut runs the rule's filters and shows its backends.
+func (d *decision) carryOut() error {
+	rule := d.rule.Config
+	if f := rule.Failure; f != nil {
+		d.fail(f)
+		return nil
+	}
+	exchange := &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)}
+	for _, message := range rule.Filters {
+		d.Filters = append(d.Filters, describeFilter(message))
+		compiled, err := table.Compile(message, filter.Env{Backend: d.upstreams.Get})
+		if err != nil {
+			return err
+		}
+		if compiled.Request == nil {
+			continue
+		}
+		if reply := compiled.Request(exchange); reply != nil {
+			d.Answer = explainedAnswer{reply.Status, reply.Reason, fmt.Sprintf("%d %s", reply.Status, reply.Reason)}
+			if location, ok := reply.Header.Get("Location"); ok {
+				d.Answer.Text += ", Location: " + string(location)
+			}
+			return nil
+		}
+	}
+	d.forward()
+	d.shareOut(rule)
+	return nil
+}
+
+func (d *decision) fail(f *config.Failure) {
+	d.Answer = explainedAnswer{int(f.Status), f.Reason, fmt.Sprintf("%d %s", f.Status, f.Reason)}
+	if reason, ok := observe.ReasonByWord(f.Reason); ok {
+		d.Answer.Text += ": " + reason.Description()
+	}
+}
+
+func (d *decision) forward() {
+	target := string(d.req.Path)
+	if d.req.HasQuery {
+		target += "?" + string(d.req.Query)
+	}
+	d.Forwarded = &explainedForward{Method: string(d.req.Method), Target: target, Host: string(d.req.Host)}
+	for i := range d.req.Header.Len() {
+		f := d.req.Header.At(i)
+		d.Forwarded.Headers = append(d.Forwarded.Headers, string(f.Name)+": "+string(f.Value))
+	}
+}
+
+// shareOut shows the backendRefs that get traffic, and what follows for the answer.
+func (d *decision) shareOut(rule *config.Rule) {
+	total := uint64(0)
+	for _, ref := range rule.BackendRefs {
+		total += uint64(ref.Weight)
+	}
+	if total == 0 {
+		d.answerWith(observe.ReasonNoBackend, "")
+		return
+	}
+	healthy, worst := 0, observe.ReasonOK
+	for _, ref := range rule.BackendRefs {
+		if ref.Weight == 0 {
+			continue
+		}
+		shown, reason := d.shownBackend(ref)
+		shown.Share = fmt.Sprintf("%.3g%%", 100*float64(ref.Weight)/float64(total))
+		if reason == observe.ReasonOK {
+			healthy++
+		} else {
+			worst = reason
+		}
+		d.Backends = append(d.Backends, shown)
+	}
+	if healthy == 0 {
+		d.answerWith(worst, "")
+		return
+	}
+	d.Answer = explainedAnswer{Reason: observe.ReasonOK.String(), Text: "what the backend answers"}
+	if worst != observe.ReasonOK {
+		d.Answer.Text += ", except for the share of the backends with a problem"
+	}
+}
+
+func (d *decision) shownBackend(ref *config.BackendRef) (explainedBackend, observe.Reason) {
+	shown := explainedBackend{Backend: "an invalid backendRef"}
+	for _, f := range ref.Filters {
+		shown.Filters = append(shown.Filters, describeFilter(f))
+	}
+	backend := d.upstreams.Get(ref.Backend)
+	if backend == nil {
+		reason := observe.ReasonBackendInvalid
+		if f := ref.Failure; f != nil {
+			if known, ok := observe.ReasonByWord(f.Reason); ok {
+				reason = known
+			}
+		}
+		shown.Problem = fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+		return shown, reason
+	}
+	service := backend.Config()
+	name := service.Namespace + "/" + service.Name
+	shown.Backend = fmt.Sprintf("Service %s port %d", name, service.Port)
+	shown.Position = d.position("Service", name)
+	for _, e := range backend.Endpoints() {
+		shown.Endpoints = append(shown.Endpoints, e.String())
+	}
+	if len(shown.Endpoints) == 0 {
+		reason := observe.ReasonNoEndpoints
+		shown.Problem = fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+		return shown, reason
+	}
+	return shown, observe.ReasonOK
+}
+
+// describeFilter is the filter's message on one line.
+func describeFilter(packed *anypb.Any) string {
+	name := strings.Replace(string(packed.MessageName().Name()), "Url", "URL", 1) // as in the specification
+	m, err := packed.UnmarshalNew()
+	if err != nil {
+		return name
+	}
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		return name
+	}
+	var compact bytes.Buffer // protojson's spacing differs from build to build
+	if json.Compact(&compact, text) != nil {
+		return name
+	}
+	return name + " " + compact.String()
+}
+
+// complain lists the conditions that may be why the request fails.
+func (d *decision) complain() error {
+	objects, err := shownObjects(d.off.status.Items)
+	for _, o := range objects {
+		d.Complaints = append(d.Complaints, o.complaints()...)
+	}
+	return err
+}

@@ -1,0 +1,246 @@
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/cli"
+)
+
+// TestMain lets the test binary be moongate: what needs a process of its own starts it anew.
+func TestMain(m *testing.M) {
+	if os.Getenv("MOONGATE_E2E_MAIN") != "" {
+		os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// process is moongate as a process.
+type process struct {
+	*exec.Cmd
+	t      *testing.T
+	stdout *syncBuffer
+	stderr *syncBuffer
+	exit   chan error
+}
+
+func command(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "MOONGATE_E2E_MAIN=1")
+	return cmd
+}
+
+func startProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: command(args...), t: t, stdout: &syncBuffer{}, stderr: &syncBuffer{}, exit: make(chan error, 1)}
+	p.Stdout, p.Stderr = p.stdout, p.stderr
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.exit <- p.Wait() }()
+	t.Cleanup(func() {
+		p.Process.Kill() // fails where it has ended
+		if t.Failed() {
+			t.Logf("log of moongate:\n%s", p.stderr)
+		}
+	})
+	eventually(t, "moongate is ready", func() bool { return strings.Contains(p.stderr.String(), "msg=ready") })
+	return p
+}
+
+// waitExit waits for the end and checks the exit code.
+func (p *process) waitExit(within time.Duration, code int) {
+	p.t.Helper()
+	select {
+	case <-p.exit:
+		if got := p.ProcessState.ExitCode(); got != code {
+			p.t.Errorf("exit code %d, want %d\n%s", got, code, p.stderr)
+		}
+	case <-time.After(within):
+		p.t.Fatalf("no exit within %v\n%s", within, p.stderr)
+	}
+}
+
+func (p *process) signal(s os.Signal) {
+	p.t.Helper()
+	if err := p.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// site is a folder with a Gateway on a port and a backend that answers when it is told to.
+func site(t *testing.T) (dir string, port int, release chan struct{}) {
+	release = make(chan struct{})
+	b := newBackend(t, "b", func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/slow" {
+			select {
+			case <-release:
+			case <-r.Context().Done():
+			}
+		}
+		return false
+	})
+	dir, port = t.TempDir(), freePort(t)
+	text := gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]")
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, port, release
+}
+
+// sendSlow sends a request that the backend does not answer yet.
+func sendSlow(t *testing.T, port int) *bufio.Reader {
+	t.Helper()
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	fmt.Fprintf(conn, "GET /slow HTTP/1.1\r\nHost: example.com\r\n\r\n")
+	time.Sleep(100 * time.Millisecond) // the request is on its way through
+	return bufio.NewReader(conn)
+}
+
+// TestSIGTERM follows the shutdown step by step.
+func TestSIGTERM(t *testing.T) {
+	t.Parallel()
+	dir, port, release := site(t)
+	adminPort := freePort(t)
+	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", fmt.Sprintf("127.0.0.1:%d", adminPort),
+		"--shutdown-delay", "1s", "--drain-timeout", "20s", "--access-log", "json")
+	ready := func() int { return ask{url: local(adminPort, "/readyz")}.do(t).StatusCode }
+	if got := ready(); got != 200 {
+		t.Fatalf("/readyz %d before", got)
+	}
+	slow := sendSlow(t, port)
+	p.signal(syscall.SIGTERM)
+	eventually(t, "not ready", func() bool { return ready() == 503 })
+	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
+		t.Errorf("a request within --shutdown-delay: %s", got.Status)
+	}
+	eventually(t, "no new connections", func() bool {
+		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return true
+		}
+		conn.Close()
+		return false
+	})
+	close(release)
+	resp, err := http.ReadResponse(slow, nil)
+	if err != nil || resp.StatusCode != 200 || !resp.Close {
+		t.Errorf("the request in flight: %+v %v, want 200 with Connection: close", resp, err)
+	}
+	p.waitExit(patience, 0)
+	if n := strings.Count(p.stdout.String(), "\n"); n != 2 {
+		t.Errorf("%d lines in the access log, want 2:\n%s", n, p.stdout)
+	}
+}
+
+// TestDrainTimeout checks that a request that never ends does not keep the process.
+func TestDrainTimeout(t *testing.T) {
+	t.Parallel()
+	dir, port, _ := site(t)
+	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--drain-timeout", "300ms", "--access-log", "off")
+	sendSlow(t, port)
+	begin := time.Now()
+	p.signal(syscall.SIGTERM)
+	p.waitExit(patience, 0)
+	if took := time.Since(begin); took < 300*time.Millisecond {
+		t.Errorf("ended after %v, before --drain-timeout", took)
+	}
+}
+
+// TestSecondSignal checks that a second signal ends the process at once.
+func TestSecondSignal(t *testing.T) {
+	t.Parallel()
+	dir, port, _ := site(t)
+	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--drain-timeout", "1h", "--access-log", "off")
+	sendSlow(t, port)
+	p.signal(syscall.SIGTERM)
+	eventually(t, "shutting down", func() bool { return strings.Contains(p.stderr.String(), "shutting down") })
+	p.signal(syscall.SIGTERM)
+	p.waitExit(patience, 1)
+}
+
+// TestSIGHUP rotates the access log.
+func TestSIGHUP(t *testing.T) {
+	t.Parallel()
+	dir, port, _ := site(t)
+	path := filepath.Join(t.TempDir(), "access.log")
+	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--access-log", path)
+	logged := func(file, what string) func() bool {
+		return func() bool {
+			text, err := os.ReadFile(file)
+			return err == nil && strings.Contains(string(text), what)
+		}
+	}
+	ask{url: local(port, "/one")}.do(t)
+	eventually(t, "the first line", logged(path, "/one"))
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGHUP)
+	eventually(t, "a new file", logged(path, ""))
+	ask{url: local(port, "/two")}.do(t)
+	eventually(t, "the second line in the new file", logged(path, "/two"))
+	if logged(path+".1", "/two")() {
+		t.Error("the second line is in the old file")
+	}
+}
+
+// TestPortTaken has a listener's port taken by somebody else, then freed.
+func TestPortTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port, other := taken.Addr().(*net.TCPAddr).Port, freePort(t)
+	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("one", port, ""), httpListener("two", other, "")) +
+		service("default", "b", newBackend(t, "b", nil)) + route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]")})
+	g.waitCondition("Gateway", "gw", "Accepted=False/PortUnavailable")
+	if got := (ask{url: local(other, "/")}).do(t); got.StatusCode != 200 {
+		t.Errorf("the other listener: %s", got.Status)
+	}
+	taken.Close()
+	eventually(t, "the port is served", func() bool {
+		got, err := ask{url: local(port, "/")}.try()
+		return err == nil && got.StatusCode == 200
+	})
+	eventually(t, "no fault in the status", func() bool { return !g.status("Gateway", "gw").find("Accepted=False/PortUnavailable") })
+}
+
+// TestAddresses checks spec.addresses: IPv4, IPv6, and one that is not on this host.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	with := func(addresses string) string {
+		return strings.Replace(gatewayWith(httpListener("http", port, "")), "  listeners:", "  addresses: ["+addresses+"]\n  listeners:", 1)
+	}
+	objects := service("default", "b", newBackend(t, "b", nil)) + route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]")
+	g := start(t, map[string]string{"gateway.yaml": with("{value: '::1'}, {value: 127.0.0.2}"), "rest.yaml": objects})
+	answers := func(host string) bool {
+		got, err := ask{url: fmt.Sprintf("http://%s:%d/", host, port)}.try()
+		return err == nil && got.StatusCode == 200
+	}
+	if !answers("[::1]") || !answers("127.0.0.2") || answers("127.0.0.1") {
+		t.Errorf("::1 %v, 127.0.0.2 %v, 127.0.0.1 %v; want the first two", answers("[::1]"), answers("127.0.0.2"), answers("127.0.0.1"))
+	}
+	g.waitCondition("Gateway", "gw", "Programmed=True/Programmed")
+	g.write("gateway.yaml", with("{value: 192.0.2.1}, {value: 127.0.0.2}"))
+	g.waitCondition("Gateway", "gw", "Programmed=False/AddressNotUsable")
+	eventually(t, "the usable address is served", func() bool { return answers("127.0.0.2") })
+	g.write("gateway.yaml", with("{value: 127.0.0.2}"))
+	g.waitCondition("Gateway", "gw", "Programmed=True/Programmed")
+}

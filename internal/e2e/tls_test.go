@@ -1,0 +1,143 @@
+package e2e
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// secret is a kubernetes.io/tls Secret with a fresh self-signed certificate for the hosts.
+func secret(t testing.TB, namespace, name string, hosts ...string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: hosts,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b64 := func(kind string, der []byte) string {
+		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
+	}
+	return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s, namespace: %s}\ntype: kubernetes.io/tls\ndata: {tls.crt: %s, tls.key: %s}\n---\n",
+		name, namespace, b64("CERTIFICATE", der), b64("PRIVATE KEY", keyDER))
+}
+
+func httpsListener(name string, port int, hostname, secrets string) string {
+	if hostname != "" {
+		hostname = fmt.Sprintf(", hostname: %q", hostname)
+	}
+	return fmt.Sprintf("{name: %s, protocol: HTTPS, port: %d%s, tls: {certificateRefs: [%s]}}", name, port, hostname, secrets)
+}
+
+// tlsAsk sends one request over a new connection: server name and Host may differ.
+// It returns the status and the certificate's name.
+func tlsAsk(port int, serverName, host string) (status int, certificate, backend string, err error) {
+	transport := &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: serverName},
+		DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, ServerName: serverName, NextProtos: []string{"http/1.1"}}}
+			return d.DialContext(ctx, network, fmt.Sprintf("127.0.0.1:%d", port))
+		},
+	}
+	got, err := ask{url: "https://127.0.0.1/", host: host, client: &http.Client{Transport: transport, Timeout: patience}}.try()
+	if err != nil {
+		return 0, "", "", err
+	}
+	return got.StatusCode, got.TLS.PeerCertificates[0].Subject.CommonName, got.echo.Backend, nil
+}
+
+// TestHTTPS checks the choice of listener and certificate by server name, and 421.
+func TestHTTPS(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	listeners := gatewayWith(
+		httpsListener("any", port, "", "{name: any}"),
+		httpsListener("second", port, "second-example.org", "{name: second}"),
+		httpsListener("wild", port, "*.wildcard.org", "{name: wild}, {name: special}"),
+		httpsListener("fourth", port, "fourth-example.wildcard.org", "{name: fourth}"))
+	objects := listeners + secret(t, "default", "any", "example.org") + secret(t, "default", "second", "second-example.org") +
+		secret(t, "default", "wild", "*.wildcard.org") + secret(t, "default", "special", "special.wildcard.org") +
+		secret(t, "default", "fourth", "fourth-example.wildcard.org") +
+		service("default", "b", newBackend(t, "b", nil)) +
+		route("r", "  hostnames: [example.org, second-example.org, '*.wildcard.org']\n  rules: [{backendRefs: [{name: b, port: 80}]}]")
+	g := start(t, map[string]string{"all.yaml": objects})
+	for _, c := range []struct {
+		serverName, host string
+		status           int
+		certificate      string
+	}{
+		{"example.org", "example.org", 200, "any"},
+		{"example.org", "second-example.org", 421, "any"},
+		{"example.org", "unknown.org", 404, "any"},
+		{"second-example.org", "second-example.org", 200, "second"},
+		{"second-example.org", "example.org", 421, "second"},
+		{"second-example.org", "unknown.org", 421, "second"},
+		{"third.wildcard.org", "fifth.wildcard.org", 200, "wild"},
+		{"special.wildcard.org", "special.wildcard.org", 200, "special"},
+		{"third.wildcard.org", "fourth-example.wildcard.org", 421, "wild"},
+		{"third.wildcard.org", "second-example.org", 421, "wild"},
+		{"fourth-example.wildcard.org", "fifth.wildcard.org", 421, "fourth"},
+		{"unknown.org", "example.org", 200, "any"},
+		{"unknown.org", "unknown.org", 404, "any"},
+	} {
+		status, certificate, _, err := tlsAsk(port, c.serverName, c.host)
+		if err != nil || status != c.status || certificate != c.certificate {
+			t.Errorf("server name %s, Host %s: %d with certificate %s (%v), want %d with %s", c.serverName, c.host, status, certificate, err, c.status, c.certificate)
+		}
+	}
+	if dump := string(g.adminGet("/config")); strings.Contains(dump, "PRIVATE KEY") || strings.Contains(dump, base64.StdEncoding.EncodeToString([]byte("-----BEGIN PRIVATE"))[:20]) {
+		t.Error("/config shows a private key")
+	}
+}
+
+// TestCertificateChange replaces a certificate, breaks it, and mends it.
+func TestCertificateChange(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	g := start(t, map[string]string{
+		"gateway.yaml": gatewayWith(httpsListener("https", port, "", "{name: one}")) + service("default", "b", newBackend(t, "b", nil)) +
+			route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]"),
+		"secret.yaml": secret(t, "default", "one", "first.example.com"),
+	})
+	serves := func(name string) func() bool {
+		return func() bool {
+			conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port), &tls.Config{InsecureSkipVerify: true, ServerName: name})
+			if err != nil {
+				return false
+			}
+			defer conn.Close()
+			return conn.ConnectionState().PeerCertificates[0].DNSNames[0] == name
+		}
+	}
+	eventually(t, "the first certificate", serves("first.example.com"))
+	g.write("secret.yaml", secret(t, "default", "one", "second.example.com"))
+	eventually(t, "the second certificate", serves("second.example.com"))
+	g.remove("secret.yaml")
+	g.waitCondition("Gateway", "gw", "ResolvedRefs=False/InvalidCertificateRef")
+	eventually(t, "no handshake without a certificate", func() bool { return !serves("second.example.com")() })
+	g.write("secret.yaml", secret(t, "default", "one", "third.example.com"))
+	eventually(t, "the third certificate", serves("third.example.com"))
+	g.waitCondition("Gateway", "gw", "ResolvedRefs=True/ResolvedRefs")
+}
