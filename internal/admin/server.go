@@ -2,13 +2,29 @@ package admin
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // DefaultAddress is what --admin-address is by default.
 const DefaultAddress = "127.0.0.1:9901"
+
+const (
+	headTimeout  = 5 * time.Second
+	replyTimeout = 30 * time.Second
+	idleTimeout  = 2 * time.Minute
+	maxHeadBytes = 16 << 10
+	// A profile is recorded for at most this long.
+	maxProfile = 5 * time.Minute
+)
 
 // Status is what /status answers and what the dashboard shows.
 type Status struct {
@@ -46,16 +62,60 @@ type Options struct {
 }
 
 // Server is the admin server.
-type Server struct{}
+type Server struct {
+	options  Options
+	listener net.Listener
+	http     *http.Server
+	metrics  http.Handler
+	loopback bool // bound to loopback only
+}
 
-// Listen binds the address; an error names --admin-address.
-func Listen(o Options) (*Server, error) { return &Server{}, nil }
+// Listen binds the address; an error names --admin-address. Connections wait until Serve.
+func Listen(o Options) (*Server, error) {
+	if o.Address == "" {
+		o.Address = DefaultAddress
+	}
+	l, err := net.Listen("tcp", o.Address)
+	if err != nil {
+		return nil, fmt.Errorf("admin server: cannot listen: %w; say another address with --admin-address (port 0 takes a free one)", err)
+	}
+	s := &Server{options: o, listener: l}
+	if a, ok := l.Addr().(*net.TCPAddr); ok {
+		s.loopback = a.IP.IsLoopback()
+	}
+	if o.Gatherer != nil {
+		s.metrics = promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{EnableOpenMetrics: true})
+	}
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: headTimeout,
+		ReadTimeout:       headTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeadBytes,
+		// A client that breaks off is no news.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
+	return s, nil
+}
 
 // Addr is the bound address.
-func (s *Server) Addr() net.Addr { return nil }
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Serve answers requests until Shutdown; then it returns nil.
-func (s *Server) Serve() error { return nil }
+func (s *Server) Serve() error {
+	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin server on %s: %w", s.Addr(), err)
+	}
+	return nil
+}
 
 // Shutdown stops listening, lets requests in flight finish until ctx ends, then closes them.
-func (s *Server) Shutdown(ctx context.Context) error { return nil }
+func (s *Server) Shutdown(ctx context.Context) error {
+	err := s.http.Shutdown(ctx)
+	s.listener.Close() // where Serve was never called
+	if err != nil {
+		s.http.Close()
+		return fmt.Errorf("admin server: requests were cut off: %w", err)
+	}
+	return nil
+}
