@@ -348,4 +348,3 @@ func describeValues(what string, list []*config.ValueMatch) []string {
 	}
 	return parts
 }
-

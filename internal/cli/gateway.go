@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -96,7 +95,6 @@ func newGateway(o RunOptions) (*gateway, error) {
 	g.local = deliver.NewLocal(deliver.LocalOptions{
 		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind)}),
 		Proxy:      g.proxy,
-		Bind:       bind,
 		Publish:    g.objects.publish,
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
 		Logger:     g.log,
@@ -137,7 +135,7 @@ func (g *gateway) run(ctx context.Context) error {
 func (g *gateway) change(c files.Change) {
 	g.objects.change(c)
 	g.tellProblems(c.Problems)
-	delivery := g.local.Update(touchesGateways(c), func(t *translate.Translator) {
+	delivery := g.local.Update(func(t *translate.Translator) {
 		for _, id := range c.Deletes {
 			t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 		}
@@ -151,11 +149,6 @@ func (g *gateway) change(c files.Change) {
 	if c.Full && g.notReady.CompareAndSwap(&errStarting, &served) {
 		g.started()
 	}
-}
-
-func touchesGateways(c files.Change) bool {
-	return slices.ContainsFunc(c.Upserts, func(o files.Object) bool { return o.ID.Kind == string(translate.KindGateway) }) ||
-		slices.ContainsFunc(c.Deletes, func(id files.ObjectID) bool { return id.Kind == string(translate.KindGateway) })
 }
 
 // started says once, for each listener, what is served now.

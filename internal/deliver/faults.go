@@ -5,23 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"strings"
 	"syscall"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// faults are the facts of this host that the translator was told: listeners and
-// addresses that cannot be bound.
+// faults are the facts of this host that the translator was told: listeners that
+// cannot be bound, and addresses that are not here.
 type faults struct {
-	bind      []netip.Addr
 	log       *slog.Logger
-	listeners map[string]*config.Listener // by key, as the proxy tried it
+	listeners map[string]string // message by config.Listener.key
 	addresses map[gatewayAddress]bool
-	told      map[string]string // what was logged of whom, so that it is logged once
 }
 
 // gatewayAddress is an entry of spec.addresses.
@@ -30,142 +26,91 @@ type gatewayAddress struct {
 	address string
 }
 
-func newFaults(bind []netip.Addr, log *slog.Logger) faults {
-	return faults{bind, log, map[string]*config.Listener{}, map[gatewayAddress]bool{}, map[string]string{}}
-}
+func newFaults(log *slog.Logger) faults { return faults{log: log} }
 
-// clear takes all facts back, because those they are about may have changed.
-func (f *faults) clear(t *translate.Translator) {
-	for key := range f.listeners {
-		f.clearListener(t, key)
-	}
-	for a := range f.addresses {
-		f.clearAddress(t, a)
-	}
-}
+func (f *faults) any() bool { return len(f.listeners) > 0 || len(f.addresses) > 0 }
 
-// clearUsable takes back the facts that no longer hold and tells whether there were any.
-func (f *faults) clearUsable(t *translate.Translator) bool {
-	some := false
-	for a := range f.addresses {
-		if bindable(a.address, 0) {
-			f.clearAddress(t, a)
-			delete(f.told, "Gateway "+a.gateway)
-			some = true
-		}
-	}
-	for key, l := range f.listeners {
-		if f.listenerBindable(l) {
-			f.clearListener(t, key)
-			delete(f.told, "listener "+key)
-			some = true
-		}
-	}
-	return some
-}
-
-func (f *faults) clearListener(t *translate.Translator, key string) {
-	t.SetListenerFault(key, nil)
-	delete(f.listeners, key)
-}
-
-func (f *faults) clearAddress(t *translate.Translator, a gatewayAddress) {
-	namespace, name, _ := strings.Cut(a.gateway, "/")
-	t.SetAddressFault(namespace, name, a.address, nil)
-	delete(f.addresses, a)
-}
-
-// report passes on which listeners do not serve and tells whether that was news for the
-// translator. An address that is not on this host is the Gateway's fault, all else the listener's.
+// report tells the translator what differs from the last time in which listeners do not serve,
+// and answers whether anything does. An address that is not on this host is the Gateway's
+// fault, all else the listener's.
 func (f *faults) report(t *translate.Translator, served map[config.ID]*config.Resource, failed map[string]error) bool {
-	news := false
+	listeners, addresses := map[string]string{}, map[gatewayAddress]bool{}
 	for key, err := range failed {
 		l := served[config.ID{Kind: config.KindListener, Key: key}].GetListener()
 		if l == nil {
 			continue
 		}
-		if a, missing := missingAddress(l, err); missing {
-			if !f.addresses[a] {
-				namespace, name, _ := strings.Cut(a.gateway, "/")
-				t.SetAddressFault(namespace, name, a.address, &translate.AddressFault{
-					Message: a.address + " is not an address of this host; add it to an interface, or name another"})
-				f.addresses[a] = true
-				news = true
-			}
-			f.tell("Gateway "+a.gateway, err)
+		if !errors.Is(err, syscall.EADDRNOTAVAIL) || len(l.Addresses) == 0 {
+			listeners[key] = portMessage(l.Port, err)
 			continue
 		}
-		if f.listeners[key] == nil {
-			t.SetListenerFault(key, &translate.ListenerFault{Message: portMessage(l.Port, err)})
-			f.listeners[key] = l
+		for _, address := range l.Addresses {
+			if !onThisHost(address) {
+				addresses[gatewayAddress{l.Gateway, address}] = true
+			}
+		}
+	}
+	news := f.reportListeners(t, listeners)
+	return f.reportAddresses(t, addresses) || news
+}
+
+func (f *faults) reportListeners(t *translate.Translator, now map[string]string) bool {
+	news := false
+	for key, message := range now {
+		if f.listeners[key] != message {
+			f.log.Warn("cannot listen, trying again every few seconds", "listener", key, "error", message)
+			t.SetListenerFault(key, &translate.ListenerFault{Message: message})
 			news = true
 		}
-		f.tell("listener "+key, err)
 	}
+	for key := range f.listeners {
+		if _, still := now[key]; !still {
+			t.SetListenerFault(key, nil)
+			news = true
+		}
+	}
+	f.listeners = now
 	return news
 }
 
-// missingAddress is the entry of spec.addresses that err is about.
-func missingAddress(l *config.Listener, err error) (gatewayAddress, bool) {
-	var bind *proxy.BindError
-	if len(l.Addresses) == 0 || !errors.Is(err, syscall.EADDRNOTAVAIL) || !errors.As(err, &bind) {
-		return gatewayAddress{}, false
+func (f *faults) reportAddresses(t *translate.Translator, now map[gatewayAddress]bool) bool {
+	news := false
+	tell := func(a gatewayAddress, fault *translate.AddressFault) {
+		namespace, name, _ := strings.Cut(a.gateway, "/")
+		t.SetAddressFault(namespace, name, a.address, fault)
+		news = true
 	}
-	at, parseErr := netip.ParseAddrPort(bind.Address)
-	if parseErr != nil {
-		return gatewayAddress{}, false
-	}
-	for _, address := range l.Addresses {
-		if ip, err := netip.ParseAddr(address); err == nil && ip == at.Addr() {
-			return gatewayAddress{l.Gateway, address}, true
+	for a := range now {
+		if !f.addresses[a] {
+			f.log.Warn("not an address of this host, trying again every few seconds", "gateway", a.gateway, "address", a.address)
+			tell(a, &translate.AddressFault{Message: "it is not an address of this host; add it to an interface, or name another"})
 		}
 	}
-	return gatewayAddress{}, false
-}
-
-// tell logs that something cannot be bound, unless the same was said before.
-func (f *faults) tell(what string, err error) {
-	if f.told[what] == err.Error() {
-		return
-	}
-	f.told[what] = err.Error()
-	f.log.Warn("cannot listen; it is tried again every few seconds", "what", what, "error", err)
-}
-
-func (f *faults) listenerBindable(l *config.Listener) bool {
-	addresses := l.Addresses
-	if len(addresses) == 0 {
-		for _, ip := range f.bind {
-			addresses = append(addresses, ip.String())
+	for a := range f.addresses {
+		if !now[a] {
+			tell(a, nil)
 		}
 	}
-	if len(addresses) == 0 {
-		addresses = []string{""}
-	}
-	for _, address := range addresses {
-		if !bindable(address, l.Port) {
-			return false
-		}
-	}
-	return true
+	f.addresses = now
+	return news
 }
 
-// bindable says whether something can listen there; port 0 asks for the address only.
-func bindable(address string, port uint32) bool {
-	ln, err := net.Listen("tcp", net.JoinHostPort(address, fmt.Sprint(port)))
+// onThisHost says whether anything can listen at the address.
+func onThisHost(address string) bool {
+	ln, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
-		return false
+		return !errors.Is(err, syscall.EADDRNOTAVAIL)
 	}
 	return ln.Close() == nil
 }
 
-// portMessage says why a listener cannot be bound and what to do, for its condition.
+// portMessage says why a listener cannot be bound.
 func portMessage(port uint32, err error) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("port %d is taken by another process; stop that process or choose another port", port)
+		return fmt.Sprintf("port %d is taken by another process", port)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Sprintf("port %d may not be opened by this user; choose one above 1023 or grant CAP_NET_BIND_SERVICE", port)
+		return fmt.Sprintf("port %d may not be opened by this user (ports below 1024 need CAP_NET_BIND_SERVICE)", port)
 	}
-	return fmt.Sprintf("port %d cannot be served: %v", port, err)
+	return err.Error()
 }

@@ -10,7 +10,6 @@ package deliver
 import (
 	"log/slog"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -25,8 +24,6 @@ import (
 type LocalOptions struct {
 	Translator *translate.Translator
 	Proxy      *proxy.Proxy
-	// Bind is where listeners without addresses listen, as in proxy.Options.
-	Bind []netip.Addr
 	// Publish takes statuses once what they say is served. Calls do not overlap.
 	Publish func([]translate.StatusChange)
 	// Translated is told what each translation cost; nil tells nobody.
@@ -67,35 +64,29 @@ func NewLocal(o LocalOptions) *Local {
 		o:      o,
 		served: map[config.ID]*config.Resource{},
 		held:   map[translate.ObjectKey]translate.StatusChange{},
-		faults: newFaults(o.Bind, o.Logger),
+		faults: newFaults(o.Logger),
 	}
 }
 
-// Update lets edit change the translator's objects and delivers what follows. gateways
-// tells that Gateways may be among them: what could not be bound is then tried again.
-func (l *Local) Update(gateways bool, edit func(*translate.Translator)) Delivery {
+// Update lets edit change the translator's objects and delivers what follows.
+func (l *Local) Update(edit func(*translate.Translator)) Delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	edit(l.o.Translator)
-	if gateways {
-		l.faults.clear(l.o.Translator)
-	}
 	l.settle()
 	return l.last
 }
 
-// Retry tries ports and addresses again that could not be bound, where they look
-// free now. It is to be called every few seconds.
+// Retry tries to bind again what could not be bound. It is to be called every few seconds.
 func (l *Local) Retry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.faults.clearUsable(l.o.Translator) {
+	if l.faults.any() && l.faults.report(l.o.Translator, l.served, l.o.Proxy.Rebind().Listeners) {
 		l.settle()
 	}
 }
 
-// settle translates and applies until the proxy has no news for the translator. It ends, because
-// each turn has another listener or address that cannot be bound.
+// settle translates, applies, and translates again where the proxy had news.
 func (l *Local) settle() {
 	l.last = Delivery{Generation: l.generation}
 	for {
@@ -109,8 +100,7 @@ func (l *Local) settle() {
 		if translated.Config.Empty() {
 			break
 		}
-		failed := l.apply(&translated.Config)
-		if !l.faults.report(l.o.Translator, l.served, failed) {
+		if !l.faults.report(l.o.Translator, l.served, l.apply(&translated.Config)) {
 			break
 		}
 	}
