@@ -132,6 +132,7 @@ func (x *exchange) takeBody(head int) {
 // handle is the request's way from its head to its response.
 func (x *exchange) handle() (keep bool) {
 	if x.reqHead.Form == http1.Authority {
+		x.reqHead.KeepAlive = false // what follows may be meant for the tunnel
 		return x.fail(observe.ReasonNotImplemented)
 	}
 	if reason := x.findListener(); reason != observe.ReasonOK {

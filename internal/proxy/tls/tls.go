@@ -105,4 +105,3 @@ func supported(hello *tls.ClientHelloInfo, certs []*tls.Certificate) *tls.Certif
 	}
 	return certs[0]
 }
-
