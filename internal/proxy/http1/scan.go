@@ -123,8 +123,6 @@ func badName(b []byte, p, i int) error {
 		return errFold
 	case c == '\n':
 		return errBareLF
-	case c == '\r' && i+1 < len(b) && b[i+1] != '\n':
-		return errBareCR
 	}
 	return errName
 }
