@@ -1,0 +1,84 @@
+package status
+
+import (
+	"reflect"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// entry is what the entries of routes (parents) and policies (ancestors) have in common.
+type entry struct {
+	ref        *gwv1.ParentReference
+	controller *gwv1.GatewayController
+	conditions *[]metav1.Condition
+}
+
+// mergeEntries replaces our entries in a list: those that stay keep their place,
+// those no longer wanted go, new ones come last, as far as limit allows.
+func mergeEntries[E any](m Merger, existing, want []E, limit int, view func(*E) entry) ([]E, bool) {
+	if staleEntries(m, existing, want, view) {
+		return existing, false
+	}
+	merged := make([]E, 0, len(existing)+len(want)) // never nil: the CRDs require the list
+	placed := make([]bool, len(want))
+	for _, e := range existing {
+		v := view(&e)
+		if *v.controller != m.ControllerName {
+			merged = append(merged, e)
+			continue
+		}
+		for i := range want {
+			if w := want[i]; !placed[i] && sameRef(view(&w).ref, v.ref) {
+				placed[i] = true
+				merged = append(merged, finish(m, w, view, *v.conditions))
+				break
+			}
+		}
+	}
+	for i, w := range want {
+		if !placed[i] && len(merged) < limit {
+			merged = append(merged, finish(m, w, view, nil))
+		}
+	}
+	return merged, len(existing) != len(merged) || len(merged) > 0 && !reflect.DeepEqual(existing, merged)
+}
+
+// finish is a wanted entry as it is written over one with those conditions.
+func finish[E any](m Merger, w E, view func(*E) entry, before []metav1.Condition) E {
+	v := view(&w)
+	*v.controller = m.ControllerName
+	*v.conditions = m.conditions(before, *v.conditions)
+	return w
+}
+
+// staleEntries says that what we want is older than what we have written.
+func staleEntries[E any](m Merger, existing, want []E, view func(*E) entry) bool {
+	var have, wanted []metav1.Condition
+	for _, e := range existing {
+		if v := view(&e); *v.controller == m.ControllerName {
+			have = append(have, *v.conditions...)
+		}
+	}
+	for _, w := range want {
+		wanted = append(wanted, *view(&w).conditions...)
+	}
+	return stale(have, wanted)
+}
+
+// sameRef compares references with the defaults that the CRDs set.
+func sameRef(a, b *gwv1.ParentReference) bool {
+	return valueOr(a.Group, gwv1.GroupName) == valueOr(b.Group, gwv1.GroupName) &&
+		valueOr(a.Kind, "Gateway") == valueOr(b.Kind, "Gateway") &&
+		valueOr(a.Namespace, "") == valueOr(b.Namespace, "") &&
+		a.Name == b.Name &&
+		valueOr(a.SectionName, "") == valueOr(b.SectionName, "") &&
+		valueOr(a.Port, 0) == valueOr(b.Port, 0)
+}
+
+func valueOr[T any](p *T, otherwise T) T {
+	if p == nil {
+		return otherwise
+	}
+	return *p
+}

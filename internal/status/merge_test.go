@@ -1,0 +1,290 @@
+package status
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+const ours = "moongate.dev/gateway-controller"
+
+var (
+	then = metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))
+	now  = time.Date(2026, 6, 7, 8, 9, 10, 500, time.UTC)
+)
+
+func merger() Merger { return Merger{ControllerName: ours, Now: now} }
+
+func condition(typ, status string, generation int64, at metav1.Time) metav1.Condition {
+	return metav1.Condition{Type: typ, Status: metav1.ConditionStatus(status), Reason: typ, ObservedGeneration: generation, LastTransitionTime: at}
+}
+
+func TestConditions(t *testing.T) {
+	at := metav1.NewTime(now.Truncate(time.Second))
+	none := metav1.Time{}
+	for _, test := range []struct {
+		name                 string
+		existing, want, then []metav1.Condition
+	}{
+		{name: "nothing at all"},
+		{
+			name: "new conditions come last and are stamped in full seconds",
+			want: []metav1.Condition{condition("Accepted", "True", 1, none)},
+			then: []metav1.Condition{condition("Accepted", "True", 1, at)},
+		},
+		{
+			name:     "the time stays while the status does, other fields follow",
+			existing: []metav1.Condition{condition("Accepted", "True", 1, then)},
+			want:     []metav1.Condition{condition("Accepted", "True", 2, none)},
+			then:     []metav1.Condition{condition("Accepted", "True", 2, then)},
+		},
+		{
+			name:     "the time follows the status",
+			existing: []metav1.Condition{condition("Accepted", "Unknown", 0, then)},
+			want:     []metav1.Condition{condition("Accepted", "True", 2, none)},
+			then:     []metav1.Condition{condition("Accepted", "True", 2, at)},
+		},
+		{
+			name:     "foreign conditions and the order stay",
+			existing: []metav1.Condition{condition("example.com/Audited", "True", 1, then), condition("Programmed", "True", 1, then), condition("Checked", "False", 9, then), condition("Accepted", "True", 1, then)},
+			want:     []metav1.Condition{condition("Accepted", "True", 1, none), condition("Programmed", "True", 1, none)},
+			then:     []metav1.Condition{condition("example.com/Audited", "True", 1, then), condition("Programmed", "True", 1, then), condition("Checked", "False", 9, then), condition("Accepted", "True", 1, then)},
+		},
+		{
+			name:     "a condition of the Gateway API that is no longer wanted goes",
+			existing: []metav1.Condition{condition("Conflicted", "True", 1, then), condition("Accepted", "False", 1, then)},
+			want:     []metav1.Condition{condition("Accepted", "True", 2, none)},
+			then:     []metav1.Condition{condition("Accepted", "True", 2, at)},
+		},
+		{
+			name:     "a type that is there twice is there once",
+			existing: []metav1.Condition{condition("Accepted", "True", 1, then), condition("Accepted", "False", 1, then)},
+			want:     []metav1.Condition{condition("Accepted", "True", 1, none)},
+			then:     []metav1.Condition{condition("Accepted", "True", 1, then)},
+		},
+		{
+			name:     "a full list takes no more",
+			existing: foreignConditions(8),
+			want:     []metav1.Condition{condition("Accepted", "True", 1, none)},
+			then:     foreignConditions(8),
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			before := slices.Clone(test.existing)
+			if got := merger().conditions(test.existing, test.want); !reflect.DeepEqual(got, test.then) {
+				t.Errorf("got  %v\nwant %v", got, test.then)
+			}
+			if !reflect.DeepEqual(before, test.existing) {
+				t.Error("the existing conditions were modified")
+			}
+		})
+	}
+}
+
+func foreignConditions(n int) []metav1.Condition {
+	var list []metav1.Condition
+	for i := range n {
+		list = append(list, condition(fmt.Sprintf("example.com/C%d", i), "True", 1, then))
+	}
+	return list
+}
+
+func ref(name string) gwv1.ParentReference { return gwv1.ParentReference{Name: gwv1.ObjectName(name)} }
+
+func parent(controller, name string, conditions ...metav1.Condition) gwv1.RouteParentStatus {
+	return gwv1.RouteParentStatus{ParentRef: ref(name), ControllerName: gwv1.GatewayController(controller), Conditions: conditions}
+}
+
+func TestRouteKeepsForeignParents(t *testing.T) {
+	existing := gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{
+		parent("other.io/c", "gw", condition("Accepted", "False", 1, then)),
+		parent(ours, "gone", condition("Accepted", "True", 1, then)),
+		parent(ours, "gw", condition("Accepted", "True", 1, then)),
+		parent("other.io/c", "gone", condition("Accepted", "True", 1, then)),
+	}}
+	desired := &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{
+		parent(ours, "new", condition("Accepted", "True", 2, metav1.Time{})),
+		parent(ours, "gw", condition("Accepted", "True", 2, metav1.Time{})),
+	}}
+	want := gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{
+		existing.Parents[0],
+		parent(ours, "gw", condition("Accepted", "True", 2, then)),
+		existing.Parents[3],
+		parent(ours, "new", condition("Accepted", "True", 2, metav1.NewTime(now.Truncate(time.Second)))),
+	}}
+	got, changed := merger().Route(existing, desired)
+	if !changed || !reflect.DeepEqual(got, want) {
+		t.Errorf("changed %v\ngot  %v\nwant %v", changed, got, want)
+	}
+	got, changed = merger().Route(existing, nil)
+	if want := []gwv1.RouteParentStatus{existing.Parents[0], existing.Parents[3]}; !changed || !reflect.DeepEqual(got.Parents, want) {
+		t.Errorf("after the end: changed %v, got %v, want %v", changed, got.Parents, want)
+	}
+}
+
+func TestRouteMatchesDefaultedReferences(t *testing.T) {
+	group, kind, section := gwv1.Group(gwv1.GroupName), gwv1.Kind("Gateway"), gwv1.SectionName("web")
+	written := parent(ours, "gw", condition("Accepted", "True", 1, then))
+	written.ParentRef.Group, written.ParentRef.Kind = &group, &kind
+	other := written
+	other.ParentRef.SectionName = &section
+	desired := &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", condition("Accepted", "True", 1, metav1.Time{}))}}
+	got, _ := merger().Route(gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{other, written}}, desired)
+	if len(got.Parents) != 1 || !got.Parents[0].Conditions[0].LastTransitionTime.Equal(&then) {
+		t.Errorf("got %v: the entry with defaults is the same one, that with a section is not", got.Parents)
+	}
+}
+
+func TestStaleStatusChangesNothing(t *testing.T) {
+	route := gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", condition("Accepted", "True", 3, then))}}
+	if got, changed := merger().Route(route, &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", condition("Accepted", "False", 2, metav1.Time{}))}}); changed || !reflect.DeepEqual(got, route) {
+		t.Errorf("route: changed %v to %v", changed, got)
+	}
+	gateway := gwv1.GatewayStatus{Conditions: []metav1.Condition{condition("Accepted", "True", 3, then)}}
+	if got, changed := merger().Gateway(gateway, &gwv1.GatewayStatus{Conditions: []metav1.Condition{condition("Accepted", "False", 2, metav1.Time{})}}); changed || !reflect.DeepEqual(got, gateway) {
+		t.Errorf("gateway: changed %v to %v", changed, got)
+	}
+	// A later generation in a foreign entry says nothing of ours.
+	route.Parents[0].ControllerName = "other.io/c"
+	if _, changed := merger().Route(route, &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", condition("Accepted", "False", 2, metav1.Time{}))}}); !changed {
+		t.Error("a foreign entry held ours back")
+	}
+}
+
+func TestFullListsTakeNoMore(t *testing.T) {
+	var policy gwv1.PolicyStatus
+	for i := range maxAncestors {
+		policy.Ancestors = append(policy.Ancestors, gwv1.PolicyAncestorStatus{AncestorRef: ref(fmt.Sprint(i)), ControllerName: "other.io/c"})
+	}
+	desired := &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{{AncestorRef: ref("gw"), ControllerName: ours}}}
+	if got, changed := merger().Policy(policy, desired); changed || len(got.Ancestors) != maxAncestors {
+		t.Errorf("changed %v, %d ancestors", changed, len(got.Ancestors))
+	}
+	policy.Ancestors = policy.Ancestors[1:]
+	if got, changed := merger().Policy(policy, desired); !changed || got.Ancestors[maxAncestors-1].ControllerName != ours {
+		t.Errorf("changed %v, ancestors %v", changed, got.Ancestors)
+	}
+}
+
+func TestGatewayListenersAreOurs(t *testing.T) {
+	existing := gwv1.GatewayStatus{Listeners: []gwv1.ListenerStatus{
+		{Name: "gone", Conditions: []metav1.Condition{condition("Accepted", "True", 1, then)}},
+		{Name: "web", AttachedRoutes: 1, Conditions: []metav1.Condition{condition("example.com/Seen", "True", 1, then), condition("OverlappingTLSConfig", "True", 1, then), condition("Accepted", "True", 1, then)}},
+	}}
+	desired := &gwv1.GatewayStatus{
+		Addresses: []gwv1.GatewayStatusAddress{{Value: "127.0.0.1"}},
+		Listeners: []gwv1.ListenerStatus{{Name: "api"}, {Name: "web", AttachedRoutes: 2, Conditions: []metav1.Condition{condition("Accepted", "True", 1, metav1.Time{})}}},
+	}
+	got, changed := merger().Gateway(existing, desired)
+	want := gwv1.GatewayStatus{Addresses: desired.Addresses, Listeners: []gwv1.ListenerStatus{
+		{Name: "api"},
+		{Name: "web", AttachedRoutes: 2, Conditions: []metav1.Condition{condition("example.com/Seen", "True", 1, then), condition("Accepted", "True", 1, then)}},
+	}}
+	if !changed || !reflect.DeepEqual(got, want) {
+		t.Errorf("changed %v\ngot  %v\nwant %v", changed, got, want)
+	}
+	if got, _ := merger().Gateway(existing, nil); !reflect.DeepEqual(got, gwv1.GatewayStatus{}) {
+		t.Errorf("after the end: %v", got)
+	}
+}
+
+func TestMergeRefusesWhatDoesNotGoTogether(t *testing.T) {
+	for _, c := range []struct {
+		object  metav1.Object
+		desired any
+		ok      bool
+	}{
+		{&gwv1.HTTPRoute{}, &gwv1.RouteStatus{}, true}, {&gwv1.TCPRoute{}, nil, true}, {&gwv1.GatewayClass{}, &gwv1.GatewayClassStatus{}, true},
+		{&gwv1.ListenerSet{}, &gwv1.ListenerSetStatus{}, true}, {&gwv1.BackendTLSPolicy{}, &gwv1.PolicyStatus{}, true},
+		{&gwv1.HTTPRoute{}, &gwv1.GatewayStatus{}, false}, {&gwv1.Gateway{}, gwv1.GatewayStatus{}, false}, {&gwv1.ReferenceGrant{}, nil, false},
+	} {
+		if _, _, ok := merger().Merge(c.object, c.desired); ok != c.ok {
+			t.Errorf("%T with %T: ok %v", c.object, c.desired, ok)
+		}
+	}
+}
+
+// TestRouteProperties tries random statuses against what must hold of every merge.
+func TestRouteProperties(t *testing.T) {
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		existing, desired := randomParents(r, 1+r.Int64N(3), true), randomParents(r, 1+r.Int64N(3), false)
+		before := deepCopy(existing)
+		got, changed := merger().Route(existing, &desired)
+		if !reflect.DeepEqual(before, existing) {
+			t.Fatalf("seed %d: the existing status was modified", seed)
+		}
+		if changed != !reflect.DeepEqual(got.Parents, existing.Parents) && len(got.Parents)+len(existing.Parents) > 0 {
+			t.Fatalf("seed %d: changed is %v", seed, changed)
+		}
+		if again, changed := (Merger{ours, now.Add(time.Hour)}).Route(got, &desired); changed || !reflect.DeepEqual(again, got) {
+			t.Fatalf("seed %d: merging again changed\n%v to\n%v", seed, got, again)
+		}
+		if f := foreignOf(got); !reflect.DeepEqual(f, foreignOf(existing)) {
+			t.Fatalf("seed %d: foreign entries went from\n%v to\n%v", seed, foreignOf(existing), f)
+		}
+		checkTransitions(t, seed, existing, got)
+	}
+}
+
+func checkTransitions(t *testing.T, seed uint64, existing, got gwv1.RouteStatus) {
+	t.Helper()
+	for _, p := range got.Parents {
+		for _, c := range p.Conditions {
+			kept := false
+			for _, e := range existing.Parents {
+				if e.ControllerName != p.ControllerName || e.ParentRef.Name != p.ParentRef.Name {
+					continue
+				}
+				b := find(e.Conditions, c.Type)
+				kept = kept || b != nil && b.Status == c.Status
+			}
+			if kept != c.LastTransitionTime.Equal(&then) {
+				t.Fatalf("seed %d: %s of %s: the status stayed: %v, the time stayed: %v", seed, c.Type, p.ParentRef.Name, kept, !kept)
+			}
+		}
+	}
+}
+
+// randomParents has each reference of ours at most once, as what we write.
+func randomParents(r *rand.Rand, generation int64, foreign bool) gwv1.RouteStatus {
+	var s gwv1.RouteStatus
+	for _, i := range r.Perm(6)[:r.IntN(6)] {
+		controller := ours
+		if foreign && r.IntN(2) == 0 {
+			controller = "other.io/c"
+		}
+		p := parent(controller, fmt.Sprint("gw", i))
+		for _, typ := range []string{"Accepted", "ResolvedRefs", "example.com/X"}[:1+r.IntN(3)] {
+			status := []string{"True", "False"}[r.IntN(2)]
+			at := metav1.Time{}
+			if foreign {
+				at = then
+			}
+			if foreign || typ != "example.com/X" {
+				p.Conditions = append(p.Conditions, condition(typ, status, generation, at))
+			}
+		}
+		r.Shuffle(len(p.Conditions), func(i, j int) { p.Conditions[i], p.Conditions[j] = p.Conditions[j], p.Conditions[i] })
+		s.Parents = append(s.Parents, p)
+	}
+	return s
+}
+
+func foreignOf(s gwv1.RouteStatus) []gwv1.RouteParentStatus {
+	var list []gwv1.RouteParentStatus
+	for _, p := range s.Parents {
+		if p.ControllerName != ours {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func deepCopy(s gwv1.RouteStatus) gwv1.RouteStatus { return *s.DeepCopy() }

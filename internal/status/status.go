@@ -1,0 +1,179 @@
+// Package status merges the statuses that we want into those that objects have.
+// It exists because objects are shared: other controllers write entries beside
+// ours, and every writer must leave the rest as it found it.
+//
+// What is ours is known by name: in the statuses of routes and policies the
+// entries with our controllerName, elsewhere (a GatewayClass, Gateway or
+// ListenerSet has one controller) everything but the conditions of types that
+// the Gateway API does not define. Those, and foreign entries, keep their place
+// and content. All functions are pure: they modify nothing that they are given,
+// and a merge that changes nothing says so.
+//
+// It imports neither translate, proxy nor source.
+package status
+
+import (
+	"reflect"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// The bounds of the lists, by the CRDs. Beyond them nothing is added: an API
+// server would refuse the whole status.
+const (
+	maxConditions = 8
+	maxParents    = 32
+	maxAncestors  = 16
+)
+
+// Merger merges on behalf of one controller.
+type Merger struct {
+	// ControllerName marks our entries.
+	ControllerName gwv1.GatewayController
+	// Now is the lastTransitionTime of conditions that change; of full seconds, as
+	// Kubernetes keeps them.
+	Now time.Time
+}
+
+// Merge returns object's status with desired in it, and whether that is another
+// one. The object is one of gateway-api v1 with a status; desired is a
+// *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for
+// every kind of route) or *PolicyStatus, of which the last two hold our entries
+// only, and lastTransitionTime is ignored; nil ends our relation to the object.
+// The result has desired's type. ok is false if object and desired do not go
+// together.
+//
+// A desired status that is older by its observedGeneration than what the object
+// has changes nothing.
+func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, ok bool) {
+	switch o := object.(type) {
+	case *gwv1.GatewayClass:
+		return apply(o.Status, desired, m.GatewayClass)
+	case *gwv1.Gateway:
+		return apply(o.Status, desired, m.Gateway)
+	case *gwv1.ListenerSet:
+		return apply(o.Status, desired, m.ListenerSet)
+	case *gwv1.BackendTLSPolicy:
+		return apply(o.Status, desired, m.Policy)
+	}
+	if s := routeStatus(object); s != nil {
+		return apply(*s, desired, m.Route)
+	}
+	return nil, false, false
+}
+
+func apply[S any](existing S, desired any, merge func(S, *S) (S, bool)) (any, bool, bool) {
+	d, ok := desired.(*S)
+	if !ok && desired != nil {
+		return nil, false, false
+	}
+	merged, changed := merge(existing, d)
+	return &merged, changed, true
+}
+
+// routeStatus is the part of a route that every kind of route has; nil for other objects.
+func routeStatus(object metav1.Object) *gwv1.RouteStatus {
+	switch o := object.(type) {
+	case *gwv1.HTTPRoute:
+		return &o.Status.RouteStatus
+	case *gwv1.GRPCRoute:
+		return &o.Status.RouteStatus
+	case *gwv1.TLSRoute:
+		return &o.Status.RouteStatus
+	case *gwv1.TCPRoute:
+		return &o.Status.RouteStatus
+	case *gwv1.UDPRoute:
+		return &o.Status.RouteStatus
+	}
+	return nil
+}
+
+// GatewayClass merges; desired nil: the class is no longer ours.
+func (m Merger) GatewayClass(existing gwv1.GatewayClassStatus, desired *gwv1.GatewayClassStatus) (gwv1.GatewayClassStatus, bool) {
+	var want gwv1.GatewayClassStatus
+	if desired != nil {
+		want = *desired
+		if stale(existing.Conditions, want.Conditions) {
+			return existing, false
+		}
+	}
+	merged := want
+	merged.Conditions = m.conditions(existing.Conditions, want.Conditions)
+	return merged, !reflect.DeepEqual(existing, merged)
+}
+
+// Gateway merges; desired nil: the Gateway is no longer ours.
+func (m Merger) Gateway(existing gwv1.GatewayStatus, desired *gwv1.GatewayStatus) (gwv1.GatewayStatus, bool) {
+	var want gwv1.GatewayStatus
+	if desired != nil {
+		want = *desired
+		if stale(existing.Conditions, want.Conditions) {
+			return existing, false
+		}
+	}
+	merged := want
+	merged.Conditions = m.conditions(existing.Conditions, want.Conditions)
+	merged.Listeners = nil
+	for _, l := range want.Listeners {
+		var before []metav1.Condition
+		for i := range existing.Listeners {
+			if existing.Listeners[i].Name == l.Name {
+				before = existing.Listeners[i].Conditions
+			}
+		}
+		l.Conditions = m.conditions(before, l.Conditions)
+		merged.Listeners = append(merged.Listeners, l)
+	}
+	return merged, !reflect.DeepEqual(existing, merged)
+}
+
+// ListenerSet merges; desired nil: the ListenerSet is no longer ours.
+func (m Merger) ListenerSet(existing gwv1.ListenerSetStatus, desired *gwv1.ListenerSetStatus) (gwv1.ListenerSetStatus, bool) {
+	var want gwv1.ListenerSetStatus
+	if desired != nil {
+		want = *desired
+		if stale(existing.Conditions, want.Conditions) {
+			return existing, false
+		}
+	}
+	merged := want
+	merged.Conditions = m.conditions(existing.Conditions, want.Conditions)
+	merged.Listeners = nil
+	for _, l := range want.Listeners {
+		var before []metav1.Condition
+		for i := range existing.Listeners {
+			if existing.Listeners[i].Name == l.Name {
+				before = existing.Listeners[i].Conditions
+			}
+		}
+		l.Conditions = m.conditions(before, l.Conditions)
+		merged.Listeners = append(merged.Listeners, l)
+	}
+	return merged, !reflect.DeepEqual(existing, merged)
+}
+
+// Route merges the parents of a route of any kind; desired nil: none is ours.
+func (m Merger) Route(existing gwv1.RouteStatus, desired *gwv1.RouteStatus) (gwv1.RouteStatus, bool) {
+	var want []gwv1.RouteParentStatus
+	if desired != nil {
+		want = desired.Parents
+	}
+	parents, changed := mergeEntries(m, existing.Parents, want, maxParents, func(p *gwv1.RouteParentStatus) entry {
+		return entry{ref: &p.ParentRef, controller: &p.ControllerName, conditions: &p.Conditions}
+	})
+	return gwv1.RouteStatus{Parents: parents}, changed
+}
+
+// Policy merges the ancestors of a policy; desired nil: none is ours.
+func (m Merger) Policy(existing gwv1.PolicyStatus, desired *gwv1.PolicyStatus) (gwv1.PolicyStatus, bool) {
+	var want []gwv1.PolicyAncestorStatus
+	if desired != nil {
+		want = desired.Ancestors
+	}
+	ancestors, changed := mergeEntries(m, existing.Ancestors, want, maxAncestors, func(a *gwv1.PolicyAncestorStatus) entry {
+		return entry{ref: &a.AncestorRef, controller: &a.ControllerName, conditions: &a.Conditions}
+	})
+	return gwv1.PolicyStatus{Ancestors: ancestors}, changed
+}

@@ -1,0 +1,174 @@
+package status
+
+import (
+	"cmp"
+	"encoding/json"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// Key names an object.
+type Key struct{ Group, Kind, Namespace, Name string }
+
+// Compare orders by kind, namespace and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Group, o.Group),
+		cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
+// Store holds objects with their statuses, as a cluster would: where there is no
+// cluster, it is what one can look at. It is safe for concurrent use.
+type Store struct {
+	merger  Merger
+	mu      sync.RWMutex
+	objects map[Key]metav1.Object // never modified: replaced by copies
+	// original is each object as it came, its status being the CRD's default.
+	original map[Key]metav1.Object
+}
+
+// NewStore makes an empty Store for one controller.
+func NewStore(controllerName gwv1.GatewayController) *Store {
+	return &Store{merger: Merger{ControllerName: controllerName}, objects: map[Key]metav1.Object{}, original: map[Key]metav1.Object{}}
+}
+
+// Upsert adds an object or replaces it. It keeps the status that it has, unless
+// its generation went down: then it is another object of that name.
+func (s *Store) Upsert(object metav1.Object) {
+	key := keyOf(object)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := object
+	if before := s.objects[key]; before != nil && before.GetGeneration() <= object.GetGeneration() {
+		now = withStatus(object, statusOf(before))
+	}
+	s.objects[key], s.original[key] = now, object
+}
+
+// Delete removes an object and its status.
+func (s *Store) Delete(key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.objects, key)
+	delete(s.original, key)
+}
+
+// Apply merges a desired status, as Merger.Merge takes it, into the object; nil
+// leaves it the status that it would have without us. It says whether the
+// status changed; an object that is not there has none.
+func (s *Store) Apply(key Key, desired any, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object := s.objects[key]
+	if object == nil {
+		return false
+	}
+	if isNil(desired) {
+		before := object
+		s.objects[key] = s.original[key]
+		return !reflect.DeepEqual(statusOf(before).Interface(), statusOf(s.original[key]).Interface())
+	}
+	m := s.merger
+	m.Now = now
+	merged, changed, ok := m.Merge(object, desired)
+	if !ok || !changed {
+		return false
+	}
+	s.objects[key] = withStatus(object, reflect.ValueOf(merged).Elem())
+	return true
+}
+
+// Get returns an object with its status; nobody may modify it.
+func (s *Store) Get(key Key) (metav1.Object, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	o, ok := s.objects[key]
+	return o, ok
+}
+
+// Items lists the objects with their statuses, sorted by kind, namespace and
+// name. They encode to JSON as Kubernetes would show them.
+func (s *Store) Items() []Item {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	keys := make([]Key, 0, len(s.objects))
+	for k := range s.objects {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, Key.Compare)
+	items := make([]Item, len(keys))
+	for i, k := range keys {
+		items[i] = Item{s.objects[k]}
+	}
+	return items
+}
+
+// MarshalJSON is {"items": [...]}.
+func (s *Store) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Items []Item `json:"items"`
+	}{s.Items()})
+}
+
+// Item is an object that is shown.
+type Item struct{ Object metav1.Object }
+
+// MarshalJSON leaves out a status that nobody has written; the Go types would
+// show an empty list that a cluster does not have.
+func (i Item) MarshalJSON() ([]byte, error) {
+	text, err := json.Marshal(i.Object)
+	status := statusOf(i.Object)
+	if err != nil || !status.IsValid() || !status.IsZero() {
+		return text, err
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil {
+		return nil, err
+	}
+	delete(fields, "status")
+	return json.Marshal(fields)
+}
+
+func keyOf(object metav1.Object) Key {
+	k := Key{Namespace: object.GetNamespace(), Name: object.GetName()}
+	if o, ok := object.(runtime.Object); ok {
+		gvk := o.GetObjectKind().GroupVersionKind()
+		k.Group, k.Kind = gvk.Group, gvk.Kind
+	}
+	return k
+}
+
+// statusOf is the Status of an object; invalid where there is none. That of a
+// route is the struct in it that all routes share.
+func statusOf(object metav1.Object) reflect.Value {
+	if s := routeStatus(object); s != nil {
+		return reflect.ValueOf(s).Elem()
+	}
+	return reflect.ValueOf(object).Elem().FieldByName("Status")
+}
+
+// withStatus is a shallow copy of an object with that status.
+func withStatus(object metav1.Object, status reflect.Value) metav1.Object {
+	if !status.IsValid() {
+		return object
+	}
+	v := reflect.ValueOf(object).Elem()
+	out := reflect.New(v.Type())
+	out.Elem().Set(v)
+	result := out.Interface().(metav1.Object)
+	statusOf(result).Set(status)
+	return result
+}
+
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	r := reflect.ValueOf(v)
+	return r.Kind() == reflect.Pointer && r.IsNil()
+}
