@@ -313,8 +313,9 @@ func TestFullDuplex(t *testing.T) {
 				return
 			}
 			io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-			for line := ""; line != "\r\n"; {
+			for line, before := "", ""; before != "0\r\n"; {
 				var err error
+				before = line
 				if line, err = r.ReadString('\n'); err != nil {
 					return
 				}
