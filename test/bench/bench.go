@@ -1,0 +1,165 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moongate-dev/moongate/test/bench/load"
+)
+
+// bench is one run of the program.
+type bench struct {
+	*settings
+	ctx      context.Context
+	out      io.Writer
+	dir      string // everything that is written to disk
+	children []*child
+	spawned  int
+	origin   netip.AddrPort
+	originID int // process
+	cert     *certificate
+	summary  []summaryRow
+	failures int // requests and edits that went wrong
+}
+
+// newBench prepares what all workloads share: the programs, a certificate, the origin.
+func newBench(ctx context.Context, s *settings, out io.Writer) (b *bench, err error) {
+	b = &bench{settings: s, ctx: ctx, out: out}
+	if err := checkInstalled(s.contenders); err != nil {
+		return nil, err
+	}
+	if b.dir, err = os.MkdirTemp("", "moongate-bench-"); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.close())
+		}
+	}()
+	if b.cert, err = newCertificate(); err != nil {
+		return nil, err
+	}
+	if slices.Contains(s.contenders, "moongate") && s.moongate == "" {
+		if s.moongate, err = build(ctx, b.dir); err != nil {
+			return nil, err
+		}
+	}
+	return b, b.startOrigin()
+}
+
+// checkInstalled names everything that is missing at once.
+func checkInstalled(contenders []string) error {
+	var missing []string
+	for _, name := range contenders {
+		if name != "moongate" && program(name) == "" {
+			missing = append(missing, name)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("not installed: run `sudo apt-get install %s`, or leave them out with -contenders", strings.Join(missing, " "))
+}
+
+// program finds an executable, also where only root's PATH looks.
+func program(name string) string {
+	for _, candidate := range []string{name, "/usr/sbin/" + name, "/usr/local/sbin/" + name} {
+		if path, err := exec.LookPath(candidate); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// build compiles moongate from the repository that this program lies in.
+func build(ctx context.Context, dir string) (string, error) {
+	root, err := repository()
+	if err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "moongate")
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/moongate")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build ./cmd/moongate: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// repository is the nearest folder upwards that holds Moongate's go.mod.
+func repository() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		data, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+		if err == nil && strings.HasPrefix(string(data), "module github.com/moongate-dev/moongate\n") {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("run it inside the repository, or name a binary with -moongate")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+func (b *bench) startOrigin() error {
+	t, err := b.startRole("role-origin", nil)
+	if err != nil {
+		return err
+	}
+	var port uint16
+	if err := t.answer(&port); err != nil {
+		return err
+	}
+	b.origin = netip.AddrPortFrom(loopback, port)
+	b.originID = t.cmd.Process.Pid
+	return nil
+}
+
+// measure runs one window of load.
+func (b *bench) measure(spec *load.Spec) (*load.Result, error) {
+	t, err := b.startRole("role-load", spec)
+	if err != nil {
+		return nil, err
+	}
+	var result load.Result
+	if err := t.answer(&result); err != nil {
+		return nil, err
+	}
+	return &result, t.finish()
+}
+
+// stopAll ends the given contenders.
+func (b *bench) stopAll(contenders []*contender) error {
+	var errs []error
+	for _, c := range contenders {
+		errs = append(errs, c.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// close ends every child, the youngest first, and removes what was written.
+func (b *bench) close() error {
+	var errs []error
+	for _, c := range slices.Backward(b.children) {
+		errs = append(errs, c.stop())
+	}
+	if b.keep {
+		fmt.Fprintln(b.out, "\nkept:", b.dir)
+	} else {
+		errs = append(errs, os.RemoveAll(b.dir))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,193 @@
+//go:build linux
+
+package main
+
+import (
+	"embed"
+	"encoding/base64"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"text/template"
+	"time"
+
+	"github.com/moongate-dev/moongate/test/bench/proc"
+)
+
+//go:embed config
+var configs embed.FS
+
+var templates = template.Must(template.ParseFS(configs, "config/*.tmpl"))
+
+var loopback = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+
+// variant is what differs between the workloads in the configuration of a contender.
+type variant struct {
+	LargeBuffers bool // HAProxy: 64 KiB instead of its default 16
+	AccessLog    bool
+	Routes       int // HTTPRoutes beside the two that are measured; Moongate only
+}
+
+// contender is a running proxy.
+type contender struct {
+	*child
+	dir        string // its configuration and logs
+	pids       []int  // all its processes
+	plain, tls netip.AddrPort
+}
+
+// configuration is what the templates see.
+type configuration struct {
+	variant
+	Dir                string
+	Plain, TLS, Origin uint16
+	Certificate, Key   string // base64 of PEM
+	Root               bool
+}
+
+// starters make the command of a contender from a configuration that they write into its folder.
+var starters = map[string]func(b *bench, c *configuration) (*exec.Cmd, error){
+	"nginx": func(_ *bench, c *configuration) (*exec.Cmd, error) {
+		path := filepath.Join(c.Dir, "nginx.conf")
+		return exec.Command(program("nginx"), "-p", c.Dir, "-c", path, "-e", filepath.Join(c.Dir, "error.log")),
+			render(path, "nginx.conf.tmpl", c)
+	},
+	"haproxy": func(_ *bench, c *configuration) (*exec.Cmd, error) {
+		path := filepath.Join(c.Dir, "haproxy.cfg")
+		return exec.Command(program("haproxy"), "-db", "-f", path), render(path, "haproxy.cfg.tmpl", c)
+	},
+	"moongate": startMoongate,
+}
+
+func startMoongate(b *bench, c *configuration) (*exec.Cmd, error) {
+	folder := filepath.Join(c.Dir, "manifests")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return nil, err
+	}
+	if err := writeRoutes(folder, c.Routes); err != nil {
+		return nil, err
+	}
+	accessLog := "off"
+	if c.AccessLog {
+		accessLog = filepath.Join(c.Dir, "access.log")
+	}
+	admin, err := freePorts(1)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(b.moongate, "run", "-f", folder, "--access-log", accessLog,
+		"--admin-address", netip.AddrPortFrom(loopback, admin[0]).String(), "--drain-timeout", "1s")
+	return cmd, render(filepath.Join(folder, "gateway.yaml"), "moongate.yaml.tmpl", c)
+}
+
+// start runs a contender pinned to the proxy CPU and waits until it serves.
+func (b *bench) start(name string, v variant) (*contender, error) {
+	dir, err := os.MkdirTemp(b.dir, name+"-")
+	if err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	if err := b.cert.write(dir); err != nil {
+		return nil, err
+	}
+	encode := base64.StdEncoding.EncodeToString
+	cmd, err := starters[name](b, &configuration{
+		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], Origin: b.origin.Port(),
+		Certificate: encode(b.cert.chain), Key: encode(b.cert.key), Root: os.Geteuid() == 0,
+	})
+	if err != nil {
+		return nil, err
+	}
+	process, err := b.spawn(name, b.proxyCPU, cmd)
+	if err != nil {
+		return nil, err
+	}
+	c := &contender{
+		child: process, dir: dir,
+		plain: netip.AddrPortFrom(loopback, ports[0]), tls: netip.AddrPortFrom(loopback, ports[1]),
+	}
+	if err := b.waitReady(c); err != nil {
+		return nil, err
+	}
+	c.pids, err = proc.Tree(c.cmd.Process.Pid)
+	return c, err
+}
+
+// startAll starts several contenders, none on an error.
+func (b *bench) startAll(v variant) ([]*contender, error) {
+	var all []*contender
+	for _, name := range b.contenders {
+		c, err := b.start(name, v)
+		if err != nil {
+			b.stopAll(all)
+			return nil, err
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// waitReady asks until both listeners answer 200 for what will be measured.
+func (b *bench) waitReady(c *contender) error {
+	deadline := time.After(time.Minute)
+	for {
+		err := probe(c.plain, false)
+		if err == nil {
+			if err = probe(c.tls, true); err == nil {
+				return nil
+			}
+		}
+		select {
+		case <-c.done:
+			return fmt.Errorf("%s ended: %s", c.name, c.output())
+		case <-deadline:
+			return fmt.Errorf("%s does not serve after a minute (%w): %s", c.name, err, c.output())
+		case <-b.ctx.Done():
+			return b.ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func probe(addr netip.AddrPort, secure bool) error {
+	answers, err := exchange(addr, secure, [][]byte{getSmall})
+	if err != nil {
+		return err
+	}
+	if line := answers[0].StatusLine; line != "HTTP/1.1 200 OK" {
+		return fmt.Errorf("answer %q", line)
+	}
+	return nil
+}
+
+func render(path, name string, data any) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := templates.ExecuteTemplate(f, name, data); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// freePorts finds ports that nobody listens on now; they differ from each other.
+func freePorts(n int) ([]uint16, error) {
+	var ports []uint16
+	for range n {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		ports = append(ports, uint16(l.Addr().(*net.TCPAddr).Port))
+	}
+	return ports, nil
+}

@@ -1,0 +1,136 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// settings are the flags.
+type settings struct {
+	rounds         int
+	window, warmup time.Duration
+	contenders     []string
+	workloads      []string
+	connections    int
+	idle           int // connections of the idle workload
+	routes         int // of the routes and edits workloads
+	edits          int
+	proxyCPU       int
+	loadCPU        int
+	moongate       string // binary; built from the source when empty
+	keep           bool
+}
+
+func main() {
+	if len(os.Args) == 2 {
+		if role, ok := roles[os.Args[1]]; ok {
+			if err := role(os.Stdin, os.Stdout); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
+		}
+	}
+	s, err := parseFlags(os.Args[1:], os.Stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return
+	}
+	if err == nil {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		err = run(ctx, s, os.Stdout)
+		stop()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func parseFlags(args []string, output io.Writer) (*settings, error) {
+	s := &settings{}
+	var contenders, workloads string
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(output)
+	f.IntVar(&s.rounds, "n", 9, "rounds: windows of each contender per workload")
+	f.DurationVar(&s.window, "window", 3*time.Second, "length of a measured window")
+	f.DurationVar(&s.warmup, "warmup", time.Second, "load before each window")
+	f.StringVar(&contenders, "contenders", "moongate,nginx,haproxy", "who takes part")
+	f.StringVar(&workloads, "workloads", strings.Join(workloadNames(), ","), "what is measured")
+	f.IntVar(&s.connections, "connections", 64, "client connections")
+	f.IntVar(&s.idle, "idle", 2000, "idle connections of the idle workloads")
+	f.IntVar(&s.routes, "routes", 5000, "HTTPRoutes of the routes and edits workloads")
+	f.IntVar(&s.edits, "edits", 100, "route edits of the edits workload")
+	f.IntVar(&s.proxyCPU, "proxy-cpu", 0, "CPU of the proxy")
+	f.IntVar(&s.loadCPU, "load-cpu", 1, "CPU of the load generator and the origin")
+	f.StringVar(&s.moongate, "moongate", "", "moongate binary (default: built from this repository)")
+	f.BoolVar(&s.keep, "keep", false, "keep the folder with configurations and logs")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q; see -h", f.Arg(0))
+	}
+	s.contenders, s.workloads = strings.Split(contenders, ","), strings.Split(workloads, ",")
+	return s, s.check()
+}
+
+func (s *settings) check() error {
+	for _, name := range s.contenders {
+		if starters[name] == nil {
+			return fmt.Errorf("unknown contender %q; there are moongate, nginx and haproxy", name)
+		}
+	}
+	for _, name := range s.workloads {
+		if !slices.Contains(workloadNames(), name) {
+			return fmt.Errorf("unknown workload %q; there are %s", name, strings.Join(workloadNames(), ", "))
+		}
+	}
+	if s.rounds < 1 || s.connections < 1 || s.idle < 1 || s.routes < 1 || s.edits < 1 {
+		return errors.New("-n, -connections, -idle, -routes and -edits must be at least 1")
+	}
+	if s.window <= 0 || s.warmup <= 0 {
+		return errors.New("-window and -warmup must be more than 0")
+	}
+	if s.proxyCPU == s.loadCPU {
+		return errors.New("-proxy-cpu and -load-cpu must differ, or the load generator is measured with the proxy")
+	}
+	return nil
+}
+
+// run is the whole benchmark.
+func run(ctx context.Context, s *settings, out io.Writer) (err error) {
+	if runtime.NumCPU() < 2 {
+		return errors.New("needs two CPUs: one for the proxy, one for the load")
+	}
+	b, err := newBench(ctx, s, out)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	b.printHeader()
+	for _, name := range s.workloads {
+		if err := b.runWorkload(name); err != nil {
+			if ctx.Err() != nil {
+				return errors.New("interrupted")
+			}
+			return fmt.Errorf("workload %s: %w", name, err)
+		}
+	}
+	b.printSummary()
+	if b.failures > 0 {
+		return fmt.Errorf("%d requests or edits failed; the figures beside them are not to be trusted", b.failures)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/moongate-dev/moongate/test/bench/load"
+	"github.com/moongate-dev/moongate/test/bench/sample"
+)
+
+// series is what one contender showed in all rounds of a workload.
+type series struct {
+	label      string
+	cpu        []float64 // microseconds per request
+	rate       []float64 // requests per second
+	p50, p99   []float64 // milliseconds
+	proxyBusy  []float64 // share of the proxy CPU that the proxy used
+	loadBusy   []float64 // share of the load CPU that generator and origin used
+	others     []float64 // share of the proxy CPU that somebody else used
+	errors     int
+	firstError string
+}
+
+func (s *series) add(r *load.Result) {
+	window := float64(r.Window)
+	s.cpu = append(s.cpu, float64(r.Proxy)/float64(r.Requests)/1e3)
+	s.rate = append(s.rate, float64(r.Requests)/r.Window.Seconds())
+	s.p50 = append(s.p50, float64(r.P50)/float64(time.Millisecond))
+	s.p99 = append(s.p99, float64(r.P99)/float64(time.Millisecond))
+	s.proxyBusy = append(s.proxyBusy, float64(r.Proxy)/window)
+	s.loadBusy = append(s.loadBusy, float64(r.Load+r.Origin)/window)
+	s.others = append(s.others, float64(r.Others)/window)
+	if r.Errors > 0 && s.errors == 0 {
+		s.firstError = r.FirstError
+	}
+	s.errors += r.Errors
+}
+
+func (s *series) summary() sample.Summary { return sample.Summarize(s.cpu) }
+
+// spec is the load for one window against a contender.
+func (t *traffic) spec(b *bench, c *contender) *load.Spec {
+	spec := &load.Spec{
+		Address: c.address(t.secure), Request: t.request, BodySize: t.bodySize,
+		Connections: b.connections, PerRequest: t.perRequest,
+		Warmup: b.warmup, Window: b.window,
+		Proxy: c.pids, Origin: []int{b.originID}, ProxyCPU: b.proxyCPU,
+	}
+	if t.secure {
+		spec.ServerName = apiHost
+	}
+	return spec
+}
+
+// rounds measures the contenders in turns, in an order that changes every round.
+func (b *bench) rounds(t *traffic, contenders []*contender) ([]*series, error) {
+	all := make([]*series, len(contenders))
+	for i, c := range contenders {
+		all[i] = &series{label: c.name}
+	}
+	for round := range b.settings.rounds {
+		for _, i := range order(len(contenders), round) {
+			result, err := b.measure(t.spec(b, contenders[i]))
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", contenders[i].name, err)
+			}
+			all[i].add(result)
+			b.failures += result.Errors
+		}
+	}
+	return all, nil
+}
+
+// order is the turn of n contenders in a round: rotated by one every second round and
+// backwards in odd rounds, so that nobody always follows the same neighbour.
+func order(n, round int) []int {
+	turn := make([]int, n)
+	for i := range turn {
+		turn[i] = (i + round/2) % n
+		if round%2 == 1 {
+			turn[i] = (n - 1 - i + round/2) % n
+		}
+	}
+	return turn
+}
+
+// run measures a traffic workload for all contenders.
+func (t *traffic) run(b *bench) (err error) {
+	contenders, err := b.startAll(t.variant)
+	if err != nil {
+		return err
+	}
+	if err := b.verify(contenders); err != nil {
+		return err
+	}
+	alone, err := b.loadAlone(t)
+	if err != nil {
+		return fmt.Errorf("load without a proxy: %w", err)
+	}
+	all, err := b.rounds(t, contenders)
+	if err != nil {
+		return err
+	}
+	if t.variant.AccessLog {
+		if err := b.checkLogs(contenders, all); err != nil {
+			return err
+		}
+	}
+	b.printTraffic(t, all, alone)
+	b.summarize(t.title, "µs", all)
+	return b.stopAll(contenders)
+}
+
+// loadAlone is the rate that generator and origin reach without a proxy between them, the
+// ceiling of the workload; 0 where the origin cannot play the proxy's part.
+func (b *bench) loadAlone(t *traffic) (float64, error) {
+	if t.secure || t.perRequest {
+		return 0, nil
+	}
+	direct := &contender{child: &child{name: "origin"}, plain: b.origin}
+	spec := t.spec(b, direct)
+	spec.Warmup, spec.Window = 200*time.Millisecond, time.Second
+	result, err := b.measure(spec)
+	if err != nil {
+		return 0, err
+	}
+	return float64(result.Requests) / result.Window.Seconds(), nil
+}
+
+// runRoutes compares Moongate with one measured route and with many others beside it.
+func (b *bench) runRoutes(t *traffic) error {
+	if !b.hasMoongate() {
+		return nil
+	}
+	few, err := b.start("moongate", variant{})
+	if err != nil {
+		return err
+	}
+	many, err := b.start("moongate", variant{Routes: b.routes})
+	if err != nil {
+		return err
+	}
+	contenders := []*contender{few, many}
+	if err := b.verify(contenders); err != nil {
+		return err
+	}
+	all, err := b.rounds(t, contenders)
+	if err != nil {
+		return err
+	}
+	all[0].label, all[1].label = "2 routes", fmt.Sprintf("%d routes", b.routes+2)
+	b.printRoutes(all)
+	return b.stopAll(contenders)
+}

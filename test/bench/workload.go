@@ -1,0 +1,102 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/moongate-dev/moongate/test/bench/origin"
+)
+
+const (
+	apiHost = "api.example.test"
+	wwwHost = "www.example.test"
+)
+
+// uploadBody is the size of workload C's request body in bytes.
+const uploadBody = 16 << 10
+
+// The requests, precomputed; each carries the fields of an ordinary browser.
+var (
+	getSmall     = request("GET", apiHost, "/api/v2/items/42?fields=name,price", "")
+	getBig       = request("GET", apiHost, "/api/v2/big/42?fields=all", "")
+	postBody     = request("POST", apiHost, "/api/v2/items?notify=1", strings.Repeat("0123456789abcdef", uploadBody/16))
+	getOtherHost = request("GET", wwwHost, "/shop/index.html", "")
+	getInspect   = request("GET", apiHost, "/api/v2/inspect?a=b", "")
+	postInspect  = request("POST", apiHost, "/api/v2/inspect", "hello")
+	getClosing   = []byte(strings.Replace(string(getSmall), "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+)
+
+func request(method, host, target, body string) []byte {
+	head := method + " " + target + " HTTP/1.1\r\n" +
+		"Host: " + host + "\r\n" +
+		"User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n" +
+		"Accept: application/json, text/plain;q=0.9, */*;q=0.8\r\n" +
+		"Accept-Language: en-GB,en;q=0.7,de;q=0.3\r\n" +
+		"Accept-Encoding: gzip, deflate, br\r\n" +
+		"Referer: https://www.example.test/shop/index.html\r\n" +
+		"Cookie: session=5e0c1b7a9d3f42688a; theme=dark\r\n" +
+		"Cache-Control: no-cache\r\n"
+	if method == "POST" {
+		head += fmt.Sprintf("Content-Type: application/json\r\nContent-Length: %d\r\n", len(body))
+	}
+	return []byte(head + "\r\n" + body)
+}
+
+// traffic is a workload of requests, measured in CPU time per request.
+type traffic struct {
+	title      string
+	request    []byte
+	bodySize   int // of the response
+	secure     bool
+	perRequest bool // a connection for each request
+	variant    variant
+}
+
+// workload is a name and how it is measured.
+type workload struct {
+	name string
+	run  func(*bench) error
+}
+
+// workloads in the order of the report; main's flags need only the names, so it is a function.
+func workloads() []workload {
+	small := traffic{request: getSmall, bodySize: origin.SmallBody}
+	a, big, upload, secure, logged := small, small, small, small, small
+	a.title = "A: GET 1 KiB"
+	big.title, big.request, big.bodySize = "B: GET 64 KiB", getBig, origin.BigBody
+	big.variant.LargeBuffers = true
+	upload.title, upload.request = "C: POST 16 KiB", postBody
+	upload.variant.LargeBuffers = true
+	secure.title, secure.secure = "TLS: A over TLS 1.3", true
+	logged.title, logged.variant.AccessLog = "A with access logs", true
+	connect := traffic{title: "new connections", request: getClosing, bodySize: origin.SmallBody, perRequest: true}
+	handshake := connect
+	handshake.title, handshake.secure = "new TLS connections", true
+	return []workload{
+		{"A", a.run}, {"B", big.run}, {"C", upload.run}, {"TLS", secure.run},
+		{"connect", connect.run}, {"handshake", handshake.run}, {"log", logged.run},
+		{"idle", func(b *bench) error { return b.runIdle(false) }},
+		{"idle-tls", func(b *bench) error { return b.runIdle(true) }},
+		{"routes", func(b *bench) error { return b.runRoutes(&small) }},
+		{"edits", (*bench).runEdits},
+	}
+}
+
+func workloadNames() []string {
+	var names []string
+	for _, w := range workloads() {
+		names = append(names, w.name)
+	}
+	return names
+}
+
+func (b *bench) runWorkload(name string) error {
+	for _, w := range workloads() {
+		if w.name == name {
+			return w.run(b)
+		}
+	}
+	return fmt.Errorf("unknown")
+}
