@@ -47,9 +47,10 @@
 //
 // # Limits
 //
-// Matches of one hostname that have the same path are tried one after the other,
-// and so are all regular expressions for paths of one hostname: these two lists are the
-// only ones whose length a request or an edit notices.
+// Matches of one hostname that have the same path, and all regular expressions for paths
+// of one hostname, are tried one after the other, unless they ask for different values of a
+// header: these are found by the value. Such a list is the only thing whose length a
+// request or an edit notices, and a request only as far as the first match that fits.
 //
 // The package imports internal/config, internal/proxy/message and the
 // standard library; never translate, other parts of proxy, or k8s.io.

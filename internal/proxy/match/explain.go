@@ -103,12 +103,12 @@ func (t *Table[V]) consider(req *message.Request) []considered[V] {
 
 // sorted returns all matches of the group.
 func (g *group[V]) sorted() []*match[V] {
-	list := slices.Concat(g.regex, g.prefix.root)
-	for _, l := range g.exact.all() {
-		list = append(list, l...)
+	list := g.prefix.root.appendTo(g.regex.appendTo(nil))
+	for _, c := range g.exact.all() {
+		list = c.appendTo(list)
 	}
-	for _, l := range g.prefix.keys.all() {
-		list = append(list, l...)
+	for _, c := range g.prefix.keys.all() {
+		list = c.appendTo(list)
 	}
 	slices.SortFunc(list, func(a, b *match[V]) int {
 		c, _ := compareMatches(a, b)

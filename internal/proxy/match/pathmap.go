@@ -31,8 +31,8 @@ func (d depths) without(depth int) depths {
 
 // prefixMap holds the matches of each PathPrefix value. Immutable; the zero value is empty.
 type prefixMap[V any] struct {
-	root matchList[V] // of ""
-	keys pmap[matchList[V]]
+	root candidates[V] // of ""
+	keys pmap[candidates[V]]
 	// segments[n] is the number of keys with n segments, n > 0.
 	segments depths
 	// longest is at least the length of the longest key, in bytes. It does not shrink.
@@ -68,21 +68,21 @@ func (p prefixMap[V]) without(m *match[V]) prefixMap[V] {
 	return p
 }
 
-func withMatch[V any](keys pmap[matchList[V]], m *match[V]) pmap[matchList[V]] {
-	var list matchList[V]
+func withMatch[V any](keys pmap[candidates[V]], m *match[V]) pmap[candidates[V]] {
+	var c candidates[V]
 	if found := keys.find([]byte(m.path.value)); found != nil {
-		list = *found
+		c = *found
 	}
-	return keys.with(m.path.value, list.with(m))
+	return keys.with(m.path.value, c.with(m))
 }
 
-func withoutMatch[V any](keys pmap[matchList[V]], m *match[V]) pmap[matchList[V]] {
+func withoutMatch[V any](keys pmap[candidates[V]], m *match[V]) pmap[candidates[V]] {
 	found := keys.find([]byte(m.path.value))
 	if found == nil {
 		return keys
 	}
-	if list := found.without(m); len(list) > 0 {
-		return keys.with(m.path.value, list)
+	if c := found.without(m); !c.empty() {
+		return keys.with(m.path.value, c)
 	}
 	return keys.without(m.path.value)
 }
@@ -113,7 +113,7 @@ func (p *prefixMap[V]) fitting(path []byte) prefixWalk[V] {
 }
 
 // next returns nil at the end.
-func (w *prefixWalk[V]) next() matchList[V] {
+func (w *prefixWalk[V]) next() *candidates[V] {
 	for w.depth > 0 {
 		prefix, depth := w.path, w.depth
 		w.depth--
@@ -121,13 +121,13 @@ func (w *prefixWalk[V]) next() matchList[V] {
 		if w.keys.segments[depth] == 0 || len(prefix) > w.keys.longest {
 			continue
 		}
-		if list := w.keys.keys.find(prefix); list != nil {
-			return *list
+		if c := w.keys.keys.find(prefix); c != nil {
+			return c
 		}
 	}
 	if w.depth == 0 {
 		w.depth = -1
-		return w.keys.root
+		return &w.keys.root
 	}
 	return nil
 }

@@ -67,6 +67,11 @@ func compareMatches[V any](a, b *match[V]) (int, criterion) {
 	return cmp.Compare(a.index, b.index), byMatch
 }
 
+func goesBefore[V any](a, b *match[V]) bool {
+	c, _ := compareMatches(a, b)
+	return c < 0
+}
+
 func compareRoutes[V any](a, b *Route[V]) (int, criterion) {
 	if c := cmp.Compare(a.Config.CreatedUnixNano, b.Config.CreatedUnixNano); c != 0 {
 		return c, byAge

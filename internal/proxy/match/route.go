@@ -30,6 +30,7 @@ type match[V any] struct {
 	path    pathMatch
 	method  string // "" is any
 	headers []valueMatch
+	guard   *valueMatch // of headers, see candidates; may be nil
 	query   []valueMatch
 	rule    uint32 // config.Rule.Index
 	index   int    // in config.Rule.Matches
@@ -69,6 +70,7 @@ func compileMatch[V any](cm *config.Match) (*match[V], error) {
 		}
 		m.headers = append(m.headers, v)
 	}
+	m.guard = guardOf(m.headers)
 	for i, q := range cm.QueryParams {
 		v, err := compileValue(q.Name, q)
 		if err != nil {

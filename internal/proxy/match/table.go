@@ -2,7 +2,6 @@ package match
 
 import (
 	"iter"
-	"slices"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -25,14 +24,11 @@ type placed[V any] struct {
 // few groups: originals are the effective hostname, or cover it.
 type group[V any] struct {
 	effective, original string
-	exact               pmap[matchList[V]]
-	regex               matchList[V]
+	exact               pmap[candidates[V]]
+	regex               candidates[V]
 	prefix              prefixMap[V]
 	matches             int // in all three
 }
-
-// matchList is in the order of precedence and immutable.
-type matchList[V any] []*match[V]
 
 // Lookup returns the rule that takes the request, or nil. It reads Method, Host,
 // MatchHost, Path, Query and Header, keeps none of them and does not allocate.
@@ -52,53 +48,21 @@ func (t *Table[V]) Lookup(req *message.Request) *Rule[V] {
 }
 
 func (g *group[V]) lookup(req *message.Request) *match[V] {
-	if list := g.exact.find(req.Path); list != nil {
-		if m := list.first(req); m != nil {
+	if c := g.exact.find(req.Path); c != nil {
+		if m := c.first(req); m != nil {
 			return m
 		}
 	}
-	for _, m := range g.regex {
-		// The cheaper predicates first.
-		if m.fitsRequest(req) && m.path.regex.Match(req.Path) {
-			return m
-		}
+	if m := g.regex.first(req); m != nil {
+		return m
 	}
 	prefixes := g.prefix.fitting(req.Path)
-	for list := prefixes.next(); list != nil; list = prefixes.next() {
-		if m := list.first(req); m != nil {
+	for c := prefixes.next(); c != nil; c = prefixes.next() {
+		if m := c.first(req); m != nil {
 			return m
 		}
 	}
 	return nil
-}
-
-func (l matchList[V]) first(req *message.Request) *match[V] {
-	for _, m := range l {
-		if m.fitsRequest(req) {
-			return m
-		}
-	}
-	return nil
-}
-
-func (l matchList[V]) search(m *match[V]) (int, bool) {
-	return slices.BinarySearchFunc(l, m, func(a, b *match[V]) int {
-		c, _ := compareMatches(a, b)
-		return c
-	})
-}
-
-func (l matchList[V]) with(m *match[V]) matchList[V] {
-	i, _ := l.search(m)
-	return inserted(l, i, m)
-}
-
-func (l matchList[V]) without(m *match[V]) matchList[V] {
-	i, found := l.search(m)
-	if !found {
-		return l
-	}
-	return removed(l, i)
 }
 
 // Len is the number of routes.
