@@ -120,7 +120,7 @@ func isIPv6(b []byte) bool {
 			gap, b = true, b[2:]
 		}
 	}
-	return groups == 8 || gap && groups < 8
+	return groups <= 8 && gap == (groups < 8)
 }
 
 func isIPv4(b []byte) bool {
