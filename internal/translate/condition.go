@@ -29,13 +29,20 @@ func (p *problem) String() string {
 }
 
 func newProblem[R ~string](reason R, field, remedy, format string, args ...any) *problem {
-	return &problem{Reason: string(reason), Field: field, What: fmt.Sprintf(format, args...), Remedy: remedy}
+	what := fmt.Sprintf(format, args...)
+	if len(what) > maxWhat {
+		what = strings.ToValidUTF8(what[:maxWhat], "") + "..."
+	}
+	return &problem{Reason: string(reason), Field: field, What: what, Remedy: remedy}
 }
 
-// maxListed bounds how many problems one message lists.
-const maxListed = 8
+// A message may have 32768 bytes; users' values in it may be long.
+const (
+	maxWhat   = 512 // bytes of one problem
+	maxListed = 8   // problems of one message
+)
 
-func listed(problems []*problem) string {
+func listed[P fmt.Stringer](problems []P) string {
 	texts := make([]string, 0, len(problems))
 	for i, p := range problems {
 		if i == maxListed {

@@ -32,11 +32,11 @@ func findConflicts(list []*listener, gw *gwv1.Gateway) {
 			}
 		}
 		if clash != "" {
-			l.Conflict = conflictProblem(clash, l, "listeners "+quoted(with)+" of this Gateway")
+			l.Conflict = conflictProblem(clash, l, quoted(with)+" of this Gateway")
 		}
 		if overlap != nil {
 			l.Overlap = newProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "",
-				"hosts of this listener are also hosts of listeners %s on port %d; a request is answered 421 where its connection was opened for another listener",
+				"hosts of this listener are also hosts of %s on port %d; a request is answered 421 where its connection was opened for another listener",
 				quoted(overlap), l.Port)
 		}
 	}

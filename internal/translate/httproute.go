@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -17,9 +19,20 @@ type compiled struct {
 	Generation int64
 	Route      *config.Route // without attachments
 	Unresolved []*problem    // references, for condition ResolvedRefs
-	Dropped    []*problem    // rules that cannot be carried out, for PartiallyInvalid
+	Dropped    []*dropped    // rules that cannot be carried out, for PartiallyInvalid
 	Invalid    *problem      // why the route as a whole is not accepted
 	Services   []name        // that it may refer to; sorted, distinct
+}
+
+// dropped is a rule that cannot be carried out.
+type dropped struct {
+	Rule    int
+	Problem problem
+	Fails   bool // its requests fail, since a filter must not be skipped; else others' rules get them
+}
+
+func (d *dropped) String() string {
+	return fmt.Sprintf("Rule %d: %s", d.Rule, &d.Problem)
 }
 
 func (t *Translator) declareHTTPRoutes() {
@@ -91,9 +104,7 @@ func (t *Translator) compile(v *incremental.View, n name, r *gwv1.HTTPRoute) *co
 			c.Route.Rules = append(c.Route.Rules, rule)
 		}
 		if p != nil {
-			p.What = fmt.Sprintf("%s: %s", p.Field, p.What)
-			p.Field = fmt.Sprintf("Rule %d", i)
-			c.Dropped = append(c.Dropped, p)
+			c.Dropped = append(c.Dropped, &dropped{i, *p, rule != nil})
 		}
 	}
 	c.judge(len(rules))
@@ -108,8 +119,8 @@ func (c *compiled) judge(rules int) {
 		return
 	}
 	reason := gwv1.RouteReasonIncompatibleFilters
-	for _, p := range c.Dropped {
-		if p.Reason != string(gwv1.RouteReasonIncompatibleFilters) {
+	for _, d := range c.Dropped {
+		if d.Problem.Reason != string(gwv1.RouteReasonIncompatibleFilters) {
 			reason = gwv1.RouteReasonUnsupportedValue
 		}
 	}
@@ -151,7 +162,20 @@ func (c *compiled) conditions(p parent) []metav1.Condition {
 	if p.Problem == nil && len(c.Dropped) > 0 {
 		partial := yes(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
 		partial.Message = "Dropped " + listed(c.Dropped)
+		if fails := failing(c.Dropped); fails != nil {
+			partial.Message += ". Requests that match rule " + strings.Join(fails, ", ") +
+				" are answered with 500, because a filter must not be skipped"
+		}
 		out = append(out, partial)
 	}
 	return out
+}
+
+func failing(list []*dropped) (rules []string) {
+	for _, d := range list {
+		if d.Fails {
+			rules = append(rules, strconv.Itoa(d.Rule))
+		}
+	}
+	return rules
 }

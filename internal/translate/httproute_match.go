@@ -83,7 +83,7 @@ func (s *ruleScope) valueMatch(v *config.ValueMatch, kind, field string) *proble
 }
 
 func (s *ruleScope) expression(e, field string) *problem {
-	if _, err := regexp.Compile("^(?:" + e + ")$"); err != nil {
+	if _, err := regexp.Compile(e); err != nil {
 		return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
 	}
 	return nil

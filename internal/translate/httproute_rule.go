@@ -58,7 +58,6 @@ func (s *ruleScope) compile() (*config.Rule, *problem) {
 	}
 	if p != nil {
 		s.rule.Filters, s.rule.BackendRefs, s.rule.Failure = nil, nil, failure(reasonRuleInvalid)
-		p.Remedy += " (until then requests that match the rule are answered with 500)"
 		return s.rule, p
 	}
 	return s.rule, nil

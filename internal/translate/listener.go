@@ -247,9 +247,20 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	if fault, faulty := incremental.Fetch(v, t.in.listenerFaults.Collection, k); faulty && servable {
 		refused = newProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
 	}
-	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, refused == nil && servable
-	s.Conditions = l.conditions(refused, refs, conflict, s.Programmed)
+	bound := t.usable(v, k.Gateway, l.Addresses)
+	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, refused == nil && servable && bound
+	s.Conditions = l.conditions(refused, refs, conflict, s.Programmed, bound)
 	return s
+}
+
+// usable says whether any of the addresses can be bound; none are the default ones.
+func (t *Translator) usable(v *incremental.View, gateway name, addresses []string) bool {
+	for _, a := range addresses {
+		if _, faulty := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{gateway, a}); !faulty {
+			return true
+		}
+	}
+	return len(addresses) == 0
 }
 
 // claims says whether the listener is to be served as far as its own Gateway tells.
@@ -257,7 +268,7 @@ func (l *listener) claims() bool {
 	return l.Invalid == nil && l.Conflict == nil && !l.Refused && !l.Pending
 }
 
-func (l *listener) conditions(refused, refs, conflict *problem, programmed bool) []metav1.Condition {
+func (l *listener) conditions(refused, refs, conflict *problem, programmed, bound bool) []metav1.Condition {
 	accepted := yes(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
 	accepted.Message = strings.Join(l.Notes, ". ")
 	if refused != nil {
@@ -272,6 +283,8 @@ func (l *listener) conditions(refused, refs, conflict *problem, programmed bool)
 		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
 	case l.Refused:
 		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
+	case !bound:
+		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "no address of the Gateway can be used; see its condition Programmed")
 	default:
 		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
 	}

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,7 @@ func (t *Translator) declareSecrets() {
 
 func newKeyPair(s *corev1.Secret) *keyPair {
 	if s.Type != corev1.SecretTypeTLS {
-		return &keyPair{Wrong: "type is " + string(s.Type) + ", not " + string(corev1.SecretTypeTLS)}
+		return &keyPair{Wrong: "type is " + string(cmp.Or(s.Type, corev1.SecretTypeOpaque)) + ", not " + string(corev1.SecretTypeTLS)}
 	}
 	chain, key := s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]
 	switch {

@@ -1,0 +1,336 @@
+package translate_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	gwv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+var update = flag.Bool("update", false, "write what is computed into the golden files; then read every difference")
+
+const controllerName = "moongate.dev/gateway-controller"
+
+var options = translate.Options{ControllerName: controllerName, DefaultAddresses: []string{"192.0.2.1"}}
+
+// TestGolden translates the manifests of each testdata/<topic>/<case>.yaml and
+// compares the config and status sections of the same file; see testdata/README.md.
+func TestGolden(t *testing.T) {
+	for _, path := range goldenFiles(t) {
+		t.Run(strings.TrimSuffix(strings.TrimPrefix(path, "testdata/"), ".yaml"), func(t *testing.T) {
+			g := readGolden(t, path)
+			w := newWorld()
+			for _, i := range g.inputs {
+				w.upsert(i)
+			}
+			w.commit(t)
+			got := "---\n" + w.printConfig(t) + "---\n" + w.printStatus(t)
+			if *update {
+				if err := os.WriteFile(path, []byte(g.inputText+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got != g.expected {
+				t.Errorf("%s: what is computed differs from the file (-update writes it):\n%s", path, firstDifference(g.expected, got))
+			}
+		})
+	}
+}
+
+func TestGoldenCaseCount(t *testing.T) {
+	if n := len(goldenFiles(t)); n < 65 {
+		t.Errorf("%d golden cases, want at least 65", n)
+	}
+}
+
+// TestGoldenOrder checks that the order of the objects' arrival does not show.
+func TestGoldenOrder(t *testing.T) {
+	for _, path := range goldenFiles(t) {
+		g := readGolden(t, path)
+		want := scratch(t, g.inputs)
+		for seed := range uint64(3) {
+			r := rand.New(rand.NewPCG(seed, 1))
+			inputs := slices.Clone(g.inputs)
+			r.Shuffle(len(inputs), func(i, j int) { inputs[i], inputs[j] = inputs[j], inputs[i] })
+			if got := scratch(t, inputs); got != want {
+				t.Errorf("%s: shuffled by seed %d:\n%s", path, seed, firstDifference(want, got))
+			}
+			w := newWorld()
+			for _, i := range inputs {
+				w.upsert(i)
+				w.commit(t)
+			}
+			if got := w.print(t); got != want {
+				t.Errorf("%s: one commit for each object, seed %d:\n%s", path, seed, firstDifference(want, got))
+			}
+		}
+	}
+}
+
+func goldenFiles(t *testing.T) []string {
+	t.Helper()
+	paths, err := filepath.Glob("testdata/*/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	return paths
+}
+
+// golden is one file: manifests, then what is expected of them.
+type golden struct {
+	inputText string // with its comments
+	inputs    []input
+	expected  string
+}
+
+// input is an object or a fact of run time.
+type input struct {
+	object   metav1.Object
+	listener string // key of a listener with a fault
+	gateway  string // a Gateway with an address that has a fault
+	address  string
+	message  string
+}
+
+var expectation = regexp.MustCompile(`(?m)^---\nconfig:`)
+
+func readGolden(t *testing.T, path string) golden {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := golden{inputText: string(data)}
+	if at := expectation.FindStringIndex(g.inputText); at != nil {
+		g.inputText, g.expected = g.inputText[:at[0]], g.inputText[at[0]:]
+	}
+	classes := false
+	for _, doc := range strings.Split(g.inputText, "\n---\n") {
+		i := decode(t, path, doc)
+		if _, is := i.object.(*gwv1.GatewayClass); is {
+			classes = true
+		}
+		g.inputs = append(g.inputs, i)
+	}
+	if !classes {
+		gc := &gwv1.GatewayClass{Spec: gwv1.GatewayClassSpec{ControllerName: controllerName}}
+		gc.Name = "moongate"
+		g.inputs = append(g.inputs, input{object: gc})
+	}
+	return g
+}
+
+var kinds = map[string]func() metav1.Object{
+	"GatewayClass":     func() metav1.Object { return &gwv1.GatewayClass{} },
+	"Gateway":          func() metav1.Object { return &gwv1.Gateway{} },
+	"ListenerSet":      func() metav1.Object { return &gwv1.ListenerSet{} },
+	"HTTPRoute":        func() metav1.Object { return &gwv1.HTTPRoute{} },
+	"GRPCRoute":        func() metav1.Object { return &gwv1.GRPCRoute{} },
+	"TLSRoute":         func() metav1.Object { return &gwv1.TLSRoute{} },
+	"TCPRoute":         func() metav1.Object { return &gwv1.TCPRoute{} },
+	"UDPRoute":         func() metav1.Object { return &gwv1.UDPRoute{} },
+	"ReferenceGrant":   func() metav1.Object { return &gwv1beta1.ReferenceGrant{} },
+	"BackendTLSPolicy": func() metav1.Object { return &gwv1.BackendTLSPolicy{} },
+	"Namespace":        func() metav1.Object { return &corev1.Namespace{} },
+	"Service":          func() metav1.Object { return &corev1.Service{} },
+	"EndpointSlice":    func() metav1.Object { return &discoveryv1.EndpointSlice{} },
+	"Secret":           func() metav1.Object { return &corev1.Secret{} },
+}
+
+var clusterScoped = []string{"GatewayClass", "Namespace"}
+
+var pemFile = regexp.MustCompile(`\$\{([a-z.-]+)\}`)
+
+func decode(t *testing.T, path, doc string) input {
+	t.Helper()
+	doc = pemFile.ReplaceAllStringFunc(doc, func(ref string) string {
+		data, err := os.ReadFile("testdata/pem/" + ref[2:len(ref)-1])
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		return fmt.Sprintf("%q", data)
+	})
+	var head struct {
+		Kind, Listener, Gateway, Address, Message string
+	}
+	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	if head.Kind == "Fault" {
+		return input{listener: head.Listener, gateway: head.Gateway, address: head.Address, message: head.Message}
+	}
+	fresh, known := kinds[head.Kind]
+	if !known {
+		t.Fatalf("%s: kind %q", path, head.Kind)
+	}
+	o := fresh()
+	if err := yaml.UnmarshalStrict([]byte(doc), o); err != nil {
+		t.Fatalf("%s: %s: %v", path, head.Kind, err)
+	}
+	if o.GetNamespace() == "" && !slices.Contains(clusterScoped, head.Kind) {
+		o.SetNamespace("default")
+	}
+	if s, is := o.(*corev1.Secret); is { // as the API server does
+		for k, v := range s.StringData {
+			if s.Data == nil {
+				s.Data = map[string][]byte{}
+			}
+			s.Data[k] = []byte(v)
+		}
+		s.StringData = nil
+	}
+	return input{object: o}
+}
+
+// world is a Translator and the sum of what it has said.
+type world struct {
+	*translate.Translator
+	config   map[config.ID]*config.Resource
+	statuses map[translate.ObjectKey]translate.StatusChange
+}
+
+func newWorld() *world {
+	return &world{translate.New(options), map[config.ID]*config.Resource{}, map[translate.ObjectKey]translate.StatusChange{}}
+}
+
+func (w *world) upsert(i input) {
+	switch {
+	case i.object != nil:
+		w.Upsert(i.object)
+	case i.listener != "":
+		w.SetListenerFault(i.listener, &translate.ListenerFault{Message: i.message})
+	default:
+		namespace, name, _ := strings.Cut(i.gateway, "/")
+		w.SetAddressFault(namespace, name, i.address, &translate.AddressFault{Message: i.message})
+	}
+}
+
+// commit applies the changes and checks what must hold of every generation.
+func (w *world) commit(t *testing.T) translate.Result {
+	t.Helper()
+	r := w.Commit()
+	if !slices.IsSortedFunc(r.Config.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) }) ||
+		!slices.IsSortedFunc(r.Config.Removals, config.CompareID) {
+		t.Errorf("update is not sorted: %v", r.Config)
+	}
+	for _, u := range r.Config.Upserts {
+		w.config[u.ID()] = u
+	}
+	for _, id := range r.Config.Removals {
+		if w.config[id] == nil {
+			t.Errorf("removal of %v, which is not there", id)
+		}
+		delete(w.config, id)
+	}
+	for _, s := range r.Statuses {
+		if s.Status == nil {
+			delete(w.statuses, s.Object)
+		} else {
+			w.statuses[s.Object] = s
+		}
+	}
+	w.checkReferences(t)
+	return r
+}
+
+// checkReferences checks that config refers only to what is in it, and that nothing
+// is in it without a use.
+func (w *world) checkReferences(t *testing.T) {
+	t.Helper()
+	used := map[config.ID]bool{}
+	refer := func(from config.ID, to config.ID) {
+		used[to] = true
+		if w.config[to] == nil {
+			t.Errorf("%v refers to %v, which is not there", from, to)
+		}
+	}
+	for id, r := range w.config {
+		for _, key := range r.GetListener().GetCertificates() {
+			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
+		}
+		for _, a := range r.GetRoute().GetAttachments() {
+			refer(id, config.ID{Kind: config.KindListener, Key: a.Listener})
+		}
+		for _, key := range backendsOf(t, r.GetRoute()) {
+			refer(id, config.ID{Kind: config.KindBackend, Key: key})
+			refer(id, config.ID{Kind: config.KindEndpoints, Key: key})
+		}
+	}
+	for id := range w.config {
+		if !used[id] && id.Kind != config.KindListener && id.Kind != config.KindRoute {
+			t.Errorf("%v is not used", id)
+		}
+	}
+}
+
+func backendsOf(t *testing.T, r *config.Route) (keys []string) {
+	t.Helper()
+	for _, rule := range r.GetRules() {
+		filters := slices.Clone(rule.Filters)
+		for _, ref := range rule.BackendRefs {
+			if (ref.Backend == "") != (ref.Failure != nil) {
+				t.Errorf("%s: failure of a backendRef must be set exactly where backend is not: %v", r.Key, ref)
+			}
+			if ref.Backend != "" {
+				keys = append(keys, ref.Backend)
+			}
+			filters = append(filters, ref.Filters...)
+		}
+		for _, f := range filters {
+			m, err := f.UnmarshalNew()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if mirror, is := m.(*config.RequestMirror); is {
+				keys = append(keys, mirror.Backend)
+			}
+		}
+	}
+	return keys
+}
+
+func (w *world) print(t *testing.T) string { return w.printConfig(t) + w.printStatus(t) }
+
+func scratch(t *testing.T, inputs []input) string {
+	t.Helper()
+	w := newWorld()
+	for _, i := range inputs {
+		w.upsert(i)
+	}
+	w.commit(t)
+	return w.print(t)
+}
+
+func sortedIDs(m map[config.ID]*config.Resource) []config.ID {
+	return slices.SortedFunc(maps.Keys(m), config.CompareID)
+}
+
+// firstDifference shows the lines around the first one that differs.
+func firstDifference(want, got string) string {
+	w, g := strings.Split(want, "\n"), strings.Split(got, "\n")
+	i := 0
+	for i < len(w) && i < len(g) && w[i] == g[i] {
+		i++
+	}
+	around := func(lines []string) string {
+		return strings.Join(lines[min(max(i-3, 0), len(lines)):min(i+5, len(lines))], "\n")
+	}
+	return fmt.Sprintf("at line %d\nwant:\n%s\ngot:\n%s", i+1, around(w), around(g))
+}
