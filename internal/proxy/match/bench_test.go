@@ -182,3 +182,18 @@ func BenchmarkHostsFind(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLookupByHeader has 5,000 routes for one host and path that differ in a header.
+func BenchmarkLookupByHeader(b *testing.B) {
+	edit := new(Table[string]).Edit()
+	for i := range 5000 {
+		route := numbered(i, "/api")
+		for _, rule := range route.Rules {
+			rule.Matches[0].Headers = []*config.ValueMatch{{Name: "x-tenant", Value: fmt.Sprint("tenant-", i)}}
+		}
+		edit.Add(compile(b, route), effective("example.com"))
+	}
+	req := browserRequest("example.com", "/api/v1/users/42")
+	req.Header.Add([]byte("X-Tenant"), []byte("tenant-4321"))
+	benchLookup(b, edit.Table(), []*message.Request{req})
+}
