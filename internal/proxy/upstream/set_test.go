@@ -1,0 +1,124 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+func TestBackendAndEndpointsComeInAnyOrder(t *testing.T) {
+	var seed uint64
+	s := NewSet(Options{})
+	defer s.Close()
+	if s.Get(key) != nil {
+		t.Fatal("an empty Set has a backend")
+	}
+	apply(t, s, endpointsResource(key, endpoint(address(1))))
+	b := s.Get(key)
+	if b == nil || b.Config() != nil || b.Pick(&seed, nil) == nil {
+		t.Fatalf("endpoints alone: %+v", b)
+	}
+	apply(t, s, backendResource(key))
+	if s.Get(key) != b || b.Config().GetName() != "app" || b.Key() != key {
+		t.Error("the Backend did not join its Endpoints")
+	}
+
+	const other = "Service/default/other/80"
+	apply(t, s, backendResource(other))
+	o := s.Get(other)
+	if o.Pick(&seed, nil) != nil {
+		t.Error("a Backend without Endpoints has an endpoint")
+	}
+	apply(t, s, endpointsResource(other, endpoint(address(2))))
+	if e := o.Pick(&seed, nil); e == nil || e.Address() != address(2) || e.Backend() != o {
+		t.Errorf("the old pointer does not follow: %v", e)
+	}
+	if all := s.Backends(); len(all) != 2 || all[0] != b || all[1] != o {
+		t.Errorf("Backends: %v", all)
+	}
+}
+
+func TestEndpointsKeepTheirState(t *testing.T) {
+	_, b := newSet(t, Options{}, endpoint(address(1)), endpoint(address(2)))
+	old := b.Endpoints()
+	old[0].Begin()
+	apply(t, b.set, endpointsResource(key, terminating(address(1)), endpoint(address(1)), endpoint(address(3))))
+	list := b.Endpoints()
+	if len(list) != 2 || list[0] != old[0] || list[0].Stats().InFlight != 1 || list[1].String() != "192.0.2.3:8080" {
+		t.Errorf("after the update: %v", list)
+	}
+	if b.Stats().InFlight != 1 {
+		t.Errorf("backend: %+v", b.Stats())
+	}
+}
+
+func TestRemovals(t *testing.T) {
+	var seed uint64
+	s, b := newSet(t, Options{}, endpoint(address(1)))
+	remove := func(ids ...config.ID) {
+		if err := s.Apply(nil, ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove(config.ID{Kind: config.KindRoute, Key: key}, config.ID{Kind: config.KindBackend, Key: "Service/default/none/1"})
+	if s.Get(key) != b || b.Config() == nil {
+		t.Fatal("a foreign removal took the backend")
+	}
+	remove(config.ID{Kind: config.KindBackend, Key: key})
+	if s.Get(key) != b || b.Config() != nil || b.Pick(&seed, nil) == nil {
+		t.Fatal("the Endpoints went with the Backend")
+	}
+	remove(config.ID{Kind: config.KindEndpoints, Key: key})
+	if s.Get(key) != nil || b.Pick(&seed, nil) != nil {
+		t.Fatal("the backend is still there")
+	}
+}
+
+func TestApplyChecksBeforeItChanges(t *testing.T) {
+	for name, bad := range map[string]*config.Endpoint{
+		`"backend.example" is not an IP address`: {Address: "backend.example", Port: 80},
+		"endpoints[0].port 0 is not a port":      {Address: "192.0.2.1"},
+		"port 65536":                             {Address: "192.0.2.1", Port: 65536},
+	} {
+		s := NewSet(Options{})
+		err := s.Apply([]*config.Resource{backendResource(key), endpointsResource("Service/default/bad/1", bad)}, nil)
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v", name, err)
+		}
+		if len(s.Backends()) != 0 {
+			t.Errorf("%s: something was applied", name)
+		}
+		s.Close()
+	}
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	srv := listen(t)
+	s, b := newSet(t, Options{}, endpoint(srv.addrPort()))
+	e := b.Endpoints()[0]
+	idle, used := dial(t, e), dial(t, e)
+	idle.Release()
+	s.Close()
+	for _, c := range []*Conn{idle, used} {
+		if _, err := c.Write([]byte{'x'}); err == nil {
+			t.Error("a connection is still open")
+		}
+	}
+	used.Release()
+	var seed uint64
+	apply(t, s, endpointsResource(key, endpoint(srv.addrPort())))
+	if b.Pick(&seed, nil) != nil || e.Idle() != nil {
+		t.Error("a closed Set has endpoints")
+	}
+	var dialError *DialError
+	if _, err := e.Dial(context.Background(), time.Time{}); !errors.As(err, &dialError) || dialError.Reason != ReasonClosed || dialError.Retryable {
+		t.Errorf("Dial after Close: %v", err)
+	}
+	if got := b.Stats(); got != (Stats{Dialled: 2}) {
+		t.Errorf("after Close: %+v", got)
+	}
+}

@@ -1,0 +1,102 @@
+package upstream
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestAlive(t *testing.T) {
+	srv := listen(t)
+	_, b := newSet(t, Options{}, endpoint(srv.addrPort()))
+	e := b.Endpoints()[0]
+
+	c := dial(t, e)
+	if err := echo(c); err != nil {
+		t.Fatal(err)
+	}
+	if !c.Alive() {
+		t.Error("an open connection is not alive")
+	}
+	srv.accepted(t, 1)[0].Close()
+	eventually(t, "a connection that the peer closed is not alive", func() bool { return !c.Alive() })
+
+	c = dial(t, e)
+	peer := srv.accepted(t, 2)[1]
+	if _, err := peer.Write([]byte("HTTP/1.1 408 ")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a connection with unasked bytes is not alive", func() bool { return !c.Alive() })
+	var first [4]byte
+	if _, err := c.Read(first[:]); err != nil || string(first[:]) != "HTTP" {
+		t.Errorf("Alive took bytes away: %q, %v", first, err)
+	}
+	c.Close()
+	if c.Alive() {
+		t.Error("a closed connection is alive")
+	}
+}
+
+// full is a listener that nobody accepts from and whose queue is full, so that a
+// connect gets no answer.
+func full(t *testing.T) netip.AddrPort {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))
+	_, b := newSet(t, Options{ConnectTimeout: 50 * time.Millisecond}, endpoint(a))
+	for range 8 {
+		if _, err := b.Endpoints()[0].Dial(context.Background(), time.Time{}); err != nil {
+			return a
+		}
+	}
+	t.Fatal("the queue takes every connection")
+	return a
+}
+
+func TestDialWithoutAnswer(t *testing.T) {
+	_, b := newSet(t, Options{ConnectTimeout: 50 * time.Millisecond}, endpoint(full(t)))
+	e := b.Endpoints()[0]
+
+	_, err := e.Dial(context.Background(), time.Now().Add(5*time.Millisecond))
+	wantDialError(t, err, ReasonDeadline, false)
+
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(5*time.Millisecond, cancel)
+	_, err = e.Dial(ctx, time.Time{})
+	wantDialError(t, err, ReasonCanceled, false)
+	if e.avoided() {
+		t.Error("the endpoint is blamed for the caller's haste")
+	}
+
+	_, err = e.Dial(context.Background(), time.Now().Add(time.Hour))
+	wantDialError(t, err, ReasonTimeout, true)
+	if !e.avoided() {
+		t.Error("an endpoint that does not answer is not avoided")
+	}
+}
+
+// descriptors counts the open descriptors of the process.
+func descriptors(t testing.TB) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
