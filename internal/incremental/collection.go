@@ -165,6 +165,8 @@ func (in *Input[K, V]) update() {
 			in.put(k, s.value)
 		}
 	}
-	clear(in.staged)
+	if len(in.staged) > 0 {
+		in.staged = map[K]staged[V]{} // a cleared one would keep, and walk, its largest size
+	}
 	in.sortChanges()
 }

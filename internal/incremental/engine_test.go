@@ -1,0 +1,331 @@
+package incremental_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// key is the tests' key.
+type key string
+
+func (k key) Compare(o key) int { return strings.Compare(string(k), string(o)) }
+
+func same[V comparable](a, b V) bool { return a == b }
+
+func entries[K incremental.Key[K], V any](c *incremental.Collection[K, V]) string {
+	var out []string
+	for k, v := range c.All() {
+		out = append(out, fmt.Sprintf("%v=%v", k, v))
+	}
+	return strings.Join(out, " ")
+}
+
+func expect(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+func expectRuns(t *testing.T, s incremental.Stats, want map[string]int) {
+	t.Helper()
+	total := 0
+	for _, n := range want {
+		total += n
+	}
+	if fmt.Sprint(s.RunsByName) != fmt.Sprint(want) || s.Runs != total {
+		t.Errorf("runs %d %v, want %d %v", s.Runs, s.RunsByName, total, want)
+	}
+}
+
+func TestInput(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	in.Set("b", 2)
+	in.Set("a", 1)
+	expect(t, "before the commit", entries(in.Collection), "")
+	e.Commit()
+	expect(t, "after it", entries(in.Collection), "a=1 b=2")
+	in.Set("a", 1)
+	in.Set("b", 3)
+	in.Delete("c")
+	in.Set("d", 4)
+	in.Delete("d")
+	e.Commit()
+	expect(t, "changes", fmt.Sprintf("%+v", in.Changes()), "[{Key:b Old:2 New:3 Added:false Deleted:false}]")
+	in.Delete("b")
+	in.Set("b", 5)
+	in.Delete("a")
+	e.Commit()
+	expect(t, "changes", fmt.Sprintf("%+v", in.Changes()),
+		"[{Key:a Old:1 New:0 Added:false Deleted:true} {Key:b Old:3 New:5 Added:false Deleted:false}]")
+	if v, ok := in.Get("b"); v != 5 || !ok || in.Len() != 1 {
+		t.Errorf("b is %d, %v; %d entries", v, ok, in.Len())
+	}
+	e.Commit()
+	if len(in.Changes()) != 0 {
+		t.Errorf("changes after an empty commit: %v", in.Changes())
+	}
+}
+
+func TestNilEqualTakesEverySetForAChange(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key, int](e, "in", nil)
+	in.Set("a", 1)
+	e.Commit()
+	in.Set("a", 1)
+	e.Commit()
+	if len(in.Changes()) != 1 {
+		t.Errorf("changes %v, want one", in.Changes())
+	}
+}
+
+func TestEqualValueStopsTheWave(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	parity := incremental.Map(e, "parity", in.Collection, func(_ *incremental.View, _ key, n int) (int, bool) { return n % 2, true }, same[int])
+	text := incremental.Map(e, "text", parity, func(_ *incremental.View, _ key, n int) (string, bool) { return fmt.Sprint(n), true }, same[string])
+	in.Set("a", 1)
+	in.Set("b", 2)
+	expectRuns(t, e.Commit(), map[string]int{"parity": 2, "text": 2})
+	in.Set("a", 3)
+	expectRuns(t, e.Commit(), map[string]int{"parity": 1})
+	if len(text.Changes()) != 0 {
+		t.Errorf("changes %v", text.Changes())
+	}
+	in.Set("a", 4)
+	expectRuns(t, e.Commit(), map[string]int{"parity": 1, "text": 1})
+	expect(t, "text", entries(text), "a=0 b=0")
+	expectRuns(t, e.Commit(), map[string]int{})
+}
+
+func TestFetchRecordsAbsence(t *testing.T) {
+	e := incremental.New()
+	names := incremental.NewInput[key](e, "names", same[int])
+	in := incremental.NewInput[key](e, "in", same[key])
+	out := incremental.Map(e, "out", in.Collection, func(v *incremental.View, _ key, other key) (int, bool) {
+		return incremental.Fetch(v, names.Collection, other)
+	}, same[int])
+	in.Set("x", "a")
+	e.Commit()
+	expect(t, "absent", entries(out), "")
+	names.Set("b", 1)
+	expectRuns(t, e.Commit(), map[string]int{})
+	names.Set("a", 2)
+	expectRuns(t, e.Commit(), map[string]int{"out": 1})
+	expect(t, "present", entries(out), "x=2")
+	in.Set("x", "b")
+	e.Commit()
+	names.Set("a", 3) // no longer read
+	expectRuns(t, e.Commit(), map[string]int{})
+	names.Delete("b")
+	expectRuns(t, e.Commit(), map[string]int{"out": 1})
+	expect(t, "deleted", entries(out), "")
+	in.Delete("x")
+	e.Commit()
+	names.Set("b", 9) // its reader is gone
+	expectRuns(t, e.Commit(), map[string]int{})
+}
+
+func TestOneRunForSeveralReasons(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	out := incremental.Map(e, "out", in.Collection, func(v *incremental.View, k key, n int) (int, bool) {
+		a, _ := incremental.Fetch(v, in.Collection, "a")
+		b, _ := incremental.Fetch(v, in.Collection, "b")
+		again, _ := incremental.Fetch(v, in.Collection, "a")
+		return a + b + again + n, true
+	}, same[int])
+	in.Set("a", 1)
+	in.Set("b", 2)
+	expectRuns(t, e.Commit(), map[string]int{"out": 2})
+	in.Set("a", 10)
+	in.Set("b", 20)
+	expectRuns(t, e.Commit(), map[string]int{"out": 2})
+	expect(t, "out", entries(out), "a=50 b=60")
+}
+
+func TestIndex(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[string])
+	byWord := incremental.NewIndex(in.Collection, "by word", func(_ key, s string) []string { return strings.Fields(s) })
+	words := incremental.NewInput[key](e, "words", same[int])
+	keys := incremental.Map(e, "keys", words.Collection, func(v *incremental.View, k key, _ int) (string, bool) {
+		return fmt.Sprint(incremental.Lookup(v, byWord, string(k))), true
+	}, same[string])
+	counts := incremental.Map(e, "counts", words.Collection, func(v *incremental.View, k key, _ int) (int, bool) {
+		return incremental.Count(v, byWord, string(k)), true
+	}, same[int])
+	words.Set("red", 0)
+	words.Set("blue", 0)
+	in.Set("c", "red red")
+	in.Set("a", "red blue")
+	e.Commit()
+	expect(t, "keys", entries(keys), "blue=[a] red=[a c]")
+	expect(t, "counts", entries(counts), "blue=1 red=2")
+
+	in.Set("c", "red green") // another value, the same membership for red
+	expectRuns(t, e.Commit(), map[string]int{})
+	in.Set("b", "blue")
+	expectRuns(t, e.Commit(), map[string]int{"keys": 1, "counts": 1})
+	expect(t, "keys", entries(keys), "blue=[a b] red=[a c]")
+	in.Set("a", "blue")
+	in.Set("d", "red") // red keeps its number, not its members
+	expectRuns(t, e.Commit(), map[string]int{"keys": 1})
+	expect(t, "keys", entries(keys), "blue=[a b] red=[c d]")
+	in.Delete("c")
+	in.Delete("d")
+	e.Commit()
+	expect(t, "keys", entries(keys), "blue=[a b] red=[]")
+	expect(t, "counts", entries(counts), "blue=2 red=0")
+}
+
+func TestIndexOverDerived(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	small := incremental.Map(e, "small", in.Collection, func(_ *incremental.View, _ key, n int) (int, bool) { return n, n < 10 }, same[int])
+	all := incremental.NewIndex(small, "all", func(key, int) []string { return []string{""} })
+	total := incremental.NewInput[key](e, "total", same[int])
+	number := incremental.Map(e, "number", total.Collection, func(v *incremental.View, _ key, _ int) (int, bool) {
+		return incremental.Count(v, all, ""), true
+	}, same[int])
+	total.Set("t", 0)
+	for i := range 20 {
+		in.Set(key(fmt.Sprint(i)), i)
+	}
+	e.Commit()
+	expect(t, "number", entries(number), "t=10")
+	in.Set("5", 50)
+	expectRuns(t, e.Commit(), map[string]int{"small": 1, "number": 1})
+	expect(t, "number", entries(number), "t=9")
+}
+
+func TestFlatMapFirstOwnerWins(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[string])
+	out := incremental.FlatMap(e, "out", in.Collection, func(_ *incremental.View, k key, s string) (list []incremental.Entry[key, string]) {
+		for i, w := range strings.Fields(s) {
+			list = append(list, incremental.Entry[key, string]{Key: key(w), Value: fmt.Sprintf("%s%d", k, i)})
+		}
+		return list
+	}, same[string])
+	in.Set("b", "x y x")
+	e.Commit()
+	expect(t, "of one, the first", entries(out), "x=b0 y=b1")
+	in.Set("a", "y")
+	in.Set("c", "x z")
+	e.Commit()
+	expect(t, "of several, the first", entries(out), "x=b0 y=a0 z=c1")
+	in.Delete("b")
+	e.Commit()
+	expect(t, "the next takes over", entries(out), "x=c0 y=a0 z=c1")
+	if n := len(out.Changes()); n != 1 {
+		t.Errorf("%d changes, want 1: %v", n, out.Changes())
+	}
+	in.Set("a", "")
+	in.Delete("c")
+	e.Commit()
+	expect(t, "nobody is left", entries(out), "")
+}
+
+func TestReadsOutOfOrderPanic(t *testing.T) {
+	for what, build := range map[string]func(e *incremental.Engine, in *incremental.Input[key, int]) func(v *incremental.View){
+		"a later collection": func(e *incremental.Engine, in *incremental.Input[key, int]) func(v *incremental.View) {
+			var later *incremental.Input[key, int]
+			f := func(v *incremental.View) { incremental.Fetch(v, later.Collection, "a") }
+			defer func() { later = incremental.NewInput[key](e, "later", same[int]) }()
+			return f
+		},
+		"another engine": func(*incremental.Engine, *incremental.Input[key, int]) func(v *incremental.View) {
+			foreign := incremental.NewInput[key](incremental.New(), "foreign", same[int])
+			return func(v *incremental.View) { incremental.Fetch(v, foreign.Collection, "a") }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			e := incremental.New()
+			in := incremental.NewInput[key](e, "in", same[int])
+			var read func(*incremental.View)
+			incremental.Map(e, "out", in.Collection, func(v *incremental.View, _ key, n int) (int, bool) {
+				read(v)
+				return n, true
+			}, same[int])
+			read = build(e, in)
+			in.Set("a", 1)
+			defer func() {
+				if p := recover(); p == nil || !strings.Contains(fmt.Sprint(p), "out reads") {
+					t.Errorf("panic %v, want one that says what out reads", p)
+				}
+			}()
+			e.Commit()
+		})
+	}
+}
+
+func TestReadOfItselfPanics(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	var out *incremental.Collection[key, int]
+	out = incremental.Map(e, "out", in.Collection, func(v *incremental.View, k key, n int) (int, bool) {
+		return incremental.Fetch(v, out, k)
+	}, same[int])
+	in.Set("a", 1)
+	defer func() {
+		if recover() == nil {
+			t.Error("no panic")
+		}
+	}()
+	e.Commit()
+}
+
+// TestReadersAreSwept checks that reads of the past leave nothing behind.
+func TestReadersAreSwept(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	words := incremental.NewInput[key](e, "words", same[int])
+	index := incremental.NewIndex(words.Collection, "index", func(k key, n int) []int { return []int{n} })
+	incremental.Map(e, "out", in.Collection, func(v *incremental.View, _ key, n int) (int, bool) {
+		incremental.Fetch(v, words.Collection, key(fmt.Sprint(n)))
+		incremental.Lookup(v, index, n)
+		incremental.Count(v, index, -n)
+		incremental.Fetch(v, words.Collection, "popular")
+		return n, true
+	}, same[int])
+	for i := range 1000 {
+		in.Set("a", i+1)
+		in.Set("b", i+1)
+		e.Commit()
+	}
+	slots, buckets, readers := incremental.Held(words.Collection, index, "popular")
+	if slots != 2 || buckets != 2 || readers > 6 {
+		t.Errorf("%d slots, %d buckets, %d readers of the popular one; want 2, 2 and at most 6", slots, buckets, readers)
+	}
+	in.Delete("a")
+	in.Delete("b")
+	e.Commit()
+	if slots, buckets, _ := incremental.Held(words.Collection, index, "popular"); slots != 0 || buckets != 0 {
+		t.Errorf("%d slots and %d buckets are left without readers", slots, buckets)
+	}
+}
+
+func TestAllIsSortedAndCanStop(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	for i := range 100 {
+		in.Set(key(fmt.Sprint(i)), i)
+	}
+	e.Commit()
+	var seen []string
+	for k := range in.All() {
+		seen = append(seen, string(k))
+		if len(seen) == 50 {
+			break
+		}
+	}
+	if len(seen) != 50 || !slices.IsSorted(seen) {
+		t.Errorf("keys %v", seen)
+	}
+}
