@@ -5,8 +5,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/moongate-dev/moongate/internal/admin"
 )
 
 func newCheck(stdout io.Writer) *cobra.Command {
@@ -55,7 +53,7 @@ func printCheck(w io.Writer, format string, off *offline) error {
 		}
 	}
 	if format == "table" {
-		err = printCheckTable(w, objects, off.status.Problems)
+		err = printCheckTable(w, off, objects)
 	} else {
 		err = printAs(w, format, off.status)
 	}
@@ -81,14 +79,14 @@ func printCheck(w io.Writer, format string, off *offline) error {
 	return nil
 }
 
-func printCheckTable(w io.Writer, objects []*shownObject, problems []admin.Problem) error {
+func printCheckTable(w io.Writer, off *offline, objects []*shownObject) error {
 	if len(objects) > 0 {
-		if err := printObjects(w, objects); err != nil {
+		if err := printObjects(w, objects, func(o *shownObject) string { return off.place(o.Kind, o.Metadata.Namespace, o.Metadata.Name) }); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)
 	}
-	for _, p := range problems {
+	for _, p := range off.status.Problems {
 		mark := "problem"
 		if p.Ignored {
 			mark = "ignored"

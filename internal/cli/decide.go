@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,7 +16,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
-	"github.com/moongate-dev/moongate/internal/source/files"
 )
 
 // maxRunnersUp bounds how many rules that lost are shown.
@@ -102,11 +102,10 @@ func explain(off *offline, ask *question) (*explanation, error) {
 		return nil, err
 	}
 	d.Request = explainedRequest{Method: ask.method, URL: ask.url}
-	err := d.decide()
-	if err == nil && d.Answer.Status >= 400 {
-		err = d.complain()
+	if err := d.decide(); err != nil {
+		return nil, err
 	}
-	return &d.explanation, err
+	return &d.explanation, d.complain()
 }
 
 func (d *decision) decide() error {
@@ -135,13 +134,18 @@ func (d *decision) answerWith(reason observe.Reason, detail string) {
 
 // refuse is a head that the parser does not accept.
 func (d *decision) refuse(err error) {
+	reason := observe.ReasonBadRequest
 	var bad *http1.Error
-	if e, ok := err.(*http1.Error); ok {
-		bad = e
-	} else {
-		bad = &http1.Error{Status: 400, Reason: observe.ReasonBadRequest.String(), Detail: err.Error()}
+	if errors.As(err, &bad) {
+		for _, known := range observe.Reasons() {
+			if known.Source == observe.SourceClient && known.Status == bad.Status && reason.Status() != bad.Status {
+				reason = known.Reason
+			}
+		}
+		d.answerWith(reason, bad.Detail)
+		return
 	}
-	d.Answer = explainedAnswer{bad.Status, bad.Reason, fmt.Sprintf("%d %s: %s", bad.Status, bad.Reason, bad.Detail)}
+	d.answerWith(reason, err.Error())
 }
 
 // chooseListener does what accept, handshake and Host decide: false ends the decision.
@@ -248,12 +252,7 @@ func (d *decision) shownListener(l *config.Listener, why string) explainedListen
 // position is where an object ("<namespace>/<name>") is in the manifests.
 func (d *decision) position(kind, name string) string {
 	namespace, name, _ := strings.Cut(name, "/")
-	for id, p := range d.off.positions {
-		if id == (files.ObjectID{Group: id.Group, Kind: kind, Namespace: namespace, Name: name}) {
-			return p.String()
-		}
-	}
-	return ""
+	return d.off.place(kind, namespace, name)
 }
 
 // chooseRule matches the request against the listener's routes.
@@ -274,8 +273,7 @@ func (d *decision) chooseRule() error {
 	routes := edit.Table()
 	d.rule = routes.Lookup(&d.req)
 	candidates := routes.Explain(&d.req)
-	// Who matched as well came nearer than who did not.
-	slices.SortStableFunc(candidates, func(a, b match.Candidate[struct{}]) int { return boolOrder(a.Matched, b.Matched) })
+	slices.SortStableFunc(candidates, func(a, b match.Candidate[struct{}]) int { return cmp.Compare(distance(a), distance(b)) })
 	for _, c := range candidates {
 		shown := d.shownRule(c)
 		if c.Matched && c.Why == "" {
@@ -294,14 +292,15 @@ func (d *decision) chooseRule() error {
 	return nil
 }
 
-func boolOrder(a, b bool) int {
+// distance orders candidates by how near they came: who matched as well, whose path fits, the rest.
+func distance(c match.Candidate[struct{}]) int {
 	switch {
-	case a == b:
+	case c.Matched:
 		return 0
-	case a:
-		return -1
+	case !strings.HasPrefix(c.Why, "path "):
+		return 1
 	}
-	return 1
+	return 2
 }
 
 func (d *decision) shownRule(c match.Candidate[struct{}]) explainedRule {

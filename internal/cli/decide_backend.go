@@ -111,7 +111,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (explainedBackend, obser
 				reason = known
 			}
 		}
-		shown.Problem = fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+		shown.Problem = fmt.Sprintf("answered %d %s", reason.Status(), reason)
 		return shown, reason
 	}
 	service := backend.Config()
@@ -123,7 +123,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (explainedBackend, obser
 	}
 	if len(shown.Endpoints) == 0 {
 		reason := observe.ReasonNoEndpoints
-		shown.Problem = fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+		shown.Problem = fmt.Sprintf("answered %d %s", reason.Status(), reason)
 		return shown, reason
 	}
 	return shown, observe.ReasonOK
@@ -147,11 +147,26 @@ func describeFilter(packed *anypb.Any) string {
 	return name + " " + compact.String()
 }
 
-// complain lists the conditions that may be why the request fails.
+// complain adds the conditions that may be why the request fails: those of the rule's route, else
+// of what could have been there instead.
 func (d *decision) complain() error {
+	if d.Request.Path == "" || d.Rule != nil && d.Answer.Status < 400 {
+		return nil
+	}
 	objects, err := shownObjects(d.off.status.Items)
 	for _, o := range objects {
-		d.Complaints = append(d.Complaints, o.complaints()...)
+		concerned := o.Kind == "Gateway" || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
+		if d.Rule != nil {
+			concerned = o.name() == d.Rule.Route
+		}
+		if !concerned {
+			continue
+		}
+		for _, c := range o.complaints() {
+			if d.Rule != nil || c.Condition != "ResolvedRefs=False" {
+				d.Complaints = append(d.Complaints, c)
+			}
+		}
 	}
 	return err
 }

@@ -165,10 +165,10 @@ func (g *gateway) started() {
 	if len(bound) == 0 {
 		g.log.Warn("no listener is served; moongate status and moongate check tell why", "files", strings.Join(g.o.Files, ","))
 	}
-	g.log.Info("ready", "admin", g.admin.Addr().String(), "version", readBuild().Version)
 	if g.o.Ready != nil {
 		g.o.Ready(Running{Admin: g.admin.Addr().String()})
 	}
+	g.log.Info("ready", "admin", g.admin.Addr().String(), "version", readBuild().Version)
 }
 
 // tellProblems logs each problem when it appears, and not again while it stays.

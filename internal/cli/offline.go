@@ -42,6 +42,16 @@ func readOffline(paths []string) (*offline, error) {
 	return &offline{resources: result.Config.Upserts, status: shelf.status(), positions: positions}, nil
 }
 
+// place is where an object is written, as file:line.
+func (o *offline) place(kind, namespace, name string) string {
+	for id, p := range o.positions {
+		if id.Kind == kind && id.Namespace == namespace && id.Name == name {
+			return p.String()
+		}
+	}
+	return ""
+}
+
 // statusAddresses is what a Gateway without spec.addresses shows: where it listens.
 func statusAddresses(bind []netip.Addr) []string {
 	if len(bind) == 0 {

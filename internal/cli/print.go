@@ -107,12 +107,14 @@ type complaint struct {
 // the worse (Conflicted, PartiallyInvalid, OverlappingTLSConfig).
 var goodWhenTrue = []string{"Accepted", "Programmed", "ResolvedRefs", "SupportedVersion"}
 
-// complaints are what an object's conditions say against it. A Programmed=False is
-// left out where another condition of the same subject tells the cause.
+// summaries are reasons that only say that a part has a complaint of its own.
+var summaries = []string{"ListenersNotValid", "ListenersNotResolved"}
+
+// complaints are what an object's conditions say against it, consequences left out: what only
+// sums up, what repeats a reason, and a Programmed=False whose cause is told.
 func (o *shownObject) complaints() []complaint {
 	var all []complaint
 	for _, s := range o.subjects() {
-		first := len(all)
 		for _, c := range s.conditions {
 			good := metav1.ConditionFalse
 			if slices.Contains(goodWhenTrue, c.Type) {
@@ -122,12 +124,33 @@ func (o *shownObject) complaints() []complaint {
 				all = append(all, complaint{o.name(), s.where, c.Type + "=" + string(c.Status), c.Reason, c.Message})
 			}
 		}
-		if len(all)-first > 1 {
-			causes := slices.DeleteFunc(slices.Clone(all[first:]), func(c complaint) bool { return c.Condition == "Programmed=False" })
-			all = append(all[:first], causes...)
+	}
+	causes := make([]complaint, 0, len(all))
+	for _, c := range all {
+		if !consequence(c, all, causes) {
+			causes = append(causes, c)
 		}
 	}
-	return all
+	if len(causes) == 0 {
+		return all
+	}
+	return causes
+}
+
+// consequence says that c tells nothing that others do not.
+func consequence(c complaint, all, before []complaint) bool {
+	inPart := func(o complaint) bool { return o.Where != "" }
+	cause := func(o complaint) bool {
+		return o.Condition != "Programmed=False" && (o.Where == "" || o.Where == c.Where)
+	}
+	repeated := func(o complaint) bool { return o.Where == c.Where && o.Reason == c.Reason && o.Message == c.Message }
+	switch {
+	case slices.Contains(summaries, c.Reason):
+		return slices.ContainsFunc(all, inPart)
+	case c.Condition == "Programmed=False":
+		return slices.ContainsFunc(all, cause)
+	}
+	return slices.ContainsFunc(before, repeated)
 }
 
 // shownObjects reads the items of a Status.
@@ -141,7 +164,8 @@ func shownObjects(items []any) ([]*shownObject, error) {
 }
 
 // printObjects writes the table of objects and conditions, complaints under their object.
-func printObjects(w io.Writer, objects []*shownObject) error {
+// place tells where an object is written; "" where nobody knows.
+func printObjects(w io.Writer, objects []*shownObject, place func(*shownObject) string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "OBJECT\tSTATE\tWHY")
 	for _, o := range objects {
@@ -152,7 +176,7 @@ func printObjects(w io.Writer, objects []*shownObject) error {
 		}
 		name := o.name()
 		for _, c := range complaints {
-			why := c.Reason + ": " + c.Message
+			why := c.Reason + ": " + c.Message + inParens(place(o))
 			if c.Where != "" {
 				why = c.Where + ": " + why
 			}
@@ -172,9 +196,17 @@ func (o *shownObject) state() string {
 
 // summary is what is worth a glance where all is well.
 func (o *shownObject) summary() string {
+	if len(o.subjects()) == 0 {
+		switch {
+		case o.Kind == "Gateway" || o.Kind == "GatewayClass":
+			return "not ours: no GatewayClass of controller " + controllerName
+		case strings.HasSuffix(o.Kind, "Route"):
+			return "not ours: no Gateway of ours is among its parentRefs"
+		}
+	}
 	var parts []string
 	for _, l := range o.Status.Listeners {
-		parts = append(parts, fmt.Sprintf("%s: %d routes", l.Name, l.AttachedRoutes))
+		parts = append(parts, l.Name+": "+count(int(l.AttachedRoutes), "route"))
 	}
 	for _, s := range o.subjects() {
 		if strings.HasPrefix(s.where, "parent ") {

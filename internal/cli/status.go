@@ -63,7 +63,7 @@ func printStatus(w io.Writer, status *admin.Status) error {
 	if err != nil {
 		return err
 	}
-	if err := printObjects(w, objects); err != nil {
+	if err := printObjects(w, objects, func(*shownObject) string { return "" }); err != nil {
 		return err
 	}
 	for _, p := range status.Problems {

@@ -1,0 +1,121 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+)
+
+// curl does what a curl line of our documentation asks for, so that the lines are tested where no curl
+// is. It knows the flags that they use and returns the status and what curl would print.
+func curl(t testing.TB, line string) (int, string) {
+	t.Helper()
+	words := shellWords(t, line)
+	if words[0] != "curl" {
+		t.Fatalf("%q is no curl line", line)
+	}
+	method, url, include := "GET", "", false
+	header := http.Header{}
+	resolve := map[string]string{}
+	trust := &tls.Config{}
+	for i := 1; i < len(words); i++ {
+		next := func() string { i++; return words[i] }
+		switch w := words[i]; w {
+		case "-s":
+		case "-i", "-si":
+			include = true
+		case "-k":
+			trust.InsecureSkipVerify = true
+		case "-X":
+			method = next()
+		case "-H":
+			name, value, _ := strings.Cut(next(), ":")
+			header.Add(name, strings.TrimSpace(value))
+		case "--resolve":
+			part := strings.SplitN(next(), ":", 3)
+			resolve[part[0]+":"+part[1]] = net.JoinHostPort(part[2], part[1])
+		case "--cacert":
+			text, err := os.ReadFile(next())
+			if err != nil {
+				t.Fatal(err)
+			}
+			trust.RootCAs = x509.NewCertPool()
+			if !trust.RootCAs.AppendCertsFromPEM(text) {
+				t.Fatalf("no certificate in %s", words[i])
+			}
+		default:
+			if strings.HasPrefix(w, "-") {
+				t.Fatalf("curl flag %s of %q is not known to the test", w, line)
+			}
+			url = w
+		}
+	}
+	transport := &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if to := resolve[addr]; to != "" {
+				addr = to
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}}
+	req, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header = header
+	if host := header.Get("Host"); host != "" {
+		req.Host = host
+		header.Del("Host")
+	}
+	client := &http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects.CheckRedirect}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", line, err)
+	}
+	text := string(body)
+	if include {
+		var head strings.Builder
+		fmt.Fprintf(&head, "%s %s\r\n", resp.Proto, resp.Status)
+		resp.Header.Write(&head)
+		text = head.String() + "\r\n" + text
+	}
+	return resp.StatusCode, text
+}
+
+// shellWords splits a line as a shell does, as far as our lines need it: blanks and single quotes.
+func shellWords(t testing.TB, line string) []string {
+	t.Helper()
+	var words []string
+	var word strings.Builder
+	quoted, some := false, false
+	for _, c := range line + " " {
+		switch {
+		case c == '\'':
+			quoted, some = !quoted, true
+		case c == ' ' && !quoted:
+			if some {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			some = false
+		default:
+			word.WriteRune(c)
+			some = true
+		}
+	}
+	if quoted || len(words) == 0 {
+		t.Fatalf("cannot split %q", line)
+	}
+	return words
+}
