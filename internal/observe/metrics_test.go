@@ -1,0 +1,421 @@
+package observe
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+)
+
+// clock is the time that a test says it is.
+type clock struct{ t time.Time }
+
+func testMetrics(o MetricsOptions) (*Metrics, *clock) {
+	c := &clock{time.Unix(1_800_000_000, 0)}
+	m := NewMetrics(o)
+	m.now = func() time.Time { return c.t }
+	return m, c
+}
+
+// series gathers one family: "label=value,..." without empty values -> value, or count of a histogram.
+func series(t *testing.T, m *Metrics, name string) map[string]float64 {
+	t.Helper()
+	out := make(map[string]float64)
+	for _, f := range gather(t, m) {
+		if f.GetName() != name {
+			continue
+		}
+		for _, s := range f.GetMetric() {
+			var labels []string
+			for _, l := range s.GetLabel() {
+				if l.GetValue() != "" {
+					labels = append(labels, l.GetName()+"="+l.GetValue())
+				}
+			}
+			v := s.GetCounter().GetValue() + s.GetGauge().GetValue() + float64(s.GetHistogram().GetSampleCount())
+			out[strings.Join(labels, ",")] = v
+		}
+	}
+	return out
+}
+
+func gather(t *testing.T, m *Metrics) []*dto.MetricFamily {
+	t.Helper()
+	families, err := m.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+func want(t *testing.T, m *Metrics, name string, want map[string]float64) {
+	t.Helper()
+	if got := series(t, m, name); fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s\n got %v\nwant %v", name, got, want)
+	}
+}
+
+func finish(m *Metrics, r *Record) { (&Observer{Metrics: m}).Finish(r) }
+
+func TestRequestsAreCountedWhereTheyBelong(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{})
+	rule := m.Rule(RuleLabels{Gateway: "a/g", Listener: "http", Route: "HTTPRoute/a/r", Rule: "0", Backends: []string{"Service/a/x/80", "", "Service/a/y/80"}})
+	listener := m.Listener(ListenerLabels{Gateway: "a/g", Listener: "http", Port: 80})
+	socket := m.Socket(SocketLabels{Port: 80})
+	for _, r := range []Record{
+		{Stats: rule, Backend: 1, Status: 200, Reason: ReasonOK},
+		{Stats: rule, Backend: 1, Status: 200, Reason: ReasonOK},
+		{Stats: rule, Backend: 2, Status: 500, Reason: ReasonBackendInvalid},
+		{Stats: rule, Backend: 3, Status: 502, Reason: ReasonConnectFailed},
+		{Stats: rule, Backend: 4, Status: 302, Reason: ReasonRedirect},
+		{Stats: rule, Backend: -1, Status: 0, Reason: ReasonClientClosed},
+		{Stats: listener.Unrouted(), Status: 404, Reason: ReasonRouteNotFound},
+		{Stats: socket.Unrouted(), Status: 400, Reason: ReasonBadRequest},
+		{Status: 7, Reason: Reason(200)},
+	} {
+		finish(m, &r)
+	}
+	of := "gateway=a/g,listener=http,reason=%s,route=HTTPRoute/a/r,rule=0"
+	want(t, m, "moongate_requests_total", map[string]float64{
+		"backend=Service/a/x/80,code=200," + fmt.Sprintf(of, "ok"):             2,
+		"backend=Service/a/y/80,code=502," + fmt.Sprintf(of, "connect_failed"): 1,
+		"code=500," + fmt.Sprintf(of, "backend_invalid"):                       1,
+		"code=302," + fmt.Sprintf(of, "redirect"):                              1,
+		"code=0," + fmt.Sprintf(of, "client_closed"):                           1,
+		"code=404,gateway=a/g,listener=http,reason=route_not_found":            1,
+		"code=400,reason=bad_request":                                          1,
+		"code=0,reason=internal":                                               1,
+	})
+}
+
+func TestTraffic(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{})
+	s := m.Rule(exampleLabels)
+	for _, d := range []time.Duration{-1, 0, 500 * time.Microsecond, 501 * time.Microsecond, 2 * time.Second, time.Hour, math.MaxInt64 / 4} {
+		finish(m, &Record{Stats: s, DurationNano: int64(d), BytesReceived: 10, BytesSent: 100, Attempts: 3})
+	}
+	finish(m, &Record{Stats: s, BytesReceived: -1, BytesSent: -1})
+	key := "gateway=shop/edge,listener=https,route=HTTPRoute/shop/cart"
+	want(t, m, "moongate_request_duration_seconds", map[string]float64{key: 8})
+	want(t, m, "moongate_request_bytes_total", map[string]float64{key: 70})
+	want(t, m, "moongate_response_bytes_total", map[string]float64{key: 700})
+	want(t, m, "moongate_request_retries_total", map[string]float64{key: 14})
+	for _, f := range gather(t, m) {
+		if f.GetName() != "moongate_request_duration_seconds" {
+			continue
+		}
+		got := make(map[float64]uint64)
+		for _, b := range f.GetMetric()[0].GetHistogram().GetBucket() {
+			got[b.GetUpperBound()] = b.GetCumulativeCount()
+		}
+		if got[0.0005] != 4 || got[0.001] != 5 || got[1] != 5 || got[2.5] != 6 || got[30] != 6 {
+			t.Errorf("buckets %v", got)
+		}
+	}
+}
+
+func TestSeriesGoAfterTheGrace(t *testing.T) {
+	m, c := testMetrics(MetricsOptions{Grace: time.Minute})
+	s := m.Rule(exampleLabels)
+	finish(m, &Record{Stats: s, Backend: 1, Status: 200, Reason: ReasonOK})
+	s.Release()
+	s.Release() // does nothing
+	count := func() float64 {
+		sum := 0.0
+		for _, v := range series(t, m, "moongate_requests_total") {
+			sum += v
+		}
+		return sum
+	}
+	c.t = c.t.Add(59 * time.Second)
+	finish(m, &Record{Stats: s, Backend: 1, Status: 200, Reason: ReasonOK}) // was in flight
+	if count() != 2 {
+		t.Errorf("within the grace %v, want 2", count())
+	}
+	again := m.Rule(exampleLabels)
+	finish(m, &Record{Stats: again, Backend: 1, Status: 200, Reason: ReasonOK})
+	c.t = c.t.Add(time.Hour)
+	if count() != 3 {
+		t.Errorf("in use again %v, want 3: the counter must go on", count())
+	}
+	other := exampleLabels
+	other.Backends = nil // a backendRef is gone, the rule is not
+	next := m.Rule(other)
+	again.Release()
+	c.t = c.t.Add(time.Minute)
+	if count() != 0 {
+		t.Errorf("the backend's series are still there: %v", series(t, m, "moongate_requests_total"))
+	}
+	next.Release()
+	c.t = c.t.Add(time.Minute)
+	if gather(t, m); len(m.rules.entries) != 1 || len(m.routes) != 1 { // those of Unattributed
+		t.Errorf("%d rules and %d routes are left", len(m.rules.entries), len(m.routes))
+	}
+	if got := series(t, m, "moongate_request_duration_seconds"); len(got) != 0 {
+		t.Errorf("histograms are left: %v", got)
+	}
+}
+
+// However many rules come and go at once, whatever codes their backends answer, the number of series is bounded.
+func TestCardinalityIsBounded(t *testing.T) {
+	const bound = 50
+	m, _ := testMetrics(MetricsOptions{MaxRules: bound})
+	var held []*RuleStats
+	finished := 0.0
+	for i := range 10 * bound {
+		l := RuleLabels{Gateway: "a/g", Listener: fmt.Sprintf("l%d", i%3), Route: fmt.Sprintf("HTTPRoute/a/r%d", i), Rule: "0", Backends: []string{"Service/a/x/80"}}
+		s := m.Rule(l)
+		for code := 100; code < 1000; code += 3 {
+			finish(m, &Record{Stats: s, Backend: 1, Status: code, Reason: ReasonOK})
+			finished++
+		}
+		if i%2 == 0 {
+			s.Release()
+		} else {
+			held = append(held, s)
+		}
+	}
+	requests := series(t, m, "moongate_requests_total")
+	if limit := (bound + 3 + 1) * 2 * (maxOutcomes + int(reasonCount)); len(requests) > limit {
+		t.Errorf("%d series, want at most %d", len(requests), limit)
+	}
+	if got := len(series(t, m, "moongate_request_duration_seconds")); got > bound+3+1 {
+		t.Errorf("%d histograms, want at most %d", got, bound+3+1)
+	}
+	if folded := series(t, m, "moongate_metrics_folded_rules")[""]; folded != float64(len(held)-bound+1) {
+		t.Errorf("%v folded, want %d", folded, len(held)-bound+1)
+	}
+	if got := requests["code=100,gateway=a/g,listener=l1,reason=ok,route=(other)"]; got == 0 {
+		t.Error("rules without room are not counted under (other)")
+	}
+	if len(m.rules.entries) > bound {
+		t.Errorf("%d entries, want at most %d", len(m.rules.entries), bound)
+	}
+	for _, s := range held {
+		s.Release()
+	}
+	if folded := series(t, m, "moongate_metrics_folded_rules")[""]; folded != 0 {
+		t.Errorf("%v folded after all are released", folded)
+	}
+	if s := m.Rule(exampleLabels); s.folded {
+		t.Error("room that was given back is not used")
+	}
+}
+
+// Nothing is lost by folding: the sum over all series is the number of requests.
+func TestFoldedRequestsAreStillCounted(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{MaxRules: 2})
+	for i := range 20 {
+		s := m.Rule(RuleLabels{Gateway: "a/g", Listener: "l", Route: fmt.Sprint(i)})
+		for code := 100; code < 300; code++ {
+			finish(m, &Record{Stats: s, Status: code, Reason: ReasonOK})
+		}
+	}
+	sum := 0.0
+	for _, v := range series(t, m, "moongate_requests_total") {
+		sum += v
+	}
+	if sum != 20*200 {
+		t.Errorf("%v requests, want %d", sum, 20*200)
+	}
+}
+
+func TestFoldedRuleKeepsItsNameInTheLog(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{MaxRules: 1})
+	line := string(appendLine(nil, exampleRecord(m.Rule(exampleLabels)), new(secondCache)))
+	if !strings.Contains(line, `"route":"HTTPRoute/shop/cart"`) || strings.Contains(line, other) {
+		t.Errorf("line %s", line)
+	}
+}
+
+func TestBackendsOfOneRuleAreBounded(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{})
+	for i := range 5 * maxBackends {
+		l := exampleLabels
+		l.Backends = []string{fmt.Sprintf("Service/a/b%d/80", i)}
+		s := m.Rule(l)
+		finish(m, &Record{Stats: s, Backend: 1, Status: 200, Reason: ReasonOK})
+		defer s.Release()
+	}
+	if got := len(series(t, m, "moongate_requests_total")); got != maxBackends+1 {
+		t.Errorf("%d series, want %d and one for the rest", got, maxBackends)
+	}
+}
+
+func TestListenersAndSockets(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{})
+	l := m.Listener(ListenerLabels{Gateway: "a/g", Listener: "http", Port: 80})
+	key := "gateway=a/g,listener=http,port=80"
+	want(t, m, "moongate_listener_up", map[string]float64{key: 0})
+	l.SetUp(true)
+	want(t, m, "moongate_listener_up", map[string]float64{key: 1})
+	l.Release()
+	l.Release()
+	want(t, m, "moongate_listener_up", map[string]float64{})
+
+	s := m.Socket(SocketLabels{Gateway: "a/g", Address: "127.0.0.1", Port: 80})
+	s.ConnectionOpened()
+	s.ConnectionOpened()
+	s.ConnectionClosed()
+	if s.Connections() != 1 {
+		t.Errorf("%d connections, want 1", s.Connections())
+	}
+	key = "address=127.0.0.1,gateway=a/g,port=80"
+	want(t, m, "moongate_downstream_connections_active", map[string]float64{key: 1})
+	want(t, m, "moongate_downstream_connections_total", map[string]float64{key: 2})
+	s.Release()
+	s.ConnectionClosed()
+	want(t, m, "moongate_downstream_connections_active", map[string]float64{key: 0})
+
+	for i := range maxListeners + 5 {
+		m.Socket(SocketLabels{Gateway: fmt.Sprint(i)}).ConnectionOpened()
+		m.Listener(ListenerLabels{Gateway: fmt.Sprint(i)}).SetUp(true)
+	}
+	sockets := series(t, m, "moongate_downstream_connections_total")
+	if len(sockets) != maxListeners+1 || sockets["address=(other),gateway=(other),port=(other)"] == 0 {
+		t.Errorf("%d sockets, want %d and one for the rest", len(sockets), maxListeners)
+	}
+	if got := len(series(t, m, "moongate_listener_up")); got != maxListeners {
+		t.Errorf("%d listeners, want %d", got, maxListeners)
+	}
+}
+
+func TestConfigurationMetrics(t *testing.T) {
+	m, c := testMetrics(MetricsOptions{})
+	m.ConfigApplied(ConfigApply{Generation: 7, Duration: time.Millisecond, At: c.t})
+	m.ConfigApplied(ConfigApply{Generation: 8, Duration: time.Millisecond, At: c.t.Add(time.Hour), Err: fmt.Errorf("refused")})
+	want(t, m, "moongate_config_generation", map[string]float64{"": 7})
+	want(t, m, "moongate_config_apply_errors_total", map[string]float64{"": 1})
+	want(t, m, "moongate_config_apply_duration_seconds", map[string]float64{"": 2})
+	want(t, m, "moongate_config_last_apply_success_timestamp_seconds", map[string]float64{"": float64(c.t.Unix())})
+	m.SetConfigResources("Route", 3)
+	want(t, m, "moongate_config_resources", map[string]float64{"kind=Route": 3})
+	m.SetCertificate("Secret/a/b", c.t)
+	want(t, m, "moongate_certificate_not_after_timestamp_seconds", map[string]float64{"certificate=Secret/a/b": float64(c.t.Unix())})
+	m.RemoveCertificate("Secret/a/b")
+	want(t, m, "moongate_certificate_not_after_timestamp_seconds", map[string]float64{})
+	m.Translated(map[string]int{"route": 2}, time.Millisecond)
+	m.Translated(map[string]int{"route": 3}, time.Millisecond)
+	want(t, m, "moongate_translate_runs_total", map[string]float64{"function=route": 5})
+}
+
+// A report that names a backend twice must not fail the scrape.
+func TestUpstreams(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{MaxRules: 2})
+	m.SetUpstreams(func(emit func(UpstreamStats)) {
+		for _, name := range []string{"a", "a", "b", "c", "d", "\xff"} {
+			emit(UpstreamStats{Backend: name, Endpoints: 1, RequestsInFlight: 2, ConnectionsIdle: 3, ConnectionsActive: 4, ConnectsTotal: 5, ConnectErrors: 6})
+		}
+	})
+	for name, one := range map[string]float64{"endpoints": 1, "requests_in_flight": 2, "connections_idle": 3, "connections_active": 4, "connects_total": 5, "connect_errors_total": 6} {
+		want(t, m, "moongate_upstream_"+name, map[string]float64{"backend=a": 2 * one, "backend=b": one, "backend=(other)": 3 * one})
+	}
+}
+
+func TestHostileLabelsDoNotFailTheScrape(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{})
+	bad := strings.Repeat("\xff\n\"", 400)
+	s := m.Rule(RuleLabels{Gateway: bad, Listener: bad, Route: bad, Rule: bad, Backends: []string{bad}})
+	finish(m, &Record{Stats: s, Backend: 1})
+	m.Socket(SocketLabels{Gateway: bad, Address: bad})
+	m.Listener(ListenerLabels{Gateway: bad, Listener: bad})
+	m.SetCertificate(bad, time.Unix(0, 0))
+	m.SetConfigResources(bad, 1)
+	m.Translated(map[string]int{bad: 1}, 0)
+	gather(t, m)
+}
+
+// Every metric is there after some use; the names are what Prometheus and OpenMetrics want.
+func TestMetricNames(t *testing.T) {
+	m, c := testMetrics(MetricsOptions{})
+	finish(m, exampleRecord(m.Rule(exampleLabels)))
+	m.Listener(ListenerLabels{Listener: "l"})
+	m.Socket(SocketLabels{Port: 1})
+	m.SetUpstreams(func(emit func(UpstreamStats)) { emit(UpstreamStats{}) })
+	m.ConfigApplied(ConfigApply{At: c.t})
+	m.SetConfigResources("Route", 1)
+	m.SetCertificate("c", c.t)
+	m.Translated(map[string]int{"f": 1}, 0)
+	families := gather(t, m)
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	var names []string
+	for _, f := range families {
+		name := f.GetName()
+		names = append(names, name)
+		if !strings.HasPrefix(name, "moongate_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
+			t.Errorf("%s has a foreign prefix", name)
+		}
+	}
+	for _, d := range allDescs {
+		found := slices.ContainsFunc(names, func(n string) bool { return strings.Contains(d.String(), `"`+n+`"`) })
+		if !found {
+			t.Errorf("not collected: %v", d)
+		}
+	}
+	for _, n := range names { // OpenMetrics strips _total and then both would be one family
+		if base, ok := strings.CutSuffix(n, "_total"); ok && strings.HasPrefix(n, "moongate_") && slices.Contains(names, base) {
+			t.Errorf("%s and %s are one name in OpenMetrics", base, n)
+		}
+	}
+}
+
+// Handles come and go while requests end and scrapes run.
+func TestMetricsConcurrently(t *testing.T) {
+	m := NewMetrics(MetricsOptions{MaxRules: 20, Grace: time.Microsecond})
+	var wg sync.WaitGroup
+	for w := range 4 {
+		wg.Go(func() {
+			for i := range 300 {
+				l := exampleLabels
+				l.Route = fmt.Sprint((w*7 + i) % 40)
+				s := m.Rule(l)
+				for code := 200; code < 240; code++ {
+					finish(m, &Record{Stats: s, Backend: code % 2, Status: code, Reason: ReasonOK})
+				}
+				s.Release()
+			}
+		})
+	}
+	for range 20 {
+		gather(t, m)
+	}
+	wg.Wait()
+}
+
+// Outcomes that many requests discover at once are not counted apart.
+func TestOutcomesGrowOnce(t *testing.T) {
+	var o outcomes
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for code := range 1000 {
+				o.add(code, ReasonOK)
+			}
+		})
+	}
+	wg.Wait()
+	var sum uint64
+	seen := make(map[uint16]bool)
+	for _, c := range o.list() {
+		sum += c.n.Load()
+		if seen[c.code] {
+			t.Errorf("code %d is there twice", c.code)
+		}
+		seen[c.code] = true
+	}
+	if sum != 8000 || len(o.list()) != maxOutcomes+1 {
+		t.Errorf("%d requests in %d outcomes, want 8000 in %d", sum, len(o.list()), maxOutcomes+1)
+	}
+}
