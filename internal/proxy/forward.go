@@ -53,9 +53,14 @@ func (x *exchange) forward(b *backendRef) (keep bool) {
 			}
 			break
 		}
-		sent := time.Now()
+		var sent time.Time
+		if x.c.proxy.logging { // nothing else shows it
+			sent = time.Now()
+		}
 		keep, retry = x.converse(&a, b, !fresh)
-		x.rec.UpstreamDurationNano = int64(time.Since(sent))
+		if x.c.proxy.logging {
+			x.rec.UpstreamDurationNano = int64(time.Since(sent))
+		}
 		ep.End()
 		if !retry {
 			return keep
@@ -259,8 +264,11 @@ func (x *exchange) relayInterim() error {
 // answer made here, or nothing where the client is gone.
 func (x *exchange) forwardFailed(a *attempt, err error, mayRetry bool) (keep, retry bool) {
 	c := x.c
+	gone := c.takeUpstream() // first: that the upload is interrupted next is our own doing
 	x.upload.end(a.u, false)
-	gone := c.takeUpstream()
+	if !x.deadline.IsZero() {
+		c.nc.SetWriteDeadline(never) // it has passed, maybe, and the client is to be told
+	}
 	var malformed *http1.Error
 	var toClient errClientWrite
 	switch {
