@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // collector turns the counters into series at each scrape. Series of requests appear with
@@ -67,8 +68,9 @@ func (c collector) Describe(out chan<- *prometheus.Desc) {
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	s := c.m.snapshot()
 	e := emitter{out}
-	e.requests(s)
-	e.routes(s)
+	p := make(pairs)
+	e.requests(s, p)
+	e.routes(s, p)
 	e.connections(s, &c.m.otherSockets)
 	if report := c.m.upstreams.Load(); report != nil {
 		e.upstreams(*report, s.maxBackends)
@@ -101,32 +103,29 @@ func (e emitter) gauge(d *prometheus.Desc, v float64, labels ...string) {
 	e.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-func (e emitter) requests(s *snapshot) {
+func (e emitter) requests(s *snapshot, p pairs) {
 	for _, r := range s.rules {
+		k := r.key
 		for _, o := range r.counts.list() {
-			e.counter(descRequests, o.n.Load(), r.key.gateway, r.key.listener, r.key.route, r.key.rule, r.backend, o.codeLabel(), o.reason.String())
+			e.out <- counterSample(descRequests, o.n.Load(), []*dto.LabelPair{
+				p.get("backend", r.backend), p.get("code", o.codeLabel()), p.get("gateway", k.gateway),
+				p.get("listener", k.listener), p.get("reason", o.reason.String()), p.get("route", k.route), p.get("rule", k.rule),
+			})
 		}
 	}
 }
 
-func (e emitter) routes(s *snapshot) {
+func (e emitter) routes(s *snapshot, p pairs) {
 	for _, r := range s.routes {
-		buckets := make(map[float64]uint64, len(durationBounds))
-		var count uint64
-		for i := range r.buckets {
-			count += r.buckets[i].Load()
-			if i < len(durationBounds) {
-				buckets[float64(durationBounds[i])/1e9] = count
-			}
-		}
-		if count == 0 {
+		h := r.histogram()
+		if h.GetSampleCount() == 0 {
 			continue
 		}
-		k := r.key
-		e.out <- prometheus.MustNewConstHistogram(descDuration, count, float64(r.durationNano.Load())/1e9, buckets, k.gateway, k.listener, k.route)
-		e.counter(descRequestBytes, r.requestBytes.Load(), k.gateway, k.listener, k.route)
-		e.counter(descResponseBytes, r.responseBytes.Load(), k.gateway, k.listener, k.route)
-		e.counter(descRetries, r.retries.Load(), k.gateway, k.listener, k.route)
+		labels := []*dto.LabelPair{p.get("gateway", r.key.gateway), p.get("listener", r.key.listener), p.get("route", r.key.route)}
+		e.out <- &sample{desc: descDuration, labels: labels, histogram: h}
+		e.out <- counterSample(descRequestBytes, r.requestBytes.Load(), labels)
+		e.out <- counterSample(descResponseBytes, r.responseBytes.Load(), labels)
+		e.out <- counterSample(descRetries, r.retries.Load(), labels)
 	}
 }
 
