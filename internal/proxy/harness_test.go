@@ -25,7 +25,7 @@ import (
 // gateway is a Proxy under test with the configuration it was given last.
 type gateway struct {
 	*Proxy
-	t          *testing.T
+	t          testing.TB
 	port       int
 	generation uint64
 	log        *syncBuffer
@@ -45,7 +45,7 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func startGateway(t *testing.T, timeouts Timeouts) *gateway {
+func startGateway(t testing.TB, timeouts Timeouts) *gateway {
 	t.Helper()
 	log := &syncBuffer{}
 	al, err := observe.OpenAccessLog("json", log)
