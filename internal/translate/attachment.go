@@ -12,6 +12,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // admission is what decides whether a listener lets a route in. It holds nothing
@@ -36,7 +37,7 @@ type attachedHosts struct{ Hostnames []*config.Hostname }
 // parent is one parentRef of ours.
 type parent struct {
 	Ref     gwv1.ParentReference
-	Problem *problem // nil where the route is accepted
+	Problem *condition.Problem // nil where the route is accepted
 }
 
 func (t *Translator) declareAdmissions() {
@@ -59,7 +60,7 @@ type routeFacts struct {
 	Parents   []gwv1.ParentReference
 	Hostnames []gwv1.Hostname
 	// Invalid is why the route is not accepted anywhere.
-	Invalid *problem
+	Invalid *condition.Problem
 }
 
 // attach decides about each parentRef that is ours and ignores the others.
@@ -97,7 +98,7 @@ func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 }
 
 // parentGateway returns the Gateway that a parentRef means, and whether it is ours.
-func (t *Translator) parentGateway(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (name, bool, *problem) {
+func (t *Translator) parentGateway(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (name, bool, *condition.Problem) {
 	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
 	if value(ref.Group, gwv1.GroupName) != gwv1.GroupName {
 		return n, false, nil
@@ -112,7 +113,7 @@ func (t *Translator) parentGateway(v *incremental.View, r *routeFacts, ref gwv1.
 		}
 		ls, _ := incremental.Fetch(v, t.in.listenerSets.Collection, n)
 		gateway := name{string(value(ls.Spec.ParentRef.Namespace, gwv1.Namespace(n.Namespace))), string(ls.Spec.ParentRef.Name)}
-		return gateway, true, newProblem(gwv1.RouteReasonNotAllowedByListeners, ".kind", "refer to a Gateway",
+		return gateway, true, condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, ".kind", "refer to a Gateway",
 			"ListenerSet %s is not served: ListenerSets are not supported yet", n)
 	}
 	return n, false, nil
@@ -121,7 +122,7 @@ func (t *Translator) parentGateway(v *incremental.View, r *routeFacts, ref gwv1.
 // attachTo adds to hosts what the Gateway's listeners accept for one parentRef; the
 // problem says why none does.
 func (t *Translator) attachTo(v *incremental.View, r *routeFacts, gateway name, ref gwv1.ParentReference,
-	field string, hosts map[listenerKey][]*config.Hostname) *problem {
+	field string, hosts map[listenerKey][]*config.Hostname) *condition.Problem {
 	candidates := t.candidates(v, gateway, ref)
 	if len(candidates) == 0 {
 		return noMatchingParent(gateway, ref, field)
@@ -146,11 +147,11 @@ func (t *Translator) attachTo(v *incremental.View, r *routeFacts, gateway name, 
 	case accepted:
 		return nil
 	case allowed:
-		return newProblem(gwv1.RouteReasonNoMatchingListenerHostname, "spec.hostnames",
+		return condition.NewProblem(gwv1.RouteReasonNoMatchingListenerHostname, "spec.hostnames",
 			"change spec.hostnames or a listener's hostname", "no listener of Gateway %s that allows the route has a hostname in common with it (%s)",
 			gateway, hostnamesOf(candidates))
 	}
-	return newProblem(gwv1.RouteReasonNotAllowedByListeners, field, "change allowedRoutes of the Gateway or attach elsewhere",
+	return condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, field, "change allowedRoutes of the Gateway or attach elsewhere",
 		"Gateway %s does not allow it: %s", gateway, strings.Join(refusals, ", "))
 }
 
@@ -182,7 +183,7 @@ func hostnamesOf(candidates []candidate) string {
 	return "listener " + strings.Join(out, ", ")
 }
 
-func noMatchingParent(gateway name, ref gwv1.ParentReference, field string) *problem {
+func noMatchingParent(gateway name, ref gwv1.ParentReference, field string) *condition.Problem {
 	var asked []string
 	remedy := "add a listener to the Gateway"
 	switch {
@@ -199,7 +200,7 @@ func noMatchingParent(gateway name, ref gwv1.ParentReference, field string) *pro
 	if ref.Port != nil {
 		asked = append(asked, fmt.Sprintf(" on port %d", *ref.Port))
 	}
-	return newProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "Gateway %s has no listener%s", gateway, strings.Join(asked, ""))
+	return condition.NewProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "Gateway %s has no listener%s", gateway, strings.Join(asked, ""))
 }
 
 // refusal says why a listener does not allow a route at all, or "".

@@ -5,54 +5,55 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // resolveBackend finds the Service port that a reference means. permitted says
 // that the reference is to a Service that from may know about; only then may the
 // problem tell whether it exists.
-func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1.BackendObjectReference, field string) (key backendKey, permitted bool, p *problem) {
+func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1.BackendObjectReference, field string) (key backendKey, permitted bool, p *condition.Problem) {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, gwv1.Kind(KindService)))
 	if group != corev1.GroupName || kind != string(KindService) {
-		return key, false, newProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service",
+		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service",
 			"%s of group %q cannot be a backend", kind, group)
 	}
 	key.Service = name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}
 	if !t.permitted(v, from, group, kind, key.Service) {
-		return key, false, newProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", grantRemedy(from, kind, key.Service),
+		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", grantRemedy(from, kind, key.Service),
 			"no ReferenceGrant permits the reference to Service %s", key.Service)
 	}
 	if ref.Port == nil {
-		return key, true, newProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port", "a reference to a Service needs a port")
+		return key, true, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port", "a reference to a Service needs a port")
 	}
 	key.Port = *ref.Port
 	return key, true, t.checkBackend(v, key, field)
 }
 
-func (t *Translator) checkBackend(v *incremental.View, key backendKey, field string) *problem {
+func (t *Translator) checkBackend(v *incremental.View, key backendKey, field string) *condition.Problem {
 	svc, exists := incremental.Fetch(v, t.services, key.Service)
 	if !exists {
-		return newProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name",
+		return condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name",
 			"Service %s does not exist", key.Service)
 	}
 	if svc.External {
-		return newProblem(gwv1.RouteReasonInvalidKind, field+".name", "refer to a Service with EndpointSlices",
+		return condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".name", "refer to a Service with EndpointSlices",
 			"Service %s has type ExternalName, which is not supported", key.Service)
 	}
 	port, exists := svc.port(key.Port)
 	if !exists {
-		return newProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port to the Service or correct the number",
+		return condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port to the Service or correct the number",
 			"Service %s has no port %d", key.Service, key.Port)
 	}
 	if port.Protocol != corev1.ProtocolTCP {
-		return newProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "refer to a TCP port",
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "refer to a TCP port",
 			"port %d of Service %s has protocol %s", key.Port, key.Service, port.Protocol)
 	}
 	if port.AppProtocol != "" && port.AppProtocol != "http" {
-		return newProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use http",
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use http",
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
 	if policy, found := t.backendTLSPolicy(v, key.Service, port.Name); found {
-		return newProblem(gwv1.RouteReasonUnsupportedProtocol, field, "remove the BackendTLSPolicy to reach the Service without TLS",
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "remove the BackendTLSPolicy to reach the Service without TLS",
 			"BackendTLSPolicy %s asks for TLS to Service %s, which is not supported yet", policy, key.Service)
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // BackendTLSPolicies are not supported yet. Until then a backend that has one is
@@ -68,11 +69,11 @@ func (t *Translator) declareBackendTLSPolicyStatuses() {
 
 func (t *Translator) ancestor(gateway name, generation int64) gwv1.PolicyAncestorStatus {
 	group, kind, namespace := gwv1.Group(gwv1.GroupName), gwv1.Kind(KindGateway), gwv1.Namespace(gateway.Namespace)
-	p := newProblem(gwv1.PolicyReasonInvalid, "", "remove it to reach the backends without TLS",
+	p := condition.NewProblem(gwv1.PolicyReasonInvalid, "", "remove it to reach the backends without TLS",
 		"BackendTLSPolicy is not supported yet; requests to its targets are answered with 500")
 	return gwv1.PolicyAncestorStatus{
 		AncestorRef:    gwv1.ParentReference{Group: &group, Kind: &kind, Namespace: &namespace, Name: gwv1.ObjectName(gateway.Name)},
 		ControllerName: gwv1.GatewayController(t.options.ControllerName),
-		Conditions:     observed(generation, no(gwv1.PolicyConditionAccepted, p.Reason, p.String())),
+		Conditions:     condition.Observed(generation, condition.False(gwv1.PolicyConditionAccepted, p.Reason, p.String())),
 	}
 }

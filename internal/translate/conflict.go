@@ -6,6 +6,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // findConflicts marks listeners of one Gateway that cannot be told apart: none
@@ -35,19 +36,19 @@ func findConflicts(list []*listener, gw *gwv1.Gateway) {
 			l.Conflict = conflictProblem(clash, l, quoted(with)+" of this Gateway")
 		}
 		if overlap != nil {
-			l.Overlap = newProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "",
+			l.Overlap = condition.NewProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "",
 				"hosts of this listener are also hosts of %s on port %d; a request is answered 421 where its connection was opened for another listener",
 				quoted(overlap), l.Port)
 		}
 	}
 }
 
-func conflictProblem(reason gwv1.ListenerConditionReason, l *listener, with string) *problem {
+func conflictProblem(reason gwv1.ListenerConditionReason, l *listener, with string) *condition.Problem {
 	if reason == gwv1.ListenerReasonProtocolConflict {
-		return newProblem(reason, l.Field+".protocol", "use another port",
+		return condition.NewProblem(reason, l.Field+".protocol", "use another port",
 			"protocol %s on port %d cannot be told apart from %s", l.Protocol, l.Port, with)
 	}
-	return newProblem(reason, l.Field+".hostname", "use another hostname or port",
+	return condition.NewProblem(reason, l.Field+".hostname", "use another hostname or port",
 		"hostname %q on port %d is the same as that of %s", l.Hostname, l.Port, with)
 }
 
@@ -114,7 +115,7 @@ func (t *Translator) declareClaims() {
 
 // taken says which older Gateway's listener has the port and hostname already.
 // Between Gateways the oldest wins, so that a new one cannot break what is served.
-func (t *Translator) taken(v *incremental.View, k listenerKey, l *listener) *problem {
+func (t *Translator) taken(v *incremental.View, k listenerKey, l *listener) *condition.Problem {
 	keys := incremental.Lookup(v, t.claimsByPort, l.Port)
 	if len(keys) < 2 {
 		return nil

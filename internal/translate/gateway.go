@@ -11,17 +11,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // gateway is a Gateway of one of our classes, apart from its listeners.
 type gateway struct {
 	Generation int64
-	Pending    *problem // its class is not accepted
-	Refused    *problem // why no listener of it is served
-	Refs       *problem // a reference of the Gateway itself that does not resolve
-	Notes      []string // fields that are not supported and change nothing that is
-	Listeners  []string // names in the order of the spec, distinct
-	Binds      []string // IP addresses of spec.addresses
+	Pending    *condition.Problem // its class is not accepted
+	Refused    *condition.Problem // why no listener of it is served
+	Refs       *condition.Problem // a reference of the Gateway itself that does not resolve
+	Notes      []string           // fields that are not supported and change nothing that is
+	Listeners  []string           // names in the order of the spec, distinct
+	Binds      []string           // IP addresses of spec.addresses
 	// Default says that the process's default addresses are used: there is no
 	// spec.addresses, or only entries that leave the choice to us.
 	Default bool
@@ -54,7 +55,7 @@ func (t *Translator) declareGateways() {
 func newGateway(gw *gwv1.Gateway, c class) *gateway {
 	g := &gateway{Generation: generationOf(gw)}
 	if !c.Accepted {
-		g.Pending = newProblem(gwv1.GatewayReasonPending, "spec.gatewayClassName", "see the status of the GatewayClass",
+		g.Pending = condition.NewProblem(gwv1.GatewayReasonPending, "spec.gatewayClassName", "see the status of the GatewayClass",
 			"GatewayClass %q is not accepted", gw.Spec.GatewayClassName)
 	}
 	for _, l := range gw.Spec.Listeners {
@@ -64,11 +65,11 @@ func newGateway(gw *gwv1.Gateway, c class) *gateway {
 	}
 	g.addresses(gw.Spec.Addresses)
 	if infra := gw.Spec.Infrastructure; infra != nil && infra.ParametersRef != nil {
-		g.Refused = newProblem(gwv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef", "remove parametersRef",
+		g.Refused = condition.NewProblem(gwv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef", "remove parametersRef",
 			"%s %q cannot be used: no kind of parameters is supported", infra.ParametersRef.Kind, infra.ParametersRef.Name)
 	}
 	if tls := gw.Spec.TLS; tls != nil && tls.Backend != nil && tls.Backend.ClientCertificateRef != nil {
-		g.Refs = newProblem(gwv1.GatewayReasonInvalidClientCertificateRef, "spec.tls.backend.clientCertificateRef",
+		g.Refs = condition.NewProblem(gwv1.GatewayReasonInvalidClientCertificateRef, "spec.tls.backend.clientCertificateRef",
 			"remove it: backends are reached without TLS", "client certificates for backends are not supported yet")
 	}
 	if s := gw.Spec.DefaultScope; s != "" && s != gwv1.GatewayDefaultScopeNone {
@@ -84,15 +85,15 @@ func (g *gateway) addresses(list []gwv1.GatewaySpecAddress) {
 		kind := value(a.Type, gwv1.IPAddressType)
 		switch ip, err := netip.ParseAddr(a.Value); {
 		case kind != gwv1.IPAddressType:
-			g.refuse(newProblem(gwv1.GatewayReasonUnsupportedAddress, field+".type", "use type IPAddress",
+			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".type", "use type IPAddress",
 				"addresses of type %s are not supported", kind))
 		case a.Routability != "":
-			g.refuse(newProblem(gwv1.GatewayReasonUnsupportedAddress, field+".routability", "remove routability",
+			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".routability", "remove routability",
 				"routability %q is not supported yet", a.Routability))
 		case a.Value == "":
 			g.Unassigned = append(g.Unassigned, field)
 		case err != nil:
-			g.refuse(newProblem(gwv1.GatewayReasonUnsupportedAddress, field+".value", "write an IPv4 or IPv6 address",
+			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".value", "write an IPv4 or IPv6 address",
 				"%q is not an IP address", a.Value))
 		case !slices.Contains(g.Binds, ip.String()):
 			g.Binds = append(g.Binds, ip.String())
@@ -104,7 +105,7 @@ func (g *gateway) addresses(list []gwv1.GatewaySpecAddress) {
 }
 
 // refuse keeps the first problem: one is enough to act on.
-func (g *gateway) refuse(p *problem) {
+func (g *gateway) refuse(p *condition.Problem) {
 	if g.Refused == nil {
 		g.Refused = p
 	}
@@ -129,13 +130,13 @@ func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway) gwv1
 			Name:           gwv1.SectionName(listener),
 			SupportedKinds: state.Kinds,
 			AttachedRoutes: int32(incremental.Count(v, t.attached, key)),
-			Conditions:     observed(g.Generation, state.Conditions...),
+			Conditions:     condition.Observed(g.Generation, state.Conditions...),
 		})
 	}
 	var faults []string
 	s.Addresses, faults = t.statusAddresses(v, n, g)
 	accepted := g.accepted(&sum)
-	s.Conditions = observed(g.Generation, accepted, g.programmed(accepted, &sum, s.Addresses, faults), g.resolved(&sum))
+	s.Conditions = condition.Observed(g.Generation, accepted, g.programmed(accepted, &sum, s.Addresses, faults), g.resolved(&sum))
 	return s
 }
 
@@ -184,11 +185,11 @@ func (t *Translator) statusAddresses(v *incremental.View, n name, g *gateway) (o
 func (g *gateway) accepted(sum *listenerSummary) metav1.Condition {
 	switch {
 	case g.Pending != nil:
-		return unknown(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonPending, g.Pending.String())
+		return condition.Unknown(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonPending, g.Pending.String())
 	case g.Refused != nil:
-		return no(gwv1.GatewayConditionAccepted, g.Refused.Reason, g.Refused.String())
+		return condition.False(gwv1.GatewayConditionAccepted, g.Refused.Reason, g.Refused.String())
 	}
-	c := yes(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonAccepted)
+	c := condition.True(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonAccepted)
 	notes := slices.Clone(g.Notes)
 	if len(sum.refused) > 0 || len(sum.accepted) == 0 {
 		c.Reason = string(gwv1.GatewayReasonListenersNotValid)
@@ -214,7 +215,7 @@ func (s *listenerSummary) message() string {
 
 func (g *gateway) programmed(accepted metav1.Condition, sum *listenerSummary, assigned []gwv1.GatewayStatusAddress, faults []string) metav1.Condition {
 	refuse := func(r gwv1.GatewayConditionReason, message string) metav1.Condition {
-		return no(gwv1.GatewayConditionProgrammed, r, message)
+		return condition.False(gwv1.GatewayConditionProgrammed, r, message)
 	}
 	switch {
 	case g.Pending != nil:
@@ -231,18 +232,18 @@ func (g *gateway) programmed(accepted metav1.Condition, sum *listenerSummary, as
 	case sum.programmed == 0:
 		return refuse(gwv1.GatewayReasonInvalid, "spec.listeners: no listener can be served; see status.listeners")
 	}
-	return yes(gwv1.GatewayConditionProgrammed, gwv1.GatewayReasonProgrammed)
+	return condition.True(gwv1.GatewayConditionProgrammed, gwv1.GatewayReasonProgrammed)
 }
 
 func (g *gateway) resolved(sum *listenerSummary) metav1.Condition {
 	switch {
 	case g.Refs != nil:
-		return no(gwv1.GatewayConditionResolvedRefs, g.Refs.Reason, g.Refs.String())
+		return condition.False(gwv1.GatewayConditionResolvedRefs, g.Refs.Reason, g.Refs.String())
 	case len(sum.unresolved) > 0:
-		return no(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonListenersNotResolved,
+		return condition.False(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonListenersNotResolved,
 			"spec.listeners: references do not resolve: "+quoted(sum.unresolved)+"; see status.listeners")
 	}
-	return yes(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonResolvedRefs)
+	return condition.True(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonResolvedRefs)
 }
 
 func quoted(list []string) string {

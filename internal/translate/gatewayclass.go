@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/gateway-api/pkg/features"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // class is one of our GatewayClasses.
@@ -73,16 +74,16 @@ func (t *Translator) declareGatewayClassStatuses() {
 			if !t.ours(gc) {
 				return nil, false
 			}
-			accepted := yes(gwv1.GatewayClassConditionStatusAccepted, gwv1.GatewayClassReasonAccepted)
+			accepted := condition.True(gwv1.GatewayClassConditionStatusAccepted, gwv1.GatewayClassReasonAccepted)
 			if ref := gc.Spec.ParametersRef; ref != nil {
-				p := newProblem(gwv1.GatewayClassReasonInvalidParameters, "spec.parametersRef", "remove parametersRef",
+				p := condition.NewProblem(gwv1.GatewayClassReasonInvalidParameters, "spec.parametersRef", "remove parametersRef",
 					"%s %q cannot be used: no kind of parameters is supported", ref.Kind, ref.Name)
-				accepted = no(gwv1.GatewayClassConditionStatusAccepted, gwv1.GatewayClassReasonInvalidParameters, p.String())
+				accepted = condition.False(gwv1.GatewayClassConditionStatusAccepted, gwv1.GatewayClassReasonInvalidParameters, p.String())
 			}
 			generation := generationOf(gc)
 			return &status[gwv1.GatewayClassStatus]{generation, gwv1.GatewayClassStatus{
-				Conditions: observed(generation, accepted,
-					yes(gwv1.GatewayClassConditionStatusSupportedVersion, gwv1.GatewayClassReasonSupportedVersion)),
+				Conditions: condition.Observed(generation, accepted,
+					condition.True(gwv1.GatewayClassConditionStatusSupportedVersion, gwv1.GatewayClassReasonSupportedVersion)),
 				SupportedFeatures: supportedFeatures(),
 			}}, true
 		}, sameDeeply[*status[gwv1.GatewayClassStatus]])

@@ -12,22 +12,24 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
 // compiled is an HTTPRoute's rules, whoever accepts it.
 type compiled struct {
 	Generation int64
-	Route      *config.Route // without attachments
-	Unresolved []*problem    // references, for condition ResolvedRefs
-	Dropped    []*dropped    // rules that cannot be carried out, for PartiallyInvalid
-	Invalid    *problem      // why the route as a whole is not accepted
-	Services   []name        // that it may refer to; sorted, distinct
+	Route      *config.Route        // without attachments
+	Unresolved []*condition.Problem // references, for condition ResolvedRefs
+	Dropped    []*dropped           // rules that cannot be carried out, for PartiallyInvalid
+	Invalid    *condition.Problem   // why the route as a whole is not accepted
+	Services   []name               // that it may refer to; sorted, distinct
 }
 
 // dropped is a rule that cannot be carried out.
 type dropped struct {
 	Rule    int
-	Problem problem
+	Problem condition.Problem
 	Fails   bool // its requests fail, since a filter must not be skipped; else others' rules get them
 }
 
@@ -92,20 +94,27 @@ func (t *Translator) compile(v *incremental.View, n name, r *gwv1.HTTPRoute) *co
 		Key: config.RouteKey(string(KindHTTPRoute), n.Namespace, n.Name), Namespace: n.Namespace, Name: n.Name,
 		CreatedUnixNano: createdOf(r),
 	}}
+	from := referrer{gwv1.GroupName, string(KindHTTPRoute), n}
+	resolve := func(ref gwv1.BackendObjectReference, field string) (string, *condition.Problem) {
+		key, permitted, p := t.resolveBackend(v, from, ref, field)
+		if permitted {
+			c.Services = append(c.Services, key.Service)
+		}
+		return key.String(), p
+	}
 	rules := r.Spec.Rules
 	if len(rules) == 0 {
 		rules = defaultRules
 	}
 	for i := range rules {
-		scope := ruleScope{t: t, v: v, route: n, field: fmt.Sprintf("spec.rules[%d]", i), spec: &rules[i], into: c,
-			rule: &config.Rule{Index: uint32(i), Name: string(value(rules[i].Name, ""))}}
-		rule, p := scope.compile()
-		if rule != nil {
-			c.Route.Rules = append(c.Route.Rules, rule)
+		compiled := rule.Compile(&rules[i], i, resolve)
+		if compiled.Rule != nil {
+			c.Route.Rules = append(c.Route.Rules, compiled.Rule)
 		}
-		if p != nil {
-			c.Dropped = append(c.Dropped, &dropped{i, *p, rule != nil})
+		if compiled.Problem != nil {
+			c.Dropped = append(c.Dropped, &dropped{i, *compiled.Problem, compiled.Rule != nil})
 		}
+		c.Unresolved = append(c.Unresolved, compiled.Unresolved...)
 	}
 	c.judge(len(rules))
 	slices.SortFunc(c.Services, name.Compare)
@@ -124,7 +133,7 @@ func (c *compiled) judge(rules int) {
 			reason = gwv1.RouteReasonUnsupportedValue
 		}
 	}
-	c.Invalid = newProblem(reason, "spec.rules", "", "no rule can be carried out: %s", listed(c.Dropped))
+	c.Invalid = condition.NewProblem(reason, "spec.rules", "", "no rule can be carried out: %s", condition.List(c.Dropped))
 	c.Dropped = nil
 	c.Route.Rules = nil
 }
@@ -145,23 +154,23 @@ func (t *Translator) parentStatus(p parent, generation int64, conditions ...meta
 	return gwv1.RouteParentStatus{
 		ParentRef:      p.Ref,
 		ControllerName: gwv1.GatewayController(t.options.ControllerName),
-		Conditions:     observed(generation, conditions...),
+		Conditions:     condition.Observed(generation, conditions...),
 	}
 }
 
 func (c *compiled) conditions(p parent) []metav1.Condition {
-	accepted := yes(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
+	accepted := condition.True(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
 	if p.Problem != nil {
-		accepted = no(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
+		accepted = condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
 	}
-	resolved := yes(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonResolvedRefs)
+	resolved := condition.True(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonResolvedRefs)
 	if len(c.Unresolved) > 0 {
-		resolved = no(gwv1.RouteConditionResolvedRefs, c.Unresolved[0].Reason, listed(c.Unresolved))
+		resolved = condition.False(gwv1.RouteConditionResolvedRefs, c.Unresolved[0].Reason, condition.List(c.Unresolved))
 	}
 	out := []metav1.Condition{accepted, resolved}
 	if p.Problem == nil && len(c.Dropped) > 0 {
-		partial := yes(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
-		partial.Message = "Dropped " + listed(c.Dropped)
+		partial := condition.True(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
+		partial.Message = "Dropped " + condition.List(c.Dropped)
 		if fails := failing(c.Dropped); fails != nil {
 			partial.Message += ". Requests that match rule " + strings.Join(fails, ", ") +
 				" are answered with 500, because a filter must not be skipped"

@@ -16,9 +16,13 @@ func TestPure(t *testing.T) {
 	never := []string{"os", "io", "bufio", "net", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "sync", "context", "embed",
 		"github.com/moongate-dev/moongate/internal/source", "github.com/moongate-dev/moongate/internal/proxy", "github.com/moongate-dev/moongate/internal/deliver"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
-	paths, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
+	var paths []string
+	for _, pattern := range []string{"*.go", "rule/*.go", "condition/*.go", "../incremental/*.go"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		paths = append(paths, found...)
 	}
 	checked := 0
 	for _, path := range paths {

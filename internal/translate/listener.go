@@ -10,6 +10,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // listener is a listener as far as its Gateway alone tells.
@@ -24,13 +25,13 @@ type listener struct {
 	Namespaces namespaces
 	Notes      []string
 	// Invalid is why it is not accepted, whatever else there is.
-	Invalid *problem
+	Invalid *condition.Problem
 	// Conflict is why it is not accepted beside others of the same Gateway.
-	Conflict *problem
+	Conflict *condition.Problem
 	// Overlap names HTTPS listeners on the port whose hostnames share hosts.
-	Overlap *problem
+	Overlap *condition.Problem
 	// BadKinds is what is wrong in allowedRoutes.kinds.
-	BadKinds *problem
+	BadKinds *condition.Problem
 	// Refused says that the Gateway as a whole is not served.
 	Refused bool
 	// Pending says that the Gateway waits for its class.
@@ -83,7 +84,7 @@ func newListeners(n name, gw *gwv1.Gateway, g *gateway) []*listener {
 		list[i] = l
 		for j := range i {
 			if gw.Spec.Listeners[j].Name == gw.Spec.Listeners[i].Name {
-				list[j].Invalid = newProblem(gwv1.ListenerReasonUnsupportedValue, l.Field+".name", "give each listener its own name",
+				list[j].Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, l.Field+".name", "give each listener its own name",
 					"two listeners are named %q", gw.Spec.Listeners[i].Name)
 			}
 		}
@@ -108,7 +109,7 @@ func (l *listener) read(gateway name, gw *gwv1.Gateway, spec *gwv1.Listener) {
 
 func (l *listener) invalid(reason gwv1.ListenerConditionReason, field, remedy, format string, args ...any) {
 	if l.Invalid == nil {
-		l.Invalid = newProblem(reason, l.Field+field, remedy, format, args...)
+		l.Invalid = condition.NewProblem(reason, l.Field+field, remedy, format, args...)
 	}
 }
 
@@ -161,7 +162,7 @@ func (l *listener) readKinds(allowed *gwv1.AllowedRoutes) {
 		if native && slices.Contains(routeKinds[l.Protocol], Kind(k.Kind)) {
 			what = "is not supported yet"
 		}
-		l.BadKinds = newProblem(gwv1.ListenerReasonInvalidRouteKinds, fmt.Sprintf("%s.allowedRoutes.kinds[%d].kind", l.Field, i),
+		l.BadKinds = condition.NewProblem(gwv1.ListenerReasonInvalidRouteKinds, fmt.Sprintf("%s.allowedRoutes.kinds[%d].kind", l.Field, i),
 			"allow HTTPRoute of group "+gwv1.GroupName, "kind %s of group %q %s", k.Kind, value(k.Group, gwv1.GroupName), what)
 	}
 }
@@ -226,7 +227,7 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	refs := l.BadKinds
 	var certificates []string
 	if l.Protocol == gwv1.HTTPSProtocolType {
-		var p *problem
+		var p *condition.Problem
 		if certificates, p = t.resolveCertificates(v, k, l); p != nil {
 			refs = p
 		}
@@ -245,7 +246,7 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 		refused = conflict
 	}
 	if fault, faulty := incremental.Fetch(v, t.in.listenerFaults.Collection, k); faulty && servable {
-		refused = newProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
+		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
 	}
 	bound := t.usable(v, k.Gateway, l.Addresses)
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, refused == nil && servable && bound
@@ -268,37 +269,37 @@ func (l *listener) claims() bool {
 	return l.Invalid == nil && l.Conflict == nil && !l.Refused && !l.Pending
 }
 
-func (l *listener) conditions(refused, refs, conflict *problem, programmed, bound bool) []metav1.Condition {
-	accepted := yes(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
+func (l *listener) conditions(refused, refs, conflict *condition.Problem, programmed, bound bool) []metav1.Condition {
+	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
 	accepted.Message = strings.Join(l.Notes, ". ")
 	if refused != nil {
-		accepted = no(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
+		accepted = condition.False(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
 	}
-	program := yes(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
+	program := condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
 	switch {
 	case programmed:
 	case refused != nil:
-		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "the listener is not accepted; see condition Accepted")
+		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "the listener is not accepted; see condition Accepted")
 	case l.Pending:
-		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
+		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
 	case l.Refused:
-		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
+		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
 	case !bound:
-		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "no address of the Gateway can be used; see its condition Programmed")
+		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "no address of the Gateway can be used; see its condition Programmed")
 	default:
-		program = no(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
+		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
 	}
-	resolved := yes(gwv1.ListenerConditionResolvedRefs, gwv1.ListenerReasonResolvedRefs)
+	resolved := condition.True(gwv1.ListenerConditionResolvedRefs, gwv1.ListenerReasonResolvedRefs)
 	if refs != nil {
-		resolved = no(gwv1.ListenerConditionResolvedRefs, refs.Reason, refs.String())
+		resolved = condition.False(gwv1.ListenerConditionResolvedRefs, refs.Reason, refs.String())
 	}
 	out := []metav1.Condition{accepted, program, resolved}
 	for _, negative := range []struct {
 		kind gwv1.ListenerConditionType
-		p    *problem
+		p    *condition.Problem
 	}{{gwv1.ListenerConditionConflicted, conflict}, {gwv1.ListenerConditionOverlappingTLSConfig, l.Overlap}} {
 		if negative.p != nil {
-			c := yes(negative.kind, negative.p.Reason)
+			c := condition.True(negative.kind, negative.p.Reason)
 			c.Message = negative.p.String()
 			out = append(out, c)
 		}

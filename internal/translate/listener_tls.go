@@ -11,6 +11,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // certificateRef is one of certificateRefs.
@@ -57,16 +58,16 @@ func (l *listener) checkFrontendValidation(tls *gwv1.GatewayTLSConfig) {
 		}
 	}
 	if validation != nil && l.Invalid == nil {
-		l.Invalid = newProblem(gwv1.ListenerReasonUnsupportedValue, field, "remove it to serve the listener to every client",
+		l.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field, "remove it to serve the listener to every client",
 			"validation of client certificates is not supported yet")
 	}
 }
 
 // resolveCertificates returns the keys of the certificates that can be used and the
 // first thing wrong with the others. A listener with one good certificate is served.
-func (t *Translator) resolveCertificates(v *incremental.View, k listenerKey, l *listener) (keys []string, first *problem) {
+func (t *Translator) resolveCertificates(v *incremental.View, k listenerKey, l *listener) (keys []string, first *condition.Problem) {
 	if len(l.Certificates) == 0 {
-		return nil, newProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
+		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
 			"add a reference to a Secret of type "+string(corev1.SecretTypeTLS), "a listener of protocol HTTPS needs a certificate")
 	}
 	for _, ref := range l.Certificates {
@@ -81,23 +82,23 @@ func (t *Translator) resolveCertificates(v *incremental.View, k listenerKey, l *
 	return keys, first
 }
 
-func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref certificateRef) (string, *problem) {
+func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref certificateRef) (string, *condition.Problem) {
 	from := referrer{gwv1.GroupName, string(KindGateway), k.Gateway}
 	if ref.Unknown {
-		return "", newProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".kind", "refer to a Secret",
+		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".kind", "refer to a Secret",
 			"%s of group %q cannot hold a certificate", ref.Kind, ref.Group)
 	}
 	if !t.permitted(v, from, ref.Group, ref.Kind, ref.Secret) {
-		return "", newProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", grantRemedy(from, ref.Kind, ref.Secret),
+		return "", condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", grantRemedy(from, ref.Kind, ref.Secret),
 			"no ReferenceGrant permits the reference to Secret %s", ref.Secret)
 	}
 	pair, exists := incremental.Fetch(v, t.keyPairs, ref.Secret)
 	if !exists {
-		return "", newProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "create it or correct the name",
+		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "create it or correct the name",
 			"Secret %s does not exist", ref.Secret)
 	}
 	if pair.Wrong != "" {
-		return "", newProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "correct the Secret",
+		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "correct the Secret",
 			"Secret %s: %s", ref.Secret, pair.Wrong)
 	}
 	return config.SecretKey(ref.Secret.Namespace, ref.Secret.Name), nil

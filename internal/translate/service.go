@@ -5,6 +5,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
 // service is what routes and backends need of a Service.
@@ -66,14 +67,8 @@ func (t *Translator) declareBackends() {
 
 // usedBackends is every backend that a route's config refers to.
 func usedBackends(_ name, r *config.Route) (keys []string) {
-	for _, rule := range r.Rules {
-		keys = append(keys, mirrored(rule.Filters)...)
-		for _, ref := range rule.BackendRefs {
-			if ref.Backend != "" {
-				keys = append(keys, ref.Backend)
-			}
-			keys = append(keys, mirrored(ref.Filters)...)
-		}
+	for _, rl := range r.Rules {
+		keys = append(keys, rule.Backends(rl)...)
 	}
 	return keys
 }

@@ -6,6 +6,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // What is not supported yet is said in the object's status, never passed over.
@@ -20,11 +21,11 @@ type otherRoute struct {
 var supportedRoutes = []Kind{KindHTTPRoute}
 
 // kindUnsupported is the problem of a route of a kind that no listener takes yet.
-func kindUnsupported(kind Kind, gateway name, field string) *problem {
+func kindUnsupported(kind Kind, gateway name, field string) *condition.Problem {
 	if slices.Contains(supportedRoutes, kind) {
 		return nil
 	}
-	return newProblem(gwv1.RouteReasonNotAllowedByListeners, field, "use an HTTPRoute",
+	return condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, field, "use an HTTPRoute",
 		"Gateway %s does not serve it: %s is not supported yet", gateway, kind)
 }
 
@@ -35,8 +36,8 @@ func (t *Translator) declareOtherRouteStatuses() {
 			s := &status[gwv1.RouteStatus]{Generation: r.Generation}
 			for _, p := range a.Parents {
 				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, r.Generation,
-					no(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String()),
-					unknown(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonPending, "references are not looked at: "+string(k.Kind)+" is not supported yet")))
+					condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String()),
+					condition.Unknown(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonPending, "references are not looked at: "+string(k.Kind)+" is not supported yet")))
 			}
 			return s, len(a.Parents) > 0
 		}, sameDeeply[*status[gwv1.RouteStatus]])
@@ -48,11 +49,11 @@ func (t *Translator) declareListenerSetStatuses() {
 			if _, ours := incremental.Fetch(v, t.ownedSets, n); !ours {
 				return nil, false
 			}
-			p := newProblem(gwv1.ListenerSetReasonNotAllowed, "spec.parentRef", "move its listeners to the Gateway",
+			p := condition.NewProblem(gwv1.ListenerSetReasonNotAllowed, "spec.parentRef", "move its listeners to the Gateway",
 				"ListenerSets are not supported yet")
 			generation := generationOf(ls)
-			return &status[gwv1.ListenerSetStatus]{generation, gwv1.ListenerSetStatus{Conditions: observed(generation,
-				no(gwv1.ListenerSetConditionAccepted, p.Reason, p.String()),
-				no(gwv1.ListenerSetConditionProgrammed, p.Reason, p.String()))}}, true
+			return &status[gwv1.ListenerSetStatus]{generation, gwv1.ListenerSetStatus{Conditions: condition.Observed(generation,
+				condition.False(gwv1.ListenerSetConditionAccepted, p.Reason, p.String()),
+				condition.False(gwv1.ListenerSetConditionProgrammed, p.Reason, p.String()))}}, true
 		}, sameDeeply[*status[gwv1.ListenerSetStatus]])
 }

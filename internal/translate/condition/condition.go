@@ -1,4 +1,9 @@
-package translate
+// Package condition makes the conditions of statuses, and the problems that they
+// tell of: which object, which field, and what to do about it. It exists so that
+// every message has the same form.
+//
+// It imports nothing of this module.
+package condition
 
 import (
 	"fmt"
@@ -7,16 +12,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// problem is why something cannot be done as the user asked. It becomes a
+// Problem is why something cannot be done as the user asked. It becomes a
 // condition, so it names the field and what to do about it.
-type problem struct {
+type Problem struct {
 	Reason string // the condition's
 	Field  string // path from the object's root, such as spec.rules[1].backendRefs[0].name
 	What   string
 	Remedy string
 }
 
-func (p *problem) String() string {
+func (p *Problem) String() string {
 	var b strings.Builder
 	if p.Field != "" {
 		b.WriteString(p.Field + ": ")
@@ -28,12 +33,13 @@ func (p *problem) String() string {
 	return b.String()
 }
 
-func newProblem[R ~string](reason R, field, remedy, format string, args ...any) *problem {
+// NewProblem says what is wrong in a field; format and args make What.
+func NewProblem[R ~string](reason R, field, remedy, format string, args ...any) *Problem {
 	what := fmt.Sprintf(format, args...)
 	if len(what) > maxWhat {
 		what = strings.ToValidUTF8(what[:maxWhat], "") + "..."
 	}
-	return &problem{Reason: string(reason), Field: field, What: what, Remedy: remedy}
+	return &Problem{Reason: string(reason), Field: field, What: what, Remedy: remedy}
 }
 
 // A message may have 32768 bytes; users' values in it may be long.
@@ -42,7 +48,8 @@ const (
 	maxListed = 8   // problems of one message
 )
 
-func listed[P fmt.Stringer](problems []P) string {
+// List puts problems, or what prints like one, into one message.
+func List[P fmt.Stringer](problems []P) string {
 	texts := make([]string, 0, len(problems))
 	for i, p := range problems {
 		if i == maxListed {
@@ -54,23 +61,23 @@ func listed[P fmt.Stringer](problems []P) string {
 	return strings.Join(texts, ". ")
 }
 
-// yes is a condition that is True.
-func yes[T, R ~string](kind T, reason R) metav1.Condition {
+// True is a condition that is True.
+func True[T, R ~string](kind T, reason R) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionTrue, Reason: string(reason)}
 }
 
-// no is a condition that is False.
-func no[T, R ~string](kind T, reason R, message string) metav1.Condition {
+// False is a condition that is False.
+func False[T, R ~string](kind T, reason R, message string) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionFalse, Reason: string(reason), Message: message}
 }
 
-// unknown is a condition that cannot be judged yet.
-func unknown[T, R ~string](kind T, reason R, message string) metav1.Condition {
+// Unknown is a condition that cannot be judged yet.
+func Unknown[T, R ~string](kind T, reason R, message string) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionUnknown, Reason: string(reason), Message: message}
 }
 
-// observed copies conditions for an object of that generation.
-func observed(generation int64, conditions ...metav1.Condition) []metav1.Condition {
+// Observed copies conditions for an object of that generation.
+func Observed(generation int64, conditions ...metav1.Condition) []metav1.Condition {
 	out := make([]metav1.Condition, len(conditions))
 	for i, c := range conditions {
 		c.ObservedGeneration = generation

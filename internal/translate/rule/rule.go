@@ -1,8 +1,15 @@
-package translate
+// Package rule compiles a rule of an HTTPRoute: its matches, filters, timeouts and
+// backendRefs. It exists apart from translate because it is one pure function
+// that knows neither the other objects nor who accepts the route; what a
+// reference means it asks its caller. Each filter has its own file.
+//
+// It must never import translate, nor anything that translate must not.
+package rule
 
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -10,7 +17,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // Words of config.Failure.reason, as the access log shows them.
@@ -22,26 +29,46 @@ const (
 
 func failure(reason string) *config.Failure { return &config.Failure{Status: 500, Reason: reason} }
 
-// ruleScope is the compilation of one rule.
-type ruleScope struct {
-	t     *Translator
-	v     *incremental.View
-	route name
-	field string // spec.rules[i]
-	spec  *gwv1.HTTPRouteRule
-	rule  *config.Rule
-	into  *compiled
+// Resolve finds the backend that a reference means and returns its config key.
+type Resolve func(ref gwv1.BackendObjectReference, field string) (key string, p *condition.Problem)
+
+// Result is a compiled rule.
+type Result struct {
+	// Rule is nil where the rule is dropped. With a Problem it holds the matches and a
+	// Failure: requests must fail because a filter must not be skipped.
+	Rule *config.Rule
+	// Problem is why the rule cannot be carried out.
+	Problem *condition.Problem
+	// Unresolved are references that do not resolve. They fail only their share of requests.
+	Unresolved []*condition.Problem
+}
+
+// Compile compiles spec, which is spec.rules[index] of its route.
+func Compile(spec *gwv1.HTTPRouteRule, index int, resolve Resolve) Result {
+	s := &scope{
+		field: fmt.Sprintf("spec.rules[%d]", index), spec: spec, resolve: resolve,
+		rule: &config.Rule{Index: uint32(index), Name: string(value(spec.Name, ""))},
+	}
+	r, p := s.compile()
+	return Result{r, p, s.unresolved}
+}
+
+// scope is the compilation of one rule.
+type scope struct {
+	field      string // spec.rules[i]
+	spec       *gwv1.HTTPRouteRule
+	resolve    Resolve
+	rule       *config.Rule
+	unresolved []*condition.Problem
 	// inBackend is true while filters of a backendRef are compiled.
 	inBackend bool
 }
 
-func (s *ruleScope) unsupported(field, remedy, format string, args ...any) *problem {
-	return newProblem(gwv1.RouteReasonUnsupportedValue, s.field+field, remedy, format, args...)
+func (s *scope) unsupported(field, remedy, format string, args ...any) *condition.Problem {
+	return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, s.field+field, remedy, format, args...)
 }
 
-// compile returns the rule, and why it cannot be carried out. Both are returned
-// where requests that match must fail because a filter must not be skipped.
-func (s *ruleScope) compile() (*config.Rule, *problem) {
+func (s *scope) compile() (*config.Rule, *condition.Problem) {
 	if p := s.matches(); p != nil {
 		return nil, p
 	}
@@ -63,7 +90,7 @@ func (s *ruleScope) compile() (*config.Rule, *problem) {
 	return s.rule, nil
 }
 
-func (s *ruleScope) unsupportedFields() *problem {
+func (s *scope) unsupportedFields() *condition.Problem {
 	switch {
 	case s.spec.Retry != nil:
 		return s.unsupported(".retry", "remove retry", "retries are not supported yet")
@@ -77,7 +104,7 @@ func (s *ruleScope) unsupportedFields() *problem {
 // durationFormat is GEP-2257's.
 var durationFormat = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 
-func (s *ruleScope) duration(d *gwv1.Duration, field string) (int64, *problem) {
+func (s *scope) duration(d *gwv1.Duration, field string) (int64, *condition.Problem) {
 	if d == nil {
 		return 0, nil
 	}
@@ -88,7 +115,7 @@ func (s *ruleScope) duration(d *gwv1.Duration, field string) (int64, *problem) {
 	return int64(parsed), nil
 }
 
-func (s *ruleScope) timeouts() (p *problem) {
+func (s *scope) timeouts() (p *condition.Problem) {
 	if s.spec.Timeouts == nil {
 		return nil
 	}
@@ -110,7 +137,7 @@ func (s *ruleScope) timeouts() (p *problem) {
 
 // backends compiles the backendRefs. The problem is one of a backendRef's filters;
 // a reference that does not resolve fails only its own share of the requests.
-func (s *ruleScope) backends() *problem {
+func (s *scope) backends() *condition.Problem {
 	redirects := s.redirects()
 	if redirects && len(s.spec.BackendRefs) > 0 {
 		return s.unsupported(".backendRefs", "remove backendRefs or the filter", "a rule with a RequestRedirect filter must not have backendRefs")
@@ -124,11 +151,10 @@ func (s *ruleScope) backends() *problem {
 		}
 		total += int64(weight)
 		ref := &config.BackendRef{Weight: uint32(weight)}
-		if key, p := s.backend(spec.BackendObjectReference, s.field+field); p != nil {
-			s.into.Unresolved = append(s.into.Unresolved, p)
-			ref.Failure = failure(reasonBackendInvalid)
+		if key, resolved := s.backend(spec.BackendObjectReference, s.field+field); resolved {
+			ref.Backend = key
 		} else {
-			ref.Backend = key.String()
+			ref.Failure = failure(reasonBackendInvalid)
 		}
 		s.inBackend = true
 		filters, p := s.filters(spec.Filters, s.field+field+".filters")
@@ -145,7 +171,7 @@ func (s *ruleScope) backends() *problem {
 	return nil
 }
 
-func (s *ruleScope) redirects() bool {
+func (s *scope) redirects() bool {
 	for _, f := range s.spec.Filters {
 		if f.Type == gwv1.HTTPRouteFilterRequestRedirect {
 			return true
@@ -154,15 +180,37 @@ func (s *ruleScope) redirects() bool {
 	return false
 }
 
-// backend resolves a reference and remembers the Service.
-func (s *ruleScope) backend(ref gwv1.BackendObjectReference, field string) (backendKey, *problem) {
-	from := referrer{gwv1.GroupName, string(KindHTTPRoute), s.route}
-	key, permitted, p := s.t.resolveBackend(s.v, from, ref, field)
-	if permitted {
-		s.into.Services = append(s.into.Services, key.Service)
+// backend resolves a reference, or notes why it does not resolve.
+func (s *scope) backend(ref gwv1.BackendObjectReference, field string) (key string, resolved bool) {
+	key, p := s.resolve(ref, field)
+	if p != nil {
+		s.unresolved = append(s.unresolved, p)
 	}
-	return key, p
+	return key, p == nil
 }
+
+// Backends are the keys of all backends that a compiled rule refers to.
+func Backends(r *config.Rule) []string {
+	keys := mirrored(r.Filters)
+	for _, ref := range r.BackendRefs {
+		if ref.Backend != "" {
+			keys = append(keys, ref.Backend)
+		}
+		keys = append(keys, mirrored(ref.Filters)...)
+	}
+	return keys
+}
+
+// value is *p, or def where a field is absent.
+func value[T any](p *T, def T) T {
+	if p == nil {
+		return def
+	}
+	return *p
+}
+
+// oneLine keeps messages of other packages on one line.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 
 // packed wraps a filter's message; equal messages give equal bytes.
 func packed(m proto.Message) *anypb.Any {

@@ -1,4 +1,4 @@
-package translate
+package rule
 
 import (
 	"google.golang.org/protobuf/proto"
@@ -6,18 +6,19 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // requestMirror leaves a mirror out whose reference does not resolve, as the
 // specification asks, and reports the reference.
-func requestMirror(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+func requestMirror(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
 	spec := f.RequestMirror
 	if spec == nil {
 		return nil, missing(field, "requestMirror")
 	}
 	field += ".requestMirror"
-	unsupported := func(at, remedy, format string, args ...any) (proto.Message, *problem) {
-		return nil, newProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
+	unsupported := func(at, remedy, format string, args ...any) (proto.Message, *condition.Problem) {
+		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
 	}
 	out := &config.RequestMirror{Numerator: 100, Denominator: 100}
 	switch {
@@ -35,12 +36,11 @@ func requestMirror(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.M
 		}
 		out.Numerator, out.Denominator = uint32(numerator), uint32(denominator)
 	}
-	key, p := s.backend(spec.BackendRef, field+".backendRef")
-	if p != nil {
-		s.into.Unresolved = append(s.into.Unresolved, p)
+	key, resolved := s.backend(spec.BackendRef, field+".backendRef")
+	if !resolved {
 		return nil, nil
 	}
-	out.Backend = key.String()
+	out.Backend = key
 	return out, nil
 }
 

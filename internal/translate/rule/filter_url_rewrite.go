@@ -1,20 +1,21 @@
-package translate
+package rule
 
 import (
 	"google.golang.org/protobuf/proto"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-func urlRewrite(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+func urlRewrite(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
 	spec := f.URLRewrite
 	if spec == nil {
 		return nil, missing(field, "urlRewrite")
 	}
 	out := &config.UrlRewrite{Hostname: string(value(spec.Hostname, ""))}
 	if !sendable(out.Hostname) {
-		return nil, newProblem(gwv1.RouteReasonUnsupportedValue, field+".urlRewrite.hostname",
+		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".urlRewrite.hostname",
 			"remove spaces and control characters", "%q is not a hostname", out.Hostname)
 	}
 	path, p := s.pathModifier(spec.Path, field+".urlRewrite.path")

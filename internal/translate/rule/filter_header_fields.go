@@ -1,4 +1,4 @@
-package translate
+package rule
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // RFC 9110 sections 5.1 and 5.5: what may be in a field line. Anything else could
@@ -16,9 +17,9 @@ var (
 	fieldValue = regexp.MustCompile("^[^\x00-\x08\x0a-\x1f\x7f]*$")
 )
 
-func checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *problem {
-	badName := func(field, name string) *problem {
-		return newProblem(gwv1.RouteReasonUnsupportedValue, field, "correct it", "%q is not the name of a header field", name)
+func checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
+	badName := func(field, name string) *condition.Problem {
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field, "correct it", "%q is not the name of a header field", name)
 	}
 	for _, list := range []struct {
 		field  string
@@ -30,7 +31,7 @@ func checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *problem {
 				return badName(at+".name", string(h.Name))
 			}
 			if !fieldValue.MatchString(h.Value) {
-				return newProblem(gwv1.RouteReasonUnsupportedValue, at+".value", "remove control characters", "%q cannot be sent", h.Value)
+				return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at+".value", "remove control characters", "%q cannot be sent", h.Value)
 			}
 		}
 	}

@@ -1,4 +1,4 @@
-package translate
+package rule
 
 import (
 	"fmt"
@@ -6,15 +6,15 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // filterFunc compiles one filter of the rule in scope. A nil message without a
 // problem leaves the filter out, which is for the filter's own specification to allow.
-type filterFunc func(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem)
+type filterFunc func(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem)
 
 // filterFuncs is the table of filters; those that are missing here are unsupported.
-// It is filled by init because RequestMirror's function compiles references, which
-// reach back to the table.
 var filterFuncs = map[gwv1.HTTPRouteFilterType]filterFunc{
 	gwv1.HTTPRouteFilterRequestHeaderModifier:  requestHeaderModifier,
 	gwv1.HTTPRouteFilterResponseHeaderModifier: responseHeaderModifier,
@@ -25,7 +25,7 @@ var filterFuncs = map[gwv1.HTTPRouteFilterType]filterFunc{
 
 // filters compiles a list in its order. The first problem makes the rule invalid,
 // since no filter may be skipped.
-func (s *ruleScope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any, *problem) {
+func (s *scope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any, *condition.Problem) {
 	if p := incompatible(list, field); p != nil {
 		return nil, p
 	}
@@ -34,7 +34,7 @@ func (s *ruleScope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb
 		f, at := &list[i], fmt.Sprintf("%s[%d]", field, i)
 		compile, known := filterFuncs[f.Type]
 		if !known {
-			return nil, newProblem(gwv1.RouteReasonUnsupportedValue, at+".type", "remove the filter",
+			return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at+".type", "remove the filter",
 				"filters of type %s are not supported yet", f.Type)
 		}
 		message, p := compile(s, f, at)
@@ -49,16 +49,16 @@ func (s *ruleScope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb
 }
 
 // incompatible finds filters that cannot be carried out together.
-func incompatible(list []gwv1.HTTPRouteFilter, field string) *problem {
+func incompatible(list []gwv1.HTTPRouteFilter, field string) *condition.Problem {
 	seen := map[gwv1.HTTPRouteFilterType]bool{}
 	for i, f := range list {
 		at := fmt.Sprintf("%s[%d].type", field, i)
 		if seen[f.Type] && f.Type != gwv1.HTTPRouteFilterRequestMirror && f.Type != gwv1.HTTPRouteFilterExtensionRef {
-			return newProblem(gwv1.RouteReasonIncompatibleFilters, at, "merge both into one", "there are two filters of type %s", f.Type)
+			return condition.NewProblem(gwv1.RouteReasonIncompatibleFilters, at, "merge both into one", "there are two filters of type %s", f.Type)
 		}
 		seen[f.Type] = true
 		if seen[gwv1.HTTPRouteFilterRequestRedirect] && seen[gwv1.HTTPRouteFilterURLRewrite] {
-			return newProblem(gwv1.RouteReasonIncompatibleFilters, at, "remove one of both",
+			return condition.NewProblem(gwv1.RouteReasonIncompatibleFilters, at, "remove one of both",
 				"RequestRedirect and URLRewrite cannot be used together")
 		}
 	}
@@ -66,6 +66,6 @@ func incompatible(list []gwv1.HTTPRouteFilter, field string) *problem {
 }
 
 // missing is the problem of a filter without the field that its type asks for.
-func missing(field, wanted string) *problem {
-	return newProblem(gwv1.RouteReasonUnsupportedValue, field+"."+wanted, "add it", "the filter's type needs it")
+func missing(field, wanted string) *condition.Problem {
+	return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+"."+wanted, "add it", "the filter's type needs it")
 }

@@ -1,18 +1,19 @@
-package translate
+package rule
 
 import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // pathModifier compiles the path of RequestRedirect and URLRewrite; nil keeps the path.
-func (s *ruleScope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.PathModifier, *problem) {
+func (s *scope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.PathModifier, *condition.Problem) {
 	if m == nil {
 		return nil, nil
 	}
-	unsupported := func(at, remedy, format string, args ...any) *problem {
-		return newProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
+	unsupported := func(at, remedy, format string, args ...any) *condition.Problem {
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
 	}
 	switch m.Type {
 	case gwv1.FullPathHTTPPathModifier:

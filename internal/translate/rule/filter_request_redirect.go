@@ -1,4 +1,4 @@
-package translate
+package rule
 
 import (
 	"slices"
@@ -7,22 +7,23 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 var redirectCodes = []int{301, 302, 303, 307, 308}
 
-func requestRedirect(s *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+func requestRedirect(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
 	spec := f.RequestRedirect
 	if spec == nil {
 		return nil, missing(field, "requestRedirect")
 	}
 	if s.inBackend {
-		return nil, newProblem(gwv1.RouteReasonUnsupportedValue, field+".type", "move the filter to the rule",
+		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".type", "move the filter to the rule",
 			"a redirect cannot be the filter of a backendRef: no backend is asked")
 	}
 	field += ".requestRedirect"
-	unsupported := func(at, remedy, format string, args ...any) (proto.Message, *problem) {
-		return nil, newProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
+	unsupported := func(at, remedy, format string, args ...any) (proto.Message, *condition.Problem) {
+		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
 	}
 	out := &config.RequestRedirect{
 		Scheme: value(spec.Scheme, ""), Hostname: string(value(spec.Hostname, "")),

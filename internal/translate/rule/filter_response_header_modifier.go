@@ -1,13 +1,14 @@
-package translate
+package rule
 
 import (
 	"google.golang.org/protobuf/proto"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-func responseHeaderModifier(_ *ruleScope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *problem) {
+func responseHeaderModifier(_ *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
 	spec := f.ResponseHeaderModifier
 	if spec == nil {
 		return nil, missing(field, "responseHeaderModifier")

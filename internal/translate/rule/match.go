@@ -1,4 +1,4 @@
-package translate
+package rule
 
 import (
 	"fmt"
@@ -9,9 +9,10 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-func (s *ruleScope) matches() *problem {
+func (s *scope) matches() *condition.Problem {
 	specs := s.spec.Matches
 	if len(specs) == 0 {
 		specs = []gwv1.HTTPRouteMatch{{}}
@@ -26,7 +27,7 @@ func (s *ruleScope) matches() *problem {
 	return nil
 }
 
-func (s *ruleScope) match(spec *gwv1.HTTPRouteMatch, field string) (*config.Match, *problem) {
+func (s *scope) match(spec *gwv1.HTTPRouteMatch, field string) (*config.Match, *condition.Problem) {
 	path, p := s.pathMatch(spec.Path, field+".path")
 	if p != nil {
 		return nil, p
@@ -71,7 +72,7 @@ func appendFirst(list []*config.ValueMatch, v *config.ValueMatch) []*config.Valu
 }
 
 // valueMatch completes v; both kinds of value match have the same two types.
-func (s *ruleScope) valueMatch(v *config.ValueMatch, kind, field string) *problem {
+func (s *scope) valueMatch(v *config.ValueMatch, kind, field string) *condition.Problem {
 	switch kind {
 	case string(gwv1.HeaderMatchExact):
 		return nil
@@ -82,7 +83,7 @@ func (s *ruleScope) valueMatch(v *config.ValueMatch, kind, field string) *proble
 	return s.unsupported(field+".type", "use Exact or RegularExpression", "%q is not known", kind)
 }
 
-func (s *ruleScope) expression(e, field string) *problem {
+func (s *scope) expression(e, field string) *condition.Problem {
 	if _, err := regexp.Compile(e); err != nil {
 		return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
 	}
@@ -93,7 +94,7 @@ func (s *ruleScope) expression(e, field string) *problem {
 // that a request's path never has once it is normalised.
 var pathCharacters = regexp.MustCompile(`^/(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-9a-fA-F]{2})*$`)
 
-func (s *ruleScope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathMatch, *problem) {
+func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathMatch, *condition.Problem) {
 	kind, path := gwv1.PathMatchPathPrefix, "/"
 	if spec != nil {
 		kind, path = value(spec.Type, kind), value(spec.Value, path)
