@@ -15,10 +15,8 @@ func TestDemo(t *testing.T) {
 	work := t.TempDir()
 	dir := filepath.Join(work, "example")
 	p := startProcess(t, "demo", "--dir", dir, "--admin-address", "127.0.0.1:0", "--access-log", "off")
+	eventually(t, "5 curl lines", func() bool { return len(curlLines(p.stdout.String())) == 5 })
 	lines := curlLines(p.stdout.String())
-	if len(lines) != 5 {
-		t.Fatalf("%d curl lines, want 5:\n%s", len(lines), p.stdout)
-	}
 	wants := []string{`"backend": "`, `"backend": "green"`, `"path": "/users"`, "Location: https://demo.example.com:", `"backend": "`}
 	for i, line := range lines {
 		if _, out := curl(t, line); !strings.Contains(out, wants[i]) {
@@ -55,6 +53,7 @@ func TestDemo(t *testing.T) {
 	if text, err := os.ReadFile(routes); err != nil || string(text) != edited {
 		t.Errorf("the edited file was written over (%v):\n%s", err, text)
 	}
+	eventually(t, "5 curl lines again", func() bool { return len(curlLines(p.stdout.String())) == 5 })
 	for _, line := range curlLines(p.stdout.String())[:2] {
 		if status, out := curl(t, line); status != 200 {
 			t.Errorf("%s after another start: %d %s", line, status, out)
