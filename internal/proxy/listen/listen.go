@@ -2,7 +2,7 @@
 // connections and survives what accept can throw at it. It exists so that the
 // rest of the proxy sees accepted connections only.
 //
-// It must not know what is spoken on a connection.
+// It must never import a package that knows what is spoken on a connection.
 package listen
 
 import (

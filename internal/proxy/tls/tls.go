@@ -3,7 +3,7 @@
 // is shown. It exists so that a change of certificates is a change of plain,
 // immutable data that new handshakes see.
 //
-// It must not read configuration from anywhere but its arguments.
+// It must never import a source of configuration: all it knows is in its arguments.
 package tls
 
 import (
