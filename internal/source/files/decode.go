@@ -48,7 +48,7 @@ func decodeChunk(text []byte) *document {
 	d := new(document)
 	roots, err := parse(text)
 	if err != nil {
-		d.malformed(err.line, "", err)
+		d.malformed(guess(text), err.line, "", err)
 		return d
 	}
 	for _, root := range roots {
@@ -59,7 +59,7 @@ func decodeChunk(text []byte) *document {
 			if !errors.As(err, &syntax) {
 				syntax = &syntaxError{line: root.Line, reason: err.Error(), remedy: yamlRemedy("")}
 			}
-			d.malformed(syntax.line, "", syntax)
+			d.malformed(identify(root), syntax.line, "", syntax)
 			continue
 		}
 		d.add(v, root, "", "")
@@ -67,9 +67,10 @@ func decodeChunk(text []byte) *document {
 	return d
 }
 
-// malformed reports what is not recognisable; line counts from 1, 0 is unknown.
-func (d *document) malformed(line int, field string, e *syntaxError) {
-	d.problems = append(d.problems, Problem{Position: Position{Line: max(line-1, 0)}, Reason: Malformed, Field: field, Message: e.reason, Remedy: e.remedy})
+// malformed reports what is not recognisable as the object that it seems to be;
+// line counts from 1, 0 is unknown.
+func (d *document) malformed(seems ObjectID, line int, field string, e *syntaxError) {
+	d.problems = append(d.problems, Problem{Position: Position{Line: max(line-1, 0)}, Reason: Malformed, Object: seems, Field: field, Message: e.reason, Remedy: e.remedy})
 }
 
 // add takes in one object or list; an item of a typed list may leave out what
@@ -80,7 +81,7 @@ func (d *document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 	}
 	obj, ok := v.(map[string]any)
 	if !ok {
-		d.malformed(node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
+		d.malformed(ObjectID{}, node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
 		return
 	}
 	for _, f := range []struct {
@@ -92,7 +93,7 @@ func (d *document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 			*f.to = s
 		}
 		if *f.to == "" || (obj[f.name] != nil && !isString) {
-			d.malformed(lineOf(node, f.name), f.name, &syntaxError{reason: "required field is missing or not a string", remedy: fmt.Sprintf("add %q", f.name)})
+			d.malformed(identify(node), lineOf(node, f.name), f.name, &syntaxError{reason: "required field is missing or not a string", remedy: fmt.Sprintf("add %q", f.name)})
 			return
 		}
 	}
@@ -136,7 +137,7 @@ func (d *document) addItems(items []any, node *yaml.Node, apiVersion, base strin
 
 func (d *document) unknownKind(group, apiVersion, kindName string, node *yaml.Node) {
 	if meant, reason := misnamed(group, kindName); meant != nil {
-		d.malformed(lineOf(node, "kind"), "kind", &syntaxError{
+		d.malformed(identify(node), lineOf(node, "kind"), "kind", &syntaxError{
 			reason: fmt.Sprintf("%s %s", schema.Show(kindName), reason),
 			remedy: fmt.Sprintf("write apiVersion: %s and kind: %s", meant.apiVersion(), meant.name),
 		})
@@ -149,8 +150,8 @@ func (d *document) addObject(k *kind, version string, obj map[string]any, node *
 	meta, _ := obj["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
 	if name == "" {
-		d.malformed(lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
-			reason: "a " + k.name + " without a name", remedy: `add "metadata" with "name"; names are not generated here`})
+		d.malformed(ObjectID{Group: k.group, Kind: k.name}, lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
+			reason: "required field is missing", remedy: `add "name" under "metadata"; names are not generated here`})
 		return
 	}
 	e := &entry{id: ObjectID{Group: k.group, Kind: k.name, Name: name}, line: node.Line - 1}
@@ -179,7 +180,7 @@ func (e *entry) decode(k *kind, version string, obj, meta map[string]any) []sche
 		return []schema.Violation{{Field: "apiVersion", Message: "version " + schema.Show(version) + " of " + k.name + " is not served", Remedy: "write apiVersion: " + k.apiVersion()}}
 	}
 	typed := k.new()
-	violations := checkType(reflect.TypeFor[metav1.ObjectMeta](), meta, "metadata")
+	violations := e.checkMeta(k, meta)
 	// What an API server writes itself it does not take from a manifest.
 	delete(obj, "status")
 	for _, f := range []string{"managedFields", "resourceVersion", "selfLink", "uid"} {
@@ -207,9 +208,6 @@ func (e *entry) decode(k *kind, version string, obj, meta map[string]any) []sche
 	if k.complete != nil {
 		violations = k.complete(typed)
 	}
-	for _, err := range validation.ValidateObjectMetaAccessor(typed, k.namespaced, k.nameRule, field.NewPath("metadata")) {
-		violations = append(violations, schema.FromError(err))
-	}
 	if len(violations) > 0 {
 		return violations
 	}
@@ -219,6 +217,22 @@ func (e *entry) decode(k *kind, version string, obj, meta map[string]any) []sche
 	}
 	e.object = typed
 	return nil
+}
+
+func (e *entry) checkMeta(k *kind, meta map[string]any) []schema.Violation {
+	violations := checkType(reflect.TypeFor[metav1.ObjectMeta](), meta, "metadata")
+	if len(violations) > 0 {
+		return violations
+	}
+	typed := new(metav1.ObjectMeta)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(meta, typed); err != nil {
+		return []schema.Violation{{Field: "metadata", Message: err.Error(), Remedy: "compare it with another object's"}}
+	}
+	typed.Namespace = e.id.Namespace
+	for _, err := range validation.ValidateObjectMetaAccessor(typed, k.namespaced, k.nameRule, field.NewPath("metadata")) {
+		violations = append(violations, schema.FromError(err))
+	}
+	return violations
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -191,9 +191,13 @@ func (c *catalog) kept(f *file, p Problem) bool {
 func (c *catalog) duplicates(f *file) []Problem {
 	var list []Problem
 	report := func(id ObjectID, line int, first Position) {
+		used := "which is used"
+		if c.served[id].position == (Position{f.path, line}) {
+			used = "which is invalid, so that this one is used"
+		}
 		list = append(list, Problem{
 			Position: Position{f.path, line}, Reason: Duplicate, Object: id,
-			Message: "is already defined at " + first.String() + ", which is used", Remedy: "remove one of the two",
+			Message: "is already defined at " + first.String() + ", " + used, Remedy: "remove one of the two",
 		})
 	}
 	for _, p := range f.repeats {

@@ -40,7 +40,7 @@ func checkType(t reflect.Type, v any, path string) []schema.Violation {
 		if _, isInt := v.(int64); isInt {
 			return checkInteger(reflect.TypeFor[int32](), v, path)
 		}
-		want = "string"
+		want = schema.IntegerOrString
 	case t == bytesType:
 		return checkBase64(v, path)
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[unmarshaler]()):
@@ -63,7 +63,7 @@ func checkType(t reflect.Type, v any, path string) []schema.Violation {
 	}
 	switch v.(type) {
 	case string:
-		if want == "string" {
+		if want == "string" || want == schema.IntegerOrString {
 			return nil
 		}
 	case bool:

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -46,14 +47,42 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 	errs := validation.ValidateCustomResource(nil, obj, r.openapi)
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, obj)...)
 	// CEL rules presume the types and bounds that the schema states.
-	if !blocksCEL(errs) {
-		more, _ := r.cel.Validate(context.Background(), nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
+	if ctx := context.Background(); !blocksCEL(errs) && !r.cel.hold(ctx, obj) {
+		more, _ := r.validator().Validate(ctx, nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
 		errs = append(errs, more...)
 	}
+	var wrong, broken []string
 	for _, e := range errs {
+		if e.Type == field.ErrorTypeTypeInvalid {
+			wrong = append(wrong, e.Field)
+		}
+		if rule, failed := unevaluated(e); failed {
+			broken = append(broken, e.Field)
+			e.Detail = rule
+		}
 		found = append(found, violation(e, obj))
 	}
-	return found, nil
+	return withoutConsequences(found, wrong, broken), nil
+}
+
+// unevaluated says that a rule could not be evaluated, and gives the words of the rule.
+func unevaluated(e *field.Error) (string, bool) {
+	_, rule, ok := strings.Cut(e.Detail, " evaluating rule: ")
+	return rule, ok
+}
+
+// withoutConsequences drops what only follows from another violation: whatever is
+// below a value of the wrong type, and rules that could not be evaluated around a
+// value that is invalid itself.
+func withoutConsequences(found []Violation, wrong, broken []string) []Violation {
+	below := func(path, parent string) bool {
+		rest, ok := strings.CutPrefix(path, parent)
+		return ok && rest != "" && (rest[0] == '.' || rest[0] == '[')
+	}
+	return slices.DeleteFunc(slices.Clone(found), func(v Violation) bool {
+		return slices.ContainsFunc(wrong, func(w string) bool { return below(v.Field, w) }) ||
+			slices.Contains(broken, v.Field) && slices.ContainsFunc(found, func(o Violation) bool { return below(o.Field, v.Field) })
+	})
 }
 
 func blocksCEL(errs field.ErrorList) bool {

@@ -6,8 +6,25 @@ import (
 )
 
 // Nearest is the candidate that looks most like name, or "" if none looks like
-// it: it differs in case only, or by a few letters.
+// it: it differs in case only, or by a few letters, or is the only one that has
+// name in it.
 func Nearest(name string, candidates []string) string {
+	if near := nearest(name, candidates); near != "" || len(name) < 4 {
+		return near
+	}
+	var containing []string
+	for _, c := range candidates {
+		if strings.Contains(strings.ToLower(c), strings.ToLower(name)) {
+			containing = append(containing, c)
+		}
+	}
+	if len(containing) == 1 {
+		return containing[0]
+	}
+	return ""
+}
+
+func nearest(name string, candidates []string) string {
 	limit := max(1, min(3, len(name)/3))
 	best := ""
 	for _, c := range slices.Sorted(slices.Values(candidates)) {

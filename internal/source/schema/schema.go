@@ -40,7 +40,9 @@ type Kind struct {
 type rules struct {
 	structural *structural.Structural
 	openapi    validation.SchemaValidator
-	cel        *cel.Validator
+	// cel tells whether the CEL rules hold; nil if there are none. The validator says which do not, and is made when one first does not.
+	cel       *celRules
+	validator func() *cel.Validator
 }
 
 // crdKinds lists the CRDs, preferred version first; a test compares it with them.
@@ -125,5 +127,11 @@ func compile(plural, version string) (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &rules{structural: s, openapi: v, cel: cel.NewValidator(s, true, celconfig.PerCallLimit)}, nil
+	r := &rules{structural: s, openapi: v, validator: sync.OnceValue(func() *cel.Validator {
+		return cel.NewValidator(s, true, celconfig.PerCallLimit)
+	})}
+	if r.cel, err = newCELRules(s); err != nil {
+		return nil, err
+	}
+	return r, nil
 }

@@ -13,6 +13,9 @@ import (
 // maxShown bounds, in bytes, how much of a user's value a message repeats.
 const maxShown = 80
 
+// IntegerOrString is a type beside those of JSON Schema, for WrongType.
+const IntegerOrString = "integer or string"
+
 // UnknownField is the Violation for a field that none of the known is.
 func UnknownField(path, name string, known []string) Violation {
 	v := Violation{Field: path, Message: "unknown field"}
@@ -97,9 +100,20 @@ func violation(e *field.Error, obj map[string]any) Violation {
 	case field.ErrorTypeDuplicate:
 		return Violation{Field: path, Message: "duplicate of an earlier entry: " + quoted(e.BadValue), Remedy: "remove it or make it differ"}
 	}
+	if rule, regex, ok := strings.Cut(e.Detail, " (e.g. "); ok && strings.Contains(regex, "regex used for validation") {
+		example, _, _ := strings.Cut(strings.TrimPrefix(regex, "'"), "'")
+		return Violation{Field: path, Message: quoted(e.BadValue) + " is not valid: " + rule, Remedy: "rename it, for example to " + example}
+	}
 	message := schemaMessage(path, e.Detail)
-	if e.BadValue != nil && e.BadValue != "object" && strings.HasPrefix(message, "must ") {
-		message = quoted(e.BadValue) + " " + message
+	if strings.HasPrefix(message, "must ") {
+		switch value := e.BadValue.(type) {
+		case string:
+			if value != "object" && value != "array" { // CEL names the type only
+				message = quoted(value) + " " + message
+			}
+		case int64, float64:
+			message = Show(value) + " " + message
+		}
 	}
 	return Violation{Field: path, Message: message, Remedy: remedy(e.Detail, message)}
 }
@@ -220,7 +234,7 @@ func describe(v any) string {
 
 func article(want string) string {
 	switch want {
-	case "object", "integer":
+	case "object", "integer", IntegerOrString:
 		return "an " + want
 	case "array":
 		return "a list"
@@ -236,6 +250,8 @@ func example(want string) string {
 		return `a list (lines that begin with "- ")`
 	case "integer", "number":
 		return "a number"
+	case IntegerOrString:
+		return "a number or a string"
 	case "boolean":
 		return "true or false"
 	}

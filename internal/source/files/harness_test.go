@@ -1,0 +1,26 @@
+package files
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func source(t testing.TB, paths ...string) *Source {
+	t.Helper()
+	s, err := New(paths, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}

@@ -1,0 +1,219 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"math"
+
+	celgo "github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/interpreter"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// celRules are the CEL rules of a schema, to find out whether all of them hold
+// and no more: what is wrong is cel.Validator's to say, which evaluates the same
+// programs. Most objects are valid, and the Validator takes three times as long:
+// it makes the map of an object's properties anew whenever a rule reads one.
+type celRules struct {
+	programs   []celgo.Program
+	schema     common.Schema
+	properties map[string]*celRules
+	items      *celRules
+	additional *celRules
+}
+
+// errUnsupported is a schema whose rules need what celRules does not do.
+var errUnsupported = errors.New("rules that only the validator knows")
+
+func newCELRules(s *structural.Structural) (*celRules, error) {
+	declared := model.SchemaDeclType(s, true)
+	env := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	return compileRules(s, newCELSchema(model.WithTypeAndObjectMeta(s)), declared, env)
+}
+
+// compileRules returns nil where neither s nor anything below has rules.
+func compileRules(s *structural.Structural, values *celSchema, declared *apiservercel.DeclType, env *environment.EnvSet) (*celRules, error) {
+	if declared == nil {
+		return nil, nil
+	}
+	if s.ValueValidation != nil {
+		for _, nested := range s.ValueValidation.AllOf {
+			if len(nested.XValidations) > 0 {
+				return nil, errUnsupported
+			}
+		}
+	}
+	r := &celRules{schema: values}
+	results, err := cel.Compile(s, declared, celconfig.PerCallLimit, env, cel.StoredExpressionsEnvLoader())
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range results {
+		switch optional := s.XValidations[i].OptionalOldSelf; {
+		case c.Error != nil:
+			return nil, c.Error
+		case optional != nil && *optional:
+			return nil, errUnsupported
+		case c.UsesOldSelf || c.Program == nil:
+			continue // about a change, or empty
+		}
+		r.programs = append(r.programs, c.Program)
+	}
+	if err := r.compileBelow(s, values, declared, env); err != nil {
+		return nil, err
+	}
+	if len(r.programs) == 0 && len(r.properties) == 0 && r.items == nil && r.additional == nil {
+		return nil, nil
+	}
+	return r, nil
+}
+
+func (r *celRules) compileBelow(s *structural.Structural, values *celSchema, declared *apiservercel.DeclType, env *environment.EnvSet) (err error) {
+	for name, property := range s.Properties {
+		escaped, ok := apiservercel.Escape(name)
+		field := declared.Fields[escaped]
+		if !ok || field == nil {
+			continue
+		}
+		child, err := compileRules(&property, values.properties[name].(*celSchema), field.Type, env)
+		if err != nil {
+			return err
+		}
+		if child != nil {
+			if r.properties == nil {
+				r.properties = map[string]*celRules{}
+			}
+			r.properties[name] = child
+		}
+	}
+	if s.Items != nil {
+		if r.items, err = compileRules(s.Items, values.items, declared.ElemType, env); err != nil {
+			return err
+		}
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil {
+		r.additional, err = compileRules(s.AdditionalProperties.Structural, values.additional.schema, declared.ElemType, env)
+	}
+	return err
+}
+
+// hold says that all rules hold for a value; false also if one cannot be
+// evaluated, or if together they cost more than an API server allows.
+func (r *celRules) hold(ctx context.Context, value any) bool {
+	budget := int64(celconfig.RuntimeCELCostBudget)
+	return r.check(ctx, value, &budget)
+}
+
+func (r *celRules) check(ctx context.Context, value any, budget *int64) bool {
+	if r == nil || value == nil {
+		return true
+	}
+	if len(r.programs) > 0 && !r.evaluate(ctx, value, budget) {
+		return false
+	}
+	switch value := value.(type) {
+	case []any:
+		if r.items == nil {
+			return true
+		}
+		for _, v := range value {
+			if !r.items.check(ctx, v, budget) {
+				return false
+			}
+		}
+	case map[string]any:
+		for name, v := range value {
+			if !r.properties[name].check(ctx, v, budget) || !r.additional.check(ctx, v, budget) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (r *celRules) evaluate(ctx context.Context, value any, budget *int64) bool {
+	self := selfOnly{common.UnstructuredToVal(value, r.schema)}
+	for _, p := range r.programs {
+		result, details, err := p.ContextEval(ctx, self)
+		if err != nil || result != types.True || details == nil || details.ActualCost() == nil {
+			return false
+		}
+		cost := *details.ActualCost()
+		if cost > math.MaxInt64 || int64(cost) > *budget {
+			return false
+		}
+		*budget -= int64(cost)
+	}
+	return true
+}
+
+// selfOnly is the activation of a rule that does not look at an old value.
+type selfOnly struct{ self any }
+
+func (a selfOnly) ResolveName(name string) (any, bool) { return a.self, name == cel.ScopedVarName }
+
+func (a selfOnly) Parent() interpreter.Activation { return nil }
+
+// celSchema is a schema as CEL reads values by it, with everything below made once.
+type celSchema struct {
+	*model.Structural
+	properties map[string]common.Schema
+	items      *celSchema
+	additional *celAdditional
+}
+
+// celAdditional is the schema of additional properties.
+type celAdditional struct {
+	*model.StructuralOrBool
+	schema *celSchema
+}
+
+func newCELSchema(s *structural.Structural) *celSchema {
+	c := &celSchema{Structural: &model.Structural{Structural: s}}
+	if s.Properties != nil {
+		c.properties = make(map[string]common.Schema, len(s.Properties))
+		for name, p := range s.Properties {
+			c.properties[name] = newCELSchema(&p)
+		}
+	}
+	if s.Items != nil {
+		c.items = newCELSchema(s.Items)
+	}
+	if s.AdditionalProperties != nil {
+		c.additional = &celAdditional{StructuralOrBool: &model.StructuralOrBool{StructuralOrBool: s.AdditionalProperties}}
+		if s.AdditionalProperties.Structural != nil {
+			c.additional.schema = newCELSchema(s.AdditionalProperties.Structural)
+		}
+	}
+	return c
+}
+
+func (c *celSchema) Properties() map[string]common.Schema { return c.properties }
+
+func (c *celSchema) Items() common.Schema {
+	if c.items == nil {
+		return nil
+	}
+	return c.items
+}
+
+func (c *celSchema) AdditionalProperties() common.SchemaOrBool {
+	if c.additional == nil {
+		return nil
+	}
+	return c.additional
+}
+
+func (a *celAdditional) Schema() common.Schema {
+	if a.schema == nil {
+		return nil
+	}
+	return a.schema
+}
