@@ -44,7 +44,7 @@ type Modifier struct {
 
 // Compile makes the Modifier. Of several entries with an equivalent name in one
 // list the first counts. Entries with a Reserved name are ignored, for their
-// values are the engine's; translate reports them to the user.
+// values are the engine's.
 func Compile(filterName string, set, add []*config.HeaderField, remove []string) (Modifier, error) {
 	var m Modifier
 	var err error
