@@ -27,8 +27,9 @@ type admission struct {
 // attachment is what became of a route's parentRefs.
 type attachment struct {
 	Parents   []parent        // those that are ours, in the order of the spec
-	Listeners []listenerKey   // that accept the route; sorted, distinct
+	Listeners []listenerKey   // that let the route in; sorted, distinct
 	Hosts     []attachedHosts // of each of Listeners
+	Invalid   bool            // the route is not accepted although listeners let it in
 	Gateways  []name          // of Parents; sorted, distinct
 }
 
@@ -84,9 +85,7 @@ func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 		a.Parents = append(a.Parents, parent{ref, p})
 	}
 	slices.SortFunc(a.Gateways, name.Compare)
-	if r.Invalid != nil {
-		return a
-	}
+	a.Invalid = r.Invalid != nil
 	for k := range hosts {
 		a.Listeners = append(a.Listeners, k)
 	}

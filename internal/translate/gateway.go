@@ -160,6 +160,9 @@ func (s *listenerSummary) add(listener string, state *listenerState) {
 	}
 }
 
+// maxAddresses is the length that the API server allows for status.addresses.
+const maxAddresses = 16
+
 func (t *Translator) statusAddresses(v *incremental.View, n name, g *gateway) (out []gwv1.GatewayStatusAddress, faults []string) {
 	if g.Refused != nil || g.Pending != nil {
 		return nil, nil
@@ -179,7 +182,7 @@ func (t *Translator) statusAddresses(v *incremental.View, n name, g *gateway) (o
 		}
 		out = append(out, gwv1.GatewayStatusAddress{Type: &kind, Value: a})
 	}
-	return out, faults
+	return out[:min(len(out), maxAddresses)], faults
 }
 
 func (g *gateway) accepted(sum *listenerSummary) metav1.Condition {

@@ -51,7 +51,12 @@ func (t *Translator) declareHTTPRoutes() {
 			return a, len(a.Parents) > 0
 		}, sameAttachment)
 	t.attached = incremental.NewIndex(t.attachments, "HTTPRoutes by listener",
-		func(_ name, a *attachment) []listenerKey { return a.Listeners })
+		func(_ name, a *attachment) []listenerKey {
+			if a.Invalid {
+				return nil // attachedRoutes counts accepted routes only
+			}
+			return a.Listeners
+		})
 	t.routes = incremental.Map(t.engine, "HTTPRoute config", t.attachments,
 		func(v *incremental.View, n name, a *attachment) (*config.Route, bool) {
 			c, _ := incremental.Fetch(v, t.compiled, n)
@@ -65,13 +70,15 @@ func sameCompiled(a, b *compiled) bool {
 }
 
 func sameAttachment(a, b *attachment) bool {
-	return sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
+	return a.Invalid == b.Invalid && sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
 		slices.EqualFunc(a.Hosts, b.Hosts, func(x, y attachedHosts) bool {
 			return slices.EqualFunc(x.Hostnames, y.Hostnames, sameMessage[*config.Hostname])
 		})
 }
 
-// routeConfig is the route as far as a listener that is served accepts it.
+// routeConfig is the route as far as a listener that is served lets it in. Of a route
+// that is not accepted it holds the rules whose requests must fail: those that
+// another route's rule would get must not go around the filter.
 func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Route, bool) {
 	r := &config.Route{
 		Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name,
@@ -83,7 +90,7 @@ func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment
 		}
 	}
 	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
-	return r, len(r.Attachments) > 0
+	return r, len(r.Attachments) > 0 && len(r.Rules) > 0
 }
 
 // defaultRules is what the API server makes of an HTTPRoute without rules.
@@ -133,9 +140,8 @@ func (c *compiled) judge(rules int) {
 			reason = gwv1.RouteReasonUnsupportedValue
 		}
 	}
-	c.Invalid = condition.NewProblem(reason, "spec.rules", "", "no rule can be carried out: %s", condition.List(c.Dropped))
+	c.Invalid = &condition.Problem{Reason: string(reason), Field: "spec.rules", What: "no rule can be carried out: " + droppedMessage(c.Dropped)}
 	c.Dropped = nil
-	c.Route.Rules = nil
 }
 
 func (t *Translator) declareHTTPRouteStatuses() {
@@ -170,21 +176,24 @@ func (c *compiled) conditions(p parent) []metav1.Condition {
 	out := []metav1.Condition{accepted, resolved}
 	if p.Problem == nil && len(c.Dropped) > 0 {
 		partial := condition.True(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
-		partial.Message = "Dropped " + condition.List(c.Dropped)
-		if fails := failing(c.Dropped); fails != nil {
-			partial.Message += ". Requests that match rule " + strings.Join(fails, ", ") +
-				" are answered with 500, because a filter must not be skipped"
-		}
+		partial.Message = "Dropped " + droppedMessage(c.Dropped)
 		out = append(out, partial)
 	}
 	return out
 }
 
-func failing(list []*dropped) (rules []string) {
+// droppedMessage lists rules that cannot be carried out and tells which fail.
+func droppedMessage(list []*dropped) string {
+	message := condition.List(list)
+	var fails []string
 	for _, d := range list {
 		if d.Fails {
-			rules = append(rules, strconv.Itoa(d.Rule))
+			fails = append(fails, strconv.Itoa(d.Rule))
 		}
 	}
-	return rules
+	if fails != nil {
+		message += ". Requests that match rule " + strings.Join(fails, ", ") +
+			" are answered with 500, because a filter must not be skipped"
+	}
+	return message
 }

@@ -192,10 +192,7 @@ func crowd(t testing.TB) *world {
 	gc := &gwv1.GatewayClass{Spec: gwv1.GatewayClassSpec{ControllerName: controllerName}}
 	gc.Name = "moongate"
 	w.Upsert(gc)
-	gw := &gwv1.Gateway{Spec: gwv1.GatewaySpec{GatewayClassName: "moongate", Listeners: []gwv1.Listener{
-		{Name: "http", Port: 80, Protocol: gwv1.HTTPProtocolType}, {Name: "alt", Port: 8080, Protocol: gwv1.HTTPProtocolType}}}}
-	gw.Namespace, gw.Name = "default", "gw"
-	w.Upsert(gw)
+	w.Upsert(crowdGateway(1))
 	for i := range many {
 		w.Upsert(crowdRoute(i, "/"))
 		w.Upsert(crowdService(i))
@@ -205,6 +202,13 @@ func crowd(t testing.TB) *world {
 		t.Fatalf("%d upserts, want %d", len(r.Config.Upserts), 3*many+2)
 	}
 	return w
+}
+
+func crowdGateway(generation int64) *gwv1.Gateway {
+	gw := &gwv1.Gateway{Spec: gwv1.GatewaySpec{GatewayClassName: "moongate", Listeners: []gwv1.Listener{
+		{Name: "http", Port: 80, Protocol: gwv1.HTTPProtocolType}, {Name: "alt", Port: 8080, Protocol: gwv1.HTTPProtocolType}}}}
+	gw.Namespace, gw.Name, gw.Generation = "default", "gw", generation
+	return gw
 }
 
 func crowdRoute(i int, path string) *gwv1.HTTPRoute {
@@ -257,6 +261,7 @@ func TestOneChangeAmongMany(t *testing.T) {
 		{"an endpoint", func() { w.Upsert(crowdSlice(7, "10.0.0.2")) }, 1,
 			[]string{"Endpoints Service/default/s7/80"}, nil, nil},
 		{"an EndpointSlice that says the same", func() { w.Upsert(crowdSlice(8, "10.0.0.1")) }, 0, nil, nil, nil},
+		{"the Gateway, but nothing that a route depends on", func() { w.Upsert(crowdGateway(2)) }, 4, nil, nil, []string{"Gateway gw"}},
 		{"a new route", func() { w.Upsert(crowdRoute(many, "/")) }, 6,
 			[]string{"Route HTTPRoute/default/r5000"}, nil, []string{"Gateway gw", "HTTPRoute r5000"}},
 		{"its Service", func() { w.Upsert(crowdService(many)) }, 8,

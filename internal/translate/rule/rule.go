@@ -72,22 +72,28 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 	if p := s.matches(); p != nil {
 		return nil, p
 	}
+	// Filters come first: a rule that must fail because of one is not merely dropped for
+	// another reason, since its requests would then reach other rules.
+	filters, p := s.filters(s.spec.Filters, s.field+".filters")
+	if p != nil {
+		return s.failing(), p
+	}
+	s.rule.Filters = filters
+	if p := s.backends(); p != nil {
+		return s.failing(), p
+	}
 	if p := s.unsupportedFields(); p != nil {
 		return nil, p
 	}
 	if p := s.timeouts(); p != nil {
 		return nil, p
 	}
-	filters, p := s.filters(s.spec.Filters, s.field+".filters")
-	if p == nil {
-		s.rule.Filters = filters
-		p = s.backends()
-	}
-	if p != nil {
-		s.rule.Filters, s.rule.BackendRefs, s.rule.Failure = nil, nil, failure(reasonRuleInvalid)
-		return s.rule, p
-	}
 	return s.rule, nil
+}
+
+// failing is the rule with its matches and nothing else.
+func (s *scope) failing() *config.Rule {
+	return &config.Rule{Index: s.rule.Index, Name: s.rule.Name, Matches: s.rule.Matches, Failure: failure(reasonRuleInvalid)}
 }
 
 func (s *scope) unsupportedFields() *condition.Problem {
