@@ -3,6 +3,7 @@ package proxy
 import (
 	"bytes"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -35,9 +36,12 @@ type exchange struct {
 	body     []byte
 	streamed bool
 
-	up     []byte // what goes to the backend: the head, and the body if it is short
-	out    []byte // what goes to the client: the response head
-	upload upload
+	up  []byte // what goes to the backend: the head, and the body if it is short
+	out []byte // what goes to the client: the response head
+	// buffers is parts for net.Buffers.WriteTo, which would allocate a local one.
+	parts   [2][]byte
+	buffers net.Buffers
+	upload  upload
 	// responded is set with the first byte of a final response: no other can be sent then.
 	responded bool
 	// linger asks for the slow way to close, see conn.closeLingering.

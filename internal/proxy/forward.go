@@ -3,7 +3,6 @@ package proxy
 import (
 	"context"
 	"errors"
-	"net"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -17,8 +16,8 @@ const (
 	// maxInterim bounds the 1xx responses before a final one.
 	maxInterim = 64
 	// copyLimit is up to which size in bytes a request body is copied behind its head for one
-	// write; above it, writing two pieces is cheaper.
-	copyLimit = 20 << 10
+	// write; above it, writing two pieces with one system call is cheaper.
+	copyLimit = 4 << 10
 )
 
 // attempt is one try at one endpoint.
@@ -195,8 +194,9 @@ func (x *exchange) send(a *attempt) {
 	// An error shows again when the response is read; there may be one nevertheless, such
 	// as 413 of a server that does not read the body.
 	if len(x.body) > copyLimit {
-		parts := net.Buffers{x.up, x.body}
-		parts.WriteTo(a.u.Conn)
+		x.parts = [2][]byte{x.up, x.body}
+		x.buffers = x.parts[:]
+		x.buffers.WriteTo(a.u.Conn)
 		return
 	}
 	x.up = append(x.up, x.body...)

@@ -111,15 +111,12 @@ func (l *upload) write(u *upstream.Conn, data []byte, first bool) error {
 		x.up = http1.AppendChunkHead(x.up, len(data))
 	}
 	if len(data) > copyLimit {
-		if len(x.up) > 0 {
-			if _, err := u.Write(x.up); err != nil {
-				return err
-			}
-		}
-		x.up = x.up[:0]
-		if _, err := u.Write(data); err != nil {
+		x.parts = [2][]byte{x.up, data}
+		x.buffers = x.parts[:]
+		if _, err := x.buffers.WriteTo(u.Conn); err != nil {
 			return err
 		}
+		x.up = x.up[:0]
 	} else {
 		x.up = append(x.up, data...)
 	}
