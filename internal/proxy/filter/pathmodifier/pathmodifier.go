@@ -134,12 +134,12 @@ func Normal(value string) (string, error) {
 			escaped = append(escaped, c)
 		}
 	}
-	return removeDots(string(escaped))
+	return removeDots(string(escaped)), nil
 }
 
-// removeDots is RFC 3986 section 5.2.4 for a path that begins with '/', except
-// that climbing above the root is an error.
-func removeDots(path string) (string, error) {
+// removeDots is RFC 3986 section 5.2.4 for a path that begins with '/': ".." at
+// the root stays there.
+func removeDots(path string) string {
 	segments := strings.Split(path[1:], "/")
 	kept := segments[:0]
 	for i, s := range segments {
@@ -147,10 +147,7 @@ func removeDots(path string) (string, error) {
 		switch s {
 		case ".":
 		case "..":
-			if len(kept) == 0 {
-				return "", errors.New("the path climbs above the root")
-			}
-			kept = kept[:len(kept)-1]
+			kept = kept[:max(len(kept)-1, 0)]
 		default:
 			kept = append(kept, s)
 			continue
@@ -159,7 +156,7 @@ func removeDots(path string) (string, error) {
 			kept = append(kept, "") // "/a/." and "/a/b/.." are "/a/"
 		}
 	}
-	return "/" + strings.Join(kept, "/"), nil
+	return "/" + strings.Join(kept, "/")
 }
 
 const hexDigits = "0123456789ABCDEF"

@@ -74,6 +74,8 @@ func TestReplaceFullPath(t *testing.T) {
 		"/a/.":            "/a/",
 		"/a/b/..":         "/a/",
 		"/a/%2e%2e/b":     "/b",
+		"/..":             "/",
+		"/a/../../b":      "/b",
 		"/!$&'()*+,;=:@-": "/!$&'()*+,;=:@-",
 	} {
 		if got := modified(t, modifier(true, "", value), "/x/y"); got != want {
@@ -90,7 +92,7 @@ func TestKeep(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	for _, value := range []string{"/..", "/a/../..", "/%2e%2E/a", "/a%00b", "/\x00"} {
+	for _, value := range []string{"/a%00b", "/\x00"} {
 		for _, c := range []*config.PathModifier{modifier(true, "", value), modifier(false, "/a", value), modifier(false, value, "/a")} {
 			if _, err := Compile("Test", c); err == nil {
 				t.Errorf("%v is taken", c)

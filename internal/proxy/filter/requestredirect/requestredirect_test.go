@@ -107,7 +107,7 @@ func TestRefused(t *testing.T) {
 		"scheme":                 {Scheme: "ftp"},
 		"port":                   {Port: 65536},
 		"hostname":               {Hostname: "a.example/\r\nX: y"},
-		"path.replace_full_path": {Path: full("/../x")},
+		"path.replace_full_path": {Path: full("/%00x")},
 	} {
 		var e *filter.Error
 		if _, err := Compile(c, filter.Env{}); !errors.As(err, &e) || e.Field != field || e.Remedy == "" {

@@ -70,7 +70,7 @@ func TestRuleThenBackendRef(t *testing.T) {
 func TestRefused(t *testing.T) {
 	for field, c := range map[string]*config.UrlRewrite{
 		"hostname":                        {Hostname: "a:80"},
-		"path.replace_prefix.replacement": {Path: filtertest.Prefix("/a", "/..")},
+		"path.replace_prefix.replacement": {Path: filtertest.Prefix("/a", "/%00")},
 		"path.replace_prefix.prefix":      {Path: filtertest.Prefix("/\x00", "/")},
 	} {
 		var e *filter.Error
