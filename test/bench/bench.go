@@ -33,28 +33,31 @@ type bench struct {
 }
 
 // newBench prepares what all workloads share: the programs, a certificate, the origin.
-func newBench(ctx context.Context, s *settings, out io.Writer) (b *bench, err error) {
-	b = &bench{settings: s, ctx: ctx, out: out}
+func newBench(ctx context.Context, s *settings, out io.Writer) (*bench, error) {
 	if err := checkInstalled(s.contenders); err != nil {
 		return nil, err
 	}
-	if b.dir, err = os.MkdirTemp("", "moongate-bench-"); err != nil {
+	dir, err := os.MkdirTemp("", "moongate-bench-")
+	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, b.close())
-		}
-	}()
+	b := &bench{settings: s, ctx: ctx, out: out, dir: dir}
+	if err := b.prepare(); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
+	return b, nil
+}
+
+func (b *bench) prepare() (err error) {
 	if b.cert, err = newCertificate(); err != nil {
-		return nil, err
+		return err
 	}
-	if slices.Contains(s.contenders, "moongate") && s.moongate == "" {
-		if s.moongate, err = build(ctx, b.dir); err != nil {
-			return nil, err
+	if b.hasMoongate() && b.moongate == "" {
+		if b.moongate, err = build(b.ctx, b.dir); err != nil {
+			return err
 		}
 	}
-	return b, b.startOrigin()
+	return b.startOrigin()
 }
 
 // checkInstalled names everything that is missing at once.
@@ -142,7 +145,7 @@ func (b *bench) measure(spec *load.Spec) (*load.Result, error) {
 }
 
 // stopAll ends the given contenders.
-func (b *bench) stopAll(contenders []*contender) error {
+func stopAll(contenders []*contender) error {
 	var errs []error
 	for _, c := range contenders {
 		errs = append(errs, c.stop())

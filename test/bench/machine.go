@@ -57,9 +57,9 @@ func (b *bench) version(name string) string {
 	}
 	line, _, _ = strings.Cut(strings.TrimPrefix(line, "nginx version: "), " - http")
 	if name == "moongate" {
-		return line + ", commit " + commit()
+		line += ", commit " + commit()
 	}
-	return line
+	return strings.Join(strings.Fields(line), " ")
 }
 
 // commit names the state of the repository.

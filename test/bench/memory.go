@@ -16,7 +16,7 @@ const (
 	baseConnections = 200
 	// idleRounds, each with a fresh process: a second measurement in one process would find the memory of the first.
 	idleRounds = 3
-	settle     = 3 * time.Second
+	settle     = 3 * time.Second // from the last request to the reading
 )
 
 // runIdle measures resident memory per idle connection.
@@ -31,7 +31,7 @@ func (b *bench) runIdle(secure bool) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", all[i].label, err)
 			}
-			all[i].cpu = append(all[i].cpu, kib)
+			all[i].values = append(all[i].values, kib)
 		}
 	}
 	title := "idle connection"

@@ -13,7 +13,7 @@ import (
 // series is what one contender showed in all rounds of a workload.
 type series struct {
 	label      string
-	cpu        []float64 // microseconds per request
+	values     []float64 // CPU microseconds per request, or KiB per connection
 	rate       []float64 // requests per second
 	p50, p99   []float64 // milliseconds
 	proxyBusy  []float64 // share of the proxy CPU that the proxy used
@@ -25,7 +25,7 @@ type series struct {
 
 func (s *series) add(r *load.Result) {
 	window := float64(r.Window)
-	s.cpu = append(s.cpu, float64(r.Proxy)/float64(r.Requests)/1e3)
+	s.values = append(s.values, float64(r.Proxy)/float64(r.Requests)/1e3)
 	s.rate = append(s.rate, float64(r.Requests)/r.Window.Seconds())
 	s.p50 = append(s.p50, float64(r.P50)/float64(time.Millisecond))
 	s.p99 = append(s.p99, float64(r.P99)/float64(time.Millisecond))
@@ -38,7 +38,7 @@ func (s *series) add(r *load.Result) {
 	s.errors += r.Errors
 }
 
-func (s *series) summary() sample.Summary { return sample.Summarize(s.cpu) }
+func (s *series) summary() sample.Summary { return sample.Summarize(s.values) }
 
 // spec is the load for one window against a contender.
 func (t *traffic) spec(b *bench, c *contender) *load.Spec {
@@ -110,7 +110,7 @@ func (t *traffic) run(b *bench) (err error) {
 	}
 	b.printTraffic(t, all, alone)
 	b.summarize(t.title, "µs", all)
-	return b.stopAll(contenders)
+	return stopAll(contenders)
 }
 
 // loadAlone is the rate that generator and origin reach without a proxy between them, the
@@ -152,5 +152,5 @@ func (b *bench) runRoutes(t *traffic) error {
 	}
 	all[0].label, all[1].label = "2 routes", fmt.Sprintf("%d routes", b.routes+2)
 	b.printRoutes(all)
-	return b.stopAll(contenders)
+	return stopAll(contenders)
 }

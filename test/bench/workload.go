@@ -66,9 +66,9 @@ func workloads() []workload {
 	a, big, upload, secure, logged := small, small, small, small, small
 	a.title = "A: GET 1 KiB"
 	big.title, big.request, big.bodySize = "B: GET 64 KiB", getBig, origin.BigBody
-	big.variant.LargeBuffers = true
+	big.variant.HAProxyBuffer = 32 << 10
 	upload.title, upload.request = "C: POST 16 KiB", postBody
-	upload.variant.LargeBuffers = true
+	upload.variant.HAProxyBuffer = 64 << 10
 	secure.title, secure.secure = "TLS: A over TLS 1.3", true
 	logged.title, logged.variant.AccessLog = "A with access logs", true
 	connect := traffic{title: "new connections", request: getClosing, bodySize: origin.SmallBody, perRequest: true}

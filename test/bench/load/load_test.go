@@ -31,8 +31,7 @@ func startOrigin(t *testing.T) netip.AddrPort {
 	return addr
 }
 
-// spec is a short run; the windows bound only how long the test takes, for at
-// least one request fits into any window after a warm-up that had one.
+// spec is a short run; check lengthens it where the machine is slow.
 func spec(addr netip.AddrPort, request string, size int) *Spec {
 	return &Spec{
 		Address: addr, Request: []byte(request), BodySize: size, Connections: 8,
@@ -44,6 +43,10 @@ func spec(addr netip.AddrPort, request string, size int) *Spec {
 func check(t *testing.T, s *Spec) {
 	t.Helper()
 	r, err := Run(s)
+	for err != nil && strings.HasPrefix(err.Error(), "no request was answered") && s.Window < time.Minute {
+		s.Window *= 4
+		r, err = Run(s)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,13 +102,11 @@ func TestTLS(t *testing.T) {
 			w.Header().Set("Content-Length", "40000")
 			io.WriteString(w, strings.Repeat("x", 40_000))
 		})))
-		s.Window = time.Second // the handshakes may take long
 		check(t, s)
 	})
 	t.Run("per request", func(t *testing.T) {
 		s := spec(address(t, httptest.NewTLSServer(handler(1000))), request+"Connection: close\r\n\r\n", 1000)
 		s.ServerName, s.PerRequest = "h", true
-		s.Window = time.Second
 		check(t, s)
 	})
 }
@@ -184,8 +185,8 @@ func TestHold(t *testing.T) {
 func TestHoldNoticesAServerThatDoesNotHold(t *testing.T) {
 	s := spec(answer(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nab", true), "GET / HTTP/1.1\r\n\r\n", 2)
 	release := make(chan struct{})
-	opened := func() {
-		time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	opened := func() { // the answers are here, so each connection is closed or about to be
+		time.AfterFunc(time.Second, func() { close(release) })
 	}
 	if err := Hold(s, opened, release); err == nil {
 		t.Error("no error")
@@ -200,8 +201,10 @@ func TestExchangeAllocatesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.close()
-	if err := l.run(20 * time.Millisecond); err != nil {
-		t.Fatal(err)
+	for l.requests == 0 {
+		if err := l.run(20 * time.Millisecond); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if n := testing.AllocsPerRun(5, func() {
 		if err := l.run(5 * time.Millisecond); err != nil {
@@ -209,8 +212,5 @@ func TestExchangeAllocatesNothing(t *testing.T) {
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations in 5 ms of requests, want 0", n)
-	}
-	if l.requests == 0 {
-		t.Error("no requests")
 	}
 }
