@@ -30,7 +30,7 @@ type compiled struct {
 type dropped struct {
 	Rule    int
 	Problem condition.Problem
-	Fails   bool // its requests fail, since a filter must not be skipped; else others' rules get them
+	Fails   bool // its requests fail, since no filter may be skipped; else other rules get them
 }
 
 func (d *dropped) String() string {
@@ -192,8 +192,7 @@ func droppedMessage(list []*dropped) string {
 		}
 	}
 	if fails != nil {
-		message += ". Requests that match rule " + strings.Join(fails, ", ") +
-			" are answered with 500, because a filter must not be skipped"
+		message += ". Until then requests are answered with 500 that match rule " + strings.Join(fails, ", ")
 	}
 	return message
 }
