@@ -1,0 +1,234 @@
+package deliver_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/proxy"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+const controller = "example.com/controller"
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// site is a Local with a proxy, and the statuses that were published last.
+type site struct {
+	*deliver.Local
+	proxy    *proxy.Proxy
+	gateway  *gwv1.GatewayStatus
+	route    *gwv1.RouteStatus
+	publish  int
+	onStatus func() // called with each publication
+}
+
+func newSite(t *testing.T) *site {
+	s := &site{proxy: proxy.New(proxy.Options{Bind: []netip.Addr{loopback}})}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := s.proxy.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	s.Local = deliver.NewLocal(deliver.LocalOptions{
+		Translator: translate.New(translate.Options{ControllerName: controller, DefaultAddresses: []string{"127.0.0.1"}}),
+		Proxy:      s.proxy,
+		Publish: func(changes []translate.StatusChange) {
+			s.publish++
+			for _, c := range changes {
+				switch status := c.Status.(type) {
+				case *gwv1.GatewayStatus:
+					s.gateway = status
+				case *gwv1.RouteStatus:
+					s.route = status
+				}
+			}
+			if s.onStatus != nil {
+				s.onStatus()
+			}
+		},
+	})
+	return s
+}
+
+func class() *gwv1.GatewayClass {
+	return &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: gwv1.GatewayClassSpec{ControllerName: controller}}
+}
+
+func gateway(ports ...int) *gwv1.Gateway {
+	gw := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "gw"}, Spec: gwv1.GatewaySpec{GatewayClassName: "c"}}
+	for i, port := range ports {
+		gw.Spec.Listeners = append(gw.Spec.Listeners, gwv1.Listener{Name: gwv1.SectionName(fmt.Sprintf("l%d", i)), Protocol: gwv1.HTTPProtocolType, Port: gwv1.PortNumber(port)})
+	}
+	return gw
+}
+
+func redirect(path string) *gwv1.HTTPRoute {
+	target := "redirected.example.com"
+	return &gwv1.HTTPRoute{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "r"},
+		Spec: gwv1.HTTPRouteSpec{
+			CommonRouteSpec: gwv1.CommonRouteSpec{ParentRefs: []gwv1.ParentReference{{Name: "gw"}}},
+			Rules: []gwv1.HTTPRouteRule{{
+				Matches: []gwv1.HTTPRouteMatch{{Path: &gwv1.HTTPPathMatch{Type: ptr(gwv1.PathMatchExact), Value: &path}}},
+				Filters: []gwv1.HTTPRouteFilter{{Type: gwv1.HTTPRouteFilterRequestRedirect,
+					RequestRedirect: &gwv1.HTTPRequestRedirectFilter{Hostname: (*gwv1.PreciseHostname)(&target)}}},
+			}},
+		},
+	}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func (s *site) set(objects ...metav1.Object) deliver.Delivery {
+	return s.Update(func(t *translate.Translator) {
+		for _, o := range objects {
+			t.Upsert(o)
+		}
+	})
+}
+
+// ask answers the status of a request, 0 where nothing listens.
+func ask(port int, path string) int {
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	resp, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d%s", port, path))
+	if err != nil {
+		return 0
+	}
+	resp.Body.Close()
+	return resp.StatusCode
+}
+
+// take opens a port and says which.
+func take(t *testing.T) (net.Listener, int) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return ln, ln.Addr().(*net.TCPAddr).Port
+}
+
+func has(conditions []metav1.Condition, conditionType string, status metav1.ConditionStatus) bool {
+	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == conditionType && c.Status == status })
+}
+
+// TestServedBeforeSaid: when a status is published, what it says is already served.
+func TestServedBeforeSaid(t *testing.T) {
+	s := newSite(t)
+	ln, port := take(t)
+	ln.Close()
+	var atPublication []int
+	path := "/one"
+	s.onStatus = func() { atPublication = append(atPublication, ask(port, path)) }
+	first := s.set(class(), gateway(port), redirect("/one"))
+	path = "/two"
+	edited := redirect("/two")
+	edited.Generation = 2
+	second := s.set(edited)
+	if !slices.Equal(atPublication, []int{302, 302}) {
+		t.Errorf("answers at the publications: %v, want 302 twice", atPublication)
+	}
+	if second.Generation != first.Generation+1 || second.Applied != 1 || second.Runs > 10 {
+		t.Errorf("an edit of one route: %+v after %+v, want one more generation with one resource", second, first)
+	}
+	if again := s.set(edited); again.Applied != 0 || again.Generation != second.Generation || s.publish != 2 {
+		t.Errorf("the same object again: %+v, %d publications", again, s.publish)
+	}
+	if !has(s.gateway.Listeners[0].Conditions, "Programmed", metav1.ConditionTrue) {
+		t.Errorf("conditions of the listener: %+v", s.gateway.Listeners[0].Conditions)
+	}
+}
+
+// TestPortFault: a port that is taken is told, alone, and tried again.
+func TestPortFault(t *testing.T) {
+	s := newSite(t)
+	ln, taken := take(t)
+	free, port := take(t)
+	free.Close()
+	s.set(class(), gateway(taken, port), redirect("/"))
+	if l := s.gateway.Listeners; !has(l[0].Conditions, "Accepted", metav1.ConditionFalse) || !has(l[1].Conditions, "Programmed", metav1.ConditionTrue) {
+		t.Errorf("a taken and a free port: %+v", l)
+	}
+	if got := ask(port, "/"); got != 302 {
+		t.Errorf("the free port answers %d", got)
+	}
+	published := s.publish
+	s.Retry()
+	if s.publish != published {
+		t.Error("a retry without news published statuses")
+	}
+	ln.Close()
+	s.Retry()
+	if l := s.gateway.Listeners; !has(l[0].Conditions, "Programmed", metav1.ConditionTrue) || has(l[0].Conditions, "Accepted", metav1.ConditionFalse) {
+		t.Errorf("after the port was freed: %+v", l)
+	}
+	if got := ask(taken, "/"); got != 302 {
+		t.Errorf("the port that was freed answers %d", got)
+	}
+}
+
+// TestPortMoves: a port goes from one listener to another in one generation.
+func TestPortMoves(t *testing.T) {
+	s := newSite(t)
+	ln, port := take(t)
+	ln.Close()
+	s.set(class(), gateway(port), redirect("/"))
+	moved := gateway(port)
+	moved.Generation = 2
+	moved.Spec.Addresses = []gwv1.GatewaySpecAddress{{Type: ptr(gwv1.IPAddressType), Value: "::1"}, {Type: ptr(gwv1.IPAddressType), Value: "127.0.0.1"}}
+	s.set(moved)
+	if !has(s.gateway.Conditions, "Programmed", metav1.ConditionTrue) || ask(port, "/") != 302 {
+		t.Errorf("%+v", s.gateway.Conditions)
+	}
+}
+
+// TestAddressFault: an address that is not on this host is the Gateway's fault; the other is served.
+func TestAddressFault(t *testing.T) {
+	s := newSite(t)
+	ln, port := take(t)
+	ln.Close()
+	gw := gateway(port)
+	gw.Spec.Addresses = []gwv1.GatewaySpecAddress{{Type: ptr(gwv1.IPAddressType), Value: "192.0.2.1"}, {Type: ptr(gwv1.IPAddressType), Value: "127.0.0.1"}}
+	s.set(class(), gw, redirect("/"))
+	if !has(s.gateway.Conditions, "Accepted", metav1.ConditionTrue) || !has(s.gateway.Conditions, "Programmed", metav1.ConditionFalse) {
+		t.Errorf("conditions: %+v", s.gateway.Conditions)
+	}
+	if got := ask(port, "/"); got != 302 {
+		t.Errorf("the usable address answers %d", got)
+	}
+}
+
+// TestConfigDump: the dump is in order and the same each time.
+func TestConfigDump(t *testing.T) {
+	s := newSite(t)
+	ln, port := take(t)
+	ln.Close()
+	s.set(class(), gateway(port), redirect("/"))
+	dump, err := s.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(dump)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, route := strings.Index(string(text), `"listener":{`), strings.Index(string(text), `"route":{`)
+	if listener < 0 || route < listener || dump.Generation != 1 {
+		t.Errorf("generation %d, listener at %d, route at %d in %s", dump.Generation, listener, route, text)
+	}
+}
