@@ -5,7 +5,9 @@
 export GOTOOLCHAIN := auto
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -X github.com/moongate-dev/moongate/internal/cli.version=$(VERSION)
+COMMIT ?= $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+CLI := github.com/moongate-dev/moongate/internal/cli
+LDFLAGS := -s -w -X $(CLI).version=$(VERSION) -X $(CLI).commit=$(COMMIT)
 
 # The race detector needs cgo, and cgo needs a C compiler.
 CC_FOUND := $(shell command -v "$$(go env CC)" 2>/dev/null)
@@ -37,6 +39,7 @@ check: build ## the inner loop: vet and everything quick (under 3 minutes)
 .PHONY: test
 test: build ## every test, then every test again under the race detector
 	go test $(TESTFLAGS) $(PKGS)
+	cd test && go test $(TESTFLAGS) ./...
 ifeq ($(RACE),yes)
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
 else
@@ -47,7 +50,10 @@ endif
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w is needed for:"; echo "$$unformatted"; exit 1; }
 	go vet $(PKGS)
-	go tool staticcheck $(PKGS)
+	cd test && go vet ./...
+	go build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck $(PKGS)
+	cd test && ../bin/staticcheck ./...
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -9,8 +10,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the Makefile; `go install` leaves it to the module's version.
-var version string
+// version and commit are set by the Makefile; `go install` leaves them to what Go records.
+var version, commit string
 
 // build says what this binary was made from.
 type build struct {
@@ -22,7 +23,7 @@ type build struct {
 }
 
 func readBuild() build {
-	b := build{Version: version, Commit: "unknown", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, GatewayAPI: "unknown"}
+	b := build{Version: version, Commit: cmp.Or(commit, "unknown"), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, GatewayAPI: "unknown"}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
