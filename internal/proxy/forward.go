@@ -65,6 +65,7 @@ func (x *exchange) forward(b *backendRef) (keep bool) {
 			return keep
 		}
 		fresh = true // idle connections of this endpoint may all be dead
+		reason = observe.ReasonUpstreamReset
 	}
 	if reason == observe.ReasonClientClosed {
 		x.rec.Reason = reason
@@ -91,8 +92,9 @@ func (x *exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time
 		if u == nil {
 			break
 		}
-		// What cannot be repeated is not sent on a connection that is known to be dead.
-		if !x.repeatable() && !u.Alive() {
+		// What came in while the connection idled would be taken for the response to this request:
+		// the body of one to HEAD, a 408 of a server that closes, or a smuggler's.
+		if !u.Alive() {
 			u.Close()
 			continue
 		}
@@ -193,6 +195,7 @@ func (x *exchange) send(a *attempt) {
 	}
 	// An error shows again when the response is read; there may be one nevertheless, such
 	// as 413 of a server that does not read the body.
+	x.c.wait.set(waitUpstream, x.c.proxy.now()) // up to the first read
 	if len(x.body) > copyLimit {
 		x.parts = [2][]byte{x.up, x.body}
 		x.buffers = x.parts[:]
@@ -209,6 +212,10 @@ func (x *exchange) readResponseHead(a *attempt) (rest []byte, err error) {
 	c := x.c
 	at, end := headroom, headroom
 	for interim := 0; ; {
+		if end == bigBuffer-tailroom { // interim responses have filled the buffer
+			end = headroom + copy(a.buf[headroom:], a.buf[at:end])
+			at = headroom
+		}
 		c.wait.set(waitUpstream, c.proxy.now())
 		n, err := a.u.Read(a.buf[end : bigBuffer-tailroom])
 		c.wait.leave()

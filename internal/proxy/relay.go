@@ -21,6 +21,9 @@ func (x *exchange) relay(a *attempt, rest []byte) (keep, complete bool) {
 	x.out = http1.AppendResponseHead(x.out[:0], &x.resp, framing, length, x.hop(keep))
 	x.respBody.Init(x.respHead.Framing, x.respHead.ContentLength, &x.c.proxy.limits)
 	w := bodyWriter{x: x, a: a, chunked: framing == http1.Chunked}
+	if x.respHead.Framing == http1.Chunked { // the trailer section comes when a.buf holds other things
+		x.fx.Scratch = x.respHead.KeepNominated(x.fx.Scratch)
+	}
 
 	data, n, err := x.respBody.Decode(rest)
 	surplus := n < len(rest)

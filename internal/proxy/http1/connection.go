@@ -60,6 +60,17 @@ func isNeeded(name []byte) bool {
 	return false
 }
 
+// KeepNominated copies the names that Connection nominated behind dst, for a DropNominated
+// when the buffer of the head has been used for something else.
+func (s *section) KeepNominated(dst []byte) []byte {
+	for i, name := range s.nominated[:s.nominations] {
+		start := len(dst)
+		dst = append(dst, name...)
+		s.nominated[i] = dst[start:len(dst):len(dst)]
+	}
+	return dst
+}
+
 // DropNominated removes the fields that Connection nominated. Header has lost them
 // already; the engine calls it for a trailer section.
 func (s *section) DropNominated(f *message.Fields) {

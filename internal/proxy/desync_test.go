@@ -1,0 +1,121 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestInterimFlood: interim responses that together are larger than a buffer are all passed on.
+func TestInterimFlood(t *testing.T) {
+	checkLeaks(t)
+	const hints = 6
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		for range hints {
+			io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: "+strings.Repeat("a", 24<<10)+"\r\n\r\n")
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	if n := strings.Count(got, "HTTP/1.1 103 "); n != hints || !strings.HasSuffix(got, "\r\n\r\nok") {
+		t.Errorf("%d interim responses, end %q", n, got[max(0, len(got)-100):])
+	}
+}
+
+// TestRetryFindsNoEndpoint: the endpoint dies with an idle connection and is gone from the
+// configuration when the request is to be repeated.
+func TestRetryFindsNoEndpoint(t *testing.T) {
+	checkLeaks(t)
+	asked, die := make(chan struct{}), make(chan struct{})
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		if _, err := readHead(r); err == nil {
+			close(asked)
+			<-die
+		}
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	c := g.dial()
+	r := bufio.NewReader(c)
+	const get = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+	io.WriteString(c, get)
+	readHead(r)
+	io.WriteString(c, get)
+	<-asked
+	g.apply(backend("Service/default/b/80")[1:])
+	close(die)
+	if head, err := readHead(r); err != nil || !strings.HasPrefix(head, "HTTP/1.1 502 ") {
+		t.Errorf("%q %v, want 502", head, err)
+	}
+	if r := g.reasonsLogged(2); r[1] != "upstream_reset" {
+		t.Errorf("logged %q", r)
+	}
+}
+
+// TestStrayResponse: what a backend sends behind its response is nobody's response.
+func TestStrayResponse(t *testing.T) {
+	for _, tc := range []struct{ name, method, stray string }{
+		{"the body of a response to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"},
+		{"a second response", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"},
+		{"a time-out of the idle connection", "GET", "HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			checkLeaks(t)
+			strayed := make(chan struct{}, 8)
+			addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+				for {
+					head, err := readHead(r)
+					if err != nil {
+						return
+					}
+					if strings.Contains(head, " /second ") {
+						io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\ngood")
+						return
+					}
+					io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+					time.Sleep(30 * time.Millisecond)
+					io.WriteString(c, tc.stray)
+					time.Sleep(10 * time.Millisecond)
+					strayed <- struct{}{}
+				}
+			})
+			g := startGateway(t, Timeouts{})
+			g.serve(addr, nil)
+			c := g.dial()
+			r := bufio.NewReader(c)
+			io.WriteString(c, tc.method+" /first HTTP/1.1\r\nHost: h\r\n\r\n")
+			readHead(r)
+			<-strayed
+			io.WriteString(c, "GET /second HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			got, _ := io.ReadAll(r)
+			if !strings.HasPrefix(string(got), "HTTP/1.1 200 ") || !strings.HasSuffix(string(got), "\r\n\r\ngood") {
+				t.Errorf("the second request was answered %q", got)
+			}
+		})
+	}
+}
+
+// TestNominatedTrailer: a field that the backend's Connection names stays on that connection in the
+// trailer section as well.
+func TestNominatedTrailer(t *testing.T) {
+	checkLeaks(t)
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: X-Hop\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
+		time.Sleep(20 * time.Millisecond)
+		io.WriteString(c, "5\r\nworld\r\n0\r\nX-Hop: 1\r\nX-End: 2\r\n\r\n")
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n")
+	if !strings.HasSuffix(got, "\r\n0\r\nX-End: 2\r\n\r\n") {
+		t.Errorf("got %q", got)
+	}
+}
