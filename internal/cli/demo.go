@@ -222,7 +222,7 @@ func (e example) printUsage(w io.Writer, r Running) {
 		try("the same over TLS", "-s %s --resolve %s:%d:127.0.0.1 https://%[2]s:%[3]d/", trust, exampleHost, facts.https)
 	}
 	fmt.Fprintf(&b, "\nEdit %s/%s and curl again: a change is served at once.\n", dir, exampleRoutes)
-	fmt.Fprintf(&b, "What is served and why: moongate status --admin-address %s\n\n", r.Admin)
+	fmt.Fprintf(&b, "What is served and why: %s status --admin-address %s\n\n", os.Args[0], r.Admin)
 	_, _ = io.WriteString(w, b.String()) // nobody may be reading
 }
 
