@@ -107,10 +107,11 @@ func completeService(obj metav1.Object) []schema.Violation {
 		}
 		if p.TargetPort == intstr.FromInt32(0) || p.TargetPort == intstr.FromString("") {
 			p.TargetPort = intstr.FromInt32(p.Port)
+		} else {
+			found = append(found, checkTargetPort(path+".targetPort", p.TargetPort)...)
 		}
 		found = append(found, checkPort(path+".port", p.Port)...)
 		found = append(found, checkProtocol(path+".protocol", p.Protocol)...)
-		found = append(found, checkTargetPort(path+".targetPort", p.TargetPort)...)
 		if p.Name == "" && len(spec.Ports) > 1 {
 			found = append(found, schema.Violation{Field: path + ".name", Message: "required field is missing", Remedy: `add "name": with several ports each needs one`})
 		}

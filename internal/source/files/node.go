@@ -42,6 +42,9 @@ func parse(text []byte) ([]*yaml.Node, *syntaxError) {
 
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
+// fromParser are the errors whose lines the library counts from 0, not from 1.
+var fromParser = regexp.MustCompile(`^did not find expected (',' or|node|'-'|key|<)|^found (duplicate|incompatible|undefined)`)
+
 func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
 	// The YAML library is known to panic on some hostile input.
 	defer func() {
@@ -63,6 +66,9 @@ func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
 			if m != nil {
 				line, _ = strconv.Atoi(m[1])
 				message = message[len(m[0]):]
+				if fromParser.MatchString(message) {
+					line = min(line+1, bytes.Count(bytes.TrimSpace(text), []byte("\n"))+1)
+				}
 			}
 			return nil, &syntaxError{line: line, reason: "not valid YAML: " + message, remedy: yamlRemedy(message)}
 		}
@@ -74,12 +80,14 @@ func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
 
 func yamlRemedy(message string) string {
 	switch {
-	case strings.Contains(message, "cannot start any token"):
+	case strings.Contains(message, "cannot start any token"), strings.Contains(message, "tab character"):
 		return "indent with spaces, not tabs, and put a value that begins with a special character in quotes"
 	case strings.Contains(message, "mapping values are not allowed"):
 		return `check the indentation, and put a value that contains ": " in quotes`
 	case strings.Contains(message, "did not find expected"):
 		return "check the indentation of this and the previous line"
+	case strings.Contains(message, "unexpected end of stream"):
+		return "close the quote or bracket that begins here"
 	case strings.Contains(message, "unknown anchor"):
 		return "define the anchor in the same document, or put a value that begins with * in quotes"
 	}
@@ -98,8 +106,8 @@ func parseJSON(text []byte) ([]*yaml.Node, *syntaxError) {
 		}
 		if err != nil {
 			reason := err.Error()
-			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-				reason = "the file ends in the middle of a value"
+			if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.HasPrefix(reason, "unexpected end") {
+				reason = "the value is not complete"
 			}
 			r.advance(jsonErrorOffset(err, r.dec.InputOffset()))
 			return nil, &syntaxError{line: r.line, reason: "not valid JSON: " + reason, remedy: "complete or correct it near this line"}

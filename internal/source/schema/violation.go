@@ -105,7 +105,7 @@ func violation(e *field.Error, obj map[string]any) Violation {
 		return Violation{Field: path, Message: quoted(e.BadValue) + " is not valid: " + rule, Remedy: "rename it, for example to " + example}
 	}
 	message := schemaMessage(path, e.Detail)
-	if strings.HasPrefix(message, "must ") {
+	if strings.HasPrefix(message, "must ") && !strings.HasPrefix(message, "must have ") {
 		switch value := e.BadValue.(type) {
 		case string:
 			if value != "object" && value != "array" { // CEL names the type only
@@ -144,32 +144,32 @@ func wrongType(path string, e *field.Error, obj map[string]any) Violation {
 	return WrongType(path, value, want)
 }
 
-// lookup finds the value at a path of the schema validator.
-func lookup(obj map[string]any, path string) (any, bool) {
-	var v any = obj
-	for path != "" {
-		var segment string
-		segment, path, _ = strings.Cut(path, ".")
-		name, indexes, _ := strings.Cut(segment, "[")
-		m, ok := v.(map[string]any)
-		if !ok {
-			return nil, false
+// lookup finds the value at a path of the schema validator. Names may contain
+// dots (annotations), so in an object the longest name that fits is taken.
+func lookup(v any, path string) (any, bool) {
+	path = strings.TrimPrefix(path, ".")
+	if path == "" {
+		return v, true
+	}
+	switch v := v.(type) {
+	case []any:
+		index, rest, _ := strings.Cut(strings.TrimPrefix(path, "["), "]")
+		if i, err := strconv.Atoi(index); err == nil && i >= 0 && i < len(v) {
+			return lookup(v[i], rest)
 		}
-		if v, ok = m[name]; !ok {
-			return nil, false
-		}
-		for indexes != "" {
-			var index string
-			index, indexes, _ = strings.Cut(indexes, "[")
-			i, err := strconv.Atoi(strings.TrimSuffix(index, "]"))
-			list, ok := v.([]any)
-			if err != nil || !ok || i < 0 || i >= len(list) {
-				return nil, false
+	case map[string]any:
+		best, rest := "", ""
+		for name := range v {
+			tail, ok := strings.CutPrefix(path, name)
+			if ok && len(name) > len(best) && (tail == "" || tail[0] == '.' || tail[0] == '[') {
+				best, rest = name, tail
 			}
-			v = list[i]
+		}
+		if best != "" {
+			return lookup(v[best], rest)
 		}
 	}
-	return v, true
+	return nil, false
 }
 
 // sizeDetail is the bound in a TooLong or TooMany error, as " (at most 16)".

@@ -1,0 +1,428 @@
+package files
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// watched is a running Source and what a consumer of its changes knows.
+type watched struct {
+	t       *testing.T
+	source  *Source
+	changes chan Change
+	objects map[ObjectID]Object
+	last    Change
+}
+
+func watch(t *testing.T, paths ...string) *watched {
+	t.Helper()
+	w := &watched{t: t, source: source(t, paths...), changes: make(chan Change, 64), objects: map[ObjectID]Object{}}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.source.Run(ctx, func(c Change) { w.changes <- c }) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	if w.next(); !w.last.Full {
+		t.Error("the first change is not full")
+	}
+	return w
+}
+
+// next waits for the next change.
+func (w *watched) next() {
+	w.t.Helper()
+	select {
+	case w.last = <-w.changes:
+	case <-time.After(10 * time.Second):
+		w.t.Fatal("no change arrived")
+	}
+	for _, o := range w.last.Upserts {
+		w.objects[o.ID] = o
+	}
+	for _, id := range w.last.Deletes {
+		if _, ok := w.objects[id]; !ok {
+			w.t.Errorf("%v was deleted and never there", id)
+		}
+		delete(w.objects, id)
+	}
+}
+
+// until waits until the ConfigMaps are as said: name=value, sorted.
+func (w *watched) until(want ...string) {
+	w.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !slices.Equal(w.configs(), want) {
+		if time.Now().After(deadline) {
+			w.t.Fatalf("got %v, want %v; problems %v", w.configs(), want, w.last.Problems)
+		}
+		w.next()
+	}
+}
+
+func (w *watched) configs() []string {
+	list := []string{}
+	for id, o := range w.objects {
+		if c, ok := o.Object.(*corev1.ConfigMap); ok {
+			list = append(list, id.Name+"="+c.Data["k"])
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// quiet makes sure that nothing changes for a while.
+func (w *watched) quiet(d time.Duration) {
+	w.t.Helper()
+	select {
+	case c := <-w.changes:
+		w.t.Fatalf("an unexpected change: %v %v %v", names(c.Upserts), c.Deletes, c.Problems)
+	case <-time.After(d):
+	}
+}
+
+func config(name, value string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\ndata: {k: " + value + "}\n---\n"
+}
+
+func TestWatchEdits(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one")+config("b", "one"))
+	w := watch(t, dir)
+	w.until("a=one", "b=one")
+
+	write(t, a, config("a", "two")+config("b", "one"))
+	w.until("a=two", "b=one")
+	if got := names(w.last.Upserts); !slices.Equal(got, []string{"ConfigMap default/a"}) || w.last.Full {
+		t.Errorf("more than what changed came out: %v", got)
+	}
+	if g := w.last.Upserts[0].Object.GetGeneration(); g != 2 {
+		t.Errorf("generation %d after one change", g)
+	}
+
+	write(t, a+".new", config("a", "three")+config("b", "one"))
+	if err := os.Rename(a+".new", a); err != nil { // as editors save
+		t.Fatal(err)
+	}
+	w.until("a=three", "b=one")
+
+	write(t, filepath.Join(dir, "new/sub/c.yaml"), config("c", "one"))
+	w.until("a=three", "b=one", "c=one")
+	write(t, filepath.Join(dir, "new/sub/c.yaml"), config("c", "two"))
+	w.until("a=three", "b=one", "c=two")
+
+	write(t, a, config("b", "one"))
+	w.until("b=one", "c=two")
+	if err := os.RemoveAll(filepath.Join(dir, "new")); err != nil {
+		t.Fatal(err)
+	}
+	w.until("b=one")
+	if err := os.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	w.until()
+	if len(w.objects) != 0 {
+		t.Errorf("still there: %v", w.objects)
+	}
+}
+
+func TestWatchSaysNothingNew(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one")+"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n---\n"+config("b", "one"))
+	w := watch(t, dir)
+	w.until("a=one", "b=one")
+	now := time.Now()
+	if err := os.Chtimes(a, now, now); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "notes.txt"), "nothing")
+	write(t, filepath.Join(dir, ".a.yaml.swp"), config("z", "z"))
+	w.quiet(200 * time.Millisecond)
+
+	text, err := os.ReadFile(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, a, "# a comment moves lines and a problem\n"+string(text))
+	w.next()
+	if len(w.last.Upserts)+len(w.last.Deletes) != 0 || w.last.Problems[0].Line != 7 {
+		t.Errorf("moving lines: %v %v %v", names(w.last.Upserts), w.last.Deletes, w.last.Problems)
+	}
+	if p, ok := w.source.Position(ObjectID{Kind: "ConfigMap", Namespace: "default", Name: "b"}); !ok || p.Line != 11 {
+		t.Errorf("the position of b is %v, %v", p, ok)
+	}
+}
+
+// TestWatchConfigMapMount does what a kubelet does: the files are links into a
+// folder that is itself a link, and only that is replaced.
+func TestWatchConfigMapMount(t *testing.T) {
+	dir := t.TempDir()
+	generation := func(n int, value string) {
+		write(t, filepath.Join(dir, fmt.Sprintf("..gen%d", n), "a.yaml"), config("a", "v"+value))
+		if err := os.Symlink(fmt.Sprintf("..gen%d", n), filepath.Join(dir, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	generation(1, "1")
+	if err := os.Symlink("..data/a.yaml", filepath.Join(dir, "a.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	folder, file := watch(t, dir), watch(t, filepath.Join(dir, "a.yaml"))
+	for n := 2; n < 6; n++ {
+		generation(n, fmt.Sprint(n))
+		if err := os.RemoveAll(filepath.Join(dir, fmt.Sprintf("..gen%d", n-1))); err != nil {
+			t.Fatal(err)
+		}
+		folder.until(fmt.Sprintf("a=v%d", n))
+		file.until(fmt.Sprintf("a=v%d", n))
+	}
+}
+
+func TestWatchLinkTargets(t *testing.T) {
+	dir, other := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(other, "v1/a.yaml"), config("a", "one"))
+	write(t, filepath.Join(other, "v2/a.yaml"), config("a", "two"))
+	current := filepath.Join(other, "current")
+	for link, target := range map[string]string{current: "v1", filepath.Join(dir, "a.yaml"): filepath.Join(current, "a.yaml")} {
+		if err := os.Symlink(target, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := watch(t, dir)
+	w.until("a=one")
+	write(t, filepath.Join(other, "v1/a.yaml"), config("a", "edited"))
+	w.until("a=edited")
+	if err := os.Symlink("v2", current+".new"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(current+".new", current); err != nil {
+		t.Fatal(err)
+	}
+	w.until("a=two")
+}
+
+func TestWatchHalfWrittenFiles(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	whole := config("a", "one") + config("b", "one") + config("c", "one")
+	write(t, a, whole)
+	w := watch(t, dir)
+	w.until("a=one", "b=one", "c=one")
+
+	// Each prefix of the new text is what a reader may find in between.
+	edited := strings.ReplaceAll(whole, "one", "two")
+	f, err := os.Create(a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(edited); i += 16 {
+		if _, err := f.WriteString(edited[i:min(i+16, len(edited))]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Millisecond)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for !slices.Equal(w.configs(), []string{"a=two", "b=two", "c=two"}) {
+		w.next()
+		if len(w.last.Deletes) > 0 || len(w.configs()) != 3 {
+			t.Fatalf("objects got lost: %v, %v", w.last.Deletes, w.configs())
+		}
+	}
+
+	// A file that does not parse keeps what it held, for as long as it takes.
+	write(t, a, config("a", "three")+"apiVersion: v1\nkind: ConfigMap\nmetadata: {na")
+	w.until("a=three", "b=two", "c=two")
+	w.quiet(300 * time.Millisecond)
+	if len(w.last.Problems) != 1 || !w.last.Problems[0].Kept {
+		t.Errorf("problems: %v", w.last.Problems)
+	}
+	write(t, a, config("a", "three"))
+	w.until("a=three")
+	if len(w.last.Problems) != 0 {
+		t.Errorf("problems stay: %v", w.last.Problems)
+	}
+}
+
+func TestWatchInvalidVersionsKeepTheGoodOne(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	bad := func(name string) string { return strings.Replace(config(name, "bad"), "\ndata", "\ndate", 1) }
+	write(t, a, config("a", "one")+config("b", "one"))
+	w := watch(t, dir)
+	w.until("a=one", "b=one")
+
+	write(t, a, bad("a")+config("b", "two"))
+	w.until("a=one", "b=two")
+	want := a + `:4: ConfigMap default/a: date: unknown field; did you mean "data"? (the previous version stays in use)`
+	if len(w.last.Problems) != 1 || w.last.Problems[0].String() != want {
+		t.Errorf("got  %v\nwant %s", w.last.Problems, want)
+	}
+
+	// Moved to another file, and wrong there.
+	write(t, b, bad("a"))
+	write(t, a, config("b", "three"))
+	w.until("a=one", "b=three")
+	w.quiet(300 * time.Millisecond)
+	write(t, b, config("a", "two"))
+	w.until("a=two", "b=three")
+	if o := w.objects[ObjectID{Kind: "ConfigMap", Namespace: "default", Name: "a"}]; o.Position != (Position{b, 1}) || o.Object.GetGeneration() != 2 {
+		t.Errorf("%v at generation %d", o.Position, o.Object.GetGeneration())
+	}
+}
+
+func TestWatchDuplicatesTakeOver(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	write(t, a, config("x", "first"))
+	write(t, b, config("x", "second"))
+	w := watch(t, dir)
+	w.until("x=first")
+	if err := os.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	w.until("x=second")
+	if len(w.last.Deletes) != 0 || len(w.last.Problems) != 0 {
+		t.Errorf("%v %v", w.last.Deletes, w.last.Problems)
+	}
+	write(t, a, config("x", "first"))
+	w.until("x=first")
+	if len(w.last.Problems) != 1 || w.last.Problems[0].Reason != Duplicate {
+		t.Errorf("%v", w.last.Problems)
+	}
+}
+
+func TestWatchGeneration(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	route := func(metadata, path string) string {
+		return "apiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {name: r" + metadata + "}\nspec: {rules: [{matches: [{path: {value: " + path + "}}]}]}\n"
+	}
+	write(t, a, route("", "/"))
+	w := watch(t, dir)
+	id := ObjectID{gwv1.GroupName, "HTTPRoute", "default", "r"}
+	for _, step := range []struct {
+		metadata, path string
+		want           int64
+	}{{"", "/b", 2}, {", labels: {a: b}", "/b", 2}, {", labels: {a: b}", "/c", 3}, {", generation: 9", "/c", 9}, {", generation: 9", "/d", 9}, {"", "/e", 10}, {", generation: 4", "/e", 4}} {
+		write(t, a, route(step.metadata, step.path))
+		w.next()
+		if got := w.objects[id].Object.GetGeneration(); got != step.want {
+			t.Errorf("%+v: generation %d", step, got)
+		}
+	}
+}
+
+func TestWatchNamespacesFollowTheirObjects(t *testing.T) {
+	dir := t.TempDir()
+	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
+	id := ObjectID{Kind: "Namespace", Name: "default"}
+	write(t, a, config("a", "one"))
+	write(t, b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {team: z}}\n")
+	w := watch(t, dir)
+	if got := w.objects[id].Object.GetLabels()["team"]; got != "z" {
+		t.Errorf("the defined namespace has label %q", got)
+	}
+	if err := os.Remove(b); err != nil {
+		t.Fatal(err)
+	}
+	w.next()
+	if o, ok := w.objects[id]; !ok || len(o.Object.GetLabels()) != 1 || o.Position != (Position{}) {
+		t.Errorf("after its definition went: %v, %v", o, ok)
+	}
+	if err := os.Remove(a); err != nil {
+		t.Fatal(err)
+	}
+	w.until()
+	if len(w.objects) != 0 {
+		t.Errorf("still there: %v", w.objects)
+	}
+}
+
+func TestWatchRootsThatGoAndComeBack(t *testing.T) {
+	parent := t.TempDir()
+	dir, file := filepath.Join(parent, "m"), filepath.Join(parent, "single.yaml")
+	write(t, filepath.Join(dir, "a.yaml"), config("a", "one"))
+	write(t, file, config("s", "one"))
+	w := watch(t, dir, file)
+	w.until("a=one", "s=one")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	w.until("s=one")
+	if len(w.last.Problems) != 1 || w.last.Problems[0].String() != dir+": does not exist; check the path" {
+		t.Errorf("problems: %v", w.last.Problems)
+	}
+	write(t, filepath.Join(dir, "a.yaml"), config("a", "two"))
+	w.until("a=two", "s=one")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	write(t, file, config("s", "two"))
+	w.until("a=two", "s=two")
+	if len(w.last.Problems) != 0 {
+		t.Errorf("problems stay: %v", w.last.Problems)
+	}
+}
+
+// TestWatchManyRewrites rewrites a file in place much faster than it is read;
+// nothing may ever be missing, and the last version must arrive.
+func TestWatchManyRewrites(t *testing.T) {
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "v")+config("b", "v"))
+	w := watch(t, dir)
+	for i := range 100 {
+		write(t, a, config("a", fmt.Sprintf("v%d", i))+config("b", fmt.Sprintf("v%d", i)))
+		time.Sleep(2 * time.Millisecond)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for !slices.Equal(w.configs(), []string{"a=v99", "b=v99"}) && time.Now().Before(deadline) {
+		w.next()
+		if len(w.configs()) != 2 {
+			t.Fatalf("only %v", w.configs())
+		}
+	}
+}
+
+func TestRunDecodesOnlyWhatChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	write(t, path, config("a", "one")+config("b", "one"))
+	c := newCatalog([]string{path}, 1<<20, 0)
+	load := func() map[ObjectID]*entry {
+		c.begin()
+		c.rescan(nil, map[string]bool{path: true}, time.Now())
+		c.commit()
+		entries := map[ObjectID]*entry{}
+		for id, d := range c.files[path].held {
+			entries[id] = d.now.entry
+		}
+		return entries
+	}
+	before := load()
+	write(t, path, config("a", "two")+config("b", "one"))
+	after := load()
+	for id := range before {
+		if same := before[id] == after[id]; same != (id.Name == "b") {
+			t.Errorf("%v: decoded again: %v", id, !same)
+		}
+	}
+}
