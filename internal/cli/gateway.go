@@ -210,7 +210,7 @@ func (g *gateway) tend(ctx context.Context) {
 // shutdown is what SIGTERM asks for: not ready, accept on for a while, then finish what is in flight.
 func (g *gateway) shutdown() {
 	g.notReady.Store(&errStopping)
-	g.log.Info("shutting down", "accepting for", g.o.ShutdownDelay, "draining for at most", g.o.DrainTimeout)
+	g.log.Info("shutting down", "shutdown-delay", g.o.ShutdownDelay, "drain-timeout", g.o.DrainTimeout)
 	time.Sleep(g.o.ShutdownDelay) // a second signal ends the process meanwhile
 	ctx, cancel := context.WithTimeout(context.Background(), g.o.DrainTimeout)
 	defer cancel()
