@@ -216,6 +216,9 @@ func (a *applying) publish(generation uint64) {
 	next := &snapshot{generation: generation, sockets: slices.Clone(old.sockets)}
 	for key := range a.edits {
 		ls := p.state.listeners[key]
+		if ls.config == nil && ls.table.Len() == 0 {
+			delete(p.state.listeners, key) // the last route that named it is gone
+		}
 		for _, pl := range ls.placed {
 			sc := *next.sockets[pl.socket.ID]
 			before, _ := sc.listeners.Get(ls.config.Hostname)
@@ -286,15 +289,15 @@ func (p *Proxy) relisten(generation uint64) {
 func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*socketConfig) error {
 	l := &listener{config: ls.config, table: ls.table}
 	https := ls.config.Protocol == config.Protocol_PROTOCOL_HTTPS
+	if ls.stats == nil {
+		gateway, name := splitListenerKey(ls.config.Key)
+		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
+	}
 	if https {
 		var err error
 		if l.tls, err = p.listenerTLS(ls.config); err != nil {
 			return err
 		}
-	}
-	if ls.stats == nil {
-		gateway, name := splitListenerKey(ls.config.Key)
-		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
 	}
 	l.stats = ls.stats
 	addrs, err := p.addresses(ls.config)

@@ -30,6 +30,8 @@ const (
 	// unparsedLimit is how much of a head may come without the end of a line before the parser
 	// is asked whether it is too long.
 	unparsedLimit = 8 << 10
+	// maxHead bounds Limits.MaxHead: the parser must refuse a head before it fills a buffer.
+	maxHead = 64 << 10
 	// bigBuffer holds a head and 64 KiB of body, so that most responses take one read.
 	bigBuffer = headroom + 78<<10 + tailroom
 )
@@ -56,13 +58,16 @@ type conn struct {
 	r, w  int
 	big   *[bigBuffer]byte
 	eager bool // a request filled the idle buffer: wait for the next with a big one
-	// eagerIdle shows the sweeper that a wait holds a big buffer; shrink is its wish for a small one.
-	eagerIdle, shrink atomic.Bool
+	// eagerIdle shows the sweeper that a wait holds a big buffer.
+	eagerIdle atomic.Bool
+	https     bool
 
 	// wait says what the goroutine of serve waits for, bodyWait what that of upload does.
 	wait, bodyWait waitState
 
 	mu sync.Mutex
+	// shrink is the sweeper's wish for a small buffer, with an interrupted wait. Guarded by mu.
+	shrink bool
 	// upstream is the connection that carries the current exchange, nil at other times. Guarded by mu.
 	upstream *upstream.Conn
 	// dialling ends the dial that is under way, nil at other times. Guarded by mu.
@@ -96,7 +101,8 @@ func (s *waitState) get() (waitKind, int64, uint64) {
 	return waitKind(v >> 56), int64(v & (1<<56 - 1)), v
 }
 
-// claim turns the state seen into waitExpired; false where the wait ended meanwhile.
+// claim turns the state seen into waitExpired; false where the wait ended meanwhile. The sweeper
+// holds the connection's mu from here until the deadline is set, see conn.leave.
 func (s *waitState) claim(seen uint64) bool {
 	return s.v.CompareAndSwap(seen, uint64(waitExpired)<<56)
 }
@@ -115,8 +121,8 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-func newConn(p *Proxy, s *socket, tcp *net.TCPConn) *conn {
-	c := &conn{proxy: p, sock: s, nc: tcp, tcp: tcp, in: make([]byte, idleBuffer)}
+func newConn(p *Proxy, s *socket, tcp *net.TCPConn, https bool) *conn {
+	c := &conn{proxy: p, sock: s, nc: tcp, tcp: tcp, https: https, in: make([]byte, idleBuffer)}
 	c.raw, _ = tcp.SyscallConn()
 	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
 		ap := a.AddrPort()
@@ -127,9 +133,19 @@ func newConn(p *Proxy, s *socket, tcp *net.TCPConn) *conn {
 	return c
 }
 
-// serve runs the connection to its end.
+// leave ends a wait on the client; false where the sweeper has claimed it, whose deadline is
+// set by then and none will be behind our back.
+func (c *conn) leave(s *waitState) bool {
+	if s.leave() {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return false
+}
+
+// serve runs the connection, which is in Proxy.conns, to its end.
 func (c *conn) serve() {
-	c.proxy.conns.add(c)
 	c.sock.stats.ConnectionOpened()
 	defer func() {
 		c.tcp.Close()
@@ -137,7 +153,7 @@ func (c *conn) serve() {
 		c.sock.stats.ConnectionClosed()
 		c.proxy.conns.remove(c)
 	}()
-	if c.sock.https && !c.handshake() {
+	if c.https && !c.handshake() {
 		return
 	}
 	for {
@@ -145,12 +161,24 @@ func (c *conn) serve() {
 		if err != nil {
 			c.refuse(err)
 		}
-		if err != nil || head == 0 || !c.ex.run(head) {
-			if c.ex.linger {
-				c.closeLingering()
-			}
-			return
+		if err == nil && head > 0 && c.ex.run(head) {
+			continue
 		}
+		switch {
+		case c.ex.linger:
+			c.closeLingering()
+		case c.ex.complete || head == 0 && err == nil:
+			c.sayClose()
+		}
+		return
+	}
+}
+
+// sayClose tells a TLS client that what it got is complete (close_notify); where it is not, the
+// lack of that shows it.
+func (c *conn) sayClose() {
+	if t, ok := c.nc.(*stdtls.Conn); ok {
+		t.CloseWrite()
 	}
 }
 
@@ -159,7 +187,7 @@ func (c *conn) handshake() bool {
 	tc := stdtls.Server(c.tcp, c.sock.tls)
 	c.wait.set(waitHandshake, c.proxy.now()+c.proxy.timeouts.Handshake.Milliseconds())
 	err := tc.Handshake()
-	if !c.wait.leave() || err != nil {
+	if !c.leave(&c.wait) || err != nil {
 		c.proxy.handshakeFailed(c, err)
 		return false
 	}
@@ -204,20 +232,16 @@ func (c *conn) readHead() (int, error) {
 			c.wait.set(waitRead, headDeadline)
 		}
 		n, err := c.nc.Read(c.in[c.w:])
-		if !c.wait.leave() && n == 0 {
+		if !c.leave(&c.wait) {
 			if headDeadline != 0 {
 				return 0, errHeadTimeout
 			}
-			// A request may have come just when the sweeper gave up on it.
-			shrink := c.shrink.Swap(false)
-			if !shrink && !listen.Readable(c.raw) {
+			if !c.revive(n) {
 				return 0, nil
 			}
-			c.nc.SetReadDeadline(never)
-			if shrink {
-				c.shrinkBuffer()
+			if n == 0 {
+				continue
 			}
-			continue
 		}
 		if n == 0 {
 			if err == nil {
@@ -227,9 +251,6 @@ func (c *conn) readHead() (int, error) {
 				return 0, nil
 			}
 			return 0, errHeadEOF
-		}
-		if isTimeout(err) {
-			c.nc.SetReadDeadline(never)
 		}
 		if headDeadline == 0 {
 			headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
@@ -244,6 +265,23 @@ func (c *conn) readHead() (int, error) {
 		}
 		c.w += n
 	}
+}
+
+// revive goes on with an idle wait that the sweeper has interrupted when n bytes had come: for a
+// smaller buffer, or because a request came just when the sweeper gave up on one.
+func (c *conn) revive(n int) bool {
+	c.mu.Lock()
+	shrink := c.shrink
+	c.shrink = false
+	c.mu.Unlock()
+	if n == 0 && !shrink && !listen.Readable(c.raw) {
+		return false
+	}
+	c.nc.SetReadDeadline(never)
+	if n == 0 && shrink {
+		c.shrinkBuffer()
+	}
+	return true
 }
 
 // makeRoom leaves space behind in[w]. The parser refuses heads before they fill a big buffer.

@@ -42,8 +42,8 @@ type exchange struct {
 	parts   [2][]byte
 	buffers net.Buffers
 	upload  upload
-	// responded is set with the first byte of a final response: no other can be sent then.
-	responded bool
+	// complete tells that the whole response was sent.
+	complete bool
 	// linger asks for the slow way to close, see conn.closeLingering.
 	linger  bool
 	mirrors []*mirrored
@@ -70,7 +70,10 @@ func (x *exchange) run(n int) (keep bool) {
 	lineAt := c.r
 	x.takeBody(n)
 	x.note(c.in[lineAt : lineAt+n])
+	more := x.reqHead.KeepAlive
 	keep = x.handle()
+	// The client may be sending its next request already.
+	x.linger = x.complete && !keep && (more || x.streamed)
 	x.upload.endMirrors(false) // of a body whose upload never began
 	x.finish()
 	x.start = time.Time{}
@@ -90,7 +93,7 @@ func (x *exchange) reset() {
 	}
 	x.listener, x.rule = nil, nil
 	x.deadline = time.Time{}
-	x.responded = false
+	x.complete = false
 	x.linger = false
 }
 
@@ -185,13 +188,13 @@ func (x *exchange) handle() (keep bool) {
 func (x *exchange) findListener() observe.Reason {
 	c := x.c
 	sc := c.proxy.snapshot.Load().socket(c.sock)
-	if sc == nil {
+	if sc == nil || sc.https != c.https {
 		x.rec.Stats = c.sock.stats.Unrouted()
-		x.reqHead.KeepAlive = false // no listener uses the port any more
+		x.reqHead.KeepAlive = false // no listener uses the port any more, or this protocol on it
 		return observe.ReasonRouteNotFound
 	}
 	l, ok := sc.listeners.Find(x.req.MatchHost)
-	if c.sock.https {
+	if c.https {
 		shown, shownOK := sc.listeners.Find(c.serverName)
 		if ok != shownOK || ok && l.config.Key != shown.config.Key {
 			x.rec.Stats = c.sock.stats.Unrouted()
@@ -247,7 +250,7 @@ func (x *exchange) finish() {
 }
 
 func (c *conn) scheme() string {
-	if c.sock.https {
+	if c.https {
 		return "https"
 	}
 	return "http"

@@ -180,7 +180,7 @@ func (x *exchange) converse(a *attempt, b *backendRef, mayRetry bool) (keep, ret
 	} else {
 		a.u.Close()
 	}
-	x.linger = !uploaded && complete
+	x.complete = complete
 	return keep && complete && uploaded, false
 }
 

@@ -18,7 +18,7 @@ func (x *exchange) setForwarded() {
 	h := &x.req.Header
 	h.RemoveIf(claimsProvenance)
 	h.Add(forwardedFor, x.c.peerText)
-	if x.c.sock.https {
+	if x.c.https {
 		h.Add(forwardedProto, schemeHTTPS)
 	} else {
 		h.Add(forwardedProto, schemeHTTP)

@@ -26,7 +26,7 @@ type Options struct {
 	AccessLog *observe.AccessLog
 	Metrics   *observe.Metrics
 	Logger    *slog.Logger // nil discards
-	// Limits bounds request and response heads.
+	// Limits bounds request and response heads; MaxHead is at most 64 KiB.
 	Limits   http1.Limits
 	Timeouts Timeouts
 	Upstream upstream.Options

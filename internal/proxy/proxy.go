@@ -42,6 +42,7 @@ type Proxy struct {
 	stopOnce   sync.Once
 
 	mu      sync.Mutex // guards what follows; held by Apply and the like
+	closed  bool       // by Shutdown: no socket is opened any more
 	state   state
 	sockets map[listen.Addr]*socket
 }
@@ -49,8 +50,7 @@ type Proxy struct {
 // socket is a bound port. Its TLS configuration asks the current snapshot.
 type socket struct {
 	*listen.Socket
-	https bool
-	tls   *stdtls.Config
+	tls   *stdtls.Config // where its listeners are HTTPS
 	stats *observe.SocketStats
 }
 
@@ -77,6 +77,7 @@ func New(o Options) *Proxy {
 			kinds:        map[config.Kind]map[string]struct{}{},
 		},
 	}
+	p.limits.MaxHead = min(p.limits.MaxHead, maxHead)
 	p.background, p.cancel = context.WithCancel(context.Background())
 	if p.metrics == nil {
 		p.metrics = observe.NewMetrics(observe.MetricsOptions{})
@@ -94,6 +95,9 @@ func (p *Proxy) now() int64 { return p.clock.Load() }
 
 // open binds a socket for the listeners in sc.
 func (p *Proxy) open(addr listen.Addr, sc *socketConfig) (*socket, error) {
+	if p.closed {
+		return nil, net.ErrClosed
+	}
 	ls, err := listen.Open(addr)
 	if err != nil {
 		return nil, err
@@ -105,26 +109,24 @@ func (p *Proxy) open(addr listen.Addr, sc *socketConfig) (*socket, error) {
 	for used[ls.ID] {
 		ls.ID++
 	}
-	s := &socket{Socket: ls, https: sc.https}
+	s := &socket{Socket: ls}
 	labels := observe.SocketLabels{Port: addr.Port}
 	if addr.IP.IsValid() {
 		labels.Address = addr.IP.String()
 	}
 	labels.Gateway = soleGateway(sc.listeners)
 	s.stats = p.metrics.Socket(labels)
-	if s.https {
-		s.tls = tls.Server(func(serverName string) *stdtls.Config {
-			sc := p.snapshot.Load().socket(s)
-			if sc == nil {
-				return nil
-			}
-			l, ok := sc.listeners.Find([]byte(serverName))
-			if !ok {
-				return nil
-			}
-			return l.tls
-		})
-	}
+	s.tls = tls.Server(func(serverName string) *stdtls.Config {
+		sc := p.snapshot.Load().socket(s)
+		if sc == nil {
+			return nil
+		}
+		l, ok := sc.listeners.Find([]byte(serverName))
+		if !ok {
+			return nil
+		}
+		return l.tls
+	})
 	return s, nil
 }
 
@@ -142,8 +144,20 @@ func soleGateway(hosts *match.Hosts[*listener]) string {
 
 // serve starts accepting on a socket.
 func (p *Proxy) serve(s *socket) {
-	go s.Serve(func(tcp *net.TCPConn) { go newConn(p, s, tcp).serve() },
+	go s.Serve(func(tcp *net.TCPConn) { p.accept(s, tcp) },
 		func(err error) { p.logger.Error("accept failed", "address", s.Addr.String(), "error", err) })
+}
+
+// accept starts a connection. It is registered before Serve can return, so that Shutdown sees it.
+func (p *Proxy) accept(s *socket, tcp *net.TCPConn) {
+	sc := p.snapshot.Load().socket(s)
+	if sc == nil { // the last listener went this moment
+		tcp.Close()
+		return
+	}
+	c := newConn(p, s, tcp, sc.https)
+	p.conns.add(c)
+	go c.serve()
 }
 
 // retire stops accepting on a socket that no listener uses. Its connections end with their
@@ -215,6 +229,7 @@ func (p *Proxy) Drain() { p.draining.Store(true) }
 func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.Drain()
 	p.mu.Lock()
+	p.closed = true
 	for addr, s := range p.sockets {
 		delete(p.sockets, addr)
 		p.retire(s)

@@ -15,7 +15,6 @@ import (
 func (x *exchange) relay(a *attempt, rest []byte) (keep, complete bool) {
 	framing, length := x.clientFraming()
 	keep = x.reqHead.KeepAlive && framing != http1.UntilClose && !x.c.proxy.draining.Load() && !x.upload.neverComes()
-	x.responded = true
 	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
 	x.addDate()
 	x.out = http1.AppendResponseHead(x.out[:0], &x.resp, framing, length, x.hop(keep))
@@ -96,7 +95,7 @@ func (x *exchange) relayFailed(a *attempt, err error) {
 	default:
 		x.rec.Reason = observe.ReasonUpstreamTruncated
 	}
-	if x.respHead.Framing == http1.UntilClose || x.reqHead.Minor == 0 {
+	if framing, _ := x.clientFraming(); framing == http1.UntilClose {
 		x.c.tcp.SetLinger(0) // only a reset tells this end from a complete body
 	}
 }
@@ -139,8 +138,7 @@ func (w *bodyWriter) first(data []byte) error {
 	parts := net.Buffers{x.out, w.a.buf[at:end]}
 	x.c.wait.set(waitWrite, x.c.proxy.now()+x.c.proxy.timeouts.WriteIdle.Milliseconds())
 	_, err := parts.WriteTo(x.c.nc)
-	x.c.wait.leave()
-	if err != nil {
+	if err = x.wrote(err); err != nil {
 		return errClientWrite{err}
 	}
 	return nil

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"net/http"
+	"os"
 	"strconv"
 	"time"
 
@@ -54,7 +55,6 @@ func (x *exchange) answer(r *filter.Reply) (keep bool) {
 // The connection persists if the whole request has been read.
 func (x *exchange) reply(status int, reason observe.Reason, body []byte) (keep bool) {
 	c := x.c
-	x.responded = true
 	x.rec.Status, x.rec.Reason = status, reason
 	keep = x.reqHead.KeepAlive && !x.streamed && !c.proxy.draining.Load()
 	x.resp.Status = status
@@ -75,7 +75,7 @@ func (x *exchange) reply(status int, reason observe.Reason, body []byte) (keep b
 		x.rec.Reason = x.writeFailed(err)
 		return false
 	}
-	x.linger = x.streamed
+	x.complete = true
 	return keep
 }
 
@@ -93,10 +93,12 @@ func (c *conn) refuse(err error) {
 	switch e := err.(type) {
 	case *http1.Error:
 		x.failWith(e.Status, reasonOf(e))
+		x.linger = x.complete
 	default:
 		if err == errHeadTimeout {
 			c.nc.SetReadDeadline(never)
 			x.fail(observe.ReasonClientTimeout)
+			x.linger = x.complete
 		} else {
 			x.rec.Reason = observe.ReasonClientClosed
 		}
@@ -133,7 +135,14 @@ func (x *exchange) write(b []byte) error {
 	c := x.c
 	c.wait.set(waitWrite, c.proxy.now()+c.proxy.timeouts.WriteIdle.Milliseconds())
 	_, err := c.nc.Write(b)
-	c.wait.leave()
+	return x.wrote(err)
+}
+
+// wrote ends the wait of a write to the client that ended with err.
+func (x *exchange) wrote(err error) error {
+	if !x.c.leave(&x.c.wait) && err == nil {
+		return os.ErrDeadlineExceeded // and so would be the next
+	}
 	return err
 }
 

@@ -54,14 +54,13 @@ func (c *conn) sweep(now int64) {
 		since := at - c.proxy.timeouts.Idle.Milliseconds()
 		switch {
 		case now >= at, c.proxy.draining.Load() && now >= since+drainIdle.Milliseconds():
-			c.expire(&c.wait, seen)
+			c.expire(&c.wait, seen, false)
 		case c.eagerIdle.Load() && now >= since+shrinkAfter.Milliseconds():
-			c.shrink.Store(true)
-			c.expire(&c.wait, seen)
+			c.expire(&c.wait, seen, true)
 		}
 	case waitHandshake, waitRead, waitWrite:
 		if now >= at {
-			c.expire(&c.wait, seen)
+			c.expire(&c.wait, seen, false)
 		}
 	case waitUpstream:
 		if now >= at+goneAfter.Milliseconds() && listen.PeerGone(c.raw) {
@@ -69,19 +68,24 @@ func (c *conn) sweep(now int64) {
 		}
 	}
 	if kind, at, seen := c.bodyWait.get(); kind == waitRead && now >= at {
-		c.expire(&c.bodyWait, seen)
+		c.expire(&c.bodyWait, seen, false)
 	}
 }
 
 // expire interrupts a wait on the client unless it ended meanwhile.
-func (c *conn) expire(s *waitState, seen uint64) {
-	kind := waitKind(seen >> 56)
+func (c *conn) expire(s *waitState, seen uint64, shrink bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !s.claim(seen) {
 		return
 	}
-	if kind == waitWrite || kind == waitHandshake {
+	c.shrink = shrink
+	switch waitKind(seen >> 56) {
+	case waitHandshake:
 		c.tcp.SetDeadline(longAgo)
-	} else {
+	case waitWrite:
+		c.tcp.SetWriteDeadline(longAgo)
+	default:
 		c.tcp.SetReadDeadline(longAgo)
 	}
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"io"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -84,7 +85,9 @@ func (l *upload) read(buf []byte) (int, error) {
 	for {
 		c.bodyWait.set(waitRead, c.proxy.now()+c.proxy.timeouts.BodyIdle.Milliseconds())
 		n, err := c.nc.Read(buf)
-		c.bodyWait.leave()
+		if !c.leave(&c.bodyWait) {
+			return 0, os.ErrDeadlineExceeded
+		}
 		if n > 0 || err != nil {
 			return n, err
 		}

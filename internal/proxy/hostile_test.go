@@ -1,0 +1,163 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+)
+
+// TestLimitBeyondBuffer: a limit that no buffer can hold still ends in an answer.
+func TestLimitBeyondBuffer(t *testing.T) {
+	checkLeaks(t)
+	g := &gateway{t: t, port: freePort(t), Proxy: New(Options{Bind: []netip.Addr{loopback}, Limits: http1.Limits{MaxHead: 1 << 20}})}
+	t.Cleanup(func() { g.Shutdown(context.Background()) })
+	g.serve("127.0.0.1:1", nil)
+	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("a", 200<<10)); !strings.HasPrefix(got, "HTTP/1.1 431 ") {
+		t.Errorf("got %q, want 431", got)
+	}
+}
+
+// TestBlockedSend: a backend that takes no byte of a request is given up when the client leaves.
+func TestBlockedSend(t *testing.T) {
+	checkLeaks(t)
+	cancelled := make(chan struct{})
+	stuck, given := make(chan struct{}), make(chan struct{})
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		c.(*net.TCPConn).SetReadBuffer(2 << 10)
+		for {
+			head, err := readHead(r)
+			if err != nil {
+				return
+			}
+			if strings.Contains(head, " /stuck ") {
+				close(stuck)
+				<-given
+				io.Copy(io.Discard, r)
+				close(cancelled)
+				return
+			}
+			io.CopyN(io.Discard, r, 6000)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	c := g.dial()
+	fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6000\r\n\r\n%s", strings.Repeat("a", 6000))
+	readHead(bufio.NewReader(c))
+	endpoint := g.upstreams.Get("Service/default/b/80").Endpoints()[0]
+	u := endpoint.Idle()
+	for ; u == nil; u = endpoint.Idle() {
+		time.Sleep(time.Millisecond)
+	}
+	u.Conn.(*net.TCPConn).SetWriteBuffer(4 << 10)
+	u.Release()
+	fmt.Fprintf(c, "POST /stuck HTTP/1.1\r\nHost: h\r\nContent-Length: 70000\r\n\r\n%s", strings.Repeat("a", 70000))
+	<-stuck
+	c.Close()
+	if r := g.reasonsLogged(2); r[1] != "client_closed" {
+		t.Errorf("logged %q", r)
+	}
+	close(given)
+	<-cancelled
+}
+
+// TestClosedByUs: when the gateway ends a connection that the client meant to use on, the response
+// must not get lost in a reset.
+func TestClosedByUs(t *testing.T) {
+	checkLeaks(t)
+	for range 20 {
+		g := startGateway(t, Timeouts{})
+		release := make(chan struct{})
+		g.serve(httpBackendRaw(t, release), nil)
+		g.Drain()
+		c := g.dial()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		time.Sleep(5 * time.Millisecond)
+		io.WriteString(c, strings.Repeat("GET / HTTP/1.1\r\nHost: h\r\n\r\n", 4000))
+		close(release)
+		time.Sleep(20 * time.Millisecond) // a reset would be here by now and take what is unread
+		got, err := io.ReadAll(c)
+		if err != nil || !strings.HasSuffix(string(got), strings.Repeat("x", 1000)) {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+		c.Close()
+	}
+}
+
+// httpBackendRaw answers each request with 1000 bytes once release is closed.
+func httpBackendRaw(t testing.TB, release chan struct{}) string {
+	return rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			<-release
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"+strings.Repeat("x", 1000))
+		}
+	})
+}
+
+// TestSweeperLosesRace: bytes that arrive just when the sweeper gives up on an idle connection are
+// a request like any other; the deadline that the sweeper set must not hit what follows.
+func TestSweeperLosesRace(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	for i := range 300 {
+		c := g.dial()
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		r := bufio.NewReader(c)
+		var server *conn
+		for server == nil {
+			g.conns.each(func(k *conn) {
+				if k.peer.Port() == uint16(c.LocalAddr().(*net.TCPAddr).Port) {
+					server = k
+				}
+			})
+		}
+		for kind, _, _ := server.wait.get(); kind != waitIdle; kind, _, _ = server.wait.get() {
+			time.Sleep(100 * time.Microsecond)
+		}
+		go func() {
+			time.Sleep(time.Duration(i) * time.Microsecond / 2)
+			// As if a big buffer had idled for too long.
+			server.eagerIdle.Store(true)
+			server.sweep(g.now() + 3000)
+		}()
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		for n := range 3 {
+			if head, err := readHead(r); err != nil || !strings.HasPrefix(head, "HTTP/1.1 200 ") {
+				t.Fatalf("connection %d, request %d: %q %v", i, n, head, err)
+			}
+			io.CopyN(io.Discard, r, 2)
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		}
+		c.Close()
+	}
+}
+
+// TestApplyAfterShutdown: configuration that comes late opens nothing.
+func TestApplyAfterShutdown(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve("127.0.0.1:1", nil)
+	g.Shutdown(context.Background())
+	r := g.Apply(&config.Update{Generation: 9, Upserts: []*config.Resource{g.httpListener("http", "")}})
+	if r.Listeners["default/gw/http"] == nil {
+		t.Error("the listener is said to serve")
+	}
+	if c, err := net.Dial("tcp", g.addr()); err == nil {
+		c.Close()
+		t.Error("the port is bound")
+	}
+}
