@@ -88,6 +88,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 		Config:   func() (any, error) { return g.local.Config() },
 	})
 	if err != nil {
+		_ = g.accessLog.Close(accessLogFlush) // holds nothing yet
 		return nil, &exitError{exitProblems, err}
 	}
 	g.objects = newShelf()
