@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -62,14 +63,24 @@ func BenchmarkLoad5000Routes(b *testing.B) {
 			s := source(b, dir)
 			s.Load() // compiles the schema
 			b.ReportAllocs()
+			began := cpuTime(b)
 			for b.Loop() {
 				if got := len(s.Load().Objects); got != n+50 {
 					b.Fatalf("%d objects", got)
 				}
 			}
-			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/n, "µs/route")
+			b.ReportMetric(float64((cpuTime(b)-began).Microseconds())/float64(b.N)/n, "CPU-µs/route")
 		})
 	}
+}
+
+// cpuTime is what the process has used of all processors.
+func cpuTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkMemory5000Routes reports what 5,000 loaded routes occupy, and what the
@@ -78,8 +89,8 @@ func BenchmarkMemory5000Routes(b *testing.B) {
 	const n = 5000
 	dir := b.TempDir()
 	path := filepath.Join(dir, "routes.yaml")
-	write(b, path, string(manyRoutes(1, unedited)))
 	for b.Loop() {
+		write(b, path, string(manyRoutes(1, unedited)))
 		start := heapInUse()
 		began := time.Now()
 		source(b, dir).Load()

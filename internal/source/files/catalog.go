@@ -3,6 +3,7 @@ package files
 import (
 	"cmp"
 	"crypto/sha256"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -23,6 +24,7 @@ type catalog struct {
 
 	scan     *scan
 	files    map[string]*file
+	order    []*file              // files in file order; nil after files has changed
 	owners   map[ObjectID][]*file // that hold a definition, in file order
 	served   map[ObjectID]served
 	members  map[string]int  // objects per namespace
@@ -32,10 +34,12 @@ type catalog struct {
 
 // file is what is known of one file.
 type file struct {
-	path   string
-	root   int
-	stamp  stamp
-	failed *Problem // why it could not be read the last time
+	path  string
+	root  int
+	stamp stamp
+	// changed is when a read first found the file as it is now, or gone.
+	changed time.Time
+	failed  *Problem // why it could not be read the last time
 	// documents are those of the last read by the hash of their text.
 	documents map[[sha256.Size]byte]*document
 	held      map[ObjectID]*definition
@@ -51,7 +55,7 @@ type definition struct {
 	now placed // zero if the last read did not have it
 	// good is the last that was valid.
 	good placed
-	// missing is since when the file parses but lacks the object.
+	// missing is since when each read found that the file parses but lacks the object.
 	missing time.Time
 }
 
@@ -95,7 +99,7 @@ func (c *catalog) rescan(watched func(string) error, force map[string]bool, now 
 		f := c.files[candidate.path]
 		if f == nil {
 			f = &file{path: candidate.path, root: candidate.root, held: map[ObjectID]*definition{}}
-			c.files[f.path] = f
+			c.files[f.path], c.order = f, nil
 		}
 		if f.failed != nil || !f.pending.IsZero() || force[f.path] || !f.stamp.same(candidate.stamp) {
 			read = append(read, f)
@@ -118,12 +122,10 @@ func (c *catalog) blocked(path string) bool {
 
 // inOrder lists the files in file order.
 func (c *catalog) inOrder() []*file {
-	list := make([]*file, 0, len(c.files))
-	for _, f := range c.files {
-		list = append(list, f)
+	if c.order == nil {
+		c.order = slices.SortedFunc(maps.Values(c.files), compareFiles)
 	}
-	slices.SortFunc(list, compareFiles)
-	return list
+	return c.order
 }
 
 func compareFiles(a, b *file) int {
@@ -144,6 +146,9 @@ func (c *catalog) read(list []*file, now time.Time) {
 	var todo []func()
 	for _, f := range list {
 		text, st, failed := readFile(f.path, c.limit)
+		if !st.unchanged(f.stamp) {
+			f.changed = now
+		}
 		f.stamp, f.failed = st, failed
 		if failed != nil {
 			continue
@@ -247,9 +252,13 @@ func (c *catalog) define(f *file, id ObjectID, p placed) {
 	}
 }
 
+// maxGrace is how many grace periods an object may outlive its definition in a
+// file that never comes to rest.
+const maxGrace = 10
+
 // missing handles what f held and no longer has. An object goes only if its file
-// parses without it, and did so for the grace period: a file that is being
-// written passes through such states.
+// parses without it, and rested in that state for the grace period: a file that
+// is being written passes through such states.
 func (c *catalog) missing(f *file, found map[ObjectID]placed, malformed bool, now time.Time) {
 	f.pending = time.Time{}
 	for _, id := range c.heldBy(f) {
@@ -258,21 +267,30 @@ func (c *catalog) missing(f *file, found map[ObjectID]placed, malformed bool, no
 		}
 		d := f.held[id]
 		d.now = placed{}
+		if malformed {
+			d.missing = time.Time{} // it may be in what does not parse
+		} else if d.missing.IsZero() {
+			d.missing = now
+		}
+		end := f.changed.Add(c.grace)
+		if last := d.missing.Add(maxGrace * c.grace); last.Before(end) {
+			end = last
+		}
 		switch {
 		case malformed:
-			d.missing = time.Time{} // it may be in what does not parse
-		case d.missing.IsZero() && d.good.entry != nil && c.grace > 0:
-			d.missing = now
-			f.await(d.missing.Add(c.grace))
-		case d.good.entry != nil && now.Sub(d.missing) < c.grace:
-			f.await(d.missing.Add(c.grace))
+		case d.good.entry != nil && now.Before(end):
+			f.await(end)
 		default:
-			delete(f.held, id)
-			if c.owners[id] = slices.DeleteFunc(c.owners[id], func(o *file) bool { return o == f }); len(c.owners[id]) == 0 {
-				delete(c.owners, id)
-			}
+			c.forget(f, id)
 		}
 		c.resolve(id)
+	}
+}
+
+func (c *catalog) forget(f *file, id ObjectID) {
+	delete(f.held, id)
+	if c.owners[id] = slices.DeleteFunc(c.owners[id], func(o *file) bool { return o == f }); len(c.owners[id]) == 0 {
+		delete(c.owners, id)
 	}
 }
 
@@ -286,10 +304,14 @@ func (c *catalog) heldBy(f *file) []ObjectID {
 
 // vanished handles a file that is no longer there.
 func (c *catalog) vanished(f *file, now time.Time) {
+	if f.stamp.info != nil {
+		f.changed = now
+	}
 	f.failed, f.problems, f.ignored, f.repeats, f.stamp = nil, nil, nil, nil, stamp{}
 	c.missing(f, nil, false, now)
 	if len(f.held) == 0 {
 		delete(c.files, f.path)
+		c.order = nil
 	}
 }
 

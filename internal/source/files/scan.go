@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
@@ -50,8 +51,11 @@ type stamp struct {
 	racy bool
 }
 
-func (s stamp) same(o stamp) bool {
-	return s.info != nil && o.info != nil && !s.racy && os.SameFile(s.info, o.info) &&
+// same says that a read would find what was read at s.
+func (s stamp) same(o stamp) bool { return !s.racy && s.unchanged(o) }
+
+func (s stamp) unchanged(o stamp) bool {
+	return s.info != nil && o.info != nil && os.SameFile(s.info, o.info) &&
 		s.info.Size() == o.info.Size() && s.info.ModTime().Equal(o.info.ModTime())
 }
 
@@ -224,13 +228,14 @@ func readFile(path string, limit int64) ([]byte, stamp, *Problem) {
 	if info.Size() > limit {
 		return nil, st, tooLarge
 	}
-	text, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
+	var text bytes.Buffer
+	text.Grow(int(info.Size()) + bytes.MinRead)
+	if _, err = text.ReadFrom(io.LimitReader(f, limit+1)); err != nil {
 		p := unreadable(path, err)
 		return nil, stamp{}, &p
 	}
-	if int64(len(text)) > limit { // it grew meanwhile
+	if int64(text.Len()) > limit { // it grew meanwhile
 		return nil, st, tooLarge
 	}
-	return text, st, nil
+	return text.Bytes(), st, nil
 }

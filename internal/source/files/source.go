@@ -9,9 +9,9 @@
 // leaves all others alone; of its object the previous valid version stays. A
 // file that does not parse at all keeps every object that it held. Of several
 // definitions of one object the first by order of the paths given, then by path,
-// then by line is served. An object goes when its file has parsed without it, or
-// has been gone, for Options.RemovalGrace: files that are rewritten in place pass
-// through such states.
+// then by line is served. An object goes when its file parses without it, or is
+// gone, and has not changed for Options.RemovalGrace (in a file that never rests,
+// ten times as long): files that are rewritten in place pass through such states.
 //
 // Objects come out only if they changed. Documents whose text is the same are
 // not decoded again.
@@ -31,7 +31,7 @@ import (
 type Options struct {
 	// MaxFileSize bounds a file in bytes; 0 is 16 MiB.
 	MaxFileSize int64
-	// RemovalGrace is how long an object must be missing from its file before it
+	// RemovalGrace is how long a file must rest without an object before the object
 	// goes; 0 is 100 ms, negative is not at all.
 	RemovalGrace time.Duration
 	// Debounce is how long a file must be quiet before it is read; 0 is 10 ms.

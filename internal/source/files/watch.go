@@ -170,10 +170,15 @@ func (f *follower) note(e fsnotify.Event) bool {
 		}
 	case slices.Contains(f.source.paths, path), s.walked[path]:
 		f.rescan = true
-	case s.walked[filepath.Dir(path)] && !strings.HasPrefix(filepath.Base(path), "."):
+	case s.walked[filepath.Dir(path)] && !strings.HasPrefix(filepath.Base(path), ".") && (isManifest(path) || isFolder(path)):
 		f.rescan = true
 	default:
 		return false
 	}
 	return true
+}
+
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
