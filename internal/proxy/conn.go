@@ -20,8 +20,10 @@ import (
 
 // Buffer sizes in bytes.
 const (
-	// idleBuffer is what a connection holds while it waits for a request.
-	idleBuffer = 4 << 10
+	// parkedBuffer is what a connection that idles for longer waits for a request with.
+	parkedBuffer = 512
+	// smallBuffer holds most request heads.
+	smallBuffer = 4 << 10
 	// headroom is kept free before what is read from a backend, so that the head for
 	// the client can be put right before the body: one write, no copy of the body.
 	headroom = 2 << 10
@@ -36,7 +38,11 @@ const (
 	bigBuffer = headroom + 78<<10 + tailroom
 )
 
-var bigBuffers = sync.Pool{New: func() any { return new([bigBuffer]byte) }}
+var (
+	bigBuffers   = sync.Pool{New: func() any { return new([bigBuffer]byte) }}
+	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
+	exchanges    = sync.Pool{New: func() any { return newExchange() }}
+)
 
 // conn is a client's connection. One goroutine runs it (serve); while a request body
 // is uploaded beside a response, a second one (upload) reads from the client. The
@@ -53,14 +59,17 @@ type conn struct {
 	// serverName is the SNI of the TLS handshake in lower case, "" where there was none.
 	serverName []byte
 
-	// in[r:w] is what was read and not consumed. big is in's array where it is pooled.
-	in    []byte
-	r, w  int
-	big   *[bigBuffer]byte
-	eager bool // a request filled the idle buffer: wait for the next with a big one
-	// eagerIdle shows the sweeper that a wait holds a big buffer.
-	eagerIdle atomic.Bool
-	https     bool
+	// in[r:w] is what was read and not consumed. in is parked, small or big, the last two from
+	// their pools and nil while they are not needed.
+	in     []byte
+	r, w   int
+	parked [parkedBuffer]byte
+	small  *[smallBuffer]byte
+	big    *[bigBuffer]byte
+	eager  bool // a request filled the small buffer: wait for the next with a big one
+	// holding shows the sweeper that there is pooled memory to give back after a while.
+	holding atomic.Bool
+	https   bool
 
 	// wait says what the goroutine of serve waits for, bodyWait what that of upload does.
 	wait, bodyWait waitState
@@ -75,7 +84,8 @@ type conn struct {
 	// clientGone tells that upstream was interrupted because the client left. Guarded by mu.
 	clientGone bool
 
-	ex exchange
+	// ex is nil until the first byte of a request, and again when the connection is parked.
+	ex *exchange
 }
 
 // waitState is what a connection waits for and until when, in one word that the sweeper
@@ -122,14 +132,14 @@ var (
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 func newConn(p *Proxy, s *socket, tcp *net.TCPConn, https bool) *conn {
-	c := &conn{proxy: p, sock: s, nc: tcp, tcp: tcp, https: https, in: make([]byte, idleBuffer)}
+	c := &conn{proxy: p, sock: s, nc: tcp, tcp: tcp, https: https}
 	c.raw, _ = tcp.SyscallConn()
 	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
 		ap := a.AddrPort()
 		c.peer = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 		c.peerText = c.peer.Addr().AppendTo(nil)
 	}
-	c.ex.init(c)
+	c.grow() // a request is to come at once
 	return c
 }
 
@@ -149,7 +159,7 @@ func (c *conn) serve() {
 	c.sock.stats.ConnectionOpened()
 	defer func() {
 		c.tcp.Close()
-		c.putBig()
+		c.park()
 		c.sock.stats.ConnectionClosed()
 		c.proxy.conns.remove(c)
 	}()
@@ -165,9 +175,9 @@ func (c *conn) serve() {
 			continue
 		}
 		switch {
-		case c.ex.linger:
+		case c.ex != nil && c.ex.linger:
 			c.closeLingering()
-		case c.ex.complete || head == 0 && err == nil:
+		case c.ex != nil && c.ex.complete || head == 0 && err == nil:
 			c.sayClose()
 		}
 		return
@@ -254,13 +264,13 @@ func (c *conn) readHead() (int, error) {
 		}
 		if headDeadline == 0 {
 			headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
-			c.ex.begin()
+			c.exchange().begin()
 			fresh = true
 		} else {
 			// Parsing starts over, so do it only where a line has ended.
 			fresh = bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit
 		}
-		if c.w+n == len(c.in) && c.big == nil {
+		if c.w+n == len(c.in) && c.small != nil {
 			c.eager = true
 		}
 		c.w += n
@@ -279,7 +289,7 @@ func (c *conn) revive(n int) bool {
 	}
 	c.nc.SetReadDeadline(never)
 	if n == 0 && shrink {
-		c.shrinkBuffer()
+		c.park()
 	}
 	return true
 }
@@ -304,33 +314,51 @@ func (c *conn) makeRoom() {
 	c.grow()
 }
 
-// grow moves the unread bytes to a big buffer.
+// grow moves the unread bytes to a larger buffer.
 func (c *conn) grow() {
-	if c.big != nil {
+	old, small := c.in[c.r:c.w], c.small
+	switch {
+	case c.big != nil:
 		return
+	case c.small == nil && !c.eager:
+		c.small = smallBuffers.Get().(*[smallBuffer]byte)
+		c.in = c.small[:]
+	default:
+		c.big = bigBuffers.Get().(*[bigBuffer]byte)
+		c.in, c.small = c.big[:], nil
 	}
-	big := bigBuffers.Get().(*[bigBuffer]byte)
-	c.w = copy(big[:], c.in[c.r:c.w])
-	c.r = 0
-	c.in, c.big = big[:], big
-	c.eagerIdle.Store(true)
+	c.r, c.w = 0, copy(c.in, old)
+	if small != nil {
+		smallBuffers.Put(small)
+	}
+	c.holding.Store(true)
 }
 
-// shrinkBuffer goes back to the small buffer; nothing is unread.
-func (c *conn) shrinkBuffer() {
-	c.putBig()
-	c.in, c.eager = make([]byte, idleBuffer), false
-	c.ex.up, c.ex.out = nil, nil
-	c.r, c.w = 0, 0
-	c.eagerIdle.Store(false)
+// exchange is the one of the connection, made if need be.
+func (c *conn) exchange() *exchange {
+	if c.ex == nil {
+		c.ex = exchanges.Get().(*exchange)
+		c.ex.c = c
+		c.holding.Store(true)
+	}
+	return c.ex
 }
 
-// putBig gives the big buffer back; nothing may point into it.
-func (c *conn) putBig() {
+// park gives all pooled memory back; nothing is unread and nothing points into it.
+func (c *conn) park() {
 	if c.big != nil {
 		bigBuffers.Put(c.big)
-		c.in, c.big = nil, nil
 	}
+	if c.small != nil {
+		smallBuffers.Put(c.small)
+	}
+	if c.ex != nil {
+		c.ex.c = nil
+		exchanges.Put(c.ex)
+	}
+	c.big, c.small, c.ex = nil, nil, nil
+	c.in, c.r, c.w, c.eager = c.parked[:], 0, 0, false
+	c.holding.Store(false)
 }
 
 // setUpstream names the connection that the sweeper interrupts when the client leaves.

@@ -14,9 +14,9 @@ import (
 )
 
 // exchange is one request and its response. It is reused for all requests of a
-// connection; its memory grows to what they need and stays.
+// connection, and for other connections after that; its memory grows to what they need and stays.
 type exchange struct {
-	c   *conn
+	c   *conn // whose it is at the moment
 	rec observe.Record
 	fx  filter.Exchange
 
@@ -49,11 +49,12 @@ type exchange struct {
 	mirrors []*mirrored
 }
 
-func (x *exchange) init(c *conn) {
-	x.c = c
+func newExchange() *exchange {
+	x := &exchange{}
 	x.fx.Seed = rand.Uint64()
 	x.upload.x = x
 	x.upload.done = make(chan struct{}, 1)
+	return x
 }
 
 // begin notes when the first byte of a request came.

@@ -130,8 +130,8 @@ func TestSweeperLosesRace(t *testing.T) {
 		}
 		go func() {
 			time.Sleep(time.Duration(i) * time.Microsecond / 2)
-			// As if a big buffer had idled for too long.
-			server.eagerIdle.Store(true)
+			// As if pooled memory had idled for too long.
+			server.holding.Store(true)
 			server.sweep(g.now() + 3000)
 		}()
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")

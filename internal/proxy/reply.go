@@ -81,7 +81,7 @@ func (x *exchange) reply(status int, reason observe.Reason, body []byte) (keep b
 
 // refuse answers a head that could not be parsed, and ends the connection.
 func (c *conn) refuse(err error) {
-	x := &c.ex
+	x := c.exchange()
 	if x.start.IsZero() {
 		x.begin()
 	}

@@ -18,7 +18,7 @@ const (
 	// whether its client is still there. It spares short requests the system call, and
 	// gives the answer to clients that half-close right after they asked.
 	goneAfter = 500 * time.Millisecond
-	// shrinkAfter is how long a connection may idle with a big buffer.
+	// shrinkAfter is how long a connection may idle with pooled memory.
 	shrinkAfter = 2 * time.Second
 	// drainIdle is how long a connection idles during a drain before it is closed. A
 	// client that uses it often gets its Connection: close with a response instead and
@@ -55,7 +55,7 @@ func (c *conn) sweep(now int64) {
 		switch {
 		case now >= at, c.proxy.draining.Load() && now >= since+drainIdle.Milliseconds():
 			c.expire(&c.wait, seen, false)
-		case c.eagerIdle.Load() && now >= since+shrinkAfter.Milliseconds():
+		case c.holding.Load() && now >= since+shrinkAfter.Milliseconds():
 			c.expire(&c.wait, seen, true)
 		}
 	case waitHandshake, waitRead, waitWrite:

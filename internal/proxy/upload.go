@@ -189,9 +189,9 @@ func (l *upload) wait(grace bool) bool {
 
 // unread puts back what was read behind a request.
 func (c *conn) unread(b []byte) {
-	if len(b) > len(c.in) {
-		c.r, c.w = 0, 0
+	c.r, c.w = 0, 0
+	for len(b) > len(c.in) {
 		c.grow()
 	}
-	c.r, c.w = 0, copy(c.in, b)
+	c.w = copy(c.in, b)
 }
