@@ -124,7 +124,12 @@ func (a *applying) upsert(r *config.Resource) {
 		a.relisten = true
 		a.p.metrics.SetCertificate(k.Certificate.Key, cert.NotAfter)
 	case *config.Resource_Listener:
-		s.listener(k.Listener.Key).config = k.Listener
+		ls := s.listener(k.Listener.Key)
+		if ls.config != nil && ls.config.Port != k.Listener.Port { // a label
+			ls.stats.Release()
+			ls.stats = nil
+		}
+		ls.config = k.Listener
 		a.relisten = true
 	case *config.Resource_Route:
 		rt, err := a.p.compileRoute(k.Route)
@@ -285,7 +290,8 @@ func (p *Proxy) relisten(generation uint64) {
 	}
 }
 
-// place adds a listener to the sockets it wants; an error says why it cannot be served.
+// place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
+// certificate it is there nevertheless: no other listener may answer for its hostname.
 func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*socketConfig) error {
 	l := &listener{config: ls.config, table: ls.table}
 	https := ls.config.Protocol == config.Protocol_PROTOCOL_HTTPS
@@ -293,16 +299,14 @@ func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*socketConfig) e
 		gateway, name := splitListenerKey(ls.config.Key)
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
 	}
-	if https {
-		var err error
-		if l.tls, err = p.listenerTLS(ls.config); err != nil {
-			return err
-		}
-	}
 	l.stats = ls.stats
 	addrs, err := p.addresses(ls.config)
 	if err != nil {
 		return err
+	}
+	var certErr error
+	if https {
+		l.tls, certErr = p.listenerTLS(ls.config)
 	}
 	for _, addr := range addrs {
 		sc := wanted[addr]
@@ -318,9 +322,10 @@ func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*socketConfig) e
 		}
 		sc.listeners = sc.listeners.With(ls.config.Hostname, l)
 	}
-	return nil
+	return certErr
 }
 
+// listenerTLS is nil for a listener without a certificate; every handshake with it fails.
 func (p *Proxy) listenerTLS(c *config.Listener) (*stdtls.Config, error) {
 	var certs []*tls.Certificate
 	for _, key := range c.Certificates {
@@ -329,6 +334,9 @@ func (p *Proxy) listenerTLS(c *config.Listener) (*stdtls.Config, error) {
 		}
 	}
 	if len(certs) == 0 {
+		if len(c.Certificates) == 0 {
+			return nil, nil // so it is meant
+		}
 		return nil, fmt.Errorf("none of the certificates %q is there", c.Certificates)
 	}
 	return tls.Listener(certs), nil

@@ -3,6 +3,7 @@ package proxy
 import (
 	"context"
 	stdtls "crypto/tls"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -193,7 +194,8 @@ func (p *Proxy) Bound() []BoundListener {
 	var out []BoundListener
 	for _, key := range sortedKeys(p.state.listeners) {
 		ls := p.state.listeners[key]
-		if ls.config == nil || len(ls.placed) == 0 {
+		var unbound *BindError // of one address; the others serve
+		if ls.config == nil || len(ls.placed) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) {
 			continue
 		}
 		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len()}

@@ -28,7 +28,7 @@ type socketConfig struct {
 type listener struct {
 	config *config.Listener
 	table  *match.Table[*rule]
-	tls    *stdtls.Config // HTTPS only
+	tls    *stdtls.Config // HTTPS only; nil without a certificate
 	stats  *observe.ListenerStats
 }
 
