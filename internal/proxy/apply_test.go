@@ -1,0 +1,352 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+)
+
+// namedBackend answers with its name and closes each connection after a while to keep pools honest.
+func namedBackend(t testing.TB, name string) string {
+	return rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nX-Backend: %s\r\nContent-Length: 2\r\n\r\nok", name)
+		}
+	})
+}
+
+func listenerID(name string) config.ID {
+	return config.ID{Kind: config.KindListener, Key: "default/gw/" + name}
+}
+
+func routeID(name string) config.ID {
+	return config.ID{Kind: config.KindRoute, Key: "HTTPRoute/default/" + name}
+}
+
+// TestListenersComeAndGo: the connections of one listener do not notice what happens to others, and
+// hosts go to the most specific listener there is, without falling back from it.
+func TestListenersComeAndGo(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(append(backend("Service/default/b/80", namedBackend(t, "b")),
+		g.httpListener("any", ""), routeOf("any", "default/gw/any", "", anyRule())))
+	c := g.dial()
+	r := bufio.NewReader(c)
+	ask := func(when, want string, host string) {
+		t.Helper()
+		if got := statusOf(t, c, r, host, "/"); got != want {
+			t.Errorf("%s, host %s: %s, want %s", when, host, got, want)
+		}
+	}
+	ask("at first", "200", "a.example.org")
+	g.apply([]*config.Resource{g.httpListener("wild", "*.example.org")})
+	ask("with a listener that has no route", "404", "a.example.org")
+	ask("with a listener that has no route", "200", "other.org")
+	g.apply([]*config.Resource{routeOf("wild", "default/gw/wild", "a.example.org", anyRule())})
+	ask("with its route", "200", "a.example.org")
+	ask("with its route", "404", "b.example.org")
+	g.apply([]*config.Resource{g.httpListener("exact", "b.example.org"), routeOf("exact", "default/gw/exact", "", anyRule())})
+	ask("with an exact listener", "200", "b.example.org")
+	g.apply([]*config.Resource{g.httpListener("exact", "c.example.org")}) // changed
+	ask("with its hostname changed", "404", "b.example.org")
+	ask("with its hostname changed", "200", "c.example.org")
+	g.apply(nil, listenerID("wild"), routeID("wild"), listenerID("exact"))
+	ask("without the specific listeners", "200", "b.example.org")
+	g.apply([]*config.Resource{g.httpListener("exact", "c.example.org")}) // its route was there all the time
+	ask("with the listener back", "200", "c.example.org")
+}
+
+// TestTwoGatewaysOnePort: listeners of two Gateways share a port by hostname.
+func TestTwoGatewaysOnePort(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	second := g.httpListener("http", "b.example")
+	second.GetListener().Key, second.GetListener().Gateway = "default/gw2/http", "default/gw2"
+	missing := anyRule()
+	missing.Matches[0].Path.Value = "/never"
+	g.apply(append(backend("Service/default/b/80", namedBackend(t, "b")),
+		g.httpListener("http", "a.example"), second,
+		routeOf("a", "default/gw/http", "", anyRule()), routeOf("b", "default/gw2/http", "", missing)))
+	c := g.dial()
+	r := bufio.NewReader(c)
+	for host, want := range map[string]string{"a.example": "200", "b.example": "404", "c.example": "404"} {
+		if got := statusOf(t, c, r, host, "/"); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+	}
+	same := g.httpListener("http", "a.example")
+	same.GetListener().Key, same.GetListener().Gateway = "default/gw3/http", "default/gw3"
+	g.generation++
+	result := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{same}})
+	if len(result.Listeners) != 1 || result.Listeners["default/gw3/http"] == nil {
+		t.Errorf("%v, want an error of the third Gateway's listener", result.Listeners)
+	}
+	if got := statusOf(t, c, r, "a.example", "/"); got != "200" {
+		t.Errorf("the listener that was there first: %s", got)
+	}
+}
+
+// TestPortTaken: a port that is taken is reported, and served as soon as it is free and asked for.
+func TestPortTaken(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	taken, err := net.Listen("tcp", g.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := g.Apply(&config.Update{Generation: 1, Upserts: []*config.Resource{g.httpListener("http", "")}})
+	var bind *BindError
+	if err := result.Listeners["default/gw/http"]; !errors.As(err, &bind) || !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v, want that the address is in use", err)
+	}
+	if result := g.Rebind(); len(result.Listeners) != 1 || result.Generation != 1 {
+		t.Errorf("%+v, want that it is in use still", result)
+	}
+	taken.Close()
+	if result := g.Rebind(); len(result.Listeners) != 0 {
+		t.Errorf("%v", result.Listeners)
+	}
+	c := g.dial()
+	if got := statusOf(t, c, bufio.NewReader(c), "h", "/"); got != "404" {
+		t.Error(got)
+	}
+	if b := g.Bound(); len(b) != 1 || b[0].Addresses[0] != g.addr() {
+		t.Errorf("%+v", b)
+	}
+}
+
+// TestProtocolChange: a listener that becomes HTTPS on its port is never served in the clear again.
+func TestProtocolChange(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(append(backend("Service/default/b/80", namedBackend(t, "b")),
+		certificate(t, "c", newECDSA(t), "h"), g.httpListener("web", ""), routeOf("r", "default/gw/web", "", anyRule())))
+	plain := g.dial()
+	r := bufio.NewReader(plain)
+	if got := statusOf(t, plain, r, "h", "/"); got != "200" {
+		t.Fatal(got)
+	}
+	g.apply([]*config.Resource{g.httpsListener("web", "", "c")})
+	if got := statusOf(t, plain, r, "h", "/"); got != "404" {
+		t.Errorf("in the clear: %s", got)
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		t.Errorf("the old connection goes on: %v", err)
+	}
+	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\n\r\n"); strings.HasPrefix(got, "HTTP/") {
+		t.Errorf("a new connection in the clear: %q", got)
+	}
+	secure, _, err := g.dialTLS("h", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sr := bufio.NewReader(secure)
+	if got := statusOf(t, secure, sr, "h", "/"); got != "200" {
+		t.Errorf("over TLS: %s", got)
+	}
+	g.apply([]*config.Resource{g.httpListener("web", "")})
+	if got := statusOf(t, secure, sr, "h", "/"); got != "404" {
+		t.Errorf("over TLS, when the listener is HTTP: %s", got)
+	}
+	if c := g.dial(); statusOf(t, c, bufio.NewReader(c), "h", "/") != "200" {
+		t.Error("back to HTTP it does not serve")
+	}
+}
+
+// TestListenerRemoved: what its connections ask afterwards is 404 and their end.
+func TestListenerRemoved(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	c := g.dial()
+	r := bufio.NewReader(c)
+	if got := statusOf(t, c, r, "h", "/"); got != "200" {
+		t.Fatal(got)
+	}
+	g.apply(nil, listenerID("http"))
+	if n, err := net.Dial("tcp", g.addr()); err == nil {
+		n.Close()
+		t.Error("the port is open")
+	}
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	rest, err := io.ReadAll(r)
+	if err != nil || !strings.HasPrefix(string(rest), "HTTP/1.1 404 ") || !strings.Contains(string(rest), "Connection: close\r\n") {
+		t.Errorf("%q %v", rest, err)
+	}
+	g.apply([]*config.Resource{g.httpListener("http", "")})
+	if n := g.dial(); statusOf(t, n, bufio.NewReader(n), "h", "/") != "200" {
+		t.Error("the listener does not come back")
+	}
+}
+
+// load asks all the time on several connections until stop, and hands every status to check.
+func (g *gateway) load(connections int, path string, check func(status string)) (stop func()) {
+	var wg sync.WaitGroup
+	var ended atomic.Bool
+	for range connections {
+		c := g.dial()
+		wg.Go(func() {
+			r := bufio.NewReader(c)
+			for !ended.Load() {
+				check(statusOf(g.t, c, r, "h", path))
+			}
+		})
+	}
+	return func() { ended.Store(true); wg.Wait() }
+}
+
+// TestRouteUnderLoad: a new route's path goes from 404 to 200 and back and shows nothing else.
+func TestRouteUnderLoad(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(append(backend("Service/default/b/80", namedBackend(t, "b")), g.httpListener("http", "")))
+	var ok, notFound, others atomic.Int64
+	stop := g.load(4, "/new/path", func(status string) {
+		switch status {
+		case "200":
+			ok.Add(1)
+		case "404":
+			notFound.Add(1)
+		default:
+			others.Add(1)
+			t.Errorf("status %s", status)
+		}
+	})
+	rule := anyRule()
+	rule.Matches[0].Path.Value = "/new"
+	for i := range 100 {
+		before := ok.Load()
+		if i%2 == 0 {
+			g.apply([]*config.Resource{routeOf("new", "default/gw/http", "", rule)})
+			for ok.Load() == before && others.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
+			g.apply([]*config.Resource{routeOf("new", "default/gw/http", "", rule)}) // replaced while in use
+		} else {
+			g.apply(nil, routeID("new"))
+		}
+	}
+	stop()
+	if ok.Load() == 0 || notFound.Load() == 0 {
+		t.Errorf("%d times 200, %d times 404", ok.Load(), notFound.Load())
+	}
+}
+
+// TestEndpointChurn: endpoints come and go under load, and so do listeners; no request fails.
+func TestEndpointChurn(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	addrs := []string{namedBackend(t, "0"), namedBackend(t, "1"), namedBackend(t, "2")}
+	g.serve(addrs[0], nil)
+	var requests atomic.Int64
+	stop := g.load(4, "/", func(status string) {
+		if requests.Add(1); status != "200" {
+			t.Errorf("status %s", status)
+		}
+	})
+	for i := range 150 {
+		up := backend("Service/default/b/80", addrs[i%3], addrs[(i+1)%3])
+		if i%3 == 0 {
+			up = backend("Service/default/b/80", addrs[(i/3)%3])
+		}
+		if i%2 == 0 {
+			g.apply(append(up, g.httpListener(fmt.Sprint("l", i), fmt.Sprintf("h%d.example", i))))
+		} else {
+			g.apply(up, listenerID(fmt.Sprint("l", i-1)))
+		}
+		time.Sleep(time.Millisecond)
+	}
+	stop()
+	t.Logf("%d requests", requests.Load())
+}
+
+// TestRejectedKeepsBefore: a resource that cannot be carried out changes nothing, and its neighbours apply.
+func TestRejectedKeepsBefore(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	bad := anyRule()
+	bad.Matches[0].Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: "("}
+	unknown := anyRule()
+	unknown.BackendRefs[0].Backend = "Service/default/unknown/80"
+	badEndpoints := backend("Service/default/b/80", "127.0.0.1:1")[1]
+	badEndpoints.GetEndpoints().Endpoints[0].Address = "not an address"
+	good := anyRule()
+	good.BackendRefs = nil
+	result := g.Apply(&config.Update{Generation: 7, Upserts: []*config.Resource{
+		badEndpoints, routeOf("r", "default/gw/http", "", bad), routeOf("r2", "default/gw/http", "", unknown), routeOf("good", "default/gw/http", "good", good),
+	}})
+	for _, id := range []config.ID{routeID("r"), routeID("r2"), {Kind: config.KindEndpoints, Key: "Service/default/b/80"}} {
+		if result.Rejected[id] == nil {
+			t.Errorf("%s was not rejected", id)
+		}
+	}
+	if len(result.Rejected) != 3 || result.Generation != 7 {
+		t.Errorf("%+v", result)
+	}
+	c := g.dial()
+	r := bufio.NewReader(c)
+	for host, want := range map[string]string{"h": "200", "good": "500"} {
+		if got := statusOf(t, c, r, host, "/"); got != want {
+			t.Errorf("%s: %s, want %s", host, got, want)
+		}
+	}
+}
+
+// TestApplyReleasesHandles: what metrics export does not grow with the number of changes.
+func TestApplyReleasesHandles(t *testing.T) {
+	checkLeaks(t)
+	metrics := observe.NewMetrics(observe.MetricsOptions{Grace: time.Nanosecond})
+	g := &gateway{t: t, port: freePort(t), Proxy: New(Options{Bind: []netip.Addr{loopback}, Metrics: metrics})}
+	t.Cleanup(func() { g.Shutdown(context.Background()) })
+	series := func() int {
+		families, err := metrics.Gatherer().Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, f := range families {
+			n += len(f.Metric)
+		}
+		return n
+	}
+	addr := namedBackend(t, "b")
+	var after int
+	for i := range 30 {
+		g.serve(addr, nil)
+		c := g.dial()
+		statusOf(t, c, bufio.NewReader(c), "h", "/")
+		c.Close()
+		name := fmt.Sprint("x", i)
+		g.apply([]*config.Resource{g.httpListener(name, name), routeOf(name, "default/gw/"+name, "", anyRule())})
+		g.apply(nil, routeID(name), listenerID(name), routeID("r"), listenerID("http"))
+		time.Sleep(time.Millisecond)
+		if n := series(); i == 5 {
+			after = n
+		} else if i > 5 && n > after {
+			t.Fatalf("%d series after %d changes, %d after 5", n, i, after)
+		}
+	}
+	if n := len(g.state.listeners); n != 0 {
+		t.Errorf("%d listeners are remembered", n)
+	}
+	if n := len(g.sockets); n != 0 {
+		t.Errorf("%d sockets are open", n)
+	}
+}
