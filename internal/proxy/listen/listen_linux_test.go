@@ -1,0 +1,203 @@
+package listen
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+var loopback = netip.MustParseAddr("127.0.0.1")
+
+// open binds a free port of loopback.
+func open(t *testing.T) *Socket {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := l.Addr().(*net.TCPAddr).Port
+	l.Close()
+	s, err := Open(Addr{IP: loopback, Port: uint16(port)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestAddrString(t *testing.T) {
+	for want, a := range map[string]Addr{
+		":80":          {Port: 80},
+		"127.0.0.1:80": {IP: loopback, Port: 80},
+		"[::1]:80":     {IP: netip.MustParseAddr("::1"), Port: 80},
+	} {
+		if a.String() != want {
+			t.Errorf("%s, want %s", a, want)
+		}
+	}
+}
+
+func TestOpenTaken(t *testing.T) {
+	s := open(t)
+	defer s.Abandon()
+	if _, err := Open(s.Addr); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("%v, want that the address is in use", err)
+	}
+}
+
+// TestServe accepts until Close; Close waits for Serve and frees the port.
+func TestServe(t *testing.T) {
+	s := open(t)
+	var accepted atomic.Int64
+	returned := make(chan struct{})
+	go func() {
+		s.Serve(func(c *net.TCPConn) { accepted.Add(1); c.Close() }, func(err error) { t.Error(err) })
+		close(returned)
+	}()
+	for range 10 {
+		c, err := net.Dial("tcp", s.Addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.ReadAll(c) // until it was accepted and closed
+		c.Close()
+	}
+	s.Close()
+	select {
+	case <-returned:
+	case <-time.After(time.Second):
+		t.Fatal("Serve goes on")
+	}
+	if n := accepted.Load(); n != 10 {
+		t.Errorf("%d connections accepted, want 10", n)
+	}
+	again, err := Open(s.Addr)
+	if err != nil {
+		t.Fatalf("the port is not free: %v", err)
+	}
+	again.Abandon()
+}
+
+// TestServeReports: a failure that is not Close is told, and Serve goes on.
+func TestServeReports(t *testing.T) {
+	s := open(t)
+	reported := make(chan error, 100)
+	s.ln.SetDeadline(time.Unix(1, 0)) // accept fails from now on
+	go s.Serve(func(c *net.TCPConn) { c.Close() }, func(err error) { reported <- err })
+	for range 2 {
+		select {
+		case err := <-reported:
+			if err == nil || !strings.Contains(err.Error(), "timeout") {
+				t.Errorf("reported %v", err)
+			}
+		case <-time.After(time.Second):
+			t.Fatal("nothing was reported")
+		}
+	}
+	s.ln.SetDeadline(time.Time{})
+	c, err := net.Dial("tcp", s.Addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(3 * time.Second))
+	if _, err := io.ReadAll(c); err != nil {
+		t.Errorf("not accepted afterwards: %v", err)
+	}
+	c.Close()
+	s.Close()
+}
+
+// pair is a connection by way of a Socket: the client's end and the accepted one.
+func pair(t *testing.T) (client, server *net.TCPConn) {
+	t.Helper()
+	s := open(t)
+	got := make(chan *net.TCPConn, 1)
+	go s.Serve(func(c *net.TCPConn) { got <- c }, func(err error) { t.Error(err) })
+	c, err := net.Dial("tcp", s.Addr.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server = <-got
+	s.Close()
+	t.Cleanup(func() { c.Close(); server.Close() })
+	return c.(*net.TCPConn), server
+}
+
+// TestKeepAliveIsInherited: accepted connections have the keep-alive of the listening socket.
+func TestKeepAliveIsInherited(t *testing.T) {
+	_, server := pair(t)
+	raw, err := server.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		on, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE)
+		if err != nil || on == 0 {
+			t.Errorf("keep-alive is %d, %v", on, err)
+		}
+		idle, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+		if err != nil || idle != int(keepAlivePeriod.Seconds()) {
+			t.Errorf("keep-alive after %d s, %v", idle, err)
+		}
+	})
+}
+
+// eventually asks for up to a second.
+func eventually(ask func() bool) bool {
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if ask() {
+			return true
+		}
+	}
+	return false
+}
+
+func TestPeerGoneAndReadable(t *testing.T) {
+	for _, tc := range []struct {
+		name           string
+		do             func(client *net.TCPConn)
+		gone, readable bool
+	}{
+		{"silent", func(*net.TCPConn) {}, false, false},
+		{"data", func(c *net.TCPConn) { c.Write([]byte("x")) }, false, true},
+		{"data and half-close", func(c *net.TCPConn) { c.Write([]byte("x")); c.CloseWrite() }, true, true},
+		{"half-close", func(c *net.TCPConn) { c.CloseWrite() }, true, true},
+		{"close", func(c *net.TCPConn) { c.Close() }, true, true},
+		{"reset", func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, true, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			client, server := pair(t)
+			raw, err := server.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tc.do(client)
+			if got := tc.readable && eventually(func() bool { return Readable(raw) }); got != tc.readable || !tc.readable && Readable(raw) {
+				t.Errorf("readable: %v", !tc.readable)
+			}
+			if got := tc.gone && eventually(func() bool { return PeerGone(raw) }); got != tc.gone || !tc.gone && PeerGone(raw) {
+				t.Errorf("gone: %v", !tc.gone)
+			}
+		})
+	}
+}
+
+// TestPeerGoneAfterClose: a connection that we closed ourselves counts as gone, not as anything else's descriptor.
+func TestPeerGoneAfterClose(t *testing.T) {
+	_, server := pair(t)
+	raw, err := server.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Close()
+	if !PeerGone(raw) || Readable(raw) {
+		t.Errorf("gone %v, readable %v", PeerGone(raw), Readable(raw))
+	}
+}
