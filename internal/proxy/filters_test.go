@@ -1,0 +1,170 @@
+package proxy
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// headBackend answers with the request head that it got as its body.
+func headBackend(t testing.TB, response string) string {
+	return rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			head, err := readHead(r)
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\n%sContent-Length: %d\r\n\r\n%s", response, len(head), head)
+		}
+	})
+}
+
+func fields(list ...string) (out []*config.HeaderField) {
+	for _, f := range list {
+		name, value, _ := strings.Cut(f, "=")
+		out = append(out, &config.HeaderField{Name: name, Value: value})
+	}
+	return out
+}
+
+func replacePrefix(prefix, by string) *config.PathModifier {
+	return &config.PathModifier{Kind: &config.PathModifier_ReplacePrefix{ReplacePrefix: &config.ReplacePrefix{Prefix: prefix, Replacement: by}}}
+}
+
+// TestFiltersEndToEnd checks on the wire what filters of rules and backendRefs make of messages.
+func TestFiltersEndToEnd(t *testing.T) {
+	for _, tc := range []struct {
+		name, request string
+		rule          func(*config.Rule)
+		has, lacks    []string // in the response, whose body is what the backend got
+	}{
+		{
+			name:    "request header, rule before backendRef",
+			request: "GET / HTTP/1.1\r\nHost: h\r\nA: old\r\na: older\r\nGone: 1\r\nConnection: close\r\n\r\n",
+			rule: func(r *config.Rule) {
+				r.Filters = append(r.Filters, filterOf(t, &config.RequestHeaderModifier{Set: fields("A=rule"), Add: fields("B=rule"), Remove: []string{"gone"}}))
+				r.BackendRefs[0].Filters = append(r.BackendRefs[0].Filters, filterOf(t, &config.RequestHeaderModifier{Set: fields("A=ref"), Add: fields("B=ref")}))
+			},
+			has:   []string{"\r\nA: ref\r\n", "\r\nB: rule\r\n", "\r\nB: ref\r\n"},
+			lacks: []string{"old", "A: rule", "Gone"},
+		},
+		{
+			name:    "response header, backendRef before rule",
+			request: "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+			rule: func(r *config.Rule) {
+				r.Filters = append(r.Filters, filterOf(t, &config.ResponseHeaderModifier{Set: fields("Server=gateway"), Add: fields("Vary=b"), Remove: []string{"X-Inner"}}))
+				r.BackendRefs[0].Filters = append(r.BackendRefs[0].Filters, filterOf(t, &config.ResponseHeaderModifier{Set: fields("X-Inner=1", "Server=ref"), Add: fields("Vary=a")}))
+			},
+			has:   []string{"\r\nServer: gateway\r\n", "\r\nVary: a\r\nVary: b\r\n"},
+			lacks: []string{"origin", "X-Inner", "Server: ref"},
+		},
+		{
+			name:    "framing and connection are no filter's",
+			request: "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok",
+			rule: func(r *config.Rule) {
+				evil := fields("Content-Length=0", "Transfer-Encoding=chunked", "Connection=keep-alive")
+				r.Filters = append(r.Filters, filterOf(t, &config.RequestHeaderModifier{Set: evil, Remove: []string{"Content-Length"}}),
+					filterOf(t, &config.ResponseHeaderModifier{Set: evil, Add: evil, Remove: []string{"Content-Length"}}))
+			},
+			has:   []string{"\r\nConnection: close\r\n", "\r\nContent-Length: 2\r\n"},
+			lacks: []string{"Transfer-Encoding", "Content-Length: 0", "keep-alive"},
+		},
+		{
+			name:    "rewrite of host and prefix",
+			request: "GET /foo/bar?q=%2f&r HTTP/1.1\r\nHost: h:81\r\nConnection: close\r\n\r\n",
+			rule: func(r *config.Rule) {
+				r.Filters = append(r.Filters, filterOf(t, &config.UrlRewrite{Hostname: "inner.example", Path: replacePrefix("/foo", "/xyz/")}))
+			},
+			has:   []string{"GET /xyz/bar?q=%2f&r HTTP/1.1\r\nHost: inner.example\r\n", "X-Forwarded-Host: h:81\r\n"},
+			lacks: []string{"Host: h\r\n"},
+		},
+		{
+			name:    "rewrite of the prefix to nothing",
+			request: "GET /foo HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+			rule: func(r *config.Rule) {
+				r.Filters = append(r.Filters, filterOf(t, &config.UrlRewrite{Path: replacePrefix("/foo", "/")}))
+			},
+			has: []string{"GET / HTTP/1.1\r\nHost: h\r\n"},
+		},
+		{
+			name:    "rewrite of the whole path",
+			request: "GET /a/../b%41?q HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+			rule: func(r *config.Rule) {
+				r.Filters = append(r.Filters, filterOf(t, &config.UrlRewrite{Path: &config.PathModifier{Kind: &config.PathModifier_ReplaceFullPath{ReplaceFullPath: "/one"}}}))
+			},
+			has: []string{"GET /one?q HTTP/1.1\r\n"},
+		},
+		{
+			name:    "redirect keeps the query and has the response's filters",
+			request: "GET /foo/bar?q=1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+			rule: func(r *config.Rule) {
+				r.Filters = append(r.Filters, filterOf(t, &config.RequestRedirect{Scheme: "https", Hostname: "other.example", StatusCode: 302, Path: replacePrefix("/foo", "/new")}),
+					filterOf(t, &config.ResponseHeaderModifier{Add: fields("X-Filter=1")}))
+			},
+			has:   []string{"HTTP/1.1 302 Found\r\n", "Location: https://other.example/new/bar?q=1\r\n", "X-Filter: 1\r\n", "Content-Length: 0\r\n"},
+			lacks: []string{"origin"},
+		},
+		{
+			name:    "a redirect answers a request whose body it does not read",
+			request: "POST /foo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\nabc",
+			rule: func(r *config.Rule) {
+				r.Filters = append(r.Filters, filterOf(t, &config.RequestRedirect{Scheme: "https", StatusCode: 308}))
+			},
+			has: []string{"HTTP/1.1 308 Permanent Redirect\r\n", "Connection: close\r\n"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			checkLeaks(t)
+			g := startGateway(t, Timeouts{Linger: 50e6})
+			g.serve(headBackend(t, "Server: origin\r\n"), tc.rule)
+			got := g.talk(tc.request)
+			for _, want := range tc.has {
+				if !strings.Contains(got, want) {
+					t.Errorf("%q is not in\n%q", want, got)
+				}
+			}
+			for _, never := range tc.lacks {
+				if strings.Contains(got, never) {
+					t.Errorf("%q is in\n%q", never, got)
+				}
+			}
+		})
+	}
+}
+
+// TestFiltersLeaveNoTrace: what filters made for one request is not seen by the next on the connection.
+func TestFiltersLeaveNoTrace(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(headBackend(t, ""), func(r *config.Rule) {
+		r.Matches[0].Path.Value = "/changed"
+		r.Filters = append(r.Filters, filterOf(t, &config.RequestHeaderModifier{Add: fields("X-Made=secret")}),
+			filterOf(t, &config.UrlRewrite{Hostname: "inner.example", Path: replacePrefix("/changed", "/made/for/one")}))
+	})
+	g.apply([]*config.Resource{routeOf("plain", "default/gw/http", "", anyRule())})
+	c := g.dial()
+	for range 20 {
+		io.WriteString(c, "GET /changed/a HTTP/1.1\r\nHost: h\r\n\r\nGET /plain HTTP/1.1\r\nHost: h\r\n\r\n")
+	}
+	io.WriteString(c, "GET /end HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	all, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bodies := strings.Split(string(all), "HTTP/1.1 200 OK\r\n")[1:]
+	if len(bodies) != 41 {
+		t.Fatalf("%d responses, want 41", len(bodies))
+	}
+	for i, b := range bodies {
+		changed := strings.Contains(b, "GET /made/for/one/a HTTP/1.1\r\nHost: inner.example\r\n") && strings.Count(b, "X-Made: secret\r\n") == 1
+		plain := !strings.Contains(b, "made") && !strings.Contains(b, "X-Made") && strings.Contains(b, "\r\nHost: h\r\n")
+		if even := i%2 == 0 && i < 40; even && !changed || !even && !plain {
+			t.Errorf("response %d: %q", i, b)
+		}
+	}
+}
