@@ -94,7 +94,8 @@ func (x *exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time
 		}
 		// What came in while the connection idled would be taken for the response to this request:
 		// the body of one to HEAD, a 408 of a server that closes, or a smuggler's.
-		if !u.Alive() {
+		// WriteRead looks for itself.
+		if x.streamed && !u.Alive() {
 			u.Close()
 			continue
 		}
@@ -163,8 +164,7 @@ func (x *exchange) converse(a *attempt, b *backendRef, mayRetry bool) (keep, ret
 	}
 	a.buf = bigBuffers.Get().(*[bigBuffer]byte)
 	defer bigBuffers.Put(a.buf)
-	x.send(a)
-	rest, err := x.readResponseHead(a)
+	rest, err := x.readResponseHead(a, x.send(a))
 	if err != nil {
 		a.u.Close()
 		return x.forwardFailed(a, err, mayRetry)
@@ -184,31 +184,40 @@ func (x *exchange) converse(a *attempt, b *backendRef, mayRetry bool) (keep, ret
 	return keep && complete && uploaded, false
 }
 
-// send writes the request, or starts the upload that does.
-func (x *exchange) send(a *attempt) {
+// sent is what came back while a request was sent.
+type sent struct {
+	n   int // bytes in a.buf behind the headroom
+	err error
+	// tried tells that a read was made: without it n and err say nothing.
+	tried bool
+}
+
+// send writes the request and waits for the first bytes of the response, or starts the upload
+// that writes it.
+func (x *exchange) send(a *attempt) (s sent) {
 	h := &x.reqHead
 	hop := http1.Hop{TETrailers: h.TETrailers, ExpectContinue: h.ExpectContinue}
 	x.up = http1.AppendRequestHead(x.up[:0], &x.req, h.Framing, h.ContentLength, hop)
 	if x.streamed {
 		x.upload.start(a.u)
-		return
+		return s
 	}
-	// An error shows again when the response is read; there may be one nevertheless, such
-	// as 413 of a server that does not read the body.
-	x.c.wait.set(waitUpstream, x.c.proxy.now()) // up to the first read
-	if len(x.body) > copyLimit {
-		x.parts = [2][]byte{x.up, x.body}
-		x.buffers = x.parts[:]
-		x.buffers.WriteTo(a.u.Conn)
-		return
+	body := x.body
+	if len(body) <= copyLimit {
+		x.up, body = append(x.up, body...), nil
 	}
-	x.up = append(x.up, x.body...)
-	a.u.Write(x.up)
+	// An error of the write shows again when the response is read; there may be one
+	// nevertheless, such as 413 of a server that does not read the body.
+	x.c.wait.set(waitUpstream, x.c.proxy.now())
+	s.n, s.err = a.u.WriteRead(x.up, body, a.buf[headroom:bigBuffer-tailroom])
+	x.c.wait.leave()
+	s.tried = true
+	return s
 }
 
 // readResponseHead reads up to the final response head, passing interim responses on. What
 // came behind the head is rest, in a.buf.
-func (x *exchange) readResponseHead(a *attempt) (rest []byte, err error) {
+func (x *exchange) readResponseHead(a *attempt, first sent) (rest []byte, err error) {
 	c := x.c
 	at, end := headroom, headroom
 	for interim := 0; ; {
@@ -216,9 +225,13 @@ func (x *exchange) readResponseHead(a *attempt) (rest []byte, err error) {
 			end = headroom + copy(a.buf[headroom:], a.buf[at:end])
 			at = headroom
 		}
-		c.wait.set(waitUpstream, c.proxy.now())
-		n, err := a.u.Read(a.buf[end : bigBuffer-tailroom])
-		c.wait.leave()
+		n, err := first.n, first.err
+		if !first.tried {
+			c.wait.set(waitUpstream, c.proxy.now())
+			n, err = a.u.Read(a.buf[end : bigBuffer-tailroom])
+			c.wait.leave()
+		}
+		first.tried = false
 		end += n
 		a.received = a.received || n > 0
 		for n > 0 {
@@ -231,7 +244,7 @@ func (x *exchange) readResponseHead(a *attempt) (rest []byte, err error) {
 			}
 			at += used
 			if x.resp.Status >= 200 {
-				return a.buf[at:end], nil
+				return x.fill(a, at, end), nil
 			}
 			if interim++; interim > maxInterim || x.resp.Status == 101 {
 				return nil, errInterim // we asked for no upgrade
@@ -279,6 +292,8 @@ func (x *exchange) forwardFailed(a *attempt, err error, mayRetry bool) (keep, re
 	var malformed *http1.Error
 	var toClient errClientWrite
 	switch {
+	case errors.Is(err, upstream.ErrStale):
+		return false, true
 	case x.streamed && x.upload.clientErr != nil:
 		return x.uploadFailed(), false
 	case gone:

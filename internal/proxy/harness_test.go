@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,15 +36,23 @@ type gateway struct {
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// freePort is a port that nothing listens on at the moment.
+var nextPort atomic.Int32
+
+// freePort is a port that nothing listens on, below those that the system gives to
+// outgoing connections, so that none of ours takes it meanwhile.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	nextPort.CompareAndSwap(0, int32(15000+rand.IntN(10000)))
+	for range 1000 {
+		port := int(nextPort.Add(1))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 func startGateway(t testing.TB, timeouts Timeouts) *gateway {

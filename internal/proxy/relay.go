@@ -68,6 +68,9 @@ func (x *exchange) readBody(a *attempt) (data []byte, surplus bool, err error) {
 	n, err := a.u.Read(a.buf[headroom : bigBuffer-tailroom])
 	c.wait.leave()
 	if n > 0 {
+		if x.respHead.Framing == http1.Length {
+			n = x.fillUp(a, headroom+n, x.respBody.Remaining()-int64(n)) - headroom
+		}
 		// An error comes again with the next read.
 		data, used, err := x.respBody.Decode(a.buf[headroom : headroom+n])
 		return data, used < n, err
@@ -79,6 +82,28 @@ func (x *exchange) readBody(a *attempt) (data []byte, surplus bool, err error) {
 		return nil, false, nil
 	}
 	return nil, false, err
+}
+
+// fill adds to a.buf[at:end], which is what came of the body with the head, what has come since,
+// so that client and gateway handle fewer and larger parts.
+func (x *exchange) fill(a *attempt, at, end int) []byte {
+	if x.respHead.Framing == http1.Length {
+		end = x.fillUp(a, end, x.respHead.ContentLength-int64(end-at))
+	}
+	return a.buf[at:end]
+}
+
+// fillUp reads up to want bytes behind a.buf[end], without waiting, and returns where they end.
+func (x *exchange) fillUp(a *attempt, end int, want int64) int {
+	for want > 0 && end < bigBuffer-tailroom {
+		n := a.u.ReadMore(a.buf[end:min(int64(bigBuffer-tailroom), int64(end)+want)])
+		if n == 0 {
+			break
+		}
+		end += n
+		want -= int64(n)
+	}
+	return end
 }
 
 // relayFailed says why a response broke off, and makes sure that the client sees it: the

@@ -25,10 +25,7 @@ func (p *probe) init(socket *net.TCPConn) {
 	}
 	p.raw = raw
 	p.look = func(fd uintptr) {
-		// Raw, because it cannot block and is made for every request that must not be
-		// repeated: telling the scheduler would cost as much again. unix.Recvfrom allocates.
-		_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&p.buf)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
-		p.ok = errno == unix.EAGAIN || errno == unix.EINTR
+		p.ok = quiet(fd, &p.buf)
 	}
 }
 
@@ -39,4 +36,12 @@ func (p *probe) alive() bool {
 	p.ok = false
 	err := p.raw.Control(p.look)
 	return err == nil && p.ok
+}
+
+// quiet tells whether nothing came on a socket, not even its end. The call is raw because it
+// cannot block and is made for most requests: telling the scheduler would cost as much
+// again. unix.Recvfrom allocates.
+func quiet(fd uintptr, buf *[1]byte) bool {
+	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(buf)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	return errno == unix.EAGAIN || errno == unix.EINTR
 }

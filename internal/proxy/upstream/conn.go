@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -18,12 +19,17 @@ type Conn struct {
 
 	endpoint  *Endpoint
 	probe     probe
+	talk      talk
 	released  int64 // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
 
 	before, after *Conn // in the Set's list of open connections
 }
+
+// ErrStale says that a reused connection was closed by the peer, or holds bytes that nobody asked
+// for. Nothing was sent on it.
+var ErrStale = errors.New("upstream: the idle connection is not usable any more")
 
 // Endpoint is where the connection leads.
 func (c *Conn) Endpoint() *Endpoint { return c.endpoint }

@@ -1,0 +1,126 @@
+package upstream
+
+import (
+	"io"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// talk sends a request and waits for its response inside one RawConn.Read: the
+// poller is armed before the request goes out, so that no read is made just to
+// learn that nothing has come yet (net.Conn makes one for each wait). The calls are
+// raw: the socket does not block, so the scheduler need not know of them.
+type talk struct {
+	step    func(fd uintptr) bool
+	look    func(fd uintptr)
+	parts   [2]unix.Iovec
+	nparts  int
+	size    int // bytes in parts
+	written int
+	sent    bool
+	stale   bool
+	into    []byte
+	n       int
+	errno   syscall.Errno
+	peek    [1]byte
+}
+
+func (t *talk) init() {
+	t.step = func(fd uintptr) bool {
+		if !t.sent {
+			t.sent = true
+			if t.stale && !quiet(fd, &t.peek) {
+				return true
+			}
+			t.stale = false
+			n, errno := writev(fd, t.parts[:t.nparts])
+			if errno == 0 {
+				t.written = n
+			}
+			return t.written < t.size // a short write is finished outside
+		}
+		t.n, t.errno = read(fd, t.into)
+		return t.errno != unix.EAGAIN
+	}
+	t.look = func(fd uintptr) {
+		t.n, t.errno = read(fd, t.into)
+	}
+}
+
+// WriteRead writes head and body, which may be nil, and reads the first bytes of what comes back.
+// An error of the write is not reported: if the response cannot be read either, that is. A
+// reused connection that is not Alive gives ErrStale, and nothing is written.
+func (c *Conn) WriteRead(head, body, into []byte) (int, error) {
+	t := &c.talk
+	if t.step == nil {
+		t.init()
+	}
+	t.parts[0].Base = unsafe.SliceData(head)
+	t.parts[0].SetLen(len(head))
+	t.nparts, t.size, t.written, t.sent = 1, len(head)+len(body), 0, false
+	if len(body) > 0 {
+		t.parts[1].Base = unsafe.SliceData(body)
+		t.parts[1].SetLen(len(body))
+		t.nparts = 2
+	}
+	t.into, t.n, t.errno, t.stale = into, 0, 0, c.Reused
+	err := c.probe.raw.Read(t.step)
+	written, n, errno := t.written, t.n, t.errno
+	t.parts, t.into = [2]unix.Iovec{}, nil
+	switch {
+	case err != nil:
+		return 0, err
+	case t.stale:
+		return 0, ErrStale
+	case written < len(head)+len(body):
+		if written < len(head) {
+			c.Conn.Write(head[written:]) //nolint:errcheck // shows when the response is read
+			written = len(head)
+		}
+		if rest := body[written-len(head):]; len(rest) > 0 {
+			c.Conn.Write(rest) //nolint:errcheck // as above
+		}
+		return c.Conn.Read(into)
+	case errno != 0:
+		return 0, errno
+	case n == 0:
+		return 0, io.EOF
+	}
+	return n, nil
+}
+
+// ReadMore reads what has come already, without waiting; 0 where nothing has.
+func (c *Conn) ReadMore(into []byte) int {
+	t := &c.talk
+	if t.look == nil {
+		t.init()
+	}
+	t.into = into
+	err := c.probe.raw.Control(t.look)
+	n, errno := t.n, t.errno
+	t.into = nil
+	if err != nil || errno != 0 {
+		return 0 // an error comes again with the next read
+	}
+	return n
+}
+
+func writev(fd uintptr, parts []unix.Iovec) (int, syscall.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(parts))), uintptr(len(parts)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
+
+func read(fd uintptr, into []byte) (int, syscall.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}
