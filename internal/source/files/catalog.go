@@ -14,6 +14,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
 // catalog knows what each file holds, and which of all definitions is served.
@@ -41,11 +43,11 @@ type file struct {
 	changed time.Time
 	failed  *Problem // why it could not be read the last time
 	// documents are those of the last read by the hash of their text.
-	documents map[[sha256.Size]byte]*document
+	documents map[[sha256.Size]byte]*manifest.Document
 	held      map[ObjectID]*definition
 	repeats   []placed // definitions of what is defined further up
 	problems  []Problem
-	ignored   []ignored
+	ignored   []manifest.Unused
 	// pending is when the first of the definitions that are missing is given up; zero if none is.
 	pending time.Time
 }
@@ -61,12 +63,12 @@ type definition struct {
 
 // placed is an entry at its line in the file, from 1.
 type placed struct {
-	*entry
+	*manifest.Entry
 	at int
 }
 
 type served struct {
-	entry    *entry
+	entry    *manifest.Entry
 	object   metav1.Object
 	position Position
 }
@@ -135,9 +137,9 @@ func compareFiles(a, b *file) int {
 // reading is one file between its text and its documents.
 type reading struct {
 	file      *file
-	chunks    []chunk
+	chunks    []manifest.Chunk
 	hashes    [][sha256.Size]byte
-	documents []*document
+	documents []*manifest.Document
 }
 
 // read reads files, decodes what changed in them, and takes it in.
@@ -153,13 +155,13 @@ func (c *catalog) read(list []*file, now time.Time) {
 		if failed != nil {
 			continue
 		}
-		r := &reading{file: f, chunks: split(text)}
-		r.documents = make([]*document, len(r.chunks))
+		r := &reading{file: f, chunks: manifest.Split(text)}
+		r.documents = make([]*manifest.Document, len(r.chunks))
 		for i, chunk := range r.chunks {
-			hash := sha256.Sum256(chunk.text)
+			hash := sha256.Sum256(chunk.Text)
 			r.hashes = append(r.hashes, hash)
 			if r.documents[i] = f.documents[hash]; r.documents[i] == nil {
-				todo = append(todo, func() { r.documents[i] = decodeChunk(chunk.text) })
+				todo = append(todo, func() { r.documents[i] = manifest.Decode(chunk.Text) })
 			}
 		}
 		readings = append(readings, r)
@@ -193,32 +195,32 @@ func inParallel(todo []func()) {
 // take replaces what a file held by what it holds now.
 func (c *catalog) take(r *reading, now time.Time) {
 	f := r.file
-	f.documents = make(map[[sha256.Size]byte]*document, len(r.chunks))
+	f.documents = make(map[[sha256.Size]byte]*manifest.Document, len(r.chunks))
 	f.problems, f.ignored, f.repeats = nil, nil, nil
 	found := make(map[ObjectID]placed)
 	var order []ObjectID
 	malformed := false
 	for i, d := range r.documents {
 		f.documents[r.hashes[i]] = d
-		base := r.chunks[i].line
-		for _, p := range d.problems {
+		base := r.chunks[i].Line
+		for _, p := range d.Problems {
 			malformed = true
-			f.problems = append(f.problems, p.in(f.path, base))
+			f.problems = append(f.problems, located(p, f.path, base))
 		}
-		for _, g := range d.ignored {
-			g.line += base
+		for _, g := range d.Unused {
+			g.Line += base
 			f.ignored = append(f.ignored, g)
 		}
-		for _, e := range d.entries {
-			for _, p := range e.problems {
-				f.problems = append(f.problems, p.in(f.path, base))
+		for _, e := range d.Entries {
+			for _, p := range e.Problems {
+				f.problems = append(f.problems, located(p, f.path, base))
 			}
-			if _, ok := found[e.id]; ok {
-				f.repeats = append(f.repeats, placed{e, base + e.line})
+			if _, ok := found[e.ID]; ok {
+				f.repeats = append(f.repeats, placed{e, base + e.Line})
 				continue
 			}
-			found[e.id] = placed{e, base + e.line}
-			order = append(order, e.id)
+			found[e.ID] = placed{e, base + e.Line}
+			order = append(order, e.ID)
 		}
 	}
 	c.missing(f, found, malformed, now)
@@ -227,8 +229,8 @@ func (c *catalog) take(r *reading, now time.Time) {
 	}
 }
 
-// in places a problem whose line counts from 0 at a chunk's first line.
-func (p Problem) in(path string, base int) Problem {
+// located is a problem whose line counts from 0 at a chunk's first line.
+func located(p Problem, path string, base int) Problem {
 	p.File = path
 	p.Line += base
 	return p
@@ -244,7 +246,7 @@ func (c *catalog) define(f *file, id ObjectID, p placed) {
 	}
 	same := d.now == p
 	d.now, d.missing = p, time.Time{}
-	if p.object != nil {
+	if p.Object != nil {
 		d.good = p
 	}
 	if !same {
@@ -278,7 +280,7 @@ func (c *catalog) missing(f *file, found map[ObjectID]placed, malformed bool, no
 		}
 		switch {
 		case malformed:
-		case d.good.entry != nil && now.Before(end):
+		case d.good.Entry != nil && now.Before(end):
 			f.await(end)
 		default:
 			c.forget(f, id)
@@ -339,20 +341,20 @@ func (c *catalog) resolve(id ObjectID) {
 	present := false
 	for _, f := range c.owners[id] {
 		d := f.held[id]
-		if d.now.entry == nil {
-			if missing.entry == nil {
+		if d.now.Entry == nil {
+			if missing.Entry == nil {
 				missing, missingFile = d.good, f
 			}
 			continue
 		}
 		present = true
-		if d.good.entry != nil {
+		if d.good.Entry != nil {
 			c.serve(id, d.good, f)
 			return
 		}
 	}
 	switch {
-	case missing.entry != nil:
+	case missing.Entry != nil:
 		c.serve(id, missing, missingFile)
 	case !present:
 		c.withdraw(id)
@@ -363,9 +365,9 @@ func (c *catalog) resolve(id ObjectID) {
 // present counts the files that define an object now, and says where the first does.
 func (c *catalog) present(id ObjectID) (first Position, n int) {
 	for _, f := range c.owners[id] {
-		if d := f.held[id]; d.now.entry != nil {
+		if d := f.held[id]; d.now.Entry != nil {
 			if n++; n == 1 {
-				first = Position{f.path, d.now.at}
+				first = Position{File: f.path, Line: d.now.at}
 			}
 		}
 	}

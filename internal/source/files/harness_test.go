@@ -24,3 +24,14 @@ func source(t testing.TB, paths ...string) *Source {
 	}
 	return s
 }
+
+// names lists objects without the Namespaces that exist by themselves.
+func names(objects []Object) []string {
+	var list []string
+	for _, o := range objects {
+		if o.Position != (Position{}) {
+			list = append(list, o.ID.String())
+		}
+	}
+	return list
+}

@@ -14,10 +14,10 @@ import (
 // there is one.
 func (c *catalog) serve(id ObjectID, p placed, f *file) {
 	was, exists := c.served[id]
-	now := served{entry: p.entry, object: p.object, position: Position{f.path, p.at}}
+	now := served{entry: p.Entry, object: p.Object, position: Position{File: f.path, Line: p.at}}
 	if exists {
 		now.object = withGeneration(p, was.object)
-		if was.entry == p.entry || reflect.DeepEqual(now.object, was.object) {
+		if was.entry == p.Entry || reflect.DeepEqual(now.object, was.object) {
 			now.object = was.object
 			c.served[id] = now // only its place changed
 			return
@@ -56,17 +56,17 @@ func (c *catalog) member(id ObjectID, by int) {
 // after was: one more if anything but metadata differs.
 func withGeneration(p placed, was metav1.Object) metav1.Object {
 	generation := was.GetGeneration()
-	if p.stated {
-		return p.object
+	if p.Stated {
+		return p.Object
 	}
-	if !sameSpec(p.object, was) {
+	if !sameSpec(p.Object, was) {
 		generation++
 	}
-	if generation == p.object.GetGeneration() {
-		return p.object
+	if generation == p.Object.GetGeneration() {
+		return p.Object
 	}
 	// A shallow copy: objects are shared and never modified.
-	v := reflect.ValueOf(p.object).Elem()
+	v := reflect.ValueOf(p.Object).Elem()
 	out := reflect.New(v.Type())
 	out.Elem().Set(v)
 	object := out.Interface().(metav1.Object)
@@ -151,13 +151,12 @@ func (c *catalog) problems() []Problem {
 		}
 		list = append(list, c.duplicates(f)...)
 		for _, g := range f.ignored {
-			k := key{g.apiVersion, g.kind}
+			k := key{g.APIVersion, g.ID.Kind}
 			if counts[k]++; counts[k] > 1 {
 				continue
 			}
 			ignoredAt[k] = len(unused)
-			group, _ := splitVersion(g.apiVersion)
-			unused = append(unused, Problem{Position: Position{f.path, g.line}, Reason: Ignored, Ignored: true, Object: ObjectID{Group: group, Kind: g.kind}})
+			unused = append(unused, Problem{Position: Position{File: f.path, Line: g.Line}, Reason: Ignored, Ignored: true, Object: g.ID})
 		}
 	}
 	for k, i := range ignoredAt {
@@ -177,14 +176,14 @@ func (c *catalog) problems() []Problem {
 func (c *catalog) kept(f *file, p Problem) bool {
 	if p.Reason == Malformed {
 		for _, d := range f.held {
-			if d.now.entry == nil {
+			if d.now.Entry == nil {
 				return true
 			}
 		}
 		return false
 	}
 	s, ok := c.served[p.Object]
-	return ok && (f.held[p.Object] == nil || f.held[p.Object].now.entry != s.entry)
+	return ok && (f.held[p.Object] == nil || f.held[p.Object].now.Entry != s.entry)
 }
 
 // duplicates reports the definitions in f that are not the first of their object.
@@ -192,21 +191,21 @@ func (c *catalog) duplicates(f *file) []Problem {
 	var list []Problem
 	report := func(id ObjectID, line int, first Position) {
 		used := "which is used"
-		if c.served[id].position == (Position{f.path, line}) {
+		if c.served[id].position == (Position{File: f.path, Line: line}) {
 			used = "which is invalid, so that this one is used"
 		}
 		list = append(list, Problem{
-			Position: Position{f.path, line}, Reason: Duplicate, Object: id,
+			Position: Position{File: f.path, Line: line}, Reason: Duplicate, Object: id,
 			Message: "is already defined at " + first.String() + ", " + used, Remedy: "remove one of the two",
 		})
 	}
 	for _, p := range f.repeats {
-		if first, n := c.present(p.id); n > 0 {
-			report(p.id, p.at, first)
+		if first, n := c.present(p.ID); n > 0 {
+			report(p.ID, p.at, first)
 		}
 	}
 	for id, d := range f.held {
-		if len(c.owners[id]) < 2 || d.now.entry == nil {
+		if len(c.owners[id]) < 2 || d.now.Entry == nil {
 			continue
 		}
 		if first, _ := c.present(id); first.File != f.path {

@@ -1,7 +1,7 @@
 // Package files reads Kubernetes manifests from files and folders and follows
 // their changes. It exists so that a gateway can run without a cluster and still
-// obey exactly the objects that one would hold: objects come out typed, with
-// defaults, and validated as an API server validates them (package schema).
+// obey exactly the objects that one would hold: what a text means is for package
+// manifest to say, which of all definitions is served, and since when, is said here.
 //
 // # What is served
 //

@@ -12,6 +12,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
 // watched is a running Source and what a consumer of its changes knows.
@@ -284,7 +286,7 @@ func TestWatchInvalidVersionsKeepTheGoodOne(t *testing.T) {
 	w.quiet(300 * time.Millisecond)
 	write(t, b, config("a", "two"))
 	w.until("a=two", "b=three")
-	if o := w.objects[ObjectID{Kind: "ConfigMap", Namespace: "default", Name: "a"}]; o.Position != (Position{b, 1}) || o.Object.GetGeneration() != 2 {
+	if o := w.objects[ObjectID{Kind: "ConfigMap", Namespace: "default", Name: "a"}]; o.Position != (Position{File: b, Line: 1}) || o.Object.GetGeneration() != 2 {
 		t.Errorf("%v at generation %d", o.Position, o.Object.GetGeneration())
 	}
 }
@@ -318,7 +320,7 @@ func TestWatchGeneration(t *testing.T) {
 	}
 	write(t, a, route("", "/"))
 	w := watch(t, dir)
-	id := ObjectID{gwv1.GroupName, "HTTPRoute", "default", "r"}
+	id := ObjectID{Group: gwv1.GroupName, Kind: "HTTPRoute", Namespace: "default", Name: "r"}
 	for _, step := range []struct {
 		metadata, path string
 		want           int64
@@ -407,13 +409,13 @@ func TestRunDecodesOnlyWhatChanged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.yaml")
 	write(t, path, config("a", "one")+config("b", "one"))
 	c := newCatalog([]string{path}, 1<<20, 0)
-	load := func() map[ObjectID]*entry {
+	load := func() map[ObjectID]*manifest.Entry {
 		c.begin()
 		c.rescan(nil, map[string]bool{path: true}, time.Now())
 		c.commit()
-		entries := map[ObjectID]*entry{}
+		entries := map[ObjectID]*manifest.Entry{}
 		for id, d := range c.files[path].held {
-			entries[id] = d.now.entry
+			entries[id] = d.now.Entry
 		}
 		return entries
 	}

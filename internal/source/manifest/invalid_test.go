@@ -1,6 +1,7 @@
-package files
+package manifest
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -79,39 +80,17 @@ func TestInvalidDocuments(t *testing.T) {
 		{"deep", "a: " + strings.Repeat("[", 200) + strings.Repeat("]", 200) + "\n", "f.yaml:1: nested too deeply; use at most 100 levels"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			t.Chdir(t.TempDir())
-			// The neighbours show that only this document is concerned.
-			write(t, "f.yaml", test.text+"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: neighbour}\n")
-			s := source(t, "f.yaml").Load()
-			if len(s.Problems) != 1 || s.Problems[0].String() != test.want {
-				t.Errorf("got  %v\nwant %s", s.Problems, test.want)
+			// The neighbour shows that only this document is concerned.
+			d := read(test.text + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: neighbour}\n")
+			if len(d.Problems) != 1 || d.Problems[0].String() != test.want {
+				t.Errorf("got  %v\nwant %s", d.Problems, test.want)
 			}
-			if s.Problems[0].Remedy == "" || s.Problems[0].Message == "" {
+			if d.Problems[0].Remedy == "" || d.Problems[0].Message == "" {
 				t.Error("a problem without message or remedy")
 			}
-			if !hasObject(s.Objects, "ConfigMap default/neighbour") {
-				t.Errorf("the neighbour is missing: %v", names(s.Objects))
+			if !slices.Contains(d.names(), "ConfigMap default/neighbour") {
+				t.Errorf("the neighbour is missing: %v", d.names())
 			}
 		})
 	}
-}
-
-func hasObject(objects []Object, name string) bool {
-	for _, o := range objects {
-		if o.ID.String() == name {
-			return true
-		}
-	}
-	return false
-}
-
-// names lists objects without the Namespaces that exist by themselves.
-func names(objects []Object) []string {
-	var list []string
-	for _, o := range objects {
-		if o.Position != (Position{}) {
-			list = append(list, o.ID.String())
-		}
-	}
-	return list
 }

@@ -1,19 +1,19 @@
-package files
+package manifest
 
 import "bytes"
 
-// chunk is the text of one document of a file, up to the next "---".
-type chunk struct {
-	line int // of its first line in the file, from 1
-	text []byte
+// Chunk is the text of one document of a file, up to the next "---".
+type Chunk struct {
+	Line int // of its first line in the file, from 1
+	Text []byte
 }
 
-// split cuts a file at its document markers, so that a document that does not
+// Split cuts a file at its document markers, so that a document that does not
 // parse leaves the others alone. A marker at the beginning of a line cannot be
 // part of a value in YAML, and JSON has none.
-func split(text []byte) []chunk {
+func Split(text []byte) []Chunk {
 	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
-	var chunks []chunk
+	var chunks []Chunk
 	start, line, startLine := 0, 1, 1
 	content := false
 	for at := 0; at < len(text); line++ {
@@ -25,13 +25,13 @@ func split(text []byte) []chunk {
 		switch {
 		case isMarker(l, "---"):
 			if content {
-				chunks = append(chunks, chunk{startLine, text[start:at]})
+				chunks = append(chunks, Chunk{startLine, text[start:at]})
 				start, startLine, content = at, line, false
 			}
 			content = content || hasContent(l[3:])
 		case isMarker(l, "..."):
 			if content {
-				chunks = append(chunks, chunk{startLine, text[start:at]})
+				chunks = append(chunks, Chunk{startLine, text[start:at]})
 				content = false
 			}
 			start, startLine = end, line+1
@@ -42,7 +42,7 @@ func split(text []byte) []chunk {
 		at = end
 	}
 	if content {
-		chunks = append(chunks, chunk{startLine, text[start:]})
+		chunks = append(chunks, Chunk{startLine, text[start:]})
 	}
 	return chunks
 }

@@ -1,11 +1,9 @@
-package files
+package manifest
 
 import (
 	"cmp"
 	"strconv"
 	"strings"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Position is a place in a manifest file.
@@ -49,17 +47,6 @@ func CompareIDs(a, b ObjectID) int {
 		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// Object is one object as it is to be served.
-type Object struct {
-	ID ObjectID
-	// Object is a typed object (it is a runtime.Object too), complete with
-	// defaults. It is shared: nobody may modify it.
-	Object metav1.Object
-	// Position is where it is defined; zero for a Namespace that exists only
-	// because objects are in it.
-	Position Position
-}
-
 // Reason is a stable word for what is wrong.
 type Reason string
 
@@ -84,7 +71,7 @@ type Problem struct {
 	Remedy  string `json:"remedy,omitempty"`
 	// Ignored is set for a kind that is not used: nothing is wrong with the object.
 	Ignored bool `json:"ignored,omitempty"`
-	// Kept is set if an earlier, valid version stays served.
+	// Kept is set if an earlier, valid version stays served; by whoever serves it.
 	Kept bool `json:"kept,omitempty"`
 }
 

@@ -1,4 +1,17 @@
-package files
+// Package manifest turns the text of Kubernetes manifests into typed objects, or
+// into reports of what is wrong with them, each with its line, field and remedy.
+// It exists so that what a document says can be judged without knowing where
+// documents come from, when they change, and which of them is served.
+//
+// Split cuts a file into chunks, Decode reads one of them. A chunk stands for
+// itself: what is wrong in it leaves all others alone, and the same text always
+// decodes to the same document. Objects come out complete with defaults, and held to
+// the rules of an API server: those of the CRDs (package schema), and for core kinds
+// those that a gateway depends on.
+//
+// Everything here is pure and safe for concurrent use. It must never import the
+// file system, a clock, translate or proxy.
+package manifest
 
 import (
 	"cmp"
@@ -18,34 +31,38 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-// document is what a chunk holds. Its lines count from the chunk's first, as 0,
-// so that a chunk that only moved need not be decoded again.
-type document struct {
-	entries  []*entry
-	problems []Problem // of what cannot be told to belong to an object
-	ignored  []ignored
+// Document is what a chunk holds. Its lines count from the chunk's first, as 0,
+// so that a chunk that only moved need not be decoded again. It is shared: nobody
+// may modify it.
+type Document struct {
+	Entries  []*Entry
+	Problems []Problem // of what cannot be told to belong to an object
+	Unused   []Unused
 }
 
-// entry is one definition of an object.
-type entry struct {
-	id   ObjectID
-	line int
-	// object is nil if problems forbid it.
-	object metav1.Object
-	// stated is set if the manifest says the generation.
-	stated   bool
-	problems []Problem
+// Entry is one definition of an object.
+type Entry struct {
+	ID   ObjectID
+	Line int
+	// Object is nil if problems forbid it. It is complete with defaults, and with
+	// generation 1 unless the manifest says another.
+	Object metav1.Object
+	// Stated is set if the manifest says the generation.
+	Stated   bool
+	Problems []Problem
 }
 
-// ignored is an object of a kind that is not used.
-type ignored struct {
-	apiVersion, kind string
-	line             int
+// Unused is an object of a kind that is not used.
+type Unused struct {
+	ID         ObjectID // group and kind only
+	APIVersion string
+	Line       int
 }
 
-// decodeChunk never fails: what is wrong is in the document.
-func decodeChunk(text []byte) *document {
-	d := new(document)
+// Decode reads the text of one chunk. It never fails: what is wrong is in the
+// document.
+func Decode(text []byte) *Document {
+	d := new(Document)
 	roots, err := parse(text)
 	if err != nil {
 		d.malformed(guess(text), err.line, "", err)
@@ -69,13 +86,13 @@ func decodeChunk(text []byte) *document {
 
 // malformed reports what is not recognisable as the object that it seems to be;
 // line counts from 1, 0 is unknown.
-func (d *document) malformed(seems ObjectID, line int, field string, e *syntaxError) {
-	d.problems = append(d.problems, Problem{Position: Position{Line: max(line-1, 0)}, Reason: Malformed, Object: seems, Field: field, Message: e.reason, Remedy: e.remedy})
+func (d *Document) malformed(seems ObjectID, line int, field string, e *syntaxError) {
+	d.Problems = append(d.Problems, Problem{Position: Position{Line: max(line-1, 0)}, Reason: Malformed, Object: seems, Field: field, Message: e.reason, Remedy: e.remedy})
 }
 
 // add takes in one object or list; an item of a typed list may leave out what
 // apiVersion and kind say there.
-func (d *document) add(v any, node *yaml.Node, apiVersion, kindName string) {
+func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -113,7 +130,7 @@ func (d *document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 	d.addObject(k, version, obj, node)
 }
 
-func (d *document) addItems(items []any, node *yaml.Node, apiVersion, base string) {
+func (d *Document) addItems(items []any, node *yaml.Node, apiVersion, base string) {
 	if base == "" {
 		apiVersion = "" // of kind List: each item says its own
 	}
@@ -135,7 +152,7 @@ func (d *document) addItems(items []any, node *yaml.Node, apiVersion, base strin
 	}
 }
 
-func (d *document) unknownKind(group, apiVersion, kindName string, node *yaml.Node) {
+func (d *Document) unknownKind(group, apiVersion, kindName string, node *yaml.Node) {
 	if meant, reason := misnamed(group, kindName); meant != nil {
 		d.malformed(identify(node), lineOf(node, "kind"), "kind", &syntaxError{
 			reason: fmt.Sprintf("%s %s", schema.Show(kindName), reason),
@@ -143,10 +160,11 @@ func (d *document) unknownKind(group, apiVersion, kindName string, node *yaml.No
 		})
 		return
 	}
-	d.ignored = append(d.ignored, ignored{schema.Show(apiVersion), schema.Show(kindName), node.Line - 1})
+	shown := ObjectID{Group: schema.Show(group), Kind: schema.Show(kindName)}
+	d.Unused = append(d.Unused, Unused{shown, schema.Show(apiVersion), node.Line - 1})
 }
 
-func (d *document) addObject(k *kind, version string, obj map[string]any, node *yaml.Node) {
+func (d *Document) addObject(k *kind, version string, obj map[string]any, node *yaml.Node) {
 	meta, _ := obj["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
 	if name == "" {
@@ -154,28 +172,28 @@ func (d *document) addObject(k *kind, version string, obj map[string]any, node *
 			reason: "required field is missing", remedy: `add "name" under "metadata"; names are not generated here`})
 		return
 	}
-	e := &entry{id: ObjectID{Group: k.group, Kind: k.name, Name: name}, line: node.Line - 1}
-	d.entries = append(d.entries, e)
+	e := &Entry{ID: ObjectID{Group: k.group, Kind: k.name, Name: name}, Line: node.Line - 1}
+	d.Entries = append(d.Entries, e)
 	if k.namespaced {
-		e.id.Namespace = "default"
+		e.ID.Namespace = "default"
 		if ns, ok := meta["namespace"].(string); ok && ns != "" {
-			e.id.Namespace = ns
+			e.ID.Namespace = ns
 		}
 	}
 	violations := e.decode(k, version, obj, meta)
 	for _, v := range violations {
-		e.problems = append(e.problems, Problem{
-			Position: Position{Line: lineOf(node, v.Field) - 1}, Reason: Invalid, Object: e.id,
+		e.Problems = append(e.Problems, Problem{
+			Position: Position{Line: lineOf(node, v.Field) - 1}, Reason: Invalid, Object: e.ID,
 			Field: v.Field, Message: v.Message, Remedy: v.Remedy,
 		})
 	}
-	slices.SortStableFunc(e.problems, func(a, b Problem) int {
+	slices.SortStableFunc(e.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Field, b.Field))
 	})
 }
 
-// decode sets e.object, or returns why it cannot be.
-func (e *entry) decode(k *kind, version string, obj, meta map[string]any) []schema.Violation {
+// decode sets e.Object, or returns why it cannot be.
+func (e *Entry) decode(k *kind, version string, obj, meta map[string]any) []schema.Violation {
 	if !slices.Contains(k.versions, version) {
 		return []schema.Violation{{Field: "apiVersion", Message: "version " + schema.Show(version) + " of " + k.name + " is not served", Remedy: "write apiVersion: " + k.apiVersion()}}
 	}
@@ -204,22 +222,22 @@ func (e *entry) decode(k *kind, version string, obj, meta map[string]any) []sche
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj, typed); err != nil {
 		return []schema.Violation{{Message: err.Error(), Remedy: "compare it with the documentation of " + k.name}}
 	}
-	typed.SetNamespace(e.id.Namespace)
+	typed.SetNamespace(e.ID.Namespace)
 	if k.complete != nil {
 		violations = k.complete(typed)
 	}
 	if len(violations) > 0 {
 		return violations
 	}
-	e.stated = typed.GetGeneration() > 0
-	if !e.stated {
+	e.Stated = typed.GetGeneration() > 0
+	if !e.Stated {
 		typed.SetGeneration(1)
 	}
-	e.object = typed
+	e.Object = typed
 	return nil
 }
 
-func (e *entry) checkMeta(k *kind, meta map[string]any) []schema.Violation {
+func (e *Entry) checkMeta(k *kind, meta map[string]any) []schema.Violation {
 	violations := checkType(reflect.TypeFor[metav1.ObjectMeta](), meta, "metadata")
 	if len(violations) > 0 {
 		return violations
@@ -228,7 +246,7 @@ func (e *entry) checkMeta(k *kind, meta map[string]any) []schema.Violation {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(meta, typed); err != nil {
 		return []schema.Violation{{Field: "metadata", Message: err.Error(), Remedy: "compare it with another object's"}}
 	}
-	typed.Namespace = e.id.Namespace
+	typed.Namespace = e.ID.Namespace
 	for _, err := range validation.ValidateObjectMetaAccessor(typed, k.namespaced, k.nameRule, field.NewPath("metadata")) {
 		violations = append(violations, schema.FromError(err))
 	}
