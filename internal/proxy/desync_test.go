@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"strings"
@@ -118,5 +119,28 @@ func TestNominatedTrailer(t *testing.T) {
 	got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n")
 	if !strings.HasSuffix(got, "\r\n0\r\nX-End: 2\r\n\r\n") {
 		t.Errorf("got %q", got)
+	}
+}
+
+// TestBackendSpeaksFirst: a response that is there before the request (a 503 of a server that is
+// full, say) is found although nothing comes after it.
+func TestBackendSpeaksFirst(t *testing.T) {
+	checkLeaks(t)
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		io.WriteString(c, "HTTP/1.1 503 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+		io.Copy(io.Discard, r)
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	u, err := g.upstreams.Get("Service/default/b/80").Endpoints()[0].Dial(context.Background(), time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	time.Sleep(50 * time.Millisecond) // the poller has seen the bytes, and will not tell again
+	u.SetDeadline(time.Now().Add(time.Second))
+	buf := make([]byte, 100)
+	if n, err := u.WriteRead([]byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, buf); err != nil {
+		t.Errorf("%q %v", buf[:n], err)
 	}
 }

@@ -31,7 +31,8 @@ func (t *talk) init() {
 	t.step = func(fd uintptr) bool {
 		if !t.sent {
 			t.sent = true
-			if t.stale && !quiet(fd, &t.peek) {
+			reused := t.stale
+			if reused && !quiet(fd, &t.peek) {
 				return true
 			}
 			t.stale = false
@@ -39,7 +40,13 @@ func (t *talk) init() {
 			if errno == 0 {
 				t.written = n
 			}
-			return t.written < t.size // a short write is finished outside
+			if t.written < t.size {
+				return true // a short write is finished outside
+			}
+			if reused {
+				return false
+			}
+			// On a fresh connection the backend may have spoken before the poller was armed.
 		}
 		t.n, t.errno = read(fd, t.into)
 		return t.errno != unix.EAGAIN
