@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -159,5 +160,70 @@ func TestApplyAfterShutdown(t *testing.T) {
 	if c, err := net.Dial("tcp", g.addr()); err == nil {
 		c.Close()
 		t.Error("the port is bound")
+	}
+}
+
+// TestHalfCloseAtOnce: the end of a client's stream is noticed also when it came with its request,
+// before anyone waited for either.
+func TestHalfCloseAtOnce(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve("127.0.0.1:1", func(r *config.Rule) { r.BackendRefs = nil })
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				c, err := net.Dial("tcp", g.addr())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				c.SetDeadline(time.Now().Add(1900 * time.Millisecond))
+				io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+				c.(*net.TCPConn).CloseWrite()
+				if got, err := io.ReadAll(c); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 500 ") {
+					t.Errorf("%q %v", got, err)
+				}
+				c.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestShutdownSeesAll: no connection that is accepted during a shutdown outlives it.
+func TestShutdownSeesAll(t *testing.T) {
+	checkLeaks(t)
+	for range 20 {
+		g := startGateway(t, Timeouts{})
+		g.serve("127.0.0.1:1", nil)
+		stop := make(chan struct{})
+		dialled := make(chan struct{})
+		go func() {
+			defer close(dialled)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if c, err := net.Dial("tcp", g.addr()); err == nil {
+					c.Close()
+				}
+			}
+		}()
+		time.Sleep(5 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		if err := g.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		g.conns.mu.Lock()
+		if n := len(g.conns.all); n > 0 {
+			t.Errorf("%d connections are left", n)
+		}
+		g.conns.mu.Unlock()
+		close(stop)
+		<-dialled
 	}
 }
