@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"bytes"
 	"context"
 	stdtls "crypto/tls"
 	"errors"
@@ -13,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http1"
-	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -70,6 +67,12 @@ type conn struct {
 	// holding shows the sweeper that there is pooled memory to give back after a while.
 	holding atomic.Bool
 	https   bool
+
+	// headDeadline is until when the head must be there, by the coarse clock; 0 before its first byte.
+	headDeadline int64
+	// fresh tells that what is unread has changed so that parsing may get further.
+	fresh bool
+	loop  rawLoop
 
 	// wait says what the goroutine of serve waits for, bodyWait what that of upload does.
 	wait, bodyWait waitState
@@ -167,7 +170,7 @@ func (c *conn) serve() {
 		return
 	}
 	for {
-		head, err := c.readHead()
+		head, err := c.nextHead()
 		if err != nil {
 			c.refuse(err)
 		}
@@ -213,85 +216,6 @@ func lowerASCII(b []byte) []byte {
 		}
 	}
 	return b
-}
-
-var (
-	errHeadTimeout = errors.New("the request head did not arrive in time")
-	errHeadEOF     = errors.New("the client closed within a request head")
-)
-
-// readHead reads until a request head stands at in[r:] and is parsed into the exchange.
-// It returns the head's length, 0 where the connection is to be closed silently, or what
-// is wrong with the head.
-func (c *conn) readHead() (int, error) {
-	headDeadline := int64(0) // of the coarse clock; set with the head's first byte
-	if c.w > c.r {
-		headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
-	}
-	for fresh := true; ; {
-		if c.w > c.r && fresh {
-			n, err := http1.ParseRequest(c.in[c.r:c.w], &c.ex.req, &c.ex.reqHead, &c.proxy.limits)
-			if err != http1.ErrIncomplete {
-				return n, err
-			}
-		}
-		c.makeRoom()
-		if headDeadline == 0 {
-			c.wait.set(waitIdle, c.proxy.now()+c.proxy.timeouts.Idle.Milliseconds())
-		} else {
-			c.wait.set(waitRead, headDeadline)
-		}
-		n, err := c.nc.Read(c.in[c.w:])
-		if !c.leave(&c.wait) {
-			if headDeadline != 0 {
-				return 0, errHeadTimeout
-			}
-			if !c.revive(n) {
-				return 0, nil
-			}
-			if n == 0 {
-				continue
-			}
-		}
-		if n == 0 {
-			if err == nil {
-				continue
-			}
-			if headDeadline == 0 {
-				return 0, nil
-			}
-			return 0, errHeadEOF
-		}
-		if headDeadline == 0 {
-			headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
-			c.exchange().begin()
-			fresh = true
-		} else {
-			// Parsing starts over, so do it only where a line has ended.
-			fresh = bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit
-		}
-		if c.w+n == len(c.in) && c.small != nil {
-			c.eager = true
-		}
-		c.w += n
-	}
-}
-
-// revive goes on with an idle wait that the sweeper has interrupted when n bytes had come: for a
-// smaller buffer, or because a request came just when the sweeper gave up on one.
-func (c *conn) revive(n int) bool {
-	c.mu.Lock()
-	shrink := c.shrink
-	c.shrink = false
-	c.mu.Unlock()
-	if n == 0 && !shrink && !listen.Readable(c.raw) {
-		return false
-	}
-	c.nc.SetReadDeadline(never)
-	if n == 0 && shrink {
-		c.park()
-	}
-	return true
 }
 
 // makeRoom leaves space behind in[w]. The parser refuses heads before they fill a big buffer.

@@ -117,6 +117,17 @@ func targetOf(head []byte) []byte {
 	return target
 }
 
+// isWhole tells whether all of the request whose head of n bytes stands at in[r:] is there.
+func (x *exchange) isWhole(n int) bool {
+	switch x.reqHead.Framing {
+	case http1.NoBody:
+		return true
+	case http1.Length:
+		return x.reqHead.ContentLength <= int64(x.c.w-x.c.r-n)
+	}
+	return false
+}
+
 // takeBody steps over the head and, where the whole body is there, over the body.
 func (x *exchange) takeBody(head int) {
 	c := x.c

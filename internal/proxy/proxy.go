@@ -25,6 +25,7 @@ type Proxy struct {
 	bindTo    []netip.Addr
 	limits    http1.Limits
 	timeouts  Timeouts
+	plainIO   bool
 	metrics   *observe.Metrics
 	observer  *observe.Observer
 	logging   bool // request lines are wanted: remember what only they show
@@ -64,6 +65,7 @@ func New(o Options) *Proxy {
 		bindTo:    o.Bind,
 		limits:    o.Limits,
 		timeouts:  o.Timeouts.withDefaults(),
+		plainIO:   o.PlainIO,
 		metrics:   o.Metrics,
 		observer:  &observe.Observer{Metrics: o.Metrics, Log: o.AccessLog},
 		logging:   o.AccessLog != nil,

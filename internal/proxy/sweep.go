@@ -55,6 +55,8 @@ func (c *conn) sweep(now int64) {
 		switch {
 		case now >= at, c.proxy.draining.Load() && now >= since+drainIdle.Milliseconds():
 			c.expire(&c.wait, seen, false)
+		case now >= since+goneAfter.Milliseconds() && now <= since+2*goneAfter.Milliseconds() && listen.PeerGone(c.raw):
+			c.expire(&c.wait, seen, false) // see rawStep: it may not have been told
 		case c.holding.Load() && now >= since+shrinkAfter.Milliseconds():
 			c.expire(&c.wait, seen, true)
 		}

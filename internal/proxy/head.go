@@ -1,0 +1,122 @@
+package proxy
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
+)
+
+var (
+	errHeadTimeout = errors.New("the request head did not arrive in time")
+	errHeadEOF     = errors.New("the client closed within a request head")
+)
+
+// ended instead of a head's length says that the last request was carried out and that the
+// connection takes no other.
+const ended = -1
+
+// nextHead reads until a request head stands at in[r:] and is parsed into the exchange. It returns
+// the head's length, 0 where the connection is to be closed silently, or what is wrong with the
+// head, or ended. Requests that never need to read from the client again may have been carried out meanwhile.
+func (c *conn) nextHead() (int, error) {
+	if c.https || c.proxy.plainIO || !rawIO {
+		return c.readHead()
+	}
+	return c.runRaw()
+}
+
+// readHead is nextHead by way of net.Conn: under TLS, on other systems, for diagnosis.
+func (c *conn) readHead() (int, error) {
+	c.beginHead()
+	for {
+		if n, err := c.parseHead(); err != http1.ErrIncomplete {
+			return n, err
+		}
+		c.makeRoom()
+		c.waitForHead()
+		n, err := c.nc.Read(c.in[c.w:])
+		if !c.leave(&c.wait) {
+			if goOn, err := c.headExpired(n); !goOn {
+				return 0, err
+			}
+		}
+		if n > 0 {
+			c.arrived(n)
+		} else if err != nil && !isTimeout(err) {
+			return 0, c.headEnded()
+		}
+	}
+}
+
+// beginHead starts the wait for a request; part of it may be there already.
+func (c *conn) beginHead() {
+	c.headDeadline, c.fresh = 0, true
+	if c.w > c.r {
+		c.headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
+	}
+}
+
+// parseHead parses what is unread, or says ErrIncomplete.
+func (c *conn) parseHead() (int, error) {
+	if c.w == c.r || !c.fresh {
+		return 0, http1.ErrIncomplete
+	}
+	c.fresh = false
+	x := c.exchange()
+	return http1.ParseRequest(c.in[c.r:c.w], &x.req, &x.reqHead, &c.proxy.limits)
+}
+
+// waitForHead says until when the next read may take.
+func (c *conn) waitForHead() {
+	if c.headDeadline == 0 {
+		c.wait.set(waitIdle, c.proxy.now()+c.proxy.timeouts.Idle.Milliseconds())
+	} else {
+		c.wait.set(waitRead, c.headDeadline)
+	}
+}
+
+// arrived accounts for n bytes behind in[w].
+func (c *conn) arrived(n int) {
+	if c.headDeadline == 0 {
+		c.headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
+		c.exchange().begin()
+		c.fresh = true
+	} else if bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit {
+		c.fresh = true // parsing starts over, so it is done only where a line has ended
+	}
+	if c.w+n == len(c.in) && c.small != nil {
+		c.eager = true
+	}
+	c.w += n
+}
+
+// headEnded is what the end of the stream means at this point.
+func (c *conn) headEnded() error {
+	if c.headDeadline == 0 {
+		return nil
+	}
+	return errHeadEOF
+}
+
+// headExpired decides what follows from a wait that the sweeper has interrupted, when n bytes had
+// come: to go on with a smaller buffer, to go on because a request came just when the sweeper
+// gave up on one, or to end.
+func (c *conn) headExpired(n int) (goOn bool, err error) {
+	if c.headDeadline != 0 {
+		return false, errHeadTimeout
+	}
+	c.mu.Lock()
+	shrink := c.shrink
+	c.shrink = false
+	c.mu.Unlock()
+	if n == 0 && !shrink && !listen.Readable(c.raw) {
+		return false, nil
+	}
+	c.nc.SetReadDeadline(never)
+	if n == 0 && shrink {
+		c.park()
+	}
+	return true, nil
+}

@@ -1,0 +1,124 @@
+package proxy
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+)
+
+// rawIO tells that connections without TLS can be run by runRaw.
+const rawIO = true
+
+// rawLoop is the state of runRaw.
+type rawLoop struct {
+	step    func(fd uintptr) bool // made once per connection
+	waiting bool                  // the last step ended with a wait
+	expired bool                  // the sweeper interrupted it
+	head    int                   // what runRaw returns
+	err     error
+}
+
+// runRaw is nextHead without net.Conn: the connection's life between two requests that need
+// more is one RawConn.Read. Inside it the poller stays armed, so that a read that took all there
+// was need not be repeated in vain before the wait, and the calls are raw, because the socket
+// does not block. Within a step nothing may read from or close the connection by way of net.Conn:
+// its lock is held. So requests whose body is not all there are returned to be run outside.
+func (c *conn) runRaw() (int, error) {
+	l := &c.loop
+	if l.step == nil {
+		l.step = c.rawStep
+	}
+	c.beginHead()
+	for {
+		l.waiting, l.expired, l.head, l.err = false, false, 0, nil
+		err := c.raw.Read(l.step)
+		if l.waiting { // the wait itself failed: by a deadline, or because the connection was cut
+			l.expired = !c.leave(&c.wait)
+		}
+		switch {
+		case l.expired:
+			if goOn, err := c.headExpired(0); !goOn {
+				return 0, err
+			}
+			continue
+		case err != nil:
+			return 0, c.headEnded()
+		}
+		return l.head, l.err
+	}
+}
+
+// rawStep runs requests until there is nothing to read; false waits for more.
+func (c *conn) rawStep(fd uintptr) bool {
+	l := &c.loop
+	if l.waiting {
+		l.waiting = false
+		if !c.leave(&c.wait) {
+			l.expired = true
+			return true
+		}
+	}
+	for {
+		if c.runBuffered() {
+			return true
+		}
+		c.makeRoom()
+		room := c.in[c.w:]
+		n, errno := readRaw(fd, room)
+		switch {
+		case errno == unix.EAGAIN:
+			n = 0
+		case errno != 0, n == 0:
+			l.err = c.headEnded()
+			return true
+		default:
+			c.arrived(n)
+			if c.runBuffered() {
+				return true
+			}
+		}
+		// A short read took all there was, and the poller tells of what comes next. It may have
+		// told of the end of the stream already: between requests the sweeper looks for
+		// that, within a head another read does.
+		if errno == 0 && (n == len(room) || c.headDeadline != 0) {
+			continue
+		}
+		c.makeRoom()
+		c.waitForHead()
+		l.waiting = true
+		return false
+	}
+}
+
+// runBuffered runs the requests that are there as a whole. True ends the step: l says why.
+func (c *conn) runBuffered() bool {
+	l := &c.loop
+	for {
+		n, err := c.parseHead()
+		if err == http1.ErrIncomplete {
+			return false
+		}
+		l.head, l.err = n, err
+		if err != nil || !c.ex.isWhole(n) {
+			return true
+		}
+		if !c.ex.run(n) {
+			l.head = ended
+			return true
+		}
+		l.head = 0
+		c.beginHead()
+	}
+}
+
+func readRaw(fd uintptr, into []byte) (int, syscall.Errno) {
+	for {
+		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)))
+		if errno != unix.EINTR {
+			return int(n), errno
+		}
+	}
+}

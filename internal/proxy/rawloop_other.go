@@ -1,0 +1,11 @@
+//go:build !linux
+
+package proxy
+
+// rawIO tells that connections without TLS can be run by runRaw.
+const rawIO = false
+
+// rawLoop has no state on this system.
+type rawLoop struct{}
+
+func (c *conn) runRaw() (int, error) { return c.readHead() }
