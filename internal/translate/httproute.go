@@ -21,6 +21,7 @@ type compiled struct {
 	Generation int64
 	Route      *config.Route        // without attachments
 	Unresolved []*condition.Problem // references, for condition ResolvedRefs
+	Notes      []*condition.Problem // values that are ignored
 	Dropped    []*dropped           // rules that cannot be carried out, for PartiallyInvalid
 	Invalid    *condition.Problem   // why the route as a whole is not accepted
 	Services   []name               // that it may refer to; sorted, distinct
@@ -66,7 +67,7 @@ func (t *Translator) declareHTTPRoutes() {
 
 func sameCompiled(a, b *compiled) bool {
 	return a.Generation == b.Generation && sameMessage(a.Route, b.Route) && sameDeeply(a.Invalid, b.Invalid) &&
-		sameDeeply(a.Unresolved, b.Unresolved) && sameDeeply(a.Dropped, b.Dropped) && slices.Equal(a.Services, b.Services)
+		sameDeeply(a.Unresolved, b.Unresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services)
 }
 
 func sameAttachment(a, b *attachment) bool {
@@ -122,6 +123,7 @@ func (t *Translator) compile(v *incremental.View, n name, r *gwv1.HTTPRoute) *co
 			c.Dropped = append(c.Dropped, &dropped{i, *compiled.Problem, compiled.Rule != nil})
 		}
 		c.Unresolved = append(c.Unresolved, compiled.Unresolved...)
+		c.Notes = append(c.Notes, compiled.Notes...)
 	}
 	c.judge(len(rules))
 	slices.SortFunc(c.Services, name.Compare)
@@ -166,6 +168,7 @@ func (t *Translator) parentStatus(p parent, generation int64, conditions ...meta
 
 func (c *compiled) conditions(p parent) []metav1.Condition {
 	accepted := condition.True(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
+	accepted.Message = condition.List(c.Notes)
 	if p.Problem != nil {
 		accepted = condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
 	}

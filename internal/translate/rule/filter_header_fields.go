@@ -3,6 +3,8 @@ package rule
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strings"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -17,7 +19,15 @@ var (
 	fieldValue = regexp.MustCompile("^[^\x00-\x08\x0a-\x1f\x7f]*$")
 )
 
-func checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
+// reserved are the fields that frame a message or concern one hop only (RFC 9110
+// section 7.6.1, RFC 9112 section 6), with the spellings that some servers take for them.
+// The data plane writes them itself and ignores entries that would.
+var reserved = []string{
+	"connection", "content-length", "content_length", "expect", "http2-settings", "keep-alive", "proxy-connection",
+	"te", "trailer", "transfer-encoding", "transfer_encoding", "upgrade",
+}
+
+func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	badName := func(field, name string) *condition.Problem {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field, "correct it", "%q is not the name of a header field", name)
 	}
@@ -32,6 +42,10 @@ func checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condition.Proble
 			}
 			if !fieldValue.MatchString(h.Value) {
 				return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at+".value", "remove control characters", "%q cannot be sent", h.Value)
+			}
+			if slices.Contains(reserved, strings.ToLower(string(h.Name))) {
+				s.notes = append(s.notes, condition.NewProblem("", at+".name", "remove the entry",
+					"it is ignored: %s belongs to the connection, not to the message", h.Name))
 			}
 		}
 	}

@@ -1,6 +1,8 @@
 package rule
 
 import (
+	"strings"
+
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -19,13 +21,13 @@ func (s *scope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.Pa
 	case gwv1.FullPathHTTPPathModifier:
 		path := value(m.ReplaceFullPath, "")
 		if !sendable(path) {
-			return nil, unsupported(".replaceFullPath", "remove spaces and control characters", "%q is not a path", path)
+			return nil, unsupported(".replaceFullPath", "remove spaces and control characters, and %00", "%q is not a path", path)
 		}
 		return &config.PathModifier{Kind: &config.PathModifier_ReplaceFullPath{ReplaceFullPath: path}}, nil
 	case gwv1.PrefixMatchHTTPPathModifier:
 		replacement := value(m.ReplacePrefixMatch, "")
 		if !sendable(replacement) {
-			return nil, unsupported(".replacePrefixMatch", "remove spaces and control characters", "%q is not a path", replacement)
+			return nil, unsupported(".replacePrefixMatch", "remove spaces and control characters, and %00", "%q is not a path", replacement)
 		}
 		if len(s.rule.Matches) != 1 || s.rule.Matches[0].Path.Type != config.PathMatchType_PATH_MATCH_TYPE_PREFIX {
 			return nil, unsupported(".type", "give the rule exactly one match, with a path of type PathPrefix",
@@ -38,12 +40,13 @@ func (s *scope) pathModifier(m *gwv1.HTTPPathModifier, field string) (*config.Pa
 	return nil, unsupported(".type", "use ReplaceFullPath or ReplacePrefixMatch", "%q is not known", m.Type)
 }
 
-// sendable says that s can stand in a request line or a Location without breaking it.
+// sendable says that s can stand in a request line or a Location without breaking it;
+// %00 would break what reads it.
 func sendable(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == 0x7f {
 			return false
 		}
 	}
-	return true
+	return !strings.Contains(s, "%00")
 }

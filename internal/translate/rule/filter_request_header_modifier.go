@@ -1,6 +1,9 @@
 package rule
 
 import (
+	"fmt"
+	"strings"
+
 	"google.golang.org/protobuf/proto"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -8,13 +11,35 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-func requestHeaderModifier(_ *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
+func requestHeaderModifier(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
 	spec := f.RequestHeaderModifier
 	if spec == nil {
 		return nil, missing(field, "requestHeaderModifier")
 	}
-	if p := checkHeaderFilter(spec, field+".requestHeaderModifier"); p != nil {
+	if p := s.checkHeaderFilter(spec, field+".requestHeaderModifier"); p != nil {
+		return nil, p
+	}
+	if p := s.checkHost(spec, field+".requestHeaderModifier"); p != nil {
 		return nil, p
 	}
 	return &config.RequestHeaderModifier{Set: headerFields(spec.Set), Add: headerFields(spec.Add), Remove: spec.Remove}, nil
+}
+
+// checkHost checks entries for Host, which a request has exactly once: set replaces it,
+// add would make a second one and is ignored.
+func (s *scope) checkHost(spec *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
+	isHost := func(h gwv1.HTTPHeader) bool { return strings.EqualFold(string(h.Name), "host") }
+	for i, h := range spec.Set {
+		if value := strings.Trim(h.Value, " \t"); isHost(h) && !authority(value) {
+			return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, fmt.Sprintf("%s.set[%d].value", field, i),
+				"write a hostname with or without a port", "%q cannot be a Host", value)
+		}
+	}
+	for i, h := range spec.Add {
+		if isHost(h) {
+			s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.add[%d].name", field, i), "use set",
+				"it is ignored: a request has one Host only"))
+		}
+	}
+	return nil
 }

@@ -36,8 +36,8 @@ func requestRedirect(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Mes
 		return unsupported(".statusCode", "use 301, 302, 303, 307 or 308", "%d is not a redirect", out.StatusCode)
 	case out.Port > 65535:
 		return unsupported(".port", "use a port from 1 to 65535", "%d is not a port", *spec.Port)
-	case !sendable(out.Hostname):
-		return unsupported(".hostname", "remove spaces and control characters", "%q is not a hostname", out.Hostname)
+	case out.Hostname != "" && !preciseHostname(out.Hostname):
+		return unsupported(".hostname", "write a DNS name or an IPv4 address in lower case", "%q is not a hostname", out.Hostname)
 	}
 	path, p := s.pathModifier(spec.Path, field+".path")
 	out.Path = path

@@ -8,12 +8,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-func responseHeaderModifier(_ *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
+func responseHeaderModifier(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *condition.Problem) {
 	spec := f.ResponseHeaderModifier
 	if spec == nil {
 		return nil, missing(field, "responseHeaderModifier")
 	}
-	if p := checkHeaderFilter(spec, field+".responseHeaderModifier"); p != nil {
+	if p := s.checkHeaderFilter(spec, field+".responseHeaderModifier"); p != nil {
 		return nil, p
 	}
 	return &config.ResponseHeaderModifier{Set: headerFields(spec.Set), Add: headerFields(spec.Add), Remove: spec.Remove}, nil

@@ -14,9 +14,9 @@ func urlRewrite(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message,
 		return nil, missing(field, "urlRewrite")
 	}
 	out := &config.UrlRewrite{Hostname: string(value(spec.Hostname, ""))}
-	if !sendable(out.Hostname) {
+	if out.Hostname != "" && !preciseHostname(out.Hostname) {
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".urlRewrite.hostname",
-			"remove spaces and control characters", "%q is not a hostname", out.Hostname)
+			"write a DNS name or an IPv4 address in lower case", "%q is not a hostname", out.Hostname)
 	}
 	path, p := s.pathModifier(spec.Path, field+".urlRewrite.path")
 	out.Path = path

@@ -84,7 +84,12 @@ func (s *scope) valueMatch(v *config.ValueMatch, kind, field string) *condition.
 }
 
 func (s *scope) expression(e, field string) *condition.Problem {
-	if _, err := regexp.Compile(e); err != nil {
+	_, err := regexp.Compile(e)
+	if err == nil {
+		// The data plane asks for the whole value, which counts towards RE2's limits too.
+		_, err = regexp.Compile(`\A(?:` + e + `)\z`)
+	}
+	if err != nil {
 		return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
 	}
 	return nil
@@ -107,7 +112,7 @@ func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathM
 		return nil, s.unsupported(field+".type", "use Exact, PathPrefix or RegularExpression", "%q is not known", kind)
 	}
 	if !pathCharacters.MatchString(path) || neverMatches(path) {
-		return nil, s.unsupported(field+".value", "write an absolute path without empty or dot segments", "%q is not a path that a request can have", path)
+		return nil, s.unsupported(field+".value", "write an absolute path without empty or dot segments, %2F and %00", "%q is not a path that a request can have", path)
 	}
 	if kind == gwv1.PathMatchExact {
 		return &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_EXACT, Value: path}, nil
@@ -116,6 +121,7 @@ func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathM
 }
 
 func neverMatches(path string) bool {
+	path = strings.ReplaceAll(strings.ToLower(path), "%2e", ".")
 	return strings.Contains(path, "//") || strings.Contains(path, "/./") || strings.Contains(path, "/../") ||
-		strings.HasSuffix(path, "/.") || strings.HasSuffix(path, "/..") || strings.Contains(strings.ToLower(path), "%2f")
+		strings.HasSuffix(path, "/.") || strings.HasSuffix(path, "/..") || strings.Contains(path, "%2f") || strings.Contains(path, "%00")
 }

@@ -41,6 +41,8 @@ type Result struct {
 	Problem *condition.Problem
 	// Unresolved are references that do not resolve. They fail only their share of requests.
 	Unresolved []*condition.Problem
+	// Notes are values that are ignored.
+	Notes []*condition.Problem
 }
 
 // Compile compiles spec, which is spec.rules[index] of its route.
@@ -50,7 +52,10 @@ func Compile(spec *gwv1.HTTPRouteRule, index int, resolve Resolve) Result {
 		rule: &config.Rule{Index: uint32(index), Name: string(value(spec.Name, ""))},
 	}
 	r, p := s.compile()
-	return Result{r, p, s.unresolved}
+	if p != nil {
+		s.notes = nil // nothing of the rule is used
+	}
+	return Result{r, p, s.unresolved, s.notes}
 }
 
 // scope is the compilation of one rule.
@@ -60,6 +65,7 @@ type scope struct {
 	resolve    Resolve
 	rule       *config.Rule
 	unresolved []*condition.Problem
+	notes      []*condition.Problem
 	// inBackend is true while filters of a backendRef are compiled.
 	inBackend bool
 }
