@@ -135,7 +135,9 @@ func (g *gateway) run(ctx context.Context) error {
 // change carries one change of the manifests through; the source calls it for one at a time.
 func (g *gateway) change(c files.Change) {
 	g.objects.change(c)
-	g.tellProblems(c.Problems)
+	if c.ProblemsChanged {
+		g.tellProblems(c.Problems)
+	}
 	delivery := g.local.Update(func(t *translate.Translator) {
 		for _, id := range c.Deletes {
 			t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)

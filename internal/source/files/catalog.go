@@ -2,15 +2,10 @@ package files
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"maps"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +13,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
-// catalog knows what each file holds, and which of all definitions is served.
+// catalog knows what each file holds, and which of all definitions is served. What
+// a change costs depends on what it changes: nothing here walks all files or all
+// objects but rescan.
 type catalog struct {
 	paths []string
 	limit int64         // bytes of a file
@@ -26,93 +23,149 @@ type catalog struct {
 
 	scan     *scan
 	files    map[string]*file
-	order    []*file              // files in file order; nil after files has changed
-	owners   map[ObjectID][]*file // that hold a definition, in file order
-	served   map[ObjectID]served
+	objects  map[ObjectID]*object
+	waiting  map[*file]bool  // whose pending is set
+	failing  map[*file]bool  // that could not be read
 	members  map[string]int  // objects per namespace
 	implicit map[string]bool // Namespaces that no file defines
+	report   report
 	change   changeSet
+	work     work
 }
+
+// work counts what was done since the beginning.
+type work struct{ scans, read, decoded int }
 
 // file is what is known of one file.
 type file struct {
 	path  string
-	root  int
+	root  int // index of the path given that led here
 	stamp stamp
 	// changed is when a read first found the file as it is now, or gone.
-	changed time.Time
-	failed  *Problem // why it could not be read the last time
-	// documents are those of the last read by the hash of their text.
-	documents map[[sha256.Size]byte]*manifest.Document
-	held      map[ObjectID]*definition
-	repeats   []placed // definitions of what is defined further up
-	problems  []Problem
-	ignored   []manifest.Unused
-	// pending is when the first of the definitions that are missing is given up; zero if none is.
+	changed  time.Time
+	failed   *Problem // why it could not be read the last time
+	sections []*section
+	held     int                  // definitions
+	gone     map[*definition]bool // that the last read did not find
+	shared   map[*object]bool     // that other files define too
+	repeated map[*definition]bool // that are there more than once
+	found    []Problem            // in its sections
+	unused   []manifest.Unused    // in its sections
+	// problems and reported are all problems and the unused as the report has them.
+	problems []Problem
+	reported []manifest.Unused
+	// pending is when the first of the definitions that are gone is given up; zero if none is.
 	pending time.Time
+}
+
+// section is one document of a file at its place.
+type section struct {
+	*manifest.Document
+	sum   sum
+	index int // in the file
+	line  int // of its first line in the file
+}
+
+// object is all that files say of one object, and what of it is served.
+type object struct {
+	id          ObjectID
+	definitions []*definition // in file order, one for each file
+	at          place         // of what is served; zero if nothing is
+	file        *file         // that at is in
+	typed       metav1.Object // with the generation that it is served with
 }
 
 // definition is what a file says of one object.
 type definition struct {
-	now placed // zero if the last read did not have it
+	object *object
+	file   *file
+	// places are where the last read found it; only the first counts.
+	places []place
 	// good is the last that was valid.
-	good placed
+	good place
 	// missing is since when each read found that the file parses but lacks the object.
 	missing time.Time
 }
 
-// placed is an entry at its line in the file, from 1.
-type placed struct {
+// place is where an entry is, or was.
+type place struct {
 	*manifest.Entry
-	at int
+	section *section
 }
 
-type served struct {
-	entry    *manifest.Entry
-	object   metav1.Object
-	position Position
-}
+func (p place) line() int { return p.section.line + p.Line }
 
-type changeSet struct {
-	upserts map[ObjectID]Object
-	deletes map[ObjectID]bool
-	touched map[string]bool // namespaces whose members changed
+// now is what counts; zero if the last read did not find it.
+func (d *definition) now() place {
+	if len(d.places) == 0 {
+		return place{}
+	}
+	return d.places[0]
 }
 
 func newCatalog(paths []string, limit int64, grace time.Duration) *catalog {
 	return &catalog{
 		paths: paths, limit: limit, grace: grace,
-		files: map[string]*file{}, owners: map[ObjectID][]*file{}, served: map[ObjectID]served{},
+		files: map[string]*file{}, objects: map[ObjectID]*object{}, waiting: map[*file]bool{}, failing: map[*file]bool{},
 		members: map[string]int{}, implicit: map[string]bool{},
 	}
 }
 
 func (c *catalog) begin() {
-	c.change = changeSet{map[ObjectID]Object{}, map[ObjectID]bool{}, map[string]bool{}}
+	c.change = changeSet{
+		upserts: map[ObjectID]Object{}, deletes: map[ObjectID]bool{}, namespaces: map[string]bool{},
+		objects: map[*object]bool{}, files: map[*file]bool{},
+	}
 }
 
-// rescan looks at all paths and reads the files that are new or changed, and those in force.
-func (c *catalog) rescan(watched func(string) error, force map[string]bool, now time.Time) {
+// rescan looks at all paths and reads the files that are new or changed, and those
+// in due. Those in unquiet are still being written and wait.
+func (c *catalog) rescan(watched func(string) error, due map[string]bool, unquiet map[string]wait, now time.Time) {
+	c.work.scans++
 	c.scan = scanPaths(c.paths, watched)
 	seen := make(map[string]bool, len(c.scan.files))
-	var read []*file
+	var read, gone []*file
 	for _, candidate := range c.scan.files {
 		seen[candidate.path] = true
-		f := c.files[candidate.path]
-		if f == nil {
-			f = &file{path: candidate.path, root: candidate.root, held: map[ObjectID]*definition{}}
-			c.files[f.path], c.order = f, nil
+		if _, ok := unquiet[candidate.path]; ok {
+			continue
 		}
-		if f.failed != nil || !f.pending.IsZero() || force[f.path] || !f.stamp.same(candidate.stamp) {
+		f := c.file(candidate.path, candidate.root)
+		if f.failed != nil || len(f.gone) > 0 || due[f.path] || !f.stamp.same(candidate.stamp) {
 			read = append(read, f)
 		}
 	}
-	c.read(read, now)
-	for _, f := range c.inOrder() {
-		if !seen[f.path] && !c.blocked(f.path) {
-			c.vanished(f, now)
+	c.scan.files = nil
+	for _, f := range c.files {
+		switch {
+		case seen[f.path]:
+		case c.blocked(f.path):
+			c.unawait(f) // nobody knows whether it changed
+		default:
+			gone = append(gone, f)
 		}
 	}
+	c.update(read, gone, now)
+}
+
+// update reads files, and takes in that others are gone.
+func (c *catalog) update(read, gone []*file, now time.Time) {
+	slices.SortFunc(read, compareFiles)
+	slices.SortFunc(gone, compareFiles)
+	c.read(read, now)
+	for _, f := range gone {
+		c.vanished(f, now)
+	}
+}
+
+// file finds a file, or takes it in.
+func (c *catalog) file(path string, root int) *file {
+	f := c.files[path]
+	if f == nil {
+		f = &file{path: path, root: root}
+		c.files[path] = f
+	}
+	return f
 }
 
 // blocked says that path is below a folder that cannot be listed.
@@ -122,186 +175,8 @@ func (c *catalog) blocked(path string) bool {
 	})
 }
 
-// inOrder lists the files in file order.
-func (c *catalog) inOrder() []*file {
-	if c.order == nil {
-		c.order = slices.SortedFunc(maps.Values(c.files), compareFiles)
-	}
-	return c.order
-}
-
 func compareFiles(a, b *file) int {
 	return cmp.Or(cmp.Compare(a.root, b.root), cmp.Compare(a.path, b.path))
-}
-
-// reading is one file between its text and its documents.
-type reading struct {
-	file      *file
-	chunks    []manifest.Chunk
-	hashes    [][sha256.Size]byte
-	documents []*manifest.Document
-}
-
-// read reads files, decodes what changed in them, and takes it in.
-func (c *catalog) read(list []*file, now time.Time) {
-	var readings []*reading
-	var todo []func()
-	for _, f := range list {
-		text, st, failed := readFile(f.path, c.limit)
-		if !st.unchanged(f.stamp) {
-			f.changed = now
-		}
-		f.stamp, f.failed = st, failed
-		if failed != nil {
-			continue
-		}
-		r := &reading{file: f, chunks: manifest.Split(text)}
-		r.documents = make([]*manifest.Document, len(r.chunks))
-		for i, chunk := range r.chunks {
-			hash := sha256.Sum256(chunk.Text)
-			r.hashes = append(r.hashes, hash)
-			if r.documents[i] = f.documents[hash]; r.documents[i] == nil {
-				todo = append(todo, func() { r.documents[i] = manifest.Decode(chunk.Text) })
-			}
-		}
-		readings = append(readings, r)
-	}
-	inParallel(todo)
-	for _, r := range readings {
-		c.take(r, now)
-	}
-}
-
-func inParallel(todo []func()) {
-	workers := min(runtime.GOMAXPROCS(0), len(todo))
-	if workers <= 1 {
-		for _, f := range todo {
-			f()
-		}
-		return
-	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for i := next.Add(1) - 1; i < int64(len(todo)); i = next.Add(1) - 1 {
-				todo[i]()
-			}
-		})
-	}
-	wg.Wait()
-}
-
-// take replaces what a file held by what it holds now.
-func (c *catalog) take(r *reading, now time.Time) {
-	f := r.file
-	f.documents = make(map[[sha256.Size]byte]*manifest.Document, len(r.chunks))
-	f.problems, f.ignored, f.repeats = nil, nil, nil
-	found := make(map[ObjectID]placed)
-	var order []ObjectID
-	malformed := false
-	for i, d := range r.documents {
-		f.documents[r.hashes[i]] = d
-		base := r.chunks[i].Line
-		for _, p := range d.Problems {
-			malformed = true
-			f.problems = append(f.problems, located(p, f.path, base))
-		}
-		for _, g := range d.Unused {
-			g.Line += base
-			f.ignored = append(f.ignored, g)
-		}
-		for _, e := range d.Entries {
-			for _, p := range e.Problems {
-				f.problems = append(f.problems, located(p, f.path, base))
-			}
-			if _, ok := found[e.ID]; ok {
-				f.repeats = append(f.repeats, placed{e, base + e.Line})
-				continue
-			}
-			found[e.ID] = placed{e, base + e.Line}
-			order = append(order, e.ID)
-		}
-	}
-	c.missing(f, found, malformed, now)
-	for _, id := range order {
-		c.define(f, id, found[id])
-	}
-}
-
-// located is a problem whose line counts from 0 at a chunk's first line.
-func located(p Problem, path string, base int) Problem {
-	p.File = path
-	p.Line += base
-	return p
-}
-
-func (c *catalog) define(f *file, id ObjectID, p placed) {
-	d := f.held[id]
-	if d == nil {
-		d = new(definition)
-		f.held[id] = d
-		at, _ := slices.BinarySearchFunc(c.owners[id], f, compareFiles)
-		c.owners[id] = slices.Insert(c.owners[id], at, f)
-	}
-	same := d.now == p
-	d.now, d.missing = p, time.Time{}
-	if p.Object != nil {
-		d.good = p
-	}
-	if !same {
-		c.resolve(id)
-	}
-}
-
-// maxGrace is how many grace periods an object may outlive its definition in a
-// file that never comes to rest.
-const maxGrace = 10
-
-// missing handles what f held and no longer has. An object goes only if its file
-// parses without it, and rested in that state for the grace period: a file that
-// is being written passes through such states.
-func (c *catalog) missing(f *file, found map[ObjectID]placed, malformed bool, now time.Time) {
-	f.pending = time.Time{}
-	for _, id := range c.heldBy(f) {
-		if _, ok := found[id]; ok {
-			continue
-		}
-		d := f.held[id]
-		d.now = placed{}
-		if malformed {
-			d.missing = time.Time{} // it may be in what does not parse
-		} else if d.missing.IsZero() {
-			d.missing = now
-		}
-		end := f.changed.Add(c.grace)
-		if last := d.missing.Add(maxGrace * c.grace); last.Before(end) {
-			end = last
-		}
-		switch {
-		case malformed:
-		case d.good.Entry != nil && now.Before(end):
-			f.await(end)
-		default:
-			c.forget(f, id)
-		}
-		c.resolve(id)
-	}
-}
-
-func (c *catalog) forget(f *file, id ObjectID) {
-	delete(f.held, id)
-	if c.owners[id] = slices.DeleteFunc(c.owners[id], func(o *file) bool { return o == f }); len(c.owners[id]) == 0 {
-		delete(c.owners, id)
-	}
-}
-
-func (c *catalog) heldBy(f *file) []ObjectID {
-	ids := make([]ObjectID, 0, len(f.held))
-	for id := range f.held {
-		ids = append(ids, id)
-	}
-	return ids
 }
 
 // vanished handles a file that is no longer there.
@@ -309,69 +184,36 @@ func (c *catalog) vanished(f *file, now time.Time) {
 	if f.stamp.info != nil {
 		f.changed = now
 	}
-	f.failed, f.problems, f.ignored, f.repeats, f.stamp = nil, nil, nil, nil, stamp{}
-	c.missing(f, nil, false, now)
-	if len(f.held) == 0 {
+	f.stamp = stamp{}
+	c.fail(f, nil)
+	c.take(f, nil, f.sections, nil, now)
+	if f.held == 0 {
 		delete(c.files, f.path)
-		c.order = nil
 	}
 }
 
-func (f *file) await(t time.Time) {
+// fail notes why f could not be read; nil if it could.
+func (c *catalog) fail(f *file, failed *Problem) {
+	if f.failed = failed; failed != nil {
+		c.failing[f] = true
+		c.unawait(f)
+	} else {
+		delete(c.failing, f)
+	}
+	c.change.files[f] = true
+}
+
+// await notes that a definition in f is given up at t.
+func (c *catalog) await(f *file, t time.Time) {
 	if f.pending.IsZero() || t.Before(f.pending) {
 		f.pending = t
 	}
+	c.waiting[f] = true
 }
 
-// pending is when the next grace period ends; zero if none runs.
-func (c *catalog) pending() time.Time {
-	var next file
-	for _, f := range c.files {
-		if !f.pending.IsZero() {
-			next.await(f.pending)
-		}
-	}
-	return next.pending
-}
-
-// resolve decides which definition of an object is served.
-func (c *catalog) resolve(id ObjectID) {
-	var missing placed
-	var missingFile *file
-	present := false
-	for _, f := range c.owners[id] {
-		d := f.held[id]
-		if d.now.Entry == nil {
-			if missing.Entry == nil {
-				missing, missingFile = d.good, f
-			}
-			continue
-		}
-		present = true
-		if d.good.Entry != nil {
-			c.serve(id, d.good, f)
-			return
-		}
-	}
-	switch {
-	case missing.Entry != nil:
-		c.serve(id, missing, missingFile)
-	case !present:
-		c.withdraw(id)
-	}
-	// Else it moved to another file and is invalid there: what is served stays.
-}
-
-// present counts the files that define an object now, and says where the first does.
-func (c *catalog) present(id ObjectID) (first Position, n int) {
-	for _, f := range c.owners[id] {
-		if d := f.held[id]; d.now.Entry != nil {
-			if n++; n == 1 {
-				first = Position{File: f.path, Line: d.now.at}
-			}
-		}
-	}
-	return first, n
+func (c *catalog) unawait(f *file) {
+	f.pending = time.Time{}
+	delete(c.waiting, f)
 }
 
 func mebibytes(n int64) string {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 func write(t testing.TB, path, text string) {
@@ -34,4 +36,14 @@ func names(objects []Object) []string {
 		}
 	}
 	return list
+}
+
+func watcher(t testing.TB) *fsnotify.Watcher {
+	t.Helper()
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	return w
 }

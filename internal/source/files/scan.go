@@ -19,12 +19,15 @@ const maxLinks = 40
 // when that changes.
 type scan struct {
 	files []candidate
-	// walked are the folders whose files are read; watch are these and those
-	// that hold a path, or a link on the way to one.
-	walked map[string]bool
+	// walked are the folders whose files are read, with the index of the path given
+	// that led there; watch are these and those that hold a path, or a link on the way
+	// to one.
+	walked map[string]int
 	watch  map[string]bool
-	// links are the symbolic links on the way, and what they lead to at last.
+	// links are the symbolic links on the way, and what they lead to at last; linked
+	// are the files that are links.
 	links    map[string]bool
+	linked   []string
 	problems []Problem
 	// blocked are folders that cannot be listed: what was below stays.
 	blocked []string
@@ -60,7 +63,7 @@ func (s stamp) unchanged(o stamp) bool {
 }
 
 func scanPaths(paths []string, watched func(string) error) *scan {
-	s := &scan{walked: map[string]bool{}, watch: map[string]bool{}, links: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched}
+	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched}
 	for i, path := range paths {
 		s.follow(path)
 		info, err := os.Stat(path)
@@ -70,6 +73,9 @@ func scanPaths(paths []string, watched func(string) error) *scan {
 		case info.IsDir():
 			s.walk(path, i)
 		default:
+			if own, err := os.Lstat(path); err == nil && own.Mode()&fs.ModeSymlink != 0 {
+				s.linked = append(s.linked, path)
+			}
 			s.file(path, i, info)
 		}
 	}
@@ -121,7 +127,7 @@ func (s *scan) walk(dir string, root int) {
 	}
 	s.real[real] = true
 	s.watchDir(dir)
-	s.walked[dir] = true
+	s.walked[dir] = root
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		s.problem(dir, err)
@@ -145,6 +151,9 @@ func (s *scan) walk(dir string, root int) {
 		case info.IsDir():
 			s.walk(path, root)
 		case isManifest(path):
+			if e.Type()&fs.ModeSymlink != 0 {
+				s.linked = append(s.linked, path)
+			}
 			s.file(path, root, info)
 		}
 	}

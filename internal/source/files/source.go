@@ -34,7 +34,8 @@ type Options struct {
 	// RemovalGrace is how long a file must rest without an object before the object
 	// goes; 0 is 100 ms, negative is not at all.
 	RemovalGrace time.Duration
-	// Debounce is how long a file must be quiet before it is read; 0 is 10 ms.
+	// Debounce is how long a file that is written in place must be quiet before it is
+	// read; 0 is 10 ms. A file that is moved over another is complete and does not wait.
 	Debounce time.Duration
 }
 
@@ -57,8 +58,10 @@ type Snapshot struct {
 type Change struct {
 	Upserts []Object   // new or changed, sorted by CompareIDs
 	Deletes []ObjectID // sorted by CompareIDs, disjoint from Upserts
-	// Problems is the full current list.
+	// Problems is the full current list, shared with other Changes: nobody may modify it.
 	Problems []Problem
+	// ProblemsChanged is set if it differs from that of the previous Change.
+	ProblemsChanged bool
 	// Full is set on the first Change, which has everything.
 	Full bool
 }
@@ -105,7 +108,7 @@ func New(paths []string, options Options) (*Source, error) {
 func (s *Source) Load() Snapshot {
 	c := newCatalog(s.paths, s.options.MaxFileSize, s.options.RemovalGrace)
 	c.begin()
-	c.rescan(nil, nil, time.Now())
+	c.rescan(nil, nil, nil, time.Now())
 	change := c.commit()
 	return Snapshot{Objects: change.Upserts, Problems: change.Problems}
 }
@@ -118,6 +121,6 @@ func (s *Source) Position(id ObjectID) (Position, bool) {
 	if s.current == nil {
 		return Position{}, false
 	}
-	o, ok := s.current.served[id]
-	return o.position, ok
+	o := s.current.objects[id]
+	return o.position(), o != nil && o.at.Entry != nil
 }

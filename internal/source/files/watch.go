@@ -2,6 +2,7 @@ package files
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,6 +18,9 @@ const (
 	// maxDebounce bounds, in Options.Debounce, how long a stream of changes puts
 	// off reading.
 	maxDebounce = 5
+	// settle is how long a file that was moved into place waits, so that several
+	// that are moved together are one change.
+	settle = time.Millisecond
 	// pollInterval is how often paths are looked at while one of them is missing
 	// or cannot be watched.
 	pollInterval = time.Second
@@ -31,19 +35,17 @@ func (s *Source) Run(ctx context.Context, emit func(Change)) error {
 		return fmt.Errorf("files cannot be watched: %w; raise fs.inotify.max_user_instances", err)
 	}
 	defer w.Close()
-	f := &follower{source: s, watcher: w, dirty: map[string]bool{}, rescan: true,
+	f := &follower{source: s, watcher: w, unquiet: map[string]wait{},
 		catalog: newCatalog(s.paths, s.options.MaxFileSize, s.options.RemovalGrace)}
 	s.mu.Lock()
 	s.current = f.catalog
 	s.mu.Unlock()
+	f.rescan.begin(time.Now(), 0)
 	first := f.update()
 	first.Full = true
-	last := first.Problems
 	emit(first)
 	for f.wait(ctx) {
-		change := f.update()
-		if len(change.Upserts) > 0 || len(change.Deletes) > 0 || !slices.Equal(change.Problems, last) {
-			last = change.Problems
+		if change := f.update(); len(change.Upserts) > 0 || len(change.Deletes) > 0 || change.ProblemsChanged {
 			emit(change)
 		}
 	}
@@ -55,36 +57,101 @@ type follower struct {
 	source  *Source
 	watcher *fsnotify.Watcher
 	catalog *catalog
-	// dirty are files to be read again; rescan says that there may be others.
-	dirty  map[string]bool
-	rescan bool
+	// unquiet are files to be looked at when they are quiet; rescan says that there
+	// may be others.
+	unquiet map[string]wait
+	rescan  wait
+	// poll is when to look at what may change without an event; zero if nothing may.
+	poll time.Time
+	// earliest is no later than the first of all that is awaited; zero if nothing is.
+	earliest time.Time
 }
 
-// update brings the catalog up to date with what events said.
+// wait is for something that changed to be quiet; zero if nothing did.
+type wait struct {
+	since, due time.Time
+	// removed is set if the name was gone meanwhile: what has it now may be half written.
+	removed bool
+}
+
+func (w *wait) begin(now time.Time, quiet time.Duration) {
+	if w.since.IsZero() {
+		w.since = now
+	}
+	w.due = now.Add(quiet)
+	if last := w.since.Add(maxDebounce * quiet); quiet > 0 && last.Before(w.due) {
+		w.due = last
+	}
+}
+
+// ready says that it is due, or will be within settle: what changed together is
+// read together.
+func (w *wait) ready(now time.Time) bool { return !w.since.IsZero() && w.due.Before(now.Add(settle)) }
+
+// update brings the catalog up to date with what is due.
 func (f *follower) update() Change {
 	f.source.mu.Lock()
 	defer f.source.mu.Unlock()
 	c, now := f.catalog, time.Now()
 	c.begin()
-	read := make([]*file, 0, len(f.dirty))
-	for path := range f.dirty {
-		file := c.files[path]
-		info, err := os.Lstat(path)
-		if file == nil || err != nil || !info.Mode().IsRegular() {
-			f.rescan = true
-			break
+	due := map[string]bool{}
+	for path, w := range f.unquiet {
+		if w.ready(now) {
+			due[path] = true
+			delete(f.unquiet, path)
 		}
-		read = append(read, file)
 	}
-	if f.rescan {
-		c.rescan(f.watcher.Add, f.dirty, now)
+	for file := range c.waiting {
+		if _, ok := f.unquiet[file.path]; !ok && !now.Before(file.pending) {
+			due[file.path] = true
+		}
+	}
+	if !f.poll.IsZero() && !now.Before(f.poll) {
+		if len(c.scan.problems) > 0 {
+			f.rescan.begin(now, 0)
+		}
+		for file := range c.failing {
+			due[file.path] = true
+		}
+	}
+	read, gone, all := f.look(due)
+	if all || f.rescan.ready(now) {
+		f.rescan = wait{}
+		c.rescan(f.watcher.Add, due, f.unquiet, now)
 		f.unwatch()
 	} else {
-		slices.SortFunc(read, compareFiles)
-		c.read(read, now)
+		c.update(read, gone, now)
 	}
-	f.dirty, f.rescan = map[string]bool{}, false
+	f.poll = time.Time{}
+	if len(c.scan.problems)+len(c.failing) > 0 {
+		f.poll = now.Add(pollInterval)
+	}
 	return c.commit()
+}
+
+// look finds out which of the files that are due are there. If only a scan can
+// tell what they are now, all is set.
+func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
+	c := f.catalog
+	for path := range due {
+		info, err := os.Lstat(path)
+		known := c.files[path]
+		root, walked := c.scan.walked[filepath.Dir(path)]
+		switch {
+		case err == nil && info.Mode().IsRegular() && (known != nil || walked):
+			if known == nil {
+				known = c.file(path, root)
+			}
+			read = append(read, known)
+		case errors.Is(err, fs.ErrNotExist) && !slices.Contains(f.source.paths, path):
+			if known != nil {
+				gone = append(gone, known)
+			}
+		default:
+			return nil, nil, true
+		}
+	}
+	return read, gone, false
 }
 
 // unwatch drops the folders that no longer matter.
@@ -99,14 +166,14 @@ func (f *follower) unwatch() {
 
 // wait returns when there is something to update; false when ctx ended.
 func (f *follower) wait(ctx context.Context) bool {
-	debounce := f.source.options.Debounce
-	var quiet, latest, idle <-chan time.Time
-	if due := f.catalog.pending(); !due.IsZero() {
-		idle = time.After(time.Until(due))
-	} else if f.unsettled() {
-		idle = time.After(pollInterval)
-	}
+	next := f.next()
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
 	for {
+		due := timer.C
+		if next.IsZero() {
+			due = nil
+		}
 		select {
 		case <-ctx.Done():
 			return false
@@ -114,68 +181,100 @@ func (f *follower) wait(ctx context.Context) bool {
 			if !ok {
 				return false
 			}
-			if !f.note(e) {
-				continue
-			}
-			quiet = time.After(debounce)
-			if latest == nil {
-				latest = time.After(maxDebounce * debounce)
-			}
+			f.note(e)
 		case _, ok := <-f.watcher.Errors:
 			if !ok {
 				return false
 			}
 			// Events were lost: look at everything.
-			f.rescan = true
-			quiet = time.After(debounce)
-		case <-quiet:
+			f.rescan.begin(time.Now(), f.source.options.Debounce)
+			f.sooner(f.rescan.due)
+		case <-due:
 			return true
-		case <-latest:
-			return true
-		case <-idle:
-			f.rescan = true
-			return true
+		}
+		if f.earliest != next {
+			next = f.earliest
+			timer.Reset(time.Until(next))
 		}
 	}
 }
 
-// unsettled says that something may change without an event.
-func (f *follower) unsettled() bool {
-	if len(f.catalog.scan.problems) > 0 {
-		return true
+// next finds out when there will be something to do; zero if only an event tells.
+func (f *follower) next() time.Time {
+	f.earliest = time.Time{}
+	f.sooner(f.rescan.due)
+	f.sooner(f.poll)
+	for _, w := range f.unquiet {
+		f.sooner(w.due)
 	}
-	for _, file := range f.catalog.files {
-		if file.failed != nil {
-			return true
+	for file := range f.catalog.waiting {
+		if _, ok := f.unquiet[file.path]; !ok {
+			f.sooner(file.pending)
 		}
 	}
-	return false
+	return f.earliest
 }
 
-// note takes in an event and says whether it matters.
-func (f *follower) note(e fsnotify.Event) bool {
+func (f *follower) sooner(t time.Time) {
+	if !t.IsZero() && (f.earliest.IsZero() || t.Before(f.earliest)) {
+		f.earliest = t
+	}
+}
+
+// note takes in an event.
+func (f *follower) note(e fsnotify.Event) {
 	path := filepath.Clean(e.Name)
 	s := f.catalog.scan
+	_, known := f.catalog.files[path]
+	_, walked := s.walked[path]
+	_, inWalked := s.walked[filepath.Dir(path)]
 	switch {
-	case f.catalog.files[path] != nil && !s.links[path]:
-		f.dirty[path] = true
 	case s.links[path]:
 		// What a link leads to changed; which files that is only a scan tells, and
 		// the time stamp of a file may be the same.
-		f.rescan = true
-		for p := range f.catalog.files {
-			if info, err := os.Lstat(p); err == nil && info.Mode()&fs.ModeSymlink != 0 {
-				f.dirty[p] = true
-			}
+		for _, p := range s.linked {
+			f.await(p, fsnotify.Event{})
 		}
-	case slices.Contains(f.source.paths, path), s.walked[path]:
-		f.rescan = true
-	case s.walked[filepath.Dir(path)] && !strings.HasPrefix(filepath.Base(path), ".") && (isManifest(path) || isFolder(path)):
-		f.rescan = true
-	default:
+		f.rescanLater()
+	case known:
+		f.await(path, e)
+	case slices.Contains(f.source.paths, path), walked:
+		f.rescanLater()
+	case !inWalked || strings.HasPrefix(filepath.Base(path), "."):
+	case isManifest(path):
+		f.await(path, e)
+	case isFolder(path):
+		f.rescanLater()
+	}
+}
+
+func (f *follower) rescanLater() {
+	f.rescan.begin(time.Now(), f.source.options.Debounce)
+	f.sooner(f.rescan.due)
+}
+
+// await lets a file be looked at when it is quiet.
+func (f *follower) await(path string, e fsnotify.Event) {
+	w := f.unquiet[path]
+	w.removed = w.removed || e.Has(fsnotify.Remove) || e.Has(fsnotify.Rename)
+	quiet := f.source.options.Debounce
+	if e.Has(fsnotify.Create) && !w.removed && f.movedOver(path) {
+		quiet = min(quiet, settle)
+	}
+	w.begin(time.Now(), quiet)
+	f.unquiet[path] = w
+	f.sooner(w.due)
+}
+
+// movedOver says that another file has come under the name of one that was read:
+// a name that was not free can be had only by moving a file there, which is complete.
+func (f *follower) movedOver(path string) bool {
+	file := f.catalog.files[path]
+	if file == nil || file.stamp.info == nil {
 		return false
 	}
-	return true
+	info, err := os.Lstat(path)
+	return err == nil && info.Mode().IsRegular() && !os.SameFile(info, file.stamp.info)
 }
 
 func isFolder(path string) bool {

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
 // watched is a running Source and what a consumer of its changes knows.
@@ -405,26 +404,86 @@ func TestWatchManyRewrites(t *testing.T) {
 	}
 }
 
-func TestRunDecodesOnlyWhatChanged(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "a.yaml")
-	write(t, path, config("a", "one")+config("b", "one"))
-	c := newCatalog([]string{path}, 1<<20, 0)
-	load := func() map[ObjectID]*manifest.Entry {
-		c.begin()
-		c.rescan(nil, map[string]bool{path: true}, time.Now())
-		c.commit()
-		entries := map[ObjectID]*manifest.Entry{}
-		for id, d := range c.files[path].held {
-			entries[id] = d.now.Entry
+// TestWhatWaitsToBeQuiet: only a file that was moved over one that is known is
+// certain to be complete.
+func TestWhatWaitsToBeQuiet(t *testing.T) {
+	dir := t.TempDir()
+	a, other := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "other")
+	rewritten := func(path string) { write(t, path, config("a", "two")) }
+	rename := func(from, to string) {
+		if err := os.Rename(from, to); err != nil {
+			t.Fatal(err)
 		}
-		return entries
 	}
-	before := load()
-	write(t, path, config("a", "two")+config("b", "one"))
-	after := load()
-	for id := range before {
-		if same := before[id] == after[id]; same != (id.Name == "b") {
-			t.Errorf("%v: decoded again: %v", id, !same)
+	remove := func() {
+		if err := os.Remove(a); err != nil {
+			t.Fatal(err)
 		}
+	}
+	event := func(op fsnotify.Op) fsnotify.Event { return fsnotify.Event{Name: a, Op: op} }
+	for _, test := range []struct {
+		name   string
+		do     func()
+		events []fsnotify.Op
+		atOnce bool
+	}{
+		{"moved over it", func() { rewritten(other); rename(other, a) }, []fsnotify.Op{fsnotify.Create}, true},
+		{"moved over it, then written", func() { rewritten(other); rename(other, a); rewritten(a) }, []fsnotify.Op{fsnotify.Create, fsnotify.Write}, false},
+		{"written in place", func() { rewritten(a) }, []fsnotify.Op{fsnotify.Write}, false},
+		{"removed and created", func() { remove(); rewritten(a) }, []fsnotify.Op{fsnotify.Remove, fsnotify.Create}, false},
+		{"moved away and created", func() { rename(a, other); rewritten(a) }, []fsnotify.Op{fsnotify.Rename, fsnotify.Create}, false},
+		{"the event of what was read already", func() {}, []fsnotify.Op{fsnotify.Create}, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			write(t, a, config("a", "one"))
+			f := followed(t, dir)
+			test.do()
+			began := time.Now()
+			for _, op := range test.events {
+				f.note(event(op))
+			}
+			if got := f.unquiet[a].due.Sub(began) < f.source.options.Debounce; got != test.atOnce || f.earliest.IsZero() {
+				t.Errorf("read at once: %v", got)
+			}
+		})
+	}
+}
+
+// TestWaitIsBounded: neither a file that is written for ever nor one that cannot be
+// read any more keeps the loop from resting, or others from being read.
+func TestWaitIsBounded(t *testing.T) {
+	var w wait
+	began := time.Now()
+	for i := range 100 {
+		w.begin(began.Add(time.Duration(i)*time.Millisecond), 10*time.Millisecond)
+	}
+	if got := w.due.Sub(began); got != maxDebounce*10*time.Millisecond {
+		t.Errorf("read after %v", got)
+	}
+
+	dir := t.TempDir()
+	a := filepath.Join(dir, "a.yaml")
+	write(t, a, config("a", "one")+config("b", "one"))
+	f := followed(t, dir)
+	write(t, a, config("a", "one"))
+	f.after(a) // b is waited for
+	if next := f.next(); !next.Equal(f.catalog.files[a].pending) {
+		t.Errorf("woken at %v", next)
+	}
+	f.catalog.begin()
+	f.catalog.fail(f.catalog.files[a], &Problem{})
+	f.poll = time.Now().Add(pollInterval)
+	if next := f.next(); !next.Equal(f.poll) {
+		t.Errorf("woken at %v for a file that cannot be read", next)
+	}
+	f.catalog.limit = 1
+	if change, _ := f.after(a); len(change.Problems) != 1 || len(change.Deletes) > 0 {
+		t.Errorf("%v", change)
+	}
+	f.catalog.limit = 1 << 20
+	f.poll = time.Now()
+	time.Sleep(f.source.options.RemovalGrace)
+	if change, did := f.after(); did.read != 1 || did.scans != 0 || len(change.Problems) != 0 || len(change.Deletes) != 1 {
+		t.Errorf("after it can be read again: %v, %v", change, did)
 	}
 }

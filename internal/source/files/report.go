@@ -1,0 +1,155 @@
+package files
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// report keeps the list of all problems. Each file has its own; all are put
+// together only when one of them changed.
+type report struct {
+	problems []Problem
+	troubled map[*file]bool // that have problems or unused objects
+	scanned  []Problem      // of the paths themselves
+}
+
+// updateReport looks at the files whose problems may have changed, and says
+// whether the list did.
+func (c *catalog) updateReport() (changed bool) {
+	r := &c.report
+	changed = !slices.Equal(c.scan.problems, r.scanned)
+	r.scanned = c.scan.problems
+	for f := range c.change.files {
+		list := c.problemsOf(f)
+		if slices.Equal(list, f.problems) && slices.Equal(f.unused, f.reported) {
+			continue
+		}
+		changed = true
+		f.problems, f.reported = list, f.unused
+		mark(&r.troubled, f, len(f.problems)+len(f.unused) > 0)
+	}
+	if !changed {
+		return false
+	}
+	before := r.problems
+	r.problems = r.assemble()
+	return !slices.Equal(before, r.problems)
+}
+
+// assemble makes the full list, by file and line; kinds that are not used come last.
+func (r *report) assemble() []Problem {
+	files := make([]*file, 0, len(r.troubled))
+	for f := range r.troubled {
+		files = append(files, f)
+	}
+	slices.SortFunc(files, compareFiles)
+	list := slices.Clone(r.scanned)
+	for _, f := range files {
+		list = append(list, f.problems...)
+	}
+	slices.SortStableFunc(list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
+	})
+	return append(list, unused(files)...)
+}
+
+// unused lists each kind that is not used once, where it is first.
+func unused(files []*file) []Problem {
+	type key struct{ apiVersion, kind string }
+	type kind struct {
+		at    int // in list
+		count int
+	}
+	kinds := map[key]*kind{}
+	var list []Problem
+	for _, f := range files {
+		for _, u := range f.unused {
+			k := kinds[key{u.APIVersion, u.ID.Kind}]
+			if k == nil {
+				k = &kind{at: len(list)}
+				kinds[key{u.APIVersion, u.ID.Kind}] = k
+				list = append(list, Problem{Position: Position{File: f.path, Line: u.Line}, Reason: Ignored, Ignored: true, Object: u.ID, Remedy: "nothing needs to be done"})
+			}
+			k.count++
+		}
+	}
+	for named, k := range kinds {
+		list[k.at].Message = fmt.Sprintf("ignored: this kind (%s) is not used here", named.apiVersion)
+		if k.count > 1 {
+			list[k.at].Message = fmt.Sprintf("%d objects ignored: this kind (%s) is not used here", k.count, named.apiVersion)
+		}
+	}
+	return list
+}
+
+// problemsOf are all of one file.
+func (c *catalog) problemsOf(f *file) []Problem {
+	var list []Problem
+	if f.failed != nil {
+		p := *f.failed
+		p.Kept = f.held > 0
+		list = append(list, p)
+	}
+	for _, p := range f.found {
+		p.Kept = c.kept(f, p)
+		list = append(list, p)
+	}
+	return append(list, f.duplicates()...)
+}
+
+// kept says that an earlier version of what p is about is still served.
+func (c *catalog) kept(f *file, p Problem) bool {
+	if p.Reason == Malformed {
+		for d := range f.gone {
+			if d.good.Entry != nil {
+				return true
+			}
+		}
+		return false
+	}
+	o := c.objects[p.Object]
+	if o == nil || o.at.Entry == nil {
+		return false
+	}
+	d := o.in(f)
+	return d == nil || d.now().Entry != o.at.Entry
+}
+
+// duplicates reports the definitions in f that are not the first of their object.
+func (f *file) duplicates() []Problem {
+	var list []Problem
+	report := func(o *object, p place, first Position) {
+		used := "which is used"
+		if o.at == p {
+			used = "which is invalid, so that this one is used"
+		}
+		list = append(list, Problem{
+			Position: Position{File: f.path, Line: p.line()}, Reason: Duplicate, Object: o.id,
+			Message: "is already defined at " + first.String() + ", " + used, Remedy: "remove one of the two",
+		})
+	}
+	for d := range f.repeated {
+		for _, p := range d.places[1:] {
+			report(d.object, p, d.object.first())
+		}
+	}
+	for o := range f.shared {
+		p := o.in(f).now()
+		if first := o.first(); p.Entry != nil && first.File != f.path {
+			report(o, p, first)
+		}
+	}
+	slices.SortFunc(list, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Line, b.Line), CompareIDs(a.Object, b.Object)) })
+	return list
+}
+
+// first is where the first file that defines o now does.
+func (o *object) first() Position {
+	for _, d := range o.definitions {
+		if p := d.now(); p.Entry != nil {
+			return Position{File: d.file.path, Line: p.line()}
+		}
+	}
+	return Position{}
+}

@@ -1,0 +1,182 @@
+package files
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// maxGrace is how many grace periods an object may outlive its definition in a
+// file that never comes to rest.
+const maxGrace = 10
+
+// take replaces what a file held by what it holds now. Sections in removed that
+// are in added too only moved.
+func (c *catalog) take(f *file, sections, removed, added []*section, now time.Time) {
+	touched := map[*definition]bool{}
+	for _, s := range removed {
+		for _, e := range s.Entries {
+			d := c.objects[e.ID].in(f)
+			d.places = slices.DeleteFunc(d.places, func(p place) bool { return p.section == s })
+			touched[d] = true
+		}
+	}
+	f.sections = sections
+	malformed := f.gather()
+	for _, s := range added {
+		for _, e := range s.Entries {
+			d := c.define(f, e.ID)
+			at, _ := slices.BinarySearchFunc(d.places, s.index+1, func(p place, index int) int { return cmp.Compare(p.section.index, index) })
+			d.places = slices.Insert(d.places, at, place{e, s})
+			touched[d] = true
+		}
+	}
+	for d := range touched {
+		f.note(d)
+	}
+	c.settle(f, malformed, now)
+	for d := range touched {
+		c.resolve(d.object)
+	}
+	for o := range f.shared { // others tell the lines of these
+		c.change.objects[o] = true
+	}
+	c.change.files[f] = true
+}
+
+// gather collects what is wrong in the sections, and says whether something there
+// cannot be told to belong to an object.
+func (f *file) gather() (malformed bool) {
+	f.found, f.unused = nil, nil
+	for _, s := range f.sections {
+		if s.clean() {
+			continue
+		}
+		for _, p := range s.Problems {
+			malformed = true
+			f.found = append(f.found, located(p, f.path, s.line))
+		}
+		for _, u := range s.Unused {
+			u.Line += s.line
+			f.unused = append(f.unused, u)
+		}
+		for _, e := range s.Entries {
+			for _, p := range e.Problems {
+				f.found = append(f.found, located(p, f.path, s.line))
+			}
+		}
+	}
+	return malformed
+}
+
+func (s *section) clean() bool {
+	for _, e := range s.Entries {
+		if len(e.Problems) > 0 {
+			return false
+		}
+	}
+	return len(s.Problems)+len(s.Unused) == 0
+}
+
+// located is a problem whose line counts from 0 at a chunk's first line.
+func located(p Problem, path string, base int) Problem {
+	p.File = path
+	p.Line += base
+	return p
+}
+
+// note follows a change of d.places.
+func (f *file) note(d *definition) {
+	mark(&f.gone, d, len(d.places) == 0)
+	mark(&f.repeated, d, len(d.places) > 1)
+	if p := d.now(); p.Entry != nil {
+		d.missing = time.Time{}
+		if p.Object != nil {
+			d.good = p
+		}
+	}
+}
+
+// mark makes k a member of a set that is nil while it is empty.
+func mark[K comparable](set *map[K]bool, k K, member bool) {
+	switch {
+	case !member:
+		delete(*set, k)
+	case *set == nil:
+		*set = map[K]bool{k: true}
+	default:
+		(*set)[k] = true
+	}
+}
+
+// settle decides about what f held and no longer has. An object goes only if its
+// file parses without it, and rested in that state for the grace period: a file that
+// is being written passes through such states.
+func (c *catalog) settle(f *file, malformed bool, now time.Time) {
+	c.unawait(f)
+	for d := range f.gone {
+		if malformed {
+			d.missing = time.Time{} // it may be in what does not parse
+			continue
+		}
+		if d.missing.IsZero() {
+			d.missing = now
+		}
+		end := f.changed.Add(c.grace)
+		if last := d.missing.Add(maxGrace * c.grace); last.Before(end) {
+			end = last
+		}
+		if d.good.Entry != nil && now.Before(end) {
+			c.await(f, end)
+			continue
+		}
+		c.forget(d)
+		c.resolve(d.object)
+	}
+}
+
+// in is what f says of o; nil if it says nothing.
+func (o *object) in(f *file) *definition {
+	if o == nil {
+		return nil
+	}
+	at, ok := slices.BinarySearchFunc(o.definitions, f, compareDefinition)
+	if !ok {
+		return nil
+	}
+	return o.definitions[at]
+}
+
+func compareDefinition(d *definition, f *file) int { return compareFiles(d.file, f) }
+
+// define finds what f says of an object, or begins it.
+func (c *catalog) define(f *file, id ObjectID) *definition {
+	o := c.objects[id]
+	if o == nil {
+		o = &object{id: id}
+		c.objects[id] = o
+	}
+	at, ok := slices.BinarySearchFunc(o.definitions, f, compareDefinition)
+	if ok {
+		return o.definitions[at]
+	}
+	d := &definition{object: o, file: f}
+	if len(o.definitions) == 1 {
+		mark(&o.definitions[0].file.shared, o, true)
+	}
+	o.definitions = slices.Insert(o.definitions, at, d)
+	f.held++
+	mark(&f.shared, o, len(o.definitions) > 1)
+	return d
+}
+
+func (c *catalog) forget(d *definition) {
+	o, f := d.object, d.file
+	o.definitions = slices.DeleteFunc(o.definitions, func(other *definition) bool { return other == d })
+	f.held--
+	delete(f.gone, d)
+	delete(f.shared, o)
+	if len(o.definitions) == 1 {
+		delete(o.definitions[0].file.shared, o)
+	}
+}
