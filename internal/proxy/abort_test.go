@@ -369,4 +369,7 @@ func TestShutdownCuts(t *testing.T) {
 	if err := g.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("Shutdown: %v, want that something was cut", err)
 	}
+	if r := g.reasonsLogged(1); r[0] != "shutting_down" {
+		t.Errorf("logged %q, want shutting_down", r[0])
+	}
 }

@@ -72,7 +72,9 @@ type conn struct {
 	headDeadline int64
 	// fresh tells that what is unread has changed so that parsing may get further.
 	fresh bool
-	loop  rawLoop
+	// served tells that a request has been carried out.
+	served bool
+	loop   rawLoop
 
 	// wait says what the goroutine of serve waits for, bodyWait what that of upload does.
 	wait, bodyWait waitState
@@ -84,6 +86,8 @@ type conn struct {
 	upstream *upstream.Conn
 	// dialling ends the dial that is under way, nil at other times. Guarded by mu.
 	dialling context.CancelFunc
+	// wasCut tells that Shutdown has lost its patience. Guarded by mu.
+	wasCut bool
 	// clientGone tells that upstream was interrupted because the client left. Guarded by mu.
 	clientGone bool
 
@@ -289,7 +293,10 @@ func (c *conn) park() {
 func (c *conn) setUpstream(u *upstream.Conn) {
 	c.mu.Lock()
 	c.upstream = u
-	c.clientGone = false
+	c.clientGone = c.wasCut
+	if c.wasCut {
+		u.SetDeadline(longAgo)
+	}
 	c.mu.Unlock()
 }
 
@@ -297,6 +304,9 @@ func (c *conn) setUpstream(u *upstream.Conn) {
 func (c *conn) setDialling(cancel context.CancelFunc) {
 	c.mu.Lock()
 	c.dialling = cancel
+	if c.wasCut && cancel != nil {
+		cancel()
+	}
 	c.mu.Unlock()
 }
 

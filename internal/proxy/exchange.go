@@ -78,6 +78,7 @@ func (x *exchange) run(n int) (keep bool) {
 	x.upload.endMirrors(false) // of a body whose upload never began
 	x.finish()
 	x.start = time.Time{}
+	c.served = true
 	if keep && x.streamed {
 		c.unread(x.upload.rest)
 	}
@@ -258,6 +259,9 @@ func (f *filters) runResponse(fx *filter.Exchange) {
 func (x *exchange) finish() {
 	x.rec.StartUnixNano = x.start.UnixNano()
 	x.rec.DurationNano = int64(time.Since(x.start))
+	if x.rec.Reason == observe.ReasonClientClosed && x.c.cutNow() {
+		x.rec.Reason = observe.ReasonShuttingDown
+	}
 	x.c.proxy.observer.Finish(&x.rec)
 }
 

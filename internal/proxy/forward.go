@@ -154,14 +154,14 @@ func (x *exchange) timeoutReason() observe.Reason {
 // only ever true where nothing was sent to the client and mayRetry is set.
 func (x *exchange) converse(a *attempt, b *backendRef, mayRetry bool) (keep, retry bool) {
 	c := x.c
-	c.setUpstream(a.u)
 	if !a.deadline.IsZero() {
-		a.u.SetDeadline(a.deadline)
+		a.u.SetDeadline(a.deadline) // before setUpstream, which may want none to come later
 		if !x.deadline.IsZero() {
 			c.nc.SetWriteDeadline(x.deadline)
 			defer c.nc.SetWriteDeadline(never)
 		}
 	}
+	c.setUpstream(a.u)
 	a.buf = bigBuffers.Get().(*[bigBuffer]byte)
 	defer bigBuffers.Put(a.buf)
 	rest, err := x.readResponseHead(a, x.send(a))

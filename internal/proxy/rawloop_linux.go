@@ -67,6 +67,7 @@ func (c *conn) rawStep(fd uintptr) bool {
 		}
 		c.makeRoom()
 		room := c.in[c.w:]
+		first := !c.served
 		n, errno := readRaw(fd, room)
 		switch {
 		case errno == unix.EAGAIN:
@@ -81,9 +82,9 @@ func (c *conn) rawStep(fd uintptr) bool {
 			}
 		}
 		// A short read took all there was, and the poller tells of what comes next. It may have
-		// told of the end of the stream already: between requests the sweeper looks for
-		// that, within a head another read does.
-		if errno == 0 && (n == len(room) || c.headDeadline != 0) {
+		// told of the end of the stream already: within a head and behind the first request, whose
+		// client may have no other, another read looks for that, later the sweeper.
+		if errno == 0 && (n == len(room) || c.headDeadline != 0 || first) {
 			continue
 		}
 		c.makeRoom()

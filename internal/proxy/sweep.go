@@ -94,8 +94,18 @@ func (c *conn) expire(s *waitState, seen uint64, shrink bool) {
 
 // cut ends a connection whatever it does.
 func (c *conn) cut() {
+	c.mu.Lock()
+	c.wasCut = true
+	c.mu.Unlock()
 	c.interruptUpstream()
-	c.tcp.Close()
+	go c.tcp.Close() // which waits for the step that is under way, see runRaw
+}
+
+// cutNow tells whether Shutdown has ended the connection.
+func (c *conn) cutNow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wasCut
 }
 
 // connSet holds all client connections. It is touched when one is accepted and when it ends.
