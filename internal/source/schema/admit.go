@@ -44,7 +44,10 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 	for _, path := range unknown {
 		found = append(found, unknownField(path, r.structural))
 	}
-	errs := validation.ValidateCustomResource(nil, obj, r.openapi)
+	var errs field.ErrorList
+	if !r.shape.has(obj) {
+		errs = validation.ValidateCustomResource(nil, obj, r.openapi)
+	}
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, obj)...)
 	// CEL rules presume the types and bounds that the schema states.
 	if ctx := context.Background(); !blocksCEL(errs) && !r.cel.hold(ctx, obj) {

@@ -39,7 +39,9 @@ type Kind struct {
 // rules is a compiled schema.
 type rules struct {
 	structural *structural.Structural
-	openapi    validation.SchemaValidator
+	// shape tells whether an object has the types and bounds of the schema; openapi says where not.
+	shape   *shape
+	openapi validation.SchemaValidator
 	// cel tells whether the CEL rules hold; nil if there are none. The validator says which do not, and is made when one first does not.
 	cel       *celRules
 	validator func() *cel.Validator
@@ -127,7 +129,7 @@ func compile(plural, version string) (*rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{structural: s, openapi: v, validator: sync.OnceValue(func() *cel.Validator {
+	r := &rules{structural: s, shape: newShape(s), openapi: v, validator: sync.OnceValue(func() *cel.Validator {
 		return cel.NewValidator(s, true, celconfig.PerCallLimit)
 	})}
 	if r.cel, err = newCELRules(s); err != nil {
