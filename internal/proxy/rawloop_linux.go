@@ -17,7 +17,9 @@ type rawLoop struct {
 	step    func(fd uintptr) bool // made once per connection
 	waiting bool                  // the last step ended with a wait
 	expired bool                  // the sweeper interrupted it
-	head    int                   // what runRaw returns
+	inside  bool                  // a step is under way, on fd
+	fd      uintptr
+	head    int // what runRaw returns
 	err     error
 }
 
@@ -54,6 +56,8 @@ func (c *conn) runRaw() (int, error) {
 // rawStep runs requests until there is nothing to read; false waits for more.
 func (c *conn) rawStep(fd uintptr) bool {
 	l := &c.loop
+	l.inside, l.fd = true, fd
+	defer func() { l.inside = false }()
 	if l.waiting {
 		l.waiting = false
 		if !c.leave(&c.wait) {
@@ -122,4 +126,18 @@ func readRaw(fd uintptr, into []byte) (int, syscall.Errno) {
 			return int(n), errno
 		}
 	}
+}
+
+// writeRaw writes what the socket takes at once, within a step, and returns the rest. An error
+// comes again with the next write.
+func (c *conn) writeRaw(b []byte) []byte {
+	l := &c.loop
+	if !l.inside {
+		return b
+	}
+	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	if errno != 0 {
+		return b
+	}
+	return b[n:]
 }

@@ -134,7 +134,10 @@ func (x *exchange) hop(keep bool) http1.Hop {
 func (x *exchange) write(b []byte) error {
 	c := x.c
 	c.wait.set(waitWrite, c.proxy.now()+c.proxy.timeouts.WriteIdle.Milliseconds())
-	_, err := c.nc.Write(b)
+	var err error
+	if b = c.writeRaw(b); len(b) > 0 {
+		_, err = c.nc.Write(b)
+	}
 	return x.wrote(err)
 }
 
