@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -172,6 +173,9 @@ func (g *gateway) started() {
 		g.o.Ready(Running{Admin: g.admin.Addr().String()})
 	}
 	g.log.Info("ready", "admin", g.admin.Addr().String(), "version", readBuild().Version)
+	// Reading everything leaves far more garbage than any later change will: the heap
+	// need not stay as large as that made it.
+	debug.FreeOSMemory()
 }
 
 // tellProblems logs each problem when it appears, and not again while it stays.
