@@ -116,8 +116,8 @@ func heapInUse() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// BenchmarkEditOneOf5000 is the time from a write to the change that it makes,
-// debounce included.
+// BenchmarkEditOneOf5000 is the time from a rename to the change that it makes, among
+// 5,000 files and in one file of 5,000 documents (3.5 MB); the 1 ms of settle is in it.
 func BenchmarkEditOneOf5000(b *testing.B) {
 	const n = 5000
 	for _, name := range []string{"one file", "a file each"} {

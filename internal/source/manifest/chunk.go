@@ -23,6 +23,7 @@ func Split(text []byte) []Chunk {
 		}
 		l := text[at:end]
 		switch {
+		case content && l[0] != '-' && l[0] != '.': // most lines
 		case isMarker(l, "---"):
 			if content {
 				chunks = append(chunks, Chunk{startLine, text[start:at]})
