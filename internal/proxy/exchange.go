@@ -35,6 +35,7 @@ type exchange struct {
 	// in[r:w] of the connection begins with the first part of it.
 	body     []byte
 	streamed bool
+	attempt  attempt // the present one
 
 	up  []byte // what goes to the backend: the head, and the body if it is short
 	out []byte // what goes to the client: the response head

@@ -23,10 +23,26 @@ const (
 // attempt is one try at one endpoint.
 type attempt struct {
 	u        *upstream.Conn
-	deadline time.Time // the earlier of timeouts.request and timeouts.backendRequest; zero is never
-	buf      *[bigBuffer]byte
+	deadline time.Time        // the earlier of timeouts.request and timeouts.backendRequest; zero is never
+	buf      *[bigBuffer]byte // nil while nothing has come
 	// received tells that the backend has sent anything at all.
 	received bool
+}
+
+// Take is where to read what the backend sends, see upstream.Buffer.
+func (a *attempt) Take() []byte {
+	if a.buf == nil {
+		a.buf = bigBuffers.Get().(*[bigBuffer]byte)
+	}
+	return a.buf[headroom : bigBuffer-tailroom]
+}
+
+// Give gives the buffer back, if there is one; nothing may point into it.
+func (a *attempt) Give() {
+	if a.buf != nil {
+		bigBuffers.Put(a.buf)
+		a.buf = nil
+	}
 }
 
 // forward sends the request to an endpoint of the backend and its response to the client. Another
@@ -42,7 +58,8 @@ func (x *exchange) forward(b *backendRef) (keep bool) {
 		x.rec.Attempts++
 		x.rec.Upstream = ep.Address()
 		ep.Begin()
-		a := attempt{deadline: x.attemptDeadline()}
+		a := &x.attempt
+		*a = attempt{deadline: x.attemptDeadline()}
 		var retry bool
 		if a.u, reason, retry = x.connect(ep, fresh, a.deadline); a.u == nil {
 			ep.End()
@@ -56,7 +73,7 @@ func (x *exchange) forward(b *backendRef) (keep bool) {
 		if x.c.proxy.logging { // nothing else shows it
 			sent = time.Now()
 		}
-		keep, retry = x.converse(&a, b, !fresh)
+		keep, retry = x.converse(a, b, !fresh)
 		if x.c.proxy.logging {
 			x.rec.UpstreamDurationNano = int64(time.Since(sent))
 		}
@@ -162,8 +179,7 @@ func (x *exchange) converse(a *attempt, b *backendRef, mayRetry bool) (keep, ret
 		}
 	}
 	c.setUpstream(a.u)
-	a.buf = bigBuffers.Get().(*[bigBuffer]byte)
-	defer bigBuffers.Put(a.buf)
+	defer a.Give()
 	rest, err := x.readResponseHead(a, x.send(a))
 	if err != nil {
 		a.u.Close()
@@ -209,7 +225,7 @@ func (x *exchange) send(a *attempt) (s sent) {
 	// An error of the write shows again when the response is read; there may be one
 	// nevertheless, such as 413 of a server that does not read the body.
 	x.c.wait.set(waitUpstream, x.c.proxy.now())
-	s.n, s.err = a.u.WriteRead(x.up, body, a.buf[headroom:bigBuffer-tailroom])
+	s.n, s.err = a.u.WriteRead(x.up, body, a)
 	x.c.wait.leave()
 	s.tried = true
 	return s
@@ -228,7 +244,11 @@ func (x *exchange) readResponseHead(a *attempt, first sent) (rest []byte, err er
 		n, err := first.n, first.err
 		if !first.tried {
 			c.wait.set(waitUpstream, c.proxy.now())
-			n, err = a.u.Read(a.buf[end : bigBuffer-tailroom])
+			if end == headroom {
+				n, err = a.u.ReadInto(a)
+			} else {
+				n, err = a.u.Read(a.buf[end : bigBuffer-tailroom])
+			}
 			c.wait.leave()
 		}
 		first.tried = false

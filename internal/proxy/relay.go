@@ -65,7 +65,7 @@ func (x *exchange) clientFraming() (http1.Framing, int64) {
 func (x *exchange) readBody(a *attempt) (data []byte, surplus bool, err error) {
 	c := x.c
 	c.wait.set(waitUpstream, c.proxy.now())
-	n, err := a.u.Read(a.buf[headroom : bigBuffer-tailroom])
+	n, err := a.u.ReadInto(a)
 	c.wait.leave()
 	if n > 0 {
 		if x.respHead.Framing == http1.Length {

@@ -27,6 +27,13 @@ type Conn struct {
 	before, after *Conn // in the Set's list of open connections
 }
 
+// Buffer is memory for what a backend sends. It is taken when something is there to read and
+// given back for a wait, so that waiting requests hold none.
+type Buffer interface {
+	Take() []byte // where to read to; the same until Give
+	Give()
+}
+
 // ErrStale says that a reused connection was closed by the peer, or holds bytes that nobody asked
 // for. Nothing was sent on it.
 var ErrStale = errors.New("upstream: the idle connection is not usable any more")

@@ -14,6 +14,7 @@ import (
 // raw: the socket does not block, so the scheduler need not know of them.
 type talk struct {
 	step    func(fd uintptr) bool
+	wait    func(fd uintptr) bool
 	look    func(fd uintptr)
 	parts   [2]unix.Iovec
 	nparts  int
@@ -21,7 +22,8 @@ type talk struct {
 	written int
 	sent    bool
 	stale   bool
-	into    []byte
+	buffer  Buffer
+	into    []byte // ReadMore only
 	n       int
 	errno   syscall.Errno
 	peek    [1]byte
@@ -48,18 +50,54 @@ func (t *talk) init() {
 			}
 			// On a fresh connection the backend may have spoken before the poller was armed.
 		}
-		t.n, t.errno = read(fd, t.into)
-		return t.errno != unix.EAGAIN
+		return t.take(fd)
 	}
+	t.wait = t.take
 	t.look = func(fd uintptr) {
 		t.n, t.errno = read(fd, t.into)
 	}
 }
 
+// take reads into the buffer; false is that nothing is there, and the buffer is given back for the wait.
+func (t *talk) take(fd uintptr) bool {
+	t.n, t.errno = read(fd, t.buffer.Take())
+	if t.errno == unix.EAGAIN {
+		t.buffer.Give()
+		return false
+	}
+	return true
+}
+
+// result is what a wait for the backend has brought.
+func (t *talk) result() (int, error) {
+	switch {
+	case t.errno != 0:
+		return 0, t.errno
+	case t.n == 0:
+		return 0, io.EOF
+	}
+	return t.n, nil
+}
+
+// ReadInto waits for more of a response.
+func (c *Conn) ReadInto(b Buffer) (int, error) {
+	t := &c.talk
+	if t.wait == nil {
+		t.init()
+	}
+	t.buffer, t.n, t.errno = b, 0, 0
+	err := c.probe.raw.Read(t.wait)
+	t.buffer = nil
+	if err != nil {
+		return 0, err
+	}
+	return t.result()
+}
+
 // WriteRead writes head and body, which may be nil, and reads the first bytes of what comes back.
 // An error of the write is not reported: if the response cannot be read either, that is. A
 // reused connection that is not Alive gives ErrStale, and nothing is written.
-func (c *Conn) WriteRead(head, body, into []byte) (int, error) {
+func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 	t := &c.talk
 	if t.step == nil {
 		t.init()
@@ -72,10 +110,10 @@ func (c *Conn) WriteRead(head, body, into []byte) (int, error) {
 		t.parts[1].SetLen(len(body))
 		t.nparts = 2
 	}
-	t.into, t.n, t.errno, t.stale = into, 0, 0, c.Reused
+	t.buffer, t.n, t.errno, t.stale = b, 0, 0, c.Reused
 	err := c.probe.raw.Read(t.step)
-	written, n, errno := t.written, t.n, t.errno
-	t.parts, t.into = [2]unix.Iovec{}, nil
+	written := t.written
+	t.parts, t.buffer = [2]unix.Iovec{}, nil
 	switch {
 	case err != nil:
 		return 0, err
@@ -89,13 +127,9 @@ func (c *Conn) WriteRead(head, body, into []byte) (int, error) {
 		if rest := body[written-len(head):]; len(rest) > 0 {
 			c.Conn.Write(rest) //nolint:errcheck // as above
 		}
-		return c.Conn.Read(into)
-	case errno != 0:
-		return 0, errno
-	case n == 0:
-		return 0, io.EOF
+		return c.Conn.Read(b.Take())
 	}
-	return n, nil
+	return t.result()
 }
 
 // ReadMore reads what has come already, without waiting; 0 where nothing has.

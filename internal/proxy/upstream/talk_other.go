@@ -8,12 +8,15 @@ type talk struct{}
 // WriteRead writes head and body, which may be nil, and reads the first bytes of what comes back.
 // An error of the write is not reported: if the response cannot be read either, that is. A
 // reused connection that is not Alive gives ErrStale, and nothing is written.
-func (c *Conn) WriteRead(head, body, into []byte) (int, error) {
+func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 	if _, err := c.Conn.Write(head); err == nil && len(body) > 0 {
 		c.Conn.Write(body) //nolint:errcheck // shows when the response is read
 	}
-	return c.Conn.Read(into)
+	return c.Conn.Read(b.Take())
 }
 
 // ReadMore reads what has come already, without waiting; here nothing ever has.
 func (c *Conn) ReadMore([]byte) int { return 0 }
+
+// ReadInto waits for more of a response.
+func (c *Conn) ReadInto(b Buffer) (int, error) { return c.Conn.Read(b.Take()) }
