@@ -115,9 +115,13 @@ type object struct {
 		Listeners  []struct {
 			Name           string
 			AttachedRoutes int
+			SupportedKinds []struct{ Kind string }
 			Conditions     []condition
 		}
-		Parents []struct{ Conditions []condition }
+		Parents []struct {
+			ParentRef  struct{ SectionName string }
+			Conditions []condition
+		}
 	}
 }
 

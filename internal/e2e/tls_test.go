@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,7 +11,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,18 +48,22 @@ func httpsListener(name string, port int, hostname, secrets string) string {
 	return fmt.Sprintf("{name: %s, protocol: HTTPS, port: %d%s, tls: {certificateRefs: [%s]}}", name, port, hostname, secrets)
 }
 
+// tlsClient opens a new connection for each request, whose server name need not be its Host.
+func tlsClient(serverName string) *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: serverName, NextProtos: []string{"http/1.1"}},
+		},
+		Timeout:       patience,
+		CheckRedirect: noRedirects.CheckRedirect,
+	}
+}
+
 // tlsAsk sends one request over a new connection: server name and Host may differ.
 // It returns the status and the certificate's name.
 func tlsAsk(port int, serverName, host string) (status int, certificate, backend string, err error) {
-	transport := &http.Transport{
-		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: serverName},
-		DialTLSContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, ServerName: serverName, NextProtos: []string{"http/1.1"}}}
-			return d.DialContext(ctx, network, fmt.Sprintf("127.0.0.1:%d", port))
-		},
-	}
-	got, err := ask{url: "https://127.0.0.1/", host: host, client: &http.Client{Transport: transport, Timeout: patience}}.try()
+	got, err := ask{url: fmt.Sprintf("https://127.0.0.1:%d/", port), host: host, client: tlsClient(serverName)}.try()
 	if err != nil {
 		return 0, "", "", err
 	}
