@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,16 +75,15 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			manifests, c, ports := readCase(t, path)
 			g := start(t, map[string]string{"all.yaml": manifests})
-			for object, want := range c.Status {
-				wrong := ""
-				for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-					if wrong = g.differs(object, &want); wrong == "" || time.Now().After(end) {
-						break
-					}
+			// One wait for all, so that a defect does not cost the wait for each.
+			wrong := ""
+			for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+				if wrong = g.allDiffer(c.Status); wrong == "" || time.Now().After(end) {
+					break
 				}
-				if wrong != "" {
-					t.Errorf("%s: %s", object, wrong)
-				}
+			}
+			if wrong != "" {
+				t.Error(wrong)
 			}
 			for i := range c.Requests {
 				c.Requests[i].check(t, ports)
@@ -188,6 +188,17 @@ func readCase(t testing.TB, path string) (string, conformanceCase, map[string]st
 		})
 	}
 	return fill(class + manifests), c, ports
+}
+
+// allDiffer says which objects differ, one on a line.
+func (g *gateway) allDiffer(wanted map[string]wantStatus) (wrong string) {
+	for _, object := range slices.Sorted(maps.Keys(wanted)) {
+		want := wanted[object]
+		if w := g.differs(object, &want); w != "" {
+			wrong += "\n" + object + ": " + w
+		}
+	}
+	return wrong
 }
 
 // differs says in what the object's status is not what it must be, or "".

@@ -294,3 +294,33 @@ func TestMirror(t *testing.T) {
 	}
 	eventually(t, "10 copies of 5 bytes", func() bool { return copies.Load() == 10 && bytes.Load() == 50 })
 }
+
+// TestMirrors checks several mirrors of one rule, and shares of requests.
+func TestMirrors(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	const n = 400
+	copies := map[string]*atomic.Int64{}
+	objects := gatewayWith(httpListener("http", port, "")) + service("default", "main", newBackend(t, "main", nil))
+	filters := ""
+	for name, share := range map[string]string{"all": "percent: 100", "none": "percent: 0", "quarter": "percent: 25", "half": "fraction: {numerator: 5, denominator: 10}"} {
+		count := &atomic.Int64{}
+		copies[name] = count
+		objects += service("default", name, newBackend(t, name, func(http.ResponseWriter, *http.Request) bool { count.Add(1); return true }))
+		filters += fmt.Sprintf("    - {type: RequestMirror, requestMirror: {backendRef: {name: %s, port: 80}, %s}}\n", name, share)
+	}
+	start(t, map[string]string{"all.yaml": objects + route("r", "  rules:\n  - backendRefs: [{name: main, port: 80}]\n    filters:\n"+filters)})
+	for range n {
+		if got := (ask{url: local(port, "/")}).do(t); got.echo.Backend != "main" {
+			t.Fatalf("%d from %q", got.StatusCode, got.echo.Backend)
+		}
+	}
+	eventually(t, "a copy of each request", func() bool { return copies["all"].Load() == n })
+	// Five standard deviations of a binomial(400, 0.5) are 50, with 0.25 44.
+	for name, want := range map[string]struct{ mean, off int64 }{"none": {}, "quarter": {n / 4, 44}, "half": {n / 2, 50}} {
+		eventually(t, "copies to "+name, func() bool { return copies[name].Load() >= want.mean-want.off })
+		if got := copies[name].Load(); got > want.mean+want.off {
+			t.Errorf("%s: %d copies, want %d within %d", name, got, want.mean, want.off)
+		}
+	}
+}

@@ -224,11 +224,9 @@ func (t *Translator) refusal(v *incremental.View, r *routeFacts, k listenerKey, 
 	return refused
 }
 
-// selects says whether a namespace has the labels; an empty selector selects nothing.
+// selects says whether a namespace has the labels. As everywhere in Kubernetes an empty
+// selector selects all and an absent one, which makes the listener invalid, nothing.
 func (t *Translator) selects(v *incremental.View, s *metav1.LabelSelector, namespace string) bool {
-	if s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0 {
-		return false
-	}
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
 		return false

@@ -182,8 +182,6 @@ func (l *listener) readNamespaces(allowed *gwv1.AllowedRoutes) {
 			l.invalid(gwv1.ListenerReasonUnsupportedValue, field+".selector", "add a selector", "from: Selector needs one")
 		} else if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
 			l.invalid(gwv1.ListenerReasonUnsupportedValue, field+".selector", "correct it", "%v", err)
-		} else if len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-			l.Notes = append(l.Notes, l.Field+field+".selector: an empty selector selects no namespace; use from: All to allow every one")
 		}
 		l.Namespaces.Selector = selector
 	default:
