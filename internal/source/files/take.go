@@ -113,6 +113,10 @@ func mark[K comparable](set *map[K]bool, k K, member bool) {
 // file parses without it, and rested in that state for the grace period: a file that
 // is being written passes through such states.
 func (c *catalog) settle(f *file, malformed bool, now time.Time) {
+	if !f.pending.IsZero() && now.Sub(f.pending) > c.grace/4 {
+		// This comes late: on a host so busy the writer may have had no time either.
+		f.changed = now
+	}
 	c.unawait(f)
 	for d := range f.gone {
 		if malformed {
