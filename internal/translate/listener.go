@@ -234,11 +234,13 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	if conflict == nil && l.claims() {
 		conflict = t.taken(v, k, l)
 	}
-	servable := l.claims() && conflict == nil && len(l.Kinds) > 0 &&
-		(l.Protocol != gwv1.HTTPSProtocolType || len(certificates) > 0)
-	if servable {
+	reserved := l.claims() && conflict == nil && len(l.Kinds) > 0
+	if reserved {
+		// Without a certificate too: the proxy fails its handshakes, where no other listener of
+		// the port may answer for its hostname with a certificate of its own.
 		s.Serve = l.config(k, certificates)
 	}
+	servable := reserved && (l.Protocol != gwv1.HTTPSProtocolType || len(certificates) > 0)
 	refused := l.Invalid
 	if refused == nil {
 		refused = conflict
