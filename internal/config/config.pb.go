@@ -272,7 +272,8 @@ type Listener struct {
 	Protocol  Protocol `protobuf:"varint,6,opt,name=protocol,proto3,enum=moongate.config.v1.Protocol" json:"protocol,omitempty"`
 	// Lower-case hostname, "*.suffix", or "" for every host.
 	Hostname string `protobuf:"bytes,7,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// Keys of Certificates in the order of certificateRefs; HTTPS only.
+	// Keys of Certificates in the order of certificateRefs; HTTPS only. Without any the
+	// listener holds its hostname and fails every handshake for it.
 	Certificates  []string `protobuf:"bytes,8,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
