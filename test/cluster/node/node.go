@@ -150,7 +150,12 @@ func (n *Node) register(ctx context.Context, host *Host) error {
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: ServerPort}},
 		NodeInfo:        corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: arch, KubeletVersion: "v1.36.3"},
 	}
-	_, err = n.Client.CoreV1().Nodes().UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	if object, err = n.Client.CoreV1().Nodes().UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	// Admission taints every new node as not ready, and no controller watches over ours.
+	object.Spec.Taints = nil
+	_, err = n.Client.CoreV1().Nodes().Update(ctx, object, metav1.UpdateOptions{})
 	return err
 }
 
