@@ -65,7 +65,11 @@ func start(t testing.TB, manifests map[string]string, change ...func(*cli.RunOpt
 	case <-time.After(patience):
 		t.Fatalf("the gateway was not ready in %v\n%s", patience, g.stderr)
 	}
-	t.Cleanup(g.end)
+	t.Cleanup(func() {
+		// The gateway would wait a while for what idle clients still send.
+		noRedirects.CloseIdleConnections()
+		g.end()
+	})
 	return g
 }
 
