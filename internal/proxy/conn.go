@@ -201,7 +201,7 @@ func (c *conn) sayClose() {
 
 // handshake makes the connection a TLS connection.
 func (c *conn) handshake() bool {
-	tc := stdtls.Server(c.tcp, c.sock.tls)
+	tc := stdtls.Server(&wire{c.tcp, c}, c.sock.tls)
 	c.wait.set(waitHandshake, c.proxy.now()+c.proxy.timeouts.Handshake.Milliseconds())
 	err := tc.Handshake()
 	if !c.leave(&c.wait) || err != nil {

@@ -21,13 +21,13 @@ const ended = -1
 // the head's length, 0 where the connection is to be closed silently, or what is wrong with the
 // head, or ended. Requests that never need to read from the client again may have been carried out meanwhile.
 func (c *conn) nextHead() (int, error) {
-	if c.https || c.proxy.plainIO || !rawIO {
+	if c.proxy.plainIO || !rawIO {
 		return c.readHead()
 	}
 	return c.runRaw()
 }
 
-// readHead is nextHead by way of net.Conn: under TLS, on other systems, for diagnosis.
+// readHead is nextHead by way of net.Conn: on other systems than Linux, and for diagnosis.
 func (c *conn) readHead() (int, error) {
 	c.beginHead()
 	for {

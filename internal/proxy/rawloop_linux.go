@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	"io"
+	"net"
+	"os"
 	"syscall"
 	"unsafe"
 
@@ -19,7 +22,8 @@ type rawLoop struct {
 	expired bool                  // the sweeper interrupted it
 	inside  bool                  // a step is under way, on fd
 	fd      uintptr
-	head    int // what runRaw returns
+	drained bool // wire.Read took all there was since the step began
+	head    int  // what runRaw returns
 	err     error
 }
 
@@ -56,7 +60,7 @@ func (c *conn) runRaw() (int, error) {
 // rawStep runs requests until there is nothing to read; false waits for more.
 func (c *conn) rawStep(fd uintptr) bool {
 	l := &c.loop
-	l.inside, l.fd = true, fd
+	l.inside, l.fd, l.drained = true, fd, false
 	defer func() { l.inside = false }()
 	if l.waiting {
 		l.waiting = false
@@ -72,7 +76,7 @@ func (c *conn) rawStep(fd uintptr) bool {
 		c.makeRoom()
 		room := c.in[c.w:]
 		first := !c.served
-		n, errno := readRaw(fd, room)
+		n, errno := c.readStep(room)
 		switch {
 		case errno == unix.EAGAIN:
 			n = 0
@@ -88,7 +92,9 @@ func (c *conn) rawStep(fd uintptr) bool {
 		// A short read took all there was, and the poller tells of what comes next. It may have
 		// told of the end of the stream already: within a head and behind the first request, whose
 		// client may have no other, another read looks for that, later the sweeper.
-		if errno == 0 && (n == len(room) || c.headDeadline != 0 || first) {
+		again := c.headDeadline != 0 || first
+		if errno == 0 && (again || n == len(room) || c.nc != net.Conn(c.tcp)) {
+			l.drained = l.drained && !again // TLS may hold more itself
 			continue
 		}
 		c.makeRoom()
@@ -117,6 +123,67 @@ func (c *conn) runBuffered() bool {
 		l.head = 0
 		c.beginHead()
 	}
+}
+
+// readStep reads within a step, from TLS or the socket; EAGAIN is that nothing is there.
+func (c *conn) readStep(into []byte) (int, syscall.Errno) {
+	if c.nc == net.Conn(c.tcp) {
+		return readRaw(c.loop.fd, into)
+	}
+	n, err := c.nc.Read(into)
+	switch {
+	case n > 0 || err == io.EOF:
+		return n, 0
+	case err == errNothingYet:
+		return 0, unix.EAGAIN
+	}
+	return 0, unix.EIO
+}
+
+// wire is what TLS reads from and writes to: the socket itself, and within a step the
+// socket without waiting.
+type wire struct {
+	*net.TCPConn
+	c *conn
+}
+
+// nothingYet is temporary, so that TLS keeps what it has of a record and can be asked again.
+type nothingYet struct{ error }
+
+func (nothingYet) Timeout() bool   { return true }
+func (nothingYet) Temporary() bool { return true }
+
+var errNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
+
+func (w *wire) Read(b []byte) (int, error) {
+	l := &w.c.loop
+	if !l.inside {
+		return w.TCPConn.Read(b)
+	}
+	if l.drained {
+		return 0, errNothingYet
+	}
+	n, errno := readRaw(l.fd, b)
+	switch {
+	case errno == unix.EAGAIN:
+		l.drained = true
+		return 0, errNothingYet
+	case errno != 0:
+		return 0, errno
+	case n == 0:
+		return 0, io.EOF
+	}
+	l.drained = n < len(b)
+	return n, nil
+}
+
+func (w *wire) Write(b []byte) (int, error) {
+	rest := w.c.writeRaw(b)
+	if len(rest) == 0 {
+		return len(b), nil
+	}
+	n, err := w.TCPConn.Write(rest)
+	return len(b) - len(rest) + n, err
 }
 
 func readRaw(fd uintptr, into []byte) (int, syscall.Errno) {

@@ -2,6 +2,8 @@
 
 package proxy
 
+import "net"
+
 // rawIO tells that connections without TLS can be run by runRaw.
 const rawIO = false
 
@@ -11,3 +13,9 @@ type rawLoop struct{}
 func (c *conn) runRaw() (int, error) { return c.readHead() }
 
 func (c *conn) writeRaw(b []byte) []byte { return b }
+
+// wire is what TLS reads from and writes to.
+type wire struct {
+	*net.TCPConn
+	c *conn
+}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"strconv"
@@ -135,7 +136,10 @@ func (x *exchange) write(b []byte) error {
 	c := x.c
 	c.wait.set(waitWrite, c.proxy.now()+c.proxy.timeouts.WriteIdle.Milliseconds())
 	var err error
-	if b = c.writeRaw(b); len(b) > 0 {
+	if c.nc == net.Conn(c.tcp) {
+		b = c.writeRaw(b)
+	}
+	if len(b) > 0 {
 		_, err = c.nc.Write(b)
 	}
 	return x.wrote(err)
