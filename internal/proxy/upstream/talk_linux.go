@@ -149,6 +149,14 @@ func (c *Conn) ReadMore(into []byte) int {
 }
 
 func writev(fd uintptr, parts []unix.Iovec) (int, syscall.Errno) {
+	if len(parts) == 1 { // a little cheaper
+		for {
+			n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(parts[0].Base)), uintptr(parts[0].Len))
+			if errno != unix.EINTR {
+				return int(n), errno
+			}
+		}
+	}
 	for {
 		n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, fd, uintptr(unsafe.Pointer(unsafe.SliceData(parts))), uintptr(len(parts)))
 		if errno != unix.EINTR {
