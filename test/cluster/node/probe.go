@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os/exec"
 	"strconv"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -160,7 +161,7 @@ func execIn(ctx context.Context, process *sandbox.Process, command []string) err
 	select {
 	case err = <-ended:
 	case <-ctx.Done():
-		run.Process.Kill()
+		syscall.Kill(-run.Process.Pid, syscall.SIGKILL)
 		<-ended
 		return fmt.Errorf("command %q timed out", command)
 	}

@@ -156,7 +156,6 @@ func Join(pid string) error {
 	command := exec.Command(program)
 	command.Args, command.Env, command.Dir = spec.Argv, spec.Env, "/"
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
-	command.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	var exit *exec.ExitError
 	if err := command.Run(); errors.As(err, &exit) {
 		os.Exit(exit.ExitCode())

@@ -85,7 +85,8 @@ func (p *Process) Wait() (code int, signal syscall.Signal) {
 func (p *Process) Signal(signal syscall.Signal) { p.command.Process.Signal(signal) }
 
 // Command prepares argv to run in the container with the container's credentials.
-// The caller sets its output, starts it and waits for it.
+// The caller sets its output, starts it and waits for it; it leads a process group
+// of its own, by which it can be killed.
 func (p *Process) Command(argv []string) (*exec.Cmd, error) {
 	spec := p.spec
 	spec.Mounts, spec.Argv = nil, argv
@@ -108,5 +109,6 @@ func (p *Process) Command(argv []string) (*exec.Cmd, error) {
 	command := exec.Command(p.enter, "join", strconv.Itoa(p.PID()))
 	command.Env = []string{}
 	command.ExtraFiles = []*os.File{in}
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return command, nil
 }
