@@ -19,7 +19,7 @@ FUZZTIME ?= 10s
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## build bin/moongate and serve an editable example from ./moongate-demo
@@ -82,3 +82,17 @@ generate: ## regenerate internal/config/*.pb.go (needs protoc)
 .PHONY: clean
 clean: ## remove what make builds
 	rm -rf bin
+
+# The cluster runs as root, and its first build takes minutes, so its test is
+# no part of `make test` yet.
+.PHONY: cluster
+cluster: ## start a Kubernetes without containers and print its KUBECONFIG (root)
+	@$(MAKE) --no-print-directory -C test/cluster up
+
+.PHONY: cluster-down
+cluster-down: ## end it
+	@$(MAKE) --no-print-directory -C test/cluster down
+
+.PHONY: test-cluster
+test-cluster: ## test the cluster itself (root)
+	@$(MAKE) --no-print-directory -C test/cluster test

@@ -41,6 +41,7 @@ func serve() int {
 	syscall.CloseOnExec(listenerFD)
 	logger := log.New(os.Stderr, "", log.LstdFlags|log.Lmicroseconds)
 	ctx, fail := context.WithCancelCause(context.Background())
+	defer fail(nil)
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	var s settings

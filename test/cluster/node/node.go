@@ -62,6 +62,11 @@ type Node struct {
 // without grace, and returns when none is left.
 func (n *Node) Run(ctx context.Context, factory informers.SharedInformerFactory, events record.EventRecorder) error {
 	n.pods, n.events, n.stopping = map[types.UID]*pod{}, events, ctx
+	if len(n.Hosts) > 1 {
+		if err := makeHairpin(); err != nil {
+			return err
+		}
+	}
 	for _, host := range n.Hosts {
 		host.addresses = newPool(host.Pods)
 		if err := n.register(ctx, host); err != nil {

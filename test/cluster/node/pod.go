@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -235,6 +236,11 @@ func (p *pod) connect() error {
 			return err
 		}
 		p.address, p.network = address, network
+		if p.host != p.node.Hosts[0] {
+			if err := addHairpin(address); err != nil {
+				return err
+			}
+		}
 		if object.Spec.SecurityContext != nil {
 			for _, sysctl := range object.Spec.SecurityContext.Sysctls {
 				path := "/proc/sys/" + strings.ReplaceAll(sysctl.Name, ".", "/")
@@ -299,14 +305,14 @@ func (p *pod) release() error {
 	var err error
 	if p.network != nil {
 		err = p.network.Close()
+		if p.host != p.node.Hosts[0] {
+			err = errors.Join(err, removeHairpin(p.address))
+		}
 		p.host.addresses.give(p.address)
 	}
 	p.volumes.Lock()
 	defer p.volumes.Unlock()
-	if unmountErr := p.unmountVolumes(); err == nil {
-		err = unmountErr
-	}
-	return err
+	return errors.Join(err, p.unmountVolumes())
 }
 
 // remove lets the API server forget the pod, after its last status was written.
