@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/test/cluster/image"
+	"github.com/moongate-dev/moongate/test/cluster/logs"
 	"github.com/moongate-dev/moongate/test/cluster/sandbox"
 )
 
@@ -39,7 +40,7 @@ type container struct {
 	restarts    int32
 	ready       bool
 	started     bool
-	logs        []*logFile // the last two runs
+	logs        []*logs.File // the last two runs
 }
 
 // run runs the container, again and again as the restart policy says, until it
@@ -109,7 +110,7 @@ func (c *container) once() (code int, ran bool) {
 			return 0, false
 		}
 	}
-	log, err := newLog(c.logPath())
+	log, err := logs.New(c.logPath())
 	if err != nil {
 		return c.failed(time.Now(), err), true
 	}

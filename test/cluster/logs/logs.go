@@ -1,4 +1,7 @@
-package node
+// Package logs keeps what containers write, in the format of container runtimes,
+// and reads it again as the API's log request asks. It knows lines and times only,
+// no pods.
+package logs
 
 import (
 	"bytes"
@@ -9,10 +12,10 @@ import (
 	"time"
 )
 
-// logFile is what one run of a container wrote: on disk in the format of
+// File is what one run of a container wrote: on disk in the format of
 // container runtimes ("time stdout F line"), for a reader of the folder and for
 // the API's log request.
-type logFile struct {
+type File struct {
 	path string
 
 	mu      sync.Mutex
@@ -25,7 +28,8 @@ type logFile struct {
 // maxLine is where a line without end is cut, as container runtimes do. In bytes.
 const maxLine = 16 << 10
 
-func newLog(path string) (*logFile, error) {
+// New creates the file, and the folder it is in.
+func New(path string) (*File, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
@@ -33,10 +37,10 @@ func newLog(path string) (*logFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &logFile{path: path, file: file, grown: make(chan struct{})}, nil
+	return &File{path: path, file: file, grown: make(chan struct{})}, nil
 }
 
-func (l *logFile) Write(b []byte) (int, error) {
+func (l *File) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.partial = append(l.partial, b...)
@@ -61,13 +65,13 @@ func (l *logFile) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-func (l *logFile) wake() {
+func (l *File) wake() {
 	close(l.grown)
 	l.grown = make(chan struct{})
 }
 
 // Close ends the run; an unfinished line becomes one.
-func (l *logFile) Close() error {
+func (l *File) Close() error {
 	if len(l.partial) > 0 {
 		l.Write([]byte("\n"))
 	}
@@ -79,7 +83,7 @@ func (l *logFile) Close() error {
 }
 
 // state is a channel that closes when there is more, and whether the run has ended.
-func (l *logFile) state() (<-chan struct{}, bool) {
+func (l *File) state() (<-chan struct{}, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.grown, l.ended
