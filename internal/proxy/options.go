@@ -42,7 +42,7 @@ type Timeouts struct {
 	Idle      time.Duration // between requests of a connection; default 75 s
 	Head      time.Duration // from the first byte of a request head to its last; default 15 s
 	BodyIdle  time.Duration // without a byte of the request body; default 60 s
-	WriteIdle time.Duration // without the client taking a byte of the response; default 60 s
+	WriteIdle time.Duration // for one write to the client, of up to 78 KiB, to be taken; default 60 s
 	// Linger is how long bytes of a client that was already answered are thrown away so
 	// that the answer is not lost with a reset (RFC 9112 section 9.6); default 2 s.
 	Linger time.Duration
