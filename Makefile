@@ -17,6 +17,9 @@ PKGS ?= ./...
 TESTFLAGS ?=
 FUZZTIME ?= 10s
 
+# Only `make generate` runs it, so it is no tool of go.mod.
+CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+
 .PHONY: help
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,13 +74,16 @@ bench: ## compare with nginx and HAProxy (Debian packages); see docs/performance
 golden: ## rewrite the golden files from what the translator says; read the diff
 	go test ./internal/translate -update
 
-# The generated files are committed, so only who edits a .proto needs protoc.
+# The generated files are committed, so only who edits a .proto or an API type needs protoc.
 .PHONY: generate
-generate: ## regenerate internal/config/*.pb.go (needs protoc)
+generate: ## regenerate *.pb.go (needs protoc), and the deep copies and CRDs of api/
 	@command -v protoc >/dev/null || { echo 'protoc is missing: install your system'"'"'s protobuf-compiler' >&2; exit 1; }
 	@mkdir -p bin
-	go build -o bin/protoc-gen-go google.golang.org/protobuf/cmd/protoc-gen-go
+	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	cd internal/config && protoc --plugin=../../bin/protoc-gen-go -I . --go_out=. --go_opt=paths=source_relative *.proto
+	cd internal/deliver/wire && protoc --plugin=../../../bin/protoc-gen-go --plugin=../../../bin/protoc-gen-go-grpc -I . -I ../../config \
+	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative delivery.proto
+	go run $(CONTROLLER_GEN) object paths=./api/... crd paths=./api/... output:crd:dir=api/v1alpha1
 
 .PHONY: clean
 clean: ## remove what make builds

@@ -19,6 +19,11 @@ type Options struct {
 	// DefaultAddresses is what status.addresses shows for a Gateway without
 	// spec.addresses: IP literals, or names. Nil means that such a Gateway has no address.
 	DefaultAddresses []string
+	// Cluster says that each Gateway runs in proxies of its own: listeners bind every address of theirs,
+	// and SetInfrastructure tells the addresses and whether they serve.
+	Cluster bool
+	// ReservedPorts are TCP ports that listeners cannot have.
+	ReservedPorts []int32
 }
 
 // Translator holds all objects and keeps config and statuses up to date with
@@ -124,6 +129,8 @@ func New(options Options) *Translator {
 type Result struct {
 	Config   config.Update
 	Statuses []StatusChange // sorted by Object
+	Plans    []PlanChange   // sorted by Gateway; with Options.Cluster only
+	Wants    []Want         // sorted by Object
 	Stats    incremental.Stats
 }
 

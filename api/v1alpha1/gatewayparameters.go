@@ -1,0 +1,178 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// GatewayParameters says how the proxies of Gateways run. A GatewayClass refers to one
+// by spec.parametersRef and may use every field; a Gateway refers to one of its own
+// namespace by spec.infrastructure.parametersRef and may use every field but classOnly.
+// Where both set a field, the Gateway's wins.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=gwparams,categories=gateway-api
+// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.replicas`
+// +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.service.type`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type GatewayParameters struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec GatewayParametersSpec `json:"spec,omitempty"`
+	// +optional
+	Status GatewayParametersStatus `json:"status,omitempty"`
+}
+
+// GatewayParametersList is a list of GatewayParameters.
+//
+// +kubebuilder:object:root=true
+type GatewayParametersList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []GatewayParameters `json:"items"`
+}
+
+// GatewayParametersSpec are the parameters; the zero value of each is the default.
+//
+// +kubebuilder:validation:XValidation:rule="!(has(self.replicas) && has(self.autoscaling))",message="replicas and autoscaling exclude each other: remove one"
+type GatewayParametersSpec struct {
+	// Replicas is how many proxies run for each Gateway; default 1.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Autoscaling creates a HorizontalPodAutoscaler in the place of a number of replicas.
+	//
+	// +optional
+	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
+	// Resources of the proxy's container; default requests of 50m CPU and 32Mi memory, no limits.
+	//
+	// +optional
+	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
+	// Service says how the Gateway is reached.
+	//
+	// +optional
+	Service *Service `json:"service,omitempty"`
+	// LogLevel of the proxy's own log; default info.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=debug;info;warn;error
+	LogLevel string `json:"logLevel,omitempty"`
+	// AccessLog is json (to standard output, the default) or off.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=json;off
+	AccessLog string `json:"accessLog,omitempty"`
+	// ShutdownDelay is how long an ending proxy goes on accepting connections, so that load
+	// balancers notice; default 5s, at most 5m.
+	//
+	// +optional
+	ShutdownDelay *metav1.Duration `json:"shutdownDelay,omitempty"`
+	// DrainTimeout is how long requests in flight may take after that; default 30s, at most 1h.
+	//
+	// +optional
+	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
+	// ClassOnly are parameters that could do harm in the hands of a namespace's users.
+	// They are refused where a Gateway refers to these GatewayParameters.
+	//
+	// +optional
+	ClassOnly *ClassOnly `json:"classOnly,omitempty"`
+}
+
+// Autoscaling is a HorizontalPodAutoscaler.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas is above maxReplicas"
+type Autoscaling struct {
+	// MinReplicas defaults to 1.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MinReplicas *int32 `json:"minReplicas,omitempty"`
+	// MaxReplicas bounds the number of proxies.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxReplicas int32 `json:"maxReplicas"`
+	// CPUUtilization is the aim, in percent of the requested CPU; default 80.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	CPUUtilization *int32 `json:"cpuUtilization,omitempty"`
+}
+
+// Service are fields of the Services that are created for a Gateway.
+type Service struct {
+	// Type is LoadBalancer (the default), NodePort or ClusterIP.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=LoadBalancer;NodePort;ClusterIP
+	Type corev1.ServiceType `json:"type,omitempty"`
+	// +optional
+	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=64
+	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Enum=Cluster;Local
+	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
+	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
+}
+
+// ClassOnly are parameters for a GatewayClass.
+type ClassOnly struct {
+	// HostNetwork runs proxies in their node's network, on the listeners' ports; they get
+	// the capability NET_BIND_SERVICE then.
+	//
+	// +optional
+	HostNetwork bool `json:"hostNetwork,omitempty"`
+	// Image of the proxy; default the controller's own.
+	//
+	// +optional
+	Image string `json:"image,omitempty"`
+	// +optional
+	ImagePullPolicy corev1.PullPolicy `json:"imagePullPolicy,omitempty"`
+	// +optional
+	ImagePullSecrets []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// +optional
+	Affinity *corev1.Affinity `json:"affinity,omitempty"`
+	// TopologySpreadConstraints whose labelSelector is absent select the proxies of the Gateway.
+	//
+	// +optional
+	TopologySpreadConstraints []corev1.TopologySpreadConstraint `json:"topologySpreadConstraints,omitempty"`
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
+	// Env is added to the proxy's container.
+	//
+	// +optional
+	Env []corev1.EnvVar `json:"env,omitempty"`
+	// DeploymentPatch is a strategic-merge patch of the Deployment, applied last.
+	//
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:validation:Type=object
+	DeploymentPatch *runtime.RawExtension `json:"deploymentPatch,omitempty"`
+}
+
+// GatewayParametersStatus says whether the parameters can be used.
+type GatewayParametersStatus struct {
+	// Conditions: Accepted, with reason Accepted or Invalid.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

@@ -1,0 +1,5 @@
+// Package wire is the protocol between a controller and its proxies: delivery.proto and
+// what was generated from it.
+//
+// It must import nothing of this module but config.
+package wire

@@ -1,0 +1,75 @@
+package translate
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+// KindGatewayParameters is our own kind, of group moongate.dev.
+const KindGatewayParameters Kind = "GatewayParameters"
+
+// Infrastructure is what a cluster says of the proxies of one Gateway: an input, like an object.
+type Infrastructure struct {
+	// Addresses are where the Gateway is reached, as status.addresses shows them; in order, at most 16.
+	Addresses []gwv1.GatewayStatusAddress
+	// Ready says that at least one proxy serves; otherwise Programmed is False.
+	Ready bool
+	// Waiting says what the Gateway still waits for and what helps, "" for nothing. Programmed is
+	// False with reason Pending while it is not empty, also where Ready.
+	Waiting string
+}
+
+// Plan is what one Gateway of ours needs to run in a cluster.
+type Plan struct {
+	Namespace, Name string
+	UID             types.UID
+	Class           string     // spec.gatewayClassName
+	Ports           []PlanPort // of accepted listeners; sorted, distinct
+	// Addresses are the entries of spec.addresses that may be asked for: type IPAddress or Hostname;
+	// an empty value leaves the choice to the cluster. Empty: one address of the cluster's choice.
+	Addresses           []gwv1.GatewaySpecAddress
+	Labels, Annotations map[string]string // spec.infrastructure
+	// Parameters are those of the class with the Gateway's own over them.
+	Parameters v1alpha1.GatewayParametersSpec
+}
+
+// PlanPort is a port to be reached.
+type PlanPort struct {
+	Port int32
+	UDP  bool
+}
+
+// PlanChange is a Plan that is new or other than before; nil where the Gateway is no longer ours.
+type PlanChange struct {
+	Namespace, Name string
+	Plan            *Plan
+}
+
+// Want is an object that translation would read (Wanted) or no longer reads. Only Secrets are
+// asked for so far: a cluster has many that are none of our business. A Secret that a reference
+// without a grant names is not wanted.
+type Want struct {
+	Object ObjectKey
+	Wanted bool
+}
+
+// Installed is what a cluster has of the Gateway API.
+type Installed struct {
+	// CRDs of group gateway.networking.k8s.io, sorted by name.
+	CRDs []InstalledCRD
+	// Kinds that are served in a version that we read, sorted.
+	Kinds []Kind
+}
+
+// InstalledCRD is a CustomResourceDefinition with its annotations; "" where one is absent.
+type InstalledCRD struct {
+	Name, BundleVersion, Channel string
+}
+
+// SetInfrastructure tells what runs for a Gateway; nil where nothing does. It counts only with Options.Cluster.
+func (t *Translator) SetInfrastructure(namespace, name string, i *Infrastructure) {}
+
+// SetInstalled tells what the cluster has. Without it everything is there in the version that we were built with.
+func (t *Translator) SetInstalled(i Installed) {}
