@@ -33,6 +33,11 @@ type Plan struct {
 	Labels, Annotations map[string]string // spec.infrastructure
 	// Parameters are those of the class with the Gateway's own over them.
 	Parameters v1alpha1.GatewayParametersSpec
+	// Hold says that Parameters cannot be told, because a parametersRef cannot be used or the class is
+	// not accepted: what runs for the Gateway stays exactly as it is and is not removed, and
+	// nothing is begun. Translation has no memory, so this is how a bad edit of parameters does not
+	// end what is served.
+	Hold bool
 }
 
 // PlanPort is a port to be reached.
