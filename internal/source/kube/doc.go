@@ -1,0 +1,41 @@
+// Package kube reads the objects that translation wants from an API server and follows
+// their changes. It exists so that a cluster looks to the rest of the gateway as a folder
+// of manifests does: typed objects come out, each only if something changed that
+// translation could read.
+//
+// # What is kept
+//
+// One copy of every object, without what nobody here reads. Of Services, EndpointSlices
+// and Namespaces only the fields that translation reads; of kinds with a status also the
+// status and the resourceVersion, for Get. Of Secrets only names and versions: the contents
+// of those that Fetch is asked for are read one by one, read again when they change, and
+// dropped when they are no longer wanted.
+//
+// # What is watched
+//
+// A kind is watched while the API server serves it. CustomResourceDefinitions are watched
+// by their metadata, and what is served is asked again when one of them changes. An object
+// that only an older version than v1 can give is read as if it were of v1.
+//
+// While the API server is away nothing is deleted; afterwards the differences come out,
+// also where the server has forgotten what happened meanwhile.
+//
+// # Permissions
+//
+// All of these in the whole cluster:
+//
+//	""                         namespaces, services                     list, watch
+//	""                         secrets                                  get, list, watch
+//	discovery.k8s.io           endpointslices                           list, watch
+//	apiextensions.k8s.io       customresourcedefinitions                list, watch
+//	gateway.networking.k8s.io  gatewayclasses, gateways, listenersets,  list, watch
+//	                           httproutes, grpcroutes, tlsroutes,
+//	                           tcproutes, udproutes, referencegrants,
+//	                           backendtlspolicies
+//	moongate.dev               gatewayparameters                        list, watch
+//
+// Reading /apis/<group>/<version> needs the ClusterRole system:discovery, which every
+// account has unless somebody took it away. Nothing is written.
+//
+// It imports neither translate nor proxy.
+package kube
