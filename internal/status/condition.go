@@ -4,6 +4,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
 // defined are the condition types of the Gateway API, at whatever place it has
@@ -58,7 +59,7 @@ func find(list []metav1.Condition, conditionType string) *metav1.Condition {
 
 // stale says that the conditions of ours that an object has were computed from a
 // later generation than those we want.
-func stale(have, want []metav1.Condition) bool {
+func (m Merger) stale(have, want []metav1.Condition) bool {
 	var newest int64
 	for _, w := range want {
 		newest = max(newest, w.ObservedGeneration)
@@ -67,9 +68,47 @@ func stale(have, want []metav1.Condition) bool {
 		return false // nothing is wanted: the relation ended
 	}
 	for _, h := range have {
-		if defined[h.Type] && h.ObservedGeneration > newest {
+		possible := m.generation == 0 || h.ObservedGeneration <= m.generation
+		if defined[h.Type] && h.ObservedGeneration > newest && possible {
 			return true
 		}
 	}
 	return false
+}
+
+// pending are the conditions of an object that nobody looks after, as the CRDs'
+// defaults have them.
+func pending(types ...string) []metav1.Condition {
+	conditions := make([]metav1.Condition, len(types))
+	for i, t := range types {
+		conditions[i] = metav1.Condition{Type: t, Status: metav1.ConditionUnknown, Reason: "Pending", Message: "Waiting for controller"}
+	}
+	return conditions
+}
+
+// written says that some controller has set conditions of the Gateway API.
+func written(conditions []metav1.Condition) bool {
+	for _, c := range conditions {
+		if defined[c.Type] {
+			return true
+		}
+	}
+	return false
+}
+
+// mergeListeners gives each wanted listener what stays of the conditions that one of its name has.
+func mergeListeners[L any](m Merger, existing, want []L, view func(*L) (gwv1.SectionName, *[]metav1.Condition)) []L {
+	var merged []L
+	for _, l := range want {
+		name, conditions := view(&l)
+		var before []metav1.Condition
+		for i := range existing {
+			if n, have := view(&existing[i]); n == name {
+				before = *have
+			}
+		}
+		*conditions = m.conditions(before, *conditions)
+		merged = append(merged, l)
+	}
+	return merged
 }

@@ -63,7 +63,7 @@ func staleEntries[E any](m Merger, existing, want []E, view func(*E) entry) bool
 	for _, w := range want {
 		wanted = append(wanted, *view(&w).conditions...)
 	}
-	return stale(have, wanted)
+	return m.stale(have, wanted)
 }
 
 // sameRef compares references with the defaults that the CRDs set.

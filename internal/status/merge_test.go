@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 const ours = "moongate.dev/gateway-controller"
@@ -189,8 +191,70 @@ func TestGatewayListenersAreOurs(t *testing.T) {
 	if !changed || !reflect.DeepEqual(got, want) {
 		t.Errorf("changed %v\ngot  %v\nwant %v", changed, got, want)
 	}
-	if got, _ := merger().Gateway(existing, nil); !reflect.DeepEqual(got, gwv1.GatewayStatus{}) {
-		t.Errorf("after the end: %v", got)
+}
+
+// TestEndOfOurRelation: what remains is the status that the CRDs give a new object.
+func TestEndOfOurRelation(t *testing.T) {
+	at := metav1.NewTime(now.Truncate(time.Second))
+	seen := condition("example.com/Seen", "True", 1, then)
+	unknown := func(conditionType string) metav1.Condition {
+		return metav1.Condition{Type: conditionType, Status: "Unknown", Reason: "Pending", Message: "Waiting for controller", LastTransitionTime: at}
+	}
+	ofOurs := []metav1.Condition{condition("Accepted", "True", 1, then), seen, condition("ResolvedRefs", "True", 1, then), condition("Programmed", "True", 1, then)}
+	object := metav1.ObjectMeta{Generation: 1}
+	for _, c := range []struct {
+		object metav1.Object
+		want   any
+	}{
+		{&gwv1.GatewayClass{ObjectMeta: object, Status: gwv1.GatewayClassStatus{Conditions: ofOurs, SupportedFeatures: []gwv1.SupportedFeature{{Name: "Gateway"}}}},
+			&gwv1.GatewayClassStatus{Conditions: []metav1.Condition{unknown("Accepted"), seen}}},
+		{&gwv1.Gateway{ObjectMeta: object, Status: gwv1.GatewayStatus{Conditions: ofOurs, Addresses: []gwv1.GatewayStatusAddress{{Value: "127.0.0.1"}}, Listeners: []gwv1.ListenerStatus{{Name: "web"}}}},
+			&gwv1.GatewayStatus{Conditions: []metav1.Condition{unknown("Accepted"), seen, unknown("Programmed")}}},
+		{&gwv1.ListenerSet{ObjectMeta: object, Status: gwv1.ListenerSetStatus{Conditions: ofOurs, Listeners: []gwv1.ListenerEntryStatus{{Name: "web"}}}},
+			&gwv1.ListenerSetStatus{Conditions: []metav1.Condition{unknown("Accepted"), seen, unknown("Programmed")}}},
+		{&v1alpha1.GatewayParameters{ObjectMeta: object, Status: v1alpha1.GatewayParametersStatus{Conditions: ofOurs}},
+			&v1alpha1.GatewayParametersStatus{Conditions: []metav1.Condition{seen}}},
+	} {
+		got, changed, ok := merger().Merge(c.object, nil)
+		if !ok || !changed || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%T: changed %v, ok %v\ngot  %v\nwant %v", c.object, changed, ok, got, c.want)
+		}
+		if again, changed, _ := merger().Merge(withStatus(c.object, reflect.ValueOf(got).Elem()), nil); changed {
+			t.Errorf("%T: ending it again changed it to %v", c.object, again)
+		}
+	}
+	for _, untouched := range []metav1.Object{&gwv1.GatewayClass{}, &gwv1.Gateway{}, &gwv1.ListenerSet{}, &v1alpha1.GatewayParameters{}, &gwv1.HTTPRoute{}} {
+		if got, changed, ok := merger().Merge(untouched, nil); changed || !ok {
+			t.Errorf("%T that nobody has written to became %v", untouched, got)
+		}
+	}
+}
+
+func TestGatewayParameters(t *testing.T) {
+	object := &v1alpha1.GatewayParameters{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+	desired := &v1alpha1.GatewayParametersStatus{Conditions: []metav1.Condition{condition("Accepted", "False", 2, metav1.Time{})}}
+	got, changed, ok := merger().Merge(object, desired)
+	if !ok || !changed || len(got.(*v1alpha1.GatewayParametersStatus).Conditions) != 1 {
+		t.Fatalf("changed %v, ok %v: %v", changed, ok, got)
+	}
+	object.Status = *got.(*v1alpha1.GatewayParametersStatus)
+	if _, changed, _ := merger().Merge(object, desired); changed {
+		t.Error("merging again changed something")
+	}
+}
+
+// TestImpossibleGeneration: a condition of a generation that the object has not
+// reached, as after a restore from a backup, is not newer than ours.
+func TestImpossibleGeneration(t *testing.T) {
+	object := route("web", 2)
+	object.Status.Parents = []gwv1.RouteParentStatus{parent(ours, "gw", condition("Accepted", "False", 7, then))}
+	got, changed, _ := merger().Merge(object, accepted(2))
+	if !changed || got.(*gwv1.RouteStatus).Parents[0].Conditions[0].ObservedGeneration != 2 {
+		t.Errorf("changed %v: %v", changed, got)
+	}
+	object.Generation = 7
+	if got, changed, _ := merger().Merge(object, accepted(2)); changed {
+		t.Errorf("a status of generation 2 was written over that of 7: %v", got)
 	}
 }
 
@@ -223,7 +287,7 @@ func TestRouteProperties(t *testing.T) {
 		if changed != !reflect.DeepEqual(got.Parents, existing.Parents) && len(got.Parents)+len(existing.Parents) > 0 {
 			t.Fatalf("seed %d: changed is %v", seed, changed)
 		}
-		if again, changed := (Merger{ours, now.Add(time.Hour)}).Route(got, &desired); changed || !reflect.DeepEqual(again, got) {
+		if again, changed := (Merger{ControllerName: ours, Now: now.Add(time.Hour)}).Route(got, &desired); changed || !reflect.DeepEqual(again, got) {
 			t.Fatalf("seed %d: merging again changed\n%v to\n%v", seed, got, again)
 		}
 		if f := foreignOf(got); !reflect.DeepEqual(f, foreignOf(existing)) {

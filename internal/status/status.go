@@ -18,6 +18,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 // The bounds of the lists, by the CRDs. Beyond them nothing is added: an API
@@ -35,19 +37,24 @@ type Merger struct {
 	// Now is the lastTransitionTime of conditions that change; of full seconds, as
 	// Kubernetes keeps them.
 	Now time.Time
+	// generation of the object that is merged into; 0 where unknown. Nothing can have
+	// observed a later one: who says so does not keep us from writing.
+	generation int64
 }
 
 // Merge returns object's status with desired in it, and whether that is another
 // one. The object is one of gateway-api v1 with a status; desired is a
 // *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for
 // every kind of route) or *PolicyStatus, of which the last two hold our entries
-// only, and lastTransitionTime is ignored; nil ends our relation to the object.
+// only, or *v1alpha1.GatewayParametersStatus for one of those; lastTransitionTime
+// is ignored; nil ends our relation to the object.
 // The result has desired's type. ok is false if object and desired do not go
 // together.
 //
 // A desired status that is older by its observedGeneration than what the object
 // has changes nothing.
 func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, ok bool) {
+	m.generation = object.GetGeneration()
 	switch o := object.(type) {
 	case *gwv1.GatewayClass:
 		return apply(o.Status, desired, m.GatewayClass)
@@ -57,6 +64,8 @@ func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, o
 		return apply(o.Status, desired, m.ListenerSet)
 	case *gwv1.BackendTLSPolicy:
 		return apply(o.Status, desired, m.Policy)
+	case *v1alpha1.GatewayParameters:
+		return apply(o.Status, desired, m.GatewayParameters)
 	}
 	if s := routeStatus(object); s != nil {
 		return apply(*s, desired, m.Route)
@@ -66,7 +75,7 @@ func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, o
 
 func apply[S any](existing S, desired any, merge func(S, *S) (S, bool)) (any, bool, bool) {
 	d, ok := desired.(*S)
-	if !ok && desired != nil {
+	if !ok && !isNil(desired) {
 		return nil, false, false
 	}
 	merged, changed := merge(existing, d)
@@ -90,68 +99,74 @@ func routeStatus(object metav1.Object) *gwv1.RouteStatus {
 	return nil
 }
 
-// GatewayClass merges; desired nil: the class is no longer ours.
+// GatewayClass merges; desired nil: the class is no longer ours, and its status
+// becomes the one that it would have without us.
 func (m Merger) GatewayClass(existing gwv1.GatewayClassStatus, desired *gwv1.GatewayClassStatus) (gwv1.GatewayClassStatus, bool) {
-	var want gwv1.GatewayClassStatus
-	if desired != nil {
-		want = *desired
-		if stale(existing.Conditions, want.Conditions) {
+	if desired == nil {
+		if !written(existing.Conditions) {
 			return existing, false
 		}
+		desired = &gwv1.GatewayClassStatus{Conditions: pending("Accepted")}
 	}
-	merged := want
-	merged.Conditions = m.conditions(existing.Conditions, want.Conditions)
+	if m.stale(existing.Conditions, desired.Conditions) {
+		return existing, false
+	}
+	merged := *desired
+	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
 	return merged, !reflect.DeepEqual(existing, merged)
 }
 
-// Gateway merges; desired nil: the Gateway is no longer ours.
+// Gateway merges; desired nil: the Gateway is no longer ours, and its status
+// becomes the one that it would have without us.
 func (m Merger) Gateway(existing gwv1.GatewayStatus, desired *gwv1.GatewayStatus) (gwv1.GatewayStatus, bool) {
-	var want gwv1.GatewayStatus
-	if desired != nil {
-		want = *desired
-		if stale(existing.Conditions, want.Conditions) {
+	if desired == nil {
+		if !written(existing.Conditions) && len(existing.Listeners) == 0 {
 			return existing, false
 		}
+		desired = &gwv1.GatewayStatus{Conditions: pending("Accepted", "Programmed")}
 	}
-	merged := want
-	merged.Conditions = m.conditions(existing.Conditions, want.Conditions)
-	merged.Listeners = nil
-	for _, l := range want.Listeners {
-		var before []metav1.Condition
-		for i := range existing.Listeners {
-			if existing.Listeners[i].Name == l.Name {
-				before = existing.Listeners[i].Conditions
-			}
-		}
-		l.Conditions = m.conditions(before, l.Conditions)
-		merged.Listeners = append(merged.Listeners, l)
+	if m.stale(existing.Conditions, desired.Conditions) {
+		return existing, false
 	}
+	merged := *desired
+	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
+	merged.Listeners = mergeListeners(m, existing.Listeners, desired.Listeners, func(l *gwv1.ListenerStatus) (gwv1.SectionName, *[]metav1.Condition) {
+		return l.Name, &l.Conditions
+	})
 	return merged, !reflect.DeepEqual(existing, merged)
 }
 
-// ListenerSet merges; desired nil: the ListenerSet is no longer ours.
+// ListenerSet merges; desired nil: the ListenerSet is no longer ours, and its
+// status becomes the one that it would have without us.
 func (m Merger) ListenerSet(existing gwv1.ListenerSetStatus, desired *gwv1.ListenerSetStatus) (gwv1.ListenerSetStatus, bool) {
-	var want gwv1.ListenerSetStatus
-	if desired != nil {
-		want = *desired
-		if stale(existing.Conditions, want.Conditions) {
+	if desired == nil {
+		if !written(existing.Conditions) && len(existing.Listeners) == 0 {
 			return existing, false
 		}
+		desired = &gwv1.ListenerSetStatus{Conditions: pending("Accepted", "Programmed")}
 	}
-	merged := want
-	merged.Conditions = m.conditions(existing.Conditions, want.Conditions)
-	merged.Listeners = nil
-	for _, l := range want.Listeners {
-		var before []metav1.Condition
-		for i := range existing.Listeners {
-			if existing.Listeners[i].Name == l.Name {
-				before = existing.Listeners[i].Conditions
-			}
-		}
-		l.Conditions = m.conditions(before, l.Conditions)
-		merged.Listeners = append(merged.Listeners, l)
+	if m.stale(existing.Conditions, desired.Conditions) {
+		return existing, false
 	}
+	merged := *desired
+	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
+	merged.Listeners = mergeListeners(m, existing.Listeners, desired.Listeners, func(l *gwv1.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) {
+		return l.Name, &l.Conditions
+	})
 	return merged, !reflect.DeepEqual(existing, merged)
+}
+
+// GatewayParameters merges; desired nil: nothing of ours uses them any more.
+func (m Merger) GatewayParameters(existing v1alpha1.GatewayParametersStatus, desired *v1alpha1.GatewayParametersStatus) (v1alpha1.GatewayParametersStatus, bool) {
+	var want []metav1.Condition
+	if desired != nil {
+		want = desired.Conditions
+	}
+	if m.stale(existing.Conditions, want) {
+		return existing, false
+	}
+	merged := v1alpha1.GatewayParametersStatus{Conditions: m.conditions(existing.Conditions, want)}
+	return merged, len(existing.Conditions)+len(merged.Conditions) > 0 && !reflect.DeepEqual(existing, merged)
 }
 
 // Route merges the parents of a route of any kind; desired nil: none is ours.
