@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
 // admission is what decides whether a listener lets a route in. It holds nothing
@@ -21,7 +22,7 @@ type admission struct {
 	Port       int32
 	Hostname   string
 	Kinds      []gwv1.RouteGroupKind
-	Namespaces namespaces
+	Namespaces listener.Namespaces
 }
 
 // attachment is what became of a route's parentRefs.
@@ -43,7 +44,7 @@ type parent struct {
 
 func (t *Translator) declareAdmissions() {
 	t.admissions = incremental.Map(t.engine, "listener admission", t.listeners,
-		func(_ *incremental.View, _ listenerKey, l *listener) (admission, bool) {
+		func(_ *incremental.View, _ listenerKey, l *listener.Listener) (admission, bool) {
 			return admission{l.Port, l.Hostname, l.Kinds, l.Namespaces}, true
 		}, sameDeeply[admission])
 	t.byGateway = incremental.NewIndex(t.admissions, "listeners by Gateway",
@@ -137,7 +138,7 @@ func (t *Translator) attachTo(v *incremental.View, r *routeFacts, gateway name, 
 			continue
 		}
 		allowed = true
-		if list := intersection(c.admission.Hostname, r.Hostnames); len(list) > 0 {
+		if list := listener.Intersection(c.admission.Hostname, r.Hostnames); len(list) > 0 {
 			hosts[c.key] = list
 			accepted = true
 		}

@@ -211,9 +211,9 @@ func (s *listenerSummary) message() string {
 	}
 	valid := "no listener is valid"
 	if len(s.accepted) > 0 {
-		valid = "accepted: " + quoted(s.accepted)
+		valid = "accepted: " + condition.Quoted(s.accepted)
 	}
-	return "spec.listeners: not valid: " + quoted(s.refused) + "; " + valid + "; see status.listeners"
+	return "spec.listeners: not valid: " + condition.Quoted(s.refused) + "; " + valid + "; see status.listeners"
 }
 
 func (g *gateway) programmed(accepted metav1.Condition, sum *listenerSummary, assigned []gwv1.GatewayStatusAddress, faults []string) metav1.Condition {
@@ -244,15 +244,7 @@ func (g *gateway) resolved(sum *listenerSummary) metav1.Condition {
 		return condition.False(gwv1.GatewayConditionResolvedRefs, g.Refs.Reason, g.Refs.String())
 	case len(sum.unresolved) > 0:
 		return condition.False(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonListenersNotResolved,
-			"spec.listeners: references do not resolve: "+quoted(sum.unresolved)+"; see status.listeners")
+			"spec.listeners: references do not resolve: "+condition.Quoted(sum.unresolved)+"; see status.listeners")
 	}
 	return condition.True(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonResolvedRefs)
-}
-
-func quoted(list []string) string {
-	out := make([]string, len(list))
-	for i, s := range list {
-		out[i] = fmt.Sprintf("%q", s)
-	}
-	return strings.Join(out, ", ")
 }

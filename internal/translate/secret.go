@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
 // keyPair is a Secret that a listener refers to.
@@ -18,10 +19,10 @@ type keyPair struct {
 
 func (t *Translator) declareSecrets() {
 	t.secretUsers = incremental.NewIndex(t.listeners, "listeners by Secret",
-		func(_ listenerKey, l *listener) (secrets []name) {
+		func(_ listenerKey, l *listener.Listener) (secrets []name) {
 			for _, ref := range l.Certificates {
 				if !ref.Unknown {
-					secrets = append(secrets, ref.Secret)
+					secrets = append(secrets, name(ref.Secret))
 				}
 			}
 			return secrets

@@ -10,6 +10,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
 // Options are what translation needs to know besides the objects.
@@ -62,11 +63,11 @@ type listenerLayer struct {
 	gateways     *incremental.Collection[name, *gateway]
 	owned        *incremental.Collection[name, bool] // Gateways of our classes
 	ownedSets    *incremental.Collection[name, bool] // ListenerSets of those
-	listeners    *incremental.Collection[listenerKey, *listener]
+	listeners    *incremental.Collection[listenerKey, *listener.Listener]
 	claims       *incremental.Collection[listenerKey, claim]
 	claimsByPort *incremental.Index[int32, listenerKey, claim]
 	grants       *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
-	secretUsers  *incremental.Index[name, listenerKey, *listener]
+	secretUsers  *incremental.Index[name, listenerKey, *listener.Listener]
 	keyPairs     *incremental.Collection[name, *keyPair]
 	states       *incremental.Collection[listenerKey, *listenerState]
 	serving      *incremental.Collection[listenerKey, *config.Listener]

@@ -61,6 +61,15 @@ func List[P fmt.Stringer](problems []P) string {
 	return strings.Join(texts, ". ")
 }
 
+// Quoted lists names for a message.
+func Quoted(names []string) string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = fmt.Sprintf("%q", n)
+	}
+	return strings.Join(out, ", ")
+}
+
 // True is a condition that is True.
 func True[T, R ~string](kind T, reason R) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionTrue, Reason: string(reason)}

@@ -1,4 +1,4 @@
-package translate
+package listener
 
 import (
 	"cmp"
@@ -23,9 +23,9 @@ func covers(general, specific string) bool {
 // overlaps says whether some host is in both.
 func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }
 
-// intersection is the hostnames that a route serves on a listener, sorted and
+// Intersection is the hostnames that a route serves on a listener, sorted and
 // distinct; none means that the listener does not accept the route.
-func intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
+func Intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
 	if len(route) == 0 {
 		return []*config.Hostname{{Effective: listener}}
 	}

@@ -1,0 +1,213 @@
+// Package listener reads a Gateway's listeners: what each asks for, and what is wrong
+// with it as far as its Gateway alone tells. It exists apart from translate because
+// it is one pure function of a Gateway, which reads no other object.
+//
+// It must never import translate, nor anything that translate must not.
+package listener
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// Options are what reading a listener needs to know besides its Gateway.
+type Options struct {
+	// Addresses are those to bind; none means the default ones.
+	Addresses []string
+	// Reserved are TCP ports that listeners cannot have.
+	Reserved []int32
+	// Lacks says that a kind of route is not installed; nil where every one is.
+	Lacks func(gwv1.Kind) bool
+	// Refused says that the Gateway is not accepted, Pending that it waits for its class,
+	// Unserved that no listener of it is to be served.
+	Refused, Pending, Unserved bool
+}
+
+// Listener is a listener as far as its Gateway alone tells.
+type Listener struct {
+	Field      string // spec.listeners[i]
+	Created    int64  // of the Gateway, in nanoseconds since the epoch
+	Port       int32
+	Protocol   gwv1.ProtocolType
+	Hostname   string // lower case
+	Addresses  []string
+	Kinds      []gwv1.RouteGroupKind // supportedKinds
+	NoRoutes   bool                  // there is nothing in Kinds because nothing of it is installed
+	Namespaces Namespaces
+	Notes      []string
+	// Invalid is why it is not accepted, whatever else there is.
+	Invalid *condition.Problem
+	// Conflict is why it is not accepted beside others of the same Gateway.
+	Conflict *condition.Problem
+	// Overlap names HTTPS listeners on the port whose hostnames share hosts.
+	Overlap *condition.Problem
+	// BadKinds is what is wrong in allowedRoutes.kinds.
+	BadKinds *condition.Problem
+	// Refused, Pending and Unserved are those of Options.
+	Refused, Pending, Unserved bool
+
+	Certificates []CertificateRef // HTTPS only
+}
+
+// Namespaces is allowedRoutes.namespaces.
+type Namespaces struct {
+	From     gwv1.FromNamespaces
+	Selector *metav1.LabelSelector
+}
+
+// New returns the Gateway's listeners in the order of the spec.
+func New(gw *gwv1.Gateway, o Options) []*Listener {
+	var created int64
+	if t := gw.CreationTimestamp; !t.IsZero() {
+		created = t.UnixNano()
+	}
+	list := make([]*Listener, len(gw.Spec.Listeners))
+	for i := range gw.Spec.Listeners {
+		l := &Listener{
+			Field: fmt.Sprintf("spec.listeners[%d]", i), Created: created, Addresses: o.Addresses,
+			Refused: o.Refused, Pending: o.Pending, Unserved: o.Unserved,
+		}
+		l.read(gw, &gw.Spec.Listeners[i], &o)
+		list[i] = l
+		for j := range i {
+			if gw.Spec.Listeners[j].Name == gw.Spec.Listeners[i].Name {
+				list[j].Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, l.Field+".name", "give each listener its own name",
+					"two listeners are named %q", gw.Spec.Listeners[i].Name)
+			}
+		}
+	}
+	findConflicts(list, gw)
+	return list
+}
+
+// Valid says whether the listener can be served as far as it is concerned itself.
+func (l *Listener) Valid() bool { return l.Invalid == nil && l.Conflict == nil }
+
+func (l *Listener) read(gw *gwv1.Gateway, spec *gwv1.Listener, o *Options) {
+	l.Port, l.Protocol = spec.Port, spec.Protocol
+	l.Hostname = strings.ToLower(string(value(spec.Hostname, "")))
+	l.Kinds = []gwv1.RouteGroupKind{}
+	l.checkProtocol(spec)
+	l.checkReserved(o.Reserved)
+	if l.Invalid == nil || l.Invalid.Reason != string(gwv1.ListenerReasonUnsupportedProtocol) {
+		l.readKinds(spec.AllowedRoutes, o.Lacks)
+	}
+	l.readNamespaces(spec.AllowedRoutes)
+	if l.Protocol == gwv1.HTTPSProtocolType {
+		l.readTLS(gw, spec)
+	}
+}
+
+func (l *Listener) invalid(reason gwv1.ListenerConditionReason, field, remedy, format string, args ...any) {
+	if l.Invalid == nil {
+		l.Invalid = condition.NewProblem(reason, l.Field+field, remedy, format, args...)
+	}
+}
+
+func (l *Listener) checkProtocol(spec *gwv1.Listener) {
+	switch l.Protocol {
+	case gwv1.HTTPProtocolType, gwv1.HTTPSProtocolType:
+	case gwv1.TLSProtocolType, gwv1.TCPProtocolType, gwv1.UDPProtocolType:
+		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP or HTTPS", "protocol %s is not supported yet", l.Protocol)
+	default:
+		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP or HTTPS", "protocol %q is not known", l.Protocol)
+	}
+	if l.Port < 1 || l.Port > 65535 {
+		l.invalid(gwv1.ListenerReasonPortUnavailable, ".port", "use a port from 1 to 65535", "%d is not a port", l.Port)
+	}
+	if spec.Filters != nil && len(spec.Filters.Requests) > 0 {
+		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".filters.requests[0]", "move the filter to the routes' rules",
+			"filters of listeners are not supported yet, and a filter must not be skipped")
+	}
+	if spec.TLS != nil && l.Protocol == gwv1.HTTPProtocolType {
+		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls", "use protocol HTTPS, or remove tls", "a listener of protocol HTTP has no TLS")
+	}
+}
+
+// checkReserved refuses what the data plane itself listens on.
+func (l *Listener) checkReserved(ports []int32) {
+	if t := transportOf(l.Protocol); t != transportUDP && t != transportUnknown && slices.Contains(ports, l.Port) {
+		l.invalid(gwv1.ListenerReasonPortUnavailable, ".port", "use another port", "port %d is reserved for the proxy's own use", l.Port)
+	}
+}
+
+const (
+	httpRoute gwv1.Kind = "HTTPRoute"
+	grpcRoute gwv1.Kind = "GRPCRoute"
+)
+
+// routeKinds are the kinds that a protocol allows, by protocol; the ones without
+// support here are refused with a word of explanation.
+var routeKinds = map[gwv1.ProtocolType][]gwv1.Kind{
+	gwv1.HTTPProtocolType:  {httpRoute, grpcRoute},
+	gwv1.HTTPSProtocolType: {httpRoute, grpcRoute},
+}
+
+func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, lacks func(gwv1.Kind) bool) {
+	group := gwv1.Group(gwv1.GroupName)
+	supported := gwv1.RouteGroupKind{Group: &group, Kind: httpRoute}
+	absent := lacks != nil && lacks(httpRoute)
+	if allowed == nil || len(allowed.Kinds) == 0 {
+		if l.NoRoutes = absent; !absent {
+			l.Kinds = append(l.Kinds, supported)
+		}
+		return
+	}
+	for i, k := range allowed.Kinds {
+		native := value(k.Group, gwv1.GroupName) == gwv1.GroupName
+		if native && k.Kind == httpRoute && !absent {
+			if len(l.Kinds) == 0 {
+				l.Kinds = append(l.Kinds, supported)
+			}
+			continue
+		}
+		if l.BadKinds != nil {
+			continue
+		}
+		what, remedy := "is not allowed on a listener of protocol "+string(l.Protocol), "allow HTTPRoute of group "+gwv1.GroupName
+		switch {
+		case native && k.Kind == httpRoute:
+			what, remedy = "is not installed", "install its CustomResourceDefinition"
+		case native && slices.Contains(routeKinds[l.Protocol], k.Kind):
+			what = "is not supported yet"
+		}
+		l.BadKinds = condition.NewProblem(gwv1.ListenerReasonInvalidRouteKinds, fmt.Sprintf("%s.allowedRoutes.kinds[%d].kind", l.Field, i),
+			remedy, "kind %s of group %q %s", k.Kind, value(k.Group, gwv1.GroupName), what)
+	}
+}
+
+func (l *Listener) readNamespaces(allowed *gwv1.AllowedRoutes) {
+	l.Namespaces.From = gwv1.NamespacesFromSame
+	if allowed == nil || allowed.Namespaces == nil {
+		return
+	}
+	field := ".allowedRoutes.namespaces"
+	l.Namespaces.From = value(allowed.Namespaces.From, gwv1.NamespacesFromSame)
+	switch l.Namespaces.From {
+	case gwv1.NamespacesFromAll, gwv1.NamespacesFromSame:
+	case gwv1.NamespacesFromSelector:
+		selector := allowed.Namespaces.Selector
+		if selector == nil {
+			l.invalid(gwv1.ListenerReasonUnsupportedValue, field+".selector", "add a selector", "from: Selector needs one")
+		} else if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			l.invalid(gwv1.ListenerReasonUnsupportedValue, field+".selector", "correct it", "%v", err)
+		}
+		l.Namespaces.Selector = selector
+	default:
+		l.invalid(gwv1.ListenerReasonUnsupportedValue, field+".from", "use All, Same or Selector", "%q is not known", l.Namespaces.From)
+	}
+}
+
+// value is *p, or def where a field is absent.
+func value[T any](p *T, def T) T {
+	if p == nil {
+		return def
+	}
+	return *p
+}

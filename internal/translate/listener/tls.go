@@ -1,0 +1,64 @@
+package listener
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// CertificateRef is one of certificateRefs.
+type CertificateRef struct {
+	Field   string
+	Group   string
+	Kind    string
+	Secret  types.NamespacedName
+	Unknown bool // not a Secret of the core group
+}
+
+const secret gwv1.Kind = "Secret"
+
+func (l *Listener) readTLS(gw *gwv1.Gateway, spec *gwv1.Listener) {
+	l.checkFrontendValidation(gw.Spec.TLS)
+	if spec.TLS == nil {
+		return
+	}
+	if mode := value(spec.TLS.Mode, gwv1.TLSModeTerminate); mode != gwv1.TLSModeTerminate && mode != "" {
+		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls.mode", "use Terminate", "mode %q cannot be used with protocol HTTPS", mode)
+	}
+	if len(spec.TLS.Options) > 0 {
+		options := slices.Sorted(maps.Keys(spec.TLS.Options))
+		l.Notes = append(l.Notes, fmt.Sprintf("%s.tls.options: ignored, there are none that are known: %q", l.Field, options))
+	}
+	for i, ref := range spec.TLS.CertificateRefs {
+		group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, secret))
+		l.Certificates = append(l.Certificates, CertificateRef{
+			Field: fmt.Sprintf("%s.tls.certificateRefs[%d]", l.Field, i), Group: group, Kind: kind,
+			Secret:  types.NamespacedName{Namespace: string(value(ref.Namespace, gwv1.Namespace(gw.Namespace))), Name: string(ref.Name)},
+			Unknown: group != corev1.GroupName || kind != string(secret),
+		})
+	}
+}
+
+// checkFrontendValidation refuses a listener whose clients would have to show
+// certificates: it must not be served without asking for them.
+func (l *Listener) checkFrontendValidation(tls *gwv1.GatewayTLSConfig) {
+	if tls == nil || tls.Frontend == nil {
+		return
+	}
+	field, validation := "spec.tls.frontend.default.validation", tls.Frontend.Default.Validation
+	for i, p := range tls.Frontend.PerPort {
+		if p.Port == l.Port {
+			field, validation = fmt.Sprintf("spec.tls.frontend.perPort[%d].tls.validation", i), p.TLS.Validation
+		}
+	}
+	if validation != nil && l.Invalid == nil {
+		l.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field, "remove it to serve the listener to every client",
+			"validation of client certificates is not supported yet")
+	}
+}
