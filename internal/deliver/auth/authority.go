@@ -1,17 +1,27 @@
 package auth
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SecretName is the Secret, in the controller's namespace, that keeps the authority.
-const SecretName = "moongate-ca"
+const (
+	// lookEvery is how often the Secret is looked at.
+	lookEvery = time.Minute
+	// attempts bounds how often a change is tried again because somebody else made one.
+	attempts = 5
+)
 
 // Secrets are those of the controller's namespace; client-go's
 // CoreV1().Secrets(namespace) is one.
@@ -24,36 +34,189 @@ type Secrets interface {
 // AuthorityOptions are the ends of an Authority.
 type AuthorityOptions struct {
 	Secrets   Secrets
-	Namespace string // of the Secret, for messages and its metadata
-	// Changed is called after CAPEM has changed, from Run; nil tells nobody.
+	Namespace string // of the Secret
+	// Changed is called from Run after CAPEM has changed; nil tells nobody.
 	Changed func()
 	Logger  *slog.Logger     // nil discards
 	Now     func() time.Time // nil is time.Now
 }
 
-// Authority is the controller's own certificate authority. It is safe for concurrent use.
+// Authority is the controller's own certificate authority, kept in a Secret (SecretName) that
+// all replicas share. It is safe for concurrent use.
+//
+// A year before its end it gets a successor. Proxies are told to trust both at once; for a
+// day the old one goes on signing, so that every proxy has heard of the new one before it
+// is shown a certificate by it; the old one is trusted until it expires.
+//
+// Somebody may replace the Secret by an authority of his own, and renews it himself then. That
+// one signs within a minute. Proxies keep their connections; new ones fail until the kubelet
+// has brought them the new authority. This process goes on trusting the old one, because
+// other replicas may still use it. To end that, as after a theft of the key, delete or
+// replace the Secret and restart the controllers.
 type Authority struct {
 	o AuthorityOptions
+
+	mu      sync.Mutex
+	in      *authority
+	trusted []*x509.Certificate // in.trusted and what this process used before
+	pem     []byte
+	warned  *x509.Certificate // the one whose end was told of
 }
 
 // NewAuthority reads the authority from its Secret, and makes the Secret where there is none.
 func NewAuthority(ctx context.Context, o AuthorityOptions) (*Authority, error) {
-	return &Authority{o: o}, nil
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Changed == nil {
+		o.Changed = func() {}
+	}
+	a := &Authority{o: o}
+	if _, err := a.look(ctx); err != nil {
+		return nil, err
+	}
+	return a, nil
 }
 
 // Run looks every minute whether the Secret was replaced, and renews the authority in time,
 // until ctx ends; then it answers nil.
 func (a *Authority) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		changed, err := a.look(ctx)
+		if err != nil && ctx.Err() == nil {
+			a.o.Logger.Warn("the certificate authority stays as it was", "error", err)
+		}
+		if changed {
+			a.o.Changed()
+		}
+	}
 }
 
 // CAPEM is what a proxy must trust to know the controller: one certificate or several.
-func (a *Authority) CAPEM() []byte { return nil }
+func (a *Authority) CAPEM() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return bytes.Clone(a.pem)
+}
 
-// ServerConfig is a server's TLS configuration with certificates for the names, which are DNS
-// names or IP addresses. They are made in memory, are valid for 7 days and renewed at half
-// of that.
+// look brings the Secret up to date, takes what it says, and answers whether CAPEM changed.
+func (a *Authority) look(ctx context.Context) (bool, error) {
+	for range attempts {
+		in, err := a.lookOnce(ctx)
+		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errMustRead) {
+			continue // another replica was faster: what it wrote is read
+		}
+		if err != nil {
+			return false, err
+		}
+		return a.take(in), nil
+	}
+	return false, fmt.Errorf("Secret %s/%s changes whenever it is read; who else writes it?", a.o.Namespace, SecretName)
+}
+
+// errMustRead says that what was written is to be read back.
+var errMustRead = errors.New("written")
+
+func (a *Authority) lookOnce(ctx context.Context) (*authority, error) {
+	now := a.o.Now()
+	secret, err := a.o.Secrets.Get(ctx, SecretName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		if secret, err = freshSecret(a.o.Namespace, now); err != nil {
+			return nil, err
+		}
+		if _, err = a.o.Secrets.Create(ctx, secret, metav1.CreateOptions{}); err == nil {
+			a.o.Logger.Info("made a certificate authority", "secret", a.o.Namespace+"/"+SecretName)
+			err = errMustRead
+		}
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	in, err := readSecret(secret)
+	if err != nil {
+		return nil, err
+	}
+	if next, err := tended(secret, in, now); err != nil || next == nil {
+		return in, err
+	} else if _, err := a.o.Secrets.Update(ctx, next, metav1.UpdateOptions{}); err != nil {
+		return nil, err
+	}
+	return nil, errMustRead
+}
+
+// take puts in force what the Secret says, and answers whether CAPEM changed.
+func (a *Authority) take(in *authority) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, end := a.o.Now(), in.current.cert.NotAfter
+	if !in.ours && end.Sub(now) < leafLife && !in.current.cert.Equal(a.warned) {
+		a.warned = in.current.cert
+		a.o.Logger.Warn("the certificate authority ends soon, and is not ours to renew",
+			"secret", a.o.Namespace+"/"+SecretName, "end", end)
+	}
+	a.in = in
+	trusted := in.trusted
+	for _, c := range a.trusted {
+		trusted = withCertificate(trusted, c)
+	}
+	a.trusted = unexpired(trusted, now)
+	before := a.pem
+	a.pem = encodeCertificates(a.trusted)
+	return !bytes.Equal(before, a.pem)
+}
+
+// ServerConfig is a server's TLS configuration with certificates for the names, of which there
+// must be one, DNS names or IP addresses. They are made in memory, are valid for 7 days and
+// renewed at half of that.
 func (a *Authority) ServerConfig(names ...string) *tls.Config {
-	return &tls.Config{MinVersion: tls.VersionTLS13}
+	l := &leaves{authority: a, names: names}
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return l.current() },
+	}
+}
+
+// leaves are the certificates of one server, one after the other.
+type leaves struct {
+	authority *Authority
+	names     []string
+
+	mu   sync.Mutex
+	cert *tls.Certificate
+	by   *signer
+}
+
+// current is the certificate of now.
+func (l *leaves) current() (*tls.Certificate, error) {
+	l.authority.mu.Lock()
+	in := l.authority.in
+	l.authority.mu.Unlock()
+	now := l.authority.o.Now()
+	signs := in.signs(now)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.cert != nil && l.by.cert.Equal(signs.cert) {
+		leaf := l.cert.Leaf
+		if now.Before(leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 2)) {
+			return l.cert, nil
+		}
+	}
+	cert, err := signs.issue(l.names, now)
+	if err != nil {
+		return nil, err
+	}
+	l.cert, l.by = cert, signs
+	return cert, nil
 }

@@ -1,0 +1,145 @@
+package auth
+
+import (
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// SecretName is the Secret, in the controller's namespace, that keeps the authority.
+const SecretName = "moongate-ca"
+
+// What the Secret holds beside tls.crt and tls.key, which are the authority.
+const (
+	keyTrusted = "ca.crt" // all that proxies are to trust
+	// The authority before, as long as it signs; see handover.
+	keyPreviousCert = "previous.crt"
+	keyPreviousKey  = "previous.key"
+
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	managedBy      = "moongate"
+)
+
+const (
+	// renewBefore is how long before its end an authority gets a successor.
+	renewBefore = 365 * 24 * time.Hour
+	// handover is how long a successor is known to proxies before it signs: they find it in a
+	// ConfigMap, which the kubelet brings within minutes, but a node may be away for a while.
+	handover = 24 * time.Hour
+)
+
+// authority is what a Secret says. It is immutable.
+type authority struct {
+	current  *signer
+	previous *signer             // nil except during a handover
+	trusted  []*x509.Certificate // current among them, oldest first
+	ours     bool                // made by a controller, not put there by somebody else
+}
+
+// readSecret reads what the Secret says; an error names the remedy.
+func readSecret(secret *corev1.Secret) (*authority, error) {
+	bad := func(err error) (*authority, error) {
+		return nil, fmt.Errorf("Secret %s/%s is not a certificate authority: %w; put one there (tls.crt, tls.key), or delete it and a new one is made",
+			secret.Namespace, secret.Name, err)
+	}
+	a := &authority{ours: secret.Labels[labelManagedBy] == managedBy}
+	var err error
+	if a.current, err = readSigner(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
+		return bad(err)
+	}
+	if a.trusted, err = readCertificates(secret.Data[keyTrusted]); err != nil {
+		return bad(fmt.Errorf("%s: %w", keyTrusted, err))
+	}
+	a.trusted = withCertificate(a.trusted, a.current.cert)
+	if len(secret.Data[keyPreviousCert]) > 0 {
+		if a.previous, err = readSigner(secret.Data[keyPreviousCert], secret.Data[keyPreviousKey]); err != nil {
+			return bad(fmt.Errorf("%s: %w", keyPreviousCert, err))
+		}
+		a.trusted = withCertificate(a.trusted, a.previous.cert)
+	}
+	return a, nil
+}
+
+// signs is who issues certificates now: during a handover still the authority before.
+func (a *authority) signs(now time.Time) *signer {
+	if a.inHandover(now) {
+		return a.previous
+	}
+	return a.current
+}
+
+func (a *authority) inHandover(now time.Time) bool {
+	return a.previous != nil && now.Before(a.current.cert.NotBefore.Add(clockSkew+handover)) && now.Before(a.previous.cert.NotAfter)
+}
+
+// freshSecret is a Secret with an authority of our own.
+func freshSecret(namespace string, now time.Time) (*corev1.Secret, error) {
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: SecretName,
+			Labels: map[string]string{labelManagedBy: managedBy, "app.kubernetes.io/name": "moongate-controller"},
+		},
+		Type: corev1.SecretTypeTLS,
+		Data: map[string][]byte{},
+	}
+	s, err := newSigner(now)
+	if err != nil {
+		return nil, err
+	}
+	return secret, writeSigner(secret, s, nil)
+}
+
+// tended is the Secret as it should be by now, nil where that is as it is: a successor where
+// the authority nears its end, no key of one that signs no more, no certificate that expired.
+// An authority that somebody else put there is that one's to renew.
+func tended(secret *corev1.Secret, a *authority, now time.Time) (*corev1.Secret, error) {
+	if !a.ours {
+		return nil, nil
+	}
+	next := secret.DeepCopy()
+	if now.After(a.current.cert.NotAfter.Add(-renewBefore)) {
+		s, err := newSigner(now)
+		if err != nil {
+			return nil, err
+		}
+		next.Data[keyPreviousCert], next.Data[keyPreviousKey] = secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
+		return next, writeSigner(next, s, unexpired(a.trusted, now))
+	}
+	if !a.inHandover(now) {
+		delete(next.Data, keyPreviousCert)
+		delete(next.Data, keyPreviousKey)
+	}
+	next.Data[keyTrusted] = encodeCertificates(unexpired(a.trusted, now))
+	if maps.EqualFunc(next.Data, secret.Data, slices.Equal) {
+		return nil, nil
+	}
+	return next, nil
+}
+
+// writeSigner makes s the Secret's authority, trusted beside others.
+func writeSigner(secret *corev1.Secret, s *signer, others []*x509.Certificate) error {
+	certPEM, keyPEM, err := s.encode()
+	if err != nil {
+		return err
+	}
+	secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey] = certPEM, keyPEM
+	secret.Data[keyTrusted] = encodeCertificates(withCertificate(others, s.cert))
+	return nil
+}
+
+// withCertificate is the list with c in it.
+func withCertificate(certs []*x509.Certificate, c *x509.Certificate) []*x509.Certificate {
+	if slices.ContainsFunc(certs, c.Equal) {
+		return certs
+	}
+	return append(slices.Clip(certs), c)
+}
+
+func unexpired(certs []*x509.Certificate, now time.Time) []*x509.Certificate {
+	return slices.DeleteFunc(slices.Clone(certs), func(c *x509.Certificate) bool { return now.After(c.NotAfter) })
+}

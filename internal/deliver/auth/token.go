@@ -1,0 +1,147 @@
+package auth
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+const (
+	// leeway is how much clocks may differ.
+	leeway = 30 * time.Second
+	// maxToken bounds a token, in bytes; real ones have about 1,000.
+	maxToken = 16 << 10
+)
+
+// algorithms are those that API servers sign with. None of them has a secret in common with
+// whoever verifies, so a public key can never pass for one.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+
+var (
+	errNoKeys     = errors.New("the cluster's signing keys are not known yet")
+	errMalformed  = errors.New("it is not a signed JSON web token of an algorithm that Kubernetes uses")
+	errUnknownKey = errors.New("it is signed by a key that is not among the cluster's signing keys")
+	errSignature  = errors.New("its signature is not by the key that it names")
+	errIssuer     = errors.New("it is not of this cluster's issuer")
+)
+
+// claims are what Kubernetes writes into the token of a pod.
+type claims struct {
+	jwt.Claims
+	Kubernetes struct {
+		Namespace      string `json:"namespace"`
+		ServiceAccount bound  `json:"serviceaccount"`
+		Pod            bound  `json:"pod"`
+	} `json:"kubernetes.io"`
+}
+
+type bound struct {
+	Name string `json:"name"`
+	UID  string `json:"uid"`
+}
+
+// Verify answers whose token it is. An error tells why it is refused, never the token. For a
+// key or an issuer that is not known the keys are fetched again, once in 10 s at most, which
+// takes 5 s at most.
+func (v *Verifier) Verify(token string) (Identity, error) {
+	return v.verify(context.Background(), token)
+}
+
+func (v *Verifier) verify(ctx context.Context, token string) (Identity, error) {
+	ring := v.ring.Load()
+	if ring == nil {
+		return Identity{}, errNoKeys
+	}
+	identity, err := ring.verify(token, v.now())
+	if !errors.Is(err, errUnknownKey) && !errors.Is(err, errIssuer) {
+		return identity, err
+	}
+	// Not to be cancelled by whoever shows a token: he could keep the keys from ever being fetched.
+	newer, fetchErr := v.refresh(context.WithoutCancel(ctx), refreshAtMost)
+	if fetchErr != nil {
+		v.log.Warn("a token is of a key or issuer that is not known, and the cluster's keys cannot be fetched", "error", fetchErr)
+	}
+	if newer == ring {
+		return Identity{}, err
+	}
+	return newer.verify(token, v.now())
+}
+
+// verify judges the token by these keys alone.
+func (k *keyring) verify(token string, now time.Time) (Identity, error) {
+	if len(token) > maxToken {
+		return Identity{}, fmt.Errorf("it is longer than %d bytes", maxToken)
+	}
+	// Errors of the library are not passed on: some quote what they could not read.
+	parsed, err := jwt.ParseSigned(token, algorithms)
+	if err != nil || len(parsed.Headers) != 1 {
+		return Identity{}, errMalformed
+	}
+	header := parsed.Headers[0]
+	key, ok := k.keys[header.KeyID]
+	switch {
+	case !ok:
+		return Identity{}, errUnknownKey
+	case key.Algorithm != "" && key.Algorithm != header.Algorithm:
+		return Identity{}, errSignature
+	}
+	var c claims
+	if err := parsed.Claims(key.Key, &c); errors.Is(err, jose.ErrCryptoFailure) {
+		return Identity{}, errSignature
+	} else if err != nil {
+		return Identity{}, errors.New("its claims are not those of a Kubernetes token")
+	}
+	return c.judge(k.issuer, now)
+}
+
+// judge checks claims whose signature is good.
+func (c *claims) judge(issuer string, now time.Time) (Identity, error) {
+	err := c.ValidateWithLeeway(jwt.Expected{Issuer: issuer, AnyAudience: jwt.Audience{Audience}, Time: now}, leeway)
+	switch {
+	case errors.Is(err, jwt.ErrInvalidIssuer):
+		return Identity{}, errIssuer
+	case errors.Is(err, jwt.ErrInvalidAudience):
+		return Identity{}, fmt.Errorf("it is not for audience %s; project one that is into the pod", Audience)
+	case errors.Is(err, jwt.ErrExpired):
+		return Identity{}, fmt.Errorf("it expired %s ago; read the file anew for each connection", now.Sub(c.Expiry.Time()).Round(time.Second))
+	case err != nil:
+		return Identity{}, errors.New("it is not valid yet; the clocks of controller and API server differ")
+	case c.Expiry == nil:
+		return Identity{}, errors.New("it never expires; project a token, do not use the one of a Secret")
+	}
+	k := &c.Kubernetes
+	if k.Namespace == "" || k.ServiceAccount.Name == "" || k.Pod.Name == "" || k.Pod.UID == "" {
+		return Identity{}, errors.New("it is not bound to a pod and its ServiceAccount")
+	}
+	return Identity{Namespace: k.Namespace, ServiceAccount: k.ServiceAccount.Name, Pod: k.Pod.Name, PodUID: k.Pod.UID}, nil
+}
+
+// Authenticate verifies the token that came with a gRPC call as "authorization: Bearer <token>".
+// Its errors are statuses: UNAUTHENTICATED for a token that is refused, UNAVAILABLE while there
+// are no keys to judge it by.
+func (v *Verifier) Authenticate(ctx context.Context) (Identity, error) {
+	values := metadata.ValueFromIncomingContext(ctx, "authorization")
+	if len(values) != 1 {
+		return Identity{}, status.Error(codes.Unauthenticated, `show the ServiceAccount's token once, as "authorization: Bearer <token>"`)
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return Identity{}, status.Error(codes.Unauthenticated, "the authorization is not a Bearer token")
+	}
+	identity, err := v.verify(ctx, token)
+	switch {
+	case errors.Is(err, errNoKeys):
+		return Identity{}, status.Error(codes.Unavailable, err.Error())
+	case err != nil:
+		return Identity{}, status.Errorf(codes.Unauthenticated, "the token is refused: %v", err)
+	}
+	return identity, nil
+}
