@@ -1,8 +1,7 @@
 // Package deliver carries configuration from the translator to a proxy and brings
 // back what only the proxy can know: that a generation is served, that a port is
-// taken. It exists so that a status says Programmed only of what is served, and so
-// that a proxy outside this process is a second way of delivery, not a second
-// design.
+// taken. It exists so that a status says Programmed only of what is served. Local delivers to a proxy in this
+// process, Remote to proxies in others: two ways of one design.
 //
 // It must not import source or cli.
 package deliver
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/dump"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -135,4 +135,12 @@ func (l *Local) publish() {
 	})
 	clear(l.held)
 	l.o.Publish(changes)
+}
+
+// Config is what the proxy serves, without private keys.
+func (l *Local) Config() (dump.Dump, error) {
+	l.mu.Lock()
+	generation, resources := l.generation, slices.Collect(maps.Values(l.served))
+	l.mu.Unlock() // Resources are immutable
+	return dump.Of(generation, resources)
 }

@@ -1,8 +1,11 @@
-package deliver
+// Package dump prints a configuration for people to look at, without private keys. It exists so that
+// every way of delivery shows the same.
+//
+// It must import nothing of this module but config.
+package dump
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -20,16 +23,10 @@ type Dump struct {
 // redacted stands where a private key was.
 const redacted = "(redacted)"
 
-// Config is what the proxy serves, without private keys.
-func (l *Local) Config() (Dump, error) {
-	l.mu.Lock()
-	dump := Dump{Generation: l.generation, Resources: make([]json.RawMessage, 0, len(l.served))}
-	resources := make([]*config.Resource, 0, len(l.served))
-	for _, id := range slices.SortedFunc(maps.Keys(l.served), config.CompareID) {
-		resources = append(resources, l.served[id])
-	}
-	l.mu.Unlock() // Resources are immutable
-
+// Of prints the resources; it sorts the slice and leaves the resources alone.
+func Of(generation uint64, resources []*config.Resource) (Dump, error) {
+	slices.SortFunc(resources, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
+	dump := Dump{Generation: generation, Resources: make([]json.RawMessage, 0, len(resources))}
 	for _, r := range resources {
 		if c := r.GetCertificate(); c != nil {
 			r = proto.CloneOf(r)
