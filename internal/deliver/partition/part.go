@@ -1,0 +1,120 @@
+package partition
+
+import (
+	"container/list"
+	"slices"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// maxTombstones is how many removals a part remembers: a proxy that missed more gets everything.
+const maxTombstones = 4096
+
+// Part is the configuration of one Gateway.
+type Part struct {
+	gateway    string
+	generation uint64
+	// floor is the oldest generation whose successors are all remembered.
+	floor      uint64
+	tombstones int
+	live, dead map[config.ID]*list.Element
+	// changes and removals hold an *entry each, the latest change last.
+	changes, removals list.List
+}
+
+// entry is a Resource, or where it was.
+type entry struct {
+	id         config.ID
+	resource   *config.Resource // nil where it was
+	refs       []config.ID
+	generation uint64 // of the last change
+}
+
+// Delta leads from one generation to another. Its Resources are shared and must not be modified.
+type Delta struct {
+	Generation uint64 // that it leads to
+	// Full says that Upserts are everything, and what is not among them is to be removed.
+	Full     bool
+	Upserts  []*config.Resource // sorted by config.CompareID
+	Removals []config.ID        // sorted by config.CompareID
+}
+
+func newPart(gateway string, generation uint64, tombstones int) *Part {
+	return &Part{gateway: gateway, generation: generation, floor: generation, tombstones: tombstones,
+		live: map[config.ID]*list.Element{}, dead: map[config.ID]*list.Element{}}
+}
+
+// Generation is the one that changed the part last.
+func (p *Part) Generation() uint64 { return p.generation }
+
+// Len is how many Resources there are.
+func (p *Part) Len() int { return len(p.live) }
+
+// Holds says whether a Resource is in the part.
+func (p *Part) Holds(id config.ID) bool { return p.live[id] != nil }
+
+// Since leads from a generation of this part to the present; to everything where too much happened meanwhile.
+func (p *Part) Since(generation uint64) Delta {
+	if generation < p.floor || generation > p.generation {
+		return p.All()
+	}
+	d := Delta{Generation: p.generation}
+	for e := p.changes.Back(); e != nil && e.Value.(*entry).generation > generation; e = e.Prev() {
+		d.Upserts = append(d.Upserts, e.Value.(*entry).resource)
+	}
+	for e := p.removals.Back(); e != nil && e.Value.(*entry).generation > generation; e = e.Prev() {
+		d.Removals = append(d.Removals, e.Value.(*entry).id)
+	}
+	d.sort()
+	return d
+}
+
+// All leads from anything to the present.
+func (p *Part) All() Delta {
+	d := Delta{Generation: p.generation, Full: true, Upserts: make([]*config.Resource, 0, len(p.live))}
+	for e := p.changes.Front(); e != nil; e = e.Next() {
+		d.Upserts = append(d.Upserts, e.Value.(*entry).resource)
+	}
+	d.sort()
+	return d
+}
+
+func (d *Delta) sort() {
+	slices.SortFunc(d.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
+	slices.SortFunc(d.Removals, config.CompareID)
+}
+
+func (p *Part) get(id config.ID) (entry, bool) {
+	e := p.live[id]
+	if e == nil {
+		return entry{}, false
+	}
+	return *e.Value.(*entry), true
+}
+
+func (p *Part) put(id config.ID, r *config.Resource, refs []config.ID, generation uint64) {
+	p.generation = generation
+	if e := p.dead[id]; e != nil {
+		p.removals.Remove(e)
+		delete(p.dead, id)
+	}
+	now := &entry{id, r, refs, generation}
+	if e := p.live[id]; e != nil {
+		e.Value = now
+		p.changes.MoveToBack(e)
+		return
+	}
+	p.live[id] = p.changes.PushBack(now)
+}
+
+func (p *Part) drop(id config.ID, generation uint64) {
+	p.generation = generation
+	p.changes.Remove(p.live[id])
+	delete(p.live, id)
+	p.dead[id] = p.removals.PushBack(&entry{id: id, generation: generation})
+	if len(p.dead) > p.tombstones {
+		oldest := p.removals.Remove(p.removals.Front()).(*entry)
+		delete(p.dead, oldest.id)
+		p.floor = oldest.generation
+	}
+}

@@ -1,0 +1,265 @@
+// Package partition splits a configuration by Gateway: a part holds the Gateway's listeners, the routes attached
+// to them, and what these refer to, and knows what changed in it since any generation. It exists so that a
+// proxy gets what is its own and nothing else, at the cost of what changed.
+//
+// It is pure: no lock, no clock, no I/O. It must import nothing of this module but config.
+package partition
+
+import (
+	"maps"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// Partition holds a whole configuration and its parts. It is not safe for concurrent use.
+type Partition struct {
+	generation uint64
+	// tombstones bounds how many removals each part remembers.
+	tombstones int
+	resources  map[config.ID]*config.Resource
+	parts      map[string]*Part
+	// homes are the parts that a listener or route is in.
+	homes map[config.ID][]*Part
+	// attached are the routes that name a listener, whether it is there or not.
+	attached map[string]map[config.ID]struct{}
+	// users counts, by part, what in it refers to a Resource, whether that is there or not.
+	users  map[config.ID]map[*Part]int
+	walker walker
+}
+
+// New makes a Partition of nothing.
+func New() *Partition {
+	return &Partition{
+		tombstones: maxTombstones,
+		resources:  map[config.ID]*config.Resource{},
+		parts:      map[string]*Part{},
+		homes:      map[config.ID][]*Part{},
+		attached:   map[string]map[config.ID]struct{}{},
+		users:      map[config.ID]map[*Part]int{},
+		walker:     walker{plans: map[protoreflect.FullName]*plan{}},
+	}
+}
+
+// Generation is the one of the last Update.
+func (p *Partition) Generation() uint64 { return p.generation }
+
+// Part is what the proxies of a Gateway ("<namespace>/<name>") serve, empty for one that is not known.
+func (p *Partition) Part(gateway string) *Part {
+	part := p.parts[gateway]
+	if part == nil {
+		part = newPart(gateway, p.generation, p.tombstones)
+		p.parts[gateway] = part
+	}
+	return part
+}
+
+// Has says whether the configuration has anything for the Gateway.
+func (p *Partition) Has(gateway string) bool {
+	part := p.parts[gateway]
+	return part != nil && len(part.live) > 0
+}
+
+// Forget drops what is remembered of a Gateway that has nothing any more.
+func (p *Partition) Forget(gateway string) {
+	if !p.Has(gateway) {
+		delete(p.parts, gateway)
+	}
+}
+
+// Apply takes one generation and answers the Gateways whose parts it changed, sorted.
+func (p *Partition) Apply(u *config.Update) []string {
+	c := &change{p: p, before: p.generation, roots: map[config.ID]struct{}{}, leaves: map[config.ID]struct{}{}, touched: map[string]struct{}{}}
+	p.generation = u.Generation
+	for _, r := range u.Upserts {
+		c.take(r.ID(), r)
+	}
+	for _, id := range u.Removals {
+		c.take(id, nil)
+	}
+	for id := range c.roots {
+		c.place(id, p.project(id))
+	}
+	for id := range c.leaves {
+		for part := range p.users[id] {
+			if r := p.resources[id]; r != nil {
+				c.put(part, id, r)
+			} else {
+				c.drop(part, id)
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(c.touched))
+}
+
+// project is a listener or route as each Gateway concerned sees it.
+func (p *Partition) project(id config.ID) map[string]*config.Resource {
+	r := p.resources[id]
+	switch kind := r.GetKind().(type) {
+	case *config.Resource_Listener:
+		return map[string]*config.Resource{kind.Listener.Gateway: r}
+	case *config.Resource_Route:
+		return p.projectRoute(r, kind.Route)
+	}
+	return nil
+}
+
+func (p *Partition) projectRoute(r *config.Resource, route *config.Route) map[string]*config.Resource {
+	byGateway := map[string][]*config.Attachment{}
+	for _, a := range route.Attachments {
+		l := p.resources[config.ID{Kind: config.KindListener, Key: a.Listener}].GetListener()
+		if l != nil {
+			byGateway[l.Gateway] = append(byGateway[l.Gateway], a)
+		}
+	}
+	out := make(map[string]*config.Resource, len(byGateway))
+	for gateway, attachments := range byGateway {
+		if len(attachments) == len(route.Attachments) {
+			out[gateway] = r
+			continue
+		}
+		projected := shallow(route)
+		projected.Attachments = attachments
+		out[gateway] = &config.Resource{Kind: &config.Resource_Route{Route: projected}}
+	}
+	return out
+}
+
+// shallow copies a route's fields, whatever they are, and shares what they hold.
+func shallow(route *config.Route) *config.Route {
+	out := &config.Route{}
+	route.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		out.ProtoReflect().Set(f, v)
+		return true
+	})
+	return out
+}
+
+// change is one Apply under way.
+type change struct {
+	p       *Partition
+	before  uint64                 // the generation that was
+	roots   map[config.ID]struct{} // listeners and routes to be looked at
+	leaves  map[config.ID]struct{} // what others refer to
+	touched map[string]struct{}
+}
+
+// take records a Resource, nil for one that is gone, and what is to be looked at because of it.
+func (c *change) take(id config.ID, r *config.Resource) {
+	p := c.p
+	old := p.resources[id]
+	if r == nil {
+		delete(p.resources, id)
+	} else {
+		p.resources[id] = r
+	}
+	switch id.Kind {
+	case config.KindListener:
+		c.roots[id] = struct{}{}
+		if old == nil || r == nil || old.GetListener().GetGateway() != r.GetListener().GetGateway() {
+			for route := range p.attached[id.Key] {
+				c.roots[route] = struct{}{}
+			}
+		}
+	case config.KindRoute:
+		c.roots[id] = struct{}{}
+		p.detach(id, old.GetRoute())
+		p.attach(id, r.GetRoute())
+	default:
+		c.leaves[id] = struct{}{}
+	}
+}
+
+func (p *Partition) detach(id config.ID, route *config.Route) {
+	for _, a := range route.GetAttachments() {
+		delete(p.attached[a.Listener], id)
+		if len(p.attached[a.Listener]) == 0 {
+			delete(p.attached, a.Listener)
+		}
+	}
+}
+
+func (p *Partition) attach(id config.ID, route *config.Route) {
+	for _, a := range route.GetAttachments() {
+		if p.attached[a.Listener] == nil {
+			p.attached[a.Listener] = map[config.ID]struct{}{}
+		}
+		p.attached[a.Listener][id] = struct{}{}
+	}
+}
+
+// place puts a listener or route into the parts that it belongs to, and out of the others.
+func (c *change) place(id config.ID, wanted map[string]*config.Resource) {
+	for _, part := range c.p.homes[id] {
+		if wanted[part.gateway] == nil {
+			c.drop(part, id)
+		}
+	}
+	delete(c.p.homes, id)
+	for gateway, r := range wanted {
+		part := c.p.parts[gateway]
+		if part == nil {
+			part = newPart(gateway, c.before, c.p.tombstones)
+			c.p.parts[gateway] = part
+		}
+		c.put(part, id, r)
+		c.p.homes[id] = append(c.p.homes[id], part)
+	}
+}
+
+// put makes a Resource part of a part, and with it all that it refers to.
+func (c *change) put(part *Part, id config.ID, r *config.Resource) {
+	old, there := part.get(id)
+	if there && proto.Equal(old.resource, r) {
+		return
+	}
+	refs := c.p.walker.references(r)
+	part.put(id, r, refs, c.p.generation)
+	c.touched[part.gateway] = struct{}{}
+	for _, ref := range refs {
+		c.retain(part, ref)
+	}
+	for _, ref := range old.refs {
+		c.release(part, ref)
+	}
+}
+
+func (c *change) drop(part *Part, id config.ID) {
+	old, there := part.get(id)
+	if !there {
+		return
+	}
+	part.drop(id, c.p.generation)
+	c.touched[part.gateway] = struct{}{}
+	for _, ref := range old.refs {
+		c.release(part, ref)
+	}
+}
+
+func (c *change) retain(part *Part, id config.ID) {
+	users := c.p.users[id]
+	if users == nil {
+		users = map[*Part]int{}
+		c.p.users[id] = users
+	}
+	users[part]++
+	if r := c.p.resources[id]; users[part] == 1 && r != nil {
+		c.put(part, id, r)
+	}
+}
+
+func (c *change) release(part *Part, id config.ID) {
+	users := c.p.users[id]
+	users[part]--
+	if users[part] > 0 {
+		return
+	}
+	delete(users, part)
+	if len(users) == 0 {
+		delete(c.p.users, id)
+	}
+	c.drop(part, id)
+}
