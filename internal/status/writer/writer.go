@@ -12,11 +12,14 @@ package writer
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/status"
@@ -57,33 +60,240 @@ type Options struct {
 }
 
 // Writer writes statuses. It is safe for concurrent use.
-type Writer struct{ options Options }
+type Writer struct {
+	options Options
+	client  *client
+	running sync.Mutex // held by Run
+
+	mu        sync.Mutex
+	entries   map[status.Key]*entry
+	unsettled int // entries that are not settled
+	// queue has the objects to look at; nil while nobody runs.
+	queue workqueue.TypedDelayingInterface[status.Key]
+	// classes are those that Gateways name; users counts them by class.
+	classes map[status.Key]string
+	users   map[string]int
+	swept   bool
+	away    bool // the API server did not answer last time
+}
+
+// entry is what is known of one object.
+type entry struct {
+	// Under Writer.mu.
+	change   Change
+	revision uint64 // of change
+	asked    uint64 // grows with each reason to look at the object
+	settled  bool   // everything that was asked for is done
+
+	// Only of the worker that has the object, of which there is one at a time.
+	attempt
+}
 
 // New makes a Writer that does nothing before Run. It fails if Config is of no use.
-func New(options Options) (*Writer, error) { return &Writer{options: options}, nil }
+func New(options Options) (*Writer, error) {
+	if options.Workers == 0 {
+		options.Workers = 8
+	}
+	if options.Logger == nil {
+		options.Logger = slog.New(slog.DiscardHandler)
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	c, err := newClient(options.Config, options.Version)
+	if err != nil {
+		return nil, fmt.Errorf("status writer: %w", err)
+	}
+	return &Writer{
+		options: options, client: c,
+		entries: map[status.Key]*entry{}, classes: map[status.Key]string{}, users: map[string]int{},
+	}, nil
+}
 
 // Publish takes what is wanted now; of several for one object the last counts. It never blocks.
-func (w *Writer) Publish(changes []Change) {}
+func (w *Writer) Publish(changes []Change) {
+	for _, c := range changes {
+		if c.Desired == nil {
+			// Objects are asked without the lock: they may have one of their own.
+			if _, ok := w.options.Objects.Get(c.Key); !ok {
+				w.forget(c.Key)
+				continue
+			}
+		}
+		w.want(c)
+	}
+}
+
+func (w *Writer) want(c Change) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := w.entries[c.Key]
+	if e == nil {
+		e = &entry{settled: true}
+		w.entries[c.Key] = e
+	}
+	e.change = c
+	e.revision++
+	w.ask(c.Key, e)
+}
+
+// forget drops an object that is gone.
+func (w *Writer) forget(key status.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.entries[key]; e != nil {
+		w.settle(e)
+		delete(w.entries, key)
+	}
+}
+
+// ask has the object looked at. Called with mu held.
+func (w *Writer) ask(key status.Key, e *entry) {
+	e.asked++
+	if e.settled {
+		e.settled = false
+		w.unsettled++
+	}
+	if w.queue != nil {
+		w.queue.Add(key)
+	}
+}
+
+// settle says that nothing more is to be done about an object. Called with mu held.
+func (w *Writer) settle(e *entry) {
+	if !e.settled {
+		e.settled = true
+		w.unsettled--
+	}
+}
 
 // Observed says that an object is another one than before in the cluster, in
 // whatever part, or is gone. It never blocks.
-func (w *Writer) Observed(key status.Key) {}
+func (w *Writer) Observed(key status.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if e := w.entries[key]; e != nil {
+		w.ask(key, e)
+	}
+}
 
 // Gateway says which class a Gateway names; "" when the Gateway is gone. A class
-// of ours has a finalizer while a Gateway names it.
-func (w *Writer) Gateway(namespace, name, class string) {}
+// of ours has a finalizer while a Gateway names it. It never blocks.
+func (w *Writer) Gateway(namespace, name, class string) {
+	key := status.Key{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: name}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.classes[key]
+	if before == class {
+		return
+	}
+	if before != "" {
+		if w.users[before]--; w.users[before] == 0 {
+			delete(w.users, before)
+		}
+	}
+	delete(w.classes, key)
+	if class != "" {
+		w.classes[key] = class
+		w.users[class]++
+	}
+	for _, c := range []string{before, class} {
+		if e := w.entries[classKey(c)]; e != nil {
+			w.ask(classKey(c), e)
+		}
+	}
+}
 
 // Sweep is called once, when all objects have been seen and translated for the
 // first time: unwanted are the routes and policies that translation wants no
 // status of, and that lose what entries of ours they still have from before. Those
 // whose status is held back for the time being are not among them. Before Sweep no
 // finalizer is removed.
-func (w *Writer) Sweep(unwanted []status.Key) {}
-
-// Run writes until ctx ends; only the leader calls it, as often as it becomes
-// leader, and never twice at a time. It begins by looking at all objects whose
-// status it knows.
-func (w *Writer) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (w *Writer) Sweep(unwanted []status.Key) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.swept = true
+	for _, key := range unwanted {
+		if w.entries[key] == nil {
+			e := &entry{change: Change{Key: key}, settled: true}
+			w.entries[key] = e
+			w.ask(key, e)
+		}
+	}
+	for key, e := range w.entries {
+		if key.Kind == "GatewayClass" {
+			w.ask(key, e)
+		}
+	}
+}
 
 // Idle says that nothing is left to be written or to be tried again.
-func (w *Writer) Idle() bool { return true }
+func (w *Writer) Idle() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.unsettled == 0
+}
+
+// Run writes until ctx ends; only the leader calls it, as often as it becomes
+// leader. It begins by looking at all objects whose status it knows. The error is
+// always nil.
+func (w *Writer) Run(ctx context.Context) error {
+	w.running.Lock()
+	defer w.running.Unlock()
+	queue := workqueue.NewTypedDelayingQueue[status.Key]()
+	w.mu.Lock()
+	w.queue = queue
+	for key, e := range w.entries {
+		e.attempt = attempt{} // the time of another leader may lie between
+		w.ask(key, e)
+	}
+	w.mu.Unlock()
+	var workers sync.WaitGroup
+	for range w.options.Workers {
+		workers.Go(func() { w.work(ctx, queue) })
+	}
+	<-ctx.Done()
+	w.mu.Lock()
+	w.queue = nil
+	w.mu.Unlock()
+	queue.ShutDown()
+	workers.Wait()
+	return nil
+}
+
+func (w *Writer) work(ctx context.Context, queue workqueue.TypedDelayingInterface[status.Key]) {
+	for {
+		key, ended := queue.Get()
+		if ended {
+			return
+		}
+		if ctx.Err() == nil {
+			if wait := w.look(ctx, key); wait > 0 {
+				queue.AddAfter(key, wait)
+			}
+		}
+		queue.Done(key)
+	}
+}
+
+// look brings one object up to date, or says when to look again.
+func (w *Writer) look(ctx context.Context, key status.Key) time.Duration {
+	w.mu.Lock()
+	e := w.entries[key]
+	if e == nil {
+		w.mu.Unlock()
+		return 0
+	}
+	change, revision, asked := e.change, e.revision, e.asked
+	w.mu.Unlock()
+	wait := w.update(ctx, &e.attempt, change, revision)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if wait == 0 && e.asked == asked && ctx.Err() == nil && w.entries[key] == e {
+		w.settle(e)
+		if change.Desired == nil {
+			delete(w.entries, key)
+		}
+	}
+	return wait
+}

@@ -1,0 +1,56 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Patch is the JSON merge patch that makes an object's status the merged one, for
+// the version of the object that is given only: an API server refuses it if there
+// is a newer one. merged is what Merger.Merge returned for the object.
+func Patch(object metav1.Object, merged any) ([]byte, error) {
+	before, err := fields(Of(object))
+	if err != nil {
+		return nil, err
+	}
+	after, err := fields(merged)
+	if err != nil {
+		return nil, err
+	}
+	changed := map[string]json.RawMessage{}
+	for name, value := range after {
+		if !bytes.Equal(before[name], value) {
+			changed[name] = value
+		}
+	}
+	for name := range before {
+		if _, ok := after[name]; !ok {
+			changed[name] = json.RawMessage("null")
+		}
+	}
+	return json.Marshal(map[string]any{
+		"metadata": map[string]string{"resourceVersion": object.GetResourceVersion()},
+		"status":   changed,
+	})
+}
+
+// Of is an object's status, of the types that Merger.Merge returns; nil where it
+// has none. It is not a copy.
+func Of(object metav1.Object) any {
+	if s := statusOf(object); s.IsValid() {
+		return s.Addr().Interface()
+	}
+	return nil
+}
+
+// fields are the JSON fields of a status.
+func fields(status any) (map[string]json.RawMessage, error) {
+	text, err := json.Marshal(status)
+	if err != nil {
+		return nil, err
+	}
+	var m map[string]json.RawMessage
+	return m, json.Unmarshal(text, &m)
+}

@@ -1,0 +1,80 @@
+package writer
+
+import (
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/status"
+)
+
+// noteFight tells once that someone keeps undoing what we write.
+func (w *Writer) noteFight(a *attempt, key status.Key, corrects bool) {
+	if !corrects || a.fight {
+		return
+	}
+	a.fight = true
+	w.options.Logger.Warn("another controller keeps changing a status; it is set right at most once a second",
+		"object", describe(key), "remedy", "look for a second controller of the same controllerName: "+string(w.options.ControllerName))
+}
+
+// noteFailure tells why one object is not written, once for each reason.
+func (w *Writer) noteFailure(a *attempt, key status.Key, err error) {
+	reason := string(apierrors.ReasonForError(err))
+	if a.failure == reason {
+		return
+	}
+	a.failure = reason
+	w.options.Logger.Error("a status cannot be written", "object", describe(key), "reason", reason, "error", err, "remedy", remedy(key, err))
+}
+
+func remedy(key status.Key, err error) string {
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return fmt.Sprintf("give the controller's ServiceAccount the verbs get and patch on %s and %[1]s/status of group %s", resources[key.Kind], key.Group)
+	case apierrors.IsInvalid(err):
+		return "check that the CRDs of the Gateway API in the cluster are of a version that this moongate supports"
+	}
+	return "see what the API server says; it is tried again at least once a minute"
+}
+
+// noteAway tells once that the API server does not answer.
+func (w *Writer) noteAway(err error) {
+	w.mu.Lock()
+	before := w.away
+	w.away = true
+	w.mu.Unlock()
+	if !before {
+		w.options.Logger.Warn("the API server takes no statuses; they are kept until it does", "error", err)
+	}
+}
+
+// noteAnswer ends what noteAway told.
+func (w *Writer) noteAnswer() {
+	w.mu.Lock()
+	before := w.away
+	w.away = false
+	w.mu.Unlock()
+	if before {
+		w.options.Logger.Info("the API server takes statuses again")
+	}
+}
+
+// describe names an object as users do.
+func describe(key status.Key) string {
+	if key.Namespace == "" {
+		return key.Kind + " " + key.Name
+	}
+	return key.Kind + " " + key.Namespace + "/" + key.Name
+}
+
+// errMismatch is a defect of ours: a status for an object that has another one.
+type errMismatch struct {
+	object  metav1.Object
+	desired any
+}
+
+func (e errMismatch) Error() string {
+	return fmt.Sprintf("%T has no status of type %T", e.object, e.desired)
+}

@@ -1,0 +1,183 @@
+package writer
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/moongate-dev/moongate/internal/status"
+)
+
+// newerWait is how long an object that had changed unseen may take to be seen
+// before it is read.
+const newerWait = time.Second
+
+// attempt is where we are with one object.
+type attempt struct {
+	pace pace
+	// seen is what the API server answered last; nil once Objects have it, or a newer one.
+	seen metav1.Object
+	// conflict is the version for which a write came too late; "" for none. At
+	// readAt the object is read, if no newer one was seen until then.
+	conflict string
+	readAt   time.Time
+	// stored is the JSON of the status that the API server made of what we wrote of storedOf.
+	stored   []byte
+	storedOf uint64
+	fight    bool // was logged
+	// Of what was wanted in revision failedOf, that many writes failed in a row.
+	failures int
+	failedOf uint64
+	retryAt  time.Time
+	failure  string // was logged
+}
+
+// update does what there is to do about one object, or says when to try again.
+func (w *Writer) update(ctx context.Context, a *attempt, change Change, revision uint64) time.Duration {
+	for ctx.Err() == nil {
+		object, wait := w.newest(ctx, a, change.Key)
+		if object == nil {
+			return wait
+		}
+		body, corrects, err := w.next(a, object, change, revision)
+		if err != nil {
+			w.options.Logger.Error("a status cannot be written", "object", describe(change.Key), "error", err)
+			return 0 // it is the same every time
+		}
+		var subresource []string
+		if body != nil {
+			subresource = []string{"status"}
+		} else if body = w.finalizerPatch(object); body == nil {
+			a.failures, a.failure = 0, ""
+			return 0
+		}
+		now := w.options.Now()
+		if a.failures > 0 && a.failedOf == revision && now.Before(a.retryAt) {
+			return a.retryAt.Sub(now)
+		}
+		if wait := a.pace.take(now); wait > 0 {
+			w.noteFight(a, change.Key, corrects)
+			return wait
+		}
+		after, err := w.client.patch(ctx, change.Key, object, body, subresource...)
+		if wait, ok := w.outcome(ctx, a, change.Key, revision, object, err); !ok {
+			return wait
+		}
+		a.seen = after
+		if subresource != nil {
+			a.stored, a.storedOf = statusText(after), revision
+		}
+	}
+	return newerWait // only a next Run comes to it
+}
+
+// newest is the object as it is, as far as anyone knows; nil when it is gone, or
+// when it takes a while to be known.
+func (w *Writer) newest(ctx context.Context, a *attempt, key status.Key) (metav1.Object, time.Duration) {
+	object, ok := w.options.Objects.Get(key)
+	if !ok {
+		a.seen = nil
+		return nil, 0
+	}
+	if a.seen != nil {
+		order, err := resourceversion.CompareResourceVersion(object.GetResourceVersion(), a.seen.GetResourceVersion())
+		if err != nil || order >= 0 {
+			a.seen = nil
+		} else {
+			object = a.seen
+		}
+	}
+	if a.conflict == "" || a.conflict != object.GetResourceVersion() {
+		a.conflict = ""
+		return object, 0
+	}
+	if wait := a.readAt.Sub(w.options.Now()); wait > 0 {
+		return nil, wait
+	}
+	read, err := w.client.get(ctx, key, object)
+	if wait, ok := w.outcome(ctx, a, key, a.failedOf, object, err); !ok {
+		a.readAt = w.options.Now().Add(wait)
+		return nil, wait
+	}
+	a.seen, a.conflict = read, ""
+	return read, 0
+}
+
+// next is the patch of the status that is due; nil for none. It corrects what
+// someone else has changed if the same was written before.
+func (w *Writer) next(a *attempt, object metav1.Object, change Change, revision uint64) (body []byte, corrects bool, err error) {
+	switch {
+	case change.Desired == nil && !w.abandoned(object):
+		return nil, false, nil
+	case change.Desired != nil && change.Generation != object.GetGeneration():
+		return nil, false, nil // what fits this object is on its way
+	}
+	m := status.Merger{ControllerName: w.options.ControllerName, Now: w.options.Now()}
+	merged, changed, ok := m.Merge(object, change.Desired)
+	if !ok {
+		return nil, false, errMismatch{object, change.Desired}
+	}
+	if !changed {
+		return nil, false, nil
+	}
+	corrects = a.stored != nil && a.storedOf == revision
+	if corrects && bytes.Equal(a.stored, statusText(object)) {
+		return nil, false, nil // an older CRD, say, has no place for a part of it
+	}
+	body, err = status.Patch(object, merged)
+	return body, corrects, err
+}
+
+// outcome judges an answer: ok, or when to try again, 0 for never.
+func (w *Writer) outcome(ctx context.Context, a *attempt, key status.Key, revision uint64, object metav1.Object, err error) (wait time.Duration, ok bool) {
+	switch {
+	case ctx.Err() != nil:
+		return newerWait, false // what came of it is for the next leader to see
+	case err == nil:
+		w.noteAnswer()
+		return 0, true
+	case apierrors.IsNotFound(err):
+		return 0, false // if there is another one of the name, it will be observed
+	case apierrors.IsConflict(err):
+		a.conflict, a.readAt = object.GetResourceVersion(), w.options.Now().Add(newerWait)
+		return newerWait, false
+	}
+	if a.failedOf != revision {
+		a.failures = 0
+	}
+	a.failures++
+	a.failedOf = revision
+	limit := backoffMax
+	if isAway(err) {
+		limit = backoffAway
+		w.noteAway(err)
+	} else {
+		w.noteFailure(a, key, err)
+	}
+	wait = backoff(a.failures, limit)
+	if seconds, says := apierrors.SuggestsClientDelay(err); says {
+		wait = max(wait, min(time.Duration(seconds)*time.Second, backoffMax))
+	}
+	a.retryAt = w.options.Now().Add(wait)
+	return wait, false
+}
+
+// isAway says that the API server did not judge the request at all.
+func isAway(err error) bool {
+	reason := apierrors.ReasonForError(err)
+	return reason == metav1.StatusReasonUnknown || reason == metav1.StatusReasonServiceUnavailable || reason == metav1.StatusReasonInternalError ||
+		reason == metav1.StatusReasonTooManyRequests || reason == metav1.StatusReasonServerTimeout || reason == metav1.StatusReasonTimeout
+}
+
+func statusText(object metav1.Object) []byte {
+	text, err := json.Marshal(status.Of(object))
+	if err != nil {
+		return nil
+	}
+	return text
+}
