@@ -1,0 +1,156 @@
+package writer
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/status"
+)
+
+func (s *site) addClass(name string, controller gwv1.GatewayController) status.Key {
+	k := key("GatewayClass", name)
+	s.set(k, &gwv1.GatewayClass{ObjectMeta: meta(k, 1), Spec: gwv1.GatewayClassSpec{ControllerName: controller}})
+	s.see(k)
+	return k
+}
+
+func (s *site) addGateway(name, class string) status.Key {
+	k := key("Gateway", name)
+	s.set(k, &gwv1.Gateway{
+		ObjectMeta: meta(k, 1), Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(class)},
+		Status: gwv1.GatewayStatus{Conditions: conditions(1, "Accepted"), Addresses: []gwv1.GatewayStatusAddress{{Value: "192.0.2.1"}}},
+	})
+	s.see(k)
+	return k
+}
+
+func (s *site) addSet(name, gateway string) status.Key {
+	k := key("ListenerSet", name)
+	s.set(k, &gwv1.ListenerSet{
+		ObjectMeta: meta(k, 1), Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: gwv1.ObjectName(gateway)}},
+		Status: gwv1.ListenerSetStatus{Conditions: conditions(1, "Accepted")},
+	})
+	s.see(k)
+	return k
+}
+
+// TestEndOfOurRelation: what another controller has taken over is left alone; what
+// nobody looks after says so.
+func TestEndOfOurRelation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		s.addClass("theirs", foreign)
+		s.addClass("mine", ours)
+		abandoned := []status.Key{s.addGateway("abandoned", "deleted"), s.addSet("of-abandoned", "abandoned"), s.addSet("orphan", "nothing")}
+		kept := []status.Key{s.addGateway("taken", "theirs"), s.addSet("of-taken", "taken"), s.addGateway("mine", "mine"), s.addSet("of-mine", "mine")}
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		s.settle(t)
+		s.Publish([]Change{{Key: web}, {Key: key("GatewayClass", "theirs")}})
+		for _, k := range slices.Concat(abandoned, kept) {
+			s.Publish([]Change{{Key: k}})
+		}
+		s.settle(t)
+		expect(t, "route", s.reasons(web), "example Theirs")
+		for _, k := range abandoned {
+			if got := reasonOf(s.object(k)); got != "Pending" {
+				t.Errorf("%v says %s", k, got)
+			}
+		}
+		for _, k := range kept {
+			if got := reasonOf(s.object(k)); got != "Accepted" {
+				t.Errorf("%v says %s", k, got)
+			}
+		}
+		if a := s.object(abandoned[0]).(*gwv1.Gateway).Status.Addresses; len(a) != 0 {
+			t.Errorf("a Gateway without a class has the addresses %v", a)
+		}
+		expect(t, "objects that are remembered", len(s.entries), 0)
+	})
+}
+
+func reasonOf(object metav1.Object) string {
+	switch o := object.(type) {
+	case *gwv1.Gateway:
+		return o.Status.Conditions[0].Reason
+	case *gwv1.ListenerSet:
+		return o.Status.Conditions[0].Reason
+	}
+	return ""
+}
+
+// TestSweep: entries from before a restart go where translation wants nothing any more.
+func TestSweep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		old, held, clean := key("HTTPRoute", "old"), key("HTTPRoute", "held"), key("HTTPRoute", "clean")
+		for _, k := range []status.Key{web, old, held, clean} {
+			s.addRoute(k, 1)
+			if k != clean {
+				edit(s.apiServer, k, func(r *gwv1.HTTPRoute) {
+					r.Status.Parents = append(r.Status.Parents, parents(ours, "gw", 1, "Before")...)
+				})
+			}
+			s.see(k)
+		}
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		s.Sweep([]status.Key{web, old, clean}) // that of web was overtaken by Publish
+		s.start(t)
+		defer s.end()
+		s.settle(t)
+		expect(t, "wanted", s.reasons(web), "example Theirs, moongate Accepted")
+		expect(t, "unwanted", s.reasons(old), "example Theirs")
+		expect(t, "held back", s.reasons(held), "example Theirs, moongate Before")
+		expect(t, "writes", s.attempts, 2)
+		expect(t, "objects that are remembered", len(s.entries), 1)
+	})
+}
+
+func (s *apiServer) finalized(k status.Key) bool {
+	return slices.Contains(s.object(k).(*gwv1.GatewayClass).Finalizers, gwv1.GatewayClassFinalizerGatewaysExist)
+}
+
+func TestClassFinalizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		mine, theirs := s.addClass("mine", ours), s.addClass("theirs", foreign)
+		edit(s.apiServer, mine, func(c *gwv1.GatewayClass) { c.Finalizers = []string{"example.com/theirs"} })
+		s.see(mine)
+		s.start(t)
+		defer s.end()
+		s.Gateway("default", "a", "mine")
+		s.Gateway("default", "b", "mine")
+		s.Gateway("default", "c", "theirs")
+		s.Publish([]Change{{mine, &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted")}, 1}, {Key: theirs}})
+		s.settle(t)
+		expect(t, "ours has it", s.finalized(mine), true)
+		expect(t, "theirs has it", s.finalized(theirs), false)
+		expect(t, "finalizers", len(s.object(mine).(*gwv1.GatewayClass).Finalizers), 2)
+		expect(t, "status beside it", s.object(mine).(*gwv1.GatewayClass).Status.Conditions[0].Reason, "Accepted")
+		s.Gateway("default", "a", "")
+		s.settle(t)
+		expect(t, "with one Gateway left", s.finalized(mine), true)
+		s.Gateway("default", "b", "theirs")
+		s.settle(t)
+		expect(t, "before all Gateways are known", s.finalized(mine), true)
+		s.Sweep(nil)
+		s.settle(t)
+		expect(t, "without a Gateway", s.finalized(mine), false)
+		expect(t, "finalizers of others", s.object(mine).(*gwv1.GatewayClass).Finalizers[0], "example.com/theirs")
+
+		// A class that is being deleted cannot get one, only lose it.
+		edit(s.apiServer, mine, func(c *gwv1.GatewayClass) { c.DeletionTimestamp = &metav1.Time{Time: time.Now()} })
+		s.see(mine)
+		before := s.attempts
+		s.Gateway("default", "b", "mine")
+		s.settle(t)
+		expect(t, "attempts", s.attempts, before)
+	})
+}

@@ -1,0 +1,283 @@
+package writer
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/status"
+)
+
+func TestWritesOnlyWhatDiffers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		s.Publish([]Change{wanted(web, 1, "Old"), wanted(web, 1, "Accepted")})
+		s.start(t)
+		defer s.end()
+		s.settle(t)
+		expect(t, "status", s.reasons(web), "example Theirs, moongate Accepted")
+		expect(t, "writes", s.written(), 1)
+		patch := s.writes[0]
+		if !strings.HasPrefix(patch, `{"metadata":{"resourceVersion":"1"},"status":{"parents":[`) || strings.Contains(patch, "spec") {
+			t.Errorf("the patch is %s", patch)
+		}
+		s.Publish([]Change{wanted(web, 1, "Accepted")}) // before the write was seen
+		s.settle(t)
+		s.see(web)
+		s.Observed(web)
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		s.settle(t)
+		expect(t, "writes for what is there already", s.attempts, 1)
+		s.Publish([]Change{wanted(web, 1, "Changed")})
+		s.Publish([]Change{wanted(web, 1, "Again")})
+		s.settle(t)
+		expect(t, "status", s.reasons(web), "example Theirs, moongate Again")
+	})
+}
+
+// TestEveryKind: each status finds its way to its own resource.
+func TestEveryKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		at := func(kind string) (status.Key, metav1.ObjectMeta) { return key(kind, "x"), meta(key(kind, "x"), 3) }
+		add := func(k status.Key, object metav1.Object, desired any) {
+			s.set(k, object)
+			s.see(k)
+			s.Publish([]Change{{k, desired, 3}})
+		}
+		k, m := at("GatewayClass")
+		add(k, &gwv1.GatewayClass{ObjectMeta: m}, &gwv1.GatewayClassStatus{Conditions: conditions(3, "Class")})
+		k, m = at("Gateway")
+		add(k, &gwv1.Gateway{ObjectMeta: m}, &gwv1.GatewayStatus{Conditions: conditions(3, "Gateway")})
+		k, m = at("ListenerSet")
+		add(k, &gwv1.ListenerSet{ObjectMeta: m}, &gwv1.ListenerSetStatus{Conditions: conditions(3, "Set")})
+		k, m = at("BackendTLSPolicy")
+		add(k, &gwv1.BackendTLSPolicy{ObjectMeta: m}, &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{{AncestorRef: gwv1.ParentReference{Name: "gw"}, Conditions: conditions(3, "Policy")}}})
+		k, m = at("GatewayParameters")
+		add(k, &v1alpha1.GatewayParameters{ObjectMeta: m}, &v1alpha1.GatewayParametersStatus{Conditions: conditions(3, "Parameters")})
+		s.start(t)
+		defer s.end()
+		s.settle(t)
+		for kind, reason := range map[string]string{"GatewayClass": "Class", "Gateway": "Gateway", "ListenerSet": "Set", "BackendTLSPolicy": "Policy", "GatewayParameters": "Parameters"} {
+			if text := string(encode(s.object(key(kind, "x")))); !strings.Contains(text, `"reason":"`+reason+`"`) {
+				t.Errorf("%s: %s", kind, text)
+			}
+		}
+		expect(t, "log", s.log.count("\n"), 0)
+	})
+}
+
+// TestConflict: someone else wrote, and we have not seen it yet.
+func TestConflict(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, newAPIServer())
+			s.addRoute(web, 1)
+			edit(s.apiServer, web, func(r *gwv1.HTTPRoute) {
+				r.Status.Parents = append(r.Status.Parents, parents(foreign, "third", 1, "Later")...)
+			})
+			s.start(t)
+			defer s.end()
+			s.Publish([]Change{wanted(web, 1, "Accepted")})
+			time.Sleep(newerWait / 2)
+			expect(t, "status", s.reasons(web), "example Later, example Theirs")
+			if seen {
+				s.see(web)
+				s.Observed(web)
+				synctest.Wait()
+				expect(t, "status once it was seen", s.reasons(web), "example Later, example Theirs, moongate Accepted")
+			}
+			s.settle(t)
+			expect(t, "status", s.reasons(web), "example Later, example Theirs, moongate Accepted")
+			expect(t, "attempts", s.attempts, 2)
+			expect(t, "it was read", s.reads > 0, !seen)
+		})
+	}
+}
+
+// TestFight: another controller undoes what we write, each time.
+func TestFight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		fighting := true
+		undo := func() {
+			edit(s.apiServer, web, func(r *gwv1.HTTPRoute) {
+				r.Status.Parents = slices.DeleteFunc(r.Status.Parents, func(p gwv1.RouteParentStatus) bool { return p.ControllerName == ours })
+			})
+			s.see(web)
+			s.Observed(web)
+		}
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		for range 600 {
+			time.Sleep(100 * time.Millisecond)
+			if fighting {
+				undo()
+			}
+		}
+		if n := s.written(); n < 60 || n > 60+writeBurst {
+			t.Errorf("%d writes in a minute", n)
+		}
+		fighting = false
+		s.settle(t)
+		expect(t, "status in the end", s.reasons(web), "example Theirs, moongate Accepted")
+		expect(t, "warnings", s.log.count("another controller keeps changing"), 1)
+	})
+}
+
+// TestOlderCRD: what the API server does not keep is not written over and over.
+func TestOlderCRD(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		gw := key("Gateway", "gw")
+		s.set(gw, &gwv1.Gateway{ObjectMeta: meta(gw, 1)})
+		s.see(gw)
+		s.stored = func(_ string, object map[string]any) {
+			delete(object["status"].(map[string]any), "attachedListenerSets")
+		}
+		sets := int32(2)
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: conditions(1, "Accepted"), AttachedListenerSets: &sets}, 1}})
+		s.settle(t)
+		s.see(gw)
+		s.Observed(gw)
+		s.settle(t)
+		expect(t, "attempts", s.attempts, 1)
+		s.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: conditions(1, "Other"), AttachedListenerSets: &sets}, 1}})
+		s.settle(t)
+		expect(t, "attempts after something new", s.attempts, 2)
+	})
+}
+
+func TestRefused(t *testing.T) {
+	for code, reason := range map[int]metav1.StatusReason{http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusUnprocessableEntity: metav1.StatusReasonInvalid} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, newAPIServer())
+			s.addRoute(web, 1)
+			other := key("HTTPRoute", "other")
+			s.addRoute(other, 1)
+			tries := 0
+			s.setFail(func(r *http.Request) (int, metav1.StatusReason) {
+				if !strings.HasSuffix(r.URL.Path, "/web/status") {
+					return 0, ""
+				}
+				tries++
+				return code, reason
+			})
+			s.start(t)
+			defer s.end()
+			s.Publish([]Change{wanted(web, 1, "Accepted"), wanted(other, 1, "Accepted")})
+			time.Sleep(10 * time.Minute)
+			synctest.Wait()
+			if tries < 10 || tries > 16 {
+				t.Errorf("%s: %d tries in ten minutes", reason, tries)
+			}
+			expect(t, "the other one", s.reasons(other), "example Theirs, moongate Accepted")
+			expect(t, "log", s.log.count("object=\"HTTPRoute default/web\" reason="+string(reason)), 1)
+			expect(t, "remedies", s.log.count("remedy="), 1)
+			expect(t, "idle", s.Idle(), false)
+			s.setFail(nil)
+			time.Sleep(backoffMax)
+			synctest.Wait()
+			expect(t, "status", s.reasons(web), "example Theirs, moongate Accepted")
+			expect(t, "idle", s.Idle(), true)
+		})
+	}
+}
+
+// TestRefusedOnce: something new to write does not wait for what was refused.
+func TestRefusedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		s.setFail(func(*http.Request) (int, metav1.StatusReason) { return 422, metav1.StatusReasonInvalid })
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{wanted(web, 1, "Bad")})
+		time.Sleep(5 * time.Minute)
+		s.setFail(nil)
+		s.Publish([]Change{wanted(web, 1, "Good")})
+		synctest.Wait()
+		expect(t, "status", s.reasons(web), "example Theirs, moongate Good")
+	})
+}
+
+// TestAway: an outage of the API server is told once, and ends without much delay.
+func TestAway(t *testing.T) {
+	for _, code := range []int{0, http.StatusServiceUnavailable, http.StatusTooManyRequests} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newSite(t, newAPIServer())
+			names := []status.Key{web, key("HTTPRoute", "a"), key("HTTPRoute", "b")}
+			reason := map[int]metav1.StatusReason{0: "connection refused", 503: metav1.StatusReasonServiceUnavailable, 429: metav1.StatusReasonTooManyRequests}[code]
+			s.setFail(func(*http.Request) (int, metav1.StatusReason) { return code, reason })
+			s.start(t)
+			defer s.end()
+			for _, k := range names {
+				s.addRoute(k, 1)
+				s.Publish([]Change{wanted(k, 1, "Accepted")})
+			}
+			time.Sleep(10 * time.Minute)
+			s.setFail(nil)
+			time.Sleep(backoffAway)
+			synctest.Wait()
+			for _, k := range names {
+				expect(t, "status of "+k.Name, s.reasons(k), "example Theirs, moongate Accepted")
+			}
+			expect(t, "warnings", s.log.count("level=WARN"), 1)
+			expect(t, "errors", s.log.count("level=ERROR"), 0)
+			expect(t, "ends", s.log.count("takes statuses again"), 1)
+		})
+	}
+}
+
+// TestGeneration: a status goes into an object of its own generation only.
+func TestGeneration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 2)
+		s.start(t)
+		defer s.end()
+		for _, c := range []Change{wanted(web, 1, "Stale"), wanted(web, 3, "OfAnother")} {
+			s.Publish([]Change{c})
+			s.settle(t)
+			expect(t, "attempts", s.attempts, 0)
+		}
+		s.Publish([]Change{wanted(web, 2, "Accepted")})
+		s.settle(t)
+		expect(t, "status", s.reasons(web), "example Theirs, moongate Accepted")
+	})
+}
+
+// TestGone: an object that vanished is no failure, and its successor gets the status.
+func TestGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		s.remove(web)
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		s.settle(t)
+		expect(t, "log", s.log.count("\n"), 0)
+		s.addRoute(web, 1)
+		s.Observed(web)
+		s.settle(t)
+		expect(t, "status of the successor", s.reasons(web), "example Theirs, moongate Accepted")
+		s.remove(web)
+		s.see(web)
+		s.Publish([]Change{{Key: web}})
+		s.settle(t)
+		expect(t, "objects that are remembered", len(s.entries), 0)
+	})
+}
