@@ -46,7 +46,7 @@ type Change struct {
 	Full bool
 }
 
-// Concerns translation: all but what Observed says.
+// ConcernsTranslation is false for a Change that has nothing but Observed.
 func (c *Change) ConcernsTranslation() bool {
 	return len(c.Upserts) > 0 || len(c.Deletes) > 0 || c.Installed != nil || c.Full
 }

@@ -7,9 +7,12 @@
 //
 // One copy of every object, without what nobody here reads. Of Services, EndpointSlices
 // and Namespaces only the fields that translation reads; of kinds with a status also the
-// status and the resourceVersion, for Get. Of Secrets only names and versions: the contents
-// of those that Fetch is asked for are read one by one, read again when they change, and
-// dropped when they are no longer wanted.
+// status and the resourceVersion, for Get. Of Secrets the
+// contents of those that Fetch is asked for, and of no other anything: they are read one by
+// one, read again when they change, and dropped when they are no longer wanted.
+//
+// An object that does not fit its type stays as it was and is reported in the log; others of
+// its kind are not kept away by it.
 //
 // # What is watched
 //

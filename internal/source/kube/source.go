@@ -3,10 +3,18 @@ package kube
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // Options say which API server to read.
@@ -20,28 +28,162 @@ type Options struct {
 }
 
 // Source reads from an API server.
-type Source struct{}
+type Source struct {
+	log      *slog.Logger
+	metadata metadata.Interface
+	clients  map[schema.GroupVersion]rest.Interface
+	grace    time.Duration // see unlisted
+
+	awake   chan struct{} // has one if there may be something to tell
+	look    chan struct{} // has one if discovery is to ask
+	reads   workqueue.TypedRateLimitingInterface[name]
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	catalog *catalog
+	feeds   map[*kind]*feed
+	// discovered is set once discovery has said what is served.
+	discovered bool
+	// installedChanged is set if what installed returns may differ from told.
+	installedChanged                bool
+	told                            *Installed
+	reach, discovery, secretTrouble trouble
+}
 
 // New makes a Source; the error says what is wrong with the configuration. Nothing is
 // read before Run.
-func New(options Options) (*Source, error) { return nil, errors.New("not yet") }
+func New(options Options) (*Source, error) {
+	if options.Config == nil {
+		return nil, errors.New("no configuration of the API server: give a kubeconfig, or run in a pod")
+	}
+	if options.Version == "" {
+		options.Version = "dev"
+	}
+	if options.Logger == nil {
+		options.Logger = slog.Default()
+	}
+	config := rest.CopyConfig(options.Config)
+	config.UserAgent = "moongate/" + options.Version
+	// The API server's own fairness decides, not a limit for programs that may loop.
+	config.QPS = -1
+	s := &Source{
+		log: options.Logger, clients: map[schema.GroupVersion]rest.Interface{}, grace: unlisted,
+		awake: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		reads: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),
+		catalog: newCatalog(), feeds: map[*kind]*feed{},
+	}
+	if err := s.connect(config); err != nil {
+		return nil, fmt.Errorf("the configuration of the API server: %w", err)
+	}
+	return s, nil
+}
 
 // Run hands everything to emit as soon as all watches have listed, and then each change
 // until ctx ends. emit is called by one goroutine at a time; what happens meanwhile is in
 // the next Change, without delay. The error is nil where ctx ended. Run may be called once.
-func (s *Source) Run(ctx context.Context, emit func(Change)) error { return nil }
+func (s *Source) Run(ctx context.Context, emit func(Change)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer s.running.Wait()
+	defer cancel()
+	defer s.reads.ShutDown()
+	s.begin(ctx)
+	full := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.awake:
+		}
+		change, ok := s.next(!full)
+		if !ok || ctx.Err() != nil {
+			continue
+		}
+		full = true
+		emit(change)
+	}
+}
+
+// begin starts all that reads.
+func (s *Source) begin(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.start(ctx, definitionMetadata, "v1", definitions{s.catalog, func() {
+		s.installedChanged = true
+		s.lookAgain()
+	}})
+	s.start(ctx, secretMetadata, "v1", secretSink{s})
+	for _, k := range kinds {
+		if !k.optional {
+			s.start(ctx, k, k.versions[0], s.catalog.table(k))
+		}
+	}
+	s.running.Go(func() { s.discover(ctx) })
+	for range readers {
+		s.running.Go(func() { s.readSecrets(ctx) })
+	}
+}
+
+// next is the next Change; false if there is nothing to tell. The first waits for all.
+func (s *Source) next(first bool) (Change, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first && len(s.waiting()) > 0 {
+		return Change{}, false
+	}
+	change := s.catalog.take()
+	change.Full = first
+	if s.installedChanged || first {
+		s.installedChanged = false
+		if now := s.installed(); !reflect.DeepEqual(now, s.told) {
+			change.Installed, s.told = now, now
+		}
+	}
+	return change, change.ConcernsTranslation() || len(change.Observed) > 0
+}
+
+// wake lets Run look whether there is something to tell.
+func (s *Source) wake() {
+	select {
+	case s.awake <- struct{}{}:
+	default:
+	}
+}
 
 // Get returns an object as it was last seen: with status and resourceVersion where its
 // kind has a status. It may be newer than the last Change. Secrets are there only while
 // wanted. The object is shared: nobody may modify it. It may be called at any time.
-func (s *Source) Get(id ID) (metav1.Object, bool) { return nil, false }
+func (s *Source) Get(id ID) (metav1.Object, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o, _, ok := s.catalog.get(id)
+	return o, ok
+}
 
-// Fetch notes which Secrets are wanted and which no longer are, and returns the contents
-// of those newly wanted, as *corev1.Secret without resourceVersion; of one that does not
-// exist nothing. One that cannot be read now is read again and again, and comes with a
-// Change. It may be called at any time, also from within emit.
-func (s *Source) Fetch(ctx context.Context, wants []Want) []metav1.Object { return nil }
+// Waiting says what the first Change waits for, and why; empty once everything has been
+// listed. It may be called at any time.
+func (s *Source) Waiting() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting()
+}
 
-// Waiting says, for each kind that has not been listed yet, why not; empty once all have
-// been. It may be called at any time.
-func (s *Source) Waiting() []string { return nil }
+func (s *Source) waiting() (list []string) {
+	if !s.discovered {
+		list = append(list, because("which kinds are served", s.discovery.text))
+	}
+	for k, f := range s.feeds {
+		if !f.listed {
+			list = append(list, because(k.name, f.trouble.text))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func because(what, why string) string {
+	if why == "" {
+		why = "not listed yet"
+	}
+	return what + ": " + why
+}

@@ -1,0 +1,185 @@
+package kube
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/gateway-api/pkg/consts"
+)
+
+type name = types.NamespacedName
+
+func nameOf(o metav1.Object) name { return name{Namespace: o.GetNamespace(), Name: o.GetName()} }
+
+// catalog has all objects, and what of them the next Change tells. Source.mu guards it.
+type catalog struct {
+	tables map[ID]*table // by group and kind
+	// pending are objects that differ from what was told of them; true if anything was.
+	pending  map[ID]bool
+	observed map[ID]bool
+	// definitions are the CRDs of the groups that are read, by name.
+	definitions map[string]CRD
+	secrets     secrets
+	// telling are the Secrets in the Change that is being told.
+	telling map[name]bool
+}
+
+// table has the objects of one kind.
+type table struct {
+	*kind
+	catalog *catalog
+	objects map[name]metav1.Object // as kept
+}
+
+func newCatalog() *catalog {
+	return &catalog{
+		tables: map[ID]*table{}, pending: map[ID]bool{}, observed: map[ID]bool{}, definitions: map[string]CRD{},
+		secrets: secrets{wanted: map[name]*secret{}}, telling: map[name]bool{},
+	}
+}
+
+func (c *catalog) table(k *kind) *table {
+	key := ID{Group: k.group, Kind: k.name}
+	if c.tables[key] == nil {
+		c.tables[key] = &table{k, c, map[name]metav1.Object{}}
+	}
+	return c.tables[key]
+}
+
+// mark lets the next Change tell of an object; known says that an earlier one did.
+func (c *catalog) mark(id ID, known bool) {
+	if _, ok := c.pending[id]; !ok {
+		c.pending[id] = known
+	}
+}
+
+// get finds an object as it is kept.
+func (c *catalog) get(id ID) (metav1.Object, *kind, bool) {
+	if id.Group == "" && id.Kind == secretKind {
+		w := c.secrets.wanted[name{Namespace: id.Namespace, Name: id.Name}]
+		if w == nil || w.object == nil {
+			return nil, nil, false
+		}
+		return w.object, secretMetadata, true
+	}
+	t := c.tables[ID{Group: id.Group, Kind: id.Kind}]
+	if t == nil {
+		return nil, nil, false
+	}
+	o, ok := t.objects[name{Namespace: id.Namespace, Name: id.Name}]
+	return o, t.kind, ok
+}
+
+// take makes a Change of all that is pending.
+func (c *catalog) take() Change {
+	var change Change
+	ids := make([]ID, 0, len(c.pending))
+	for id := range c.pending {
+		ids = append(ids, id)
+	}
+	slices.SortFunc(ids, ID.Compare)
+	clear(c.telling)
+	for _, id := range ids {
+		if id.Kind == secretKind {
+			c.telling[name{Namespace: id.Namespace, Name: id.Name}] = true
+		}
+		if o, k, ok := c.get(id); ok {
+			change.Upserts = append(change.Upserts, k.seen(o))
+		} else if c.pending[id] {
+			change.Deletes = append(change.Deletes, id)
+		}
+	}
+	for id := range c.observed {
+		change.Observed = append(change.Observed, id)
+	}
+	slices.SortFunc(change.Observed, ID.Compare)
+	// New ones: a map that was large once stays large.
+	c.pending, c.observed = map[ID]bool{}, map[ID]bool{}
+	return change
+}
+
+func (t *table) set(o metav1.Object) {
+	n := nameOf(o)
+	old, known := t.objects[n]
+	t.objects[n] = o
+	if t.status && (!known || old.GetResourceVersion() != o.GetResourceVersion()) {
+		t.catalog.observed[t.id(n)] = true
+	}
+	if !known || !t.same(old, o) {
+		t.catalog.mark(t.id(n), known)
+	}
+}
+
+func (t *table) remove(n name) {
+	if _, known := t.objects[n]; known {
+		delete(t.objects, n)
+		delete(t.catalog.observed, t.id(n))
+		t.catalog.mark(t.id(n), true)
+	}
+}
+
+func (t *table) replace(all []metav1.Object, unreadable map[name]bool) {
+	there := make(map[name]bool, len(all))
+	for _, o := range all {
+		there[nameOf(o)] = true
+		t.set(o)
+	}
+	for n := range t.objects {
+		if !there[n] && !unreadable[n] {
+			t.remove(n)
+		}
+	}
+}
+
+// definitions are the CRDs as a sink.
+type definitions struct {
+	catalog *catalog
+	changed func()
+}
+
+// crdOf reads a CRD of one of the groups that we read.
+func crdOf(o metav1.Object) (CRD, bool) {
+	_, group, _ := strings.Cut(o.GetName(), ".")
+	if !slices.ContainsFunc(kinds, func(k *kind) bool { return k.optional && k.group == group }) {
+		return CRD{}, false
+	}
+	annotations := o.GetAnnotations()
+	return CRD{o.GetName(), annotations[consts.BundleVersionAnnotation], annotations[consts.ChannelAnnotation]}, true
+}
+
+func (d definitions) set(o metav1.Object) {
+	if crd, ok := crdOf(o); ok {
+		d.catalog.definitions[crd.Name] = crd
+		// What it serves may differ, also where it is the same to us.
+		d.changed()
+	}
+}
+
+func (d definitions) remove(n name) {
+	if _, ok := d.catalog.definitions[n.Name]; ok {
+		delete(d.catalog.definitions, n.Name)
+		d.changed()
+	}
+}
+
+func (d definitions) replace(all []metav1.Object, _ map[name]bool) {
+	clear(d.catalog.definitions)
+	for _, o := range all {
+		d.set(o)
+	}
+	d.changed()
+}
+
+// crds are the CRDs of the Gateway API, sorted by name.
+func (c *catalog) crds() (list []CRD) {
+	for _, crd := range c.definitions {
+		if strings.HasSuffix(crd.Name, "."+gwv1.GroupName) {
+			list = append(list, crd)
+		}
+	}
+	slices.SortFunc(list, func(a, b CRD) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}

@@ -1,0 +1,111 @@
+package kube
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+)
+
+// unreadable is an object that an API server holds though it does not fit its Go type: the
+// CRD's schema may be another than ours. It must not keep all others of its kind away.
+type unreadable struct {
+	metav1.PartialObjectMetadata
+	err error
+}
+
+// mixedList is a list of which something may be unreadable.
+type mixedList struct {
+	metav1.TypeMeta
+	metav1.ListMeta
+	Items []runtime.Object
+}
+
+// DeepCopyObject is there for the interface; nobody copies these.
+func (u *unreadable) DeepCopyObject() runtime.Object {
+	return &unreadable{*u.PartialObjectMetadata.DeepCopy(), u.err}
+}
+
+// DeepCopyObject is there for the interface; nobody copies these.
+func (l *mixedList) DeepCopyObject() runtime.Object {
+	c := &mixedList{TypeMeta: l.TypeMeta, ListMeta: *l.ListMeta.DeepCopy(), Items: make([]runtime.Object, len(l.Items))}
+	for i, item := range l.Items {
+		c.Items[i] = item.DeepCopyObject()
+	}
+	return c
+}
+
+// tolerant decodes as Kubernetes' codecs do, but for objects of custom kinds that do not
+// fit: these become unreadable ones.
+type tolerant struct{ runtime.NegotiatedSerializer }
+
+var codecs = tolerant{serializer.NewCodecFactory(scheme).WithoutConversion()}
+
+// DecoderToVersion is what clients decode objects, lists and the objects of watch events by.
+func (t tolerant) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
+	return tolerantDecoder{t.NegotiatedSerializer.DecoderToVersion(d, gv)}
+}
+
+type tolerantDecoder struct{ runtime.Decoder }
+
+// Decode decodes one object or list.
+func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	obj, gvk, err := d.Decoder.Decode(data, defaults, into)
+	if err == nil || into != nil || gvk == nil || customKind(gvk.GroupKind()) == nil {
+		return obj, gvk, err
+	}
+	var list struct {
+		metav1.TypeMeta
+		metav1.ListMeta `json:"metadata"`
+		Items           *[]json.RawMessage `json:"items"`
+	}
+	if wrong := json.Unmarshal(data, &list); wrong != nil {
+		return obj, gvk, err
+	}
+	if list.Items == nil {
+		if item := d.item(data, nil); item != nil {
+			return item, gvk, nil
+		}
+		return obj, gvk, err
+	}
+	mixed := &mixedList{ListMeta: list.ListMeta, Items: make([]runtime.Object, 0, len(*list.Items))}
+	kind := gvk.GroupVersion().WithKind(customKind(gvk.GroupKind()).name)
+	for _, raw := range *list.Items {
+		if item := d.item(raw, &kind); item != nil {
+			mixed.Items = append(mixed.Items, item)
+		}
+	}
+	return mixed, gvk, nil
+}
+
+// item decodes one object; nil if it has not even a name.
+func (d tolerantDecoder) item(data []byte, defaults *schema.GroupVersionKind) runtime.Object {
+	obj, _, err := d.Decoder.Decode(data, defaults, nil)
+	if err == nil {
+		return obj
+	}
+	u := &unreadable{err: err}
+	// The status or managedFields may be what is wrong: names are enough.
+	var named struct {
+		Metadata struct {
+			Namespace, Name, ResourceVersion string
+		}
+	}
+	if json.Unmarshal(data, &named) != nil || named.Metadata.Name == "" {
+		return nil
+	}
+	u.Namespace, u.Name, u.ResourceVersion = named.Metadata.Namespace, named.Metadata.Name, named.Metadata.ResourceVersion
+	return u
+}
+
+// customKind finds the kind of a custom resource, or of a list of them.
+func customKind(gk schema.GroupKind) *kind {
+	for _, k := range kinds {
+		if k.optional && k.group == gk.Group && (gk.Kind == k.name || gk.Kind == k.name+"List") {
+			return k
+		}
+	}
+	return nil
+}

@@ -1,0 +1,183 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// settling is when to ask what is served after a CRD changed: the API server serves it a
+// little later than it says so.
+var settling = []time.Duration{50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 5 * time.Second}
+
+const (
+	// routinely is how often to ask without a reason.
+	routinely = time.Minute
+	// retry is when to ask again after an error.
+	retry = time.Second
+	// unlisted is how long a kind whose CRD is there may be absent from discovery before it
+	// counts as not served: an API server that has just started does not know all at once.
+	unlisted = 30 * time.Second
+)
+
+// discover finds out which kinds are served, and goes on doing so until ctx ends.
+func (s *Source) discover(ctx context.Context) {
+	step, wait := len(settling), time.Duration(0)
+	for {
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-s.look:
+			timer.Stop()
+			// More changes come in a moment: all are one reason to ask.
+			step, wait = 1, settling[0]
+			if !sleep(ctx, wait) {
+				return
+			}
+			drain(s.look)
+		case <-timer.C:
+			step++
+		}
+		wait = s.ask(ctx)
+		switch {
+		case wait > 0:
+		case step < len(settling):
+			wait = settling[step]
+		default:
+			wait = routinely
+		}
+	}
+}
+
+// ask asks once and returns when to ask again because of what was found; 0 for no reason.
+func (s *Source) ask(ctx context.Context) time.Duration {
+	found, err := s.served(ctx)
+	if ctx.Err() != nil {
+		return retry
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteReach(err)
+	if err != nil {
+		if say, _ := s.discovery.next(err.Error(), time.Now()); say && reached(err) {
+			s.log.Warn("The API server does not say which kinds it serves; it is asked again", "error", err)
+		}
+		return retry
+	}
+	s.discovery = trouble{}
+	defer s.wake()
+	s.discovered = true
+	return s.follow(ctx, found)
+}
+
+// served is the version that each optional kind is to be read in.
+func (s *Source) served(ctx context.Context) (map[*kind]string, error) {
+	lists := map[schema.GroupVersion]*metav1.APIResourceList{}
+	found := map[*kind]string{}
+	for _, k := range kinds {
+		if !k.optional {
+			continue
+		}
+		for _, version := range k.versions {
+			gv := schema.GroupVersion{Group: k.group, Version: version}
+			list := lists[gv]
+			if list == nil {
+				list = &metav1.APIResourceList{}
+				limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+				err := s.clients[gv].Get().AbsPath("/apis", gv.Group, gv.Version).Do(limited).Into(list)
+				cancel()
+				if err != nil && !apierrors.IsNotFound(err) {
+					return nil, err
+				}
+				lists[gv] = list
+			}
+			if found[k] == "" && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool {
+				return r.Name == k.resource && r.Kind == k.name
+			}) {
+				found[k] = version
+			}
+		}
+	}
+	return found, nil
+}
+
+// follow starts and ends watches so that they are those of what was found. It returns when
+// to ask again, 0 for no reason. s.mu is held.
+func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time.Duration) {
+	now := time.Now()
+	for _, k := range kinds {
+		f, version := s.feeds[k], found[k]
+		switch {
+		case !k.optional, f == nil && version == "":
+		case f == nil:
+			s.start(ctx, k, version, s.catalog.table(k))
+		case f.version == version:
+			f.absent = time.Time{}
+		case version != "":
+			// The objects are the same: what differs comes out when they are listed.
+			f.stopped = true
+			f.cancel()
+			s.start(ctx, k, version, f.to).listed = f.listed
+			s.installedChanged = true
+		case s.defined(k) && f.absent.IsZero():
+			f.absent = now
+			again = retry
+		case s.defined(k) && now.Sub(f.absent) < s.grace:
+			again = retry
+		default:
+			s.log.Info("The API server no longer serves this kind", "kind", k.name, "group", k.group)
+			f.stop()
+			s.installedChanged = true
+		}
+	}
+	return again
+}
+
+// defined says that there is a CRD, or that nobody knows. s.mu is held.
+func (s *Source) defined(k *kind) bool {
+	_, ok := s.catalog.definitions[k.resource+"."+k.group]
+	return ok || !s.feeds[definitionMetadata].listed
+}
+
+// lookAgain lets discover ask soon.
+func (s *Source) lookAgain() {
+	select {
+	case s.look <- struct{}{}:
+	default:
+	}
+}
+
+// installed is what the cluster has. s.mu is held.
+func (s *Source) installed() *Installed {
+	i := &Installed{CRDs: s.catalog.crds()}
+	for k, f := range s.feeds {
+		if k.optional && f.listed {
+			i.Kinds = append(i.Kinds, Served{k.group, k.name, f.version, k.resource})
+		}
+	}
+	slices.SortFunc(i.Kinds, func(a, b Served) int { return strings.Compare(a.Group+"/"+a.Kind, b.Group+"/"+b.Kind) })
+	return i
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func drain(c <-chan struct{}) {
+	select {
+	case <-c:
+	default:
+	}
+}

@@ -1,0 +1,104 @@
+package kube
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// keepNamespace takes the metadata of a Namespace.
+func keepNamespace(obj runtime.Object) metav1.Object {
+	o := obj.(*metav1.PartialObjectMetadata)
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, Labels: o.Labels}}
+}
+
+// keepService takes of a Service its type and its ports as routes refer to them.
+func keepService(obj runtime.Object) metav1.Object {
+	o := obj.(*corev1.Service)
+	kept := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name},
+		Spec:       corev1.ServiceSpec{Type: o.Spec.Type},
+	}
+	if len(o.Spec.Ports) > 0 {
+		kept.Spec.Ports = make([]corev1.ServicePort, len(o.Spec.Ports))
+	}
+	for i, p := range o.Spec.Ports {
+		kept.Spec.Ports[i] = corev1.ServicePort{Name: p.Name, Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port}
+	}
+	return kept
+}
+
+// keepEndpointSlice takes of an EndpointSlice its ports, and addresses and conditions of
+// its endpoints. There are as many as Services, and they change most often.
+func keepEndpointSlice(obj runtime.Object) metav1.Object {
+	o := obj.(*discoveryv1.EndpointSlice)
+	kept := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name},
+		AddressType: o.AddressType,
+	}
+	if service, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
+		kept.Labels = map[string]string{discoveryv1.LabelServiceName: service}
+	}
+	if len(o.Endpoints) > 0 {
+		kept.Endpoints = make([]discoveryv1.Endpoint, len(o.Endpoints))
+	}
+	for i := range o.Endpoints {
+		e := &o.Endpoints[i]
+		kept.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: discoveryv1.EndpointConditions{
+			Ready: shared(e.Conditions.Ready), Serving: shared(e.Conditions.Serving), Terminating: shared(e.Conditions.Terminating),
+		}}
+	}
+	if len(o.Ports) > 0 {
+		kept.Ports = make([]discoveryv1.EndpointPort, len(o.Ports))
+	}
+	for i, p := range o.Ports {
+		kept.Ports[i] = discoveryv1.EndpointPort{Name: p.Name, Protocol: sharedProtocol(p.Protocol), Port: p.Port}
+	}
+	return kept
+}
+
+// There are millions of conditions and few values: all point to the same ones, which
+// nobody may modify.
+var (
+	yes, no  = true, false
+	tcp, udp = corev1.ProtocolTCP, corev1.ProtocolUDP
+)
+
+func shared(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return &yes
+	}
+	return &no
+}
+
+func sharedProtocol(p *corev1.Protocol) *corev1.Protocol {
+	switch {
+	case p == nil:
+		return nil
+	case *p == tcp:
+		return &tcp
+	case *p == udp:
+		return &udp
+	}
+	return p
+}
+
+// keepSecret takes of a Secret what it holds.
+func keepSecret(o *corev1.Secret) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Labels: o.Labels},
+		Type:       o.Type, Data: o.Data, Immutable: o.Immutable,
+	}
+}
+
+// keepMetadata takes names, version and annotations of what is watched by its metadata.
+func keepMetadata(obj runtime.Object) metav1.Object {
+	o := obj.(*metav1.PartialObjectMetadata)
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion, Labels: o.Labels, Annotations: o.Annotations,
+	}}
+}

@@ -1,0 +1,178 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	// readers is how many Secrets are read at the same time.
+	readers = 8
+	// readTimeout bounds one request for a Secret.
+	readTimeout = 5 * time.Second
+)
+
+// secrets are those that are wanted. Source.mu guards them.
+type secrets struct {
+	wanted map[name]*secret
+	ticket uint64 // of the last read that began
+}
+
+// secret is what is known of a wanted Secret.
+type secret struct {
+	object  *corev1.Secret // nil while it is not there, or has not been read
+	version string         // of object, "" without one
+	ticket  uint64         // of the read that found it
+}
+
+// secretSink takes what a watch says of Secrets, and has the wanted ones read again.
+type secretSink struct{ source *Source }
+
+func (t secretSink) set(o metav1.Object) {
+	if w := t.source.catalog.secrets.wanted[nameOf(o)]; w != nil && w.version != o.GetResourceVersion() {
+		t.source.reads.Add(nameOf(o))
+	}
+}
+
+// remove has it read: it may be there again.
+func (t secretSink) remove(n name) {
+	if t.source.catalog.secrets.wanted[n] != nil {
+		t.source.reads.Add(n)
+	}
+}
+
+func (t secretSink) replace(all []metav1.Object, _ map[name]bool) {
+	there := map[name]bool{}
+	for _, o := range all {
+		there[nameOf(o)] = true
+		t.set(o)
+	}
+	for n, w := range t.source.catalog.secrets.wanted {
+		if w.object != nil && !there[n] {
+			t.source.reads.Add(n)
+		}
+	}
+}
+
+// Fetch notes which Secrets are wanted and which no longer are, and returns the contents
+// of those wanted, as *corev1.Secret without resourceVersion; of one that does not exist
+// nothing. One that cannot be read now is read again and again, and comes with a Change;
+// one that is no longer wanted comes as deleted. It may be called at any time, also from
+// within emit. What is returned is shared: nobody may modify it.
+func (s *Source) Fetch(ctx context.Context, wants []Want) []metav1.Object {
+	names := s.want(wants)
+	found := make([]metav1.Object, len(names))
+	slots := make(chan struct{}, readers)
+	var all sync.WaitGroup
+	for i, n := range names {
+		slots <- struct{}{}
+		all.Go(func() {
+			defer func() { <-slots }()
+			if err := s.read(ctx, n, false); err != nil {
+				s.reads.AddRateLimited(n)
+			}
+			if o, ok := s.Get(ID{Kind: secretKind, Namespace: n.Namespace, Name: n.Name}); ok {
+				found[i] = o
+			}
+		})
+	}
+	all.Wait()
+	return slices.DeleteFunc(found, func(o metav1.Object) bool { return o == nil })
+}
+
+// want notes what is wanted, and returns the names of what is; sorted.
+func (s *Source) want(wants []Want) (names []name) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := s.catalog
+	for _, w := range wants {
+		n := name{Namespace: w.Namespace, Name: w.Name}
+		switch {
+		case w.Wanted:
+			if c.secrets.wanted[n] == nil {
+				c.secrets.wanted[n] = &secret{}
+			}
+			names = append(names, n)
+			if c.telling[n] {
+				// The Change that is being told is older than what is returned.
+				c.mark(secretMetadata.id(n), true)
+				s.wake()
+			}
+		case c.secrets.wanted[n] != nil:
+			delete(c.secrets.wanted, n)
+			c.mark(secretMetadata.id(n), true)
+			s.wake()
+		}
+	}
+	slices.SortFunc(names, func(a, b name) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return names
+}
+
+// read reads a wanted Secret, to be told of in a Change if tell is set. The error says that
+// it is not known whether it exists.
+func (s *Source) read(ctx context.Context, n name, tell bool) error {
+	s.mu.Lock()
+	w := s.catalog.secrets.wanted[n]
+	s.catalog.secrets.ticket++
+	ticket := s.catalog.secrets.ticket
+	s.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var o corev1.Secret
+	err := s.clients[schema.GroupVersion{Version: "v1"}].Get().Namespace(n.Namespace).Resource("secrets").Name(n.Name).Do(ctx).Into(&o)
+	if err != nil && !apierrors.IsNotFound(err) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if say, _ := s.secretTrouble.next(err.Error(), time.Now()); say && ctx.Err() == nil {
+			s.log.Warn("A Secret cannot be read; what is known of it stays: allow the controller's ServiceAccount to get secrets in the whole cluster, if that is what is refused",
+				"secret", n.String(), "error", err)
+		}
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.secretTrouble = trouble{}
+	if s.catalog.secrets.wanted[n] != w || ticket < w.ticket {
+		return nil // no longer wanted, or somebody who began later has read it
+	}
+	had := w.object
+	w.object, w.version, w.ticket = nil, "", ticket
+	if err == nil {
+		w.object, w.version = keepSecret(&o), o.ResourceVersion
+	}
+	if tell && !equality.Semantic.DeepEqual(had, w.object) {
+		s.catalog.mark(secretMetadata.id(n), true)
+		s.wake()
+	}
+	return nil
+}
+
+// readSecrets reads those again that changed, until the queue ends.
+func (s *Source) readSecrets(ctx context.Context) {
+	for {
+		n, ended := s.reads.Get()
+		if ended {
+			return
+		}
+		if s.read(ctx, n, true) != nil {
+			s.reads.AddRateLimited(n)
+		} else {
+			s.reads.Forget(n)
+		}
+		s.reads.Done(n)
+	}
+}
