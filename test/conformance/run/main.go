@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -74,7 +73,8 @@ func (s *settings) command(ctx context.Context, report string) *exec.Cmd {
 		"-organization=" + s.organization, "-project=" + s.project, "-url=" + s.url, "-version=" + s.version, "-contact=" + s.contact,
 	}
 	if s.only != "" {
-		args = append(args, "-only="+s.only)
+		// What is there serves the next run, which then starts at once.
+		args = append(args, "-only="+s.only, "-cleanup-base-resources=false")
 	} else {
 		args = append(args, "-report-output="+report)
 	}
@@ -138,21 +138,16 @@ func (s *settings) keep(r *results, suiteLog string) error {
 		}
 	}
 	for _, name := range r.failed {
-		fmt.Printf("\n--- %s\n%s", name, tail(r.text(name), 40))
+		fmt.Printf("\n--- %s\n%s", name, digest(r.text(name), 40))
 	}
 	if len(r.failed) == 0 && !r.succeeded {
 		content, err := os.ReadFile(suiteLog)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("\n--- the suite\n%s", tail(string(content), 40))
+		fmt.Printf("\n--- the suite\n%s", digest(string(content), 40))
 	}
 	return nil
-}
-
-func tail(text string, lines int) string {
-	all := strings.SplitAfter(text, "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "")
 }
 
 // keepReport puts the report, as the suite wrote it, where those find it who hand it in.

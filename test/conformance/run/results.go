@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -137,4 +138,25 @@ func (r *results) problem() error {
 		return errors.New("no test was run")
 	}
 	return nil
+}
+
+// stamp is the time within a line, by which alone many lines differ.
+var stamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z: `)
+
+// digest is the end of a test's output, of which the suite writes the same lines
+// again and again: without repetitions, and long lines without their middle.
+func digest(text string, lines int) string {
+	const start, end = 100, 300
+	var kept []string
+	for line := range strings.Lines(text) {
+		line = stamp.ReplaceAllString(line, "")
+		if len(line) > start+end {
+			line = line[:start] + " ... " + line[len(line)-end:]
+		}
+		// The last few lines are enough to look back: tests of a table take turns.
+		if !slices.Contains(kept[max(0, len(kept)-20):], line) {
+			kept = append(kept, line)
+		}
+	}
+	return strings.Join(kept[max(0, len(kept)-lines):], "")
 }

@@ -74,3 +74,13 @@ func TestReadGarbage(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+func TestDigest(t *testing.T) {
+	again := "x.go:1: 2026-11-21T19:27:44.046814477Z: not yet\n"
+	long := strings.Repeat("a", 200) + strings.Repeat("z", 300) + "\n"
+	got := digest(again+strings.Replace(again, "44.04", "45.9", 1)+"between\n"+again+long+"last", 3)
+	want := "between\n" + strings.Repeat("a", 100) + " ... " + strings.Repeat("z", 299) + "\nlast"
+	if got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
