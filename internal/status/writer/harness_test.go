@@ -38,7 +38,7 @@ type apiServer struct {
 	objects map[string]map[string]any // by path
 	// fail answers for the server, if it is not nil; a code of 0 breaks the connection.
 	fail func(r *http.Request) (code int, reason metav1.StatusReason)
-	// stored is told each object after a change, with the lock held; by says who patched, "" for a test.
+	// stored is told each object after a change, with the lock held.
 	stored func(path string, object map[string]any)
 	// writes are the bodies of the patches that changed something; attempts count all, and reads.
 	writes          []string
@@ -185,11 +185,17 @@ func (s *apiServer) set(key status.Key, object metav1.Object) {
 	s.put(pathOf(key), fields)
 }
 
-// edit changes an object as another client would, with its newest version.
+// edit changes an object as another client would that has the newest version.
 func edit[T metav1.Object](s *apiServer, key status.Key, change func(T)) {
-	object := s.object(key).(T)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object := decode(key, s.objects[pathOf(key)]).(T)
 	change(object)
-	s.set(key, object)
+	var fields map[string]any
+	if err := json.Unmarshal(encode(object), &fields); err != nil {
+		panic(err)
+	}
+	s.put(pathOf(key), fields)
 }
 
 func (s *apiServer) remove(key status.Key) {
