@@ -166,6 +166,16 @@ type ClassOnly struct {
 	DeploymentPatch *runtime.RawExtension `json:"deploymentPatch,omitempty"`
 }
 
+// What the status says.
+const (
+	// ConditionAccepted is True where the parameters can be used.
+	ConditionAccepted = "Accepted"
+	// ReasonAccepted goes with Accepted=True.
+	ReasonAccepted = "Accepted"
+	// ReasonInvalid goes with Accepted=False; the message names each field and what to do about it.
+	ReasonInvalid = "Invalid"
+)
+
 // GatewayParametersStatus says whether the parameters can be used.
 type GatewayParametersStatus struct {
 	// Conditions: Accepted, with reason Accepted or Invalid.

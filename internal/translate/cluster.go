@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -26,9 +28,10 @@ type Plan struct {
 	Namespace, Name string
 	UID             types.UID
 	Class           string     // spec.gatewayClassName
-	Ports           []PlanPort // of accepted listeners; sorted, distinct
-	// Addresses are the entries of spec.addresses that may be asked for: type IPAddress or Hostname;
-	// an empty value leaves the choice to the cluster. Empty: one address of the cluster's choice.
+	Ports           []PlanPort // of listeners that nothing in the Gateway speaks against; sorted, distinct
+	// Addresses are the entries of spec.addresses that may be asked for, in order, each value once: type
+	// IPAddress, in canonical form; an empty value leaves the choice to the cluster. Empty: one
+	// address of the cluster's choice.
 	Addresses           []gwv1.GatewaySpecAddress
 	Labels, Annotations map[string]string // spec.infrastructure
 	// Parameters are those of the class with the Gateway's own over them.
@@ -46,7 +49,7 @@ type PlanPort struct {
 	UDP  bool
 }
 
-// PlanChange is a Plan that is new or other than before; nil where the Gateway is no longer ours.
+// PlanChange is a Plan that is new or other than before; nil where the Gateway is gone or no longer ours.
 type PlanChange struct {
 	Namespace, Name string
 	Plan            *Plan
@@ -74,7 +77,18 @@ type InstalledCRD struct {
 }
 
 // SetInfrastructure tells what runs for a Gateway; nil where nothing does. It counts only with Options.Cluster.
-func (t *Translator) SetInfrastructure(namespace, name string, i *Infrastructure) {}
+func (t *Translator) SetInfrastructure(namespace, gatewayName string, i *Infrastructure) {
+	n := name{namespace, gatewayName}
+	if i == nil {
+		t.in.infrastructures.Delete(n)
+		return
+	}
+	kept := *i
+	kept.Addresses = slices.Clone(i.Addresses)
+	t.in.infrastructures.Set(n, kept)
+}
 
 // SetInstalled tells what the cluster has. Without it everything is there in the version that we were built with.
-func (t *Translator) SetInstalled(i Installed) {}
+func (t *Translator) SetInstalled(i Installed) {
+	t.in.installed.Set(name{}, Installed{slices.Clone(i.CRDs), slices.Clone(i.Kinds)})
+}

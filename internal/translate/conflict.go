@@ -38,6 +38,9 @@ func (t *Translator) declareClaims() {
 // taken says which older Gateway's listener has the port and hostname already.
 // Between Gateways the oldest wins, so that a new one cannot break what is served.
 func (t *Translator) taken(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+	if t.options.Cluster {
+		return nil // each has proxies, and so ports, of its own
+	}
 	keys := incremental.Lookup(v, t.claimsByPort, l.Port)
 	if len(keys) < 2 {
 		return nil

@@ -10,24 +10,32 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
 // gateway is a Gateway of one of our classes, apart from its listeners.
 type gateway struct {
 	Generation int64
 	Pending    *condition.Problem // its class is not accepted
-	Refused    *condition.Problem // why no listener of it is served
+	Refused    *condition.Problem // why it is not accepted, apart from its listeners
 	Refs       *condition.Problem // a reference of the Gateway itself that does not resolve
 	Notes      []string           // fields that are not supported and change nothing that is
 	Listeners  []string           // names in the order of the spec, distinct
+	Unserved   bool               // no listener of it is served
 	Binds      []string           // IP addresses of spec.addresses
+	Asked      []string           // the same in order, among entries that leave the choice to us, which are ""
 	// Default says that the process's default addresses are used: there is no
 	// spec.addresses, or only entries that leave the choice to us.
 	Default bool
-	// Unassigned are spec.addresses without a value beside others with one.
+	// Unassigned are the fields of spec.addresses without a value.
 	Unassigned []string
+
+	// Parameters and Held are for the Plan.
+	Parameters v1alpha1.GatewayParametersSpec
+	Held       bool
 }
 
 func (t *Translator) declareGateways() {
@@ -37,7 +45,7 @@ func (t *Translator) declareGateways() {
 			if !ours {
 				return nil, false
 			}
-			return newGateway(gw, c), true
+			return t.newGateway(v, gw, c), true
 		}, sameDeeply[*gateway])
 	t.owned = incremental.Map(t.engine, "Gateway is ours", t.gateways,
 		func(*incremental.View, name, *gateway) (bool, bool) { return true, true }, same[bool])
@@ -52,9 +60,9 @@ func (t *Translator) declareGateways() {
 		}, same[bool])
 }
 
-func newGateway(gw *gwv1.Gateway, c class) *gateway {
+func (t *Translator) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *gateway {
 	g := &gateway{Generation: generationOf(gw)}
-	if !c.Accepted {
+	if c.Problem != nil {
 		g.Pending = condition.NewProblem(gwv1.GatewayReasonPending, "spec.gatewayClassName", "see the status of the GatewayClass",
 			"GatewayClass %q is not accepted", gw.Spec.GatewayClassName)
 	}
@@ -64,10 +72,8 @@ func newGateway(gw *gwv1.Gateway, c class) *gateway {
 		}
 	}
 	g.addresses(gw.Spec.Addresses)
-	if infra := gw.Spec.Infrastructure; infra != nil && infra.ParametersRef != nil {
-		g.Refused = condition.NewProblem(gwv1.GatewayReasonInvalidParameters, "spec.infrastructure.parametersRef", "remove parametersRef",
-			"%s %q cannot be used: no kind of parameters is supported", infra.ParametersRef.Kind, infra.ParametersRef.Name)
-	}
+	g.Default = len(g.Binds) == 0 && g.Refused == nil
+	t.applyParameters(v, g, gw, c)
 	if tls := gw.Spec.TLS; tls != nil && tls.Backend != nil && tls.Backend.ClientCertificateRef != nil {
 		g.Refs = condition.NewProblem(gwv1.GatewayReasonInvalidClientCertificateRef, "spec.tls.backend.clientCertificateRef",
 			"remove it: backends are reached without TLS", "client certificates for backends are not supported yet")
@@ -76,6 +82,22 @@ func newGateway(gw *gwv1.Gateway, c class) *gateway {
 		g.Notes = append(g.Notes, fmt.Sprintf("spec.defaultScope: %q is not supported yet: routes attach by their parentRefs only", s))
 	}
 	return g
+}
+
+// applyParameters also decides whether the Gateway is served. In a cluster parameters only say how
+// proxies run: where they cannot be used those that run go on as they are, and go on serving.
+func (t *Translator) applyParameters(v *incremental.View, g *gateway, gw *gwv1.Gateway, c class) {
+	own, wrong := t.ownParameters(v, gw)
+	if t.options.Cluster {
+		g.Unserved = g.Refused != nil
+		g.Held = wrong != nil || c.Problem != nil
+		g.Parameters = parameters.Merge(c.Parameters, own)
+	} else {
+		g.Unserved = g.Refused != nil || wrong != nil || c.Problem != nil
+	}
+	if wrong != nil {
+		g.Refused = wrong
+	}
 }
 
 // addresses sorts spec.addresses by what can be done with them.
@@ -92,15 +114,14 @@ func (g *gateway) addresses(list []gwv1.GatewaySpecAddress) {
 				"routability %q is not supported yet", a.Routability))
 		case a.Value == "":
 			g.Unassigned = append(g.Unassigned, field)
+			g.Asked = append(g.Asked, "")
 		case err != nil:
 			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".value", "write an IPv4 or IPv6 address",
 				"%q is not an IP address", a.Value))
 		case !slices.Contains(g.Binds, ip.String()):
 			g.Binds = append(g.Binds, ip.String())
+			g.Asked = append(g.Asked, ip.String())
 		}
-	}
-	if len(g.Binds) == 0 && g.Refused == nil {
-		g.Default, g.Unassigned = true, nil
 	}
 }
 
@@ -133,10 +154,14 @@ func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway) gwv1
 			Conditions:     condition.Observed(g.Generation, state.Conditions...),
 		})
 	}
-	var faults []string
-	s.Addresses, faults = t.statusAddresses(v, n, g)
+	var unreached *condition.Problem
+	if t.options.Cluster {
+		s.Addresses, unreached = t.clusterReach(v, n, g)
+	} else {
+		s.Addresses, unreached = t.ownReach(v, n, g)
+	}
 	accepted := g.accepted(&sum)
-	s.Conditions = condition.Observed(g.Generation, accepted, g.programmed(accepted, &sum, s.Addresses, faults), g.resolved(&sum))
+	s.Conditions = condition.Observed(g.Generation, accepted, g.programmed(accepted, &sum, unreached), g.resolved(&sum))
 	return s
 }
 
@@ -158,31 +183,6 @@ func (s *listenerSummary) add(listener string, state *listenerState) {
 	if state.Programmed {
 		s.programmed++
 	}
-}
-
-// maxAddresses is the length that the API server allows for status.addresses.
-const maxAddresses = 16
-
-func (t *Translator) statusAddresses(v *incremental.View, n name, g *gateway) (out []gwv1.GatewayStatusAddress, faults []string) {
-	if g.Refused != nil || g.Pending != nil {
-		return nil, nil
-	}
-	shown := g.Binds
-	if g.Default {
-		shown = t.options.DefaultAddresses
-	}
-	for _, a := range shown {
-		if fault, faulty := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); faulty {
-			faults = append(faults, fmt.Sprintf("address %s cannot be used: %s", a, fault.Message))
-			continue
-		}
-		kind := gwv1.IPAddressType
-		if _, err := netip.ParseAddr(a); err != nil {
-			kind = gwv1.HostnameAddressType
-		}
-		out = append(out, gwv1.GatewayStatusAddress{Type: &kind, Value: a})
-	}
-	return out[:min(len(out), maxAddresses)], faults
 }
 
 func (g *gateway) accepted(sum *listenerSummary) metav1.Condition {
@@ -216,7 +216,8 @@ func (s *listenerSummary) message() string {
 	return "spec.listeners: not valid: " + condition.Quoted(s.refused) + "; " + valid + "; see status.listeners"
 }
 
-func (g *gateway) programmed(accepted metav1.Condition, sum *listenerSummary, assigned []gwv1.GatewayStatusAddress, faults []string) metav1.Condition {
+// programmed takes why clients cannot reach the Gateway, or nil.
+func (g *gateway) programmed(accepted metav1.Condition, sum *listenerSummary, unreached *condition.Problem) metav1.Condition {
 	refuse := func(r gwv1.GatewayConditionReason, message string) metav1.Condition {
 		return condition.False(gwv1.GatewayConditionProgrammed, r, message)
 	}
@@ -225,13 +226,8 @@ func (g *gateway) programmed(accepted metav1.Condition, sum *listenerSummary, as
 		return refuse(gwv1.GatewayReasonPending, g.Pending.String())
 	case accepted.Status != metav1.ConditionTrue:
 		return refuse(gwv1.GatewayReasonInvalid, "the Gateway is not accepted; see condition Accepted")
-	case len(faults) > 0:
-		return refuse(gwv1.GatewayReasonAddressNotUsable, "spec.addresses: "+strings.Join(faults, ". "))
-	case len(g.Unassigned) > 0:
-		return refuse(gwv1.GatewayReasonAddressNotAssigned,
-			strings.Join(g.Unassigned, ", ")+": no address can be assigned beside fixed ones; set its value or remove it")
-	case len(assigned) == 0:
-		return refuse(gwv1.GatewayReasonAddressNotAssigned, "the Gateway has no address; set spec.addresses")
+	case unreached != nil:
+		return refuse(gwv1.GatewayConditionReason(unreached.Reason), unreached.String())
 	case sum.programmed == 0:
 		return refuse(gwv1.GatewayReasonInvalid, "spec.listeners: no listener can be served; see status.listeners")
 	}

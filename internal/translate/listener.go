@@ -19,7 +19,7 @@ func (t *Translator) declareListeners() {
 			if !ours {
 				return nil
 			}
-			list := listener.New(gw, t.listenerOptions(g))
+			list := listener.New(gw, t.listenerOptions(v, g))
 			entries := make([]incremental.Entry[listenerKey, *listener.Listener], len(list))
 			for i, l := range list {
 				entries[i] = incremental.Entry[listenerKey, *listener.Listener]{Key: listenerKey{n, string(gw.Spec.Listeners[i].Name)}, Value: l}
@@ -29,11 +29,15 @@ func (t *Translator) declareListeners() {
 	t.declareClaims()
 }
 
-func (t *Translator) listenerOptions(g *gateway) listener.Options {
-	return listener.Options{
-		Addresses: g.Binds, Reserved: t.options.ReservedPorts,
-		Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Refused != nil || g.Pending != nil,
+func (t *Translator) listenerOptions(v *incremental.View, g *gateway) listener.Options {
+	o := listener.Options{
+		Reserved: t.options.ReservedPorts, Lacks: t.lacks(v),
+		Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
 	}
+	if !t.options.Cluster {
+		o.Addresses = g.Binds
+	}
+	return o
 }
 
 // listenerState is all that is known of a listener.
@@ -95,10 +99,22 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	if fault, faulty := incremental.Fetch(v, t.in.listenerFaults.Collection, k); faulty && servable {
 		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
 	}
-	bound := t.usable(v, k.Gateway, l.Addresses)
-	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, refused == nil && servable && bound
-	s.Conditions = listenerConditions(l, refused, refs, conflict, s.Programmed, bound)
+	program := listenerProgrammed(l, refused, servable, t.waits(v, k, l))
+	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
+	s.Conditions = listenerConditions(l, refused, refs, conflict, program)
 	return s
+}
+
+// waits says why no client can reach the listener, whatever is right with it, or nil.
+func (t *Translator) waits(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+	if t.options.Cluster {
+		if _, reached := incremental.Fetch(v, t.reached, k.Gateway); !reached {
+			return condition.NewProblem(gwv1.ListenerReasonPending, "", "", "the Gateway is not reached yet; see its condition Programmed")
+		}
+	} else if !t.usable(v, k.Gateway, l.Addresses) {
+		return condition.NewProblem(gwv1.ListenerReasonInvalid, "", "", "no address of the Gateway can be used; see its condition Programmed")
+	}
+	return nil
 }
 
 // usable says whether any of the addresses can be bound; none are the default ones.
@@ -114,25 +130,30 @@ func (t *Translator) usable(v *incremental.View, gateway name, addresses []strin
 // claims says whether the listener is to be served as far as its own Gateway tells.
 func claims(l *listener.Listener) bool { return l.Valid() && !l.Unserved }
 
-func listenerConditions(l *listener.Listener, refused, refs, conflict *condition.Problem, programmed, bound bool) []metav1.Condition {
+func listenerProgrammed(l *listener.Listener, refused *condition.Problem, servable bool, waits *condition.Problem) metav1.Condition {
+	refuse := func(r gwv1.ListenerConditionReason, message string) metav1.Condition {
+		return condition.False(gwv1.ListenerConditionProgrammed, r, message)
+	}
+	switch {
+	case refused != nil:
+		return refuse(gwv1.ListenerReasonInvalid, "the listener is not accepted; see condition Accepted")
+	case l.Pending:
+		return refuse(gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
+	case l.Refused:
+		return refuse(gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
+	case waits != nil:
+		return refuse(gwv1.ListenerConditionReason(waits.Reason), waits.String())
+	case !servable:
+		return refuse(gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
+	}
+	return condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
+}
+
+func listenerConditions(l *listener.Listener, refused, refs, conflict *condition.Problem, program metav1.Condition) []metav1.Condition {
 	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
 	accepted.Message = strings.Join(l.Notes, ". ")
 	if refused != nil {
 		accepted = condition.False(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
-	}
-	program := condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
-	switch {
-	case programmed:
-	case refused != nil:
-		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "the listener is not accepted; see condition Accepted")
-	case l.Pending:
-		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
-	case l.Refused:
-		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
-	case !bound:
-		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "no address of the Gateway can be used; see its condition Programmed")
-	default:
-		program = condition.False(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
 	}
 	resolved := condition.True(gwv1.ListenerConditionResolvedRefs, gwv1.ListenerReasonResolvedRefs)
 	if refs != nil {

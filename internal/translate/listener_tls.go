@@ -32,8 +32,13 @@ func (t *Translator) resolveCertificates(v *incremental.View, k listenerKey, l *
 	return keys, first
 }
 
+// certificateReferrer is who refers to the certificates of a listener.
+func certificateReferrer(k listenerKey) referrer {
+	return referrer{gwv1.GroupName, string(KindGateway), k.Gateway}
+}
+
 func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref listener.CertificateRef) (string, *condition.Problem) {
-	from, secret := referrer{gwv1.GroupName, string(KindGateway), k.Gateway}, name(ref.Secret)
+	from, secret := certificateReferrer(k), name(ref.Secret)
 	if ref.Unknown {
 		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".kind", "refer to a Secret",
 			"%s of group %q cannot hold a certificate", ref.Kind, ref.Group)

@@ -8,6 +8,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	gwv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
@@ -53,8 +54,12 @@ func (t *Translator) declareInputs() {
 		services:       objects[*corev1.Service](e, KindService),
 		endpointSlices: objects[*discoveryv1.EndpointSlice](e, KindEndpointSlice),
 		secrets:        objects[*corev1.Secret](e, KindSecret),
+		parameters:     objects[*v1alpha1.GatewayParameters](e, KindGatewayParameters),
 		listenerFaults: incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault]),
 		addressFaults:  incremental.NewInput[addressKey](e, "address faults", same[AddressFault]),
+
+		infrastructures: incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure]),
+		installed:       incremental.NewInput[name](e, "installed", sameDeeply[Installed]),
 	}
 }
 
@@ -98,6 +103,8 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 		set(t.in.endpointSlices, o, nil)
 	case *corev1.Secret:
 		set(t.in.secrets, o, nil)
+	case *v1alpha1.GatewayParameters:
+		set(t.in.parameters, o, func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })
 	default:
 		return false
 	}
@@ -150,6 +157,8 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 		t.in.endpointSlices.Delete(n)
 	case KindSecret:
 		t.in.secrets.Delete(n)
+	case KindGatewayParameters:
+		t.in.parameters.Delete(n)
 	}
 }
 

@@ -39,6 +39,27 @@ func (t *Translator) declareSecrets() {
 		})
 }
 
+// declareWants keeps one entry for each Secret that a listener may read. Several listeners may
+// return the same one: the entry stands as long as any of them does.
+func (t *Translator) declareWants() {
+	t.wants = incremental.FlatMap(t.engine, "wanted Secret", t.listeners,
+		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[name, bool]) {
+			for _, ref := range l.Certificates {
+				if !ref.Unknown && t.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, name(ref.Secret)) {
+					out = append(out, incremental.Entry[name, bool]{Key: name(ref.Secret), Value: true})
+				}
+			}
+			return out
+		}, same[bool])
+}
+
+func (t *Translator) wantChanges() (out []Want) {
+	for _, ch := range t.wants.Changes() {
+		out = append(out, Want{ObjectKey{corev1.GroupName, string(KindSecret), ch.Key.Namespace, ch.Key.Name}, !ch.Deleted})
+	}
+	return out
+}
+
 func newKeyPair(s *corev1.Secret) *keyPair {
 	if s.Type != corev1.SecretTypeTLS {
 		return &keyPair{Wrong: "type is " + string(cmp.Or(s.Type, corev1.SecretTypeOpaque)) + ", not " + string(corev1.SecretTypeTLS)}

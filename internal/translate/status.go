@@ -6,6 +6,7 @@ import (
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
@@ -23,7 +24,8 @@ type StatusChange struct {
 	Object ObjectKey
 	// Status is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus,
 	// *RouteStatus (every kind of route) or *PolicyStatus of gateway-api v1; for the
-	// last two it holds our entries only. Nil where the object is no longer ours.
+	// last two it holds our entries only. Of our own kinds it is a *GatewayParametersStatus of
+	// moongate.dev/v1alpha1. Nil where the object is no longer ours.
 	Status any
 	// Generation is the metadata.generation that Status was computed for; 0 with nil.
 	Generation int64
@@ -42,6 +44,7 @@ func (t *Translator) declareStatuses() {
 	t.declareHTTPRouteStatuses()
 	t.declareOtherRouteStatuses()
 	t.declareBackendTLSPolicyStatuses()
+	t.declareGatewayParametersStatuses()
 }
 
 func (t *Translator) statusChanges() []StatusChange {
@@ -53,6 +56,7 @@ func (t *Translator) statusChanges() []StatusChange {
 	report(&out, t.routeStatuses, of(KindHTTPRoute))
 	report(&out, t.otherStatuses, func(k kindName) kindName { return k })
 	report(&out, t.policyStatuses, of(KindBackendTLSPolicy))
+	report(&out, t.parametersStatuses, of(KindGatewayParameters))
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
 	return out
 }
@@ -60,7 +64,11 @@ func (t *Translator) statusChanges() []StatusChange {
 func report[K incremental.Key[K], S any](out *[]StatusChange, c *incremental.Collection[K, *status[S]], keyOf func(K) kindName) {
 	for _, ch := range c.Changes() {
 		k := keyOf(ch.Key)
-		change := StatusChange{Object: ObjectKey{gwv1.GroupName, string(k.Kind), k.Name.Namespace, k.Name.Name}}
+		group := gwv1.GroupName
+		if k.Kind == KindGatewayParameters {
+			group = v1alpha1.GroupName
+		}
+		change := StatusChange{Object: ObjectKey{group, string(k.Kind), k.Name.Namespace, k.Name.Name}}
 		if !ch.Deleted {
 			change.Status, change.Generation = &ch.New.Status, ch.New.Generation
 		}

@@ -8,6 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
@@ -55,10 +56,16 @@ type inputs struct {
 	secrets        *incremental.Input[name, *corev1.Secret]
 	listenerFaults *incremental.Input[listenerKey, ListenerFault]
 	addressFaults  *incremental.Input[addressKey, AddressFault]
+	parameters     *incremental.Input[name, *v1alpha1.GatewayParameters]
+
+	infrastructures *incremental.Input[name, Infrastructure]
+	installed       *incremental.Input[name, Installed] // under the empty name
 }
 
 // listenerLayer is what is known of GatewayClasses, Gateways and their listeners.
 type listenerLayer struct {
+	parameters   *incremental.Collection[name, *checked]
+	kinds        *incremental.Collection[name, []Kind] // that are installed, under the empty name
 	classes      *incremental.Collection[name, class]
 	gateways     *incremental.Collection[name, *gateway]
 	owned        *incremental.Collection[name, bool] // Gateways of our classes
@@ -68,7 +75,10 @@ type listenerLayer struct {
 	claimsByPort *incremental.Index[int32, listenerKey, claim]
 	grants       *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
 	secretUsers  *incremental.Index[name, listenerKey, *listener.Listener]
+	wants        *incremental.Collection[name, bool] // Secrets
 	keyPairs     *incremental.Collection[name, *keyPair]
+	plans        *incremental.Collection[name, *Plan] // nil outside of a cluster
+	reached      *incremental.Collection[name, bool]  // Gateways in a cluster that wait for nothing
 	states       *incremental.Collection[listenerKey, *listenerState]
 	serving      *incremental.Collection[listenerKey, *config.Listener]
 	served       *incremental.Collection[listenerKey, bool]
@@ -106,17 +116,26 @@ type statusLayer struct {
 	routeStatuses  *incremental.Collection[name, *status[gwv1.RouteStatus]]
 	otherStatuses  *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
 	policyStatuses *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+
+	parametersStatuses *incremental.Collection[name, *status[v1alpha1.GatewayParametersStatus]]
 }
 
 // New returns a Translator without objects.
 func New(options Options) *Translator {
 	t := &Translator{options: options, engine: incremental.New()}
 	t.declareInputs()
+	t.declareInstalled()
+	t.declareGatewayParameters()
 	t.declareGatewayClasses()
 	t.declareGateways()
 	t.declareGrants()
 	t.declareListeners()
 	t.declareSecrets()
+	t.declareWants()
+	t.declareInfrastructures()
+	if options.Cluster {
+		t.declarePlans()
+	}
 	t.declareListenerStates()
 	t.declareAdmissions()
 	t.declareServices()
@@ -140,7 +159,7 @@ type Result struct {
 // the update grows with every Commit that changes config.
 func (t *Translator) Commit() Result {
 	stats := t.engine.Commit()
-	r := Result{Config: t.update(), Statuses: t.statusChanges(), Stats: stats}
+	r := Result{Config: t.update(), Statuses: t.statusChanges(), Plans: t.planChanges(), Wants: t.wantChanges(), Stats: stats}
 	if !r.Config.Empty() {
 		t.generation++
 	}

@@ -1,0 +1,43 @@
+package translate
+
+import (
+	"slices"
+	"strings"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/support"
+)
+
+// declareInstalled tells the kinds apart from the versions, on which no listener depends.
+func (t *Translator) declareInstalled() {
+	t.kinds = incremental.Map(t.engine, "installed kinds", t.in.installed.Collection,
+		func(_ *incremental.View, _ name, i Installed) ([]Kind, bool) { return i.Kinds, true }, slices.Equal[[]Kind])
+}
+
+// lacks says of a kind whether it is not installed; nil where the question does not arise.
+func (t *Translator) lacks(v *incremental.View) func(gwv1.Kind) bool {
+	kinds, told := incremental.Fetch(v, t.kinds, name{})
+	if !told {
+		return nil
+	}
+	return func(k gwv1.Kind) bool { return k != "" && !slices.Contains(kinds, Kind(k)) }
+}
+
+// unsupportedVersion is what is wrong with the CRDs of the Gateway API's own group; those of its
+// experiments, and leftovers of older bundles, do not count.
+func (t *Translator) unsupportedVersion(v *incremental.View) *condition.Problem {
+	installed, told := incremental.Fetch(v, t.in.installed.Collection, name{})
+	if !told {
+		return nil
+	}
+	var crds []support.CRD
+	for _, c := range installed.CRDs {
+		if plural, native := strings.CutSuffix(c.Name, "."+gwv1.GroupName); native {
+			crds = append(crds, support.CRD{Name: plural, BundleVersion: c.BundleVersion})
+		}
+	}
+	return support.Unsupported(crds)
+}

@@ -1,0 +1,83 @@
+package translate
+
+import (
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
+)
+
+// checked is a GatewayParameters with what is wrong with it.
+type checked struct {
+	Generation int64
+	Spec       *v1alpha1.GatewayParametersSpec
+	Problems   []*condition.Problem
+}
+
+func (t *Translator) declareGatewayParameters() {
+	t.parameters = incremental.Map(t.engine, "GatewayParameters", t.in.parameters.Collection,
+		func(_ *incremental.View, _ name, p *v1alpha1.GatewayParameters) (*checked, bool) {
+			return &checked{generationOf(p), &p.Spec, parameters.Check(&p.Spec)}, true
+		}, sameDeeply[*checked])
+}
+
+// findParameters returns what a parametersRef names, or why it cannot be used. The reason is that of
+// GatewayClasses and of Gateways alike.
+func (t *Translator) findParameters(v *incremental.View, field string, group gwv1.Group, kind gwv1.Kind, n name) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
+	reason := gwv1.GatewayReasonInvalidParameters
+	if group != v1alpha1.GroupName || kind != gwv1.Kind(KindGatewayParameters) {
+		return nil, condition.NewProblem(reason, field+".kind", "refer to "+string(KindGatewayParameters)+" of group "+v1alpha1.GroupName+", or remove parametersRef",
+			"%s of group %q cannot hold parameters", kind, group)
+	}
+	p, exists := incremental.Fetch(v, t.parameters, n)
+	switch {
+	case !exists:
+		return nil, condition.NewProblem(reason, field+".name", "create it or correct the reference", "GatewayParameters %s does not exist", n)
+	case len(p.Problems) > 0:
+		return nil, condition.NewProblem(reason, field+".name", "correct it, see its status", "GatewayParameters %s is not valid: %s", n, p.Problems[0])
+	}
+	return p.Spec, nil
+}
+
+func (t *Translator) classParameters(v *incremental.View, gc *gwv1.GatewayClass) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
+	ref, field := gc.Spec.ParametersRef, "spec.parametersRef"
+	if ref == nil {
+		return nil, nil
+	}
+	n := name{string(value(ref.Namespace, "")), ref.Name}
+	if n.Namespace == "" && ref.Group == v1alpha1.GroupName && ref.Kind == gwv1.Kind(KindGatewayParameters) {
+		return nil, condition.NewProblem(gwv1.GatewayClassReasonInvalidParameters, field+".namespace", "name the namespace",
+			"GatewayParameters %q are in a namespace", ref.Name)
+	}
+	return t.findParameters(v, field, ref.Group, ref.Kind, n)
+}
+
+// ownParameters are those of a Gateway, which must be of its namespace and do no harm.
+func (t *Translator) ownParameters(v *incremental.View, gw *gwv1.Gateway) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
+	if gw.Spec.Infrastructure == nil || gw.Spec.Infrastructure.ParametersRef == nil {
+		return nil, nil
+	}
+	ref, field := gw.Spec.Infrastructure.ParametersRef, "spec.infrastructure.parametersRef"
+	n := name{gw.Namespace, ref.Name}
+	spec, p := t.findParameters(v, field, ref.Group, ref.Kind, n)
+	if p == nil && spec.ClassOnly != nil {
+		return nil, condition.NewProblem(gwv1.GatewayReasonInvalidParameters, field+".name", "remove classOnly from it, or let the GatewayClass refer to it",
+			"GatewayParameters %s has spec.classOnly, which a Gateway must not use", n)
+	}
+	return spec, p
+}
+
+func (t *Translator) declareGatewayParametersStatuses() {
+	t.parametersStatuses = incremental.Map(t.engine, "GatewayParameters status", t.parameters,
+		func(_ *incremental.View, _ name, p *checked) (*status[v1alpha1.GatewayParametersStatus], bool) {
+			accepted := condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted)
+			if len(p.Problems) > 0 {
+				accepted = condition.False(v1alpha1.ConditionAccepted, v1alpha1.ReasonInvalid, condition.List(p.Problems))
+			}
+			return &status[v1alpha1.GatewayParametersStatus]{p.Generation, v1alpha1.GatewayParametersStatus{
+				Conditions: condition.Observed(p.Generation, accepted),
+			}}, true
+		}, sameDeeply[*status[v1alpha1.GatewayParametersStatus]])
+}

@@ -1,0 +1,55 @@
+package parameters
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+// Merge puts a Gateway's own parameters over its class's, field by field and those of service one
+// by one; nil is none. Whichever of replicas and autoscaling the Gateway sets replaces both of the
+// class. Of service stays only what its type can have, so that a Gateway's type can go
+// with a class's other fields. ClassOnly is always the class's. The result shares values
+// with both, which must not be modified.
+func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParametersSpec {
+	var out v1alpha1.GatewayParametersSpec
+	if class != nil {
+		out = *class
+	}
+	if own == nil {
+		own = &v1alpha1.GatewayParametersSpec{}
+	}
+	if own.Replicas != nil || own.Autoscaling != nil {
+		out.Replicas, out.Autoscaling = own.Replicas, own.Autoscaling
+	}
+	out.Resources = cmp.Or(own.Resources, out.Resources)
+	out.Service = mergeService(out.Service, own.Service)
+	out.LogLevel = cmp.Or(own.LogLevel, out.LogLevel)
+	out.AccessLog = cmp.Or(own.AccessLog, out.AccessLog)
+	out.ShutdownDelay = cmp.Or(own.ShutdownDelay, out.ShutdownDelay)
+	out.DrainTimeout = cmp.Or(own.DrainTimeout, out.DrainTimeout)
+	return out
+}
+
+func mergeService(class, own *v1alpha1.Service) *v1alpha1.Service {
+	if class == nil || own == nil {
+		return cmp.Or(own, class) // of one alone the fields go together
+	}
+	out := *class
+	out.Type = cmp.Or(own.Type, out.Type)
+	out.LoadBalancerClass = cmp.Or(own.LoadBalancerClass, out.LoadBalancerClass)
+	if len(own.LoadBalancerSourceRanges) > 0 {
+		out.LoadBalancerSourceRanges = own.LoadBalancerSourceRanges
+	}
+	out.ExternalTrafficPolicy = cmp.Or(own.ExternalTrafficPolicy, out.ExternalTrafficPolicy)
+	out.IPFamilyPolicy = cmp.Or(own.IPFamilyPolicy, out.IPFamilyPolicy)
+	if t := cmp.Or(out.Type, corev1.ServiceTypeLoadBalancer); t != corev1.ServiceTypeLoadBalancer {
+		out.LoadBalancerClass, out.LoadBalancerSourceRanges = nil, nil
+	}
+	if out.Type == corev1.ServiceTypeClusterIP {
+		out.ExternalTrafficPolicy = ""
+	}
+	return &out
+}

@@ -1,0 +1,75 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
+
+// declarePlans makes a Plan for each Gateway of our classes. It reads nothing that the proxies
+// say, so that a port which one of them cannot bind is not taken from the others.
+func (t *Translator) declarePlans() {
+	t.plans = incremental.Map(t.engine, "plan", t.in.gateways.Collection,
+		func(v *incremental.View, n name, gw *gwv1.Gateway) (*Plan, bool) {
+			g, ours := incremental.Fetch(v, t.gateways, n)
+			if !ours {
+				return nil, false
+			}
+			p := &Plan{
+				Namespace: n.Namespace, Name: n.Name, UID: gw.UID, Class: string(gw.Spec.GatewayClassName),
+				Parameters: g.Parameters, Hold: g.Held,
+			}
+			for _, asked := range g.Asked {
+				kind := gwv1.IPAddressType
+				p.Addresses = append(p.Addresses, gwv1.GatewaySpecAddress{Type: &kind, Value: asked})
+			}
+			if infra := gw.Spec.Infrastructure; infra != nil {
+				p.Labels, p.Annotations = plain(infra.Labels), plain(infra.Annotations)
+			}
+			for _, listenerName := range g.Listeners {
+				if l, _ := incremental.Fetch(v, t.listeners, listenerKey{n, listenerName}); l.Valid() {
+					p.Ports = append(p.Ports, PlanPort{l.Port, l.Protocol == gwv1.UDPProtocolType})
+				}
+			}
+			slices.SortFunc(p.Ports, func(a, b PlanPort) int {
+				return cmp.Or(cmp.Compare(a.Port, b.Port), compareBool(a.UDP, b.UDP))
+			})
+			p.Ports = slices.Compact(p.Ports)
+			return p, true
+		}, sameDeeply[*Plan])
+}
+
+// compareBool puts false first.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+func plain[K, V ~string](m map[K]V) map[string]string {
+	if len(m) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[string(k)] = string(v)
+	}
+	return out
+}
+
+func (t *Translator) planChanges() (out []PlanChange) {
+	if !t.options.Cluster {
+		return nil
+	}
+	for _, ch := range t.plans.Changes() {
+		out = append(out, PlanChange{ch.Key.Namespace, ch.Key.Name, ch.New})
+	}
+	return out
+}

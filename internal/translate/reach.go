@@ -1,0 +1,122 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// maxAddresses is the length that the API server allows for status.addresses.
+const maxAddresses = 16
+
+// ownReach is where a Gateway of this process is reached, and why not everywhere it should be.
+func (t *Translator) ownReach(v *incremental.View, n name, g *gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+	if g.Refused != nil || g.Pending != nil {
+		return nil, nil
+	}
+	shown := g.Binds
+	if g.Default {
+		shown = t.options.DefaultAddresses
+	}
+	var faults []string
+	for _, a := range shown {
+		if fault, faulty := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); faulty {
+			faults = append(faults, fault.of(a))
+			continue
+		}
+		kind := gwv1.IPAddressType
+		if _, err := netip.ParseAddr(a); err != nil {
+			kind = gwv1.HostnameAddressType
+		}
+		out = append(out, gwv1.GatewayStatusAddress{Type: &kind, Value: a})
+	}
+	out = out[:min(len(out), maxAddresses)]
+	switch {
+	case len(faults) > 0:
+		return out, notUsable(faults)
+	case len(g.Unassigned) > 0 && !g.Default:
+		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, strings.Join(g.Unassigned, ", "), "set its value or remove it",
+			"no address can be assigned beside fixed ones")
+	case len(out) == 0:
+		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "set spec.addresses", "the Gateway has no address")
+	}
+	return out, nil
+}
+
+// of is a sentence about the address that has the fault.
+func (f AddressFault) of(address string) string {
+	return fmt.Sprintf("address %s cannot be used: %s", address, f.Message)
+}
+
+func notUsable(faults []string) *condition.Problem {
+	return &condition.Problem{Reason: string(gwv1.GatewayReasonAddressNotUsable), Field: "spec.addresses", What: strings.Join(faults, ". ")}
+}
+
+// clusterReach is where the cluster says that a Gateway is reached, and why not everywhere it should
+// be, or not yet. An address that somebody else could still assign is not assigned; once others are,
+// it is not usable.
+func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+	infra, runs := incremental.Fetch(v, t.in.infrastructures.Collection, n)
+	if !runs {
+		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "", "the Gateway's proxies are not there yet")
+	}
+	var faults, faulty, assigned []string
+	for _, a := range g.Binds {
+		if fault, is := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); is {
+			faulty, faults = append(faulty, a), append(faults, fault.of(a))
+		}
+	}
+	chosen := 0 // IP addresses of the cluster's own choice
+	for _, a := range infra.Addresses[:min(len(infra.Addresses), maxAddresses)] {
+		address := canonical(a.Value)
+		if slices.Contains(faulty, address) {
+			continue
+		}
+		out, assigned = append(out, a), append(assigned, address)
+		if value(a.Type, gwv1.IPAddressType) == gwv1.IPAddressType && !slices.Contains(g.Binds, address) {
+			chosen++
+		}
+	}
+	waiting := cmp.Or(infra.Waiting, "no address is assigned to the Gateway yet")
+	if len(infra.Addresses) == 0 && len(faults) == 0 {
+		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", waiting)
+	}
+	for _, a := range g.Binds {
+		if !slices.Contains(faulty, a) && !slices.Contains(assigned, a) {
+			faults = append(faults, fmt.Sprintf("address %s is not among those that the cluster has assigned, %s; ask for one that it can assign", a, strings.Join(assigned, ", ")))
+		}
+	}
+	switch {
+	case len(faults) > 0:
+		return out, notUsable(faults)
+	case chosen < len(g.Unassigned):
+		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, strings.Join(g.Unassigned[chosen:], ", "), "", "%s", waiting)
+	case infra.Waiting != "" || !infra.Ready:
+		return out, condition.NewProblem(gwv1.GatewayReasonPending, "", "", "%s", cmp.Or(infra.Waiting, "no proxy of the Gateway is ready yet"))
+	}
+	return out, nil
+}
+
+// canonical writes an IP address as it is compared; other addresses stay as they are.
+func canonical(address string) string {
+	if ip, err := netip.ParseAddr(address); err == nil {
+		return ip.String()
+	}
+	return address
+}
+
+// declareInfrastructures tells of each Gateway of a cluster whether its listeners can be reached,
+// apart from what that depends on.
+func (t *Translator) declareInfrastructures() {
+	t.reached = incremental.Map(t.engine, "Gateway is reached", t.in.infrastructures.Collection,
+		func(_ *incremental.View, _ name, i Infrastructure) (bool, bool) {
+			return true, i.Ready && i.Waiting == "" && len(i.Addresses) > 0
+		}, same[bool])
+}

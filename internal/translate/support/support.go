@@ -1,0 +1,124 @@
+// Package support says what of the Gateway API this version can do: the features, and
+// the versions of the CRDs. It exists so that what is claimed stands in one place.
+//
+// It must never import translate, nor anything that translate must not.
+package support
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/gateway-api/pkg/features"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// everywhere is what this version can do; conformance suites choose their tests by it.
+// GatewayHTTPSListenerDetectMisdirectedRequests is missing because its test speaks HTTP/2,
+// although misdirected requests are answered as it wants.
+var everywhere = []features.FeatureName{
+	features.SupportGateway,
+	features.SupportGatewayAddressEmpty,
+	features.SupportGatewayHTTPListenerIsolation,
+	features.SupportGatewayPort8080,
+	features.SupportGatewayRouteHostnameIntersectionPrecedence,
+	features.SupportGatewayStaticAddresses,
+	features.SupportHTTPRoute,
+	features.SupportHTTPRoute303RedirectStatusCode,
+	features.SupportHTTPRoute307RedirectStatusCode,
+	features.SupportHTTPRoute308RedirectStatusCode,
+	features.SupportHTTPRouteBackendRequestHeaderModification,
+	features.SupportHTTPRouteBackendTimeout,
+	features.SupportHTTPRouteBackendURLRewrite,
+	features.SupportHTTPRouteDestinationPortMatching,
+	features.SupportHTTPRouteHostRewrite,
+	features.SupportHTTPRouteMethodMatching,
+	features.SupportHTTPRouteNamedRouteRule,
+	features.SupportHTTPRouteParentRefPort,
+	features.SupportHTTPRoutePathRedirect,
+	features.SupportHTTPRoutePathRewrite,
+	features.SupportHTTPRoutePortRedirect,
+	features.SupportHTTPRouteQueryParamMatching,
+	features.SupportHTTPRouteRequestMirror,
+	features.SupportHTTPRouteRequestMultipleMirrors,
+	features.SupportHTTPRouteRequestPercentageMirror,
+	features.SupportHTTPRouteRequestTimeout,
+	features.SupportHTTPRouteResponseHeaderModification,
+	features.SupportHTTPRouteSchemeRedirect,
+	features.SupportReferenceGrant,
+}
+
+// inCluster is what else it can do where Gateways run in proxies of their own.
+var inCluster = []features.FeatureName{features.SupportGatewayInfrastructure}
+
+// kinds are those that features are about: a feature's name begins with its kind's.
+var kinds = []gwv1.Kind{"BackendTLSPolicy", "GRPCRoute", "Gateway", "HTTPRoute", "ListenerSet", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"}
+
+// Features are what can be done, sorted by name, without those about a kind that lacks
+// reports as not installed; nil where every one is.
+func Features(cluster bool, lacks func(gwv1.Kind) bool) []gwv1.SupportedFeature {
+	list := slices.Clone(everywhere)
+	if cluster {
+		list = append(list, inCluster...)
+	}
+	out := []gwv1.SupportedFeature{}
+	for _, f := range list {
+		if lacks == nil || !lacks(kindOf(f)) {
+			out = append(out, gwv1.SupportedFeature{Name: gwv1.FeatureName(f)})
+		}
+	}
+	slices.SortFunc(out, func(a, b gwv1.SupportedFeature) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// kindOf is "" for a feature that is about no kind.
+func kindOf(f features.FeatureName) gwv1.Kind {
+	for _, kind := range kinds {
+		if strings.HasPrefix(string(f), string(kind)) {
+			return kind
+		}
+	}
+	return ""
+}
+
+// bundles are the versions that are supported, release candidates among them.
+var bundles = regexp.MustCompile(`^v1\.[67]\.(0|[1-9][0-9]{0,4})(-[0-9A-Za-z.-]+)?$`)
+
+const bundleNames = "v1.6 or v1.7"
+
+// CRD is a CustomResourceDefinition of the Gateway API.
+type CRD struct{ Name, BundleVersion string }
+
+// Unsupported says which CRDs are of a bundle that is not known to work, or nil.
+func Unsupported(crds []CRD) *condition.Problem {
+	remedy := "install bundle " + bundleNames + "; until then everything is tried that is there"
+	if len(crds) == 0 {
+		return condition.NewProblem(gwv1.GatewayClassReasonUnsupportedVersion, "", remedy, "no CustomResourceDefinition of the Gateway API was found")
+	}
+	strange := false
+	byVersion := map[string][]string{}
+	for _, c := range crds {
+		strange = strange || !bundles.MatchString(c.BundleVersion)
+		byVersion[c.BundleVersion] = append(byVersion[c.BundleVersion], c.Name)
+	}
+	if !strange {
+		return nil
+	}
+	var found []string
+	for _, version := range slices.Sorted(maps.Keys(byVersion)) {
+		names := byVersion[version]
+		slices.Sort(names)
+		what := fmt.Sprintf("bundle %q", version)
+		if version == "" {
+			what = "no bundle"
+		}
+		found = append(found, what+" ("+strings.Join(names, ", ")+")")
+	}
+	return condition.NewProblem(gwv1.GatewayClassReasonUnsupportedVersion, "", remedy,
+		"the CustomResourceDefinitions of the Gateway API are of %s", strings.Join(found, ", "))
+}
