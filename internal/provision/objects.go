@@ -1,8 +1,14 @@
 package provision
 
 import (
+	"fmt"
+
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -15,11 +21,106 @@ type Object interface {
 
 // Settings are what all Gateways have in common.
 type Settings struct {
-	ControllerName    string
+	ControllerName    string // of our GatewayClasses
 	Image             string // unless the plan's parameters name another
 	ControllerAddress string // host:port
 	CAPEM             []byte
+	// Services are those that run for the Gateway; each keeps the address that it has, if that is still wanted.
+	Services []*corev1.Service
 }
 
-// Objects are what a plan needs, in the order in which to apply them.
-func Objects(plan *translate.Plan, s Settings) ([]Object, error) { return nil, nil }
+// Objects are what a plan needs, in the order in which to apply them: what pods refer to comes
+// before them. A plan without ports needs no Service, and ends none. The error is of the plan's parameters.
+func Objects(plan *translate.Plan, s Settings) ([]Object, error) {
+	deployment, err := deployment(plan, s)
+	if err != nil {
+		return nil, err
+	}
+	objects := []Object{serviceAccount(plan, s), configMap(plan, s)}
+	for _, service := range services(plan, s) {
+		objects = append(objects, service)
+	}
+	objects = append(objects, deployment)
+	if several(plan) {
+		objects = append(objects, disruptionBudget(plan, s))
+	}
+	if plan.Parameters.Autoscaling != nil {
+		objects = append(objects, autoscaler(plan, s))
+	}
+	return objects, nil
+}
+
+func kind(apiVersion, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
+}
+
+func pointer[T any](v T) *T { return &v }
+
+// several says that more than one proxy may run.
+func several(plan *translate.Plan) bool {
+	if a := plan.Parameters.Autoscaling; a != nil {
+		return a.MaxReplicas > 1
+	}
+	return plan.Parameters.Replicas != nil && *plan.Parameters.Replicas > 1
+}
+
+// serviceAccount is the identity of the proxies. It has no rights, and its pods no token for the API server.
+func serviceAccount(plan *translate.Plan, s Settings) *corev1.ServiceAccount {
+	return &corev1.ServiceAccount{
+		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		AutomountServiceAccountToken: pointer(false),
+	}
+}
+
+// configMap has what the proxies trust. Its change reaches pods that run.
+func configMap(plan *translate.Plan, s Settings) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		Data: map[string]string{caFile: string(s.CAPEM)},
+	}
+}
+
+// disruptionBudget lets one proxy at a time be drained, which leaves one that is ready where
+// there are several. A proxy that is not ready holds no drain up. There is none for a
+// single proxy: it could only forbid every drain.
+func disruptionBudget(plan *translate.Plan, s Settings) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable:             pointer(intstr.FromInt32(1)),
+			Selector:                   &metav1.LabelSelector{MatchLabels: identityLabels(plan)},
+			UnhealthyPodEvictionPolicy: pointer(policyv1.AlwaysAllow),
+		},
+	}
+}
+
+func autoscaler(plan *translate.Plan, s Settings) *autoscalingv2.HorizontalPodAutoscaler {
+	a := plan.Parameters.Autoscaling
+	least, utilization := a.MinReplicas, a.CPUUtilization
+	if least == nil {
+		least = pointer[int32](1)
+	}
+	if utilization == nil {
+		utilization = pointer[int32](80)
+	}
+	name := Name(plan.Name, plan.Class)
+	return &autoscalingv2.HorizontalPodAutoscaler{
+		TypeMeta: kind("autoscaling/v2", "HorizontalPodAutoscaler"), ObjectMeta: meta(plan, s, name),
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name},
+			MinReplicas:    least, MaxReplicas: a.MaxReplicas,
+			Metrics: []autoscalingv2.MetricSpec{{
+				Type: autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{
+					Name:   corev1.ResourceCPU,
+					Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: utilization},
+				},
+			}},
+		},
+	}
+}
+
+// parameterError is a field of GatewayParameters that cannot be used.
+func parameterError(plan *translate.Plan, field string, err error) error {
+	return fmt.Errorf("GatewayParameters of GatewayClass %q: %s: %w; correct or remove it", plan.Class, field, err)
+}

@@ -3,8 +3,16 @@ package provision
 import (
 	"context"
 	"log/slog"
+	"reflect"
+	"sync"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -27,26 +35,284 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 }
 
+// grace is how long what runs outlives its plan: a GatewayClass that is replaced, or a plan that
+// a new leader has not been given, must not end what serves. What an owner that was
+// deleted leaves, Kubernetes removes at once.
+const grace = 30 * time.Second
+
+// workers bounds how many Gateways are applied at once.
+const workers = 4
+
 // Provisioner applies plans and reports what becomes of them. It is safe for concurrent use.
-type Provisioner struct{ o Options }
+type Provisioner struct {
+	o      Options
+	client *client
+	store  *store
+	grace  time.Duration
+
+	reports workqueue.TypedInterface[gatewayName]
+	// listed is closed once every kind was listed.
+	listed chan struct{}
+
+	mu       sync.Mutex
+	unlisted map[string]bool // kinds
+	// work is the queue of Run; nil while nobody leads.
+	work workqueue.TypedRateLimitingInterface[gatewayName]
+	// planned says that a leader's first plans came.
+	planned  bool
+	plans    map[gatewayName]*translate.Plan
+	problems map[gatewayName]string    // why a plan cannot be carried out
+	absent   map[gatewayName]time.Time // since when there is no plan for what runs
+	objects  map[gatewayName]map[objectName]*history
+
+	reported map[gatewayName]report // of the one goroutine that reports
+}
+
+type report struct {
+	infrastructure *translate.Infrastructure
+	ready          []string
+}
 
 // New makes a Provisioner that knows no plan. The error is one of Options.Config.
-func New(o Options) (*Provisioner, error) { return &Provisioner{o: o}, nil }
+func New(o Options) (*Provisioner, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c, err := newClient(o.Config)
+	if err != nil {
+		return nil, err
+	}
+	p := &Provisioner{
+		o: o, client: c, grace: grace, store: newStore(o.ControllerName), listed: make(chan struct{}),
+		reports:  workqueue.NewTyped[gatewayName](),
+		unlisted: map[string]bool{}, reported: map[gatewayName]report{},
+	}
+	for kind := range resources {
+		p.unlisted[kind] = true
+	}
+	p.store.changed, p.store.synced = p.changed, p.synced
+	p.forget()
+	return p, nil
+}
 
-// Plan takes plans that changed; the newest of a Gateway wins. It never blocks. The first call
-// of a leader carries all plans there are, be it none: objects of Gateways without a plan are removed, after a grace.
-func (p *Provisioner) Plan(changes []translate.PlanChange) {}
+// forget drops what only a leader knows.
+func (p *Provisioner) forget() {
+	p.work, p.planned = nil, false
+	p.plans, p.problems = map[gatewayName]*translate.Plan{}, map[gatewayName]string{}
+	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
+}
+
+// changed is told by the store.
+func (p *Provisioner) changed(g gatewayName, kind string) {
+	p.reports.Add(g)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.work != nil && kind != kindPod {
+		p.work.Add(g)
+	}
+}
+
+func (p *Provisioner) synced(kind string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.unlisted, kind); len(p.unlisted) == 0 {
+		select {
+		case <-p.listed:
+		default:
+			close(p.listed)
+		}
+	}
+}
+
+// Plan takes plans that changed; the newest of a Gateway wins. It never blocks. A leader calls it
+// after Run was started or shortly before, first with all plans there are, be it none: objects of
+// Gateways without a plan are removed, after a grace.
+func (p *Provisioner) Plan(changes []translate.PlanChange) {
+	if p.take(changes) {
+		p.again()
+	}
+}
+
+// again looks at every Gateway that has anything.
+func (p *Provisioner) again() {
+	running := p.store.names() // before p.mu is taken: the store tells changes while it is locked
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.work == nil {
+		return
+	}
+	for _, g := range running {
+		p.work.Add(g)
+	}
+	for g := range p.plans {
+		p.work.Add(g)
+	}
+}
+
+// take answers whether these are the first plans.
+func (p *Provisioner) take(changes []translate.PlanChange) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	first := !p.planned
+	p.planned = true
+	for _, change := range changes {
+		g := gatewayName{change.Namespace, change.Name}
+		if change.Plan == nil {
+			delete(p.plans, g)
+			delete(p.problems, g)
+			delete(p.objects, g)
+		} else {
+			p.plans[g] = change.Plan
+			delete(p.absent, g)
+		}
+		p.reports.Add(g) // which class counts may have changed
+		if p.work != nil {
+			p.work.Forget(g) // what failed before says nothing of this plan
+			p.work.Add(g)
+		}
+	}
+	return first
+}
 
 // Refresh applies every plan anew as far as it differs, as after a change of Options.CAPEM. It never blocks.
-func (p *Provisioner) Refresh() {}
-
-// Watch follows what runs, and reports it, until ctx ends. Every replica does it.
-func (p *Provisioner) Watch(ctx context.Context) error { <-ctx.Done(); return nil }
-
-// Run applies plans until ctx ends, and forgets them then. The leader does it, while Watch runs.
-func (p *Provisioner) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (p *Provisioner) Refresh() { p.again() }
 
 // Gateway is the Gateway whose proxies run under a ServiceAccount; false for one of no plan.
 func (p *Provisioner) Gateway(namespace, serviceAccount string) (name string, ok bool) {
+	p.mu.Lock()
+	var candidates []*translate.Plan
+	for g, plan := range p.plans {
+		if g.namespace == namespace && Name(plan.Name, plan.Class) == serviceAccount {
+			candidates = append(candidates, plan)
+		}
+	}
+	p.mu.Unlock()
+	if len(candidates) == 1 {
+		return candidates[0].Name, true
+	}
+	// Gateway a-b of class c and Gateway a of class b-c want the same name; one has it.
+	account := p.store.find(namespace, objectName{"ServiceAccount", serviceAccount})
+	for _, plan := range candidates {
+		if account != nil && owned(account, plan) {
+			return plan.Name, true
+		}
+	}
 	return "", false
+}
+
+// Watch follows what runs, and reports it, until ctx ends. Every replica does it, once.
+func (p *Provisioner) Watch(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for kind, r := range resources {
+		trouble := &trouble{log: p.o.Logger.With("kind", kind)}
+		reflector := cache.NewReflectorWithOptions(p.client.listWatch(kind, trouble.note), r.empty, kindStore{p.store, kind}, cache.ReflectorOptions{
+			Name: "provision " + kind, Logger: &klog.Logger{}, // trouble says it, and once
+			Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second},
+		})
+		wg.Go(func() { reflector.RunWithContext(ctx) })
+	}
+	select {
+	case <-p.listed:
+	case <-ctx.Done():
+		return nil
+	}
+	stop := context.AfterFunc(ctx, p.reports.ShutDown)
+	defer stop()
+	for {
+		g, shutdown := p.reports.Get()
+		if shutdown {
+			return nil
+		}
+		p.report(g)
+		p.reports.Done(g)
+	}
+}
+
+// trouble logs that a kind cannot be watched: when it begins, and when it is over.
+type trouble struct {
+	log   *slog.Logger
+	mu    sync.Mutex
+	began bool
+}
+
+func (t *trouble) note(ctx context.Context, err error) {
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // the latter are told by listing anew
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case err != nil && !t.began:
+		t.log.Warn("cannot watch what runs for Gateways; trying again", "error", err)
+	case err == nil && t.began:
+		t.log.Info("what runs for Gateways is watched again")
+	}
+	t.began = err != nil
+}
+
+// report tells of one Gateway, if there is news.
+func (p *Provisioner) report(g gatewayName) {
+	p.mu.Lock()
+	class, problem := "", p.problems[g]
+	if plan := p.plans[g]; plan != nil {
+		class = plan.Class
+	}
+	p.mu.Unlock()
+	var now report
+	now.infrastructure, now.ready = observe(p.store.of(g), class, problem).infrastructure()
+	before := p.reported[g]
+	if reflect.DeepEqual(before, now) {
+		return
+	}
+	if p.reported[g] = now; now.infrastructure == nil {
+		delete(p.reported, g)
+	}
+	p.o.Report(g.namespace, g.name, now.infrastructure, now.ready)
+}
+
+// Run applies plans until ctx ends, and forgets them then. The leader does it, while Watch runs.
+func (p *Provisioner) Run(ctx context.Context) error {
+	select {
+	case <-p.listed:
+	case <-ctx.Done():
+		return nil
+	}
+	work := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[gatewayName](200*time.Millisecond, time.Minute))
+	p.mu.Lock()
+	p.work = work
+	p.mu.Unlock()
+	p.again()
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() { p.workOn(ctx, work) })
+	}
+	<-ctx.Done()
+	work.ShutDown()
+	wg.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget()
+	return nil
+}
+
+func (p *Provisioner) workOn(ctx context.Context, work workqueue.TypedRateLimitingInterface[gatewayName]) {
+	for {
+		g, shutdown := work.Get()
+		if shutdown {
+			return
+		}
+		again, err := p.reconcile(ctx, g)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
+			work.AddRateLimited(g)
+		case err == nil:
+			work.Forget(g)
+			if again > 0 {
+				work.AddAfter(g, again)
+			}
+		}
+		work.Done(g)
+	}
 }

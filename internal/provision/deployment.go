@@ -1,0 +1,272 @@
+package provision
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	strict "sigs.k8s.io/json"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// What the proxy's pod has where; docs/kubernetes.md names these for users.
+const (
+	tokenDir, caDir, stateDir = "/var/run/moongate/token", "/var/run/moongate/ca", "/var/run/moongate/state"
+	tokenFile, caFile         = "token", "ca.crt"
+	tokenAudience             = "moongate.dev/controller"
+	tokenSeconds              = 3600
+	healthPort                = 15901
+	user                      = 65532
+)
+
+const (
+	defaultShutdownDelay = 5 * time.Second
+	defaultDrainTimeout  = 30 * time.Second
+	// lastWords is what an ending proxy has beyond its drain before it is killed.
+	lastWords = 5 * time.Second
+)
+
+// deployment runs the proxies. Nothing in it depends on the listeners, so that an edit of these restarts none.
+func deployment(plan *translate.Plan, s Settings) (*appsv1.Deployment, error) {
+	classOnly := plan.Parameters.ClassOnly
+	if classOnly == nil {
+		classOnly = &v1alpha1.ClassOnly{}
+	}
+	d := &appsv1.Deployment{
+		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		Spec: appsv1.DeploymentSpec{
+			Selector:             &metav1.LabelSelector{MatchLabels: identityLabels(plan)},
+			Strategy:             strategy(classOnly),
+			RevisionHistoryLimit: pointer[int32](2),
+			Template:             corev1.PodTemplateSpec{Spec: pod(plan, s, classOnly)},
+		},
+	}
+	if plan.Parameters.Autoscaling == nil { // otherwise the number is the autoscaler's
+		d.Spec.Replicas = pointer[int32](1)
+		if r := plan.Parameters.Replicas; r != nil {
+			d.Spec.Replicas = r
+		}
+	}
+	d.Spec.Template.Labels, d.Spec.Template.Annotations = podMeta(plan, s)
+	if classOnly.DeploymentPatch == nil || len(classOnly.DeploymentPatch.Raw) == 0 {
+		return d, nil
+	}
+	patched, err := patch(d, classOnly.DeploymentPatch.Raw)
+	if err != nil {
+		return nil, parameterError(plan, "spec.classOnly.deploymentPatch", err)
+	}
+	return patched, nil
+}
+
+// patch applies a strategic merge patch. What objects are told by stays ours.
+func patch(d *appsv1.Deployment, raw []byte) (*appsv1.Deployment, error) {
+	before, err := json.Marshal(d)
+	if err != nil {
+		return nil, err
+	}
+	after, err := strategicpatch.StrategicMergePatch(before, raw, appsv1.Deployment{})
+	if err != nil {
+		return nil, err
+	}
+	patched := &appsv1.Deployment{}
+	unknown, err := strict.UnmarshalStrict(after, patched)
+	if err := errors.Join(append(unknown, err)...); err != nil {
+		return nil, err
+	}
+	patched.TypeMeta, patched.Name, patched.Namespace = d.TypeMeta, d.Name, d.Namespace
+	patched.OwnerReferences, patched.Spec.Selector = d.OwnerReferences, d.Spec.Selector
+	patched.Status = appsv1.DeploymentStatus{}
+	restore := func(have *map[string]string, from map[string]string, keys ...string) {
+		if *have == nil {
+			*have = map[string]string{}
+		}
+		for _, key := range keys {
+			(*have)[key] = from[key]
+		}
+	}
+	for key := range d.Spec.Selector.MatchLabels {
+		restore(&patched.Labels, d.Labels, key)
+		restore(&patched.Spec.Template.Labels, d.Spec.Template.Labels, key)
+	}
+	restore(&patched.Annotations, d.Annotations, annotationGateway, annotationController)
+	restore(&patched.Spec.Template.Annotations, d.Spec.Template.Annotations, annotationGateway, annotationController)
+	return patched, nil
+}
+
+// strategy starts new proxies before old ones end. In the network of a node there is no room
+// for two, so there one ends first.
+func strategy(classOnly *v1alpha1.ClassOnly) appsv1.DeploymentStrategy {
+	surge, unavailable := intstr.FromString("25%"), intstr.FromInt32(0)
+	if classOnly.HostNetwork {
+		surge, unavailable = intstr.FromInt32(0), intstr.FromInt32(1)
+	}
+	return appsv1.DeploymentStrategy{
+		Type:          appsv1.RollingUpdateDeploymentStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &surge, MaxUnavailable: &unavailable},
+	}
+}
+
+func pod(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) corev1.PodSpec {
+	grace := orDefault(plan.Parameters.ShutdownDelay, defaultShutdownDelay) + orDefault(plan.Parameters.DrainTimeout, defaultDrainTimeout) + lastWords
+	p := corev1.PodSpec{
+		ServiceAccountName:            Name(plan.Name, plan.Class),
+		AutomountServiceAccountToken:  pointer(false),
+		EnableServiceLinks:            pointer(false),
+		TerminationGracePeriodSeconds: pointer(int64(math.Ceil(grace.Seconds()))),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: pointer(true), RunAsUser: pointer[int64](user), RunAsGroup: pointer[int64](user), FSGroup: pointer[int64](user),
+			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers:                []corev1.Container{container(plan, s, classOnly)},
+		Volumes:                   volumes(Name(plan.Name, plan.Class)),
+		ImagePullSecrets:          classOnly.ImagePullSecrets,
+		NodeSelector:              classOnly.NodeSelector,
+		Tolerations:               classOnly.Tolerations,
+		Affinity:                  classOnly.Affinity,
+		PriorityClassName:         classOnly.PriorityClassName,
+		TopologySpreadConstraints: spread(plan, classOnly),
+	}
+	if classOnly.HostNetwork {
+		p.HostNetwork, p.DNSPolicy = true, corev1.DNSClusterFirstWithHostNet
+		// A node's ports below 1024 take a capability, which Kubernetes gives in effect to root
+		// alone: a root that can do nothing else.
+		p.SecurityContext.RunAsNonRoot, p.SecurityContext.RunAsUser = pointer(false), pointer[int64](0)
+	} else {
+		// A safe sysctl, of the pod's own network: ports below 1024 without a capability.
+		p.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
+	}
+	return p
+}
+
+// spread keeps proxies apart where nodes allow it.
+func spread(plan *translate.Plan, classOnly *v1alpha1.ClassOnly) []corev1.TopologySpreadConstraint {
+	selector := &metav1.LabelSelector{MatchLabels: identityLabels(plan)}
+	var constraints []corev1.TopologySpreadConstraint
+	for _, c := range classOnly.TopologySpreadConstraints {
+		if c.LabelSelector == nil {
+			c.LabelSelector = selector
+		}
+		constraints = append(constraints, c)
+	}
+	if len(constraints) == 0 && several(plan) {
+		constraints = []corev1.TopologySpreadConstraint{{
+			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selector,
+		}}
+	}
+	return constraints
+}
+
+func container(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) corev1.Container {
+	image := s.Image
+	if classOnly.Image != "" {
+		image = classOnly.Image
+	}
+	capabilities := &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}
+	if classOnly.HostNetwork {
+		capabilities.Add = []corev1.Capability{"NET_BIND_SERVICE"}
+	}
+	resources := corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("32Mi"),
+	}}
+	if plan.Parameters.Resources != nil {
+		resources = *plan.Parameters.Resources
+	}
+	return corev1.Container{
+		Name: "proxy", Image: image, ImagePullPolicy: classOnly.ImagePullPolicy,
+		Args:      arguments(plan, s),
+		Env:       environment(resources, classOnly.Env),
+		Resources: resources,
+		// Of the listeners' ports none is here: they would restart the pods. In the network of a
+		// node this one keeps two proxies off the same node, where they could not both have it.
+		Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: healthPort, Protocol: corev1.ProtocolTCP}},
+		// A proxy is ready once it has its configuration, which may be long before the next period begins.
+		ReadinessProbe: probe("/readyz", 1, 3, 3),
+		// A proxy that is only slow must not be restarted: that would cost its connections.
+		LivenessProbe: probe("/healthz", 10, 5, 6),
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: pointer(false), ReadOnlyRootFilesystem: pointer(true), Capabilities: capabilities,
+		},
+		VolumeMounts: []corev1.VolumeMount{
+			{Name: "token", MountPath: tokenDir, ReadOnly: true},
+			{Name: "ca", MountPath: caDir, ReadOnly: true},
+			{Name: "state", MountPath: stateDir},
+		},
+	}
+}
+
+func probe(path string, period, timeout, failures int32) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(healthPort)}},
+		PeriodSeconds: period, TimeoutSeconds: timeout, FailureThreshold: failures,
+	}
+}
+
+func arguments(plan *translate.Plan, s Settings) []string {
+	logLevel, accessLog := plan.Parameters.LogLevel, plan.Parameters.AccessLog
+	if logLevel == "" {
+		logLevel = "info"
+	}
+	if accessLog == "" {
+		accessLog = "json"
+	}
+	return []string{
+		"proxy",
+		"--controller=" + s.ControllerAddress,
+		"--gateway=" + plan.Namespace + "/" + plan.Name,
+		"--ca-file=" + caDir + "/" + caFile,
+		"--token-file=" + tokenDir + "/" + tokenFile,
+		"--state-dir=" + stateDir,
+		"--health-address=:" + strconv.Itoa(healthPort),
+		"--access-log=" + accessLog,
+		"--log-level=" + logLevel,
+		"--shutdown-delay=" + orDefault(plan.Parameters.ShutdownDelay, defaultShutdownDelay).String(),
+		"--drain-timeout=" + orDefault(plan.Parameters.DrainTimeout, defaultDrainTimeout).String(),
+	}
+}
+
+// environment tells Go's collector of a limit of memory; of one of CPU it knows by itself.
+// It gets 90 % of it, since what is not on the heap counts too.
+func environment(resources corev1.ResourceRequirements, more []corev1.EnvVar) []corev1.EnvVar {
+	limit, limited := resources.Limits[corev1.ResourceMemory]
+	for _, v := range more {
+		limited = limited && v.Name != "GOMEMLIMIT"
+	}
+	if !limited {
+		return more
+	}
+	return append([]corev1.EnvVar{{Name: "GOMEMLIMIT", Value: strconv.FormatInt(limit.Value()/10*9, 10)}}, more...)
+}
+
+func volumes(configMap string) []corev1.Volume {
+	size := resource.MustParse("256Mi") // memory: far beyond any configuration, and yet a bound
+	return []corev1.Volume{
+		{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
+				Audience: tokenAudience, ExpirationSeconds: pointer[int64](tokenSeconds), Path: tokenFile,
+			}}},
+		}}},
+		{Name: "ca", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+			LocalObjectReference: corev1.LocalObjectReference{Name: configMap},
+		}}},
+		{Name: "state", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{
+			Medium: corev1.StorageMediumMemory, SizeLimit: &size,
+		}}},
+	}
+}
+
+func orDefault(d *metav1.Duration, otherwise time.Duration) time.Duration {
+	if d == nil {
+		return otherwise
+	}
+	return d.Duration
+}

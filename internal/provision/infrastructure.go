@@ -1,0 +1,229 @@
+package provision
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// maxAddresses is the length that the API server allows for status.addresses.
+const maxAddresses = 16
+
+// observed is what runs for one Gateway.
+type observed struct {
+	services    []*corev1.Service // in the order of spec.addresses
+	deployments []*appsv1.Deployment
+	pods        []*corev1.Pod // those that are not ending, by name
+	problem     string        // why something cannot be applied, "" for no reason
+}
+
+// observe sorts the objects of a Gateway. Those of another class than class are on their
+// way out and count no more; class "" is for not knowing it.
+func observe(objects map[objectName]Object, class, problem string) observed {
+	o := observed{problem: problem}
+	for _, object := range objects {
+		if class != "" && object.GetLabels()[gwv1.GatewayClassNameLabelKey] != labelValue(class) {
+			continue
+		}
+		if object.GetDeletionTimestamp() != nil {
+			continue
+		}
+		switch object := object.(type) {
+		case *corev1.Service:
+			o.services = append(o.services, object)
+		case *appsv1.Deployment:
+			o.deployments = append(o.deployments, object)
+		case *corev1.Pod:
+			if object.Status.Phase != corev1.PodSucceeded && object.Status.Phase != corev1.PodFailed {
+				o.pods = append(o.pods, object)
+			}
+		}
+	}
+	slices.SortFunc(o.services, func(a, b *corev1.Service) int {
+		return cmp.Or(requestOf(a).position-requestOf(b).position, strings.Compare(a.Name, b.Name))
+	})
+	slices.SortFunc(o.deployments, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return o
+}
+
+// infrastructure is what to report of what runs, and the names of the pods that are ready.
+func (o observed) infrastructure() (*translate.Infrastructure, []string) {
+	if len(o.services)+len(o.deployments)+len(o.pods) == 0 && o.problem == "" {
+		return nil, nil
+	}
+	var ready []string
+	for _, pod := range o.pods {
+		if podReady(pod) {
+			ready = append(ready, pod.Name)
+		}
+	}
+	i := &translate.Infrastructure{Addresses: o.addresses(), Ready: len(ready) > 0}
+	switch {
+	case o.problem != "":
+		i.Waiting = o.problem
+	case !i.Ready:
+		i.Waiting = o.whyNotReady()
+	default:
+		i.Waiting = o.whyNoAddress()
+	}
+	return i, ready
+}
+
+func podReady(pod *corev1.Pod) bool { return podCondition(pod, corev1.PodReady) == corev1.ConditionTrue }
+
+func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// addresses are those of the Services, or of the nodes whose network the proxies use. An
+// address that was asked for and is not there has none in its place.
+func (o observed) addresses() []gwv1.GatewayStatusAddress {
+	var all []gwv1.GatewayStatusAddress
+	add := func(kind gwv1.AddressType, value string) {
+		a := gwv1.GatewayStatusAddress{Type: &kind, Value: value}
+		if value != "" && value != corev1.ClusterIPNone && len(all) < maxAddresses &&
+			!slices.ContainsFunc(all, func(b gwv1.GatewayStatusAddress) bool { return *b.Type == kind && b.Value == value }) {
+			all = append(all, a)
+		}
+	}
+	if o.onNodes() {
+		for _, ip := range o.nodes() {
+			add(gwv1.IPAddressType, ip)
+		}
+		return all
+	}
+	for _, svc := range o.services {
+		r := requestOf(svc)
+		for _, a := range serviceAddresses(svc) {
+			if (r.kind == "" || r.kind == string(*a.Type)) && (r.value == "" || r.value == a.Value) {
+				add(*a.Type, a.Value)
+			}
+		}
+	}
+	return all
+}
+
+// serviceAddresses are those at which a Service's ports are reached: of a load balancer, otherwise
+// in the cluster. A node's address is none: it has the ports under other numbers.
+func serviceAddresses(svc *corev1.Service) []gwv1.GatewayStatusAddress {
+	var all []gwv1.GatewayStatusAddress
+	ip, hostname := gwv1.IPAddressType, gwv1.HostnameAddressType
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		for _, value := range svc.Spec.ClusterIPs {
+			all = append(all, gwv1.GatewayStatusAddress{Type: &ip, Value: value})
+		}
+		return all
+	}
+	for _, ingress := range svc.Status.LoadBalancer.Ingress {
+		if ingress.IP != "" {
+			all = append(all, gwv1.GatewayStatusAddress{Type: &ip, Value: ingress.IP})
+		}
+		if ingress.Hostname != "" {
+			all = append(all, gwv1.GatewayStatusAddress{Type: &hostname, Value: ingress.Hostname})
+		}
+	}
+	return all
+}
+
+// onNodes says that the proxies are reached at their nodes: they use these' network, and no
+// load balancer was asked for.
+func (o observed) onNodes() bool {
+	return slices.ContainsFunc(o.deployments, func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.HostNetwork }) &&
+		!slices.ContainsFunc(o.services, func(svc *corev1.Service) bool { return svc.Spec.Type != corev1.ServiceTypeClusterIP })
+}
+
+// nodes are the addresses of nodes where a proxy is ready, sorted.
+func (o observed) nodes() []string {
+	var all []string
+	for _, pod := range o.pods {
+		if !podReady(pod) || !pod.Spec.HostNetwork {
+			continue
+		}
+		if len(pod.Status.HostIPs) == 0 && pod.Status.HostIP != "" {
+			all = append(all, pod.Status.HostIP)
+		}
+		for _, ip := range pod.Status.HostIPs {
+			all = append(all, ip.IP)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// whyNoAddress speaks of load balancers that gave no address at all. Of one that did not
+// give the address that was asked for, translation speaks.
+func (o observed) whyNoAddress() string {
+	for _, svc := range o.services {
+		if svc.Spec.Type == corev1.ServiceTypeLoadBalancer && requestOf(svc).value == "" && len(svc.Status.LoadBalancer.Ingress) == 0 {
+			return fmt.Sprintf("no load balancer has assigned an address to Service %s/%s; look at its events, "+
+				"install a load balancer, or set service.type in GatewayParameters", svc.Namespace, svc.Name)
+		}
+	}
+	return ""
+}
+
+// whyNotReady is why no proxy serves. It says the same as long as the reason is the same,
+// however often something was tried: it becomes a condition's message.
+func (o observed) whyNotReady() string {
+	for _, d := range o.deployments {
+		if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+			return fmt.Sprintf("Deployment %s/%s has no replicas; set replicas in GatewayParameters to 1 or more", d.Namespace, d.Name)
+		}
+	}
+	for _, pod := range o.pods {
+		if why := whyPodNotReady(pod); why != "" {
+			return why
+		}
+	}
+	for _, d := range o.deployments {
+		for _, c := range d.Status.Conditions {
+			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
+				return fmt.Sprintf("Deployment %s/%s cannot create pods: %s; look at quotas and admission policies of the namespace", d.Namespace, d.Name, c.Message)
+			}
+		}
+	}
+	return "no proxy is ready yet; if this stays, look at the pods of the Gateway"
+}
+
+// whyPodNotReady is "" where the pod may only need its time.
+func whyPodNotReady(pod *corev1.Pod) string {
+	name := pod.Namespace + "/" + pod.Name
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return fmt.Sprintf("pod %s cannot be scheduled: %s; add nodes, or relax the parameters of the GatewayClass", name, c.Message)
+		}
+	}
+	for _, c := range pod.Status.ContainerStatuses {
+		if waiting := c.State.Waiting; waiting != nil {
+			switch waiting.Reason {
+			case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull":
+				return fmt.Sprintf("pod %s cannot get image %q; look at its events, and check the image's name and imagePullSecrets", name, c.Image)
+			case "CrashLoopBackOff", "PodInitializing", "ContainerCreating":
+			default:
+				return fmt.Sprintf("pod %s cannot start: %s: %s; look at its events", name, waiting.Reason, waiting.Message)
+			}
+		}
+		last := c.LastTerminationState.Terminated
+		if c.State.Terminated != nil {
+			last = c.State.Terminated
+		}
+		if last != nil {
+			return fmt.Sprintf("pod %s ended with exit code %d (%s) and is started again; look at its log: kubectl logs --previous -n %s %s",
+				name, last.ExitCode, cmp.Or(last.Reason, "no reason"), pod.Namespace, pod.Name)
+		}
+	}
+	return ""
+}

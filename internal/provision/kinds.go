@@ -1,0 +1,158 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// kindPod is watched and never applied.
+const (
+	kindPod        = "Pod"
+	kindService    = "Service"
+	kindDeployment = "Deployment"
+)
+
+// resources are the kinds that are watched, by the name of the kind.
+var resources = map[string]struct {
+	version  schema.GroupVersion
+	resource string
+	empty    Object // of the type
+}{
+	"ServiceAccount":          {corev1.SchemeGroupVersion, "serviceaccounts", &corev1.ServiceAccount{}},
+	"ConfigMap":               {corev1.SchemeGroupVersion, "configmaps", &corev1.ConfigMap{}},
+	kindService:               {corev1.SchemeGroupVersion, "services", &corev1.Service{}},
+	kindPod:                   {corev1.SchemeGroupVersion, "pods", &corev1.Pod{}},
+	kindDeployment:            {appsv1.SchemeGroupVersion, "deployments", &appsv1.Deployment{}},
+	"PodDisruptionBudget":     {policyv1.SchemeGroupVersion, "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}},
+	"HorizontalPodAutoscaler": {autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}},
+}
+
+// ownSelector selects what a Provisioner made; another installation's is told from ours by an annotation.
+const ownSelector = labelManagedBy + "=" + managedBy + "," + labelName + "=" + proxyName
+
+// client speaks to the API server about resources. A clientset of every kind that there is
+// would cost the proxies memory, which are the same program.
+type client struct {
+	byVersion map[schema.GroupVersion]*rest.RESTClient
+}
+
+func newClient(config *rest.Config) (*client, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, policyv1.AddToScheme, autoscalingv2.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, err
+		}
+	}
+	transport, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &client{byVersion: map[schema.GroupVersion]*rest.RESTClient{}}
+	for _, r := range resources {
+		if c.byVersion[r.version] != nil {
+			continue
+		}
+		of := rest.CopyConfig(config)
+		of.GroupVersion, of.APIPath = &r.version, "/apis"
+		if r.version.Group == "" {
+			of.APIPath = "/api"
+		}
+		of.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+		of.ContentType, of.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+		if of.QPS == 0 {
+			of.QPS = -1 // the server's own fairness is the limit
+		}
+		if c.byVersion[r.version], err = rest.RESTClientForConfigAndClient(of, transport); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// newObject makes an empty object of a kind of resources.
+func newObject(kind string) Object { return resources[kind].empty.DeepCopyObject().(Object) }
+
+// listWatch lists and watches one kind, in all namespaces, and notes how each attempt ended.
+func (c *client) listWatch(kind string, note func(context.Context, error)) cache.ListerWatcher {
+	r := resources[kind]
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = ownSelector
+			list, err := c.byVersion[r.version].Get().Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Get()
+			note(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector, options.Watch = ownSelector, true
+			events, err := c.byVersion[r.version].Get().Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+			note(ctx, err)
+			return events, err
+		},
+	}
+}
+
+func (c *client) get(ctx context.Context, kind, namespace, name string) (Object, error) {
+	r, into := resources[kind], newObject(kind)
+	err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).Name(name).Do(ctx).Into(into)
+	return into, err
+}
+
+// apply applies an object server-side and answers what it is then.
+func (c *client) apply(ctx context.Context, kind, namespace, name string, object map[string]any) (Object, error) {
+	r, into := resources[kind], newObject(kind)
+	body, err := json.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s/%s: %w", kind, namespace, name, err)
+	}
+	force := true
+	err = c.byVersion[r.version].Patch(types.ApplyYAMLPatchType).Namespace(namespace).Resource(r.resource).Name(name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManager, Force: &force}, metav1.ParameterCodec).
+		Body(body).Do(ctx).Into(into)
+	return into, err
+}
+
+// fieldManagerReplicas owns the number of replicas between our giving it up and the autoscaler's first word.
+const fieldManagerReplicas = "moongate-autoscaling"
+
+// leaveReplicas makes the number of replicas of a Deployment somebody else's, as it is: a field
+// that its last owner gives up falls back to its default, which here would end proxies.
+// Where an autoscaler has set another number meanwhile, nothing needs to be done.
+func (c *client) leaveReplicas(ctx context.Context, d *appsv1.Deployment) error {
+	r := resources[kindDeployment]
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": r.version.String(), "kind": kindDeployment,
+		"metadata": map[string]any{"namespace": d.Namespace, "name": d.Name}, "spec": map[string]any{"replicas": d.Spec.Replicas},
+	})
+	if err != nil {
+		return err
+	}
+	err = c.byVersion[r.version].Patch(types.ApplyYAMLPatchType).Namespace(d.Namespace).Resource(r.resource).Name(d.Name).
+		VersionedParams(&metav1.PatchOptions{FieldManager: fieldManagerReplicas}, metav1.ParameterCodec).
+		Body(body).Do(ctx).Error()
+	if apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// delete removes exactly the object that was seen, not one that took its name.
+func (c *client) delete(ctx context.Context, kind string, object Object) error {
+	r, uid, policy := resources[kind], object.GetUID(), metav1.DeletePropagationBackground
+	return c.byVersion[r.version].Delete().Namespace(object.GetNamespace()).Resource(r.resource).Name(object.GetName()).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &policy}).Do(ctx).Error()
+}

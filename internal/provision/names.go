@@ -1,0 +1,113 @@
+package provision
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// The labels and annotations of everything that is made for a Gateway.
+const (
+	labelManagedBy = "app.kubernetes.io/managed-by"
+	labelName      = "app.kubernetes.io/name"
+	managedBy      = "moongate"
+	proxyName      = "moongate-proxy"
+
+	// annotationGateway has the full name of the Gateway, which a label's value may be too short for.
+	annotationGateway = "moongate.dev/gateway"
+	// annotationController has the controllerName under which the object was made.
+	annotationController = "moongate.dev/controller"
+	// annotationApplied has a hash of what was applied, so that a controller that restarts writes nothing.
+	annotationApplied = "moongate.dev/applied"
+	// annotationAddress tells what a Service is asked for: position in spec.addresses, type and value.
+	annotationAddress = "moongate.dev/address"
+)
+
+// fieldManager owns the fields that we apply.
+const fieldManager = "moongate"
+
+// maxName is the length of a Service's name and of a label's value.
+const maxName = 63
+
+// label1035 is what the name of a Service must look like.
+var label1035 = regexp.MustCompile(`^[a-z]([-a-z0-9]*[a-z0-9])?$`)
+
+// Name is the name of the objects of a Gateway, and of the ServiceAccount of its proxies:
+// `<gateway>-<class>`, or a readable beginning of it and a hash where that is no name of a Service.
+func Name(gateway, class string) string { return serviceName(gateway, class, 0) }
+
+// serviceName is the name of the Service at a place, counted from 0; only those after the first have a suffix.
+func serviceName(gateway, class string, place int) string {
+	full, suffix := gateway+"-"+class, ""
+	if place > 0 {
+		suffix = "-" + strconv.Itoa(place+1)
+	}
+	if label1035.MatchString(full) && len(full)+len(suffix) <= maxName {
+		return full + suffix
+	}
+	readable := strings.ReplaceAll(full, ".", "-")
+	if readable[0] >= '0' && readable[0] <= '9' {
+		readable = "g-" + readable
+	}
+	// The separator cannot be in a name: gateway a-b of class c is not gateway a of class b-c here.
+	return shorten(readable, gateway+"/"+class, maxName-len(suffix)) + suffix
+}
+
+// shorten is the beginning of readable and a hash of identity, together at most limit long.
+func shorten(readable, identity string, limit int) string {
+	sum := sha256.Sum256([]byte(identity))
+	hash := "-" + hex.EncodeToString(sum[:5])
+	readable = readable[:min(len(readable), limit-len(hash))]
+	return strings.TrimRight(readable, "-.") + hash
+}
+
+// labelValue is a name as the value of a label.
+func labelValue(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	return shorten(name, name, maxName)
+}
+
+// identityLabels tell the proxies of a Gateway from all other pods. A Deployment cannot change them.
+func identityLabels(plan *translate.Plan) map[string]string {
+	return map[string]string{
+		gwv1.GatewayNameLabelKey:      labelValue(plan.Name),
+		gwv1.GatewayClassNameLabelKey: labelValue(plan.Class),
+		labelManagedBy:                managedBy,
+		labelName:                     proxyName,
+	}
+}
+
+// meta is the metadata of an object of the Gateway. What the Gateway's user asks for comes
+// first, so that it cannot take the place of what we tell things by.
+func meta(plan *translate.Plan, s Settings, name string) metav1.ObjectMeta {
+	yes := true
+	labels, annotations := podMeta(plan, s)
+	return metav1.ObjectMeta{
+		Name: name, Namespace: plan.Namespace, Labels: labels, Annotations: annotations,
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: gwv1.GroupVersion.String(), Kind: "Gateway", Name: plan.Name, UID: plan.UID,
+			Controller: &yes, BlockOwnerDeletion: &yes,
+		}},
+	}
+}
+
+// podMeta are the labels and annotations of a pod, which its Deployment owns.
+func podMeta(plan *translate.Plan, s Settings) (labels, annotations map[string]string) {
+	labels, annotations = map[string]string{}, map[string]string{}
+	maps.Copy(labels, plan.Labels)
+	maps.Copy(labels, identityLabels(plan))
+	maps.Copy(annotations, plan.Annotations)
+	annotations[annotationGateway] = plan.Name
+	annotations[annotationController] = s.ControllerName
+	return labels, annotations
+}

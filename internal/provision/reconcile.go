@@ -1,0 +1,314 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// history is what the leader remembers of one object.
+type history struct {
+	// settled is what stayed different right after the object was applied: an admission
+	// webhook wants it so. Applying it again would change nothing.
+	settled string
+	// last and pause slow down a fight with somebody who keeps changing our fields.
+	last  time.Time
+	pause time.Duration
+}
+
+const (
+	firstPause, longestPause = time.Second, 5 * time.Minute
+)
+
+// refusal is an error that a user can do something about; all others may pass by themselves.
+type refusal struct{ error }
+
+// reconcile makes one Gateway's objects what its plan says. again is when to look at it
+// the next time, 0 for when something changes.
+func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.Duration, err error) {
+	p.mu.Lock()
+	plan, planned := p.plans[g], p.planned
+	p.mu.Unlock()
+	switch {
+	case !planned:
+		return 0, nil
+	case plan == nil:
+		return p.abandon(ctx, g)
+	case plan.Hold:
+		p.setProblem(g, plan, nil)
+		return 0, nil
+	}
+	running := p.store.of(g)
+	objects, err := Objects(plan, Settings{
+		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress,
+		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
+	})
+	if err != nil {
+		p.setProblem(g, plan, refusal{err})
+		return 0, nil // another plan is what helps
+	}
+	var failed []error
+	for _, object := range objects {
+		later, err := p.apply(ctx, g, plan, object)
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if later > 0 && (again == 0 || later < again) {
+			again = later
+		}
+	}
+	if len(failed) == 0 {
+		failed = append(failed, p.prune(ctx, plan, running, objects))
+	}
+	err = errors.Join(failed...)
+	p.setProblem(g, plan, err)
+	return again, err
+}
+
+func servicesOf(objects map[objectName]Object) []*corev1.Service {
+	var all []*corev1.Service
+	for _, object := range objects {
+		if svc, ok := object.(*corev1.Service); ok {
+			all = append(all, svc)
+		}
+	}
+	return all
+}
+
+// setProblem keeps what is worth a user's attention, unless the plan is no longer the Gateway's. What may pass by
+// itself, such as an API server that is away, leaves what was said before.
+func (p *Provisioner) setProblem(g gatewayName, plan *translate.Plan, err error) {
+	var r refusal
+	if err != nil && !errors.As(err, &r) {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.plans[g] != plan {
+		return
+	}
+	delete(p.problems, g)
+	if err != nil {
+		p.problems[g] = r.Error()
+	}
+	p.reports.Add(g)
+}
+
+// apply makes one object what it should be; if it is, nothing is written. later is when to
+// try again in a fight with another writer.
+func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.Plan, object Object) (later time.Duration, err error) {
+	n := nameOf(object)
+	wanted, err := encode(object)
+	if err != nil {
+		return 0, err
+	}
+	live, err := p.find(ctx, g.namespace, n)
+	if err != nil {
+		return 0, err
+	}
+	h := p.history(g, n)
+	if live != nil {
+		if !owned(live, plan) {
+			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of this Gateway; rename the Gateway, or delete the %s", n.kind, g.namespace, n.name, n.kind)}
+		}
+		if live.GetDeletionTimestamp() != nil {
+			return 0, fmt.Errorf("%s %s/%s is being deleted", n.kind, g.namespace, n.name)
+		}
+		differs, err := differsFrom(wanted, live)
+		if err != nil || differs == "" || differs == h.settled {
+			return 0, err
+		}
+		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted) {
+			if wait := h.wait(time.Now()); wait > 0 {
+				return wait, nil
+			}
+			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", differs)
+		}
+		if d, ok := live.(*appsv1.Deployment); ok && plan.Parameters.Autoscaling != nil {
+			if err := p.client.leaveReplicas(ctx, d); err != nil {
+				return 0, explain(n, g.namespace, err)
+			}
+		}
+	}
+	after, err := p.client.apply(ctx, n.kind, g.namespace, n.name, wanted)
+	if err != nil {
+		return 0, explain(n, g.namespace, err)
+	}
+	h.settled, err = differsFrom(wanted, after)
+	if h.settled != "" {
+		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", h.settled)
+	}
+	p.store.put(n.kind, after)
+	return 0, err
+}
+
+// find is an object as it is, nil where there is none. Somebody else's is not among what is
+// watched, and must not be taken over.
+func (p *Provisioner) find(ctx context.Context, namespace string, n objectName) (Object, error) {
+	if live := p.store.find(namespace, n); live != nil {
+		return live, nil
+	}
+	live, err := p.client.get(ctx, n.kind, namespace, n.name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, explain(n, namespace, err)
+	}
+	return live, nil
+}
+
+// nameOf is the name of an object of Objects.
+func nameOf(object Object) objectName {
+	return objectName{object.GetObjectKind().GroupVersionKind().Kind, object.GetName()}
+}
+
+func differsFrom(wanted map[string]any, live Object) (string, error) {
+	tree, err := treeOf(live)
+	if err != nil {
+		return "", err
+	}
+	// A decoded object does not say what it is, and was asked for as what is wanted.
+	tree["apiVersion"], tree["kind"] = wanted["apiVersion"], wanted["kind"]
+	return difference("", wanted, tree), nil
+}
+
+func appliedHash(tree map[string]any) string {
+	return tree["metadata"].(map[string]any)["annotations"].(map[string]any)[annotationApplied].(string) // encode sets it
+}
+
+// history is what is remembered of an object. Only the worker that has its Gateway uses it.
+func (p *Provisioner) history(g gatewayName, n objectName) *history {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objects[g] == nil {
+		p.objects[g] = map[objectName]*history{}
+	}
+	if p.objects[g][n] == nil {
+		p.objects[g][n] = &history{}
+	}
+	return p.objects[g][n]
+}
+
+// wait is how long not to change a field back that was just changed back. Each time it gets
+// longer, until nobody changed it for a while.
+func (h *history) wait(now time.Time) time.Duration {
+	if rest := h.last.Add(h.pause).Sub(now); rest > 0 {
+		return rest
+	}
+	if now.Sub(h.last) > 2*longestPause {
+		h.pause = 0
+	}
+	h.last, h.pause = now, min(max(2*h.pause, firstPause), longestPause)
+	return 0
+}
+
+// owned says that an object is the Gateway's: of this one, or of one of its name that is no
+// more, if the object is known to have been made for it.
+func owned(object Object, plan *translate.Plan) bool {
+	if owner := metav1.GetControllerOf(object); owner != nil && (owner.UID == plan.UID || owner.Kind != "Gateway") {
+		return owner.UID == plan.UID
+	}
+	return object.GetLabels()[labelManagedBy] == managedBy && object.GetLabels()[labelName] == proxyName &&
+		object.GetAnnotations()[annotationGateway] == plan.Name
+}
+
+// explain makes a refusal of what the API server will not do, whoever asks how often.
+func explain(n objectName, namespace string, err error) error {
+	object := n.kind + " " + namespace + "/" + n.name
+	switch {
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return err
+	case apierrors.IsForbidden(err):
+		return refusal{fmt.Errorf("%s is forbidden: %s; look at quotas, admission policies and the role of the controller", object, message(err))}
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return refusal{fmt.Errorf("%s is refused: %s; correct the Gateway or its GatewayParameters, or delete the %s if it has to be made anew", object, message(err), n.kind)}
+	}
+	return fmt.Errorf("%s: %w", object, err)
+}
+
+// message is what the API server says, without whatever is said anew each time.
+func message(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return status.Status().Message
+	}
+	return err.Error()
+}
+
+// prune removes what runs and is no longer in the plan. Without ports there is no Service in a
+// plan, but an address that is lost may not come back, so those there are stay.
+// What ran under another class serves until there is something in its place.
+func (p *Provisioner) prune(ctx context.Context, plan *translate.Plan, running map[objectName]Object, wanted []Object) error {
+	keep := map[objectName]bool{}
+	replaced := false
+	for _, object := range wanted {
+		n := nameOf(object)
+		keep[n] = true
+		if d, ok := running[n].(*appsv1.Deployment); ok && (d.Status.ReadyReplicas > 0 || d.Spec.Replicas != nil && *d.Spec.Replicas == 0) {
+			replaced = true
+		}
+	}
+	var failed []error
+	for n, object := range running {
+		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(plan.Class)
+		switch {
+		case keep[n], n.kind == kindPod, ofClass && n.kind == kindService && len(plan.Ports) == 0, !ofClass && !replaced:
+		default:
+			failed = append(failed, p.remove(ctx, object, n))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) error {
+	if object.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	p.o.Logger.Info("removing what a Gateway no longer needs", "namespace", object.GetNamespace(), "object", n.String())
+	err := p.client.delete(ctx, n.kind, object)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another one of its name
+		return nil
+	}
+	if err != nil {
+		return explain(n, object.GetNamespace(), err)
+	}
+	return nil
+}
+
+// abandon removes everything of a Gateway that is not ours, once the grace is over.
+func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Duration, err error) {
+	running := p.store.of(g)
+	maps.DeleteFunc(running, func(n objectName, _ Object) bool { return n.kind == kindPod })
+	p.mu.Lock()
+	if len(running) == 0 {
+		delete(p.absent, g)
+		p.mu.Unlock()
+		return 0, nil
+	}
+	if p.absent[g].IsZero() {
+		p.absent[g] = time.Now()
+	}
+	rest := time.Until(p.absent[g].Add(p.grace))
+	p.mu.Unlock()
+	if rest > 0 {
+		return rest, nil
+	}
+	var failed []error
+	for _, n := range slices.SortedFunc(maps.Keys(running), func(a, b objectName) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }) {
+		failed = append(failed, p.remove(ctx, running[n], n))
+	}
+	return 0, errors.Join(failed...)
+}

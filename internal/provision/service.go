@@ -1,0 +1,197 @@
+package provision
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// request is what a Service is asked for.
+type request struct {
+	position int    // in spec.addresses
+	kind     string // an address type; "" for whatever comes
+	value    string // "" for any of the type
+}
+
+// String is the value of annotationAddress.
+func (r request) String() string { return fmt.Sprintf("%d/%s/%s", r.position, r.kind, r.value) }
+
+// requestOf reads annotationAddress. What is not there or makes no sense asks for nothing special.
+func requestOf(service *corev1.Service) request {
+	position, rest, _ := strings.Cut(service.Annotations[annotationAddress], "/")
+	kind, value, _ := strings.Cut(rest, "/")
+	at, err := strconv.Atoi(position)
+	if err != nil {
+		return request{}
+	}
+	return request{at, kind, value}
+}
+
+// requests are what a plan's Services are asked for, one each.
+func requests(plan *translate.Plan) []request {
+	var all []request
+	for i, a := range plan.Addresses {
+		kind := gwv1.IPAddressType
+		if a.Type != nil {
+			kind = *a.Type
+		}
+		value := a.Value
+		if ip, err := netip.ParseAddr(value); err == nil {
+			value = ip.String() // one spelling, to compare with
+		}
+		all = append(all, request{i, string(kind), value})
+	}
+	if len(all) == 0 {
+		all = []request{{}}
+	}
+	return all
+}
+
+// services are the Services of a plan; none without ports, as Kubernetes wants one at least.
+func services(plan *translate.Plan, s Settings) []*corev1.Service {
+	if len(plan.Ports) == 0 {
+		return nil
+	}
+	var all []*corev1.Service
+	wanted := requests(plan)
+	names := placeServices(plan, wanted, s.Services)
+	for i, r := range wanted {
+		all = append(all, service(plan, s, names[i], r))
+	}
+	return all
+}
+
+func service(plan *translate.Plan, s Settings, name string, r request) *corev1.Service {
+	p := plan.Parameters.Service
+	if p == nil {
+		p = &v1alpha1.Service{}
+	}
+	svc := &corev1.Service{
+		TypeMeta: kind("v1", "Service"), ObjectMeta: meta(plan, s, name),
+		Spec: corev1.ServiceSpec{
+			Type: serviceType(plan), Selector: identityLabels(plan), Ports: servicePorts(plan), IPFamilyPolicy: p.IPFamilyPolicy,
+		},
+	}
+	svc.Annotations[annotationAddress] = r.String()
+	balanced := svc.Spec.Type == corev1.ServiceTypeLoadBalancer
+	if balanced {
+		svc.Spec.LoadBalancerClass, svc.Spec.LoadBalancerSourceRanges = p.LoadBalancerClass, p.LoadBalancerSourceRanges
+	}
+	if svc.Spec.Type != corev1.ServiceTypeClusterIP {
+		svc.Spec.ExternalTrafficPolicy = p.ExternalTrafficPolicy
+	}
+	if r.value != "" && r.kind == string(gwv1.IPAddressType) {
+		if balanced {
+			svc.Spec.LoadBalancerIP = r.value
+		} else {
+			svc.Spec.ClusterIP = r.value
+		}
+	}
+	return svc
+}
+
+// serviceType is LoadBalancer unless the parameters say otherwise. In the network of their
+// nodes proxies are reached without one.
+func serviceType(plan *translate.Plan) corev1.ServiceType {
+	p := plan.Parameters
+	switch {
+	case p.Service != nil && p.Service.Type != "":
+		return p.Service.Type
+	case p.ClassOnly != nil && p.ClassOnly.HostNetwork:
+		return corev1.ServiceTypeClusterIP
+	}
+	return corev1.ServiceTypeLoadBalancer
+}
+
+func servicePorts(plan *translate.Plan) []corev1.ServicePort {
+	var ports []corev1.ServicePort
+	for _, p := range plan.Ports {
+		port := corev1.ServicePort{Name: fmt.Sprintf("p%d", p.Port), Port: p.Port, TargetPort: intstr.FromInt32(p.Port), Protocol: corev1.ProtocolTCP}
+		if p.UDP {
+			port.Name, port.Protocol = port.Name+"-udp", corev1.ProtocolUDP
+		}
+		ports = append(ports, port)
+	}
+	return ports
+}
+
+// placeServices chooses the name of the Service for each request. A Service that has the
+// address that a request names serves it, so that an edit of spec.addresses moves no address from
+// one Service to another, and an address that came by chance can be written down and kept.
+func placeServices(plan *translate.Plan, wanted []request, existing []*corev1.Service) []string {
+	names := make([]string, len(wanted))
+	taken := map[string]bool{}
+	existing = slices.SortedFunc(slices.Values(existing), func(a, b *corev1.Service) int {
+		return placeOf(plan, a.Name) - placeOf(plan, b.Name)
+	})
+	claim := func(i int, fits func(*corev1.Service) bool) {
+		for _, svc := range existing {
+			if names[i] == "" && !taken[svc.Name] && svc.DeletionTimestamp == nil && placeOf(plan, svc.Name) < places && fits(svc) {
+				names[i], taken[svc.Name] = svc.Name, true
+			}
+		}
+	}
+	for i, r := range wanted {
+		if r.value != "" {
+			claim(i, func(svc *corev1.Service) bool { return hasAddress(svc, r.value) })
+		}
+	}
+	for i, r := range wanted { // what only was asked for the same
+		if r.value == "" {
+			claim(i, func(svc *corev1.Service) bool { return requestOf(svc).value == "" })
+		}
+	}
+	for i, r := range wanted {
+		claim(i, func(svc *corev1.Service) bool { return canBecome(plan, svc, r) })
+	}
+	for i := range wanted {
+		for place := 0; names[i] == ""; place++ {
+			if name := serviceName(plan.Name, plan.Class, place); !taken[name] && !slices.ContainsFunc(existing, func(svc *corev1.Service) bool { return svc.Name == name }) {
+				names[i], taken[name] = name, true
+			}
+		}
+	}
+	return names
+}
+
+// places bounds the suffix of a Service's name: twice the length of spec.addresses, since
+// each Service that goes may still be there when the one in its place comes.
+const places = 32
+
+// placeOf is the place that the name of a Service is of; places for none.
+func placeOf(plan *translate.Plan, name string) int {
+	for place := range places {
+		if serviceName(plan.Name, plan.Class, place) == name {
+			return place
+		}
+	}
+	return places
+}
+
+// hasAddress says that a Service has an address, or was asked for it.
+func hasAddress(svc *corev1.Service, address string) bool {
+	if requestOf(svc).value == address || svc.Spec.LoadBalancerIP == address {
+		return true
+	}
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return slices.Contains(svc.Spec.ClusterIPs, address)
+	}
+	return slices.ContainsFunc(svc.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
+		return i.IP == address || i.Hostname == address
+	})
+}
+
+// canBecome says that a Service of another address can be edited into the one of a
+// request. The address within the cluster cannot be edited.
+func canBecome(plan *translate.Plan, svc *corev1.Service, r request) bool {
+	return r.value == "" || r.kind != string(gwv1.IPAddressType) || serviceType(plan) == corev1.ServiceTypeLoadBalancer
+}

@@ -1,0 +1,197 @@
+package provision
+
+import (
+	"maps"
+	"strconv"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// gatewayName is the full name of a Gateway.
+type gatewayName struct{ namespace, name string }
+
+func (g gatewayName) String() string { return g.namespace + "/" + g.name }
+
+// objectName is an object within the namespace of its Gateway.
+type objectName struct{ kind, name string }
+
+func (n objectName) String() string { return n.kind + " " + n.name }
+
+// store holds what runs, by Gateway. It is safe for concurrent use; the objects in it are
+// never changed. It keeps the newest version that it has seen of each object, so that what
+// a write answered is not undone by an event from before it.
+type store struct {
+	controller string // objects of others are not held
+	// changed is told of a Gateway whose objects changed, with the kind. It must not block.
+	changed func(gatewayName, string)
+	// synced is told that a kind was listed, each time.
+	synced func(kind string)
+
+	mu       sync.Mutex
+	gateways map[gatewayName]map[objectName]Object
+	owners   map[string]map[objectName]gatewayName // by namespace: whose an object is
+}
+
+func newStore(controller string) *store {
+	return &store{controller: controller, gateways: map[gatewayName]map[objectName]Object{}, owners: map[string]map[objectName]gatewayName{}}
+}
+
+// of is all that a Gateway has.
+func (s *store) of(g gatewayName) map[objectName]Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.gateways[g])
+}
+
+// find is an object of any Gateway; nil where there is none.
+func (s *store) find(namespace string, n objectName) Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.gateways[s.owners[namespace][n]][n]
+}
+
+// names are the Gateways that have anything.
+func (s *store) names() []gatewayName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []gatewayName
+	for g := range s.gateways {
+		all = append(all, g)
+	}
+	return all
+}
+
+// put takes an object as it is now.
+func (s *store) put(kind string, object Object) {
+	object = strip(object)
+	n, namespace := objectName{kind, object.GetName()}, object.GetNamespace()
+	g := gatewayName{namespace, object.GetAnnotations()[annotationGateway]}
+	if g.name == "" || object.GetAnnotations()[annotationController] != s.controller {
+		s.remove(kind, namespace, n.name, object.GetResourceVersion())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, had := s.owners[namespace][n]
+	if had {
+		old := s.gateways[before][n]
+		if newer(old.GetResourceVersion(), object.GetResourceVersion()) || old.GetResourceVersion() == object.GetResourceVersion() {
+			return
+		}
+		if before != g {
+			s.drop(before, n)
+		}
+	}
+	if s.gateways[g] == nil {
+		s.gateways[g] = map[objectName]Object{}
+	}
+	if s.owners[namespace] == nil {
+		s.owners[namespace] = map[objectName]gatewayName{}
+	}
+	s.gateways[g][n], s.owners[namespace][n] = object, g
+	s.changed(g, kind)
+}
+
+// remove forgets an object that was gone at a version, unless a later one was seen.
+func (s *store) remove(kind, namespace, name, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := objectName{kind, name}
+	if g, ok := s.owners[namespace][n]; ok && !newer(s.gateways[g][n].GetResourceVersion(), version) {
+		s.drop(g, n)
+	}
+}
+
+func (s *store) drop(g gatewayName, n objectName) {
+	delete(s.gateways[g], n)
+	if len(s.gateways[g]) == 0 {
+		delete(s.gateways, g)
+	}
+	delete(s.owners[g.namespace], n)
+	if len(s.owners[g.namespace]) == 0 {
+		delete(s.owners, g.namespace)
+	}
+	s.changed(g, n.kind)
+}
+
+// replace takes a list of one kind as it was at a version.
+func (s *store) replace(kind string, objects []Object, version string) {
+	type place struct{ namespace, name string }
+	listed := map[place]bool{}
+	for _, object := range objects {
+		listed[place{object.GetNamespace(), object.GetName()}] = true
+		s.put(kind, object)
+	}
+	var gone []place
+	s.mu.Lock()
+	for namespace, owners := range s.owners {
+		for n := range owners {
+			if p := (place{namespace, n.name}); n.kind == kind && !listed[p] {
+				gone = append(gone, p)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, p := range gone {
+		s.remove(kind, p.namespace, p.name, version)
+	}
+	s.synced(kind)
+}
+
+// newer says that version a is after b. Versions of one kind are numbers that grow.
+func newer(a, b string) bool {
+	x, errX := strconv.ParseUint(a, 10, 64)
+	y, errY := strconv.ParseUint(b, 10, 64)
+	return errX == nil && errY == nil && x > y
+}
+
+// strip drops what nobody here reads. Of pods, which are many, little is left.
+func strip(object Object) Object {
+	object.SetManagedFields(nil)
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object
+	}
+	slim := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: pod.Name, Namespace: pod.Namespace, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+			DeletionTimestamp: pod.DeletionTimestamp, Labels: pod.Labels, Annotations: map[string]string{
+				annotationGateway: pod.Annotations[annotationGateway], annotationController: pod.Annotations[annotationController],
+			},
+		},
+		Spec: corev1.PodSpec{HostNetwork: pod.Spec.HostNetwork},
+		Status: corev1.PodStatus{
+			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
+			HostIPs: pod.Status.HostIPs, HostIP: pod.Status.HostIP,
+			Conditions: pod.Status.Conditions, ContainerStatuses: pod.Status.ContainerStatuses,
+		},
+	}
+	return slim
+}
+
+// kindStore takes what a reflector saw of one kind.
+type kindStore struct {
+	store *store
+	kind  string
+}
+
+func (k kindStore) Add(object any) error    { return k.Update(object) }
+func (k kindStore) Resync() error           { return nil }
+func (k kindStore) Update(object any) error { k.store.put(k.kind, object.(Object)); return nil }
+
+func (k kindStore) Delete(object any) error {
+	o := object.(Object)
+	k.store.remove(k.kind, o.GetNamespace(), o.GetName(), o.GetResourceVersion())
+	return nil
+}
+
+func (k kindStore) Replace(list []any, version string) error {
+	objects := make([]Object, len(list))
+	for i, object := range list {
+		objects[i] = object.(Object)
+	}
+	k.store.replace(k.kind, objects, version)
+	return nil
+}
