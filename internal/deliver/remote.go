@@ -1,13 +1,16 @@
 package deliver
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
+	"slices"
+	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/moongate-dev/moongate/internal/deliver/partition"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -34,66 +37,257 @@ type RemoteOptions struct {
 
 // Remote delivers to proxies in other processes. It is safe for concurrent use.
 type Remote struct {
-	o RemoteOptions
+	o      RemoteOptions
+	ctx    context.Context // of a Fetch
+	cancel context.CancelFunc
+
+	// translating is held while the translator is used; it is taken before mu.
+	translating sync.Mutex
+
+	// mu guards all that follows, and is held during Publish and Plan.
+	mu      sync.Mutex
+	started bool   // the first Update is done
+	epoch   string // "" on standby
+	parts   *partition.Partition
+	// desired are the latest statuses, published or not, of the objects that are ours.
+	desired  map[translate.ObjectKey]translate.StatusChange
+	held     map[translate.ObjectKey]*heldStatus
+	free     []translate.StatusChange // to be published before mu is released
+	gateways map[string]*gateway
+	// stale are the Gateways of whose proxies the translator has not heard the latest.
+	stale    map[string]struct{}
+	stopTick context.CancelFunc // while leading
+	ticker   sync.WaitGroup
 }
 
 // NewRemote makes a Remote on standby that has delivered nothing.
-func NewRemote(o RemoteOptions) *Remote { return &Remote{o: o} }
+func NewRemote(o RemoteOptions) *Remote {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Translated == nil {
+		o.Translated = func(incremental.Stats, time.Duration) {}
+	}
+	if o.HoldLimit <= 0 {
+		o.HoldLimit = 15 * time.Second
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Remote{o: o, ctx: ctx, cancel: cancel,
+		parts:    partition.New(),
+		desired:  map[translate.ObjectKey]translate.StatusChange{},
+		held:     map[translate.ObjectKey]*heldStatus{},
+		gateways: map[string]*gateway{},
+		stale:    map[string]struct{}{},
+	}
+}
 
 // Update lets edit change the translator's objects and delivers what follows. The first one must
 // hold everything there is: nothing is served before it.
-func (r *Remote) Update(edit func(*translate.Translator)) Delivery { return Delivery{} }
+func (r *Remote) Update(edit func(*translate.Translator)) Delivery {
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	edit(r.o.Translator)
+	r.tell()
+	result := r.translate()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.started = true
+	return r.take(&result)
+}
+
+// refresh tells the translator what is new of the proxies and delivers what follows.
+func (r *Remote) refresh() {
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	r.settle()
+}
+
+// settle is refresh for who holds translating.
+func (r *Remote) settle() {
+	if !r.tell() {
+		return
+	}
+	result := r.translate()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.take(&result)
+}
+
+// translate commits until nothing more is wanted; translating is held.
+func (r *Remote) translate() translate.Result {
+	var merged translate.Result
+	for {
+		start := time.Now()
+		result := r.o.Translator.Commit()
+		r.o.Translated(result.Stats, time.Since(start))
+		merged = merge(&merged, &result)
+		if len(result.Wants) == 0 || r.o.Fetch == nil {
+			break
+		}
+		objects := r.o.Fetch(r.ctx, result.Wants)
+		if len(objects) == 0 {
+			break
+		}
+		for _, o := range objects {
+			r.o.Translator.Upsert(o)
+		}
+	}
+	return merged
+}
+
+// take puts a translation in force; mu and translating are held.
+func (r *Remote) take(result *translate.Result) Delivery {
+	now := time.Now()
+	var touched []string
+	if !result.Config.Empty() {
+		touched = r.parts.Apply(&result.Config)
+	}
+	for _, change := range result.Plans {
+		g := r.gateway(change.Namespace + "/" + change.Name)
+		g.plan = change.Plan
+		touched = append(touched, g.name)
+	}
+	for _, s := range result.Statuses {
+		if s.Status == nil {
+			delete(r.desired, s.Object)
+		} else {
+			r.desired[s.Object] = s
+		}
+	}
+	if r.epoch != "" {
+		if len(result.Plans) > 0 {
+			r.o.Plan(result.Plans)
+		}
+		r.wake(touched, now)
+		for _, s := range result.Statuses {
+			r.hold(s, now)
+		}
+		r.publish()
+	}
+	for _, name := range touched {
+		r.tidy(name)
+	}
+	return Delivery{Generation: r.parts.Generation(), Runs: result.Stats.Runs, Applied: len(result.Config.Upserts) + len(result.Config.Removals)}
+}
 
 // SetInfrastructure tells what runs for a Gateway, nil where nothing does, and which of its pods
 // are ready in the eyes of the cluster.
 func (r *Remote) SetInfrastructure(namespace, name string, i *translate.Infrastructure, readyPods []string) {
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	r.mu.Lock()
+	g := r.gateway(namespace + "/" + name)
+	g.infrastructure = i
+	r.setReady(g, readyPods, time.Now())
+	r.stale[g.name] = struct{}{}
+	r.mu.Unlock()
+
+	r.settle()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.release(g) // a pod that is gone is waited for no more
+	r.publish()
+	r.tidy(g.name)
 }
 
 // Lead begins to serve, to publish and to plan: first everything that is known. The epoch must
-// be another one each time.
-func (r *Remote) Lead(epoch string) {}
+// be another one each time, and never "".
+func (r *Remote) Lead(epoch string) {
+	r.Standby()
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	r.epoch = epoch
+	var plans []translate.PlanChange
+	for _, g := range r.gateways {
+		r.owe(g, now)
+		if g.plan != nil {
+			plans = append(plans, translate.PlanChange{Namespace: g.plan.Namespace, Name: g.plan.Name, Plan: g.plan})
+		}
+	}
+	slices.SortFunc(plans, func(a, b translate.PlanChange) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	if len(plans) > 0 {
+		r.o.Plan(plans)
+	}
+	for _, s := range r.desired {
+		r.hold(s, now)
+	}
+	r.publish()
+	ctx, stop := context.WithCancel(r.ctx)
+	r.stopTick = stop
+	r.ticker.Go(func() { r.watchDeadlines(ctx) })
+}
 
 // Standby ends what Lead began; translation goes on.
-func (r *Remote) Standby() {}
+func (r *Remote) Standby() {
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	r.mu.Lock()
+	r.epoch = ""
+	if r.stopTick != nil {
+		r.stopTick()
+	}
+	for _, g := range r.gateways {
+		clear(g.holding)
+		r.forgetAnswers(g)
+		r.stale[g.name] = struct{}{}
+	}
+	clear(r.held)
+	r.mu.Unlock()
+	r.settle()
 
-// Close ends all streams and timers, and a Fetch under way.
-func (r *Remote) Close() {}
-
-// Serve registers the delivery's service. The server must have been made with ServerOptions.
-func (r *Remote) Serve(s grpc.ServiceRegistrar) {}
-
-// ServerOptions are what a server for proxies needs beside its credentials: a proxy that is gone is noticed in time.
-func ServerOptions() []grpc.ServerOption { return nil }
-
-// RemoteStatus is a Remote at one moment, for people.
-type RemoteStatus struct {
-	Leading    bool            `json:"leading"`
-	Epoch      string          `json:"epoch,omitempty"`
-	Generation uint64          `json:"generation"`
-	Held       int             `json:"heldStatuses"` // that wait for proxies
-	Gateways   []RemoteGateway `json:"gateways"`     // sorted by name
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name := range r.gateways {
+		r.tidy(name)
+	}
 }
 
-// RemoteGateway is a Gateway and its proxies.
-type RemoteGateway struct {
-	Gateway    string        `json:"gateway"`    // "<namespace>/<name>"
-	Generation uint64        `json:"generation"` // of its last change
-	Resources  int           `json:"resources"`
-	Proxies    []RemoteProxy `json:"proxies"` // sorted by pod
+// Close ends all streams and timers, and a Fetch under way. The Remote is not to be used afterwards.
+func (r *Remote) Close() {
+	r.cancel()
+	r.Standby()
+	r.ticker.Wait()
 }
 
-// RemoteProxy is a proxy that is connected, or ready in the eyes of the cluster.
-type RemoteProxy struct {
-	Pod       string            `json:"pod"`
-	Version   string            `json:"version,omitempty"`
-	Ready     bool              `json:"ready"`
-	Connected bool              `json:"connected"`
-	Acked     uint64            `json:"acked"` // generation; 0 for none in this epoch
-	Overdue   bool              `json:"overdue,omitempty"`
-	Error     string            `json:"error,omitempty"`     // of the last refused generation
-	Listeners map[string]string `json:"listeners,omitempty"` // that it cannot serve, and why
-	Rejected  map[string]string `json:"rejected,omitempty"`  // resources, and why
+// watchDeadlines finds those who owe an answer for too long.
+func (r *Remote) watchDeadlines(ctx context.Context) {
+	tick := time.NewTicker(max(r.o.HoldLimit/10, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			r.expire(now)
+		}
+	}
 }
 
-// Status is for the admin page.
-func (r *Remote) Status() RemoteStatus { return RemoteStatus{} }
+// expire gives up on proxies that did not answer in time, and publishes what waited for them.
+func (r *Remote) expire(now time.Time) {
+	r.mu.Lock()
+	var late []*gateway
+	for _, g := range r.gateways {
+		if r.markOverdue(g, now) {
+			late = append(late, g)
+			r.stale[g.name] = struct{}{}
+		}
+	}
+	r.mu.Unlock()
+	if len(late) > 0 {
+		r.refresh() // first what is true now, so that no status says Programmed for a moment
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, g := range late {
+		r.release(g)
+	}
+	r.releaseOld(now)
+	r.publish()
+}

@@ -1,0 +1,55 @@
+package deliver
+
+import (
+	"maps"
+	"slices"
+)
+
+// RemoteStatus is a Remote at one moment, for people.
+type RemoteStatus struct {
+	Leading    bool            `json:"leading"`
+	Epoch      string          `json:"epoch,omitempty"`
+	Generation uint64          `json:"generation"`
+	Held       int             `json:"heldStatuses"` // that wait for proxies
+	Gateways   []RemoteGateway `json:"gateways"`     // sorted by name
+}
+
+// RemoteGateway is a Gateway and its proxies.
+type RemoteGateway struct {
+	Gateway    string        `json:"gateway"`    // "<namespace>/<name>"
+	Generation uint64        `json:"generation"` // of its last change
+	Resources  int           `json:"resources"`
+	Proxies    []RemoteProxy `json:"proxies"` // sorted by pod
+}
+
+// RemoteProxy is a proxy that is connected, or ready in the eyes of the cluster.
+type RemoteProxy struct {
+	Pod       string            `json:"pod"`
+	Version   string            `json:"version,omitempty"`
+	Ready     bool              `json:"ready"`
+	Connected bool              `json:"connected"`
+	Acked     uint64            `json:"acked"` // generation; 0 for none in this epoch
+	Overdue   bool              `json:"overdue,omitempty"`
+	Error     string            `json:"error,omitempty"`     // of the last refused generation
+	Listeners map[string]string `json:"listeners,omitempty"` // that it cannot serve, and why
+	Rejected  map[string]string `json:"rejected,omitempty"`  // resources, and why
+}
+
+// Status is for the admin page.
+func (r *Remote) Status() RemoteStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := RemoteStatus{Leading: r.epoch != "", Epoch: r.epoch, Generation: r.parts.Generation(), Held: len(r.held), Gateways: []RemoteGateway{}}
+	for _, name := range slices.Sorted(maps.Keys(r.gateways)) {
+		g := r.gateways[name]
+		part := r.parts.Part(name)
+		row := RemoteGateway{Gateway: name, Generation: part.Generation(), Resources: part.Len(), Proxies: []RemoteProxy{}}
+		for _, podName := range slices.Sorted(maps.Keys(g.pods)) {
+			p := g.pods[podName]
+			row.Proxies = append(row.Proxies, RemoteProxy{Pod: podName, Version: p.version, Ready: p.ready, Connected: p.stream != nil,
+				Acked: p.acked, Overdue: p.overdue, Error: p.refusal, Listeners: p.listeners, Rejected: p.rejected})
+		}
+		s.Gateways = append(s.Gateways, row)
+	}
+	return s
+}

@@ -1,0 +1,361 @@
+package deliver
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/partition"
+	"github.com/moongate-dev/moongate/internal/deliver/wire"
+)
+
+const (
+	// maxChunk is the size of a Chunk in bytes unless one Resource is larger.
+	maxChunk = 1 << 20
+	// refusedPause is how long a proxy that refused a generation is left alone.
+	refusedPause = 5 * time.Second
+)
+
+// ServerOptions are what a server for proxies needs beside its credentials: a proxy that is gone is noticed
+// within 15 s, and each shows its identity anew every hour.
+func ServerOptions() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second,
+			MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.ConnectionTimeout(10 * time.Second),
+	}
+}
+
+// Serve registers the delivery's service. The server must have been made with ServerOptions.
+func (r *Remote) Serve(s grpc.ServiceRegistrar) { wire.RegisterDeliveryServer(s, &service{r: r}) }
+
+type service struct {
+	wire.UnimplementedDeliveryServer
+	r *Remote
+}
+
+// stream is one proxy's. What is not said otherwise is guarded by Remote.mu.
+type stream struct {
+	gateway *gateway          // set once
+	pod     string            // set once
+	end     func(cause error) // safe for concurrent use
+	woken   chan struct{}     // of capacity 1
+	full    bool              // everything must be sent next
+	idle    bool              // nothing was sent yet
+	base    uint64            // the generation that it has, unless full
+	sent    uint64            // the generation that it was sent last
+	waits   bool              // for the answer to it
+	paused  bool              // after a refusal
+}
+
+func (s *stream) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default: // it is awake already
+	}
+}
+
+// Stream is one proxy's connection from its Hello to its end. One goroutine sends and one receives; neither
+// is this one, so that the end need not wait for a proxy that does not read.
+func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
+	r := v.r
+	if err := r.canServe(); err != nil {
+		return err
+	}
+	name, pod, err := r.o.Authenticate(grpcStream.Context())
+	if err != nil {
+		r.o.Logger.Warn("a stream without a valid identity is refused", "error", err)
+		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	first, err := grpcStream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	switch {
+	case hello == nil:
+		return status.Error(codes.InvalidArgument, "the first message must be a Hello")
+	case hello.Gateway != name:
+		r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", name, "pod", pod, "asks-for", hello.Gateway)
+		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", name, hello.Gateway)
+	}
+	ctx, end := context.WithCancelCause(grpcStream.Context())
+	defer end(nil)
+	s, err := r.join(name, pod, hello, end)
+	if err != nil {
+		return err
+	}
+	r.o.Logger.Info("a proxy is connected", "gateway", name, "pod", pod, "version", hello.Version, "generation", hello.Generation, "resumes", !s.full)
+	go func() { end(r.send(ctx, s, grpcStream)) }()
+	go func() { end(r.receive(s, grpcStream)) }()
+	<-ctx.Done()
+	r.leave(s)
+	r.o.Logger.Info("a proxy is disconnected", "gateway", name, "pod", pod, "reason", context.Cause(ctx))
+	return context.Cause(ctx)
+}
+
+// canServe says why nobody is served here.
+func (r *Remote) canServe() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.epoch == "":
+		return errStandby
+	case !r.started:
+		return status.Error(codes.Unavailable, "this controller has not read everything yet")
+	}
+	return nil
+}
+
+// join adds a stream in the place of an older one of the pod.
+func (r *Remote) join(name, pod string, hello *wire.Hello, end func(error)) (*stream, error) {
+	if err := r.canServe(); err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.gateway(name)
+	if r.epoch == "" || !r.ours(g) {
+		r.tidy(name)
+		return nil, errNotOurs(name)
+	}
+	return r.enter(g, pod, hello, end), nil
+}
+
+func (r *Remote) enter(g *gateway, name string, hello *wire.Hello, end func(error)) *stream {
+	p := g.pods[name]
+	if p == nil {
+		p = &pod{}
+		g.pods[name] = p
+	}
+	if p.stream != nil {
+		p.stream.end(status.Error(codes.Aborted, "another stream of this pod has taken its place"))
+	}
+	resumes := hello.Epoch == r.epoch
+	if !resumes || hello.Generation < p.acked { // it has lost what it acknowledged
+		p.answered, p.acked = false, 0
+	}
+	p.version = hello.Version
+	p.stream = &stream{gateway: g, pod: name, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, base: hello.Generation}
+	p.stream.wake()
+	r.owe(g, time.Now())
+	return p.stream
+}
+
+// leave forgets a stream that has ended.
+func (r *Remote) leave(s *stream) {
+	r.mu.Lock()
+	g := s.gateway
+	if p := g.pods[s.pod]; p != nil && p.stream == s {
+		p.stream = nil
+		r.dropUnseen(g, s.pod)
+		r.release(g)
+		r.publish()
+		r.tidy(g.name)
+	}
+	news := len(r.stale) > 0
+	r.mu.Unlock()
+	if news {
+		r.refresh()
+	}
+}
+
+// send carries what is new to a proxy, one generation at a time: what comes while it is at work waits in
+// the Partition, where it takes no room.
+func (r *Remote) send(ctx context.Context, s *stream, out wire.Delivery_StreamServer) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.woken:
+		}
+		epoch, delta, err := r.next(s)
+		if err != nil {
+			return err
+		}
+		if delta == nil {
+			continue
+		}
+		if err := sendDelta(out, epoch, delta); err != nil {
+			return err
+		}
+	}
+}
+
+// next is what a proxy is to be sent now; nil for nothing.
+func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	part := r.parts.Part(s.gateway.name)
+	switch {
+	case r.epoch == "" || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
+		return "", nil, nil
+	case !r.ours(s.gateway):
+		return "", nil, errNotOurs(s.gateway.name)
+	}
+	delta := part.All()
+	if !s.full {
+		delta = part.Since(s.base)
+	}
+	s.idle, s.waits, s.sent = false, true, delta.Generation
+	return r.epoch, &delta, nil
+}
+
+func sendDelta(out wire.Delivery_StreamServer, epoch string, d *partition.Delta) error {
+	begin := &wire.Begin{Epoch: epoch, Generation: d.Generation, Full: d.Full}
+	if err := out.Send(&wire.ToProxy{Message: &wire.ToProxy_Begin{Begin: begin}}); err != nil {
+		return err
+	}
+	chunk, size := &wire.Chunk{}, 0
+	flush := func(next int) error {
+		if size == 0 || size+next <= maxChunk && next > 0 {
+			size += next
+			return nil
+		}
+		err := out.Send(&wire.ToProxy{Message: &wire.ToProxy_Chunk{Chunk: chunk}})
+		chunk, size = &wire.Chunk{}, next
+		return err
+	}
+	for _, r := range d.Upserts {
+		if err := flush(proto.Size(r)); err != nil {
+			return err
+		}
+		chunk.Upserts = append(chunk.Upserts, r)
+	}
+	for _, id := range d.Removals {
+		if err := flush(len(id.Key) + 8); err != nil { // 8 bytes and more for tags and lengths
+			return err
+		}
+		chunk.Removals = append(chunk.Removals, &wire.ResourceId{Kind: uint32(id.Kind), Key: id.Key})
+	}
+	if err := flush(0); err != nil {
+		return err
+	}
+	return out.Send(&wire.ToProxy{Message: &wire.ToProxy_Commit{Commit: &wire.Commit{Generation: d.Generation}}})
+}
+
+// receive takes a proxy's answers until the stream ends.
+func (r *Remote) receive(s *stream, in wire.Delivery_StreamServer) error {
+	for {
+		m, err := in.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return status.Error(codes.Canceled, "the proxy has ended the stream")
+		case err != nil:
+			return err
+		}
+		if m.GetAck() == nil {
+			return status.Error(codes.InvalidArgument, "only an Ack may follow the Hello")
+		}
+		if err := r.answer(s, m.GetAck()); err != nil {
+			return err
+		}
+	}
+}
+
+// answer takes one answer. Faults reach the translator before anything is published that waited for it.
+func (r *Remote) answer(s *stream, a *wire.Ack) error {
+	r.mu.Lock()
+	p := s.gateway.pods[s.pod]
+	switch {
+	case p == nil || p.stream != s || r.epoch == "":
+		r.mu.Unlock()
+		return nil // its end is under way
+	case a.Epoch != r.epoch || s.idle || a.Generation > s.sent:
+		r.mu.Unlock()
+		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, a.Epoch)
+	}
+	if a.Error != "" {
+		r.refused(s, p, a)
+		r.mu.Unlock()
+		return nil
+	}
+	news := r.note(s, p, a)
+	r.mu.Unlock()
+	if news {
+		r.refresh()
+	}
+	r.mu.Lock()
+	news = false
+	if s.gateway.pods[s.pod] == p && p.stream == s && r.epoch == a.Epoch {
+		news = r.acknowledged(s, p, a)
+	}
+	r.mu.Unlock()
+	if news {
+		r.refresh()
+	}
+	return nil
+}
+
+// refused: nothing of the generation is served; everything is sent again after a while.
+func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
+	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", a.Error)
+	p.refusal = a.Error
+	if a.Generation != s.sent || !s.waits {
+		return
+	}
+	s.waits, s.full, s.paused = false, true, true
+	time.AfterFunc(refusedPause, func() {
+		r.mu.Lock()
+		s.paused = false
+		r.mu.Unlock()
+		s.wake()
+	})
+}
+
+// note keeps what a proxy cannot do, and answers whether the translator should know. A proxy has a say in the listeners
+// of its own Gateway only.
+func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
+	part := r.parts.Part(s.gateway.name)
+	listeners, rejected := map[string]string{}, map[string]string{}
+	for _, f := range a.Listeners {
+		if key := f.GetResource().GetKey(); part.Holds(config.ID{Kind: config.KindListener, Key: key}) {
+			listeners[key] = f.Message
+		}
+	}
+	for _, f := range a.Rejected {
+		id := rejection(f.GetResource().GetKind(), f.GetResource().GetKey())
+		if rejected[id] = f.Message; p.rejected[id] != f.Message {
+			r.o.Logger.Warn("a proxy cannot carry out a resource and keeps the version before", "gateway", s.gateway.name, "pod", s.pod, "resource", id, "error", f.Message)
+		}
+	}
+	p.rejected = rejected
+	news := !maps.Equal(listeners, p.listeners)
+	p.listeners = listeners
+	if news {
+		r.stale[s.gateway.name] = struct{}{}
+	}
+	return news
+}
+
+// acknowledged frees what waited for this answer, and answers whether the translator should know that
+// the proxy is not overdue any more.
+func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
+	g := s.gateway
+	if s.waits && a.Generation == s.sent {
+		s.waits, s.full, s.base = false, false, a.Generation
+		s.wake()
+	}
+	news := false
+	if a.Generation > p.acked || !p.answered { // not the same one again with other faults
+		news = p.overdue
+		*p = pod{ready: p.ready, stream: s, answered: true, acked: a.Generation, version: p.version, listeners: p.listeners, rejected: p.rejected}
+	}
+	r.owe(g, time.Now())
+	if news {
+		r.stale[g.name] = struct{}{}
+	}
+	r.release(g)
+	r.publish()
+	return news
+}
