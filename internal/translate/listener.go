@@ -1,14 +1,13 @@
 package translate
 
 import (
-	"strings"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/gateway"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
@@ -29,7 +28,7 @@ func (t *Translator) declareListeners() {
 	t.declareClaims()
 }
 
-func (t *Translator) listenerOptions(v *incremental.View, g *gateway) listener.Options {
+func (t *Translator) listenerOptions(v *incremental.View, g *gateway.Gateway) listener.Options {
 	o := listener.Options{
 		Reserved: t.options.ReservedPorts, Lacks: t.lacks(v),
 		Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
@@ -99,9 +98,9 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	if fault, faulty := incremental.Fetch(v, t.in.listenerFaults.Collection, k); faulty && servable {
 		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
 	}
-	program := listenerProgrammed(l, refused, servable, t.waits(v, k, l))
+	program := l.Programmed(refused, servable, t.waits(v, k, l))
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
-	s.Conditions = listenerConditions(l, refused, refs, conflict, program)
+	s.Conditions = l.Conditions(refused, refs, conflict, program)
 	return s
 }
 
@@ -129,49 +128,6 @@ func (t *Translator) usable(v *incremental.View, gateway name, addresses []strin
 
 // claims says whether the listener is to be served as far as its own Gateway tells.
 func claims(l *listener.Listener) bool { return l.Valid() && !l.Unserved }
-
-func listenerProgrammed(l *listener.Listener, refused *condition.Problem, servable bool, waits *condition.Problem) metav1.Condition {
-	refuse := func(r gwv1.ListenerConditionReason, message string) metav1.Condition {
-		return condition.False(gwv1.ListenerConditionProgrammed, r, message)
-	}
-	switch {
-	case refused != nil:
-		return refuse(gwv1.ListenerReasonInvalid, "the listener is not accepted; see condition Accepted")
-	case l.Pending:
-		return refuse(gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
-	case l.Refused:
-		return refuse(gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
-	case waits != nil:
-		return refuse(gwv1.ListenerConditionReason(waits.Reason), waits.String())
-	case !servable:
-		return refuse(gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
-	}
-	return condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
-}
-
-func listenerConditions(l *listener.Listener, refused, refs, conflict *condition.Problem, program metav1.Condition) []metav1.Condition {
-	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
-	accepted.Message = strings.Join(l.Notes, ". ")
-	if refused != nil {
-		accepted = condition.False(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
-	}
-	resolved := condition.True(gwv1.ListenerConditionResolvedRefs, gwv1.ListenerReasonResolvedRefs)
-	if refs != nil {
-		resolved = condition.False(gwv1.ListenerConditionResolvedRefs, refs.Reason, refs.String())
-	}
-	out := []metav1.Condition{accepted, program, resolved}
-	for _, negative := range []struct {
-		kind gwv1.ListenerConditionType
-		p    *condition.Problem
-	}{{gwv1.ListenerConditionConflicted, conflict}, {gwv1.ListenerConditionOverlappingTLSConfig, l.Overlap}} {
-		if negative.p != nil {
-			c := condition.True(negative.kind, negative.p.Reason)
-			c.Message = negative.p.String()
-			out = append(out, c)
-		}
-	}
-	return out
-}
 
 func listenerConfig(l *listener.Listener, k listenerKey, certificates []string) *config.Listener {
 	protocol := config.Protocol_PROTOCOL_HTTP

@@ -11,13 +11,14 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/gateway"
 )
 
 // maxAddresses is the length that the API server allows for status.addresses.
 const maxAddresses = 16
 
 // ownReach is where a Gateway of this process is reached, and why not everywhere it should be.
-func (t *Translator) ownReach(v *incremental.View, n name, g *gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+func (t *Translator) ownReach(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	if g.Refused != nil || g.Pending != nil {
 		return nil, nil
 	}
@@ -62,7 +63,7 @@ func notUsable(faults []string) *condition.Problem {
 // clusterReach is where the cluster says that a Gateway is reached, and why not everywhere it should
 // be, or not yet. An address that somebody else could still assign is not assigned; once others are,
 // it is not usable.
-func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	infra, runs := incremental.Fetch(v, t.in.infrastructures.Collection, n)
 	if !runs {
 		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "", "the Gateway's proxies are not there yet")

@@ -11,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/gateway"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
@@ -67,7 +68,7 @@ type listenerLayer struct {
 	parameters   *incremental.Collection[name, *checked]
 	kinds        *incremental.Collection[name, []Kind] // that are installed, under the empty name
 	classes      *incremental.Collection[name, class]
-	gateways     *incremental.Collection[name, *gateway]
+	gateways     *incremental.Collection[name, *gateway.Gateway]
 	owned        *incremental.Collection[name, bool] // Gateways of our classes
 	ownedSets    *incremental.Collection[name, bool] // ListenerSets of those
 	listeners    *incremental.Collection[listenerKey, *listener.Listener]

@@ -1,0 +1,97 @@
+package gateway
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// Summary is what the listeners' states mean for their Gateway.
+type Summary struct {
+	accepted, refused, unresolved []string
+	programmed                    int
+}
+
+// Add adds a listener by what its own conditions say.
+func (s *Summary) Add(listener string, accepted, resolved, programmed bool) {
+	if accepted {
+		s.accepted = append(s.accepted, listener)
+	} else {
+		s.refused = append(s.refused, listener)
+	}
+	if !resolved {
+		s.unresolved = append(s.unresolved, listener)
+	}
+	if programmed {
+		s.programmed++
+	}
+}
+
+// Conditions are the Gateway's own; unreached is why clients cannot reach it, or nil.
+func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem) []metav1.Condition {
+	accepted := g.accepted(sum)
+	return []metav1.Condition{accepted, g.programmed(accepted, sum, unreached), g.resolved(sum)}
+}
+
+func (g *Gateway) accepted(sum *Summary) metav1.Condition {
+	switch {
+	case g.Pending != nil:
+		return condition.Unknown(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonPending, g.Pending.String())
+	case g.Refused != nil:
+		return condition.False(gwv1.GatewayConditionAccepted, g.Refused.Reason, g.Refused.String())
+	}
+	c := condition.True(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonAccepted)
+	notes := slices.Clone(g.Notes)
+	if len(sum.refused) > 0 || len(sum.accepted) == 0 {
+		c.Reason = string(gwv1.GatewayReasonListenersNotValid)
+		notes = append(notes, sum.message())
+	}
+	if len(sum.accepted) == 0 {
+		c.Status = metav1.ConditionFalse
+	}
+	c.Message = strings.Join(notes, ". ")
+	return c
+}
+
+func (s *Summary) message() string {
+	if len(s.refused) == 0 {
+		return "spec.listeners: there is no listener; add one"
+	}
+	valid := "no listener is valid"
+	if len(s.accepted) > 0 {
+		valid = "accepted: " + condition.Quoted(s.accepted)
+	}
+	return "spec.listeners: not valid: " + condition.Quoted(s.refused) + "; " + valid + "; see status.listeners"
+}
+
+func (g *Gateway) programmed(accepted metav1.Condition, sum *Summary, unreached *condition.Problem) metav1.Condition {
+	refuse := func(r gwv1.GatewayConditionReason, message string) metav1.Condition {
+		return condition.False(gwv1.GatewayConditionProgrammed, r, message)
+	}
+	switch {
+	case g.Pending != nil:
+		return refuse(gwv1.GatewayReasonPending, g.Pending.String())
+	case accepted.Status != metav1.ConditionTrue:
+		return refuse(gwv1.GatewayReasonInvalid, "the Gateway is not accepted; see condition Accepted")
+	case unreached != nil:
+		return refuse(gwv1.GatewayConditionReason(unreached.Reason), unreached.String())
+	case sum.programmed == 0:
+		return refuse(gwv1.GatewayReasonInvalid, "spec.listeners: no listener can be served; see status.listeners")
+	}
+	return condition.True(gwv1.GatewayConditionProgrammed, gwv1.GatewayReasonProgrammed)
+}
+
+func (g *Gateway) resolved(sum *Summary) metav1.Condition {
+	switch {
+	case g.Refs != nil:
+		return condition.False(gwv1.GatewayConditionResolvedRefs, g.Refs.Reason, g.Refs.String())
+	case len(sum.unresolved) > 0:
+		return condition.False(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonListenersNotResolved,
+			"spec.listeners: references do not resolve: "+condition.Quoted(sum.unresolved)+"; see status.listeners")
+	}
+	return condition.True(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonResolvedRefs)
+}

@@ -1,0 +1,99 @@
+// Package gateway reads a Gateway, apart from its listeners, and sums up in conditions what became
+// of it and them. It exists apart from translate because it is pure functions of one
+// Gateway, which read no other object.
+//
+// It must never import translate, nor anything that translate must not.
+package gateway
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// Gateway is a Gateway of one of our classes, apart from its listeners.
+type Gateway struct {
+	Generation int64
+	Refused    *condition.Problem // why it is not accepted, apart from its listeners
+	Refs       *condition.Problem // a reference of the Gateway itself that does not resolve
+	Notes      []string           // fields that are not supported and change nothing that is
+	Listeners  []string           // names in the order of the spec, distinct
+	Binds      []string           // IP addresses of spec.addresses
+	Asked      []string           // the same in order, among entries that leave the choice to us, which are ""
+	// Default says that the process's default addresses are used: there is no
+	// spec.addresses, or only entries that leave the choice to us.
+	Default bool
+	// Unassigned are the fields of spec.addresses without a value.
+	Unassigned []string
+
+	// What other objects tell, which New leaves empty.
+
+	Pending    *condition.Problem // its class is not accepted
+	Unserved   bool               // no listener of it is served
+	Parameters v1alpha1.GatewayParametersSpec
+	Held       bool // the Parameters cannot be told
+}
+
+// New reads a Gateway; what other objects tell of it is left empty.
+func New(gw *gwv1.Gateway) *Gateway {
+	g := &Gateway{Generation: max(1, gw.Generation)}
+	for _, l := range gw.Spec.Listeners {
+		if !slices.Contains(g.Listeners, string(l.Name)) {
+			g.Listeners = append(g.Listeners, string(l.Name))
+		}
+	}
+	g.addresses(gw.Spec.Addresses)
+	g.Default = len(g.Binds) == 0 && g.Refused == nil
+	if tls := gw.Spec.TLS; tls != nil && tls.Backend != nil && tls.Backend.ClientCertificateRef != nil {
+		g.Refs = condition.NewProblem(gwv1.GatewayReasonInvalidClientCertificateRef, "spec.tls.backend.clientCertificateRef",
+			"remove it: backends are reached without TLS", "client certificates for backends are not supported yet")
+	}
+	if s := gw.Spec.DefaultScope; s != "" && s != gwv1.GatewayDefaultScopeNone {
+		g.Notes = append(g.Notes, fmt.Sprintf("spec.defaultScope: %q is not supported yet: routes attach by their parentRefs only", s))
+	}
+	return g
+}
+
+// addresses sorts spec.addresses by what can be done with them.
+func (g *Gateway) addresses(list []gwv1.GatewaySpecAddress) {
+	for i, a := range list {
+		field := fmt.Sprintf("spec.addresses[%d]", i)
+		kind := kindOf(a)
+		switch ip, err := netip.ParseAddr(a.Value); {
+		case kind != gwv1.IPAddressType:
+			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".type", "use type IPAddress",
+				"addresses of type %s are not supported", kind))
+		case a.Routability != "":
+			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".routability", "remove routability",
+				"routability %q is not supported yet", a.Routability))
+		case a.Value == "":
+			g.Unassigned = append(g.Unassigned, field)
+			g.Asked = append(g.Asked, "")
+		case err != nil:
+			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".value", "write an IPv4 or IPv6 address",
+				"%q is not an IP address", a.Value))
+		case !slices.Contains(g.Binds, ip.String()):
+			g.Binds = append(g.Binds, ip.String())
+			g.Asked = append(g.Asked, ip.String())
+		}
+	}
+}
+
+// refuse keeps the first problem: one is enough to act on.
+func (g *Gateway) refuse(p *condition.Problem) {
+	if g.Refused == nil {
+		g.Refused = p
+	}
+}
+
+func kindOf(a gwv1.GatewaySpecAddress) gwv1.AddressType {
+	if a.Type == nil {
+		return gwv1.IPAddressType
+	}
+	return *a.Type
+}

@@ -1,0 +1,56 @@
+package listener
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// Programmed is that condition: refused says why the listener is not accepted, waits why no client
+// can reach it whatever is right with it, each nil for no reason.
+func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *condition.Problem) metav1.Condition {
+	refuse := func(r gwv1.ListenerConditionReason, message string) metav1.Condition {
+		return condition.False(gwv1.ListenerConditionProgrammed, r, message)
+	}
+	switch {
+	case refused != nil:
+		return refuse(gwv1.ListenerReasonInvalid, "the listener is not accepted; see condition Accepted")
+	case l.Pending:
+		return refuse(gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
+	case l.Refused:
+		return refuse(gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
+	case waits != nil:
+		return refuse(gwv1.ListenerConditionReason(waits.Reason), waits.String())
+	case !servable:
+		return refuse(gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
+	}
+	return condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
+}
+
+// Conditions are all of a listener; each problem is nil where there is none.
+func (l *Listener) Conditions(refused, refs, conflict *condition.Problem, program metav1.Condition) []metav1.Condition {
+	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
+	accepted.Message = strings.Join(l.Notes, ". ")
+	if refused != nil {
+		accepted = condition.False(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
+	}
+	resolved := condition.True(gwv1.ListenerConditionResolvedRefs, gwv1.ListenerReasonResolvedRefs)
+	if refs != nil {
+		resolved = condition.False(gwv1.ListenerConditionResolvedRefs, refs.Reason, refs.String())
+	}
+	out := []metav1.Condition{accepted, program, resolved}
+	for _, negative := range []struct {
+		kind gwv1.ListenerConditionType
+		p    *condition.Problem
+	}{{gwv1.ListenerConditionConflicted, conflict}, {gwv1.ListenerConditionOverlappingTLSConfig, l.Overlap}} {
+		if negative.p != nil {
+			c := condition.True(negative.kind, negative.p.Reason)
+			c.Message = negative.p.String()
+			out = append(out, c)
+		}
+	}
+	return out
+}
