@@ -84,7 +84,7 @@ type world struct {
 // TestForeignEntriesAreNeverLost: whatever happens in whatever order, what others
 // wrote stays, and in the end everything says what is wanted.
 func TestForeignEntriesAreNeverLost(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
 			w := &world{t: t, r: rand.New(rand.NewPCG(seed, 5)), lags: rand.New(rand.NewPCG(seed, 6)), server: newAPIServer(), theirs: map[string]string{}, want: map[status.Key]Change{}}
 			w.begin()
@@ -224,4 +224,47 @@ func (w *world) finish() {
 		}
 	}
 	synctest.Wait()
+}
+
+// TestWantedMeanwhile: what is published while a write is under way is not lost
+// with what that write completes.
+func TestWantedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{wanted(web, 1, "First")})
+		s.settle(t)
+		s.setFail(func(*http.Request) (int, metav1.StatusReason) {
+			time.Sleep(time.Second) // slow, and then it succeeds
+			return 0, ""
+		})
+		s.Publish([]Change{{Key: web}})
+		synctest.Wait()
+		s.Publish([]Change{wanted(web, 1, "Second")})
+		s.settle(t)
+		expect(t, "status", s.reasons(web), "example Theirs, moongate Second")
+		expect(t, "writes", s.written(), 3)
+	})
+}
+
+// TestLeadingAgain does not wait for what was refused in the time before.
+func TestLeadingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addRoute(web, 1)
+		s.setFail(func(*http.Request) (int, metav1.StatusReason) {
+			return http.StatusForbidden, metav1.StatusReasonForbidden
+		})
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
+		s.start(t)
+		time.Sleep(5 * time.Minute)
+		s.end()
+		s.setFail(nil)
+		s.start(t)
+		defer s.end()
+		synctest.Wait()
+		expect(t, "status", s.reasons(web), "example Theirs, moongate Accepted")
+	})
 }
