@@ -26,7 +26,7 @@ A bundle is written as a whole or not at all: parts of two versions do not belon
 {{- $_ := set $state "skip" (printf "they are not of channel %s" $root.Values.channel) }}
 {{- else if not (or (regexMatch "^v?[0-9]+\\.[0-9]+\\.[0-9]+" $version) (and (not $state.channel) (eq $version "no version"))) }}
 {{- $_ := set $state "skip" "their version cannot be told" }}
-{{- else if and (ne $version "no version") (semverCompare (printf ">%s-0" (trimPrefix "v" $state.want)) (trimPrefix "v" $version)) (ne (trimPrefix "v" $version) (trimPrefix "v" $state.want)) }}
+{{- else if and (ne $version "no version") (lt ((semver $state.want).Compare (semver $version)) 0) }}
 {{- $_ := set $state "skip" (printf "they are newer than %s" $state.want) }}
 {{- end }}
 {{- end }}

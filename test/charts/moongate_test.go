@@ -1,0 +1,341 @@
+package charts
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+func everything(t *testing.T) map[string]any {
+	t.Helper()
+	return parse(t, read(t, "testdata/everything.yaml"))
+}
+
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
+}
+
+func TestLint(t *testing.T) {
+	for _, name := range []string{"moongate", "moongate-crds"} {
+		for _, message := range lint.RunAll(filepath.Join(root, "charts", name), nil, "default").Messages {
+			// An icon is a picture on the web, of which there is none.
+			if message.Severity > support.InfoSev {
+				t.Errorf("%s: %v", name, message)
+			}
+		}
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	r := mustRender(t, "moongate", nil)
+	want := []string{
+		"ClusterRole moongate-controller-moongate-system", "ClusterRoleBinding moongate-controller-moongate-system",
+		"Deployment moongate-controller", "GatewayClass moongate", "PodDisruptionBudget moongate-controller",
+		"Role moongate-controller", "RoleBinding moongate-controller", "Service moongate-controller", "ServiceAccount moongate-controller",
+	}
+	if got := r.names(t); !slices.Equal(got, want) {
+		t.Errorf("rendered %q", got)
+	}
+	var crds []string
+	for _, crd := range r.chart.CRDObjects() {
+		crds = append(crds, filepath.Base(crd.Name))
+	}
+	if len(crds) != 11 {
+		t.Errorf("CRDs: %q", crds)
+	}
+	if !strings.Contains(r.notes, "class moongate gets a proxy") {
+		t.Errorf("notes:\n%s", r.notes)
+	}
+
+	d := get[*appsv1.Deployment](t, r, "Deployment moongate-controller")
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	image := "ghcr.io/moongate-dev/moongate:" + r.chart.Metadata.AppVersion
+	if c.Image != image || !slices.Contains(c.Args, "--image="+image) {
+		t.Errorf("image %s, args %q", c.Image, c.Args)
+	}
+	if *d.Spec.Replicas != 2 {
+		t.Errorf("%d replicas", *d.Spec.Replicas)
+	}
+	// What the Pod Security Standard "restricted" asks for, and a read-only root.
+	if s := pod.SecurityContext; !*s.RunAsNonRoot || *s.RunAsUser != 65532 || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("pod's security context: %v", s)
+	}
+	if s := c.SecurityContext; *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || s.Capabilities.Add != nil {
+		t.Errorf("container's security context: %v", s)
+	}
+	for path, probe := range map[string]*corev1.Probe{"/healthz": c.LivenessProbe, "/readyz": c.ReadinessProbe} {
+		if probe.HTTPGet.Path != path || probe.HTTPGet.Port.IntValue() != 9902 {
+			t.Errorf("probe of %s: %v", path, probe)
+		}
+	}
+	s := get[*corev1.Service](t, r, "Service moongate-controller")
+	if s.Spec.ClusterIP != corev1.ClusterIPNone || !s.Spec.PublishNotReadyAddresses || s.Spec.Ports[0].Port != 9443 {
+		t.Errorf("service: %v", s.Spec)
+	}
+	p := get[*policyv1.PodDisruptionBudget](t, r, "PodDisruptionBudget moongate-controller")
+	for what, selector := range map[string]map[string]string{"Service": s.Spec.Selector, "PodDisruptionBudget": p.Spec.Selector.MatchLabels, "Deployment": d.Spec.Selector.MatchLabels} {
+		for key, value := range selector {
+			if d.Spec.Template.Labels[key] != value {
+				t.Errorf("%s selects %s=%s, which the pods lack", what, key, value)
+			}
+		}
+	}
+}
+
+// TestEveryValue renders with each value changed, and asks for each where it belongs.
+func TestEveryValue(t *testing.T) {
+	values := everything(t)
+	defaults := leaves("", load(t, "moongate").Values)
+	set := leaves("", values)
+	for key, value := range defaults {
+		switch other, ok := set[key]; {
+		case !ok:
+			t.Errorf("testdata/everything.yaml lacks %s", key)
+		case reflect.DeepEqual(value, other) && key != "gatewayClass.enabled":
+			t.Errorf("testdata/everything.yaml leaves %s at its default", key)
+		}
+	}
+
+	r := mustRender(t, "moongate", values)
+	if crds := r.chart.CRDObjects(); len(crds) != 0 {
+		t.Errorf("%d CRDs in spite of crds.enabled=false", len(crds))
+	}
+	d := get[*appsv1.Deployment](t, r, "Deployment moongate-controller")
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	labels, annotations := d.Spec.Template.Labels, d.Spec.Template.Annotations
+	class := get[*gwv1.GatewayClass](t, r, "GatewayClass second")
+	parameters := get[*v1alpha1.GatewayParameters](t, r, "GatewayParameters second")
+	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-controller")
+	const image = "registry.example/gateway@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	for _, check := range []struct{ key, got, want string }{
+		{"image", c.Image, image},
+		{"image", c.Args[2], "--image=" + image},
+		{"image.pullPolicy", string(c.ImagePullPolicy), "Always"},
+		{"imagePullSecrets", pod.ImagePullSecrets[0].Name, "registry"},
+		{"replicas", fmt.Sprint(*d.Spec.Replicas), "3"},
+		{"controllerName", string(class.Spec.ControllerName), "example.org/second"},
+		{"controllerName", c.Args[3], "--controller-name=example.org/second"},
+		{"logLevel", c.Args[8], "--log-level=debug"},
+		{"gatewayClass.name", class.Spec.ParametersRef.Name, "second"},
+		{"gatewayClass.parameters", string(*class.Spec.ParametersRef.Namespace), parameters.Namespace},
+		{"gatewayClass.parameters", fmt.Sprint(parameters.Spec.Autoscaling.MaxReplicas), "5"},
+		{"resources", c.Resources.Limits.Memory().String(), "1Gi"},
+		{"podLabels", labels["team"], "edge"},
+		{"podLabels", labels["app.kubernetes.io/name"], "moongate-controller"},
+		{"podAnnotations", annotations["example.org/note"], "true"},
+		{"nodeSelector", pod.NodeSelector["kubernetes.io/os"], "linux"},
+		{"tolerations", pod.Tolerations[0].Key, "edge"},
+		{"affinity", fmt.Sprint(pod.Affinity.NodeAffinity != nil, pod.Affinity.PodAntiAffinity == nil), "true true"},
+		{"topologySpreadConstraints", pod.TopologySpreadConstraints[0].TopologyKey, "topology.kubernetes.io/zone"},
+		{"priorityClassName", pod.PriorityClassName, "system-cluster-critical"},
+		{"podMonitor.labels", monitor.Labels["release"], "prometheus"},
+		{"podMonitor.interval", string(monitor.Spec.PodMetricsEndpoints[0].Interval), "15s"},
+	} {
+		if check.got != check.want {
+			t.Errorf("%s: got %q, want %q", check.key, check.got, check.want)
+		}
+	}
+}
+
+func TestTagAndSwitches(t *testing.T) {
+	r := mustRender(t, "moongate", parse(t, "{image: {tag: v1.2.3}, gatewayClass: {enabled: false, parameters: {replicas: 1}}, replicas: 1}"))
+	if got := get[*appsv1.Deployment](t, r, "Deployment moongate-controller").Spec.Template.Spec.Containers[0].Image; !strings.HasSuffix(got, ":v1.2.3") {
+		t.Errorf("image %s", got)
+	}
+	for _, name := range r.names(t) {
+		for _, kind := range []string{"GatewayClass", "GatewayParameters", "PodDisruptionBudget", "PodMonitor"} {
+			if strings.HasPrefix(name, kind+" ") {
+				t.Errorf("%s was rendered", name)
+			}
+		}
+	}
+}
+
+// TestSchemaRefuses gives values that would do harm later, or nothing at all.
+func TestSchemaRefuses(t *testing.T) {
+	for _, test := range []struct{ chart, values, want string }{
+		{"moongate", "{replica: 2}", "replica"},
+		{"moongate", "{image: {name: x}}", "name"},
+		{"moongate", "{image: {digest: abc}}", "digest"},
+		{"moongate", "{image: {tag: 'a b'}}", "tag"},
+		{"moongate", "{image: {pullPolicy: Sometimes}}", "pullPolicy"},
+		{"moongate", "{replicas: two}", "replicas"},
+		{"moongate", "{replicas: -1}", "replicas"},
+		{"moongate", "{controllerName: moongate}", "controllerName"},
+		{"moongate", "{logLevel: loud}", "logLevel"},
+		{"moongate", "{gatewayClass: {name: Big}}", "name"},
+		{"moongate", "{gatewayClass: {parameters: 3}}", "parameters"},
+		{"moongate", "{crds: {channel: standard}}", "channel"},
+		{"moongate", "{resources: {request: {}}}", "request"},
+		{"moongate", "{podLabels: {a: 1}}", "podLabels"},
+		{"moongate", "{imagePullSecrets: [registry]}", "imagePullSecrets"},
+		{"moongate", "{podMonitor: {interval: often}}", "interval"},
+		{"moongate-crds", "{chanel: standard}", "chanel"},
+		{"moongate-crds", "{channel: stable}", "channel"},
+		{"moongate-crds", "{takeOwnership: 'yes'}", "takeOwnership"},
+		{"moongate-crds", "{standard: {files: 1}}", "files"},
+	} {
+		_, err := render(t, test.chart, parse(t, test.values))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s with %s: %v", test.chart, test.values, err)
+		}
+	}
+}
+
+// TestSchemaKnowsValues checks that the schema has each value of values.yaml and no other.
+func TestSchemaKnowsValues(t *testing.T) {
+	for _, name := range []string{"moongate", "moongate-crds"} {
+		c := load(t, name)
+		var s node
+		if err := json.Unmarshal(c.Schema, &s); err != nil {
+			t.Fatal(err)
+		}
+		s.compare(t, name, c.Values)
+	}
+}
+
+type node struct {
+	Properties map[string]*node `json:"properties"`
+}
+
+func (n *node) compare(t *testing.T, at string, values map[string]any) {
+	for key, child := range n.Properties {
+		if slices.Contains([]string{"global", "standard", "experimental", "moongate"}, key) || strings.HasSuffix(at, ".resources") {
+			continue // Helm's own, and a type of Kubernetes
+		}
+		value, ok := values[key]
+		if !ok {
+			t.Errorf("%s: values.yaml lacks %s, which the schema has", at, key)
+		} else if fields, ok := value.(map[string]any); ok && child.Properties != nil {
+			child.compare(t, at+"."+key, fields)
+		}
+	}
+	for key := range values {
+		if n.Properties[key] == nil {
+			t.Errorf("%s: the schema lacks %s", at, key)
+		}
+	}
+}
+
+// TestReadmes checks the tables of values against values.yaml.
+func TestReadmes(t *testing.T) {
+	for _, name := range []string{"moongate", "moongate-crds"} {
+		told := map[string]string{}
+		for line := range strings.Lines(read(t, root, "charts", name, "README.md")) {
+			if cells := strings.Split(line, "|"); len(cells) == 5 && strings.HasPrefix(cells[1], " `") {
+				told[strings.Trim(cells[1], " `")] = strings.Trim(cells[2], " `")
+			}
+		}
+		for key, value := range leaves("", load(t, name).Values) {
+			text, err := json.Marshal(value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := strings.Trim(string(text), `"`); told[key] != want {
+				t.Errorf("README of %s gives %s the default %q, values.yaml %q", name, key, told[key], want)
+			}
+			delete(told, key)
+		}
+		for key := range told {
+			t.Errorf("README of %s has %s, which values.yaml has not", name, key)
+		}
+	}
+}
+
+// leaves are the values by their path. Maps that users fill are leaves.
+func leaves(at string, values map[string]any) map[string]any {
+	all := map[string]any{}
+	for key, value := range values {
+		fields, ok := value.(map[string]any)
+		if !ok || len(fields) == 0 || at+key == "resources" || !slices.Contains([]string{"image", "gatewayClass", "crds", "podMonitor"}, key) {
+			all[at+key] = value
+			continue
+		}
+		for path, leaf := range leaves(at+key+".", fields) {
+			all[path] = leaf
+		}
+	}
+	return all
+}
+
+// TestPermissions checks that the rules are those of the tables in docs/install.md, where
+// somebody who must approve them reads them.
+func TestPermissions(t *testing.T) {
+	told := map[string][]string{} // heading to lines "group resource verb"
+	heading := ""
+	for line := range strings.Lines(read(t, root, "docs/install.md")) {
+		if text, ok := strings.CutPrefix(line, "### "); ok {
+			heading = strings.TrimSpace(text)
+		}
+		cells := strings.Split(strings.ReplaceAll(line, "`", ""), "|")
+		if len(cells) != 6 || !strings.HasPrefix(heading, "Permissions") || strings.Contains(line, "---") || strings.TrimSpace(cells[1]) == "group" {
+			continue
+		}
+		for _, resource := range strings.Split(cells[2], ",") {
+			for _, verb := range strings.Split(cells[3], ",") {
+				told[heading] = append(told[heading], strings.Join([]string{strings.TrimSpace(cells[1]), strings.TrimSpace(resource), strings.TrimSpace(verb)}, " "))
+			}
+		}
+	}
+	r := mustRender(t, "moongate", nil)
+	for heading, rules := range map[string][]rbacv1.PolicyRule{
+		"Permissions in the cluster":                get[*rbacv1.ClusterRole](t, r, "ClusterRole moongate-controller-moongate-system").Rules,
+		"Permissions in the controller's namespace": get[*rbacv1.Role](t, r, "Role moongate-controller").Rules,
+	} {
+		var has []string
+		for _, rule := range rules {
+			has = append(has, flatten(rule)...)
+		}
+		slices.Sort(has)
+		slices.Sort(told[heading])
+		if !slices.Equal(has, told[heading]) {
+			t.Errorf("%s\nchart:           %q\ndocs/install.md: %q", heading, has, told[heading])
+		}
+	}
+}
+
+func flatten(rule rbacv1.PolicyRule) []string {
+	var lines []string
+	for _, verb := range rule.Verbs {
+		for _, url := range rule.NonResourceURLs {
+			lines = append(lines, fmt.Sprintf("(URL) %s %s", url, verb))
+		}
+		for _, group := range rule.APIGroups {
+			for _, resource := range rule.Resources {
+				if group == "" {
+					group = "core"
+				}
+				for _, name := range rule.ResourceNames {
+					lines = append(lines, fmt.Sprintf("%s %s %s %s", group, resource, name, verb))
+				}
+				if rule.ResourceNames == nil {
+					lines = append(lines, fmt.Sprintf("%s %s %s", group, resource, verb))
+				}
+			}
+		}
+	}
+	return lines
+}
