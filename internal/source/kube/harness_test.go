@@ -1,0 +1,195 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// patient bounds what should happen at once, for machines that are busy.
+const patient = time.Minute
+
+// consumer holds what the Changes of one Run add up to.
+type consumer struct {
+	*Source
+	t       testing.TB
+	changes chan Change
+	end     func()
+	log     *logBuffer
+
+	objects   map[ID]metav1.Object
+	upserts   map[ID]int
+	observed  map[ID]int
+	installed *Installed
+	told      []Change
+}
+
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// consume runs a Source until the test ends.
+func consume(t testing.TB, s *apiServer, adjust ...func(*Source)) *consumer {
+	t.Helper()
+	log := &logBuffer{}
+	source, err := New(Options{Config: s.config(), Version: "1.2", Logger: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range adjust {
+		a(source)
+	}
+	c := &consumer{
+		Source: source, t: t, log: log, changes: make(chan Change), objects: map[ID]metav1.Object{},
+		upserts: map[ID]int{}, observed: map[ID]int{},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- source.Run(ctx, func(change Change) {
+			select {
+			case c.changes <- change:
+			case <-ctx.Done():
+			}
+		})
+	}()
+	var once sync.Once
+	c.end = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Error(err)
+				}
+			case <-time.After(patient):
+				t.Error("Run does not end")
+			}
+		})
+	}
+	t.Cleanup(c.end)
+	return c
+}
+
+// next takes the next Change in.
+func (c *consumer) next() Change {
+	c.t.Helper()
+	select {
+	case change := <-c.changes:
+		c.take(change)
+		return change
+	case <-time.After(patient):
+		c.t.Fatalf("nothing comes; waiting for %v; log:\n%s", c.Waiting(), c.log)
+		return Change{}
+	}
+}
+
+func (c *consumer) take(change Change) {
+	c.t.Helper()
+	if change.Full != (len(c.told) == 0) {
+		c.t.Errorf("Change %d: Full is %v", len(c.told), change.Full)
+	}
+	c.told = append(c.told, change)
+	for _, o := range change.Upserts {
+		id := idOf(c.t, o)
+		c.objects[id] = o
+		c.upserts[id]++
+	}
+	for _, id := range change.Deletes {
+		if _, ok := c.objects[id]; !ok {
+			c.t.Errorf("%v is deleted, which was not there", id)
+		}
+		delete(c.objects, id)
+	}
+	for _, id := range change.Observed {
+		c.observed[id]++
+	}
+	if change.Installed != nil {
+		c.installed = change.Installed
+	}
+}
+
+// until takes Changes in until the condition holds.
+func (c *consumer) until(what string, holds func() bool) {
+	c.t.Helper()
+	deadline := time.After(patient)
+	for !holds() {
+		select {
+		case change := <-c.changes:
+			c.take(change)
+		case <-deadline:
+			c.t.Fatalf("not within %v: %s; log:\n%s", patient, what, c.log)
+		}
+	}
+}
+
+// eventually waits for what does not come with a Change.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patient); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patient, what)
+		}
+	}
+}
+
+func idOf(t testing.TB, o metav1.Object) ID {
+	t.Helper()
+	gvks, _, err := scheme.ObjectKinds(o.(runtime.Object))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ID{gvks[0].Group, gvks[0].Kind, o.GetNamespace(), o.GetName()}
+}
+
+const gatewayGroup = "gateway.networking.k8s.io"
+
+func routeID(n string) ID   { return ID{gatewayGroup, "HTTPRoute", "team", n} }
+func serviceID(n string) ID { return ID{"", "Service", "team", n} }
+func secretID(n string) ID  { return ID{"", "Secret", "team", n} }
+
+type fields = map[string]any
+
+func (s *apiServer) putRoute(n, host string, more fields) {
+	f := fields{"spec": fields{"hostnames": []any{host}}}
+	for k, v := range more {
+		f[k] = v
+	}
+	s.put(gatewayGroup+"/httproutes", "HTTPRoute", "team", n, f)
+}
+
+func (s *apiServer) putService(n string, port int64) {
+	s.put("services", "Service", "team", n, fields{"spec": fields{"type": "ClusterIP", "clusterIP": "10.96.0.9", "ports": []any{fields{"port": port, "protocol": "TCP"}}}})
+}
+
+func (s *apiServer) putSecret(n, value string) {
+	s.put("secrets", "Secret", "team", n, fields{"type": "Opaque", "data": fields{"k": value}})
+}
+
+func kindNamed(n string) *kind {
+	for _, k := range kinds {
+		if k.name == n {
+			return k
+		}
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package kube
+
+import (
+	"encoding/base64"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// value is what a Secret holds, "" for one that is not there.
+func (c *consumer) value(n string) string {
+	if o, ok := c.objects[secretID(n)].(*corev1.Secret); ok {
+		return string(o.Data["k"])
+	}
+	return ""
+}
+
+func (c *consumer) fetch(wants ...Want) []metav1.Object {
+	found := c.Fetch(c.t.Context(), wants)
+	for _, o := range found {
+		c.objects[idOf(c.t, o)] = o
+	}
+	return found
+}
+
+func TestSecretsAreReadWhileTheyAreWanted(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		for _, n := range []string{"wanted", "other"} {
+			s.put("secrets", "Secret", "team", n, fields{
+				"type": "kubernetes.io/tls", "data": fields{"k": encoded("first")}, "metadata": fields{"annotations": fields{"a": "b"}},
+			})
+		}
+		c := consume(t, s)
+		c.next()
+		if _, ok := c.Get(secretID("wanted")); ok {
+			t.Error("a Secret is there though nobody wanted it")
+		}
+		found := c.fetch(Want{"team", "wanted", true}, Want{"team", "absent", true})
+		if len(found) != 1 || c.value("wanted") != "first" || found[0].GetResourceVersion() != "" || found[0].GetAnnotations() != nil ||
+			found[0].(*corev1.Secret).Type != "kubernetes.io/tls" {
+			t.Fatalf("found %+v", found)
+		}
+		s.putSecret("other", encoded("second"))
+		s.putSecret("wanted", encoded("second"))
+		c.until("the new contents come", func() bool { return c.value("wanted") == "second" })
+		s.remove("secrets", "team", "wanted")
+		c.until("it goes", func() bool { return c.value("wanted") == "" })
+		s.putSecret("wanted", encoded("third"))
+		s.putSecret("absent", encoded("here"))
+		c.until("both come", func() bool { return c.value("wanted") == "third" && c.value("absent") == "here" })
+
+		c.fetch(Want{"team", "wanted", false})
+		c.until("what is no longer wanted goes", func() bool { return c.value("wanted") == "" })
+		if _, ok := c.Get(secretID("wanted")); ok {
+			t.Error("the contents of an unwanted Secret are kept")
+		}
+		s.mu.Lock()
+		reads := s.gets["team/wanted"]
+		s.mu.Unlock()
+		s.putSecret("wanted", encoded("fourth"))
+		s.putSecret("absent", encoded("changed"))
+		c.until("the other one changes", func() bool { return c.value("absent") == "changed" })
+		s.mu.Lock()
+		if s.gets["team/wanted"] != reads || s.gets["team/other"] != 0 {
+			t.Errorf("Secrets were read that nobody wants: %v", s.gets)
+		}
+		s.mu.Unlock()
+		c.fetch(Want{"team", "wanted", true})
+		if c.value("wanted") != "fourth" {
+			t.Errorf("wanted again: %q", c.value("wanted"))
+		}
+	})
+}
+
+func TestManySecretsAreReadAFewAtATime(t *testing.T) {
+	s := newAPIServer(t, true)
+	var wants []Want
+	for i := range 200 {
+		n := fmt.Sprintf("s%03d", i)
+		s.putSecret(n, encoded(n))
+		wants = append(wants, Want{"team", n, true})
+	}
+	c := consume(t, s)
+	c.next()
+	slices.Reverse(wants)
+	found := c.fetch(wants...)
+	if len(found) != 200 || !slices.IsSortedFunc(found, func(a, b metav1.Object) int { return strings.Compare(a.GetName(), b.GetName()) }) {
+		t.Errorf("%d found, or not in order", len(found))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mostReads > readers {
+		t.Errorf("%d requests at a time", s.mostReads)
+	}
+}
+
+func TestASecretThatCannotBeReadComesLater(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.putSecret("one", encoded("v"))
+	c := consume(t, s)
+	c.next()
+	s.mu.Lock()
+	s.refused["secrets"] = true
+	s.mu.Unlock()
+	if found := c.fetch(Want{"team", "one", true}); len(found) > 0 {
+		t.Errorf("found %v", found)
+	}
+	eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), "secret=team/one") })
+	s.mu.Lock()
+	delete(s.refused, "secrets")
+	s.mu.Unlock()
+	c.until("it comes", func() bool { return c.value("one") == "v" })
+}
+
+// Fetch is called while a Change is told that is older than what Fetch returns.
+func TestAnOlderChangeDoesNotUndoAFetch(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.putSecret("one", encoded("v"))
+	c := consume(t, s)
+	c.next()
+	c.fetch(Want{"team", "one", true})
+	c.fetch(Want{"team", "one", false})
+	// Run has taken the Change with the deletion, and nobody receives it yet.
+	eventually(t, "the deletion is being told", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.catalog.telling[nameOf(&metav1.ObjectMeta{Namespace: "team", Name: "one"})]
+	})
+	c.fetch(Want{"team", "one", true})
+	if change := c.next(); !reflect.DeepEqual(change.Deletes, []ID{secretID("one")}) {
+		t.Fatalf("the Change is %+v", change)
+	}
+	c.until("what was fetched comes again", func() bool { return c.value("one") == "v" })
+}
+
+func TestTroubleIsSaidOnceAndItsEndToo(t *testing.T) {
+	var lasting trouble
+	start := time.Now()
+	for _, step := range []struct {
+		text      string
+		after     time.Duration
+		say, over bool
+	}{
+		{"", 0, false, false}, {"a", 0, true, false}, {"a", time.Second, false, false}, {"b", 2 * time.Second, true, false},
+		{"b", 2*time.Second + again, true, false}, {"", 2 * again, false, true}, {"", 2 * again, false, false}, {"b", 2 * again, true, false},
+	} {
+		if say, over := lasting.next(step.text, start.Add(step.after)); say != step.say || over != step.over {
+			t.Errorf("%+v: say %v, over %v", step, say, over)
+		}
+	}
+}

@@ -1,0 +1,476 @@
+package kube
+
+import (
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+// both runs a test with lists that are streamed, and with those that are not.
+func both(t *testing.T, test func(t *testing.T, s *apiServer)) {
+	for _, streams := range []bool{true, false} {
+		t.Run(fmt.Sprintf("streams=%v", streams), func(t *testing.T) { test(t, newAPIServer(t, streams)) })
+	}
+}
+
+func TestTheFirstChangeHasEverything(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		var want []ID
+		for _, k := range kinds {
+			if k.optional {
+				namespace := "team"
+				if k.name == "GatewayClass" {
+					namespace = ""
+				}
+				s.put(k.group+"/"+k.resource, k.name, namespace, "one", fields{
+					"metadata": fields{
+						"labels": fields{"l": "1"}, "finalizers": []any{"example.org/f"},
+						"annotations": fields{corev1.LastAppliedConfigAnnotation: "{}", "example.org/a": "1"},
+					},
+					"status": fields{"conditions": []any{fields{"type": "Accepted"}}},
+				})
+				want = append(want, ID{k.group, k.name, namespace, "one"})
+			}
+		}
+		s.put("namespaces", "Namespace", "", "team", fields{"metadata": fields{"labels": fields{"l": "1"}}, "status": fields{"phase": "Active"}})
+		s.putService("one", 80)
+		s.put("discovery.k8s.io/endpointslices", "EndpointSlice", "team", "one", fields{
+			"metadata":    fields{"labels": fields{discoveryv1.LabelServiceName: "one", "other": "x"}, "annotations": fields{"endpoints.kubernetes.io/last-change-trigger-time": "now"}},
+			"addressType": "IPv4",
+			"ports":       []any{fields{"name": "http", "port": int64(8080), "protocol": "TCP"}},
+			"endpoints": []any{fields{
+				"addresses": []any{"10.244.0.7"}, "nodeName": "n", "zone": "z", "targetRef": fields{"kind": "Pod", "name": "p"},
+				"conditions": fields{"ready": true, "terminating": false},
+			}},
+		})
+		s.putSecret("one", "aaaa")
+		want = append(want, ID{Kind: "Namespace", Name: "team"}, serviceID("one"), ID{"discovery.k8s.io", "EndpointSlice", "team", "one"})
+		slices.SortFunc(want, ID.Compare)
+
+		release := s.hold(gatewayGroup + "/udproutes")
+		c := consume(t, s)
+		eventually(t, "all but UDPRoutes are listed", func() bool {
+			return reflect.DeepEqual(c.Waiting(), []string{"UDPRoute: not listed yet"})
+		})
+		select {
+		case change := <-c.changes:
+			t.Fatalf("a Change came too early: %+v", change)
+		default:
+		}
+		release()
+		change := c.next()
+		var got []ID
+		for _, o := range change.Upserts {
+			got = append(got, idOf(t, o))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+		if len(change.Deletes) > 0 {
+			t.Errorf("deletes %v", change.Deletes)
+		}
+		for _, o := range change.Upserts {
+			if o.GetResourceVersion() != "" || o.GetManagedFields() != nil || o.GetAnnotations() != nil || o.GetFinalizers() != nil {
+				t.Errorf("%v has metadata that translation does not read: %+v", idOf(t, o), o)
+			}
+			if o.GetNamespace() == "" && o.GetLabels()["l"] != "1" {
+				t.Errorf("%v has labels %v", idOf(t, o), o.GetLabels())
+			}
+		}
+		route := c.objects[routeID("one")].(*gwv1.HTTPRoute)
+		if len(route.Status.Parents) > 0 || route.Generation != 1 {
+			t.Errorf("route %+v", route)
+		}
+		if p := c.objects[ID{"moongate.dev", "GatewayParameters", "team", "one"}].(*v1alpha1.GatewayParameters); len(p.Status.Conditions) > 0 {
+			t.Errorf("GatewayParameters come with a status: %+v", p.Status)
+		}
+		if g, _ := c.Get(ID{gatewayGroup, "Gateway", "team", "one"}); len(g.(*gwv1.Gateway).Status.Conditions) != 1 || g.GetResourceVersion() == "" ||
+			!reflect.DeepEqual(g.GetAnnotations(), map[string]string{"example.org/a": "1"}) || g.GetManagedFields() != nil || len(g.GetFinalizers()) != 1 {
+			t.Errorf("Get: %+v", g)
+		}
+		checkSlice(t, c.objects[ID{"discovery.k8s.io", "EndpointSlice", "team", "one"}].(*discoveryv1.EndpointSlice))
+		if svc := c.objects[serviceID("one")].(*corev1.Service); svc.Spec.ClusterIP != "" || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != 80 || svc.Spec.Type != "ClusterIP" {
+			t.Errorf("service %+v", svc)
+		}
+		checkInstalled(t, c.installed)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !reflect.DeepEqual(s.agents, map[string]bool{"moongate/1.2": true}) || len(s.gets) > 0 || (s.lists == 0) != s.streams {
+			t.Errorf("agents %v, Secrets read %v, %d lists that were not streamed", s.agents, s.gets, s.lists)
+		}
+	})
+}
+
+func checkSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
+	t.Helper()
+	name, port := "http", int32(8080)
+	want := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: "team", Name: "one", Labels: map[string]string{discoveryv1.LabelServiceName: "one"}},
+		AddressType: "IPv4", Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &tcp}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes, Terminating: &no}}},
+	}
+	if !reflect.DeepEqual(slice, want) {
+		t.Errorf("got  %+v\nwant %+v", slice, want)
+	}
+}
+
+func checkInstalled(t *testing.T, got *Installed) {
+	t.Helper()
+	if got == nil || len(got.CRDs) != 10 || len(got.Kinds) != 11 {
+		t.Fatalf("installed: %+v", got)
+	}
+	if want := (CRD{"backendtlspolicies." + gatewayGroup, "v1.7.0", "standard"}); got.CRDs[0] != want {
+		t.Errorf("got %+v, want %+v", got.CRDs[0], want)
+	}
+	if want := (Served{"moongate.dev", "GatewayParameters", "v1alpha1", "gatewayparameters"}); got.Kinds[10] != want {
+		t.Errorf("got %+v, want %+v", got.Kinds[10], want)
+	}
+}
+
+func TestWhatTranslationDoesNotReadWakesNothing(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		s.putRoute("one", "a.example", nil)
+		s.putService("one", 80)
+		c := consume(t, s)
+		c.next()
+
+		s.putRoute("one", "a.example", fields{"status": fields{"parents": []any{fields{"controllerName": "example.org/c"}}}})
+		change := c.next()
+		if change.ConcernsTranslation() || !slices.Equal(change.Observed, []ID{routeID("one")}) {
+			t.Errorf("after a write of a status: %+v", change)
+		}
+		if o, _ := c.Get(routeID("one")); len(o.(*gwv1.HTTPRoute).Status.Parents) != 1 {
+			t.Errorf("Get: %+v", o)
+		}
+		s.putRoute("one", "a.example", fields{"metadata": fields{"annotations": fields{"a": "b"}, "finalizers": []any{"example.org/f"}}})
+		if change := c.next(); change.ConcernsTranslation() {
+			t.Errorf("after a write of an annotation: %+v", change)
+		}
+		// A Service has no status that anybody here would write: not even Observed.
+		s.put("services", "Service", "team", "one", fields{
+			"metadata": fields{"annotations": fields{"a": "b"}}, "status": fields{"loadBalancer": fields{"ingress": []any{fields{"ip": "1.2.3.4"}}}},
+			"spec": fields{"type": "ClusterIP", "clusterIP": "10.96.0.9", "ports": []any{fields{"port": int64(80), "protocol": "TCP", "nodePort": int64(30000)}}},
+		})
+		s.putService("two", 80)
+		if change := c.next(); len(change.Upserts) != 1 || change.Upserts[0].GetName() != "two" || len(change.Observed) > 0 {
+			t.Errorf("after a write of a Service: %+v", change)
+		}
+		s.putRoute("one", "b.example", nil)
+		change = c.next()
+		if len(change.Upserts) != 1 || !slices.Equal(change.Observed, []ID{routeID("one")}) {
+			t.Errorf("after an edit: %+v", change)
+		}
+	})
+}
+
+func TestKindsComeAndGo(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.define(kindNamed("Gateway"), "v1")
+		s.putService("one", 80)
+		s.putRoute("one", "a.example", nil) // nobody can read it yet
+		c := consume(t, s)
+		if change := c.next(); len(change.Upserts) != 1 || len(change.Installed.Kinds) != 1 || len(change.Installed.CRDs) != 1 {
+			t.Errorf("before: %+v", change)
+		}
+		s.define(kindNamed("HTTPRoute"), "v1")
+		c.until("the route and its kind come", func() bool { return c.objects[routeID("one")] != nil && len(c.installed.Kinds) == 2 })
+		s.putRoute("two", "b.example", nil)
+		c.until("another route comes", func() bool { return c.objects[routeID("two")] != nil })
+
+		s.mu.Lock()
+		s.unserve(kindNamed("HTTPRoute"))
+		s.mu.Unlock()
+		s.remove(crdGroup+"/customresourcedefinitions", "", "httproutes."+gatewayGroup)
+		c.until("the routes and their kind go", func() bool {
+			return c.objects[routeID("one")] == nil && c.objects[routeID("two")] == nil && len(c.installed.Kinds) == 1 && len(c.installed.CRDs) == 1
+		})
+		if _, ok := c.Get(routeID("one")); ok || c.objects[serviceID("one")] == nil {
+			t.Errorf("objects %v, route there: %v", c.objects, ok)
+		}
+		s.define(kindNamed("HTTPRoute"), "v1")
+		c.until("they come again", func() bool { return c.objects[routeID("one")] != nil && len(c.installed.Kinds) == 2 })
+	})
+}
+
+// An API server that has just started may not know all kinds at once.
+func TestAKindWithACRDIsNotGoneAtOnce(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.putRoute("one", "a.example", nil)
+	c := consume(t, s, func(s *Source) { s.grace = 2 * time.Second })
+	c.next()
+	s.mu.Lock()
+	s.unserve(kindNamed("HTTPRoute"))
+	s.mu.Unlock()
+	c.lookAgain()
+	absent := func() (since time.Time) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if f := c.feeds[kindNamed("HTTPRoute")]; f != nil {
+			since = f.absent
+		}
+		return since
+	}
+	eventually(t, "it is noticed", func() bool { return !absent().IsZero() })
+	if _, ok := c.Get(routeID("one")); !ok {
+		t.Error("the route is gone at once")
+	}
+	since := absent()
+	c.until("it goes", func() bool { return c.objects[routeID("one")] == nil })
+	if took := time.Since(since); took < c.grace {
+		t.Errorf("it went after %v", took)
+	}
+}
+
+func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		for _, n := range []string{"stays", "goes", "changes"} {
+			s.putRoute(n, "a.example", nil)
+			s.putService(n, 80)
+		}
+		c := consume(t, s)
+		c.next()
+		before := len(c.told)
+		s.stop()
+		eventually(t, "it is noticed", func() bool { return strings.Contains(c.log.String(), "does not answer") })
+		if _, ok := c.Get(routeID("goes")); !ok || len(c.told) != before {
+			t.Error("something went while the server was away")
+		}
+		s.remove(gatewayGroup+"/httproutes", "team", "goes")
+		s.remove("services", "team", "goes")
+		s.putRoute("changes", "b.example", nil)
+		s.putService("new", 80)
+		s.compact()
+		s.start()
+		c.until("all differences come", func() bool {
+			_, serviceStays := c.objects[serviceID("goes")]
+			return c.objects[routeID("goes")] == nil && !serviceStays && c.objects[serviceID("new")] != nil &&
+				c.objects[routeID("changes")].(*gwv1.HTTPRoute).Spec.Hostnames[0] == "b.example"
+		})
+		for _, id := range []ID{routeID("stays"), serviceID("stays"), serviceID("changes")} {
+			if c.upserts[id] != 1 {
+				t.Errorf("%v came %d times", id, c.upserts[id])
+			}
+		}
+		eventually(t, "its return is logged", func() bool { return strings.Contains(c.log.String(), "answers again") })
+	})
+}
+
+func TestOlderVersions(t *testing.T) {
+	s := newAPIServer(t, true)
+	older := map[string]string{
+		"TCPRoute": "v1alpha2", "UDPRoute": "v1alpha2", "TLSRoute": "v1alpha2", "ReferenceGrant": "v1beta1", "BackendTLSPolicy": "v1alpha3",
+		"GRPCRoute": "v1alpha2", "HTTPRoute": "v1beta1", "Gateway": "v1beta1", "GatewayClass": "v1beta1",
+	}
+	s.install(older)
+	parents := fields{"parentRefs": []any{fields{"name": "g"}}}
+	for _, resource := range []string{"tcproutes", "udproutes", "tlsroutes"} {
+		s.put(gatewayGroup+"/"+resource, map[string]string{"tcproutes": "TCPRoute", "udproutes": "UDPRoute", "tlsroutes": "TLSRoute"}[resource], "team", "one", fields{"spec": parents})
+	}
+	s.put(gatewayGroup+"/referencegrants", "ReferenceGrant", "team", "one", fields{"spec": fields{"from": []any{fields{"group": "", "kind": "Service", "namespace": "n"}}}})
+	c := consume(t, s)
+	c.next()
+	tcpID := ID{gatewayGroup, "TCPRoute", "team", "one"}
+	check := func() {
+		t.Helper()
+		if r := c.objects[tcpID].(*gwv1.TCPRoute); r.Spec.ParentRefs[0].Name != "g" {
+			t.Errorf("TCPRoute %+v", r)
+		}
+		if g := c.objects[ID{gatewayGroup, "ReferenceGrant", "team", "one"}].(*gwv1.ReferenceGrant); g.Spec.From[0].Namespace != "n" {
+			t.Errorf("ReferenceGrant %+v", g)
+		}
+	}
+	check()
+	version := func(kind string) string {
+		i := slices.IndexFunc(c.installed.Kinds, func(s Served) bool { return s.Kind == kind })
+		return c.installed.Kinds[i].Version
+	}
+	for kind, want := range older {
+		if got := version(kind); got != want {
+			t.Errorf("%s is read in %s, want %s", kind, got, want)
+		}
+	}
+	s.define(kindNamed("TCPRoute"), "v1")
+	c.until("it is read in v1", func() bool { return version("TCPRoute") == "v1" })
+	s.put(gatewayGroup+"/tcproutes", "TCPRoute", "team", "two", fields{"spec": parents})
+	c.until("another comes", func() bool { return c.objects[ID{gatewayGroup, "TCPRoute", "team", "two"}] != nil })
+	check()
+	if c.upserts[tcpID] != 1 {
+		t.Errorf("the same object came %d times", c.upserts[tcpID])
+	}
+}
+
+func TestOneUnreadableObjectHurtsOnlyItself(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		resource := "moongate.dev/gatewayparameters"
+		id := func(n string) ID { return ID{"moongate.dev", "GatewayParameters", "team", n} }
+		put := func(n, drain string) {
+			s.put(resource, "GatewayParameters", "team", n, fields{"spec": fields{"drainTimeout": drain}})
+		}
+		put("bad", "soon")
+		put("good", "10s")
+		c := consume(t, s)
+		c.next()
+		if c.objects[id("good")] == nil || c.objects[id("bad")] != nil || !strings.Contains(c.log.String(), "GatewayParameters team/bad") {
+			t.Errorf("objects %v; log:\n%s", c.objects, c.log)
+		}
+		put("good", "later")
+		put("other", "20s")
+		c.until("another comes", func() bool { return c.objects[id("other")] != nil })
+		put("bad", "30s")
+		c.until("the bad one is good", func() bool { return c.objects[id("bad")] != nil })
+		s.stop()
+		s.compact() // lists again
+		s.start()
+		put("last", "1s")
+		c.until("one more comes", func() bool { return c.objects[id("last")] != nil })
+		if p, ok := c.objects[id("good")].(*v1alpha1.GatewayParameters); !ok || p.Spec.DrainTimeout.Duration != 10*time.Second {
+			t.Errorf("the last valid version did not stay: %+v", p)
+		}
+		s.remove(resource, "team", "good")
+		c.until("it goes when it is deleted", func() bool { return c.objects[id("good")] == nil })
+	})
+}
+
+func TestARefusalNamesItsRemedy(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.refused[gatewayGroup+"/listenersets"] = true
+	c := consume(t, s)
+	want := "allow the controller's ServiceAccount to list and watch listenersets.gateway.networking.k8s.io in the whole cluster"
+	eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), want) })
+	eventually(t, "it is what is waited for", func() bool {
+		w := c.Waiting()
+		return len(w) == 1 && strings.HasPrefix(w[0], "ListenerSet: ")
+	})
+	s.mu.Lock()
+	delete(s.refused, gatewayGroup+"/listenersets")
+	s.mu.Unlock()
+	c.next()
+	if w := c.Waiting(); len(w) > 0 {
+		t.Errorf("waiting for %v", w)
+	}
+}
+
+func TestSomethingMustBeConfigured(t *testing.T) {
+	if _, err := New(Options{}); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// Whatever happens, and however the watch is disturbed, the sum of all Changes is what
+// the server has.
+func TestChangesAddUp(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		seed := uint64(time.Now().UnixNano())
+		t.Logf("seed %d", seed)
+		random := rand.New(rand.NewPCG(seed, 1))
+		s.install(nil)
+		c := consume(t, s)
+		c.next()
+		name := func() string { return fmt.Sprint("n", random.IntN(8)) }
+		for range 60 {
+			for range random.IntN(12) {
+				switch random.IntN(6) {
+				case 0:
+					s.remove(gatewayGroup+"/httproutes", "team", name())
+				case 1:
+					s.remove("services", "team", name())
+				case 2:
+					s.putService(name(), int64(80+random.IntN(3)))
+				case 3:
+					s.putRoute(name(), "a.example", fields{"status": fields{"parents": []any{fields{"controllerName": fmt.Sprint(random.IntN(100))}}}})
+				case 4:
+					s.putRoute(name(), fmt.Sprint("h", random.IntN(3)), nil)
+				case 5:
+					n := name()
+					c.Fetch(t.Context(), []Want{{"team", n, random.IntN(2) == 0}})
+					s.putSecret(n, base64.StdEncoding.EncodeToString([]byte(fmt.Sprint(random.IntN(5)))))
+				}
+			}
+			switch random.IntN(8) {
+			case 0:
+				s.compact()
+			case 1:
+				s.stop()
+				s.start()
+			}
+			for random.IntN(2) == 0 {
+				select {
+				case change := <-c.changes:
+					c.add(change)
+				default:
+				}
+			}
+		}
+		s.putService("last", 1)
+		deadline := time.After(patient)
+		for !c.equals(s) {
+			select {
+			case change := <-c.changes:
+				c.add(change)
+			case <-time.After(20 * time.Millisecond):
+			case <-deadline:
+				t.Fatalf("the sum is not what the server has: %v", c.objects)
+			}
+		}
+	})
+}
+
+// add is take for a consumer that drops Secrets itself, as Fetch's caller may.
+func (c *consumer) add(change Change) {
+	for _, id := range change.Deletes {
+		if id.Kind == secretKind && c.objects[id] == nil {
+			c.objects[id] = &corev1.Secret{}
+		}
+	}
+	c.take(change)
+}
+
+// equals says that the consumer has what the server has. Of Secrets, those it has must be so.
+func (c *consumer) equals(s *apiServer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	routes, services := 0, 0
+	for id, o := range c.objects {
+		switch o := o.(type) {
+		case *gwv1.HTTPRoute:
+			routes++
+			there := s.objects[gatewayGroup+"/httproutes"]["team/"+id.Name]
+			if there == nil || fmt.Sprint(there.Object["spec"].(fields)["hostnames"]) != fmt.Sprint(o.Spec.Hostnames) {
+				return false
+			}
+			if now, ok := c.Get(id); !ok || now.GetResourceVersion() != there.GetResourceVersion() {
+				return false
+			}
+		case *corev1.Service:
+			services++
+			there := s.objects["services"]["team/"+id.Name]
+			if there == nil || !strings.Contains(fmt.Sprint(there.Object["spec"]), fmt.Sprintf("port:%d ", o.Spec.Ports[0].Port)) {
+				return false
+			}
+		case *corev1.Secret:
+			there := s.objects["secrets"]["team/"+id.Name]
+			if there == nil || there.Object["data"].(fields)["k"] != base64.StdEncoding.EncodeToString(o.Data["k"]) {
+				return false
+			}
+		}
+	}
+	return routes == len(s.objects[gatewayGroup+"/httproutes"]) && services == len(s.objects["services"])
+}
