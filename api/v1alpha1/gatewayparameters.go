@@ -9,11 +9,14 @@ import (
 // GatewayParameters says how the proxies of Gateways run. A GatewayClass refers to one
 // by spec.parametersRef and may use every field; a Gateway refers to one of its own
 // namespace by spec.infrastructure.parametersRef and may use every field but classOnly.
-// Where both set a field, the Gateway's wins.
+// Where both set a field, the Gateway's wins; the fields of service count one by one, and
+// replicas and autoscaling as one. A change reaches the Gateways that run already. While
+// parameters cannot be used, what runs stays as it is.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=gwparams,categories=gateway-api
+// +kubebuilder:metadata:labels="app.kubernetes.io/part-of=moongate"
 // +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.spec.replicas`
 // +kubebuilder:printcolumn:name="Service",type=string,JSONPath=`.spec.service.type`
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
@@ -72,10 +75,18 @@ type GatewayParametersSpec struct {
 	// balancers notice; default 5s, at most 5m.
 	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('5m')",message="at most 5m"
 	ShutdownDelay *metav1.Duration `json:"shutdownDelay,omitempty"`
 	// DrainTimeout is how long requests in flight may take after that; default 30s, at most 1h.
 	//
 	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('1h')",message="at most 1h"
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
 	// ClassOnly are parameters that could do harm in the hands of a namespace's users.
 	// They are refused where a Gateway refers to these GatewayParameters.
@@ -113,14 +124,25 @@ type Service struct {
 	// +optional
 	// +kubebuilder:validation:Enum=LoadBalancer;NodePort;ClusterIP
 	Type corev1.ServiceType `json:"type,omitempty"`
+	// LoadBalancerClass, for type LoadBalancer.
+	//
 	// +optional
+	// +kubebuilder:validation:MaxLength=317
 	LoadBalancerClass *string `json:"loadBalancerClass,omitempty"`
+	// LoadBalancerSourceRanges are the clients that may connect, such as 192.0.2.0/24, where the
+	// load balancer heeds it; none allows all. For type LoadBalancer.
+	//
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
 	LoadBalancerSourceRanges []string `json:"loadBalancerSourceRanges,omitempty"`
+	// ExternalTrafficPolicy Local keeps the clients' addresses and skips nodes without a proxy.
+	//
 	// +optional
 	// +kubebuilder:validation:Enum=Cluster;Local
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"externalTrafficPolicy,omitempty"`
+	// IPFamilyPolicy says whether IPv4 and IPv6 are both asked for.
+	//
 	// +optional
 	// +kubebuilder:validation:Enum=SingleStack;PreferDualStack;RequireDualStack
 	IPFamilyPolicy *corev1.IPFamilyPolicy `json:"ipFamilyPolicy,omitempty"`
