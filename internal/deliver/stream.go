@@ -271,14 +271,13 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	case p == nil || p.stream != s || r.epoch == "":
 		r.mu.Unlock()
 		return nil // its end is under way
-	case a.Epoch != r.epoch || s.idle || a.Generation > s.sent:
-		r.mu.Unlock()
-		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, a.Epoch)
-	}
-	if a.Error != "" {
+	case a.Error != "":
 		r.refused(s, p, a)
 		r.mu.Unlock()
 		return nil
+	case a.Epoch != r.epoch || s.idle || a.Generation > s.sent:
+		r.mu.Unlock()
+		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, a.Epoch)
 	}
 	news := r.note(s, p, a)
 	r.mu.Unlock()
@@ -301,7 +300,7 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
 	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", a.Error)
 	p.refusal = a.Error
-	if a.Generation != s.sent || !s.waits {
+	if !s.waits {
 		return
 	}
 	s.waits, s.full, s.paused = false, true, true

@@ -9,6 +9,9 @@ package client
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -26,7 +29,7 @@ type Options struct {
 	// Gateway is "<namespace>/<name>".
 	Gateway string
 	Version string // of this build, for the controller's logs
-	// StateDir keeps the last good configuration; "" keeps none.
+	// StateDir keeps the last good configuration, private keys included; "" keeps none.
 	StateDir string
 	// MaxStateAge is how old it may be to be served again; default 24 h.
 	MaxStateAge time.Duration
@@ -36,20 +39,97 @@ type Options struct {
 	Logger *slog.Logger // nil discards
 }
 
+// rebindEvery is how often sockets that could not be bound are tried again.
+const rebindEvery = 3 * time.Second
+
 // Client is the proxy's end of the delivery. It is safe for concurrent use.
 type Client struct {
-	o Options
+	o           Options
+	rebindEvery time.Duration
+
+	mu   sync.Mutex
+	held holding
+	// link is the stream on which a generation was applied, nil where there is none.
+	link  *link
+	dirty chan struct{} // of capacity 1: there is something to save
 }
 
 // New makes a Client that has nothing yet.
-func New(o Options) *Client { return &Client{o: o} }
+func New(o Options) *Client {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxStateAge <= 0 {
+		o.MaxStateAge = 24 * time.Hour
+	}
+	return &Client{o: o, rebindEvery: rebindEvery, held: newHolding(), dirty: make(chan struct{}, 1)}
+}
 
 // Run serves the last good configuration, then follows the controller until ctx ends, and answers nil.
 // Whatever goes wrong with the controller is logged and tried again: what was applied stays in force.
-func (c *Client) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+func (c *Client) Run(ctx context.Context) error {
+	saver := newSaver(c)
+	c.restore()
+	var background sync.WaitGroup
+	background.Go(func() { c.keepRebinding(ctx) })
+	background.Go(func() { saver.run(ctx) })
+	c.follow(ctx)
+	background.Wait()
+	saver.save()
+	return nil
+}
 
 // Ready says that a whole configuration has been applied, from the controller or from StateDir.
-func (c *Client) Ready() bool { return false }
+func (c *Client) Ready() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held.whole
+}
 
 // Config is what the proxy serves, without private keys.
-func (c *Client) Config() (dump.Dump, error) { return dump.Dump{}, nil }
+func (c *Client) Config() (dump.Dump, error) {
+	c.mu.Lock()
+	generation, resources := c.held.generation, slices.Collect(maps.Values(c.held.resources))
+	c.mu.Unlock() // Resources are immutable
+	return dump.Of(generation, resources)
+}
+
+// apply puts a generation in force and makes it what Hello says.
+func (c *Client) apply(g *generation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	u := c.held.difference(g)
+	result := c.o.Apply(u)
+	if rejected := result.Rejected; len(result.Listeners) > 0 {
+		// A port may have been in the way that this very generation gave up: by now it is free.
+		result = c.o.Rebind()
+		result.Rejected = rejected
+	}
+	c.held.applied(g, u, &result)
+	select {
+	case c.dirty <- struct{}{}:
+	default: // it is known already
+	}
+}
+
+// keepRebinding tries again what could not be bound, and answers anew where that has changed anything.
+func (c *Client) keepRebinding(ctx context.Context) {
+	tick := time.NewTicker(c.rebindEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		c.mu.Lock()
+		var tell *link
+		if len(c.held.faults) > 0 && c.held.setFaults(c.o.Rebind().Listeners) {
+			tell = c.link
+		}
+		c.mu.Unlock()
+		if tell != nil {
+			_ = tell.acknowledge(c) // its stream ends with it, and the next one begins with an answer
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"syscall"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/proxy"
+)
+
+// holding is what the proxy has; guarded by Client.mu.
+type holding struct {
+	// epoch is "" where only a full generation can follow.
+	epoch      string
+	generation uint64
+	whole      bool // a full generation was applied
+	resources  map[config.ID]*config.Resource
+	// rejected are versions that the proxy could not carry out. resources has the versions before.
+	rejected map[config.ID]rejection
+	unknown  int               // Resources of unknown kinds
+	faults   map[string]string // listeners that do not serve, and why, by key
+}
+
+type rejection struct {
+	resource *config.Resource
+	message  string
+}
+
+func newHolding() holding {
+	return holding{resources: map[config.ID]*config.Resource{}, rejected: map[config.ID]rejection{}}
+}
+
+// follows says whether a generation can be applied to what is held.
+func (h *holding) follows(g *generation) error {
+	if !g.full && (g.epoch == "" || g.epoch != h.epoch) {
+		return fmt.Errorf("generation %d of epoch %q holds changes to what is not here", g.number, g.epoch)
+	}
+	return nil
+}
+
+// difference is what a generation changes.
+func (h *holding) difference(g *generation) *config.Update {
+	u := &config.Update{Generation: g.number}
+	for id, r := range g.upserts {
+		before, now := h.rejected[id].resource, h.resources[id]
+		if before != nil && proto.Equal(before, r) || before == nil && now != nil && proto.Equal(now, r) {
+			continue
+		}
+		u.Upserts = append(u.Upserts, r)
+	}
+	for id := range h.resources {
+		if g.removes(id) {
+			u.Removals = append(u.Removals, id)
+		}
+	}
+	slices.SortFunc(u.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
+	slices.SortFunc(u.Removals, config.CompareID)
+	return u
+}
+
+func (g *generation) removes(id config.ID) bool {
+	if g.full {
+		return g.upserts[id] == nil
+	}
+	_, gone := g.removals[id]
+	return gone
+}
+
+// applied records what became of a generation.
+func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result) {
+	maps.DeleteFunc(h.rejected, func(id config.ID, _ rejection) bool { return g.removes(id) })
+	for _, r := range u.Upserts {
+		id := r.ID()
+		if err := result.Rejected[id]; err != nil {
+			h.rejected[id] = rejection{r, err.Error()}
+			continue
+		}
+		delete(h.rejected, id)
+		h.resources[id] = r
+	}
+	for _, id := range u.Removals {
+		delete(h.resources, id)
+	}
+	if g.full {
+		h.unknown = 0
+	}
+	h.unknown += g.unknown
+	h.epoch, h.generation, h.whole = g.epoch, g.number, true
+	h.setFaults(result.Listeners)
+}
+
+// setFaults answers whether anything is new.
+func (h *holding) setFaults(listeners map[string]error) bool {
+	now := make(map[string]string, len(listeners))
+	for key, err := range listeners {
+		l := h.resources[config.ID{Kind: config.KindListener, Key: key}].GetListener()
+		now[key] = faultMessage(l.GetPort(), err)
+	}
+	news := !maps.Equal(now, h.faults)
+	h.faults = now
+	return news
+}
+
+// faultMessage says why a listener of this pod does not serve, and what helps.
+func faultMessage(port uint32, err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Sprintf("port %d is taken by another process; choose another port", port)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Sprintf("port %d may not be opened by the proxy; allow it by the pod's sysctl net.ipv4.ip_unprivileged_port_start=0 or the capability NET_BIND_SERVICE", port)
+	}
+	return err.Error()
+}
+
+// ack answers the generation that is held.
+func (h *holding) ack() *wire.Ack {
+	a := &wire.Ack{Epoch: h.epoch, Generation: h.generation}
+	for _, key := range slices.Sorted(maps.Keys(h.faults)) {
+		a.Listeners = append(a.Listeners, fault(config.ID{Kind: config.KindListener, Key: key}, h.faults[key]))
+	}
+	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), config.CompareID) {
+		a.Rejected = append(a.Rejected, fault(id, h.rejected[id].message))
+	}
+	if h.unknown > 0 {
+		a.Rejected = append(a.Rejected, &wire.Fault{Message: fmt.Sprintf(
+			"%d resources are of kinds that this version of the proxy does not know; upgrade the proxy", h.unknown)})
+	}
+	return a
+}
+
+func fault(id config.ID, message string) *wire.Fault {
+	return &wire.Fault{Resource: &wire.ResourceId{Kind: uint32(id.Kind), Key: id.Key}, Message: message}
+}
