@@ -86,7 +86,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(stdout, stderr), newDemo(stdout, stderr), newCheck(stdout), newExplain(stdout),
+	root.AddCommand(newRun(stdout, stderr), newController(stdout, stderr), newDemo(stdout, stderr), newCheck(stdout), newExplain(stdout),
 		newStatus(stdout), newVersion(stdout))
 	return root
 }

@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/controller"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/observe"
+)
+
+// ControllerOptions are the flags of controller.
+type ControllerOptions struct {
+	Kubeconfig      string // "" is the ServiceAccount of the pod
+	Namespace       string
+	Service         string
+	Image           string
+	ControllerName  string
+	Identity        string
+	DeliveryAddress string
+	HealthAddress   string
+	AdminAddress    string
+	LogLevel        string
+	LeaderElection  bool
+
+	Stdout, Stderr io.Writer
+}
+
+// Defaults of controller; docs/defaults.md shows them.
+const (
+	defaultDeliveryAddress = ":9443"
+	defaultHealthAddress   = ":9902"
+	defaultService         = "moongate-controller"
+	namespaceFile          = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+)
+
+func newController(stdout, stderr io.Writer) *cobra.Command {
+	o := ControllerOptions{Stdout: stdout, Stderr: stderr}
+	cmd := &cobra.Command{
+		Use:   "controller",
+		Short: "Look after the Gateways of a cluster",
+		Long: `Watches the Gateway API objects of a Kubernetes cluster, runs a Deployment of proxies for each
+Gateway, gives them their configuration, and writes statuses.
+
+Of several replicas one leads; the others follow the cluster and take over when it ends. Usually the
+Helm chart runs this.`,
+		Example: `  moongate controller --image ghcr.io/moongate-dev/moongate:v1
+  moongate controller --kubeconfig ~/.kube/config --namespace moongate-system --leader-elect=false --image ...`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := onSignals(&RunOptions{Stderr: stderr})
+			defer stop()
+			return RunController(ctx, o)
+		},
+	}
+	hostname, _ := os.Hostname() // "" has the same remedy as a flag that is wrong
+	flags := cmd.Flags()
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: as the pod's ServiceAccount)")
+	flags.StringVar(&o.Namespace, "namespace", "", "the controller's own namespace (default: the pod's)")
+	flags.StringVar(&o.Service, "service", defaultService, "name of the headless Service by which proxies find the controller")
+	flags.StringVar(&o.Image, "image", "", "image of the proxies; usually the controller's own (required)")
+	flags.StringVar(&o.ControllerName, "controller-name", controllerName, "spec.controllerName of the GatewayClasses to look after")
+	flags.StringVar(&o.Identity, "identity", hostname, "what tells this replica from others")
+	flags.StringVar(&o.DeliveryAddress, "delivery-address", defaultDeliveryAddress, "where proxies are served")
+	flags.StringVar(&o.HealthAddress, "health-address", defaultHealthAddress, "where health and metrics are served")
+	flags.StringVar(&o.AdminAddress, "admin-address", admin.DefaultAddress, "where status and profiles are served")
+	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "share the work with other replicas by a Lease; without it this must be the only one")
+	return cmd
+}
+
+// complete fills in what the pod knows, and checks what cannot be used.
+func (o *ControllerOptions) complete() error {
+	if o.Image == "" {
+		return usage("no image for the proxies: name one, usually the controller's own, with --image")
+	}
+	if o.Namespace == "" {
+		text, err := os.ReadFile(namespaceFile)
+		if err != nil {
+			return usage("not in a pod, so the controller's own namespace must be named with --namespace")
+		}
+		o.Namespace = strings.TrimSpace(string(text))
+	}
+	if o.Identity == "" {
+		return usage("this machine has no host name: tell replicas apart with --identity")
+	}
+	o.DeliveryAddress = cmp.Or(o.DeliveryAddress, defaultDeliveryAddress)
+	o.HealthAddress = cmp.Or(o.HealthAddress, defaultHealthAddress)
+	o.ControllerName = cmp.Or(o.ControllerName, controllerName)
+	o.Service = cmp.Or(o.Service, defaultService)
+	return nil
+}
+
+func (o *ControllerOptions) config() (*rest.Config, error) {
+	if o.Kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, usage("not in a pod: name a kubeconfig with --kubeconfig")
+		}
+		return config, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return nil, usage("--kubeconfig: %w", err)
+	}
+	return config, nil
+}
+
+// RunController looks after a cluster until ctx ends, then answers nil.
+func RunController(ctx context.Context, o ControllerOptions) error {
+	if err := o.complete(); err != nil {
+		return err
+	}
+	log, err := newLogger(o.Stderr, o.LogLevel)
+	if err != nil {
+		return err
+	}
+	klog.SetSlogLogger(log)
+	config, err := o.config()
+	if err != nil {
+		return err
+	}
+	b := readBuild()
+	metrics := observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit})
+	c, err := controller.New(controller.Options{
+		Config: config, ControllerName: o.ControllerName, Namespace: o.Namespace, Identity: o.Identity,
+		Image: o.Image, DeliveryAddress: o.DeliveryAddress, Service: o.Service,
+		ReservedPorts:  reservedPorts,
+		LeaderElection: o.LeaderElection, Version: b.Version,
+		Translated: func(s incremental.Stats, d time.Duration) { metrics.Translated(s.RunsByName, d) },
+		Logger:     log,
+	})
+	if err != nil {
+		return &exitError{exitProblems, err}
+	}
+	return serveController(ctx, o, c, metrics, log)
+}
+
+// newLogger logs for people, from the level on.
+func newLogger(w io.Writer, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(cmp.Or(level, "info"))); err != nil {
+		return nil, usage("--log-level %q is not a level; use debug, info, warn or error", level)
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+}

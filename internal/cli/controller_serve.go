@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/controller"
+	"github.com/moongate-dev/moongate/internal/observe"
+)
+
+// reservedPorts are those of its pod that a proxy needs for itself: health, and the admin server.
+var reservedPorts = []int32{15900, 15901}
+
+// serveController runs the controller with its admin and health servers.
+func serveController(ctx context.Context, o ControllerOptions, c *controller.Controller, metrics *observe.Metrics, log *slog.Logger) error {
+	version := readBuild().Version
+	health, err := admin.Listen(admin.Options{Address: o.HealthAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready})
+	if err != nil {
+		return &exitError{exitProblems, err}
+	}
+	inner, err := admin.Listen(admin.Options{
+		Address: o.AdminAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready,
+		Status: func() admin.Status { return admin.Status{Items: c.Objects(), Problems: []admin.Problem{}} },
+		Config: func() (any, error) { return c.Deliveries(), nil },
+	})
+	if err != nil {
+		shutdownAdmin(health)
+		return &exitError{exitProblems, err}
+	}
+	log.Info("starting", "version", version, "namespace", o.Namespace, "controllerName", o.ControllerName, "identity", o.Identity)
+	var servers sync.WaitGroup
+	for _, s := range []*admin.Server{health, inner} {
+		servers.Go(func() {
+			if err := s.Serve(); err != nil {
+				log.Error("a server ended", "error", err)
+			}
+		})
+	}
+	err = c.Run(ctx)
+	shutdownAdmin(health)
+	shutdownAdmin(inner)
+	servers.Wait()
+	if err != nil {
+		return &exitError{exitProblems, err}
+	}
+	return nil
+}
+
+// shutdownAdmin ends a server; what takes longer than adminGrace is cut.
+func shutdownAdmin(s *admin.Server) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminGrace)
+	defer cancel()
+	_ = s.Shutdown(ctx)
+}

@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/source/kube"
+	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/status/writer"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// change carries what happened in the cluster on; the source calls it for one at a time.
+func (c *Controller) change(ch kube.Change) {
+	c.objects.change(&ch)
+	for _, id := range ch.Observed {
+		c.writer.Observed(status.Key(id))
+	}
+	for _, o := range ch.Upserts {
+		if gw, ok := o.(*gwv1.Gateway); ok {
+			c.writer.Gateway(gw.Namespace, gw.Name, string(gw.Spec.GatewayClassName))
+		}
+	}
+	for _, id := range ch.Deletes {
+		c.writer.Observed(status.Key(id))
+		if id.Group == gwv1.GroupName && id.Kind == string(translate.KindGateway) {
+			c.writer.Gateway(id.Namespace, id.Name, "")
+		}
+	}
+	if ch.ConcernsTranslation() {
+		c.remote.Update(func(t *translate.Translator) {
+			if ch.Installed != nil {
+				t.SetInstalled(installed(ch.Installed))
+			}
+			for _, id := range ch.Deletes {
+				t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
+			}
+			for _, o := range ch.Upserts {
+				t.Upsert(o)
+			}
+		})
+	}
+	if ch.Full {
+		c.sweep()
+		close(c.full)
+		c.log.Info("the cluster is read", "objects", c.objects.len())
+	}
+}
+
+// sweep tells the writer which routes and policies may have entries of ours left from before.
+func (c *Controller) sweep() {
+	var unwanted []status.Key
+	c.remote.Update(func(t *translate.Translator) {
+		for _, id := range c.objects.shared() {
+			if !t.HasStatus(translate.ObjectKey(id)) {
+				unwanted = append(unwanted, status.Key(id))
+			}
+		}
+	})
+	c.writer.Sweep(unwanted)
+}
+
+func installed(i *kube.Installed) translate.Installed {
+	var out translate.Installed
+	for _, crd := range i.CRDs {
+		out.CRDs = append(out.CRDs, translate.InstalledCRD(crd))
+	}
+	for _, k := range i.Kinds {
+		if k.Group == gwv1.GroupName || k.Group == v1alpha1.GroupName {
+			out.Kinds = append(out.Kinds, translate.Kind(k.Kind))
+		}
+	}
+	return out
+}
+
+// publish hands statuses that may be shown to who writes them.
+func (c *Controller) publish(changes []translate.StatusChange) {
+	out := make([]writer.Change, len(changes))
+	for i, ch := range changes {
+		out[i] = writer.Change{Key: status.Key(ch.Object), Desired: ch.Status, Generation: ch.Generation}
+	}
+	c.writer.Publish(out)
+}
+
+func (c *Controller) fetch(ctx context.Context, wants []translate.Want) []metav1.Object {
+	secrets := make([]kube.Want, len(wants))
+	for i, w := range wants {
+		secrets[i] = kube.Want{Namespace: w.Object.Namespace, Name: w.Object.Name, Wanted: w.Wanted}
+	}
+	return c.source.Fetch(ctx, secrets)
+}
+
+// objectsOf is the source as the writer sees it.
+type objectsOf struct{ source *kube.Source }
+
+// Get returns an object as it was last seen.
+func (o objectsOf) Get(key status.Key) (metav1.Object, bool) { return o.source.Get(kube.ID(key)) }

@@ -1,0 +1,234 @@
+// Package controller is Moongate in a cluster: it joins what reads the API server, what
+// translates, what delivers to proxies, what runs them and what writes statuses, and decides
+// by a Lease which replica does the last three. It exists so that the joints can be read in one place.
+//
+// Nothing but cli may import it; it must not import proxy.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/deliver/auth"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/provision"
+	"github.com/moongate-dev/moongate/internal/source/kube"
+	"github.com/moongate-dev/moongate/internal/status/writer"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// Options are what a controller needs to know; all but Translated, Logger and LeaderElection are required.
+type Options struct {
+	// Config says how the API server is reached.
+	Config *rest.Config
+	// ControllerName selects the GatewayClasses that are ours.
+	ControllerName string
+	// Namespace is the controller's own: its Lease and the Secret of its authority are there.
+	Namespace string
+	// Identity tells replicas apart; the pod's name.
+	Identity string
+	// Image of the proxies, unless GatewayParameters name another.
+	Image string
+	// DeliveryAddress is where proxies are served, host:port.
+	DeliveryAddress string
+	// Service is the name of the headless Service in Namespace by which proxies find us.
+	Service string
+	// ReservedPorts are what a proxy needs of its pod's ports for itself.
+	ReservedPorts []int32
+	// LeaderElection off makes this the only controller there is.
+	LeaderElection bool
+	Version        string
+	// Translated is told what each translation cost; nil tells nobody.
+	Translated func(incremental.Stats, time.Duration)
+	Logger     *slog.Logger // nil discards
+}
+
+// Controller is one replica.
+type Controller struct {
+	o           Options
+	log         *slog.Logger
+	clients     kubernetes.Interface
+	source      *kube.Source
+	remote      *deliver.Remote
+	provisioner *provision.Provisioner
+	writer      *writer.Writer
+	verifier    *auth.Verifier
+	objects     *inventory
+
+	// full is closed once everything was read and translated for the first time.
+	full chan struct{}
+	// leading is for health and metrics.
+	mu      sync.Mutex
+	leading bool
+	// authority is there once the API server has answered; nil before.
+	authority *auth.Authority
+}
+
+// New makes everything that can fail without asking anyone.
+func New(o Options) (*Controller, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	c := &Controller{o: o, log: o.Logger, objects: newInventory(), full: make(chan struct{})}
+	var err error
+	if c.clients, err = kubernetes.NewForConfig(o.Config); err != nil {
+		return nil, err
+	}
+	if c.source, err = kube.New(kube.Options{Config: o.Config, Version: o.Version, Logger: o.Logger}); err != nil {
+		return nil, err
+	}
+	if c.verifier, err = auth.NewVerifier(auth.VerifierOptions{Config: o.Config, Logger: o.Logger}); err != nil {
+		return nil, err
+	}
+	c.writer, err = writer.New(writer.Options{
+		Config: o.Config, ControllerName: gwv1.GatewayController(o.ControllerName),
+		Objects: objectsOf{c.source}, Version: c.objects.version, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.remote = deliver.NewRemote(deliver.RemoteOptions{
+		Translator: translate.New(translate.Options{
+			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts,
+		}),
+		Publish:      c.publish,
+		Plan:         func(changes []translate.PlanChange) { c.provisioner.Plan(changes) },
+		Fetch:        c.fetch,
+		Authenticate: c.authenticate,
+		Translated:   o.Translated,
+		Logger:       o.Logger,
+	})
+	_, port, err := net.SplitHostPort(o.DeliveryAddress)
+	if err != nil {
+		return nil, fmt.Errorf("delivery address %q: %w", o.DeliveryAddress, err)
+	}
+	c.provisioner, err = provision.New(provision.Options{
+		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image,
+		ControllerAddress: net.JoinHostPort(c.serviceName(), port),
+		CAPEM:             c.caPEM, Report: c.remote.SetInfrastructure, Logger: o.Logger,
+	})
+	return c, err
+}
+
+// serviceName is how proxies call us; our certificate is for it.
+func (c *Controller) serviceName() string { return c.o.Service + "." + c.o.Namespace + ".svc" }
+
+func (c *Controller) caPEM() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.authority.CAPEM()
+}
+
+// Run follows the cluster until ctx ends, leads when it is its turn, and answers nil, or why it cannot go on.
+func (c *Controller) Run(ctx context.Context) error {
+	authority, err := c.waitForAuthority(ctx)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.authority = authority
+	c.mu.Unlock()
+
+	listener, err := net.Listen("tcp", c.o.DeliveryAddress)
+	if err != nil {
+		return fmt.Errorf("cannot serve proxies: %w; choose another --delivery-address", err)
+	}
+	server := grpc.NewServer(append(deliver.ServerOptions(),
+		grpc.Creds(credentials.NewTLS(authority.ServerConfig(c.serviceName()))))...)
+	c.remote.Serve(server)
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var all sync.WaitGroup
+	run := func(what string, f func(context.Context) error) {
+		all.Go(func() {
+			if err := f(ctx); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("%s: %w", what, err))
+			}
+		})
+	}
+	run("serving proxies", func(context.Context) error { return server.Serve(listener) })
+	run("keeping the authority", authority.Run)
+	run("keeping the tokens' keys", c.verifier.Run)
+	run("watching proxies", c.provisioner.Watch)
+	run("reading the cluster", func(ctx context.Context) error { return c.source.Run(ctx, c.change) })
+	run("leading", c.elect)
+	<-ctx.Done()
+	c.remote.Close()
+	server.Stop()
+	all.Wait()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// waitForAuthority tries until the API server lets us read or make the authority.
+func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, error) {
+	for {
+		a, err := auth.NewAuthority(ctx, auth.AuthorityOptions{
+			Secrets: c.clients.CoreV1().Secrets(c.o.Namespace), Namespace: c.o.Namespace,
+			Changed: c.provisioner.Refresh, Logger: c.log,
+		})
+		if err == nil || ctx.Err() != nil {
+			return a, nil
+		}
+		c.log.Warn("cannot have a certificate authority, trying again", "namespace", c.o.Namespace, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(authorityRetry):
+		}
+	}
+}
+
+const authorityRetry = 2 * time.Second
+
+// authenticate says for which Gateway the caller of a stream may ask.
+func (c *Controller) authenticate(ctx context.Context) (gateway, pod string, err error) {
+	id, err := c.verifier.Authenticate(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	name, ok := c.provisioner.Gateway(id.Namespace, id.ServiceAccount)
+	if !ok {
+		return "", "", status.Errorf(codes.PermissionDenied, "ServiceAccount %s/%s is of no Gateway of this controller", id.Namespace, id.ServiceAccount)
+	}
+	return id.Namespace + "/" + name, id.Pod, nil
+}
+
+// Ready says nil once everything in the cluster was read, else what is missing.
+func (c *Controller) Ready() error {
+	select {
+	case <-c.full:
+		return nil
+	default:
+	}
+	if waiting := c.source.Waiting(); len(waiting) > 0 {
+		return fmt.Errorf("still reading the cluster: %s", waiting[0])
+	}
+	return errors.New("still reading the cluster")
+}
+
+// Leading says whether this replica serves, provisions and writes.
+func (c *Controller) Leading() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.leading
+}
+
+// Deliveries are the proxies and what they have, for people.
+func (c *Controller) Deliveries() deliver.RemoteStatus { return c.remote.Status() }

@@ -1,0 +1,90 @@
+package controller
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/source/kube"
+	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// inventory knows which objects with a status there are, and in which version to write them. It
+// is safe for concurrent use.
+type inventory struct {
+	mu       sync.RWMutex
+	ids      map[kube.ID]struct{}
+	versions map[[2]string]string // by group and kind
+}
+
+func newInventory() *inventory {
+	return &inventory{ids: map[kube.ID]struct{}{}, versions: map[[2]string]string{}}
+}
+
+// change takes what happened; the objects themselves stay with the source.
+func (in *inventory) change(ch *kube.Change) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for _, id := range ch.Observed {
+		in.ids[id] = struct{}{}
+	}
+	for _, id := range ch.Deletes {
+		delete(in.ids, id)
+	}
+	if ch.Installed != nil {
+		clear(in.versions)
+		for _, k := range ch.Installed.Kinds {
+			in.versions[[2]string{k.Group, k.Kind}] = k.Version
+		}
+	}
+}
+
+// version is the one that a kind is read and written in, "" if unknown.
+func (in *inventory) version(group, kind string) string {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	return in.versions[[2]string{group, kind}]
+}
+
+// all are the objects of the Gateway API and of ours, sorted.
+func (in *inventory) all() []kube.ID {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	return slices.SortedFunc(maps.Keys(in.ids), kube.ID.Compare)
+}
+
+// shared are those whose status several controllers write: routes and policies.
+func (in *inventory) shared() []kube.ID {
+	return slices.DeleteFunc(in.all(), func(id kube.ID) bool {
+		switch translate.Kind(id.Kind) {
+		case translate.KindGatewayClass, translate.KindGateway, translate.KindListenerSet, translate.KindReferenceGrant:
+			return true
+		}
+		return id.Group != gwv1.GroupName
+	})
+}
+
+func (in *inventory) len() int {
+	in.mu.RLock()
+	defer in.mu.RUnlock()
+	return len(in.ids)
+}
+
+// known are the groups whose objects /status shows.
+func known(group string) bool { return group == gwv1.GroupName || group == v1alpha1.GroupName }
+
+// Objects are those of the Gateway API and of ours as they were last seen, in the order of
+// their IDs; nobody may modify them.
+func (c *Controller) Objects() []any {
+	out := []any{}
+	for _, id := range c.objects.all() {
+		if o, ok := c.source.Get(id); ok && known(id.Group) {
+			out = append(out, status.Item{Object: o})
+		}
+	}
+	return out
+}

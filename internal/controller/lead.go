@@ -1,0 +1,117 @@
+package controller
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// leaseName is the Lease by which replicas agree.
+const leaseName = "moongate-controller"
+
+// How long the end of a leader goes unnoticed. Proxies serve meanwhile, so all that
+// waits are changes; shorter would make a slow API server change the leader.
+const (
+	leaseDuration = 10 * time.Second
+	renewDeadline = 7 * time.Second
+	retryPeriod   = time.Second
+)
+
+// elect leads whenever it is this replica's turn, until ctx ends.
+func (c *Controller) elect(ctx context.Context) error {
+	// A replica that has not read the cluster would have nothing to say as leader.
+	select {
+	case <-c.full:
+	case <-ctx.Done():
+		return nil
+	}
+	if !c.o.LeaderElection {
+		c.lead(ctx)
+		return nil
+	}
+	for ctx.Err() == nil {
+		if err := c.term(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// term campaigns, and leads until the Lease is lost or ctx ends. A replica that lost it goes on
+// with all that it knows.
+func (c *Controller) term(ctx context.Context) error {
+	// The elector starts us on a goroutine of its own, maybe only after it has ended.
+	var (
+		leading sync.WaitGroup
+		mu      sync.Mutex
+		over    bool
+	)
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: c.o.Namespace, Name: leaseName},
+			Client:     c.clients.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: c.o.Identity},
+		},
+		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
+		ReleaseOnCancel: true,
+		Name:            leaseName,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				mu.Lock()
+				if over {
+					mu.Unlock()
+					return
+				}
+				leading.Add(1)
+				mu.Unlock()
+				defer leading.Done()
+				c.lead(ctx)
+			},
+			OnStoppedLeading: func() {},
+			OnNewLeader:      func(identity string) { c.log.Info("the leader is", "identity", identity) },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	elector.Run(ctx)
+	mu.Lock()
+	over = true
+	mu.Unlock()
+	leading.Wait()
+	return nil
+}
+
+// lead serves proxies, provisions them and writes statuses until ctx ends.
+func (c *Controller) lead(ctx context.Context) {
+	epoch := rand.Text()
+	c.log.Info("leading", "epoch", epoch)
+	c.setLeading(true)
+	c.remote.Lead(epoch)
+	var all sync.WaitGroup
+	for what, run := range map[string]func(context.Context) error{
+		"provisioning": c.provisioner.Run, "writing statuses": c.writer.Run,
+	} {
+		all.Go(func() {
+			if err := run(ctx); err != nil && ctx.Err() == nil {
+				c.log.Error("a part of the leader ended", "part", what, "error", err)
+			}
+		})
+	}
+	<-ctx.Done()
+	c.remote.Standby()
+	all.Wait()
+	c.setLeading(false)
+	c.log.Info("no longer leading")
+}
+
+func (c *Controller) setLeading(leading bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leading = leading
+}

@@ -1,0 +1,28 @@
+package translate
+
+import "github.com/moongate-dev/moongate/internal/incremental"
+
+// HasStatus says whether translation wants a status of the object, as of the last Commit: who
+// starts anew can tell by it which entries of ours are left from before.
+func (t *Translator) HasStatus(o ObjectKey) bool {
+	n := name{o.Namespace, o.Name}
+	switch kind := Kind(o.Kind); kind {
+	case KindGatewayClass:
+		return has(t.classStatuses, n)
+	case KindGateway:
+		return has(t.gatewayStates, n)
+	case KindListenerSet:
+		return has(t.setStatuses, n)
+	case KindHTTPRoute:
+		return has(t.routeStatuses, n)
+	case KindBackendTLSPolicy:
+		return has(t.policyStatuses, n)
+	default:
+		return has(t.otherStatuses, kindName{kind, n})
+	}
+}
+
+func has[K incremental.Key[K], V any](c *incremental.Collection[K, V], k K) bool {
+	_, ok := c.Get(k)
+	return ok
+}
