@@ -77,7 +77,9 @@ func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 	return i, ready
 }
 
-func podReady(pod *corev1.Pod) bool { return podCondition(pod, corev1.PodReady) == corev1.ConditionTrue }
+func podReady(pod *corev1.Pod) bool {
+	return podCondition(pod, corev1.PodReady) == corev1.ConditionTrue
+}
 
 func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.ConditionStatus {
 	for _, c := range pod.Status.Conditions {

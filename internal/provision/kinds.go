@@ -73,7 +73,9 @@ func newClient(config *rest.Config) (*client, error) {
 			of.APIPath = "/api"
 		}
 		of.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-		of.ContentType, of.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+		if of.ContentType == "" {
+			of.ContentType, of.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+		}
 		if of.QPS == 0 {
 			of.QPS = -1 // the server's own fairness is the limit
 		}

@@ -1,0 +1,134 @@
+package provision
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+func named(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: "shop", Annotations: map[string]string{}, Labels: map[string]string{gwv1.GatewayClassNameLabelKey: "moongate"}}
+}
+
+func aPod(name string, ready bool, edit func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: named(name)}
+	state := corev1.ConditionFalse
+	if ready {
+		state = corev1.ConditionTrue
+	}
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: state}}
+	p.Status.HostIPs = []corev1.HostIP{{IP: "192.0.2." + name[len(name)-1:]}}
+	if edit != nil {
+		edit(p)
+	}
+	return p
+}
+
+func waitsWith(status corev1.ContainerStatus) *corev1.Pod {
+	return aPod("pod-1", false, func(p *corev1.Pod) { p.Status.ContainerStatuses = []corev1.ContainerStatus{status} })
+}
+
+func aService(name, asked string, kind corev1.ServiceType, addresses ...string) *corev1.Service {
+	svc := &corev1.Service{ObjectMeta: named(name), Spec: corev1.ServiceSpec{Type: kind}}
+	svc.Annotations[annotationAddress] = asked
+	if kind != corev1.ServiceTypeLoadBalancer {
+		svc.Spec.ClusterIPs = addresses
+		return svc
+	}
+	for _, a := range addresses {
+		if strings.Contains(a, "example") {
+			svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{Hostname: a})
+		} else {
+			svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
+		}
+	}
+	return svc
+}
+
+func onHosts(d *appsv1.Deployment) { d.Spec.Template.Spec.HostNetwork = true }
+
+func aDeployment(edit func(*appsv1.Deployment)) *appsv1.Deployment {
+	d := &appsv1.Deployment{ObjectMeta: named("web-moongate")}
+	if edit != nil {
+		edit(d)
+	}
+	return d
+}
+
+// TestInfrastructure tells what is said of what runs: addresses, whether a proxy serves, and what is waited for.
+func TestInfrastructure(t *testing.T) {
+	const lb, inside, node = corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort
+	host := func(p *corev1.Pod) { p.Spec.HostNetwork = true }
+	ending := func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }
+	otherClass := func(p *corev1.Pod) { p.Labels[gwv1.GatewayClassNameLabelKey] = "other" }
+	ready := aPod("pod-1", true, nil)
+	crashed := &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error"}
+	for _, c := range []struct {
+		what    string
+		objects []Object
+		want    string // addresses, ready pods, beginning of what is waited for
+	}{
+		{"nothing", nil, "nothing"},
+		{"an address and a proxy", []Object{aService("a", "0//", lb, "10.0.0.1"), ready}, "[IPAddress 10.0.0.1] [pod-1] "},
+		{"a hostname", []Object{aService("a", "0//", lb, "lb.example"), ready}, "[Hostname lb.example] [pod-1] "},
+		{"both are given and one type is wanted", []Object{aService("a", "0/IPAddress/", lb, "lb.example", "10.0.0.1"), ready}, "[IPAddress 10.0.0.1] [pod-1] "},
+		{"in the order of the specification", []Object{aService("a", "1/IPAddress/10.0.0.1", lb, "10.0.0.1"), aService("b", "0/IPAddress/10.0.0.2", lb, "10.0.0.2"), ready},
+			"[IPAddress 10.0.0.2 IPAddress 10.0.0.1] [pod-1] "},
+		{"not the address that was wanted", []Object{aService("a", "0/IPAddress/10.0.0.1", lb, "10.0.0.9"), ready}, "[] [pod-1] "},
+		{"the wanted one is not there yet", []Object{aService("a", "0/IPAddress/10.0.0.1", lb), ready}, "[] [pod-1] "},
+		{"no address", []Object{aService("a", "0//", lb), ready}, "[] [pod-1] no load balancer has assigned an address to Service shop/a;"},
+		{"in the cluster", []Object{aService("a", "0//", inside, "10.96.0.7", "fd00::7"), ready}, "[IPAddress 10.96.0.7 IPAddress fd00::7] [pod-1] "},
+		{"headless by a patch of somebody", []Object{aService("a", "0//", inside, "None"), ready}, "[] [pod-1] "},
+		{"nodes' ports are other ones", []Object{aService("a", "0//", node, "10.96.0.7"), ready}, "[IPAddress 10.96.0.7] [pod-1] "},
+		{"in the network of nodes", []Object{aDeployment(onHosts), aService("a", "0//", inside, "10.96.0.7"), aPod("pod-2", true, host), aPod("pod-1", true, host), aPod("pod-3", false, host)},
+			"[IPAddress 192.0.2.1 IPAddress 192.0.2.2] [pod-1 pod-2] "},
+		{"in the network of nodes, balanced", []Object{aDeployment(onHosts), aService("a", "0//", lb, "10.0.0.1"), aPod("pod-1", true, host)}, "[IPAddress 10.0.0.1] [pod-1] "},
+		{"an update under way", []Object{aService("a", "0//", lb, "10.0.0.1"), ready, waitsWith(corev1.ContainerStatus{LastTerminationState: corev1.ContainerState{Terminated: crashed}}), aPod("pod-0", false, ending)},
+			"[IPAddress 10.0.0.1] [pod-1] "},
+		{"the last one is ending", []Object{aService("a", "0//", lb, "10.0.0.1"), aPod("pod-1", true, ending)}, "[IPAddress 10.0.0.1] [] no proxy is ready yet"},
+		{"of another class", []Object{aService("a", "0//", lb, "10.0.0.1"), aPod("pod-1", true, otherClass)}, "[IPAddress 10.0.0.1] [] no proxy is ready yet"},
+		{"no image", []Object{waitsWith(corev1.ContainerStatus{Image: "a/b", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "try 7"}}})},
+			"[] [] pod shop/pod-1 cannot get image \"a/b\"; look at"},
+		{"it ends again and again", []Object{waitsWith(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "40s"}},
+			LastTerminationState: corev1.ContainerState{Terminated: crashed}})}, "[] [] pod shop/pod-1 ended with exit code 3 (Error) and is started again;"},
+		{"it just ended", []Object{waitsWith(corev1.ContainerStatus{State: corev1.ContainerState{Terminated: crashed}})}, "[] [] pod shop/pod-1 ended with exit code 3 (Error) and is started again;"},
+		{"it is starting", []Object{waitsWith(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}})}, "[] [] no proxy is ready yet;"},
+		{"a container that is refused", []Object{waitsWith(corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CreateContainerConfigError", Message: "no secret"}}})},
+			"[] [] pod shop/pod-1 cannot start: CreateContainerConfigError: no secret;"},
+		{"no room", []Object{aPod("pod-1", false, func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/3 nodes"})
+		})}, "[] [] pod shop/pod-1 cannot be scheduled: 0/3 nodes;"},
+		{"no pod", []Object{aDeployment(func(d *appsv1.Deployment) {
+			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota"}}
+		})}, "[] [] Deployment shop/web-moongate cannot create pods: exceeded quota;"},
+		{"no replicas", []Object{aDeployment(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32) })}, "[] [] Deployment shop/web-moongate has no replicas; set replicas"},
+	} {
+		objects := map[objectName]Object{}
+		for i, object := range c.objects {
+			objects[objectName{fmt.Sprintf("%T", object), fmt.Sprint(object.GetName(), i)}] = object
+		}
+		i, pods := observe(objects, "moongate", "").infrastructure()
+		got := "nothing"
+		if i != nil {
+			var addresses []string
+			for _, a := range i.Addresses {
+				addresses = append(addresses, string(*a.Type)+" "+a.Value)
+			}
+			got = fmt.Sprint(addresses, " ", pods, " ", i.Waiting)
+			if i.Ready != (len(pods) > 0) {
+				t.Errorf("%s: ready is %v with pods %q", c.what, i.Ready, pods)
+			}
+		}
+		if got != c.want && (!strings.HasPrefix(got, c.want) || strings.HasSuffix(c.want, "] ")) {
+			t.Errorf("%s: %s, want %s", c.what, got, c.want)
+		}
+	}
+	if i, _ := observe(nil, "", "quota").infrastructure(); i == nil || i.Waiting != "quota" {
+		t.Errorf("a problem before anything runs: %+v", i)
+	}
+}

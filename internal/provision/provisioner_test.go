@@ -1,0 +1,575 @@
+package provision
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// replica is a Provisioner with what it reported.
+type replica struct {
+	*Provisioner
+	mu      sync.Mutex
+	reports map[string]report
+	order   []string
+	ca      string
+}
+
+// startReplica watches, and waits until everything was listed. Nobody leads yet.
+func startReplica(t *testing.T, s *server) *replica {
+	t.Helper()
+	r := &replica{reports: map[string]report{}, ca: "certificate"}
+	p, err := New(Options{
+		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress,
+		CAPEM: func() []byte { r.mu.Lock(); defer r.mu.Unlock(); return []byte(r.ca) },
+		Report: func(namespace, name string, i *translate.Infrastructure, ready []string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.reports[namespace+"/"+name] = report{i, ready}
+			r.order = append(r.order, namespace+"/"+name)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Provisioner = p
+	run(t, p.Watch)
+	select {
+	case <-p.listed:
+	case <-time.After(patience):
+		t.Fatal("not everything was listed")
+	}
+	return r
+}
+
+// run runs f until the test or the function that it answers ends it.
+func run(t *testing.T, f func(context.Context) error) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); f(ctx) }()
+	end = func() { cancel(); <-done }
+	t.Cleanup(end)
+	return end
+}
+
+func (r *replica) last(gateway string) report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.reports[gateway]
+}
+
+func (r *replica) waiting(gateway string) string {
+	if i := r.last(gateway).infrastructure; i != nil {
+		return i.Waiting
+	}
+	return ""
+}
+
+const patience = time.Minute
+
+func eventually(t *testing.T, what string, true func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !true(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("after %s still not: %s", patience, what)
+		}
+	}
+}
+
+var web = gatewayName{"shop", "web"}
+
+func planOf(g gatewayName, edit func(*translate.Plan)) translate.PlanChange {
+	p := &translate.Plan{Namespace: g.namespace, Name: g.name, UID: types.UID("uid-of-" + g.name), Class: "moongate", Ports: []translate.PlanPort{{Port: 80}}}
+	if edit != nil {
+		edit(p)
+	}
+	return translate.PlanChange{Namespace: g.namespace, Name: g.name, Plan: p}
+}
+
+// settle plans and reconciles once, in this goroutine, once the watches have come up with the server.
+func (r *replica) settle(t *testing.T, s *server, change translate.PlanChange) error {
+	t.Helper()
+	r.Plan([]translate.PlanChange{change})
+	return r.once(t, s, gatewayName{change.Namespace, change.Name})
+}
+
+func (r *replica) once(t *testing.T, s *server, g gatewayName) error {
+	t.Helper()
+	r.caughtUp(t, s)
+	_, err := r.reconcile(t.Context(), g)
+	return err
+}
+
+// caughtUp waits until the store holds what the server does.
+func (r *replica) caughtUp(t *testing.T, s *server) {
+	t.Helper()
+	eventually(t, "the store has caught up", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		var there, here []string
+		for name, object := range s.objects {
+			if selected(object, &http.Request{URL: mustURL("?labelSelector=" + ownSelectorEscaped)}) {
+				there = append(there, name+" "+fmt.Sprint(object["metadata"].(tree)["resourceVersion"]))
+			}
+		}
+		for _, g := range r.store.names() {
+			for n, object := range r.store.of(g) {
+				here = append(here, resources[n.kind].resource+"/"+g.namespace+"/"+n.name+" "+object.GetResourceVersion())
+			}
+		}
+		slices.Sort(there)
+		slices.Sort(here)
+		return slices.Equal(slices.DeleteFunc(there, func(name string) bool { return strings.Contains(name, "foreign") }), here)
+	})
+}
+
+var fourObjects = []string{"apply configmaps/shop/web-moongate", "apply deployments/shop/web-moongate", "apply serviceaccounts/shop/web-moongate", "apply services/shop/web-moongate"}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
+
+// TestWritesOnlyWhatDiffers counts the writes: none for a plan that is carried out, also
+// by another replica, and one for one thing that changes.
+func TestWritesOnlyWhatDiffers(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	steps := []struct {
+		what string
+		do   func()
+		want []string
+	}{
+		{"a new Gateway", func() {}, fourObjects},
+		{"nothing", func() {}, nil},
+		{"another replica", func() { r = startReplica(t, s) }, nil},
+		{"another authority", func() { r.mu.Lock(); r.ca = "another"; r.mu.Unlock() }, []string{"apply configmaps/shop/web-moongate"}},
+	}
+	for _, step := range steps {
+		step.do()
+		if err := r.settle(t, s, planOf(web, nil)); err != nil {
+			t.Fatal(step.what, err)
+		}
+		if got := sorted(s.written()); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q was written, want %q", step.what, got, step.want)
+		}
+	}
+	ports := planOf(web, func(p *translate.Plan) { p.Ports = append(p.Ports, translate.PlanPort{Port: 443}) })
+	if err := r.settle(t, s, ports); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.written(); !slices.Equal(got, []string{"apply services/shop/web-moongate"}) {
+		t.Errorf("for a listener more %q was written", got)
+	}
+}
+
+// TestDrift lets somebody else change what is ours.
+func TestDrift(t *testing.T) {
+	const service = "services/shop/web-moongate"
+	for what, edit := range map[string]func(tree){
+		"a field":         func(o tree) { o["spec"].(tree)["type"] = "ClusterIP" },
+		"what selects it": func(o tree) { delete(o["metadata"].(tree)["labels"].(tree), labelManagedBy) },
+		"the hash":        func(o tree) { o["metadata"].(tree)["annotations"].(tree)[annotationApplied] = "x" },
+		"it is removed":   nil,
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			if err := r.settle(t, s, planOf(web, nil)); err != nil {
+				t.Fatal(err)
+			}
+			before := s.at(service, "spec")
+			s.written()
+			s.set(service, edit)
+			if err := r.once(t, s, web); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.written(); !slices.Equal(got, []string{"apply " + service}) {
+				t.Errorf("%q was written", got)
+			}
+			if after := s.at(service, "spec"); !reflect.DeepEqual(before, after) {
+				t.Errorf("the Service is %v, was %v", after, before)
+			}
+			s.set(service, func(o tree) { o["metadata"].(tree)["labels"].(tree)["theirs"] = "x" })
+			if err := r.once(t, s, web); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.written(); len(got) != 0 {
+				t.Errorf("a label of somebody else's: %q was written", got)
+			}
+		})
+	}
+}
+
+// TestNoFight has an admission webhook that always wins, and somebody who always changes
+// a field back: neither is answered with a write for each of theirs.
+func TestNoFight(t *testing.T) {
+	const deployment = "deployments/shop/web-moongate"
+	s := newServer(t)
+	s.mutate = func(object string, o tree) {
+		if object == deployment {
+			o["spec"].(tree)["revisionHistoryLimit"] = 7.0
+		}
+	}
+	r := startReplica(t, s)
+	for range 3 {
+		if err := r.settle(t, s, planOf(web, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := sorted(s.written()); !slices.Equal(got, fourObjects) {
+		t.Errorf("with a webhook %q was written", got)
+	}
+	for range 3 {
+		s.set("services/shop/web-moongate", func(o tree) { o["spec"].(tree)["type"] = "NodePort" })
+		r.caughtUp(t, s)
+		if _, err := r.reconcile(t.Context(), web); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, err := r.reconcile(t.Context(), web)
+	if got := s.written(); len(got) != 1 || err != nil || again <= 0 {
+		t.Errorf("in a fight %q was written at once, error %v, next look after %s", got, err, again)
+	}
+	h := history{}
+	now := time.Unix(1e9, 0)
+	for range 20 {
+		if wait := h.wait(now); wait > 0 {
+			now = now.Add(wait)
+		}
+	}
+	if h.pause != longestPause {
+		t.Errorf("a long fight ends in a pause of %s", h.pause)
+	}
+}
+
+// TestForeignObjects finds the name taken, and the objects of another installation.
+func TestForeignObjects(t *testing.T) {
+	s := newServer(t)
+	s.set("configmaps/shop/web-moongate", func(o tree) { o["data"] = tree{"mine": "yes"} })
+	foreign := func(o tree) {
+		o["metadata"].(tree)["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName}
+		o["metadata"].(tree)["annotations"] = tree{annotationGateway: "foreign", annotationController: "example.org/other"}
+	}
+	s.set("services/shop/foreign", foreign)
+	r := startReplica(t, s)
+	r.grace = 0
+	if err := r.settle(t, s, planOf(web, nil)); err == nil {
+		t.Error("a ConfigMap of somebody else was taken over without an error")
+	}
+	if _, err := r.reconcile(t.Context(), gatewayName{"shop", "foreign"}); err != nil {
+		t.Error(err)
+	}
+	for _, write := range s.written() {
+		if strings.Contains(write, "configmaps") || strings.Contains(write, "foreign") {
+			t.Errorf("%s", write)
+		}
+	}
+	const want = "ConfigMap shop/web-moongate exists and is not of this Gateway; rename the Gateway, or delete the ConfigMap"
+	eventually(t, "the Gateway waits for "+want, func() bool { return r.waiting("shop/web") == want })
+	s.set("configmaps/shop/web-moongate", nil)
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the problem is gone", func() bool { return !strings.Contains(r.waiting("shop/web"), "ConfigMap") })
+}
+
+// TestSameName has two Gateways whose objects want one name.
+func TestSameName(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	first := planOf(gatewayName{"shop", "a-b"}, func(p *translate.Plan) { p.Class = "c" })
+	second := planOf(gatewayName{"shop", "a"}, func(p *translate.Plan) { p.Class = "b-c" })
+	if err := r.settle(t, s, first); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.settle(t, s, second); err == nil {
+		t.Error("the second Gateway took the objects of the first")
+	}
+	if name, ok := r.Gateway("shop", "a-b-c"); name != "a-b" || !ok {
+		t.Errorf("the ServiceAccount is of %q, %v", name, ok)
+	}
+	if name, ok := r.Gateway("other", "a-b-c"); ok {
+		t.Errorf("in another namespace it is of %q", name)
+	}
+	if name := s.at("deployments/shop/a-b-c", "metadata", "annotations", annotationGateway); name != "a-b" {
+		t.Errorf("the Deployment is of %q", name)
+	}
+}
+
+// TestRefused tells what the API server will not do, keeps what was said while it is away, and goes on with the rest.
+func TestRefused(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	refuse := status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota: services")
+	s.fail = func(verb, object string) *metav1.Status {
+		if verb == "apply" && strings.HasPrefix(object, "services/") {
+			return refuse
+		}
+		return nil
+	}
+	const want = "Service shop/web-moongate is forbidden: exceeded quota: services; look at quotas"
+	says := func() bool { return strings.HasPrefix(r.waiting("shop/web"), want) }
+	if err := r.settle(t, s, planOf(web, nil)); err == nil {
+		t.Error("no error")
+	}
+	eventually(t, want, says)
+	if s.at("deployments/shop/web-moongate") == nil || len(s.names()) != 3 {
+		t.Errorf("there are %q", s.names())
+	}
+	s.mu.Lock()
+	refuse = status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
+	s.mu.Unlock()
+	if err := r.once(t, s, web); err == nil {
+		t.Error("no error")
+	}
+	r.mu.Lock()
+	reports := len(r.order)
+	r.mu.Unlock()
+	s.mu.Lock()
+	s.fail = nil
+	s.mu.Unlock()
+	if err := r.once(t, s, web); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "it says so no longer", func() bool { return !says() })
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.order) > reports+1 {
+		t.Errorf("%d reports since the API server was away", len(r.order)-reports)
+	}
+}
+
+// TestPrune removes what a plan no longer has, and nothing else.
+func TestPrune(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	three := int32(3)
+	rich := planOf(web, func(p *translate.Plan) {
+		p.Addresses = addressesOf("10.0.0.1", "10.0.0.2")
+		p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: three}
+	})
+	if err := r.settle(t, s, rich); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(s.written()); got != 7 {
+		t.Fatalf("%d objects, want 7: %q", got, s.names())
+	}
+	plain := planOf(web, func(p *translate.Plan) { p.Addresses = addressesOf("10.0.0.2") })
+	if err := r.settle(t, s, plain); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"apply deployments/shop/web-moongate", "apply services/shop/web-moongate-2", "delete horizontalpodautoscalers/shop/web-moongate",
+		"delete poddisruptionbudgets/shop/web-moongate", "delete services/shop/web-moongate",
+	}
+	if got := sorted(s.written()); !slices.Equal(got, want) {
+		t.Errorf("%q was written, want %q", got, want)
+	}
+	// Without ports there is no Service to make, but the address stays.
+	if err := r.settle(t, s, planOf(web, func(p *translate.Plan) { p.Ports = nil })); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.written(); len(got) != 0 || s.at("services/shop/web-moongate-2") == nil {
+		t.Errorf("without ports %q was written", got)
+	}
+}
+
+// TestClassChange keeps what runs until there is something in its place.
+func TestClassChange(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	other := planOf(web, func(p *translate.Plan) { p.Class = "other" })
+	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.settle(t, s, other); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(s.names()); got != 8 {
+		t.Fatalf("%d objects, want those of both classes: %q", got, s.names())
+	}
+	s.set("deployments/shop/web-other", func(o tree) { o["status"] = tree{"readyReplicas": 1} })
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range s.names() {
+		if !strings.HasSuffix(name, "/web-other") {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+// TestWithoutPlan removes what is not a Gateway's of ours any more, after a grace, and
+// never before the leader has its plans.
+func TestWithoutPlan(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.written()
+
+	r = startReplica(t, s) // a new leader
+	r.grace = 0
+	if again, err := r.reconcile(t.Context(), web); again != 0 || err != nil || len(s.written()) != 0 {
+		t.Fatalf("without plans: %s, %v", again, err)
+	}
+	r.grace = time.Hour
+	r.Plan([]translate.PlanChange{planOf(gatewayName{"shop", "another"}, nil)})
+	again, err := r.reconcile(t.Context(), web)
+	if again <= 0 || err != nil || len(s.written()) != 0 {
+		t.Fatalf("within the grace: %s, %v", again, err)
+	}
+	r.Plan([]translate.PlanChange{planOf(web, func(p *translate.Plan) { p.Hold, p.Ports = true, nil })})
+	if again, err := r.reconcile(t.Context(), web); again != 0 || err != nil || len(s.written()) != 0 {
+		t.Fatalf("a plan that is held: %s, %v", again, err)
+	}
+	r.grace = 0
+	if err := r.settle(t, s, translate.PlanChange{Namespace: web.namespace, Name: web.name}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is left, and nothing reported", func() bool { return len(s.names()) == 0 && r.last("shop/web").infrastructure == nil })
+}
+
+// TestAutoscaling hands the number of replicas over without changing it.
+func TestAutoscaling(t *testing.T) {
+	const deployment = "deployments/shop/web-moongate"
+	s := newServer(t)
+	r := startReplica(t, s)
+	three := int32(3)
+	if err := r.settle(t, s, planOf(web, func(p *translate.Plan) { p.Parameters.Replicas = &three })); err != nil {
+		t.Fatal(err)
+	}
+	scaled := planOf(web, func(p *translate.Plan) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 9} })
+	var seen []any
+	s.mutate = func(object string, o tree) {
+		if object == deployment {
+			seen = append(seen, o["spec"].(tree)["replicas"])
+		}
+	}
+	if err := r.settle(t, s, scaled); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(seen, []any{3.0, 3.0}) {
+		t.Errorf("replicas went through %v", seen)
+	}
+	s.set(deployment, func(o tree) { o["spec"].(tree)["replicas"] = 5 }) // the autoscaler
+	s.written()
+	if err := r.once(t, s, web); err != nil || len(s.written()) != 0 {
+		t.Errorf("the autoscaler's number was changed: %v", err)
+	}
+}
+
+// TestHalfway stops a leader after each of its writes. The next one finishes the work.
+func TestHalfway(t *testing.T) {
+	plan := planOf(web, func(p *translate.Plan) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 3} })
+	var want []string
+	for allowed := range 7 {
+		s := newServer(t)
+		left := allowed
+		stopped := make(chan struct{}, 1)
+		s.fail = func(verb, _ string) *metav1.Status {
+			if verb != "apply" {
+				return nil
+			}
+			if left--; left < 0 {
+				select {
+				case stopped <- struct{}{}:
+				default:
+				}
+				return status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "stopped")
+			}
+			return nil
+		}
+		first := startReplica(t, s)
+		end := run(t, first.Run)
+		first.Plan([]translate.PlanChange{plan})
+		if allowed < 6 { // there are six objects
+			<-stopped
+		} else {
+			eventually(t, "everything is there", func() bool { return len(s.names()) == 6 })
+		}
+		end()
+		s.mu.Lock()
+		s.fail = nil
+		s.mu.Unlock()
+		second := startReplica(t, s)
+		second.Plan([]translate.PlanChange{plan})
+		run(t, second.Run)
+		eventually(t, "everything is there", func() bool { return len(s.names()) == 6 })
+		var all []string
+		for _, name := range s.names() {
+			all = append(all, fmt.Sprint(name, s.at(name, "spec"), s.at(name, "metadata", "annotations")))
+		}
+		if want == nil {
+			want = all
+		}
+		if !slices.Equal(all, want) {
+			t.Errorf("after %d writes of a first leader:\n%v\nwant\n%v", allowed, all, want)
+		}
+	}
+}
+
+// TestReports follows a Gateway from its plan to its removal, with Run and all.
+func TestReports(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	run(t, r.Run)
+	r.Plan([]translate.PlanChange{planOf(web, nil)})
+	eventually(t, "everything is there", func() bool { return len(s.names()) == len(fourObjects) })
+	eventually(t, "it waits for a proxy", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no proxy is ready yet") })
+	s.set("pods/shop/web-1", func(o tree) {
+		meta := o["metadata"].(tree)
+		meta["labels"] = s.objects["deployments/shop/web-moongate"]["metadata"].(tree)["labels"]
+		meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+		o["status"] = tree{"conditions": []any{tree{"type": "Ready", "status": "True"}}}
+	})
+	eventually(t, "it waits for an address", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no load balancer") })
+	s.set("services/shop/web-moongate", func(o tree) { o["status"] = tree{"loadBalancer": tree{"ingress": []any{tree{"ip": "10.0.0.9"}}}} })
+	eventually(t, "it waits for nothing", func() bool { return r.waiting("shop/web") == "" })
+	if got := r.last("shop/web"); !got.infrastructure.Ready || len(got.infrastructure.Addresses) != 1 || !slices.Equal(got.ready, []string{"web-1"}) {
+		t.Errorf("reported %+v %q", got.infrastructure, got.ready)
+	}
+	// A replica that starts says the same at once, and nothing else before.
+	other := startReplica(t, s)
+	eventually(t, "another replica reports", func() bool { return other.last("shop/web").infrastructure != nil })
+	if !reflect.DeepEqual(other.last("shop/web"), r.last("shop/web")) || len(other.order) != 1 {
+		t.Errorf("another replica reported %d times, last %+v", len(other.order), other.last("shop/web").infrastructure)
+	}
+	for _, name := range s.names() {
+		s.set(name, nil) // as Kubernetes does when the Gateway is deleted
+	}
+	r.Plan([]translate.PlanChange{{Namespace: "shop", Name: "web"}})
+	eventually(t, "nothing runs", func() bool { return r.last("shop/web").infrastructure == nil })
+}
+
+func mustURL(s string) *url.URL {
+	u, err := url.Parse(s)
+	if err != nil {
+		panic(err)
+	}
+	return u
+}
+
+var ownSelectorEscaped = url.QueryEscape(ownSelector)
+
+func addressesOf(values ...string) []gwv1.GatewaySpecAddress {
+	var all []gwv1.GatewaySpecAddress
+	kind := gwv1.IPAddressType
+	for _, value := range values {
+		all = append(all, gwv1.GatewaySpecAddress{Type: &kind, Value: value})
+	}
+	return all
+}
