@@ -26,6 +26,7 @@ const usage = `usage: cluster [-name NAME] VERB [arguments]
   apply FILE|FOLDER...   apply manifests, server-side
   image NAME BINARY [-user UID] [-at PATH] [-file PATH=FILE]... [-- ARGUMENTS...]
                          let an image's name stand for a static program
+  image NAME ARCHIVE.tar let it stand for an OCI archive
   parts                  list the parts of the control plane
   stop|kill|start PART   stop, crash or start one of them
 `

@@ -82,6 +82,13 @@ func (c cluster) image(args []string) error {
 	if err != nil {
 		return err
 	}
+	store := image.Store{Dir: c.images()}
+	if filepath.Ext(binary) == ".tar" {
+		if len(args) > 2 {
+			return errUsage
+		}
+		return store.Archive(args[0], binary)
+	}
 	mapped := image.Image{Name: args[0]}
 	target, files := "/"+filepath.Base(binary), map[string]string{}
 	for args = args[2:]; len(args) > 0; args = args[2:] {
@@ -108,7 +115,7 @@ func (c cluster) image(args []string) error {
 	}
 	files[target] = binary
 	mapped.Files, mapped.Entrypoint = files, []string{target}
-	return image.Store{Dir: c.images()}.Add(mapped)
+	return store.Add(mapped)
 }
 
 // ask sends a request to the cluster's process and prints the answer.
