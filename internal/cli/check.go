@@ -5,6 +5,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
 func newCheck(stdout io.Writer) *cobra.Command {
@@ -37,13 +39,13 @@ Exit code 0: all is well. 1: something is wrong. 2: the input cannot be read.`,
 
 // printCheck prints the verdict; its error carries the exit code.
 func printCheck(w io.Writer, format string, off *offline) error {
-	objects, err := shownObjects(off.status.Items)
+	objects, err := show.Objects(off.status.Items, controllerName)
 	if err != nil {
 		return err
 	}
 	complaints, mistakes, ignored := 0, 0, 0
 	for _, o := range objects {
-		complaints += len(o.complaints())
+		complaints += len(o.Complaints())
 	}
 	for _, p := range off.status.Problems {
 		if p.Ignored {
@@ -79,9 +81,9 @@ func printCheck(w io.Writer, format string, off *offline) error {
 	return nil
 }
 
-func printCheckTable(w io.Writer, off *offline, objects []*shownObject) error {
+func printCheckTable(w io.Writer, off *offline, objects []*show.Object) error {
 	if len(objects) > 0 {
-		if err := printObjects(w, objects, func(o *shownObject) string { return off.place(o.Kind, o.Metadata.Namespace, o.Metadata.Name) }); err != nil {
+		if err := show.Table(w, objects, func(o *show.Object) string { return off.place(o.Kind, o.Namespace, o.Name) }); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)

@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
+	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
 // carryOut runs the rule's filters and shows its backends.
@@ -153,16 +154,16 @@ func (d *decision) complain() error {
 	if d.Request.Path == "" || d.Rule != nil && d.Answer.Status < 400 {
 		return nil
 	}
-	objects, err := shownObjects(d.off.status.Items)
+	objects, err := show.Objects(d.off.status.Items, controllerName)
 	for _, o := range objects {
 		concerned := o.Kind == "Gateway" || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
 		if d.Rule != nil {
-			concerned = o.name() == d.Rule.Route
+			concerned = o.String() == d.Rule.Route
 		}
 		if !concerned {
 			continue
 		}
-		for _, c := range o.complaints() {
+		for _, c := range o.Complaints() {
 			if d.Rule != nil || c.Condition != "ResolvedRefs=False" {
 				d.Complaints = append(d.Complaints, c)
 			}

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
 func newExplain(stdout io.Writer) *cobra.Command {
@@ -69,7 +71,7 @@ type explanation struct {
 	RunnersUp  []explainedRule     `json:"runnersUp,omitempty"`
 	Answer     explainedAnswer     `json:"answer"`
 	// Complaints are conditions that may be why; only where the request fails.
-	Complaints []complaint `json:"complaints,omitempty"`
+	Complaints []show.Complaint `json:"complaints,omitempty"`
 }
 
 type explainedRequest struct {
@@ -188,14 +190,6 @@ func (b explainedBackend) String() string {
 		text += ": " + b.Problem
 	}
 	return text
-}
-
-func (c complaint) String() string {
-	where := ""
-	if c.Where != "" {
-		where = " " + c.Where
-	}
-	return c.Object + where + ": " + c.Condition + " " + c.Reason + ": " + c.Message
 }
 
 func inParens(s string) string {

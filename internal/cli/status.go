@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
 // statusTimeout bounds the whole question; the answer comes from memory.
@@ -59,11 +60,11 @@ func fetchStatus(address string) (*admin.Status, error) {
 }
 
 func printStatus(w io.Writer, status *admin.Status) error {
-	objects, err := shownObjects(status.Items)
+	objects, err := show.Objects(status.Items, controllerName)
 	if err != nil {
 		return err
 	}
-	if err := printObjects(w, objects, func(*shownObject) string { return "" }); err != nil {
+	if err := show.Table(w, objects, func(*show.Object) string { return "" }); err != nil {
 		return err
 	}
 	for _, p := range status.Problems {

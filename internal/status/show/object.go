@@ -1,0 +1,160 @@
+// Package show tells people what the statuses of objects say: one line for what is
+// well, and for what is not the condition that is the cause. It exists because
+// several verbs show objects, from files and from a cluster, and should agree.
+//
+// It imports neither translate, proxy nor source, and reads objects as JSON alone.
+package show
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Object is an object with its status, whatever its kind.
+type Object struct {
+	Kind, Namespace, Name string
+
+	fields fields
+	// controller is the one that looks after the object alone: ours, a foreign one, or
+	// "" where nobody knows, or where entries say whose they are.
+	controller string
+	ours       string
+}
+
+// fields are what there is to show of an object.
+type fields struct {
+	Kind     string `json:"kind"`
+	Metadata struct {
+		Namespace  string `json:"namespace"`
+		Name       string `json:"name"`
+		Generation int64  `json:"generation"`
+	} `json:"metadata"`
+	Spec struct {
+		ControllerName   string `json:"controllerName"`
+		GatewayClassName string `json:"gatewayClassName"`
+		ParentRef        ref    `json:"parentRef"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []metav1.Condition `json:"conditions"`
+		Listeners  []struct {
+			Name           string             `json:"name"`
+			AttachedRoutes int32              `json:"attachedRoutes"`
+			Conditions     []metav1.Condition `json:"conditions"`
+		} `json:"listeners"`
+		Parents []struct {
+			ParentRef      ref                `json:"parentRef"`
+			ControllerName string             `json:"controllerName"`
+			Conditions     []metav1.Condition `json:"conditions"`
+		} `json:"parents"`
+		Ancestors []struct {
+			AncestorRef    ref                `json:"ancestorRef"`
+			ControllerName string             `json:"controllerName"`
+			Conditions     []metav1.Condition `json:"conditions"`
+		} `json:"ancestors"`
+	} `json:"status"`
+}
+
+// ref is a parentRef or an ancestorRef.
+type ref struct {
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
+	SectionName string `json:"sectionName"`
+	Port        int32  `json:"port"`
+}
+
+func (r ref) String() string {
+	text := r.Name
+	if r.Namespace != "" {
+		text = r.Namespace + "/" + r.Name
+	}
+	if r.SectionName != "" {
+		text += " listener " + r.SectionName
+	}
+	if r.Port != 0 {
+		text += fmt.Sprintf(" port %d", r.Port)
+	}
+	return text
+}
+
+// Objects reads objects, or whatever prints as such in JSON. Only what is of the
+// controller of that name gets a judgement.
+func Objects(items []any, controllerName string) ([]*Object, error) {
+	text, err := json.Marshal(items)
+	if err != nil {
+		return nil, err
+	}
+	var read []fields
+	if err := json.Unmarshal(text, &read); err != nil {
+		return nil, err
+	}
+	classes, gateways := map[string]string{}, map[[2]string]string{} // controller, class
+	for _, f := range read {
+		switch f.Kind {
+		case "GatewayClass":
+			classes[f.Metadata.Name] = f.Spec.ControllerName
+		case "Gateway":
+			gateways[[2]string{f.Metadata.Namespace, f.Metadata.Name}] = f.Spec.GatewayClassName
+		}
+	}
+	objects := make([]*Object, len(read))
+	for i, f := range read {
+		o := &Object{Kind: f.Kind, Namespace: f.Metadata.Namespace, Name: f.Metadata.Name, fields: f, ours: controllerName}
+		switch f.Kind {
+		case "GatewayClass":
+			o.controller = f.Spec.ControllerName
+		case "Gateway":
+			o.controller = classes[f.Spec.GatewayClassName]
+		case "ListenerSet":
+			namespace := f.Spec.ParentRef.Namespace
+			if namespace == "" {
+				namespace = o.Namespace
+			}
+			o.controller = classes[gateways[[2]string{namespace, f.Spec.ParentRef.Name}]]
+		}
+		objects[i] = o
+	}
+	return objects, nil
+}
+
+// String names the object: "HTTPRoute default/web".
+func (o *Object) String() string {
+	if o.Namespace == "" {
+		return o.Kind + " " + o.Name
+	}
+	return o.Kind + " " + o.Namespace + "/" + o.Name
+}
+
+// foreign says that another controller looks after the object.
+func (o *Object) foreign() bool { return o.controller != "" && o.controller != o.ours }
+
+// subject is a part of an object that has conditions of its own.
+type subject struct {
+	where      string // "", "listener http" or "parent default/gw"
+	conditions []metav1.Condition
+}
+
+func (o *Object) subjects() []subject {
+	if o.foreign() {
+		return nil
+	}
+	var all []subject
+	if c := o.fields.Status.Conditions; len(c) > 0 {
+		all = append(all, subject{"", c})
+	}
+	for _, l := range o.fields.Status.Listeners {
+		all = append(all, subject{"listener " + l.Name, l.Conditions})
+	}
+	for _, p := range o.fields.Status.Parents {
+		if p.ControllerName == o.ours {
+			all = append(all, subject{"parent " + p.ParentRef.String(), p.Conditions})
+		}
+	}
+	for _, a := range o.fields.Status.Ancestors {
+		if a.ControllerName == o.ours {
+			all = append(all, subject{"ancestor " + a.AncestorRef.String(), a.Conditions})
+		}
+	}
+	return all
+}

@@ -1,0 +1,112 @@
+package show
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const ours = "moongate.dev/gateway-controller"
+
+// objects reads one object in JSON for each argument.
+func objects(t *testing.T, texts ...string) []*Object {
+	t.Helper()
+	var items []any
+	for _, text := range texts {
+		items = append(items, json.RawMessage(text))
+	}
+	o, err := Objects(items, ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+const (
+	class        = `{"kind":"GatewayClass","metadata":{"name":"moongate"},"spec":{"controllerName":"` + ours + `"},"status":{"conditions":[{"type":"Accepted","status":"True","reason":"Accepted"},{"type":"SupportedVersion","status":"True","reason":"SupportedVersion","message":"v1.7.0"}]}}`
+	foreignClass = `{"kind":"GatewayClass","metadata":{"name":"other"},"spec":{"controllerName":"example.com/other"},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"Bad","message":"theirs"}]}}`
+)
+
+func TestTable(t *testing.T) {
+	for _, c := range []struct {
+		name, object, want string
+	}{
+		{"a Gateway that is well", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw","generation":1},"spec":{"gatewayClassName":"moongate"},"status":{
+			"conditions":[{"type":"Accepted","status":"True","observedGeneration":1},{"type":"example.com/Seen","status":"True","message":"whatever"}],
+			"listeners":[{"name":"http","attachedRoutes":1},{"name":"https","attachedRoutes":2}]}}`,
+			"Gateway a/gw | ok | http: 1 route, https: 2 routes"},
+		{"one of a foreign class", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"other"},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"Theirs"}]}}`,
+			"Gateway a/gw | - | not ours: of controller example.com/other"},
+		{"one of no class", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"none"},"status":{"conditions":[{"type":"Accepted","status":"Unknown","reason":"Pending","message":"Waiting for controller"}]}}`,
+			"Gateway a/gw | Accepted=Unknown | Pending: Waiting for controller (here)"},
+		{"a cause and its consequence", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"moongate"},"status":{"conditions":[
+			{"type":"Accepted","status":"False","reason":"Invalid","message":"two\n  lines"},{"type":"Programmed","status":"False","reason":"Invalid","message":"not accepted"}]}}`,
+			"Gateway a/gw | Accepted=False | Invalid: two lines (here)"},
+		{"a route of two controllers", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web"},"status":{"parents":[
+			{"parentRef":{"name":"theirs"},"controllerName":"example.com/other","conditions":[{"type":"Accepted","status":"False","reason":"Theirs"}]},
+			{"parentRef":{"name":"gw","namespace":"b","sectionName":"http","port":80},"controllerName":"` + ours + `","conditions":[{"type":"Accepted","status":"True"}]}]}}`,
+			"HTTPRoute a/web | ok | parent b/gw listener http port 80"},
+		{"a route with a dropped rule and a note", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web"},"status":{"parents":[{"parentRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[
+			{"type":"Accepted","status":"True","reason":"Accepted","message":"spec.x is not followed"},{"type":"PartiallyInvalid","status":"True","reason":"UnsupportedValue","message":"Dropped rule 1"}]}]}}`,
+			"HTTPRoute a/web | PartiallyInvalid=True | parent gw: UnsupportedValue: Dropped rule 1 (here)\n | note | parent gw: Accepted: spec.x is not followed (here)"},
+		{"a route of others only", `{"kind":"TCPRoute","metadata":{"namespace":"a","name":"x"},"status":{"parents":[{"parentRef":{"name":"theirs"},"controllerName":"example.com/other"}]}}`,
+			"TCPRoute a/x | - | not ours: no Gateway of ours is among its parentRefs"},
+		{"a policy", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[
+			{"ancestorRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[{"type":"ResolvedRefs","status":"False","reason":"InvalidCACertificateRef","message":"gone"}]}]}}`,
+			"BackendTLSPolicy a/tls | ResolvedRefs=False | ancestor gw: InvalidCACertificateRef: gone (here)"},
+		{"an edit that nobody has seen", `{"kind":"GatewayParameters","metadata":{"namespace":"a","name":"big","generation":3},"status":{"conditions":[{"type":"Accepted","status":"True","observedGeneration":2}]}}`,
+			"GatewayParameters a/big | ok | \n | late | the status is of generation 2, the object of 3: the controller has not come to it"},
+		{"no status at all", `{"kind":"ReferenceGrant","metadata":{"namespace":"a","name":"g"}}`, "ReferenceGrant a/g | - | "},
+	} {
+		var b strings.Builder
+		shown := objects(t, class, foreignClass, c.object)
+		if err := Table(&b, shown, func(*Object) string { return "here" }); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+		if got := columns(lines[:3]); got != "OBJECT | STATE | WHY\nGatewayClass moongate | ok | \nGatewayClass other | - | not ours: of controller example.com/other" {
+			t.Errorf("%s: the classes are shown as\n%s", c.name, got)
+		}
+		if got := columns(lines[3:]); got != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
+		}
+	}
+}
+
+// columns are lines of a table with " | " between the columns, however wide.
+func columns(lines []string) string {
+	var out []string
+	for _, line := range lines {
+		var cells []string
+		for cell := range strings.SplitSeq(line, "  ") {
+			if cell = strings.TrimSpace(cell); cell != "" || len(cells) == 0 {
+				cells = append(cells, cell)
+			}
+		}
+		for len(cells) < 3 {
+			cells = append(cells, "")
+		}
+		out = append(out, strings.Join(cells, " | "))
+	}
+	return strings.Join(out, "\n")
+}
+
+func TestListenerSetBelongsToItsGatewaysClass(t *testing.T) {
+	const set = `{"kind":"ListenerSet","metadata":{"namespace":"a","name":"s"},"spec":{"parentRef":{"name":"gw","namespace":"b"}},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"NotAllowed"}]}}`
+	gateway := func(class string) string {
+		return `{"kind":"Gateway","metadata":{"namespace":"b","name":"gw"},"spec":{"gatewayClassName":"` + class + `"}}`
+	}
+	for class, want := range map[string]int{"moongate": 1, "other": 0} {
+		shown := objects(t, `{"kind":"GatewayClass","metadata":{"name":"moongate"},"spec":{"controllerName":"`+ours+`"}}`, foreignClass, gateway(class), set)
+		if got := shown[3].Complaints(); len(got) != want {
+			t.Errorf("class %s: %v", class, got)
+		}
+	}
+}
+
+func TestComplaintPrints(t *testing.T) {
+	c := objects(t, `{"kind":"GatewayClass","metadata":{"name":"x"},"spec":{"controllerName":"`+ours+`"},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"Bad","message":"it is"}]}}`)[0].Complaints()
+	if len(c) != 1 || c[0].String() != "GatewayClass x: Accepted=False Bad: it is" {
+		t.Errorf("%v", c)
+	}
+}

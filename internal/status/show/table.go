@@ -1,0 +1,99 @@
+package show
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Table writes objects and conditions, complaints and notes under their object.
+// place tells where an object is written; "" where nobody knows.
+func Table(w io.Writer, objects []*Object, place func(*Object) string) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "OBJECT\tSTATE\tWHY")
+	for _, o := range objects {
+		name := o.String()
+		row := func(state, why string) {
+			// A message of several lines would break the table.
+			fmt.Fprintf(table, "%s\t%s\t%s\n", name, state, strings.Join(strings.Fields(why), " "))
+			name = ""
+		}
+		complaints := o.Complaints()
+		if len(complaints) == 0 {
+			row(o.state(), o.summary())
+		}
+		for _, c := range complaints {
+			row(c.Condition, c.why(place(o)))
+		}
+		if of := o.observed(); of > 0 && of < o.fields.Metadata.Generation {
+			row("late", fmt.Sprintf("the status is of generation %d, the object of %d: the controller has not come to it", of, o.fields.Metadata.Generation))
+		}
+		for _, n := range o.notes() {
+			row("note", n.why(place(o)))
+		}
+	}
+	return table.Flush()
+}
+
+// why is a complaint in a row that names object and condition.
+func (c Complaint) why(place string) string {
+	text := c.Reason + ": " + c.Message
+	if place != "" {
+		text += " (" + place + ")"
+	}
+	if c.Where != "" {
+		text = c.Where + ": " + text
+	}
+	return text
+}
+
+// observed is the oldest generation that the status speaks of; 0 for none.
+func (o *Object) observed() int64 {
+	var oldest int64
+	for _, s := range o.subjects() {
+		for _, c := range s.conditions {
+			if slices.Contains(goodWhenTrue, c.Type) && c.ObservedGeneration > 0 && (oldest == 0 || c.ObservedGeneration < oldest) {
+				oldest = c.ObservedGeneration
+			}
+		}
+	}
+	return oldest
+}
+
+func (o *Object) state() string {
+	if len(o.subjects()) == 0 {
+		return "-" // no status of ours, as of a ReferenceGrant or a foreign class
+	}
+	return "ok"
+}
+
+// summary is what is worth a glance where all is well.
+func (o *Object) summary() string {
+	if o.foreign() {
+		return "not ours: of controller " + o.controller
+	}
+	if len(o.subjects()) == 0 {
+		switch {
+		case o.Kind == "Gateway" || o.Kind == "GatewayClass":
+			return "not ours: no GatewayClass of controller " + o.ours
+		case strings.HasSuffix(o.Kind, "Route"):
+			return "not ours: no Gateway of ours is among its parentRefs"
+		}
+	}
+	var parts []string
+	for _, l := range o.fields.Status.Listeners {
+		routes := fmt.Sprintf("%d routes", l.AttachedRoutes)
+		if l.AttachedRoutes == 1 {
+			routes = "1 route"
+		}
+		parts = append(parts, l.Name+": "+routes)
+	}
+	for _, s := range o.subjects() {
+		if strings.HasPrefix(s.where, "parent ") || strings.HasPrefix(s.where, "ancestor ") {
+			parts = append(parts, s.where)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
