@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // FuzzTranslate gives any objects that can be decoded to a Translator: whatever their
@@ -28,27 +30,33 @@ func FuzzTranslate(f *testing.F) {
 	}
 	class := "kind: GatewayClass\nmetadata: {name: moongate}\nspec: {controllerName: " + controllerName + "}"
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := newWorld()
-		var objects []metav1.Object
-		for _, doc := range append(strings.Split(string(data), "\n---\n"), class) {
-			var head struct{ Kind string }
-			if yaml.Unmarshal([]byte(doc), &head) != nil || kinds[head.Kind] == nil {
-				continue
-			}
-			o := kinds[head.Kind]()
-			if yaml.Unmarshal([]byte(doc), o) == nil {
-				w.Upsert(o)
-				objects = append(objects, o)
-			}
-		}
-		w.commit(t)
-		w.print(t)
-		for _, o := range objects {
-			w.Delete(kindOf(o), o.GetNamespace(), o.GetName())
-		}
-		w.commit(t)
-		if len(w.config) != 0 || len(w.statuses) != 0 {
-			t.Errorf("after deleting all, config %v and statuses %v are left", w.config, w.statuses)
+		for _, o := range []translate.Options{options, clusterOptions} {
+			comeAndGo(t, newWorldWith(o), append(strings.Split(string(data), "\n---\n"), class))
 		}
 	})
+}
+
+// comeAndGo takes in every object that can be decoded, then deletes all.
+func comeAndGo(t *testing.T, w *world, docs []string) {
+	var objects []metav1.Object
+	for _, doc := range docs {
+		var head struct{ Kind string }
+		if yaml.Unmarshal([]byte(doc), &head) != nil || kinds[head.Kind] == nil {
+			continue
+		}
+		o := kinds[head.Kind]()
+		if yaml.Unmarshal([]byte(doc), o) == nil {
+			w.Upsert(o)
+			objects = append(objects, o)
+		}
+	}
+	w.commit(t)
+	w.print(t)
+	for _, o := range objects {
+		w.Delete(kindOf(o), o.GetNamespace(), o.GetName())
+	}
+	w.commit(t)
+	if len(w.config)+len(w.statuses)+len(w.plans)+len(w.wants) != 0 {
+		t.Errorf("after deleting all, config %v, statuses %v, plans %v and wants %v are left", w.config, w.statuses, w.plans, w.wants)
+	}
 }

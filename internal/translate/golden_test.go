@@ -1,6 +1,7 @@
 package translate_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	gwv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -27,7 +29,18 @@ var update = flag.Bool("update", false, "write what is computed into the golden 
 
 const controllerName = "moongate.dev/gateway-controller"
 
-var options = translate.Options{ControllerName: controllerName, DefaultAddresses: []string{"192.0.2.1"}}
+var (
+	options        = translate.Options{ControllerName: controllerName, DefaultAddresses: []string{"192.0.2.1"}}
+	clusterOptions = translate.Options{ControllerName: controllerName, Cluster: true, ReservedPorts: []int32{15900, 15901}}
+)
+
+// optionsOf a golden case are those of a cluster below testdata/cluster.
+func optionsOf(path string) translate.Options {
+	if strings.HasPrefix(path, "testdata/cluster/") {
+		return clusterOptions
+	}
+	return options
+}
 
 // TestGolden translates the manifests of each testdata/<topic>/<case>.yaml and
 // compares the config and status sections of the same file; see testdata/README.md.
@@ -35,12 +48,15 @@ func TestGolden(t *testing.T) {
 	for _, path := range goldenFiles(t) {
 		t.Run(strings.TrimSuffix(strings.TrimPrefix(path, "testdata/"), ".yaml"), func(t *testing.T) {
 			g := readGolden(t, path)
-			w := newWorld()
+			w := newWorldWith(optionsOf(path))
 			for _, i := range g.inputs {
 				w.upsert(i)
 			}
 			w.commit(t)
 			got := "---\n" + w.printConfig(t) + "---\n" + w.printStatus(t)
+			if optionsOf(path).Cluster {
+				got += "---\n" + w.printPlans(t) + "---\n" + w.printWants(t)
+			}
 			if *update {
 				if err := os.WriteFile(path, []byte(g.inputText+got), 0o644); err != nil {
 					t.Fatal(err)
@@ -64,15 +80,15 @@ func TestGoldenCaseCount(t *testing.T) {
 func TestGoldenOrder(t *testing.T) {
 	for _, path := range goldenFiles(t) {
 		g := readGolden(t, path)
-		want := scratch(t, g.inputs)
+		want := scratch(t, optionsOf(path), g.inputs)
 		for seed := range uint64(3) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			inputs := slices.Clone(g.inputs)
 			r.Shuffle(len(inputs), func(i, j int) { inputs[i], inputs[j] = inputs[j], inputs[i] })
-			if got := scratch(t, inputs); got != want {
+			if got := scratch(t, optionsOf(path), inputs); got != want {
 				t.Errorf("%s: shuffled by seed %d:\n%s", path, seed, firstDifference(want, got))
 			}
-			w := newWorld()
+			w := newWorldWith(optionsOf(path))
 			for _, i := range inputs {
 				w.upsert(i)
 				w.commit(t)
@@ -107,6 +123,9 @@ type input struct {
 	gateway  string // a Gateway with an address that has a fault
 	address  string
 	message  string
+
+	infrastructure *translate.Infrastructure // of gateway
+	installed      *translate.Installed
 }
 
 var expectation = regexp.MustCompile(`(?m)^---\nconfig:`)
@@ -152,6 +171,8 @@ var kinds = map[string]func() metav1.Object{
 	"Service":          func() metav1.Object { return &corev1.Service{} },
 	"EndpointSlice":    func() metav1.Object { return &discoveryv1.EndpointSlice{} },
 	"Secret":           func() metav1.Object { return &corev1.Secret{} },
+
+	"GatewayParameters": func() metav1.Object { return &v1alpha1.GatewayParameters{} },
 }
 
 var clusterScoped = []string{"GatewayClass", "Namespace"}
@@ -173,8 +194,9 @@ func decode(t *testing.T, path, doc string) input {
 	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
-	if head.Kind == "Fault" {
-		return input{listener: head.Listener, gateway: head.Gateway, address: head.Address, message: head.Message}
+	if i, is := decodeFact(t, path, doc, head.Kind); is {
+		i.listener, i.gateway, i.address, i.message = head.Listener, head.Gateway, head.Address, head.Message
+		return i
 	}
 	fresh, known := kinds[head.Kind]
 	if !known {
@@ -199,15 +221,50 @@ func decode(t *testing.T, path, doc string) input {
 	return input{object: o}
 }
 
+// decodeFact reads what is no object but a fact of run time.
+func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
+	t.Helper()
+	var err error
+	switch kind {
+	case "Fault":
+	case "Infrastructure":
+		var fact struct {
+			Kind, Gateway string
+			translate.Infrastructure
+		}
+		err = yaml.UnmarshalStrict([]byte(doc), &fact)
+		i.infrastructure = &fact.Infrastructure
+	case "Installed":
+		var fact struct {
+			Kind  string
+			CRDs  []translate.InstalledCRD
+			Kinds []translate.Kind
+		}
+		err = yaml.UnmarshalStrict([]byte(doc), &fact)
+		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds}
+	default:
+		return i, false
+	}
+	if err != nil {
+		t.Fatalf("%s: %s: %v", path, kind, err)
+	}
+	return i, true
+}
+
 // world is a Translator and the sum of what it has said.
 type world struct {
 	*translate.Translator
 	config   map[config.ID]*config.Resource
 	statuses map[translate.ObjectKey]translate.StatusChange
+	plans    map[string]*translate.Plan // by namespace/name
+	wants    map[translate.ObjectKey]bool
 }
 
-func newWorld() *world {
-	return &world{translate.New(options), map[config.ID]*config.Resource{}, map[translate.ObjectKey]translate.StatusChange{}}
+func newWorld() *world { return newWorldWith(options) }
+
+func newWorldWith(o translate.Options) *world {
+	return &world{translate.New(o), map[config.ID]*config.Resource{}, map[translate.ObjectKey]translate.StatusChange{},
+		map[string]*translate.Plan{}, map[translate.ObjectKey]bool{}}
 }
 
 func (w *world) upsert(i input) {
@@ -216,8 +273,14 @@ func (w *world) upsert(i input) {
 		w.Upsert(i.object)
 	case i.listener != "":
 		w.SetListenerFault(i.listener, &translate.ListenerFault{Message: i.message})
+	case i.installed != nil:
+		w.SetInstalled(*i.installed)
 	default:
 		namespace, name, _ := strings.Cut(i.gateway, "/")
+		if i.infrastructure != nil {
+			w.SetInfrastructure(namespace, name, i.infrastructure)
+			return
+		}
 		w.SetAddressFault(namespace, name, i.address, &translate.AddressFault{Message: i.message})
 	}
 }
@@ -247,7 +310,44 @@ func (w *world) commit(t *testing.T) translate.Result {
 		}
 	}
 	w.checkReferences(t)
+	w.commitPlans(t, r)
 	return r
+}
+
+// commitPlans applies what is for a cluster and checks that every Gateway of ours has a plan.
+func (w *world) commitPlans(t *testing.T, r translate.Result) {
+	t.Helper()
+	for _, p := range r.Plans {
+		key := p.Namespace + "/" + p.Name
+		switch {
+		case p.Plan == nil && w.plans[key] == nil:
+			t.Errorf("end of the plan of %s, which is not there", key)
+		case p.Plan == nil:
+			delete(w.plans, key)
+		case p.Plan.Namespace != p.Namespace || p.Plan.Name != p.Name:
+			t.Errorf("plan of %s says %s/%s", key, p.Plan.Namespace, p.Plan.Name)
+		default:
+			w.plans[key] = p.Plan
+		}
+	}
+	if !slices.IsSortedFunc(r.Plans, func(a, b translate.PlanChange) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	}) {
+		t.Errorf("plans are not sorted: %v", r.Plans)
+	}
+	if !slices.IsSortedFunc(r.Wants, func(a, b translate.Want) int { return a.Object.Compare(b.Object) }) {
+		t.Errorf("wants are not sorted: %v", r.Wants)
+	}
+	for _, want := range r.Wants {
+		if want.Wanted == w.wants[want.Object] {
+			t.Errorf("%v is told twice", want)
+		}
+		if want.Wanted {
+			w.wants[want.Object] = true
+		} else {
+			delete(w.wants, want.Object)
+		}
+	}
 }
 
 // checkReferences checks that config refers only to what is in it, and that nothing
@@ -306,11 +406,13 @@ func backendsOf(t *testing.T, r *config.Route) (keys []string) {
 	return keys
 }
 
-func (w *world) print(t *testing.T) string { return w.printConfig(t) + w.printStatus(t) }
+func (w *world) print(t *testing.T) string {
+	return w.printConfig(t) + w.printStatus(t) + w.printPlans(t) + w.printWants(t)
+}
 
-func scratch(t *testing.T, inputs []input) string {
+func scratch(t *testing.T, o translate.Options, inputs []input) string {
 	t.Helper()
-	w := newWorld()
+	w := newWorldWith(o)
 	for _, i := range inputs {
 		w.upsert(i)
 	}

@@ -3,6 +3,7 @@ package translate_test
 import (
 	"bytes"
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,9 +14,11 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/anypb"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -32,6 +35,74 @@ func (w *world) printConfig(t *testing.T) string {
 		list.Content = append(list.Content, mapping(id.String(), messageNode(t, inner, "key")))
 	}
 	return section(t, "config", list)
+}
+
+// printPlans leaves out the parameters where there are none, and the addresses' type, which is one.
+func (w *world) printPlans(t *testing.T) string {
+	t.Helper()
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, key := range slices.Sorted(maps.Keys(w.plans)) {
+		p := w.plans[key]
+		var shown struct {
+			UID         string                          `json:"uid,omitempty"`
+			Class       string                          `json:"class"`
+			Hold        bool                            `json:"hold,omitempty"`
+			Ports       []string                        `json:"ports"`
+			Addresses   []string                        `json:"addresses,omitempty"`
+			Labels      map[string]string               `json:"labels,omitempty"`
+			Annotations map[string]string               `json:"annotations,omitempty"`
+			Parameters  *v1alpha1.GatewayParametersSpec `json:"parameters,omitempty"`
+		}
+		shown.UID, shown.Class, shown.Hold, shown.Ports, shown.Labels, shown.Annotations = string(p.UID), p.Class, p.Hold, []string{}, p.Labels, p.Annotations
+		for _, port := range p.Ports {
+			shown.Ports = append(shown.Ports, fmt.Sprint(port.Port, map[bool]string{false: "/TCP", true: "/UDP"}[port.UDP]))
+		}
+		for _, a := range p.Addresses {
+			if *a.Type != gwv1.IPAddressType || a.Routability != "" {
+				t.Errorf("%s: plan of address %v", key, a)
+			}
+			shown.Addresses = append(shown.Addresses, a.Value)
+		}
+		if !equality.Semantic.DeepEqual(p.Parameters, v1alpha1.GatewayParametersSpec{}) {
+			shown.Parameters = &p.Parameters
+		}
+		text, err := json.Marshal(shown)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n yaml.Node
+		if err := yaml.Unmarshal(text, &n); err != nil {
+			t.Fatal(err)
+		}
+		plainStyle(n.Content[0])
+		list.Content = append(list.Content, mapping("Gateway "+key, n.Content[0]))
+	}
+	return section(t, "plans", list)
+}
+
+// plainStyle drops the quotes and braces of JSON, but for lists of scalars.
+func plainStyle(n *yaml.Node) {
+	n.Style = 0
+	flat := true
+	for _, c := range n.Content {
+		plainStyle(c)
+		flat = flat && c.Kind == yaml.ScalarNode
+	}
+	if n.Kind == yaml.SequenceNode && flat {
+		n.Style = yaml.FlowStyle
+	}
+}
+
+func (w *world) printWants(t *testing.T) string {
+	t.Helper()
+	list := &yaml.Node{Kind: yaml.SequenceNode}
+	for _, k := range slices.SortedFunc(maps.Keys(w.wants), translate.ObjectKey.Compare) {
+		if k.Group != "" || k.Kind != "Secret" {
+			t.Errorf("%v is wanted", k)
+		}
+		list.Content = append(list.Content, scalar(k.Kind+" "+k.Namespace+"/"+k.Name))
+	}
+	return section(t, "wants", list)
 }
 
 func section(t *testing.T, title string, list *yaml.Node) string {
@@ -137,7 +208,11 @@ func (w *world) printStatus(t *testing.T) string {
 		if k.Namespace != "" {
 			title = k.Kind + " " + k.Namespace + "/" + k.Name
 		}
-		if k.Group != gwv1.GroupName {
+		group := gwv1.GroupName
+		if k.Kind == "GatewayParameters" {
+			group = v1alpha1.GroupName
+		}
+		if k.Group != group {
 			t.Errorf("%s: group %q", title, k.Group)
 		}
 		list.Content = append(list.Content, mapping(title, statusNode(t, w.statuses[k])))
@@ -156,6 +231,8 @@ func statusNode(t *testing.T, c translate.StatusChange) *yaml.Node {
 		return mapping("conditions", conditionsNode(t, c, s.Conditions), "supportedFeatures", scalar(features))
 	case *gwv1.GatewayStatus:
 		return gatewayNode(t, c, s)
+	case *v1alpha1.GatewayParametersStatus:
+		return mapping("conditions", conditionsNode(t, c, s.Conditions))
 	case *gwv1.ListenerSetStatus:
 		return mapping("conditions", conditionsNode(t, c, s.Conditions))
 	case *gwv1.RouteStatus:

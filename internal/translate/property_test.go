@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -25,7 +27,11 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 	}
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 7))
-		w := newWorld()
+		o := options
+		if seed%2 == 1 {
+			o = clusterOptions
+		}
+		w := newWorldWith(o)
 		current := map[string]input{}
 		for step := range 120 {
 			for range 1 + r.IntN(6) {
@@ -35,14 +41,14 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 			if step%10 != 9 {
 				continue
 			}
-			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses) != 0 {
+			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.Plans)+len(again.Wants) != 0 {
 				t.Fatalf("seed %d step %d: a commit without changes does %v", seed, step, again)
 			}
 			var inputs []input
 			for _, i := range current {
 				inputs = append(inputs, i)
 			}
-			if want, got := scratch(t, inputs), w.print(t); got != want {
+			if want, got := scratch(t, o, inputs), w.print(t); got != want {
 				t.Fatalf("seed %d step %d: incremental differs from scratch:\n%s", seed, step, firstDifference(want, got))
 			}
 		}
@@ -55,7 +61,7 @@ func change(r *rand.Rand, w *world, current map[string]input, pool []input) {
 	key := identify(i)
 	known, exists := current[key]
 	switch n := r.IntN(10); {
-	case n < 3 && exists:
+	case n < 3 && exists && known.installed == nil: // which cannot be taken back
 		withdraw(w, known)
 		delete(current, key)
 	case n < 5 && exists && known.object != nil:
@@ -67,7 +73,12 @@ func change(r *rand.Rand, w *world, current map[string]input, pool []input) {
 }
 
 func identify(i input) string {
-	if i.object == nil {
+	switch {
+	case i.installed != nil:
+		return "Installed"
+	case i.infrastructure != nil:
+		return "Infrastructure/" + i.gateway
+	case i.object == nil:
 		return "Fault/" + i.listener + i.gateway + "/" + i.address
 	}
 	return fmt.Sprintf("%T/%s/%s", i.object, i.object.GetNamespace(), i.object.GetName())
@@ -77,8 +88,10 @@ func withdraw(w *world, i input) {
 	switch {
 	case i.listener != "":
 		w.SetListenerFault(i.listener, nil)
+	case i.infrastructure != nil:
+		w.SetInfrastructure("default", strings.TrimPrefix(i.gateway, "default/"), nil)
 	case i.gateway != "":
-		w.SetAddressFault("default", "gw", i.address, nil)
+		w.SetAddressFault("default", strings.TrimPrefix(i.gateway, "default/"), i.address, nil)
 	default:
 		w.Delete(kindOf(i.object), i.object.GetNamespace(), i.object.GetName())
 	}
@@ -126,6 +139,10 @@ func echo(o metav1.Object, r *rand.Rand) metav1.Object {
 		c := o.DeepCopy()
 		c.Status.Parents = []gwv1.RouteParentStatus{{Conditions: condition}}
 		out = c
+	case *v1alpha1.GatewayParameters:
+		c := o.DeepCopy()
+		c.Status.Conditions = condition
+		out = c
 	case *corev1.Namespace:
 		c := o.DeepCopy()
 		c.Status.Phase = corev1.NamespaceActive
@@ -143,7 +160,7 @@ func TestStatusEchoWakesNothing(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	echoed := map[string]bool{}
 	for _, path := range goldenFiles(t) {
-		w := newWorld()
+		w := newWorldWith(optionsOf(path))
 		inputs := readGolden(t, path).inputs
 		for _, i := range inputs {
 			w.upsert(i)
@@ -162,8 +179,8 @@ func TestStatusEchoWakesNothing(t *testing.T) {
 			t.Errorf("%s: an echo of the status runs %v", path, res.Stats.RunsByName)
 		}
 	}
-	if len(echoed) != 8 {
-		t.Errorf("echoes of %v, want 8 kinds", echoed)
+	if len(echoed) != 9 {
+		t.Errorf("echoes of %v, want 9 kinds", echoed)
 	}
 }
 

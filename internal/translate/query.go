@@ -17,6 +17,8 @@ func (t *Translator) HasStatus(o ObjectKey) bool {
 		return has(t.routeStatuses, n)
 	case KindBackendTLSPolicy:
 		return has(t.policyStatuses, n)
+	case KindGatewayParameters:
+		return has(t.parametersStatuses, n)
 	default:
 		return has(t.otherStatuses, kindName{kind, n})
 	}

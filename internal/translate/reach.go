@@ -57,7 +57,7 @@ func (f AddressFault) of(address string) string {
 }
 
 func notUsable(faults []string) *condition.Problem {
-	return &condition.Problem{Reason: string(gwv1.GatewayReasonAddressNotUsable), Field: "spec.addresses", What: strings.Join(faults, ". ")}
+	return condition.NewProblem(gwv1.GatewayReasonAddressNotUsable, "spec.addresses", "", "%s", strings.Join(faults, ". "))
 }
 
 // clusterReach is where the cluster says that a Gateway is reached, and why not everywhere it should
@@ -66,7 +66,7 @@ func notUsable(faults []string) *condition.Problem {
 func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	infra, runs := incremental.Fetch(v, t.in.infrastructures.Collection, n)
 	if !runs {
-		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "", "the Gateway's proxies are not there yet")
+		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet")
 	}
 	var faults, faulty, assigned []string
 	for _, a := range g.Binds {
@@ -80,18 +80,19 @@ func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway.Gatewa
 		if slices.Contains(faulty, address) {
 			continue
 		}
-		out, assigned = append(out, a), append(assigned, address)
-		if value(a.Type, gwv1.IPAddressType) == gwv1.IPAddressType && !slices.Contains(g.Binds, address) {
+		kind := value(a.Type, gwv1.IPAddressType) // told as the API server would default it
+		out, assigned = append(out, gwv1.GatewayStatusAddress{Type: &kind, Value: a.Value}), append(assigned, address)
+		if kind == gwv1.IPAddressType && !slices.Contains(g.Binds, address) {
 			chosen++
 		}
 	}
-	waiting := cmp.Or(infra.Waiting, "no address is assigned to the Gateway yet")
-	if len(infra.Addresses) == 0 && len(faults) == 0 {
+	waiting := cmp.Or(infra.Waiting, "no address is assigned to the Gateway yet; see the status of its Services")
+	if len(assigned) == 0 && len(faults) == 0 {
 		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", waiting)
 	}
 	for _, a := range g.Binds {
-		if !slices.Contains(faulty, a) && !slices.Contains(assigned, a) {
-			faults = append(faults, fmt.Sprintf("address %s is not among those that the cluster has assigned, %s; ask for one that it can assign", a, strings.Join(assigned, ", ")))
+		if len(assigned) > 0 && !slices.Contains(faulty, a) && !slices.Contains(assigned, a) {
+			faults = append(faults, fmt.Sprintf("address %s is not assigned although others are; use one that the cluster can assign", a))
 		}
 	}
 	switch {
@@ -100,7 +101,7 @@ func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway.Gatewa
 	case chosen < len(g.Unassigned):
 		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, strings.Join(g.Unassigned[chosen:], ", "), "", "%s", waiting)
 	case infra.Waiting != "" || !infra.Ready:
-		return out, condition.NewProblem(gwv1.GatewayReasonPending, "", "", "%s", cmp.Or(infra.Waiting, "no proxy of the Gateway is ready yet"))
+		return out, condition.NewProblem(gwv1.GatewayReasonPending, "", "", "%s", cmp.Or(infra.Waiting, "no proxy of the Gateway is ready yet; see its Pods"))
 	}
 	return out, nil
 }

@@ -22,10 +22,10 @@ func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *
 		return refuse(gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
 	case l.Refused:
 		return refuse(gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
-	case waits != nil:
-		return refuse(gwv1.ListenerConditionReason(waits.Reason), waits.String())
 	case !servable:
 		return refuse(gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
+	case waits != nil:
+		return refuse(gwv1.ListenerConditionReason(waits.Reason), waits.String())
 	}
 	return condition.True(gwv1.ListenerConditionProgrammed, gwv1.ListenerReasonProgrammed)
 }
