@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,14 @@ func endpoints() []endpoint {
 	}
 }
 
+// endpoints are those that this server answers.
+func (s *Server) endpoints() []endpoint {
+	if s.options.Paths == nil {
+		return endpoints()
+	}
+	return slices.DeleteFunc(endpoints(), func(e endpoint) bool { return !slices.Contains(s.options.Paths, e.path) })
+}
+
 // ServeHTTP is part of http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	setWriteDeadline(w, replyTimeout)
@@ -48,20 +57,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "The admin server only reads: use GET or HEAD.", http.StatusMethodNotAllowed)
 		return
 	}
-	for _, e := range endpoints() {
+	for _, e := range s.endpoints() {
 		if r.URL.Path == e.path || e.path != "/" && strings.HasSuffix(e.path, "/") &&
 			(strings.HasPrefix(r.URL.Path, e.path) || r.URL.Path+"/" == e.path) {
 			e.serve(s, w, r)
 			return
 		}
 	}
-	notFound(w)
+	s.notFound(w)
 }
 
-func notFound(w http.ResponseWriter) {
+func (s *Server) notFound(w http.ResponseWriter) {
 	var b strings.Builder
 	b.WriteString("There is nothing here. Endpoints:\n\n")
-	for _, e := range endpoints() {
+	for _, e := range s.endpoints() {
 		fmt.Fprintf(&b, "  %-14s %s\n", e.path, e.description)
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,11 +47,21 @@ type Problem struct {
 	Ignored bool   `json:"ignored,omitempty"` // of an unknown kind: no mistake, only unused
 }
 
+// Groups of paths for Options.Paths.
+var (
+	// HealthPaths are for a server that others than this machine can reach.
+	HealthPaths = []string{"/healthz", "/readyz", "/metrics"}
+	// ProxyPaths are those of a proxy, which has configuration but no objects.
+	ProxyPaths = append([]string{"/config", "/debug/pprof/"}, HealthPaths...)
+)
+
 // Options are what the server shows. Callbacks are called for each request, must be safe for
 // concurrent use, and may be nil.
 type Options struct {
-	Address  string // "" is DefaultAddress
-	Version  string // shown on the dashboard
+	Address  string   // "" is DefaultAddress
+	Flag     string   // that the address comes from, for messages; "" is --admin-address
+	Paths    []string // what is answered, as in HealthPaths; nil is everything
+	Version  string   // shown on the dashboard
 	Gatherer prometheus.Gatherer
 	// Ready answers nil once everything accepted is served, else why not; nil Ready is never ready.
 	Ready func() error
@@ -77,7 +88,7 @@ func Listen(o Options) (*Server, error) {
 	}
 	l, err := net.Listen("tcp", o.Address)
 	if err != nil {
-		return nil, fmt.Errorf("admin server: cannot listen: %w; say another address with --admin-address (port 0 takes a free one)", err)
+		return nil, fmt.Errorf("admin server: cannot listen: %w; say another address with %s (port 0 takes a free one)", err, cmp.Or(o.Flag, "--admin-address"))
 	}
 	s := &Server{options: o, listener: l}
 	if a, ok := l.Addr().(*net.TCPAddr); ok {

@@ -87,7 +87,7 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
 	root.AddCommand(newRun(stdout, stderr), newController(stdout, stderr), newDemo(stdout, stderr), newCheck(stdout), newExplain(stdout),
-		newStatus(stdout), newVersion(stdout))
+		newStatus(stdout), newVersion(stdout), newProxy(stdout, stderr))
 	return root
 }
 

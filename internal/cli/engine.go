@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy"
+)
+
+const (
+	// accessLogFlush bounds how long the end waits for the access log's writer.
+	accessLogFlush = 2 * time.Second
+	// adminGrace bounds how long the end waits for requests to the admin servers.
+	adminGrace = time.Second
+)
+
+// engineOptions are the flags that run and proxy have in common.
+type engineOptions struct {
+	Bind          []netip.Addr // empty is all
+	AccessLog     string       // "" is the default
+	ShutdownDelay time.Duration
+	DrainTimeout  time.Duration
+	Stdout        io.Writer
+	Log           *slog.Logger
+	Hangup        <-chan os.Signal // each reopens the access log; nil for never
+}
+
+// engine is a proxy with what stands around it wherever its configuration comes from: the
+// access log, the metrics, the admin servers, and the way it ends.
+type engine struct {
+	o         engineOptions
+	accessLog *observe.AccessLog
+	metrics   *observe.Metrics
+	proxy     *proxy.Proxy
+	servers   []*admin.Server
+	// notReady is why /readyz fails: points to served once everything accepted is served.
+	notReady atomic.Pointer[error]
+
+	background sync.WaitGroup
+	stop       context.CancelFunc // ends what runs in the background
+}
+
+var (
+	errStarting = errors.New("starting: there is no configuration to serve yet")
+	errStopping = errors.New("shutting down")
+	served      error
+)
+
+// newEngine makes an engine without a proxy yet; discard or close must be called in the end.
+func newEngine(o engineOptions) (*engine, error) {
+	e := &engine{o: o}
+	e.notReady.Store(&errStarting)
+	var err error
+	if e.accessLog, err = observe.OpenAccessLog(cmp.Or(o.AccessLog, defaultAccessLog), o.Stdout); err != nil {
+		return nil, usage("%w; --access-log takes json, off or a file that can be written", err)
+	}
+	b := readBuild()
+	e.metrics = observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit, AccessLog: e.accessLog})
+	return e, nil
+}
+
+// listen opens an admin server, for /readyz, /metrics and what o shows beside them.
+func (e *engine) listen(o admin.Options) error {
+	o.Version = readBuild().Version
+	o.Gatherer = e.metrics.Gatherer()
+	o.Ready = func() error { return *e.notReady.Load() }
+	server, err := admin.Listen(o)
+	if err != nil {
+		return &exitError{exitProblems, err}
+	}
+	e.servers = append(e.servers, server)
+	return nil
+}
+
+// discard undoes what was opened by one that never started.
+func (e *engine) discard() {
+	for _, s := range e.servers {
+		_ = s.Shutdown(context.Background()) // there are no requests to cut
+	}
+	_ = e.accessLog.Close(accessLogFlush) // holds nothing yet
+}
+
+// makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
+func (e *engine) makeProxy() {
+	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, Logger: e.o.Log})
+}
+
+// start serves the admin servers, and answers the context of what runs in the background, which
+// lives until close.
+func (e *engine) start() context.Context {
+	for _, s := range e.servers {
+		e.background.Go(func() {
+			if err := s.Serve(); err != nil {
+				e.o.Log.Error("an admin server ended", "error", err)
+			}
+		})
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	e.stop = stop
+	e.background.Go(func() { e.reopenOnHangup(ctx) })
+	return ctx
+}
+
+func (e *engine) reopenOnHangup(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.o.Hangup:
+			if err := e.accessLog.Reopen(); err != nil {
+				e.o.Log.Error("the access log goes on in the old file", "error", err)
+			}
+		}
+	}
+}
+
+// ready says that everything accepted is served, unless the end has begun; it answers whether that is news.
+func (e *engine) ready() bool { return e.notReady.CompareAndSwap(&errStarting, &served) }
+
+// tellListeners logs what is served, one line a listener, and answers how many there are.
+func (e *engine) tellListeners() int {
+	bound := e.proxy.Bound()
+	for _, l := range bound {
+		e.o.Log.Info("listening", "listener", l.Key, "protocol", strings.TrimPrefix(l.Protocol.String(), "PROTOCOL_"),
+			"addresses", strings.Join(l.Addresses, ","), "hostname", cmp.Or(l.Hostname, "*"), "routes", l.Routes)
+	}
+	return len(bound)
+}
+
+// shutdown is what SIGTERM asks for: not ready, accept on for a while, then finish what is in flight.
+func (e *engine) shutdown() {
+	e.notReady.Store(&errStopping)
+	e.o.Log.Info("shutting down", "shutdown-delay", e.o.ShutdownDelay, "drain-timeout", e.o.DrainTimeout)
+	time.Sleep(e.o.ShutdownDelay) // a second signal ends the process meanwhile
+	ctx, cancel := context.WithTimeout(context.Background(), e.o.DrainTimeout)
+	defer cancel()
+	if err := e.proxy.Shutdown(ctx); err != nil {
+		e.o.Log.Warn("requests that took longer than --drain-timeout were cut")
+	}
+}
+
+// close ends what runs in the background, the admin servers last.
+func (e *engine) close() {
+	e.stop()
+	end, cancel := context.WithTimeout(context.Background(), adminGrace)
+	defer cancel()
+	for _, s := range e.servers {
+		_ = s.Shutdown(end) // cuts what is left
+	}
+	e.background.Wait()
+	_ = e.accessLog.Close(accessLogFlush) // what could not be written was counted as dropped
+}

@@ -1,0 +1,208 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/client"
+	"github.com/moongate-dev/moongate/internal/proxy"
+)
+
+// ProxyOptions are the flags of proxy; the zero value of a field that need not be given is its default.
+type ProxyOptions struct {
+	Controller    string // host:port
+	Gateway       string // "<namespace>/<name>"
+	CAFile        string
+	TokenFile     string
+	StateDir      string // "" keeps nothing
+	HealthAddress string
+	AdminAddress  string
+	AccessLog     string // "json" (stdout), "off" or a file
+	LogLevel      string
+	ShutdownDelay time.Duration // how long to accept on after the first signal
+	DrainTimeout  time.Duration // how long requests in flight may take after that
+
+	Stdout, Stderr io.Writer
+	Hangup         <-chan os.Signal // each reopens the access log; nil for never
+	// Ready is called once, when a whole configuration is served; nil for nobody.
+	Ready func(RunningProxy)
+}
+
+// RunningProxy is a proxy that serves.
+type RunningProxy struct {
+	Health, Admin string // addresses of the two servers
+}
+
+// Defaults of proxy; docs/defaults.md shows them.
+const (
+	defaultCAFile             = "/var/run/moongate/ca/ca.crt"
+	defaultTokenFile          = "/var/run/moongate/token/token"
+	defaultStateDir           = "/var/run/moongate/state"
+	defaultProxyHealthAddress = ":15901"
+	defaultProxyAdminAddress  = "127.0.0.1:15900"
+	defaultProxyDelay         = 5 * time.Second
+)
+
+// readyPoll is how often a proxy that waits for its first configuration looks whether it has come.
+const readyPoll = 50 * time.Millisecond
+
+func newProxy(stdout, stderr io.Writer) *cobra.Command {
+	o := ProxyOptions{Stdout: stdout, Stderr: stderr}
+	cmd := &cobra.Command{
+		Use:   "proxy --controller HOST:PORT --gateway NAMESPACE/NAME",
+		Short: "Serve one Gateway as a controller says",
+		Long: `Serves the Gateway with the configuration that it gets from a controller, and needs nothing
+else of a cluster. The last configuration is kept in --state-dir, so that a restart serves
+at once, with or without the controller. Usually the controller deploys this.
+
+SIGTERM or SIGINT: /readyz fails, then after --shutdown-delay the proxy stops accepting,
+finishes what is in flight within --drain-timeout and exits 0; changes of the configuration
+are followed meanwhile. A second one exits at once. SIGHUP reopens the access log.`,
+		Example: "  moongate proxy --controller moongate-controller.moongate-system.svc:9443 --gateway shop/web",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			signals := RunOptions{Stderr: stderr}
+			ctx, stop := onSignals(&signals)
+			defer stop()
+			o.Hangup = signals.Hangup
+			return RunProxy(ctx, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.Controller, "controller", "", "host and port of the controller; its certificate must be for the host (required)")
+	flags.StringVar(&o.Gateway, "gateway", "", "namespace and name of the Gateway, with a slash between (required)")
+	flags.StringVar(&o.CAFile, "ca-file", defaultCAFile, "PEM file with the authorities of the controller's certificate, read at each connect")
+	flags.StringVar(&o.TokenFile, "token-file", defaultTokenFile, "file with the token that the proxy shows, read at each connect")
+	flags.StringVar(&o.StateDir, "state-dir", defaultStateDir,
+		"folder for the last good configuration, private keys included: keep it in memory; empty keeps none")
+	flags.StringVar(&o.HealthAddress, "health-address", defaultProxyHealthAddress, "where health and metrics are served")
+	flags.StringVar(&o.AdminAddress, "admin-address", defaultProxyAdminAddress, "where the configuration and profiles are served too")
+	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, "json (stdout), off, or a file; SIGHUP reopens the file")
+	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", defaultProxyDelay,
+		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
+	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
+		"after that, how long requests in flight may take before they are cut")
+	return cmd
+}
+
+// check says what is wrong with the flags, and sets those that were left out.
+func (o *ProxyOptions) check() error {
+	if host, port, err := net.SplitHostPort(o.Controller); err != nil || host == "" || port == "" {
+		return usage("--controller %q is not a host and port; write it as moongate-controller.moongate-system.svc:9443", o.Controller)
+	}
+	namespace, name, ok := strings.Cut(o.Gateway, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return usage("--gateway %q is not a Gateway's namespace and name; write it as shop/web", o.Gateway)
+	}
+	o.CAFile = cmp.Or(o.CAFile, defaultCAFile)
+	o.TokenFile = cmp.Or(o.TokenFile, defaultTokenFile)
+	o.HealthAddress = cmp.Or(o.HealthAddress, defaultProxyHealthAddress)
+	o.AdminAddress = cmp.Or(o.AdminAddress, defaultProxyAdminAddress)
+	return nil
+}
+
+// remoteProxy is a proxy whose configuration comes from a controller.
+type remoteProxy struct {
+	*engine
+	o      ProxyOptions
+	log    *slog.Logger
+	client *client.Client
+}
+
+// RunProxy serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
+func RunProxy(ctx context.Context, o ProxyOptions) error {
+	p, err := newRemoteProxy(o)
+	if err != nil {
+		return err
+	}
+	inner := p.start()
+	// The client outlives the shutdown: what is drained is served by the newest configuration.
+	p.background.Go(func() {
+		if err := p.client.Run(inner); err != nil {
+			p.log.Error("the delivery ended; the configuration stays as it is", "error", err)
+		}
+	})
+	p.background.Go(func() { p.awaitConfig(inner) })
+	<-ctx.Done()
+	p.shutdown()
+	p.close()
+	return nil
+}
+
+// newRemoteProxy makes everything that can fail, so that a wrong flag is known at once.
+func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	log, err := newLogger(o.Stderr, o.LogLevel)
+	if err != nil {
+		return nil, err
+	}
+	p := &remoteProxy{o: o, log: log}
+	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, ShutdownDelay: o.ShutdownDelay,
+		DrainTimeout: o.DrainTimeout, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
+	if err != nil {
+		return nil, err
+	}
+	err = p.listen(admin.Options{Address: o.HealthAddress, Flag: "--health-address", Paths: admin.HealthPaths})
+	if err == nil {
+		err = p.listen(admin.Options{Address: o.AdminAddress, Paths: admin.ProxyPaths,
+			Config: func() (any, error) { return p.client.Config() }})
+	}
+	if err != nil {
+		p.discard()
+		return nil, err
+	}
+	p.makeProxy()
+	p.client = client.New(client.Options{
+		Controller: o.Controller, CAFile: o.CAFile, TokenFile: o.TokenFile, Gateway: o.Gateway, Version: readBuild().Version,
+		StateDir: o.StateDir, Logger: p.log,
+		Apply:  func(u *config.Update) proxy.Result { return p.faults(p.proxy.Apply(u)) },
+		Rebind: func() proxy.Result { return p.faults(p.proxy.Rebind()) },
+	})
+	return p, nil
+}
+
+// faults is what the controller is to be told. A proxy that ends closes its ports: that is no
+// fault of the Gateway's listeners, which other proxies serve on.
+func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
+	if p.notReady.Load() == &errStopping {
+		r.Listeners = nil
+	}
+	return r
+}
+
+// awaitConfig says once what is served, when there is something.
+func (p *remoteProxy) awaitConfig(ctx context.Context) {
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	for !p.client.Ready() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	if !p.ready() {
+		return // it ends already
+	}
+	p.tellListeners()
+	health, admin := p.servers[0].Addr().String(), p.servers[1].Addr().String()
+	if p.o.Ready != nil {
+		p.o.Ready(RunningProxy{Health: health, Admin: admin})
+	}
+	p.log.Info("ready", "gateway", p.o.Gateway, "health", health, "admin", admin, "version", readBuild().Version)
+	debug.FreeOSMemory() // the first configuration leaves the most garbage
+}
