@@ -1,141 +1,19 @@
 package provision
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
-
-// replica is a Provisioner with what it reported.
-type replica struct {
-	*Provisioner
-	mu      sync.Mutex
-	reports map[string]report
-	order   []string
-	ca      string
-}
-
-// startReplica watches, and waits until everything was listed. Nobody leads yet.
-func startReplica(t *testing.T, s *server) *replica {
-	t.Helper()
-	r := &replica{reports: map[string]report{}, ca: "certificate"}
-	p, err := New(Options{
-		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress,
-		CAPEM: func() []byte { r.mu.Lock(); defer r.mu.Unlock(); return []byte(r.ca) },
-		Report: func(namespace, name string, i *translate.Infrastructure, ready []string) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.reports[namespace+"/"+name] = report{i, ready}
-			r.order = append(r.order, namespace+"/"+name)
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Provisioner = p
-	run(t, p.Watch)
-	select {
-	case <-p.listed:
-	case <-time.After(patience):
-		t.Fatal("not everything was listed")
-	}
-	return r
-}
-
-// run runs f until the test or the function that it answers ends it.
-func run(t *testing.T, f func(context.Context) error) (end func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() { defer close(done); f(ctx) }()
-	end = func() { cancel(); <-done }
-	t.Cleanup(end)
-	return end
-}
-
-func (r *replica) last(gateway string) report {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.reports[gateway]
-}
-
-func (r *replica) waiting(gateway string) string {
-	if i := r.last(gateway).infrastructure; i != nil {
-		return i.Waiting
-	}
-	return ""
-}
-
-const patience = time.Minute
-
-func eventually(t *testing.T, what string, true func() bool) {
-	t.Helper()
-	for until := time.Now().Add(patience); !true(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("after %s still not: %s", patience, what)
-		}
-	}
-}
-
-var web = gatewayName{"shop", "web"}
-
-func planOf(g gatewayName, edit func(*translate.Plan)) translate.PlanChange {
-	p := &translate.Plan{Namespace: g.namespace, Name: g.name, UID: types.UID("uid-of-" + g.name), Class: "moongate", Ports: []translate.PlanPort{{Port: 80}}}
-	if edit != nil {
-		edit(p)
-	}
-	return translate.PlanChange{Namespace: g.namespace, Name: g.name, Plan: p}
-}
-
-// settle plans and reconciles once, in this goroutine, once the watches have come up with the server.
-func (r *replica) settle(t *testing.T, s *server, change translate.PlanChange) error {
-	t.Helper()
-	r.Plan([]translate.PlanChange{change})
-	return r.once(t, s, gatewayName{change.Namespace, change.Name})
-}
-
-func (r *replica) once(t *testing.T, s *server, g gatewayName) error {
-	t.Helper()
-	r.caughtUp(t, s)
-	_, err := r.reconcile(t.Context(), g)
-	return err
-}
-
-// caughtUp waits until the store holds what the server does.
-func (r *replica) caughtUp(t *testing.T, s *server) {
-	t.Helper()
-	eventually(t, "the store has caught up", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		var there, here []string
-		for name, object := range s.objects {
-			if selected(object, &http.Request{URL: mustURL("?labelSelector=" + ownSelectorEscaped)}) {
-				there = append(there, name+" "+fmt.Sprint(object["metadata"].(tree)["resourceVersion"]))
-			}
-		}
-		for _, g := range r.store.names() {
-			for n, object := range r.store.of(g) {
-				here = append(here, resources[n.kind].resource+"/"+g.namespace+"/"+n.name+" "+object.GetResourceVersion())
-			}
-		}
-		slices.Sort(there)
-		slices.Sort(here)
-		return slices.Equal(slices.DeleteFunc(there, func(name string) bool { return strings.Contains(name, "foreign") }), here)
-	})
-}
 
 var fourObjects = []string{"apply configmaps/shop/web-moongate", "apply deployments/shop/web-moongate", "apply serviceaccounts/shop/web-moongate", "apply services/shop/web-moongate"}
 
@@ -553,23 +431,4 @@ func TestReports(t *testing.T) {
 	}
 	r.Plan([]translate.PlanChange{{Namespace: "shop", Name: "web"}})
 	eventually(t, "nothing runs", func() bool { return r.last("shop/web").infrastructure == nil })
-}
-
-func mustURL(s string) *url.URL {
-	u, err := url.Parse(s)
-	if err != nil {
-		panic(err)
-	}
-	return u
-}
-
-var ownSelectorEscaped = url.QueryEscape(ownSelector)
-
-func addressesOf(values ...string) []gwv1.GatewaySpecAddress {
-	var all []gwv1.GatewaySpecAddress
-	kind := gwv1.IPAddressType
-	for _, value := range values {
-		all = append(all, gwv1.GatewaySpecAddress{Type: &kind, Value: value})
-	}
-	return all
 }
