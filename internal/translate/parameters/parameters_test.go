@@ -1,0 +1,139 @@
+package parameters_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
+)
+
+func read(t *testing.T, text string) *v1alpha1.GatewayParametersSpec {
+	t.Helper()
+	var s v1alpha1.GatewayParametersSpec
+	if err := yaml.UnmarshalStrict([]byte(text), &s); err != nil {
+		t.Fatalf("%s: %v", text, err)
+	}
+	return &s
+}
+
+func TestCheck(t *testing.T) {
+	for _, c := range []struct {
+		spec   string
+		fields []string // with a problem, in order
+	}{
+		{`{}`, nil},
+		{`{replicas: 0, logLevel: warn, accessLog: "off", shutdownDelay: 0s, drainTimeout: 1h}`, nil},
+		{`{autoscaling: {minReplicas: 2, maxReplicas: 2, cpuUtilization: 1}}`, nil},
+		{`{resources: {requests: {cpu: 50m, memory: 32Mi}, limits: {cpu: "1", memory: 32Mi}}}`, nil},
+		{`{service: {loadBalancerClass: example.com/lb, loadBalancerSourceRanges: [10.0.0.0/8, "2001:db8::/32"], externalTrafficPolicy: Local, ipFamilyPolicy: RequireDualStack}}`, nil},
+		{`{classOnly: {image: "example.com/a:b", imagePullPolicy: Always, env: [{name: A}], deploymentPatch: {spec: {}}}}`, nil},
+		{`{replicas: -1}`, []string{"spec.replicas"}},
+		{`{replicas: 1001}`, []string{"spec.replicas"}},
+		{`{replicas: 1, autoscaling: {maxReplicas: 1}}`, []string{"spec.autoscaling"}},
+		{`{autoscaling: {minReplicas: 3, maxReplicas: 2}}`, []string{"spec.autoscaling.minReplicas"}},
+		{`{autoscaling: {minReplicas: 0, maxReplicas: 0, cpuUtilization: 0}}`,
+			[]string{"spec.autoscaling.minReplicas", "spec.autoscaling.maxReplicas", "spec.autoscaling.cpuUtilization"}},
+		{`{resources: {requests: {memory: 2Gi}, limits: {memory: 1Gi}}}`, []string{"spec.resources.requests.memory"}},
+		{`{resources: {requests: {cpu: -1}, limits: {cpu: -2}}}`, []string{"spec.resources.limits.cpu", "spec.resources.requests.cpu", "spec.resources.requests.cpu"}},
+		{`{service: {type: ExternalName}}`, []string{"spec.service.type"}},
+		{`{service: {type: NodePort, loadBalancerClass: a/b, loadBalancerSourceRanges: [10.0.0.0/8]}}`,
+			[]string{"spec.service.loadBalancerClass", "spec.service.loadBalancerSourceRanges"}},
+		{`{service: {type: ClusterIP, externalTrafficPolicy: Local}}`, []string{"spec.service.externalTrafficPolicy"}},
+		{`{service: {loadBalancerClass: "a b"}}`, []string{"spec.service.loadBalancerClass"}},
+		{`{service: {loadBalancerSourceRanges: [10.0.0.0/8, 10.0.0.0, 10.0.0.0/33]}}`,
+			[]string{"spec.service.loadBalancerSourceRanges[1]", "spec.service.loadBalancerSourceRanges[2]"}},
+		{`{service: {externalTrafficPolicy: Near, ipFamilyPolicy: Both}}`, []string{"spec.service.externalTrafficPolicy", "spec.service.ipFamilyPolicy"}},
+		{`{logLevel: trace, accessLog: xml}`, []string{"spec.logLevel", "spec.accessLog"}},
+		{`{shutdownDelay: 5m1s, drainTimeout: -1s}`, []string{"spec.shutdownDelay", "spec.drainTimeout"}},
+		{`{classOnly: {image: "a b", imagePullPolicy: Sometimes, env: [{name: A}, {name: ""}, {name: a=b}]}}`,
+			[]string{"spec.classOnly.image", "spec.classOnly.imagePullPolicy", "spec.classOnly.env[1].name", "spec.classOnly.env[2].name"}},
+		{`{classOnly: {deploymentPatch: [1]}}`, []string{"spec.classOnly.deploymentPatch"}},
+		{`{classOnly: {deploymentPatch: spec}}`, []string{"spec.classOnly.deploymentPatch"}},
+	} {
+		var fields []string
+		for _, p := range parameters.Check(read(t, c.spec)) {
+			fields = append(fields, p.Field)
+			if p.Reason != v1alpha1.ReasonInvalid || p.What == "" || p.Remedy == "" {
+				t.Errorf("%s: problem %+v", c.spec, p)
+			}
+		}
+		if !slices.Equal(fields, c.fields) {
+			t.Errorf("%s: problems of %q, want %q", c.spec, fields, c.fields)
+		}
+	}
+}
+
+func TestMerge(t *testing.T) {
+	for _, c := range []struct{ what, class, own, want string }{
+		{"own alone", `{}`, `{replicas: 3, service: {type: NodePort}}`, `{replicas: 3, service: {type: NodePort}}`},
+		{"class alone", `{replicas: 3, service: {type: NodePort}}`, `{}`, `{replicas: 3, service: {type: NodePort}}`},
+		{"replicas over autoscaling", `{autoscaling: {maxReplicas: 3}}`, `{replicas: 0}`, `{replicas: 0}`},
+		{"autoscaling over replicas", `{replicas: 9}`, `{autoscaling: {maxReplicas: 3}}`, `{autoscaling: {maxReplicas: 3}}`},
+		{"autoscaling as a whole", `{autoscaling: {minReplicas: 2, maxReplicas: 3}}`, `{autoscaling: {maxReplicas: 4}}`, `{autoscaling: {maxReplicas: 4}}`},
+		{"resources as a whole", `{resources: {limits: {cpu: 1}}}`, `{resources: {requests: {cpu: 2}}}`, `{resources: {requests: {cpu: 2}}}`},
+		{"service by field", `{service: {loadBalancerClass: a/b, externalTrafficPolicy: Local}}`,
+			`{service: {loadBalancerSourceRanges: [10.0.0.0/8], externalTrafficPolicy: Cluster}}`,
+			`{service: {loadBalancerClass: a/b, loadBalancerSourceRanges: [10.0.0.0/8], externalTrafficPolicy: Cluster}}`},
+		{"what a type cannot have", `{service: {loadBalancerClass: a/b, loadBalancerSourceRanges: [10.0.0.0/8], externalTrafficPolicy: Local}}`,
+			`{service: {type: NodePort}}`, `{service: {type: NodePort, externalTrafficPolicy: Local}}`},
+		{"what a ClusterIP cannot have", `{service: {externalTrafficPolicy: Local}}`, `{service: {type: ClusterIP}}`, `{service: {type: ClusterIP}}`},
+		{"classOnly of the class", `{classOnly: {image: a}}`, `{classOnly: {image: b}, logLevel: warn}`, `{classOnly: {image: a}, logLevel: warn}`},
+	} {
+		class, own := read(t, c.class), read(t, c.own)
+		got := parameters.Merge(class, own)
+		if want := *read(t, c.want); !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", c.what, got, want)
+		}
+		if problems := parameters.Check(&got); problems != nil {
+			t.Errorf("%s: the result is not valid: %v", c.what, problems)
+		}
+		if !reflect.DeepEqual(class, read(t, c.class)) || !reflect.DeepEqual(own, read(t, c.own)) {
+			t.Errorf("%s: what was merged is modified", c.what)
+		}
+	}
+	if got := parameters.Merge(nil, nil); !reflect.DeepEqual(got, v1alpha1.GatewayParametersSpec{}) {
+		t.Errorf("of none: %+v", got)
+	}
+}
+
+// full sets every field.
+const full = `
+replicas: 2
+resources: {limits: {cpu: 1}}
+service: {type: LoadBalancer, loadBalancerClass: a/b, loadBalancerSourceRanges: [10.0.0.0/8], externalTrafficPolicy: Local, ipFamilyPolicy: SingleStack}
+logLevel: warn
+accessLog: json
+shutdownDelay: 1s
+drainTimeout: 2s
+classOnly: {image: a}
+`
+
+// TestMergeForgetsNoField is there for the next field that somebody adds.
+func TestMergeForgetsNoField(t *testing.T) {
+	all := read(t, full)
+	unset(t, reflect.ValueOf(all).Elem(), "Autoscaling")
+	unset(t, reflect.ValueOf(all.Service).Elem())
+	empty := read(t, `{service: {}}`)
+	if got := parameters.Merge(all, empty); !reflect.DeepEqual(got, *all) {
+		t.Errorf("of the class are lost: %+v", got)
+	}
+	all.ClassOnly = nil
+	if got := parameters.Merge(empty, all); !reflect.DeepEqual(got, *all) {
+		t.Errorf("of the Gateway are lost: %+v", got)
+	}
+}
+
+func unset(t *testing.T, v reflect.Value, but ...string) {
+	t.Helper()
+	for i := range v.NumField() {
+		if name := v.Type().Field(i).Name; v.Field(i).IsZero() && !slices.Contains(but, name) {
+			t.Errorf("the test sets no %s", strings.ToLower(name))
+		}
+	}
+}
