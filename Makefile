@@ -13,6 +13,14 @@ LDFLAGS := -s -w -X $(CLI).version=$(VERSION) -X $(CLI).commit=$(COMMIT)
 CC_FOUND := $(shell command -v "$$(go env CC)" 2>/dev/null)
 RACE := $(if $(CC_FOUND),yes,)
 
+# Name and tag of the image, and the time that it says it was made: the commit's.
+IMAGE ?= ghcr.io/moongate-dev/moongate
+TAG ?= $(VERSION)
+CREATED := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+
+# Modules of their own, so that nothing they need is the product's.
+MODULES := test test/charts tools/image
+
 PKGS ?= ./...
 TESTFLAGS ?=
 FUZZTIME ?= 10s
@@ -30,7 +38,7 @@ run: build ## build bin/moongate and serve an editable example from ./moongate-d
 
 .PHONY: build
 build: ## build bin/moongate
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/moongate ./cmd/moongate
+	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/moongate ./cmd/moongate
 
 .PHONY: check
 check: build ## the inner loop: vet and everything quick (under 3 minutes)
@@ -42,7 +50,7 @@ check: build ## the inner loop: vet and everything quick (under 3 minutes)
 .PHONY: test
 test: build ## every test, then every test again under the race detector
 	go test $(TESTFLAGS) $(PKGS)
-	cd test && go test $(TESTFLAGS) ./...
+	set -e; for module in $(MODULES); do (cd $$module && go test $(TESTFLAGS) ./...); done
 ifeq ($(RACE),yes)
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
 else
@@ -53,10 +61,9 @@ endif
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w is needed for:"; echo "$$unformatted"; exit 1; }
 	go vet $(PKGS)
-	cd test && go vet ./...
 	go build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
-	cd test && ../bin/staticcheck ./...
+	set -e; for module in $(MODULES); do (cd $$module && go vet ./... && $(CURDIR)/bin/staticcheck ./...); done
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each
@@ -84,6 +91,18 @@ generate: ## regenerate *.pb.go (needs protoc), and the deep copies and CRDs of 
 	cd internal/deliver/wire && protoc --plugin=../../../bin/protoc-gen-go --plugin=../../../bin/protoc-gen-go-grpc -I . -I ../../config \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative delivery.proto
 	go run $(CONTROLLER_GEN) object paths=./api/... crd paths=./api/... output:crd:dir=api/v1alpha1
+
+.PHONY: manifest
+manifest: ## copy the CRDs into the charts, and render deploy/moongate.yaml
+	cd test/charts && go test -run 'TestCopies|TestManifest' . -update
+
+.PHONY: image
+image: ## write bin/moongate-image.tar for amd64 and arm64, without Docker
+	set -e; for arch in amd64 arm64; do \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build -trimpath -ldflags '$(LDFLAGS)' -o bin/image/$$arch/moongate ./cmd/moongate; \
+	done
+	@cd tools/image && go run . -name '$(IMAGE):$(TAG)' -version '$(VERSION)' -revision '$(COMMIT)' -created $(CREATED) \
+	  -o ../../bin/moongate-image.tar amd64=../../bin/image/amd64/moongate arm64=../../bin/image/arm64/moongate
 
 .PHONY: clean
 clean: ## remove what make builds
