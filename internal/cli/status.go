@@ -19,25 +19,44 @@ const statusTimeout = 10 * time.Second
 
 func newStatus(stdout io.Writer) *cobra.Command {
 	var address, format string
+	var cluster clusterFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the objects of a running gateway with their conditions",
+		Short: "Show the objects of a running gateway, or of a cluster, with their conditions",
 		Long: `Asks a running gateway on this machine for its objects and prints what each one's
-conditions say, and what in the manifests could not be used.`,
-		Example: "  moongate status\n  moongate status --admin-address 127.0.0.1:9902 -o yaml",
+conditions say, and what in the manifests could not be used.
+
+With --kube it asks a cluster for its Gateway API objects instead, as kubectl would. What belongs to other
+controllers is listed without a judgement.`,
+		Example: "  moongate status\n  moongate status --admin-address 127.0.0.1:9902 -o yaml\n  moongate status --kube -n shop",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := fetchStatus(address)
+			if err := cluster.check(cmd); err != nil {
+				return err
+			}
+			var status *admin.Status
+			var err error
+			if cluster.use {
+				status, err = clusterStatus(cmd.Context(), cluster)
+			} else if status, err = fetchStatus(address); err != nil {
+				err = &exitError{exitProblems, err}
+			}
 			if err != nil {
-				return &exitError{exitProblems, err}
+				return err
 			}
 			if format != "table" {
-				return printAs(stdout, format, status)
+				err = printAs(stdout, format, status)
+			} else {
+				err = printStatus(stdout, status)
 			}
-			return printStatus(stdout, status)
+			if err == nil && cluster.use && len(status.Problems) > 0 {
+				return &exitError{code: exitProblems} // it was not all that was asked for
+			}
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&address, "admin-address", admin.DefaultAddress, "where the gateway's admin server listens")
+	cluster.add(cmd)
 	outputFlag(cmd, &format, "table", "json", "yaml")
 	return cmd
 }

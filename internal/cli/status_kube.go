@@ -1,0 +1,101 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/status/listing"
+)
+
+// clusterTimeout bounds all questions to an API server, which may have thousands of objects.
+const clusterTimeout = time.Minute
+
+// clusterFlags say which cluster, and what of it.
+type clusterFlags struct {
+	use                            bool
+	kubeconfig, context, namespace string
+	allNamespaces                  bool
+}
+
+func (f *clusterFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&f.use, "kube", false, "ask a cluster instead, by your kubeconfig")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --kube: the kubeconfig file (default $KUBECONFIG, then ~/.kube/config)")
+	flags.StringVar(&f.context, "context", "", "with --kube: the kubeconfig's context (default its current one)")
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "with --kube: objects of this namespace only, and GatewayClasses")
+	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "with --kube: objects of all namespaces (default)")
+	cmd.MarkFlagsMutuallyExclusive("kube", "admin-address")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+}
+
+// check refuses flags that would have no effect.
+func (f *clusterFlags) check(cmd *cobra.Command) error {
+	for _, name := range []string{"kubeconfig", "context", "namespace", "all-namespaces"} {
+		if !f.use && cmd.Flags().Changed(name) {
+			return usage("--%s is about a cluster: add --kube", name)
+		}
+	}
+	return nil
+}
+
+func (f *clusterFlags) config() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	rules.WarnIfAllMissing = false // the error says it better
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.context}
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, usage("no kubeconfig: name a file with --kubeconfig or in KUBECONFIG")
+	case err != nil:
+		return nil, usage("the kubeconfig cannot be used: %w; see kubectl config view, or name another with --kubeconfig or --context", err)
+	}
+	config.UserAgent = "moongate-status"
+	return config, nil
+}
+
+// clusterStatus is what fetchStatus answers, of a cluster.
+func clusterStatus(ctx context.Context, f clusterFlags) (*admin.Status, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	items, problems, err := listing.List(ctx, config, f.namespace)
+	if err != nil {
+		return nil, &exitError{exitProblems, clusterError(err, config.Host)}
+	}
+	s := &admin.Status{Items: []any{}, Problems: []admin.Problem{}}
+	for _, i := range items {
+		s.Items = append(s.Items, i)
+	}
+	for _, p := range problems {
+		s.Problems = append(s.Problems, admin.Problem{Object: p.Kind, Message: "cannot be listed: " + p.Message, Remedy: p.Remedy})
+	}
+	return s, nil
+}
+
+// clusterError says what helps against an error of a cluster.
+func clusterError(err error, host string) error {
+	var answered apierrors.APIStatus
+	switch {
+	case errors.Is(err, listing.ErrNotInstalled):
+		return err
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("the API server at %s does not know you (%w); log in again, or choose another --context", host, err)
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("the API server at %s forbids to ask what is installed (%w); ask for the ClusterRole system:discovery", host, err)
+	case errors.As(err, &answered):
+		return fmt.Errorf("the API server at %s answers: %w; try again", host, err)
+	}
+	return fmt.Errorf("no API server answers at %s (%w); check that the cluster runs, or choose another --context", host, err)
+}
