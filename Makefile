@@ -91,6 +91,7 @@ generate: ## regenerate *.pb.go (needs protoc), and the deep copies and CRDs of 
 	cd internal/deliver/wire && protoc --plugin=../../../bin/protoc-gen-go --plugin=../../../bin/protoc-gen-go-grpc -I . -I ../../config \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative delivery.proto
 	go run $(CONTROLLER_GEN) object paths=./api/... crd paths=./api/... output:crd:dir=api/v1alpha1
+	@$(MAKE) --no-print-directory manifest
 
 .PHONY: manifest
 manifest: ## copy the CRDs into the charts, and render deploy/moongate.yaml
