@@ -24,11 +24,13 @@ const (
 
 // elect leads whenever it is this replica's turn, until ctx ends.
 func (c *Controller) elect(ctx context.Context) error {
-	// A replica that has not read the cluster would have nothing to say as leader.
-	select {
-	case <-c.full:
-	case <-ctx.Done():
-		return nil
+	// A replica that has not seen what there is, and what runs, would say as leader that nothing does.
+	for _, seen := range []<-chan struct{}{c.full, c.provisioner.Listed()} {
+		select {
+		case <-seen:
+		case <-ctx.Done():
+			return nil
+		}
 	}
 	if !c.o.LeaderElection {
 		c.lead(ctx)

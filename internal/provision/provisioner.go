@@ -95,6 +95,9 @@ func New(o Options) (*Provisioner, error) {
 	return p, nil
 }
 
+// Listed is closed once Watch has seen everything that runs.
+func (p *Provisioner) Listed() <-chan struct{} { return p.listed }
+
 // forget drops what only a leader knows.
 func (p *Provisioner) forget() {
 	p.work, p.planned = nil, false
