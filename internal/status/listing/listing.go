@@ -122,7 +122,11 @@ func (c *client) get(ctx context.Context, into any, parameters map[string]string
 	for name, value := range parameters {
 		r = r.Param(name, value)
 	}
-	text, err := r.Do(ctx).Raw()
+	result := r.Do(ctx)
+	if err := result.Error(); err != nil { // which Raw knows by its code alone
+		return err
+	}
+	text, err := result.Raw()
 	if err != nil {
 		return err
 	}

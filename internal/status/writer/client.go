@@ -70,7 +70,11 @@ func (c *client) do(ctx context.Context, r *rest.Request, key status.Key, like m
 	}
 	segments = append(append(segments, resources[key.Kind], key.Name), subresource...)
 	// Trying again is for whoever calls: it would be with a newer object.
-	text, err := r.AbsPath(segments...).MaxRetries(0).Do(ctx).Raw()
+	result := r.AbsPath(segments...).MaxRetries(0).Do(ctx)
+	if err := result.Error(); err != nil { // which Raw knows by its code alone
+		return nil, err
+	}
+	text, err := result.Raw()
 	if err != nil {
 		return nil, err
 	}

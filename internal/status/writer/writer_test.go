@@ -185,6 +185,7 @@ func TestRefused(t *testing.T) {
 			}
 			expect(t, "the other one", s.reasons(other), "example Theirs, moongate Accepted")
 			expect(t, "log", s.log.count("object=\"HTTPRoute default/web\" reason="+string(reason)), 1)
+			expect(t, "the server's own words", s.log.count("refused for the test"), 1)
 			expect(t, "remedies", s.log.count("remedy="), 1)
 			expect(t, "idle", s.Idle(), false)
 			s.setFail(nil)

@@ -1,0 +1,174 @@
+package listing
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+)
+
+// answers are what an API server says, by path; a number is an error of that code.
+type answers map[string]any
+
+func (a answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	if c := r.URL.Query().Get("continue"); c != "" {
+		path += "?continue=" + c
+	} else if strings.HasSuffix(path, "routes") && r.URL.Query().Get("limit") == "" {
+		path += "?all"
+	}
+	answer, ok := a[path]
+	code, isCode := answer.(int)
+	if !ok {
+		code, isCode = http.StatusNotFound, true
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if isCode {
+		reason := map[int]metav1.StatusReason{404: metav1.StatusReasonNotFound, 403: metav1.StatusReasonForbidden, 410: metav1.StatusReasonExpired, 401: metav1.StatusReasonUnauthorized}[code]
+		w.WriteHeader(code)
+		answer = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason, Message: fmt.Sprint("code ", code)}
+	}
+	json.NewEncoder(w).Encode(answer)
+}
+
+const group = "/apis/gateway.networking.k8s.io"
+
+func serve(t *testing.T, a answers) *rest.Config {
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}
+}
+
+func versions(names ...string) any {
+	var g metav1.APIGroup
+	for _, n := range names {
+		g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{Version: n})
+	}
+	return g
+}
+
+// resources are "<Kind> <resource>", with a star where they are in no namespace.
+func resources(names ...string) any {
+	var l metav1.APIResourceList
+	for _, n := range names {
+		kind, resource, _ := strings.Cut(n, " ")
+		resource, cluster := strings.CutSuffix(resource, "*")
+		l.APIResources = append(l.APIResources, metav1.APIResource{Kind: kind, Name: resource, Namespaced: !cluster, Verbs: metav1.Verbs{"get", "list"}},
+			metav1.APIResource{Kind: kind, Name: resource + "/status", Namespaced: !cluster, Verbs: metav1.Verbs{"get", "patch"}})
+	}
+	return l
+}
+
+func list(next string, names ...string) any {
+	items := []any{}
+	for _, n := range names {
+		namespace, name, _ := strings.Cut(n, "/")
+		items = append(items, map[string]any{"metadata": map[string]any{"namespace": namespace, "name": name, "managedFields": []any{},
+			"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "{}"}}})
+	}
+	return map[string]any{"metadata": map[string]any{"continue": next}, "items": items}
+}
+
+func names(items []map[string]any) string {
+	var all []string
+	for _, i := range items {
+		k := keyOf(i)
+		all = append(all, fmt.Sprintf("%s %s/%s of %s", k.Kind, k.Namespace, k.Name, i["apiVersion"]))
+	}
+	return strings.Join(all, "\n")
+}
+
+func cluster() answers {
+	return answers{
+		group:                         versions("v1", "v1alpha2"),
+		group + "/v1":                 resources("GatewayClass gatewayclasses*", "Gateway gateways", "HTTPRoute httproutes", "ReferenceGrant referencegrants"),
+		group + "/v1alpha2":           resources("TLSRoute tlsroutes", "HTTPRoute httproutes"),
+		group + "/v1/gatewayclasses":  list("", "/moongate"),
+		group + "/v1/gateways":        list("", "b/gw", "a/gw"),
+		group + "/v1/httproutes":      list("", "a/web"),
+		group + "/v1alpha2/tlsroutes": list("", "a/tls"),
+	}
+}
+
+func TestList(t *testing.T) {
+	items, problems, err := List(t.Context(), serve(t, cluster()), "")
+	const v1 = "gateway.networking.k8s.io/v1"
+	want := "Gateway a/gw of " + v1 + "\nGateway b/gw of " + v1 + "\nGatewayClass /moongate of " + v1 + "\nHTTPRoute a/web of " + v1 + "\nTLSRoute a/tls of " + v1 + "alpha2"
+	if got := names(items); err != nil || len(problems) > 0 || got != want {
+		t.Errorf("%v, %v\ngot\n%s\nwant\n%s", err, problems, got, want)
+	}
+	if text, _ := json.Marshal(items); strings.Contains(string(text), "managedFields") || strings.Contains(string(text), "annotations") {
+		t.Errorf("what is for machines is shown: %s", text)
+	}
+}
+
+func TestOneNamespace(t *testing.T) {
+	a := cluster()
+	a[group+"/v1/namespaces/a/gateways"], a[group+"/v1/namespaces/a/httproutes"] = list("", "a/gw"), list("")
+	items, _, err := List(t.Context(), serve(t, a), "a")
+	if got := names(items); err != nil || strings.Count(got, "\n") != 1 || !strings.Contains(got, "a/gw") || !strings.Contains(got, "/moongate") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+func TestOwnGroup(t *testing.T) {
+	items, _, err := List(t.Context(), serve(t, answers{
+		"/apis/moongate.dev":                            versions("v1alpha1"),
+		"/apis/moongate.dev/v1alpha1":                   resources("GatewayParameters gatewayparameters"),
+		"/apis/moongate.dev/v1alpha1/gatewayparameters": list("", "a/big"),
+	}), "")
+	if got := names(items); err != nil || got != "GatewayParameters a/big of moongate.dev/v1alpha1" {
+		t.Errorf("%v %s", err, got)
+	}
+}
+
+func TestPages(t *testing.T) {
+	for _, expired := range []bool{false, true} {
+		a := cluster()
+		a[group+"/v1/httproutes"] = list("two", "a/1")
+		a[group+"/v1/httproutes?continue=two"] = list("three", "a/2")
+		a[group+"/v1/httproutes?continue=three"] = list("", "a/3")
+		if expired {
+			a[group+"/v1/httproutes?continue=three"] = http.StatusGone
+			a[group+"/v1/httproutes?all"] = list("", "a/1", "a/2", "a/3")
+		}
+		items, problems, err := List(t.Context(), serve(t, a), "")
+		if err != nil || len(problems) > 0 {
+			t.Fatal(err, problems)
+		}
+		items = slices.DeleteFunc(items, func(i map[string]any) bool { return i["kind"] != "HTTPRoute" })
+		if len(items) != 3 {
+			t.Errorf("expired %v: %s", expired, names(items))
+		}
+	}
+}
+
+func TestPartlyForbidden(t *testing.T) {
+	a := cluster()
+	a[group+"/v1/httproutes"] = http.StatusForbidden
+	delete(a, group+"/v1alpha2/tlsroutes") // uninstalled meanwhile
+	items, problems, err := List(t.Context(), serve(t, a), "")
+	if err != nil || len(items) != 3 || len(problems) != 1 {
+		t.Fatalf("%v, %d items, %v", err, len(items), problems)
+	}
+	if p := problems[0]; p.Kind != "HTTPRoute" || !strings.Contains(p.Remedy, "name a namespace") || !strings.Contains(p.Remedy, "httproutes.gateway.networking.k8s.io") {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestNothingToRead(t *testing.T) {
+	if _, _, err := List(t.Context(), serve(t, answers{}), ""); err != ErrNotInstalled {
+		t.Errorf("without the Gateway API: %v", err)
+	}
+	a := cluster()
+	a[group] = http.StatusUnauthorized
+	if _, _, err := List(t.Context(), serve(t, a), ""); err == nil {
+		t.Error("without rights there is no error")
+	}
+}
