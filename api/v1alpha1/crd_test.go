@@ -1,0 +1,101 @@
+package v1alpha1_test
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	apiext "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/json"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+// readSchema reads the schema of the CRD.
+func readSchema(t *testing.T) *apiext.JSONSchemaProps {
+	t.Helper()
+	text, err := os.ReadFile("moongate.dev_gatewayparameters.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd apiextv1.CustomResourceDefinition
+	if err := yaml.UnmarshalStrict(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	if crd.Spec.Group != v1alpha1.GroupName || crd.Spec.Names.Kind != "GatewayParameters" || len(crd.Spec.Versions) != 1 {
+		t.Fatalf("the CRD is of %s %s, %d versions", crd.Spec.Group, crd.Spec.Names.Kind, len(crd.Spec.Versions))
+	}
+	var props apiext.JSONSchemaProps
+	if err := apiextv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(crd.Spec.Versions[0].Schema.OpenAPIV3Schema, &props, nil); err != nil {
+		t.Fatal(err)
+	}
+	return &props
+}
+
+// TestSchema checks what the schema lets through, and that all of that can be decoded: one
+// object that cannot would hide all others from who lists them.
+func TestSchema(t *testing.T) {
+	props := readSchema(t)
+	structural, err := schema.NewStructural(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := schema.ValidateStructural(nil, structural); len(errs) > 0 {
+		t.Errorf("an API server refuses the schema: %v", errs)
+	}
+	open, _, err := validation.NewSchemaValidator(props)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := cel.NewValidator(structural, true, celconfig.PerCallLimit)
+	for _, c := range []struct{ spec, wrong string }{
+		{`{}`, ""},
+		{`{replicas: 0, logLevel: debug, accessLog: "off", shutdownDelay: 1m30s, drainTimeout: 0s}`, ""},
+		{`{autoscaling: {minReplicas: 1, maxReplicas: 2}, resources: {requests: {cpu: 50m, memory: 1Gi}, limits: {cpu: 2}}}`, ""},
+		{`{service: {type: ClusterIP, loadBalancerSourceRanges: [10.0.0.0/8]}}`, ""},
+		{`{classOnly: {hostNetwork: true, deploymentPatch: {spec: {anything: [1, {a: b}]}}, tolerations: [{operator: Exists}]}}`, ""},
+		{`{shutdownDelay: soon}`, "spec.shutdownDelay"},
+		{`{shutdownDelay: 6m}`, "spec.shutdownDelay"},
+		{`{drainTimeout: 3601s}`, "spec.drainTimeout"},
+		{`{drainTimeout: -1s}`, "spec.drainTimeout"},
+		{`{replicas: 1, autoscaling: {maxReplicas: 2}}`, "spec"},
+		{`{autoscaling: {minReplicas: 3, maxReplicas: 2}}`, "spec.autoscaling"},
+		{`{resources: {requests: {cpu: much}}}`, "spec.resources.requests.cpu"},
+		{`{classOnly: {deploymentPatch: [1]}}`, "spec.classOnly.deploymentPatch"},
+		{`{service: {type: ExternalName}}`, "spec.service.type"},
+		{`{logLevel: loud}`, "spec.logLevel"},
+	} {
+		text, err := yaml.YAMLToJSON([]byte("{apiVersion: moongate.dev/v1alpha1, kind: GatewayParameters, metadata: {name: p}, spec: " + c.spec + "}"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object map[string]any
+		if err := json.Unmarshal(text, &object); err != nil {
+			t.Fatal(err)
+		}
+		errs := validation.ValidateCustomResource(nil, object, open)
+		if len(errs) == 0 {
+			errs, _ = rules.Validate(context.Background(), nil, structural, object, nil, celconfig.RuntimeCELCostBudget)
+		}
+		if c.wrong == "" && len(errs) > 0 || c.wrong != "" && (len(errs) == 0 || !strings.HasPrefix(errs[0].Field, c.wrong)) {
+			t.Errorf("%s: %v, want a problem of %q", c.spec, errs, c.wrong)
+		}
+		if len(errs) > 0 {
+			continue
+		}
+		if unknown := pruning.PruneWithOptions(object, structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}); len(unknown) > 0 {
+			t.Errorf("%s: fields %v would be dropped", c.spec, unknown)
+		}
+		if err := yaml.UnmarshalStrict(text, &v1alpha1.GatewayParameters{}); err != nil {
+			t.Errorf("%s: let through and cannot be decoded: %v", c.spec, err)
+		}
+	}
+}
