@@ -10,6 +10,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -46,6 +47,7 @@ const rebindEvery = 3 * time.Second
 type Client struct {
 	o           Options
 	rebindEvery time.Duration
+	lookup      func(ctx context.Context, host string) ([]string, error)
 
 	mu   sync.Mutex
 	held holding
@@ -62,7 +64,7 @@ func New(o Options) *Client {
 	if o.MaxStateAge <= 0 {
 		o.MaxStateAge = 24 * time.Hour
 	}
-	return &Client{o: o, rebindEvery: rebindEvery, held: newHolding(), dirty: make(chan struct{}, 1)}
+	return &Client{o: o, rebindEvery: rebindEvery, lookup: net.DefaultResolver.LookupHost, held: newHolding(), dirty: make(chan struct{}, 1)}
 }
 
 // Run serves the last good configuration, then follows the controller until ctx ends, and answers nil.

@@ -68,7 +68,7 @@ func (c *Client) round(ctx context.Context) (progress bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("the controller's address must be host:port: %w", err)
 	}
-	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
+	addresses, err := c.lookup(ctx, host)
 	if err != nil {
 		return false, err
 	}

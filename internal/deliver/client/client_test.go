@@ -1,0 +1,293 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
+	"github.com/moongate-dev/moongate/internal/deliver/wire"
+)
+
+// TestCutAtEveryMessage: a stream that ends within a generation leaves what was in force, whole;
+// the next stream brings the rest.
+func TestCutAtEveryMessage(t *testing.T) {
+	first := []*wire.ToProxy{begin("e", 1, true), chunk(listener("a", 1)), chunk(listener("b", 1)), commit(1)}
+	second := []*wire.ToProxy{begin("e", 2, false), chunk(listener("a", 2)), without("b"), chunk(listener("c", 2)), commit(2)}
+	for cut := range len(second) {
+		t.Run(fmt.Sprint(cut), func(t *testing.T) {
+			halfway := make(chan struct{})
+			var streams atomic.Int32
+			var b *bench
+			started := make(chan struct{})
+			b = newBench(t, func(hello *wire.Hello, s wire.Delivery_StreamServer) error {
+				<-started
+				switch streams.Add(1) {
+				case 1:
+					if err := send(s, first...); err != nil {
+						return err
+					}
+					if _, err := receive(s); err != nil {
+						return err
+					}
+					return send(s, second[:cut]...) // and the end
+				case 2:
+					if hello.Epoch != "e" || hello.Generation != 1 || b.keys() != "a b" {
+						t.Errorf("after the cut: Hello %v, served: %s", hello, b.keys())
+					}
+					close(halfway)
+					if err := send(s, second...); err != nil {
+						return err
+					}
+				}
+				<-s.Context().Done()
+				return nil
+			})
+			close(started)
+			<-halfway
+			delivertest.Eventually(t, "the second generation is served", func() bool { return b.keys() == "a c" })
+			if updates := b.applied(); len(updates) != 2 || len(updates[1].Upserts) != 2 || len(updates[1].Removals) != 1 || !b.Ready() {
+				t.Errorf("%d updates, the last %v", len(updates), updates[len(updates)-1])
+			}
+		})
+	}
+}
+
+// TestNewEpoch: everything comes again, and only what differs is applied.
+func TestNewEpoch(t *testing.T) {
+	var streams atomic.Int32
+	b := newBench(t, func(hello *wire.Hello, s wire.Delivery_StreamServer) error {
+		switch streams.Add(1) {
+		case 1:
+			if err := send(s, begin("one", 7, true), chunk(listener("a", 1), listener("b", 1), listener("c", 1)), commit(7)); err != nil {
+				return err
+			}
+			_, err := receive(s)
+			return err
+		case 2:
+			if err := send(s, begin("two", 3, true), chunk(listener("a", 1), listener("b", 2), listener("d", 1)), commit(3)); err != nil {
+				return err
+			}
+		}
+		<-s.Context().Done()
+		return nil
+	})
+	delivertest.Eventually(t, "the second epoch is served", func() bool { return b.keys() == "a b d" })
+	u := b.applied()[1]
+	if len(u.Upserts) != 2 || len(u.Removals) != 1 || u.Removals[0].Key != "c" || u.Upserts[0].ID().Key != "b" || u.Upserts[1].ID().Key != "d" {
+		t.Errorf("applied %v, want b, d and the removal of c", u)
+	}
+}
+
+// unknownResource is of a kind of a later version: a field number that is not assigned yet.
+func unknownResource() *config.Resource {
+	r := &config.Resource{}
+	r.ProtoReflect().SetUnknown([]byte{0xfa, 0x3f, 0x02, 0x0a, 0x00}) // field 1023, 2 bytes
+	return r
+}
+
+// TestAnswers: unknown and rejected resources, and listeners that come and go, are in the answers.
+func TestAnswers(t *testing.T) {
+	acks := make(chan *wire.Ack, 10)
+	e := make(chan *engine, 1)
+	b := newBench(t, func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+		eng := <-e
+		eng.mu.Lock()
+		eng.listeners = map[string]error{"a": fmt.Errorf("bind: %w", syscall.EADDRINUSE)}
+		eng.rejects = map[config.ID]error{listener("bad", 1).ID(): errors.New("cannot")}
+		eng.mu.Unlock()
+		if err := send(s, begin("e", 4, true), chunk(listener("a", 80), unknownResource(), listener("bad", 1)), commit(4)); err != nil {
+			return err
+		}
+		for i := 0; ; i++ {
+			a, err := receive(s)
+			if err != nil {
+				return err
+			}
+			acks <- a
+			eng.mu.Lock()
+			eng.listeners = nil
+			if i == 1 {
+				eng.rejects = nil
+			}
+			eng.mu.Unlock()
+			if i == 1 {
+				if err := send(s, begin("e", 5, false), chunk(listener("bad", 2)), commit(5)); err != nil {
+					return err
+				}
+			}
+		}
+	}, func(c *Client) { c.rebindEvery = time.Millisecond })
+	e <- b.engine
+	first := <-acks
+	if len(first.Listeners) != 1 || first.Listeners[0].Resource.Key != "a" || !strings.Contains(first.Listeners[0].Message, "port 80 is taken") || first.Generation != 4 {
+		t.Errorf("first answer: %v", first)
+	}
+	if len(first.Rejected) != 2 || first.Rejected[0].Resource.Key != "bad" || !strings.Contains(first.Rejected[1].Message, "upgrade the proxy") {
+		t.Errorf("rejected: %v", first.Rejected)
+	}
+	second := <-acks
+	if len(second.Listeners) != 0 || second.Generation != 4 || second.Epoch != "e" || len(second.Rejected) != 2 {
+		t.Errorf("after the port was freed: %v", second)
+	}
+	if third := <-acks; third.Generation != 5 || len(third.Rejected) != 1 {
+		t.Errorf("after the resource was mended: %v", third)
+	}
+	if b.keys() != "a bad" {
+		t.Errorf("served: %s", b.keys())
+	}
+}
+
+// TestRefusal: what cannot be followed is refused, changes nothing, and is followed by everything.
+func TestRefusal(t *testing.T) {
+	for name, wrong := range map[string][]*wire.ToProxy{
+		"changes of another epoch": {begin("other", 2, false), chunk(listener("x", 1)), commit(2)},
+		"another generation":       {begin("e", 2, false), chunk(listener("x", 1)), commit(3)},
+		"no begin":                 {chunk(listener("x", 1))},
+		"commit alone":             {commit(2)},
+		"begin twice":              {begin("e", 2, false), begin("e", 3, false)},
+		"one twice":                {begin("e", 2, false), chunk(listener("x", 1)), chunk(listener("x", 2))},
+		"both ways":                {begin("e", 2, false), chunk(listener("x", 1)), without("x")},
+		"without key":              {begin("e", 2, false), chunk(listener("", 1))},
+		"unknown message":          {{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var streams atomic.Int32
+			refusals := make(chan *wire.Ack, 1)
+			b := newBench(t, func(hello *wire.Hello, s wire.Delivery_StreamServer) error {
+				if streams.Add(1) > 1 {
+					if hello.Epoch != "" {
+						t.Errorf("Hello after the refusal: %v", hello)
+					}
+					if err := send(s, begin("e", 3, true), chunk(listener("a", 1), listener("y", 1)), commit(3)); err != nil {
+						return err
+					}
+					<-s.Context().Done()
+					return nil
+				}
+				if err := send(s, begin("e", 1, true), chunk(listener("a", 1)), commit(1)); err != nil {
+					return err
+				}
+				if _, err := receive(s); err != nil {
+					return err
+				}
+				if err := send(s, wrong...); err != nil {
+					return err
+				}
+				a, err := receive(s)
+				if err != nil {
+					return err
+				}
+				refusals <- a
+				return errOver
+			})
+			if a := <-refusals; a.Error == "" {
+				t.Errorf("answered %v", a)
+			}
+			delivertest.Eventually(t, "everything is served", func() bool { return b.keys() == "a y" })
+			if n := len(b.applied()); n != 2 {
+				t.Errorf("%d updates were applied, want 2", n)
+			}
+		})
+	}
+}
+
+// TestAddresses: a standby sends on to the next address without a pause; the token is read anew each time.
+func TestAddresses(t *testing.T) {
+	authority := delivertest.NewAuthority(t)
+	var rounds atomic.Int32
+	tokens := make(chan string, 100)
+	address, _ := authority.Serve(t, "127.0.0.1:0", func(s *grpc.Server) {
+		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+			return status.Error(codes.Unavailable, "standby")
+		}})
+	})
+	_, port, _ := strings.Cut(address, ":")
+	var streams atomic.Int32
+	rewritten := make(chan struct{})
+	authority.Serve(t, "127.0.0.2:"+port, func(s *grpc.Server) {
+		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+			md, _ := metadata.FromIncomingContext(s.Context())
+			tokens <- strings.Join(md.Get("authorization"), ",")
+			if streams.Add(1) == 1 {
+				<-rewritten
+				return errOver
+			}
+			if err := send(s, begin("e", 1, true), chunk(listener("a", 1)), commit(1)); err != nil {
+				return err
+			}
+			<-s.Context().Done()
+			return nil
+		}})
+	})
+	other := delivertest.NewAuthority(t) // one that is on its way out, or in
+	tokenFile := delivertest.WriteFile(t, "token", []byte("first\n"))
+	b := startBench(t, address, delivertest.File(t, other, authority), func(c *Client) {
+		c.o.TokenFile = tokenFile
+		c.lookup = func(context.Context, string) ([]string, error) {
+			rounds.Add(1)
+			return []string{"127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2"}, nil
+		}
+	})
+	if got := <-tokens; got != "Bearer first" {
+		t.Errorf("authorization %q", got)
+	}
+	if err := os.WriteFile(tokenFile, []byte("second"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	close(rewritten)
+	delivertest.Eventually(t, "the leader is found", func() bool { return b.keys() == "a" })
+	if got := <-tokens; got != "Bearer second" {
+		t.Errorf("authorization %q", got)
+	}
+	if rounds.Load() != 2 { // one for each of the leader's streams
+		t.Errorf("%d rounds, want 2", rounds.Load())
+	}
+}
+
+// TestStrangers: nothing is told to and taken from a server that the CA does not vouch for.
+func TestStrangers(t *testing.T) {
+	trusted, stranger := delivertest.NewAuthority(t), delivertest.NewAuthority(t)
+	var streams, attempts atomic.Int32
+	address, _ := stranger.Serve(t, "127.0.0.1:0", func(s *grpc.Server) {
+		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+			streams.Add(1)
+			return send(s, begin("e", 1, true), chunk(listener("a", 1)), commit(1))
+		}})
+	})
+	named, _ := trusted.Serve(t, "127.0.0.1:0", func(s *grpc.Server) {
+		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+			streams.Add(1)
+			return send(s, begin("e", 1, true), chunk(listener("a", 1)), commit(1))
+		}})
+	})
+	count := func(c *Client) {
+		c.lookup = func(context.Context, string) ([]string, error) {
+			attempts.Add(1)
+			return []string{"127.0.0.1"}, nil
+		}
+	}
+	b := startBench(t, address, delivertest.File(t, trusted), count)
+	delivertest.Eventually(t, "three attempts at the stranger", func() bool { return attempts.Load() >= 3 })
+	b.stop()
+	attempts.Store(0)
+	wrongName := startBench(t, named, delivertest.File(t, trusted), count, func(c *Client) {
+		c.o.Controller = strings.Replace(c.o.Controller, delivertest.Host, "elsewhere.example", 1)
+	})
+	delivertest.Eventually(t, "three attempts at another name", func() bool { return attempts.Load() >= 3 })
+	if streams.Load() > 0 || b.Ready() || wrongName.Ready() {
+		t.Errorf("%d streams with strangers, ready %v %v", streams.Load(), b.Ready(), wrongName.Ready())
+	}
+}

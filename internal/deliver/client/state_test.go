@@ -1,0 +1,272 @@
+package client
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
+	"github.com/moongate-dev/moongate/internal/deliver/wire"
+)
+
+// unreachable is a controller that is away.
+const unreachable = "127.0.0.1:1"
+
+func someState(t testing.TB) []byte {
+	t.Helper()
+	h := newHolding()
+	h.epoch, h.generation = "e", 5
+	for _, r := range []*config.Resource{listener("a", 1), listener("b", 2), {Kind: &config.Resource_Certificate{
+		Certificate: &config.Certificate{Key: "secret", KeyPem: []byte("private")}}}} {
+		h.resources[r.ID()] = r
+	}
+	data, err := encodeState(testGateway, time.Now(), &h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func inState(t *testing.T, data []byte) (string, func(*Client)) {
+	t.Helper()
+	dir := t.TempDir()
+	if data != nil {
+		if err := os.WriteFile(filepath.Join(dir, stateName), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, func(c *Client) { c.o.StateDir = dir }
+}
+
+// TestRestart: what was served is served again without a controller, and the stream goes on where it was.
+func TestRestart(t *testing.T) {
+	dir, keep := inState(t, nil)
+	b := newBench(t, func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+		if err := send(s, begin("e", 1, true), chunk(listener("a", 1), listener("b", 1)), commit(1),
+			begin("e", 2, false), chunk(listener("b", 2)), commit(2)); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}, keep)
+	delivertest.Eventually(t, "two generations are served", func() bool { return len(b.applied()) == 2 })
+	b.stop()
+	info, err := os.Stat(filepath.Join(dir, stateName))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("state file: %v, %v", info, err)
+	}
+	before, err := os.ReadFile(filepath.Join(dir, stateName))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	alone := startBench(t, unreachable, delivertest.File(t, delivertest.NewAuthority(t)), keep)
+	delivertest.Eventually(t, "it is served without a controller", alone.Ready)
+	if got := alone.resources[listener("b", 1).ID()].GetListener().GetPort(); alone.keys() != "a b" || got != 2 {
+		t.Errorf("served: %s, b with port %d", alone.keys(), got)
+	}
+	alone.stop()
+	after, err := os.ReadFile(filepath.Join(dir, stateName))
+	if err != nil || !bytes.Equal(before, after) {
+		t.Errorf("reading the state made it younger: %v", err)
+	}
+
+	hellos := make(chan *wire.Hello, 1)
+	resumed := newBench(t, func(hello *wire.Hello, s wire.Delivery_StreamServer) error {
+		hellos <- hello
+		if err := send(s, begin("e", 3, false), without("a"), commit(3)); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}, keep)
+	if hello := <-hellos; hello.Epoch != "e" || hello.Generation != 2 || hello.Gateway != testGateway {
+		t.Errorf("Hello: %v", hello)
+	}
+	delivertest.Eventually(t, "the third generation is served", func() bool { return resumed.keys() == "b" })
+}
+
+// TestSavedWhileRunning: a crash loses no more than the last moments.
+func TestSavedWhileRunning(t *testing.T) {
+	dir, keep := inState(t, nil)
+	newBench(t, func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+		if err := send(s, begin("e", 1, true), chunk(listener("a", 1)), commit(1)); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}, keep)
+	read := func() []byte {
+		data, err := os.ReadFile(filepath.Join(dir, stateName))
+		if err != nil {
+			return nil
+		}
+		return data
+	}
+	delivertest.Eventually(t, "the state is on disk", func() bool {
+		g, err := decodeState(read(), testGateway, time.Now(), time.Hour)
+		return err == nil && len(g.upserts) == 1
+	})
+}
+
+// TestBadState: a state that is damaged, cut at any byte, old or another's is passed over.
+func TestBadState(t *testing.T) {
+	good := someState(t)
+	now := time.Now()
+	if g, err := decodeState(good, testGateway, now, time.Hour); err != nil || len(g.upserts) != 3 || g.number != 5 || g.epoch != "e" {
+		t.Fatalf("%+v, %v", g, err)
+	}
+	for i := range good {
+		if _, err := decodeState(good[:i], testGateway, now, time.Hour); err == nil {
+			t.Fatalf("cut at byte %d it is taken", i)
+		}
+		bad := bytes.Clone(good)
+		bad[i] ^= 1
+		if _, err := decodeState(bad, testGateway, now, time.Hour); err == nil {
+			t.Fatalf("with byte %d changed it is taken", i)
+		}
+	}
+	if _, err := decodeState(good, "n/other", now, time.Hour); err == nil {
+		t.Error("another Gateway's is taken")
+	}
+	if _, err := decodeState(good, testGateway, now.Add(2*time.Hour), time.Hour); err == nil {
+		t.Error("an old one is taken")
+	}
+	_, keep := inState(t, good[:len(good)-1])
+	b := newBench(t, func(hello *wire.Hello, s wire.Delivery_StreamServer) error {
+		if hello.Epoch != "" {
+			t.Errorf("Hello: %v", hello)
+		}
+		if err := send(s, begin("e", 9, true), chunk(listener("c", 1)), commit(9)); err != nil {
+			return err
+		}
+		<-s.Context().Done()
+		return nil
+	}, keep)
+	delivertest.Eventually(t, "the controller's is served", func() bool { return b.keys() == "c" })
+}
+
+// TestIncompleteState: where the proxy could not carry everything out, the next one asks for everything.
+func TestIncompleteState(t *testing.T) {
+	h := newHolding()
+	h.epoch, h.generation = "e", 5
+	h.resources[listener("a", 1).ID()] = listener("a", 1)
+	h.rejected[listener("a", 1).ID()] = rejection{listener("a", 2), "no"}
+	data, err := encodeState(testGateway, time.Now(), &h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g, err := decodeState(data, testGateway, time.Now(), time.Hour); err != nil || g.epoch != "" || len(g.upserts) != 1 {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
+
+// TestReplaceFile: what an interrupted save left is in nobody's way, and a save that fails leaves the old content.
+func TestReplaceFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	for _, content := range []string{"old and longer", "new"} {
+		if err := os.WriteFile(path+".new", []byte("half of a much longer cont"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := replaceFile(path, []byte(content)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != content {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if err := os.Mkdir(path+".new", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := replaceFile(path, []byte("newer")); err == nil {
+		t.Error("a save that cannot be done succeeds")
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "new" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func FuzzState(f *testing.F) {
+	good := someState(f)
+	f.Add(good, true)
+	f.Add(good[:len(good)-3], true)
+	f.Add(good[stateHead:], false)
+	f.Fuzz(func(t *testing.T, data []byte, head bool) {
+		var g *generation
+		var err error
+		if head {
+			g, err = decodeState(data, testGateway, time.Unix(0, 0), time.Hour)
+		} else {
+			g, err = decodeMessages(data) // behind the checksum
+		}
+		if err != nil {
+			return
+		}
+		h := newHolding()
+		u := h.difference(g)
+		if len(u.Upserts) != len(g.upserts) || len(u.Removals) > 0 {
+			t.Fatalf("%d resources become %d upserts and %d removals", len(g.upserts), len(u.Upserts), len(u.Removals))
+		}
+		h.epoch, h.generation, h.resources = g.epoch, g.number, g.upserts
+		again, err := encodeState(testGateway, time.Unix(0, 0), &h)
+		if err != nil {
+			return // text that is not UTF-8 can be read but not written
+		}
+		back, err := decodeState(again, testGateway, time.Unix(0, 0), time.Hour)
+		if err != nil || back.number != g.number || back.epoch != g.epoch || len(back.upserts) != len(g.upserts) {
+			t.Fatalf("%+v, %v", back, err)
+		}
+	})
+}
+
+func FuzzAssembler(f *testing.F) {
+	add := func(messages ...*wire.ToProxy) {
+		var b bytes.Buffer
+		for _, m := range messages {
+			if _, err := protodelim.MarshalTo(&b, m); err != nil {
+				f.Fatal(err)
+			}
+		}
+		f.Add(b.Bytes())
+	}
+	add(begin("e", 1, true), chunk(listener("a", 1), unknownResource()), without("b"), commit(1))
+	add(begin("e", 1, true), begin("e", 2, true), chunk(), commit(2))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		in := bytes.NewReader(data)
+		var a assembler
+		h := newHolding()
+		for {
+			m := &wire.ToProxy{}
+			if err := (protodelim.UnmarshalOptions{MaxSize: int64(len(data)) + 1}).UnmarshalFrom(in, m); err != nil {
+				return
+			}
+			g, err := a.take(m)
+			if err != nil && (g != nil || a.open != nil) {
+				t.Fatalf("after %v there is a generation left", err)
+			}
+			if g == nil || h.follows(g) != nil {
+				continue
+			}
+			for id, r := range g.upserts {
+				if _, gone := g.removals[id]; gone || id.Key == "" || r.ID() != id {
+					t.Fatalf("%s: %v", id, r)
+				}
+			}
+			u := h.difference(g)
+			result := (&engine{resources: map[config.ID]*config.Resource{}}).apply(&config.Update{Upserts: u.Upserts})
+			h.applied(g, u, &result)
+			if g.full && len(h.resources) != len(g.upserts) {
+				t.Fatalf("%d resources after a full generation of %d", len(h.resources), len(g.upserts))
+			}
+			if _, err := proto.Marshal(h.ack()); err != nil && !bytes.ContainsFunc(data, func(r rune) bool { return r == '\uFFFD' }) {
+				t.Fatal(err)
+			}
+		}
+	})
+}
