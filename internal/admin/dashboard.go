@@ -6,12 +6,16 @@ import (
 	"html/template"
 	"net/http"
 	"strconv"
+	"sync"
 )
 
 //go:embed dashboard.html
 var dashboardHTML string
 
-var dashboardPage = template.Must(template.New("dashboard").Parse(dashboardHTML))
+// dashboardPage is parsed when first looked at: most processes never show it.
+var dashboardPage = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("dashboard").Parse(dashboardHTML))
+})
 
 // maxRows bounds each table of the page; ?q= narrows it down.
 const maxRows = 500
@@ -97,7 +101,7 @@ func (s *Server) dashboard(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	var out bytes.Buffer
-	if err := dashboardPage.Execute(&out, &p); err != nil {
+	if err := dashboardPage().Execute(&out, &p); err != nil {
 		http.Error(w, "The page cannot be made: "+err.Error(), http.StatusInternalServerError)
 		return
 	}

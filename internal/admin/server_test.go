@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -307,5 +308,34 @@ func TestShutdownWithoutServe(t *testing.T) {
 	if c, err := net.Dial("tcp", s.Addr().String()); err == nil {
 		c.Close()
 		t.Error("the port is still bound")
+	}
+}
+
+// TestPaths has a server for health alone, as others than this machine can reach.
+func TestPaths(t *testing.T) {
+	for path, want := range map[string]int{
+		"/healthz": 200, "/readyz": 200, "/metrics": 503, // nothing is collected here
+		"/": 404, "/status": 404, "/config": 404, "/debug/pprof": 404, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/healthz/x": 404, "/nothing": 404,
+	} {
+		s, err := Listen(Options{Address: "127.0.0.1:0", Flag: "--health-address", Paths: HealthPaths, Ready: func() error { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Host = "localhost"
+		s.ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%s answers %d, want %d", path, w.Code, want)
+		}
+		if want == 404 && (strings.Contains(w.Body.String(), "/config") || !strings.Contains(w.Body.String(), "/healthz")) {
+			t.Errorf("%s tells of other endpoints than there are:\n%s", path, w.Body)
+		}
+		if _, err := Listen(Options{Address: s.Addr().String(), Flag: "--health-address"}); err == nil || !strings.Contains(err.Error(), "--health-address") {
+			t.Errorf("a taken address: %v, want the flag's name", err)
+		}
+		if err := s.Shutdown(t.Context()); err != nil {
+			t.Error(err)
+		}
 	}
 }

@@ -3,73 +3,79 @@ package schema
 import (
 	"regexp"
 	"strings"
+	"sync"
 )
 
 // remedies says what to do about a rule of the CRDs, by the words of its message;
-// the first that fits is taken. $1 and so on are the pattern's groups.
-var remedies = []struct {
+// the first that fits is taken. $1 and so on are the pattern's groups. They are compiled when
+// first needed: a proxy never does, and there are many proxies.
+var remedies = sync.OnceValue(func() []remedyRule {
+	return []remedyRule{
+		{regexp.MustCompile(`^Must have port for Service reference`), `add "port" with a port of that Service`},
+		{regexp.MustCompile(`^Must not have port for Backend`), `remove "port"`},
+		{regexp.MustCompile(`^filter\.(\w+) must be nil if the filter\.type is not (\w+)`), `set "type: $2", or remove "$1"`},
+		{regexp.MustCompile(`^filter\.(\w+) must be specified for (\w+) filter\.type`), `add "$1", or change "type: $2"`},
+		{regexp.MustCompile(`^(\w+) filter cannot be repeated`), `join the $1 filters into one`},
+		{regexp.MustCompile(`^RequestRedirect filter must not be used together with backendRefs`), `remove "backendRefs" or the RequestRedirect filter`},
+		{regexp.MustCompile(`^May specify either httpRouteFilterRequestRedirect`), `keep RequestRedirect or URLRewrite, not both`},
+		{regexp.MustCompile(`(?i)exactly one PathPrefix match must be specified`), `give the rule exactly one match with "path.type: PathPrefix"`},
+		{regexp.MustCompile(`^(replace\w+) must be specified when type`), `add "$1"`},
+		{regexp.MustCompile(`^type must be '(\w+)' when (\w+) is set`), `set "type: $1", or remove "$2"`},
+		{regexp.MustCompile(`^(\w+) must be specified when (?:protocol|cookie)`), `add "$1"`},
+		{regexp.MustCompile(`^(\w+) must be specified for (\w+) type`), `add "$1"`},
+		{regexp.MustCompile(`^(\w+) must be nil if type is not (\w+)`), `remove "$1", or set "type: $2"`},
+		{regexp.MustCompile(`^protocol must be '(\w+)' when`), `set "protocol: $1"`},
+		{regexp.MustCompile(`^value must be an absolute path`), `let the path begin with "/"`},
+		{regexp.MustCompile(`^must not (?:contain|end with) '([^']+)' when type`), `write the path without "$1"`},
+		{regexp.MustCompile(`^(?:type )?must be one of \[(.*)\]`), `use one of $1`},
+		{regexp.MustCompile(`^must only contain valid characters .* for types`), `percent-encode other characters of the path`},
+		{regexp.MustCompile(`^backendRequest timeout cannot be longer`), `shorten "backendRequest" or lengthen "request"`},
+		{regexp.MustCompile(`^tls must not be specified for protocols`), `remove "tls", or set "protocol: HTTPS" or "protocol: TLS"`},
+		{regexp.MustCompile(`^tls mode must be (\w+) for`), `set "tls.mode: $1"`},
+		{regexp.MustCompile(`^tls mode must be set`), `add "tls" with "mode: Terminate" or "mode: Passthrough"`},
+		{regexp.MustCompile(`^hostname must not be specified`), `remove "hostname"`},
+		{regexp.MustCompile(`^certificateRefs or options must be specified`), `add "certificateRefs" with the name of a Secret`},
+		{regexp.MustCompile(`^Listener name must be unique`), `give each listener its own name`},
+		{regexp.MustCompile(`^Combination of port, protocol and hostname`), `change the port or the hostname of one of these listeners`},
+		{regexp.MustCompile(`^sectionName or port must be`), `give each of these parentRefs its own sectionName or port`},
+		{regexp.MustCompile(`^sectionName must be`), `give each of these targetRefs its own sectionName`},
+		{regexp.MustCompile(`^exactly one of the fields in \[(.*)\]`), `set one of $1, and only one`},
+		{regexp.MustCompile(`^SubjectAltName element must contain (\w+)`), `add "$1" in lower case, or change "type"`},
+		{regexp.MustCompile(`^SubjectAltName element must not contain (\w+)`), `remove the $1, or set "type: $1"`},
+		{regexp.MustCompile(`^numerator must be less`), `use a numerator that is not larger than the denominator`},
+		{regexp.MustCompile(`^Routability must be`), `remove "routability", or write Cluster or a name such as example.com/name`},
+		{regexp.MustCompile(`key's prefix must be`), `use a DNS name before the "/"`},
+		{regexp.MustCompile(`^ClusterTrustBundle references must not`), `remove "namespace"`},
+		{regexp.MustCompile(`^filters may only be set`), `remove "filters", or set "protocol: HTTP" or "protocol: HTTPS"`},
+		{regexp.MustCompile(`^field is immutable`), `use another object`},
+		{regexp.MustCompile(`^Rule name must be unique`), `give each rule its own name`},
+		{regexp.MustCompile(`must be unique`), `make the values differ, or remove one`},
+		{regexp.MustCompile(`^While 16 rules`), `split the route in two`},
+		{regexp.MustCompile(`^Only one of percent or fraction`), `remove "percent" or "fraction"`},
+		{regexp.MustCompile(`cannot contain '\*' alongside`), `keep "*" alone, or list the values without it`},
+		{regexp.MustCompile(`^One or both of 'service' or 'method'`), `add "service", "method" or both`},
+		{regexp.MustCompile(`^Hostnames cannot contain an IP`), `use a DNS name; a route without hostnames takes every name of its listener`},
+		{regexp.MustCompile(`must match '.*\(h\|m\|s\|ms\)`), `write a duration such as 10s, 1m30s or 500ms`},
+		{regexp.MustCompile(`must match '\^\(\\\*\\\.\)\?\[a-z0-9\]`), `write a DNS name in lower case, without port; "*." may come first`},
+		{regexp.MustCompile(`^must (?:match|be valid)|(?:must|or) (?:only )?contain (?:only )?valid characters|must be in the form|RFC[- ]1[01]23|RFC[- ]1035`), `rename it so that it fits`},
+		{regexp.MustCompile(`^must be (less|greater) than( or equal to)? (-?\d+)`), `use a number $1 than$2 $3`},
+		{regexp.MustCompile(`^must be at least (\d+) chars`), `write at least $1 character(s)`},
+		{regexp.MustCompile(`^must be at most (\d+) chars`), `write at most $1 characters`},
+		{regexp.MustCompile(`^must have at least (\d+)`), `add entries until there are at least $1, or remove the field`},
+		{regexp.MustCompile(`^must have at most (\d+)`), `remove entries until there are at most $1`},
+		{regexp.MustCompile(`between (\d+) and (\d+)`), `use a number between $1 and $2`},
+	}
+})
+
+type remedyRule struct {
 	message *regexp.Regexp
 	remedy  string
-}{
-	{regexp.MustCompile(`^Must have port for Service reference`), `add "port" with a port of that Service`},
-	{regexp.MustCompile(`^Must not have port for Backend`), `remove "port"`},
-	{regexp.MustCompile(`^filter\.(\w+) must be nil if the filter\.type is not (\w+)`), `set "type: $2", or remove "$1"`},
-	{regexp.MustCompile(`^filter\.(\w+) must be specified for (\w+) filter\.type`), `add "$1", or change "type: $2"`},
-	{regexp.MustCompile(`^(\w+) filter cannot be repeated`), `join the $1 filters into one`},
-	{regexp.MustCompile(`^RequestRedirect filter must not be used together with backendRefs`), `remove "backendRefs" or the RequestRedirect filter`},
-	{regexp.MustCompile(`^May specify either httpRouteFilterRequestRedirect`), `keep RequestRedirect or URLRewrite, not both`},
-	{regexp.MustCompile(`(?i)exactly one PathPrefix match must be specified`), `give the rule exactly one match with "path.type: PathPrefix"`},
-	{regexp.MustCompile(`^(replace\w+) must be specified when type`), `add "$1"`},
-	{regexp.MustCompile(`^type must be '(\w+)' when (\w+) is set`), `set "type: $1", or remove "$2"`},
-	{regexp.MustCompile(`^(\w+) must be specified when (?:protocol|cookie)`), `add "$1"`},
-	{regexp.MustCompile(`^(\w+) must be specified for (\w+) type`), `add "$1"`},
-	{regexp.MustCompile(`^(\w+) must be nil if type is not (\w+)`), `remove "$1", or set "type: $2"`},
-	{regexp.MustCompile(`^protocol must be '(\w+)' when`), `set "protocol: $1"`},
-	{regexp.MustCompile(`^value must be an absolute path`), `let the path begin with "/"`},
-	{regexp.MustCompile(`^must not (?:contain|end with) '([^']+)' when type`), `write the path without "$1"`},
-	{regexp.MustCompile(`^(?:type )?must be one of \[(.*)\]`), `use one of $1`},
-	{regexp.MustCompile(`^must only contain valid characters .* for types`), `percent-encode other characters of the path`},
-	{regexp.MustCompile(`^backendRequest timeout cannot be longer`), `shorten "backendRequest" or lengthen "request"`},
-	{regexp.MustCompile(`^tls must not be specified for protocols`), `remove "tls", or set "protocol: HTTPS" or "protocol: TLS"`},
-	{regexp.MustCompile(`^tls mode must be (\w+) for`), `set "tls.mode: $1"`},
-	{regexp.MustCompile(`^tls mode must be set`), `add "tls" with "mode: Terminate" or "mode: Passthrough"`},
-	{regexp.MustCompile(`^hostname must not be specified`), `remove "hostname"`},
-	{regexp.MustCompile(`^certificateRefs or options must be specified`), `add "certificateRefs" with the name of a Secret`},
-	{regexp.MustCompile(`^Listener name must be unique`), `give each listener its own name`},
-	{regexp.MustCompile(`^Combination of port, protocol and hostname`), `change the port or the hostname of one of these listeners`},
-	{regexp.MustCompile(`^sectionName or port must be`), `give each of these parentRefs its own sectionName or port`},
-	{regexp.MustCompile(`^sectionName must be`), `give each of these targetRefs its own sectionName`},
-	{regexp.MustCompile(`^exactly one of the fields in \[(.*)\]`), `set one of $1, and only one`},
-	{regexp.MustCompile(`^SubjectAltName element must contain (\w+)`), `add "$1" in lower case, or change "type"`},
-	{regexp.MustCompile(`^SubjectAltName element must not contain (\w+)`), `remove the $1, or set "type: $1"`},
-	{regexp.MustCompile(`^numerator must be less`), `use a numerator that is not larger than the denominator`},
-	{regexp.MustCompile(`^Routability must be`), `remove "routability", or write Cluster or a name such as example.com/name`},
-	{regexp.MustCompile(`key's prefix must be`), `use a DNS name before the "/"`},
-	{regexp.MustCompile(`^ClusterTrustBundle references must not`), `remove "namespace"`},
-	{regexp.MustCompile(`^filters may only be set`), `remove "filters", or set "protocol: HTTP" or "protocol: HTTPS"`},
-	{regexp.MustCompile(`^field is immutable`), `use another object`},
-	{regexp.MustCompile(`^Rule name must be unique`), `give each rule its own name`},
-	{regexp.MustCompile(`must be unique`), `make the values differ, or remove one`},
-	{regexp.MustCompile(`^While 16 rules`), `split the route in two`},
-	{regexp.MustCompile(`^Only one of percent or fraction`), `remove "percent" or "fraction"`},
-	{regexp.MustCompile(`cannot contain '\*' alongside`), `keep "*" alone, or list the values without it`},
-	{regexp.MustCompile(`^One or both of 'service' or 'method'`), `add "service", "method" or both`},
-	{regexp.MustCompile(`^Hostnames cannot contain an IP`), `use a DNS name; a route without hostnames takes every name of its listener`},
-	{regexp.MustCompile(`must match '.*\(h\|m\|s\|ms\)`), `write a duration such as 10s, 1m30s or 500ms`},
-	{regexp.MustCompile(`must match '\^\(\\\*\\\.\)\?\[a-z0-9\]`), `write a DNS name in lower case, without port; "*." may come first`},
-	{regexp.MustCompile(`^must (?:match|be valid)|(?:must|or) (?:only )?contain (?:only )?valid characters|must be in the form|RFC[- ]1[01]23|RFC[- ]1035`), `rename it so that it fits`},
-	{regexp.MustCompile(`^must be (less|greater) than( or equal to)? (-?\d+)`), `use a number $1 than$2 $3`},
-	{regexp.MustCompile(`^must be at least (\d+) chars`), `write at least $1 character(s)`},
-	{regexp.MustCompile(`^must be at most (\d+) chars`), `write at most $1 characters`},
-	{regexp.MustCompile(`^must have at least (\d+)`), `add entries until there are at least $1, or remove the field`},
-	{regexp.MustCompile(`^must have at most (\d+)`), `remove entries until there are at most $1`},
-	{regexp.MustCompile(`between (\d+) and (\d+)`), `use a number between $1 and $2`},
 }
 
 // remedy finds what to do for a rule's own words (detail) or our form of them.
 func remedy(detail, message string) string {
 	for _, text := range []string{detail, message, message[max(0, strings.Index(message, "must ")):]} {
-		for _, r := range remedies {
+		for _, r := range remedies() {
 			if m := r.message.FindStringSubmatchIndex(text); m != nil {
 				return string(r.message.ExpandString(nil, r.remedy, text, m))
 			}
