@@ -28,11 +28,17 @@ func copies(t *testing.T) map[string]string {
 			t.Fatalf("no %s: %v", pattern, err)
 		}
 		for _, file := range files {
-			// Where Helm creates what is absent, and asks for nothing, the policy could
-			// come to stand beside CRDs that it then refuses to update.
-			if !strings.Contains(file, "_vap_") || !strings.HasSuffix(to, "/crds") {
-				from[filepath.Join(root, "charts", to, filepath.Base(file))] = file
+			folder := filepath.Join(root, "charts", to)
+			if strings.Contains(file, "_vap_") {
+				// Apart from the CRDs, so that these can be applied without it. And where Helm
+				// creates what is absent, and asks for nothing, the policy could come to stand
+				// beside CRDs that it then refuses to update.
+				if strings.HasSuffix(to, "/crds") {
+					continue
+				}
+				folder = filepath.Join(folder, "policy")
 			}
+			from[filepath.Join(folder, filepath.Base(file))] = file
 		}
 	}
 	crds := filepath.Join(gatewayAPI(t), "config/crd")
@@ -50,7 +56,7 @@ func copies(t *testing.T) map[string]string {
 func TestCopies(t *testing.T) {
 	from := copies(t)
 	there := map[string]bool{}
-	for _, pattern := range []string{"moongate-crds/charts/*/files/*", "moongate/charts/crds/crds/*"} {
+	for _, pattern := range []string{"moongate-crds/charts/*/files/*.yaml", "moongate-crds/charts/*/files/policy/*", "moongate/charts/crds/crds/*"} {
 		files, err := filepath.Glob(filepath.Join(root, "charts", pattern))
 		if err != nil {
 			t.Fatal(err)

@@ -10,7 +10,6 @@ A bundle is written as a whole or not at all: parts of two versions do not belon
 {{- $root := .root }}{{- $state := . }}
 {{- $_ := set . "found" list }}{{- $_ := set . "skip" "" }}
 {{- range $path, $_ := (index $root.Subcharts .chart).Files.Glob "files/*.yaml" }}
-{{- if not (contains "_vap_" $path) }}
 {{- $name := splitn "_" 2 (base $path | trimSuffix ".yaml") }}
 {{- $crd := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" (printf "%s.%s" $name._1 $name._0) }}
 {{- if $crd }}
@@ -28,7 +27,6 @@ A bundle is written as a whole or not at all: parts of two versions do not belon
 {{- $_ := set $state "skip" "their version cannot be told" }}
 {{- else if and (ne $version "no version") (lt ((semver $state.want).Compare (semver $version)) 0) }}
 {{- $_ := set $state "skip" (printf "they are newer than %s" $state.want) }}
-{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
