@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +18,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/fake"
 )
 
 const namespace = "moongate-system"
@@ -42,14 +42,73 @@ func (c *clock) forward(d time.Duration) {
 	c.t = c.t.Add(d)
 }
 
-func secretsOf(objects ...*corev1.Secret) Secrets {
-	set := fake.NewClientset()
+// store is a namespace with room for the Secret. Unlike client-go's fake it compares resource
+// versions, as an API server does.
+type store struct {
+	mu      sync.Mutex
+	secret  *corev1.Secret
+	version int
+	writes  int
+	// before is called once before a write, so that somebody else is faster.
+	before func()
+}
+
+var secretResource = schema.GroupResource{Resource: "secrets"}
+
+func secretsOf(objects ...*corev1.Secret) *store {
+	s := &store{}
 	for _, o := range objects {
-		if err := set.Tracker().Add(o); err != nil {
-			panic(err)
-		}
+		s.put(o)
 	}
-	return set.CoreV1().Secrets(namespace)
+	return s
+}
+
+func (s *store) put(o *corev1.Secret) *corev1.Secret {
+	s.version++
+	s.secret = o.DeepCopy()
+	s.secret.ResourceVersion = strconv.Itoa(s.version)
+	return s.secret.DeepCopy()
+}
+
+func (s *store) interrupt() {
+	s.mu.Lock()
+	before := s.before
+	s.before = nil
+	s.mu.Unlock()
+	if before != nil {
+		before()
+	}
+}
+
+func (s *store) Get(_ context.Context, name string, _ metav1.GetOptions) (*corev1.Secret, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.secret == nil || name != s.secret.Name {
+		return nil, apierrors.NewNotFound(secretResource, name)
+	}
+	return s.secret.DeepCopy(), nil
+}
+
+func (s *store) Create(_ context.Context, o *corev1.Secret, _ metav1.CreateOptions) (*corev1.Secret, error) {
+	s.interrupt()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.secret != nil {
+		return nil, apierrors.NewAlreadyExists(secretResource, o.Name)
+	}
+	s.writes++
+	return s.put(o), nil
+}
+
+func (s *store) Update(_ context.Context, o *corev1.Secret, _ metav1.UpdateOptions) (*corev1.Secret, error) {
+	s.interrupt()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.secret == nil || o.ResourceVersion != s.secret.ResourceVersion {
+		return nil, apierrors.NewConflict(secretResource, o.Name, errors.New("it was changed"))
+	}
+	s.writes++
+	return s.put(o), nil
 }
 
 func newAuthority(t *testing.T, secrets Secrets, c *clock) *Authority {
@@ -178,16 +237,13 @@ func TestAuthoritySecret(t *testing.T) {
 		t.Errorf("CA %v, %v, until %v", cert.IsCA, cert.PublicKeyAlgorithm, cert.NotAfter)
 	}
 	// A restart and another replica use the same one, and write nothing.
-	set := fake.NewClientset(s)
-	again := newAuthority(t, set.CoreV1().Secrets(namespace), c)
+	again := newAuthority(t, secrets, c)
 	again.mustLook(t)
 	if !bytes.Equal(again.CAPEM(), a.CAPEM()) {
 		t.Error("a restart made another authority")
 	}
-	for _, action := range set.Actions() {
-		if action.GetVerb() != "get" {
-			t.Errorf("%s though nothing is to be written", action.GetVerb())
-		}
+	if secrets.writes != 1 {
+		t.Errorf("%d writes, one is needed", secrets.writes)
 	}
 }
 
@@ -213,42 +269,19 @@ func TestTwoReplicasStart(t *testing.T) {
 	}
 }
 
-// rival lets somebody else write first.
-type rival struct {
-	Secrets
-	beforeCreate, beforeUpdate func()
-}
-
-func (r *rival) Create(ctx context.Context, s *corev1.Secret, o metav1.CreateOptions) (*corev1.Secret, error) {
-	if f := r.beforeCreate; f != nil {
-		r.beforeCreate = nil
-		f()
-	}
-	return r.Secrets.Create(ctx, s, o)
-}
-
-func (r *rival) Update(ctx context.Context, s *corev1.Secret, o metav1.UpdateOptions) (*corev1.Secret, error) {
-	if f := r.beforeUpdate; f != nil {
-		r.beforeUpdate = nil
-		f()
-		// The fake tracker does not compare resource versions; an API server does.
-		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, s.Name, errors.New("changed"))
-	}
-	return r.Secrets.Update(ctx, s, o)
-}
-
 func TestRivals(t *testing.T) {
 	c, secrets := newClock(), secretsOf()
 	var winner *Authority
-	loser := newAuthority(t, &rival{Secrets: secrets, beforeCreate: func() { winner = newAuthority(t, secrets, c) }}, c)
+	secrets.before = func() { winner = newAuthority(t, secrets, c) }
+	loser := newAuthority(t, secrets, c)
 	if !bytes.Equal(loser.CAPEM(), winner.CAPEM()) {
 		t.Error("after a conflict of creation there are two authorities")
 	}
 	c.forward(authorityLife - renewBefore + time.Hour)
-	loser.o.Secrets = &rival{Secrets: secrets, beforeUpdate: func() { winner.mustLook(t) }}
+	secrets.before = func() { winner.mustLook(t) }
 	loser.mustLook(t)
-	if !bytes.Equal(loser.CAPEM(), winner.CAPEM()) || len(loser.trusted) != 2 {
-		t.Error("after a conflict of renewal there are two authorities")
+	if !bytes.Equal(loser.CAPEM(), winner.CAPEM()) || len(loser.trusted) != 2 || secrets.writes != 2 {
+		t.Errorf("after a conflict of renewal there are two authorities (%d writes)", secrets.writes)
 	}
 }
 
