@@ -150,7 +150,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 	if h.settled != "" {
 		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", h.settled)
 	}
-	p.store.put(n.kind, after)
+	p.store.written(n.kind, after)
 	return 0, err
 }
 

@@ -32,10 +32,14 @@ type store struct {
 	mu       sync.Mutex
 	gateways map[gatewayName]map[objectName]Object
 	owners   map[string]map[objectName]gatewayName // by namespace: whose an object is
+	latest   map[string]string                     // by kind: the version up to which the watch has told everything
 }
 
 func newStore(controller string) *store {
-	return &store{controller: controller, gateways: map[gatewayName]map[objectName]Object{}, owners: map[string]map[objectName]gatewayName{}}
+	return &store{
+		controller: controller, gateways: map[gatewayName]map[objectName]Object{},
+		owners: map[string]map[objectName]gatewayName{}, latest: map[string]string{},
+	}
 }
 
 // of is all that a Gateway has.
@@ -63,17 +67,40 @@ func (s *store) names() []gatewayName {
 	return all
 }
 
+// written takes what a write answered. Of an object that is gone again already the
+// watch will not speak a second time, so what is older than the watch is left to it.
+func (s *store) written(kind string, object Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if newer(object.GetResourceVersion(), s.latest[kind]) {
+		s.hold(kind, object)
+	}
+}
+
+// told notes the version of an event.
+func (s *store) told(kind, version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.latest[kind] == "" || newer(version, s.latest[kind]) {
+		s.latest[kind] = version
+	}
+}
+
 // put takes an object as it is now.
 func (s *store) put(kind string, object Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold(kind, object)
+}
+
+func (s *store) hold(kind string, object Object) {
 	object = strip(object)
 	n, namespace := objectName{kind, object.GetName()}, object.GetNamespace()
 	g := gatewayName{namespace, object.GetAnnotations()[annotationGateway]}
 	if g.name == "" || object.GetAnnotations()[annotationController] != s.controller {
-		s.remove(kind, namespace, n.name, object.GetResourceVersion())
+		s.release(kind, namespace, n.name, object.GetResourceVersion())
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	before, had := s.owners[namespace][n]
 	if had {
 		old := s.gateways[before][n]
@@ -98,6 +125,10 @@ func (s *store) put(kind string, object Object) {
 func (s *store) remove(kind, namespace, name, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.release(kind, namespace, name, version)
+}
+
+func (s *store) release(kind, namespace, name, version string) {
 	n := objectName{kind, name}
 	if g, ok := s.owners[namespace][n]; ok && !newer(s.gateways[g][n].GetResourceVersion(), version) {
 		s.drop(g, n)
@@ -177,12 +208,19 @@ type kindStore struct {
 	kind  string
 }
 
-func (k kindStore) Add(object any) error    { return k.Update(object) }
-func (k kindStore) Resync() error           { return nil }
-func (k kindStore) Update(object any) error { k.store.put(k.kind, object.(Object)); return nil }
+func (k kindStore) Add(object any) error { return k.Update(object) }
+func (k kindStore) Resync() error        { return nil }
+
+func (k kindStore) Update(object any) error {
+	o := object.(Object)
+	k.store.told(k.kind, o.GetResourceVersion())
+	k.store.put(k.kind, o)
+	return nil
+}
 
 func (k kindStore) Delete(object any) error {
 	o := object.(Object)
+	k.store.told(k.kind, o.GetResourceVersion())
 	k.store.remove(k.kind, o.GetNamespace(), o.GetName(), o.GetResourceVersion())
 	return nil
 }
@@ -192,6 +230,7 @@ func (k kindStore) Replace(list []any, version string) error {
 	for i, object := range list {
 		objects[i] = object.(Object)
 	}
+	k.store.told(k.kind, version)
 	k.store.replace(k.kind, objects, version)
 	return nil
 }

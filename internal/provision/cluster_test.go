@@ -1,0 +1,310 @@
+//go:build cluster
+
+package provision
+
+// These tests want a test cluster (see test/cluster/README.md) with the CRDs of the Gateway API:
+//
+//	KUBECONFIG=... go test -tags cluster ./internal/provision
+//
+// CLUSTER_NAME is its -name where it is not the default, CLUSTER the program.
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+const standinImage = "example.org/standin"
+
+// counter counts what is written.
+type counter struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	all  []string
+}
+
+func (c *counter) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method != http.MethodGet {
+		c.mu.Lock()
+		c.all = append(c.all, r.Method+" "+r.URL.Path)
+		c.mu.Unlock()
+	}
+	return c.next.RoundTrip(r)
+}
+
+func (c *counter) take() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all := c.all
+	c.all = nil
+	return all
+}
+
+type real struct {
+	*client
+	config    *rest.Config
+	namespace string
+}
+
+func newReal(t *testing.T) *real {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &real{c, config, fmt.Sprintf("provision-%d", time.Now().UnixNano())}
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":%q}}`, r.namespace)
+	if err := r.raw().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/json").Body([]byte(body)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.raw().Delete().AbsPath("/api/v1/namespaces/" + r.namespace).Do(context.Background()).Error(); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *real) raw() *rest.RESTClient { return r.byVersion[corev1.SchemeGroupVersion] }
+
+func (r *real) gateways() string {
+	return "/apis/gateway.networking.k8s.io/v1/namespaces/" + r.namespace + "/gateways"
+}
+
+// gateway creates a Gateway to own what is made, and answers its UID.
+func (r *real) gateway(t *testing.T, name string) types.UID {
+	t.Helper()
+	body := fmt.Sprintf(`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"Gateway","metadata":{"name":%q},
+		"spec":{"gatewayClassName":"moongate","listeners":[{"name":"a","port":80,"protocol":"HTTP"}]}}`, name)
+	answer, err := r.raw().Post().AbsPath(r.gateways()).SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body([]byte(body)).Do(t.Context()).Raw()
+	if err != nil {
+		t.Fatal(err, string(answer))
+	}
+	var created struct{ Metadata struct{ UID types.UID } }
+	if err := json.Unmarshal(answer, &created); err != nil {
+		t.Fatal(err)
+	}
+	return created.Metadata.UID
+}
+
+// lead runs a Provisioner that leads.
+func (r *real) lead(t *testing.T, writes *counter) (p *replica, end func()) {
+	t.Helper()
+	p = &replica{reports: map[string]report{}, ca: "certificate"}
+	config := rest.CopyConfig(r.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { writes.next = next; return writes })
+	made, err := New(Options{
+		Config: config, ControllerName: settings.ControllerName, Image: standinImage, ControllerAddress: settings.ControllerAddress,
+		CAPEM: func() []byte { p.mu.Lock(); defer p.mu.Unlock(); return []byte(p.ca) },
+		Report: func(namespace, name string, i *translate.Infrastructure, ready []string) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.reports[namespace+"/"+name] = report{i, ready}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Provisioner = made
+	endWatch, endRun := run(t, made.Watch), run(t, made.Run)
+	return p, func() { endRun(); endWatch() }
+}
+
+func find[T Object](t *testing.T, r *real, kind, name string) T {
+	t.Helper()
+	object, err := r.get(t.Context(), kind, r.namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object.(T)
+}
+
+// TestOnACluster takes a Gateway through its life on a real API server, controller manager and scheduler.
+func TestOnACluster(t *testing.T) {
+	mapImage(t)
+	r := newReal(t)
+	const name = "web-moongate"
+	g := gatewayName{r.namespace, "web"}
+	uid := r.gateway(t, "web")
+	plan := func(edit func(*translate.Plan)) []translate.PlanChange {
+		change := planOf(g, edit)
+		change.Plan.UID = uid
+		return []translate.PlanChange{change}
+	}
+	three := int32(3)
+	base := func(p *translate.Plan) { p.Parameters.Replicas = &three }
+	writes := &counter{}
+	p, end := r.lead(t, writes)
+	p.Plan(plan(base))
+	serves := func() bool {
+		l := p.last(g.String())
+		return l.infrastructure != nil && l.infrastructure.Waiting == "" && len(l.infrastructure.Addresses) == 1 && len(l.ready) == 3
+	}
+	eventually(t, "three proxies are ready", serves)
+	before := p.last(g.String())
+	if got := len(writes.take()); got != 5 {
+		t.Errorf("%d writes for five objects", got)
+	}
+
+	end() // another leader
+	p, _ = r.lead(t, writes)
+	p.Plan(plan(base))
+	eventually(t, "another leader says the same", func() bool { return reflect.DeepEqual(p.last(g.String()), before) })
+	service := find[*corev1.Service](t, r, kindService, name)
+
+	// One listener more, on TCP and UDP: an edit of the Service, and of nothing else.
+	ports := func(p *translate.Plan) {
+		base(p)
+		p.Ports = []translate.PlanPort{{Port: 53}, {Port: 53, UDP: true}, {Port: 80}}
+	}
+	p.Plan(plan(ports))
+	eventually(t, "the ports are there", func() bool { return len(find[*corev1.Service](t, r, kindService, name).Spec.Ports) == 3 })
+	after := find[*corev1.Service](t, r, kindService, name)
+	if after.Spec.ClusterIP != service.Spec.ClusterIP || !slices.ContainsFunc(after.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == service.Spec.Ports[0].NodePort }) {
+		t.Errorf("the Service was %+v and is %+v", service.Spec, after.Spec)
+	}
+	if got := writes.take(); len(got) != 1 {
+		t.Errorf("for another leader, and a listener: %q", got)
+	}
+	if !reflect.DeepEqual(p.last(g.String()), before) {
+		t.Errorf("reported %+v, was %+v", p.last(g.String()), before)
+	}
+
+	// From a number of replicas to an autoscaler, which has no metrics here and leaves them alone.
+	p.Plan(plan(func(p *translate.Plan) {
+		ports(p)
+		p.Parameters.Replicas, p.Parameters.Autoscaling = nil, &v1alpha1.Autoscaling{MinReplicas: pointer[int32](2), MaxReplicas: 9}
+	}))
+	eventually(t, "the autoscaler is there", func() bool {
+		_, err := r.get(t.Context(), "HorizontalPodAutoscaler", r.namespace, name)
+		return err == nil
+	})
+	if d := find[*appsv1.Deployment](t, r, kindDeployment, name); *d.Spec.Replicas != 3 {
+		t.Errorf("%d replicas", *d.Spec.Replicas)
+	}
+	p.Plan(plan(ports))
+	eventually(t, "the autoscaler is gone", func() bool {
+		_, err := r.get(t.Context(), "HorizontalPodAutoscaler", r.namespace, name)
+		return err != nil
+	})
+	if !reflect.DeepEqual(p.last(g.String()), before) {
+		t.Errorf("reported %+v, was %+v", p.last(g.String()), before)
+	}
+
+	// Two addresses, of which the second becomes the only one.
+	pinned := before.infrastructure.Addresses[0].Value
+	p.Plan(plan(func(p *translate.Plan) { ports(p); p.Addresses = addressesOf("10.97.0.200", pinned) }))
+	eventually(t, "both addresses", func() bool {
+		i := p.last(g.String()).infrastructure
+		return len(i.Addresses) == 2 && i.Addresses[0].Value == "10.97.0.200" && i.Addresses[1].Value == pinned
+	})
+	if svc := find[*corev1.Service](t, r, kindService, name); svc.UID != service.UID || svc.Spec.LoadBalancerIP != pinned {
+		t.Errorf("the address went to another Service: %+v", svc)
+	}
+	p.Plan(plan(func(p *translate.Plan) { ports(p); p.Addresses = addressesOf("10.97.0.200") }))
+	eventually(t, "one address", func() bool {
+		i := p.last(g.String()).infrastructure
+		return len(i.Addresses) == 1 && i.Addresses[0].Value == "10.97.0.200"
+	})
+
+	// The owner goes, and Kubernetes removes the rest.
+	if err := r.raw().Delete().AbsPath(r.gateways() + "/web").Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	p.Plan([]translate.PlanChange{{Namespace: g.namespace, Name: g.name}})
+	eventually(t, "nothing is left", func() bool { return p.last(g.String()).infrastructure == nil && len(p.store.of(g)) == 0 })
+}
+
+// TestApplied applies the objects of every golden file. The API server takes them all, and keeps
+// every field as it was applied: otherwise a controller that restarts would write.
+func TestApplied(t *testing.T) {
+	r := newReal(t)
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no golden files", err)
+	}
+	applied := 0
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		head, _, _ := strings.Cut(string(text), "\n---\n")
+		var in input
+		if err := yaml.UnmarshalStrict([]byte(head), &in); err != nil {
+			t.Fatal(err)
+		}
+		s := settings
+		s.Services = in.Services
+		in.Plan.Namespace = r.namespace
+		objects, err := Objects(&in.Plan, s)
+		if err != nil {
+			continue // such files are there too
+		}
+		for _, object := range objects {
+			applied++
+			n := nameOf(object)
+			wanted, err := encode(object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := r.apply(t.Context(), n.kind, r.namespace, n.name, wanted)
+			if err != nil {
+				t.Errorf("%s: %s: %v", file, n, err)
+				continue
+			}
+			if differs, err := differsFrom(wanted, after); differs != "" || err != nil {
+				t.Errorf("%s: %s: %s %v", file, n, differs, err)
+			}
+			// Its owner does not exist, so Kubernetes may be the first to remove it.
+			if err := r.delete(t.Context(), n.kind, after); err != nil && !apierrors.IsNotFound(err) {
+				t.Errorf("%s: %s: %v", file, n, err)
+			}
+			eventually(t, "it is gone", func() bool { _, err := r.get(t.Context(), n.kind, r.namespace, n.name); return err != nil })
+		}
+	}
+	if applied < 20 {
+		t.Errorf("only %d objects", applied)
+	}
+}
+
+// mapImage lets an image's name stand for a program that stands in for the proxy.
+func mapImage(t *testing.T) {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "standin")
+	build := exec.Command("go", "build", "-o", binary, "./testdata/standin")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	cluster := cmp.Or(os.Getenv("CLUSTER"), "../../bin/cluster")
+	if out, err := exec.Command(cluster, "-name", cmp.Or(os.Getenv("CLUSTER_NAME"), "default"), "image", standinImage, binary).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}

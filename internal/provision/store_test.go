@@ -1,0 +1,89 @@
+package provision
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// TestStoreOrder tells a store of the lives of objects: by a watch in their order, by answers to
+// writes at any later time, and by lists that may be old. It ends with exactly what is there.
+func TestStoreOrder(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		s := newStore("c")
+		changes := 0
+		s.changed, s.synced = func(gatewayName, string) { changes++ }, func(string) {}
+		watch := kindStore{s, kindService}
+		version := 0
+		there := map[string]*corev1.Service{}
+		var answers []*corev1.Service // that are still on their way
+		// What the watch has yet to tell, in its order.
+		var events []func()
+		object := func(name, gateway string) *corev1.Service {
+			version++
+			svc := aService(name, "", corev1.ServiceTypeClusterIP)
+			svc.ResourceVersion = strconv.Itoa(version)
+			svc.Annotations[annotationGateway], svc.Annotations[annotationController] = gateway, "c"
+			return svc
+		}
+		for range 20 {
+			name := string(rune('a' + random.IntN(2)))
+			switch random.IntN(6) {
+			case 0, 1: // a write of ours
+				svc := object(name, string(rune('x'+random.IntN(2))))
+				there[name] = svc
+				answers = append(answers, svc.DeepCopy())
+				events = append(events, func() { watch.Update(svc.DeepCopy()) })
+			case 2:
+				if there[name] != nil {
+					gone := object(name, there[name].Annotations[annotationGateway])
+					delete(there, name)
+					events = append(events, func() { watch.Delete(gone) })
+				}
+			case 3: // an answer arrives
+				if i := len(answers); i > 0 {
+					i = random.IntN(i)
+					s.written(kindService, answers[i])
+					answers = slices.Delete(answers, i, i+1)
+				}
+			case 4: // the watch goes on
+				if len(events) > 0 {
+					events[0]()
+					events = events[1:]
+				}
+			case 5: // the watch broke: a list takes its place
+				var list []any
+				for _, svc := range there {
+					list = append(list, svc.DeepCopy())
+				}
+				watch.Replace(list, strconv.Itoa(version))
+				events = nil
+			}
+		}
+		for _, tell := range events {
+			tell()
+		}
+		for _, answer := range answers {
+			s.written(kindService, answer)
+		}
+		held := 0
+		for _, g := range s.names() {
+			for n, object := range s.of(g) {
+				held++
+				if svc := there[n.name]; svc == nil || svc.ResourceVersion != object.GetResourceVersion() || svc.Annotations[annotationGateway] != g.name {
+					t.Fatalf("%s of %s in version %s is held; there is %v", n, g, object.GetResourceVersion(), svc)
+				}
+				if s.find(g.namespace, n) != object {
+					t.Fatalf("%s is not found", n)
+				}
+			}
+		}
+		if held != len(there) || changes == 0 && held > 0 {
+			t.Fatalf("%d objects are held, there are %d, %d changes were told", held, len(there), changes)
+		}
+	}
+}
