@@ -40,7 +40,8 @@ type apiServer struct {
 	reading   int                             // gets at the moment
 	mostReads int
 	agents    map[string]bool
-	lists     int // that were not streamed
+	accepts   map[string]string // by path, what is preferred
+	lists     int               // that were not streamed
 }
 
 type event struct {
@@ -53,7 +54,7 @@ func newAPIServer(t testing.TB, streams bool) *apiServer {
 	s := &apiServer{
 		t: t, addr: "127.0.0.1:0", streams: streams, version: 100, written: make(chan struct{}),
 		objects: map[string]map[string]*unstructured.Unstructured{}, served: map[string][]metav1.APIResource{},
-		held: map[string]chan struct{}{}, refused: map[string]bool{}, gets: map[string]int{}, agents: map[string]bool{},
+		held: map[string]chan struct{}{}, refused: map[string]bool{}, gets: map[string]int{}, agents: map[string]bool{}, accepts: map[string]string{},
 	}
 	s.start()
 	t.Cleanup(s.stop)
@@ -202,6 +203,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rest = rest[1:]
 	s.mu.Lock()
 	s.agents[r.UserAgent()] = true
+	s.accepts[r.URL.Path], _, _ = strings.Cut(r.Header.Get("Accept"), ",")
 	resource := ""
 	if len(rest) > 0 {
 		resource = strings.TrimPrefix(group+"/"+rest[len(rest)-1], "/")

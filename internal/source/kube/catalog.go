@@ -23,7 +23,7 @@ type catalog struct {
 	// definitions are the CRDs of the groups that are read, by name.
 	definitions map[string]CRD
 	secrets     secrets
-	// telling are the Secrets in the Change that is being told.
+	// telling are the Secrets in the Change that was taken last, and may still be told.
 	telling map[name]bool
 }
 

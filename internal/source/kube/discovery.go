@@ -65,13 +65,12 @@ func (s *Source) ask(ctx context.Context) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.noteReach(err)
+	if say, _ := s.discovery.next(err, time.Now()); say && reached(err) {
+		s.log.Warn("The API server does not say which kinds it serves; it is asked again", "error", err)
+	}
 	if err != nil {
-		if say, _ := s.discovery.next(err.Error(), time.Now()); say && reached(err) {
-			s.log.Warn("The API server does not say which kinds it serves; it is asked again", "error", err)
-		}
 		return retry
 	}
-	s.discovery = trouble{}
 	defer s.wake()
 	s.discovered = true
 	return s.follow(ctx, found)
@@ -91,7 +90,7 @@ func (s *Source) served(ctx context.Context) (map[*kind]string, error) {
 			if list == nil {
 				list = &metav1.APIResourceList{}
 				limited, cancel := context.WithTimeout(ctx, 10*time.Second)
-				err := s.clients[gv].Get().AbsPath("/apis", gv.Group, gv.Version).Do(limited).Into(list)
+				err := s.clients[clientKey{gv, k.partial}].Get().MaxRetries(0).AbsPath("/apis", gv.Group, gv.Version).Do(limited).Into(list)
 				cancel()
 				if err != nil && !apierrors.IsNotFound(err) {
 					return nil, err

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 )
 
 // patient bounds what should happen at once, for machines that are busy.
@@ -50,8 +51,13 @@ func (b *logBuffer) String() string {
 // consume runs a Source until the test ends.
 func consume(t testing.TB, s *apiServer, adjust ...func(*Source)) *consumer {
 	t.Helper()
+	return follow(t, s.config(), adjust...)
+}
+
+func follow(t testing.TB, config *rest.Config, adjust ...func(*Source)) *consumer {
+	t.Helper()
 	log := &logBuffer{}
-	source, err := New(Options{Config: s.config(), Version: "1.2", Logger: slog.New(slog.NewTextHandler(log, nil))})
+	source, err := New(Options{Config: config, Version: "1.2", Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

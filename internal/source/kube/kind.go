@@ -65,8 +65,10 @@ var kinds = []*kind{
 		func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })),
 }
 
-// secretMetadata and definitionMetadata are watched for what they say of other things.
+// secretMetadata and definitionMetadata are watched for what they say of other things;
+// wholeSecret is read one by one.
 var (
+	wholeSecret        = &kind{name: secretKind, resource: "secrets", versions: []string{"v1"}}
 	secretMetadata     = &kind{name: secretKind, resource: "secrets", versions: []string{"v1"}, partial: true}
 	definitionMetadata = &kind{group: crdGroup, name: "CustomResourceDefinition", resource: "customresourcedefinitions", versions: []string{"v1"}, partial: true}
 )
@@ -165,5 +167,6 @@ var scheme = func() *runtime.Scheme {
 			metav1.AddToGroupVersion(s, gv)
 		}
 	}
+	metav1.AddToGroupVersion(s, schema.GroupVersion{Group: crdGroup, Version: "v1"})
 	return s
 }()

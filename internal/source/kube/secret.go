@@ -21,6 +21,8 @@ const (
 	readTimeout = 5 * time.Second
 )
 
+var secretClient = clientKey{schema.GroupVersion{Version: "v1"}, wholeSecret.partial}
+
 // secrets are those that are wanted. Source.mu guards them.
 type secrets struct {
 	wanted map[name]*secret
@@ -32,13 +34,14 @@ type secret struct {
 	object  *corev1.Secret // nil while it is not there, or has not been read
 	version string         // of object, "" without one
 	ticket  uint64         // of the read that found it
+	reading int            // reads under way: they may have begun before what the watch says
 }
 
 // secretSink takes what a watch says of Secrets, and has the wanted ones read again.
 type secretSink struct{ source *Source }
 
 func (t secretSink) set(o metav1.Object) {
-	if w := t.source.catalog.secrets.wanted[nameOf(o)]; w != nil && w.version != o.GetResourceVersion() {
+	if w := t.source.catalog.secrets.wanted[nameOf(o)]; w != nil && (w.version != o.GetResourceVersion() || w.reading > 0) {
 		t.source.reads.Add(nameOf(o))
 	}
 }
@@ -57,7 +60,7 @@ func (t secretSink) replace(all []metav1.Object, _ map[name]bool) {
 		t.set(o)
 	}
 	for n, w := range t.source.catalog.secrets.wanted {
-		if w.object != nil && !there[n] {
+		if (w.object != nil || w.reading > 0) && !there[n] {
 			t.source.reads.Add(n)
 		}
 	}
@@ -80,13 +83,28 @@ func (s *Source) Fetch(ctx context.Context, wants []Want) []metav1.Object {
 			if err := s.read(ctx, n, false); err != nil {
 				s.reads.AddRateLimited(n)
 			}
-			if o, ok := s.Get(ID{Kind: secretKind, Namespace: n.Namespace, Name: n.Name}); ok {
-				found[i] = o
-			}
+			found[i] = s.fetched(n)
 		})
 	}
 	all.Wait()
 	return slices.DeleteFunc(found, func(o metav1.Object) bool { return o == nil })
+}
+
+// fetched is what Fetch returns of a Secret; nil for nothing.
+func (s *Source) fetched(n name) metav1.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.catalog.telling[n] {
+		// The Change that is being told is older than what is returned, and may be taken
+		// in after it: what is here is told once more.
+		s.catalog.mark(secretMetadata.id(n), true)
+		s.wake()
+	}
+	o, _, ok := s.catalog.get(secretMetadata.id(n))
+	if !ok {
+		return nil
+	}
+	return o
 }
 
 // want notes what is wanted, and returns the names of what is; sorted.
@@ -102,11 +120,6 @@ func (s *Source) want(wants []Want) (names []name) {
 				c.secrets.wanted[n] = &secret{}
 			}
 			names = append(names, n)
-			if c.telling[n] {
-				// The Change that is being told is older than what is returned.
-				c.mark(secretMetadata.id(n), true)
-				s.wake()
-			}
 		case c.secrets.wanted[n] != nil:
 			delete(c.secrets.wanted, n)
 			c.mark(secretMetadata.id(n), true)
@@ -124,28 +137,32 @@ func (s *Source) want(wants []Want) (names []name) {
 func (s *Source) read(ctx context.Context, n name, tell bool) error {
 	s.mu.Lock()
 	w := s.catalog.secrets.wanted[n]
-	s.catalog.secrets.ticket++
-	ticket := s.catalog.secrets.ticket
-	s.mu.Unlock()
 	if w == nil {
+		s.mu.Unlock()
 		return nil
 	}
+	s.catalog.secrets.ticket++
+	ticket := s.catalog.secrets.ticket
+	w.reading++
+	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	var o corev1.Secret
-	err := s.clients[schema.GroupVersion{Version: "v1"}].Get().Namespace(n.Namespace).Resource("secrets").Name(n.Name).Do(ctx).Into(&o)
-	if err != nil && !apierrors.IsNotFound(err) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if say, _ := s.secretTrouble.next(err.Error(), time.Now()); say && ctx.Err() == nil {
-			s.log.Warn("A Secret cannot be read; what is known of it stays: allow the controller's ServiceAccount to get secrets in the whole cluster, if that is what is refused",
-				"secret", n.String(), "error", err)
-		}
-		return err
-	}
+	err := s.clients[secretClient].Get().MaxRetries(0).Namespace(n.Namespace).Resource("secrets").Name(n.Name).Do(ctx).Into(&o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.secretTrouble = trouble{}
+	w.reading--
+	unknown := err
+	if apierrors.IsNotFound(err) {
+		unknown = nil
+	}
+	if say, _ := s.secretTrouble.next(unknown, time.Now()); say && reached(err) {
+		s.log.Warn("A Secret cannot be read; what is known of it stays: allow the controller's ServiceAccount to get secrets in the whole cluster, if that is what is refused",
+			"secret", n.String(), "error", err)
+	}
+	if unknown != nil {
+		return unknown
+	}
 	if s.catalog.secrets.wanted[n] != w || ticket < w.ticket {
 		return nil // no longer wanted, or somebody who began later has read it
 	}

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -142,18 +145,28 @@ func TestAnOlderChangeDoesNotUndoAFetch(t *testing.T) {
 }
 
 func TestTroubleIsSaidOnceAndItsEndToo(t *testing.T) {
-	var lasting trouble
+	var tr trouble
 	start := time.Now()
-	for _, step := range []struct {
-		text      string
+	refused := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "n", errors.New("no"))
+	wordedOtherwise := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "other", errors.New("no"))
+	busy := apierrors.NewTooManyRequests("later", 1)
+	for i, step := range []struct {
+		err       error
 		after     time.Duration
 		say, over bool
 	}{
-		{"", 0, false, false}, {"a", 0, true, false}, {"a", time.Second, false, false}, {"b", 2 * time.Second, true, false},
-		{"b", 2*time.Second + again, true, false}, {"", 2 * again, false, true}, {"", 2 * again, false, false}, {"b", 2 * again, true, false},
+		{nil, 0, false, false},
+		{refused, 0, false, false}, {nil, time.Second, false, false}, // nobody needs to know
+		{refused, 10 * time.Second, false, false}, {wordedOtherwise, 13 * time.Second, true, false}, {refused, 14 * time.Second, false, false},
+		{refused, 13*time.Second + again, true, false},
+		{busy, 14*time.Second + again, false, false}, {busy, 17*time.Second + again, true, false},
+		{nil, 2 * again, false, true}, {nil, 2 * again, false, false},
 	} {
-		if say, over := lasting.next(step.text, start.Add(step.after)); say != step.say || over != step.over {
-			t.Errorf("%+v: say %v, over %v", step, say, over)
+		if say, over := tr.next(step.err, start.Add(step.after)); say != step.say || over != step.over {
+			t.Errorf("step %d: say %v, over %v", i, say, over)
+		}
+		if (tr.text == "") != (step.err == nil) {
+			t.Errorf("step %d: text %q", i, tr.text)
 		}
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -29,10 +27,9 @@ type Options struct {
 
 // Source reads from an API server.
 type Source struct {
-	log      *slog.Logger
-	metadata metadata.Interface
-	clients  map[schema.GroupVersion]rest.Interface
-	grace    time.Duration // see unlisted
+	log     *slog.Logger
+	clients map[clientKey]rest.Interface
+	grace   time.Duration // see unlisted
 
 	awake   chan struct{} // has one if there may be something to tell
 	look    chan struct{} // has one if discovery is to ask
@@ -67,7 +64,7 @@ func New(options Options) (*Source, error) {
 	// The API server's own fairness decides, not a limit for programs that may loop.
 	config.QPS = -1
 	s := &Source{
-		log: options.Logger, clients: map[schema.GroupVersion]rest.Interface{}, grace: unlisted,
+		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted,
 		awake: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reads: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),

@@ -1,9 +1,7 @@
 package kube
 
 import (
-	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strings"
@@ -108,6 +106,15 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 		checkInstalled(t, c.installed)
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		for path, want := range map[string]string{
+			"/api/v1/services": "application/vnd.kubernetes.protobuf", "/apis/discovery.k8s.io/v1/endpointslices": "application/vnd.kubernetes.protobuf",
+			"/api/v1/secrets": "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata", "/api/v1/namespaces": "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata",
+			"/apis/gateway.networking.k8s.io/v1/httproutes": "application/json",
+		} {
+			if got := s.accepts[path]; !strings.HasPrefix(got, want) {
+				t.Errorf("%s is asked for as %q, want %q", path, got, want)
+			}
+		}
 		if !reflect.DeepEqual(s.agents, map[string]bool{"moongate/1.2": true}) || len(s.gets) > 0 || (s.lists == 0) != s.streams {
 			t.Errorf("agents %v, Secrets read %v, %d lists that were not streamed", s.agents, s.gets, s.lists)
 		}
@@ -372,105 +379,4 @@ func TestSomethingMustBeConfigured(t *testing.T) {
 	if _, err := New(Options{}); err == nil || !strings.Contains(err.Error(), "kubeconfig") {
 		t.Errorf("got %v", err)
 	}
-}
-
-// Whatever happens, and however the watch is disturbed, the sum of all Changes is what
-// the server has.
-func TestChangesAddUp(t *testing.T) {
-	both(t, func(t *testing.T, s *apiServer) {
-		seed := uint64(time.Now().UnixNano())
-		t.Logf("seed %d", seed)
-		random := rand.New(rand.NewPCG(seed, 1))
-		s.install(nil)
-		c := consume(t, s)
-		c.next()
-		name := func() string { return fmt.Sprint("n", random.IntN(8)) }
-		for range 60 {
-			for range random.IntN(12) {
-				switch random.IntN(6) {
-				case 0:
-					s.remove(gatewayGroup+"/httproutes", "team", name())
-				case 1:
-					s.remove("services", "team", name())
-				case 2:
-					s.putService(name(), int64(80+random.IntN(3)))
-				case 3:
-					s.putRoute(name(), "a.example", fields{"status": fields{"parents": []any{fields{"controllerName": fmt.Sprint(random.IntN(100))}}}})
-				case 4:
-					s.putRoute(name(), fmt.Sprint("h", random.IntN(3)), nil)
-				case 5:
-					n := name()
-					c.Fetch(t.Context(), []Want{{"team", n, random.IntN(2) == 0}})
-					s.putSecret(n, base64.StdEncoding.EncodeToString([]byte(fmt.Sprint(random.IntN(5)))))
-				}
-			}
-			switch random.IntN(8) {
-			case 0:
-				s.compact()
-			case 1:
-				s.stop()
-				s.start()
-			}
-			for random.IntN(2) == 0 {
-				select {
-				case change := <-c.changes:
-					c.add(change)
-				default:
-				}
-			}
-		}
-		s.putService("last", 1)
-		deadline := time.After(patient)
-		for !c.equals(s) {
-			select {
-			case change := <-c.changes:
-				c.add(change)
-			case <-time.After(20 * time.Millisecond):
-			case <-deadline:
-				t.Fatalf("the sum is not what the server has: %v", c.objects)
-			}
-		}
-	})
-}
-
-// add is take for a consumer that drops Secrets itself, as Fetch's caller may.
-func (c *consumer) add(change Change) {
-	for _, id := range change.Deletes {
-		if id.Kind == secretKind && c.objects[id] == nil {
-			c.objects[id] = &corev1.Secret{}
-		}
-	}
-	c.take(change)
-}
-
-// equals says that the consumer has what the server has. Of Secrets, those it has must be so.
-func (c *consumer) equals(s *apiServer) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	routes, services := 0, 0
-	for id, o := range c.objects {
-		switch o := o.(type) {
-		case *gwv1.HTTPRoute:
-			routes++
-			there := s.objects[gatewayGroup+"/httproutes"]["team/"+id.Name]
-			if there == nil || fmt.Sprint(there.Object["spec"].(fields)["hostnames"]) != fmt.Sprint(o.Spec.Hostnames) {
-				return false
-			}
-			if now, ok := c.Get(id); !ok || now.GetResourceVersion() != there.GetResourceVersion() {
-				return false
-			}
-		case *corev1.Service:
-			services++
-			there := s.objects["services"]["team/"+id.Name]
-			if there == nil || !strings.Contains(fmt.Sprint(there.Object["spec"]), fmt.Sprintf("port:%d ", o.Spec.Ports[0].Port)) {
-				return false
-			}
-		case *corev1.Secret:
-			there := s.objects["secrets"]["team/"+id.Name]
-			if there == nil || there.Object["data"].(fields)["k"] != base64.StdEncoding.EncodeToString(o.Data["k"]) {
-				return false
-			}
-		}
-	}
-	return routes == len(s.objects[gatewayGroup+"/httproutes"]) && services == len(s.objects["services"])
 }

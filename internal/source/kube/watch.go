@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
+	"reflect"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metadatascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -45,6 +45,13 @@ type feed struct {
 // kept is a decoded object without what is not needed.
 type kept struct{ metav1.Object }
 
+// A connection that is closed without an answer is no error to client-go, but a watch of
+// this type that has ended already.
+var (
+	nothing   = reflect.TypeOf(watch.NewEmptyWatch())
+	errClosed = errors.New("the connection was closed without an answer")
+)
+
 // patience is how long, at most, a watch waits before it asks again: short, so that what
 // happened while the API server was away is soon known.
 func patience() *wait.Backoff {
@@ -65,7 +72,11 @@ func (s *Source) start(ctx context.Context, k *kind, version string, to sink) *f
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := follow(ctx, o)
-			s.note(ctx, f, err)
+			if err == nil && reflect.TypeOf(w) == nothing {
+				s.note(ctx, f, errClosed)
+			} else {
+				s.note(ctx, f, err)
+			}
 			return w, err
 		},
 	}
@@ -86,50 +97,57 @@ func (f *feed) stop() {
 	delete(f.source.feeds, f.kind)
 }
 
-// requests are how a kind is listed and watched.
+// requests are how a kind is listed and watched. They are not repeated by the client: the
+// reflector does that, and knows what became of them.
 func (s *Source) requests(k *kind, version string) (
-	func(context.Context, metav1.ListOptions) (runtime.Object, error),
-	func(context.Context, metav1.ListOptions) (watch.Interface, error),
+	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
+	follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) {
-	if k.partial {
-		r := s.metadata.Resource(schema.GroupVersionResource{Group: k.group, Version: version, Resource: k.resource})
-		return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
-			func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) { return r.Watch(ctx, o) }
-	}
 	gv := schema.GroupVersion{Group: k.group, Version: version}
-	c := s.clients[gv]
-	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.Get().Resource(k.resource).SpecificallyVersionedParams(&o, parameters, gv).Do(ctx).Get()
+	c := s.clients[clientKey{gv, k.partial}]
+	get := func(o *metav1.ListOptions, partial string) *rest.Request {
+		r := c.Get().MaxRetries(0).Resource(k.resource).SpecificallyVersionedParams(o, parameters, gv)
+		if k.partial {
+			as := ";as=" + partial + ";g=meta.k8s.io;v=v1"
+			r.SetHeader("Accept", runtime.ContentTypeProtobuf+as+","+runtime.ContentTypeJSON+as)
+		}
+		return r
 	}
-	follow := func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return get(&o, "PartialObjectMetadataList").Do(ctx).Get()
+	}
+	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		o.Watch = true
 		var timeout time.Duration
 		if o.TimeoutSeconds != nil {
 			timeout = time.Duration(*o.TimeoutSeconds) * time.Second
 		}
-		return c.Get().Resource(k.resource).SpecificallyVersionedParams(&o, parameters, gv).Timeout(timeout).Watch(ctx)
+		return get(&o, "PartialObjectMetadata").Timeout(timeout).Watch(ctx)
 	}
 	return list, follow
 }
 
 var parameters = runtime.NewParameterCodec(scheme)
 
-// connect makes a client for each group and version; they share their connections.
+// clientKey tells the clients apart: metadata is decoded otherwise than objects.
+type clientKey struct {
+	schema.GroupVersion
+	partial bool
+}
+
+// connect makes the clients; they share their connections.
 func (s *Source) connect(config *rest.Config) error {
 	shared, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return err
 	}
-	if s.metadata, err = metadata.NewForConfigAndClient(config, shared); err != nil {
-		return err
-	}
-	for _, k := range kinds {
+	for _, k := range append([]*kind{definitionMetadata, secretMetadata, wholeSecret}, kinds...) {
 		for _, version := range k.versions {
-			gv := schema.GroupVersion{Group: k.group, Version: version}
-			if s.clients[gv] != nil {
+			key := clientKey{schema.GroupVersion{Group: k.group, Version: version}, k.partial}
+			if s.clients[key] != nil {
 				continue
 			}
-			if s.clients[gv], err = client(config, shared, gv, k.optional); err != nil {
+			if s.clients[key], err = client(config, shared, key, k.optional); err != nil {
 				return err
 			}
 		}
@@ -137,11 +155,14 @@ func (s *Source) connect(config *rest.Config) error {
 	return nil
 }
 
-func client(config *rest.Config, shared *http.Client, gv schema.GroupVersion, json bool) (rest.Interface, error) {
+func client(config *rest.Config, shared *http.Client, key clientKey, json bool) (rest.Interface, error) {
 	c := rest.CopyConfig(config)
-	c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &gv, "/apis", codecs
-	if gv.Group == "" {
+	c.GroupVersion, c.APIPath, c.NegotiatedSerializer = &key.GroupVersion, "/apis", codecs
+	if key.Group == "" {
 		c.APIPath = "/api"
+	}
+	if key.partial {
+		c.NegotiatedSerializer = metadatascheme.Codecs.WithoutConversion()
 	}
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	if !json {
@@ -235,25 +256,38 @@ func (f *feed) do(change func()) {
 
 // trouble is why something cannot be read.
 type trouble struct {
-	text string
-	said time.Time
+	text  string // of the newest error, "" without one
+	class string // of errors that are one trouble
+	since time.Time
+	said  time.Time // zero if it was not
 }
 
-// again is how often lasting trouble is logged.
-const again = time.Minute
+const (
+	// lasting is how old trouble must be to be logged: an API server that has just started
+	// refuses everybody for a moment.
+	lasting = 3 * time.Second
+	// again is how often lasting trouble is logged.
+	again = time.Minute
+)
 
-// next takes the newest error and says whether it is to be logged, or that it is over.
-func (t *trouble) next(text string, now time.Time) (say, over bool) {
-	switch {
-	case text == "":
-		over = t.text != ""
+// next takes the newest outcome and says whether it is to be logged, or that trouble that
+// was logged is over.
+func (t *trouble) next(err error, now time.Time) (say, over bool) {
+	if err == nil {
+		over = !t.said.IsZero()
 		*t = trouble{}
 		return false, over
-	case text != t.text || now.Sub(t.said) >= again:
-		*t = trouble{text, now}
-		return true, false
 	}
-	return false, false
+	class := string(apierrors.ReasonForError(err))
+	if t.text == "" || class != t.class {
+		t.since, t.said = now, time.Time{}
+	}
+	t.text, t.class = err.Error(), class
+	if now.Sub(t.since) < lasting || !t.said.IsZero() && now.Sub(t.said) < again {
+		return false, false
+	}
+	t.said = now
+	return true, false
 }
 
 // note takes in how a request of a feed went.
@@ -270,26 +304,22 @@ func (s *Source) note(ctx context.Context, f *feed, err error) {
 		s.lookAgain() // the kind may be gone
 	}
 	s.noteReach(err)
-	text, remedy := "", ""
-	if err != nil {
-		text, remedy = err.Error(), remedyFor(f.kind, err)
-	}
-	say, over := f.trouble.next(text, time.Now())
+	say, over := f.trouble.next(err, time.Now())
 	switch {
 	case over:
 		s.log.Info("Objects are read again", "kind", f.kind.name)
 	case say && reached(err):
-		s.log.Warn("Objects cannot be read; what is known of them stays: "+remedy, "kind", f.kind.name, "error", err)
+		s.log.Warn("Objects cannot be read; what is known of them stays: "+remedyFor(f.kind, err), "kind", f.kind.name, "error", err)
 	}
 }
 
 // noteReach logs once, not for each kind, that the API server is away. s.mu is held.
 func (s *Source) noteReach(err error) {
-	text := ""
-	if !reached(err) {
-		text = "away"
+	away := err
+	if reached(err) {
+		away = nil
 	}
-	say, over := s.reach.next(text, time.Now())
+	say, over := s.reach.next(away, time.Now())
 	switch {
 	case over:
 		s.log.Info("The API server answers again")
@@ -307,7 +337,7 @@ func reached(err error) bool {
 // expected are errors that belong to watching.
 func expected(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTimeout(err) ||
-		errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.Canceled) ||
 		apierrors.IsInvalid(err) // streaming a list, which an older API server cannot
 }
 
