@@ -24,15 +24,22 @@ func document(t *testing.T, name string) string {
 func TestDefaultsPage(t *testing.T) {
 	t.Parallel()
 	page := document(t, "defaults.md")
-	help, _, _ := moongate("run", "-h")
-	flags := regexp.MustCompile(`(?m)^ +(--[a-z-]+) .*?(?:\(default "?([^")]+)"?\))?$`).FindAllStringSubmatch(help, -1)
-	if len(flags) < 5 {
-		t.Fatalf("%d flags found in\n%s", len(flags), help)
-	}
-	for _, f := range flags {
-		row := regexp.MustCompile("(?m)^\\| `" + f[1] + "` \\|.*$").FindString(page)
-		if value := strings.TrimPrefix(f[2], "default: "); row == "" || !strings.Contains(row, value) {
-			t.Errorf("docs/defaults.md has %q for %s, whose default is %q", row, f[1], value)
+	for verb, least := range map[string]int{"run": 5, "proxy": 9} {
+		help, _, _ := moongate(verb, "-h")
+		_, section, _ := strings.Cut(page, "| flag of `"+verb+"`")
+		section, _, _ = strings.Cut(section, "\n\n")
+		flags := regexp.MustCompile(`(?m)^ +(--[a-z-]+) .*?(?:\(default "?([^")]+)"?\))?$`).FindAllStringSubmatch(help, -1)
+		if len(flags) < least {
+			t.Fatalf("%d flags found in\n%s", len(flags), help)
+		}
+		for _, f := range flags {
+			if verb == "proxy" && (f[1] == "--controller" || f[1] == "--gateway") {
+				continue // required
+			}
+			row := regexp.MustCompile("(?m)^\\| `" + f[1] + "` \\|.*$").FindString(section)
+			if value := strings.TrimPrefix(f[2], "default: "); row == "" || !strings.Contains(row, value) {
+				t.Errorf("docs/defaults.md has %q for %s of %s, whose default is %q", row, f[1], verb, value)
+			}
 		}
 	}
 	for _, want := range []string{
