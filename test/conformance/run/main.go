@@ -44,7 +44,7 @@ func main() {
 	flag.StringVar(&s.profiles, "profiles", "GATEWAY-HTTP", "the profiles that the GatewayClass must claim, neither more nor less")
 	flag.StringVar(&s.only, "only", "", "regular expression of the names of the tests to run; makes no report")
 	flag.StringVar(&s.version, "version", "unknown", "the implementation's version")
-	flag.StringVar(&s.logs, "logs", "bin/conformance", "folder for the output of each test")
+	flag.StringVar(&s.logs, "logs", "bin/conformance/default", "folder for the output of each test")
 	flag.StringVar(&s.report, "report", "", "file for the report of a run that passed")
 	flag.IntVar(&s.parallel, "parallel", 16, "how many tests may run side by side")
 	flag.DurationVar(&s.timeout, "timeout", 15*time.Minute, "after which the suite is ended")
