@@ -12,6 +12,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"net"
 	"os"
@@ -88,15 +89,29 @@ func WriteFile(t testing.TB, name string, text []byte) string {
 	return path
 }
 
-// Credentials are a server's, for Host.
-func (a *Authority) Credentials(t testing.TB) credentials.TransportCredentials {
+// KeyPair is a certificate for Host and its key, in PEM.
+func (a *Authority) KeyPair(t testing.TB) (certificate, key []byte) {
 	t.Helper()
-	key := newKey(t)
-	der, err := x509.CreateCertificate(rand.Reader, template(false), a.certificate, key.Public(), a.key)
+	private := newKey(t)
+	der, err := x509.CreateCertificate(rand.Reader, template(false), a.certificate, private.Public(), a.key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, MinVersion: tls.VersionTLS13})
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text})
+}
+
+// Credentials are a server's, for Host.
+func (a *Authority) Credentials(t testing.TB) credentials.TransportCredentials {
+	t.Helper()
+	pair, err := tls.X509KeyPair(a.KeyPair(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS13})
 }
 
 // Serve starts a server at an address ("127.0.0.1:0" for any port) and answers where it is and what stops it at once;
@@ -112,7 +127,7 @@ func (a *Authority) Serve(t testing.TB, address string, register func(*grpc.Serv
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.Serve(listener); err != nil {
+		if err := s.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			t.Error(err)
 		}
 	}()

@@ -1,0 +1,445 @@
+package deliver_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
+	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// TestRemoteServedBeforeSaid: a status waits for the proxies that are ready, and for those only.
+func TestRemoteServedBeforeSaid(t *testing.T) {
+	c, first := started(t, forever)
+	second := c.connect(t, "n/gw", "pod-1")
+	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-1") })
+	goOn := second.block()
+	defer goOn()
+	c.set(edited("/two", 2))
+	delivertest.Eventually(t, "the first proxy has the edit", func() bool { return first.route("/two") && c.acked("n/gw", "pod-0") })
+	if g, held := c.routeGeneration(), c.Status().Held; g != 1 || held != 1 {
+		t.Errorf("while one proxy is at work: the status is of generation %d, %d are held", g, held)
+	}
+	goOn()
+	delivertest.Eventually(t, "the status is published", func() bool { return c.routeGeneration() == 2 })
+	if !second.route("/two") || c.Status().Held != 0 {
+		t.Errorf("published before it was served; held: %d", c.Status().Held)
+	}
+
+	defer second.block()()
+	c.set(edited("/three", 3))
+	delivertest.Eventually(t, "the first proxy has the second edit", func() bool { return c.acked("n/gw", "pod-0") && first.route("/three") })
+	if g := c.routeGeneration(); g != 2 {
+		t.Errorf("the status is of generation %d", g)
+	}
+	go second.stop() // its Apply still hangs; the stream ends
+	delivertest.Eventually(t, "nobody waits for a proxy that is gone", func() bool { return c.routeGeneration() == 3 })
+}
+
+// TestReadyButNotConnected: a pod that the cluster calls ready is waited for although it is not connected.
+func TestReadyButNotConnected(t *testing.T) {
+	c, _ := started(t, forever)
+	c.up("n/gw", "pod-0", "pod-1")
+	c.set(edited("/two", 2))
+	delivertest.Eventually(t, "the proxy that is connected has it", func() bool { return c.acked("n/gw", "pod-0") })
+	if g := c.routeGeneration(); g != 1 {
+		t.Errorf("the status is of generation %d", g)
+	}
+	c.up("n/gw", "pod-0")
+	if g := c.routeGeneration(); g != 2 {
+		t.Errorf("when the pod is not ready any more: generation %d", g)
+	}
+}
+
+// TestNoReadyProxy: nobody is waited for where nobody serves.
+func TestNoReadyProxy(t *testing.T) {
+	c := newCluster(t, forever)
+	c.Lead("first")
+	c.set(class(), gateway(80), edited("/one", 1))
+	if got, _ := c.said("gw"); got != metav1.ConditionFalse || c.routeGeneration() != 1 || c.plans["n/gw"] == nil {
+		t.Errorf("Programmed %q, route of generation %d, plans %v", got, c.routeGeneration(), c.plans)
+	}
+}
+
+// TestOverdue: who does not answer in time is named, and waited for no more until it answers.
+func TestOverdue(t *testing.T) {
+	c, p := started(t, 50*time.Millisecond)
+	delivertest.Eventually(t, "nobody is overdue", func() bool { return c.programmed("gw") && !c.proxies("n/gw")[0].Overdue })
+	goOn := p.block()
+	defer goOn()
+	c.set(edited("/two", 2))
+	delivertest.Eventually(t, "the status is published without the answer", func() bool { return c.routeGeneration() == 2 })
+	status, message := c.said("gw")
+	if status != metav1.ConditionFalse || !strings.Contains(message, "pod-0") || !strings.Contains(message, "kubectl") {
+		t.Errorf("Programmed is %s: %s", status, message)
+	}
+	goOn()
+	delivertest.Eventually(t, "the Gateway is programmed again", func() bool { return c.programmed("gw") })
+	if !p.route("/two") {
+		t.Error("it is programmed before it is served")
+	}
+}
+
+// TestOwnGatewayOnly: a proxy gets its own Gateway's listeners, routes, backends and certificates.
+func TestOwnGatewayOnly(t *testing.T) {
+	wanted := map[translate.ObjectKey]bool{}
+	c := newCluster(t, forever, func(o *deliver.RemoteOptions) {
+		o.Fetch = func(_ context.Context, wants []translate.Want) (out []metav1.Object) {
+			for _, w := range wants {
+				if wanted[w.Object] = w.Wanted; w.Wanted {
+					out = append(out, keyPair(t, w.Object.Namespace, w.Object.Name))
+				}
+			}
+			return out
+		}
+	})
+	other := named(gateway(80), "other")
+	mode := gwv1.TLSModeTerminate
+	other.Spec.Listeners = append(other.Spec.Listeners, gwv1.Listener{Name: "tls", Port: 443, Protocol: gwv1.HTTPSProtocolType,
+		TLS: &gwv1.ListenerTLSConfig{Mode: &mode, CertificateRefs: []gwv1.SecretObjectReference{{Name: "secret"}}}})
+	port := gwv1.PortNumber(80)
+	foreign := redirect("/other")
+	foreign.Name = "foreign"
+	foreign.Spec.ParentRefs[0].Name = "other"
+	foreign.Spec.Rules = append(foreign.Spec.Rules, gwv1.HTTPRouteRule{BackendRefs: []gwv1.HTTPBackendRef{{BackendRef: gwv1.BackendRef{
+		BackendObjectReference: gwv1.BackendObjectReference{Name: "s", Port: &port}}}}})
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+	d := c.set(class(), gateway(80), edited("/one", 1), other, foreign, service)
+	if d.Applied != 8 {
+		t.Errorf("one Update with what it wants: %+v", d)
+	}
+	c.Lead("first")
+	mine, theirs := c.connect(t, "n/gw", "a"), c.connect(t, "n/other", "b")
+	delivertest.Eventually(t, "both are configured", func() bool { return c.acked("n/gw", "a") && c.acked("n/other", "b") })
+	if got := mine.ids(); !slices.Equal(got, []string{"Listener n/gw/l0", "Route HTTPRoute/n/r"}) {
+		t.Errorf("n/gw has %v", got)
+	}
+	if got := theirs.ids(); !slices.Equal(got, []string{"Backend Service/n/s/80", "Certificate Secret/n/secret", "Endpoints Service/n/s/80",
+		"Listener n/other/l0", "Listener n/other/tls", "Route HTTPRoute/n/foreign"}) {
+		t.Errorf("n/other has %v", got)
+	}
+	other = other.DeepCopy()
+	other.Spec.Listeners = other.Spec.Listeners[:1]
+	c.set(other)
+	delivertest.Eventually(t, "the certificate is gone", func() bool { return !theirs.has(config.KindCertificate, "Secret/n/secret") })
+	if wanted[translate.ObjectKey{Kind: "Secret", Namespace: "n", Name: "secret"}] {
+		t.Error("the Secret is still wanted")
+	}
+	if mine.updates != 1 {
+		t.Errorf("%d updates of a Gateway that was not concerned", mine.updates)
+	}
+}
+
+// TestIdentities: who is not the Gateway's proxy gets nothing.
+func TestIdentities(t *testing.T) {
+	c, _ := started(t, forever)
+	c.set(named(gateway(81), "other"))
+	for _, x := range []struct {
+		what, token, gateway string
+		code                 codes.Code
+	}{
+		{"another Gateway's", identityToken("n/other", "pod"), "n/gw", codes.PermissionDenied},
+		{"none", "", "n/gw", codes.Unauthenticated},
+		{"one that has expired", identityToken("n/gw", "pod") + "0", "n/gw", codes.Unauthenticated},
+		{"of no Gateway", identityToken("n/nothing", "pod"), "n/nothing", codes.NotFound},
+	} {
+		m, err := c.ask(t, x.token, &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: x.gateway}}})
+		if m != nil || status.Code(err) != x.code {
+			t.Errorf("with the identity of %s: %v, %v; want %v", x.what, m, err, x.code)
+		}
+	}
+	m, err := c.ask(t, identityToken("n/gw", "pod"), &wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: &wire.Ack{}}})
+	if m != nil || status.Code(err) != codes.InvalidArgument {
+		t.Errorf("without Hello: %v, %v", m, err)
+	}
+	if m, err := c.ask(t, identityToken("n/gw", "pod"), &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil || !m.GetBegin().GetFull() {
+		t.Errorf("with its own: %v, %v", m, err)
+	}
+}
+
+// dial opens a stream without a client.
+func (c *cluster) dial(t *testing.T, token string) wire.Delivery_StreamClient {
+	t.Helper()
+	creds, err := credentials.NewClientTLSFromFile(c.caFile, delivertest.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	s, err := wire.NewDeliveryClient(conn).Stream(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// ask says one thing and answers what comes back.
+func (c *cluster) ask(t *testing.T, token string, m *wire.FromProxy) (*wire.ToProxy, error) {
+	t.Helper()
+	s := c.dial(t, token)
+	_ = s.Send(m) // Recv says what is wrong
+	return s.Recv()
+}
+
+// TestLiar: a proxy can neither acknowledge what it was not sent nor speak for another Gateway's listeners.
+func TestLiar(t *testing.T) {
+	c, _ := started(t, forever)
+	c.set(named(gateway(81), "other"))
+	c.up("n/other", "x") // it must stay programmed
+	victim := c.connect(t, "n/other", "x")
+	delivertest.Eventually(t, "the other Gateway is programmed", func() bool { return c.programmed("other") && victim.Ready() })
+	s := c.dial(t, identityToken("n/gw", "liar"))
+	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
+		t.Fatal(err)
+	}
+	var generation uint64
+	for generation == 0 {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		generation = m.GetCommit().GetGeneration()
+	}
+	ack := func(generation uint64, listeners ...*wire.Fault) *wire.FromProxy {
+		return &wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: &wire.Ack{Epoch: "first", Generation: generation, Listeners: listeners}}}
+	}
+	if err := s.Send(ack(generation, &wire.Fault{Resource: &wire.ResourceId{Kind: uint32(config.KindListener), Key: "n/other/l0"}, Message: "taken"},
+		&wire.Fault{}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	delivertest.Eventually(t, "it was heard", func() bool { return c.acked("n/gw", "liar") })
+	if !c.programmed("other") {
+		t.Error("a proxy spoke for another's listener")
+	}
+	if err := s.Send(ack(generation + 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("after it acknowledged what it was not sent: %v", err)
+	}
+}
+
+// TestRemoteFaults: a listener is faulty while one of the proxies cannot serve it, and the status that waited says so.
+func TestRemoteFaults(t *testing.T) {
+	c, _ := started(t, forever)
+	second := c.connect(t, "n/gw", "pod-1")
+	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-1") })
+	before := len(c.copyHistory())
+	second.mu.Lock()
+	second.listeners = map[string]error{"n/gw/l0": fmt.Errorf("bind: %w", syscall.EADDRINUSE)}
+	second.mu.Unlock()
+	changed := gateway(8080)
+	changed.Generation = 2
+	c.set(changed)
+	listener := func(condition string, want metav1.ConditionStatus) func() bool {
+		return func() bool {
+			s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
+			return c.published("Gateway", "gw").Generation == 2 && has(s.Listeners[0].Conditions, condition, want)
+		}
+	}
+	delivertest.Eventually(t, "the fault is told", listener("Accepted", metav1.ConditionFalse))
+	for _, s := range c.copyHistory()[before:] {
+		if status, _ := s.Status.(*gwv1.GatewayStatus); status != nil && s.Generation == 2 && has(status.Listeners[0].Conditions, "Programmed", metav1.ConditionTrue) {
+			t.Error("a status said Programmed before the fault was told")
+		}
+	}
+	second.stop()
+	delivertest.Eventually(t, "the fault is gone with its proxy", listener("Programmed", metav1.ConditionTrue))
+}
+
+func (c *cluster) copyHistory() []translate.StatusChange {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.history)
+}
+
+// TestSlowProxy: one that is at work holds nobody up, and gets what it missed as one generation.
+func TestSlowProxy(t *testing.T) {
+	c, slow := started(t, forever)
+	c.set(named(gateway(81), "other"))
+	quick := c.connect(t, "n/gw", "pod-1")
+	delivertest.Eventually(t, "the quick one is configured", func() bool { return c.acked("n/gw", "pod-1") })
+	goOn := slow.block()
+	defer goOn()
+	slow.mu.Lock()
+	before := slow.updates
+	slow.mu.Unlock()
+	for i := range 50 {
+		path := fmt.Sprintf("/edit-%d", i)
+		c.set(edited(path, int64(i+2)))
+		delivertest.Eventually(t, "the quick one has it", func() bool { return quick.route(path) })
+	}
+	goOn()
+	delivertest.Eventually(t, "the slow one has the last", func() bool { return slow.route("/edit-49") && c.routeGeneration() == 51 })
+	slow.mu.Lock()
+	defer slow.mu.Unlock()
+	if n := slow.updates - before; n > 2 {
+		t.Errorf("the slow one was sent %d generations, want 1 before the pause and 1 after", n)
+	}
+}
+
+// TestSecondStream: the newer of two streams of one pod wins, and the end of the older one changes nothing.
+func TestSecondStream(t *testing.T) {
+	c, p := started(t, forever)
+	s := c.dial(t, identityToken("n/gw", "pod-9"))
+	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}
+	if err := s.Send(hello); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	newer := c.dial(t, identityToken("n/gw", "pod-9"))
+	if err := newer.Send(hello); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := newer.Recv(); err != nil || !m.GetBegin().GetFull() {
+		t.Fatalf("the newer one: %v, %v", m, err)
+	}
+	var err error
+	for err == nil {
+		_, err = s.Recv()
+	}
+	if status.Code(err) != codes.Aborted {
+		t.Errorf("the older one ended with %v", err)
+	}
+	if !slices.ContainsFunc(c.proxies("n/gw"), func(x deliver.RemoteProxy) bool { return x.Pod == "pod-9" && x.Connected }) || !p.Ready() {
+		t.Errorf("proxies: %+v", c.proxies("n/gw"))
+	}
+}
+
+// TestGatewayGoes: its proxies keep what they have, and hear why.
+func TestGatewayGoes(t *testing.T) {
+	c, p := started(t, forever)
+	before := p.ids()
+	c.Update(func(tr *translate.Translator) { tr.Delete(translate.KindGateway, "n", "gw") })
+	delivertest.Eventually(t, "the stream has ended", func() bool { return !c.acked("n/gw", "pod-0") })
+	c.SetInfrastructure("n", "gw", nil, nil)
+	m, err := c.ask(t, identityToken("n/gw", "pod-0"), &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}})
+	if m != nil || status.Code(err) != codes.NotFound {
+		t.Errorf("%v, %v", m, err)
+	}
+	if got := p.ids(); !slices.Equal(got, before) {
+		t.Errorf("the proxy has %v, had %v", got, before)
+	}
+	if s := c.Status(); len(s.Gateways) != 0 {
+		t.Errorf("remembered: %+v", s.Gateways)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if plan, told := c.plans["n/gw"]; plan != nil || !told {
+		t.Errorf("plan %v, told: %v", plan, told)
+	}
+}
+
+// TestRefusedGeneration: a proxy that refuses is named with its reason.
+func TestRefusedGeneration(t *testing.T) {
+	c, _ := started(t, 50*time.Millisecond)
+	c.up("n/gw", "pod-0", "bad")
+	s := c.dial(t, identityToken("n/gw", "bad"))
+	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
+		t.Fatal(err)
+	}
+	for m := (*wire.ToProxy)(nil); m.GetCommit() == nil; {
+		var err error
+		if m, err = s.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: &wire.Ack{Error: "cannot read it"}}}); err != nil {
+		t.Fatal(err)
+	}
+	delivertest.Eventually(t, "the reason is told", func() bool {
+		status, message := c.said("gw")
+		return status == metav1.ConditionFalse && strings.Contains(message, "proxy bad refuses its configuration: cannot read it")
+	})
+}
+
+// TestNothingBeforeEverything: a proxy never gets the little that a controller knows while it starts.
+func TestNothingBeforeEverything(t *testing.T) {
+	c := newCluster(t, forever)
+	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}
+	refused := func(when string) {
+		t.Helper()
+		if m, err := c.ask(t, identityToken("n/gw", "pod"), hello); m != nil || status.Code(err) != codes.Unavailable {
+			t.Errorf("%s: %v, %v", when, m, err)
+		}
+	}
+	refused("at the beginning")
+	c.Lead("first")
+	c.up("n/gw", "pod")
+	refused("as leader without objects")
+	c.set(class(), gateway(80))
+	if m, err := c.ask(t, identityToken("n/gw", "pod"), hello); err != nil || !m.GetBegin().GetFull() {
+		t.Errorf("as leader with objects: %v, %v", m, err)
+	}
+	c.Standby()
+	refused("on standby")
+}
+
+// TestLargeConfiguration goes in several Chunks, one of them with a Resource that is too large for any.
+func TestLargeConfiguration(t *testing.T) {
+	c := newCluster(t, forever)
+	objects := []metav1.Object{class(), gateway(80)}
+	for i := range 300 {
+		r := redirect("/" + strings.Repeat("x", 10_000))
+		if r.Name = fmt.Sprintf("r%d", i); i == 7 {
+			for j := range 8000 {
+				r.Spec.Rules[0].Matches = append(r.Spec.Rules[0].Matches, gwv1.HTTPRouteMatch{Path: &gwv1.HTTPPathMatch{
+					Type: ptr(gwv1.PathMatchExact), Value: ptr(fmt.Sprintf("/%d-%s", j, strings.Repeat("y", 200)))}})
+			}
+		}
+		objects = append(objects, r)
+	}
+	c.set(objects...)
+	c.Lead("first")
+	p := c.connect(t, "n/gw", "pod")
+	delivertest.Eventually(t, "it is configured", func() bool { return c.acked("n/gw", "pod") })
+	if n := len(p.ids()); n != 301 {
+		t.Errorf("%d resources, want 301", n)
+	}
+	s := c.dial(t, identityToken("n/gw", "other"))
+	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
+		t.Fatal(err)
+	}
+	chunks := 0
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetCommit() != nil {
+			break
+		}
+		if k := m.GetChunk(); k != nil {
+			if chunks++; len(k.Upserts) == 0 {
+				t.Error("an empty Chunk")
+			}
+		}
+	}
+	if chunks < 4 || chunks > 10 { // 3 MB in small ones and 1.8 MB in one
+		t.Errorf("%d Chunks", chunks)
+	}
+}
