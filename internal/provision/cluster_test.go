@@ -233,12 +233,62 @@ func TestOnACluster(t *testing.T) {
 		return len(i.Addresses) == 1 && i.Addresses[0].Value == "10.97.0.200"
 	})
 
+	// Another type of Service and back, which keeps the address in the cluster.
+	inside := find[*corev1.Service](t, r, kindService, name+"-2").Spec.ClusterIP
+	p.Plan(plan(func(p *translate.Plan) {
+		ports(p)
+		p.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
+	}))
+	eventually(t, "the address in the cluster", func() bool {
+		i := p.last(g.String()).infrastructure
+		return len(i.Addresses) == 1 && i.Addresses[0].Value == inside && i.Waiting == ""
+	})
+	p.Plan(plan(ports))
+	eventually(t, "an address of the load balancer", func() bool {
+		i := p.last(g.String()).infrastructure
+		return len(i.Addresses) == 1 && i.Addresses[0].Value != inside && i.Waiting == ""
+	})
+
 	// The owner goes, and Kubernetes removes the rest.
 	if err := r.raw().Delete().AbsPath(r.gateways() + "/web").Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
 	p.Plan([]translate.PlanChange{{Namespace: g.namespace, Name: g.name}})
 	eventually(t, "nothing is left", func() bool { return p.last(g.String()).infrastructure == nil && len(p.store.of(g)) == 0 })
+}
+
+// TestHostNetwork runs a proxy in the network of its node.
+func TestHostNetwork(t *testing.T) {
+	mapImage(t)
+	r := newReal(t)
+	g := gatewayName{r.namespace, "edge"}
+	change := planOf(g, func(p *translate.Plan) { p.Parameters.ClassOnly = &v1alpha1.ClassOnly{HostNetwork: true} })
+	change.Plan.UID = r.gateway(t, "edge")
+	p, _ := r.lead(t, &counter{})
+	p.Plan([]translate.PlanChange{change})
+	eventually(t, "it is reached at its node", func() bool {
+		l := p.last(g.String())
+		if l.infrastructure == nil || l.infrastructure.Waiting != "" || len(l.infrastructure.Addresses) != 1 || len(l.ready) != 1 {
+			return false
+		}
+		pod := p.store.find(r.namespace, objectName{kindPod, l.ready[0]}).(*corev1.Pod)
+		return l.infrastructure.Addresses[0].Value == pod.Status.HostIP
+	})
+}
+
+// TestNoImage waits for an image that nobody has.
+func TestNoImage(t *testing.T) {
+	r := newReal(t)
+	g := gatewayName{r.namespace, "web"}
+	change := planOf(g, func(p *translate.Plan) {
+		p.Parameters.ClassOnly = &v1alpha1.ClassOnly{Image: "example.org/nobody-has-this"}
+	})
+	change.Plan.UID = r.gateway(t, "web")
+	p, _ := r.lead(t, &counter{})
+	p.Plan([]translate.PlanChange{change})
+	eventually(t, "the image is said to be missing", func() bool {
+		return strings.Contains(p.waiting(g.String()), `cannot get image "example.org/nobody-has-this"`)
+	})
 }
 
 // TestApplied applies the objects of every golden file. The API server takes them all, and keeps

@@ -274,7 +274,8 @@ func (p *Provisioner) report(g gatewayName) {
 	p.o.Report(g.namespace, g.name, now.infrastructure, now.ready)
 }
 
-// Run applies plans until ctx ends, and forgets them then. The leader does it, while Watch runs.
+// Run applies plans until ctx ends, and forgets them then, so no Plan of one leadership may come after its
+// end. The leader does it, while Watch runs.
 func (p *Provisioner) Run(ctx context.Context) error {
 	select {
 	case <-p.listed:

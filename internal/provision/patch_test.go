@@ -1,0 +1,63 @@
+package provision
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// FuzzPatch patches a Deployment with anything. It is refused, or the Deployment is still that
+// of its Gateway.
+func FuzzPatch(f *testing.F) {
+	for _, seed := range []string{
+		`{}`, `null`, `[]`, `{"metadata":null}`, `{"spec":null}`, `{"metadata":{"labels":null,"ownerReferences":null},"kind":"Job"}`,
+		`{"spec":{"template":{"metadata":{"$patch":"delete"},"spec":{"containers":[{"name":"proxy","$patch":"delete"}]}}}}`,
+		`{"spec":{"template":{"spec":{"$setElementOrder/containers":[{"name":"x"}],"containers":[{"name":"x"}]}}}}`,
+		`{"spec":{"template":{"spec":{"$deleteFromPrimitiveList/x":[1]}}}}`, `{"spec":{"selector":{"matchLabels":{"a":"b"}}}}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, patch []byte) {
+		change := planOf(web, nil)
+		plain, err := deployment(change.Plan, settings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change.Plan.Parameters.ClassOnly = &v1alpha1.ClassOnly{DeploymentPatch: &runtime.RawExtension{Raw: patch}}
+		got, err := deployment(change.Plan, settings)
+		if err != nil {
+			return
+		}
+		if got.Name != plain.Name || got.Namespace != plain.Namespace || got.Kind != "Deployment" || !reflect.DeepEqual(got.OwnerReferences, plain.OwnerReferences) ||
+			!reflect.DeepEqual(got.Spec.Selector, plain.Spec.Selector) || !owned(got, change.Plan) || got.Annotations[annotationController] != settings.ControllerName {
+			t.Errorf("%s made it %+v", patch, got)
+		}
+		for key, value := range got.Spec.Selector.MatchLabels {
+			if got.Spec.Template.Labels[key] != value {
+				t.Errorf("%s: pods are not selected: %v", patch, got.Spec.Template.Labels)
+			}
+		}
+		if _, err := json.Marshal(got); err != nil {
+			t.Errorf("%s: %v", patch, err)
+		}
+		if _, err := encode(got); err != nil {
+			t.Errorf("%s: %v", patch, err)
+		}
+	})
+}
+
+// TestTerms reads the parameters that end in the pod's time to end.
+func TestTerms(t *testing.T) {
+	d, err := deployment(&translate.Plan{Name: "a", Class: "b"}, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := *d.Spec.Template.Spec.TerminationGracePeriodSeconds; got != 40 {
+		t.Errorf("a proxy has %d seconds to end, want 5 for load balancers, 30 for requests and 5", got)
+	}
+}
