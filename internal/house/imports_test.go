@@ -40,6 +40,7 @@ func TestImports(t *testing.T) {
 		{"internal/incremental/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/config/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/status/...", []string{module + "internal/translate", module + "internal/proxy", module + "internal/source"}},
+		{"internal/provision/...", []string{module + "internal/source", module + "internal/deliver", module + "internal/proxy", module + "internal/cli"}},
 		{"internal/deliver/auth/...", []string{module}},
 		{"internal/source/...", []string{module + "internal/proxy", module + "internal/cli", module + "internal/deliver"}},
 	} {
