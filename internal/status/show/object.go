@@ -21,6 +21,9 @@ type Object struct {
 	// "" where nobody knows, or where entries say whose they are.
 	controller string
 	ours       string
+	// expected says that a Gateway of ours is among the parentRefs; unseen, that one
+	// of another namespace is that is not shown.
+	expected, unseen bool
 }
 
 // fields are what there is to show of an object.
@@ -35,6 +38,7 @@ type fields struct {
 		ControllerName   string `json:"controllerName"`
 		GatewayClassName string `json:"gatewayClassName"`
 		ParentRef        ref    `json:"parentRef"`
+		ParentRefs       []ref  `json:"parentRefs"`
 	} `json:"spec"`
 	Status struct {
 		Conditions []metav1.Condition `json:"conditions"`
@@ -58,6 +62,7 @@ type fields struct {
 
 // ref is a parentRef or an ancestorRef.
 type ref struct {
+	Kind        string `json:"kind"`
 	Namespace   string `json:"namespace"`
 	Name        string `json:"name"`
 	SectionName string `json:"sectionName"`
@@ -76,6 +81,14 @@ func (r ref) String() string {
 		text += fmt.Sprintf(" port %d", r.Port)
 	}
 	return text
+}
+
+// key is the namespace and name of what an object of a namespace refers to.
+func (r ref) key(namespace string) [2]string {
+	if r.Namespace != "" {
+		namespace = r.Namespace
+	}
+	return [2]string{namespace, r.Name}
 }
 
 // Objects reads objects, or whatever prints as such in JSON. Only what is of the
@@ -107,11 +120,14 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 		case "Gateway":
 			o.controller = classes[f.Spec.GatewayClassName]
 		case "ListenerSet":
-			namespace := f.Spec.ParentRef.Namespace
-			if namespace == "" {
-				namespace = o.Namespace
+			o.controller = classes[gateways[f.Spec.ParentRef.key(o.Namespace)]]
+		}
+		for _, p := range f.Spec.ParentRefs {
+			if p.Kind == "" || p.Kind == "Gateway" {
+				class, seen := gateways[p.key(o.Namespace)]
+				o.expected = o.expected || seen && classes[class] == controllerName
+				o.unseen = o.unseen || !seen && p.Namespace != "" && p.Namespace != o.Namespace
 			}
-			o.controller = classes[gateways[[2]string{namespace, f.Spec.ParentRef.Name}]]
 		}
 		objects[i] = o
 	}

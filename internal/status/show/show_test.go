@@ -24,6 +24,7 @@ func objects(t *testing.T, texts ...string) []*Object {
 
 const (
 	class        = `{"kind":"GatewayClass","metadata":{"name":"moongate"},"spec":{"controllerName":"` + ours + `"},"status":{"conditions":[{"type":"Accepted","status":"True","reason":"Accepted"},{"type":"SupportedVersion","status":"True","reason":"SupportedVersion","message":"v1.7.0"}]}}`
+	mine         = `{"kind":"Gateway","metadata":{"namespace":"b","name":"mine"},"spec":{"gatewayClassName":"moongate"},"status":{"conditions":[{"type":"Accepted","status":"True"}]}}`
 	foreignClass = `{"kind":"GatewayClass","metadata":{"name":"other"},"spec":{"controllerName":"example.com/other"},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"Bad","message":"theirs"}]}}`
 )
 
@@ -51,6 +52,12 @@ func TestTable(t *testing.T) {
 			"HTTPRoute a/web | PartiallyInvalid=True | parent gw: UnsupportedValue: Dropped rule 1 (here)\n | note | parent gw: Accepted: spec.x is not followed (here)"},
 		{"a route of others only", `{"kind":"TCPRoute","metadata":{"namespace":"a","name":"x"},"status":{"parents":[{"parentRef":{"name":"theirs"},"controllerName":"example.com/other"}]}}`,
 			"TCPRoute a/x | - | not ours: no Gateway of ours is among its parentRefs"},
+		{"a route that the controller has not come to", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"mine","namespace":"b"}]}}`,
+			"HTTPRoute a/x | waiting | a Gateway of ours is among its parentRefs, and no controller has come to it: does it run?"},
+		{"a route to a Gateway elsewhere", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"gw","namespace":"c"}]}}`,
+			"HTTPRoute a/x | - | no status of ours: its Gateway is in another namespace"},
+		{"a route to a Gateway that does not exist", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"none"}]}}`,
+			"HTTPRoute a/x | - | not ours: no Gateway of ours is among its parentRefs"},
 		{"a policy", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[
 			{"ancestorRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[{"type":"ResolvedRefs","status":"False","reason":"InvalidCACertificateRef","message":"gone"}]}]}}`,
 			"BackendTLSPolicy a/tls | ResolvedRefs=False | ancestor gw: InvalidCACertificateRef: gone (here)"},
@@ -59,7 +66,7 @@ func TestTable(t *testing.T) {
 		{"no status at all", `{"kind":"ReferenceGrant","metadata":{"namespace":"a","name":"g"}}`, "ReferenceGrant a/g | - | "},
 	} {
 		var b strings.Builder
-		shown := objects(t, class, foreignClass, c.object)
+		shown := objects(t, class, foreignClass, mine, c.object)
 		if err := Table(&b, shown, func(*Object) string { return "here" }); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +74,7 @@ func TestTable(t *testing.T) {
 		if got := columns(lines[:3]); got != "OBJECT | STATE | WHY\nGatewayClass moongate | ok | \nGatewayClass other | - | not ours: of controller example.com/other" {
 			t.Errorf("%s: the classes are shown as\n%s", c.name, got)
 		}
-		if got := columns(lines[3:]); got != c.want {
+		if got := columns(lines[4:]); got != c.want {
 			t.Errorf("%s:\ngot  %s\nwant %s", c.name, got, c.want)
 		}
 	}

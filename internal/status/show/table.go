@@ -64,6 +64,9 @@ func (o *Object) observed() int64 {
 
 func (o *Object) state() string {
 	if len(o.subjects()) == 0 {
+		if o.expected {
+			return "waiting"
+		}
 		return "-" // no status of ours, as of a ReferenceGrant or a foreign class
 	}
 	return "ok"
@@ -78,6 +81,10 @@ func (o *Object) summary() string {
 		switch {
 		case o.Kind == "Gateway" || o.Kind == "GatewayClass":
 			return "not ours: no GatewayClass of controller " + o.ours
+		case o.expected:
+			return "a Gateway of ours is among its parentRefs, and no controller has come to it: does it run?"
+		case o.unseen:
+			return "no status of ours: its Gateway is in another namespace"
 		case strings.HasSuffix(o.Kind, "Route"):
 			return "not ours: no Gateway of ours is among its parentRefs"
 		}

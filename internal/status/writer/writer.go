@@ -7,6 +7,11 @@
 // it was seen last; nothing is written where nothing differs. A write names the
 // version that it was made for, so that what others wrote meanwhile is never lost.
 //
+// Its ServiceAccount needs the verb get on gatewayclasses, gateways, listenersets,
+// httproutes, grpcroutes, tlsroutes, tcproutes, udproutes and backendtlspolicies of
+// gateway.networking.k8s.io and gatewayparameters of moongate.dev, patch on the
+// subresource status of each, and patch on gatewayclasses for the finalizer.
+//
 // It imports neither translate, proxy nor source.
 package writer
 
