@@ -42,6 +42,8 @@ func TestImports(t *testing.T) {
 		{"internal/status/...", []string{module + "internal/translate", module + "internal/proxy", module + "internal/source"}},
 		{"internal/provision/...", []string{module + "internal/source", module + "internal/deliver", module + "internal/proxy", module + "internal/cli"}},
 		{"internal/deliver/auth/...", []string{module}},
+		{"internal/deliver/client/...", []string{module + "internal/translate", module + "internal/source", "k8s.io/", "sigs.k8s.io/"}},
+		{"internal/deliver/partition/...", []string{module + "internal/translate", module + "internal/source", module + "internal/proxy", "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/source/...", []string{module + "internal/proxy", module + "internal/cli", module + "internal/deliver"}},
 	} {
 		checked := 0
