@@ -44,7 +44,7 @@ func TestImports(t *testing.T) {
 		{"internal/deliver/auth/...", []string{module}},
 		{"internal/deliver/client/...", []string{module + "internal/translate", module + "internal/source", "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/deliver/partition/...", []string{module + "internal/translate", module + "internal/source", module + "internal/proxy", "k8s.io/", "sigs.k8s.io/"}},
-		{"internal/source/...", []string{module + "internal/proxy", module + "internal/cli", module + "internal/deliver"}},
+		{"internal/source/...", []string{module + "internal/translate", module + "internal/proxy", module + "internal/cli", module + "internal/deliver"}},
 	} {
 		checked := 0
 		for pkg, imports := range deps(t, "./"+rule.packages) {
