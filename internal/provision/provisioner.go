@@ -207,13 +207,14 @@ func (p *Provisioner) Gateway(namespace, serviceAccount string) (name string, ok
 func (p *Provisioner) Watch(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
+	silent := klog.NewContext(ctx, klog.Logger{}) // trouble says it, and once
 	for kind, r := range resources {
 		trouble := &trouble{log: p.o.Logger.With("kind", kind)}
 		reflector := cache.NewReflectorWithOptions(p.client.listWatch(kind, trouble.note), r.empty, kindStore{p.store, kind}, cache.ReflectorOptions{
-			Name: "provision " + kind, Logger: &klog.Logger{}, // trouble says it, and once
+			Name: "provision " + kind, Logger: &klog.Logger{},
 			Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second},
 		})
-		wg.Go(func() { reflector.RunWithContext(ctx) })
+		wg.Go(func() { reflector.RunWithContext(silent) })
 	}
 	select {
 	case <-p.listed:
