@@ -132,8 +132,8 @@ func (s *Source) want(wants []Want) (names []name) {
 	return names
 }
 
-// read reads a wanted Secret, to be told of in a Change if tell is set. The error says that
-// it is not known whether it exists.
+// read reads a wanted Secret. What was found is told in a Change if it differs from what was
+// there, or if tell is set. The error says that it is not known whether it exists.
 func (s *Source) read(ctx context.Context, n name, tell bool) error {
 	s.mu.Lock()
 	w := s.catalog.secrets.wanted[n]
@@ -171,7 +171,7 @@ func (s *Source) read(ctx context.Context, n name, tell bool) error {
 	if err == nil {
 		w.object, w.version = keepSecret(&o), o.ResourceVersion
 	}
-	if tell && !equality.Semantic.DeepEqual(had, w.object) {
+	if (tell || had != nil) && !equality.Semantic.DeepEqual(had, w.object) {
 		s.catalog.mark(secretMetadata.id(n), true)
 		s.wake()
 	}
