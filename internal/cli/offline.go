@@ -6,6 +6,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/explain"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -50,6 +51,11 @@ func (o *offline) place(kind, namespace, name string) string {
 		}
 	}
 	return ""
+}
+
+// world is what explain decides in.
+func (o *offline) world() explain.World {
+	return explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place}
 }
 
 // statusAddresses is what a Gateway without spec.addresses shows: where it listens.

@@ -1,4 +1,4 @@
-package cli
+package explain
 
 import (
 	"bytes"
@@ -21,8 +21,8 @@ import (
 // maxRunnersUp bounds how many rules that lost are shown.
 const maxRunnersUp = 3
 
-// question is the request to be explained.
-type question struct {
+// Question is the request to be explained.
+type Question struct {
 	method, url string
 	scheme      string
 	serverName  string // host of the URL, without port
@@ -31,14 +31,14 @@ type question struct {
 	head        []byte // as a client would send it
 }
 
-// newQuestion reads what explain was given. The target is kept as typed, because
+// NewQuestion reads what explain was given. The target is kept as typed, because
 // normalising it is part of what is explained.
-func newQuestion(method, rawURL string, headers []string) (*question, error) {
-	q := &question{method: method, url: rawURL, port: 80}
+func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
+	q := &Question{method: method, url: rawURL, port: 80}
 	scheme, rest, ok := strings.Cut(rawURL, "://")
 	q.scheme = strings.ToLower(scheme)
 	if !ok || q.scheme != "http" && q.scheme != "https" {
-		return nil, usage("%q is not a URL of the gateway; write it as http://example.com:8080/path", rawURL)
+		return nil, fmt.Errorf("%q is not a URL of the gateway; write it as http://example.com:8080/path", rawURL)
 	}
 	if q.scheme == "https" {
 		q.port = 443
@@ -55,13 +55,13 @@ func newQuestion(method, rawURL string, headers []string) (*question, error) {
 	if i := strings.LastIndexByte(authority, ':'); i > strings.LastIndexByte(authority, ']') {
 		port, err := strconv.ParseUint(authority[i+1:], 10, 16)
 		if err != nil || port == 0 {
-			return nil, usage("%q in the URL is not a port; write a number from 1 to 65535", authority[i+1:])
+			return nil, fmt.Errorf("%q in the URL is not a port; write a number from 1 to 65535", authority[i+1:])
 		}
 		q.serverName, q.port = strings.ToLower(authority[:i]), uint32(port)
 	}
 	q.serverName = strings.Trim(q.serverName, "[]")
 	if q.serverName == "" {
-		return nil, usage("%q has no host; write it as http://example.com:8080/path", rawURL)
+		return nil, fmt.Errorf("%q has no host; write it as http://example.com:8080/path", rawURL)
 	}
 	q.address, _ = netip.ParseAddr(q.serverName)
 
@@ -72,7 +72,7 @@ func newQuestion(method, rawURL string, headers []string) (*question, error) {
 	}
 	for _, h := range headers {
 		if !strings.Contains(h, ":") {
-			return nil, usage("-H %q is not a header field; write it as 'Name: value'", h)
+			return nil, fmt.Errorf("-H %q is not a header field; write it as 'Name: value'", h)
 		}
 		head.WriteString(h + "\r\n")
 	}
@@ -81,11 +81,11 @@ func newQuestion(method, rawURL string, headers []string) (*question, error) {
 	return q, nil
 }
 
-// decision is an explanation in the making.
+// decision is an Explanation in the making.
 type decision struct {
-	explanation
-	off *offline
-	ask *question
+	Explanation
+	in  World
+	ask *Question
 
 	req       message.Request
 	head      http1.RequestHead
@@ -94,18 +94,18 @@ type decision struct {
 	upstreams *upstream.Set
 }
 
-// explain decides the request by the proxy's own tables.
-func explain(off *offline, ask *question) (*explanation, error) {
-	d := &decision{off: off, ask: ask, upstreams: upstream.NewSet(upstream.Options{})}
+// Explain decides the request by the proxy's own tables.
+func Explain(in World, ask *Question) (*Explanation, error) {
+	d := &decision{in: in, ask: ask, upstreams: upstream.NewSet(upstream.Options{})}
 	defer d.upstreams.Close()
-	if err := d.upstreams.Apply(off.resources, nil); err != nil {
+	if err := d.upstreams.Apply(in.Resources, nil); err != nil {
 		return nil, err
 	}
-	d.Request = explainedRequest{Method: ask.method, URL: ask.url}
+	d.Request = Request{Method: ask.method, URL: ask.url}
 	if err := d.decide(); err != nil {
 		return nil, err
 	}
-	return &d.explanation, d.complain()
+	return &d.Explanation, d.complain()
 }
 
 func (d *decision) decide() error {
@@ -129,7 +129,7 @@ func (d *decision) answerWith(reason observe.Reason, detail string) {
 	if detail != "" {
 		text += "; " + detail
 	}
-	d.Answer = explainedAnswer{reason.Status(), reason.String(), text}
+	d.Answer = Answer{reason.Status(), reason.String(), text}
 }
 
 // refuse is a head that the parser does not accept.
@@ -153,7 +153,7 @@ func (d *decision) chooseListener() bool {
 	var hosts *match.Hosts[*config.Listener]
 	var others []string
 	https := d.ask.scheme == "https"
-	for _, r := range d.off.resources {
+	for _, r := range d.in.Resources {
 		l := r.GetListener()
 		if l == nil || !d.listensOn(l) {
 			continue
@@ -172,12 +172,12 @@ func (d *decision) chooseListener() bool {
 		if len(others) > 0 {
 			text += "; there is port " + strings.Join(others, ", ")
 		}
-		d.Answer = explainedAnswer{Reason: "connection_refused", Text: text}
+		d.Answer = Answer{Reason: "connection_refused", Text: text}
 		return false
 	}
 	for _, l := range hosts.All() {
 		if (l.Protocol == config.Protocol_PROTOCOL_HTTPS) != https {
-			d.Answer = explainedAnswer{Reason: "wrong_protocol", Text: fmt.Sprintf("port %d speaks %s (listener %s), not %s",
+			d.Answer = Answer{Reason: "wrong_protocol", Text: fmt.Sprintf("port %d speaks %s (listener %s), not %s",
 				l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))}
 			return false
 		}
@@ -213,7 +213,7 @@ func (d *decision) sameListener(hosts *match.Hosts[*config.Listener], byHost *co
 	}
 	bySNI, ok := hosts.Find([]byte(serverName))
 	if !ok {
-		d.Answer = explainedAnswer{Reason: observe.ReasonTLSHandshakeFailed.String(),
+		d.Answer = Answer{Reason: observe.ReasonTLSHandshakeFailed.String(),
 			Text: fmt.Sprintf("the TLS handshake fails: no listener of port %d has server name %q", d.ask.port, serverName)}
 		return false
 	}
@@ -240,25 +240,25 @@ func protocolName(l *config.Listener) string {
 	return strings.TrimPrefix(l.Protocol.String(), "PROTOCOL_")
 }
 
-func (d *decision) shownListener(l *config.Listener, why string) explainedListener {
+func (d *decision) shownListener(l *config.Listener, why string) Listener {
 	hostname := l.Hostname
 	if hostname == "" {
 		hostname = "*"
 	}
-	return explainedListener{Listener: l.Key, Hostname: hostname, Port: l.Port, Protocol: protocolName(l),
+	return Listener{Listener: l.Key, Hostname: hostname, Port: l.Port, Protocol: protocolName(l),
 		Position: d.position("Gateway", l.Gateway), Why: why}
 }
 
 // position is where an object ("<namespace>/<name>") is in the manifests.
 func (d *decision) position(kind, name string) string {
 	namespace, name, _ := strings.Cut(name, "/")
-	return d.off.place(kind, namespace, name)
+	return d.in.Place(kind, namespace, name)
 }
 
 // chooseRule matches the request against the listener's routes.
 func (d *decision) chooseRule() error {
 	edit := new(match.Table[struct{}]).Edit()
-	for _, r := range d.off.resources {
+	for _, r := range d.in.Resources {
 		for _, a := range r.GetRoute().GetAttachments() {
 			if a.Listener != d.listener.Key {
 				continue
@@ -303,14 +303,14 @@ func distance(c match.Candidate[struct{}]) int {
 	return 2
 }
 
-func (d *decision) shownRule(c match.Candidate[struct{}]) explainedRule {
+func (d *decision) shownRule(c match.Candidate[struct{}]) Rule {
 	route := c.Rule.Route
 	rule := fmt.Sprintf("rules[%d]", c.Rule.Config.Index)
 	if name := c.Rule.Config.Name; name != "" {
 		rule += " (" + name + ")"
 	}
 	kind, name, _ := strings.Cut(route.Key, "/")
-	return explainedRule{Route: kind + " " + name, Rule: rule, Match: describeMatch(c), Position: d.position(kind, name),
+	return Rule{Route: kind + " " + name, Rule: rule, Match: describeMatch(c), Position: d.position(kind, name),
 		Matched: c.Matched, Why: c.Why}
 }
 

@@ -1,4 +1,4 @@
-package cli
+package explain
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func (d *decision) carryOut() error {
 			continue
 		}
 		if reply := compiled.Request(exchange); reply != nil {
-			d.Answer = explainedAnswer{reply.Status, reply.Reason, fmt.Sprintf("%d %s", reply.Status, reply.Reason)}
+			d.Answer = Answer{reply.Status, reply.Reason, fmt.Sprintf("%d %s", reply.Status, reply.Reason)}
 			if location, ok := reply.Header.Get("Location"); ok {
 				d.Answer.Text += ", Location: " + string(location)
 			}
@@ -47,7 +47,7 @@ func (d *decision) carryOut() error {
 }
 
 func (d *decision) fail(f *config.Failure) {
-	d.Answer = explainedAnswer{int(f.Status), f.Reason, fmt.Sprintf("%d %s", f.Status, f.Reason)}
+	d.Answer = Answer{int(f.Status), f.Reason, fmt.Sprintf("%d %s", f.Status, f.Reason)}
 	if reason, ok := observe.ReasonByWord(f.Reason); ok {
 		d.Answer.Text += ": " + reason.Description()
 	}
@@ -58,7 +58,7 @@ func (d *decision) forward() {
 	if d.req.HasQuery {
 		target += "?" + string(d.req.Query)
 	}
-	d.Forwarded = &explainedForward{Method: string(d.req.Method), Target: target, Host: string(d.req.Host)}
+	d.Forwarded = &Forward{Method: string(d.req.Method), Target: target, Host: string(d.req.Host)}
 	for i := range d.req.Header.Len() {
 		f := d.req.Header.At(i)
 		d.Forwarded.Headers = append(d.Forwarded.Headers, string(f.Name)+": "+string(f.Value))
@@ -93,14 +93,14 @@ func (d *decision) shareOut(rule *config.Rule) {
 		d.answerWith(worst, "")
 		return
 	}
-	d.Answer = explainedAnswer{Reason: observe.ReasonOK.String(), Text: "what the backend answers"}
+	d.Answer = Answer{Reason: observe.ReasonOK.String(), Text: "what the backend answers"}
 	if worst != observe.ReasonOK {
 		d.Answer.Text += ", except for the share of the backends with a problem"
 	}
 }
 
-func (d *decision) shownBackend(ref *config.BackendRef) (explainedBackend, observe.Reason) {
-	shown := explainedBackend{Backend: "an invalid backendRef"}
+func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason) {
+	shown := Backend{Backend: "an invalid backendRef"}
 	for _, f := range ref.Filters {
 		shown.Filters = append(shown.Filters, describeFilter(f))
 	}
@@ -154,7 +154,7 @@ func (d *decision) complain() error {
 	if d.Request.Path == "" || d.Rule != nil && d.Answer.Status < 400 {
 		return nil
 	}
-	objects, err := show.Objects(d.off.status.Items, controllerName)
+	objects, err := show.Objects(d.in.Items, d.in.ControllerName)
 	for _, o := range objects {
 		concerned := o.Kind == "Gateway" || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
 		if d.Rule != nil {
