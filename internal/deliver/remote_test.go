@@ -406,9 +406,9 @@ func TestLargeConfiguration(t *testing.T) {
 	for i := range 300 {
 		r := redirect("/" + strings.Repeat("x", 10_000))
 		if r.Name = fmt.Sprintf("r%d", i); i == 7 {
-			for j := range 8000 {
+			for j := range 1500 {
 				r.Spec.Rules[0].Matches = append(r.Spec.Rules[0].Matches, gwv1.HTTPRouteMatch{Path: &gwv1.HTTPPathMatch{
-					Type: ptr(gwv1.PathMatchExact), Value: ptr(fmt.Sprintf("/%d-%s", j, strings.Repeat("y", 200)))}})
+					Type: ptr(gwv1.PathMatchExact), Value: ptr(fmt.Sprintf("/%d-%s", j, strings.Repeat("y", 1200)))}})
 			}
 		}
 		objects = append(objects, r)

@@ -177,7 +177,7 @@ func (f *follower) difference(want map[config.ID]*config.Resource) string {
 // for those who ask rarely, and for those who missed more than is remembered.
 func TestPartsEqualScratch(t *testing.T) {
 	fulls := 0
-	for seed := range uint64(16) {
+	for seed := range uint64(8) {
 		w := &world{r: rand.New(rand.NewPCG(seed, 3)), resources: map[config.ID]*config.Resource{}}
 		p := New()
 		p.tombstones = 5
