@@ -16,7 +16,8 @@ var reservedPorts = []int32{15900, 15901}
 // serveController runs the controller with its admin and health servers.
 func serveController(ctx context.Context, o ControllerOptions, c *controller.Controller, metrics *observe.Metrics, log *slog.Logger) error {
 	version := readBuild().Version
-	health, err := admin.Listen(admin.Options{Address: o.HealthAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready})
+	health, err := admin.Listen(admin.Options{Address: o.HealthAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready,
+		Paths: admin.HealthPaths, Flag: "--health-address"})
 	if err != nil {
 		return &exitError{exitProblems, err}
 	}

@@ -75,6 +75,9 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	name, pod, err := r.o.Authenticate(grpcStream.Context())
 	if err != nil {
 		r.o.Logger.Warn("a stream without a valid identity is refused", "error", err)
+		if status.Code(err) != codes.Unknown {
+			return err // it knows better, as that keys could not be had yet
+		}
 		return status.Error(codes.Unauthenticated, err.Error())
 	}
 	first, err := grpcStream.Recv()
