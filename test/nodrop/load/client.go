@@ -3,6 +3,7 @@ package load
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -10,17 +11,21 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // client sends one request after the other.
 type client struct {
-	spec *Spec
-	kind Kind
+	load   *Load
+	spec   *Spec
+	kind   Kind
+	number int
 
 	connection net.Conn // nil if the next request opens one
 	reader     *bufio.Reader
 	used       bool // connection has served a request
+	refused    bool // of this request a connection was refused
 
 	mu     sync.Mutex
 	report Report
@@ -35,15 +40,16 @@ func (c *client) snapshot() Report {
 func (c *client) run(ctx context.Context) {
 	defer c.close()
 	for ctx.Err() == nil {
-		begin := time.Now()
+		begin, phase := time.Now(), *c.load.phase.Load()
 		reused := c.connection != nil
+		c.refused = false
 		err := c.request()
 		var idle *idleError
 		repeated := errors.As(err, &idle) && c.kind != Upload
 		if repeated {
 			err = c.request()
 		}
-		c.note(begin, reused && !repeated, repeated, err)
+		c.note(phase, begin, reused && !repeated, repeated, err)
 		if c.spec.Pause > 0 {
 			select {
 			case <-ctx.Done():
@@ -53,16 +59,23 @@ func (c *client) run(ctx context.Context) {
 	}
 }
 
-func (c *client) note(begin time.Time, reused, repeated bool, err error) {
+func (c *client) note(phase string, begin time.Time, reused, repeated bool, err error) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.report.Requests++
 	c.report.Slowest = max(c.report.Slowest, now.Sub(begin))
 	if err != nil {
-		c.report.Failures = append(c.report.Failures, Failure{At: now, Took: now.Sub(begin), Kind: c.kind, Reused: reused, Reason: reason(err)})
-	} else if repeated {
+		c.report.Failures = append(c.report.Failures, Failure{
+			At: now, Took: now.Sub(begin), Phase: phase, Kind: c.kind, Client: c.number, Reused: reused, Reason: reason(err),
+		})
+		return
+	}
+	if repeated {
 		c.report.Repeated++
+	}
+	if c.refused {
+		c.report.Redialled++
 	}
 }
 
@@ -93,11 +106,10 @@ func (c *client) request() (err error) {
 		}
 	}()
 	if c.connection == nil {
-		connection, err := net.DialTimeout("tcp", c.spec.Address, c.spec.Timeout)
-		if err != nil {
+		if c.connection, err = c.dial(); err != nil {
 			return fmt.Errorf("connect: %w", err)
 		}
-		c.connection, c.reader, c.used = connection, bufio.NewReader(connection), false
+		c.reader, c.used = bufio.NewReader(c.connection), false
 	}
 	if err := c.connection.SetDeadline(time.Now().Add(c.spec.Timeout)); err != nil {
 		return err
@@ -122,6 +134,35 @@ func (c *client) request() (err error) {
 	keep, err = c.answer(method)
 	c.used, keep = true, keep && c.kind != Fresh
 	return err
+}
+
+// redialPause is between two tries to connect.
+const redialPause = 50 * time.Millisecond
+
+func (c *client) dial() (net.Conn, error) {
+	end := time.Now().Add(c.spec.Timeout)
+	for {
+		connection, err := net.DialTimeout("tcp", c.spec.Address, c.spec.Timeout)
+		switch {
+		case err == nil && c.spec.TLS == nil:
+			return connection, nil
+		case err == nil:
+			secured := tls.Client(connection, c.spec.TLS)
+			if err := errors.Join(connection.SetDeadline(end), secured.Handshake()); err != nil {
+				connection.Close()
+				return nil, fmt.Errorf("handshake: %w", err)
+			}
+			return secured, nil
+		case !errors.Is(err, syscall.ECONNREFUSED):
+			return nil, err
+		}
+		c.load.refused.Add(1)
+		if !c.load.redial.Load() || time.Now().After(end) {
+			return nil, err
+		}
+		c.refused = true
+		time.Sleep(redialPause)
+	}
 }
 
 func (c *client) answer(method string) (keep bool, err error) {

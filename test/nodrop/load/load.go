@@ -6,10 +6,12 @@ package load
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,13 +46,19 @@ type Spec struct {
 	Timeout time.Duration
 	// Status is the only one that is no failure; zero is 200.
 	Status int
+	// TLS is how connections are secured; nil is not at all.
+	TLS *tls.Config
 }
 
 // Failure is one request that failed.
 type Failure struct {
 	At   time.Time // when it failed
 	Took time.Duration
-	Kind Kind
+	// Phase is what was said to go on when the request began.
+	Phase string
+	Kind  Kind
+	// Client tells clients apart.
+	Client int
 	// Reused tells that the connection had served a request before.
 	Reused bool
 	Reason string
@@ -63,8 +71,10 @@ type Report struct {
 	// before it was closed, and which succeeded on a new one. RFC 9112, section 9.3.1
 	// lets servers close idle connections and has clients repeat; no user notices.
 	Repeated int
-	Slowest  time.Duration
-	Failures []Failure
+	// Redialled are the requests whose connection was refused, and that succeeded on a later one.
+	Redialled int
+	Slowest   time.Duration
+	Failures  []Failure
 }
 
 // String names each kind of failure once, with how often, first and last.
@@ -75,7 +85,7 @@ func (r Report) String() string {
 	}
 	groups := map[string]*group{}
 	for _, f := range r.Failures {
-		key := fmt.Sprintf("%s, reused %t: %s", f.Kind, f.Reused, f.Reason)
+		key := fmt.Sprintf("%s: %s, reused %t: %s", f.Phase, f.Kind, f.Reused, f.Reason)
 		g := groups[key]
 		if g == nil {
 			g = &group{first: f.At, last: f.At}
@@ -90,7 +100,8 @@ func (r Report) String() string {
 		}
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "%d requests, %d failed, %d repeated, slowest %s", r.Requests, len(r.Failures), r.Repeated, r.Slowest.Round(time.Millisecond))
+	fmt.Fprintf(&out, "%d requests, %d failed, %d repeated, %d redialled, slowest %s",
+		r.Requests, len(r.Failures), r.Repeated, r.Redialled, r.Slowest.Round(time.Millisecond))
 	var lines []string
 	for key, g := range groups {
 		lines = append(lines, fmt.Sprintf("\n%s to %s, %d times: %s", g.first.Format("15:04:05.000"), g.last.Format("15:04:05.000"), g.count, key))
@@ -106,6 +117,9 @@ type Load struct {
 	stop    context.CancelFunc
 	clients []*client
 	ended   sync.WaitGroup
+	phase   atomic.Pointer[string]
+	redial  atomic.Bool
+	refused atomic.Int64 // connections
 }
 
 // Start starts the clients.
@@ -124,15 +138,26 @@ func Start(spec Spec) *Load {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	l := &Load{spec: spec, stop: stop}
+	l.Phase("begin")
 	for kind, count := range spec.Clients {
 		for range count {
-			c := &client{spec: &l.spec, kind: kind}
+			c := &client{load: l, spec: &l.spec, kind: kind, number: len(l.clients)}
 			l.clients = append(l.clients, c)
 			l.ended.Go(func() { c.run(ctx) })
 		}
 	}
 	return l
 }
+
+// Phase says what goes on from now on, for Failure.Phase.
+func (l *Load) Phase(name string) { l.phase.Store(&name) }
+
+// Redial sets whether from now on a connection that is refused is tried again for the time of
+// Spec.Timeout, as balancers and careful clients do: nothing was sent on it.
+func (l *Load) Redial(on bool) { l.redial.Store(on) }
+
+// Clients is how many there are.
+func (l *Load) Clients() int { return len(l.clients) }
 
 // Await waits until each client has ended as many requests from now on, whether
 // they failed or not.
@@ -162,6 +187,7 @@ func (l *Load) Stop() Report {
 		one := c.snapshot()
 		all.Requests += one.Requests
 		all.Repeated += one.Repeated
+		all.Redialled += one.Redialled
 		all.Slowest = max(all.Slowest, one.Slowest)
 		all.Failures = append(all.Failures, one.Failures...)
 	}

@@ -3,7 +3,10 @@ package load
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -159,7 +162,7 @@ func TestNobodyListens(t *testing.T) {
 	}
 	listener.Close()
 	r := run(t, listener.Addr().String(), Fresh)
-	if len(r.Failures) != r.Requests || !strings.Contains(r.String(), "times: fresh, reused false: connect: dial: ") {
+	if len(r.Failures) != r.Requests || !strings.Contains(r.String(), "times: begin: fresh, reused false: connect: dial: ") {
 		t.Error(r)
 	}
 }
@@ -174,5 +177,58 @@ func TestAwaitGivesUp(t *testing.T) {
 	}
 	if r := l.Stop(); len(r.Failures) != r.Requests {
 		t.Errorf("an answer that never comes is no failure: %s", r)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	config := server.Client().Transport.(*http.Transport).TLSClientConfig.Clone()
+	config.ServerName = "example.com" // as the certificate of httptest
+	l := Start(Spec{Address: server.Listener.Addr().String(), TLS: config, Clients: map[Kind]int{Kept: 1, Upload: 1, Fresh: 1}})
+	if err := l.Await(t.Context(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if r := l.Stop(); len(r.Failures) > 0 {
+		t.Error(r)
+	}
+	// A certificate that nobody vouches for is a failure like any other.
+	l = Start(Spec{Address: server.Listener.Addr().String(), TLS: &tls.Config{ServerName: "example.com", RootCAs: x509.NewCertPool()}, Clients: map[Kind]int{Fresh: 1}})
+	l.Phase("distrust")
+	if err := l.Await(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if r := l.Stop(); len(r.Failures) != r.Requests || !strings.Contains(r.String(), "distrust: fresh, reused false: connect: handshake: ") {
+		t.Error(r)
+	}
+}
+
+func TestRefusedConnectionsAreDialledAgain(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	address := server.Listener.Addr().String()
+	server.Close()
+	l := Start(Spec{Address: address, Clients: map[Kind]int{Fresh: 1}, Timeout: time.Minute})
+	if err := l.Await(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	l.Redial(true)
+	l.Phase("redial")
+	for before := l.refused.Load(); l.refused.Load() < before+3; {
+		time.Sleep(time.Millisecond)
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go http.Serve(listener, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	if err := l.Await(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	r := l.Stop()
+	if r.Redialled != 1 || len(r.Failures) < 3 || r.Failures[len(r.Failures)-1].Phase != "begin" {
+		t.Error(r)
 	}
 }
