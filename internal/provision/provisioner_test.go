@@ -310,7 +310,7 @@ func TestWithoutPlan(t *testing.T) {
 	if again <= 0 || err != nil || len(s.written()) != 0 {
 		t.Fatalf("within the grace: %s, %v", again, err)
 	}
-	r.Plan([]translate.PlanChange{planOf(web, func(p *translate.Plan) { p.Hold, p.Ports = true, nil })})
+	r.Plan([]translate.PlanChange{planOf(web, func(p *translate.Plan) { p.Hold, p.Ports, p.Labels = true, nil, map[string]string{"a": "b"} })})
 	if again, err := r.reconcile(t.Context(), web); again != 0 || err != nil || len(s.written()) != 0 {
 		t.Fatalf("a plan that is held: %s, %v", again, err)
 	}
@@ -419,6 +419,25 @@ func TestReports(t *testing.T) {
 	eventually(t, "it waits for nothing", func() bool { return r.waiting("shop/web") == "" })
 	if got := r.last("shop/web"); !got.infrastructure.Ready || len(got.infrastructure.Addresses) != 1 || !slices.Equal(got.ready, []string{"web-1"}) {
 		t.Errorf("reported %+v %q", got.infrastructure, got.ready)
+	}
+	count := func() int { r.mu.Lock(); defer r.mu.Unlock(); return len(r.order) }
+	before := count()
+	for i := range 5 { // nothing that is reported
+		s.set("pods/shop/web-1", func(o tree) { o["status"].(tree)["message"] = fmt.Sprint(i) })
+		r.caughtUp(t, s)
+		eventually(t, "it was looked at", func() bool { return r.Provisioner.reports.Len() == 0 })
+	}
+	s.set("services/shop/web-moongate", func(o tree) {
+		o["spec"].(tree)["type"] = "NodePort"
+		o["status"] = tree{"loadBalancer": tree{"ingress": []any{tree{"ip": "10.0.0.8"}}}}
+	})
+	eventually(t, "it is changed back", func() bool { return s.at("services/shop/web-moongate", "spec", "type") == "LoadBalancer" })
+	eventually(t, "the other address", func() bool {
+		i := r.last("shop/web").infrastructure
+		return len(i.Addresses) == 1 && i.Addresses[0].Value == "10.0.0.8"
+	})
+	if n := count() - before; n > 2 { // the NodePort may have been seen
+		t.Errorf("%d reports of one change", n)
 	}
 	// A replica that starts says the same at once, and nothing else before.
 	other := startReplica(t, s)
