@@ -26,7 +26,7 @@ type RemoteOptions struct {
 	// longer wanted. It retries what fails until ctx ends: an object that is left out is absent.
 	Fetch func(ctx context.Context, wants []translate.Want) []metav1.Object
 	// Authenticate says for whom the caller of a stream may ask: the Gateway as "<namespace>/<name>",
-	// and its pod.
+	// and its pod. An error without a gRPC status is told as UNAUTHENTICATED.
 	Authenticate func(ctx context.Context) (gateway, pod string, err error)
 	// Translated is told what each translation cost; nil tells nobody.
 	Translated func(incremental.Stats, time.Duration)
@@ -199,6 +199,9 @@ func (r *Remote) Lead(epoch string) {
 	defer r.translating.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.ctx.Err() != nil { // closed
+		return
+	}
 	now := time.Now()
 	r.epoch = epoch
 	var plans []translate.PlanChange
