@@ -34,6 +34,8 @@ func TestCluster(t *testing.T) {
 
 	t.Run("addresses", h.testAddresses)
 	t.Run("names", h.testNames)
+	t.Run("headless Services", h.testHeadless)
+	t.Run("manual endpoints", h.testManualEndpoints)
 	t.Run("securityContext", h.testSecurity)
 	t.Run("volumes", h.testVolumes)
 	t.Run("readiness", h.testReadiness)

@@ -59,6 +59,14 @@ func main() {
 		fmt.Println("request", r.Host)
 		json.NewEncoder(w).Encode(self())
 	})
+	// For loads: any method, and nothing in the log.
+	mux.HandleFunc("/quiet", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		fmt.Fprintln(w, os.Getenv("POD_NAME"))
+	})
 	server := &http.Server{Addr: ":8080", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
