@@ -1,0 +1,38 @@
+// Package http2 is the server's side of HTTP/2 connections (RFC 9113): frames to
+// streams and back, with flow control, priorities (RFC 9218) and extended CONNECT
+// (RFC 8441). It exists so that all that HTTP/2 adds to a request, and all that a
+// hostile client can do with it, is dealt with in one place; whoever carries out a
+// request sees a Head, a body to read and a response to write.
+//
+// It imports proxy/message, the standard library and hpack's decoder, never the
+// engine, config, net/http or anything of Kubernetes.
+//
+// # Goroutines and memory
+//
+// One goroutine reads (Conn.Serve) and one runs each stream. Who writes becomes the
+// connection's writer until its own bytes are gone, and then hands that over: what is ready
+// meanwhile, of all streams, goes into one write. The reader never writes, so it
+// can always take WINDOW_UPDATE. A connection without streams holds neither a
+// read nor a write buffer, only 512 bytes to wait with.
+//
+// What a client can make us hold is bounded: Options.ConnWindow bytes of request bodies,
+// one header block, one batch of 80 KiB on its way out, 16 KiB of control frames,
+// and what Options.MaxStreams streams occupy.
+//
+// # Strictness
+//
+// A request that is malformed (RFC 9113 section 8.1.1) is never handed over; its stream
+// is reset with PROTOCOL_ERROR. That is, beside what sections 8.2 and 8.3 name: bytes
+// that are no field-name or field-value, Host that differs from :authority, none of both,
+// userinfo in it, Content-Length that is repeated or not the sum of DATA,
+// :path without "/" (but for "OPTIONS *"), Content_Length and Transfer_Encoding, which
+// CGI-like backends confuse with the real names. A header section that is too large is
+// answered 431.
+//
+// # Floods
+//
+// Frames that bring nothing forward (SETTINGS, PING, PRIORITY, WINDOW_UPDATE, empty DATA and
+// the like) draw on one budget, resets by the client and such as it provokes on another.
+// Both fill up again with time and with honest work. Who has used up one gets
+// ENHANCE_YOUR_CALM and is gone; so does who splits a header block into too many frames.
+package http2

@@ -1,0 +1,72 @@
+package http2
+
+import "time"
+
+// Options configures a connection; the zero value is ready for production.
+type Options struct {
+	// MaxStreams is how many streams a client may have open; 128. Twice as many may run while
+	// those that the client has reset come to their ends; above that streams are refused.
+	MaxStreams int
+	// MaxHeaderBytes bounds a header section, counted as SETTINGS_MAX_HEADER_LIST_SIZE does;
+	// 32 KiB. Above it the answer is 431, above twice of it for one field or block the
+	// connection ends.
+	MaxHeaderBytes int
+	MaxFields      int // field lines of a header or trailer section; 128
+	// StreamWindow is how many bytes of a request body a client may send ahead of who reads it,
+	// ConnWindow those of all streams; 256 KiB and 1 MiB, at least 64 KiB.
+	StreamWindow, ConnWindow int
+	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
+	ExtendedConnect bool
+	Timeouts        Timeouts
+	// Refused is told of requests that are answered or reset here and never reach a handler:
+	// with the status 400, 431 or 503 and what was wrong. It runs on the reader's
+	// goroutine and must not block. May be nil.
+	Refused func(status int, why error)
+}
+
+// Timeouts bounds how long a client may keep the connection waiting. Zero fields take the default.
+type Timeouts struct {
+	Idle time.Duration // without open streams; 75 s
+	// Head is for the preface with the first SETTINGS, from the first byte of a header block
+	// to its last, and for the rest of any other frame that has begun, but DATA; 15 s.
+	Head time.Duration
+	// Write is for one write to the client to be taken, and for one call of Stream.Write,
+	// Flush and so on, flow control included; 60 s.
+	Write time.Duration
+	// Ping is how long a client with open streams may be silent before it is sent a PING, and
+	// then again until it must have answered; 30 s.
+	Ping        time.Duration
+	SettingsAck time.Duration // for the client's answer to our SETTINGS; 15 s
+	// Linger is how long bytes of a client that was told GOAWAY are thrown away, so that it is not
+	// lost with a reset of the connection; 1 s.
+	Linger time.Duration
+	// Drain is how long new streams are still taken after the first GOAWAY of Conn.Drain, unless
+	// the client shows earlier that it knows of it; 1 s.
+	Drain time.Duration
+}
+
+const minWindow = 65535 // a client may send that much before it knows our settings
+
+func (o Options) withDefaults() Options {
+	o.MaxStreams = positive(o.MaxStreams, 128)
+	o.MaxHeaderBytes = positive(o.MaxHeaderBytes, 32<<10)
+	o.MaxFields = positive(o.MaxFields, 128)
+	o.StreamWindow = max(positive(o.StreamWindow, 256<<10), minWindow)
+	o.ConnWindow = max(positive(o.ConnWindow, 1<<20), minWindow)
+	t := &o.Timeouts
+	t.Idle = positive(t.Idle, 75*time.Second)
+	t.Head = positive(t.Head, 15*time.Second)
+	t.Write = positive(t.Write, 60*time.Second)
+	t.Ping = positive(t.Ping, 30*time.Second)
+	t.SettingsAck = positive(t.SettingsAck, 15*time.Second)
+	t.Linger = positive(t.Linger, time.Second)
+	t.Drain = positive(t.Drain, time.Second)
+	return o
+}
+
+func positive[T int | time.Duration](v, otherwise T) T {
+	if v > 0 {
+		return v
+	}
+	return otherwise
+}
