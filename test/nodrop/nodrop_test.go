@@ -3,155 +3,123 @@
 package nodrop
 
 import (
-	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
 	"testing"
-	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
-	gateways "sigs.k8s.io/gateway-api/pkg/client/clientset/versioned"
-
-	"github.com/moongate-dev/moongate/test/nodrop/load"
+	"k8s.io/apimachinery/pkg/types"
+	"syscall"
 )
 
-const (
-	namespace  = "nodrop"
-	controller = "moongate-controller"
-	system     = "moongate-system"
-	host       = "echo.example.org"
-	// patience is for each thing that is waited for.
-	patience = 90 * time.Second
-	// enough requests of each client before and after a fault, and while it lasts.
-	enough = 200
-)
-
-// world is the cluster, with a Gateway at work on it.
-type world struct {
-	kube     *kubernetes.Clientset
-	gateways *gateways.Clientset
-	address  string
+// TestNoDrop lets one thing after the other fail or change.
+func TestNoDrop(t *testing.T) {
+	w := open(t)
+	w.setUp(t)
+	w.scenario(t, "nothing", func(*testing.T, *traffic) {})
+	w.scenario(t, "a route changes", func(t *testing.T, _ *traffic) {
+		for range 10 {
+			w.changes(t)
+		}
+	})
+	w.scenario(t, "a certificate is rotated", w.rotateCertificate)
+	w.scenario(t, "a listener comes and goes", w.addListener)
+	w.scenario(t, "the leader is killed", w.killLeader)
+	w.scenario(t, "the leader changes", w.deleteLeader)
+	w.scenario(t, "the API server is away", w.stopAPIServer)
+	w.scenario(t, "proxies restart", func(t *testing.T, _ *traffic) { w.restart(t, namespace, proxies) })
+	w.scenario(t, "a proxy is deleted", w.deleteProxy)
+	w.scenario(t, "backends restart", func(t *testing.T, _ *traffic) { w.restart(t, namespace, backend) })
+	w.scenario(t, "backends restart at once", w.restartAtOnce)
+	w.scenario(t, "versions", w.changeVersions)
 }
 
-func open(t *testing.T) *world {
-	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+func (w *world) rotateCertificate(t *testing.T, l *traffic) {
+	next := w.authority.issue(t, host)
+	l.phase("rotate")
+	w.setCertificate(t, next)
+	for _, pod := range w.rolledOut(t, namespace, proxies) {
+		eventually(t, func() string {
+			connection, err := tls.Dial("tcp", net.JoinHostPort(pod.Status.PodIP, "443"), w.tls)
+			if err != nil {
+				return err.Error()
+			}
+			defer connection.Close()
+			if serial := connection.ConnectionState().PeerCertificates[0].SerialNumber.Int64(); serial != next.serial {
+				return fmt.Sprintf("proxy %s shows certificate %d, not %d", pod.Name, serial, next.serial)
+			}
+			return ""
+		})
+	}
+}
+
+func (w *world) addListener(t *testing.T, l *traffic) {
+	before := w.rolledOut(t, namespace, proxies)
+	list, err := w.gateways.GatewayV1().Gateways(namespace).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.QPS = -1
-	w := &world{}
-	if w.kube, err = kubernetes.NewForConfig(config); err != nil {
-		t.Fatal(err)
+	extra := net.JoinHostPort(w.address, "8080")
+	set := func(patch string) {
+		if _, err := w.gateways.GatewayV1().Gateways(namespace).Patch(t.Context(), "web", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if w.gateways, err = gateways.NewForConfig(config); err != nil {
-		t.Fatal(err)
-	}
+	l.phase("add")
+	set(`[{"op":"add","path":"/spec/listeners/-","value":{"name":"extra","protocol":"HTTP","port":8080}}]`)
+	w.serves(t, extra, host)
+	l.phase("remove")
+	set(fmt.Sprintf(`[{"op":"remove","path":"/spec/listeners/%d"}]`, len(list.Spec.Listeners)))
 	eventually(t, func() string {
-		gateway, err := w.gateways.GatewayV1().Gateways(namespace).Get(t.Context(), "nodrop", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, condition := range gateway.Status.Conditions {
-			if condition.Type == "Programmed" && condition.Status == "True" && len(gateway.Status.Addresses) > 0 {
-				w.address = net.JoinHostPort(gateway.Status.Addresses[0].Value, "80")
-				return ""
-			}
-		}
-		return fmt.Sprintf("the Gateway is not programmed: %+v", gateway.Status.Conditions)
-	})
-	for _, deployment := range []string{"echo", "nodrop-moongate"} {
-		w.awaitRolledOut(t, namespace, deployment)
-	}
-	return w
-}
-
-// scenario lets a fault happen under load, and fails the test for each request
-// that failed before, meanwhile or after.
-func (w *world) scenario(t *testing.T, name string, fault func(t *testing.T, l *load.Load)) {
-	t.Run(name, func(t *testing.T) {
-		l := w.start()
-		ended := false
-		end := func() {
-			if ended {
-				return
-			}
-			ended = true
-			report := l.Stop()
-			t.Log(report)
-			if len(report.Failures) > 0 {
-				t.Errorf("%d requests failed", len(report.Failures))
-			}
-		}
-		defer end() // also when the fault ends the test
-		proceed(t, l)
-		fault(t, l)
-		proceed(t, l)
-		end()
-	})
-}
-
-// start puts the Gateway under load.
-func (w *world) start() *load.Load {
-	clients := map[load.Kind]int{}
-	for _, kind := range load.Kinds {
-		clients[kind] = 4
-	}
-	return load.Start(load.Spec{Address: w.address, Host: host, Path: "/quiet", Clients: clients, Pause: time.Millisecond})
-}
-
-// proceed waits until every client was answered often enough.
-func proceed(t *testing.T, l *load.Load) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := l.Await(ctx, enough); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// part stops, kills or starts a part of the control plane.
-func part(t *testing.T, verb, name string) {
-	t.Helper()
-	command := exec.Command(os.Getenv("NODROP_CLUSTER"), "-name", os.Getenv("NODROP_NAME"), verb, name)
-	if output, err := command.CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v: %s", verb, name, err, output)
-	}
-}
-
-func eventually(t *testing.T, try func() string) {
-	t.Helper()
-	missing := ""
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
-		if missing = try(); missing == "" {
-			return
-		}
-	}
-	t.Fatalf("not after %s: %s", patience, missing)
-}
-
-// awaitRolledOut waits until all pods of a Deployment are its newest and ready,
-// and no other is left.
-func (w *world) awaitRolledOut(t *testing.T, namespace, name string) {
-	t.Helper()
-	eventually(t, func() string {
-		d, err := w.kube.AppsV1().Deployments(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		selector := metav1.FormatLabelSelector(d.Spec.Selector)
-		pods, err := w.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: selector})
-		if err != nil {
-			return err.Error()
-		}
-		s, want := d.Status, *d.Spec.Replicas
-		if s.ObservedGeneration < d.Generation || s.UpdatedReplicas != want || s.AvailableReplicas != want || len(pods.Items) != int(want) {
-			return fmt.Sprintf("Deployment %s: %d of %d updated, %d available, %d pods", name, s.UpdatedReplicas, want, s.AvailableReplicas, len(pods.Items))
+		if err := w.ask(extra, host); !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Sprintf("port 8080 is still served: %v", err)
 		}
 		return ""
 	})
+	after := w.rolledOut(t, namespace, proxies)
+	names := func(pods []corev1.Pod) map[string]bool {
+		all := map[string]bool{}
+		for _, pod := range pods {
+			all[pod.Name] = true
+		}
+		return all
+	}
+	for name := range names(before) {
+		if !names(after)[name] {
+			t.Errorf("proxy %s was restarted for a listener", name)
+		}
+	}
+}
+
+func (w *world) deleteProxy(t *testing.T, _ *traffic) {
+	pods := w.rolledOut(t, namespace, proxies)
+	w.deletePod(t, namespace, pods[0].Name)
+	w.rolledOut(t, namespace, proxies)
+}
+
+// deletePod waits until it is gone.
+func (w *world) deletePod(t *testing.T, namespace, name string) {
+	t.Helper()
+	if err := w.kube.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if _, err := w.kube.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{}); err == nil {
+			return name + " is still there"
+		}
+		return ""
+	})
+}
+
+// restartAtOnce restarts backends that stop listening when they are told to end, while proxies
+// still know their addresses: what is refused goes to another.
+func (w *world) restartAtOnce(t *testing.T, l *traffic) {
+	l.phase("change")
+	w.patchDeployment(t, namespace, backend, `{"spec":{"template":{"spec":{"containers":[{"name":"backend","lifecycle":null}]}}}}`)
+	w.rolledOut(t, namespace, backend)
+	l.phase("restart")
+	w.restart(t, namespace, backend)
 }

@@ -67,7 +67,7 @@ func (c *client) note(phase string, begin time.Time, reused, repeated bool, err 
 	c.report.Slowest = max(c.report.Slowest, now.Sub(begin))
 	if err != nil {
 		c.report.Failures = append(c.report.Failures, Failure{
-			At: now, Took: now.Sub(begin), Phase: phase, Kind: c.kind, Client: c.number, Reused: reused, Reason: reason(err),
+			At: now, Took: now.Sub(begin), Phase: phase, Kind: c.kind, Client: c.number, Secure: c.spec.TLS != nil, Reused: reused, Reason: reason(err),
 		})
 		return
 	}

@@ -57,8 +57,10 @@ type Failure struct {
 	// Phase is what was said to go on when the request began.
 	Phase string
 	Kind  Kind
-	// Client tells clients apart.
+	// Client tells the clients of a Load apart.
 	Client int
+	// Secure tells that the connection was over TLS.
+	Secure bool
 	// Reused tells that the connection had served a request before.
 	Reused bool
 	Reason string

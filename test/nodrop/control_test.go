@@ -1,0 +1,153 @@
+//go:build nodrop
+
+package nodrop
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/test/nodrop/load"
+)
+
+// leader is the pod that holds the Lease; "" if none does.
+func (w *world) leader(t *testing.T) string {
+	t.Helper()
+	lease, err := w.kube.CoordinationV1().Leases(system).Get(t.Context(), controller, metav1.GetOptions{})
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		t.Fatal("no Lease", err)
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+func (w *world) killLeader(t *testing.T, l *traffic) {
+	w.rolledOut(t, system, controller)
+	leader := w.leader(t)
+	l.phase("the leader is dead")
+	pid := signal(t, leader, syscall.SIGKILL)
+	l.proceed(t)
+	replaced(t, leader, pid)
+	w.changes(t)
+	l.phase("somebody leads")
+	for _, pod := range w.rolledOut(t, system, controller) {
+		if pod.Name == leader && pod.Status.ContainerStatuses[0].RestartCount == 0 {
+			t.Errorf("%s was not restarted", leader)
+		}
+	}
+}
+
+func (w *world) deleteLeader(t *testing.T, l *traffic) {
+	w.rolledOut(t, system, controller)
+	leader := w.leader(t)
+	l.phase("the leader ends")
+	w.deletePod(t, system, leader)
+	w.changes(t)
+	if now := w.leader(t); now == leader {
+		t.Errorf("%s is gone and still leads", leader)
+	}
+	w.rolledOut(t, system, controller)
+}
+
+// away is how long the API server is.
+const away = 30 * time.Second
+
+// stopAPIServer takes the API server away, then all controllers, and then lets one proxy's
+// container end as asked and the other's crash. Nothing but what these two have kept can bring
+// them back. Nobody can take a container's address out of the Service meanwhile, so until
+// the next one listens connections to it are refused; clients dial again.
+func (w *world) stopAPIServer(t *testing.T, l *traffic) {
+	controllers := w.rolledOut(t, system, controller)
+	two := w.rolledOut(t, namespace, proxies)
+	l.phase("the API server is away")
+	cluster(t, "stop", "kube-apiserver")
+	back := time.After(away)
+	l.proceed(t)
+
+	l.phase("all controllers are away")
+	for _, pod := range controllers {
+		signal(t, pod.Name, syscall.SIGKILL)
+	}
+	l.proceed(t)
+
+	l.phase("a proxy ends")
+	l.each(func(one *load.Load) { one.Redial(true) })
+	pid := signal(t, two[0].Name, syscall.SIGTERM)
+	replaced(t, two[0].Name, pid)
+	ready(t, &two[0])
+	l.phase("a proxy has restarted")
+	l.proceed(t)
+
+	const crash = "a proxy crashes"
+	l.phase(crash)
+	pid = signal(t, two[1].Name, syscall.SIGKILL)
+	replaced(t, two[1].Name, pid)
+	ready(t, &two[1])
+	l.phase("a proxy has come back")
+	l.forgiven = cut(crash)
+	l.proceed(t)
+	l.each(func(one *load.Load) { one.Redial(false) })
+
+	l.phase("the API server is still away")
+	<-back
+	l.proceed(t)
+	l.phase("the API server is back")
+	cluster(t, "start", "kube-apiserver")
+	eventually(t, func() string {
+		if err := w.kube.Discovery().RESTClient().Get().AbsPath("/readyz").Do(t.Context()).Error(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	w.changes(t)
+	w.rolledOut(t, system, controller)
+	if after := w.rolledOut(t, namespace, proxies); !slices.Equal(podNames(after), podNames(two)) {
+		t.Errorf("proxies %s were replaced by %s", podNames(two), podNames(after))
+	}
+}
+
+func podNames(pods []corev1.Pod) []string {
+	var names []string
+	for _, pod := range pods {
+		names = append(names, pod.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// cut forgives what a process takes with it that is killed: for each client at most the one
+// request that it had under way in the phase.
+func cut(phase string) func(load.Failure) bool {
+	seen := map[string]bool{}
+	return func(f load.Failure) bool {
+		client := fmt.Sprint(f.Kind, f.Client, f.Secure)
+		if f.Phase != phase || seen[client] {
+			return false
+		}
+		seen[client] = true
+		return true
+	}
+}
+
+// ready waits until a proxy says that it serves, asking its pod.
+func ready(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	eventually(t, func() string {
+		client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		response, err := client.Get("http://" + net.JoinHostPort(pod.Status.PodIP, "15901") + "/readyz")
+		if err != nil {
+			return err.Error()
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return pod.Name + " is not ready: " + response.Status
+		}
+		return ""
+	})
+}
