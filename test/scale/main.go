@@ -1,0 +1,99 @@
+// Command scale measures on the test cluster what a cluster's size and its changes cost: how soon
+// a route is served and counted, whether a change is noticed, and what controller and
+// proxies hold and use with thousands of routes. It exists because these are promises in
+// figures, and fails when an answer, a count or a status was wrong, never because a figure is
+// high. It must never import the product: what it does, a cluster's administrator could do.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+type settings struct {
+	class      string
+	only       string
+	attached   int
+	routes     int
+	changes    int
+	namespaces int
+	perSpace   int
+	underChurn int
+	settle     time.Duration
+	window     time.Duration
+	workers    int
+}
+
+// tests run in this order: the ones that need an empty cluster first.
+var tests = []struct {
+	name string
+	run  func(context.Context, *world, *settings, *report) error
+}{
+	{"attached", measureAttached},
+	{"propagation", measurePropagation},
+	{"change", measureChange},
+	{"load", measureLoad},
+}
+
+func main() {
+	var s settings
+	flag.StringVar(&s.class, "class", "moongate", "the GatewayClass")
+	flag.StringVar(&s.only, "only", "", "tests to run, with commas between: attached, propagation, change, load; empty is all")
+	flag.IntVar(&s.attached, "attached", 1000, "routes of the test attached")
+	flag.IntVar(&s.routes, "routes", 3000, "routes of the test propagation, one after another")
+	flag.IntVar(&s.changes, "changes", 20, "edits of the test change")
+	flag.IntVar(&s.namespaces, "namespaces", 50, "namespaces of the test load")
+	flag.IntVar(&s.perSpace, "per-namespace", 100, "routes in each of them")
+	flag.IntVar(&s.underChurn, "under-churn", 100, "routes of propagation while the load is there and changes")
+	flag.DurationVar(&s.settle, "settle", 20*time.Second, "how long to wait after the load was made")
+	flag.DurationVar(&s.window, "window", time.Minute, "how long to measure under churn")
+	flag.IntVar(&s.workers, "workers", 8, "how many objects are written side by side where the order is no matter")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := s.run(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+func (s *settings) run(ctx context.Context) error {
+	only := strings.FieldsFunc(s.only, func(r rune) bool { return r == ',' })
+	for _, name := range only {
+		if !slices.ContainsFunc(tests, func(t struct {
+			name string
+			run  func(context.Context, *world, *settings, *report) error
+		}) bool {
+			return t.name == name
+		}) {
+			return fmt.Errorf("there is no test %q", name)
+		}
+	}
+	w, err := open(ctx, s.class)
+	if err != nil {
+		return err
+	}
+	r := &report{}
+	r.machine(ctx, w)
+	for _, t := range tests {
+		if len(only) > 0 && !slices.Contains(only, t.name) {
+			continue
+		}
+		begin := time.Now()
+		err := t.run(ctx, w, s, r)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", t.name, time.Since(begin).Round(time.Second))
+		if err != nil {
+			return errors.Join(fmt.Errorf("%s: %w", t.name, err), r.print(os.Stdout))
+		}
+	}
+	return r.print(os.Stdout)
+}
