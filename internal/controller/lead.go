@@ -95,18 +95,22 @@ func (c *Controller) lead(ctx context.Context) {
 	c.log.Info("leading", "epoch", epoch)
 	c.setLeading(true)
 	c.remote.Lead(epoch)
+	// They end after Standby, so that nothing is handed to one that has ended.
+	parts, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer end()
 	var all sync.WaitGroup
 	for what, run := range map[string]func(context.Context) error{
 		"provisioning": c.provisioner.Run, "writing statuses": c.writer.Run,
 	} {
 		all.Go(func() {
-			if err := run(ctx); err != nil && ctx.Err() == nil {
+			if err := run(parts); err != nil && parts.Err() == nil {
 				c.log.Error("a part of the leader ended", "part", what, "error", err)
 			}
 		})
 	}
 	<-ctx.Done()
 	c.remote.Standby()
+	end()
 	all.Wait()
 	c.setLeading(false)
 	c.log.Info("no longer leading")

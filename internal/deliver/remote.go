@@ -214,9 +214,7 @@ func (r *Remote) Lead(epoch string) {
 	slices.SortFunc(plans, func(a, b translate.PlanChange) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	if len(plans) > 0 {
-		r.o.Plan(plans)
-	}
+	r.o.Plan(plans) // be it none: then what runs is to go
 	for _, s := range r.desired {
 		r.hold(s, now)
 	}

@@ -3,6 +3,7 @@ package translate_test
 import (
 	"reflect"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -121,6 +122,22 @@ func TestGatewayEnds(t *testing.T) {
 		if !told {
 			t.Errorf("%s: the status is not withdrawn: %v", what, r.Statuses)
 		}
+	}
+}
+
+// TestDeletionHolds checks that what runs for a Gateway is let alone while the Gateway waits for its
+// dependents to be deleted: made again each time, they would never be gone.
+func TestDeletionHolds(t *testing.T) {
+	w := clusterWorld(t, "one")
+	gw := secretGateway("one")
+	gw.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+	w.Upsert(gw)
+	r := w.commit(t)
+	if len(r.Plans) != 1 || r.Plans[0].Plan == nil || !r.Plans[0].Plan.Hold || len(r.Plans[0].Plan.Ports) == 0 {
+		t.Errorf("plans %v, want one on hold", r.Plans)
+	}
+	if !r.Config.Empty() {
+		t.Errorf("the deletion alone changed config: %v", r.Config)
 	}
 }
 

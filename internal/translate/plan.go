@@ -20,7 +20,9 @@ func (t *Translator) declarePlans() {
 			}
 			p := &Plan{
 				Namespace: n.Namespace, Name: n.Name, UID: gw.UID, Class: string(gw.Spec.GatewayClassName),
-				Parameters: g.Parameters, Hold: g.Held,
+				Parameters: g.Parameters,
+				// What is being deleted with its dependents would have them made again.
+				Hold: g.Held || gw.DeletionTimestamp != nil,
 			}
 			for _, asked := range g.Asked {
 				kind := gwv1.IPAddressType
