@@ -20,7 +20,7 @@ type RemoteOptions struct {
 	Translator *translate.Translator
 	// Publish takes statuses once what they say is served. Calls do not overlap.
 	Publish func([]translate.StatusChange)
-	// Plan takes what the Gateways need to run, at once. Calls do not overlap.
+	// Plan takes what the Gateways need to run, at once; on Lead all of it, be it nothing. Calls do not overlap.
 	Plan func([]translate.PlanChange)
 	// Fetch answers the newly wanted objects, without those that do not exist, and is told what is no
 	// longer wanted. It retries what fails until ctx ends: an object that is left out is absent.
