@@ -18,9 +18,6 @@ func measureAttached(ctx context.Context, w *world, s *settings, r *report) erro
 	if err := w.namespace(ctx, namespace); err != nil {
 		return err
 	}
-	if err := w.clear(ctx, namespace); err != nil {
-		return err
-	}
 	gateway, err := w.watchGateway(ctx)
 	if err != nil {
 		return err

@@ -29,9 +29,6 @@ type edits struct {
 
 // measureChange edits a route over and over while one connection asks for it without a pause.
 func measureChange(ctx context.Context, w *world, s *settings, r *report) error {
-	if err := w.clear(ctx, home); err != nil {
-		return err
-	}
 	const name = "route"
 	versions := []gwv1.HTTPRouteRule{
 		rule("/", backend, 8080),
@@ -68,7 +65,7 @@ func measureChange(ctx context.Context, w *world, s *settings, r *report) error 
 	stop()
 	<-ended
 	r.change(e)
-	return errors.Join(err, e.err(), w.clear(ctx, home))
+	return errors.Join(err, e.err(), w.clear(ctx))
 }
 
 // ask is one request; each answer must be the backend's, by the port and the header of one version.

@@ -23,9 +23,6 @@ func space(i int) string { return fmt.Sprintf("load-%d", i) }
 // measureLoad makes thousands of routes, each with a Service and an endpoint of its own, lets some
 // of them change all the time, and looks at what that costs.
 func measureLoad(ctx context.Context, w *world, s *settings, r *report) error {
-	if err := w.clear(ctx, home); err != nil {
-		return err
-	}
 	total := s.namespaces * s.perSpace
 	begin := time.Now()
 	if err := w.makeLoad(ctx, s); err != nil {

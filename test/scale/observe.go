@@ -97,11 +97,14 @@ func (w *world) watchGateway(ctx context.Context) (*seen, error) {
 	return s, nil
 }
 
+// nameOf is a route's.
+type nameOf = types.NamespacedName
+
 // tally counts how routes are written.
 type tally struct {
 	mu sync.Mutex
 	// generations are the newest, by route.
-	generations map[types.NamespacedName]int64
+	generations map[nameOf]int64
 	specs       int // versions with another generation, creations included
 	statuses    int // versions with the same generation
 	err         error
@@ -111,7 +114,7 @@ type tally struct {
 func (t *tally) routeChanged(kind watch.EventType, r *gwv1.HTTPRoute) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	name := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+	name := nameOf{Namespace: r.Namespace, Name: r.Name}
 	switch {
 	case kind == watch.Deleted:
 		delete(t.generations, name)
@@ -135,10 +138,10 @@ func (w *world) watchRoutes(ctx context.Context, namespace string) (*tally, erro
 	if err != nil {
 		return nil, err
 	}
-	t := &tally{generations: map[types.NamespacedName]int64{}}
+	t := &tally{generations: map[nameOf]int64{}}
 	for i := range list.Items {
 		r := &list.Items[i]
-		t.generations[types.NamespacedName{Namespace: r.Namespace, Name: r.Name}] = r.Generation
+		t.generations[nameOf{Namespace: r.Namespace, Name: r.Name}] = r.Generation
 	}
 	changes, err := w.gateways.GatewayV1().HTTPRoutes(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {

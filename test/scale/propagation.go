@@ -27,9 +27,6 @@ type propagation struct {
 
 // measurePropagation makes routes one after another, each when the one before is served.
 func measurePropagation(ctx context.Context, w *world, s *settings, r *report) error {
-	if err := w.clear(ctx, home); err != nil {
-		return err
-	}
 	p, err := w.propagate(ctx, s.routes)
 	if err != nil {
 		return err
@@ -41,7 +38,7 @@ func measurePropagation(ctx context.Context, w *world, s *settings, r *report) e
 	if err := errors.Join(p.err(), w.awaitStatuses(ctx, home)); err != nil {
 		return err
 	}
-	return w.clear(ctx, home)
+	return w.clear(ctx)
 }
 
 // propagate makes so many routes; afterwards each of them is asked for once more.

@@ -58,7 +58,7 @@ func open(ctx context.Context, class string) (*world, error) {
 	if err := errors.Join(w.namespace(ctx, home), w.deploy(ctx), w.createGateway(ctx, class)); err != nil {
 		return nil, err
 	}
-	return w, w.awaitGateway(ctx)
+	return w, errors.Join(w.awaitGateway(ctx), w.clear(ctx))
 }
 
 func (w *world) namespace(ctx context.Context, name string) error {
@@ -160,9 +160,17 @@ func (w *world) awaitAttached(ctx context.Context, want int) error {
 	})
 }
 
-// clear deletes the routes of namespaces and waits until none of them is counted.
-func (w *world) clear(ctx context.Context, namespaces ...string) error {
-	for _, namespace := range namespaces {
+// clear deletes all routes, also those of a run before, and waits until none of them is counted.
+func (w *world) clear(ctx context.Context) error {
+	list, err := w.gateways.GatewayV1().HTTPRoutes("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	namespaces := map[string]bool{}
+	for i := range list.Items {
+		namespaces[list.Items[i].Namespace] = true
+	}
+	for namespace := range namespaces {
 		if err := w.gateways.GatewayV1().HTTPRoutes(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 			return err
 		}
