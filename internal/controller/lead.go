@@ -3,10 +3,12 @@ package controller
 import (
 	"context"
 	"crypto/rand"
+	"log/slog"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -36,17 +38,32 @@ func (c *Controller) elect(ctx context.Context) error {
 		c.lead(ctx)
 		return nil
 	}
+	e := election{leases: c.clients.CoordinationV1(), namespace: c.o.Namespace, identity: c.o.Identity, lead: c.lead, log: c.log}
+	return e.run(ctx)
+}
+
+// election is one replica's part in choosing the leader.
+type election struct {
+	leases              coordinationv1.LeasesGetter
+	namespace, identity string
+	// lead is called when it is this replica's turn, and ends soon after its context. Calls do not overlap.
+	lead func(context.Context)
+	log  *slog.Logger
+}
+
+// run campaigns again and again until ctx ends: a replica that lost the Lease goes on with all that it
+// knows. Nobody leads any more when it returns.
+func (e *election) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := c.term(ctx); err != nil {
+		if err := e.term(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// term campaigns, and leads until the Lease is lost or ctx ends. A replica that lost it goes on
-// with all that it knows.
-func (c *Controller) term(ctx context.Context) error {
+// term campaigns, and leads until the Lease is lost or ctx ends.
+func (e *election) term(ctx context.Context) error {
 	// The elector starts us on a goroutine of its own, maybe only after it has ended.
 	var (
 		leading sync.WaitGroup
@@ -55,9 +72,9 @@ func (c *Controller) term(ctx context.Context) error {
 	)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: c.o.Namespace, Name: leaseName},
-			Client:     c.clients.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: c.o.Identity},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: leaseName},
+			Client:     e.leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
 		},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true,
@@ -72,10 +89,10 @@ func (c *Controller) term(ctx context.Context) error {
 				leading.Add(1)
 				mu.Unlock()
 				defer leading.Done()
-				c.lead(ctx)
+				e.lead(ctx)
 			},
 			OnStoppedLeading: func() {},
-			OnNewLeader:      func(identity string) { c.log.Info("the leader is", "identity", identity) },
+			OnNewLeader:      func(identity string) { e.log.Info("the leader is", "identity", identity) },
 		},
 	})
 	if err != nil {

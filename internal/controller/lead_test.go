@@ -1,0 +1,97 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clientgotesting "k8s.io/client-go/testing"
+)
+
+// replica is one that campaigns; leading tells whether it leads now.
+type replica struct {
+	leading atomic.Bool
+	terms   atomic.Int32
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	away    atomic.Bool // the API server, for this replica
+}
+
+// startReplica campaigns until the test ends; together counts how many lead at a time.
+func startReplica(t *testing.T, cluster *fake.Clientset, identity string, together *atomic.Int32) *replica {
+	r := &replica{}
+	// Each replica reaches the one cluster by a way of its own, which can be cut.
+	clients := &fake.Clientset{}
+	clients.AddReactor("*", "*", func(action clientgotesting.Action) (bool, runtime.Object, error) {
+		if r.away.Load() {
+			return true, nil, errors.New("the API server is away")
+		}
+		object, err := cluster.Invokes(action, nil)
+		return true, object, err
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	r.stop = stop
+	e := election{leases: clients.CoordinationV1(), namespace: "n", identity: identity, log: slog.New(slog.DiscardHandler),
+		lead: func(ctx context.Context) {
+			if together.Add(1) > 1 {
+				t.Error("two lead at a time")
+			}
+			r.terms.Add(1)
+			r.leading.Store(true)
+			<-ctx.Done()
+			r.leading.Store(false)
+			together.Add(-1)
+		}}
+	r.done.Go(func() {
+		if err := e.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+// TestElection checks that one of two leads, the other takes over when it ends, and that one
+// which the API server is away from steps down in time, and leads again later.
+func TestElection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := fake.NewClientset()
+		var together atomic.Int32
+		a := startReplica(t, cluster, "a", &together)
+		time.Sleep(5 * time.Second)
+		b := startReplica(t, cluster, "b", &together)
+		time.Sleep(time.Minute)
+		if !a.leading.Load() || b.leading.Load() || a.terms.Load() != 1 {
+			t.Fatalf("a leads: %v, b leads: %v, terms of a: %d", a.leading.Load(), b.leading.Load(), a.terms.Load())
+		}
+
+		a.away.Store(true)
+		time.Sleep(2 * leaseDuration)
+		if a.leading.Load() || !b.leading.Load() {
+			t.Fatalf("cut off from the API server, a leads: %v, b leads: %v", a.leading.Load(), b.leading.Load())
+		}
+		a.away.Store(false)
+		time.Sleep(time.Minute)
+		if a.leading.Load() || b.terms.Load() != 1 {
+			t.Fatalf("back, a leads: %v, terms of b: %d", a.leading.Load(), b.terms.Load())
+		}
+
+		b.stop()
+		b.done.Wait()
+		if b.leading.Load() {
+			t.Fatal("b leads after its end")
+		}
+		time.Sleep(3 * retryPeriod)
+		if !a.leading.Load() || a.terms.Load() != 2 {
+			t.Fatalf("3 tries after the end of b, a leads: %v, terms: %d", a.leading.Load(), a.terms.Load())
+		}
+		a.stop()
+		a.done.Wait()
+	})
+}
