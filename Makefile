@@ -20,6 +20,8 @@ CREATED := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 # Modules of their own, so that nothing they need is the product's.
 MODULES := test test/charts tools/image
+# And those that are tested on a cluster.
+CLUSTER_MODULES := test/cluster test/conformance test/nodrop test/scale
 
 PKGS ?= ./...
 TESTFLAGS ?=
@@ -30,7 +32,7 @@ CONTROLLER_GEN := sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 
 .PHONY: help
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: build ## build bin/moongate and serve an editable example from ./moongate-demo
@@ -45,11 +47,11 @@ check: build ## the inner loop: vet and everything quick (under 3 minutes)
 	go vet $(PKGS)
 	go test -short $(TESTFLAGS) $(PKGS)
 
-# Allocation tests count what the race detector adds, so both ways are run:
-# first as it ships, then with the detector.
+# Allocation tests count what the race detector adds, so both ways are run: first as it
+# ships, then with the detector. Go keeps results of the other modules though files of
+# this one have changed.
 .PHONY: test
-# Go keeps results of the other modules though files of this one have changed.
-test: build ## every test, then every test again under the race detector
+test: build ## every test, again under the race detector, and on a cluster (root)
 	go test $(TESTFLAGS) $(PKGS)
 	set -e; for module in $(MODULES); do (cd $$module && go test -count 1 $(TESTFLAGS) ./...); done
 ifeq ($(RACE),yes)
@@ -57,6 +59,7 @@ ifeq ($(RACE),yes)
 else
 	@echo 'no C compiler: the race detector is not run' >&2
 endif
+	@$(MAKE) --no-print-directory test-in-cluster
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
@@ -64,7 +67,7 @@ lint: ## gofmt, go vet, staticcheck
 	go vet $(PKGS)
 	go build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
-	set -e; for module in $(MODULES); do (cd $$module && go vet ./... && $(CURDIR)/bin/staticcheck ./...); done
+	set -e; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go vet ./... && $(CURDIR)/bin/staticcheck ./...); done
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each
@@ -110,8 +113,30 @@ image: ## write bin/moongate-image.tar for amd64 and arm64, without Docker
 clean: ## remove what make builds
 	rm -rf bin
 
-# The cluster runs as root, and its first build takes minutes, so its test is
-# no part of `make test` yet.
+# What needs a cluster runs as root. Kubernetes is built once, outside of the repository, in some minutes.
+.PHONY: test-in-cluster
+test-in-cluster: test-cluster scripted conformance nodrop scale-small ## everything that is proved on a cluster (root)
+
+.PHONY: conformance
+conformance: ## the official conformance suite, with Moongate from its chart, and its report into conformance/ (root)
+	@$(MAKE) --no-print-directory -C test/conformance all
+
+.PHONY: scripted
+scripted: ## its simplest tests with a gateway that is not Moongate: what they prove is the cluster (root)
+	@$(MAKE) --no-print-directory -C test/conformance scripted
+
+.PHONY: nodrop
+nodrop: ## requests under way while everything fails or changes (root)
+	@$(MAKE) --no-print-directory -C test/nodrop all
+
+.PHONY: scale
+scale: ## what thousands of routes cost, and how soon a change is served; see docs/performance.md (root)
+	@$(MAKE) --no-print-directory -C test/scale all
+
+.PHONY: scale-small
+scale-small: ## the same with few routes: whether every answer, count and status is right (root)
+	@$(MAKE) --no-print-directory -C test/scale small
+
 .PHONY: cluster
 cluster: ## start a Kubernetes without containers and print its KUBECONFIG (root)
 	@$(MAKE) --no-print-directory -C test/cluster up
