@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	stdtls "crypto/tls"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
@@ -30,7 +32,7 @@ type Result struct {
 type state struct {
 	certificates map[string]*tls.Certificate
 	listeners    map[string]*listenerState
-	routes       map[string]*route
+	routes       map[string]*snapshot.Route
 	kinds        map[config.Kind]map[string]struct{} // keys in force, for the metrics
 }
 
@@ -38,14 +40,11 @@ type state struct {
 // is there itself: config is nil then.
 type listenerState struct {
 	config *config.Listener
-	table  *match.Table[*rule]
+	table  *match.Table[*snapshot.Rule]
 	stats  *observe.ListenerStats
-	placed []placement
+	placed []*snapshot.Socket
 	err    error // why it does not serve
 }
-
-// placement is a socket that the listener is on.
-type placement struct{ socket *socket }
 
 // Apply puts one generation in force as a whole: certificates, backends and endpoints
 // first, then listeners and routes with one atomic store, removals last. Connections and
@@ -54,14 +53,14 @@ func (p *Proxy) Apply(u *config.Update) Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	start := time.Now()
-	a := &applying{p: p, result: Result{Generation: u.Generation, Rejected: map[config.ID]error{}}, edits: map[string]*match.Edit[*rule]{}}
+	a := &applying{p: p, result: Result{Generation: u.Generation, Rejected: map[config.ID]error{}}, edits: map[string]*match.Edit[*snapshot.Rule]{}}
 	if err := p.upstreams.Apply(u.Upserts, nil); err != nil {
 		a.applyBackendsSingly(u.Upserts)
 	}
 	for _, r := range u.Upserts {
 		a.upsert(r)
 	}
-	var released []*route
+	var released []*snapshot.Route
 	for _, id := range u.Removals {
 		if id.Kind == config.KindRoute {
 			released = append(released, a.removeRoute(id.Key)...)
@@ -75,7 +74,7 @@ func (p *Proxy) Apply(u *config.Update) Result {
 		p.logger.Error("removing backends", "error", err)
 	}
 	for _, r := range released {
-		r.release()
+		r.Release()
 	}
 	a.report(u, time.Since(start))
 	return a.result
@@ -85,7 +84,7 @@ func (p *Proxy) Apply(u *config.Update) Result {
 func (p *Proxy) Rebind() Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	a := &applying{p: p, relisten: true, result: Result{Generation: p.snapshot.Load().generation}}
+	a := &applying{p: p, relisten: true, result: Result{Generation: p.engine.Snapshot.Load().Generation}}
 	a.publish(a.result.Generation)
 	a.result.Listeners = p.listenerErrors()
 	return a.result
@@ -95,9 +94,9 @@ func (p *Proxy) Rebind() Result {
 type applying struct {
 	p        *Proxy
 	result   Result
-	edits    map[string]*match.Edit[*rule] // by listener key
-	relisten bool                          // listeners or certificates changed, not only routes
-	replaced []*route
+	edits    map[string]*match.Edit[*snapshot.Rule] // by listener key
+	relisten bool                                   // listeners or certificates changed, not only routes
+	replaced []*snapshot.Route
 }
 
 func (a *applying) reject(id config.ID, err error) { a.result.Rejected[id] = err }
@@ -132,7 +131,7 @@ func (a *applying) upsert(r *config.Resource) {
 		ls.config = k.Listener
 		a.relisten = true
 	case *config.Resource_Route:
-		rt, err := a.p.compileRoute(k.Route)
+		rt, err := a.p.compiler.Route(k.Route)
 		if err != nil {
 			a.reject(r.ID(), err)
 			return
@@ -140,25 +139,25 @@ func (a *applying) upsert(r *config.Resource) {
 		a.replaced = append(a.replaced, a.removeRoute(k.Route.Key)...)
 		s.routes[k.Route.Key] = rt
 		for _, at := range k.Route.Attachments {
-			a.edit(at.Listener).Add(rt.compiled, at.Hostnames)
+			a.edit(at.Listener).Add(rt.Compiled, at.Hostnames)
 		}
 	}
 	s.count(r.ID(), true)
 }
 
 // removeRoute takes a route out of the tables; it may still be used by requests in flight.
-func (a *applying) removeRoute(key string) []*route {
+func (a *applying) removeRoute(key string) []*snapshot.Route {
 	s := &a.p.state
 	old := s.routes[key]
 	if old == nil {
 		return nil
 	}
-	for _, at := range old.config.Attachments {
+	for _, at := range old.Config.Attachments {
 		a.edit(at.Listener).Remove(key)
 	}
 	delete(s.routes, key)
 	s.count(config.ID{Kind: config.KindRoute, Key: key}, false)
-	return []*route{old}
+	return []*snapshot.Route{old}
 }
 
 func (a *applying) remove(id config.ID) {
@@ -175,7 +174,7 @@ func (a *applying) remove(id config.ID) {
 	s.count(id, false)
 }
 
-func (a *applying) edit(listener string) *match.Edit[*rule] {
+func (a *applying) edit(listener string) *match.Edit[*snapshot.Rule] {
 	e := a.edits[listener]
 	if e == nil {
 		e = a.p.state.listener(listener).table.Edit()
@@ -217,29 +216,29 @@ func (a *applying) publish(generation uint64) {
 		p.relisten(generation)
 		return
 	}
-	old := p.snapshot.Load()
-	next := &snapshot{generation: generation, sockets: slices.Clone(old.sockets)}
+	old := p.engine.Snapshot.Load()
+	next := &snapshot.Snapshot{Generation: generation, Sockets: slices.Clone(old.Sockets)}
 	for key := range a.edits {
 		ls := p.state.listeners[key]
 		if ls.config == nil && ls.table.Len() == 0 {
 			delete(p.state.listeners, key) // the last route that named it is gone
 		}
-		for _, pl := range ls.placed {
-			sc := *next.sockets[pl.socket.ID]
-			before, _ := sc.listeners.Get(ls.config.Hostname)
+		for _, s := range ls.placed {
+			port := *next.Sockets[s.ID]
+			before, _ := port.Listeners.Get(ls.config.Hostname)
 			after := *before
-			after.table = ls.table
-			sc.listeners = sc.listeners.With(ls.config.Hostname, &after)
-			next.sockets[pl.socket.ID] = &sc
+			after.Table = ls.table
+			port.Listeners = port.Listeners.With(ls.config.Hostname, &after)
+			next.Sockets[s.ID] = &port
 		}
 	}
-	p.snapshot.Store(next)
+	p.engine.Snapshot.Store(next)
 }
 
 // relisten lays out the sockets for all listeners: binds new ones, publishes, and then closes
 // those that no listener uses any more.
 func (p *Proxy) relisten(generation uint64) {
-	wanted := map[listen.Addr]*socketConfig{}
+	wanted := map[listen.Addr]*snapshot.Port{}
 	keys := slices.Sorted(maps.Keys(p.state.listeners))
 	for _, key := range keys {
 		ls := p.state.listeners[key]
@@ -257,20 +256,20 @@ func (p *Proxy) relisten(generation uint64) {
 		ls.err = p.place(ls, wanted)
 	}
 	fresh := p.bind(wanted)
-	next := &snapshot{generation: generation}
+	next := &snapshot.Snapshot{Generation: generation}
 	for addr, s := range p.sockets {
-		sc := wanted[addr]
-		if sc == nil {
+		port := wanted[addr]
+		if port == nil {
 			continue
 		}
-		for s.ID >= len(next.sockets) {
-			next.sockets = append(next.sockets, nil)
+		for s.ID >= len(next.Sockets) {
+			next.Sockets = append(next.Sockets, nil)
 		}
-		sc.owner = s
-		next.sockets[s.ID] = sc
-		for _, l := range sc.listeners.All() {
-			ls := p.state.listeners[l.config.Key]
-			ls.placed = append(ls.placed, placement{s})
+		port.Owner = s
+		next.Sockets[s.ID] = port
+		for _, l := range port.Listeners.All() {
+			ls := p.state.listeners[l.Config.Key]
+			ls.placed = append(ls.placed, s)
 		}
 	}
 	for _, key := range keys {
@@ -278,7 +277,7 @@ func (p *Proxy) relisten(generation uint64) {
 			ls.err = fmt.Errorf("no address to bind")
 		}
 	}
-	p.snapshot.Store(next)
+	p.engine.Snapshot.Store(next)
 	for _, s := range fresh {
 		p.serve(s)
 	}
@@ -292,35 +291,35 @@ func (p *Proxy) relisten(generation uint64) {
 
 // place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
 // certificate it is there nevertheless: no other listener may answer for its hostname.
-func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*socketConfig) error {
-	l := &listener{config: ls.config, table: ls.table}
+func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*snapshot.Port) error {
+	l := &snapshot.Listener{Config: ls.config, Table: ls.table}
 	https := ls.config.Protocol == config.Protocol_PROTOCOL_HTTPS
 	if ls.stats == nil {
-		gateway, name := splitListenerKey(ls.config.Key)
+		gateway, name := snapshot.SplitListenerKey(ls.config.Key)
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
 	}
-	l.stats = ls.stats
+	l.Stats = ls.stats
 	addrs, err := p.addresses(ls.config)
 	if err != nil {
 		return err
 	}
 	var certErr error
 	if https {
-		l.tls, certErr = p.listenerTLS(ls.config)
+		l.TLS, certErr = p.listenerTLS(ls.config)
 	}
 	for _, addr := range addrs {
-		sc := wanted[addr]
-		if sc == nil {
-			sc = &socketConfig{https: https, port: addr.Port}
-			wanted[addr] = sc
+		port := wanted[addr]
+		if port == nil {
+			port = &snapshot.Port{HTTPS: https, Number: addr.Port}
+			wanted[addr] = port
 		}
-		if sc.https != https {
+		if port.HTTPS != https {
 			return fmt.Errorf("port %d is taken by a listener with another protocol", addr.Port)
 		}
-		if other, ok := sc.listeners.Get(ls.config.Hostname); ok {
-			return fmt.Errorf("port %d with hostname %q is taken by listener %s", addr.Port, ls.config.Hostname, other.config.Key)
+		if other, ok := port.Listeners.Get(ls.config.Hostname); ok {
+			return fmt.Errorf("port %d with hostname %q is taken by listener %s", addr.Port, ls.config.Hostname, other.Config.Key)
 		}
-		sc.listeners = sc.listeners.With(ls.config.Hostname, l)
+		port.Listeners = port.Listeners.With(ls.config.Hostname, l)
 	}
 	return certErr
 }
@@ -368,19 +367,19 @@ func (p *Proxy) addresses(c *config.Listener) ([]listen.Addr, error) {
 
 // bind opens the sockets that are wanted and not open. The listeners of a socket that cannot be
 // bound keep the others they have.
-func (p *Proxy) bind(wanted map[listen.Addr]*socketConfig) (fresh []*socket) {
-	for addr, sc := range wanted {
+func (p *Proxy) bind(wanted map[listen.Addr]*snapshot.Port) (fresh []*snapshot.Socket) {
+	for addr, port := range wanted {
 		if p.sockets[addr] != nil {
 			continue
 		}
-		s, err := p.open(addr, sc)
+		s, err := p.open(addr, port)
 		if err == nil {
 			p.sockets[addr] = s
 			fresh = append(fresh, s)
 			continue
 		}
-		for _, l := range sc.listeners.All() {
-			p.state.listeners[l.config.Key].err = &BindError{Address: addr.String(), Err: err}
+		for _, l := range port.Listeners.All() {
+			p.state.listeners[l.Config.Key].err = &BindError{Address: addr.String(), Err: err}
 		}
 	}
 	return fresh
@@ -425,3 +424,5 @@ func (a *applying) report(u *config.Update, took time.Duration) {
 		p.metrics.SetConfigResources(kind.String(), len(keys))
 	}
 }
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

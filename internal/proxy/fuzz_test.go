@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/client"
 )
 
 // fuzzPause is after which silence a participant of FuzzConversation has said all.
@@ -46,7 +48,7 @@ func (s *script) handle(c net.Conn, _ *bufio.Reader) {
 			said = true
 			c.Write(says)
 		}
-		if err != nil && (said || !isTimeout(err)) {
+		if err != nil && (said || !errors.Is(err, os.ErrDeadlineExceeded)) {
 			return
 		}
 	}
@@ -93,9 +95,9 @@ func FuzzConversation(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g.conns.mu.Lock() // which the next connection takes: raw reads tell the race detector nothing
-		g.observer.Log = al
-		g.conns.mu.Unlock()
+		g.fence()
+		g.engine.Observer.Log = al
+		g.fence()
 		got := converse(t, g, client)
 		al.Close(time.Second)
 		requests := parseLog(t, log.String())
@@ -103,6 +105,10 @@ func FuzzConversation(f *testing.F) {
 		checkGot(t, got, requests)
 	})
 }
+
+// fence takes the lock that a connection takes when it begins and ends: raw reads tell the race
+// detector nothing.
+func (g *gateway) fence() { g.clients.Each(func(*client.Conn) {}) }
 
 // converse says the client's bytes and returns what the gateway answers, when it has done with them.
 func converse(t *testing.T, g *gateway, client []byte) (got []byte) {
@@ -116,7 +122,7 @@ func converse(t *testing.T, g *gateway, client []byte) (got []byte) {
 		c.SetReadDeadline(time.Now().Add(fuzzPause))
 		n, err := c.Read(buf)
 		got = append(got, buf[:n]...)
-		if isTimeout(err) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			idle++
 		} else if err != nil {
 			break
@@ -124,7 +130,7 @@ func converse(t *testing.T, g *gateway, client []byte) (got []byte) {
 	}
 	c.Close()
 	select {
-	case <-g.conns.empty():
+	case <-g.clients.Empty():
 	case <-time.After(5 * time.Second):
 		t.Fatal("the connection does not end")
 	}

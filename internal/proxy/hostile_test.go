@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/client"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 )
 
@@ -108,45 +109,6 @@ func httpBackendRaw(t testing.TB, release chan struct{}) string {
 	})
 }
 
-// TestSweeperLosesRace: bytes that arrive just when the sweeper gives up on an idle connection are
-// a request like any other; the deadline that the sweeper set must not hit what follows.
-func TestSweeperLosesRace(t *testing.T) {
-	checkLeaks(t)
-	g := startGateway(t, Timeouts{})
-	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
-	for i := range 300 {
-		c := g.dial()
-		c.SetDeadline(time.Now().Add(5 * time.Second))
-		r := bufio.NewReader(c)
-		var server *conn
-		for server == nil {
-			g.conns.each(func(k *conn) {
-				if k.peer.Port() == uint16(c.LocalAddr().(*net.TCPAddr).Port) {
-					server = k
-				}
-			})
-		}
-		for kind, _, _ := server.wait.get(); kind != waitIdle; kind, _, _ = server.wait.get() {
-			time.Sleep(100 * time.Microsecond)
-		}
-		go func() {
-			time.Sleep(time.Duration(i) * time.Microsecond / 2)
-			// As if pooled memory had idled for too long.
-			server.holding.Store(true)
-			server.sweep(g.now() + 3000)
-		}()
-		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		for n := range 3 {
-			if head, err := readHead(r); err != nil || !strings.HasPrefix(head, "HTTP/1.1 200 ") {
-				t.Fatalf("connection %d, request %d: %q %v", i, n, head, err)
-			}
-			io.CopyN(io.Discard, r, 2)
-			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
-		}
-		c.Close()
-	}
-}
-
 // TestApplyAfterShutdown: configuration that comes late opens nothing.
 func TestApplyAfterShutdown(t *testing.T) {
 	checkLeaks(t)
@@ -218,11 +180,7 @@ func TestShutdownSeesAll(t *testing.T) {
 			t.Error(err)
 		}
 		cancel()
-		g.conns.mu.Lock()
-		if n := len(g.conns.all); n > 0 {
-			t.Errorf("%d connections are left", n)
-		}
-		g.conns.mu.Unlock()
+		g.clients.Each(func(*client.Conn) { t.Error("a connection is left") })
 		close(stop)
 		<-dialled
 	}

@@ -183,7 +183,7 @@ func TestMirrorCut(t *testing.T) {
 			if m := <-got; m.err == nil {
 				t.Errorf("the mirror got a whole request with the body %q", m.body)
 			}
-			for deadline := time.Now().Add(2 * time.Second); g.mirrors.active.Load() > 0; time.Sleep(time.Millisecond) {
+			for deadline := time.Now().Add(2 * time.Second); g.engine.Mirrors() > 0; time.Sleep(time.Millisecond) {
 				if time.Now().After(deadline) {
 					t.Fatal("the copy goes on")
 				}
@@ -218,11 +218,11 @@ func TestSeveralMirrors(t *testing.T) {
 		if got := statusOf(t, c, r, "h", "/"); got != "200" {
 			t.Fatal(got)
 		}
-		for g.mirrors.active.Load() > 100 { // more would be dropped
+		for g.engine.Mirrors() > 100 { // more would be dropped
 			time.Sleep(time.Millisecond)
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Second); g.mirrors.active.Load() > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(5 * time.Second); g.engine.Mirrors() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	// 50 % of 1000 has a standard deviation of 15.8: six of them.

@@ -8,14 +8,15 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
-	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/client"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -23,38 +24,25 @@ import (
 // Proxy is a running data plane. It serves nothing before the first Apply.
 type Proxy struct {
 	bindTo    []netip.Addr
-	limits    http1.Limits
-	timeouts  Timeouts
-	plainIO   bool
 	metrics   *observe.Metrics
-	observer  *observe.Observer
-	logging   bool // request lines are wanted: remember what only they show
 	logger    *slog.Logger
 	upstreams *upstream.Set
+	compiler  snapshot.Compiler
 
-	snapshot atomic.Pointer[snapshot]
-	clock    atomic.Int64 // Unix milliseconds, coarse
-	draining atomic.Bool
-	conns    connSet
-	mirrors  mirrors
-	// background ends with Shutdown.
-	background context.Context
-	cancel     context.CancelFunc
-	stop       chan struct{} // ends the sweeper
-	stopOnce   sync.Once
+	engine   *exchange.Engine
+	clients  *client.Set
+	cancel   context.CancelFunc // ends what runs in the background
+	stop     chan struct{}      // ends the sweeper
+	stopOnce sync.Once
 
 	mu      sync.Mutex // guards what follows; held by Apply and the like
 	closed  bool       // by Shutdown: no socket is opened any more
 	state   state
-	sockets map[listen.Addr]*socket
+	sockets map[listen.Addr]*snapshot.Socket
 }
 
-// socket is a bound port. Its TLS configuration asks the current snapshot.
-type socket struct {
-	*listen.Socket
-	tls   *stdtls.Config // where its listeners are HTTPS
-	stats *observe.SocketStats
-}
+// tick is the precision of the coarse clock and of the timeouts that hang on it.
+const tick = 250 * time.Millisecond
 
 // New makes a Proxy; Shutdown must be called in the end.
 func New(o Options) *Proxy {
@@ -63,41 +51,54 @@ func New(o Options) *Proxy {
 	}
 	p := &Proxy{
 		bindTo:    o.Bind,
-		limits:    o.Limits,
-		timeouts:  o.Timeouts.withDefaults(),
-		plainIO:   o.PlainIO,
 		metrics:   o.Metrics,
-		observer:  &observe.Observer{Metrics: o.Metrics, Log: o.AccessLog},
-		logging:   o.AccessLog != nil,
 		logger:    o.Logger,
 		upstreams: upstream.NewSet(o.Upstream),
 		stop:      make(chan struct{}),
-		sockets:   map[listen.Addr]*socket{},
+		sockets:   map[listen.Addr]*snapshot.Socket{},
 		state: state{
 			certificates: map[string]*tls.Certificate{},
 			listeners:    map[string]*listenerState{},
-			routes:       map[string]*route{},
+			routes:       map[string]*snapshot.Route{},
 			kinds:        map[config.Kind]map[string]struct{}{},
 		},
 	}
-	p.limits.MaxHead = min(p.limits.MaxHead, maxHead)
-	p.background, p.cancel = context.WithCancel(context.Background())
 	if p.metrics == nil {
 		p.metrics = observe.NewMetrics(observe.MetricsOptions{})
-		p.observer.Metrics = p.metrics
 	}
 	p.metrics.SetUpstreams(p.reportUpstreams)
-	p.snapshot.Store(&snapshot{})
-	p.clock.Store(time.Now().UnixMilli())
+	p.compiler = snapshot.Compiler{Backend: p.upstreams.Get, Metrics: p.metrics}
+	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog}}
+	p.engine.Limits.MaxHead = min(p.engine.Limits.MaxHead, client.MaxHead)
+	p.engine.Background, p.cancel = context.WithCancel(context.Background())
+	p.engine.Snapshot.Store(&snapshot.Snapshot{})
+	p.engine.Clock.Store(time.Now().UnixMilli())
+	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
 	go p.sweep()
 	return p
 }
 
-// now is the coarse clock in Unix milliseconds.
-func (p *Proxy) now() int64 { return p.clock.Load() }
+// sweep advances the coarse clock and interrupts what has waited too long. It is one
+// goroutine instead of a timer for each request.
+func (p *Proxy) sweep() {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for round := 0; ; round++ {
+		select {
+		case <-p.stop:
+			return
+		case now := <-t.C:
+			p.engine.Clock.Store(now.UnixMilli())
+			p.clients.Sweep(now.UnixMilli())
+			if round%4 == 0 {
+				p.upstreams.Sweep(now)
+			}
+		}
+	}
+}
 
 // open binds a socket for the listeners in sc.
-func (p *Proxy) open(addr listen.Addr, sc *socketConfig) (*socket, error) {
+func (p *Proxy) open(addr listen.Addr, port *snapshot.Port) (*snapshot.Socket, error) {
 	if p.closed {
 		return nil, net.ErrClosed
 	}
@@ -112,73 +113,60 @@ func (p *Proxy) open(addr listen.Addr, sc *socketConfig) (*socket, error) {
 	for used[ls.ID] {
 		ls.ID++
 	}
-	s := &socket{Socket: ls}
+	s := &snapshot.Socket{Socket: ls}
 	labels := observe.SocketLabels{Port: addr.Port}
 	if addr.IP.IsValid() {
 		labels.Address = addr.IP.String()
 	}
-	labels.Gateway = soleGateway(sc.listeners)
-	s.stats = p.metrics.Socket(labels)
-	s.tls = tls.Server(func(serverName string) *stdtls.Config {
-		sc := p.snapshot.Load().socket(s)
-		if sc == nil {
+	labels.Gateway = soleGateway(port.Listeners)
+	s.Stats = p.metrics.Socket(labels)
+	s.TLS = tls.Server(func(serverName string) *stdtls.Config {
+		port := p.engine.Snapshot.Load().Port(s)
+		if port == nil {
 			return nil
 		}
-		l, ok := sc.listeners.Find([]byte(serverName))
+		l, ok := port.Listeners.Find([]byte(serverName))
 		if !ok {
 			return nil
 		}
-		return l.tls
+		return l.TLS
 	})
 	return s, nil
 }
 
 // soleGateway is the Gateway of all listeners, "" where there are several.
-func soleGateway(hosts *match.Hosts[*listener]) string {
+func soleGateway(hosts *match.Hosts[*snapshot.Listener]) string {
 	gateway := ""
 	for _, l := range hosts.All() {
-		if gateway != "" && gateway != l.config.Gateway {
+		if gateway != "" && gateway != l.Config.Gateway {
 			return ""
 		}
-		gateway = l.config.Gateway
+		gateway = l.Config.Gateway
 	}
 	return gateway
 }
 
 // serve starts accepting on a socket.
-func (p *Proxy) serve(s *socket) {
+func (p *Proxy) serve(s *snapshot.Socket) {
 	go s.Serve(func(tcp *net.TCPConn) { p.accept(s, tcp) },
 		func(err error) { p.logger.Error("accept failed", "address", s.Addr.String(), "error", err) })
 }
 
-// accept starts a connection. It is registered before Serve can return, so that Shutdown sees it.
-func (p *Proxy) accept(s *socket, tcp *net.TCPConn) {
-	sc := p.snapshot.Load().socket(s)
-	if sc == nil { // the last listener went this moment
+// accept starts a connection. It is in the set before Serve can return, so that Shutdown sees it.
+func (p *Proxy) accept(s *snapshot.Socket, tcp *net.TCPConn) {
+	port := p.engine.Snapshot.Load().Port(s)
+	if port == nil { // the last listener went this moment
 		tcp.Close()
 		return
 	}
-	c := newConn(p, s, tcp, sc.https)
-	p.conns.add(c)
-	go c.serve()
+	p.clients.Serve(s, tcp, port.HTTPS)
 }
 
 // retire stops accepting on a socket that no listener uses. Its connections end with their
 // next request: the snapshot knows the socket no more.
-func (p *Proxy) retire(s *socket) {
+func (p *Proxy) retire(s *snapshot.Socket) {
 	s.Close()
-	s.stats.Release()
-}
-
-// handshakeFailed counts a connection that ended before any request.
-func (p *Proxy) handshakeFailed(c *conn, _ error) {
-	p.observer.Finish(&observe.Record{
-		StartUnixNano: time.Now().UnixNano(),
-		ClientAddr:    c.peer,
-		Scheme:        "https",
-		Reason:        observe.ReasonTLSHandshakeFailed,
-		Stats:         c.sock.stats.Unrouted(),
-	})
+	s.Stats.Release()
 }
 
 // BoundListener is a listener that serves.
@@ -201,8 +189,8 @@ func (p *Proxy) Bound() []BoundListener {
 			continue
 		}
 		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len()}
-		for _, pl := range ls.placed {
-			b.Addresses = append(b.Addresses, pl.socket.Addr.String())
+		for _, s := range ls.placed {
+			b.Addresses = append(b.Addresses, s.Addr.String())
 		}
 		out = append(out, b)
 	}
@@ -226,7 +214,7 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 
 // Drain makes every response from now on end its connection (Connection: close). New
 // connections are still accepted: load balancers need a moment to look elsewhere.
-func (p *Proxy) Drain() { p.draining.Store(true) }
+func (p *Proxy) Drain() { p.engine.Draining.Store(true) }
 
 // Shutdown stops accepting, lets the requests in flight finish and idle connections end, and
 // cuts what is left when ctx ends. It returns ctx's error where something had to be cut.
@@ -241,15 +229,15 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.mu.Unlock()
 	var err error
 	select {
-	case <-p.conns.empty():
+	case <-p.clients.Empty():
 	case <-ctx.Done():
 		err = ctx.Err()
-		p.conns.each(func(c *conn) { c.cut() })
-		<-p.conns.empty()
+		p.clients.Cut()
+		<-p.clients.Empty()
 	}
 	p.cancel()
 	p.upstreams.Close()
-	p.mirrors.running.Wait()
+	p.engine.Wait()
 	p.stopOnce.Do(func() { close(p.stop) })
 	return err
 }

@@ -1,10 +1,11 @@
-package proxy
+package exchange
 
 import (
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -28,7 +29,7 @@ type mirrors struct {
 
 // mirrored is the copy of one request (HTTPRouteFilter RequestMirror).
 type mirrored struct {
-	proxy   *Proxy
+	engine  *Engine
 	backend *upstream.Backend
 	seed    uint64
 	head    []byte // and the body where it is not streamed
@@ -41,34 +42,33 @@ type mirrored struct {
 }
 
 // startMirrors sends the copies that the filters want, as the request is now.
-func (x *exchange) startMirrors(list []*filter.Mirror) {
+func (x *Exchange) startMirrors(list []*filter.Mirror) {
 	for _, f := range list {
 		if !f.Wanted(&x.fx) {
 			continue
 		}
-		p := x.c.proxy
-		if p.mirrors.active.Add(1) > maxMirrors {
-			p.mirrors.active.Add(-1)
-			p.mirrors.dropped.Add(1)
+		e := x.Client.Engine
+		if e.mirrors.active.Add(1) > maxMirrors {
+			e.mirrors.active.Add(-1)
+			e.mirrors.dropped.Add(1)
 			continue
 		}
-		h := &x.reqHead
-		m := &mirrored{proxy: p, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), chunked: h.Framing == http1.Chunked}
-		m.head = http1.AppendRequestHead(nil, &x.req, h.Framing, h.ContentLength, http1.Hop{TETrailers: h.TETrailers})
-		m.method = m.head[:len(x.req.Method)]
-		if x.streamed {
+		m := &mirrored{engine: e, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), chunked: x.Framing == http1.Chunked}
+		m.head = http1.AppendRequestHead(nil, &x.Request.Request, x.Framing, x.Length, http1.Hop{TETrailers: x.TETrailers})
+		m.method = m.head[:len(x.Method)]
+		if x.Streamed {
 			m.parts = make(chan []byte, 64)
 			x.mirrors = append(x.mirrors, m)
 		} else {
-			m.head = append(m.head, x.body...)
+			m.head = append(m.head, x.Whole...)
 		}
-		p.mirrors.running.Add(1)
+		e.mirrors.running.Add(1)
 		go m.run()
 	}
 }
 
 // feedMirrors copies a part of a streamed body.
-func (x *exchange) feedMirrors(data []byte) {
+func (x *Exchange) feedMirrors(data []byte) {
 	for _, m := range x.mirrors {
 		if m.broken.Load() {
 			continue
@@ -103,7 +103,7 @@ func (l *upload) endMirrors(clean bool) {
 		if !clean {
 			m.broken.Store(true)
 		} else if m.chunked {
-			m.feed(http1.AppendLastChunk(nil, l.body.Trailer()))
+			m.feed(http1.AppendLastChunk(nil, x.Client.Body.Trailer()))
 		}
 		close(m.parts)
 		x.mirrors[i] = nil
@@ -113,13 +113,13 @@ func (l *upload) endMirrors(clean bool) {
 
 func (m *mirrored) run() {
 	defer func() {
-		m.proxy.mirrors.active.Add(-1)
-		m.proxy.mirrors.running.Done()
+		m.engine.mirrors.active.Add(-1)
+		m.engine.mirrors.running.Done()
 	}()
 	ep := m.backend.Pick(&m.seed, nil)
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding
-		m.proxy.mirrors.dropped.Add(1)
+		m.engine.mirrors.dropped.Add(1)
 	}
 }
 
@@ -135,7 +135,7 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	}
 	if u == nil {
 		var err error
-		if u, err = ep.Dial(m.proxy.background, deadline); err != nil {
+		if u, err = ep.Dial(m.engine.Background, deadline); err != nil {
 			return false
 		}
 	}
@@ -165,8 +165,8 @@ func (m *mirrored) write(u *upstream.Conn) bool {
 
 // discardResponse reads the response to its end so that the connection can be used again.
 func (m *mirrored) discardResponse(u *upstream.Conn) bool {
-	buf := bigBuffers.Get().(*[bigBuffer]byte)
-	defer bigBuffers.Put(buf)
+	buf := buffer.Take()
+	defer buffer.Give(buf)
 	var (
 		resp message.Response
 		head http1.ResponseHead
@@ -174,7 +174,7 @@ func (m *mirrored) discardResponse(u *upstream.Conn) bool {
 	)
 	at, end := 0, 0
 	for {
-		n, err := http1.ParseResponse(buf[at:end], m.method, &resp, &head, &m.proxy.limits)
+		n, err := http1.ParseResponse(buf[at:end], m.method, &resp, &head, &m.engine.Limits)
 		if err == nil {
 			at += n
 			if resp.Status >= 200 {
@@ -191,7 +191,7 @@ func (m *mirrored) discardResponse(u *upstream.Conn) bool {
 		}
 		end += n
 	}
-	body.Init(head.Framing, head.ContentLength, &m.proxy.limits)
+	body.Init(head.Framing, head.ContentLength, &m.engine.Limits)
 	for {
 		_, used, err := body.Decode(buf[at:end])
 		if err != nil {

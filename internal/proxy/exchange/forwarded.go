@@ -1,4 +1,4 @@
-package proxy
+package exchange
 
 import "github.com/moongate-dev/moongate/internal/proxy/message"
 
@@ -14,16 +14,16 @@ var (
 // own X-Forwarded-*, Forwarded and X-Real-IP are dropped, since a backend would trust
 // them. Via is passed on and not added to: some servers turn off compression for
 // requests that have it.
-func (x *exchange) setForwarded() {
-	h := &x.req.Header
+func (x *Exchange) setForwarded() {
+	h := &x.Header
 	h.RemoveIf(claimsProvenance)
-	h.Add(forwardedFor, x.c.peerText)
-	if x.c.https {
+	h.Add(forwardedFor, x.Client.PeerText)
+	if x.Client.HTTPS {
 		h.Add(forwardedProto, schemeHTTPS)
 	} else {
 		h.Add(forwardedProto, schemeHTTP)
 	}
-	h.Add(forwardedHost, x.req.Host)
+	h.Add(forwardedHost, x.Host)
 }
 
 // claimsProvenance tells whether a field line is one of X-Forwarded-*, Forwarded and X-Real-IP. An

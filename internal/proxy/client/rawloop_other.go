@@ -1,6 +1,6 @@
 //go:build !linux
 
-package proxy
+package client
 
 import "net"
 
@@ -10,12 +10,12 @@ const rawIO = false
 // rawLoop has no state on this system.
 type rawLoop struct{}
 
-func (c *conn) runRaw() (int, error) { return c.readHead() }
+func (c *Conn) runRaw() (int, error) { return c.readHead() }
 
-func (c *conn) writeRaw(b []byte) []byte { return b }
+func (c *Conn) writeRaw(b []byte) []byte { return b }
 
 // wire is what TLS reads from and writes to.
 type wire struct {
 	*net.TCPConn
-	c *conn
+	c *Conn
 }

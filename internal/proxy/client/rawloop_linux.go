@@ -1,4 +1,4 @@
-package proxy
+package client
 
 import (
 	"io"
@@ -32,7 +32,7 @@ type rawLoop struct {
 // was need not be repeated in vain before the wait, and the calls are raw, because the socket
 // does not block. Within a step nothing may read from or close the connection by way of net.Conn:
 // its lock is held. So requests whose body is not all there are returned to be run outside.
-func (c *conn) runRaw() (int, error) {
+func (c *Conn) runRaw() (int, error) {
 	l := &c.loop
 	if l.step == nil {
 		l.step = c.rawStep
@@ -58,7 +58,7 @@ func (c *conn) runRaw() (int, error) {
 }
 
 // rawStep runs requests until there is nothing to read; false waits for more.
-func (c *conn) rawStep(fd uintptr) bool {
+func (c *Conn) rawStep(fd uintptr) bool {
 	l := &c.loop
 	l.inside, l.fd, l.drained = true, fd, false
 	defer func() { l.inside = false }()
@@ -105,7 +105,7 @@ func (c *conn) rawStep(fd uintptr) bool {
 }
 
 // runBuffered runs the requests that are there as a whole. True ends the step: l says why.
-func (c *conn) runBuffered() bool {
+func (c *Conn) runBuffered() bool {
 	l := &c.loop
 	for {
 		n, err := c.parseHead()
@@ -113,10 +113,10 @@ func (c *conn) runBuffered() bool {
 			return false
 		}
 		l.head, l.err = n, err
-		if err != nil || !c.ex.isWhole(n) {
+		if err != nil || !c.isWhole(n) {
 			return true
 		}
-		if !c.ex.run(n) {
+		if !c.run(n) {
 			l.head = ended
 			return true
 		}
@@ -126,7 +126,7 @@ func (c *conn) runBuffered() bool {
 }
 
 // readStep reads within a step, from TLS or the socket; EAGAIN is that nothing is there.
-func (c *conn) readStep(into []byte) (int, syscall.Errno) {
+func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 	if c.nc == net.Conn(c.tcp) {
 		return readRaw(c.loop.fd, into)
 	}
@@ -144,7 +144,7 @@ func (c *conn) readStep(into []byte) (int, syscall.Errno) {
 // socket without waiting.
 type wire struct {
 	*net.TCPConn
-	c *conn
+	c *Conn
 }
 
 // nothingYet is temporary, so that TLS keeps what it has of a record and can be asked again.
@@ -197,7 +197,7 @@ func readRaw(fd uintptr, into []byte) (int, syscall.Errno) {
 
 // writeRaw writes what the socket takes at once, within a step, and returns the rest. An error
 // comes again with the next write.
-func (c *conn) writeRaw(b []byte) []byte {
+func (c *Conn) writeRaw(b []byte) []byte {
 	l := &c.loop
 	if !l.inside {
 		return b

@@ -1,11 +1,11 @@
-package proxy
+package exchange
 
 import (
 	"io"
-	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -14,11 +14,10 @@ import (
 const uploadGrace = time.Second
 
 // upload sends a request body that did not come whole with its head, on a goroutine of its own,
-// so that a response which starts meanwhile is relayed (full duplex). It owns the read side of
-// the client's connection while it runs.
+// so that a response which starts meanwhile is relayed (full duplex). It owns Client.Body
+// while it runs.
 type upload struct {
-	x    *exchange
-	body http1.Body
+	x    *Exchange
 	done chan struct{} // receives once for each start
 	// clientErr is what was wrong with the client: a timeout, an *http1.Error or the end of the
 	// stream; upstreamErr that the backend took no more. Valid when done was received.
@@ -27,36 +26,29 @@ type upload struct {
 	received atomic.Int64
 	// continued tells that a 100 was relayed; main goroutine only.
 	continued bool
-	rest      []byte // what came behind the body
 }
 
 // start begins the upload: the head in x.up first, then the body.
 func (l *upload) start(u *upstream.Conn) {
-	h := &l.x.reqHead
-	l.body.Init(h.Framing, h.ContentLength, &l.x.c.proxy.limits)
 	l.clientErr, l.upstreamErr = nil, nil
 	l.received.Store(0)
 	l.continued = false
-	l.rest = l.rest[:0]
 	go l.run(u)
 }
 
 // neverComes tells that the client was promised a 100 that did not come: it will not send its body.
 func (l *upload) neverComes() bool {
-	return l.x.streamed && l.x.reqHead.ExpectContinue && !l.continued && l.received.Load() == 0
+	return l.x.Streamed && l.x.ExpectContinue && !l.continued && l.received.Load() == 0
 }
 
 func (l *upload) run(u *upstream.Conn) {
-	c := l.x.c
-	buf := bigBuffers.Get().(*[bigBuffer]byte)
+	buf := buffer.Take()
 	defer func() {
-		bigBuffers.Put(buf)
+		buffer.Give(buf)
 		l.done <- struct{}{}
 	}()
-	n := copy(buf[:], c.in[c.r:c.w])
-	c.r = c.w
-	for first := true; ; first = false {
-		data, used, err := l.body.Decode(buf[:n])
+	for first := true; ; first = false { // the head does not wait for the body
+		data, last, err := l.x.Client.Body.Next(buf[:], !first)
 		if err != nil {
 			l.clientFailed(err)
 			return
@@ -65,31 +57,11 @@ func (l *upload) run(u *upstream.Conn) {
 			l.received.Add(int64(len(data)))
 			l.x.feedMirrors(data)
 		}
-		if l.upstreamErr = l.write(u, data, first); l.upstreamErr != nil {
+		if l.upstreamErr = l.write(u, data, first, last); l.upstreamErr != nil {
 			return
 		}
-		if l.body.Done() {
-			l.rest = append(l.rest[:0], buf[used:n]...)
+		if last {
 			return
-		}
-		if n, err = l.read(buf[:]); n == 0 {
-			l.clientFailed(err)
-			return
-		}
-	}
-}
-
-// read reads more of the body from the client.
-func (l *upload) read(buf []byte) (int, error) {
-	c := l.x.c
-	for {
-		c.bodyWait.set(waitRead, c.proxy.now()+c.proxy.timeouts.BodyIdle.Milliseconds())
-		n, err := c.nc.Read(buf)
-		if !c.leave(&c.bodyWait) {
-			return 0, os.ErrDeadlineExceeded
-		}
-		if n > 0 || err != nil {
-			return n, err
 		}
 	}
 }
@@ -100,16 +72,16 @@ func (l *upload) clientFailed(err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	l.clientErr = err
-	l.x.c.interruptUpstream()
+	l.x.Client.Watch.Interrupt()
 }
 
 // write sends a part of the body, behind the head if it is the first, and its end behind the last.
-func (l *upload) write(u *upstream.Conn, data []byte, first bool) error {
+func (l *upload) write(u *upstream.Conn, data []byte, first, last bool) error {
 	x := l.x
 	if !first {
 		x.up = x.up[:0]
 	}
-	chunked := x.reqHead.Framing == http1.Chunked
+	chunked := x.Framing == http1.Chunked
 	if chunked && len(data) > 0 {
 		x.up = http1.AppendChunkHead(x.up, len(data))
 	}
@@ -127,10 +99,8 @@ func (l *upload) write(u *upstream.Conn, data []byte, first bool) error {
 		if len(data) > 0 {
 			x.up = append(x.up, http1.ChunkEnd...)
 		}
-		if l.body.Done() {
-			trailer := l.body.Trailer()
-			x.reqHead.DropNominated(trailer)
-			x.up = http1.AppendLastChunk(x.up, trailer)
+		if last {
+			x.up = http1.AppendLastChunk(x.up, x.Client.Body.Trailer())
 		}
 	}
 	if len(x.up) == 0 {
@@ -144,15 +114,14 @@ func (l *upload) write(u *upstream.Conn, data []byte, first bool) error {
 // the response is complete the upload gets a moment to end by itself; else it is interrupted.
 func (l *upload) end(u *upstream.Conn, responseComplete bool) (clean bool) {
 	x := l.x
-	if !x.streamed {
+	if !x.Streamed {
 		return true
 	}
 	defer func() { x.rec.BytesReceived = l.received.Load() }()
 	if !l.wait(responseComplete && !l.neverComes()) {
 		u.Close()
-		x.c.nc.SetReadDeadline(longAgo)
+		x.Client.Body.Stop()
 		<-l.done
-		x.c.nc.SetReadDeadline(never)
 		l.clientErr = nil // what it ended with is our own doing
 		l.endMirrors(false)
 		return false
@@ -171,7 +140,7 @@ func (l *upload) wait(grace bool) bool {
 	}
 	if !grace {
 		// What broke the response may be the client's fault: its end is near then.
-		if !l.x.c.goneNow() {
+		if !l.x.Client.Watch.goneNow() {
 			return false
 		}
 		<-l.done
@@ -185,13 +154,4 @@ func (l *upload) wait(grace bool) bool {
 	case <-t.C:
 		return false
 	}
-}
-
-// unread puts back what was read behind a request.
-func (c *conn) unread(b []byte) {
-	c.r, c.w = 0, 0
-	for len(b) > len(c.in) {
-		c.grow()
-	}
-	c.w = copy(c.in, b)
 }

@@ -1,7 +1,12 @@
-package proxy
+// Package client owns the connections from clients: it reads request heads and bodies from them,
+// has each request carried out by package exchange, writes the responses, and keeps, parks, drains
+// and ends connections. It exists so that what HTTP/1 asks of a socket (keep-alive, raw reads,
+// lingering closes) and what HTTP/2 does stand apart from what a request goes through.
+//
+// It must never import the engine, nor read configuration but through exchange.
+package client
 
 import (
-	"context"
 	stdtls "crypto/tls"
 	"errors"
 	"net"
@@ -12,7 +17,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
 // Buffer sizes in bytes.
@@ -21,40 +29,28 @@ const (
 	parkedBuffer = 512
 	// smallBuffer holds most request heads.
 	smallBuffer = 4 << 10
-	// headroom is kept free before what is read from a backend, so that the head for
-	// the client can be put right before the body: one write, no copy of the body.
-	headroom = 2 << 10
-	// tailroom takes what ends a chunk behind the data.
-	tailroom = 64
 	// unparsedLimit is how much of a head may come without the end of a line before the parser
 	// is asked whether it is too long.
 	unparsedLimit = 8 << 10
-	// maxHead bounds Limits.MaxHead: the parser must refuse a head before it fills a buffer.
-	maxHead = 64 << 10
-	// bigBuffer holds a head and 64 KiB of body, so that most responses take one read.
-	bigBuffer = headroom + 78<<10 + tailroom
+	// MaxHead bounds http1.Limits.MaxHead: the parser must refuse a head before it fills a buffer.
+	MaxHead = 64 << 10
 )
 
 var (
-	bigBuffers   = sync.Pool{New: func() any { return new([bigBuffer]byte) }}
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
-	exchanges    = sync.Pool{New: func() any { return newExchange() }}
+	dialogues    = sync.Pool{New: func() any { return &dialogue{ex: exchange.New()} }}
 )
 
-// conn is a client's connection. One goroutine runs it (serve); while a request body
+// Conn is a client's connection. One goroutine runs it (serve); while a request body
 // is uploaded beside a response, a second one (upload) reads from the client. The
-// sweeper looks at the atomics and, under mu, at the upstream connection.
-type conn struct {
-	proxy *Proxy
-	sock  *socket
+// sweeper looks at the atomics.
+type Conn struct {
+	set   *Set
+	side  exchange.Client // the connection as its exchanges see it
+	watch exchange.Watch
 	nc    net.Conn // what is read and written: tcp, or TLS above it
 	tcp   *net.TCPConn
 	raw   syscall.RawConn
-	peer  netip.AddrPort
-	// peerText is the client's IP address as X-Forwarded-For shows it.
-	peerText []byte
-	// serverName is the SNI of the TLS handshake in lower case, "" where there was none.
-	serverName []byte
 
 	// in[r:w] is what was read and not consumed. in is parked, small or big, the last two from
 	// their pools and nil while they are not needed.
@@ -62,11 +58,10 @@ type conn struct {
 	r, w   int
 	parked [parkedBuffer]byte
 	small  *[smallBuffer]byte
-	big    *[bigBuffer]byte
+	big    *buffer.Buffer
 	eager  bool // a request filled the small buffer: wait for the next with a big one
 	// holding shows the sweeper that there is pooled memory to give back after a while.
 	holding atomic.Bool
-	https   bool
 
 	// headDeadline is until when the head must be there, by the coarse clock; 0 before its first byte.
 	headDeadline int64
@@ -82,17 +77,9 @@ type conn struct {
 	mu sync.Mutex
 	// shrink is the sweeper's wish for a small buffer, with an interrupted wait. Guarded by mu.
 	shrink bool
-	// upstream is the connection that carries the current exchange, nil at other times. Guarded by mu.
-	upstream *upstream.Conn
-	// dialling ends the dial that is under way, nil at other times. Guarded by mu.
-	dialling context.CancelFunc
-	// wasCut tells that Shutdown has lost its patience. Guarded by mu.
-	wasCut bool
-	// clientGone tells that upstream was interrupted because the client left. Guarded by mu.
-	clientGone bool
 
-	// ex is nil until the first byte of a request, and again when the connection is parked.
-	ex *exchange
+	// d is nil until the first byte of a request, and again when the connection is parked.
+	d *dialogue
 }
 
 // waitState is what a connection waits for and until when, in one word that the sweeper
@@ -107,7 +94,6 @@ const (
 	waitHandshake          // expires
 	waitRead               // for the rest of a head or body; expires
 	waitWrite              // for the client to take bytes; expires
-	waitUpstream           // for a backend; the time is when that began
 	waitExpired            // the sweeper has interrupted the wait
 )
 
@@ -119,7 +105,7 @@ func (s *waitState) get() (waitKind, int64, uint64) {
 }
 
 // claim turns the state seen into waitExpired; false where the wait ended meanwhile. The sweeper
-// holds the connection's mu from here until the deadline is set, see conn.leave.
+// holds the connection's mu from here until the deadline is set, see Conn.leave.
 func (s *waitState) claim(seen uint64) bool {
 	return s.v.CompareAndSwap(seen, uint64(waitExpired)<<56)
 }
@@ -138,13 +124,15 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-func newConn(p *Proxy, s *socket, tcp *net.TCPConn, https bool) *conn {
-	c := &conn{proxy: p, sock: s, nc: tcp, tcp: tcp, https: https}
+func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, https bool) *Conn {
+	c := &Conn{set: set, nc: tcp, tcp: tcp}
+	c.side = exchange.Client{Engine: set.engine, Socket: s, HTTPS: https, Watch: &c.watch,
+		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}}
 	c.raw, _ = tcp.SyscallConn()
 	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
 		ap := a.AddrPort()
-		c.peer = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-		c.peerText = c.peer.Addr().AppendTo(nil)
+		c.side.Peer = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+		c.side.PeerText = c.side.Peer.Addr().AppendTo(nil)
 	}
 	c.grow() // a request is to come at once
 	return c
@@ -152,7 +140,7 @@ func newConn(p *Proxy, s *socket, tcp *net.TCPConn, https bool) *conn {
 
 // leave ends a wait on the client; false where the sweeper has claimed it, whose deadline is
 // set by then and none will be behind our back.
-func (c *conn) leave(s *waitState) bool {
+func (c *Conn) leave(s *waitState) bool {
 	if s.leave() {
 		return true
 	}
@@ -161,16 +149,16 @@ func (c *conn) leave(s *waitState) bool {
 	return false
 }
 
-// serve runs the connection, which is in Proxy.conns, to its end.
-func (c *conn) serve() {
-	c.sock.stats.ConnectionOpened()
+// serve runs the connection, which is in its Set, to its end.
+func (c *Conn) serve() {
+	c.side.Socket.Stats.ConnectionOpened()
 	defer func() {
 		c.tcp.Close()
 		c.park()
-		c.sock.stats.ConnectionClosed()
-		c.proxy.conns.remove(c)
+		c.side.Socket.Stats.ConnectionClosed()
+		c.set.remove(c)
 	}()
-	if c.https && !c.handshake() {
+	if c.side.HTTPS && !c.handshake() {
 		return
 	}
 	for {
@@ -178,13 +166,13 @@ func (c *conn) serve() {
 		if err != nil {
 			c.refuse(err)
 		}
-		if err == nil && head > 0 && c.ex.run(head) {
+		if err == nil && head > 0 && c.run(head) {
 			continue
 		}
 		switch {
-		case c.ex != nil && c.ex.linger:
+		case c.d != nil && c.d.linger:
 			c.closeLingering()
-		case c.ex != nil && c.ex.complete || head == 0 && err == nil:
+		case c.d != nil && c.d.complete || head == 0 && err == nil:
 			c.sayClose()
 		}
 		return
@@ -193,23 +181,23 @@ func (c *conn) serve() {
 
 // sayClose tells a TLS client that what it got is complete (close_notify); where it is not, the
 // lack of that shows it.
-func (c *conn) sayClose() {
+func (c *Conn) sayClose() {
 	if t, ok := c.nc.(*stdtls.Conn); ok {
 		t.CloseWrite()
 	}
 }
 
 // handshake makes the connection a TLS connection.
-func (c *conn) handshake() bool {
-	tc := stdtls.Server(&wire{c.tcp, c}, c.sock.tls)
-	c.wait.set(waitHandshake, c.proxy.now()+c.proxy.timeouts.Handshake.Milliseconds())
+func (c *Conn) handshake() bool {
+	tc := stdtls.Server(&wire{c.tcp, c}, c.side.Socket.TLS)
+	c.wait.set(waitHandshake, c.set.engine.Now()+c.set.timeouts.Handshake.Milliseconds())
 	err := tc.Handshake()
 	if !c.leave(&c.wait) || err != nil {
-		c.proxy.handshakeFailed(c, err)
+		c.handshakeFailed()
 		return false
 	}
 	c.nc = tc
-	c.serverName = lowerASCII([]byte(tc.ConnectionState().ServerName))
+	c.side.ServerName = lowerASCII([]byte(tc.ConnectionState().ServerName))
 	return true
 }
 
@@ -223,7 +211,7 @@ func lowerASCII(b []byte) []byte {
 }
 
 // makeRoom leaves space behind in[w]. The parser refuses heads before they fill a big buffer.
-func (c *conn) makeRoom() {
+func (c *Conn) makeRoom() {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
 		if c.eager && c.big == nil {
@@ -243,7 +231,7 @@ func (c *conn) makeRoom() {
 }
 
 // grow moves the unread bytes to a larger buffer.
-func (c *conn) grow() {
+func (c *Conn) grow() {
 	old, small := c.in[c.r:c.w], c.small
 	switch {
 	case c.big != nil:
@@ -252,7 +240,7 @@ func (c *conn) grow() {
 		c.small = smallBuffers.Get().(*[smallBuffer]byte)
 		c.in = c.small[:]
 	default:
-		c.big = bigBuffers.Get().(*[bigBuffer]byte)
+		c.big = buffer.Take()
 		c.in, c.small = c.big[:], nil
 	}
 	c.r, c.w = 0, copy(c.in, old)
@@ -262,85 +250,53 @@ func (c *conn) grow() {
 	c.holding.Store(true)
 }
 
-// exchange is the one of the connection, made if need be.
-func (c *conn) exchange() *exchange {
-	if c.ex == nil {
-		c.ex = exchanges.Get().(*exchange)
-		c.ex.c = c
+// dialogue is the one of the connection, made if need be.
+func (c *Conn) dialogue() *dialogue {
+	if c.d == nil {
+		c.d = dialogues.Get().(*dialogue)
+		c.d.ex.Client = &c.side
 		c.holding.Store(true)
 	}
-	return c.ex
+	return c.d
 }
 
 // park gives all pooled memory back; nothing is unread and nothing points into it.
-func (c *conn) park() {
+func (c *Conn) park() {
 	if c.big != nil {
-		bigBuffers.Put(c.big)
+		buffer.Give(c.big)
 	}
 	if c.small != nil {
 		smallBuffers.Put(c.small)
 	}
-	if c.ex != nil {
-		c.ex.c = nil
-		exchanges.Put(c.ex)
+	if c.d != nil {
+		c.d.ex.Client = nil
+		dialogues.Put(c.d)
 	}
-	c.big, c.small, c.ex = nil, nil, nil
+	c.big, c.small, c.d = nil, nil, nil
 	c.in, c.r, c.w, c.eager = c.parked[:], 0, 0, false
 	c.holding.Store(false)
 }
 
-// setUpstream names the connection that the sweeper interrupts when the client leaves.
-func (c *conn) setUpstream(u *upstream.Conn) {
-	c.mu.Lock()
-	c.upstream = u
-	c.clientGone = c.wasCut
-	if c.wasCut {
-		u.SetDeadline(longAgo)
-	}
-	c.mu.Unlock()
-}
-
-// setDialling names what ends a dial, in the same way; nil when it is over.
-func (c *conn) setDialling(cancel context.CancelFunc) {
-	c.mu.Lock()
-	c.dialling = cancel
-	if c.wasCut && cancel != nil {
-		cancel()
-	}
-	c.mu.Unlock()
-}
-
-// takeUpstream ends that and tells whether the client left.
-func (c *conn) takeUpstream() (gone bool) {
-	c.mu.Lock()
-	c.upstream = nil
-	gone = c.clientGone
-	c.mu.Unlock()
-	return gone
-}
-
-// interruptUpstream ends what waits on the upstream connection.
-func (c *conn) interruptUpstream() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.upstream != nil {
-		c.clientGone = true
-		c.upstream.SetDeadline(longAgo)
-	}
-	if c.dialling != nil {
-		c.dialling()
-	}
+// handshakeFailed counts a connection that ended before any request.
+func (c *Conn) handshakeFailed() {
+	c.set.engine.Observer.Finish(&observe.Record{
+		StartUnixNano: time.Now().UnixNano(),
+		ClientAddr:    c.side.Peer,
+		Scheme:        "https",
+		Reason:        observe.ReasonTLSHandshakeFailed,
+		Stats:         c.side.Socket.Stats.Unrouted(),
+	})
 }
 
 // closeLingering ends a connection whose client may still be sending: it says that no
 // more comes and throws away what arrives, since closing with unread bytes would
 // reset the connection and could take our last response with it.
-func (c *conn) closeLingering() {
+func (c *Conn) closeLingering() {
 	type closeWriter interface{ CloseWrite() error }
 	if c.nc.(closeWriter).CloseWrite() != nil {
 		return
 	}
-	c.nc.SetReadDeadline(time.Now().Add(c.proxy.timeouts.Linger))
+	c.nc.SetReadDeadline(time.Now().Add(c.set.timeouts.Linger))
 	for budget := 1 << 20; budget > 0; {
 		n, err := c.nc.Read(c.in)
 		if err != nil {

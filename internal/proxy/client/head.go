@@ -1,4 +1,4 @@
-package proxy
+package client
 
 import (
 	"bytes"
@@ -20,15 +20,15 @@ const ended = -1
 // nextHead reads until a request head stands at in[r:] and is parsed into the exchange. It returns
 // the head's length, 0 where the connection is to be closed silently, or what is wrong with the
 // head, or ended. Requests that never need to read from the client again may have been carried out meanwhile.
-func (c *conn) nextHead() (int, error) {
-	if c.proxy.plainIO || !rawIO {
+func (c *Conn) nextHead() (int, error) {
+	if c.set.plainIO || !rawIO {
 		return c.readHead()
 	}
 	return c.runRaw()
 }
 
 // readHead is nextHead by way of net.Conn: on other systems than Linux, and for diagnosis.
-func (c *conn) readHead() (int, error) {
+func (c *Conn) readHead() (int, error) {
 	c.beginHead()
 	for {
 		if n, err := c.parseHead(); err != http1.ErrIncomplete {
@@ -51,37 +51,37 @@ func (c *conn) readHead() (int, error) {
 }
 
 // beginHead starts the wait for a request; part of it may be there already.
-func (c *conn) beginHead() {
+func (c *Conn) beginHead() {
 	c.headDeadline, c.fresh = 0, true
 	if c.w > c.r {
-		c.headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
+		c.headDeadline = c.set.engine.Now() + c.set.timeouts.Head.Milliseconds()
 	}
 }
 
 // parseHead parses what is unread, or says ErrIncomplete.
-func (c *conn) parseHead() (int, error) {
+func (c *Conn) parseHead() (int, error) {
 	if c.w == c.r || !c.fresh {
 		return 0, http1.ErrIncomplete
 	}
 	c.fresh = false
-	x := c.exchange()
-	return http1.ParseRequest(c.in[c.r:c.w], &x.req, &x.reqHead, &c.proxy.limits)
+	d := c.dialogue()
+	return http1.ParseRequest(c.in[c.r:c.w], &d.ex.Request.Request, &d.head, &c.set.engine.Limits)
 }
 
 // waitForHead says until when the next read may take.
-func (c *conn) waitForHead() {
+func (c *Conn) waitForHead() {
 	if c.headDeadline == 0 {
-		c.wait.set(waitIdle, c.proxy.now()+c.proxy.timeouts.Idle.Milliseconds())
+		c.wait.set(waitIdle, c.set.engine.Now()+c.set.timeouts.Idle.Milliseconds())
 	} else {
 		c.wait.set(waitRead, c.headDeadline)
 	}
 }
 
 // arrived accounts for n bytes behind in[w].
-func (c *conn) arrived(n int) {
+func (c *Conn) arrived(n int) {
 	if c.headDeadline == 0 {
-		c.headDeadline = c.proxy.now() + c.proxy.timeouts.Head.Milliseconds()
-		c.exchange().begin()
+		c.headDeadline = c.set.engine.Now() + c.set.timeouts.Head.Milliseconds()
+		c.dialogue().ex.Begin()
 		c.fresh = true
 	} else if bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit {
 		c.fresh = true // parsing starts over, so it is done only where a line has ended
@@ -93,7 +93,7 @@ func (c *conn) arrived(n int) {
 }
 
 // headEnded is what the end of the stream means at this point.
-func (c *conn) headEnded() error {
+func (c *Conn) headEnded() error {
 	if c.headDeadline == 0 {
 		return nil
 	}
@@ -103,7 +103,7 @@ func (c *conn) headEnded() error {
 // headExpired decides what follows from a wait that the sweeper has interrupted, when n bytes had
 // come: to go on with a smaller buffer, to go on because a request came just when the sweeper
 // gave up on one, or to end.
-func (c *conn) headExpired(n int) (goOn bool, err error) {
+func (c *Conn) headExpired(n int) (goOn bool, err error) {
 	if c.headDeadline != 0 {
 		return false, errHeadTimeout
 	}

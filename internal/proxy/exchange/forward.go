@@ -1,4 +1,4 @@
-package proxy
+package exchange
 
 import (
 	"context"
@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -23,8 +25,8 @@ const (
 // attempt is one try at one endpoint.
 type attempt struct {
 	u        *upstream.Conn
-	deadline time.Time        // the earlier of timeouts.request and timeouts.backendRequest; zero is never
-	buf      *[bigBuffer]byte // nil while nothing has come
+	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest; zero is never
+	buf      *buffer.Buffer // nil while nothing has come
 	// received tells that the backend has sent anything at all.
 	received bool
 }
@@ -32,26 +34,26 @@ type attempt struct {
 // Take is where to read what the backend sends, see upstream.Buffer.
 func (a *attempt) Take() []byte {
 	if a.buf == nil {
-		a.buf = bigBuffers.Get().(*[bigBuffer]byte)
+		a.buf = buffer.Take()
 	}
-	return a.buf[headroom : bigBuffer-tailroom]
+	return a.buf[buffer.Headroom:buffer.End]
 }
 
 // Give gives the buffer back, if there is one; nothing may point into it.
 func (a *attempt) Give() {
 	if a.buf != nil {
-		bigBuffers.Put(a.buf)
+		buffer.Give(a.buf)
 		a.buf = nil
 	}
 }
 
 // forward sends the request to an endpoint of the backend and its response to the client. Another
 // endpoint is tried only where nothing of the request can have reached the first.
-func (x *exchange) forward(b *backendRef) (keep bool) {
+func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	var tried *upstream.Endpoint
 	reason := observe.ReasonNoEndpoints
 	for fresh := false; x.rec.Attempts < maxConnects; {
-		ep := b.backend.Pick(&x.fx.Seed, tried)
+		ep := b.Backend.Pick(&x.fx.Seed, tried)
 		if ep == nil || ep == tried && !fresh {
 			break
 		}
@@ -70,16 +72,16 @@ func (x *exchange) forward(b *backendRef) (keep bool) {
 			break
 		}
 		var sent time.Time
-		if x.c.proxy.logging { // nothing else shows it
+		if x.Client.Engine.Logging { // nothing else shows it
 			sent = time.Now()
 		}
-		keep, retry = x.converse(a, b, !fresh)
-		if x.c.proxy.logging {
+		read, retry = x.converse(a, b, !fresh)
+		if x.Client.Engine.Logging {
 			x.rec.UpstreamDurationNano = int64(time.Since(sent))
 		}
 		ep.End()
 		if !retry {
-			return keep
+			return read
 		}
 		fresh = true // idle connections of this endpoint may all be dead
 		reason = observe.ReasonUpstreamReset
@@ -91,8 +93,8 @@ func (x *exchange) forward(b *backendRef) (keep bool) {
 	return x.fail(reason)
 }
 
-func (x *exchange) attemptDeadline() time.Time {
-	if t := x.rule.backendTimeout; t > 0 {
+func (x *Exchange) attemptDeadline() time.Time {
+	if t := x.rule.BackendTimeout; t > 0 {
 		d := time.Now().Add(t)
 		if x.deadline.IsZero() || d.Before(x.deadline) {
 			return d
@@ -103,7 +105,7 @@ func (x *exchange) attemptDeadline() time.Time {
 
 // connect takes an idle connection, unless fresh, or makes one. retry tells that another
 // endpoint may do better.
-func (x *exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time) (u *upstream.Conn, reason observe.Reason, retry bool) {
+func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time) (u *upstream.Conn, reason observe.Reason, retry bool) {
 	for !fresh {
 		u := ep.Idle()
 		if u == nil {
@@ -112,20 +114,20 @@ func (x *exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time
 		// What came in while the connection idled would be taken for the response to this request:
 		// the body of one to HEAD, a 408 of a server that closes, or a smuggler's.
 		// WriteRead looks for itself.
-		if x.streamed && !u.Alive() {
+		if x.Streamed && !u.Alive() {
 			u.Close()
 			continue
 		}
 		return u, observe.ReasonOK, false
 	}
-	c := x.c
+	w, e := x.Client.Watch, x.Client.Engine
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	c.setDialling(cancel)
-	c.wait.set(waitUpstream, c.proxy.now())
+	w.dial(cancel)
+	w.since.Store(e.Now())
 	u, err := ep.Dial(ctx, deadline)
-	c.wait.leave()
-	c.setDialling(nil)
+	w.since.Store(0)
+	w.dial(nil)
 	if err == nil {
 		return u, observe.ReasonOK, false
 	}
@@ -148,11 +150,11 @@ func (x *exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time
 
 // repeatable tells whether the request may be sent again when a connection that was
 // idle turns out dead: its method is idempotent (RFC 9110 section 9.2.2) and its body is at hand.
-func (x *exchange) repeatable() bool {
-	if x.streamed {
+func (x *Exchange) repeatable() bool {
+	if x.Streamed {
 		return false
 	}
-	switch string(x.req.Method) {
+	switch string(x.Method) {
 	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
 		return true
 	}
@@ -160,7 +162,7 @@ func (x *exchange) repeatable() bool {
 }
 
 // timeoutReason tells which of the rule's timeouts ran out.
-func (x *exchange) timeoutReason() observe.Reason {
+func (x *Exchange) timeoutReason() observe.Reason {
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
 		return observe.ReasonRequestTimeout
 	}
@@ -169,16 +171,15 @@ func (x *exchange) timeoutReason() observe.Reason {
 
 // converse sends the request on a connection and relays the response. retry is
 // only ever true where nothing was sent to the client and mayRetry is set.
-func (x *exchange) converse(a *attempt, b *backendRef, mayRetry bool) (keep, retry bool) {
-	c := x.c
+func (x *Exchange) converse(a *attempt, b *snapshot.BackendRef, mayRetry bool) (read, retry bool) {
 	if !a.deadline.IsZero() {
-		a.u.SetDeadline(a.deadline) // before setUpstream, which may want none to come later
+		a.u.SetDeadline(a.deadline) // before Watch.begin, which may want none to come later
 		if !x.deadline.IsZero() {
-			c.nc.SetWriteDeadline(x.deadline)
-			defer c.nc.SetWriteDeadline(never)
+			x.Client.Limiter.WriteBy(x.deadline)
+			defer x.Client.Limiter.WriteBy(time.Time{})
 		}
 	}
-	c.setUpstream(a.u)
+	x.Client.Watch.begin(a.u)
 	defer a.Give()
 	rest, err := x.readResponseHead(a, x.send(a))
 	if err != nil {
@@ -186,18 +187,18 @@ func (x *exchange) converse(a *attempt, b *backendRef, mayRetry bool) (keep, ret
 		return x.forwardFailed(a, err, mayRetry)
 	}
 	x.fx.Response = &x.resp
-	b.filters.runResponse(&x.fx)
-	x.rule.filters.runResponse(&x.fx)
-	keep, complete := x.relay(a, rest)
+	b.Filters.RunResponse(&x.fx)
+	x.rule.Filters.RunResponse(&x.fx)
+	complete := x.relay(a, rest)
 	uploaded := x.upload.end(a.u, complete)
-	gone := c.takeUpstream()
+	gone := x.Client.Watch.end()
 	if complete && uploaded && !gone && x.respHead.KeepAlive {
 		a.u.Release()
 	} else {
 		a.u.Close()
 	}
 	x.complete = complete
-	return keep && complete && uploaded, false
+	return uploaded, false
 }
 
 // sent is what came back while a request was sent.
@@ -210,52 +211,52 @@ type sent struct {
 
 // send writes the request and waits for the first bytes of the response, or starts the upload
 // that writes it.
-func (x *exchange) send(a *attempt) (s sent) {
-	h := &x.reqHead
-	hop := http1.Hop{TETrailers: h.TETrailers, ExpectContinue: h.ExpectContinue}
-	x.up = http1.AppendRequestHead(x.up[:0], &x.req, h.Framing, h.ContentLength, hop)
-	if x.streamed {
+func (x *Exchange) send(a *attempt) (s sent) {
+	hop := http1.Hop{TETrailers: x.TETrailers, ExpectContinue: x.ExpectContinue}
+	x.up = http1.AppendRequestHead(x.up[:0], &x.Request.Request, x.Framing, x.Length, hop)
+	if x.Streamed {
 		x.upload.start(a.u)
 		return s
 	}
-	body := x.body
+	body := x.Whole
 	if len(body) <= copyLimit {
 		x.up, body = append(x.up, body...), nil
 	}
 	// An error of the write shows again when the response is read; there may be one
 	// nevertheless, such as 413 of a server that does not read the body.
-	x.c.wait.set(waitUpstream, x.c.proxy.now())
+	since := &x.Client.Watch.since
+	since.Store(x.Client.Engine.Now())
 	s.n, s.err = a.u.WriteRead(x.up, body, a)
-	x.c.wait.leave()
+	since.Store(0)
 	s.tried = true
 	return s
 }
 
 // readResponseHead reads up to the final response head, passing interim responses on. What
 // came behind the head is rest, in a.buf.
-func (x *exchange) readResponseHead(a *attempt, first sent) (rest []byte, err error) {
-	c := x.c
-	at, end := headroom, headroom
+func (x *Exchange) readResponseHead(a *attempt, first sent) (rest []byte, err error) {
+	c := x.Client
+	at, end := buffer.Headroom, buffer.Headroom
 	for interim := 0; ; {
-		if end == bigBuffer-tailroom { // interim responses have filled the buffer
-			end = headroom + copy(a.buf[headroom:], a.buf[at:end])
-			at = headroom
+		if end == buffer.End { // interim responses have filled the buffer
+			end = buffer.Headroom + copy(a.buf[buffer.Headroom:], a.buf[at:end])
+			at = buffer.Headroom
 		}
 		n, err := first.n, first.err
 		if !first.tried {
-			c.wait.set(waitUpstream, c.proxy.now())
-			if end == headroom {
+			c.Watch.since.Store(c.Engine.Now())
+			if end == buffer.Headroom {
 				n, err = a.u.ReadInto(a)
 			} else {
-				n, err = a.u.Read(a.buf[end : bigBuffer-tailroom])
+				n, err = a.u.Read(a.buf[end:buffer.End])
 			}
-			c.wait.leave()
+			c.Watch.since.Store(0)
 		}
 		first.tried = false
 		end += n
 		a.received = a.received || n > 0
 		for n > 0 {
-			used, perr := http1.ParseResponse(a.buf[at:end], x.req.Method, &x.resp, &x.respHead, &c.proxy.limits)
+			used, perr := http1.ParseResponse(a.buf[at:end], x.Method, &x.resp, &x.respHead, &c.Engine.Limits)
 			if perr == http1.ErrIncomplete {
 				break
 			}
@@ -285,16 +286,12 @@ var errInterim = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail:
 // errClientWrite wraps what went wrong with the client while its backend was being read.
 type errClientWrite struct{ error }
 
-// relayInterim passes a 1xx response on; HTTP/1.0 has none (RFC 9110 section 15.2).
-func (x *exchange) relayInterim() error {
-	if x.reqHead.Minor == 0 {
-		return nil
-	}
+// relayInterim passes a 1xx response on.
+func (x *Exchange) relayInterim() error {
 	if x.resp.Status == 100 {
 		x.upload.continued = true
 	}
-	x.out = http1.AppendResponseHead(x.out[:0], &x.resp, http1.NoBody, -1, http1.Hop{})
-	if err := x.write(x.out); err != nil {
+	if err := x.Client.Response.Interim(&x.resp); err != nil {
 		return errClientWrite{err}
 	}
 	return nil
@@ -302,19 +299,18 @@ func (x *exchange) relayInterim() error {
 
 // forwardFailed ends an attempt that brought no final response head: a retry, an
 // answer made here, or nothing where the client is gone.
-func (x *exchange) forwardFailed(a *attempt, err error, mayRetry bool) (keep, retry bool) {
-	c := x.c
-	gone := c.takeUpstream() // first: that the upload is interrupted next is our own doing
+func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read, retry bool) {
+	gone := x.Client.Watch.end() // first: that the upload is interrupted next is our own doing
 	x.upload.end(a.u, false)
 	if !x.deadline.IsZero() {
-		c.nc.SetWriteDeadline(never) // it has passed, maybe, and the client is to be told
+		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
 	var malformed *http1.Error
 	var toClient errClientWrite
 	switch {
 	case errors.Is(err, upstream.ErrStale):
 		return false, true
-	case x.streamed && x.upload.clientErr != nil:
+	case x.Streamed && x.upload.clientErr != nil:
 		return x.uploadFailed(), false
 	case gone:
 		x.rec.Reason = observe.ReasonClientClosed
@@ -333,7 +329,7 @@ func (x *exchange) forwardFailed(a *attempt, err error, mayRetry bool) (keep, re
 }
 
 // uploadFailed answers a request whose body could not be read to its end.
-func (x *exchange) uploadFailed() (keep bool) {
+func (x *Exchange) uploadFailed() (read bool) {
 	var malformed *http1.Error
 	switch err := x.upload.clientErr; {
 	case errors.As(err, &malformed):

@@ -1,0 +1,31 @@
+// Package buffer lends the large buffers through which heads and bodies pass. It exists so that
+// client connections, exchanges and copies share one pool, and hold memory only while bytes move.
+//
+// It imports the standard library only.
+package buffer
+
+import "sync"
+
+// Sizes in bytes.
+const (
+	// Headroom is kept free before what is read from a backend, so that the head for
+	// the client can be put right before the body: one write, no copy of the body.
+	Headroom = 2 << 10
+	// Tailroom takes what ends a chunk behind the data.
+	Tailroom = 64
+	// Size holds a head and 64 KiB of body, so that most responses take one read.
+	Size = Headroom + 78<<10 + Tailroom
+	// End is where data read from a backend may end.
+	End = Size - Tailroom
+)
+
+// Buffer is one of them; its bytes are what its last user left.
+type Buffer [Size]byte
+
+var pool = sync.Pool{New: func() any { return new(Buffer) }}
+
+// Take lends a buffer until Give.
+func Take() *Buffer { return pool.Get().(*Buffer) }
+
+// Give takes it back; nothing may point into it.
+func Give(b *Buffer) { pool.Put(b) }

@@ -1,0 +1,337 @@
+package client
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// copyLimit is up to which size in bytes data is copied behind a head for one
+// write; above it, writing two pieces with one system call is cheaper.
+const copyLimit = 4 << 10
+
+// lastChunk ends a chunked body without a trailer section.
+const lastChunk = "0\r\n\r\n"
+
+// dialogue is what an HTTP/1 connection needs while it has a request. It is reused for all
+// requests of a connection, and for other connections after that.
+type dialogue struct {
+	ex   *exchange.Exchange
+	head http1.RequestHead
+	body http1.Body // of a request that did not come whole
+	rest []byte     // what came behind that body
+	out  []byte     // what goes to the client: the response head, chunk heads
+	// framing is that of the response body for the client, once its head was made.
+	framing http1.Framing
+	// keep tells that the response lets the connection persist.
+	keep bool
+	// stopped tells that reading was interrupted.
+	stopped bool
+	// complete tells that the whole response was sent.
+	complete bool
+	// linger asks for the slow way to close, see Conn.closeLingering.
+	linger bool
+}
+
+// run carries out the request whose head of n bytes stands at in[r:], and tells
+// whether the connection can take another one.
+func (c *Conn) run(n int) (keep bool) {
+	d := c.d
+	x := d.ex
+	if c.set.engine.Logging {
+		x.Target = targetOf(c.in[c.r : c.r+n])
+	}
+	c.takeBody(n)
+	h := &d.head
+	c.side.Protocol = "HTTP/1.1"
+	if h.Minor == 0 {
+		c.side.Protocol = "HTTP/1.0"
+	}
+	x.Framing, x.Length, x.ExpectContinue, x.TETrailers = h.Framing, h.ContentLength, h.ExpectContinue, h.TETrailers
+	more := h.KeepAlive
+	if h.Form == http1.Authority {
+		h.KeepAlive = false // what follows may be meant for the tunnel
+	}
+	d.framing, d.keep, d.stopped = http1.NoBody, false, false
+	streamed := x.Streamed
+	outcome := x.Run()
+	d.complete = outcome.Complete
+	keep = d.keep && outcome.Complete && outcome.Read
+	// The client may be sending its next request already.
+	d.linger = d.complete && !keep && (more || streamed)
+	if !d.complete && d.framing == http1.UntilClose {
+		c.tcp.SetLinger(0) // only a reset tells this end from a complete body
+	}
+	if d.stopped {
+		c.nc.SetReadDeadline(never)
+	}
+	c.served = true
+	if keep && streamed {
+		c.unread(d.rest)
+	}
+	return keep
+}
+
+// targetOf is the request target as received.
+func targetOf(head []byte) []byte {
+	head = bytes.TrimPrefix(head, []byte("\r\n"))
+	_, rest, _ := bytes.Cut(head, []byte(" "))
+	target, _, _ := bytes.Cut(rest, []byte(" "))
+	return target
+}
+
+// isWhole tells whether all of the request whose head of n bytes stands at in[r:] is there.
+func (c *Conn) isWhole(n int) bool {
+	switch h := &c.d.head; h.Framing {
+	case http1.NoBody:
+		return true
+	case http1.Length:
+		return h.ContentLength <= int64(c.w-c.r-n)
+	}
+	return false
+}
+
+// takeBody steps over the head and, where the whole body is there, over the body.
+func (c *Conn) takeBody(head int) {
+	d := c.d
+	c.r += head
+	d.ex.Whole, d.ex.Streamed = nil, false
+	switch h := &d.head; h.Framing {
+	case http1.NoBody:
+		return
+	case http1.Length:
+		if n := h.ContentLength; n <= int64(c.w-c.r) {
+			d.ex.Whole = c.in[c.r : c.r+int(n)]
+			c.r += int(n)
+			return
+		}
+	}
+	d.ex.Streamed = true
+	d.body.Init(d.head.Framing, d.head.ContentLength, &c.set.engine.Limits)
+	d.rest = d.rest[:0]
+}
+
+// unread puts back what was read behind a request.
+func (c *Conn) unread(b []byte) {
+	c.r, c.w = 0, 0
+	for len(b) > len(c.in) {
+		c.grow()
+	}
+	c.w = copy(c.in, b)
+}
+
+// refuse answers a head that could not be parsed, and ends the connection.
+func (c *Conn) refuse(err error) {
+	d := c.dialogue()
+	d.head = http1.RequestHead{Minor: 1}
+	c.side.Protocol = "HTTP/1.1"
+	switch e := err.(type) {
+	case *http1.Error:
+		d.complete = d.ex.Refuse(e.Status, reasonOf(e))
+	default:
+		if err == errHeadTimeout {
+			c.nc.SetReadDeadline(never)
+			d.complete = d.ex.Refuse(observe.ReasonClientTimeout.Status(), observe.ReasonClientTimeout)
+		} else {
+			d.complete = d.ex.Refuse(0, observe.ReasonClientClosed)
+		}
+	}
+	d.linger = d.complete
+}
+
+// reasonOf is the reason for a message that the parser refused.
+func reasonOf(e *http1.Error) observe.Reason {
+	switch e.Status {
+	case http.StatusRequestURITooLong:
+		return observe.ReasonTargetTooLong
+	case http.StatusExpectationFailed:
+		return observe.ReasonExpectationFailed
+	case http.StatusRequestHeaderFieldsTooLarge:
+		return observe.ReasonHeadTooLarge
+	case http.StatusNotImplemented:
+		return observe.ReasonNotImplemented
+	case http.StatusHTTPVersionNotSupported:
+		return observe.ReasonVersionNotSupported
+	}
+	return observe.ReasonBadRequest
+}
+
+// http1Side is an HTTP/1 connection as an exchange sees it.
+type http1Side struct{ c *Conn }
+
+// Next is exchange.Body's.
+func (s http1Side) Next(buf []byte, wait bool) (data []byte, last bool, err error) {
+	c, d := s.c, s.c.d
+	for {
+		n := copy(buf, c.in[c.r:c.w]) // all of it: no buffer of ours is larger
+		c.r += n
+		if n == 0 && wait {
+			if n, err = c.readBody(buf); n == 0 {
+				if err == nil {
+					err = io.ErrUnexpectedEOF
+				}
+				return nil, false, err
+			}
+		}
+		data, used, err := d.body.Decode(buf[:n])
+		if err != nil {
+			return nil, false, err
+		}
+		if last = d.body.Done(); last {
+			d.rest = append(d.rest[:0], buf[used:n]...)
+		}
+		if len(data) > 0 || last || !wait {
+			return data, last, nil
+		}
+	}
+}
+
+// readBody reads more of the body from the client.
+func (c *Conn) readBody(buf []byte) (int, error) {
+	for {
+		c.bodyWait.set(waitRead, c.set.engine.Now()+c.set.timeouts.BodyIdle.Milliseconds())
+		n, err := c.nc.Read(buf)
+		if !c.leave(&c.bodyWait) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		if n > 0 || err != nil {
+			return n, err
+		}
+	}
+}
+
+// Trailer is exchange.Body's.
+func (s http1Side) Trailer() *message.Fields {
+	d := s.c.d
+	if d.head.Framing != http1.Chunked {
+		return nil
+	}
+	trailer := d.body.Trailer()
+	d.head.DropNominated(trailer)
+	return trailer
+}
+
+// Stop is exchange.Body's.
+func (s http1Side) Stop() {
+	s.c.d.stopped = true
+	s.c.nc.SetReadDeadline(longAgo)
+}
+
+// WriteBy is exchange.Limiter's.
+func (s http1Side) WriteBy(t time.Time) { s.c.nc.SetWriteDeadline(t) }
+
+// Interim is exchange.Response's; HTTP/1.0 has none (RFC 9110 section 15.2).
+func (s http1Side) Interim(r *message.Response) error {
+	d := s.c.d
+	if d.head.Minor == 0 {
+		return nil
+	}
+	d.out = http1.AppendResponseHead(d.out[:0], r, http1.NoBody, -1, http1.Hop{})
+	return s.c.write(d.out)
+}
+
+// Start is exchange.Response's.
+func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
+	d := s.c.d
+	d.framing = h.Framing
+	if h.Framing == http1.Chunked || h.Framing == http1.UntilClose {
+		d.framing = http1.Chunked
+		if d.head.Minor == 0 {
+			d.framing = http1.UntilClose
+		}
+	}
+	d.keep = d.head.KeepAlive && !h.Close && !h.Unread && d.framing != http1.UntilClose
+	hop := http1.Hop{Close: !d.keep, KeepAlive: d.keep && d.head.Minor == 0}
+	d.out = http1.AppendResponseHead(d.out[:0], h.Response, d.framing, h.Length, hop)
+	return s.c.send(&p)
+}
+
+// More is exchange.Response's.
+func (s http1Side) More(p exchange.Part) error {
+	s.c.d.out = s.c.d.out[:0]
+	return s.c.send(&p)
+}
+
+// send writes what stands in d.out and a part of the body behind it: in one write where there is
+// room for the former before the latter, or where one of them is short.
+func (c *Conn) send(p *exchange.Part) error {
+	d := c.d
+	chunked := d.framing == http1.Chunked
+	data := p.Data()
+	if chunked && len(data) > 0 {
+		d.out = http1.AppendChunkHead(d.out, len(data))
+	}
+	if len(data) > 0 && len(d.out) <= p.At && len(p.Buf)-p.End >= len(http1.ChunkEnd)+len(lastChunk) {
+		start, end := p.At-len(d.out), p.End
+		copy(p.Buf[start:], d.out)
+		if chunked {
+			end += copy(p.Buf[end:], http1.ChunkEnd)
+			if p.Last && (p.Trailer == nil || p.Trailer.Len() == 0) {
+				end += copy(p.Buf[end:], lastChunk)
+				return c.write(p.Buf[start:end])
+			}
+		}
+		if err := c.write(p.Buf[start:end]); err != nil || !chunked || !p.Last {
+			return err
+		}
+		d.out = http1.AppendLastChunk(d.out[:0], p.Trailer)
+		return c.write(d.out)
+	}
+	if len(data) > copyLimit {
+		if err := c.writeBoth(d.out, data); err != nil {
+			return err
+		}
+		d.out = d.out[:0]
+	} else {
+		d.out = append(d.out, data...)
+	}
+	if chunked {
+		if len(data) > 0 {
+			d.out = append(d.out, http1.ChunkEnd...)
+		}
+		if p.Last {
+			d.out = http1.AppendLastChunk(d.out, p.Trailer)
+		}
+	}
+	return c.write(d.out)
+}
+
+// write sends bytes to the client.
+func (c *Conn) write(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	c.wait.set(waitWrite, c.set.engine.Now()+c.set.timeouts.WriteIdle.Milliseconds())
+	var err error
+	if c.nc == net.Conn(c.tcp) {
+		b = c.writeRaw(b)
+	}
+	if len(b) > 0 {
+		_, err = c.nc.Write(b)
+	}
+	return c.wrote(err)
+}
+
+// writeBoth sends two pieces, if possible with one system call.
+func (c *Conn) writeBoth(head, data []byte) error {
+	parts := net.Buffers{head, data}
+	c.wait.set(waitWrite, c.set.engine.Now()+c.set.timeouts.WriteIdle.Milliseconds())
+	_, err := parts.WriteTo(c.nc)
+	return c.wrote(err)
+}
+
+// wrote ends the wait of a write to the client that ended with err.
+func (c *Conn) wrote(err error) error {
+	if !c.leave(&c.wait) && err == nil {
+		return os.ErrDeadlineExceeded // and so would be the next
+	}
+	return err
+}

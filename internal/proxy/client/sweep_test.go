@@ -1,0 +1,94 @@
+package client
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// served is a Set behind a socket with one listener, which has no route: every request is a 404.
+// The test advances the clock.
+func served(t *testing.T) (set *Set, addr string) {
+	t.Helper()
+	metrics := observe.NewMetrics(observe.MetricsOptions{})
+	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
+	engine.Clock.Store(time.Now().UnixMilli())
+	socket := &snapshot.Socket{Socket: &listen.Socket{}, Stats: metrics.Socket(observe.SocketLabels{Port: 80})}
+	l := &snapshot.Listener{Config: &config.Listener{Key: "default/gw/http", Port: 80},
+		Stats: metrics.Listener(observe.ListenerLabels{Gateway: "default/gw", Listener: "http", Port: 80})}
+	var hosts *match.Hosts[*snapshot.Listener]
+	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, Number: 80, Listeners: hosts.With("", l)}}})
+	set = NewSet(engine, Timeouts{}, false)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			set.Serve(socket, c.(*net.TCPConn), false)
+		}
+	}()
+	t.Cleanup(func() {
+		ln.Close()
+		<-done
+		set.Cut()
+		<-set.Empty()
+	})
+	return set, ln.Addr().String()
+}
+
+// TestSweeperLosesRace: bytes that arrive just when the sweeper gives up on an idle connection are
+// a request like any other; the deadline that the sweeper set must not hit what follows.
+func TestSweeperLosesRace(t *testing.T) {
+	set, addr := served(t)
+	for i := range 300 {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(5 * time.Second))
+		r := bufio.NewReader(c)
+		var server *Conn
+		for server == nil {
+			set.Each(func(k *Conn) {
+				if k.side.Peer.Port() == uint16(c.LocalAddr().(*net.TCPAddr).Port) {
+					server = k
+				}
+			})
+		}
+		for kind, _, _ := server.wait.get(); kind != waitIdle; kind, _, _ = server.wait.get() {
+			time.Sleep(100 * time.Microsecond)
+		}
+		go func() {
+			time.Sleep(time.Duration(i) * time.Microsecond / 2)
+			// As if pooled memory had idled for too long.
+			server.holding.Store(true)
+			server.sweep(set.engine.Now() + 3000)
+		}()
+		for n := range 3 {
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil || resp.StatusCode != 404 {
+				t.Fatalf("connection %d, request %d: %v %v", i, n, resp, err)
+			}
+			io.Copy(io.Discard, resp.Body)
+		}
+		c.Close()
+	}
+}

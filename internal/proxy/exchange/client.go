@@ -1,0 +1,196 @@
+package exchange
+
+import (
+	"context"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// Client is the side of an exchange that faces the client: what is known of the client, and
+// how to hear it and to speak to it. The protocol in use fills it in; it may serve any
+// number of exchanges, one at a time.
+type Client struct {
+	Engine *Engine
+	Socket *snapshot.Socket
+	Peer   netip.AddrPort
+	// PeerText is the client's IP address as X-Forwarded-For shows it.
+	PeerText []byte
+	HTTPS    bool
+	// ServerName is the SNI of the TLS handshake in lower case, empty where there was none.
+	ServerName []byte
+	Protocol   string // for the access log: "HTTP/1.1", "HTTP/1.0", "HTTP/2.0"
+
+	Body     Body // asked where Exchange.Streamed is set only
+	Response Response
+	Limiter  Limiter
+	Watch    *Watch
+}
+
+// Body reads a request body that did not come whole with its head, on a goroutine of its own.
+type Body interface {
+	// Next gives the next part of the body, which stands in buf: with wait at least one byte
+	// unless last is set, without wait what is there already, maybe nothing. last tells that the body ends with this part. An
+	// *http1.Error is a malformed body, os.ErrDeadlineExceeded a client that was too slow,
+	// and any other error a client that left.
+	Next(buf []byte, wait bool) (data []byte, last bool, err error)
+	// Trailer is the trailer section of a body that has ended, without the fields that
+	// concern this hop only. nil and empty are the same.
+	Trailer() *message.Fields
+	// Stop makes a Next under way, and all later ones, return an error soon.
+	Stop()
+}
+
+// Response takes what the client gets. Errors are os.ErrDeadlineExceeded where the client was too
+// slow to take it, and anything else where it is gone; nothing is sent after one.
+type Response interface {
+	// Interim sends a 1xx head other than 101; a protocol without them drops it.
+	Interim(*message.Response) error
+	// Start sends the final head and the first part of the body, which may be empty.
+	Start(Head, Part) error
+	// More sends a further part of the body.
+	More(Part) error
+}
+
+// Limiter bounds what a Response does by the timeouts of a rule.
+type Limiter interface {
+	// WriteBy makes writes that are not done by t fail with os.ErrDeadlineExceeded; zero is never.
+	WriteBy(t time.Time)
+}
+
+// Head is the head of a final response.
+type Head struct {
+	*message.Response
+	// Framing and Length tell what body follows: Length bytes where Framing is Length, an unknown
+	// number with Chunked and UntilClose. With NoBody, a Length of 0 or more is that of the
+	// body that another method or status would have had.
+	Framing http1.Framing
+	Length  int64
+	// Close: the client's connection should take no further requests.
+	Close bool
+	// Unread: the request body will not be read to its end.
+	Unread bool
+}
+
+// Part is Buf[At:End], a part of a body. The rest of Buf is free to be written to.
+type Part struct {
+	Buf     []byte
+	At, End int
+	// Last tells that the body ends with this part, and Trailer then what follows it; nil is nothing.
+	Last    bool
+	Trailer *message.Fields
+}
+
+// Data are the bytes of the part.
+func (p *Part) Data() []byte { return p.Buf[p.At:p.End] }
+
+// longAgo as a deadline interrupts a blocked read or write.
+var longAgo = time.Unix(1, 0)
+
+// Watch ends the wait of an exchange for its backend when the client has left. The zero
+// value is ready; a connection uses one for all its requests. It is safe for concurrent use.
+type Watch struct {
+	since atomic.Int64 // the coarse clock when the present wait for a backend began, 0 without one
+
+	mu sync.Mutex
+	// upstream is the connection that carries the current attempt, nil at other times.
+	upstream *upstream.Conn
+	// dialling ends the dial that is under way, nil at other times.
+	dialling context.CancelFunc
+	left     bool // for good
+	cut      bool // by Shutdown, which has lost its patience
+	gone     bool // upstream was interrupted because the client left
+}
+
+// Since is when the wait for a backend began that is under way, by the coarse clock; 0 without one.
+func (w *Watch) Since() int64 { return w.since.Load() }
+
+// Interrupt ends the present wait for a backend: the client has left.
+func (w *Watch) Interrupt() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.interrupt()
+}
+
+func (w *Watch) interrupt() {
+	if w.upstream != nil {
+		w.gone = true
+		w.upstream.SetDeadline(longAgo)
+	}
+	if w.dialling != nil {
+		w.dialling()
+	}
+}
+
+// Leave is Interrupt, of all later waits too.
+func (w *Watch) Leave() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left = true
+	w.interrupt()
+}
+
+// Cut is Leave where not the client but Shutdown has ended the connection.
+func (w *Watch) Cut() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.left, w.cut = true, true
+	w.interrupt()
+}
+
+// Reset makes the watch ready for another client. No exchange may be under way.
+func (w *Watch) Reset() {
+	w.mu.Lock()
+	w.left, w.cut, w.gone = false, false, false
+	w.mu.Unlock()
+}
+
+// wasCut tells whether Shutdown has ended the connection.
+func (w *Watch) wasCut() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cut
+}
+
+// begin names the connection to interrupt when the client leaves.
+func (w *Watch) begin(u *upstream.Conn) {
+	w.mu.Lock()
+	w.upstream = u
+	w.gone = w.left
+	if w.left {
+		u.SetDeadline(longAgo)
+	}
+	w.mu.Unlock()
+}
+
+// end ends that and tells whether the client left.
+func (w *Watch) end() (gone bool) {
+	w.mu.Lock()
+	w.upstream = nil
+	gone = w.gone
+	w.mu.Unlock()
+	return gone
+}
+
+// dial names what ends a dial, in the same way; nil when it is over.
+func (w *Watch) dial(cancel context.CancelFunc) {
+	w.mu.Lock()
+	w.dialling = cancel
+	if w.left && cancel != nil {
+		cancel()
+	}
+	w.mu.Unlock()
+}
+
+// goneNow tells whether the client was found to have left.
+func (w *Watch) goneNow() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.gone
+}

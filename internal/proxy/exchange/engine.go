@@ -1,0 +1,43 @@
+// Package exchange is what a request goes through, whatever protocol it came in: listener and
+// route, filters, the choice of a backend and its endpoint, retries, copies, timeouts, the relay of
+// the response, and the record that is counted and logged. It exists so that this is straight-line code
+// which reads like docs/life-of-a-request.md, run by the goroutine of an HTTP/1 connection or
+// of an HTTP/2 stream; client.go says what those have to offer.
+//
+// It must never import the packages that own connections from clients, nor the engine.
+package exchange
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// Engine is what all exchanges of a proxy share. Its exported fields are set before the first one.
+type Engine struct {
+	Limits   http1.Limits
+	Observer *observe.Observer
+	Logging  bool // request lines are wanted: remember what only they show
+	// Background ends copies of requests (mirrors) that are under way.
+	Background context.Context
+	// Snapshot is the configuration in force, never nil once connections are served.
+	Snapshot atomic.Pointer[snapshot.Snapshot]
+	// Clock is the coarse clock in Unix milliseconds; its owner advances it.
+	Clock atomic.Int64
+	// Draining makes every response end its connection.
+	Draining atomic.Bool
+
+	mirrors mirrors
+}
+
+// Now is the coarse clock in Unix milliseconds.
+func (e *Engine) Now() int64 { return e.Clock.Load() }
+
+// Mirrors is the number of copies of requests under way.
+func (e *Engine) Mirrors() int { return int(e.mirrors.active.Load()) }
+
+// Wait waits for the copies of requests that are under way. No exchange may begin any more.
+func (e *Engine) Wait() { e.mirrors.running.Wait() }

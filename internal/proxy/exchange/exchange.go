@@ -1,0 +1,233 @@
+package exchange
+
+import (
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// Exchange is one request and its response. It is reused for all requests of a
+// connection, and for other connections after that; its memory grows to what they need and stays.
+// The client's side fills in the request before Run.
+type Exchange struct {
+	Request
+	Client *Client // whose it is at the moment
+
+	rec observe.Record
+	fx  filter.Exchange
+
+	resp     message.Response
+	respHead http1.ResponseHead
+	respBody http1.Body
+
+	start    time.Time
+	listener *snapshot.Listener
+	rule     *snapshot.Rule
+	// deadline is when timeouts.request runs out; zero is never.
+	deadline time.Time
+	attempt  attempt // the present one
+
+	up []byte // what goes to the backend: the head, and the body if it is short
+	// buffers is parts for net.Buffers.WriteTo, which would allocate a local one.
+	parts   [2][]byte
+	buffers net.Buffers
+	upload  upload
+	// closing tells that the client's connection should take no further requests.
+	closing bool
+	// complete tells that the whole response was sent.
+	complete bool
+	mirrors  []*mirrored
+}
+
+// Request is a request as the client's side hands it over. All of it is set anew for each
+// request; its bytes are valid until Run returns.
+type Request struct {
+	message.Request
+	// Target is the request target as received; wanted where Engine.Logging is set only.
+	Target []byte
+	// Framing is how the backend is told the length of the body: NoBody, Length or Chunked.
+	Framing http1.Framing
+	// Length is that of the body, -1 where it is unknown.
+	Length int64
+	// Whole is the body where all of it came with the head. Else Streamed is set, and
+	// Client.Body has it.
+	Whole    []byte
+	Streamed bool
+	// ExpectContinue: the client waits for 100 before it sends the body.
+	ExpectContinue bool
+	TETrailers     bool // TE: trailers
+}
+
+// Outcome is what an exchange leaves behind.
+type Outcome struct {
+	// Complete: the whole response was sent. Else the client must be shown that it is not.
+	Complete bool
+	// Read: the whole request was read.
+	Read bool
+}
+
+// New makes an Exchange.
+func New() *Exchange {
+	x := &Exchange{}
+	x.fx.Seed = rand.Uint64()
+	x.upload.x = x
+	x.upload.done = make(chan struct{}, 1)
+	return x
+}
+
+// Begin notes that the first byte of a request came.
+func (x *Exchange) Begin() { x.start = time.Now() }
+
+// Run carries out the request.
+func (x *Exchange) Run() Outcome {
+	if x.start.IsZero() { // the head came behind the request before
+		x.Begin()
+	}
+	x.reset()
+	x.note()
+	read := x.handle()
+	x.upload.endMirrors(false) // of a body whose upload never began
+	x.finish()
+	return Outcome{Complete: x.complete, Read: read}
+}
+
+// Refuse ends a request whose head is no head: it answers with the status, or with nothing where
+// that is 0, and tells whether the answer was sent. The connection is to be closed.
+func (x *Exchange) Refuse(status int, reason observe.Reason) (complete bool) {
+	if x.start.IsZero() {
+		x.Begin()
+	}
+	x.Request.Request.Reset()
+	x.Request = Request{Request: x.Request.Request, Length: -1}
+	x.reset()
+	x.closing = true // what follows is not understood
+	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
+	if status != 0 {
+		x.failWith(status, reason)
+	} else {
+		x.rec.Reason = reason
+	}
+	x.finish()
+	return x.complete
+}
+
+func (x *Exchange) reset() {
+	seed := x.fx.Seed
+	x.fx.Reset()
+	x.fx.Seed = seed
+	c := x.Client
+	x.rec = observe.Record{ClientAddr: c.Peer, Protocol: c.Protocol, Scheme: c.scheme(), Shard: uint32(c.Peer.Port())}
+	x.listener, x.rule = nil, nil
+	x.deadline = time.Time{}
+	x.closing, x.complete = false, false
+}
+
+// note keeps what only the access log shows, before filters change it.
+func (x *Exchange) note() {
+	x.rec.BytesReceived = int64(len(x.Whole))
+	x.rec.Method, x.rec.Host = x.Method, x.Host
+	if !x.Client.Engine.Logging {
+		return
+	}
+	x.rec.Target = x.Target
+	x.rec.UserAgent, _ = x.Header.Get("user-agent")
+	x.rec.RequestID, _ = x.Header.Get("x-request-id")
+}
+
+// handle is the request's way from its head to its response. It tells whether the request was
+// read to its end.
+func (x *Exchange) handle() (read bool) {
+	if string(x.Method) == "CONNECT" {
+		return x.fail(observe.ReasonNotImplemented)
+	}
+	if reason := x.findListener(); reason != observe.ReasonOK {
+		return x.fail(reason)
+	}
+	x.setForwarded()
+	m := x.listener.Table.Lookup(&x.Request.Request)
+	if m == nil {
+		return x.fail(observe.ReasonRouteNotFound)
+	}
+	x.rule = m.Value
+	if s := x.rule.StatsFor(x.listener); s != nil {
+		x.rec.Stats = s
+	}
+	if f := x.rule.Failure; f != nil {
+		return x.failWith(f.Status, f.Reason)
+	}
+	if x.rule.RequestTimeout > 0 {
+		x.deadline = x.start.Add(x.rule.RequestTimeout)
+	}
+	x.fx.Request = &x.Request.Request
+	x.fx.Scheme = x.Client.scheme()
+	x.fx.ListenerPort = uint16(x.listener.Config.Port)
+	if reply := x.rule.Filters.RunRequest(&x.fx); reply != nil {
+		return x.answer(reply)
+	}
+	ref, reason := x.rule.Choose(&x.fx.Seed)
+	if reason != observe.ReasonOK {
+		return x.fail(reason)
+	}
+	x.rec.Backend = ref + 1
+	b := &x.rule.Backends[ref]
+	if b.Failure != nil {
+		return x.failWith(b.Failure.Status, b.Failure.Reason)
+	}
+	x.startMirrors(x.rule.Filters.Mirrors)
+	if reply := b.Filters.RunRequest(&x.fx); reply != nil {
+		return x.answer(reply)
+	}
+	x.startMirrors(b.Filters.Mirrors)
+	return x.forward(b)
+}
+
+// findListener chooses the listener by Host; on TLS connections it must be the one that
+// the server name chose (Gateway API, GatewayHTTPSListenerDetectMisdirectedRequests).
+func (x *Exchange) findListener() observe.Reason {
+	c := x.Client
+	p := c.Engine.Snapshot.Load().Port(c.Socket)
+	if p == nil || p.HTTPS != c.HTTPS {
+		x.rec.Stats = c.Socket.Stats.Unrouted()
+		x.closing = true // no listener uses the port any more, or this protocol on it
+		return observe.ReasonRouteNotFound
+	}
+	l, ok := p.Listeners.Find(x.MatchHost)
+	if c.HTTPS {
+		shown, shownOK := p.Listeners.Find(c.ServerName)
+		if ok != shownOK || ok && l.Config.Key != shown.Config.Key {
+			x.rec.Stats = c.Socket.Stats.Unrouted()
+			return observe.ReasonMisdirected
+		}
+	}
+	if !ok {
+		x.rec.Stats = c.Socket.Stats.Unrouted()
+		return observe.ReasonRouteNotFound
+	}
+	x.listener = l
+	x.rec.Stats = l.Stats.Unrouted()
+	return observe.ReasonOK
+}
+
+// finish is the one place where a request ends.
+func (x *Exchange) finish() {
+	x.rec.StartUnixNano = x.start.UnixNano()
+	x.rec.DurationNano = int64(time.Since(x.start))
+	if x.rec.Reason == observe.ReasonClientClosed && x.Client.Watch.wasCut() {
+		x.rec.Reason = observe.ReasonShuttingDown
+	}
+	x.Client.Engine.Observer.Finish(&x.rec)
+	x.start = time.Time{}
+}
+
+func (c *Client) scheme() string {
+	if c.HTTPS {
+		return "https"
+	}
+	return "http"
+}

@@ -1,0 +1,103 @@
+package exchange
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+)
+
+var (
+	dateName        = []byte("Date")
+	contentTypeName = []byte("Content-Type")
+	textPlain       = []byte("text/plain; charset=utf-8")
+)
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// fail answers with the status that belongs to the reason.
+func (x *Exchange) fail(reason observe.Reason) (read bool) {
+	return x.failWith(reason.Status(), reason)
+}
+
+// failWith answers with a short text that names the reason word.
+func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
+	start := len(x.fx.Scratch)
+	b := append(x.fx.Scratch, "moongate: "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	b = append(b, reason.String()...)
+	x.fx.Scratch = append(b, '\n')
+	body := x.fx.Made(start)
+	x.resp.Reset()
+	x.resp.Header.Add(contentTypeName, textPlain)
+	return x.reply(status, reason, body)
+}
+
+// answer sends what a filter gave instead of the backend.
+func (x *Exchange) answer(r *filter.Reply) (read bool) {
+	reason, ok := observe.ReasonByWord(r.Reason)
+	if !ok {
+		reason = observe.ReasonInternal
+	}
+	x.resp.Reset()
+	for i := range r.Header.Len() {
+		x.resp.Header.Append(*r.Header.At(i))
+	}
+	x.fx.Response = &x.resp
+	x.rule.Filters.RunResponse(&x.fx)
+	return x.reply(r.Status, reason, r.Body)
+}
+
+// reply sends a response made here: x.resp's fields, and the body unless the method is HEAD.
+func (x *Exchange) reply(status int, reason observe.Reason, body []byte) (read bool) {
+	x.rec.Status, x.rec.Reason = status, reason
+	x.resp.Status = status
+	start := len(x.fx.Scratch)
+	x.fx.Scratch = append(x.fx.Scratch, http.StatusText(status)...)
+	x.resp.Reason = x.fx.Made(start)
+	x.addDate()
+	head := Head{Response: &x.resp, Framing: http1.Length, Length: int64(len(body)), Close: x.closes(), Unread: x.Streamed}
+	part := Part{Last: true}
+	if string(x.Method) == "HEAD" {
+		head.Framing = http1.NoBody
+	} else {
+		part.Buf, part.End = body, len(body)
+		x.rec.BytesSent = int64(len(body))
+	}
+	if err := x.Client.Response.Start(head, part); err != nil {
+		x.rec.Reason = x.writeFailed(err)
+		return false
+	}
+	x.complete = true
+	return !x.Streamed
+}
+
+// closes tells whether the client's connection should take no further requests.
+func (x *Exchange) closes() bool { return x.closing || x.Client.Engine.Draining.Load() }
+
+// writeFailed is why the client could not be answered.
+func (x *Exchange) writeFailed(err error) observe.Reason {
+	if !isTimeout(err) {
+		return observe.ReasonClientClosed
+	}
+	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
+		return observe.ReasonRequestTimeout
+	}
+	return observe.ReasonClientTimeout
+}
+
+// addDate adds the time where a response lacks it (RFC 9110 section 6.6.1).
+func (x *Exchange) addDate() {
+	if _, ok := x.resp.Header.Get("date"); ok {
+		return
+	}
+	start := len(x.fx.Scratch)
+	x.fx.Scratch = time.UnixMilli(x.Client.Engine.Now()).UTC().AppendFormat(x.fx.Scratch, http.TimeFormat)
+	x.resp.Header.Add(dateName, x.fx.Made(start))
+}

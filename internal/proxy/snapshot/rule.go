@@ -1,0 +1,233 @@
+package snapshot
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// Rule is a compiled config.Rule, shared by all listeners its route is attached to.
+type Rule struct {
+	Failure  *Failure // what every request is answered with; nil where the rule can be carried out
+	Filters  Filters
+	Backends []BackendRef
+	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 is none.
+	RequestTimeout, BackendTimeout time.Duration
+
+	weights uint64 // sum of the weights of Backends
+	stats   []ruleStats
+}
+
+// Failure is an answer that the configuration prescribes.
+type Failure struct {
+	Status int
+	Reason observe.Reason
+}
+
+// Filters are the functions of a list of filters, in its order.
+type Filters struct {
+	Request  []func(*filter.Exchange) *filter.Reply
+	Response []func(*filter.Exchange)
+	Mirrors  []*filter.Mirror
+}
+
+// BackendRef is one share of a rule's traffic.
+type BackendRef struct {
+	below   uint64 // a number under it, and not under that of the entry before, chooses this one
+	Backend *upstream.Backend
+	Failure *Failure // set exactly where Backend is nil
+	Filters Filters
+}
+
+// ruleStats are the counters of a rule on one listener.
+type ruleStats struct {
+	listener string // config.Listener.key
+	stats    *observe.RuleStats
+}
+
+// StatsFor is the handle for a listener, nil where the rule is not counted.
+func (r *Rule) StatsFor(l *Listener) *observe.RuleStats {
+	for i := range r.stats {
+		if r.stats[i].listener == l.Config.Key {
+			return r.stats[i].stats
+		}
+	}
+	return nil
+}
+
+// Route is a compiled config.Route and what has to be released when it goes.
+type Route struct {
+	Config   *config.Route
+	Compiled *match.Route[*Rule]
+	rules    []*Rule
+}
+
+// Release gives the counters of the route's rules back.
+func (r *Route) Release() {
+	for _, rule := range r.rules {
+		for _, s := range rule.stats {
+			s.stats.Release()
+		}
+	}
+}
+
+// Compiler makes routes ready to be looked up.
+type Compiler struct {
+	// Backend finds a backend by its key, nil where it is not configured.
+	Backend func(key string) *upstream.Backend
+	Metrics *observe.Metrics
+}
+
+// Route compiles a route. An error says which part of it this data plane cannot carry out.
+func (p *Compiler) Route(c *config.Route) (*Route, error) {
+	r := &Route{Config: c}
+	var firstErr error
+	compiled, err := match.Compile(c, func(rc *config.Rule) *Rule {
+		ru, err := p.rule(rc)
+		if err != nil && firstErr == nil {
+			firstErr = fmt.Errorf("route %s: rules[%d]: %w", c.Key, rc.Index, err)
+		}
+		r.rules = append(r.rules, ru)
+		return ru
+	})
+	if err == nil {
+		err = firstErr
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.Compiled = compiled
+	for i, ru := range r.rules {
+		ru.stats = p.ruleStats(c, c.Rules[i])
+	}
+	return r, nil
+}
+
+func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
+	r := &Rule{
+		Failure:        compileFailure(c.Failure),
+		RequestTimeout: time.Duration(c.RequestTimeoutNanos),
+		BackendTimeout: time.Duration(c.BackendRequestTimeoutNanos),
+	}
+	var err error
+	if r.Filters, err = p.filters(c.Filters); err != nil {
+		return r, err
+	}
+	for i, b := range c.BackendRefs {
+		ref := BackendRef{Failure: compileFailure(b.Failure)}
+		if ref.Filters, err = p.filters(b.Filters); err != nil {
+			return r, fmt.Errorf("backendRefs[%d]: %w", i, err)
+		}
+		if ref.Failure == nil {
+			if ref.Backend = p.Backend(b.Backend); ref.Backend == nil {
+				return r, fmt.Errorf("backendRefs[%d]: backend %q is not configured", i, b.Backend)
+			}
+		}
+		r.weights += uint64(b.Weight)
+		ref.below = r.weights
+		r.Backends = append(r.Backends, ref)
+	}
+	return r, nil
+}
+
+func compileFailure(f *config.Failure) *Failure {
+	if f == nil {
+		return nil
+	}
+	reason, ok := observe.ReasonByWord(f.Reason)
+	if !ok {
+		reason = observe.ReasonRuleInvalid
+	}
+	return &Failure{Status: int(f.Status), Reason: reason}
+}
+
+func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
+	var out Filters
+	env := filter.Env{Backend: p.Backend}
+	for i, m := range list {
+		f, err := table.Compile(m, env)
+		if err != nil {
+			return out, fmt.Errorf("filters[%d]: %w", i, err)
+		}
+		if f.Request != nil {
+			out.Request = append(out.Request, f.Request)
+		}
+		if f.Response != nil {
+			out.Response = append(out.Response, f.Response)
+		}
+		if f.Mirror != nil {
+			out.Mirrors = append(out.Mirrors, f.Mirror)
+		}
+	}
+	return out, nil
+}
+
+// ruleStats resolves the counters of a rule on each listener of its route.
+func (p *Compiler) ruleStats(route *config.Route, c *config.Rule) []ruleStats {
+	labels := observe.RuleLabels{Route: route.Key, Rule: c.Name}
+	if labels.Rule == "" {
+		labels.Rule = strconv.Itoa(int(c.Index))
+	}
+	for _, b := range c.BackendRefs {
+		labels.Backends = append(labels.Backends, b.Backend)
+	}
+	var out []ruleStats
+	for _, a := range route.Attachments {
+		labels.Gateway, labels.Listener = SplitListenerKey(a.Listener)
+		out = append(out, ruleStats{a.Listener, p.Metrics.Rule(labels)})
+	}
+	return out
+}
+
+// SplitListenerKey undoes config.ListenerKey: "<namespace>/<gateway>" and the listener's name.
+func SplitListenerKey(key string) (gateway, name string) {
+	for i := len(key) - 1; i >= 0; i-- {
+		if key[i] == '/' {
+			return key[:i], key[i+1:]
+		}
+	}
+	return "", key
+}
+
+// Choose picks a backendRef by weight, with the exchange's random numbers.
+func (r *Rule) Choose(seed *uint64) (int, observe.Reason) {
+	if r.weights == 0 {
+		return 0, observe.ReasonNoBackend
+	}
+	if len(r.Backends) == 1 {
+		return 0, observe.ReasonOK
+	}
+	n := upstream.Random(seed) % r.weights
+	for i := range r.Backends {
+		if n < r.Backends[i].below {
+			return i, observe.ReasonOK
+		}
+	}
+	return 0, observe.ReasonInternal
+}
+
+// RunRequest runs the request filters; a Reply ends the request.
+func (f *Filters) RunRequest(fx *filter.Exchange) *filter.Reply {
+	for _, run := range f.Request {
+		if reply := run(fx); reply != nil {
+			return reply
+		}
+	}
+	return nil
+}
+
+// RunResponse runs the response filters.
+func (f *Filters) RunResponse(fx *filter.Exchange) {
+	for _, run := range f.Response {
+		run(fx)
+	}
+}

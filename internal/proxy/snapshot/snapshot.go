@@ -1,0 +1,59 @@
+// Package snapshot is the configuration in force as a request sees it: which listeners share a
+// socket, which table of rules each has, and what a rule does. It exists so that the engine which
+// puts configuration in force and the exchange that obeys it share plain, immutable data and
+// nothing else.
+//
+// It must never import the engine, nor anything that knows of connections from clients.
+package snapshot
+
+import (
+	stdtls "crypto/tls"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
+)
+
+// Socket is a bound port. Its TLS configuration asks the snapshot of the moment.
+type Socket struct {
+	*listen.Socket
+	TLS   *stdtls.Config // where its listeners are HTTPS
+	Stats *observe.SocketStats
+}
+
+// Snapshot is everything a request is routed by. It is immutable; the engine publishes the
+// next one with a single atomic store, so a request sees one generation.
+type Snapshot struct {
+	Generation uint64
+	Sockets    []*Port // by listen.Socket.ID; nil where no listener uses the socket any more
+}
+
+// Port holds the listeners that share a socket.
+type Port struct {
+	// Owner tells a socket from an earlier one with the same ID, whose connections live on.
+	Owner     *Socket
+	HTTPS     bool
+	Number    uint16
+	Listeners *match.Hosts[*Listener]
+}
+
+// Listener is one listener in one generation.
+type Listener struct {
+	Config *config.Listener
+	Table  *match.Table[*Rule]
+	TLS    *stdtls.Config // HTTPS only; nil without a certificate
+	Stats  *observe.ListenerStats
+}
+
+// Port returns the listeners of a socket, nil where none is configured any more.
+func (s *Snapshot) Port(of *Socket) *Port {
+	if of.ID >= len(s.Sockets) {
+		return nil
+	}
+	p := s.Sockets[of.ID]
+	if p == nil || p.Owner != of {
+		return nil
+	}
+	return p
+}
