@@ -1,38 +1,299 @@
 package http2
 
 import (
+	"errors"
 	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/http2/hpack"
 )
+
+// Preface is what a client's connection begins with (RFC 9113 section 3.4).
+const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // Conn is one connection.
 type Conn struct {
 	nc     net.Conn
 	o      Options
 	handle func(*Stream)
+	start  time.Time
+	// sizeSaid: the client knows that our heads use no dynamic table.
+	sizeSaid atomic.Bool
+	handlers sync.WaitGroup
+	asides   sync.WaitGroup // goroutines of writeAside
+	aside    func()
+
+	// in[:w] is what was read and not consumed. The reader's alone.
+	in     []byte
+	w      int
+	parked [parkedBuffer]byte
+	big    *[bigBuffer]byte
+
+	mu sync.Mutex
+	// From here on guarded by mu.
+
+	input
+	watch
+	decoder *hpack.Decoder // nil before the first header block
+
+	streams map[uint32]*Stream // whose handlers run
+	open    int                // of them, those that are open by the protocol
+	lastID  uint32             // the highest that the client has used
+	closed  [recentStreams]closedStream
+	closes  int
+
+	controls, resets budget
+
+	recvWindow int // what the client may still send
+	consumed   int // what was dealt with and not yet told by WINDOW_UPDATE
+	// initialWindow is what new streams may send.
+	initialWindow, sendWindow int
+
+	queue      queue
+	out        []byte // control frames to be written before anything else
+	writing    bool   // a goroutine is the writer, or was told to be
+	written    sync.Cond
+	writeLimit time.Time
+	broken     bool  // a write has failed
+	over       bool  // all streams are gone
+	cause      error // why, if it was a write
 }
 
-// Preface is what a client's connection begins with (RFC 9113 section 3.4).
-const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+// How a stream was closed decides what may still come on it.
+type closing uint8
+
+const (
+	notClosed closing = iota
+	closedIdle
+	closedEnded    // by END_STREAM of both sides
+	closedByClient // by its RST_STREAM
+	closedByUs     // by ours, which the client may not know of yet
+	closedLongAgo
+)
+
+const recentStreams = 64
+
+type closedStream struct {
+	id  uint32
+	how closing
+}
 
 // New makes a connection of nc, on which nothing happens before Serve. handle is run on a
 // goroutine of its own for each request. When it returns, a response that it has not
 // ended is reset with INTERNAL_ERROR, and what is left of the request is refused; the
 // stream must not be used any more.
 func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
-	return &Conn{nc: nc, o: o.withDefaults(), handle: handle}
+	c := &Conn{nc: nc, o: o.withDefaults(), handle: handle, start: time.Now(), streams: map[uint32]*Stream{}}
+	c.aside = c.writeAside
+	c.written.L = &c.mu
+	c.controls = budget{burst: controlBurst, rate: controlRate}
+	c.resets = budget{burst: resetBurst, rate: resetRate}
+	c.initialWindow, c.sendWindow = defaultWindow, defaultWindow
+	c.recvWindow = max(c.o.ConnWindow, defaultWindow)
+	c.in = c.parked[:]
+	c.out = appendGreeting(nil, &c.o)
+	return c
 }
 
 // Serve runs the connection to its end, when all handlers have returned and nc is closed.
 // prior is what was read from nc already, beginning with the Preface. The error is nil
 // where the connection was idle or drained or the client closed it while no stream was
 // open, a *ConnError for what was told to the client, or else one of the network.
-func (c *Conn) Serve(prior []byte) error { panic("not yet") }
+func (c *Conn) Serve(prior []byte) error {
+	err := c.read(prior)
+	var told *ConnError
+	tell := err == nil || errors.As(err, &told)
+	if err == errEnd {
+		err = nil
+	}
+	c.mu.Lock()
+	c.park()
+	if told != nil {
+		c.out = appendGoAway(c.out, c.lastID, told.Code, told.Why)
+	} else if tell && c.draining != drainRefuse {
+		c.out = appendGoAway(c.out, c.lastID, NoError, "")
+	}
+	c.die(ErrClosed)
+	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
+	if tell {
+		c.push()
+	}
+	for c.writing {
+		c.written.Wait()
+	}
+	polite := tell && !c.broken
+	c.mu.Unlock()
+	if polite {
+		c.linger()
+	}
+	c.nc.Close()
+	c.handlers.Wait()
+	c.asides.Wait()
+	return err
+}
+
+// linger throws away what the client still sends: closing with unread bytes would reset the
+// connection and could take GOAWAY and responses with it.
+func (c *Conn) linger() {
+	type closeWriter interface{ CloseWrite() error }
+	if w, ok := c.nc.(closeWriter); !ok || w.CloseWrite() != nil {
+		return
+	}
+	c.nc.SetReadDeadline(time.Now().Add(c.o.Timeouts.Linger))
+	for budget := 1 << 20; budget > 0; {
+		n, err := c.nc.Read(c.parked[:])
+		if err != nil {
+			return
+		}
+		budget -= n
+	}
+}
 
 // Drain ends the connection without harm to requests (RFC 9113 section 6.8): it announces that
 // no more streams are wanted, then, when the client has had time to learn
 // that, refuses new ones, and ends when those that are open have. It returns at once, may be
 // called from any goroutine, and again.
-func (c *Conn) Drain() {}
+func (c *Conn) Drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.draining != drainNot || c.over {
+		return
+	}
+	c.draining, c.drainAt = drainAnnounced, c.clock()
+	c.out = appendGoAway(c.out, maxStreamID, NoError, "")
+	c.out = appendPing(c.out, 0, pingOfDrain)
+	c.pushAside()
+	c.wakeReader()
+}
 
 // Close ends the connection at once. It may be called from any goroutine.
-func (c *Conn) Close() {}
+func (c *Conn) Close() { c.nc.Close() }
+
+// clock is milliseconds since the connection began.
+func (c *Conn) clock() int64 { return time.Since(c.start).Milliseconds() }
+
+// die ends all streams.
+func (c *Conn) die(cause error) {
+	if c.over {
+		return
+	}
+	c.over, c.cause = true, cause
+	for _, s := range c.streams {
+		if s.err == nil {
+			s.err = ErrClosed
+			c.drop(s)
+		}
+	}
+}
+
+// drop lets go of what a stream that is gone has waiting, and tells those who wait for it.
+func (c *Conn) drop(s *Stream) {
+	s.leave()
+	if !(s.remoteEnded && s.localEnded) {
+		c.open--
+	}
+	c.credit(s.body.clear())
+	s.readable.send()
+	s.writable.send()
+	s.tellGone()
+}
+
+// resetStream sends RST_STREAM for a stream that is open.
+func (c *Conn) resetStream(s *Stream, code Code) {
+	if s.err != nil || s.remoteEnded && s.localEnded {
+		return
+	}
+	c.out = appendReset(c.out, s.id, code)
+	s.reset = ResetError{Code: code}
+	s.err = &s.reset
+	c.drop(s)
+}
+
+// endLocal notes that END_STREAM is on its way.
+func (c *Conn) endLocal(s *Stream) {
+	s.localEnded = true
+	if s.remoteEnded {
+		c.open--
+	}
+}
+
+// endRemote notes that END_STREAM has come.
+func (c *Conn) endRemote(s *Stream) {
+	s.remoteEnded = true
+	if s.localEnded {
+		c.open--
+	}
+	s.readable.send()
+}
+
+// finish follows the end of a stream's handler.
+func (c *Conn) finish(s *Stream) {
+	c.mu.Lock()
+	s.gone = nil
+	how := closedEnded
+	switch {
+	case s.err == &s.reset && s.reset.ByClient:
+		how = closedByClient
+	case s.err != nil:
+		how = closedByUs
+	case !s.localEnded:
+		how = closedByUs
+		c.resetStream(s, InternalError)
+	case !s.remoteEnded:
+		how = closedByUs
+		c.resetStream(s, NoError)
+	default:
+		c.resets.earn(1)
+	}
+	c.credit(s.body.clear())
+	c.forget(s.id, how)
+	delete(c.streams, s.id)
+	c.idleAt = c.clock()
+	if c.draining == drainRefuse && len(c.streams) == 0 {
+		c.wakeReader()
+	}
+	c.push()
+	c.mu.Unlock()
+	s.recycle()
+}
+
+// forget remembers for a while how a stream was closed.
+func (c *Conn) forget(id uint32, how closing) {
+	c.closed[c.closes%recentStreams] = closedStream{id, how}
+	c.closes++
+}
+
+// find is the stream that is open, or else how it was closed.
+func (c *Conn) find(id uint32) (*Stream, closing) {
+	if s := c.streams[id]; s != nil {
+		switch {
+		case s.err == nil && !(s.remoteEnded && s.localEnded):
+			return s, notClosed
+		case s.err == nil:
+			return nil, closedEnded
+		case s.reset.ByClient:
+			return nil, closedByClient
+		}
+		return nil, closedByUs
+	}
+	if id > c.lastID {
+		return nil, closedIdle
+	}
+	for i := range c.closed {
+		if c.closed[i].id == id {
+			return nil, c.closed[i].how
+		}
+	}
+	return nil, closedLongAgo
+}
+
+// credit gives bytes of request bodies back to the connection's window.
+func (c *Conn) credit(n int) {
+	if c.consumed += n; c.consumed >= c.o.ConnWindow/4 && !c.over {
+		c.out = appendWindowUpdate(c.out, 0, c.consumed)
+		c.recvWindow += c.consumed
+		c.consumed = 0
+	}
+}

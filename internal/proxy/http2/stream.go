@@ -1,6 +1,9 @@
 package http2
 
 import (
+	"io"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -10,52 +13,216 @@ import (
 // both halves is for one goroutine at a time.
 type Stream struct {
 	Head Head
+
+	c   *Conn
+	id  uint32
+	run func() // work, made once, so that starting it allocates nothing
+
+	header, trailer section
+
+	// From here on guarded by c.mu.
+
+	// remoteEnded and localEnded tell that END_STREAM came, or is on its way out.
+	remoteEnded, localEnded bool
+	// err tells that the stream is gone, and why.
+	err error
+	// reset is the memory for err.
+	reset ResetError
+	gone  func()
+
+	body         body
+	received     int64 // bytes of DATA
+	recvWindow   int   // what the client may still send
+	consumed     int   // what was read and not yet told by WINDOW_UPDATE
+	readDeadline time.Time
+	readable     signal
+
+	// head, data and tail go out in this order. head and tail are frames; they are the
+	// writing goroutine's while pending is false.
+	head, tail []byte
+	data       []byte
+	headEnds   bool // head has END_STREAM
+	end        bool // the last of data has
+	headSaid   bool // the final head was taken
+	pending    bool // the above is for the connection's writer to take
+	sendWindow int
+	writable   signal
+	lead       bool // this goroutine is to become the connection's writer
+
+	urgency    uint8
+	whole      bool
+	in         *streamList
+	prev, next *Stream
+}
+
+// signal wakes a goroutine that waits for the stream to change.
+type signal struct {
+	c     chan struct{}
+	timer *time.Timer
+}
+
+func (w *signal) send() {
+	select {
+	case w.c <- struct{}{}:
+	default:
+	}
+}
+
+// wait gives mu away until the signal or the deadline comes; false is the deadline.
+func (w *signal) wait(mu *sync.Mutex, deadline time.Time) bool {
+	if deadline.IsZero() {
+		mu.Unlock()
+		<-w.c
+		mu.Lock()
+		return true
+	}
+	d := time.Until(deadline)
+	if d <= 0 {
+		return false
+	}
+	if w.timer == nil {
+		w.timer = time.NewTimer(d)
+	} else {
+		w.timer.Reset(d)
+	}
+	mu.Unlock()
+	defer mu.Lock()
+	select {
+	case <-w.c:
+		w.timer.Stop()
+		return true
+	case <-w.timer.C:
+		return false
+	}
+}
+
+var streams sync.Pool
+
+// newStream is a stream whose header section begins.
+func (c *Conn) newStream(id uint32) *Stream {
+	s, ok := streams.Get().(*Stream)
+	if !ok {
+		s = &Stream{}
+		s.run = s.work
+		s.readable.c = make(chan struct{}, 1)
+		s.writable.c = make(chan struct{}, 1)
+	}
+	s.c, s.id, s.urgency = c, id, defaultUrgency
+	s.header.reset(false)
+	s.trailer.reset(true)
+	return s
+}
+
+// recycle keeps the memory of a stream that nobody knows any more.
+func (s *Stream) recycle() {
+	const most = 64 << 10 // of memory that one large stream has made grow
+	if cap(s.header.buf)+cap(s.trailer.buf)+cap(s.head)+cap(s.tail) > most {
+		return
+	}
+	s.header.reset(false)
+	s.trailer.reset(true)
+	*s = Stream{run: s.run, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
+		readable: s.readable, writable: s.writable}
+	for _, w := range [...]*signal{&s.readable, &s.writable} {
+		select {
+		case <-w.c:
+		default:
+		}
+	}
+	streams.Put(s)
+}
+
+// work is the goroutine of the stream.
+func (s *Stream) work() {
+	c := s.c
+	defer c.handlers.Done()
+	c.handle(s)
+	c.finish(s)
 }
 
 // ID is the stream's number.
-func (s *Stream) ID() uint32 { return 0 }
+func (s *Stream) ID() uint32 { return s.id }
 
 // Read reads the request body; io.EOF is its regular end, and only seen if all of it came. Other
 // errors: os.ErrDeadlineExceeded, *ResetError, ErrClosed.
-func (s *Stream) Read(p []byte) (int, error) { panic("not yet") }
-
-// Trailers are the request's trailer fields, complete after Read returned io.EOF.
-func (s *Stream) Trailers() *message.Fields { return nil }
-
-// SetReadDeadline is until when Read waits, for the present call too; zero is for ever.
-func (s *Stream) SetReadDeadline(t time.Time) {}
-
-// WriteInformational sends a 1xx head, at once.
-func (s *Stream) WriteInformational(status int, fields *message.Fields) error { panic("not yet") }
-
-// WriteHead takes the final response head, with Content-Length unless it is -1. Names are sent in lower
-// case; connection-specific fields are left out. With end there is no body, and it is sent at
-// once; else it waits for Write or Flush, to go out together with them. fields may be
-// changed when it returns.
-func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int64, end bool) error {
-	panic("not yet")
+func (s *Stream) Read(p []byte) (int, error) {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		switch {
+		case s.err != nil:
+			return 0, s.err
+		case s.body.size > 0:
+			n := s.body.read(p)
+			s.credit(n)
+			c.credit(n)
+			c.push()
+			return n, nil
+		case s.remoteEnded:
+			return 0, io.EOF
+		case len(p) == 0:
+			return 0, nil
+		}
+		if !s.readable.wait(&c.mu, s.readDeadline) {
+			return 0, os.ErrDeadlineExceeded
+		}
+	}
 }
 
-// Write sends a part of the body, which may be empty; with end the last one. It returns when p is not
-// used any more, which is when flow control and the network have let all of it through,
-// or part of it is left out with an error: os.ErrDeadlineExceeded after Timeouts.Write,
-// *ResetError, ErrClosed.
-func (s *Stream) Write(p []byte, end bool) error { panic("not yet") }
+// credit gives bytes of the body back to the stream's window, when that is enough to be worth a frame.
+func (s *Stream) credit(n int) {
+	s.consumed += n
+	if !s.remoteEnded && s.consumed >= s.c.o.StreamWindow/4 {
+		s.c.out = appendWindowUpdate(s.c.out, s.id, s.consumed)
+		s.recvWindow += s.consumed
+		s.consumed = 0
+	}
+}
 
-// WriteTrailers ends the response with trailer fields. Without any it is as Write(nil, true).
-func (s *Stream) WriteTrailers(fields *message.Fields) error { panic("not yet") }
+// Trailers are the request's trailer fields, complete after Read returned io.EOF.
+func (s *Stream) Trailers() *message.Fields { return &s.trailer.fields }
 
-// Flush sends a head that waits.
-func (s *Stream) Flush() error { panic("not yet") }
+// SetReadDeadline is until when Read waits, for the present call too; zero is for ever.
+func (s *Stream) SetReadDeadline(t time.Time) {
+	s.c.mu.Lock()
+	s.readDeadline = t
+	s.c.mu.Unlock()
+	s.readable.send()
+}
 
 // Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any
 // goroutine until the handler returns.
-func (s *Stream) Reset(code Code) {}
+func (s *Stream) Reset(code Code) {
+	c := s.c
+	c.mu.Lock()
+	c.resetStream(s, code)
+	c.push()
+	c.mu.Unlock()
+}
 
 // OnGone has f called once when the client resets the stream or the connection ends; at once if it
-// did already. f runs on another goroutine, must not block, and is not called any more
-// when OnGone(nil) has returned, or the handler.
-func (s *Stream) OnGone(f func()) {}
+// did already. f must not block nor call anything of this package. It is not called any
+// more when OnGone(nil) has returned, or the handler.
+func (s *Stream) OnGone(f func()) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.gone = f
+	if s.err != nil {
+		s.tellGone()
+	}
+}
+
+func (s *Stream) tellGone() {
+	if f := s.gone; f != nil {
+		s.gone = nil
+		f()
+	}
+}
 
 // Err is why the stream is gone, nil while it is not.
-func (s *Stream) Err() error { return nil }
+func (s *Stream) Err() error {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.err
+}

@@ -1,0 +1,205 @@
+package http2
+
+import "golang.org/x/net/http2/hpack"
+
+type blockKind uint8
+
+const (
+	blockSkip blockKind = iota // decoded for the sake of the table only
+	blockHeader
+	blockTrailer
+)
+
+// block is a header block on its way: HEADERS and its CONTINUATION frames.
+type block struct {
+	open   bool
+	kind   blockKind
+	stream uint32
+	ended  bool // END_STREAM
+	bytes  int
+	frames int     // CONTINUATION frames
+	s      *Stream // the new one, which nobody else knows yet
+	// trailer is exchanged for the stream's when it is complete.
+	trailer section
+}
+
+const headerTable = 4 << 10 // bytes of the client's dynamic table, the protocol's default
+
+func (c *Conn) beginHeaders() error {
+	h := &c.head
+	if h.stream == 0 {
+		return &ConnError{ProtocolError, "HEADERS on stream 0"}
+	}
+	if h.has(flagPadded) {
+		c.fixed = 1
+	}
+	if h.has(flagPriority) {
+		c.fixed += 5
+	}
+	if c.left -= c.fixed; c.left < 0 {
+		return &ConnError{FrameSizeError, "HEADERS too short"}
+	}
+	if c.decoder == nil {
+		c.decoder = hpack.NewDecoder(headerTable, c.field)
+		c.decoder.SetMaxStringLength(2 * c.o.MaxHeaderBytes)
+	}
+	b := &c.block
+	*b = block{open: true, stream: h.stream, ended: h.has(flagEndStream), trailer: b.trailer}
+	return c.identify()
+}
+
+// identify finds out what the block that begins is: a request, trailers, or a mistake.
+func (c *Conn) identify() error {
+	b := &c.block
+	s, how := c.find(b.stream)
+	switch {
+	case how == closedIdle && b.stream%2 == 0:
+		return &ConnError{ProtocolError, "stream with an even number"}
+	case how == closedIdle:
+		c.lastID = b.stream
+		if c.draining == drainRefuse {
+			return nil
+		}
+		b.kind, b.s = blockHeader, c.newStream(b.stream)
+	case how == closedByUs:
+	case how == closedLongAgo:
+		return &ConnError{ProtocolError, "stream numbers do not rise"}
+	case how == closedEnded:
+		return &ConnError{StreamClosed, "HEADERS on a stream that has ended"}
+	case s == nil || s.remoteEnded:
+		return c.streamError(StreamClosed)
+	case !b.ended:
+		return c.streamError(ProtocolError)
+	default:
+		b.kind = blockTrailer
+		b.trailer.reset(true)
+	}
+	return nil
+}
+
+func (c *Conn) headersPrefix(b []byte) error {
+	if c.head.has(flagPadded) {
+		if err := c.pad(int(b[0])); err != nil {
+			return err
+		}
+		b = b[1:]
+	}
+	if c.head.has(flagPriority) && c.block.kind == blockHeader && c.dependsOnItself(b) {
+		c.block.s.header.err = errDepends
+	}
+	return nil
+}
+
+func (c *Conn) continueBlock() error {
+	b := &c.block
+	b.frames++
+	if b.frames > maxContinuations {
+		return &ConnError{EnhanceYourCalm, "too many CONTINUATION frames"}
+	}
+	return c.control(costContinuation)
+}
+
+// fragment decodes a piece of a header block.
+func (c *Conn) fragment(p []byte) error {
+	b := &c.block
+	if b.bytes += len(p); b.bytes > 2*c.o.MaxHeaderBytes {
+		return &ConnError{EnhanceYourCalm, "header block too large"}
+	}
+	if _, err := c.decoder.Write(p); err != nil {
+		return &ConnError{CompressionError, "header block cannot be decoded"}
+	}
+	return nil
+}
+
+// field takes in a decoded field. What is too large or not wanted is not even decoded, as far as
+// the table allows.
+func (c *Conn) field(f hpack.HeaderField) {
+	b := &c.block
+	x, head := &b.trailer, (*Head)(nil)
+	switch b.kind {
+	case blockSkip:
+		c.decoder.SetEmitEnabled(false)
+		return
+	case blockHeader:
+		x, head = &b.s.header, &b.s.Head
+	}
+	x.add(f.Name, f.Value, head, c.o.MaxHeaderBytes, c.o.MaxFields)
+	if x.large {
+		c.decoder.SetEmitEnabled(false)
+	}
+}
+
+func (c *Conn) endBlock() error {
+	b := &c.block
+	b.open = false
+	c.decoder.SetEmitEnabled(true)
+	if c.decoder.Close() != nil {
+		return &ConnError{CompressionError, "header block cut off"}
+	}
+	switch b.kind {
+	case blockHeader:
+		return c.endHeader()
+	case blockTrailer:
+		return c.endTrailer()
+	}
+	return nil
+}
+
+// endHeader begins a stream, or refuses to.
+func (c *Conn) endHeader() error {
+	b := &c.block
+	s := b.s
+	b.s = nil
+	var status int
+	var why error
+	switch {
+	case c.open >= c.o.MaxStreams || len(c.streams) >= 2*c.o.MaxStreams:
+		status, why = 503, errMany
+		c.out = appendReset(c.out, s.id, RefusedStream)
+	case s.header.large:
+		status, why = 431, errLarge
+		c.out = appendHead(c.out, s.id, status, nil, 0, true, true)
+		if !b.ended {
+			c.out = appendReset(c.out, s.id, NoError)
+		}
+	default:
+		if why = s.header.settle(&s.Head, b.ended, c.o.ExtendedConnect); why != nil {
+			status = 400
+			c.out = appendReset(c.out, s.id, ProtocolError)
+		}
+	}
+	if why != nil {
+		c.forget(s.id, closedByUs)
+		s.recycle()
+		if c.o.Refused != nil {
+			c.o.Refused(status, why)
+		}
+		return c.provoked()
+	}
+	c.controls.earn(4)
+	s.recvWindow = c.o.StreamWindow
+	s.sendWindow = c.initialWindow
+	s.remoteEnded = b.ended
+	if v, ok := s.Head.Fields.Get("priority"); ok {
+		s.prioritise(v)
+	}
+	c.streams[s.id] = s
+	c.open++
+	c.handlers.Add(1)
+	go s.run()
+	return nil
+}
+
+func (c *Conn) endTrailer() error {
+	b := &c.block
+	s, _ := c.find(b.stream)
+	if s == nil || s.remoteEnded {
+		return nil
+	}
+	if n := s.Head.ContentLength; b.trailer.large || b.trailer.err != nil || n >= 0 && s.received != n {
+		return c.streamError(ProtocolError)
+	}
+	s.trailer, b.trailer = b.trailer, s.trailer
+	c.endRemote(s)
+	return nil
+}

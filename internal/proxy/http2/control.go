@@ -1,0 +1,145 @@
+package http2
+
+import "encoding/binary"
+
+// peerSettings collects what one SETTINGS frame says, to be applied at once.
+type peerSettings struct {
+	window int
+}
+
+// entry takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
+// fit the least size that clients must accept, and we push nothing, so little concerns us.
+func (p *peerSettings) entry(id setting, value uint32) error {
+	switch {
+	case id == settingEnablePush && value > 1,
+		id == settingExtendedConnect && value > 1,
+		id == settingMaxFrame && (value < maxFrame || value > 1<<24-1):
+		return &ConnError{ProtocolError, "setting out of bounds"}
+	case id == settingInitialWindow && value > maxWindow:
+		return &ConnError{FlowControlError, "initial window too large"}
+	case id == settingInitialWindow:
+		p.window = int(value)
+	}
+	return nil
+}
+
+func (c *Conn) endSettings() error {
+	if c.head.has(flagAck) {
+		c.answered = true
+		return nil
+	}
+	c.greeted = true
+	c.out = appendFrameHeader(c.out, 0, frameSettings, flagAck, 0)
+	change := c.settings.window - c.initialWindow
+	c.initialWindow = c.settings.window
+	if change == 0 {
+		return nil
+	}
+	for _, s := range c.streams {
+		if s.err != nil {
+			continue
+		}
+		if s.sendWindow += change; s.sendWindow > maxWindow {
+			return &ConnError{FlowControlError, "window too large"}
+		}
+		if s.pending && s.sendWindow > 0 {
+			c.queue.add(s)
+		}
+	}
+	return nil
+}
+
+func (c *Conn) ping(b []byte) error {
+	if !c.head.has(flagAck) {
+		c.out = appendPing(c.out, flagAck, binary.BigEndian.Uint64(b))
+	} else if c.draining == drainAnnounced && binary.BigEndian.Uint64(b) == pingOfDrain {
+		c.refuseMore()
+	}
+	return c.control(1)
+}
+
+func (c *Conn) windowUpdate(n int) error {
+	if err := c.control(1); err != nil {
+		return err
+	}
+	if c.head.stream == 0 {
+		switch {
+		case n == 0:
+			return &ConnError{ProtocolError, "WINDOW_UPDATE of 0"}
+		case n > maxWindow-c.sendWindow:
+			return &ConnError{FlowControlError, "window too large"}
+		}
+		if c.sendWindow += n; c.sendWindow > 0 {
+			c.queue.feed()
+		}
+		return nil
+	}
+	s, how := c.find(c.head.stream)
+	switch {
+	case how == closedIdle:
+		return &ConnError{ProtocolError, "WINDOW_UPDATE of an idle stream"}
+	case s == nil:
+		return nil
+	case n == 0:
+		return c.streamError(ProtocolError)
+	case n > maxWindow-s.sendWindow:
+		return c.streamError(FlowControlError)
+	}
+	if s.sendWindow += n; s.pending && s.sendWindow > 0 {
+		c.queue.add(s)
+	}
+	return nil
+}
+
+// priority takes in a frame of the scheme that RFC 9113 gave up; only its form is looked at.
+func (c *Conn) priority(b []byte) error {
+	if err := c.control(1); err != nil {
+		return err
+	}
+	switch {
+	case !c.dependsOnItself(b):
+		return nil
+	case c.head.stream > c.lastID:
+		return &ConnError{ProtocolError, "stream depends on itself"}
+	}
+	return c.streamError(ProtocolError)
+}
+
+// dependsOnItself is a stream error by RFC 7540 section 5.3.1.
+func (c *Conn) dependsOnItself(b []byte) bool {
+	return binary.BigEndian.Uint32(b)&maxStreamID == c.head.stream
+}
+
+func (c *Conn) priorityUpdate(id uint32, value []byte) error {
+	if id == 0 {
+		return &ConnError{ProtocolError, "PRIORITY_UPDATE of stream 0"}
+	}
+	if s, _ := c.find(id); s != nil {
+		c.queue.reprioritise(s, value)
+	}
+	return nil
+}
+
+func (c *Conn) clientReset(code Code) error {
+	s, how := c.find(c.head.stream)
+	if how == closedIdle {
+		return &ConnError{ProtocolError, "RST_STREAM of an idle stream"}
+	}
+	if s == nil {
+		return c.control(1)
+	}
+	s.reset = ResetError{Code: code, ByClient: true}
+	s.err = &s.reset
+	c.drop(s)
+	return c.provoked()
+}
+
+// streamError resets the stream of the present frame, open or not, for what the client did.
+func (c *Conn) streamError(code Code) error {
+	if s, _ := c.find(c.head.stream); s != nil {
+		c.resetStream(s, code)
+	} else {
+		c.out = appendReset(c.out, c.head.stream, code)
+	}
+	return c.provoked()
+}

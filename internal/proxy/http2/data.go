@@ -1,0 +1,78 @@
+package http2
+
+// beginData counts a DATA frame, padding included, against the windows (RFC 9113 section 6.9.1).
+func (c *Conn) beginData() error {
+	h := &c.head
+	if h.stream == 0 {
+		return &ConnError{ProtocolError, "DATA on stream 0"}
+	}
+	if c.recvWindow -= h.length; c.recvWindow < 0 {
+		return &ConnError{FlowControlError, "more DATA than the connection's window"}
+	}
+	if h.has(flagPadded) {
+		if h.length == 0 {
+			return &ConnError{FrameSizeError, "padded frame without the length of padding"}
+		}
+		c.fixed = 1
+		c.left--
+	}
+	s, how := c.find(h.stream)
+	switch {
+	case how == closedIdle:
+		return &ConnError{ProtocolError, "DATA on an idle stream"}
+	case how == closedByUs:
+	case s == nil || s.remoteEnded:
+		return c.streamError(StreamClosed)
+	default:
+		if s.recvWindow -= h.length; s.recvWindow < 0 {
+			return c.streamError(FlowControlError)
+		}
+	}
+	return nil
+}
+
+// data takes in a piece of DATA. The stream may have gone since the frame began.
+func (c *Conn) data(b []byte) error {
+	s, _ := c.find(c.head.stream)
+	if s == nil || s.remoteEnded {
+		c.credit(len(b))
+		return nil
+	}
+	s.received += int64(len(b))
+	if n := s.Head.ContentLength; n >= 0 && s.received > n {
+		c.credit(len(b))
+		return c.streamError(ProtocolError)
+	}
+	s.body.write(b)
+	s.readable.send()
+	return nil
+}
+
+func (c *Conn) endData() error {
+	h := &c.head
+	overhead := 0
+	if h.has(flagPadded) {
+		overhead = 1 + c.padded
+		c.credit(overhead)
+	}
+	s, _ := c.find(h.stream)
+	open := s != nil && !s.remoteEnded
+	if open {
+		s.credit(overhead) // nobody will read it
+	}
+	if h.length > overhead {
+		c.controls.earn(2)
+	} else if !h.has(flagEndStream) {
+		if err := c.control(costEmptyData); err != nil {
+			return err
+		}
+	}
+	if !open || !h.has(flagEndStream) {
+		return nil
+	}
+	if n := s.Head.ContentLength; n >= 0 && s.received != n {
+		return c.streamError(ProtocolError)
+	}
+	c.endRemote(s)
+	return nil
+}

@@ -1,0 +1,214 @@
+package http2
+
+import "encoding/binary"
+
+// input is how far the frame being read has come. Frames are taken in as their bytes come: DATA
+// and header blocks in pieces, of others only what must be whole waits in the reader's buffer.
+type input struct {
+	prefaced int // bytes of the preface that have come
+	inFrame  bool
+	head     frameHeader
+	fixed    int   // bytes that must be there at once, before anything else of the frame
+	left     int   // bytes of the frame that have not come, behind fixed and before padding
+	padding  int   // bytes of it that have not come
+	padded   int   // bytes of it
+	skip     bool  // the rest of the frame means nothing
+	frames   int64 // that are complete, header blocks counting as one
+	settings peerSettings
+	block    block
+}
+
+// consume takes in what it can of b and tells how much that was.
+func (c *Conn) consume(b []byte) (n int, err error) {
+	for err == nil {
+		rest := b[n:]
+		k, done := 0, false
+		switch {
+		case c.prefaced < len(Preface):
+			k, err = c.preface(rest)
+			done = k == 0
+		case !c.inFrame:
+			if done = len(rest) < frameHeaderLen; !done {
+				k = frameHeaderLen
+				c.head = parseFrameHeader(rest)
+				err = c.begin()
+			}
+		case c.fixed > 0:
+			if done = len(rest) < c.fixed; !done {
+				k, c.fixed = c.fixed, 0
+				err = c.prefix(rest[:k])
+			}
+		case c.left > 0:
+			k = min(len(rest), c.left)
+			c.left -= k
+			if done = k == 0; !done && !c.skip {
+				err = c.piece(rest[:k])
+			}
+		case c.padding > 0:
+			k = min(len(rest), c.padding)
+			c.padding -= k
+			done = k == 0
+		default:
+			c.inFrame = false
+			err = c.end()
+			if !c.block.open {
+				c.frames++
+			}
+		}
+		n += k
+		if done {
+			break
+		}
+	}
+	return n, err
+}
+
+func (c *Conn) preface(b []byte) (int, error) {
+	want := Preface[c.prefaced:]
+	k := min(len(b), len(want))
+	if string(b[:k]) != want[:k] {
+		return k, &ConnError{ProtocolError, "not the preface of HTTP/2"}
+	}
+	c.prefaced += k
+	return k, nil
+}
+
+// begin judges a frame header, and says how much must be there before the frame means anything.
+func (c *Conn) begin() error {
+	h := &c.head
+	c.inFrame, c.fixed, c.left, c.padding, c.skip = true, 0, h.length, 0, false
+	if h.length > maxFrame {
+		return &ConnError{FrameSizeError, "frame too long"}
+	}
+	if !c.greeted && (h.typ != frameSettings || h.has(flagAck)) {
+		return &ConnError{ProtocolError, "the first frame is not SETTINGS"}
+	}
+	if c.block.open != (h.typ == frameContinuation) || c.block.open && c.block.stream != h.stream {
+		return &ConnError{ProtocolError, "header block interrupted, or CONTINUATION without one"}
+	}
+	whole, ofStream := -1, true // its length, where there is only one
+	switch h.typ {
+	case frameData:
+		return c.beginData()
+	case frameHeaders:
+		return c.beginHeaders()
+	case frameContinuation:
+		return c.continueBlock()
+	case framePriority:
+		whole = 5
+	case frameReset, frameWindowUpdate:
+		whole, ofStream = 4, h.typ == frameReset
+	case framePing:
+		whole, ofStream = 8, false
+	case frameSettings:
+		return c.beginSettings()
+	case framePushPromise:
+		return &ConnError{ProtocolError, "PUSH_PROMISE from a client"}
+	case frameGoAway:
+		return c.beginOther(8)
+	case framePriorityUpdate:
+		return c.beginOther(4)
+	default:
+		c.skip = true
+		return c.control(1)
+	}
+	if h.length != whole {
+		return &ConnError{FrameSizeError, "frame of wrong length"}
+	}
+	if h.typ != frameWindowUpdate && ofStream != (h.stream != 0) {
+		return &ConnError{ProtocolError, "frame on stream 0, or not on it"}
+	}
+	c.fixed, c.left = whole, 0
+	return nil
+}
+
+// beginOther is for frames of the connection that may be long and are not needed as a whole.
+func (c *Conn) beginOther(least int) error {
+	if c.head.stream != 0 {
+		return &ConnError{ProtocolError, "frame that is not on stream 0"}
+	}
+	if c.head.length < least {
+		return &ConnError{FrameSizeError, "frame of wrong length"}
+	}
+	c.fixed = min(c.head.length, maxPriorityUpdate)
+	c.left -= c.fixed
+	c.skip = true
+	return c.control(1)
+}
+
+func (c *Conn) beginSettings() error {
+	h := &c.head
+	switch {
+	case h.stream != 0:
+		return &ConnError{ProtocolError, "SETTINGS of a stream"}
+	case h.has(flagAck) && h.length != 0, h.length%settingLen != 0:
+		return &ConnError{FrameSizeError, "SETTINGS of wrong length"}
+	}
+	c.settings = peerSettings{window: c.initialWindow}
+	c.setFixed()
+	return c.control(costSettings)
+}
+
+// setFixed has the next entry of SETTINGS come as a whole.
+func (c *Conn) setFixed() {
+	if c.left > 0 {
+		c.fixed = settingLen
+		c.left -= settingLen
+	}
+}
+
+// prefix carries out what must be whole: all of short frames, the beginning of others.
+func (c *Conn) prefix(b []byte) error {
+	switch c.head.typ {
+	case frameData:
+		return c.pad(int(b[0]))
+	case frameHeaders:
+		return c.headersPrefix(b)
+	case framePriority:
+		return c.priority(b)
+	case frameReset:
+		return c.clientReset(Code(binary.BigEndian.Uint32(b)))
+	case frameSettings:
+		c.setFixed()
+		return c.settings.entry(setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]))
+	case framePing:
+		return c.ping(b)
+	case frameWindowUpdate:
+		return c.windowUpdate(int(binary.BigEndian.Uint32(b) & maxWindow))
+	case framePriorityUpdate:
+		return c.priorityUpdate(binary.BigEndian.Uint32(b)&maxStreamID, b[4:])
+	}
+	return nil
+}
+
+func (c *Conn) pad(n int) error {
+	if n > c.left {
+		return &ConnError{ProtocolError, "more padding than frame"}
+	}
+	c.left -= n
+	c.padding, c.padded = n, n
+	return nil
+}
+
+// piece takes in bytes of DATA or of a header block.
+func (c *Conn) piece(b []byte) error {
+	if c.head.typ == frameData {
+		return c.data(b)
+	}
+	return c.fragment(b)
+}
+
+// end follows the last byte of a frame.
+func (c *Conn) end() error {
+	switch c.head.typ {
+	case frameData:
+		return c.endData()
+	case frameHeaders, frameContinuation:
+		if c.head.has(flagEndHeaders) {
+			return c.endBlock()
+		}
+	case frameSettings:
+		return c.endSettings()
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package http2
+
+import (
+	"errors"
+	"io"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	parkedBuffer = 512 // bytes; more than any frame needs to be whole
+	bigBuffer    = 32 << 10
+)
+
+var bigBuffers = sync.Pool{New: func() any { return new([bigBuffer]byte) }}
+
+// Where draining stands.
+type draining uint8
+
+const (
+	drainNot       draining = iota
+	drainAnnounced          // the first GOAWAY is sent
+	drainRefuse             // the second
+)
+
+// watch is what the reader waits for and since when; times are by Conn.clock.
+type watch struct {
+	now     int64 // when the reader last came back from reading
+	armed   int64 // until when the deadline of nc is; -1 is not known
+	readAt  int64 // when bytes came
+	idleAt  int64 // when the last handler returned
+	pinged  bool  // a PING waits for its answer, or for anything else
+	pingAt  int64
+	beginAt int64 // since when what is unfinished is so
+	beginOf int64 // and which one, by the count of input.frames
+
+	greeted  bool // the client's SETTINGS have come
+	answered bool // and its acknowledgement of ours
+
+	draining draining
+	drainAt  int64
+}
+
+// errEnd is the end of a connection that nobody will miss.
+var errEnd = errors.New("http2: end")
+
+var longAgo = time.Unix(1, 0)
+
+// read reads and carries out frames. The error is nil where the client is to be told a regular end.
+func (c *Conn) read(prior []byte) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, err := c.consume(prior)
+	if err != nil {
+		return err
+	}
+	c.w = copy(c.in, prior[n:])
+	for {
+		if c.over {
+			return c.cause
+		}
+		if c.draining == drainRefuse && len(c.streams) == 0 {
+			return nil
+		}
+		if len(c.out) > maxControl {
+			return &ConnError{EnhanceYourCalm, "answers are not read"}
+		}
+		c.pushAside()
+		due, expire := c.due()
+		if due <= c.now {
+			if end, err := expire(c); end || err != nil {
+				return err
+			}
+			continue
+		}
+		if err := c.fetch(due); err != nil {
+			return err
+		}
+	}
+}
+
+// fetch reads once and consumes what came.
+func (c *Conn) fetch(due int64) error {
+	if due < c.armed || c.armed <= c.now {
+		c.armed = due
+		c.nc.SetReadDeadline(c.start.Add(time.Duration(due) * time.Millisecond))
+	}
+	c.mu.Unlock()
+	n, err := c.nc.Read(c.in[c.w:])
+	c.mu.Lock()
+	c.now = c.clock()
+	if n > 0 {
+		c.readAt, c.pinged = c.now, false
+		c.w += n
+		full := c.w == len(c.in)
+		n, failed := c.consume(c.in[:c.w])
+		if failed != nil {
+			return failed
+		}
+		c.w = copy(c.in, c.in[n:c.w])
+		c.fit(full)
+	}
+	switch {
+	case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	case c.over:
+		return c.cause
+	case err == io.EOF && len(c.streams) == 0:
+		return errEnd
+	case err == io.EOF:
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// fit takes a big buffer while much is coming, and gives it back after that.
+func (c *Conn) fit(full bool) {
+	uploading := c.open > 0 && c.head.typ == frameData
+	switch {
+	case full && c.big == nil:
+		c.big = bigBuffers.Get().(*[bigBuffer]byte)
+		copy(c.big[:], c.in[:c.w])
+		c.in = c.big[:]
+	case !full && !uploading && c.w < parkedBuffer:
+		c.park()
+	}
+}
+
+func (c *Conn) park() {
+	if c.big == nil {
+		return
+	}
+	c.in = c.parked[:]
+	copy(c.in, c.big[:min(c.w, parkedBuffer)])
+	bigBuffers.Put(c.big)
+	c.big = nil
+}
+
+// wakeReader has the reader look at what has changed.
+func (c *Conn) wakeReader() {
+	c.armed = -1
+	c.nc.SetReadDeadline(longAgo)
+}
+
+// due is when the client will have kept us waiting for too long, and what happens then: the end
+// of the connection, with or without an error, or not.
+func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
+	t := &c.o.Timeouts
+	due, expire := c.idleAt+t.Idle.Milliseconds(), (*Conn).expireIdle
+	if len(c.streams) > 0 {
+		since := c.readAt
+		if c.pinged {
+			since = c.pingAt
+		}
+		due, expire = since+t.Ping.Milliseconds(), (*Conn).expirePing
+	}
+	if c.unfinished() {
+		if c.beginAt == 0 || c.beginOf != c.frames {
+			c.beginAt, c.beginOf = max(c.now, 1), c.frames
+		}
+		if at := c.beginAt + t.Head.Milliseconds(); at < due {
+			due, expire = at, (*Conn).expireHead
+		}
+	} else {
+		c.beginAt = 0
+	}
+	if at := t.SettingsAck.Milliseconds(); !c.answered && at < due {
+		due, expire = at, (*Conn).expireSettings
+	}
+	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
+		due, expire = at, (*Conn).expireDrain
+	}
+	return due, expire
+}
+
+// unfinished tells whether a frame other than DATA has begun and not ended, or a header block.
+func (c *Conn) unfinished() bool {
+	return !c.greeted || c.block.open || c.w > 0 || c.inFrame && c.head.typ != frameData
+}
+
+func (c *Conn) expireIdle() (bool, error) { return true, nil }
+
+func (c *Conn) expirePing() (bool, error) {
+	if c.pinged {
+		return true, os.ErrDeadlineExceeded
+	}
+	c.pinged, c.pingAt = true, c.now
+	c.out = appendPing(c.out, 0, pingOfWatch)
+	return false, nil
+}
+
+func (c *Conn) expireHead() (bool, error) {
+	return true, &ConnError{ProtocolError, "a frame or header block took too long"}
+}
+
+func (c *Conn) expireSettings() (bool, error) {
+	return true, &ConnError{SettingsTimeout, "SETTINGS are not acknowledged"}
+}
+
+func (c *Conn) expireDrain() (bool, error) {
+	c.refuseMore()
+	return false, nil
+}
+
+// refuseMore is the second step of draining.
+func (c *Conn) refuseMore() {
+	c.draining = drainRefuse
+	c.out = appendGoAway(c.out, c.lastID, NoError, "")
+}

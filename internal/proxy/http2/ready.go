@@ -1,0 +1,87 @@
+package http2
+
+// streamList is a queue of streams by links of their own; a stream is in one at most. Guarded
+// by the connection's mu.
+type streamList struct{ first, last *Stream }
+
+func (l *streamList) pushBack(s *Stream) {
+	s.in, s.prev, s.next = l, l.last, nil
+	if l.last != nil {
+		l.last.next = s
+	} else {
+		l.first = s
+	}
+	l.last = s
+}
+
+func (l *streamList) pushFront(s *Stream) {
+	s.in, s.prev, s.next = l, nil, l.first
+	if l.first != nil {
+		l.first.prev = s
+	} else {
+		l.last = s
+	}
+	l.first = s
+}
+
+// leave takes the stream out of the list that it is in, if any.
+func (s *Stream) leave() {
+	l := s.in
+	if l == nil {
+		return
+	}
+	if s.prev != nil {
+		s.prev.next = s.next
+	} else {
+		l.first = s.next
+	}
+	if s.next != nil {
+		s.next.prev = s.prev
+	} else {
+		l.last = s.prev
+	}
+	s.in, s.prev, s.next = nil, nil, nil
+}
+
+const urgencies = 8
+
+// queue is what can be written now: a list for each urgency (RFC 9218 section 4.1), and
+// the streams that only the connection's window keeps back.
+type queue struct {
+	ready   [urgencies]streamList
+	starved streamList
+}
+
+// front is the stream to serve next, nil if there is none.
+func (q *queue) front() *Stream {
+	for i := range q.ready {
+		if s := q.ready[i].first; s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+func (q *queue) add(s *Stream) {
+	if s.in == nil {
+		q.ready[s.urgency].pushBack(s)
+	}
+}
+
+// again puts a stream back that has had its turn and wants more. Streams take turns, but for
+// those that were said to be of use only as a whole (RFC 9218 section 10).
+func (q *queue) again(s *Stream) {
+	if s.whole {
+		q.ready[s.urgency].pushFront(s)
+	} else {
+		q.ready[s.urgency].pushBack(s)
+	}
+}
+
+// feed makes those ready that waited for the connection's window.
+func (q *queue) feed() {
+	for s := q.starved.first; s != nil; s = q.starved.first {
+		s.leave()
+		q.add(s)
+	}
+}

@@ -1,0 +1,273 @@
+package http2
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// section is a header or trailer section as its fields come from the decoder, in memory of its own.
+type section struct {
+	buf    []byte
+	fields message.Fields
+	cookie []byte
+	size   int // as SETTINGS_MAX_HEADER_LIST_SIZE counts
+	lines  int
+	large  bool
+	err    error // why it is malformed: the first reason
+
+	trailer   bool
+	regular   bool // a field that is no pseudo-header has come
+	seen      uint8
+	host      []byte
+	length    int64 // -1 without Content-Length
+	te        bool
+	expect    bool
+	expectAny bool
+}
+
+const (
+	seenMethod = 1 << iota
+	seenScheme
+	seenAuthority
+	seenPath
+	seenProtocol
+)
+
+func (x *section) reset(trailer bool) {
+	x.fields.Reset()
+	*x = section{buf: x.buf[:0], fields: x.fields, cookie: x.cookie[:0], length: -1, trailer: trailer}
+}
+
+var (
+	errName        = errors.New("field name is empty, in upper case or no token")
+	errValue       = errors.New("field value has control characters, or white space around it")
+	errPseudo      = errors.New("pseudo-header field that is unknown, repeated, behind others or in a trailer section")
+	errMissing     = errors.New("pseudo-header fields missing")
+	errConnection  = errors.New("connection-specific field")
+	errLookalike   = errors.New("field that a backend may take for Content-Length or Transfer-Encoding")
+	errLength      = errors.New("Content-Length is repeated or no number")
+	errLengthWrong = errors.New("Content-Length is not the sum of the DATA frames")
+	errHost        = errors.New("no authority, Host differs from :authority, or either has userinfo or white space")
+	errScheme      = errors.New(":scheme is no scheme")
+	errMethod      = errors.New(":method is no token or too long")
+	errPath        = errors.New(":path does not begin with a slash or has control characters")
+	errConnect     = errors.New("CONNECT with :scheme, :path or :protocol that does not belong there")
+	errLarge       = errors.New("header section too large")
+	errDepends     = errors.New("stream depends on itself")
+	errMany        = errors.New("too many streams")
+)
+
+// add takes in a field. Too large a section is only counted from there on.
+func (x *section) add(name, value string, h *Head, maxBytes, maxLines int) {
+	x.size += len(name) + len(value) + 32
+	x.lines++
+	if x.size > maxBytes || x.lines > maxLines {
+		x.large = true
+	}
+	if x.large || x.err != nil {
+		return
+	}
+	if name != "" && name[0] == ':' {
+		x.err = x.pseudo(name, value, h)
+		return
+	}
+	x.regular = true
+	switch {
+	case !isFieldName(name):
+		x.err = errName
+	case !isFieldValue(value):
+		x.err = errValue
+	case x.trailer:
+		if !isForbiddenTrailer(name) {
+			x.keepField(name, value)
+		} else if isConnectionSpecific(name) {
+			x.err = errConnection
+		}
+	default:
+		x.err = x.field(name, value)
+	}
+}
+
+func (x *section) keep(s string) []byte {
+	start := len(x.buf)
+	x.buf = append(x.buf, s...)
+	return x.buf[start:len(x.buf):len(x.buf)]
+}
+
+// keepField stores the field as a line of HTTP/1.1, which is what backends get.
+func (x *section) keepField(name, value string) {
+	start := len(x.buf)
+	x.buf = append(x.buf, name...)
+	x.buf = append(x.buf, ": "...)
+	x.buf = append(x.buf, value...)
+	x.buf = append(x.buf, "\r\n"...)
+	line := x.buf[start:]
+	at := len(name) + 2
+	x.fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(value)], Line: line})
+}
+
+// pseudo takes in a pseudo-header field (RFC 9113 section 8.3.1).
+func (x *section) pseudo(name, value string, h *Head) error {
+	var bit uint8
+	var to *[]byte
+	var err error
+	switch name {
+	case ":method":
+		bit, to = seenMethod, &h.Method
+		if len(value) > 64 || !isToken(value) {
+			err = errMethod
+		}
+	case ":scheme":
+		bit, to = seenScheme, &h.Scheme
+		if !isScheme(value) {
+			err = errScheme
+		}
+	case ":authority":
+		bit, to = seenAuthority, &h.Authority
+		if !isAuthority(value) {
+			err = errHost
+		}
+	case ":path":
+		bit, to = seenPath, &h.Path
+		if !isPath(value) {
+			err = errPath
+		}
+	case ":protocol":
+		bit, to = seenProtocol, &h.Protocol
+		if !isToken(value) {
+			err = errConnect
+		}
+	default:
+		return errPseudo
+	}
+	if x.trailer || x.regular || x.seen&bit != 0 {
+		return errPseudo
+	}
+	x.seen |= bit
+	*to = x.keep(value)
+	return err
+}
+
+// field takes in any other field of a header section.
+func (x *section) field(name, value string) error {
+	switch name {
+	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
+		return errConnection
+	case "content_length", "transfer_encoding":
+		return errLookalike
+	case "te":
+		if !strings.EqualFold(value, "trailers") {
+			return errConnection
+		}
+		x.te = true
+	case "host":
+		if x.host != nil || !isAuthority(value) {
+			return errHost
+		}
+		x.host = x.keep(value)
+	case "content-length":
+		if x.length >= 0 {
+			return errLength
+		}
+		n, ok := parseLength(value)
+		if !ok {
+			return errLength
+		}
+		x.length = n
+	case "expect":
+		if strings.EqualFold(value, "100-continue") {
+			x.expect = true
+		} else {
+			x.expectAny = true
+		}
+	case "http2-settings", "proxy-authorization", "proxy-authenticate", "proxy-authentication-info":
+	case "cookie":
+		if len(x.cookie) > 0 {
+			x.cookie = append(x.cookie, "; "...)
+		}
+		x.cookie = append(x.cookie, value...)
+	default:
+		x.keepField(name, value)
+	}
+	return nil
+}
+
+// settle draws the conclusions from a whole header section.
+func (x *section) settle(h *Head, ended, extended bool) error {
+	if x.err != nil {
+		return x.err
+	}
+	if len(x.cookie) > 0 {
+		x.keepCookie()
+	}
+	if err := x.settleTarget(h, extended); err != nil {
+		return err
+	}
+	if ended && x.length > 0 {
+		return errLengthWrong
+	}
+	h.Fields = x.fields
+	h.HasBody = !ended
+	h.ContentLength = x.length
+	if ended {
+		h.ContentLength = 0
+	}
+	h.TETrailers = x.te
+	h.ExpectContinue = x.expect && !ended
+	h.ExpectOther = x.expectAny
+	return nil
+}
+
+func (x *section) settleTarget(h *Head, extended bool) error {
+	connect := string(h.Method) == "CONNECT"
+	switch {
+	case x.seen&seenProtocol != 0 && !(connect && extended):
+		return errConnect
+	case connect && x.seen&seenProtocol == 0:
+		if x.seen != seenMethod|seenAuthority {
+			return errConnect
+		}
+	case x.seen&(seenMethod|seenScheme|seenPath) != seenMethod|seenScheme|seenPath:
+		return errMissing
+	case string(h.Path) == "*" && string(h.Method) != "OPTIONS":
+		return errPath
+	}
+	if x.host != nil {
+		if x.seen&seenAuthority == 0 {
+			h.Authority = x.host
+		} else if !message.EqualFoldBytes(x.host, h.Authority) {
+			return errHost
+		}
+	}
+	if len(h.Authority) == 0 {
+		return errHost
+	}
+	return nil
+}
+
+func (x *section) keepCookie() {
+	const name = "cookie"
+	start := len(x.buf)
+	x.buf = append(x.buf, name+": "...)
+	x.buf = append(x.buf, x.cookie...)
+	x.buf = append(x.buf, "\r\n"...)
+	line := x.buf[start:]
+	at := len(name) + 2
+	x.fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(x.cookie)], Line: line})
+}
+
+func parseLength(s string) (n int64, ok bool) {
+	if len(s) == 0 || len(s) > 19 {
+		return 0, false
+	}
+	var u uint64
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return 0, false
+		}
+		u = u*10 + uint64(s[i]-'0')
+	}
+	return int64(u), u <= 1<<63-1
+}

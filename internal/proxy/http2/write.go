@@ -1,0 +1,246 @@
+package http2
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// batchSize is how much goes into one write at most, but for heads that are larger. A frame of
+// the largest size and what a backend gives at once fit.
+const batchSize = 80 << 10
+
+var batches = sync.Pool{New: func() any { return new([batchSize]byte) }}
+
+var errOrder = errors.New("http2: response written out of order")
+
+// WriteInformational sends a 1xx head, at once.
+func (s *Stream) WriteInformational(status int, fields *message.Fields) error {
+	if s.headSaid {
+		return errOrder
+	}
+	s.head = appendHead(s.head, s.id, status, fields, -1, false, !s.c.sizeSaid.Load())
+	return s.Flush()
+}
+
+// WriteHead takes the final response head, with Content-Length unless it is -1. Names are sent in lower
+// case; connection-specific fields are left out. With end there is no body, and it is sent at
+// once; else it waits for Write or Flush, to go out together with them. fields may be
+// changed when it returns.
+func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int64, end bool) error {
+	if s.headSaid {
+		return errOrder
+	}
+	s.headSaid = true
+	s.head = appendHead(s.head, s.id, status, fields, contentLength, end, !s.c.sizeSaid.Load())
+	s.headEnds = end
+	if end {
+		return s.Flush()
+	}
+	return nil
+}
+
+// Write sends a part of the body, which may be empty; with end the last one. It returns when p is not
+// used any more, which is when flow control and the network have let all of it through,
+// or part of it is left out with an error: os.ErrDeadlineExceeded after Timeouts.Write,
+// *ResetError, ErrClosed.
+func (s *Stream) Write(p []byte, end bool) error {
+	if !s.headSaid || s.headEnds || s.end {
+		return errOrder
+	}
+	s.end = end
+	return s.send(p)
+}
+
+// WriteTrailers ends the response with trailer fields. Without any it is as Write(nil, true).
+func (s *Stream) WriteTrailers(fields *message.Fields) error {
+	if fields == nil || fields.Len() == 0 {
+		return s.Write(nil, true)
+	}
+	if !s.headSaid || s.headEnds || s.end {
+		return errOrder
+	}
+	s.tail = appendHead(s.tail, s.id, 0, fields, -1, true, !s.c.sizeSaid.Load())
+	s.end = true
+	return s.send(nil)
+}
+
+// Flush sends a head that waits.
+func (s *Stream) Flush() error { return s.send(nil) }
+
+// send has the connection's writer take all that the stream has, and waits for that.
+func (s *Stream) send(p []byte) error {
+	c := s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	s.data, s.pending = p, true
+	c.queue.add(s)
+	if !c.writing {
+		c.writing = true
+		c.write(s)
+	}
+	var deadline time.Time // only who waits looks at the clock
+	for s.pending && s.err == nil {
+		if deadline.IsZero() {
+			deadline = time.Now().Add(c.o.Timeouts.Write)
+		}
+		ok := s.writable.wait(&c.mu, deadline)
+		if s.lead {
+			s.lead = false
+			c.write(s)
+		} else if !ok {
+			break
+		}
+	}
+	if !s.pending {
+		return nil
+	}
+	s.leave()
+	s.data, s.pending = nil, false
+	if s.err != nil {
+		return s.err
+	}
+	return os.ErrDeadlineExceeded
+}
+
+// push gets out what waits, from a goroutine that may wait for the client.
+func (c *Conn) push() {
+	if !c.writing && (len(c.out) > 0 || c.queue.front() != nil) {
+		c.writing = true
+		c.write(nil)
+	}
+}
+
+// pushAside is push for the reader, which must never wait for the client.
+func (c *Conn) pushAside() {
+	if c.writing || len(c.out) == 0 && c.queue.front() == nil {
+		return
+	}
+	c.writing = true
+	if s := c.queue.front(); s != nil {
+		s.lead = true
+		s.writable.send()
+		return
+	}
+	c.asides.Add(1)
+	go c.aside()
+}
+
+func (c *Conn) writeAside() {
+	c.mu.Lock()
+	c.write(nil)
+	c.mu.Unlock()
+	c.asides.Done()
+}
+
+// write makes this goroutine the connection's writer: until all of own is taken, or there is nothing
+// to be written. Then one that waits takes over. mu is held, but not during writes.
+func (c *Conn) write(own *Stream) {
+	for !c.broken {
+		if next := c.queue.front(); next != nil && (own == nil || own.in == nil || own.in == &c.queue.starved) {
+			next.lead = true
+			next.writable.send()
+			return
+		}
+		if len(c.out) == 0 && c.queue.front() == nil {
+			break
+		}
+		memory := batches.Get().(*[batchSize]byte)
+		batch := c.fill(memory[:0])
+		c.armWrite()
+		c.mu.Unlock()
+		_, err := c.nc.Write(batch)
+		batches.Put(memory)
+		c.mu.Lock()
+		if err != nil {
+			c.broken = true
+			c.die(err)
+			c.wakeReader()
+		}
+	}
+	c.writing = false
+	c.written.Broadcast()
+}
+
+// armWrite sets until when the client must have taken a batch. Moving the deadline costs, so it is
+// only done when a tenth of it is over.
+func (c *Conn) armWrite() {
+	limit := c.o.Timeouts.Write
+	if c.over {
+		limit = c.o.Timeouts.Linger
+	}
+	if now := time.Now(); c.over || c.writeLimit.Sub(now) < limit-limit/10 {
+		c.writeLimit = now.Add(limit)
+		c.nc.SetWriteDeadline(c.writeLimit)
+	}
+}
+
+// fill takes control frames, and then from each ready stream in turn a frame.
+func (c *Conn) fill(b []byte) []byte {
+	b = append(b, c.out...)
+	c.out = c.out[:0]
+	for len(b) < batchSize-2*frameHeaderLen {
+		s := c.queue.front()
+		if s == nil {
+			break
+		}
+		s.leave()
+		b = c.take(s, b)
+	}
+	return b
+}
+
+// take appends what the stream may send in its turn, and finds its next place.
+func (c *Conn) take(s *Stream, b []byte) []byte {
+	if len(s.head) > 0 {
+		b = append(b, s.head...)
+		s.head = s.head[:0]
+		c.sizeSaid.Store(true)
+		if s.headEnds {
+			c.endLocal(s)
+		}
+	}
+	n := min(len(s.data), maxFrame, s.sendWindow, c.sendWindow, batchSize-frameHeaderLen-len(b))
+	n = max(n, 0)
+	rest := len(s.data) - n
+	last := s.end && rest == 0 && len(s.tail) == 0 && !s.localEnded
+	if n > 0 || last {
+		var flags uint8
+		if last {
+			flags = flagEndStream
+		}
+		b = appendFrameHeader(b, n, frameData, flags, s.id)
+		b = append(b, s.data[:n]...)
+		s.data = s.data[n:]
+		s.sendWindow -= n
+		c.sendWindow -= n
+		if rest == 0 || n >= 1<<10 { // not a trickle that a tiny window makes
+			c.controls.earn(3)
+		}
+	}
+	if rest == 0 && len(s.tail) > 0 {
+		b = append(b, s.tail...)
+		s.tail = s.tail[:0]
+		last = true
+	}
+	if last {
+		c.endLocal(s)
+	}
+	switch {
+	case rest == 0:
+		s.data, s.pending = nil, false
+		s.writable.send()
+	case s.sendWindow <= 0:
+	case c.sendWindow <= 0:
+		c.queue.starved.pushBack(s)
+	default:
+		c.queue.again(s)
+	}
+	return b
+}
