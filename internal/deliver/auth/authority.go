@@ -121,7 +121,7 @@ func (a *Authority) look(ctx context.Context) (bool, error) {
 		}
 		return a.take(in), nil
 	}
-	return false, fmt.Errorf("Secret %s/%s changes whenever it is read; who else writes it?", a.o.Namespace, SecretName)
+	return false, fmt.Errorf("the Secret %s/%s changes whenever it is read; who else writes it?", a.o.Namespace, SecretName)
 }
 
 // errMustRead says that what was written is to be read back.
