@@ -43,11 +43,13 @@ func addHeader(kind gwv1.HTTPRouteFilterType) gwv1.HTTPRouteFilter {
 	return gwv1.HTTPRouteFilter{Type: kind, ResponseHeaderModifier: add}
 }
 
-// service has no selector: its endpoints are written by the tests.
+// service has no selector: its endpoints are written by the tests. It has no address either, so
+// that the service proxy of the node, which would work on thousands of them, leaves the CPUs to
+// what is measured.
 func service(namespace, name string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
-		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}}},
+		Spec:       corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "https", Port: 443}}},
 	}
 }
 
