@@ -216,16 +216,24 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 // connections are still accepted: load balancers need a moment to look elsewhere.
 func (p *Proxy) Drain() { p.engine.Draining.Store(true) }
 
+// retireGrace is for connections that clients have begun when Shutdown comes: a round trip over half the world.
+const retireGrace = 100 * time.Millisecond
+
 // Shutdown stops accepting, lets the requests in flight finish and idle connections end, and
 // cuts what is left when ctx ends. It returns ctx's error where something had to be cut.
 func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.Drain()
 	p.mu.Lock()
 	p.closed = true
-	for addr, s := range p.sockets {
-		delete(p.sockets, addr)
-		p.retire(s)
+	var retired sync.WaitGroup
+	for _, s := range p.sockets {
+		retired.Go(func() { s.Retire(retireGrace) })
 	}
+	retired.Wait()
+	for _, s := range p.sockets {
+		s.Stats.Release()
+	}
+	clear(p.sockets)
 	p.mu.Unlock()
 	var err error
 	select {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,6 +50,7 @@ const keepAlivePeriod = 60 * time.Second
 // Open binds addr. The error is the system's, for example EADDRINUSE.
 func Open(addr Addr) (*Socket, error) {
 	lc := net.ListenConfig{KeepAlive: -1, Control: inheritKeepAlive}
+	lc.SetMultipathTCP(false) // Linux has no filters for such sockets, see Retire
 	ln, err := lc.Listen(context.Background(), "tcp", addr.String())
 	if err != nil {
 		return nil, err
@@ -70,6 +72,9 @@ func (s *Socket) Serve(handle func(*net.TCPConn), report func(error)) {
 			continue
 		}
 		if s.closed.Load() || errors.Is(err, net.ErrClosed) {
+			if errors.Is(err, os.ErrDeadlineExceeded) && waiting(s.ln) && s.ln.SetDeadline(time.Now().Add(acceptRest)) == nil {
+				continue
+			}
 			return
 		}
 		if errors.Is(err, syscall.ECONNABORTED) {
@@ -87,6 +92,22 @@ func (s *Socket) Close() {
 	s.closed.Store(true)
 	s.ln.Close()
 	<-s.done
+}
+
+// acceptRest is for accepting what waits when the grace of Retire is over, one connection each time.
+const acceptRest = 10 * time.Millisecond
+
+// Retire is Close for a socket whose clients shall lose nothing. Where the system can, attempts to
+// connect remain unanswered for grace, so that clients repeat them by themselves, and every connection
+// that was begun before is handed on; a closed socket resets those that wait to be accepted.
+func (s *Socket) Retire(grace time.Duration) {
+	if ignoreAttempts(s.ln) == nil {
+		s.closed.Store(true)
+		if s.ln.SetDeadline(time.Now().Add(grace)) == nil {
+			<-s.done
+		}
+	}
+	s.Close()
 }
 
 // Abandon closes a socket on which Serve was never started.

@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"net"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -14,4 +15,45 @@ func inheritKeepAlive(_, _ string, rc syscall.RawConn) error {
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15)
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4)
 	})
+}
+
+// ignoreAttempts lets the kernel drop segments that ask for a new connection. What belongs to a
+// connection that was begun passes, so that it can be accepted.
+func ignoreAttempts(ln *net.TCPListener) error {
+	const flags, syn, ack = 13, 0x02, 0x10 // byte of the TCP header, bits in it
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: flags},
+		{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: syn | ack},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: syn, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 1<<32 - 1},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	return control(ln, func(fd int) error {
+		return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program)
+	})
+}
+
+// waiting tells whether there is a connection to accept.
+func waiting(ln *net.TCPListener) bool {
+	fds := []unix.PollFd{{Events: unix.POLLIN}}
+	err := control(ln, func(fd int) error {
+		fds[0].Fd = int32(fd)
+		_, err := unix.Poll(fds, 0)
+		return err
+	})
+	return err == nil && fds[0].Revents&unix.POLLIN != 0
+}
+
+func control(ln *net.TCPListener, f func(fd int) error) error {
+	rc, err := ln.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	err = rc.Control(func(fd uintptr) { failed = f(int(fd)) })
+	if err != nil {
+		return err
+	}
+	return failed
 }

@@ -85,6 +85,53 @@ func TestServe(t *testing.T) {
 	again.Abandon()
 }
 
+// TestRetireHandsOn: what was established when the end begins is handed on, although Serve is behind.
+func TestRetireHandsOn(t *testing.T) {
+	s := open(t)
+	goOn := make(chan struct{})
+	go s.Serve(func(c *net.TCPConn) {
+		<-goOn
+		c.Write([]byte("x"))
+		c.Close()
+	}, func(err error) { t.Error(err) })
+	var clients []net.Conn
+	for range 10 {
+		c, err := net.Dial("tcp", s.Addr.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	retired := make(chan struct{})
+	go func() {
+		s.Retire(time.Millisecond)
+		close(retired)
+	}()
+	for { // until Retire has begun
+		c, err := net.DialTimeout("tcp", s.Addr.String(), 50*time.Millisecond)
+		var unanswered net.Error
+		if errors.As(err, &unanswered) && unanswered.Timeout() {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		clients = append(clients, c)
+	}
+	close(goOn)
+	for i, c := range clients {
+		if content, err := io.ReadAll(c); string(content) != "x" {
+			t.Errorf("connection %d of %d was not handed on: %q, %v", i, len(clients), content, err)
+		}
+	}
+	<-retired
+	if _, err := net.Dial("tcp", s.Addr.String()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("after Retire: %v", err)
+	}
+}
+
 // TestServeReports: a failure that is not Close is told, and Serve goes on.
 func TestServeReports(t *testing.T) {
 	s := open(t)
