@@ -81,11 +81,11 @@ func (a *authority) issue(t *testing.T, host string) pair {
 	}
 }
 
-// setCertificate writes the Secret of the Gateway web.
-func (w *world) setCertificate(t *testing.T, p pair) {
+// setCertificate writes a Secret.
+func (w *world) setCertificate(t *testing.T, namespace, name string, p pair) {
 	t.Helper()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: namespace}, Type: corev1.SecretTypeTLS,
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: p.certificate, corev1.TLSPrivateKeyKey: p.key},
 	}
 	secrets := w.kube.CoreV1().Secrets(namespace)

@@ -66,7 +66,7 @@ func (w *world) stopAPIServer(t *testing.T, l *traffic) {
 	controllers := w.rolledOut(t, system, controller)
 	two := w.rolledOut(t, namespace, proxies)
 	l.phase("the API server is away")
-	cluster(t, "stop", "kube-apiserver")
+	cluster(t, "kill", "kube-apiserver")
 	back := time.After(away)
 	l.proceed(t)
 
@@ -77,22 +77,30 @@ func (w *world) stopAPIServer(t *testing.T, l *traffic) {
 	l.proceed(t)
 
 	l.phase("a proxy ends")
-	l.each(func(one *load.Load) { one.Redial(true) })
+	l.redial(true)
 	pid := signal(t, two[0].Name, syscall.SIGTERM)
 	replaced(t, two[0].Name, pid)
 	ready(t, &two[0])
+	l.redial(false)
 	l.phase("a proxy has restarted")
 	l.proceed(t)
 
-	const crash = "a proxy crashes"
-	l.phase(crash)
+	l.phase("a proxy crashes")
+	l.redial(true)
+	killed := time.Now()
 	pid = signal(t, two[1].Name, syscall.SIGKILL)
+	eventually(t, func() string {
+		if process(t, two[1].Name) == pid {
+			return "it does not end"
+		}
+		return ""
+	})
+	l.forgiven = cut(killed, time.Now())
 	replaced(t, two[1].Name, pid)
 	ready(t, &two[1])
+	l.redial(false)
 	l.phase("a proxy has come back")
-	l.forgiven = cut(crash)
 	l.proceed(t)
-	l.each(func(one *load.Load) { one.Redial(false) })
 
 	l.phase("the API server is still away")
 	<-back
@@ -121,13 +129,13 @@ func podNames(pods []corev1.Pod) []string {
 	return names
 }
 
-// cut forgives what a process takes with it that is killed: for each client at most the one
-// request that it had under way in the phase.
-func cut(phase string) func(load.Failure) bool {
+// cut forgives what a process takes with it that ends between two times: for each client at most the
+// one request that it had under way.
+func cut(from, to time.Time) func(load.Failure) bool {
 	seen := map[string]bool{}
 	return func(f load.Failure) bool {
-		client := fmt.Sprint(f.Kind, f.Client, f.Secure)
-		if f.Phase != phase || seen[client] {
+		client := fmt.Sprint(f.Secure, f.Client)
+		if f.At.Before(from) || f.At.Add(-f.Took).After(to) || seen[client] {
 			return false
 		}
 		seen[client] = true

@@ -7,18 +7,22 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"syscall"
+
+	"github.com/moongate-dev/moongate/test/nodrop/load"
 )
 
-// TestNoDrop lets one thing after the other fail or change.
+// TestNoDrop lets one thing after the other fail or change. The API server goes last: for most of a
+// minute after it is back, Kubernetes' own controllers are slow.
 func TestNoDrop(t *testing.T) {
 	w := open(t)
 	w.setUp(t)
+	t.Run("the load notices", w.notice)
 	w.scenario(t, "nothing", func(*testing.T, *traffic) {})
 	w.scenario(t, "a route changes", func(t *testing.T, _ *traffic) {
 		for range 10 {
@@ -29,18 +33,37 @@ func TestNoDrop(t *testing.T) {
 	w.scenario(t, "a listener comes and goes", w.addListener)
 	w.scenario(t, "the leader is killed", w.killLeader)
 	w.scenario(t, "the leader changes", w.deleteLeader)
-	w.scenario(t, "the API server is away", w.stopAPIServer)
 	w.scenario(t, "proxies restart", func(t *testing.T, _ *traffic) { w.restart(t, namespace, proxies) })
 	w.scenario(t, "a proxy is deleted", w.deleteProxy)
 	w.scenario(t, "backends restart", func(t *testing.T, _ *traffic) { w.restart(t, namespace, backend) })
 	w.scenario(t, "backends restart at once", w.restartAtOnce)
 	w.scenario(t, "versions", w.changeVersions)
+	w.scenario(t, "the API server is away", w.stopAPIServer)
+}
+
+// notice takes the proxies away without a grace: a load that sees nothing of that would see nothing at all.
+func (w *world) notice(t *testing.T) {
+	l := w.start()
+	l.proceed(t)
+	for _, pod := range w.rolledOut(t, namespace, proxies) {
+		now := int64(0)
+		if err := w.kube.CoreV1().Pods(namespace).Delete(t.Context(), pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.proceed(t)
+	w.rolledOut(t, namespace, proxies)
+	l.each(func(one *load.Load) {
+		if report := one.Stop(); len(report.Failures) == 0 {
+			t.Errorf("no request failed although no proxy was there: %s", report)
+		}
+	})
 }
 
 func (w *world) rotateCertificate(t *testing.T, l *traffic) {
 	next := w.authority.issue(t, host)
 	l.phase("rotate")
-	w.setCertificate(t, next)
+	w.setCertificate(t, namespace, "web", next)
 	for _, pod := range w.rolledOut(t, namespace, proxies) {
 		eventually(t, func() string {
 			connection, err := tls.Dial("tcp", net.JoinHostPort(pod.Status.PodIP, "443"), w.tls)

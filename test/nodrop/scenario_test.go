@@ -42,6 +42,9 @@ func (l *traffic) each(do func(*load.Load)) {
 
 func (l *traffic) phase(name string) { l.each(func(one *load.Load) { one.Phase(name) }) }
 
+// redial sets whether clients connect again where they are refused.
+func (l *traffic) redial(on bool) { l.each(func(one *load.Load) { one.Redial(on) }) }
+
 // proceed waits until every client was answered often enough.
 func (l *traffic) proceed(t *testing.T) {
 	t.Helper()
@@ -54,30 +57,34 @@ func (l *traffic) proceed(t *testing.T) {
 	})
 }
 
+// start starts the load.
+func (w *world) start() *traffic {
+	mix := map[load.Kind]int{}
+	for _, kind := range load.Kinds {
+		mix[kind] = clients
+	}
+	spec := load.Spec{Address: net.JoinHostPort(w.address, "80"), Host: host, Path: "/", Clients: mix, Pause: pause}
+	secure := spec
+	secure.Address, secure.TLS = net.JoinHostPort(w.address, "443"), w.tls
+	return &traffic{plain: load.Start(spec), secure: load.Start(secure)}
+}
+
 // scenario lets something happen under load, and fails the test for each request that
 // failed before, meanwhile or after.
 func (w *world) scenario(t *testing.T, name string, happen func(t *testing.T, l *traffic)) {
 	t.Run(name, func(t *testing.T) {
-		begin := time.Now()
-		mix := map[load.Kind]int{}
-		for _, kind := range load.Kinds {
-			mix[kind] = clients
-		}
-		spec := load.Spec{Address: net.JoinHostPort(w.address, "80"), Host: host, Path: "/", Clients: mix, Pause: pause}
-		secure := spec
-		secure.Address, secure.TLS = net.JoinHostPort(w.address, "443"), w.tls
-		l := &traffic{plain: load.Start(spec), secure: load.Start(secure)}
+		begin, l := time.Now(), w.start()
 		defer func() { // also when happen ends the test
-			for name, one := range map[string]*load.Load{"HTTP": l.plain, "HTTPS": l.secure} {
+			l.each(func(one *load.Load) {
 				report := one.Stop()
 				if l.forgiven != nil {
 					report.Failures = slices.DeleteFunc(report.Failures, l.forgiven)
 				}
-				t.Logf("%s: %s", name, report)
+				t.Log(report)
 				if len(report.Failures) > 0 {
-					t.Errorf("%s: %d requests failed", name, len(report.Failures))
+					t.Errorf("%d requests failed", len(report.Failures))
 				}
-			}
+			})
 			t.Logf("took %s", time.Since(begin).Round(100*time.Millisecond))
 		}()
 		l.proceed(t)

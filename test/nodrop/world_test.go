@@ -121,7 +121,7 @@ func (w *world) setUp(t *testing.T) {
 	cluster(t, "apply", filepath.Join(setting("ROOT"), "test/nodrop/testdata/gateway.yaml"))
 	w.authority = newAuthority(t)
 	w.tls = &tls.Config{RootCAs: w.authority.pool, ServerName: host}
-	w.setCertificate(t, w.authority.issue(t, host))
+	w.setCertificate(t, namespace, "web", w.authority.issue(t, host))
 	w.address = w.programmed(t, namespace, "web")
 	w.rolledOut(t, namespace, proxies)
 	w.rolledOut(t, namespace, backend)
