@@ -54,9 +54,17 @@ func (h *holding) difference(g *generation) *config.Update {
 		}
 		u.Upserts = append(u.Upserts, r)
 	}
-	for id := range h.resources {
-		if g.removes(id) {
-			u.Removals = append(u.Removals, id)
+	if g.full {
+		for id := range h.resources {
+			if g.removes(id) {
+				u.Removals = append(u.Removals, id)
+			}
+		}
+	} else { // at the cost of what changes, not of what is held
+		for id := range g.removals {
+			if h.resources[id] != nil {
+				u.Removals = append(u.Removals, id)
+			}
 		}
 	}
 	slices.SortFunc(u.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })

@@ -7,15 +7,17 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
@@ -27,9 +29,9 @@ const (
 	stateName  = "config"
 	stateMagic = "moongate-state 1\n"
 	stateHead  = len(stateMagic) + 8 + sha256.Size
-	// saveDelay gathers changes that come in a row; saveShare bounds the share of time that goes into saving.
+	// saveDelay gathers changes that come in a row; of the time, one part in saveShare at most goes into saving.
 	saveDelay = 200 * time.Millisecond
-	saveShare = 20
+	saveShare = 500
 	// freshenings is how often in MaxStateAge the file of a proxy that is up to date is renewed.
 	freshenings = 24
 	// resourcesInChunk bounds a message of the file.
@@ -64,7 +66,9 @@ func decodeState(data []byte, gateway string, now time.Time, maxAge time.Duratio
 		return nil, errors.New("it is not a state of this version")
 	}
 	stamp, sum, body := data[len(stateMagic):len(stateMagic)+8], data[len(stateMagic)+8:stateHead], data[stateHead:]
-	if want := stateSum(gateway, stamp, body); !bytes.Equal(sum, want[:]) {
+	want := newStateSum(gateway, stamp)
+	want.Write(body)
+	if !bytes.Equal(sum, want.Sum(nil)) {
 		return nil, fmt.Errorf("it is damaged, or not of Gateway %s", gateway)
 	}
 	if age := now.Sub(time.Unix(0, int64(binary.BigEndian.Uint64(stamp)))); age > maxAge {
@@ -73,12 +77,12 @@ func decodeState(data []byte, gateway string, now time.Time, maxAge time.Duratio
 	return decodeMessages(body)
 }
 
-func stateSum(gateway string, stamp, body []byte) [sha256.Size]byte {
+// newStateSum begins the sum, which goes on with the messages.
+func newStateSum(gateway string, stamp []byte) hash.Hash {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q", gateway)
 	h.Write(stamp)
-	h.Write(body)
-	return [sha256.Size]byte(h.Sum(nil))
+	return h
 }
 
 // decodeMessages reads the messages of one full generation and nothing else.
@@ -107,34 +111,50 @@ func decodeMessages(body []byte) (*generation, error) {
 	}
 }
 
-// encodeState is the inverse of decodeState.
-func encodeState(gateway string, now time.Time, h *holding) ([]byte, error) {
-	epoch := h.epoch
+// state is what the file holds of what the proxy has.
+type state struct {
+	epoch      string
+	generation uint64
+	resources  []*config.Resource // in any order
+}
+
+func (h *holding) state() *state {
+	s := &state{h.epoch, h.generation, make([]*config.Resource, 0, len(h.resources))}
 	if len(h.rejected) > 0 || h.unknown > 0 {
-		epoch = "" // the file lacks something, so the controller must send everything
+		s.epoch = "" // the file lacks something, so the controller must send everything
 	}
-	messages := []*wire.ToProxy{{Message: &wire.ToProxy_Begin{Begin: &wire.Begin{Epoch: epoch, Generation: h.generation, Full: true}}}}
-	for ids := range slices.Chunk(slices.SortedFunc(maps.Keys(h.resources), config.CompareID), resourcesInChunk) {
-		chunk := &wire.Chunk{}
-		for _, id := range ids {
-			chunk.Upserts = append(chunk.Upserts, h.resources[id])
+	for _, r := range h.resources {
+		s.resources = append(s.resources, r)
+	}
+	return s
+}
+
+// encodeState writes the messages to out and answers the head that comes before them.
+func encodeState(out io.Writer, gateway string, now time.Time, s *state) (head []byte, err error) {
+	stamp := binary.BigEndian.AppendUint64(nil, uint64(now.UnixNano()))
+	sum := newStateSum(gateway, stamp)
+	var buffer []byte // all messages go through it: a copy of everything would be as large as what is held
+	put := func(m *wire.ToProxy) error {
+		buffer = protowire.AppendVarint(buffer[:0], uint64(proto.Size(m)))
+		if buffer, err = (proto.MarshalOptions{UseCachedSize: true}).MarshalAppend(buffer, m); err != nil {
+			return err
 		}
-		messages = append(messages, &wire.ToProxy{Message: &wire.ToProxy_Chunk{Chunk: chunk}})
+		sum.Write(buffer)
+		_, err = out.Write(buffer)
+		return err
 	}
-	messages = append(messages, &wire.ToProxy{Message: &wire.ToProxy_Commit{Commit: &wire.Commit{Generation: h.generation}}})
-	out := bytes.NewBuffer(make([]byte, stateHead))
-	for _, m := range messages {
-		if _, err := protodelim.MarshalTo(out, m); err != nil {
+	if err := put(&wire.ToProxy{Message: &wire.ToProxy_Begin{Begin: &wire.Begin{Epoch: s.epoch, Generation: s.generation, Full: true}}}); err != nil {
+		return nil, err
+	}
+	for some := range slices.Chunk(s.resources, resourcesInChunk) {
+		if err := put(&wire.ToProxy{Message: &wire.ToProxy_Chunk{Chunk: &wire.Chunk{Upserts: some}}}); err != nil {
 			return nil, err
 		}
 	}
-	data := out.Bytes()
-	copy(data, stateMagic)
-	stamp := data[len(stateMagic) : len(stateMagic)+8]
-	binary.BigEndian.PutUint64(stamp, uint64(now.UnixNano()))
-	sum := stateSum(gateway, stamp, data[stateHead:])
-	copy(data[len(stateMagic)+8:], sum[:])
-	return data, nil
+	if err := put(&wire.ToProxy{Message: &wire.ToProxy_Commit{Commit: &wire.Commit{Generation: s.generation}}}); err != nil {
+		return nil, err
+	}
+	return sum.Sum(append([]byte(stateMagic), stamp...)), nil
 }
 
 // saver writes the state file.
@@ -142,6 +162,7 @@ type saver struct {
 	c     *Client
 	dirty bool          // something was applied since the last save
 	took  time.Duration // the last save
+	ended time.Time     // of the last save
 }
 
 func newSaver(c *Client) *saver { return &saver{c: c} }
@@ -159,7 +180,7 @@ func (s *saver) run(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(max(saveDelay, saveShare*s.took)):
+			case <-time.After(max(saveDelay, saveShare*s.took-time.Since(s.ended))):
 			}
 		case <-fresh.C:
 			s.c.mu.Lock()
@@ -182,28 +203,32 @@ func (s *saver) save() {
 		return
 	}
 	c.mu.Lock()
-	h := c.held
-	h.resources = maps.Clone(h.resources) // the Resources themselves are immutable
-	h.rejected = maps.Clone(h.rejected)
+	state := c.held.state() // the Resources themselves are immutable
 	c.mu.Unlock()
 	start := time.Now()
-	data, err := encodeState(c.o.Gateway, start, &h)
-	if err == nil {
-		err = replaceFile(filepath.Join(c.o.StateDir, stateName), data)
-	}
-	s.took = time.Since(start)
+	err := replaceFile(filepath.Join(c.o.StateDir, stateName), func(f *os.File) error {
+		if _, err := f.Seek(int64(stateHead), io.SeekStart); err != nil {
+			return err
+		}
+		head, err := encodeState(f, c.o.Gateway, start, state)
+		if err == nil {
+			_, err = f.WriteAt(head, 0)
+		}
+		return err
+	})
+	s.ended, s.took = time.Now(), time.Since(start)
 	if s.dirty = err != nil; s.dirty {
 		c.o.Logger.Error("the last good configuration cannot be kept, a restart needs the controller", "directory", c.o.StateDir, "error", err)
 	}
 }
 
 // replaceFile leaves either the old content or the new, whenever it is interrupted.
-func replaceFile(path string, data []byte) error {
+func replaceFile(path string, write func(*os.File) error) error {
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(data)
+	err = write(f)
 	if err == nil {
 		err = f.Sync()
 	}

@@ -2,8 +2,12 @@ package client
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -18,6 +22,13 @@ import (
 // unreachable is a controller that is away.
 const unreachable = "127.0.0.1:1"
 
+// encoded is the content of the file.
+func encoded(now time.Time, h *holding) ([]byte, error) {
+	var messages bytes.Buffer
+	head, err := encodeState(&messages, testGateway, now, h.state())
+	return append(head, messages.Bytes()...), err
+}
+
 func someState(t testing.TB) []byte {
 	t.Helper()
 	h := newHolding()
@@ -26,7 +37,7 @@ func someState(t testing.TB) []byte {
 		Certificate: &config.Certificate{Key: "secret", KeyPem: []byte("private")}}}} {
 		h.resources[r.ID()] = r
 	}
-	data, err := encodeState(testGateway, time.Now(), &h)
+	data, err := encoded(time.Now(), &h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +169,7 @@ func TestIncompleteState(t *testing.T) {
 	h.epoch, h.generation = "e", 5
 	h.resources[listener("a", 1).ID()] = listener("a", 1)
 	h.rejected[listener("a", 1).ID()] = rejection{listener("a", 2), "no"}
-	data, err := encodeState(testGateway, time.Now(), &h)
+	data, err := encoded(time.Now(), &h)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,21 +185,92 @@ func TestReplaceFile(t *testing.T) {
 		if err := os.WriteFile(path+".new", []byte("half of a much longer cont"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := replaceFile(path, []byte(content)); err != nil {
+		if err := replaceFile(path, writing(content)); err != nil {
 			t.Fatal(err)
 		}
 		if got, err := os.ReadFile(path); err != nil || string(got) != content {
 			t.Errorf("%q, %v", got, err)
 		}
 	}
+	half := errors.New("half")
+	if err := replaceFile(path, func(f *os.File) error { f.WriteString("ne"); return half }); !errors.Is(err, half) {
+		t.Errorf("half a save ends with %v", err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "new" {
+		t.Errorf("after half a save: %q, %v", got, err)
+	}
+	if err := os.RemoveAll(path + ".new"); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Mkdir(path+".new", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := replaceFile(path, []byte("newer")); err == nil {
+	if err := replaceFile(path, writing("newer")); err == nil {
 		t.Error("a save that cannot be done succeeds")
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != "new" {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func writing(content string) func(*os.File) error {
+	return func(f *os.File) error { _, err := f.WriteString(content); return err }
+}
+
+// manyResources are those of 5,000 routes with a backend and an endpoint each, or nearly.
+func manyResources() *holding {
+	h := newHolding()
+	h.epoch, h.generation = "e", 1
+	for i := range 15000 {
+		r := listener(fmt.Sprintf("load-%d/app-%d", i/100, i%100), uint32(i%60000))
+		h.resources[r.ID()] = r
+	}
+	return &h
+}
+
+// TestSaveTakesNoCopy: what a save allocates is a small part of what it writes.
+func TestSaveTakesNoCopy(t *testing.T) {
+	h := manyResources()
+	state := h.state()
+	size := 0
+	count := writerFunc(func(b []byte) (int, error) { size += len(b); return len(b), nil })
+	allocated := func() uint64 {
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.TotalAlloc
+	}
+	before := allocated()
+	if _, err := encodeState(count, testGateway, time.Now(), state); err != nil {
+		t.Fatal(err)
+	}
+	if took := allocated() - before; took > uint64(size)/4 {
+		t.Errorf("to write %d bytes %d are allocated", size, took)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func BenchmarkSave(b *testing.B) {
+	state := manyResources().state()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := encodeState(io.Discard, testGateway, time.Now(), state); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkDifference: a generation costs what it changes, not what is held.
+func BenchmarkDifference(b *testing.B) {
+	h := manyResources()
+	r := listener("load-1/app-1", 7)
+	g := &generation{epoch: "e", number: 2, upserts: map[config.ID]*config.Resource{r.ID(): r}}
+	for b.Loop() {
+		if u := h.difference(g); len(u.Upserts) != 1 || len(u.Removals) != 0 {
+			b.Fatal(u)
+		}
 	}
 }
 
@@ -214,7 +296,7 @@ func FuzzState(f *testing.F) {
 			t.Fatalf("%d resources become %d upserts and %d removals", len(g.upserts), len(u.Upserts), len(u.Removals))
 		}
 		h.epoch, h.generation, h.resources = g.epoch, g.number, g.upserts
-		again, err := encodeState(testGateway, time.Unix(0, 0), &h)
+		again, err := encoded(time.Unix(0, 0), &h)
 		if err != nil {
 			return // text that is not UTF-8 can be read but not written
 		}
