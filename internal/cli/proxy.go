@@ -119,6 +119,7 @@ type remoteProxy struct {
 	o      ProxyOptions
 	log    *slog.Logger
 	client *client.Client
+	spare  spare
 }
 
 // RunProxy serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -135,6 +136,7 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 		}
 	})
 	p.background.Go(func() { p.awaitConfig(inner) })
+	p.background.Go(func() { p.spare.run(inner) })
 	<-ctx.Done()
 	p.shutdown()
 	p.close()
@@ -169,7 +171,10 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	p.client = client.New(client.Options{
 		Controller: o.Controller, CAFile: o.CAFile, TokenFile: o.TokenFile, Gateway: o.Gateway, Version: readBuild().Version,
 		StateDir: o.StateDir, Logger: p.log,
-		Apply:  func(u *config.Update) proxy.Result { return p.faults(p.proxy.Apply(u)) },
+		Apply: func(u *config.Update) proxy.Result {
+			p.spare.changed(len(u.Upserts) + len(u.Removals))
+			return p.faults(p.proxy.Apply(u))
+		},
 		Rebind: func() proxy.Result { return p.faults(p.proxy.Rebind()) },
 	})
 	return p, nil
