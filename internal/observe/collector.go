@@ -7,8 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// collector turns the counters into series at each scrape. Series of requests appear with
-// the first request, so that 5,000 idle routes cost a scrape nothing.
+// collector turns the counters into series at each scrape. Series of requests and of backends
+// appear with the first request, so that 5,000 idle routes cost a scrape nothing.
 type collector struct{ m *Metrics }
 
 var (
@@ -154,6 +154,9 @@ func (e emitter) connections(s *snapshot, others *socketSeries) {
 func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 	sums := make(map[string]*UpstreamStats)
 	report(func(u UpstreamStats) {
+		if u.unused() {
+			return
+		}
 		u.Backend = validLabel(u.Backend)
 		sum := sums[u.Backend]
 		if sum == nil && len(sums) >= bound {

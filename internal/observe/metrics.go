@@ -129,8 +129,13 @@ type UpstreamStats struct {
 	ConnectErrors     uint64 // attempts that failed
 }
 
+// unused says that no request has ever needed the backend.
+func (u *UpstreamStats) unused() bool {
+	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0
+}
+
 // SetUpstreams gives the function that reports every backend's pool; it is called at each
-// scrape and must be safe for concurrent use. Backends beyond the bound are added up.
+// scrape and must be safe for concurrent use. Backends that were never used have no series. Backends beyond the bound are added up.
 func (m *Metrics) SetUpstreams(report func(emit func(UpstreamStats))) { m.upstreams.Store(&report) }
 
 // ConfigApply is one generation that the proxy applied or refused.

@@ -318,6 +318,18 @@ func TestUpstreams(t *testing.T) {
 	}
 }
 
+// 5,000 backends that nobody asks for cost a scrape nothing.
+func TestUpstreamsAppearWithUse(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{})
+	m.SetUpstreams(func(emit func(UpstreamStats)) {
+		emit(UpstreamStats{Backend: "idle", Endpoints: 3})
+		emit(UpstreamStats{Backend: "used", Endpoints: 3, ConnectsTotal: 1})
+		emit(UpstreamStats{Backend: "away", Endpoints: 3, ConnectErrors: 1})
+		emit(UpstreamStats{Backend: "busy", Endpoints: 3, RequestsInFlight: 1})
+	})
+	want(t, m, "moongate_upstream_endpoints", map[string]float64{"backend=away": 3, "backend=busy": 3, "backend=used": 3})
+}
+
 func TestHostileLabelsDoNotFailTheScrape(t *testing.T) {
 	m, _ := testMetrics(MetricsOptions{})
 	bad := strings.Repeat("\xff\n\"", 400)
@@ -337,7 +349,7 @@ func TestMetricNames(t *testing.T) {
 	finish(m, exampleRecord(m.Rule(exampleLabels)))
 	m.Listener(ListenerLabels{Listener: "l"})
 	m.Socket(SocketLabels{Port: 1})
-	m.SetUpstreams(func(emit func(UpstreamStats)) { emit(UpstreamStats{}) })
+	m.SetUpstreams(func(emit func(UpstreamStats)) { emit(UpstreamStats{ConnectsTotal: 1}) })
 	m.ConfigApplied(ConfigApply{At: c.t})
 	m.SetConfigResources("Route", 1)
 	m.SetCertificate("c", c.t)
