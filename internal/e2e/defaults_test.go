@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,7 +25,7 @@ func document(t *testing.T, name string) string {
 func TestDefaultsPage(t *testing.T) {
 	t.Parallel()
 	page := document(t, "defaults.md")
-	for verb, least := range map[string]int{"run": 5, "proxy": 9} {
+	for verb, least := range map[string]int{"run": 5, "proxy": 9, "controller": 10} {
 		help, _, _ := moongate(verb, "-h")
 		_, section, _ := strings.Cut(page, "| flag of `"+verb+"`")
 		section, _, _ = strings.Cut(section, "\n\n")
@@ -33,7 +34,7 @@ func TestDefaultsPage(t *testing.T) {
 			t.Fatalf("%d flags found in\n%s", len(flags), help)
 		}
 		for _, f := range flags {
-			if verb == "proxy" && (f[1] == "--controller" || f[1] == "--gateway") {
+			if slices.Contains([]string{"proxy --controller", "proxy --gateway", "controller --image"}, verb+" "+f[1]) {
 				continue // required
 			}
 			row := regexp.MustCompile("(?m)^\\| `" + f[1] + "` \\|.*$").FindString(section)
