@@ -206,8 +206,7 @@ func (c *Conn) resetStream(s *Stream, code Code) {
 		return
 	}
 	c.out = appendReset(c.out, s.id, code)
-	s.reset = ResetError{Code: code}
-	s.err = &s.reset
+	s.err = &ResetError{Code: code}
 	c.drop(s)
 }
 
@@ -234,7 +233,7 @@ func (c *Conn) finish(s *Stream) {
 	s.gone = nil
 	how := closedEnded
 	switch {
-	case s.err == &s.reset && s.reset.ByClient:
+	case s.byClient:
 		how = closedByClient
 	case s.err != nil:
 		how = closedByUs
@@ -273,7 +272,7 @@ func (c *Conn) find(id uint32) (*Stream, closing) {
 			return s, notClosed
 		case s.err == nil:
 			return nil, closedEnded
-		case s.reset.ByClient:
+		case s.byClient:
 			return nil, closedByClient
 		}
 		return nil, closedByUs

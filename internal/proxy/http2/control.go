@@ -128,8 +128,7 @@ func (c *Conn) clientReset(code Code) error {
 	if s == nil {
 		return c.control(1)
 	}
-	s.reset = ResetError{Code: code, ByClient: true}
-	s.err = &s.reset
+	s.err, s.byClient = &ResetError{Code: code, ByClient: true}, true
 	c.drop(s)
 	return c.provoked()
 }

@@ -124,7 +124,7 @@ func (s *server) rawSilent(t testing.TB) *raw {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(patience))
+	nc.SetDeadline(time.Now().Add(4 * patience))
 	r := &raw{t: t, nc: nc, Framer: xhttp2.NewFramer(nc, nc)}
 	r.AllowIllegalWrites = true
 	r.enc = hpack.NewEncoder(&r.buf)

@@ -110,6 +110,9 @@ func (x *section) keepField(name, value string) {
 
 // pseudo takes in a pseudo-header field (RFC 9113 section 8.3.1).
 func (x *section) pseudo(name, value string, h *Head) error {
+	if x.trailer || x.regular {
+		return errPseudo
+	}
 	var bit uint8
 	var to *[]byte
 	var err error
@@ -142,7 +145,7 @@ func (x *section) pseudo(name, value string, h *Head) error {
 	default:
 		return errPseudo
 	}
-	if x.trailer || x.regular || x.seen&bit != 0 {
+	if x.seen&bit != 0 {
 		return errPseudo
 	}
 	x.seen |= bit

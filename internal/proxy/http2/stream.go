@@ -25,10 +25,9 @@ type Stream struct {
 	// remoteEnded and localEnded tell that END_STREAM came, or is on its way out.
 	remoteEnded, localEnded bool
 	// err tells that the stream is gone, and why.
-	err error
-	// reset is the memory for err.
-	reset ResetError
-	gone  func()
+	err      error
+	byClient bool // it was reset by the client
+	gone     func()
 
 	body         body
 	received     int64 // bytes of DATA

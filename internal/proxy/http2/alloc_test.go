@@ -1,0 +1,189 @@
+package http2
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	xhttp2 "golang.org/x/net/http2"
+)
+
+// warm is a connection on which requests were made before, and one more request with its answer.
+func warm(t testing.TB, handle func(*Stream)) func() {
+	r := serve(t, Options{}, handle).raw(t)
+	r.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	read := make([]byte, 64<<10)
+	frame := make([]byte, 0, 1024)
+	var header [frameHeaderLen]byte
+	id := uint32(1)
+	r.headers(id, true, get("/some/path?and=query", "user-agent", "test", "accept", "*/*")...)
+	r.until("the end", func(f xhttp2.Frame) bool { d, ok := f.(*xhttp2.DataFrame); return ok && d.StreamEnded() })
+	// The second time everything is in the table.
+	block := bytes.Clone(r.block(get("/some/path?and=query", "user-agent", "test", "accept", "*/*")...))
+	return func() {
+		id += 2
+		frame = appendFrameHeader(frame[:0], len(block), frameHeaders, flagEndStream|flagEndHeaders, id)
+		frame = append(frame, block...)
+		if _, err := r.nc.Write(frame); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if _, err := io.ReadFull(r.nc, header[:]); err != nil {
+				t.Fatal(err)
+			}
+			h := parseFrameHeader(header[:])
+			if _, err := io.ReadFull(r.nc, read[:h.length]); err != nil {
+				t.Fatal(err)
+			}
+			if h.stream == id && h.typ == frameData && h.has(flagEndStream) {
+				return
+			}
+		}
+	}
+}
+
+// fixedAnswer answers without allocating.
+func fixedAnswer() func(*Stream) {
+	f, body := fields("content-type", "text/plain", "date", "Sat, 21 Nov 2026 20:00:00 GMT"), []byte("hello")
+	return func(s *Stream) {
+		s.WriteHead(200, f, int64(len(body)), false)
+		s.Write(body, true)
+	}
+}
+
+func TestAllocations(t *testing.T) {
+	const most = 0
+	request := warm(t, fixedAnswer())
+	for range 100 {
+		request()
+	}
+	if n := testing.AllocsPerRun(1000, request); n > most {
+		t.Errorf("%v allocations for a request on a warm connection, want at most %d", n, most)
+	}
+}
+
+func BenchmarkRequest(b *testing.B) {
+	request := warm(b, fixedAnswer())
+	b.ReportAllocs()
+	for b.Loop() {
+		request()
+	}
+}
+
+func BenchmarkDownload(b *testing.B) {
+	const size = 1 << 20
+	piece := make([]byte, 64<<10)
+	r := serve(b, Options{}, func(s *Stream) {
+		s.WriteHead(200, nil, -1, false)
+		for range size / len(piece) {
+			s.Write(piece, false)
+		}
+		s.Write(nil, true)
+	}).raw(b)
+	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: maxWindow})
+	r.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	r.SetReuseFrames()
+	id, unread := uint32(1), uint32(0)
+	b.SetBytes(size)
+	b.ReportAllocs()
+	for b.Loop() {
+		r.headers(id, true, get("/")...)
+		for {
+			f, err := r.ReadFrame()
+			if err != nil {
+				b.Fatal(err)
+			}
+			if d, ok := f.(*xhttp2.DataFrame); ok {
+				unread += d.Length
+				if d.StreamEnded() {
+					break
+				}
+			}
+		}
+		r.WriteWindowUpdate(0, unread)
+		id, unread = id+2, 0
+	}
+}
+
+func BenchmarkUpload(b *testing.B) {
+	const size = 1 << 20
+	s := serve(b, Options{}, func(s *Stream) {
+		var p [16 << 10]byte
+		for {
+			if _, err := s.Read(p[:]); err != nil {
+				break
+			}
+		}
+		s.WriteHead(204, nil, -1, true)
+	})
+	client := s.client(b)
+	body := make([]byte, size)
+	b.SetBytes(size)
+	for b.Loop() {
+		resp, err := client.Post("http://a.test/", "", bytes.NewReader(body))
+		if err != nil {
+			b.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+}
+
+// TestIdleMemory bounds what a connection without streams holds, its goroutine included.
+func TestIdleMemory(t *testing.T) {
+	const most, conns = 24 << 10, 200
+	s := serve(t, Options{}, fixedAnswer())
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc + m.StackInuse)
+	}
+	clients := make([]net.Conn, conns)
+	before := heap() // the clients' sockets count too
+	for i := range clients {
+		r := s.rawSilent(t)
+		io.WriteString(r.nc, Preface)
+		r.WriteSettings()
+		r.WriteSettingsAck()
+		r.headers(1, true, get("/", "user-agent", "test")...)
+		r.until("the end", func(f xhttp2.Frame) bool { d, ok := f.(*xhttp2.DataFrame); return ok && d.StreamEnded() })
+		clients[i] = r.nc
+	}
+	s.quiet(t)
+	each := (heap() - before) / conns
+	t.Logf("%d bytes for each idle connection", each)
+	if each > most {
+		t.Errorf("an idle connection holds %d bytes, want at most %d", each, most)
+	}
+	runtime.KeepAlive(clients)
+}
+
+// quiet waits until no handler runs.
+func (s *server) quiet(t testing.TB) {
+	t.Helper()
+	end := time.Now().Add(patience)
+	for {
+		running := 0
+		s.mu.Lock()
+		for _, c := range s.conns {
+			c.mu.Lock()
+			running += len(c.streams)
+			if c.writing {
+				running++
+			}
+			c.mu.Unlock()
+		}
+		s.mu.Unlock()
+		if running == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("handlers do not end")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
