@@ -213,6 +213,9 @@ func (s *sharing) observe(t *testing.T, from string, problems chan<- []string) (
 		last, at, seen := map[string]*gatewayv1.HTTPRoute{}, map[string]int{}, 0
 		for event := range watcher.ResultChan() {
 			route, ok := event.Object.(*gatewayv1.HTTPRoute)
+			if ctx.Err() != nil {
+				break // what comes now says only that
+			}
 			if !ok {
 				found = append(found, fmt.Sprintf("the watch ended: %+v", event.Object))
 				break
@@ -232,6 +235,9 @@ func (s *sharing) observe(t *testing.T, from string, problems chan<- []string) (
 				found = append(found, fmt.Sprintf("%d entries of %s are of nobody", strange, route.Name))
 			}
 			next, ok := s.follows(route, at[route.Name])
+			if ctx.Err() != nil {
+				break // what comes now says only that
+			}
 			if !ok {
 				found = append(found, fmt.Sprintf("the foreign entries of %s are not what was written: %q", route.Name, text(by(route, foreign))))
 			}
@@ -242,10 +248,7 @@ func (s *sharing) observe(t *testing.T, from string, problems chan<- []string) (
 		}
 		problems <- found
 	}()
-	return func() {
-		cancel()
-		watcher.Stop()
-	}
+	return cancel
 }
 
 // follows says which of the foreign states a route has, from the place of the last one on.

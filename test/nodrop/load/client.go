@@ -105,6 +105,9 @@ func (c *client) request() (err error) {
 			c.close()
 		}
 	}()
+	if c.connection != nil && c.ended() {
+		c.close()
+	}
 	if c.connection == nil {
 		if c.connection, err = c.dial(); err != nil {
 			return fmt.Errorf("connect: %w", err)
@@ -134,6 +137,20 @@ func (c *client) request() (err error) {
 	keep, err = c.answer(method)
 	c.used, keep = true, keep && c.kind != Fresh
 	return err
+}
+
+// look is how long a client looks whether a connection that it kept still stands.
+const look = time.Millisecond
+
+// ended tells whether the kept connection has ended while it was idle, which every client
+// notices that waits for something to read meanwhile.
+func (c *client) ended() bool {
+	if c.connection.SetReadDeadline(time.Now().Add(look)) != nil {
+		return true
+	}
+	_, err := c.reader.Peek(1)
+	var timeout net.Error
+	return err != nil && !(errors.As(err, &timeout) && timeout.Timeout())
 }
 
 // redialPause is between two tries to connect.

@@ -155,6 +155,21 @@ func TestConnectionsAreKept(t *testing.T) {
 	}
 }
 
+// TestIdleConnectionEnds: the end of a connection that was idle is no failure, not even before an upload.
+func TestIdleConnectionEnds(t *testing.T) {
+	address := serve(t, func(c net.Conn, _ *http.Request, onThis, _ int) bool {
+		io.WriteString(c, fine)
+		return onThis == 0 // the second answer is the last, and does not say so
+	})
+	l := Start(Spec{Address: address, Clients: map[Kind]int{Upload: 1}, Pause: 50 * time.Millisecond})
+	if err := l.Await(t.Context(), 6); err != nil {
+		t.Fatal(err)
+	}
+	if r := l.Stop(); len(r.Failures) > 0 {
+		t.Error(r)
+	}
+}
+
 func TestNobodyListens(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
