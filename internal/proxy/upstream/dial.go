@@ -20,6 +20,7 @@ const (
 	ReasonTimeout     Reason = "connect_timeout"     // the connect timeout passed
 	ReasonUnreachable Reason = "connect_unreachable" // no way to the host or its network
 	ReasonFailed      Reason = "connect_failed"      // anything else on the way or at the peer
+	ReasonGone        Reason = "endpoint_gone"       // the endpoint left the configuration before it answered
 	ReasonResources   Reason = "connect_resources"   // we ran out of descriptors or local ports
 	ReasonDeadline    Reason = "deadline"            // the caller's deadline passed
 	ReasonCanceled    Reason = "canceled"            // the caller's context ended
@@ -58,7 +59,11 @@ func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) 
 		limit = deadline
 	}
 	dialer := net.Dialer{Deadline: limit, KeepAliveConfig: keepAlive}
-	socket, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, e.address)
+	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.
+	living, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.life, cancel)()
+	socket, err := dialer.DialTCP(living, "tcp", netip.AddrPort{}, e.address)
 	if err != nil {
 		return nil, e.failed(ctx, ours, err)
 	}
@@ -91,6 +96,8 @@ func (e *Endpoint) failed(ctx context.Context, ours bool, err error) *DialError 
 			return e.dialError(ReasonDeadline, false, err)
 		}
 		return e.dialError(ReasonCanceled, false, err)
+	case e.life.Err() != nil:
+		return e.dialError(ReasonGone, true, err)
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS),
 		errors.Is(err, syscall.EADDRNOTAVAIL):
 		return e.dialError(ReasonResources, false, err)

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"net/netip"
 	"slices"
 	"sync"
@@ -19,6 +20,9 @@ type Endpoint struct {
 	backend *Backend
 	address endpointKey
 	text    string
+	// life ends when the endpoint is no longer in the configuration.
+	life context.Context
+	end  context.CancelFunc
 
 	inFlight   atomic.Int64
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
@@ -32,7 +36,9 @@ type Endpoint struct {
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
-	return &Endpoint{backend: b, address: address, text: address.String()}
+	e := &Endpoint{backend: b, address: address, text: address.String()}
+	e.life, e.end = context.WithCancel(context.Background())
+	return e
 }
 
 // Address is where the endpoint is reached.
@@ -102,8 +108,9 @@ func (e *Endpoint) keep(c *Conn) bool {
 	return true
 }
 
-// retire closes the idle connections and lets no other become idle.
+// retire closes the idle connections, lets no other become idle, and gives up those that are being made.
 func (e *Endpoint) retire() {
+	e.end()
 	e.mu.Lock()
 	e.retired = true
 	idle := e.idle

@@ -92,6 +92,27 @@ func TestDialWithoutAnswer(t *testing.T) {
 	}
 }
 
+// TestDialIsGivenUpWithItsEndpoint: a pod that is gone answers nothing, so its end is known from the configuration alone.
+func TestDialIsGivenUpWithItsEndpoint(t *testing.T) {
+	_, b := newSet(t, Options{ConnectTimeout: time.Hour}, endpoint(full(t)))
+	e := b.Endpoints()[0]
+	ended := make(chan error, 1)
+	go func() {
+		_, err := e.Dial(context.Background(), time.Time{})
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Fatalf("ended by itself: %v", err)
+	case <-time.After(10 * time.Millisecond): // it is under way, most likely; the end is the same if it is not
+	}
+	apply(t, b.set, endpointsResource(key))
+	wantDialError(t, <-ended, ReasonGone, true)
+	if e.avoided() || e.Stats().Failures != 0 {
+		t.Errorf("the endpoint is blamed: %+v", e.Stats())
+	}
+}
+
 // descriptors counts the open descriptors of the process.
 func descriptors(t testing.TB) int {
 	entries, err := os.ReadDir("/proc/self/fd")
