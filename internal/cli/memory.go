@@ -52,6 +52,7 @@ func (s *spare) look(pending int64) int64 {
 		s.free()
 	} else {
 		debug.FreeOSMemory()
+		releaseProgram()
 	}
 	return 0
 }

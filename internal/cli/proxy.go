@@ -210,4 +210,5 @@ func (p *remoteProxy) awaitConfig(ctx context.Context) {
 	}
 	p.log.Info("ready", "gateway", p.o.Gateway, "health", health, "admin", admin, "version", readBuild().Version)
 	debug.FreeOSMemory() // the first configuration leaves the most garbage
+	releaseProgram()
 }
