@@ -148,7 +148,7 @@ func (w *world) underChurn(ctx context.Context, s *settings, do func(context.Con
 	}
 	c.gateway, _, c.wrong = gateway.take()
 	for _, t := range routes {
-		specs, statuses, err := t.counts()
+		specs, statuses, _, err := t.counts()
 		if err != nil {
 			return nil, err
 		}

@@ -107,6 +107,7 @@ type tally struct {
 	generations map[nameOf]int64
 	specs       int // versions with another generation, creations included
 	statuses    int // versions with the same generation
+	early       int // of them, that say of a Service that it is not there
 	err         error
 }
 
@@ -123,13 +124,28 @@ func (t *tally) routeChanged(kind watch.EventType, r *gwv1.HTTPRoute) {
 		t.specs++
 	default:
 		t.statuses++
+		if lacksService(r) {
+			t.early++
+		}
 	}
 }
 
-func (t *tally) counts() (specs, statuses int, err error) {
+// lacksService says that a status tells of a Service that does not exist: that of another watch may
+// come later than a route that was made after it.
+func lacksService(r *gwv1.HTTPRoute) bool {
+	for _, parent := range r.Status.Parents {
+		if c := meta.FindStatusCondition(parent.Conditions, string(gwv1.RouteConditionResolvedRefs)); c != nil &&
+			c.Reason == string(gwv1.RouteReasonBackendNotFound) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *tally) counts() (specs, statuses, early int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.specs, t.statuses, t.err
+	return t.specs, t.statuses, t.early, t.err
 }
 
 // watchRoutes follows the routes of a namespace, or of all where it is "", until ctx ends.

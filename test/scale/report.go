@@ -67,7 +67,14 @@ func (r *report) attached(n int, setup, teardown *phaseResult) {
 		r.row(fmt.Sprintf("%s of %d routes: from the last request to the right count", p.what, n),
 			fmt.Sprintf("%s (requests: %s)", seconds(p.counted), seconds(p.requests)), "<= "+p.aim)
 		r.row("- writes of the Gateway's status", fmt.Sprint(p.writes), "< 300")
-		r.row("- writes of the routes' statuses", fmt.Sprint(p.statuses), map[bool]string{true: fmt.Sprint(n), false: "0"}[p.what == "setup"])
+		aim, note := "0", ""
+		if p.what == "setup" {
+			aim = fmt.Sprint(n)
+		}
+		if p.early > 0 {
+			note = fmt.Sprintf(", %d of them before the Service was seen", p.early)
+		}
+		r.row("- writes of the routes' statuses", fmt.Sprint(p.statuses, note), aim)
 	}
 }
 

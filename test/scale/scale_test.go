@@ -75,8 +75,12 @@ func TestTallyTellsSpecsFromStatuses(t *testing.T) {
 	c.routeChanged(watch.Modified, version(2))
 	c.routeChanged(watch.Deleted, version(2))
 	c.routeChanged(watch.Added, version(1))
-	if specs, statuses, _ := c.counts(); specs != 3 || statuses != 3 {
-		t.Errorf("%d specs and %d statuses", specs, statuses)
+	early := version(1)
+	early.Status.Parents = []gwv1.RouteParentStatus{{Conditions: []metav1.Condition{
+		{Type: string(gwv1.RouteConditionResolvedRefs), Reason: string(gwv1.RouteReasonBackendNotFound)}}}}
+	c.routeChanged(watch.Modified, early)
+	if specs, statuses, early, _ := c.counts(); specs != 3 || statuses != 4 || early != 1 {
+		t.Errorf("%d specs and %d statuses, %d of them early", specs, statuses, early)
 	}
 }
 
@@ -112,6 +116,7 @@ func TestPhaseSaysWhatWasWrong(t *testing.T) {
 		want   string // "" for nothing
 	}{
 		"right":             {phaseResult{most: 9, statuses: 9}, 9, ""},
+		"right, once early": {phaseResult{most: 9, statuses: 10, early: 1}, 9, ""},
 		"right teardown":    {phaseResult{start: 9, most: 9}, 0, ""},
 		"too many counted":  {phaseResult{most: 10, statuses: 9}, 9, "counted 10"},
 		"written twice":     {phaseResult{most: 9, statuses: 10}, 9, "took 10 writes"},
