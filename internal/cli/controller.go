@@ -65,14 +65,13 @@ Helm chart runs this.`,
 			return RunController(ctx, o)
 		},
 	}
-	hostname, _ := os.Hostname() // "" has the same remedy as a flag that is wrong
 	flags := cmd.Flags()
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: as the pod's ServiceAccount)")
 	flags.StringVar(&o.Namespace, "namespace", "", "the controller's own namespace (default: the pod's)")
 	flags.StringVar(&o.Service, "service", defaultService, "name of the headless Service by which proxies find the controller")
 	flags.StringVar(&o.Image, "image", "", "image of the proxies; usually the controller's own (required)")
 	flags.StringVar(&o.ControllerName, "controller-name", controllerName, "spec.controllerName of the GatewayClasses to look after")
-	flags.StringVar(&o.Identity, "identity", hostname, "what tells this replica from others")
+	flags.StringVar(&o.Identity, "identity", "", "what tells this replica from others (default: the host name)")
 	flags.StringVar(&o.DeliveryAddress, "delivery-address", defaultDeliveryAddress, "where proxies are served")
 	flags.StringVar(&o.HealthAddress, "health-address", defaultHealthAddress, "where health and metrics are served")
 	flags.StringVar(&o.AdminAddress, "admin-address", admin.DefaultAddress, "where status and profiles are served")
@@ -94,7 +93,11 @@ func (o *ControllerOptions) complete() error {
 		o.Namespace = strings.TrimSpace(string(text))
 	}
 	if o.Identity == "" {
-		return usage("this machine has no host name: tell replicas apart with --identity")
+		hostname, err := os.Hostname()
+		if err != nil {
+			return usage("this machine has no host name (%w): tell replicas apart with --identity", err)
+		}
+		o.Identity = hostname
 	}
 	o.DeliveryAddress = cmp.Or(o.DeliveryAddress, defaultDeliveryAddress)
 	o.HealthAddress = cmp.Or(o.HealthAddress, defaultHealthAddress)
