@@ -150,6 +150,10 @@ func (c *Conn) endHeader() error {
 	b := &c.block
 	s := b.s
 	b.s = nil
+	if c.over { // a write has failed meanwhile, and nobody would end the stream
+		s.recycle()
+		return nil
+	}
 	var status int
 	var why error
 	switch {

@@ -199,3 +199,29 @@ func hello(s *Stream) {
 	s.WriteHead(200, fields("Content-Type", "text/plain"), 5, false)
 	s.Write([]byte("hello"), true)
 }
+
+// quiet waits until no handler runs.
+func (s *server) quiet(t testing.TB) {
+	t.Helper()
+	end := time.Now().Add(patience)
+	for {
+		running := 0
+		s.mu.Lock()
+		for _, c := range s.conns {
+			c.mu.Lock()
+			running += len(c.streams)
+			if c.writing {
+				running++
+			}
+			c.mu.Unlock()
+		}
+		s.mu.Unlock()
+		if running == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("handlers do not end")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
