@@ -128,3 +128,14 @@ func manyRules(n int) *Metrics {
 	}
 	return m
 }
+
+// BenchmarkRule is what a rule costs before its first request; of thousands most never see one.
+func BenchmarkRule(b *testing.B) {
+	m := NewMetrics(MetricsOptions{MaxRules: 1 << 30})
+	l := exampleLabels
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		l.Route = fmt.Sprint(i)
+		m.Rule(l)
+	}
+}

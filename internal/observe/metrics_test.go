@@ -318,6 +318,45 @@ func TestUpstreams(t *testing.T) {
 	}
 }
 
+// A request may end after its rule is gone, and be its backend's first: it is counted, and keeps nothing.
+func TestFirstRequestAfterRelease(t *testing.T) {
+	m, c := testMetrics(MetricsOptions{})
+	s := m.Rule(exampleLabels)
+	s.Release()
+	finish(m, &Record{Stats: s, Backend: 1, Status: 200})
+	if got := len(series(t, m, "moongate_requests_total")); got != 1 {
+		t.Errorf("%d series", got)
+	}
+	c.t = c.t.Add(2 * defaultGrace)
+	if got := series(t, m, "moongate_requests_total"); len(got) != 0 {
+		t.Errorf("after the grace: %v", got)
+	}
+}
+
+// Many requests of one rule are its first at once, while it is edited.
+func TestFirstRequestsAtOnce(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{})
+	var all sync.WaitGroup
+	const each = 100
+	handles := []*RuleStats{m.Rule(exampleLabels), m.Rule(exampleLabels)}
+	for i := range 8 {
+		all.Go(func() {
+			for range each {
+				finish(m, &Record{Stats: handles[i%2], Backend: 1, Status: 200})
+			}
+		})
+	}
+	all.Go(handles[0].Release)
+	all.Wait()
+	sum := 0.0
+	for _, n := range series(t, m, "moongate_requests_total") {
+		sum += n
+	}
+	if sum != 8*each {
+		t.Errorf("%v requests are counted, not %d", sum, 8*each)
+	}
+}
+
 // 5,000 backends that nobody asks for cost a scrape nothing.
 func TestUpstreamsAppearWithUse(t *testing.T) {
 	m, _ := testMetrics(MetricsOptions{})

@@ -26,14 +26,14 @@ type RuleLabels struct {
 // it is a few atomic additions.
 type RuleStats struct {
 	labels RuleLabels
-	plain  bool        // no label needs escaping in JSON
-	none   *outcomes   // requests without a backend
-	chosen []*outcomes // by position in labels.Backends
+	plain  bool                       // no label needs escaping in JSON
+	none   *outcomes                  // requests without a backend
+	chosen []atomic.Pointer[outcomes] // by position in labels.Backends; nil before the first request, see choose
 	total  *traffic
 
 	metrics  *Metrics
 	entry    *ruleEntry
-	backends []*backendEntry // what to release, nil entries for none
+	backends []*backendEntry // what to release; guarded by the lock of Metrics
 	folded   bool
 	released atomic.Bool
 }
@@ -95,20 +95,47 @@ func (s *RuleStats) resolve() {
 	if len(l.Backends) == 0 {
 		return
 	}
+	s.chosen = make([]atomic.Pointer[outcomes], len(l.Backends))
+	for i, name := range l.Backends {
+		// What was counted before must not expire while the handle lives.
+		if name == "" || series.backends != nil && series.backends.entries[name] != nil {
+			s.resolveBackend(i)
+		}
+	}
+}
+
+// choose answers the counters of a backend when a request needs them for the first time: of
+// thousands of routes most never see one.
+func (s *RuleStats) choose(i int) *outcomes {
+	s.metrics.mu.Lock()
+	defer s.metrics.mu.Unlock()
+	if s.chosen[i].Load() == nil {
+		s.resolveBackend(i)
+	}
+	return s.chosen[i].Load()
+}
+
+// resolveBackend is called with the lock of Metrics held.
+func (s *RuleStats) resolveBackend(i int) {
+	s.chosen[i].Store(s.none)
+	name, m, series := s.labels.Backends[i], s.metrics, &s.entry.value
+	if name == "" {
+		return
+	}
 	if series.backends == nil {
 		series.backends = newTable[string, outcomes](maxBackends, m.rules.grace)
 	}
-	s.chosen = make([]*outcomes, len(l.Backends))
-	s.backends = make([]*backendEntry, len(l.Backends))
-	for i, name := range l.Backends {
-		s.chosen[i] = s.none
-		if name == "" {
-			continue
-		}
-		if e := series.backends.acquire(name, now, func(*outcomes) {}); e != nil {
-			s.backends[i], s.chosen[i] = e, &e.value
-		}
+	now := m.now()
+	e := series.backends.acquire(name, now, func(*outcomes) {})
+	if e == nil {
+		return
 	}
+	s.chosen[i].Store(&e.value)
+	if s.released.Load() { // the request was in flight when its rule went
+		series.backends.release(e, now)
+		return
+	}
+	s.backends = append(s.backends, e)
 }
 
 // fold gives the handle counters that it shares with all others for which there is no room.
@@ -162,9 +189,7 @@ func (s *RuleStats) Release() {
 	}
 	now := m.now()
 	for _, e := range s.backends {
-		if e != nil {
-			s.entry.value.backends.release(e, now)
-		}
+		s.entry.value.backends.release(e, now)
 	}
 	m.rules.release(s.entry, now)
 }
@@ -175,7 +200,9 @@ func (s *RuleStats) Labels() *RuleLabels { return &s.labels }
 func (s *RuleStats) count(r *Record) {
 	o := s.none
 	if i := r.Backend - 1; 0 <= i && i < len(s.chosen) {
-		o = s.chosen[i]
+		if o = s.chosen[i].Load(); o == nil {
+			o = s.choose(i)
+		}
 	}
 	o.add(r.Status, r.Reason)
 	s.total.add(r)
