@@ -27,13 +27,19 @@ func (w *world) leader(t *testing.T) string {
 	return *lease.Spec.HolderIdentity
 }
 
+// killLeader kills the leader twice: it comes back at once and goes on with its Lease, and then, as
+// after any second crash, only after a while, so that nobody leads until the Lease has run out or it is back.
 func (w *world) killLeader(t *testing.T, l *traffic) {
 	w.rolledOut(t, system, controller)
 	leader := w.leader(t)
 	l.phase("the leader is dead")
 	pid := signal(t, leader, syscall.SIGKILL)
-	l.proceed(t)
 	replaced(t, leader, pid)
+	w.changes(t)
+	l.phase("it is dead again")
+	leader = w.leader(t)
+	pid = signal(t, leader, syscall.SIGKILL)
+	l.proceed(t)
 	w.changes(t)
 	l.phase("somebody leads")
 	for _, pod := range w.rolledOut(t, system, controller) {
