@@ -131,6 +131,7 @@ func TestSupportedFeatures(t *testing.T) {
 var featuresElsewhere = []string{
 	"HTTPRouteRequestMirror", "HTTPRouteRequestMultipleMirrors", "HTTPRouteRequestPercentageMirror", // TestMirror, TestMirrors
 	"HTTPRouteBackendTimeout", "HTTPRouteRequestTimeout", // TestFailures
+	"GatewayHTTPSListenerDetectMisdirectedRequests", // TestHTTPS
 	"GatewayPort8080", // a port as any other
 }
 
@@ -362,7 +363,7 @@ func (w *wantAnswer) send(t *testing.T, ports map[string]string) *answer {
 	}
 	a := ask{method: w.Method, url: "http://" + address + ":" + port + w.Path, host: w.Host, header: w.Header}
 	if w.ServerName != "" {
-		a.url, a.client = "https://"+address+":"+port+w.Path, tlsClient(w.ServerName)
+		a.url, a.client = "https://"+address+":"+port+w.Path, tlsClient(w.ServerName, "HTTP/2.0")
 	}
 	return a.do(t)
 }

@@ -48,12 +48,17 @@ func httpsListener(name string, port int, hostname, secrets string) string {
 	return fmt.Sprintf("{name: %s, protocol: HTTPS, port: %d%s, tls: {certificateRefs: [%s]}}", name, port, hostname, secrets)
 }
 
-// tlsClient opens a new connection for each request, whose server name need not be its Host.
-func tlsClient(serverName string) *http.Client {
+// tlsClient opens a new connection for each request, whose server name need not be its Host. It speaks
+// "HTTP/1.1" or "HTTP/2.0".
+func tlsClient(serverName, protocol string) *http.Client {
+	var protocols http.Protocols
+	protocols.SetHTTP1(protocol == "HTTP/1.1")
+	protocols.SetHTTP2(protocol == "HTTP/2.0")
 	return &http.Client{
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
-			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: serverName, NextProtos: []string{"http/1.1"}},
+			Protocols:         &protocols,
+			TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, ServerName: serverName},
 		},
 		Timeout:       patience,
 		CheckRedirect: noRedirects.CheckRedirect,
@@ -62,15 +67,18 @@ func tlsClient(serverName string) *http.Client {
 
 // tlsAsk sends one request over a new connection: server name and Host may differ.
 // It returns the status and the certificate's name.
-func tlsAsk(port int, serverName, host string) (status int, certificate, backend string, err error) {
-	got, err := ask{url: fmt.Sprintf("https://127.0.0.1:%d/", port), host: host, client: tlsClient(serverName)}.try()
+func tlsAsk(port int, protocol, serverName, host string) (status int, certificate, backend string, err error) {
+	got, err := ask{url: fmt.Sprintf("https://127.0.0.1:%d/", port), host: host, client: tlsClient(serverName, protocol)}.try()
 	if err != nil {
 		return 0, "", "", err
+	}
+	if got.Proto != protocol {
+		return 0, "", "", fmt.Errorf("spoke %s", got.Proto)
 	}
 	return got.StatusCode, got.TLS.PeerCertificates[0].Subject.CommonName, got.echo.Backend, nil
 }
 
-// TestHTTPS checks the choice of listener and certificate by server name, and 421.
+// TestHTTPS checks the choice of listener and certificate by server name, and 421, by HTTP/1.1 and HTTP/2.
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
@@ -104,9 +112,12 @@ func TestHTTPS(t *testing.T) {
 		{"unknown.org", "example.org", 200, "any"},
 		{"unknown.org", "unknown.org", 404, "any"},
 	} {
-		status, certificate, _, err := tlsAsk(port, c.serverName, c.host)
-		if err != nil || status != c.status || certificate != c.certificate {
-			t.Errorf("server name %s, Host %s: %d with certificate %s (%v), want %d with %s", c.serverName, c.host, status, certificate, err, c.status, c.certificate)
+		for _, protocol := range []string{"HTTP/1.1", "HTTP/2.0"} {
+			status, certificate, _, err := tlsAsk(port, protocol, c.serverName, c.host)
+			if err != nil || status != c.status || certificate != c.certificate {
+				t.Errorf("%s, server name %s, Host %s: %d with certificate %s (%v), want %d with %s",
+					protocol, c.serverName, c.host, status, certificate, err, c.status, c.certificate)
+			}
 		}
 	}
 	if dump := string(g.adminGet("/config")); strings.Contains(dump, "PRIVATE KEY") || strings.Contains(dump, base64.StdEncoding.EncodeToString([]byte("-----BEGIN PRIVATE"))[:20]) {

@@ -231,7 +231,7 @@ func TestRouteUnderLoad(t *testing.T) {
 	rule := anyRule()
 	rule.Matches[0].Path.Value = "/new"
 	for i := range 100 {
-		before := ok.Load()
+		before, missed := ok.Load(), notFound.Load()
 		if i%2 == 0 {
 			g.apply([]*config.Resource{routeOf("new", "default/gw/http", "", rule)})
 			for ok.Load() == before && others.Load() == 0 {
@@ -240,6 +240,9 @@ func TestRouteUnderLoad(t *testing.T) {
 			g.apply([]*config.Resource{routeOf("new", "default/gw/http", "", rule)}) // replaced while in use
 		} else {
 			g.apply(nil, routeID("new"))
+			for notFound.Load() == missed && others.Load() == 0 {
+				time.Sleep(time.Millisecond)
+			}
 		}
 	}
 	stop()

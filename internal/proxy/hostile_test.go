@@ -169,7 +169,7 @@ func TestShutdownSeesAll(t *testing.T) {
 					return
 				default:
 				}
-				if c, err := net.Dial("tcp", g.addr()); err == nil {
+				if c, err := net.DialTimeout("tcp", g.addr(), 50*time.Millisecond); err == nil {
 					c.Close()
 				}
 			}

@@ -20,6 +20,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
@@ -66,10 +67,13 @@ type Conn struct {
 	// headDeadline is until when the head must be there, by the coarse clock; 0 before its first byte.
 	headDeadline int64
 	// fresh tells that what is unread has changed so that parsing may get further.
-	fresh bool
+	fresh      bool
+	negotiated string // by ALPN
 	// served tells that a request has been carried out.
 	served bool
 	loop   rawLoop
+	// http2 is set where that is spoken.
+	http2 atomic.Pointer[http2.Conn]
 
 	// wait says what the goroutine of serve waits for, bodyWait what that of upload does.
 	wait, bodyWait waitState
@@ -161,9 +165,17 @@ func (c *Conn) serve() {
 	if c.side.HTTPS && !c.handshake() {
 		return
 	}
+	if c.negotiated == protocolHTTP2 {
+		c.serveHTTP2()
+		return
+	}
 	for {
 		head, err := c.nextHead()
 		if err != nil {
+			if c.startsHTTP2() {
+				c.serveHTTP2()
+				return
+			}
 			c.refuse(err)
 		}
 		if err == nil && head > 0 && c.run(head) {
@@ -197,7 +209,9 @@ func (c *Conn) handshake() bool {
 		return false
 	}
 	c.nc = tc
-	c.side.ServerName = lowerASCII([]byte(tc.ConnectionState().ServerName))
+	state := tc.ConnectionState()
+	c.side.ServerName = lowerASCII([]byte(state.ServerName))
+	c.negotiated = state.NegotiatedProtocol
 	return true
 }
 

@@ -124,6 +124,12 @@ func (s *Set) remove(c *Conn) {
 
 // sweep looks at one connection.
 func (c *Conn) sweep(now int64) {
+	if h := c.http2.Load(); h != nil { // which looks after its timeouts itself
+		if c.set.engine.Draining.Load() {
+			h.Drain()
+		}
+		return
+	}
 	kind, at, seen := c.wait.get()
 	switch kind {
 	case waitIdle:

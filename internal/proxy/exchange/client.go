@@ -151,8 +151,8 @@ func (w *Watch) Reset() {
 	w.mu.Unlock()
 }
 
-// wasCut tells whether Shutdown has ended the connection.
-func (w *Watch) wasCut() bool {
+// WasCut tells whether Shutdown has ended the connection.
+func (w *Watch) WasCut() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.cut

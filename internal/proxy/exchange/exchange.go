@@ -218,7 +218,7 @@ func (x *Exchange) findListener() observe.Reason {
 func (x *Exchange) finish() {
 	x.rec.StartUnixNano = x.start.UnixNano()
 	x.rec.DurationNano = int64(time.Since(x.start))
-	if x.rec.Reason == observe.ReasonClientClosed && x.Client.Watch.wasCut() {
+	if x.rec.Reason == observe.ReasonClientClosed && x.Client.Watch.WasCut() {
 		x.rec.Reason = observe.ReasonShuttingDown
 	}
 	x.Client.Engine.Observer.Finish(&x.rec)

@@ -72,7 +72,7 @@ func Listener(certs []*Certificate) *tls.Config {
 	fallback := &certs[0].pair
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"http/1.1"},
+		NextProtos: []string{"h2", "http/1.1"},
 		// Small first records help browsers a little and cost every response a lot of
 		// system calls; responses here are mostly already in one buffer.
 		DynamicRecordSizingDisabled: true,

@@ -19,12 +19,11 @@ import (
 )
 
 // everywhere is what this version can do; conformance suites choose their tests by it.
-// GatewayHTTPSListenerDetectMisdirectedRequests is missing because its test speaks HTTP/2,
-// although misdirected requests are answered as it wants.
 var everywhere = []features.FeatureName{
 	features.SupportGateway,
 	features.SupportGatewayAddressEmpty,
 	features.SupportGatewayHTTPListenerIsolation,
+	features.SupportGatewayHTTPSListenerDetectMisdirectedRequests,
 	features.SupportGatewayPort8080,
 	features.SupportGatewayRouteHostnameIntersectionPrecedence,
 	features.SupportGatewayStaticAddresses,

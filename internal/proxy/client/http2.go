@@ -1,0 +1,300 @@
+package client
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// protocolHTTP2 is the name in ALPN (RFC 9113 section 3.2).
+const protocolHTTP2 = "h2"
+
+// shortestPreface is how much of the HTTP/2 preface is there at least when the parser of HTTP/1 takes
+// offence at its version.
+const shortestPreface = len("PRI * HTTP/2.0")
+
+// startsHTTP2 tells whether a head that is none is the preface of HTTP/2 by prior knowledge (RFC 9113
+// section 3.3), at the beginning of a connection in the clear. So HTTP/1 pays nothing for it.
+func (c *Conn) startsHTTP2() bool {
+	if c.served || c.side.HTTPS {
+		return false
+	}
+	got := c.in[c.r:c.w]
+	n := min(len(got), len(http2.Preface))
+	return n >= shortestPreface && string(got[:n]) == http2.Preface[:n]
+}
+
+// serveHTTP2 runs the connection by HTTP/2, from its preface on, to its end.
+func (c *Conn) serveHTTP2() {
+	prior := bytes.Clone(c.in[c.r:c.w])
+	c.park()
+	c.nc.SetReadDeadline(never)
+	c.side.Protocol = "HTTP/2.0"
+	t := &c.set.timeouts
+	h := http2.New(c.nc, http2.Options{
+		MaxHeaderBytes: c.set.engine.Limits.MaxHead,
+		MaxFields:      c.set.engine.Limits.MaxFields,
+		Timeouts:       http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
+		Refused:        c.refusedHTTP2,
+	}, c.serveStream)
+	c.http2.Store(h)
+	h.Serve(prior) // its error tells what the client did wrong to the connection, which no request is about
+}
+
+// refusedHTTP2 counts a request that never became an exchange.
+func (c *Conn) refusedHTTP2(status int, _ error) {
+	r := observe.Record{
+		StartUnixNano: time.Now().UnixNano(),
+		ClientAddr:    c.side.Peer,
+		Scheme:        "http",
+		Protocol:      c.side.Protocol,
+		Reason:        observe.ReasonBadRequest,
+		Stats:         c.side.Socket.Stats.Unrouted(),
+	}
+	if c.side.HTTPS {
+		r.Scheme = "https"
+	}
+	switch status {
+	case http.StatusRequestHeaderFieldsTooLarge:
+		r.Status, r.Reason = status, observe.ReasonHeadTooLarge // the others are told by a reset
+	case http.StatusServiceUnavailable:
+		r.Reason = observe.ReasonOverloaded
+	}
+	c.set.engine.Observer.Finish(&r)
+}
+
+// errLength cannot happen, since package http2 counts too; but what a backend believes to be the
+// end of a request must be its end.
+var errLength = errors.New("body is not as long as its Content-Length")
+
+// stream is a stream of HTTP/2 as an exchange sees it. It is reused for other streams.
+type stream struct {
+	c     *Conn
+	s     *http2.Stream
+	side  exchange.Client
+	watch exchange.Watch
+	ex    *exchange.Exchange
+	head  http1.RequestHead
+	leave func() // gone, made once
+
+	// early is the part of the body that was there with the head, early[:n]; nil without one.
+	early    *buffer.Buffer
+	n        int
+	received int64
+	stopped  atomic.Bool
+	// refusing: the response tells of a fault of this request alone.
+	refusing bool
+
+	limit limit
+}
+
+var streams = sync.Pool{New: func() any {
+	d := &stream{ex: exchange.New()}
+	d.leave = d.gone
+	d.limit.expire = d.limit.expired
+	return d
+}}
+
+// serveStream carries out the request of one stream.
+func (c *Conn) serveStream(s *http2.Stream) {
+	d := streams.Get().(*stream)
+	d.c, d.s = c, s
+	d.side = c.side
+	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter = &d.watch, d, d, d
+	d.ex.Client = &d.side
+	d.limit.stream = s
+	s.OnGone(d.leave)
+	d.run()
+	s.OnGone(nil)
+	if d.early != nil {
+		buffer.Give(d.early)
+	}
+	d.watch.Reset()
+	d.limit.stream = nil
+	d.c, d.s, d.ex.Client, d.early, d.n, d.received, d.refusing = nil, nil, nil, nil, 0, 0, false
+	d.stopped.Store(false)
+	streams.Put(d)
+}
+
+// gone is called when the client has given up the stream, or the connection has ended.
+func (d *stream) gone() {
+	if d.c.watch.WasCut() {
+		d.watch.Cut()
+	} else {
+		d.watch.Leave()
+	}
+}
+
+func (d *stream) run() {
+	x, h := d.ex, &d.s.Head
+	x.Begin()
+	err := d.head.Adopt(h.Method, h.Scheme, h.Authority, h.Path, &x.Request.Request, &d.c.set.engine.Limits)
+	refused, _ := err.(*http1.Error) // errors.As would allocate
+	switch {
+	case refused != nil:
+		d.refusing = true
+		x.Refuse(refused.Status, reasonOf(refused))
+		return
+	case h.ExpectOther:
+		d.refusing = true
+		x.Refuse(http.StatusExpectationFailed, observe.ReasonExpectationFailed)
+		return
+	}
+	for i := range h.Fields.Len() {
+		x.Header.Append(*h.Fields.At(i))
+	}
+	x.Target = h.Path
+	x.ExpectContinue, x.TETrailers = h.ExpectContinue, h.TETrailers
+	d.takeBody()
+	x.Run()
+}
+
+// takeBody says what body the backend is to expect, and takes as much of it as is there.
+func (d *stream) takeBody() {
+	x, h := d.ex, &d.s.Head
+	x.Whole, x.Streamed, x.Framing, x.Length = nil, false, http1.NoBody, -1
+	if !h.HasBody {
+		switch string(h.Method) {
+		case "POST", "PUT", "PATCH": // RFC 9110 section 8.6
+			x.Framing, x.Length = http1.Length, 0
+		}
+		return
+	}
+	x.Framing, x.Streamed = http1.Chunked, true
+	if h.ContentLength >= 0 {
+		x.Framing, x.Length = http1.Length, h.ContentLength
+	}
+	if h.ExpectContinue {
+		return
+	}
+	d.early = buffer.Take()
+	n, err := d.read(d.early[:], false)
+	switch {
+	case err == io.EOF && (d.s.Trailers() == nil || d.s.Trailers().Len() == 0):
+		x.Framing, x.Length, x.Streamed = http1.Length, int64(n), false
+		x.Whole = d.early[:n]
+	case n == 0:
+		buffer.Give(d.early)
+		d.early = nil
+	default:
+		d.n = n
+	}
+}
+
+// read fills buf with what is there of the body, with wait with at least one byte. io.EOF comes
+// with the last bytes.
+func (d *stream) read(buf []byte, wait bool) (n int, err error) {
+	for n < len(buf) {
+		until := longAgo
+		if wait && n == 0 {
+			until = time.Now().Add(d.c.set.timeouts.BodyIdle)
+		}
+		d.s.SetReadDeadline(until)
+		if d.stopped.Load() {
+			return 0, http2.ErrClosed
+		}
+		got, err := d.s.Read(buf[n:])
+		n += got
+		if err != nil {
+			if until == longAgo && errors.Is(err, os.ErrDeadlineExceeded) {
+				return n, nil
+			}
+			return n, err
+		}
+	}
+	return n, nil
+}
+
+// Next is exchange.Body's.
+func (d *stream) Next(buf []byte, wait bool) (data []byte, last bool, err error) {
+	var n int
+	if d.early != nil {
+		n = copy(buf, d.early[:d.n])
+		buffer.Give(d.early)
+		d.early = nil
+		wait = false
+	}
+	got, err := d.read(buf[n:], wait)
+	n += got
+	if last = err == io.EOF; !last && err != nil {
+		return nil, false, err
+	}
+	d.received += int64(n)
+	if l := d.ex.Length; l >= 0 && (d.received > l || last && d.received < l) {
+		return nil, false, errLength
+	}
+	return buf[:n], last, nil
+}
+
+// Trailer is exchange.Body's.
+func (d *stream) Trailer() *message.Fields { return d.s.Trailers() }
+
+// Stop is exchange.Body's.
+func (d *stream) Stop() {
+	d.stopped.Store(true)
+	d.s.SetReadDeadline(longAgo)
+}
+
+// Interim is exchange.Response's.
+func (d *stream) Interim(r *message.Response) error {
+	if err := d.limit.begin(); err != nil {
+		return err
+	}
+	return d.limit.end(d.s.WriteInformational(r.Status, &r.Header))
+}
+
+// Start is exchange.Response's.
+func (d *stream) Start(h exchange.Head, p exchange.Part) error {
+	if h.Close && !d.refusing {
+		d.c.http2.Load().Drain()
+	}
+	length := int64(-1)
+	if h.Framing == http1.Length || h.Framing == http1.NoBody && h.Status != http.StatusNoContent {
+		length = h.Length
+	}
+	if err := d.limit.begin(); err != nil {
+		return err
+	}
+	end := p.Last && p.At == p.End && !hasFields(p.Trailer)
+	err := d.s.WriteHead(h.Status, &h.Header, length, end)
+	if err == nil && !end {
+		err = d.write(&p)
+	}
+	return d.limit.end(err)
+}
+
+// More is exchange.Response's.
+func (d *stream) More(p exchange.Part) error {
+	if err := d.limit.begin(); err != nil {
+		return err
+	}
+	return d.limit.end(d.write(&p))
+}
+
+// write sends a part of the body, and a head that waits, though the part may be empty.
+func (d *stream) write(p *exchange.Part) error {
+	if !p.Last || !hasFields(p.Trailer) {
+		return d.s.Write(p.Data(), p.Last)
+	}
+	if err := d.s.Write(p.Data(), false); err != nil {
+		return err
+	}
+	return d.s.WriteTrailers(p.Trailer)
+}
+
+func hasFields(f *message.Fields) bool { return f != nil && f.Len() > 0 }
+
+// WriteBy is exchange.Limiter's.
+func (d *stream) WriteBy(t time.Time) { d.limit.writeBy(t) }
