@@ -32,7 +32,7 @@ func (r *Remote) hold(c translate.StatusChange, now time.Time) {
 		if g == nil || !r.ours(g) {
 			continue
 		}
-		if generation := r.parts.Part(name).Generation(); !g.serves(generation) {
+		if generation := r.parts.Part(name).Generation(); !g.serves(generation) || !g.open(&c) {
 			h.waits[name] = generation
 			g.holding[c.Object] = struct{}{}
 		}
@@ -57,7 +57,7 @@ func (r *Remote) unhold(h *heldStatus) {
 func (r *Remote) release(g *gateway) {
 	for object := range g.holding {
 		h := r.held[object]
-		if !g.serves(h.waits[g.name]) {
+		if !g.serves(h.waits[g.name]) || !g.open(&h.change) {
 			continue
 		}
 		delete(g.holding, object)

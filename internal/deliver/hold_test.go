@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -61,6 +62,49 @@ func TestHold(t *testing.T) {
 	step(0, func(now time.Time) { r.hold(policy, now) })
 	g.pods["pod"].answered, g.pods["pod"].acked = true, 1
 	step(0, func(time.Time) { r.release(g) }, 7)
+}
+
+// TestHoldUntilOpen: a Gateway is not called programmed before its Services have the ports of its listeners, and not for what
+// runs under the class that it had before. What says that it is not programmed waits for nothing of that.
+func TestHoldUntilOpen(t *testing.T) {
+	http, https := translate.PlanPort{Port: 80}, translate.PlanPort{Port: 443}
+	both := []translate.PlanPort{http, https}
+	for _, c := range []struct {
+		what           string
+		infrastructure *translate.Infrastructure
+		hold           bool
+		programmed     metav1.ConditionStatus
+		out            bool
+	}{
+		{"all is there", &translate.Infrastructure{Class: "c", Ports: both}, false, metav1.ConditionTrue, true},
+		{"a port is missing", &translate.Infrastructure{Class: "c", Ports: both[:1]}, false, metav1.ConditionTrue, false},
+		{"every port is missing", &translate.Infrastructure{Class: "c", Ports: both[:0]}, false, metav1.ConditionTrue, false},
+		{"a port of the same number is", &translate.Infrastructure{Ports: []translate.PlanPort{http, {Port: 443, UDP: true}}}, false, metav1.ConditionTrue, false},
+		{"it is missing, and the status says more", &translate.Infrastructure{Class: "c", Ports: both[:1]}, false, metav1.ConditionFalse, true},
+		{"no Service is needed", &translate.Infrastructure{Class: "c"}, false, metav1.ConditionTrue, true},
+		{"it is of another class", &translate.Infrastructure{Class: "b", Ports: both}, false, metav1.ConditionTrue, false},
+		{"nothing will be done about it", &translate.Infrastructure{Class: "b"}, true, metav1.ConditionTrue, true},
+		{"nothing is known", nil, false, metav1.ConditionTrue, true},
+	} {
+		published := 0
+		r := NewRemote(RemoteOptions{Publish: func(s []translate.StatusChange) { published += len(s) }})
+		r.epoch = "epoch"
+		g := r.gateway("n/gw")
+		g.plan, g.infrastructure = &translate.Plan{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
+		s := translate.StatusChange{Object: translate.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1,
+			Status: &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: string(gwv1.GatewayConditionProgrammed), Status: c.programmed}}}}
+		r.hold(s, time.Now())
+		r.publish()
+		if out := published == 1; out != c.out {
+			t.Errorf("%s: published %v, want %v", c.what, out, c.out)
+		}
+		g.infrastructure = &translate.Infrastructure{Class: "c", Ports: both}
+		r.release(g)
+		r.publish()
+		if published != 1 || len(r.held)+len(g.holding) > 0 {
+			t.Errorf("%s: published %d times once it has come true, still held %v", c.what, published, r.held)
+		}
+	}
 }
 
 // TestDeadline: who is behind is overdue once, and for the whole of HoldLimit nobody is.

@@ -9,6 +9,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/meta"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -50,6 +52,21 @@ func (g *gateway) serves(generation uint64) bool {
 		}
 	}
 	return true
+}
+
+// open says that clients can reach what a status calls programmed: the cluster has followed the plan
+// that the status belongs to. Until then the status speaks of what ran before.
+func (g *gateway) open(c *translate.StatusChange) bool {
+	s, ok := c.Status.(*gwv1.GatewayStatus)
+	p, i := g.plan, g.infrastructure
+	if !ok || p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(s.Conditions, string(gwv1.GatewayConditionProgrammed)) {
+		return true
+	}
+	if i.Class != "" && i.Class != p.Class {
+		return false
+	}
+	missing := func(port translate.PlanPort) bool { return !slices.Contains(i.Ports, port) }
+	return i.Ports == nil || !slices.ContainsFunc(p.Ports, missing)
 }
 
 // gateway finds or makes what is known of a Gateway; tidy drops it again.
@@ -178,6 +195,7 @@ func (r *Remote) tell() bool {
 			continue
 		}
 		i := *g.infrastructure
+		i.Class, i.Ports = "", nil // for open alone
 		if i.Waiting == "" {
 			i.Waiting = g.waiting(r.o.HoldLimit)
 		}

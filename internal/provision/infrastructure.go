@@ -21,13 +21,14 @@ type observed struct {
 	services    []*corev1.Service // in the order of spec.addresses
 	deployments []*appsv1.Deployment
 	pods        []*corev1.Pod // those that are not ending, by name
+	class       string        // "" where it is not known
 	problem     string        // why something cannot be applied, "" for no reason
 }
 
 // observe sorts the objects of a Gateway. Those of another class than class are on their
 // way out and count no more; class "" is for not knowing it.
 func observe(objects map[objectName]Object, class, problem string) observed {
-	o := observed{problem: problem}
+	o := observed{class: class, problem: problem}
 	for _, object := range objects {
 		if class != "" && object.GetLabels()[gwv1.GatewayClassNameLabelKey] != labelValue(class) {
 			continue
@@ -65,7 +66,7 @@ func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 			ready = append(ready, pod.Name)
 		}
 	}
-	i := &translate.Infrastructure{Addresses: o.addresses(), Ready: len(ready) > 0}
+	i := &translate.Infrastructure{Addresses: o.addresses(), Class: o.class, Ports: o.ports(), Ready: len(ready) > 0}
 	switch {
 	case o.problem != "":
 		i.Waiting = o.problem
@@ -145,6 +146,23 @@ func serviceAddresses(svc *corev1.Service) []gwv1.GatewayStatusAddress {
 func (o observed) onNodes() bool {
 	return slices.ContainsFunc(o.deployments, func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.HostNetwork }) &&
 		!slices.ContainsFunc(o.services, func(svc *corev1.Service) bool { return svc.Spec.Type != corev1.ServiceTypeClusterIP })
+}
+
+// ports are those that every Service has; nil where none is needed, or there is none yet.
+func (o observed) ports() (all []translate.PlanPort) {
+	if len(o.services) == 0 || o.onNodes() {
+		return nil
+	}
+	all = []translate.PlanPort{}
+	for _, p := range o.services[0].Spec.Ports {
+		everywhere := !slices.ContainsFunc(o.services, func(svc *corev1.Service) bool {
+			return !slices.ContainsFunc(svc.Spec.Ports, func(q corev1.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol })
+		})
+		if everywhere {
+			all = append(all, translate.PlanPort{Port: p.Port, UDP: p.Protocol == corev1.ProtocolUDP})
+		}
+	}
+	return all
 }
 
 // nodes are the addresses of nodes where a proxy is ready, sorted.

@@ -2,6 +2,7 @@ package provision
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -9,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 func named(name string) metav1.ObjectMeta {
@@ -130,5 +133,36 @@ func TestInfrastructure(t *testing.T) {
 	}
 	if i, _ := observe(nil, "", "quota").infrastructure(); i == nil || i.Waiting != "quota" {
 		t.Errorf("a problem before anything runs: %+v", i)
+	}
+}
+
+// TestPorts tells which ports clients can reach: those that each Service has.
+func TestPorts(t *testing.T) {
+	const lb = corev1.ServiceTypeLoadBalancer
+	with := func(svc *corev1.Service, ports ...corev1.ServicePort) *corev1.Service {
+		svc.Spec.Ports = ports
+		return svc
+	}
+	http, https, quic := corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}, corev1.ServicePort{Port: 443, Protocol: corev1.ProtocolTCP},
+		corev1.ServicePort{Port: 443, Protocol: corev1.ProtocolUDP}
+	for _, c := range []struct {
+		what    string
+		objects []Object
+		want    []translate.PlanPort
+	}{
+		{"no Service yet", []Object{aDeployment(nil)}, nil},
+		{"one", []Object{with(aService("a", "0//", lb), http, quic)}, []translate.PlanPort{{Port: 80}, {Port: 443, UDP: true}}},
+		{"another one that is behind", []Object{with(aService("a", "0//", lb), http, https), with(aService("b", "1//", lb), https, quic)}, []translate.PlanPort{{Port: 443}}},
+		{"another one that has none of them", []Object{with(aService("a", "0//", lb), http), with(aService("b", "1//", lb), quic)}, []translate.PlanPort{}},
+		{"in the network of nodes", []Object{aDeployment(onHosts), with(aService("a", "0//", corev1.ServiceTypeClusterIP), http)}, nil},
+	} {
+		objects := map[objectName]Object{}
+		for i, object := range c.objects {
+			objects[objectName{fmt.Sprintf("%T", object), fmt.Sprint(object.GetName(), i)}] = object
+		}
+		i, _ := observe(objects, "moongate", "").infrastructure()
+		if !reflect.DeepEqual(i.Ports, c.want) || i.Class != "moongate" {
+			t.Errorf("%s: ports %v of class %q, want %v", c.what, i.Ports, i.Class, c.want)
+		}
 	}
 }

@@ -18,6 +18,11 @@ type Infrastructure struct {
 	Addresses []gwv1.GatewayStatusAddress
 	// Ready says that at least one proxy serves; otherwise Programmed is False.
 	Ready bool
+	// Class and Ports tell how much of a Plan has come true: the class whose objects these are, "" where
+	// that is not known, and the ports that each Service has, nil where none is needed. Translation
+	// reads neither: who shows a status waits by them.
+	Class string
+	Ports []PlanPort
 	// Waiting says what the Gateway still waits for and what helps, "" for nothing. Programmed is
 	// False with reason Pending while it is not empty, also where Ready.
 	Waiting string
