@@ -139,3 +139,32 @@ func TestHTTP2ShutdownCuts(t *testing.T) {
 		t.Errorf("logged %q", r[0])
 	}
 }
+
+// TestHTTP2Mirror: copies of streamed and of short bodies are whole.
+func TestHTTP2Mirror(t *testing.T) {
+	checkLeaks(t)
+	copies := make(chan copyOf, 2)
+	g := startGateway(t, Timeouts{})
+	g.apply(backend("Service/default/copy/80", mirrorBackend(t, copies)))
+	g.serve(echo(t), mirrorTo(t, "Service/default/copy/80"))
+	cc := g.http2Client("")
+	for _, size := range []int{5, 200_000} {
+		sent := strings.Repeat("x", size)
+		req, _ := http.NewRequest("POST", "http://h/", strings.NewReader(sent))
+		resp, err := cc.RoundTrip(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != sent || err != nil {
+			t.Errorf("%d bytes came back of %d, %v", len(b), size, err)
+		}
+		select {
+		case c := <-copies:
+			if string(c.body) != sent {
+				t.Errorf("the copy has %d bytes of %d", len(c.body), size)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("no copy")
+		}
+	}
+}

@@ -156,6 +156,9 @@ func (d *stream) run() {
 		x.Header.Append(*h.Fields.At(i))
 	}
 	x.Target = h.Path
+	if len(h.Path) == 0 { // CONNECT
+		x.Target = h.Authority
+	}
 	x.ExpectContinue, x.TETrailers = h.ExpectContinue, h.TETrailers
 	d.takeBody()
 	x.Run()
