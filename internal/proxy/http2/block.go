@@ -1,6 +1,18 @@
 package http2
 
-import "golang.org/x/net/http2/hpack"
+import (
+	"errors"
+
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
+)
+
+var (
+	errLarge   = errors.New("header section too large")
+	errMany    = errors.New("too many streams")
+	errDepends = errors.New("stream depends on itself")
+)
 
 type blockKind uint8
 
@@ -20,7 +32,7 @@ type block struct {
 	frames int     // CONTINUATION frames
 	s      *Stream // the new one, which nobody else knows yet
 	// trailer is exchanged for the stream's when it is complete.
-	trailer section
+	trailer head.Section
 }
 
 const headerTable = 4 << 10 // bytes of the client's dynamic table, the protocol's default
@@ -72,7 +84,7 @@ func (c *Conn) identify() error {
 		return c.streamError(ProtocolError)
 	default:
 		b.kind = blockTrailer
-		b.trailer.reset(true)
+		b.trailer.Reset(true)
 	}
 	return nil
 }
@@ -85,7 +97,7 @@ func (c *Conn) headersPrefix(b []byte) error {
 		b = b[1:]
 	}
 	if c.head.has(flagPriority) && c.block.kind == blockHeader && c.dependsOnItself(b) {
-		c.block.s.header.err = errDepends
+		c.block.s.header.Err = errDepends
 	}
 	return nil
 }
@@ -115,16 +127,16 @@ func (c *Conn) fragment(p []byte) error {
 // the table allows.
 func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
-	x, head := &b.trailer, (*Head)(nil)
+	x, h := &b.trailer, (*head.Head)(nil)
 	switch b.kind {
 	case blockSkip:
 		c.decoder.SetEmitEnabled(false)
 		return
 	case blockHeader:
-		x, head = &b.s.header, &b.s.Head
+		x, h = &b.s.header, &b.s.Head
 	}
-	x.add(f.Name, f.Value, head, c.o.MaxHeaderBytes, c.o.MaxFields)
-	if x.large {
+	x.Add(f.Name, f.Value, h, c.o.MaxHeaderBytes, c.o.MaxFields)
+	if x.Large {
 		c.decoder.SetEmitEnabled(false)
 	}
 }
@@ -160,14 +172,14 @@ func (c *Conn) endHeader() error {
 	case c.open >= c.o.MaxStreams || len(c.streams) >= 2*c.o.MaxStreams:
 		status, why = 503, errMany
 		c.out = appendReset(c.out, s.id, RefusedStream)
-	case s.header.large:
+	case s.header.Large:
 		status, why = 431, errLarge
 		c.out = appendHead(c.out, s.id, status, nil, 0, true, true)
 		if !b.ended {
 			c.out = appendReset(c.out, s.id, NoError)
 		}
 	default:
-		if why = s.header.settle(&s.Head, b.ended, c.o.ExtendedConnect); why != nil {
+		if why = s.header.Settle(&s.Head, b.ended, c.o.ExtendedConnect); why != nil {
 			status = 400
 			c.out = appendReset(c.out, s.id, ProtocolError)
 		}
@@ -200,7 +212,7 @@ func (c *Conn) endTrailer() error {
 	if s == nil || s.remoteEnded {
 		return nil
 	}
-	if n := s.Head.ContentLength; b.trailer.large || b.trailer.err != nil || n >= 0 && s.received != n {
+	if n := s.Head.ContentLength; b.trailer.Large || b.trailer.Err != nil || n >= 0 && s.received != n {
 		return c.streamError(ProtocolError)
 	}
 	s.trailer, b.trailer = b.trailer, s.trailer

@@ -4,7 +4,7 @@
 // hostile client can do with it, is dealt with in one place; whoever carries out a
 // request sees a Head, a body to read and a response to write.
 //
-// It imports proxy/message, the standard library and hpack's decoder, never the
+// It imports proxy/message, its own package head, the standard library and hpack's decoder, never the
 // engine, config, net/http or anything of Kubernetes.
 //
 // # Goroutines and memory

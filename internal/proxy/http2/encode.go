@@ -3,6 +3,7 @@ package http2
 import (
 	"strconv"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -66,7 +67,7 @@ func appendField(dst []byte, f *message.Field) []byte {
 	if len(f.Name) <= maxKnownName {
 		var small [maxKnownName]byte
 		name := message.AppendLower(small[:0], f.Name)
-		if isConnectionSpecific(string(name)) || len(name) == 0 {
+		if head.IsConnectionSpecific(string(name)) || len(name) == 0 {
 			return dst
 		}
 		if i, ok := staticNames[string(name)]; ok {

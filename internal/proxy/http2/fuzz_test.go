@@ -13,7 +13,7 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -113,44 +113,6 @@ func run(in []byte, piece int, handle func(*Stream)) (string, error) {
 	return fmt.Sprintf("%d frames, last %d, window %d, table %v", c.frames, c.lastID, c.sendWindow, c.decoder != nil), err
 }
 
-// FuzzHead gives any fields to the checks of a request. What passes is one message of HTTP/1.1, with the
-// same fields, so a backend cannot see anything else than what was routed.
-func FuzzHead(f *testing.F) {
-	f.Add("GET", "http", "a.test", "/a/b?c=d", "x-a", "value", "cookie", "a=b", false)
-	f.Add("POST", "https", "a.test:8443", "/%2e%2e/", "content-length", "3", "te", "trailers", true)
-	f.Add("OPTIONS", "http", "[::1]", "*", "host", "a", "expect", "100-continue", false)
-	f.Add("GET", "http", "a.test", "/\r\nX: y", "a\nb", "c\r\n\r\nGET / HTTP/1.1", "transfer-encoding", "chunked", false)
-	f.Fuzz(func(t *testing.T, method, scheme, authority, path, name1, value1, name2, value2 string, ended bool) {
-		var x section
-		var h Head
-		x.reset(false)
-		for _, p := range [][2]string{{":method", method}, {":scheme", scheme}, {":authority", authority}, {":path", path}, {name1, value1}, {name2, value2}} {
-			x.add(p[0], p[1], &h, 16<<10, 128)
-		}
-		if x.large || x.settle(&h, ended, true) != nil || string(h.Method) == "CONNECT" {
-			return
-		}
-		head := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", h.Method, h.Path, h.Authority)
-		for i := range h.Fields.Len() {
-			fl := h.Fields.At(i)
-			if line := string(fl.Name) + ": " + string(fl.Value) + "\r\n"; line != string(fl.Line) {
-				t.Errorf("line %q of %q and %q", fl.Line, fl.Name, fl.Value)
-			}
-			head += string(fl.Line)
-		}
-		head += "\r\n"
-		var req message.Request
-		var rh http1.RequestHead
-		n, err := http1.ParseRequest([]byte(head+"GET / HTTP/1.1\r\n"), &req, &rh, nil)
-		if err != nil {
-			return // of host and path it judges more
-		}
-		if n != len(head) || req.Header.Len() != h.Fields.Len() || rh.Framing != http1.NoBody || string(req.Method) != string(h.Method) {
-			t.Errorf("%q is read as %d bytes, %d fields, framing %d, method %q", head, n, req.Header.Len(), rh.Framing, req.Method)
-		}
-	})
-}
-
 // FuzzEncode encodes any response head, and has an independent decoder read it.
 func FuzzEncode(f *testing.F) {
 	f.Add(200, "Content-Type", "text/plain", "x-a", "b", int64(5))
@@ -181,7 +143,7 @@ func FuzzEncode(f *testing.F) {
 		want := []hpack.HeaderField{{Name: ":status", Value: fmt.Sprint(status)}}
 		for _, p := range [][2]string{{name1, value1}, {name2, value2}} {
 			name := string(message.AppendLower(nil, []byte(p[0])))
-			if !isConnectionSpecific(name) && name != "" {
+			if !head.IsConnectionSpecific(name) && name != "" {
 				want = append(want, hpack.HeaderField{Name: name, Value: p[1]})
 			}
 		}

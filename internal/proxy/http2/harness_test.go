@@ -2,7 +2,6 @@ package http2
 
 import (
 	"bytes"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -81,10 +80,11 @@ func (s *server) ended(t testing.TB) error {
 
 // client is an independent implementation, with one connection unless it wants more.
 func (s *server) client(t testing.TB) *http.Client {
-	tr := &xhttp2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, _ string, _ *tls.Config) (net.Conn, error) {
+	tr := &http.Transport{Protocols: new(http.Protocols), DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, network, s.addr)
 	}}
+	tr.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr, Timeout: patience}
 }
@@ -181,9 +181,10 @@ func (r *raw) goAway() (xhttp2.ErrCode, string) {
 	return g.ErrCode, string(g.DebugData())
 }
 
-// gone reads to the end of the connection.
+// gone reads to the end of the connection, and closes it.
 func (r *raw) gone() {
 	r.t.Helper()
+	defer r.nc.Close()
 	for {
 		if _, err := r.ReadFrame(); err != nil {
 			if ne, ok := err.(net.Error); ok && ne.Timeout() {

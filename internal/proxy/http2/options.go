@@ -19,8 +19,8 @@ type Options struct {
 	ExtendedConnect bool
 	Timeouts        Timeouts
 	// Refused is told of requests that are answered or reset here and never reach a handler:
-	// with the status 400, 431 or 503 and what was wrong. It runs on the reader's
-	// goroutine and must not block. May be nil.
+	// with the status 400, 431 or 503 and what was wrong. It must not block nor call
+	// anything of this package. May be nil.
 	Refused func(status int, why error)
 }
 

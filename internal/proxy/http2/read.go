@@ -106,7 +106,7 @@ func (c *Conn) fetch(due int64) error {
 		return nil
 	case c.over:
 		return c.cause
-	case len(c.streams) == 0: // a reset too: clients close with what is unread
+	case c.open == 0: // a reset too: clients close with what is unread
 		return errEnd
 	case err == io.EOF:
 		return io.ErrUnexpectedEOF

@@ -6,8 +6,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
+
+// Head is a request head.
+type Head = head.Head
 
 // Stream is one request and its response. One goroutine may read while another writes; each of
 // both halves is for one goroutine at a time.
@@ -18,7 +22,7 @@ type Stream struct {
 	id  uint32
 	run func() // work, made once, so that starting it allocates nothing
 
-	header, trailer section
+	header, trailer head.Section
 
 	// From here on guarded by c.mu.
 
@@ -107,19 +111,19 @@ func (c *Conn) newStream(id uint32) *Stream {
 		s.writable.c = make(chan struct{}, 1)
 	}
 	s.c, s.id, s.urgency = c, id, defaultUrgency
-	s.header.reset(false)
-	s.trailer.reset(true)
+	s.header.Reset(false)
+	s.trailer.Reset(true)
 	return s
 }
 
 // recycle keeps the memory of a stream that nobody knows any more.
 func (s *Stream) recycle() {
 	const most = 64 << 10 // of memory that one large stream has made grow
-	if cap(s.header.buf)+cap(s.trailer.buf)+cap(s.head)+cap(s.tail) > most {
+	if s.header.Cap()+s.trailer.Cap()+cap(s.head)+cap(s.tail) > most {
 		return
 	}
-	s.header.reset(false)
-	s.trailer.reset(true)
+	s.header.Reset(false)
+	s.trailer.Reset(true)
 	*s = Stream{run: s.run, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
 		readable: s.readable, writable: s.writable}
 	for _, w := range [...]*signal{&s.readable, &s.writable} {
@@ -180,7 +184,7 @@ func (s *Stream) credit(n int) {
 }
 
 // Trailers are the request's trailer fields, complete after Read returned io.EOF.
-func (s *Stream) Trailers() *message.Fields { return &s.trailer.fields }
+func (s *Stream) Trailers() *message.Fields { return &s.trailer.Fields }
 
 // SetReadDeadline is until when Read waits, for the present call too; zero is for ever.
 func (s *Stream) SetReadDeadline(t time.Time) {

@@ -1,4 +1,4 @@
-package http2
+package head
 
 import (
 	"errors"
@@ -7,15 +7,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// section is a header or trailer section as its fields come from the decoder, in memory of its own.
-type section struct {
+// Section is a header or trailer section as its fields come from the decoder, in memory of its own.
+type Section struct {
+	// Fields are the field lines that are kept.
+	Fields message.Fields
+	// Large tells that it is above the limits; what came after that is missing.
+	Large bool
+	// Err is why it is malformed, the first reason; nil while it is not.
+	Err error
+
 	buf    []byte
-	fields message.Fields
 	cookie []byte
 	size   int // as SETTINGS_MAX_HEADER_LIST_SIZE counts
 	lines  int
-	large  bool
-	err    error // why it is malformed: the first reason
 
 	trailer   bool
 	regular   bool // a field that is no pseudo-header has come
@@ -35,9 +39,10 @@ const (
 	seenProtocol
 )
 
-func (x *section) reset(trailer bool) {
-	x.fields.Reset()
-	*x = section{buf: x.buf[:0], fields: x.fields, cookie: x.cookie[:0], length: -1, trailer: trailer}
+// Reset empties the section and keeps its memory.
+func (x *Section) Reset(trailer bool) {
+	x.Fields.Reset()
+	*x = Section{buf: x.buf[:0], Fields: x.Fields, cookie: x.cookie[:0], length: -1, trailer: trailer}
 }
 
 var (
@@ -54,50 +59,51 @@ var (
 	errMethod      = errors.New(":method is no token or too long")
 	errPath        = errors.New(":path does not begin with a slash or has control characters")
 	errConnect     = errors.New("CONNECT with :scheme, :path or :protocol that does not belong there")
-	errLarge       = errors.New("header section too large")
-	errDepends     = errors.New("stream depends on itself")
-	errMany        = errors.New("too many streams")
 )
 
-// add takes in a field. Too large a section is only counted from there on.
-func (x *section) add(name, value string, h *Head, maxBytes, maxLines int) {
+// Cap is how many bytes of memory it keeps, fields not counted.
+func (x *Section) Cap() int { return cap(x.buf) + cap(x.cookie) }
+
+// Add takes in a field; pseudo-header fields go to h, which trailer sections do not need. Above maxBytes (as
+// SETTINGS_MAX_HEADER_LIST_SIZE counts) or maxLines the rest is dropped.
+func (x *Section) Add(name, value string, h *Head, maxBytes, maxLines int) {
 	x.size += len(name) + len(value) + 32
 	x.lines++
 	if x.size > maxBytes || x.lines > maxLines {
-		x.large = true
+		x.Large = true
 	}
-	if x.large || x.err != nil {
+	if x.Large || x.Err != nil {
 		return
 	}
 	if name != "" && name[0] == ':' {
-		x.err = x.pseudo(name, value, h)
+		x.Err = x.pseudo(name, value, h)
 		return
 	}
 	x.regular = true
 	switch {
 	case !isFieldName(name):
-		x.err = errName
+		x.Err = errName
 	case !isFieldValue(value):
-		x.err = errValue
+		x.Err = errValue
 	case x.trailer:
 		if !isForbiddenTrailer(name) {
 			x.keepField(name, value)
-		} else if isConnectionSpecific(name) {
-			x.err = errConnection
+		} else if IsConnectionSpecific(name) {
+			x.Err = errConnection
 		}
 	default:
-		x.err = x.field(name, value)
+		x.Err = x.field(name, value)
 	}
 }
 
-func (x *section) keep(s string) []byte {
+func (x *Section) keep(s string) []byte {
 	start := len(x.buf)
 	x.buf = append(x.buf, s...)
 	return x.buf[start:len(x.buf):len(x.buf)]
 }
 
 // keepField stores the field as a line of HTTP/1.1, which is what backends get.
-func (x *section) keepField(name, value string) {
+func (x *Section) keepField(name, value string) {
 	start := len(x.buf)
 	x.buf = append(x.buf, name...)
 	x.buf = append(x.buf, ": "...)
@@ -105,11 +111,11 @@ func (x *section) keepField(name, value string) {
 	x.buf = append(x.buf, "\r\n"...)
 	line := x.buf[start:]
 	at := len(name) + 2
-	x.fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(value)], Line: line})
+	x.Fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(value)], Line: line})
 }
 
 // pseudo takes in a pseudo-header field (RFC 9113 section 8.3.1).
-func (x *section) pseudo(name, value string, h *Head) error {
+func (x *Section) pseudo(name, value string, h *Head) error {
 	if x.trailer || x.regular {
 		return errPseudo
 	}
@@ -154,7 +160,7 @@ func (x *section) pseudo(name, value string, h *Head) error {
 }
 
 // field takes in any other field of a header section.
-func (x *section) field(name, value string) error {
+func (x *Section) field(name, value string) error {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 		return errConnection
@@ -197,10 +203,11 @@ func (x *section) field(name, value string) error {
 	return nil
 }
 
-// settle draws the conclusions from a whole header section.
-func (x *section) settle(h *Head, ended, extended bool) error {
-	if x.err != nil {
-		return x.err
+// Settle draws the conclusions from a whole header section that is not too large and fills in h. ended
+// tells that there is no body, extended that CONNECT may have :protocol. The error is for the log.
+func (x *Section) Settle(h *Head, ended, extended bool) error {
+	if x.Err != nil {
+		return x.Err
 	}
 	if len(x.cookie) > 0 {
 		x.keepCookie()
@@ -211,7 +218,7 @@ func (x *section) settle(h *Head, ended, extended bool) error {
 	if ended && x.length > 0 {
 		return errLengthWrong
 	}
-	h.Fields = x.fields
+	h.Fields = x.Fields
 	h.HasBody = !ended
 	h.ContentLength = x.length
 	if ended {
@@ -223,7 +230,7 @@ func (x *section) settle(h *Head, ended, extended bool) error {
 	return nil
 }
 
-func (x *section) settleTarget(h *Head, extended bool) error {
+func (x *Section) settleTarget(h *Head, extended bool) error {
 	connect := string(h.Method) == "CONNECT"
 	switch {
 	case x.seen&seenProtocol != 0 && !(connect && extended):
@@ -250,7 +257,7 @@ func (x *section) settleTarget(h *Head, extended bool) error {
 	return nil
 }
 
-func (x *section) keepCookie() {
+func (x *Section) keepCookie() {
 	const name = "cookie"
 	start := len(x.buf)
 	x.buf = append(x.buf, name+": "...)
@@ -258,7 +265,7 @@ func (x *section) keepCookie() {
 	x.buf = append(x.buf, "\r\n"...)
 	line := x.buf[start:]
 	at := len(name) + 2
-	x.fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(x.cookie)], Line: line})
+	x.Fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(x.cookie)], Line: line})
 }
 
 func parseLength(s string) (n int64, ok bool) {

@@ -1,4 +1,4 @@
-package http2
+package head
 
 import "strings"
 
@@ -73,7 +73,9 @@ func isAuthority(s string) bool { return all(s, isTargetChar) && strings.IndexBy
 
 func isPath(s string) bool { return all(s, isTargetChar) && (s[0] == '/' || s == "*") }
 
-func isConnectionSpecific(name string) bool {
+// IsConnectionSpecific tells that HTTP/2 has no place for fields of that name, which is in lower case
+// (RFC 9113 section 8.2.2).
+func IsConnectionSpecific(name string) bool {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 		return true

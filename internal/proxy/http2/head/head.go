@@ -1,4 +1,10 @@
-package http2
+// Package head judges the header and trailer sections of HTTP/2 requests (RFC 9113 section 8),
+// field by field as they are decoded, and keeps what passes as HTTP/1.1 would write it. It exists
+// so that what may be handed over stands in one place and can be fuzzed without a connection.
+//
+// It is pure: no I/O, no clock, no goroutine. It imports proxy/message and small parts of the
+// standard library, never the connection, net, net/http or any other package of the proxy.
+package head
 
 import "github.com/moongate-dev/moongate/internal/proxy/message"
 
