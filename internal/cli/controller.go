@@ -137,22 +137,18 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	}
 	b := readBuild()
 	metrics := observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit})
-	var garbage spare
 	c, err := controller.New(controller.Options{
 		Config: config, ControllerName: o.ControllerName, Namespace: o.Namespace, Identity: o.Identity,
 		Image: o.Image, DeliveryAddress: o.DeliveryAddress, Service: o.Service,
 		ReservedPorts:  reservedPorts,
 		LeaderElection: o.LeaderElection, Version: b.Version,
-		Translated: func(s incremental.Stats, d time.Duration) {
-			metrics.Translated(s.RunsByName, d)
-			garbage.changed(s.Runs)
-		},
-		Logger: log,
+		Translated: func(s incremental.Stats, d time.Duration) { metrics.Translated(s.RunsByName, d) },
+		Logger:     log,
 	})
 	if err != nil {
 		return &exitError{exitProblems, err}
 	}
-	go garbage.run(ctx)
+	go newSpare().run(ctx)
 	return serveController(ctx, o, c, metrics, log)
 }
 

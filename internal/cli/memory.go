@@ -3,56 +3,69 @@ package cli
 import (
 	"context"
 	"runtime/debug"
-	"sync/atomic"
+	"runtime/metrics"
 	"time"
 )
 
 const (
-	// burst is how many changes leave enough garbage to be worth a collection of its own.
-	burst = 1000
-	// lookAround is how often somebody looks whether a burst is over.
+	// lookAround is how often somebody looks for memory that can be given back.
 	lookAround = 5 * time.Second
+	// leastSpare is how much it must be, in bytes.
+	leastSpare = 2 << 20
 )
 
-// spare gives memory back to the system after many changes. A first list or a mass of new routes
-// leaves a heap that is twice as large as what stays, and a program that then has little to do
-// would not collect it for minutes, nor ever make its heap smaller. The zero value is ready.
+// spare gives memory back to the system while there is little to do. A first list or a mass of new routes leaves a heap
+// twice as large as what stays; a program that then rests collects it after minutes, and keeps
+// the room for the next time. While there is much to do the collector is left alone.
 type spare struct {
-	changes atomic.Int64
-	free    func() // nil is debug.FreeOSMemory
+	kept      uint64 // bytes of the heap after it was last given back
+	allocated uint64 // since the start, at the last look
+	give      func()
+	read      func() (resident, allocated uint64)
 }
 
-// changed counts.
-func (s *spare) changed(n int) { s.changes.Add(int64(n)) }
+func newSpare() *spare {
+	return &spare{read: readHeap, give: func() {
+		debug.FreeOSMemory()
+		releaseProgram()
+	}}
+}
 
-// run gives back until ctx ends.
+// run looks until ctx ends.
 func (s *spare) run(ctx context.Context) {
 	tick := time.NewTicker(lookAround)
 	defer tick.Stop()
-	var pending int64
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			pending = s.look(pending)
+			s.look()
 		}
 	}
 }
 
-// look answers how many changes wait for a collection. It comes when there were many and now are few: in
-// the middle of a burst it would be the first of several.
-func (s *spare) look(pending int64) int64 {
-	now := s.changes.Swap(0)
-	pending += now
-	if pending < burst || 10*now > pending {
-		return pending
+// look gives back where that is worth a collection: an eighth of the heap, and no more than a twentieth
+// was allocated since the last look.
+func (s *spare) look() {
+	resident, allocated := s.read()
+	since := allocated - s.allocated
+	s.allocated, s.kept = allocated, min(s.kept, resident)
+	if since > resident/20 || resident < s.kept+max(s.kept/8, leastSpare) {
+		return
 	}
-	if s.free != nil {
-		s.free()
-	} else {
-		debug.FreeOSMemory()
-		releaseProgram()
+	s.give()
+	s.kept, s.allocated = s.read()
+}
+
+// readHeap is how much of the heap is not given back, and what was ever allocated, in bytes.
+func readHeap() (resident, allocated uint64) {
+	samples := []metrics.Sample{
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/gc/heap/allocs:bytes"},
 	}
-	return 0
+	metrics.Read(samples)
+	return samples[0].Value.Uint64() + samples[1].Value.Uint64() + samples[2].Value.Uint64(), samples[3].Value.Uint64()
 }

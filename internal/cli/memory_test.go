@@ -1,29 +1,56 @@
 package cli
 
-import "testing"
+import (
+	"runtime"
+	"testing"
+)
 
-func TestSpareWaitsForTheEndOfABurst(t *testing.T) {
-	freed := 0
-	s := &spare{free: func() { freed++ }}
-	var pending int64
-	for i, step := range []struct{ changes, freed int }{
-		{0, 0}, {burst - 1, 0}, {0, 0}, // too few
-		{5 * burst, 0}, {5 * burst, 0}, // still going on
-		{10, 1},         // steady changes after it
-		{0, 1}, {10, 1}, // no garbage
-		{2 * burst, 1}, {0, 2}, // another one
+func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
+	const mib = 1 << 20
+	var resident, allocated uint64
+	given := 0
+	s := &spare{
+		read: func() (uint64, uint64) { return resident, allocated },
+		give: func() { given++; resident = 40 * mib },
+	}
+	for i, step := range []struct {
+		resident, more uint64
+		given          int
+	}{
+		{60 * mib, 50 * mib, 0}, // the first list
+		{80 * mib, 50 * mib, 0},
+		{80 * mib, mib, 1},     // it rests: 40 MiB stay
+		{44 * mib, mib, 1},     // too little
+		{46 * mib, mib, 2},     // an eighth more
+		{90 * mib, 9 * mib, 2}, // at work again
+		{90 * mib, 0, 3},
 	} {
-		s.changed(step.changes)
-		pending = s.look(pending)
-		if freed != step.freed {
-			t.Fatalf("step %d: freed %d times, not %d", i, freed, step.freed)
+		resident, allocated = step.resident, allocated+step.more
+		s.look()
+		if given != step.given {
+			t.Fatalf("step %d: given back %d times, not %d", i, given, step.given)
 		}
 	}
-	for range burst / 10 { // ten at a time
-		s.changed(10)
-		pending = s.look(pending)
+	resident, allocated, given = 3*mib, 0, 0
+	s.kept, s.allocated = 2*mib, 0
+	if s.look(); given != 0 {
+		t.Error("a small heap is not worth it")
 	}
-	if freed != 3 {
-		t.Errorf("many small changes: freed %d times", freed-2)
+}
+
+// TestSpareOfARealHeap: what is garbage by now is given back.
+func TestSpareOfARealHeap(t *testing.T) {
+	held := make([][]byte, 64)
+	for i := range held {
+		held[i] = make([]byte, 1<<20)
+	}
+	s := newSpare()
+	before, _ := s.read()
+	runtime.KeepAlive(held)
+	held = nil
+	s.look() // much was allocated before
+	s.look()
+	if after, _ := s.read(); s.kept == 0 || after > before-32<<20 {
+		t.Errorf("%d bytes before, %d after", before, after)
 	}
 }

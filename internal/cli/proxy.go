@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -119,7 +118,6 @@ type remoteProxy struct {
 	o      ProxyOptions
 	log    *slog.Logger
 	client *client.Client
-	spare  spare
 }
 
 // RunProxy serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -136,7 +134,7 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 		}
 	})
 	p.background.Go(func() { p.awaitConfig(inner) })
-	p.background.Go(func() { p.spare.run(inner) })
+	p.background.Go(func() { newSpare().run(inner) })
 	<-ctx.Done()
 	p.shutdown()
 	p.close()
@@ -171,10 +169,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	p.client = client.New(client.Options{
 		Controller: o.Controller, CAFile: o.CAFile, TokenFile: o.TokenFile, Gateway: o.Gateway, Version: readBuild().Version,
 		StateDir: o.StateDir, Logger: p.log,
-		Apply: func(u *config.Update) proxy.Result {
-			p.spare.changed(len(u.Upserts) + len(u.Removals))
-			return p.faults(p.proxy.Apply(u))
-		},
+		Apply:  func(u *config.Update) proxy.Result { return p.faults(p.proxy.Apply(u)) },
 		Rebind: func() proxy.Result { return p.faults(p.proxy.Rebind()) },
 	})
 	return p, nil
@@ -209,6 +204,4 @@ func (p *remoteProxy) awaitConfig(ctx context.Context) {
 		p.o.Ready(RunningProxy{Health: health, Admin: admin})
 	}
 	p.log.Info("ready", "gateway", p.o.Gateway, "health", health, "admin", admin, "version", readBuild().Version)
-	debug.FreeOSMemory() // the first configuration leaves the most garbage
-	releaseProgram()
 }
