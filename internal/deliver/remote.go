@@ -41,6 +41,8 @@ type Remote struct {
 	ctx    context.Context // of a Fetch
 	cancel context.CancelFunc
 
+	refusals refusals
+
 	// translating is held while the translator is used; it is taken before mu.
 	translating sync.Mutex
 

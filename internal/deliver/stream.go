@@ -72,9 +72,12 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	if err := r.canServe(); err != nil {
 		return err
 	}
+	caller := callerOf(grpcStream.Context())
 	name, pod, err := r.o.Authenticate(grpcStream.Context())
 	if err != nil {
-		r.o.Logger.Warn("a stream without a valid identity is refused", "error", err)
+		if r.refusals.news(caller, status.Code(err), time.Now()) {
+			r.o.Logger.Warn("a stream without a valid identity is refused, now and whenever it asks again", "from", caller, "error", err)
+		}
 		if status.Code(err) != codes.Unknown {
 			return err // it knows better, as that keys could not be had yet
 		}
@@ -89,7 +92,9 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	case hello == nil:
 		return status.Error(codes.InvalidArgument, "the first message must be a Hello")
 	case hello.Gateway != name:
-		r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", name, "pod", pod, "asks-for", hello.Gateway)
+		if r.refusals.news(caller, codes.PermissionDenied, time.Now()) {
+			r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", name, "pod", pod, "asks-for", hello.Gateway)
+		}
 		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", name, hello.Gateway)
 	}
 	ctx, end := context.WithCancelCause(grpcStream.Context())
@@ -98,6 +103,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	if err != nil {
 		return err
 	}
+	r.refusals.forget(caller)
 	r.o.Logger.Info("a proxy is connected", "gateway", name, "pod", pod, "version", hello.Version, "generation", hello.Generation, "resumes", !s.full)
 	go func() { end(r.send(ctx, s, grpcStream)) }()
 	go func() { end(r.receive(s, grpcStream)) }()
