@@ -38,7 +38,7 @@ func (w *world) killLeader(t *testing.T, l *traffic) {
 	w.changes(t)
 	l.phase("it is dead again")
 	leader = w.leader(t)
-	pid = signal(t, leader, syscall.SIGKILL)
+	signal(t, leader, syscall.SIGKILL)
 	l.proceed(t)
 	w.changes(t)
 	l.phase("somebody leads")
