@@ -152,7 +152,13 @@ func flood(t *testing.T, begin func(*raw), frame func(*raw, uint32) error, sent 
 	}
 	var n uint32
 	var grown int64
-	for ; n < sent; n++ { // what is sent after the end is thrown away for a while
+	c := s.waitFor(t, "the connection", func(c *Conn) bool { return c.nc.RemoteAddr().String() == r.nc.LocalAddr().String() })
+	over := func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.over
+	}
+	for ; n < sent && !over(); n++ {
 		if n%2000 == 1000 {
 			others(t, s)
 			grown = max(grown, heapNow()-before)
@@ -170,7 +176,6 @@ func flood(t *testing.T, begin func(*raw), frame func(*raw, uint32) error, sent 
 	if told.Code != EnhanceYourCalm && told.Code != StreamClosed && told.Code != FlowControlError {
 		t.Errorf("ended with %v", told)
 	}
-	c := s.waitFor(t, "the connection", func(c *Conn) bool { return c.nc.RemoteAddr().String() == r.nc.LocalAddr().String() })
 	if c.frames > mostFrames {
 		t.Errorf("cut off only after %d frames", c.frames)
 	}

@@ -190,7 +190,8 @@ func TestTrailers(t *testing.T) {
 	if want, g := "EOF x-sum: 1\r\n", <-got; g != want {
 		t.Errorf("got %q, want %q", g, want)
 	}
-	for id, pairs := range map[uint32][]string{3: {":path", "/"}, 5: {"X-A", "b"}, 7: {"x", "a\nb"}} {
+	for i, pairs := range [][]string{{":path", "/"}, {"X-A", "b"}, {"x", "a\nb"}} {
+		id := uint32(3 + 2*i)
 		r.headers(id, false, get("/")...)
 		r.headers(id, true, pairs...)
 		if code := r.reset(id); code != xhttp2.ErrCodeProtocol {
