@@ -125,11 +125,15 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	d.limit.stream = nil
 	d.c, d.s, d.ex.Client, d.early, d.n, d.received, d.refusing = nil, nil, nil, nil, 0, 0, false
 	d.stopped.Store(false)
+	d.limit.late.Store(false)
 	streams.Put(d)
 }
 
 // gone is called when the client has given up the stream, or the connection has ended.
 func (d *stream) gone() {
+	if d.limit.late.Load() {
+		return // it was us, and the backend has the same deadline
+	}
 	if d.c.watch.WasCut() {
 		d.watch.Cut()
 	} else {

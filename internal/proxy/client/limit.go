@@ -3,6 +3,7 @@ package client
 import (
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
@@ -19,14 +20,16 @@ type limit struct {
 	by      time.Time // zero is never
 	timer   *time.Timer
 	writing bool
-	late    bool // the stream was reset for it
+
+	late atomic.Bool // the stream was reset for it
 }
 
 // writeBy sets the limit; zero is none.
 func (l *limit) writeBy(t time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.by, l.late, l.set = t, false, !t.IsZero()
+	l.by, l.set = t, !t.IsZero()
+	l.late.Store(false)
 	switch {
 	case l.set && l.timer == nil:
 		l.timer = time.AfterFunc(time.Until(t), l.expire)
@@ -59,7 +62,7 @@ func (l *limit) end(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.writing = false
-	if err != nil && l.late {
+	if err != nil && l.late.Load() {
 		return os.ErrDeadlineExceeded
 	}
 	return err
@@ -70,7 +73,7 @@ func (l *limit) expired() {
 	defer l.mu.Unlock()
 	// The timer may be late, and the stream another.
 	if l.writing && !l.by.IsZero() && !time.Now().Before(l.by) {
-		l.late = true
+		l.late.Store(true)
 		l.stream.Reset(http2.Cancel)
 	}
 }
