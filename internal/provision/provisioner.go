@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -62,6 +63,7 @@ type Provisioner struct {
 	planned  bool
 	plans    map[gatewayName]*translate.Plan
 	problems map[gatewayName]string    // why a plan cannot be carried out
+	failures map[gatewayName]string    // why the last try failed, as it was logged
 	absent   map[gatewayName]time.Time // since when there is no plan for what runs
 	objects  map[gatewayName]map[objectName]*history
 
@@ -102,6 +104,7 @@ func (p *Provisioner) Listed() <-chan struct{} { return p.listed }
 func (p *Provisioner) forget() {
 	p.work, p.planned = nil, false
 	p.plans, p.problems = map[gatewayName]*translate.Plan{}, map[gatewayName]string{}
+	p.failures = map[gatewayName]string{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
 
@@ -310,14 +313,29 @@ func (p *Provisioner) workOn(ctx context.Context, work workqueue.TypedRateLimiti
 		again, err := p.reconcile(ctx, g)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
+			p.noteFailure(g, err)
 			work.AddRateLimited(g)
 		case err == nil:
 			work.Forget(g)
+			p.noteFailure(g, nil)
 			if again > 0 {
 				work.AddAfter(g, again)
 			}
 		}
 		work.Done(g)
+	}
+}
+
+// noteFailure logs why a Gateway cannot be provisioned: once for each reason that follows another.
+func (p *Provisioner) noteFailure(g gatewayName, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(p.failures, g)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends with its namespace
+	case p.failures[g] != err.Error():
+		p.failures[g] = err.Error()
+		p.o.Logger.Warn("cannot provision; trying again", "gateway", g.String(), "error", err)
 	}
 }

@@ -1,8 +1,11 @@
 package provision
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,7 +14,11 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -151,4 +158,29 @@ func addressesOf(values ...string) []gwv1.GatewaySpecAddress {
 		all = append(all, gwv1.GatewaySpecAddress{Type: &kind, Value: value})
 	}
 	return all
+}
+
+// TestFailureOnceInLog checks that what fails again and again in the same way is one line, and the end of a namespace none.
+func TestFailureOnceInLog(t *testing.T) {
+	var log bytes.Buffer
+	p, err := New(Options{Config: &rest.Config{Host: "192.0.2.1"}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ending := status(http.StatusForbidden, metav1.StatusReasonForbidden, "because it is being terminated")
+	ending.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}
+	g, other, quota := gatewayName{"n", "g"}, gatewayName{"n", "other"}, errors.New("quota")
+	for i, c := range []struct {
+		of    gatewayName
+		err   error
+		lines int // by then
+	}{
+		{g, quota, 1}, {g, errors.New("quota"), 1}, {other, quota, 2}, {g, errors.New("taken"), 3}, {g, quota, 4},
+		{g, nil, 4}, {g, quota, 5}, {other, &apierrors.StatusError{ErrStatus: *ending}, 5}, {other, quota, 5},
+	} {
+		p.noteFailure(c.of, c.err)
+		if n := strings.Count(log.String(), "cannot provision"); n != c.lines {
+			t.Errorf("step %d: %d lines, want %d: %s", i, n, c.lines, &log)
+		}
+	}
 }
