@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/klog/v2"
 )
 
 // leaseName is the Lease by which replicas agree.
@@ -49,6 +50,8 @@ type election struct {
 	// lead is called when it is this replica's turn, and ends soon after its context. Calls do not overlap.
 	lead func(context.Context)
 	log  *slog.Logger
+	// trouble is why the Lease cannot be had, as it was logged; "" while it can.
+	trouble string
 }
 
 // run campaigns again and again until ctx ends: a replica that lost the Lease goes on with all that it
@@ -71,11 +74,11 @@ func (e *election) term(ctx context.Context) error {
 		over    bool
 	)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
+		Lock: &notedLock{log: e.log, trouble: &e.trouble, Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: leaseName},
 			Client:     e.leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
-		},
+		}},
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		ReleaseOnCancel: true,
 		Name:            leaseName,
@@ -98,7 +101,7 @@ func (e *election) term(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	elector.Run(ctx)
+	elector.Run(klog.NewContext(ctx, klog.Logger{})) // notedLock says it, and once
 	mu.Lock()
 	over = true
 	mu.Unlock()

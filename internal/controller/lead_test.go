@@ -1,9 +1,11 @@
 package controller
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -22,6 +24,7 @@ type replica struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 	away    atomic.Bool // the API server, for this replica
+	log     bytes.Buffer
 }
 
 // startReplica campaigns until the test ends; together counts how many lead at a time.
@@ -38,7 +41,7 @@ func startReplica(t *testing.T, cluster *fake.Clientset, identity string, togeth
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	r.stop = stop
-	e := election{leases: clients.CoordinationV1(), namespace: "n", identity: identity, log: slog.New(slog.DiscardHandler),
+	e := election{leases: clients.CoordinationV1(), namespace: "n", identity: identity, log: slog.New(slog.NewTextHandler(&r.log, nil)),
 		lead: func(ctx context.Context) {
 			if together.Add(1) > 1 {
 				t.Error("two lead at a time")
@@ -93,5 +96,8 @@ func TestElection(t *testing.T) {
 		}
 		a.stop()
 		a.done.Wait()
+		if n, m := strings.Count(a.log.String(), "cannot be had"), strings.Count(a.log.String(), "can be had again"); n != 1 || m != 1 {
+			t.Errorf("the API server was away once, and is said to be %d times, and back %d times:\n%s", n, m, &a.log)
+		}
 	})
 }

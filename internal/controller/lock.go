@@ -1,0 +1,50 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// notedLock logs that the Lease cannot be read or written: when that begins, and when it is over. Each
+// replica tries every second. Calls do not overlap.
+type notedLock struct {
+	resourcelock.Interface
+	log     *slog.Logger
+	trouble *string // election.trouble
+}
+
+func (l *notedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	l.note(ctx, err)
+	return record, raw, err
+}
+
+func (l *notedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Create(ctx, record)
+	l.note(ctx, err)
+	return err
+}
+
+func (l *notedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	err := l.Interface.Update(ctx, record)
+	l.note(ctx, err)
+	return err
+}
+
+func (l *notedLock) note(ctx context.Context, err error) {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		// Of the latter, another replica was faster.
+	case err == nil && *l.trouble != "":
+		l.log.Info("the Lease can be had again", "lease", l.Describe())
+		*l.trouble = ""
+	case err != nil && *l.trouble == "":
+		l.log.Error("the Lease cannot be had, trying every second; without it nobody leads, and proxies serve what they have", "lease", l.Describe(), "error", err,
+			"remedy", "if this is refused, let the controller's ServiceAccount create, get and update leases in its namespace")
+		*l.trouble = err.Error()
+	}
+}
