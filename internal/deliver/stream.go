@@ -212,8 +212,10 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	case !r.ours(s.gateway):
 		return "", nil, errNotOurs(s.gateway.name)
 	}
-	delta := part.All()
-	if !s.full {
+	var delta partition.Delta
+	if s.full {
+		delta = part.All()
+	} else {
 		delta = part.Since(s.base)
 	}
 	s.idle, s.waits, s.sent = false, true, delta.Generation
