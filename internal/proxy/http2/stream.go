@@ -160,7 +160,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 			n := s.body.read(p)
 			s.credit(n)
 			c.credit(n)
-			c.push()
+			c.pushAside()
 			return n, nil
 		case s.remoteEnded:
 			return 0, io.EOF
@@ -195,17 +195,17 @@ func (s *Stream) SetReadDeadline(t time.Time) {
 }
 
 // Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any
-// goroutine until the handler returns.
+// goroutine until the handler returns, and never waits for the client.
 func (s *Stream) Reset(code Code) {
 	c := s.c
 	c.mu.Lock()
 	c.resetStream(s, code)
-	c.push()
+	c.pushAside()
 	c.mu.Unlock()
 }
 
-// OnGone has f called once when the client resets the stream or the connection ends; at once if it
-// did already. f must not block nor call anything of this package. It is not called any
+// OnGone has f called once when the stream is reset, by the client or by us, or the connection ends; at
+// once if that has happened. f must not block nor call anything of this package. It is not called any
 // more when OnGone(nil) has returned, or the handler.
 func (s *Stream) OnGone(f func()) {
 	s.c.mu.Lock()

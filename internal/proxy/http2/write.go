@@ -109,7 +109,7 @@ func (s *Stream) send(p []byte) error {
 	return os.ErrDeadlineExceeded
 }
 
-// push gets out what waits, from a goroutine that may wait for the client.
+// push gets out what waits, from a goroutine that may wait for the client to take it.
 func (c *Conn) push() {
 	if !c.writing && (len(c.out) > 0 || c.queue.front() != nil) {
 		c.writing = true
@@ -117,7 +117,7 @@ func (c *Conn) push() {
 	}
 }
 
-// pushAside is push for the reader, which must never wait for the client.
+// pushAside is push for the reader and others that must never wait for the client.
 func (c *Conn) pushAside() {
 	if c.writing || len(c.out) == 0 && c.queue.front() == nil {
 		return
