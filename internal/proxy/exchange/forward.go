@@ -15,6 +15,9 @@ import (
 const (
 	// maxConnects bounds how many endpoints a request asks for a connection.
 	maxConnects = 3
+	// maxGone bounds how many more it asks for endpoints that have left the configuration meanwhile: that
+	// says nothing of those which came.
+	maxGone = 16
 	// maxInterim bounds the 1xx responses before a final one.
 	maxInterim = 64
 	// copyLimit is up to which size in bytes a request body is copied behind its head for one
@@ -27,6 +30,8 @@ type attempt struct {
 	u        *upstream.Conn
 	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest; zero is never
 	buf      *buffer.Buffer // nil while nothing has come
+	// gone tells that the endpoint has left the configuration before it was connected.
+	gone bool
 	// received tells that the backend has sent anything at all.
 	received bool
 }
@@ -52,7 +57,7 @@ func (a *attempt) Give() {
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	var tried *upstream.Endpoint
 	reason := observe.ReasonNoEndpoints
-	for fresh := false; x.rec.Attempts < maxConnects; {
+	for fresh, limit := false, maxConnects; x.rec.Attempts < limit; {
 		ep := b.Backend.Pick(&x.fx.Seed, tried)
 		if ep == nil || ep == tried && !fresh {
 			break
@@ -67,6 +72,9 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			ep.End()
 			if retry {
 				tried, fresh = ep, false
+				if a.gone {
+					limit = min(limit+1, maxConnects+maxGone)
+				}
 				continue
 			}
 			break
@@ -144,6 +152,7 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time
 		reason = observe.ReasonClientClosed
 	default:
 		reason = observe.ReasonConnectFailed
+		x.attempt.gone = dial.Reason == upstream.ReasonGone
 	}
 	return nil, reason, dial.Retryable
 }
