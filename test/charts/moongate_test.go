@@ -63,6 +63,10 @@ func TestDefaults(t *testing.T) {
 	if !strings.Contains(r.notes, "class moongate gets a proxy") {
 		t.Errorf("notes:\n%s", r.notes)
 	}
+	// Deleted with the release it would wait for its Gateways to go, and fail the next installation.
+	if class := get[*gwv1.GatewayClass](t, r, "GatewayClass moongate"); class.Annotations["helm.sh/resource-policy"] != "keep" {
+		t.Errorf("the GatewayClass would go with the release: %v", class.Annotations)
+	}
 
 	d := get[*appsv1.Deployment](t, r, "Deployment moongate-controller")
 	pod := d.Spec.Template.Spec
