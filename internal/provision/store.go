@@ -97,7 +97,7 @@ func (s *store) hold(kind string, object Object) {
 	object = strip(object)
 	n, namespace := objectName{kind, object.GetName()}, object.GetNamespace()
 	g := gatewayName{namespace, object.GetAnnotations()[annotationGateway]}
-	if g.name == "" || object.GetAnnotations()[annotationController] != s.controller {
+	if g.name == "" || object.GetAnnotations()[annotationController] != s.controller || foreign(kind, object) {
 		s.release(kind, namespace, n.name, object.GetResourceVersion())
 		return
 	}
@@ -119,6 +119,13 @@ func (s *store) hold(kind string, object Object) {
 	}
 	s.gateways[g][n], s.owners[namespace][n] = object, g
 	s.changed(g, kind)
+}
+
+// foreign says that something else than a Gateway controls an object, whatever its labels are: who makes
+// objects after a Service or a Deployment copies these. Pods are of a ReplicaSet.
+func foreign(kind string, object Object) bool {
+	owner := metav1.GetControllerOf(object)
+	return kind != kindPod && owner != nil && owner.Kind != "Gateway"
 }
 
 // remove forgets an object that was gone at a version, unless a later one was seen.

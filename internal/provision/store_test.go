@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // TestStoreOrder tells a store of the lives of objects: by a watch in their order, by answers to
@@ -84,6 +85,29 @@ func TestStoreOrder(t *testing.T) {
 		}
 		if held != len(there) || changes == 0 && held > 0 {
 			t.Fatalf("%d objects are held, there are %d, %d changes were told", held, len(there), changes)
+		}
+	}
+}
+
+// TestStoreForeign: what another controller made as a copy of ours, labels and annotations included, is never taken for ours, and so
+// never pruned; what a Gateway owns, or nobody, is.
+func TestStoreForeign(t *testing.T) {
+	s := newStore("c")
+	s.changed = func(gatewayName, string) {}
+	yes := true
+	for i, c := range []struct {
+		owner string // its kind
+		ours  bool
+	}{{"Gateway", true}, {"", true}, {"Rollout", false}} {
+		svc := aService("copy", "", corev1.ServiceTypeClusterIP)
+		svc.ResourceVersion = strconv.Itoa(i + 1)
+		svc.Annotations[annotationGateway], svc.Annotations[annotationController] = "web", "c"
+		if c.owner != "" {
+			svc.OwnerReferences = []metav1.OwnerReference{{Kind: c.owner, Name: "x", Controller: &yes}}
+		}
+		s.put(kindService, svc)
+		if held := len(s.of(gatewayName{"shop", "web"})) == 1; held != c.ours {
+			t.Errorf("owned by %q: held %v, want %v", c.owner, held, c.ours)
 		}
 	}
 }
