@@ -71,10 +71,22 @@ func (e *election) term(ctx context.Context) error {
 	var (
 		leading sync.WaitGroup
 		mu      sync.Mutex
+		begun   bool
 		over    bool
 	)
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	// The elector would go on for the rest of renewDeadline: one that was stopped for a while comes back
+	// to find another one leading.
+	lost := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if begun {
+			end()
+		}
+	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &notedLock{log: e.log, trouble: &e.trouble, Interface: &resourcelock.LeaseLock{
+		Lock: &notedLock{log: e.log, trouble: &e.trouble, lost: lost, Interface: &resourcelock.LeaseLock{
 			LeaseMeta:  metav1.ObjectMeta{Namespace: e.namespace, Name: leaseName},
 			Client:     e.leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: e.identity},
@@ -89,6 +101,7 @@ func (e *election) term(ctx context.Context) error {
 					mu.Unlock()
 					return
 				}
+				begun = true
 				leading.Add(1)
 				mu.Unlock()
 				defer leading.Done()

@@ -12,7 +12,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clientgotesting "k8s.io/client-go/testing"
 )
@@ -99,5 +102,45 @@ func TestElection(t *testing.T) {
 		if n, m := strings.Count(a.log.String(), "cannot be had"), strings.Count(a.log.String(), "can be had again"); n != 1 || m != 1 {
 			t.Errorf("the API server was away once, and is said to be %d times, and back %d times:\n%s", n, m, &a.log)
 		}
+	})
+}
+
+// TestLost checks that one which finds the Lease with another, as after having been stopped for a while, leads no
+// moment longer, and campaigns on.
+func TestLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := fake.NewClientset()
+		var together atomic.Int32
+		a := startReplica(t, cluster, "a", &together)
+		time.Sleep(time.Minute)
+		leases := cluster.CoordinationV1().Leases("n")
+		lease, err := leases.Get(t.Context(), leaseName, metav1.GetOptions{})
+		if err != nil || !a.leading.Load() {
+			t.Fatalf("a leads: %v, error %v", a.leading.Load(), err)
+		}
+		other, now := "other", metav1.NowMicro()
+		lease.Spec.HolderIdentity, lease.Spec.RenewTime, lease.ResourceVersion = &other, &now, ""
+		// The fake takes any update; the API server would refuse one of the version before.
+		var taken atomic.Bool
+		cluster.PrependReactor("update", "leases", func(action clientgotesting.Action) (bool, runtime.Object, error) {
+			if taken.Load() && time.Since(now.Time) < leaseDuration {
+				return true, nil, apierrors.NewConflict(schema.GroupResource{Resource: "leases"}, leaseName, errors.New("it was changed"))
+			}
+			return false, nil, nil
+		})
+		if _, err := leases.Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		taken.Store(true)
+		time.Sleep(2 * retryPeriod)
+		if a.leading.Load() {
+			t.Errorf("a leads on beside another one")
+		}
+		time.Sleep(3 * leaseDuration)
+		if !a.leading.Load() || a.terms.Load() != 2 {
+			t.Errorf("the other one is gone, a leads: %v, terms: %d", a.leading.Load(), a.terms.Load())
+		}
+		a.stop()
+		a.done.Wait()
 	})
 }

@@ -15,11 +15,16 @@ type notedLock struct {
 	resourcelock.Interface
 	log     *slog.Logger
 	trouble *string // election.trouble
+	// lost is told when another replica has the Lease.
+	lost func()
 }
 
 func (l *notedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := l.Interface.Get(ctx)
 	l.note(ctx, err)
+	if err == nil && record.HolderIdentity != "" && record.HolderIdentity != l.Identity() {
+		l.lost()
+	}
 	return record, raw, err
 }
 
