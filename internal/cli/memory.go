@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -12,6 +13,11 @@ const (
 	lookAround = 5 * time.Second
 	// leastSpare is how much it must be, in bytes.
 	leastSpare = 2 << 20
+	// headroom is how far a proxy's heap may outgrow what lives in it between two collections, in bytes; a
+	// heap of less may double, as Go does it. A proxy allocates next to nothing for a request, so collections are rare.
+	headroom = 12 << 20
+	// leastGrowth bounds what that costs, in percent: a large heap is not collected all the time.
+	leastGrowth = 25
 )
 
 // spare gives memory back to the system while there is little to do. A first list or a mass of new routes leaves a heap
@@ -20,6 +26,7 @@ const (
 type spare struct {
 	kept      uint64 // bytes of the heap after it was last given back
 	allocated uint64 // since the start, at the last look
+	growth    int    // GOGC in force; 0 leaves it as it is
 	give      func()
 	read      func() (resident, allocated uint64)
 }
@@ -30,6 +37,17 @@ func newSpare() *spare {
 		releaseProgram()
 	}}
 }
+
+// bound keeps the heap's growth within headroom too, unless who started the process chose one.
+func (s *spare) bound() *spare {
+	if os.Getenv("GOGC") == "" {
+		s.growth = 100
+	}
+	return s
+}
+
+// growthFor is the GOGC for a heap of which so much lives.
+func growthFor(live uint64) int { return int(min(100, max(leastGrowth, headroom*100/max(live, 1)))) }
 
 // run looks until ctx ends.
 func (s *spare) run(ctx context.Context) {
@@ -48,6 +66,15 @@ func (s *spare) run(ctx context.Context) {
 // look gives back where that is worth a collection: an eighth of the heap, and no more than a twentieth
 // was allocated since the last look.
 func (s *spare) look() {
+	if s.growth != 0 {
+		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+		metrics.Read(live)
+		// Setting it stops the world for a moment, so small differences are let be.
+		if g := growthFor(live[0].Value.Uint64()); max(g, s.growth)-min(g, s.growth) >= 5 {
+			debug.SetGCPercent(g)
+			s.growth = g
+		}
+	}
 	resident, allocated := s.read()
 	since := allocated - s.allocated
 	s.allocated, s.kept = allocated, min(s.kept, resident)

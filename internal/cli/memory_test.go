@@ -2,6 +2,7 @@ package cli
 
 import (
 	"runtime"
+	"runtime/debug"
 	"testing"
 )
 
@@ -53,4 +54,29 @@ func TestSpareOfARealHeap(t *testing.T) {
 	if after, _ := s.read(); s.kept == 0 || after > before-32<<20 {
 		t.Errorf("%d bytes before, %d after", before, after)
 	}
+}
+
+// TestGrowth: a small heap may double, a large one grows by the headroom, a huge one by a quarter.
+func TestGrowth(t *testing.T) {
+	for live, want := range map[uint64]int{0: 100, 4 << 20: 100, 12 << 20: 100, 24 << 20: 50, 34 << 20: 35, 48 << 20: 25, 1 << 30: 25} {
+		if got := growthFor(live); got != want {
+			t.Errorf("%d MiB live: %d %%, want %d", live>>20, got, want)
+		}
+	}
+}
+
+// TestGrowthIsSet: a heap that lives is not allowed to double.
+func TestGrowthIsSet(t *testing.T) {
+	t.Setenv("GOGC", "")
+	before := debug.SetGCPercent(100)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
+	held := make([]byte, 64<<20)
+	runtime.GC()
+	s := newSpare().bound()
+	s.give = func() {}
+	s.look()
+	if got := debug.SetGCPercent(100); got != leastGrowth {
+		t.Errorf("GOGC is %d with %d MiB that live, want %d", got, len(held)>>20, leastGrowth)
+	}
+	runtime.KeepAlive(held)
 }

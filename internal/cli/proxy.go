@@ -134,7 +134,7 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 		}
 	})
 	p.background.Go(func() { p.awaitConfig(inner) })
-	p.background.Go(func() { newSpare().run(inner) })
+	p.background.Go(func() { newSpare().bound().run(inner) })
 	<-ctx.Done()
 	p.shutdown()
 	p.close()

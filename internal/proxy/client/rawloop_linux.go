@@ -186,9 +186,11 @@ func (w *wire) Write(b []byte) (int, error) {
 	return len(b) - len(rest) + n, err
 }
 
+// readRaw receives: on a socket that passes less of the kernel than read does.
 func readRaw(fd uintptr, into []byte) (int, syscall.Errno) {
 	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)))
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)),
+			unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
 			return int(n), errno
 		}
@@ -202,7 +204,8 @@ func (c *Conn) writeRaw(b []byte) []byte {
 	if !l.inside {
 		return b
 	}
-	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
+		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	if errno != 0 {
 		return b
 	}

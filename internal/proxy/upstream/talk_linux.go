@@ -148,10 +148,13 @@ func (c *Conn) ReadMore(into []byte) int {
 	return n
 }
 
+// writev and read are send and recv where they can be: on a socket these pass less of the kernel than write
+// and read do, which was 8 % of a small request's CPU.
 func writev(fd uintptr, parts []unix.Iovec) (int, syscall.Errno) {
-	if len(parts) == 1 { // a little cheaper
+	if len(parts) == 1 {
 		for {
-			n, _, errno := unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(parts[0].Base)), uintptr(parts[0].Len))
+			n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, fd, uintptr(unsafe.Pointer(parts[0].Base)), uintptr(parts[0].Len),
+				unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 			if errno != unix.EINTR {
 				return int(n), errno
 			}
@@ -167,7 +170,8 @@ func writev(fd uintptr, parts []unix.Iovec) (int, syscall.Errno) {
 
 func read(fd uintptr, into []byte) (int, syscall.Errno) {
 	for {
-		n, _, errno := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)))
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(unsafe.SliceData(into))), uintptr(len(into)),
+			unix.MSG_DONTWAIT, 0, 0)
 		if errno != unix.EINTR {
 			return int(n), errno
 		}
