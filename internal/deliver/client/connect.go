@@ -26,6 +26,9 @@ import (
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 5 * time.Second
+	// maxPauseUnavailable is for controllers that are there but do not lead: one of them will, in a
+	// moment, and changes wait for it.
+	maxPauseUnavailable = time.Second
 	// connectTimeout bounds TCP and TLS together for one address.
 	connectTimeout = 5 * time.Second
 	// refuseTimeout bounds how long a refusal waits to be heard.
@@ -57,8 +60,16 @@ func (c *Client) follow(ctx context.Context) {
 			return
 		case <-time.After(pause/2 + rand.N(pause/2)):
 		}
-		pause = min(2*pause, maxPause)
+		pause = longer(pause, err)
 	}
+}
+
+// longer is the pause after the next failure.
+func longer(pause time.Duration, err error) time.Duration {
+	if status.Code(err) == codes.Unavailable {
+		return min(2*pause, maxPauseUnavailable)
+	}
+	return min(2*pause, maxPause)
 }
 
 // round tries the controller's addresses, at once one after the other as long as they are only not available, and
