@@ -147,7 +147,7 @@ func TestListenerChoosesCertificate(t *testing.T) {
 	}
 	for name, client := range map[string]*tls.Config{
 		"TLS 1.1":      {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
-		"another ALPN": {NextProtos: []string{"h2"}},
+		"another ALPN": {NextProtos: []string{"h3"}},
 	} {
 		if got, _, err := handshake(cfg, client); err == nil {
 			t.Errorf("%s: %q was shown, want no handshake", name, got)
