@@ -1,8 +1,6 @@
 package provision
 
 import (
-	"encoding/json"
-	"errors"
 	"math"
 	"strconv"
 	"time"
@@ -11,13 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	apijson "k8s.io/apimachinery/pkg/util/json"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
 // What the proxy's pod has where; docs/kubernetes.md names these for users.
@@ -71,16 +67,8 @@ func deployment(plan *translate.Plan, s Settings) (*appsv1.Deployment, error) {
 
 // patch applies a strategic merge patch. What objects are told by stays ours.
 func patch(d *appsv1.Deployment, raw []byte) (*appsv1.Deployment, error) {
-	before, err := json.Marshal(d)
+	patched, err := parameters.PatchDeployment(d, raw)
 	if err != nil {
-		return nil, err
-	}
-	after, err := strategicpatch.StrategicMergePatch(before, raw, appsv1.Deployment{})
-	if err != nil {
-		return nil, err
-	}
-	patched := &appsv1.Deployment{}
-	if err := decode(after, patched); err != nil {
 		return nil, err
 	}
 	patched.TypeMeta, patched.Name, patched.Namespace = d.TypeMeta, d.Name, d.Namespace
@@ -101,24 +89,6 @@ func patch(d *appsv1.Deployment, raw []byte) (*appsv1.Deployment, error) {
 	restore(&patched.Annotations, d.Annotations, annotationGateway, annotationController)
 	restore(&patched.Spec.Template.Annotations, d.Spec.Template.Annotations, annotationGateway, annotationController)
 	return patched, nil
-}
-
-// decode refuses fields that a Deployment does not have, each by its name.
-func decode(text []byte, into *appsv1.Deployment) error {
-	// Of a wrong type the standard library can name the field, of an unknown field the converter.
-	if err := json.Unmarshal(text, into); err != nil {
-		return err
-	}
-	var tree map[string]any
-	if err := apijson.Unmarshal(text, &tree); err != nil {
-		return err
-	}
-	*into = appsv1.Deployment{}
-	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(tree, into, true)
-	if unknown, ok := runtime.AsStrictDecodingError(err); ok {
-		return errors.Join(unknown.Errors()...)
-	}
-	return err
 }
 
 // strategy starts new proxies before old ones end. In the network of a node there is no room

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -31,6 +32,9 @@ const (
 	maxShutdownDelay = 5 * time.Minute
 	maxDrainTimeout  = time.Hour
 )
+
+// oneLine is an error, which may be several, as a condition's message has it.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", ", ") }
 
 // checker collects problems in the order of the fields.
 type checker struct{ problems []*condition.Problem }
@@ -164,6 +168,8 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 		var object map[string]any
 		if err := json.Unmarshal(p.Raw, &object); err != nil || object == nil {
 			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it is not an object")
+		} else if _, err := PatchDeployment(&appsv1.Deployment{}, p.Raw); err != nil {
+			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it cannot be applied: %s", oneLine(err))
 		}
 	}
 }

@@ -55,6 +55,9 @@ func TestCheck(t *testing.T) {
 			[]string{"spec.classOnly.image", "spec.classOnly.imagePullPolicy", "spec.classOnly.env[1].name", "spec.classOnly.env[2].name"}},
 		{`{classOnly: {deploymentPatch: [1]}}`, []string{"spec.classOnly.deploymentPatch"}},
 		{`{classOnly: {deploymentPatch: spec}}`, []string{"spec.classOnly.deploymentPatch"}},
+		{`{classOnly: {deploymentPatch: {spec: {template: {spec: {nodeNam: a}}}}}}`, []string{"spec.classOnly.deploymentPatch"}},
+		{`{classOnly: {deploymentPatch: {spec: {paused: "yes"}}}}`, []string{"spec.classOnly.deploymentPatch"}},
+		{`{classOnly: {deploymentPatch: {spec: {template: {spec: {containers: [{name: proxy, $patch: delete}]}}}}}}`, nil},
 	} {
 		var fields []string
 		for _, p := range parameters.Check(read(t, c.spec)) {
