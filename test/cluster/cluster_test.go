@@ -146,14 +146,18 @@ func (h *harness) awaitEcho(t *testing.T, version string) {
 func (h *harness) testAddresses(t *testing.T) {
 	service := h.service(t, "echo")
 	clusterIP := "http://" + service.Spec.ClusterIP + "/"
-	seen := map[string]bool{}
-	for range 20 {
-		seen[h.echo(t, clusterIP).Pod] = true
-		seen[h.echo(t, h.loadBalancer(t)).Pod] = true
-	}
-	if len(seen) != 2 {
-		t.Errorf("40 requests met %d pods, want 2", len(seen))
-	}
+	// The service proxy may learn of the second pod a moment after it is ready.
+	eventually(t, func() string {
+		seen := map[string]bool{}
+		for range 20 {
+			seen[h.echo(t, clusterIP).Pod] = true
+			seen[h.echo(t, h.loadBalancer(t)).Pod] = true
+		}
+		if len(seen) != 2 {
+			return fmt.Sprintf("40 requests met %d pods, want 2", len(seen))
+		}
+		return ""
+	})
 	h.echo(t, fmt.Sprintf("http://10.95.0.1:%d/", service.Spec.Ports[0].NodePort))
 	for _, pod := range h.echoPods(t) {
 		base := "http://" + pod.Status.PodIP + ":8080/"
