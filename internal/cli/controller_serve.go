@@ -8,10 +8,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/controller"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/provision"
 )
 
-// reservedPorts are those of its pod that a proxy needs for itself: health, and the admin server.
-var reservedPorts = []int32{15900, 15901}
+// reservedPorts are those of its pod that a proxy keeps for itself.
+var reservedPorts = []int32{provision.AdminPort, provision.HealthPort}
 
 // serveController runs the controller with its admin and health servers.
 func serveController(ctx context.Context, o ControllerOptions, c *controller.Controller, metrics *observe.Metrics, log *slog.Logger) error {

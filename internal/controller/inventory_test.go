@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/moongate-dev/moongate/internal/deliver/auth"
+	"github.com/moongate-dev/moongate/internal/provision"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 )
 
@@ -37,5 +39,13 @@ func TestInventory(t *testing.T) {
 	}
 	if v := in.version(gatewayAPI, "HTTPRoute"); v != "" {
 		t.Errorf("version %q of a kind that is gone", v)
+	}
+}
+
+// TestTokenAudience checks that what proxies show is what they are asked for; who makes their pods and
+// who verifies their tokens do not know each other.
+func TestTokenAudience(t *testing.T) {
+	if provision.TokenAudience != auth.Audience {
+		t.Errorf("pods have tokens for %q, the controller takes those for %q", provision.TokenAudience, auth.Audience)
 	}
 }

@@ -16,13 +16,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
+// Ports that a proxy keeps for itself of those of its pod: no listener can have them.
+const (
+	AdminPort  = 15900 // on loopback; the default of the proxy's --admin-address
+	HealthPort = 15901
+)
+
+// TokenAudience is whom the proxy's token is for; the controller takes no other.
+const TokenAudience = "moongate.dev/controller"
+
 // What the proxy's pod has where; docs/kubernetes.md names these for users.
 const (
 	tokenDir, caDir, stateDir = "/var/run/moongate/token", "/var/run/moongate/ca", "/var/run/moongate/state"
 	tokenFile, caFile         = "token", "ca.crt"
-	tokenAudience             = "moongate.dev/controller"
 	tokenSeconds              = 3600
-	healthPort                = 15901
 	user                      = 65532
 )
 
@@ -176,7 +183,7 @@ func container(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) 
 		Resources: resources,
 		// Of the listeners' ports none is here: they would restart the pods. In the network of a
 		// node this one keeps two proxies off the same node, where they could not both have it.
-		Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: healthPort, Protocol: corev1.ProtocolTCP}},
+		Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: HealthPort, Protocol: corev1.ProtocolTCP}},
 		// A proxy is ready once it has its configuration, which may be long before the next period begins.
 		ReadinessProbe: probe("/readyz", 1, 3, 3),
 		// A proxy that is only slow must not be restarted: that would cost its connections.
@@ -194,7 +201,7 @@ func container(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) 
 
 func probe(path string, period, timeout, failures int32) *corev1.Probe {
 	return &corev1.Probe{
-		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(healthPort)}},
+		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(HealthPort)}},
 		PeriodSeconds: period, TimeoutSeconds: timeout, FailureThreshold: failures,
 	}
 }
@@ -214,7 +221,7 @@ func arguments(plan *translate.Plan, s Settings) []string {
 		"--ca-file=" + caDir + "/" + caFile,
 		"--token-file=" + tokenDir + "/" + tokenFile,
 		"--state-dir=" + stateDir,
-		"--health-address=:" + strconv.Itoa(healthPort),
+		"--health-address=:" + strconv.Itoa(HealthPort),
 		"--access-log=" + accessLog,
 		"--log-level=" + logLevel,
 		"--shutdown-delay=" + orDefault(plan.Parameters.ShutdownDelay, defaultShutdownDelay).String(),
@@ -240,7 +247,7 @@ func volumes(configMap string) []corev1.Volume {
 	return []corev1.Volume{
 		{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{
-				Audience: tokenAudience, ExpirationSeconds: pointer[int64](tokenSeconds), Path: tokenFile,
+				Audience: TokenAudience, ExpirationSeconds: pointer[int64](tokenSeconds), Path: tokenFile,
 			}}},
 		}}},
 		{Name: "ca", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
