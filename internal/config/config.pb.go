@@ -128,6 +128,55 @@ func (PathMatchType) EnumDescriptor() ([]byte, []int) {
 	return file_config_proto_rawDescGZIP(), []int{1}
 }
 
+// BackendProtocol is the version of HTTP that a backend speaks.
+type BackendProtocol int32
+
+const (
+	// HTTP/1.1 in cleartext; over TLS what the backend chooses by ALPN of HTTP/2 and HTTP/1.1.
+	BackendProtocol_BACKEND_PROTOCOL_HTTP BackendProtocol = 0
+	// HTTP/2 with prior knowledge (RFC 9113 section 3.3); over TLS nothing but HTTP/2.
+	BackendProtocol_BACKEND_PROTOCOL_H2C BackendProtocol = 1
+)
+
+// Enum value maps for BackendProtocol.
+var (
+	BackendProtocol_name = map[int32]string{
+		0: "BACKEND_PROTOCOL_HTTP",
+		1: "BACKEND_PROTOCOL_H2C",
+	}
+	BackendProtocol_value = map[string]int32{
+		"BACKEND_PROTOCOL_HTTP": 0,
+		"BACKEND_PROTOCOL_H2C":  1,
+	}
+)
+
+func (x BackendProtocol) Enum() *BackendProtocol {
+	p := new(BackendProtocol)
+	*p = x
+	return p
+}
+
+func (x BackendProtocol) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BackendProtocol) Descriptor() protoreflect.EnumDescriptor {
+	return file_config_proto_enumTypes[2].Descriptor()
+}
+
+func (BackendProtocol) Type() protoreflect.EnumType {
+	return &file_config_proto_enumTypes[2]
+}
+
+func (x BackendProtocol) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BackendProtocol.Descriptor instead.
+func (BackendProtocol) EnumDescriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{2}
+}
+
 // Resource is the unit of delivery. Keys are unique among Resources of one
 // kind, see the key_ functions in key.go for their form.
 type Resource struct {
@@ -139,6 +188,7 @@ type Resource struct {
 	//	*Resource_Backend
 	//	*Resource_Endpoints
 	//	*Resource_Certificate
+	//	*Resource_TicketKeys
 	Kind          isResource_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -226,6 +276,15 @@ func (x *Resource) GetCertificate() *Certificate {
 	return nil
 }
 
+func (x *Resource) GetTicketKeys() *TicketKeys {
+	if x != nil {
+		if x, ok := x.Kind.(*Resource_TicketKeys); ok {
+			return x.TicketKeys
+		}
+	}
+	return nil
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -250,6 +309,10 @@ type Resource_Certificate struct {
 	Certificate *Certificate `protobuf:"bytes,5,opt,name=certificate,proto3,oneof"`
 }
 
+type Resource_TicketKeys struct {
+	TicketKeys *TicketKeys `protobuf:"bytes,6,opt,name=ticket_keys,json=ticketKeys,proto3,oneof"`
+}
+
 func (*Resource_Listener) isResource_Kind() {}
 
 func (*Resource_Route) isResource_Kind() {}
@@ -259,6 +322,8 @@ func (*Resource_Backend) isResource_Kind() {}
 func (*Resource_Endpoints) isResource_Kind() {}
 
 func (*Resource_Certificate) isResource_Kind() {}
+
+func (*Resource_TicketKeys) isResource_Kind() {}
 
 // Listener is one accepted listener of a Gateway.
 type Listener struct {
@@ -966,11 +1031,14 @@ func (x *BackendRef) GetFailure() *Failure {
 // Backend is one port of a Service that some route refers to. Its endpoints
 // come in an Endpoints resource with the same key.
 type Backend struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "Service/<namespace>/<name>/<port>"
-	Namespace     string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Port          uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "Service/<namespace>/<name>/<port>"
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Port      uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	Protocol  BackendProtocol        `protobuf:"varint,5,opt,name=protocol,proto3,enum=moongate.config.v1.BackendProtocol" json:"protocol,omitempty"`
+	// How TLS is spoken to the endpoints; unset is cleartext.
+	Tls           *BackendTLS `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1033,6 +1101,75 @@ func (x *Backend) GetPort() uint32 {
 	return 0
 }
 
+func (x *Backend) GetProtocol() BackendProtocol {
+	if x != nil {
+		return x.Protocol
+	}
+	return BackendProtocol_BACKEND_PROTOCOL_HTTP
+}
+
+func (x *Backend) GetTls() *BackendTLS {
+	if x != nil {
+		return x.Tls
+	}
+	return nil
+}
+
+// BackendTLS is how a backend's certificate is verified.
+type BackendTLS struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name to ask for (SNI) and to verify; a backend without one cannot be verified.
+	ServerName string `protobuf:"bytes,1,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
+	// The authorities to trust, in PEM; empty is those of the system.
+	CaPem         []byte `protobuf:"bytes,2,opt,name=ca_pem,json=caPem,proto3" json:"ca_pem,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackendTLS) Reset() {
+	*x = BackendTLS{}
+	mi := &file_config_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackendTLS) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackendTLS) ProtoMessage() {}
+
+func (x *BackendTLS) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
+func (*BackendTLS) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *BackendTLS) GetServerName() string {
+	if x != nil {
+		return x.ServerName
+	}
+	return ""
+}
+
+func (x *BackendTLS) GetCaPem() []byte {
+	if x != nil {
+		return x.CaPem
+	}
+	return nil
+}
+
 // Endpoints holds where a Backend is reached; it changes without its routes.
 type Endpoints struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1044,7 +1181,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1193,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1206,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1099,7 +1236,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1248,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1261,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1160,7 +1297,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1172,7 +1309,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1185,7 +1322,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1209,17 +1346,75 @@ func (x *Certificate) GetKeyPem() []byte {
 	return nil
 }
 
+// TicketKeys are the secrets of a Gateway from which the keys of its listeners'
+// TLS session tickets (RFC 8446 section 4.6.1, RFC 5077) are derived, so that all its proxies open
+// what one of them has sealed.
+type TicketKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<gateway namespace>/<gateway name>"
+	// 32 bytes each: the first seals new tickets, all of them open old ones; never printed.
+	Keys          [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TicketKeys) Reset() {
+	*x = TicketKeys{}
+	mi := &file_config_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TicketKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TicketKeys) ProtoMessage() {}
+
+func (x *TicketKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
+func (*TicketKeys) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *TicketKeys) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *TicketKeys) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 var File_config_proto protoreflect.FileDescriptor
 
 const file_config_proto_rawDesc = "" +
 	"\n" +
-	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x19google/protobuf/any.proto\"\xbe\x02\n" +
+	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x19google/protobuf/any.proto\"\x81\x03\n" +
 	"\bResource\x12:\n" +
 	"\blistener\x18\x01 \x01(\v2\x1c.moongate.config.v1.ListenerH\x00R\blistener\x121\n" +
 	"\x05route\x18\x02 \x01(\v2\x19.moongate.config.v1.RouteH\x00R\x05route\x127\n" +
 	"\abackend\x18\x03 \x01(\v2\x1b.moongate.config.v1.BackendH\x00R\abackend\x12=\n" +
 	"\tendpoints\x18\x04 \x01(\v2\x1d.moongate.config.v1.EndpointsH\x00R\tendpoints\x12C\n" +
-	"\vcertificate\x18\x05 \x01(\v2\x1f.moongate.config.v1.CertificateH\x00R\vcertificateB\x06\n" +
+	"\vcertificate\x18\x05 \x01(\v2\x1f.moongate.config.v1.CertificateH\x00R\vcertificate\x12A\n" +
+	"\vticket_keys\x18\x06 \x01(\v2\x1e.moongate.config.v1.TicketKeysH\x00R\n" +
+	"ticketKeysB\x06\n" +
 	"\x04kind\"\xf6\x01\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
@@ -1274,12 +1469,19 @@ const file_config_proto_rawDesc = "" +
 	"\abackend\x18\x01 \x01(\tR\abackend\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12.\n" +
 	"\afilters\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
-	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"a\n" +
+	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\xd4\x01\n" +
 	"\aBackend\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
-	"\x04port\x18\x04 \x01(\rR\x04port\"Y\n" +
+	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
+	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
+	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"D\n" +
+	"\n" +
+	"BackendTLS\x12\x1f\n" +
+	"\vserver_name\x18\x01 \x01(\tR\n" +
+	"serverName\x12\x15\n" +
+	"\x06ca_pem\x18\x02 \x01(\fR\x05caPem\"Y\n" +
 	"\tEndpoints\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12:\n" +
 	"\tendpoints\x18\x02 \x03(\v2\x1c.moongate.config.v1.EndpointR\tendpoints\"Z\n" +
@@ -1290,7 +1492,11 @@ const file_config_proto_rawDesc = "" +
 	"\vCertificate\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
 	"\tchain_pem\x18\x02 \x01(\fR\bchainPem\x12\x17\n" +
-	"\akey_pem\x18\x03 \x01(\fR\x06keyPem*K\n" +
+	"\akey_pem\x18\x03 \x01(\fR\x06keyPem\"2\n" +
+	"\n" +
+	"TicketKeys\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys*K\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPROTOCOL_HTTP\x10\x01\x12\x12\n" +
@@ -1299,7 +1505,10 @@ const file_config_proto_rawDesc = "" +
 	"\x1bPATH_MATCH_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PATH_MATCH_TYPE_EXACT\x10\x01\x12\x1a\n" +
 	"\x16PATH_MATCH_TYPE_PREFIX\x10\x02\x12&\n" +
-	"\"PATH_MATCH_TYPE_REGULAR_EXPRESSION\x10\x03B2Z0github.com/moongate-dev/moongate/internal/configb\x06proto3"
+	"\"PATH_MATCH_TYPE_REGULAR_EXPRESSION\x10\x03*F\n" +
+	"\x0fBackendProtocol\x12\x19\n" +
+	"\x15BACKEND_PROTOCOL_HTTP\x10\x00\x12\x18\n" +
+	"\x14BACKEND_PROTOCOL_H2C\x10\x01B2Z0github.com/moongate-dev/moongate/internal/configb\x06proto3"
 
 var (
 	file_config_proto_rawDescOnce sync.Once
@@ -1313,54 +1522,60 @@ func file_config_proto_rawDescGZIP() []byte {
 	return file_config_proto_rawDescData
 }
 
-var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_config_proto_goTypes = []any{
-	(Protocol)(0),       // 0: moongate.config.v1.Protocol
-	(PathMatchType)(0),  // 1: moongate.config.v1.PathMatchType
-	(*Resource)(nil),    // 2: moongate.config.v1.Resource
-	(*Listener)(nil),    // 3: moongate.config.v1.Listener
-	(*Route)(nil),       // 4: moongate.config.v1.Route
-	(*Attachment)(nil),  // 5: moongate.config.v1.Attachment
-	(*Hostname)(nil),    // 6: moongate.config.v1.Hostname
-	(*Rule)(nil),        // 7: moongate.config.v1.Rule
-	(*Failure)(nil),     // 8: moongate.config.v1.Failure
-	(*Match)(nil),       // 9: moongate.config.v1.Match
-	(*PathMatch)(nil),   // 10: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),  // 11: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),  // 12: moongate.config.v1.BackendRef
-	(*Backend)(nil),     // 13: moongate.config.v1.Backend
-	(*Endpoints)(nil),   // 14: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),    // 15: moongate.config.v1.Endpoint
-	(*Certificate)(nil), // 16: moongate.config.v1.Certificate
-	(*anypb.Any)(nil),   // 17: google.protobuf.Any
+	(Protocol)(0),        // 0: moongate.config.v1.Protocol
+	(PathMatchType)(0),   // 1: moongate.config.v1.PathMatchType
+	(BackendProtocol)(0), // 2: moongate.config.v1.BackendProtocol
+	(*Resource)(nil),     // 3: moongate.config.v1.Resource
+	(*Listener)(nil),     // 4: moongate.config.v1.Listener
+	(*Route)(nil),        // 5: moongate.config.v1.Route
+	(*Attachment)(nil),   // 6: moongate.config.v1.Attachment
+	(*Hostname)(nil),     // 7: moongate.config.v1.Hostname
+	(*Rule)(nil),         // 8: moongate.config.v1.Rule
+	(*Failure)(nil),      // 9: moongate.config.v1.Failure
+	(*Match)(nil),        // 10: moongate.config.v1.Match
+	(*PathMatch)(nil),    // 11: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),   // 12: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),   // 13: moongate.config.v1.BackendRef
+	(*Backend)(nil),      // 14: moongate.config.v1.Backend
+	(*BackendTLS)(nil),   // 15: moongate.config.v1.BackendTLS
+	(*Endpoints)(nil),    // 16: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),     // 17: moongate.config.v1.Endpoint
+	(*Certificate)(nil),  // 18: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),   // 19: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),    // 20: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
-	3,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
-	4,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	13, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	14, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	16, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	0,  // 5: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
-	5,  // 6: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	7,  // 7: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	6,  // 8: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	9,  // 9: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	17, // 10: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	12, // 11: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	8,  // 12: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	10, // 13: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	11, // 14: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	11, // 15: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 16: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	17, // 17: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	8,  // 18: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	15, // 19: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
+	5,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
+	14, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	16, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	18, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	19, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	0,  // 6: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
+	6,  // 7: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	8,  // 8: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	7,  // 9: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	10, // 10: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	20, // 11: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	13, // 12: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	9,  // 13: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	11, // 14: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	12, // 15: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	12, // 16: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 17: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	20, // 18: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	9,  // 19: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 20: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	15, // 21: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	17, // 22: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -1374,14 +1589,15 @@ func file_config_proto_init() {
 		(*Resource_Backend)(nil),
 		(*Resource_Endpoints)(nil),
 		(*Resource_Certificate)(nil),
+		(*Resource_TicketKeys)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   15,
+			NumEnums:      3,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
