@@ -132,7 +132,8 @@ var featuresElsewhere = []string{
 	"HTTPRouteRequestMirror", "HTTPRouteRequestMultipleMirrors", "HTTPRouteRequestPercentageMirror", // TestMirror, TestMirrors
 	"HTTPRouteBackendTimeout", "HTTPRouteRequestTimeout", // TestFailures
 	"GatewayHTTPSListenerDetectMisdirectedRequests", // TestHTTPS
-	"GatewayPort8080", // a port as any other
+	"HTTPRouteBackendProtocolH2C",                   // TestH2CBackend
+	"GatewayPort8080",                               // a port as any other
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

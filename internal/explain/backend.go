@@ -119,6 +119,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	name := service.Namespace + "/" + service.Name
 	shown.Backend = fmt.Sprintf("Service %s port %d", name, service.Port)
 	shown.Position = d.position("Service", name)
+	shown.Speaks = speaks(service)
 	for _, e := range backend.Endpoints() {
 		shown.Endpoints = append(shown.Endpoints, e.String())
 	}
@@ -128,6 +129,22 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 		return shown, reason
 	}
 	return shown, observe.ReasonOK
+}
+
+const speaksHTTP = "HTTP/1.1"
+
+// speaks is the protocol of a backend's endpoints in words.
+func speaks(b *config.Backend) string {
+	h2c := b.Protocol == config.BackendProtocol_BACKEND_PROTOCOL_H2C
+	switch {
+	case b.Tls != nil && h2c:
+		return "HTTP/2 over TLS"
+	case b.Tls != nil:
+		return "HTTP/2 or HTTP/1.1 over TLS, as the backend chooses"
+	case h2c:
+		return "HTTP/2 (h2c)"
+	}
+	return speaksHTTP
 }
 
 // describeFilter is the filter's message on one line.

@@ -61,8 +61,10 @@ type Forward struct {
 
 // Backend is a backend of the rule.
 type Backend struct {
-	Backend   string   `json:"backend"` // "Service default/web port 80"
-	Share     string   `json:"share"`   // of the rule's requests
+	Backend string `json:"backend"` // "Service default/web port 80"
+	Share   string `json:"share"`   // of the rule's requests
+	// Speaks is the protocol of its endpoints; empty for an invalid backendRef.
+	Speaks    string   `json:"speaks,omitempty"`
 	Position  string   `json:"position,omitempty"`
 	Endpoints []string `json:"endpoints,omitempty"`
 	Filters   []string `json:"filters,omitempty"`
@@ -142,6 +144,9 @@ func (r *Rule) String() string {
 // String is one line of Print.
 func (b Backend) String() string {
 	text := b.Share + " to " + b.Backend + inParens(b.Position)
+	if b.Speaks != "" && b.Speaks != speaksHTTP {
+		text += " in " + b.Speaks
+	}
 	if len(b.Endpoints) > 0 {
 		text += ": " + strings.Join(b.Endpoints, ", ")
 	}

@@ -48,8 +48,8 @@ func (t *Translator) checkBackend(v *incremental.View, key backendKey, field str
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "refer to a TCP port",
 			"port %d of Service %s has protocol %s", key.Port, key.Service, port.Protocol)
 	}
-	if port.AppProtocol != "" && port.AppProtocol != "http" {
-		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use http",
+	if _, known := spoken[port.AppProtocol]; !known {
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use http or "+appProtocolH2C,
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
 	if policy, found := t.backendTLSPolicy(v, key.Service, port.Name); found {

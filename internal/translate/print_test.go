@@ -189,7 +189,8 @@ func fieldNode(t *testing.T, f protoreflect.FieldDescriptor, v protoreflect.Valu
 		return messageNode(t, v.Message(), "")
 	case protoreflect.EnumKind:
 		values := f.Enum().Values()
-		prefix := strings.TrimSuffix(string(values.Get(0).Name()), "UNSPECIFIED")
+		first := string(values.Get(0).Name()) // PREFIX_UNSPECIFIED, or what the default is called
+		prefix := first[:strings.LastIndexByte(first, '_')+1]
 		return scalar(strings.TrimPrefix(string(values.ByNumber(v.Enum()).Name()), prefix))
 	case protoreflect.BytesKind:
 		return scalar(fmt.Sprintf("%d bytes, sha256 %.4x...", len(v.Bytes()), sha256.Sum256(v.Bytes())))

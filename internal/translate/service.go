@@ -31,6 +31,16 @@ func (s *service) port(number int32) (found servicePort, exists bool) {
 	return found, exists
 }
 
+// appProtocolH2C is HTTP/2 by prior knowledge in cleartext (KEP-3726).
+const appProtocolH2C = "kubernetes.io/h2c"
+
+// spoken is what HTTPRoutes' requests are sent in, by the appProtocol of the Service's port.
+var spoken = map[string]config.BackendProtocol{
+	"":             config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
+	"http":         config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
+	appProtocolH2C: config.BackendProtocol_BACKEND_PROTOCOL_H2C,
+}
+
 func (t *Translator) declareServices() {
 	t.services = incremental.Map(t.engine, "Service", t.in.services.Collection,
 		func(_ *incremental.View, _ name, svc *corev1.Service) (*service, bool) {
@@ -56,7 +66,7 @@ func (t *Translator) declareBackends() {
 				key := backendKey{n, p.Port}
 				if incremental.Count(v, t.backendUsers, key.String()) > 0 {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
-						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port),
+						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: spoken[p.AppProtocol],
 					}})
 				}
 			}
