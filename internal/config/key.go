@@ -12,7 +12,8 @@ import (
 	"strconv"
 )
 
-// Kind orders Resources as they must be applied: what others refer to first.
+// Kind orders Resources as they must be applied: what others refer to first. Its numbers are
+// on the wire between a controller and proxies of other versions: they never change.
 type Kind uint8
 
 // The kinds of Resource; removals are applied in the reverse order.
@@ -22,9 +23,11 @@ const (
 	KindEndpoints
 	KindListener
 	KindRoute
+	KindTicketKeys // nothing refers to them
 )
 
-var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route"}
+var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route",
+	KindTicketKeys: "TicketKeys"}
 
 // String is the message's name.
 func (k Kind) String() string {
@@ -62,6 +65,8 @@ func (r *Resource) ID() ID {
 		return ID{KindListener, k.Listener.Key}
 	case *Resource_Route:
 		return ID{KindRoute, k.Route.Key}
+	case *Resource_TicketKeys:
+		return ID{KindTicketKeys, k.TicketKeys.Key}
 	}
 	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
 }
@@ -78,6 +83,9 @@ type Update struct {
 
 // Empty says that nothing changes.
 func (u *Update) Empty() bool { return len(u.Upserts) == 0 && len(u.Removals) == 0 }
+
+// GatewayKey is Listener.gateway and TicketKeys.key.
+func GatewayKey(namespace, name string) string { return namespace + "/" + name }
 
 // ListenerKey is Listener.key.
 func ListenerKey(gatewayNamespace, gatewayName, listener string) string {

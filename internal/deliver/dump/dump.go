@@ -1,4 +1,4 @@
-// Package dump prints a configuration for people to look at, without private keys. It exists so that
+// Package dump prints a configuration for people to look at, without private keys and other secrets. It exists so that
 // every way of delivery shows the same.
 //
 // It must import nothing of this module but config.
@@ -20,7 +20,7 @@ type Dump struct {
 	Resources  []json.RawMessage `json:"resources"` // sorted by config.CompareID
 }
 
-// redacted stands where a private key was.
+// redacted stands where a secret was.
 const redacted = "(redacted)"
 
 // Of prints the resources; it sorts the slice and leaves the resources alone.
@@ -28,15 +28,26 @@ func Of(generation uint64, resources []*config.Resource) (Dump, error) {
 	slices.SortFunc(resources, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
 	dump := Dump{Generation: generation, Resources: make([]json.RawMessage, 0, len(resources))}
 	for _, r := range resources {
-		if c := r.GetCertificate(); c != nil {
-			r = proto.CloneOf(r)
-			r.GetCertificate().KeyPem = []byte(redacted)
-		}
-		text, err := protojson.Marshal(r)
+		text, err := protojson.Marshal(withoutSecrets(r))
 		if err != nil {
 			return Dump{}, err
 		}
 		dump.Resources = append(dump.Resources, text)
 	}
 	return dump, nil
+}
+
+// withoutSecrets is the resource, or a copy of it where it holds secrets.
+func withoutSecrets(r *config.Resource) *config.Resource {
+	switch r.Kind.(type) {
+	case *config.Resource_Certificate:
+		r = proto.CloneOf(r)
+		r.GetCertificate().KeyPem = []byte(redacted)
+	case *config.Resource_TicketKeys:
+		r = proto.CloneOf(r)
+		for i := range r.GetTicketKeys().Keys {
+			r.GetTicketKeys().Keys[i] = []byte(redacted)
+		}
+	}
+	return r
 }

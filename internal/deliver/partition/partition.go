@@ -1,5 +1,5 @@
-// Package partition splits a configuration by Gateway: a part holds the Gateway's listeners, the routes attached
-// to them, and what these refer to, and knows what changed in it since any generation. It exists so that a
+// Package partition splits a configuration by Gateway: a part holds the Gateway's listeners and ticket keys, the
+// routes attached to them, and what these refer to, and knows what changed in it since any generation. It exists so that a
 // proxy gets what is its own and nothing else, at the cost of what changed.
 //
 // It is pure: no lock, no clock, no I/O. It must import nothing of this module but config.
@@ -22,7 +22,7 @@ type Partition struct {
 	tombstones int
 	resources  map[config.ID]*config.Resource
 	parts      map[string]*Part
-	// homes are the parts that a listener or route is in.
+	// homes are the parts that a root is in, see change.roots.
 	homes map[config.ID][]*Part
 	// attached are the routes that name a listener, whether it is there or not.
 	attached map[string]map[config.ID]struct{}
@@ -95,7 +95,7 @@ func (p *Partition) Apply(u *config.Update) []string {
 	return slices.Sorted(maps.Keys(c.touched))
 }
 
-// project is a listener or route as each Gateway concerned sees it.
+// project is a root (see change.roots) as each Gateway concerned sees it.
 func (p *Partition) project(id config.ID) map[string]*config.Resource {
 	r := p.resources[id]
 	switch kind := r.GetKind().(type) {
@@ -103,6 +103,8 @@ func (p *Partition) project(id config.ID) map[string]*config.Resource {
 		return map[string]*config.Resource{kind.Listener.Gateway: r}
 	case *config.Resource_Route:
 		return p.projectRoute(r, kind.Route)
+	case *config.Resource_TicketKeys:
+		return map[string]*config.Resource{kind.TicketKeys.Key: r}
 	}
 	return nil
 }
@@ -142,7 +144,7 @@ func shallow(route *config.Route) *config.Route {
 type change struct {
 	p       *Partition
 	before  uint64                 // the generation that was
-	roots   map[config.ID]struct{} // listeners and routes to be looked at
+	roots   map[config.ID]struct{} // what is in a part for itself, to be looked at: listeners, routes, ticket keys
 	leaves  map[config.ID]struct{} // what others refer to
 	touched map[string]struct{}
 }
@@ -168,6 +170,8 @@ func (c *change) take(id config.ID, r *config.Resource) {
 		c.roots[id] = struct{}{}
 		p.detach(id, old.GetRoute())
 		p.attach(id, r.GetRoute())
+	case config.KindTicketKeys:
+		c.roots[id] = struct{}{}
 	default:
 		c.leaves[id] = struct{}{}
 	}
@@ -191,7 +195,7 @@ func (p *Partition) attach(id config.ID, route *config.Route) {
 	}
 }
 
-// place puts a listener or route into the parts that it belongs to, and out of the others.
+// place puts a root into the parts that it belongs to, and out of the others.
 func (c *change) place(id config.ID, wanted map[string]*config.Resource) {
 	for _, part := range c.p.homes[id] {
 		if wanted[part.gateway] == nil {

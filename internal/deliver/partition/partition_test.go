@@ -64,6 +64,11 @@ func (w *world) leaf() *config.Resource {
 		Key: fmt.Sprintf("certificate-%d", w.r.IntN(4)), KeyPem: []byte{byte(w.r.IntN(3))}}}}
 }
 
+func (w *world) ticketKeys() *config.Resource {
+	return &config.Resource{Kind: &config.Resource_TicketKeys{TicketKeys: &config.TicketKeys{
+		Key: gateways[w.r.IntN(3)], Keys: [][]byte{{byte(w.r.IntN(3))}}}}}
+}
+
 func (w *world) step() *config.Update {
 	w.update = map[config.ID]*config.Resource{}
 	for range 1 + w.r.IntN(5) {
@@ -72,7 +77,7 @@ func (w *world) step() *config.Update {
 			w.update[ids[w.r.IntN(len(ids))]] = nil
 			continue
 		}
-		r := []func() *config.Resource{w.listener, w.route, w.route, w.leaf, w.leaf}[w.r.IntN(5)]()
+		r := []func() *config.Resource{w.listener, w.route, w.route, w.leaf, w.leaf, w.ticketKeys}[w.r.IntN(6)]()
 		w.update[r.ID()] = r
 	}
 	w.generation++
@@ -113,6 +118,9 @@ func (w *world) naive(gateway string) map[config.ID]*config.Resource {
 			for _, c := range l.Certificates {
 				add(config.KindCertificate, c)
 			}
+		}
+		if k := r.GetTicketKeys(); k != nil && k.Key == gateway {
+			out[id] = r
 		}
 		route := proto.CloneOf(r.GetRoute())
 		if route == nil {
