@@ -25,12 +25,16 @@ const (
 	adminGrace = time.Second
 )
 
+// plainIOText explains the flag --plain-io of run and proxy.
+const plainIOText = "for diagnosis: use sockets by the portable calls only, which costs some CPU; both ways must serve the same"
+
 // engineOptions are the flags that run and proxy have in common.
 type engineOptions struct {
 	Bind          []netip.Addr // empty is all
 	AccessLog     string       // "" is the default
 	ShutdownDelay time.Duration
 	DrainTimeout  time.Duration
+	PlainIO       bool
 	Stdout        io.Writer
 	Log           *slog.Logger
 	Hangup        <-chan os.Signal // each reopens the access log; nil for never
@@ -93,7 +97,7 @@ func (e *engine) discard() {
 
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
-	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, Logger: e.o.Log})
+	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, Logger: e.o.Log, PlainIO: e.o.PlainIO})
 }
 
 // start serves the admin servers, and answers the context of what runs in the background, which

@@ -31,6 +31,7 @@ type ProxyOptions struct {
 	LogLevel      string
 	ShutdownDelay time.Duration // how long to accept on after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
+	PlainIO       bool          // see proxy.Options
 
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
@@ -93,6 +94,7 @@ are followed meanwhile. A second one exits at once. SIGHUP reopens the access lo
 		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
 	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
 		"after that, how long requests in flight may take before they are cut")
+	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	return cmd
 }
 
@@ -152,7 +154,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	}
 	p := &remoteProxy{o: o, log: log}
 	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
+		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
 	}

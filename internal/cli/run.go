@@ -24,6 +24,7 @@ type RunOptions struct {
 	AdminAddress  string        // host:port
 	ShutdownDelay time.Duration // how long to accept on after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
+	PlainIO       bool          // see proxy.Options
 
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
@@ -55,6 +56,7 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
 	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
 		"after that, how long requests in flight may take before they are cut")
+	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 }
 
 // bindAddresses checks --bind.

@@ -29,7 +29,7 @@ type Options struct {
 	// Limits bounds request and response heads; MaxHead is at most 64 KiB.
 	Limits   http1.Limits
 	Timeouts Timeouts
-	// PlainIO makes all clients' connections be read by way of net.Conn, as they are on systems
+	// PlainIO makes all connections be read and written by way of net.Conn, as they are on systems
 	// other than Linux: for diagnosis, it costs a little more.
 	PlainIO  bool
 	Upstream upstream.Options

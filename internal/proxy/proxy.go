@@ -49,6 +49,7 @@ func New(o Options) *Proxy {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	o.Upstream.PlainIO = o.Upstream.PlainIO || o.PlainIO
 	p := &Proxy{
 		bindTo:    o.Bind,
 		metrics:   o.Metrics,

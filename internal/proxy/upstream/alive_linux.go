@@ -18,7 +18,7 @@ type probe struct {
 	ok   bool
 }
 
-func (p *probe) init(socket *net.TCPConn) {
+func (p *probe) init(socket *net.TCPConn, plain bool) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return
@@ -26,6 +26,9 @@ func (p *probe) init(socket *net.TCPConn) {
 	p.raw = raw
 	p.look = func(fd uintptr) {
 		p.ok = quiet(fd, &p.buf)
+	}
+	if plain {
+		p.look = func(fd uintptr) { p.ok = quietPlain(fd) }
 	}
 }
 
@@ -44,4 +47,11 @@ func (p *probe) alive() bool {
 func quiet(fd uintptr, buf *[1]byte) bool {
 	_, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(buf)), 1, unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
 	return errno == unix.EAGAIN || errno == unix.EINTR
+}
+
+// quietPlain is quiet by a system call that the scheduler knows of, see Options.PlainIO.
+func quietPlain(fd uintptr) bool {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}
+	n, err := unix.Poll(fds[:], 0)
+	return n == 0 && (err == nil || err == unix.EINTR)
 }

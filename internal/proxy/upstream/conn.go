@@ -23,6 +23,7 @@ type Conn struct {
 	released  int64 // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
+	plain     bool // see Options.PlainIO
 
 	before, after *Conn // in the Set's list of open connections
 }

@@ -70,8 +70,8 @@ func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) 
 	e.avoidUntil.Store(0)
 	e.dialled.Add(1)
 	e.backend.dialled.Add(1)
-	c := &Conn{Conn: socket, endpoint: e}
-	c.probe.init(socket)
+	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
+	c.probe.init(socket, c.plain)
 	e.open.Add(1)
 	e.backend.open.Add(1)
 	if !s.open.add(c) {

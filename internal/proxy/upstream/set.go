@@ -53,6 +53,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// ConnectTimeout bounds one dial.
 	ConnectTimeout time.Duration
+	// PlainIO makes connections be read and written by way of net.Conn alone, as they are on
+	// systems other than Linux: for diagnosis, it costs a little more.
+	PlainIO bool
 }
 
 func (o Options) withDefaults() Options {

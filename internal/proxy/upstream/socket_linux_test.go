@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os"
 	"testing"
@@ -11,8 +12,14 @@ import (
 )
 
 func TestAlive(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		t.Run(fmt.Sprintf("plain %v", plain), func(t *testing.T) { testAlive(t, Options{PlainIO: plain}) })
+	}
+}
+
+func testAlive(t *testing.T, o Options) {
 	srv := listen(t)
-	_, b := newSet(t, Options{}, endpoint(srv.addrPort()))
+	_, b := newSet(t, o, endpoint(srv.addrPort()))
 	e := b.Endpoints()[0]
 
 	c := dial(t, e)

@@ -81,6 +81,9 @@ func (t *talk) result() (int, error) {
 
 // ReadInto waits for more of a response.
 func (c *Conn) ReadInto(b Buffer) (int, error) {
+	if c.plain {
+		return c.Conn.Read(b.Take())
+	}
 	t := &c.talk
 	if t.wait == nil {
 		t.init()
@@ -98,6 +101,9 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 // An error of the write is not reported: if the response cannot be read either, that is. A
 // reused connection that is not Alive gives ErrStale, and nothing is written.
 func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
+	if c.plain {
+		return c.writeReadPlain(head, body, b)
+	}
 	t := &c.talk
 	if t.step == nil {
 		t.init()
@@ -134,6 +140,9 @@ func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 
 // ReadMore reads what has come already, without waiting; 0 where nothing has.
 func (c *Conn) ReadMore(into []byte) int {
+	if c.plain {
+		return 0
+	}
 	t := &c.talk
 	if t.look == nil {
 		t.init()

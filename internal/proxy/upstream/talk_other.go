@@ -9,10 +9,7 @@ type talk struct{}
 // An error of the write is not reported: if the response cannot be read either, that is. A
 // reused connection that is not Alive gives ErrStale, and nothing is written.
 func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
-	if _, err := c.Conn.Write(head); err == nil && len(body) > 0 {
-		c.Conn.Write(body) //nolint:errcheck // shows when the response is read
-	}
-	return c.Conn.Read(b.Take())
+	return c.writeReadPlain(head, body, b)
 }
 
 // ReadMore reads what has come already, without waiting; here nothing ever has.
