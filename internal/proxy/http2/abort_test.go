@@ -11,6 +11,8 @@ import (
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
 func TestClientResets(t *testing.T) {
@@ -155,7 +157,7 @@ func TestAbortsAtEveryMoment(t *testing.T) {
 			for id := uint32(1); id < 40; id += 2 {
 				r.headers(id, false, get(fmt.Sprint("/", i))...)
 				for range random.IntN(4) {
-					r.WriteData(id, random.IntN(4) == 0, make([]byte, random.IntN(maxFrame)))
+					r.WriteData(id, random.IntN(4) == 0, make([]byte, random.IntN(frame.MaxPayload)))
 					r.WriteWindowUpdate(0, 1<<16)
 				}
 				if random.IntN(2) == 0 {
@@ -188,7 +190,7 @@ func TestDrain(t *testing.T) {
 	c.Drain()
 	c.Drain()
 	g := r.until("GOAWAY", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameGoAway }).(*xhttp2.GoAwayFrame)
-	if g.LastStreamID != maxStreamID || g.ErrCode != xhttp2.ErrCodeNo {
+	if g.LastStreamID != frame.MaxStreamID || g.ErrCode != xhttp2.ErrCodeNo {
 		t.Errorf("first %v", g)
 	}
 	r.headers(3, true, get("/")...) // sent before the client knew
@@ -326,8 +328,8 @@ func TestClientThatNeverReads(t *testing.T) {
 		}
 	})
 	r := s.raw(t)
-	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: maxWindow})
-	r.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: frame.MaxWindow})
+	r.WriteWindowUpdate(0, frame.MaxWindow-frame.DefaultWindow)
 	r.headers(1, true, get("/")...)
 	if err := s.ended(t); err == nil {
 		t.Error("Serve returned nil")

@@ -12,41 +12,43 @@ import (
 	"testing"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
 // warm is a connection on which requests were made before, and one more request with its answer. With
 // fresh, each has a path that is not in the table.
 func warm(t testing.TB, handle func(*Stream), fresh bool) func() {
 	r := serve(t, Options{}, handle).raw(t)
-	r.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	r.WriteWindowUpdate(0, frame.MaxWindow-frame.DefaultWindow)
 	read := make([]byte, 64<<10)
-	frame := make([]byte, 0, 1024)
-	var header [frameHeaderLen]byte
+	sent := make([]byte, 0, 1024)
+	var header [frame.HeaderLen]byte
 	id := uint32(1)
 	r.headers(id, true, get("/some/path?and=query", "user-agent", "test", "accept", "*/*")...)
 	r.until("the end", func(f xhttp2.Frame) bool { d, ok := f.(*xhttp2.DataFrame); return ok && d.StreamEnded() })
 	// The second time everything is in the table.
 	block := bytes.Clone(r.block(get("/some/path?and=query", "user-agent", "test", "accept", "*/*")...))
 	if fresh { // instead of its index, a literal with the static name :path
-		path := appendString([]byte{0x04}, []byte("/path-that-nobody-has-asked-for"))
+		path := append([]byte{0x04, 31}, "/path-that-nobody-has-asked-for"...)
 		block = slices.Concat(block[:3], path, block[4:])
 	}
 	return func() {
 		id += 2
-		frame = appendFrameHeader(frame[:0], len(block), frameHeaders, flagEndStream|flagEndHeaders, id)
-		frame = append(frame, block...)
-		if _, err := r.nc.Write(frame); err != nil {
+		sent = frame.AppendHeader(sent[:0], len(block), frame.Headers, frame.FlagEndStream|frame.FlagEndHeaders, id)
+		sent = append(sent, block...)
+		if _, err := r.nc.Write(sent); err != nil {
 			t.Fatal(err)
 		}
 		for {
 			if _, err := io.ReadFull(r.nc, header[:]); err != nil {
 				t.Fatal(err)
 			}
-			h := parseFrameHeader(header[:])
-			if _, err := io.ReadFull(r.nc, read[:h.length]); err != nil {
+			h := frame.ParseHeader(header[:])
+			if _, err := io.ReadFull(r.nc, read[:h.Length]); err != nil {
 				t.Fatal(err)
 			}
-			if h.stream == id && h.typ == frameData && h.has(flagEndStream) {
+			if h.Stream == id && h.Type == frame.Data && h.Has(frame.FlagEndStream) {
 				return
 			}
 		}
@@ -96,8 +98,8 @@ func BenchmarkDownload(b *testing.B) {
 		}
 		s.Write(nil, true)
 	}).raw(b)
-	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: maxWindow})
-	r.WriteWindowUpdate(0, maxWindow-defaultWindow)
+	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: frame.MaxWindow})
+	r.WriteWindowUpdate(0, frame.MaxWindow-frame.DefaultWindow)
 	r.SetReuseFrames()
 	id, unread := uint32(1), uint32(0)
 	b.SetBytes(size)

@@ -5,6 +5,8 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
@@ -39,13 +41,13 @@ const headerTable = 4 << 10 // bytes of the client's dynamic table, the protocol
 
 func (c *Conn) beginHeaders() error {
 	h := &c.head
-	if h.stream == 0 {
+	if h.Stream == 0 {
 		return &ConnError{ProtocolError, "HEADERS on stream 0"}
 	}
-	if h.has(flagPadded) {
+	if h.Has(frame.FlagPadded) {
 		c.fixed = 1
 	}
-	if h.has(flagPriority) {
+	if h.Has(frame.FlagPriority) {
 		c.fixed += 5
 	}
 	if c.left -= c.fixed; c.left < 0 {
@@ -56,7 +58,7 @@ func (c *Conn) beginHeaders() error {
 		c.decoder.SetMaxStringLength(2 * c.o.MaxHeaderBytes)
 	}
 	b := &c.block
-	*b = block{open: true, stream: h.stream, ended: h.has(flagEndStream), trailer: b.trailer}
+	*b = block{open: true, stream: h.Stream, ended: h.Has(frame.FlagEndStream), trailer: b.trailer}
 	return c.identify()
 }
 
@@ -90,13 +92,13 @@ func (c *Conn) identify() error {
 }
 
 func (c *Conn) headersPrefix(b []byte) error {
-	if c.head.has(flagPadded) {
+	if c.head.Has(frame.FlagPadded) {
 		if err := c.pad(int(b[0])); err != nil {
 			return err
 		}
 		b = b[1:]
 	}
-	if c.head.has(flagPriority) && c.block.kind == blockHeader && c.dependsOnItself(b) {
+	if c.head.Has(frame.FlagPriority) && c.block.kind == blockHeader && c.dependsOnItself(b) {
 		c.block.s.header.Err = errDepends
 	}
 	return nil
@@ -171,17 +173,17 @@ func (c *Conn) endHeader() error {
 	switch {
 	case c.open >= c.o.MaxStreams || len(c.streams) >= 2*c.o.MaxStreams:
 		status, why = 503, errMany
-		c.out = appendReset(c.out, s.id, RefusedStream)
+		c.out = frame.AppendReset(c.out, s.id, RefusedStream)
 	case s.header.Large:
 		status, why = 431, errLarge
-		c.out = appendHead(c.out, s.id, status, nil, 0, true, true)
+		c.out = encode.AppendSection(c.out, s.id, status, nil, 0, true, true)
 		if !b.ended {
-			c.out = appendReset(c.out, s.id, NoError)
+			c.out = frame.AppendReset(c.out, s.id, NoError)
 		}
 	default:
 		if why = s.header.Settle(&s.Head, b.ended, c.o.ExtendedConnect); why != nil {
 			status = 400
-			c.out = appendReset(c.out, s.id, ProtocolError)
+			c.out = frame.AppendReset(c.out, s.id, ProtocolError)
 		}
 	}
 	if why != nil {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
 // Preface is what a client's connection begins with (RFC 9113 section 3.4).
@@ -90,8 +92,8 @@ func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
 	c.written.L = &c.mu
 	c.controls = budget{burst: controlBurst, rate: controlRate}
 	c.resets = budget{burst: resetBurst, rate: resetRate}
-	c.initialWindow, c.sendWindow = defaultWindow, defaultWindow
-	c.recvWindow = max(c.o.ConnWindow, defaultWindow)
+	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
+	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
 	c.in = c.parked[:]
 	c.out = appendGreeting(nil, &c.o)
 	return c
@@ -111,9 +113,9 @@ func (c *Conn) Serve(prior []byte) error {
 	c.mu.Lock()
 	c.park()
 	if told != nil {
-		c.out = appendGoAway(c.out, c.lastID, told.Code, told.Why)
+		c.out = frame.AppendGoAway(c.out, c.lastID, told.Code, told.Why)
 	} else if tell && c.draining != drainRefuse {
-		c.out = appendGoAway(c.out, c.lastID, NoError, "")
+		c.out = frame.AppendGoAway(c.out, c.lastID, NoError, "")
 	}
 	c.die(ErrClosed)
 	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
@@ -162,8 +164,8 @@ func (c *Conn) Drain() {
 		return
 	}
 	c.draining, c.drainAt = drainAnnounced, c.clock()
-	c.out = appendGoAway(c.out, maxStreamID, NoError, "")
-	c.out = appendPing(c.out, 0, pingOfDrain)
+	c.out = frame.AppendGoAway(c.out, frame.MaxStreamID, NoError, "")
+	c.out = frame.AppendPing(c.out, 0, pingOfDrain)
 	c.pushAside()
 	c.wakeReader()
 }
@@ -194,7 +196,7 @@ func (c *Conn) drop(s *Stream) {
 	if !(s.remoteEnded && s.localEnded) {
 		c.open--
 	}
-	c.credit(s.body.clear())
+	c.credit(s.body.Clear())
 	s.readable.send()
 	s.writable.send()
 	s.tellGone()
@@ -205,7 +207,7 @@ func (c *Conn) resetStream(s *Stream, code Code) {
 	if s.err != nil || s.remoteEnded && s.localEnded {
 		return
 	}
-	c.out = appendReset(c.out, s.id, code)
+	c.out = frame.AppendReset(c.out, s.id, code)
 	s.err = &ResetError{Code: code}
 	c.drop(s)
 }
@@ -246,7 +248,7 @@ func (c *Conn) finish(s *Stream) {
 	default:
 		c.resets.earn(1)
 	}
-	c.credit(s.body.clear())
+	c.credit(s.body.Clear())
 	c.forget(s.id, how)
 	delete(c.streams, s.id)
 	c.idleAt = c.clock()
@@ -291,7 +293,7 @@ func (c *Conn) find(id uint32) (*Stream, closing) {
 // credit gives bytes of request bodies back to the connection's window.
 func (c *Conn) credit(n int) {
 	if c.consumed += n; c.consumed >= c.o.ConnWindow/4 && !c.over {
-		c.out = appendWindowUpdate(c.out, 0, c.consumed)
+		c.out = frame.AppendWindowUpdate(c.out, 0, c.consumed)
 		c.recvWindow += c.consumed
 		c.consumed = 0
 	}

@@ -1,6 +1,10 @@
 package http2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+)
 
 // peerSettings collects what one SETTINGS frame says, to be applied at once.
 type peerSettings struct {
@@ -9,27 +13,27 @@ type peerSettings struct {
 
 // entry takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
 // fit the least size that clients must accept, and we push nothing, so little concerns us.
-func (p *peerSettings) entry(id setting, value uint32) error {
+func (p *peerSettings) entry(id frame.Setting, value uint32) error {
 	switch {
-	case id == settingEnablePush && value > 1,
-		id == settingExtendedConnect && value > 1,
-		id == settingMaxFrame && (value < maxFrame || value > 1<<24-1):
+	case id == frame.SettingEnablePush && value > 1,
+		id == frame.SettingExtendedConnect && value > 1,
+		id == frame.SettingMaxFrame && (value < frame.MaxPayload || value > 1<<24-1):
 		return &ConnError{ProtocolError, "setting out of bounds"}
-	case id == settingInitialWindow && value > maxWindow:
+	case id == frame.SettingInitialWindow && value > frame.MaxWindow:
 		return &ConnError{FlowControlError, "initial window too large"}
-	case id == settingInitialWindow:
+	case id == frame.SettingInitialWindow:
 		p.window = int(value)
 	}
 	return nil
 }
 
 func (c *Conn) endSettings() error {
-	if c.head.has(flagAck) {
+	if c.head.Has(frame.FlagAck) {
 		c.answered = true
 		return nil
 	}
 	c.greeted = true
-	c.out = appendFrameHeader(c.out, 0, frameSettings, flagAck, 0)
+	c.out = frame.AppendHeader(c.out, 0, frame.Settings, frame.FlagAck, 0)
 	change := c.settings.window - c.initialWindow
 	c.initialWindow = c.settings.window
 	if change == 0 {
@@ -39,7 +43,7 @@ func (c *Conn) endSettings() error {
 		if s.err != nil {
 			continue
 		}
-		if s.sendWindow += change; s.sendWindow > maxWindow {
+		if s.sendWindow += change; s.sendWindow > frame.MaxWindow {
 			return &ConnError{FlowControlError, "window too large"}
 		}
 		if s.pending && s.sendWindow > 0 {
@@ -50,8 +54,8 @@ func (c *Conn) endSettings() error {
 }
 
 func (c *Conn) ping(b []byte) error {
-	if !c.head.has(flagAck) {
-		c.out = appendPing(c.out, flagAck, binary.BigEndian.Uint64(b))
+	if !c.head.Has(frame.FlagAck) {
+		c.out = frame.AppendPing(c.out, frame.FlagAck, binary.BigEndian.Uint64(b))
 	} else if c.draining == drainAnnounced && binary.BigEndian.Uint64(b) == pingOfDrain {
 		c.refuseMore()
 	}
@@ -62,11 +66,11 @@ func (c *Conn) windowUpdate(n int) error {
 	if err := c.control(1); err != nil {
 		return err
 	}
-	if c.head.stream == 0 {
+	if c.head.Stream == 0 {
 		switch {
 		case n == 0:
 			return &ConnError{ProtocolError, "WINDOW_UPDATE of 0"}
-		case n > maxWindow-c.sendWindow:
+		case n > frame.MaxWindow-c.sendWindow:
 			return &ConnError{FlowControlError, "window too large"}
 		}
 		if c.sendWindow += n; c.sendWindow > 0 {
@@ -74,7 +78,7 @@ func (c *Conn) windowUpdate(n int) error {
 		}
 		return nil
 	}
-	s, how := c.find(c.head.stream)
+	s, how := c.find(c.head.Stream)
 	switch {
 	case how == closedIdle:
 		return &ConnError{ProtocolError, "WINDOW_UPDATE of an idle stream"}
@@ -82,7 +86,7 @@ func (c *Conn) windowUpdate(n int) error {
 		return nil
 	case n == 0:
 		return c.streamError(ProtocolError)
-	case n > maxWindow-s.sendWindow:
+	case n > frame.MaxWindow-s.sendWindow:
 		return c.streamError(FlowControlError)
 	}
 	if s.sendWindow += n; s.pending && s.sendWindow > 0 {
@@ -99,7 +103,7 @@ func (c *Conn) priority(b []byte) error {
 	switch {
 	case !c.dependsOnItself(b):
 		return nil
-	case c.head.stream > c.lastID:
+	case c.head.Stream > c.lastID:
 		return &ConnError{ProtocolError, "stream depends on itself"}
 	}
 	return c.streamError(ProtocolError)
@@ -107,7 +111,7 @@ func (c *Conn) priority(b []byte) error {
 
 // dependsOnItself is a stream error by RFC 7540 section 5.3.1.
 func (c *Conn) dependsOnItself(b []byte) bool {
-	return binary.BigEndian.Uint32(b)&maxStreamID == c.head.stream
+	return binary.BigEndian.Uint32(b)&frame.MaxStreamID == c.head.Stream
 }
 
 func (c *Conn) priorityUpdate(id uint32, value []byte) error {
@@ -121,7 +125,7 @@ func (c *Conn) priorityUpdate(id uint32, value []byte) error {
 }
 
 func (c *Conn) clientReset(code Code) error {
-	s, how := c.find(c.head.stream)
+	s, how := c.find(c.head.Stream)
 	if how == closedIdle {
 		return &ConnError{ProtocolError, "RST_STREAM of an idle stream"}
 	}
@@ -135,10 +139,10 @@ func (c *Conn) clientReset(code Code) error {
 
 // streamError resets the stream of the present frame, open or not, for what the client did.
 func (c *Conn) streamError(code Code) error {
-	if s, _ := c.find(c.head.stream); s != nil {
+	if s, _ := c.find(c.head.Stream); s != nil {
 		c.resetStream(s, code)
 	} else {
-		c.out = appendReset(c.out, c.head.stream, code)
+		c.out = frame.AppendReset(c.out, c.head.Stream, code)
 	}
 	return c.provoked()
 }

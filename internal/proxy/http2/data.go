@@ -1,22 +1,24 @@
 package http2
 
+import "github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+
 // beginData counts a DATA frame, padding included, against the windows (RFC 9113 section 6.9.1).
 func (c *Conn) beginData() error {
 	h := &c.head
-	if h.stream == 0 {
+	if h.Stream == 0 {
 		return &ConnError{ProtocolError, "DATA on stream 0"}
 	}
-	if c.recvWindow -= h.length; c.recvWindow < 0 {
+	if c.recvWindow -= h.Length; c.recvWindow < 0 {
 		return &ConnError{FlowControlError, "more DATA than the connection's window"}
 	}
-	if h.has(flagPadded) {
-		if h.length == 0 {
+	if h.Has(frame.FlagPadded) {
+		if h.Length == 0 {
 			return &ConnError{FrameSizeError, "padded frame without the length of padding"}
 		}
 		c.fixed = 1
 		c.left--
 	}
-	s, how := c.find(h.stream)
+	s, how := c.find(h.Stream)
 	switch {
 	case how == closedIdle:
 		return &ConnError{ProtocolError, "DATA on an idle stream"}
@@ -24,7 +26,7 @@ func (c *Conn) beginData() error {
 	case s == nil || s.remoteEnded:
 		return c.streamError(StreamClosed)
 	default:
-		if s.recvWindow -= h.length; s.recvWindow < 0 {
+		if s.recvWindow -= h.Length; s.recvWindow < 0 {
 			return c.streamError(FlowControlError)
 		}
 	}
@@ -33,7 +35,7 @@ func (c *Conn) beginData() error {
 
 // data takes in a piece of DATA. The stream may have gone since the frame began.
 func (c *Conn) data(b []byte) error {
-	s, _ := c.find(c.head.stream)
+	s, _ := c.find(c.head.Stream)
 	if s == nil || s.remoteEnded {
 		c.credit(len(b))
 		return nil
@@ -43,7 +45,7 @@ func (c *Conn) data(b []byte) error {
 		c.credit(len(b))
 		return c.streamError(ProtocolError)
 	}
-	s.body.write(b)
+	s.body.Write(b)
 	s.readable.send()
 	return nil
 }
@@ -51,23 +53,23 @@ func (c *Conn) data(b []byte) error {
 func (c *Conn) endData() error {
 	h := &c.head
 	overhead := 0
-	if h.has(flagPadded) {
+	if h.Has(frame.FlagPadded) {
 		overhead = 1 + c.padded
 		c.credit(overhead)
 	}
-	s, _ := c.find(h.stream)
+	s, _ := c.find(h.Stream)
 	open := s != nil && !s.remoteEnded
 	if open {
 		s.credit(overhead) // nobody will read it
 	}
-	if h.length > overhead {
+	if h.Length > overhead {
 		c.controls.earn(2)
-	} else if !h.has(flagEndStream) {
+	} else if !h.Has(frame.FlagEndStream) {
 		if err := c.control(costEmptyData); err != nil {
 			return err
 		}
 	}
-	if !open || !h.has(flagEndStream) {
+	if !open || !h.Has(frame.FlagEndStream) {
 		return nil
 	}
 	if n := s.Head.ContentLength; n >= 0 && s.received != n {

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
 // TestFloods has a client do useless things without end. It is cut off after a bounded number of
@@ -53,7 +55,7 @@ func TestFloods(t *testing.T) {
 		}},
 		{"resets that we are made to send: window too large", nil, func(r *raw, n uint32) error {
 			r.headers(2*n+1, false, get("/wait")...)
-			return r.WriteWindowUpdate(2*n+1, maxWindow)
+			return r.WriteWindowUpdate(2*n+1, frame.MaxWindow)
 		}},
 		{"resets that we are made to send: DATA behind the end", nil, func(r *raw, n uint32) error {
 			r.headers(2*n+1, true, get("/wait")...)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	xhttp2 "golang.org/x/net/http2"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
 // waitFor waits until the state of a connection is as wanted.
@@ -51,7 +53,7 @@ func allPending(n int) func(*Conn) bool {
 func order(t *testing.T, then func(*raw), heads ...[]string) []uint32 {
 	s := serve(t, Options{}, func(s *Stream) {
 		s.WriteHead(200, nil, -1, false)
-		s.Write(make([]byte, 4*maxFrame), true)
+		s.Write(make([]byte, 4*frame.MaxPayload), true)
 	})
 	r := s.rawSilent(t)
 	io.WriteString(r.nc, Preface)
@@ -124,17 +126,17 @@ func TestWriteWaitsForWindow(t *testing.T) {
 			t.Fatalf("%d bytes for a window of %d", got, until)
 		}
 	}
-	read(defaultWindow)
+	read(frame.DefaultWindow)
 	r.WriteWindowUpdate(0, 1<<20)
 	r.WriteWindowUpdate(1, 1)
-	read(defaultWindow + 1)
-	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: defaultWindow + 10})
-	read(defaultWindow + 11)
+	read(frame.DefaultWindow + 1)
+	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: frame.DefaultWindow + 10})
+	read(frame.DefaultWindow + 11)
 	// A window below zero takes as long to be usable.
 	r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 0})
-	r.WriteWindowUpdate(1, defaultWindow+10)
+	r.WriteWindowUpdate(1, frame.DefaultWindow+10)
 	r.WriteWindowUpdate(1, 5)
-	read(defaultWindow + 16)
+	read(frame.DefaultWindow + 16)
 	if err := <-errs; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Write returned %v", err)
 	}
@@ -186,7 +188,7 @@ func TestUploadIsBounded(t *testing.T) {
 	held := 0
 	c.mu.Lock()
 	for _, s := range c.streams {
-		held += s.body.size
+		held += s.body.Len()
 	}
 	c.mu.Unlock()
 	if held != 128<<10 {
@@ -284,8 +286,8 @@ func TestSlowReaders(t *testing.T) {
 	before := heapNow()
 	for range conns {
 		r := s.raw(t)
-		r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: maxWindow})
-		r.WriteWindowUpdate(0, maxWindow-defaultWindow)
+		r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: frame.MaxWindow})
+		r.WriteWindowUpdate(0, frame.MaxWindow-frame.DefaultWindow)
 		for id := uint32(1); id < 200; id += 2 {
 			r.headers(id, true, get("/")...)
 		}

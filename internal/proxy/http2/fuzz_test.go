@@ -13,6 +13,7 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
@@ -121,7 +122,7 @@ func FuzzEncode(f *testing.F) {
 		if status < 100 || status > 999 {
 			return
 		}
-		b := appendHead(nil, 1, status, fields(name1, value1, name2, value2), length, true, true)
+		b := encode.AppendSection(nil, 1, status, fields(name1, value1, name2, value2), length, true, true)
 		framer := xhttp2.NewFramer(nil, bytes.NewReader(b))
 		var block []byte
 		for ended := false; !ended; {

@@ -1,13 +1,17 @@
 package http2
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+)
 
 // input is how far the frame being read has come. Frames are taken in as their bytes come: DATA
 // and header blocks in pieces, of others only what must be whole waits in the reader's buffer.
 type input struct {
 	prefaced int // bytes of the preface that have come
 	inFrame  bool
-	head     frameHeader
+	head     frame.Header
 	fixed    int   // bytes that must be there at once, before anything else of the frame
 	left     int   // bytes of the frame that have not come, behind fixed and before padding
 	padding  int   // bytes of it that have not come
@@ -17,6 +21,9 @@ type input struct {
 	settings peerSettings
 	block    block
 }
+
+// maxPriorityUpdate is how many bytes are looked at of a PRIORITY_UPDATE.
+const maxPriorityUpdate = 4 + 128
 
 // consume takes in what it can of b and tells how much that was.
 func (c *Conn) consume(b []byte) (n int, err error) {
@@ -28,9 +35,9 @@ func (c *Conn) consume(b []byte) (n int, err error) {
 			k, err = c.preface(rest)
 			done = k == 0
 		case !c.inFrame:
-			if done = len(rest) < frameHeaderLen; !done {
-				k = frameHeaderLen
-				c.head = parseFrameHeader(rest)
+			if done = len(rest) < frame.HeaderLen; !done {
+				k = frame.HeaderLen
+				c.head = frame.ParseHeader(rest)
 				err = c.begin()
 			}
 		case c.fixed > 0:
@@ -76,46 +83,46 @@ func (c *Conn) preface(b []byte) (int, error) {
 // begin judges a frame header, and says how much must be there before the frame means anything.
 func (c *Conn) begin() error {
 	h := &c.head
-	c.inFrame, c.fixed, c.left, c.padding, c.skip = true, 0, h.length, 0, false
-	if h.length > maxFrame {
+	c.inFrame, c.fixed, c.left, c.padding, c.skip = true, 0, h.Length, 0, false
+	if h.Length > frame.MaxPayload {
 		return &ConnError{FrameSizeError, "frame too long"}
 	}
-	if !c.greeted && (h.typ != frameSettings || h.has(flagAck)) {
+	if !c.greeted && (h.Type != frame.Settings || h.Has(frame.FlagAck)) {
 		return &ConnError{ProtocolError, "the first frame is not SETTINGS"}
 	}
-	if c.block.open != (h.typ == frameContinuation) || c.block.open && c.block.stream != h.stream {
+	if c.block.open != (h.Type == frame.Continuation) || c.block.open && c.block.stream != h.Stream {
 		return &ConnError{ProtocolError, "header block interrupted, or CONTINUATION without one"}
 	}
 	whole, ofStream := -1, true // its length, where there is only one
-	switch h.typ {
-	case frameData:
+	switch h.Type {
+	case frame.Data:
 		return c.beginData()
-	case frameHeaders:
+	case frame.Headers:
 		return c.beginHeaders()
-	case frameContinuation:
+	case frame.Continuation:
 		return c.continueBlock()
-	case framePriority:
+	case frame.Priority:
 		whole = 5
-	case frameReset, frameWindowUpdate:
-		whole, ofStream = 4, h.typ == frameReset
-	case framePing:
+	case frame.Reset, frame.WindowUpdate:
+		whole, ofStream = 4, h.Type == frame.Reset
+	case frame.Ping:
 		whole, ofStream = 8, false
-	case frameSettings:
+	case frame.Settings:
 		return c.beginSettings()
-	case framePushPromise:
+	case frame.PushPromise:
 		return &ConnError{ProtocolError, "PUSH_PROMISE from a client"}
-	case frameGoAway:
+	case frame.GoAway:
 		return c.beginOther(8)
-	case framePriorityUpdate:
+	case frame.PriorityUpdate:
 		return c.beginOther(4)
 	default:
 		c.skip = true
 		return c.control(1)
 	}
-	if h.length != whole {
+	if h.Length != whole {
 		return &ConnError{FrameSizeError, "frame of wrong length"}
 	}
-	if h.typ != frameWindowUpdate && ofStream != (h.stream != 0) {
+	if h.Type != frame.WindowUpdate && ofStream != (h.Stream != 0) {
 		return &ConnError{ProtocolError, "frame on stream 0, or not on it"}
 	}
 	c.fixed, c.left = whole, 0
@@ -124,13 +131,13 @@ func (c *Conn) begin() error {
 
 // beginOther is for frames of the connection that may be long and are not needed as a whole.
 func (c *Conn) beginOther(least int) error {
-	if c.head.stream != 0 {
+	if c.head.Stream != 0 {
 		return &ConnError{ProtocolError, "frame that is not on stream 0"}
 	}
-	if c.head.length < least {
+	if c.head.Length < least {
 		return &ConnError{FrameSizeError, "frame of wrong length"}
 	}
-	c.fixed = min(c.head.length, maxPriorityUpdate)
+	c.fixed = min(c.head.Length, maxPriorityUpdate)
 	c.left -= c.fixed
 	c.skip = true
 	return c.control(1)
@@ -139,9 +146,9 @@ func (c *Conn) beginOther(least int) error {
 func (c *Conn) beginSettings() error {
 	h := &c.head
 	switch {
-	case h.stream != 0:
+	case h.Stream != 0:
 		return &ConnError{ProtocolError, "SETTINGS of a stream"}
-	case h.has(flagAck) && h.length != 0, h.length%settingLen != 0:
+	case h.Has(frame.FlagAck) && h.Length != 0, h.Length%frame.SettingLen != 0:
 		return &ConnError{FrameSizeError, "SETTINGS of wrong length"}
 	}
 	c.settings = peerSettings{window: c.initialWindow}
@@ -152,31 +159,31 @@ func (c *Conn) beginSettings() error {
 // setFixed has the next entry of SETTINGS come as a whole.
 func (c *Conn) setFixed() {
 	if c.left > 0 {
-		c.fixed = settingLen
-		c.left -= settingLen
+		c.fixed = frame.SettingLen
+		c.left -= frame.SettingLen
 	}
 }
 
 // prefix carries out what must be whole: all of short frames, the beginning of others.
 func (c *Conn) prefix(b []byte) error {
-	switch c.head.typ {
-	case frameData:
+	switch c.head.Type {
+	case frame.Data:
 		return c.pad(int(b[0]))
-	case frameHeaders:
+	case frame.Headers:
 		return c.headersPrefix(b)
-	case framePriority:
+	case frame.Priority:
 		return c.priority(b)
-	case frameReset:
+	case frame.Reset:
 		return c.clientReset(Code(binary.BigEndian.Uint32(b)))
-	case frameSettings:
+	case frame.Settings:
 		c.setFixed()
-		return c.settings.entry(setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]))
-	case framePing:
+		return c.settings.entry(frame.Setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]))
+	case frame.Ping:
 		return c.ping(b)
-	case frameWindowUpdate:
-		return c.windowUpdate(int(binary.BigEndian.Uint32(b) & maxWindow))
-	case framePriorityUpdate:
-		return c.priorityUpdate(binary.BigEndian.Uint32(b)&maxStreamID, b[4:])
+	case frame.WindowUpdate:
+		return c.windowUpdate(int(binary.BigEndian.Uint32(b) & frame.MaxWindow))
+	case frame.PriorityUpdate:
+		return c.priorityUpdate(binary.BigEndian.Uint32(b)&frame.MaxStreamID, b[4:])
 	}
 	return nil
 }
@@ -192,7 +199,7 @@ func (c *Conn) pad(n int) error {
 
 // piece takes in bytes of DATA or of a header block.
 func (c *Conn) piece(b []byte) error {
-	if c.head.typ == frameData {
+	if c.head.Type == frame.Data {
 		return c.data(b)
 	}
 	return c.fragment(b)
@@ -200,14 +207,14 @@ func (c *Conn) piece(b []byte) error {
 
 // end follows the last byte of a frame.
 func (c *Conn) end() error {
-	switch c.head.typ {
-	case frameData:
+	switch c.head.Type {
+	case frame.Data:
 		return c.endData()
-	case frameHeaders, frameContinuation:
-		if c.head.has(flagEndHeaders) {
+	case frame.Headers, frame.Continuation:
+		if c.head.Has(frame.FlagEndHeaders) {
 			return c.endBlock()
 		}
-	case frameSettings:
+	case frame.Settings:
 		return c.endSettings()
 	}
 	return nil

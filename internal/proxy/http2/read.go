@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
 const (
@@ -116,7 +118,7 @@ func (c *Conn) fetch(due int64) error {
 
 // fit takes a big buffer while much is coming, and gives it back after that.
 func (c *Conn) fit(full bool) {
-	uploading := c.open > 0 && c.head.typ == frameData
+	uploading := c.open > 0 && c.head.Type == frame.Data
 	switch {
 	case full && c.big == nil:
 		c.big = bigBuffers.Get().(*[bigBuffer]byte)
@@ -176,7 +178,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 
 // unfinished tells whether a frame other than DATA has begun and not ended, or a header block.
 func (c *Conn) unfinished() bool {
-	return !c.greeted || c.block.open || c.w > 0 || c.inFrame && c.head.typ != frameData
+	return !c.greeted || c.block.open || c.w > 0 || c.inFrame && c.head.Type != frame.Data
 }
 
 func (c *Conn) expireIdle() (bool, error) { return true, nil }
@@ -186,7 +188,7 @@ func (c *Conn) expirePing() (bool, error) {
 		return true, os.ErrDeadlineExceeded
 	}
 	c.pinged, c.pingAt = true, c.now
-	c.out = appendPing(c.out, 0, pingOfWatch)
+	c.out = frame.AppendPing(c.out, 0, pingOfWatch)
 	return false, nil
 }
 
@@ -206,5 +208,5 @@ func (c *Conn) expireDrain() (bool, error) {
 // refuseMore is the second step of draining.
 func (c *Conn) refuseMore() {
 	c.draining = drainRefuse
-	c.out = appendGoAway(c.out, c.lastID, NoError, "")
+	c.out = frame.AppendGoAway(c.out, c.lastID, NoError, "")
 }

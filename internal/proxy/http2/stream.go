@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/body"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
@@ -33,7 +35,7 @@ type Stream struct {
 	byClient bool // it was reset by the client
 	gone     func()
 
-	body         body
+	body         body.Queue
 	received     int64 // bytes of DATA
 	recvWindow   int   // what the client may still send
 	consumed     int   // what was read and not yet told by WINDOW_UPDATE
@@ -156,8 +158,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 		switch {
 		case s.err != nil:
 			return 0, s.err
-		case s.body.size > 0:
-			n := s.body.read(p)
+		case s.body.Len() > 0:
+			n := s.body.Read(p)
 			s.credit(n)
 			c.credit(n)
 			c.pushAside()
@@ -177,7 +179,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) credit(n int) {
 	s.consumed += n
 	if !s.remoteEnded && s.consumed >= s.c.o.StreamWindow/4 {
-		s.c.out = appendWindowUpdate(s.c.out, s.id, s.consumed)
+		s.c.out = frame.AppendWindowUpdate(s.c.out, s.id, s.consumed)
 		s.recvWindow += s.consumed
 		s.consumed = 0
 	}

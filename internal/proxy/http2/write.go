@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -22,7 +24,7 @@ func (s *Stream) WriteInformational(status int, fields *message.Fields) error {
 	if s.headSaid {
 		return errOrder
 	}
-	s.head = appendHead(s.head, s.id, status, fields, -1, false, !s.c.sizeSaid.Load())
+	s.head = encode.AppendSection(s.head, s.id, status, fields, -1, false, !s.c.sizeSaid.Load())
 	return s.Flush()
 }
 
@@ -35,7 +37,7 @@ func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int
 		return errOrder
 	}
 	s.headSaid = true
-	s.head = appendHead(s.head, s.id, status, fields, contentLength, end, !s.c.sizeSaid.Load())
+	s.head = encode.AppendSection(s.head, s.id, status, fields, contentLength, end, !s.c.sizeSaid.Load())
 	s.headEnds = end
 	if end {
 		return s.Flush()
@@ -63,7 +65,7 @@ func (s *Stream) WriteTrailers(fields *message.Fields) error {
 	if !s.headSaid || s.headEnds || s.end {
 		return errOrder
 	}
-	s.tail = appendHead(s.tail, s.id, 0, fields, -1, true, !s.c.sizeSaid.Load())
+	s.tail = encode.AppendSection(s.tail, s.id, 0, fields, -1, true, !s.c.sizeSaid.Load())
 	s.end = true
 	return s.send(nil)
 }
@@ -185,7 +187,7 @@ func (c *Conn) armWrite() {
 func (c *Conn) fill(b []byte) []byte {
 	b = append(b, c.out...)
 	c.out = c.out[:0]
-	for len(b) < batchSize-2*frameHeaderLen {
+	for len(b) < batchSize-2*frame.HeaderLen {
 		s := c.queue.front()
 		if s == nil {
 			break
@@ -206,16 +208,16 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 			c.endLocal(s)
 		}
 	}
-	n := min(len(s.data), maxFrame, s.sendWindow, c.sendWindow, batchSize-frameHeaderLen-len(b))
+	n := min(len(s.data), frame.MaxPayload, s.sendWindow, c.sendWindow, batchSize-frame.HeaderLen-len(b))
 	n = max(n, 0)
 	rest := len(s.data) - n
 	last := s.end && rest == 0 && len(s.tail) == 0 && !s.localEnded
 	if n > 0 || last {
 		var flags uint8
 		if last {
-			flags = flagEndStream
+			flags = frame.FlagEndStream
 		}
-		b = appendFrameHeader(b, n, frameData, flags, s.id)
+		b = frame.AppendHeader(b, n, frame.Data, flags, s.id)
 		b = append(b, s.data[:n]...)
 		s.data = s.data[n:]
 		s.sendWindow -= n

@@ -1,8 +1,12 @@
-package http2
+// Package body keeps what has come of a message body and was not read yet. It exists so that a connection's memory
+// for bodies is pooled, and taken by bytes that have come rather than by windows.
+//
+// It is pure, not safe for concurrent use, and imports sync only; how much there may be is the connection's to bound.
+package body
 
 import "sync"
 
-const chunkSize = 8 << 10
+const chunkSize = 8 << 10 // bytes
 
 type chunk struct {
 	next *chunk
@@ -12,13 +16,17 @@ type chunk struct {
 
 var chunks = sync.Pool{New: func() any { return new(chunk) }}
 
-// body is what has come of a request body and is not read yet; flow control bounds it.
-type body struct {
+// Queue is a queue of bytes. The zero value is empty and holds no memory.
+type Queue struct {
 	first, last *chunk
 	size        int
 }
 
-func (q *body) write(p []byte) {
+// Len is how many bytes there are.
+func (q *Queue) Len() int { return q.size }
+
+// Write appends a copy of p.
+func (q *Queue) Write(p []byte) {
 	q.size += len(p)
 	for len(p) > 0 {
 		if q.last == nil || q.last.w == chunkSize {
@@ -37,7 +45,8 @@ func (q *body) write(p []byte) {
 	}
 }
 
-func (q *body) read(p []byte) (n int) {
+// Read moves bytes to p, and tells how many.
+func (q *Queue) Read(p []byte) (n int) {
 	for q.first != nil && n < len(p) {
 		k := q.first
 		m := copy(p[n:], k.b[k.r:k.w])
@@ -50,7 +59,7 @@ func (q *body) read(p []byte) (n int) {
 	return n
 }
 
-func (q *body) drop() {
+func (q *Queue) drop() {
 	k := q.first
 	if q.first = k.next; q.first == nil {
 		q.last = nil
@@ -58,8 +67,8 @@ func (q *body) drop() {
 	chunks.Put(k)
 }
 
-// clear throws everything away and tells how much that was.
-func (q *body) clear() int {
+// Clear throws everything away, and tells how much that was.
+func (q *Queue) Clear() int {
 	n := q.size
 	for q.first != nil {
 		q.drop()

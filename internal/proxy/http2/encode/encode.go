@@ -1,0 +1,237 @@
+// Package encode writes header and trailer sections as HEADERS and CONTINUATION frames (RFC 9113 section 4.3, RFC 7541).
+// It exists so that what leaves the proxy by HTTP/2 is written in one place, whatever the role.
+//
+// Field sections are encoded without a dynamic table: most of what they say differs each time, a
+// table would be memory of every connection, and so a stream encodes its own without regard to
+// others. The peer is told so by a table size of 0 before the first.
+//
+// It is pure and imports proxy/message, its neighbours frame and head, and strconv, never a connection.
+package encode
+
+import (
+	"strconv"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// staticNames are the names of the static table (RFC 7541 appendix A).
+var staticNames = map[string]byte{
+	"accept": 19, "accept-charset": 15, "accept-encoding": 16, "accept-language": 17,
+	"accept-ranges": 18, "access-control-allow-origin": 20, "age": 21, "allow": 22, "authorization": 23, "cache-control": 24,
+	"content-disposition": 25, "content-encoding": 26, "content-language": 27, "content-length": 28,
+	"content-location": 29, "content-range": 30, "content-type": 31, "cookie": 32, "date": 33, "etag": 34, "expect": 35,
+	"expires": 36, "from": 37, "if-match": 39, "if-modified-since": 40, "if-none-match": 41, "if-range": 42,
+	"if-unmodified-since": 43, "last-modified": 44, "link": 45, "location": 46, "max-forwards": 47,
+	"proxy-authenticate": 48, "proxy-authorization": 49, "range": 50, "referer": 51, "refresh": 52,
+	"retry-after": 53, "server": 54, "set-cookie": 55, "strict-transport-security": 56,
+	"transfer-encoding": 57, "user-agent": 58, "vary": 59, "via": 60, "www-authenticate": 61,
+}
+
+const (
+	nameAuthority     = 1
+	fieldMethodGET    = 2
+	fieldMethodPOST   = 3
+	nameMethod        = 2
+	fieldPathSlash    = 4
+	namePath          = 4
+	fieldSchemeHTTP   = 6
+	fieldSchemeHTTPS  = 7
+	nameScheme        = 6
+	nameStatus        = 8
+	nameContentLength = 28
+	nameExpect        = 35
+	indexed           = 0x80
+	maxKnownName      = 27 // bytes of the longest of staticNames
+)
+
+func appendInteger(dst []byte, first byte, bits uint, v int) []byte {
+	limit := 1<<bits - 1
+	if v < limit {
+		return append(dst, first|byte(v))
+	}
+	dst = append(dst, first|byte(limit))
+	for v -= limit; v >= 128; v >>= 7 {
+		dst = append(dst, byte(v)|0x80)
+	}
+	return append(dst, byte(v))
+}
+
+func appendString[T ~string | ~[]byte](dst []byte, s T) []byte {
+	return append(appendInteger(dst, 0, 7, len(s)), s...)
+}
+
+// appendNamed appends a field whose name is in the static table.
+func appendNamed[T ~string | ~[]byte](dst []byte, name int, value T) []byte {
+	return appendString(appendInteger(dst, 0, 4, name), value)
+}
+
+func appendStatus(dst []byte, status int) []byte {
+	for i, known := range [...]int{200, 204, 206, 304, 400, 404, 500} {
+		if status == known {
+			return append(dst, indexed|byte(nameStatus+i))
+		}
+	}
+	dst = appendInteger(dst, 0, 4, nameStatus)
+	return append(dst, 3, byte('0'+status/100%10), byte('0'+status/10%10), byte('0'+status%10))
+}
+
+func appendLength(dst []byte, n int64) []byte {
+	dst = appendInteger(dst, 0, 4, nameContentLength)
+	at := len(dst)
+	dst = strconv.AppendInt(append(dst, 0), n, 10)
+	dst[at] = byte(len(dst) - at - 1)
+	return dst
+}
+
+// appendField appends a field line; its name gets lower case. Fields that HTTP/2 has no
+// place for (RFC 9113 section 8.2.2) are left out, and of requests those which Request stands for.
+func appendField(dst []byte, f *message.Field, request bool) []byte {
+	if len(f.Name) <= maxKnownName {
+		var small [maxKnownName]byte
+		name := message.AppendLower(small[:0], f.Name)
+		if head.IsConnectionSpecific(string(name)) || len(name) == 0 || request && stoodFor(string(name)) {
+			return dst
+		}
+		if i, ok := staticNames[string(name)]; ok {
+			return appendNamed(dst, int(i), f.Value)
+		}
+	}
+	dst = append(dst, 0)
+	dst = appendInteger(dst, 0, 7, len(f.Name))
+	dst = message.AppendLower(dst, f.Name)
+	return appendString(dst, f.Value)
+}
+
+func stoodFor(name string) bool {
+	switch name {
+	case "te", "host", "expect", "content-length", "http2-settings":
+		return true
+	}
+	return false
+}
+
+func appendFields(dst []byte, fields *message.Fields, request bool) []byte {
+	if fields != nil {
+		for i := range fields.Len() {
+			dst = appendField(dst, fields.At(i), request)
+		}
+	}
+	return dst
+}
+
+// AppendSection appends the frames of a response's header section; without a status, of a trailer section. A
+// length of 0 or more is Content-Length. first tells that the peer may not know yet that there is no table.
+func AppendSection(dst []byte, stream uint32, status int, fields *message.Fields, length int64, end, first bool) []byte {
+	start := len(dst)
+	dst = begin(dst, first)
+	if status > 0 {
+		dst = appendStatus(dst, status)
+	}
+	dst = appendFields(dst, fields, false)
+	if length >= 0 {
+		dst = appendLength(dst, length)
+	}
+	return finish(dst, start, stream, end)
+}
+
+// Request is the head of a request.
+type Request struct {
+	*message.Request
+	Scheme         string
+	Length         int64 // of Content-Length, unless it is -1
+	TETrailers     bool
+	ExpectContinue bool
+}
+
+// AppendRequest appends the frames of a request's header section. Host is left out where it is empty.
+func AppendRequest(dst []byte, stream uint32, r *Request, end, first bool) []byte {
+	start := len(dst)
+	dst = begin(dst, first)
+	switch string(r.Method) {
+	case "GET":
+		dst = append(dst, indexed|fieldMethodGET)
+	case "POST":
+		dst = append(dst, indexed|fieldMethodPOST)
+	default:
+		dst = appendNamed(dst, nameMethod, r.Method)
+	}
+	switch r.Scheme {
+	case "http":
+		dst = append(dst, indexed|fieldSchemeHTTP)
+	case "https":
+		dst = append(dst, indexed|fieldSchemeHTTPS)
+	default:
+		dst = appendNamed(dst, nameScheme, r.Scheme)
+	}
+	if len(r.Host) > 0 {
+		dst = appendNamed(dst, nameAuthority, r.Host)
+	}
+	dst = appendPath(dst, r.Request)
+	dst = appendFields(dst, &r.Header, true)
+	if r.Length >= 0 {
+		dst = appendLength(dst, r.Length)
+	}
+	if r.TETrailers {
+		dst = append(dst, 0)
+		dst = appendString(appendString(dst, "te"), "trailers")
+	}
+	if r.ExpectContinue {
+		dst = appendNamed(dst, nameExpect, "100-continue")
+	}
+	return finish(dst, start, stream, end)
+}
+
+func appendPath(dst []byte, r *message.Request) []byte {
+	if !r.HasQuery {
+		if string(r.Path) == "/" {
+			return append(dst, indexed|fieldPathSlash)
+		}
+		return appendNamed(dst, namePath, r.Path)
+	}
+	dst = appendInteger(dst, 0, 4, namePath)
+	dst = appendInteger(dst, 0, 7, len(r.Path)+1+len(r.Query))
+	dst = append(append(dst, r.Path...), '?')
+	return append(dst, r.Query...)
+}
+
+// begin leaves room for a frame header.
+func begin(dst []byte, first bool) []byte {
+	var room [frame.HeaderLen]byte
+	dst = append(dst, room[:]...)
+	if first {
+		dst = append(dst, 0x20) // dynamic table size 0
+	}
+	return dst
+}
+
+// finish makes frames of the field block behind dst[start:].
+func finish(dst []byte, start int, stream uint32, end bool) []byte {
+	var flags uint8
+	if end {
+		flags = frame.FlagEndStream
+	}
+	size := len(dst) - start - frame.HeaderLen
+	if size > frame.MaxPayload {
+		return split(dst, start, stream, flags)
+	}
+	frame.AppendHeader(dst[:start], size, frame.Headers, flags|frame.FlagEndHeaders, stream)
+	return dst
+}
+
+// split turns what is too long for one frame into HEADERS and CONTINUATION.
+func split(dst []byte, start int, stream uint32, flags uint8) []byte {
+	block := append([]byte(nil), dst[start+frame.HeaderLen:]...)
+	dst = dst[:start]
+	for typ := frame.Headers; len(block) > 0; typ = frame.Continuation {
+		n := min(len(block), frame.MaxPayload)
+		if n == len(block) {
+			flags |= frame.FlagEndHeaders
+		}
+		dst = frame.AppendHeader(dst, n, typ, flags, stream)
+		dst = append(dst, block[:n]...)
+		block, flags = block[n:], 0
+	}
+	return dst
+}
