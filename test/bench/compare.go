@@ -4,10 +4,15 @@ package main
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,17 +35,17 @@ func (b *bench) verify(contenders []*contender) error {
 		return fmt.Errorf("origin: %w", err)
 	}
 	for _, c := range contenders {
-		for _, secure := range []bool{false, true} {
-			got, err := exchange(c.address(secure), secure, requests)
+		for _, w := range ways {
+			got, err := w.exchange(c.address(w.secure), requests)
 			if err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
+				return fmt.Errorf("%s, %s: %w", c.name, w.name, err)
 			}
 			for i := range got {
 				if diff := response.Diff(want[i], got[i].Without(expected[c.name])); diff != nil {
-					return differs(c.name+"'s response (-: only the origin, +: only "+c.name+")", secure, requests[i], diff)
+					return differs(c.name+"'s response (-: only the origin, +: only "+c.name+")", w.name, requests[i], diff)
 				}
 			}
-			if err := verifyForwarded(c, secure); err != nil {
+			if err := verifyForwarded(c, &w); err != nil {
 				return err
 			}
 		}
@@ -48,18 +53,35 @@ func (b *bench) verify(contenders []*contender) error {
 	return nil
 }
 
+// way is a protocol by which a contender is asked.
+type way struct {
+	name     string
+	secure   bool
+	exchange func(netip.AddrPort, [][]byte) ([]*response.Canonical, error)
+}
+
+var ways = []way{
+	{"HTTP/1.1", false, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+		return exchange(addr, false, requests)
+	}},
+	{"HTTP/1.1 over TLS", true, func(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+		return exchange(addr, true, requests)
+	}},
+	{"HTTP/2 over TLS", true, exchangeHTTP2},
+}
+
 // verifyForwarded checks what the origin was asked: the client's request with the three
 // X-Forwarded fields that all contenders add.
-func verifyForwarded(c *contender, secure bool) error {
+func verifyForwarded(c *contender, w *way) error {
 	requests := [][]byte{getInspect, postInspect}
-	got, err := exchange(c.address(secure), secure, requests)
+	got, err := w.exchange(c.address(w.secure), requests)
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.name, err)
+		return fmt.Errorf("%s, %s: %w", c.name, w.name, err)
 	}
 	for i, request := range requests {
-		want := forwarded(request, secure)
+		want := forwarded(request, w.secure)
 		if diff := response.DiffLines(want, response.Head(got[i].Body)); diff != nil {
-			return differs(c.name+"'s request to the origin (-: missing, +: too much)", secure, request, diff)
+			return differs(c.name+"'s request to the origin (-: missing, +: too much)", w.name, request, diff)
 		}
 	}
 	return nil
@@ -76,9 +98,9 @@ func forwarded(request []byte, secure bool) []string {
 		"x-forwarded-for: 127.0.0.1", "x-forwarded-host: "+apiHost, "x-forwarded-proto: "+scheme)
 }
 
-func differs(what string, secure bool, request []byte, diff []string) error {
+func differs(what, way string, request []byte, diff []string) error {
 	line, _, _ := strings.Cut(string(request), "\r\n")
-	return fmt.Errorf("%s differs; TLS %v, %s:\n  %s", what, secure, line, strings.Join(diff, "\n  "))
+	return fmt.Errorf("%s differs; %s, %s:\n  %s", what, way, line, strings.Join(diff, "\n  "))
 }
 
 func (c *contender) address(secure bool) netip.AddrPort {
@@ -116,4 +138,58 @@ func exchange(addr netip.AddrPort, secure bool, requests [][]byte) ([]*response.
 		answers = append(answers, answer)
 	}
 	return answers, nil
+}
+
+// exchangeHTTP2 makes the same requests by HTTP/2 over TLS, with the standard library's client. Answers are
+// shown as HTTP/1.1 would have them.
+func exchangeHTTP2(addr netip.AddrPort, requests [][]byte) ([]*response.Canonical, error) {
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", addr.String())
+		},
+		TLSClientConfig:    &tls.Config{ServerName: apiHost, InsecureSkipVerify: true},
+		Protocols:          new(http.Protocols),
+		DisableCompression: true, // else it would ask for it
+	}
+	t.Protocols.SetHTTP2(true)
+	defer t.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var answers []*response.Canonical
+	for _, request := range requests {
+		r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(request)))
+		if err != nil {
+			return nil, err
+		}
+		r.URL.Scheme, r.URL.Host = "https", r.Host
+		res, err := t.RoundTrip(r.WithContext(ctx))
+		if err != nil {
+			return nil, err
+		}
+		answer, err := canonical(res)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.RequestURI, err)
+		}
+		answers = append(answers, answer)
+	}
+	return answers, nil
+}
+
+func canonical(res *http.Response) (*response.Canonical, error) {
+	defer res.Body.Close()
+	if res.ProtoMajor != 2 {
+		return nil, fmt.Errorf("answer by %s", res.Proto)
+	}
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return nil, err
+	}
+	c := &response.Canonical{StatusLine: fmt.Sprintf("HTTP/1.1 %d %s", res.StatusCode, http.StatusText(res.StatusCode)), Body: body}
+	for name, values := range res.Header {
+		for _, value := range values {
+			c.Fields = append(c.Fields, strings.ToLower(name)+": "+value)
+		}
+	}
+	slices.Sort(c.Fields)
+	return c, nil
 }

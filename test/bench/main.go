@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// maxStreams is what the most modest contender, HAProxy, allows by default.
+const maxStreams = 100
+
 // settings are the flags.
 type settings struct {
 	rounds         int
@@ -24,6 +27,7 @@ type settings struct {
 	contenders     []string
 	workloads      []string
 	connections    int
+	streams        int // of a connection in HTTP/2
 	idle           int // connections of the idle workload
 	routes         int // of the routes and edits workloads
 	edits          int
@@ -69,6 +73,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.StringVar(&contenders, "contenders", "moongate,nginx,haproxy", "who takes part")
 	f.StringVar(&workloads, "workloads", strings.Join(workloadNames(), ","), "what is measured")
 	f.IntVar(&s.connections, "connections", 64, "client connections")
+	f.IntVar(&s.streams, "streams", 8, "requests in flight on each connection of the http2 workloads, which have -connections/-streams connections")
 	f.IntVar(&s.idle, "idle", 2000, "idle connections of the idle workloads")
 	f.IntVar(&s.routes, "routes", 5000, "HTTPRoutes of the routes and edits workloads")
 	f.IntVar(&s.edits, "edits", 100, "route edits of the edits workload")
@@ -96,6 +101,12 @@ func (s *settings) check() error {
 		if !slices.Contains(workloadNames(), name) {
 			return fmt.Errorf("unknown workload %q; there are %s", name, strings.Join(workloadNames(), ", "))
 		}
+	}
+	if s.streams < 1 || s.streams > maxStreams {
+		return fmt.Errorf("-streams must be 1 to %d", maxStreams)
+	}
+	if s.connections%s.streams != 0 && slices.ContainsFunc(s.workloads, func(w string) bool { return strings.HasPrefix(w, "http2") }) {
+		return errors.New("-streams must divide -connections, or the http2 workloads have fewer requests in flight than the others")
 	}
 	if s.rounds < 1 || s.connections < 1 || s.idle < 1 || s.routes < 1 || s.edits < 1 {
 		return errors.New("-n, -connections, -idle, -routes and -edits must be at least 1")

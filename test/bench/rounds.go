@@ -51,6 +51,9 @@ func (t *traffic) spec(b *bench, c *contender) *load.Spec {
 	if t.secure {
 		spec.ServerName = apiHost
 	}
+	if t.http2 {
+		spec.Streams, spec.Connections = b.streams, b.connections/b.streams
+	}
 	return spec
 }
 

@@ -50,6 +50,7 @@ type traffic struct {
 	request    []byte
 	bodySize   int // of the response
 	secure     bool
+	http2      bool // with settings.streams requests in flight on each connection, as many in all
 	perRequest bool // a connection for each request
 	variant    variant
 }
@@ -70,12 +71,16 @@ func workloads() []workload {
 	upload.title, upload.request = "C: POST 16 KiB", postBody
 	upload.variant.HAProxyBuffer = 64 << 10
 	secure.title, secure.secure = "TLS: A over TLS 1.3", true
+	http2, http2Upload := secure, upload
+	http2.title, http2.http2 = "HTTP/2: A by HTTP/2 over TLS 1.3", true
+	http2Upload.title, http2Upload.secure, http2Upload.http2 = "HTTP/2: C by HTTP/2 over TLS 1.3", true, true
 	logged.title, logged.variant.AccessLog = "A with access logs", true
 	connect := traffic{title: "new connections", request: getClosing, bodySize: origin.SmallBody, perRequest: true}
 	handshake := connect
 	handshake.title, handshake.secure = "new TLS connections", true
 	return []workload{
 		{"A", a.run}, {"B", big.run}, {"C", upload.run}, {"TLS", secure.run},
+		{"http2", http2.run}, {"http2-upload", http2Upload.run},
 		{"connect", connect.run}, {"handshake", handshake.run}, {"log", logged.run},
 		{"idle", func(b *bench) error { return b.runIdle(false) }},
 		{"idle-tls", func(b *bench) error { return b.runIdle(true) }},

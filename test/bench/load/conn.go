@@ -18,9 +18,12 @@ import (
 
 // conn is one client connection and its request in flight.
 type conn struct {
-	id    int
-	fd    int
-	tls   *tls.Conn // nil on plain connections
+	id      int
+	fd      int
+	tls     *tls.Conn // nil on plain connections, and so is socket
+	socket  *socket
+	session *session // nil in HTTP/1.1, and what follows is of no use in HTTP/2
+
 	sent  time.Time
 	rest  []byte // of the request, where the socket took only a part
 	got   int    // bytes of the response so far
@@ -40,7 +43,7 @@ var discarded [32 << 10]byte
 
 // dial opens the connection, with TLS up to the end of the handshake.
 func (c *conn) dial(l *loop) error {
-	c.fd, c.tls = -1, nil
+	c.fd, c.tls, c.socket, c.session = -1, nil, nil, nil
 	fd, err := epoll.Dial(l.spec.Address)
 	if err != nil {
 		return err
@@ -52,20 +55,27 @@ func (c *conn) dial(l *loop) error {
 		}
 	}
 	if l.spec.ServerName != "" {
-		if err := c.handshake(l.spec.ServerName); err != nil {
+		if err := c.handshake(l.spec); err != nil {
 			return fmt.Errorf("TLS handshake: %w", err)
 		}
 	}
 	return l.poller.Add(fd, c.id)
 }
 
-func (c *conn) handshake(name string) error {
-	raw := &socket{fd: c.fd, block: true}
-	c.tls = tls.Client(raw, tlsConfig(name))
+func (c *conn) handshake(spec *Spec) error {
+	c.socket = &socket{fd: c.fd, block: true}
+	config := tlsConfig(spec.ServerName)
+	if spec.Streams > 0 {
+		config.NextProtos = []string{"h2"} // whoever does not speak it refuses the handshake
+	}
+	c.tls = tls.Client(c.socket, config)
 	if err := c.tls.HandshakeContext(context.Background()); err != nil {
 		return err
 	}
-	raw.block = false
+	c.socket.block = false
+	if spec.Streams > 0 && c.tls.ConnectionState().NegotiatedProtocol != "h2" {
+		return errors.New("HTTP/2 was not negotiated")
+	}
 	return checkTLS(c.tls)
 }
 
@@ -158,10 +168,12 @@ func result(n int, errno syscall.Errno) (int, error) {
 // errSocketEmpty instead of waiting, which crypto/tls hands on and survives, since it
 // says of itself to be temporary. It reads ahead, to make one receive of a response.
 type socket struct {
-	fd      int
-	block   bool // wait for input: during the handshake
-	ahead   []byte
-	storage [32 << 10]byte
+	fd    int
+	block bool // wait for input: during the handshake
+	ahead []byte
+	// batches: who reads goes on until the socket is empty, and drained: the last receive was short, so it is.
+	batches, drained bool
+	storage          [32 << 10]byte
 }
 
 type emptyError struct{}
@@ -174,7 +186,12 @@ var errSocketEmpty net.Error = emptyError{}
 
 func (s *socket) Read(b []byte) (int, error) {
 	for len(s.ahead) == 0 {
+		if s.batches && s.drained {
+			s.drained = false
+			return 0, errSocketEmpty
+		}
 		n, errno := epoll.Recv(s.fd, s.storage[:])
+		s.drained = n < len(s.storage)
 		switch {
 		case errno == syscall.EAGAIN && s.block:
 			if err := epoll.Block(s.fd, epoll.In, patience); err != nil {

@@ -1,11 +1,11 @@
 //go:build linux
 
 // Package load is the closed-loop load generator of the benchmark: a fixed number of
-// connections, each with one request in flight. It exists because the measured
+// connections, each with one request in flight, or in HTTP/2 some. It exists because the measured
 // thing is the CPU time of a proxy on another CPU, so the generator has to be cheap
 // (it must not be what everybody waits for) and exact (it counts requests and reads
 // the proxy's CPU clock at the same two moments). It imports the benchmark's epoll,
-// proc and sample packages and the standard library, nothing of Moongate.
+// proc and sample packages, the standard library and x/net's HPACK, nothing of Moongate.
 package load
 
 import (
@@ -27,6 +27,9 @@ type Spec struct {
 	BodySize   int // of every response, bytes
 	// Connections are open at a time.
 	Connections int
+	// Streams makes it HTTP/2, with that many requests in flight on each connection: Request, still the
+	// text of HTTP/1.1, is translated. By TLS or, without ServerName, by prior knowledge. 0 is HTTP/1.1.
+	Streams int
 	// PerRequest opens a new connection for each request; Request must then ask for "Connection: close".
 	PerRequest     bool
 	Warmup, Window time.Duration

@@ -3,6 +3,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -15,7 +16,8 @@ type loop struct {
 	spec     *Spec
 	poller   *epoll.Poller
 	conns    []*conn
-	head     []byte // the response head as the connections have seen it so far
+	head     []byte    // the response head as the connections have seen it so far
+	request  *request2 // in HTTP/2
 	requests int
 	open     int  // connections whose response is still to come, with once
 	once     bool // one request on each connection, no more
@@ -31,7 +33,17 @@ func newLoop(spec *Spec) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &loop{spec: spec, poller: poller}, nil
+	l := &loop{spec: spec, poller: poller}
+	if spec.Streams > 0 {
+		scheme := "http"
+		if spec.ServerName != "" {
+			scheme = "https"
+		}
+		if l.request, err = newRequest2(spec.Request, scheme); err != nil {
+			return nil, errors.Join(err, poller.Close())
+		}
+	}
+	return l, nil
 }
 
 func (l *loop) close() {
@@ -77,15 +89,29 @@ func (l *loop) grow() error {
 		}
 		l.conns = append(l.conns, c)
 		l.open++
-		if err := c.start(l.spec.Request); err != nil {
+		if err := l.startFirst(c); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// startFirst sends what a connection begins with.
+func (l *loop) startFirst(c *conn) error {
+	if l.request != nil {
+		return c.begin(l)
+	}
+	return c.start(l.spec.Request)
+}
+
 // serve moves one connection on after an event.
 func (l *loop) serve(c *conn, ev *syscall.EpollEvent) error {
+	if c.session != nil {
+		if err := c.session.serve(ev); err != nil {
+			return l.restart(c, err) // one error, though more requests were in flight
+		}
+		return nil
+	}
 	if err := c.flush(); err != nil {
 		return l.restart(c, err)
 	}
@@ -179,7 +205,7 @@ func (l *loop) reopen(c *conn) error {
 	if err := c.dial(l); err != nil {
 		return err
 	}
-	if err := c.start(l.spec.Request); err != nil {
+	if err := l.startFirst(c); err != nil {
 		return l.fail(err) // the broken connection makes an event, too, which reopens it
 	}
 	return nil
