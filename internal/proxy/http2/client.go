@@ -57,6 +57,10 @@ func (c *Client) Done() <-chan struct{} { return nil }
 // assumed to allow 100.
 func (c *Client) Available() int { return 0 }
 
+// MaxStreams is how many streams may be open at once by the limits of both sides. known tells that the
+// backend's SETTINGS have come.
+func (c *Client) MaxStreams() (n int, known bool) { return 0, false }
+
 // ClientRequest is a request to be sent.
 type ClientRequest struct {
 	// Request is the head. Connection-specific fields, TE, Host, Content-Length and Expect are left out of its
