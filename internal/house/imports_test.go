@@ -38,7 +38,7 @@ func TestImports(t *testing.T) {
 		{"internal/translate/...", []string{module + "internal/source", module + "internal/proxy", module + "internal/deliver", module + "internal/cli"}},
 		{"internal/proxy/...", []string{module + "internal/translate", module + "internal/source", module + "internal/status", "k8s.io/", "sigs.k8s.io/", "net/http/httputil"}},
 		{"internal/proxy/snapshot/...", []string{module + "internal/proxy/exchange", module + "internal/proxy/client"}},
-		{"internal/proxy/exchange/...", []string{module + "internal/proxy/client", module + "internal/proxy/http2"}},
+		{"internal/proxy/exchange/...", []string{module + "internal/proxy/client"}},
 		{"internal/proxy/http2/...", []string{module + "internal/proxy/exchange", module + "internal/proxy/client", module + "internal/config", "net/http"}},
 		{"internal/incremental/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/config/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},

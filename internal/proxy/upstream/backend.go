@@ -13,7 +13,8 @@ type Backend struct {
 	list atomic.Pointer[endpointList] // never nil
 
 	config       atomic.Pointer[config.Backend]
-	hasEndpoints bool // an Endpoints resource is there; guarded by set.mu
+	speech       atomic.Pointer[speech] // never nil
+	hasEndpoints bool                   // an Endpoints resource is there; guarded by set.mu
 
 	// Totals outlive the endpoints that they were counted on.
 	open, dialled, failures atomic.Int64
@@ -71,6 +72,27 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 		}
 	}
 	return gone
+}
+
+// speak puts next in force. Where connections made before are no good for it, all endpoints are begun
+// anew, and the old ones are returned; the Set's mu is held.
+func (b *Backend) speak(next *speech) (gone []*Endpoint) {
+	if b.speech.Load().same(next) {
+		return nil // and the sessions to resume are kept
+	}
+	b.speech.Store(next)
+	old := b.list.Load()
+	list := &endpointList{}
+	fresh := make(map[*Endpoint]*Endpoint, len(old.all))
+	for _, e := range old.all {
+		fresh[e] = newEndpoint(b, e.address)
+		list.all = append(list.all, fresh[e])
+	}
+	for _, e := range old.usable {
+		list.usable = append(list.usable, fresh[e])
+	}
+	b.list.Store(list)
+	return old.all
 }
 
 // Pick chooses an endpoint for a request: of two random ones that which has
@@ -152,7 +174,7 @@ type Stats struct {
 func (b *Backend) Stats() Stats {
 	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load()}
 	for _, e := range b.list.Load().all {
-		s.Idle += e.idleCount.Load()
+		s.Idle += e.idleCount.Load() + e.idleShared()
 		s.InFlight += e.inFlight.Load()
 	}
 	return s

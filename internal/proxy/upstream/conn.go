@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Conn is a connection to an endpoint. From Idle or Dial until Release or Close
+// Conn is a connection to an endpoint. From Idle or Connect until Release or Close
 // it belongs to one exchange. For net.Buffers use the embedded Conn, which is
 // the socket itself, so that they become one writev.
 type Conn struct {
@@ -23,7 +23,8 @@ type Conn struct {
 	released  int64 // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
-	plain     bool // see Options.PlainIO
+	plain     bool    // see Options.PlainIO
+	secure    *secure // nil in cleartext
 
 	before, after *Conn // in the Set's list of open connections
 }
@@ -45,7 +46,9 @@ func (c *Conn) Endpoint() *Endpoint { return c.endpoint }
 // Alive looks, without waiting, whether an idle connection can still be used. It
 // is false where the peer closed it or sent bytes that nobody asked for. True is
 // no promise: the close may be under way. For connections between two requests only.
-func (c *Conn) Alive() bool { return !c.closed.Load() && c.probe.alive() }
+func (c *Conn) Alive() bool {
+	return !c.closed.Load() && (c.secure == nil || c.secure.quiet()) && c.probe.alive()
+}
 
 // Release makes the connection available to others. Nothing of the last response may be
 // left to read on it; its deadlines are cleared. It is closed instead where the endpoint

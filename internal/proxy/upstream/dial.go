@@ -22,6 +22,7 @@ const (
 	ReasonFailed      Reason = "connect_failed"      // anything else on the way or at the peer
 	ReasonGone        Reason = "endpoint_gone"       // the endpoint left the configuration before it answered
 	ReasonResources   Reason = "connect_resources"   // we ran out of descriptors or local ports
+	ReasonTLS         Reason = "tls_failed"          // the TLS handshake failed, or it chose no protocol of ours
 	ReasonDeadline    Reason = "deadline"            // the caller's deadline passed
 	ReasonCanceled    Reason = "canceled"            // the caller's context ended
 	ReasonClosed      Reason = "closed"              // the Set is closed
@@ -45,9 +46,10 @@ func (e *DialError) Unwrap() error { return e.Err }
 // upgraded one, say) is gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 6}
 
-// Dial makes a new connection, within the connect timeout and by deadline (zero:
-// none), or until ctx ends. Make a context only when Idle has nothing: it is the
-// way to give up when the client vanishes. The error is a *DialError.
+var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
+
+// Dial makes a new connection, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
+// none), or until ctx ends. The error is a *DialError.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) {
 	s := e.backend.set
 	if s.open.shut() {
@@ -63,15 +65,27 @@ func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) 
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
-	socket, err := dialer.DialTCP(living, "tcp", netip.AddrPort{}, e.address)
+	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
+	dialled, err := dialer.DialContext(living, "tcp", e.text)
 	if err != nil {
-		return nil, e.failed(ctx, ours, err)
+		return nil, e.failed(ctx, ours, ReasonFailed, err)
+	}
+	socket := dialled.(*net.TCPConn)
+	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
+	c.probe.init(socket, c.plain)
+	if speech := e.backend.speech.Load(); speech.tls != nil {
+		err = c.handshake(living, socket, speech.tls, limit)
+		if err == nil && speech.http2 && !c.speaksHTTP2() {
+			err = errNotHTTP2
+		}
+		if err != nil {
+			socket.Close()
+			return nil, e.failed(ctx, ours, ReasonTLS, err)
+		}
 	}
 	e.avoidUntil.Store(0)
 	e.dialled.Add(1)
 	e.backend.dialled.Add(1)
-	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
-	c.probe.init(socket, c.plain)
 	e.open.Add(1)
 	e.backend.open.Add(1)
 	if !s.open.add(c) {
@@ -86,10 +100,10 @@ func (e *Endpoint) dialError(reason Reason, retryable bool, err error) *DialErro
 }
 
 // failed says why the dial failed and, where the endpoint is to blame, has it
-// passed over for a moment. ours: the connect timeout was the limit, not the caller's deadline.
-func (e *Endpoint) failed(ctx context.Context, ours bool, err error) *DialError {
+// passed over for a moment. ours: the connect timeout was the limit, not the caller's deadline;
+// reason is what it is called where the error tells nothing better.
+func (e *Endpoint) failed(ctx context.Context, ours bool, reason Reason, err error) *DialError {
 	var netErr net.Error
-	reason := ReasonFailed
 	switch {
 	case ctx.Err() != nil:
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -110,6 +124,9 @@ func (e *Endpoint) failed(ctx context.Context, ours bool, err error) *DialError 
 			return e.dialError(ReasonDeadline, false, err)
 		}
 		reason = ReasonTimeout
+	}
+	if reason == ReasonTLS && !e.avoided() {
+		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
 	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
 	e.failures.Add(1)

@@ -31,6 +31,8 @@ type Endpoint struct {
 	idle    []*Conn    // a stack: the last released is the next taken, so a quiet pool shrinks
 	retired bool       // no longer in the configuration
 
+	sharing sharing
+
 	idleCount               atomic.Int64 // len(idle), to be read without mu
 	open, dialled, failures atomic.Int64
 }
@@ -61,7 +63,7 @@ func (e *Endpoint) End() { e.inFlight.Add(-1) }
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Open:     e.open.Load(),
-		Idle:     e.idleCount.Load(),
+		Idle:     e.idleCount.Load() + e.idleShared(),
 		InFlight: e.inFlight.Load(),
 		Dialled:  e.dialled.Load(),
 		Failures: e.failures.Load(),
@@ -108,7 +110,8 @@ func (e *Endpoint) keep(c *Conn) bool {
 	return true
 }
 
-// retire closes the idle connections, lets no other become idle, and gives up those that are being made.
+// retire closes the idle connections, lets no other become idle, and gives up those that are being made. Streams
+// on shared ones may end.
 func (e *Endpoint) retire() {
 	e.end()
 	e.mu.Lock()
@@ -120,12 +123,14 @@ func (e *Endpoint) retire() {
 	for _, c := range idle {
 		c.Close()
 	}
+	e.retireShared()
 }
 
 // sweep closes connections released at or before expired, and those that are
 // no longer alive. Connections released since the last Sweep are not looked at:
 // traffic finds out about those.
 func (e *Endpoint) sweep(expired, last int64) {
+	e.sweepShared(expired)
 	if e.idleCount.Load() == 0 {
 		return
 	}

@@ -25,7 +25,10 @@ func exchange(b *Backend, seed *uint64) error {
 		e.Begin()
 		err := e.exchange()
 		e.End()
-		if err == nil || attempt == 5 {
+		if dial := new(DialError); errors.As(err, &dial) && dial.Reason == ReasonGone && attempt < 100 {
+			continue // as for requests: another endpoint has come instead
+		}
+		if err == nil || attempt >= 5 {
 			return err
 		}
 		tried = e

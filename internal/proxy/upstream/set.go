@@ -5,19 +5,23 @@
 // and go without touching a route.
 //
 // A request picks an endpoint (Backend.Pick), counts itself there (Begin, End),
-// takes an idle connection (Endpoint.Idle) or dials one (Endpoint.Dial), and
-// gives it back (Conn.Release) or closes it (Conn.Close). None of these but Dial
-// allocates or waits for another request's I/O. There are no timers per
+// takes an idle connection (Endpoint.Idle) or a place on one that carries the streams
+// of many requests (Endpoint.Place), else has one made (Endpoint.Connect), and
+// gives it back (Conn.Release, Shared.Leave) or closes it (Conn.Close). None of these but
+// Connect allocates or waits for another request's I/O. There are no timers per
 // connection: the engine calls Set.Sweep about once a second.
 //
-// It knows nothing of HTTP and imports config and the standard library (and
-// x/sys for the one system call that looks at an idle socket); never translate,
-// a source or k8s.io.
+// Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
+//
+// It knows of HTTP only which version is spoken, and imports config, proxy/http2 and the standard
+// library (and x/sys for the one system call that looks at an idle socket); never
+// translate, a source or k8s.io.
 package upstream
 
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -25,6 +29,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
 // Defaults of Options.
@@ -56,12 +61,19 @@ type Options struct {
 	// PlainIO makes connections be read and written by way of net.Conn alone, as they are on
 	// systems other than Linux: for diagnosis, it costs a little more.
 	PlainIO bool
+	// HTTP2 is for connections that are shared; Freed and Gone are ours.
+	HTTP2 http2.ClientOptions
+	// Logger is told why TLS to an endpoint failed, once for each second that it is passed over; nil is silence.
+	Logger *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
 	o.MaxIdle = max(cmp.Or(o.MaxIdle, DefaultMaxIdle), 0)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	return o
 }
 
@@ -90,17 +102,22 @@ func NewSet(options Options) *Set {
 
 // Apply takes the Backends and Endpoints out of an update and leaves the other
 // resources alone. It checks the upserts first: with an error nothing has changed.
+// A Backend whose protocol or TLS has changed loses its connections as if all its endpoints were new.
 // An endpoint that stays (same address and port) keeps its state and its
 // connections; one that goes closes its idle connections at once, and those in
 // use when they are released. Backend and Endpoints of one key may come in any order.
 func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
-	parsed := make([][]parsedEndpoint, len(upserts))
+	parsed, speeches := make([][]parsedEndpoint, len(upserts)), make([]*speech, len(upserts))
 	for i, r := range upserts {
-		if e := r.GetEndpoints(); e != nil {
-			var err error
-			if parsed[i], err = parseEndpoints(e); err != nil {
-				return err
-			}
+		var err error
+		switch k := r.Kind.(type) {
+		case *config.Resource_Backend:
+			speeches[i], err = newSpeech(k.Backend)
+		case *config.Resource_Endpoints:
+			parsed[i], err = parseEndpoints(k.Endpoints)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	var gone []*Endpoint
@@ -108,7 +125,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	for i, r := range upserts {
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:
-			s.backend(k.Backend.Key).config.Store(k.Backend)
+			b := s.backend(k.Backend.Key)
+			b.config.Store(k.Backend)
+			gone = append(gone, b.speak(speeches[i])...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
 			b.hasEndpoints = true
@@ -136,6 +155,7 @@ func (s *Set) backend(key string) *Backend {
 	if b == nil {
 		b = &Backend{key: key, set: s}
 		b.list.Store(&endpointList{})
+		b.speech.Store(inClear)
 		s.backends[key] = b
 	}
 	return b

@@ -143,6 +143,10 @@ func (c *Conn) ReadMore(into []byte) int {
 	if c.plain {
 		return 0
 	}
+	return c.readNow(into)
+}
+
+func (c *Conn) readNow(into []byte) int {
 	t := &c.talk
 	if t.look == nil {
 		t.init()

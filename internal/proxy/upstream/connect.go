@@ -1,0 +1,247 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"time"
+)
+
+// waiter is a request that waits for a connection.
+type waiter struct {
+	ready chan struct{} // closed when what follows is set
+	conn  *Conn         // the backend chose HTTP/1.1, and this request is the one that gets it
+	place *Shared
+	err   *DialError // where all three are nil the backend chose HTTP/1.1: dial
+}
+
+// Connect makes a connection for a request that has found none by Idle and Place: a Conn to use
+// alone, or a place on one that is shared, which may be one that is there by now. It ends by the connect timeout
+// and by deadline (zero: none), or when ctx ends. Make a context only for this: it is the way to give up when the
+// client vanishes. The error is a *DialError; nothing was sent.
+func (e *Endpoint) Connect(ctx context.Context, deadline time.Time) (*Conn, *Shared, error) {
+	for e.multiplexes() {
+		conn, place, err := e.await(ctx, deadline)
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case conn != nil || place != nil:
+			return conn, place, nil
+		}
+	}
+	c, err := e.Dial(ctx, deadline)
+	if err != nil {
+		return nil, nil, err
+	}
+	if !e.speaksHTTP2(c) {
+		return c, nil, nil
+	}
+	// The backend has changed its mind since it chose HTTP/1.1.
+	e.sharing.exclusive.Store(false)
+	e.sharing.mu.Lock()
+	defer e.sharing.mu.Unlock()
+	s := e.share(c)
+	if s == nil {
+		return nil, nil, e.dialError(ReasonGone, true, context.Canceled)
+	}
+	if !s.take() {
+		return nil, nil, e.dialError(ReasonFailed, true, errNoStreams)
+	}
+	return nil, s, nil
+}
+
+// multiplexes tells whether a new connection can be expected to be shared.
+func (e *Endpoint) multiplexes() bool {
+	s := e.backend.speech.Load()
+	return s.http2 || s.tls != nil && !e.sharing.exclusive.Load()
+}
+
+// speaksHTTP2 tells what is spoken on a new connection.
+func (e *Endpoint) speaksHTTP2(c *Conn) bool {
+	if c.secure != nil {
+		return c.speaksHTTP2()
+	}
+	return e.backend.speech.Load().http2
+}
+
+// await waits for a place. Neither a connection nor an error is that the backend speaks HTTP/1.1.
+func (e *Endpoint) await(ctx context.Context, deadline time.Time) (*Conn, *Shared, error) {
+	h := &e.sharing
+	h.mu.Lock()
+	if s := e.Place(); s != nil {
+		h.mu.Unlock()
+		return nil, s, nil
+	}
+	w := &waiter{ready: make(chan struct{})}
+	h.waiting = append(h.waiting, w)
+	h.hungry.Store(int64(len(h.waiting)))
+	e.dialMore()
+	h.mu.Unlock()
+	var late <-chan time.Time
+	if !deadline.IsZero() {
+		t := time.NewTimer(time.Until(deadline))
+		defer t.Stop()
+		late = t.C
+	}
+	var gaveUp *DialError
+	select {
+	case <-w.ready:
+	case <-late:
+		gaveUp = e.dialError(ReasonDeadline, false, os.ErrDeadlineExceeded)
+	case <-ctx.Done():
+		gaveUp = e.dialError(ReasonCanceled, false, ctx.Err())
+	}
+	if gaveUp != nil && h.abandon(w) {
+		return nil, nil, gaveUp
+	}
+	if w.err != nil {
+		return nil, nil, w.err
+	}
+	return w.conn, w.place, nil
+}
+
+// abandon gives up waiting; false is that the waiter has been served.
+func (h *sharing) abandon(w *waiter) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	i := slices.Index(h.waiting, w)
+	if i < 0 {
+		return false
+	}
+	h.waiting = slices.Delete(h.waiting, i, i+1)
+	h.hungry.Store(int64(len(h.waiting)))
+	return true
+}
+
+// next takes the first waiter, who must be served; mu is held.
+func (h *sharing) next() *waiter {
+	w := h.waiting[0]
+	h.waiting[0] = nil
+	h.waiting = h.waiting[1:]
+	if len(h.waiting) == 0 {
+		h.waiting = nil
+	}
+	h.hungry.Store(int64(len(h.waiting)))
+	return w
+}
+
+// endWaits ends the wait of all waiters; mu is held.
+func (h *sharing) endWaits(err *DialError) {
+	for len(h.waiting) > 0 {
+		w := h.next()
+		w.err = err
+		close(w.ready)
+	}
+}
+
+var errNoStreams = errors.New("the endpoint allows no streams on a new connection")
+
+// presumed is how many streams a connection is expected to carry while nothing is known.
+const presumed = 100
+
+// dialMore makes as many connections as those who wait will need; mu is held.
+func (e *Endpoint) dialMore() {
+	h := &e.sharing
+	each := int(h.limit.Load())
+	if each <= 0 {
+		each = presumed
+	}
+	for h.dialling*each < len(h.waiting) {
+		h.dialling++
+		go e.dialShared()
+	}
+}
+
+// dialShared makes a connection for those who wait, whoever of them is still there then.
+func (e *Endpoint) dialShared() {
+	h := &e.sharing
+	c, err := e.Dial(context.Background(), time.Time{})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.dialling--
+	switch {
+	case err != nil:
+		var dial *DialError
+		if h.dialling == 0 && errors.As(err, &dial) { // else another may bring what is wanted
+			h.endWaits(dial)
+		}
+	case e.speaksHTTP2(c):
+		h.exclusive.Store(false)
+		waited := len(h.waiting)
+		if e.share(c) == nil {
+			h.endWaits(e.dialError(ReasonGone, true, context.Canceled))
+			return
+		}
+		e.feedLocked()
+		if len(h.waiting) > 0 && len(h.waiting) == waited {
+			h.endWaits(e.dialError(ReasonFailed, true, errNoStreams))
+		}
+		e.dialMore()
+	default:
+		h.exclusive.Store(true)
+		if len(h.waiting) == 0 {
+			c.Release()
+			return
+		}
+		w := h.next()
+		w.conn = c
+		close(w.ready)
+		h.endWaits(nil)
+	}
+}
+
+// feed gives places to those who wait, where there are some.
+func (e *Endpoint) feed() {
+	if e.sharing.hungry.Load() == 0 {
+		return
+	}
+	e.sharing.mu.Lock()
+	e.feedLocked()
+	e.sharing.mu.Unlock()
+}
+
+func (e *Endpoint) feedLocked() {
+	h := &e.sharing
+	for len(h.waiting) > 0 {
+		s := e.Place()
+		if s == nil {
+			return
+		}
+		w := h.next()
+		w.place = s
+		close(w.ready)
+	}
+}
+
+// retireShared gives no more places, and lets the streams that are open end.
+func (e *Endpoint) retireShared() {
+	h := &e.sharing
+	h.mu.Lock()
+	list := h.list()
+	h.conns.Store(nil)
+	h.mu.Unlock()
+	for _, s := range list {
+		s.retire()
+	}
+}
+
+// sweepShared ends connections whose last stream ended at or before expired.
+func (e *Endpoint) sweepShared(expired int64) {
+	for _, s := range e.sharing.list() {
+		if s.left.Load() <= expired && s.places.CompareAndSwap(0, shut) {
+			e.sharing.forget(s)
+			s.client.Drain()
+		}
+	}
+}
+
+// idleShared counts the connections without a stream.
+func (e *Endpoint) idleShared() (n int64) {
+	for _, s := range e.sharing.list() {
+		if s.places.Load() == 0 {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+)
+
+// Shared is a connection that carries the streams of many requests at a time (HTTP/2). Who was given
+// a place on it opens one stream, and leaves when that is closed.
+type Shared struct {
+	client   *http2.Client
+	conn     *Conn
+	endpoint *Endpoint
+	// places counts those given and not yet left. It is far below 0 where no more are given.
+	places atomic.Int64
+	// left is when the last place was left, by the Set's clock.
+	left atomic.Int64
+	used atomic.Bool
+	max  atomic.Int64 // streams that the backend allows; 0 is not known
+}
+
+// shut is added to Shared.places to give no more of them.
+const shut = -1 << 40
+
+// Endpoint is where the connection leads.
+func (s *Shared) Endpoint() *Endpoint { return s.endpoint }
+
+// Used tells that a request was answered on the connection before, so that it may turn out to have ended
+// without anything being wrong.
+func (s *Shared) Used() bool { return s.used.Load() }
+
+// Open opens the stream that belongs to a place. http2.ErrUnavailable is that the backend takes none: leave and
+// look for another place.
+func (s *Shared) Open(r *http2.ClientRequest) (*http2.ClientStream, error) {
+	stream, err := s.client.Open(r)
+	if err != nil {
+		s.learn()
+	}
+	return stream, err
+}
+
+// Leave gives the place back. Its stream must have been closed; answered tells that the backend has
+// answered on it.
+func (s *Shared) Leave(answered bool) {
+	if answered && !s.used.Load() {
+		s.used.Store(true)
+	}
+	s.left.Store(s.endpoint.backend.set.clock.Load())
+	s.places.Add(-1)
+	s.endpoint.feed()
+}
+
+// take gives a place where there is one.
+func (s *Shared) take() bool {
+	n := s.places.Load()
+	for n >= 0 && n < s.limit() {
+		if s.places.CompareAndSwap(n, n+1) {
+			return true
+		}
+		n = s.places.Load()
+	}
+	return false
+}
+
+// limit is how many streams the backend allows, as far as we know.
+func (s *Shared) limit() int64 {
+	if n := s.max.Load(); n > 0 {
+		return n
+	}
+	return s.learn()
+}
+
+// learn asks the connection, and remembers for the endpoint what it says.
+func (s *Shared) learn() int64 {
+	n, settled := s.client.MaxStreams()
+	max, before := int64(n), &s.endpoint.sharing.limit
+	switch {
+	case settled:
+		s.max.Store(max)
+		if before.Load() != max {
+			before.Store(max)
+		}
+	case before.Load() > 0:
+		max = min(max, before.Load())
+	}
+	return max
+}
+
+// retire gives no more places, and ends the connection when the streams on it have ended.
+func (s *Shared) retire() {
+	if s.places.Load() >= 0 {
+		s.places.Add(shut)
+	}
+	s.client.Drain()
+}
+
+// sharing is what an endpoint knows of connections that are shared. Requests that find no place wait for
+// a connection that is being made, of which there are no more than they need.
+type sharing struct {
+	// conns give places; the list is replaced, so that it can be read without mu.
+	conns atomic.Pointer[[]*Shared]
+	// limit is how many streams the backend allowed on its last connection; 0 is not known. A
+	// new connection is not trusted with more before its SETTINGS have come.
+	limit atomic.Int64
+	// exclusive tells that the backend chose HTTP/1.1 when it last had the choice.
+	exclusive atomic.Bool
+	// hungry is len(waiting), to be read without mu.
+	hungry atomic.Int64
+
+	mu       sync.Mutex
+	waiting  []*waiter // in the order in which they came
+	dialling int       // connections that are being made
+}
+
+// list is conns as a slice, not to be changed.
+func (h *sharing) list() []*Shared {
+	if p := h.conns.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Place gives a place on the connection that carries the fewest streams, or nil where all are full or
+// there is none. Connect makes another one then.
+func (e *Endpoint) Place() *Shared {
+	list := e.sharing.list()
+	for tries := len(list); tries > 0; tries-- {
+		var best *Shared
+		var least int64
+		for _, s := range list {
+			if n := s.places.Load(); n >= 0 && n < s.limit() && (best == nil || n < least) {
+				best, least = s, n
+			}
+		}
+		if best == nil {
+			return nil
+		}
+		if best.take() {
+			return best
+		}
+	}
+	return nil
+}
+
+// share begins to give places on c, unless the endpoint has gone: then it closes c and returns nil. mu is held.
+func (e *Endpoint) share(c *Conn) *Shared {
+	if e.life.Err() != nil {
+		c.Close()
+		return nil
+	}
+	s := &Shared{conn: c, endpoint: e}
+	s.left.Store(e.backend.set.clock.Load())
+	o := e.backend.set.options.HTTP2
+	o.Freed, o.Gone = s.freed, s.gone
+	s.client = http2.NewClient(c, o)
+	next := append(slices.Clone(e.sharing.list()), s)
+	e.sharing.conns.Store(&next)
+	go s.serve()
+	return s
+}
+
+func (s *Shared) serve() {
+	s.client.Serve() //nolint:errcheck // the streams that it concerned tell of it
+	s.gone()
+	s.conn.Close()
+}
+
+// freed is called when there may be more room.
+func (s *Shared) freed() {
+	s.learn()
+	s.endpoint.feed()
+}
+
+// gone is called when no stream can be opened any more.
+func (s *Shared) gone() {
+	if s.places.Load() >= 0 {
+		s.places.Add(shut)
+	}
+	s.endpoint.sharing.forget(s)
+}
+
+// forget takes s off the list.
+func (h *sharing) forget(s *Shared) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if i := slices.Index(h.list(), s); i >= 0 {
+		next := slices.Delete(slices.Clone(h.list()), i, i+1)
+		h.conns.Store(&next)
+	}
+}
