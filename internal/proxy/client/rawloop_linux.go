@@ -23,7 +23,8 @@ type rawLoop struct {
 	inside  bool                  // a step is under way, on fd
 	fd      uintptr
 	drained bool // wire.Read took all there was since the step began
-	head    int  // what runRaw returns
+	records records
+	head    int // what runRaw returns
 	err     error
 }
 
@@ -93,7 +94,7 @@ func (c *Conn) rawStep(fd uintptr) bool {
 		// told of the end of the stream already: within a head and behind the first request, whose
 		// client may have no other, another read looks for that, later the sweeper.
 		again := c.headDeadline != 0 || first
-		if errno == 0 && (again || n == len(room) || c.nc != net.Conn(c.tcp)) {
+		if errno == 0 && (again || n == len(room) || c.nc != net.Conn(c.tcp) && !(l.drained && l.records.usedUp())) {
 			l.drained = l.drained && !again // TLS may hold more itself
 			continue
 		}
@@ -133,8 +134,12 @@ func (c *Conn) readStep(into []byte) (int, syscall.Errno) {
 	n, err := c.nc.Read(into)
 	switch {
 	case n > 0 || err == io.EOF:
+		if n < len(into) {
+			c.loop.records.took()
+		}
 		return n, 0
 	case err == errNothingYet:
+		c.loop.records.drained()
 		return 0, unix.EAGAIN
 	}
 	return 0, unix.EIO
@@ -158,7 +163,9 @@ var errNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
 func (w *wire) Read(b []byte) (int, error) {
 	l := &w.c.loop
 	if !l.inside {
-		return w.TCPConn.Read(b)
+		n, err := w.TCPConn.Read(b)
+		l.records.feed(b[:n])
+		return n, err
 	}
 	if l.drained {
 		return 0, errNothingYet
@@ -174,6 +181,7 @@ func (w *wire) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	l.drained = n < len(b)
+	l.records.feed(b[:n])
 	return n, nil
 }
 
