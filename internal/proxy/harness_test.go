@@ -57,13 +57,20 @@ func freePort(t testing.TB) int {
 
 func startGateway(t testing.TB, timeouts Timeouts) *gateway {
 	t.Helper()
+	return startGatewayWith(t, Options{Timeouts: timeouts})
+}
+
+// startGatewayWith sets what a test needs itself: where to bind, and the access log.
+func startGatewayWith(t testing.TB, o Options) *gateway {
+	t.Helper()
 	log := &syncBuffer{}
 	al, err := observe.OpenAccessLog("json", log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	g := &gateway{t: t, port: freePort(t), log: log, accessLog: al}
-	g.Proxy = New(Options{Bind: []netip.Addr{loopback}, AccessLog: al, Timeouts: timeouts})
+	o.Bind, o.AccessLog = []netip.Addr{loopback}, al
+	g.Proxy = New(o)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
