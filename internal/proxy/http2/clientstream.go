@@ -47,6 +47,9 @@ func (s *ClientStream) Read(p []byte) (int, error) { return 0, ErrClosed }
 // Buffered is how many bytes Read has without waiting.
 func (s *ClientStream) Buffered() int { return 0 }
 
+// Ended tells that Read would return io.EOF at once, so that the end can be passed on with the last bytes.
+func (s *ClientStream) Ended() bool { return false }
+
 // Trailers are the response's trailer fields, complete after Read returned io.EOF, and valid until Close.
 func (s *ClientStream) Trailers() *message.Fields { return nil }
 
