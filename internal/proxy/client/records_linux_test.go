@@ -28,7 +28,8 @@ type script struct {
 	net.Conn
 	scripted bool
 	next     []byte
-	most     int // bytes of one Read; 0 is any number
+	later    [][]byte // the benchmark's, for next
+	most     int      // bytes of one Read; 0 is any number
 	records  records
 }
 
@@ -286,4 +287,40 @@ func FuzzRecords(f *testing.F) {
 			t.Fatalf("got %d bytes, want %d", len(got), len(want))
 		}
 	})
+}
+
+// What it costs to learn, behind a request of one record, that nothing is left: by the framing, and
+// by asking crypto/tls. The request itself is decrypted in both.
+func BenchmarkSecondLook(b *testing.B) {
+	request := bytes.Repeat([]byte("x"), 200)
+	for _, ask := range []bool{false, true} {
+		name := "framing"
+		if ask {
+			name = "asking"
+		}
+		b.Run(name, func(b *testing.B) {
+			server, s, client := sealed(b)
+			into := make([]byte, 4096)
+			b.ReportAllocs()
+			for i := range b.N {
+				if i%1024 == 0 { // the sealer's own cost is not the question
+					b.StopTimer()
+					s.later = s.later[:0]
+					for range min(1024, b.N-i) {
+						s.later = append(s.later, client.seal(typeData, request))
+					}
+					b.StartTimer()
+				}
+				s.next = s.later[i%1024]
+				if n, ok, err := s.readStep(server, into); n != len(request) || !ok || err != nil {
+					b.Fatal(n, ok, err)
+				}
+				if ask || !s.records.usedUp() {
+					if _, ok, _ := s.readStep(server, into); ok {
+						b.Fatal("something was left")
+					}
+				}
+			}
+		})
+	}
 }
