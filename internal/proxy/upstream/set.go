@@ -34,7 +34,10 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultMaxIdle = 256
+	// DefaultMaxIdle is more than what is in flight to one endpoint, but for floods: under a load that needs more connections
+	// than are kept, requests dial anew without end, which costs more than they do and uses up the
+	// ports. What is not needed any more goes by DefaultIdleTimeout.
+	DefaultMaxIdle = 16384
 	// DefaultIdleTimeout is below the 60 s and 75 s after which common servers
 	// and the load balancers in front of them close an idle connection, so that
 	// we are the side that closes and a request seldom meets a dying connection.
