@@ -30,7 +30,7 @@ func TestClientResets(t *testing.T) {
 	r.WriteRSTStream(1, xhttp2.ErrCodeCancel)
 	for range 3 {
 		err, ok := (<-errs).(*ResetError)
-		if !ok || !err.ByClient || err.Code != Cancel {
+		if !ok || !err.ByPeer || err.Code != Cancel {
 			t.Errorf("got %v", err)
 		}
 	}

@@ -22,6 +22,7 @@ const (
 	blockSkip blockKind = iota // decoded for the sake of the table only
 	blockHeader
 	blockTrailer
+	blockResponse
 )
 
 // block is a header block on its way: HEADERS and its CONTINUATION frames.
@@ -32,12 +33,12 @@ type block struct {
 	ended  bool // END_STREAM
 	bytes  int
 	frames int     // CONTINUATION frames
-	s      *Stream // the new one, which nobody else knows yet
-	// trailer is exchanged for the stream's when it is complete.
-	trailer head.Section
+	s      *Stream // the one that a request begins, which nobody else knows yet
+	// section is that of a response or of trailers; exchanged for the stream's when it is complete.
+	section head.Section
 }
 
-const headerTable = 4 << 10 // bytes of the client's dynamic table, the protocol's default
+const headerTable = 4 << 10 // bytes of the peer's dynamic table, the protocol's default
 
 func (c *Conn) beginHeaders() error {
 	h := &c.head
@@ -58,7 +59,7 @@ func (c *Conn) beginHeaders() error {
 		c.decoder.SetMaxStringLength(2 * c.o.MaxHeaderBytes)
 	}
 	b := &c.block
-	*b = block{open: true, stream: h.Stream, ended: h.Has(frame.FlagEndStream), trailer: b.trailer}
+	*b = block{open: true, stream: h.Stream, ended: h.Has(frame.FlagEndStream), section: b.section}
 	return c.identify()
 }
 
@@ -67,6 +68,8 @@ func (c *Conn) identify() error {
 	b := &c.block
 	s, how := c.find(b.stream)
 	switch {
+	case how == closedIdle && c.client != nil:
+		return &ConnError{ProtocolError, "HEADERS on a stream that we have not opened"}
 	case how == closedIdle && b.stream%2 == 0:
 		return &ConnError{ProtocolError, "stream with an even number"}
 	case how == closedIdle:
@@ -75,18 +78,22 @@ func (c *Conn) identify() error {
 			return nil
 		}
 		b.kind, b.s = blockHeader, c.newStream(b.stream)
-	case how == closedByUs:
+	case how == closedByUs, how == closedLongAgo && c.client != nil:
+		return c.control(1)
 	case how == closedLongAgo:
 		return &ConnError{ProtocolError, "stream numbers do not rise"}
 	case how == closedEnded:
 		return &ConnError{StreamClosed, "HEADERS on a stream that has ended"}
 	case s == nil || s.remoteEnded:
-		return c.streamError(StreamClosed)
+		return c.streamError(StreamClosed, errAfterEnd)
+	case s.of != nil && !s.of.headed:
+		b.kind = blockResponse
+		b.section.Reset(head.ResponseHeader)
 	case !b.ended:
-		return c.streamError(ProtocolError)
+		return c.streamError(ProtocolError, errTrailer)
 	default:
 		b.kind = blockTrailer
-		b.trailer.Reset(true)
+		b.section.Reset(head.Trailer)
 	}
 	return nil
 }
@@ -129,7 +136,7 @@ func (c *Conn) fragment(p []byte) error {
 // the table allows.
 func (c *Conn) field(f hpack.HeaderField) {
 	b := &c.block
-	x, h := &b.trailer, (*head.Head)(nil)
+	x, h := &b.section, (*head.Head)(nil)
 	switch b.kind {
 	case blockSkip:
 		c.decoder.SetEmitEnabled(false)
@@ -155,6 +162,8 @@ func (c *Conn) endBlock() error {
 		return c.endHeader()
 	case blockTrailer:
 		return c.endTrailer()
+	case blockResponse:
+		return c.endResponse()
 	}
 	return nil
 }
@@ -195,6 +204,7 @@ func (c *Conn) endHeader() error {
 		return c.provoked()
 	}
 	c.controls.earn(4)
+	s.length = s.Head.ContentLength
 	s.recvWindow = c.o.StreamWindow
 	s.sendWindow = c.initialWindow
 	s.remoteEnded = b.ended
@@ -214,10 +224,10 @@ func (c *Conn) endTrailer() error {
 	if s == nil || s.remoteEnded {
 		return nil
 	}
-	if n := s.Head.ContentLength; b.trailer.Large || b.trailer.Err != nil || n >= 0 && s.received != n {
-		return c.streamError(ProtocolError)
+	if n := s.length; b.section.Large || b.section.Err != nil || n >= 0 && s.received != n {
+		return c.streamError(ProtocolError, errTrailer)
 	}
-	s.trailer, b.trailer = b.trailer, s.trailer
+	s.trailer, b.section = b.section, s.trailer
 	c.endRemote(s)
 	return nil
 }

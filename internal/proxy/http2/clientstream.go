@@ -1,8 +1,13 @@
 package http2
 
 import (
+	"errors"
+	"os"
+	"sync"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -11,7 +16,176 @@ import (
 // os.ErrDeadlineExceeded after the deadline, *ResetError, *MalformedError, *ConnError where the backend has
 // broken the rules of the connection, and ErrClosed where the connection is gone. What has come
 // completely of a response can be read nevertheless.
-type ClientStream struct{}
+type ClientStream struct {
+	s      Stream
+	client *Client
+	toHead bool // the method is HEAD
+	// current is the interim head that was handed out last; the reading goroutine's.
+	current head.Section
+
+	// From here on guarded by the connection's mu.
+
+	headed, taken bool           // the final head has come, and was handed out
+	length        int64          // Content-Length of it
+	interim       []head.Section // interim[first:last] wait to be handed out
+	first, last   int
+}
+
+var clientStreams = sync.Pool{New: func() any {
+	s := &ClientStream{}
+	s.s.of = s
+	s.s.readable.c = make(chan struct{}, 1)
+	s.s.writable.c = make(chan struct{}, 1)
+	return s
+}}
+
+// takeStream is a stream that is not opened yet.
+func takeStream(cl *Client) *ClientStream {
+	s := clientStreams.Get().(*ClientStream)
+	s.client, s.length = cl, -1
+	s.s.c, s.s.urgency = cl.c, defaultUrgency
+	return s
+}
+
+// recycle keeps the memory of a stream that nobody knows any more.
+func (s *ClientStream) recycle() {
+	const most = 64 << 10 // of memory that interim heads have made grow
+	size := s.current.Cap()
+	for i := range s.interim {
+		size += s.interim[i].Cap()
+	}
+	if !s.s.clear() || size > most {
+		return
+	}
+	*s = ClientStream{s: s.s, current: s.current, interim: s.interim}
+	clientStreams.Put(s)
+}
+
+// ReadHead waits for the next response head and fills in r, Reason apart: first for every interim
+// one, then for the final one. What r points to is valid until the next call, or Close after the final one. ended tells that
+// there is neither body nor trailers.
+func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
+	c := s.s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		switch {
+		case s.s.err != nil:
+			return false, s.s.err
+		case s.first < s.last:
+			s.nextInterim()
+			fillIn(r, &s.current)
+			return false, nil
+		case s.headed && s.taken:
+			return false, errOrder
+		case s.headed:
+			s.taken = true
+			fillIn(r, &s.s.header)
+			return s.s.remoteEnded && s.s.body.Len() == 0 && s.s.trailer.Fields.Len() == 0, nil
+		}
+		if !s.s.readable.wait(&c.mu, s.s.readDeadline) {
+			return false, os.ErrDeadlineExceeded
+		}
+	}
+}
+
+func (s *ClientStream) nextInterim() {
+	s.current, s.interim[s.first] = s.interim[s.first], s.current
+	if s.first++; s.first == s.last {
+		s.first, s.last = 0, 0
+	}
+}
+
+// fillIn copies, since filters change what they get.
+func fillIn(r *message.Response, x *head.Section) {
+	r.Reset()
+	r.Status = x.Status()
+	for i := range x.Fields.Len() {
+		r.Header.Append(*x.Fields.At(i))
+	}
+}
+
+// ContentLength is that of the final head, -1 without one. For HEAD and 304 it is what another
+// method or status would have had.
+func (s *ClientStream) ContentLength() int64 {
+	s.s.c.mu.Lock()
+	defer s.s.c.mu.Unlock()
+	return s.length
+}
+
+// Read reads the response body, after the final head. io.EOF is its regular end, and only seen if all of
+// it came. The backend may send more as far as what it sent was read.
+func (s *ClientStream) Read(p []byte) (int, error) { return s.s.Read(p) }
+
+// Buffered is how many bytes Read has without waiting.
+func (s *ClientStream) Buffered() int {
+	s.s.c.mu.Lock()
+	defer s.s.c.mu.Unlock()
+	return s.s.body.Len()
+}
+
+// Trailers are the response's trailer fields, complete after Read returned io.EOF, and valid until Close.
+func (s *ClientStream) Trailers() *message.Fields { return &s.s.trailer.Fields }
+
+// Write sends a part of the request body, which may be empty; with last the last one. It returns when
+// p is not used any more. A backend that has answered completely may want no more: *ResetError with NoError.
+func (s *ClientStream) Write(p []byte, last bool) error { return s.write(p, nil, last) }
+
+// WriteTrailers ends the request with trailer fields, which may be nil. f may be changed when it returns.
+func (s *ClientStream) WriteTrailers(f *message.Fields) error { return s.write(nil, f, true) }
+
+func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) error {
+	c := s.s.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := s.s.taken(); err != nil { // of what Open has left
+		return err
+	}
+	if err := s.s.unwritable(); err != nil {
+		return err
+	}
+	if s.s.headEnds || s.s.end {
+		return errOrder
+	}
+	if len(p) == 0 && !last {
+		return nil
+	}
+	if trailers != nil && trailers.Len() > 0 {
+		s.s.tail = encode.AppendSection(s.s.tail, s.s.id, 0, trailers, -1, true, false)
+	}
+	s.s.data, s.s.end, s.s.pending = p, last, true
+	c.queue.add(&s.s)
+	c.pushAside()
+	return s.s.taken()
+}
+
+// SetDeadline is until when calls wait, those under way too; zero is for ever. It may be called from any goroutine
+// before Close.
+func (s *ClientStream) SetDeadline(t time.Time) {
+	s.s.SetReadDeadline(t)
+	s.s.writable.send()
+}
+
+// Reset gives the stream up with RST_STREAM, unless it has ended. Calls under way return. It may be
+// called from any goroutine before Close.
+func (s *ClientStream) Reset(code Code) { s.s.Reset(code) }
+
+// Close gives the stream's memory back, after Reset(Cancel) where it has not ended. No other call may be
+// under way, or come later.
+func (s *ClientStream) Close() {
+	c, freed := s.s.c, s.client.o.Freed
+	c.mu.Lock()
+	c.retire(&s.s, Cancel, Cancel)
+	if c.draining == drainRefuse && len(c.streams) == 0 {
+		c.wakeReader()
+	}
+	c.pushAside()
+	c.mu.Unlock()
+	s.recycle()
+	if freed != nil {
+		freed()
+	}
+}
 
 // MalformedError is a response that is malformed (RFC 9113 section 8.1.1) or too large. Its stream was reset.
 type MalformedError struct{ Why error }
@@ -23,51 +197,18 @@ func (e *MalformedError) Unwrap() error { return e.Why }
 
 // Malformed tells whether err means that the backend does not speak HTTP/2 as it should, in this response
 // or on the connection.
-func Malformed(err error) bool { return false }
+func Malformed(err error) bool {
+	var response *MalformedError
+	var conn *ConnError
+	return errors.As(err, &response) || errors.As(err, &conn)
+}
+
+var errUnprocessed = errors.New("http2: the backend has not processed the request")
 
 // Unprocessed tells whether err means that the backend surely has not done anything about the request, so
 // that it may be sent again whatever its method (RFC 9113 section 8.7).
-func Unprocessed(err error) bool { return false }
-
-// ReadHead waits for the next response head and fills in r, Reason apart: first for every interim
-// one, then for the final one. What r points to is valid until the next call, or Close after the final one. ended tells that
-// there is neither body nor trailers.
-func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
-	return false, ErrClosed
+func Unprocessed(err error) bool {
+	var reset *ResetError
+	return errors.Is(err, errUnprocessed) || errors.Is(err, ErrUnavailable) ||
+		errors.As(err, &reset) && reset.ByPeer && reset.Code == RefusedStream
 }
-
-// ContentLength is that of the final head, -1 without one. For HEAD and 304 it is what another
-// method or status would have had.
-func (s *ClientStream) ContentLength() int64 { return -1 }
-
-// Read reads the response body, after the final head. io.EOF is its regular end, and only seen if all of
-// it came. The backend may send more as far as what it sent was read.
-func (s *ClientStream) Read(p []byte) (int, error) { return 0, ErrClosed }
-
-// Buffered is how many bytes Read has without waiting.
-func (s *ClientStream) Buffered() int { return 0 }
-
-// Ended tells that Read would return io.EOF at once, so that the end can be passed on with the last bytes.
-func (s *ClientStream) Ended() bool { return false }
-
-// Trailers are the response's trailer fields, complete after Read returned io.EOF, and valid until Close.
-func (s *ClientStream) Trailers() *message.Fields { return nil }
-
-// Write sends a part of the request body, which may be empty; with last the last one. It returns when
-// p is not used any more. A backend that has answered completely may want no more: *ResetError with NoError.
-func (s *ClientStream) Write(p []byte, last bool) error { return ErrClosed }
-
-// WriteTrailers ends the request with trailer fields, which may be nil. f may be changed when it returns.
-func (s *ClientStream) WriteTrailers(f *message.Fields) error { return ErrClosed }
-
-// SetDeadline is until when calls wait, those under way too; zero is for ever. It may be called from any goroutine
-// before Close.
-func (s *ClientStream) SetDeadline(t time.Time) {}
-
-// Reset gives the stream up with RST_STREAM, unless it has ended. Calls under way return. It may be
-// called from any goroutine before Close.
-func (s *ClientStream) Reset(code Code) {}
-
-// Close gives the stream's memory back, after Reset(Cancel) where it has not ended. No other call may be
-// under way, or come later.
-func (s *ClientStream) Close() {}

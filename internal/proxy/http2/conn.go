@@ -15,11 +15,12 @@ import (
 // Preface is what a client's connection begins with (RFC 9113 section 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Conn is one connection.
+// Conn is one connection: in the server's role by New, in the client's inside a Client.
 type Conn struct {
 	nc     net.Conn
 	o      Options
-	handle func(*Stream)
+	handle func(*Stream) // the server's role only
+	client *Client       // nil in the server's role
 	start  time.Time
 	// sizeSaid: the client knows that our heads use no dynamic table.
 	sizeSaid atomic.Bool
@@ -40,24 +41,28 @@ type Conn struct {
 	watch
 	decoder *hpack.Decoder // nil before the first header block
 
-	streams map[uint32]*Stream // whose handlers run
+	streams map[uint32]*Stream // that somebody uses, handlers or callers of Client.Open
 	open    int                // of them, those that are open by the protocol
-	lastID  uint32             // the highest that the client has used
+	lastID  uint32             // the highest that the client has used, be it the peer or us
 	closed  [recentStreams]closedStream
 	closes  int
 
 	controls, resets budget
 
-	recvWindow int // what the client may still send
+	recvWindow int // what the peer may still send
 	consumed   int // what was dealt with and not yet told by WINDOW_UPDATE
 	// initialWindow is what new streams may send.
 	initialWindow, sendWindow int
 
 	queue      queue
-	out        []byte // control frames to be written before anything else
-	writing    bool   // a goroutine is the writer, or was told to be
-	written    sync.Cond
+	out        []byte                    // control frames to be written before anything else
+	writing    bool                      // a goroutine is the writer, or was told to be
+	direct     func([]byte) (int, error) // see writeDirect; nil where it cannot be
+	idle       sync.Cond                 // writing has become false
 	writeLimit time.Time
+	filled     int64 // bytes that were put into batches
+	wrote      int64 // and of them, those that nc has taken
+	rest       rest
 	broken     bool  // a write has failed
 	over       bool  // all streams are gone
 	cause      error // why, if it was a write
@@ -69,9 +74,9 @@ type closing uint8
 const (
 	notClosed closing = iota
 	closedIdle
-	closedEnded    // by END_STREAM of both sides
-	closedByClient // by its RST_STREAM
-	closedByUs     // by ours, which the client may not know of yet
+	closedEnded  // by END_STREAM of both sides
+	closedByPeer // by its RST_STREAM
+	closedByUs   // by ours, which the client may not know of yet
 	closedLongAgo
 )
 
@@ -87,15 +92,21 @@ type closedStream struct {
 // ended is reset with INTERNAL_ERROR, and what is left of the request is refused; the
 // stream must not be used any more.
 func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
-	c := &Conn{nc: nc, o: o.withDefaults(), handle: handle, start: time.Now(), streams: map[uint32]*Stream{}}
+	c := newConn(nc, o)
+	c.handle = handle
+	c.out = appendGreeting(nil, &c.o, false)
+	return c
+}
+
+func newConn(nc net.Conn, o Options) *Conn {
+	c := &Conn{nc: nc, o: o.withDefaults(), start: time.Now(), streams: map[uint32]*Stream{}}
 	c.aside = c.writeAside
-	c.written.L = &c.mu
+	c.idle.L = &c.mu
 	c.controls = budget{burst: controlBurst, rate: controlRate}
 	c.resets = budget{burst: resetBurst, rate: resetRate}
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
 	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
 	c.in = c.parked[:]
-	c.out = appendGreeting(nil, &c.o)
 	return c
 }
 
@@ -104,6 +115,12 @@ func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
 // where the connection was idle or drained or the client closed it while no stream was
 // open, a *ConnError for what was told to the client, or else one of the network.
 func (c *Conn) Serve(prior []byte) error {
+	err := c.serve(prior)
+	c.handlers.Wait()
+	return err
+}
+
+func (c *Conn) serve(prior []byte) error {
 	err := c.read(prior)
 	var told *ConnError
 	tell := err == nil || errors.As(err, &told)
@@ -112,28 +129,37 @@ func (c *Conn) Serve(prior []byte) error {
 	}
 	c.mu.Lock()
 	c.park()
+	cause := ErrClosed
 	if told != nil {
-		c.out = frame.AppendGoAway(c.out, c.lastID, told.Code, told.Why)
-	} else if tell && c.draining != drainRefuse {
-		c.out = frame.AppendGoAway(c.out, c.lastID, NoError, "")
+		cause = told
+		c.out = frame.AppendGoAway(c.out, c.lastPeer(), told.Code, told.Why)
+	} else if tell && (c.draining != drainRefuse || c.client != nil) {
+		c.out = frame.AppendGoAway(c.out, c.lastPeer(), NoError, "")
 	}
-	c.die(ErrClosed)
+	c.die(cause)
 	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	if tell {
 		c.push()
 	}
 	for c.writing {
-		c.written.Wait()
+		c.idle.Wait()
 	}
 	polite := tell && !c.broken
 	c.mu.Unlock()
-	if polite {
+	if polite && c.client == nil {
 		c.linger()
 	}
 	c.nc.Close()
-	c.handlers.Wait()
 	c.asides.Wait()
 	return err
+}
+
+// lastPeer is the number of the last stream that the peer has opened.
+func (c *Conn) lastPeer() uint32 {
+	if c.client != nil {
+		return 0
+	}
+	return c.lastID
 }
 
 // linger throws away what the client still sends: closing with unread bytes would reset the
@@ -183,7 +209,11 @@ func (c *Conn) die(cause error) {
 	}
 	c.over, c.cause = true, cause
 	for _, s := range c.streams {
-		if s.err == nil {
+		switch {
+		case s.err != nil:
+		case s.of != nil:
+			c.fail(s, cause)
+		default:
 			s.err = ErrClosed
 			c.drop(s)
 		}
@@ -196,10 +226,18 @@ func (c *Conn) drop(s *Stream) {
 	if !(s.remoteEnded && s.localEnded) {
 		c.open--
 	}
-	c.credit(s.body.Clear())
+	c.release(s.body.Clear())
 	s.readable.send()
 	s.writable.send()
 	s.tellGone()
+}
+
+// release gives bytes of bodies that were held back to the connection's window, where that was not done
+// when they came.
+func (c *Conn) release(n int) {
+	if c.client == nil {
+		c.credit(n)
+	}
 }
 
 // resetStream sends RST_STREAM for a stream that is open.
@@ -207,7 +245,9 @@ func (c *Conn) resetStream(s *Stream, code Code) {
 	if s.err != nil || s.remoteEnded && s.localEnded {
 		return
 	}
-	c.out = frame.AppendReset(c.out, s.id, code)
+	if !s.unsent {
+		c.out = frame.AppendReset(c.out, s.id, code)
+	}
 	s.err = &ResetError{Code: code}
 	c.drop(s)
 }
@@ -233,24 +273,7 @@ func (c *Conn) endRemote(s *Stream) {
 func (c *Conn) finish(s *Stream) {
 	c.mu.Lock()
 	s.gone = nil
-	how := closedEnded
-	switch {
-	case s.byClient:
-		how = closedByClient
-	case s.err != nil:
-		how = closedByUs
-	case !s.localEnded:
-		how = closedByUs
-		c.resetStream(s, InternalError)
-	case !s.remoteEnded:
-		how = closedByUs
-		c.resetStream(s, NoError)
-	default:
-		c.resets.earn(1)
-	}
-	c.credit(s.body.Clear())
-	c.forget(s.id, how)
-	delete(c.streams, s.id)
+	c.retire(s, InternalError, NoError)
 	c.idleAt = c.clock()
 	if c.draining == drainRefuse && len(c.streams) == 0 {
 		c.wakeReader()
@@ -258,6 +281,29 @@ func (c *Conn) finish(s *Stream) {
 	c.push()
 	c.mu.Unlock()
 	s.recycle()
+}
+
+// retire takes leave of a stream that is not used any more. One that has not ended is reset, with the
+// code unsent where our side has not ended, else with unread.
+func (c *Conn) retire(s *Stream, unsent, unread Code) {
+	how := closedEnded
+	switch {
+	case s.byPeer:
+		how = closedByPeer
+	case s.err != nil:
+		how = closedByUs
+	case !s.localEnded:
+		how = closedByUs
+		c.resetStream(s, unsent)
+	case !s.remoteEnded:
+		how = closedByUs
+		c.resetStream(s, unread)
+	default:
+		c.resets.earn(1)
+	}
+	c.release(s.body.Clear())
+	c.forget(s.id, how)
+	delete(c.streams, s.id)
 }
 
 // forget remembers for a while how a stream was closed.
@@ -274,12 +320,12 @@ func (c *Conn) find(id uint32) (*Stream, closing) {
 			return s, notClosed
 		case s.err == nil:
 			return nil, closedEnded
-		case s.byClient:
-			return nil, closedByClient
+		case s.byPeer:
+			return nil, closedByPeer
 		}
 		return nil, closedByUs
 	}
-	if id > c.lastID {
+	if id > c.lastID || c.client != nil && id%2 == 0 {
 		return nil, closedIdle
 	}
 	for i := range c.closed {
@@ -290,7 +336,7 @@ func (c *Conn) find(id uint32) (*Stream, closing) {
 	return nil, closedLongAgo
 }
 
-// credit gives bytes of request bodies back to the connection's window.
+// credit gives bytes of bodies back to the connection's window.
 func (c *Conn) credit(n int) {
 	if c.consumed += n; c.consumed >= c.o.ConnWindow/4 && !c.over {
 		c.out = frame.AppendWindowUpdate(c.out, 0, c.consumed)

@@ -8,14 +8,15 @@ import (
 
 // peerSettings collects what one SETTINGS frame says, to be applied at once.
 type peerSettings struct {
-	window int
+	window  int
+	streams uint32
 }
 
 // entry takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
-// fit the least size that clients must accept, and we push nothing, so little concerns us.
-func (p *peerSettings) entry(id frame.Setting, value uint32) error {
+// fit the least size that peers must accept, and we push nothing, so little concerns us.
+func (p *peerSettings) entry(id frame.Setting, value uint32, ofServer bool) error {
 	switch {
-	case id == frame.SettingEnablePush && value > 1,
+	case id == frame.SettingEnablePush && (value > 1 || ofServer && value > 0),
 		id == frame.SettingExtendedConnect && value > 1,
 		id == frame.SettingMaxFrame && (value < frame.MaxPayload || value > 1<<24-1):
 		return &ConnError{ProtocolError, "setting out of bounds"}
@@ -23,6 +24,8 @@ func (p *peerSettings) entry(id frame.Setting, value uint32) error {
 		return &ConnError{FlowControlError, "initial window too large"}
 	case id == frame.SettingInitialWindow:
 		p.window = int(value)
+	case id == frame.SettingMaxStreams:
+		p.streams = value
 	}
 	return nil
 }
@@ -33,6 +36,9 @@ func (c *Conn) endSettings() error {
 		return nil
 	}
 	c.greeted = true
+	if c.client != nil {
+		c.client.allow(c.settings.streams)
+	}
 	c.out = frame.AppendHeader(c.out, 0, frame.Settings, frame.FlagAck, 0)
 	change := c.settings.window - c.initialWindow
 	c.initialWindow = c.settings.window
@@ -85,9 +91,9 @@ func (c *Conn) windowUpdate(n int) error {
 	case s == nil:
 		return nil
 	case n == 0:
-		return c.streamError(ProtocolError)
+		return c.streamError(ProtocolError, errWindow)
 	case n > frame.MaxWindow-s.sendWindow:
-		return c.streamError(FlowControlError)
+		return c.streamError(FlowControlError, errWindow)
 	}
 	if s.sendWindow += n; s.pending && s.sendWindow > 0 {
 		c.queue.add(s)
@@ -106,7 +112,7 @@ func (c *Conn) priority(b []byte) error {
 	case c.head.Stream > c.lastID:
 		return &ConnError{ProtocolError, "stream depends on itself"}
 	}
-	return c.streamError(ProtocolError)
+	return c.streamError(ProtocolError, errDepends)
 }
 
 // dependsOnItself is a stream error by RFC 7540 section 5.3.1.
@@ -115,6 +121,9 @@ func (c *Conn) dependsOnItself(b []byte) bool {
 }
 
 func (c *Conn) priorityUpdate(id uint32, value []byte) error {
+	if c.client != nil {
+		return &ConnError{ProtocolError, "PRIORITY_UPDATE from a server"} // RFC 9218 section 7.1
+	}
 	if id == 0 {
 		return &ConnError{ProtocolError, "PRIORITY_UPDATE of stream 0"}
 	}
@@ -124,7 +133,7 @@ func (c *Conn) priorityUpdate(id uint32, value []byte) error {
 	return nil
 }
 
-func (c *Conn) clientReset(code Code) error {
+func (c *Conn) peerReset(code Code) error {
 	s, how := c.find(c.head.Stream)
 	if how == closedIdle {
 		return &ConnError{ProtocolError, "RST_STREAM of an idle stream"}
@@ -132,17 +141,33 @@ func (c *Conn) clientReset(code Code) error {
 	if s == nil {
 		return c.control(1)
 	}
-	s.err, s.byClient = &ResetError{Code: code, ByClient: true}, true
+	err := &ResetError{Code: code, ByPeer: true}
+	if s.of != nil && s.remoteEnded {
+		// A response that is complete stays so: the backend wants no more of the request (RFC 9113
+		// section 8.1).
+		c.stopWriting(s, err)
+		c.endLocal(s)
+		return nil
+	}
+	s.err, s.byPeer = err, true
 	c.drop(s)
+	if s.of != nil {
+		return nil // we have opened it
+	}
 	return c.provoked()
 }
 
-// streamError resets the stream of the present frame, open or not, for what the client did.
-func (c *Conn) streamError(code Code) error {
-	if s, _ := c.find(c.head.Stream); s != nil {
-		c.resetStream(s, code)
-	} else {
+// streamError resets the stream of the present frame, open or not, for what the peer did.
+func (c *Conn) streamError(code Code, why error) error {
+	s, _ := c.find(c.head.Stream)
+	if s == nil {
 		c.out = frame.AppendReset(c.out, c.head.Stream, code)
+		return c.provoked()
+	}
+	c.resetStream(s, code)
+	if s.of != nil {
+		s.err = &MalformedError{why}
+		return nil // there are as many as we have opened
 	}
 	return c.provoked()
 }

@@ -22,12 +22,14 @@ func (c *Conn) beginData() error {
 	switch {
 	case how == closedIdle:
 		return &ConnError{ProtocolError, "DATA on an idle stream"}
-	case how == closedByUs:
+	case how == closedByUs, how == closedLongAgo && c.client != nil:
 	case s == nil || s.remoteEnded:
-		return c.streamError(StreamClosed)
+		return c.streamError(StreamClosed, errAfterEnd)
+	case s.of != nil && !s.of.headed:
+		return c.streamError(ProtocolError, errNoHead)
 	default:
 		if s.recvWindow -= h.Length; s.recvWindow < 0 {
-			return c.streamError(FlowControlError)
+			return c.streamError(FlowControlError, errWindow)
 		}
 	}
 	return nil
@@ -41,11 +43,14 @@ func (c *Conn) data(b []byte) error {
 		return nil
 	}
 	s.received += int64(len(b))
-	if n := s.Head.ContentLength; n >= 0 && s.received > n {
+	if n := s.length; n >= 0 && s.received > n {
 		c.credit(len(b))
-		return c.streamError(ProtocolError)
+		return c.streamError(ProtocolError, errLength)
 	}
 	s.body.Write(b)
+	if c.client != nil {
+		c.credit(len(b)) // the streams' windows bound what is held, see the package's comment
+	}
 	s.readable.send()
 	return nil
 }
@@ -72,8 +77,8 @@ func (c *Conn) endData() error {
 	if !open || !h.Has(frame.FlagEndStream) {
 		return nil
 	}
-	if n := s.Head.ContentLength; n >= 0 && s.received != n {
-		return c.streamError(ProtocolError)
+	if n := s.length; n >= 0 && s.received != n {
+		return c.streamError(ProtocolError, errLength)
 	}
 	c.endRemote(s)
 	return nil

@@ -25,7 +25,7 @@ const (
 	HTTP11Required     Code = 0xd
 )
 
-// ConnError ends a connection; it was told to the client as GOAWAY.
+// ConnError ends a connection; it was told to the peer as GOAWAY.
 type ConnError struct {
 	Code Code
 	Why  string
@@ -37,14 +37,14 @@ func (e *ConnError) Error() string {
 
 // ResetError is what calls on a stream return after one side has reset it.
 type ResetError struct {
-	Code     Code
-	ByClient bool
+	Code   Code
+	ByPeer bool
 }
 
 func (e *ResetError) Error() string {
 	who := "us"
-	if e.ByClient {
-		who = "the client"
+	if e.ByPeer {
+		who = "the peer"
 	}
 	return fmt.Sprintf("http2: stream reset by %s with %#x", who, uint32(e.Code))
 }

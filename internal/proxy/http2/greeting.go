@@ -3,10 +3,14 @@ package http2
 import "github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 
 // appendGreeting appends our SETTINGS and what the connection's window has above the default.
-func appendGreeting(dst []byte, o *Options) []byte {
+func appendGreeting(dst []byte, o *Options, toServer bool) []byte {
 	start := len(dst)
 	dst = frame.AppendHeader(dst, 0, frame.Settings, 0, 0)
-	dst = frame.AppendSetting(dst, frame.SettingMaxStreams, o.MaxStreams)
+	if toServer {
+		dst = frame.AppendSetting(dst, frame.SettingEnablePush, 0)
+	} else {
+		dst = frame.AppendSetting(dst, frame.SettingMaxStreams, o.MaxStreams)
+	}
 	dst = frame.AppendSetting(dst, frame.SettingInitialWindow, o.StreamWindow)
 	dst = frame.AppendSetting(dst, frame.SettingMaxHeaderList, o.MaxHeaderBytes)
 	dst = frame.AppendSetting(dst, frame.SettingNoOldPriorities, 1)

@@ -110,7 +110,7 @@ func (c *Conn) begin() error {
 	case frame.Settings:
 		return c.beginSettings()
 	case frame.PushPromise:
-		return &ConnError{ProtocolError, "PUSH_PROMISE from a client"}
+		return &ConnError{ProtocolError, "PUSH_PROMISE that was not allowed"}
 	case frame.GoAway:
 		return c.beginOther(8)
 	case frame.PriorityUpdate:
@@ -151,7 +151,10 @@ func (c *Conn) beginSettings() error {
 	case h.Has(frame.FlagAck) && h.Length != 0, h.Length%frame.SettingLen != 0:
 		return &ConnError{FrameSizeError, "SETTINGS of wrong length"}
 	}
-	c.settings = peerSettings{window: c.initialWindow}
+	c.settings = peerSettings{window: c.initialWindow, streams: unlimited}
+	if c.client != nil && c.greeted {
+		c.settings.streams = c.client.allowed
+	}
 	c.setFixed()
 	return c.control(costSettings)
 }
@@ -174,14 +177,18 @@ func (c *Conn) prefix(b []byte) error {
 	case frame.Priority:
 		return c.priority(b)
 	case frame.Reset:
-		return c.clientReset(Code(binary.BigEndian.Uint32(b)))
+		return c.peerReset(Code(binary.BigEndian.Uint32(b)))
 	case frame.Settings:
 		c.setFixed()
-		return c.settings.entry(frame.Setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]))
+		return c.settings.entry(frame.Setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]), c.client != nil)
 	case frame.Ping:
 		return c.ping(b)
 	case frame.WindowUpdate:
 		return c.windowUpdate(int(binary.BigEndian.Uint32(b) & frame.MaxWindow))
+	case frame.GoAway:
+		if c.client != nil {
+			c.client.goAway(binary.BigEndian.Uint32(b) & frame.MaxStreamID)
+		}
 	case frame.PriorityUpdate:
 		return c.priorityUpdate(binary.BigEndian.Uint32(b)&frame.MaxStreamID, b[4:])
 	}

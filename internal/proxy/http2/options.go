@@ -33,9 +33,10 @@ type Timeouts struct {
 	// Write is for one write to the client to be taken, and for one call of Stream.Write,
 	// Flush and so on, flow control included; 60 s.
 	Write time.Duration
-	// Ping is how long a client with open streams may be silent before it is sent a PING, and
-	// then again until it must have answered; 30 s.
+	// Ping is how long a client with open streams may be silent before it is sent a PING;
+	// 30 s.
 	Ping        time.Duration
+	Pong        time.Duration // how long it may be silent after the PING; as Ping
 	SettingsAck time.Duration // for the client's answer to our SETTINGS; 15 s
 	// Linger is how long bytes of a client that was told GOAWAY are thrown away, so that it is not
 	// lost with a reset of the connection; 1 s.
@@ -58,6 +59,7 @@ func (o Options) withDefaults() Options {
 	t.Head = positive(t.Head, 15*time.Second)
 	t.Write = positive(t.Write, 60*time.Second)
 	t.Ping = positive(t.Ping, 30*time.Second)
+	t.Pong = positive(t.Pong, t.Ping)
 	t.SettingsAck = positive(t.SettingsAck, 15*time.Second)
 	t.Linger = positive(t.Linger, time.Second)
 	t.Drain = positive(t.Drain, time.Second)

@@ -32,12 +32,13 @@ type watch struct {
 	armed   int64 // until when the deadline of nc is; -1 is not known
 	readAt  int64 // when bytes came
 	idleAt  int64 // when the last handler returned
+	busyAt  int64 // when we have opened a stream and there was no other
 	pinged  bool  // a PING waits for its answer, or for anything else
 	pingAt  int64
 	beginAt int64 // since when what is unfinished is so
 	beginOf int64 // and which one, by the count of input.frames
 
-	greeted  bool // the client's SETTINGS have come
+	greeted  bool // the peer's SETTINGS have come
 	answered bool // and its acknowledgement of ours
 
 	draining draining
@@ -67,6 +68,9 @@ func (c *Conn) read(prior []byte) error {
 		}
 		if len(c.out) > maxControl {
 			return &ConnError{EnhanceYourCalm, "answers are not read"}
+		}
+		if c.client != nil {
+			c.client.tell()
 		}
 		c.pushAside()
 		due, expire := c.due()
@@ -150,12 +154,15 @@ func (c *Conn) wakeReader() {
 func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	t := &c.o.Timeouts
 	due, expire := c.idleAt+t.Idle.Milliseconds(), (*Conn).expireIdle
-	if len(c.streams) > 0 {
-		since := c.readAt
-		if c.pinged {
-			since = c.pingAt
-		}
-		due, expire = since+t.Ping.Milliseconds(), (*Conn).expirePing
+	if c.client != nil { // to look whether streams were opened meanwhile, which need not wake us
+		due = c.now + t.Ping.Milliseconds()
+	}
+	switch {
+	case len(c.streams) == 0:
+	case c.pinged:
+		due, expire = c.pingAt+t.Pong.Milliseconds(), (*Conn).expirePing
+	default:
+		due, expire = max(c.readAt, c.busyAt)+t.Ping.Milliseconds(), (*Conn).expirePing
 	}
 	if c.unfinished() {
 		if c.beginAt == 0 || c.beginOf != c.frames {

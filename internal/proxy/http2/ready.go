@@ -45,15 +45,19 @@ func (s *Stream) leave() {
 
 const urgencies = 8
 
-// queue is what can be written now: a list for each urgency (RFC 9218 section 4.1), and
-// the streams that only the connection's window keeps back.
+// queue is what can be written now: streams that we open, in the order of their numbers, then a list for each
+// urgency (RFC 9218 section 4.1); and the streams that only the connection's window keeps back.
 type queue struct {
+	opening streamList
 	ready   [urgencies]streamList
 	starved streamList
 }
 
 // front is the stream to serve next, nil if there is none.
 func (q *queue) front() *Stream {
+	if s := q.opening.first; s != nil {
+		return s
+	}
 	for i := range q.ready {
 		if s := q.ready[i].first; s != nil {
 			return s

@@ -15,14 +15,15 @@ import (
 // Head is a request head.
 type Head = head.Head
 
-// Stream is one request and its response. One goroutine may read while another writes; each of
+// Stream is one request of a client and its response. One goroutine may read while another writes; each of
 // both halves is for one goroutine at a time.
 type Stream struct {
 	Head Head
 
 	c   *Conn
 	id  uint32
-	run func() // work, made once, so that starting it allocates nothing
+	of  *ClientStream // in the client's role
+	run func()        // work, made once, so that starting it allocates nothing
 
 	header, trailer head.Section
 
@@ -31,13 +32,16 @@ type Stream struct {
 	// remoteEnded and localEnded tell that END_STREAM came, or is on its way out.
 	remoteEnded, localEnded bool
 	// err tells that the stream is gone, and why.
-	err      error
-	byClient bool // it was reset by the client
-	gone     func()
+	err    error
+	byPeer bool // it was reset by the peer
+	// stopped is why nothing more is written, though the stream is not gone.
+	stopped error
+	gone    func()
 
 	body         body.Queue
+	length       int64 // of the body by its head, -1 where that is not known
 	received     int64 // bytes of DATA
-	recvWindow   int   // what the client may still send
+	recvWindow   int   // what the peer may still send
 	consumed     int   // what was read and not yet told by WINDOW_UPDATE
 	readDeadline time.Time
 	readable     signal
@@ -46,10 +50,12 @@ type Stream struct {
 	// writing goroutine's while pending is false.
 	head, tail []byte
 	data       []byte
-	headEnds   bool // head has END_STREAM
-	end        bool // the last of data has
-	headSaid   bool // the final head was taken
-	pending    bool // the above is for the connection's writer to take
+	headEnds   bool  // head has END_STREAM
+	end        bool  // the last of data has
+	headSaid   bool  // the final head was taken
+	pending    bool  // the above is for the connection's writer to take
+	unsent     bool  // opened by us, and head was not taken
+	headEnd    int64 // where that ends in all that the connection has put into batches
 	sendWindow int
 	writable   signal
 	lead       bool // this goroutine is to become the connection's writer
@@ -113,20 +119,27 @@ func (c *Conn) newStream(id uint32) *Stream {
 		s.writable.c = make(chan struct{}, 1)
 	}
 	s.c, s.id, s.urgency = c, id, defaultUrgency
-	s.header.Reset(false)
-	s.trailer.Reset(true)
+	s.header.Reset(head.RequestHeader)
+	s.trailer.Reset(head.Trailer)
 	return s
 }
 
 // recycle keeps the memory of a stream that nobody knows any more.
 func (s *Stream) recycle() {
+	if s.clear() {
+		streams.Put(s)
+	}
+}
+
+// clear makes the stream as good as new, and tells whether its memory is worth keeping.
+func (s *Stream) clear() bool {
 	const most = 64 << 10 // of memory that one large stream has made grow
 	if s.header.Cap()+s.trailer.Cap()+cap(s.head)+cap(s.tail) > most {
-		return
+		return false
 	}
-	s.header.Reset(false)
-	s.trailer.Reset(true)
-	*s = Stream{run: s.run, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
+	s.header.Reset(head.RequestHeader)
+	s.trailer.Reset(head.Trailer)
+	*s = Stream{of: s.of, run: s.run, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
 		readable: s.readable, writable: s.writable}
 	for _, w := range [...]*signal{&s.readable, &s.writable} {
 		select {
@@ -134,7 +147,7 @@ func (s *Stream) recycle() {
 		default:
 		}
 	}
-	streams.Put(s)
+	return true
 }
 
 // work is the goroutine of the stream.
@@ -161,7 +174,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		case s.body.Len() > 0:
 			n := s.body.Read(p)
 			s.credit(n)
-			c.credit(n)
+			c.release(n)
 			c.pushAside()
 			return n, nil
 		case s.remoteEnded:

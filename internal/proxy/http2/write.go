@@ -87,9 +87,17 @@ func (s *Stream) send(p []byte) error {
 		c.writing = true
 		c.write(s)
 	}
+	return s.taken()
+}
+
+// taken waits until the connection's writer has taken all that the stream has, or becomes the writer.
+func (s *Stream) taken() error {
+	c := s.c
 	var deadline time.Time // only who waits looks at the clock
-	for s.pending && s.err == nil {
-		if deadline.IsZero() {
+	for s.pending && s.unwritable() == nil {
+		if s.of != nil {
+			deadline = s.readDeadline
+		} else if deadline.IsZero() {
 			deadline = time.Now().Add(c.o.Timeouts.Write)
 		}
 		ok := s.writable.wait(&c.mu, deadline)
@@ -105,15 +113,25 @@ func (s *Stream) send(p []byte) error {
 	}
 	s.leave()
 	s.data, s.pending = nil, false
-	if s.err != nil {
-		return s.err
+	if err := s.unwritable(); err != nil {
+		return err
 	}
 	return os.ErrDeadlineExceeded
 }
 
+// unwritable is why nothing more is written, nil while it is.
+func (s *Stream) unwritable() error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.stopped
+}
+
+func (c *Conn) hasOutput() bool { return len(c.out) > 0 || c.queue.front() != nil }
+
 // push gets out what waits, from a goroutine that may wait for the client to take it.
 func (c *Conn) push() {
-	if !c.writing && (len(c.out) > 0 || c.queue.front() != nil) {
+	if !c.writing && c.hasOutput() {
 		c.writing = true
 		c.write(nil)
 	}
@@ -121,11 +139,15 @@ func (c *Conn) push() {
 
 // pushAside is push for the reader and others that must never wait for the client.
 func (c *Conn) pushAside() {
-	if c.writing || len(c.out) == 0 && c.queue.front() == nil {
+	if c.writing || c.over || !c.hasOutput() {
 		return
 	}
 	c.writing = true
-	if s := c.queue.front(); s != nil {
+	if c.direct != nil {
+		c.writeDirect()
+		return
+	}
+	if s := c.queue.front(); s != nil && c.client == nil {
 		s.lead = true
 		s.writable.send()
 		return
@@ -136,6 +158,9 @@ func (c *Conn) pushAside() {
 
 func (c *Conn) writeAside() {
 	c.mu.Lock()
+	if c.rest.memory != nil {
+		c.writeRest()
+	}
 	c.write(nil)
 	c.mu.Unlock()
 	c.asides.Done()
@@ -145,29 +170,75 @@ func (c *Conn) writeAside() {
 // to be written. Then one that waits takes over. mu is held, but not during writes.
 func (c *Conn) write(own *Stream) {
 	for !c.broken {
-		if next := c.queue.front(); next != nil && (own == nil || own.in == nil || own.in == &c.queue.starved) {
+		if next := c.queue.front(); next != nil && c.client == nil && (own == nil || own.in == nil || own.in == &c.queue.starved) {
 			next.lead = true
 			next.writable.send()
 			return
 		}
-		if len(c.out) == 0 && c.queue.front() == nil {
+		if !c.hasOutput() {
 			break
 		}
 		memory := batches.Get().(*[batchSize]byte)
 		batch := c.fill(memory[:0])
 		c.armWrite()
 		c.mu.Unlock()
-		_, err := c.nc.Write(batch)
+		n, err := c.nc.Write(batch)
 		batches.Put(memory)
 		c.mu.Lock()
-		if err != nil {
-			c.broken = true
-			c.die(err)
-			c.wakeReader()
-		}
+		c.written(n, err)
 	}
 	c.writing = false
-	c.written.Broadcast()
+	c.idle.Broadcast()
+}
+
+// rest is what a direct write has left of a batch.
+type rest struct {
+	b      []byte
+	memory *[batchSize]byte // that the batch began in; nil without a rest
+}
+
+// writeDirect is write without ever waiting for the peer: what the socket does not take is left to a
+// goroutine. mu is held, but not during writes.
+func (c *Conn) writeDirect() {
+	for !c.broken && c.hasOutput() {
+		memory := batches.Get().(*[batchSize]byte)
+		batch := c.fill(memory[:0])
+		c.mu.Unlock()
+		n, err := c.direct(batch)
+		c.mu.Lock()
+		if err == nil && n < len(batch) {
+			c.wrote += int64(n)
+			c.rest = rest{batch[n:], memory}
+			c.asides.Add(1)
+			go c.aside()
+			return
+		}
+		batches.Put(memory)
+		c.written(n, err)
+	}
+	c.writing = false
+	c.idle.Broadcast()
+}
+
+func (c *Conn) writeRest() {
+	r := c.rest
+	c.rest = rest{}
+	c.armWrite()
+	c.mu.Unlock()
+	n, err := c.nc.Write(r.b)
+	batches.Put(r.memory)
+	c.mu.Lock()
+	c.written(n, err)
+}
+
+// written notes how a write went.
+func (c *Conn) written(n int, err error) {
+	c.wrote += int64(n)
+	if err != nil {
+		c.broken = true
+		c.die(err)
+		c.wakeReader()
+	}
 }
 
 // armWrite sets until when the client must have taken a batch. Moving the deadline costs, so it is
@@ -195,6 +266,7 @@ func (c *Conn) fill(b []byte) []byte {
 		s.leave()
 		b = c.take(s, b)
 	}
+	c.filled += int64(len(b))
 	return b
 }
 
@@ -202,7 +274,7 @@ func (c *Conn) fill(b []byte) []byte {
 func (c *Conn) take(s *Stream, b []byte) []byte {
 	if len(s.head) > 0 {
 		b = append(b, s.head...)
-		s.head = s.head[:0]
+		s.head, s.unsent, s.headEnd = s.head[:0], false, c.filled+int64(len(b))
 		c.sizeSaid.Store(true)
 		if s.headEnds {
 			c.endLocal(s)

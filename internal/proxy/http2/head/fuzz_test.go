@@ -18,7 +18,7 @@ func FuzzHead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, method, scheme, authority, path, name1, value1, name2, value2 string, ended bool) {
 		var x Section
 		var h Head
-		x.Reset(false)
+		x.Reset(RequestHeader)
 		for _, p := range [][2]string{{":method", method}, {":scheme", scheme}, {":authority", authority}, {":path", path}, {name1, value1}, {name2, value2}} {
 			x.Add(p[0], p[1], &h, 16<<10, 128)
 		}

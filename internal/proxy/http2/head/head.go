@@ -1,5 +1,5 @@
-// Package head judges the header and trailer sections of HTTP/2 requests (RFC 9113 section 8),
-// field by field as they are decoded, and keeps what passes as HTTP/1.1 would write it. It exists
+// Package head judges the header and trailer sections of HTTP/2 requests and responses (RFC 9113
+// section 8), field by field as they are decoded, and keeps what passes as HTTP/1.1 would write it. It exists
 // so that what may be handed over stands in one place and can be fuzzed without a connection.
 //
 // It is pure: no I/O, no clock, no goroutine. It imports proxy/message and small parts of the

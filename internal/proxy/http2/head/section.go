@@ -7,6 +7,15 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
+// Kind is what a section belongs to.
+type Kind uint8
+
+const (
+	RequestHeader Kind = iota
+	ResponseHeader
+	Trailer // of either
+)
+
 // Section is a header or trailer section as its fields come from the decoder, in memory of its own.
 type Section struct {
 	// Fields are the field lines that are kept.
@@ -21,10 +30,11 @@ type Section struct {
 	size   int // as SETTINGS_MAX_HEADER_LIST_SIZE counts
 	lines  int
 
-	trailer   bool
+	kind      Kind
 	regular   bool // a field that is no pseudo-header has come
 	seen      uint8
 	host      []byte
+	status    int
 	length    int64 // -1 without Content-Length
 	te        bool
 	expect    bool
@@ -40,9 +50,9 @@ const (
 )
 
 // Reset empties the section and keeps its memory.
-func (x *Section) Reset(trailer bool) {
+func (x *Section) Reset(kind Kind) {
 	x.Fields.Reset()
-	*x = Section{buf: x.buf[:0], Fields: x.Fields, cookie: x.cookie[:0], length: -1, trailer: trailer}
+	*x = Section{buf: x.buf[:0], Fields: x.Fields, cookie: x.cookie[:0], length: -1, kind: kind}
 }
 
 var (
@@ -64,7 +74,7 @@ var (
 // Cap is how many bytes of memory it keeps, fields not counted.
 func (x *Section) Cap() int { return cap(x.buf) + cap(x.cookie) }
 
-// Add takes in a field; pseudo-header fields go to h, which trailer sections do not need. Above maxBytes (as
+// Add takes in a field; pseudo-header fields go to h, which only requests need. Above maxBytes (as
 // SETTINGS_MAX_HEADER_LIST_SIZE counts) or maxLines the rest is dropped.
 func (x *Section) Add(name, value string, h *Head, maxBytes, maxLines int) {
 	x.size += len(name) + len(value) + 32
@@ -76,7 +86,11 @@ func (x *Section) Add(name, value string, h *Head, maxBytes, maxLines int) {
 		return
 	}
 	if name != "" && name[0] == ':' {
-		x.Err = x.pseudo(name, value, h)
+		if x.kind == ResponseHeader {
+			x.Err = x.pseudoStatus(name, value)
+		} else {
+			x.Err = x.pseudo(name, value, h)
+		}
 		return
 	}
 	x.regular = true
@@ -85,12 +99,14 @@ func (x *Section) Add(name, value string, h *Head, maxBytes, maxLines int) {
 		x.Err = errName
 	case !isFieldValue(value):
 		x.Err = errValue
-	case x.trailer:
+	case x.kind == Trailer:
 		if !isForbiddenTrailer(name) {
 			x.keepField(name, value)
 		} else if IsConnectionSpecific(name) {
 			x.Err = errConnection
 		}
+	case x.kind == ResponseHeader:
+		x.Err = x.responseField(name, value)
 	default:
 		x.Err = x.field(name, value)
 	}
@@ -116,7 +132,7 @@ func (x *Section) keepField(name, value string) {
 
 // pseudo takes in a pseudo-header field (RFC 9113 section 8.3.1).
 func (x *Section) pseudo(name, value string, h *Head) error {
-	if x.trailer || x.regular {
+	if x.kind == Trailer || x.regular {
 		return errPseudo
 	}
 	var bit uint8
@@ -159,7 +175,7 @@ func (x *Section) pseudo(name, value string, h *Head) error {
 	return err
 }
 
-// field takes in any other field of a header section.
+// field takes in any other field of a request's header section.
 func (x *Section) field(name, value string) error {
 	switch name {
 	case "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
@@ -177,14 +193,7 @@ func (x *Section) field(name, value string) error {
 		}
 		x.host = x.keep(value)
 	case "content-length":
-		if x.length >= 0 {
-			return errLength
-		}
-		n, ok := parseLength(value)
-		if !ok {
-			return errLength
-		}
-		x.length = n
+		return x.contentLength(value)
 	case "expect":
 		if strings.EqualFold(value, "100-continue") {
 			x.expect = true
@@ -266,6 +275,15 @@ func (x *Section) keepCookie() {
 	line := x.buf[start:]
 	at := len(name) + 2
 	x.Fields.Append(message.Field{Name: line[:len(name)], Value: line[at : at+len(x.cookie)], Line: line})
+}
+
+func (x *Section) contentLength(value string) error {
+	n, ok := parseLength(value)
+	if !ok || x.length >= 0 {
+		return errLength
+	}
+	x.length = n
+	return nil
 }
 
 func parseLength(s string) (n int64, ok bool) {

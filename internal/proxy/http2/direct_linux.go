@@ -1,0 +1,47 @@
+package http2
+
+import (
+	"errors"
+	"net"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// directWrite is a write that never waits: it tells how much the socket has taken. Who calls it has a stream of
+// its own to look after, with a deadline of its own. nil where nc is no plain socket.
+func directWrite(nc net.Conn) func([]byte) (int, error) {
+	socket, ok := nc.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := socket.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	var b []byte
+	var n uintptr
+	var errno unix.Errno
+	write := func(fd uintptr) bool {
+		// The call is raw: the socket does not block, so the scheduler need not know of it.
+		n, _, errno = unix.RawSyscall(unix.SYS_WRITE, fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
+		return true
+	}
+	return func(p []byte) (int, error) {
+		b = p
+		err := raw.Write(write)
+		b = nil
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded): // of an earlier write that had to wait
+			return 0, nil
+		case err != nil:
+			return 0, err
+		case errno == unix.EAGAIN:
+			return 0, nil
+		case errno != 0:
+			return 0, errno
+		}
+		return int(n), nil
+	}
+}

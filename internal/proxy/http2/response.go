@@ -1,0 +1,95 @@
+package http2
+
+import (
+	"errors"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
+)
+
+// What is wrong with responses, beside what package head says.
+var (
+	errAfterEnd = errors.New("frame behind the end of the stream")
+	errTrailer  = errors.New("trailer section that is malformed, does not end the stream, or cuts the body short")
+	errNoHead   = errors.New("DATA before the header section")
+	errLength   = errors.New("content is not as long as it should be")
+	errWindow   = errors.New("windows of flow control not kept")
+	errInterims = errors.New("too many interim responses at once")
+)
+
+// maxInterims bounds how many interim heads of a response wait to be read; their sizes together are
+// bounded by MaxHeaderBytes.
+const maxInterims = 64
+
+// endResponse follows a header block that is a response head.
+func (c *Conn) endResponse() error {
+	b := &c.block
+	s, _ := c.find(b.stream)
+	if s == nil {
+		return nil
+	}
+	x, r := &b.section, s.of
+	if x.Large {
+		return c.streamError(Cancel, errLarge)
+	}
+	length, content, err := x.SettleResponse(b.ended, r.toHead)
+	if err != nil {
+		return c.streamError(ProtocolError, err)
+	}
+	if x.Status() < 200 {
+		if !r.keepInterim(x, c.o.MaxHeaderBytes) {
+			return c.streamError(EnhanceYourCalm, errInterims)
+		}
+		s.readable.send()
+		return c.control(1)
+	}
+	s.header, b.section = b.section, s.header
+	r.headed, r.length, s.length = true, length, content
+	c.controls.earn(4)
+	if b.ended {
+		c.endRemote(s)
+	} else {
+		s.readable.send()
+	}
+	return nil
+}
+
+// keepInterim puts an interim head aside, in exchange for another section's memory.
+func (s *ClientStream) keepInterim(x *head.Section, most int) bool {
+	size := x.Size()
+	for i := s.first; i < s.last; i++ {
+		size += s.interim[i].Size()
+	}
+	if s.last == maxInterims || size > most {
+		return false
+	}
+	if s.last == len(s.interim) {
+		s.interim = append(s.interim, head.Section{})
+	}
+	s.interim[s.last], *x = *x, s.interim[s.last]
+	s.last++
+	return true
+}
+
+// fail ends a stream of ours because the connection has ended. A response that is complete stays readable.
+func (c *Conn) fail(s *Stream, cause error) {
+	why := ErrClosed
+	if told, ok := cause.(*ConnError); ok {
+		why = told
+	}
+	switch {
+	case s.remoteEnded:
+		c.stopWriting(s, why)
+		return
+	case s.unsent, c.broken && s.headEnd > c.wrote:
+		why = errUnprocessed
+	}
+	s.err = why
+	c.drop(s)
+}
+
+// stopWriting has calls that write fail, while those that read go on.
+func (c *Conn) stopWriting(s *Stream, why error) {
+	s.stopped = why
+	s.leave()
+	s.writable.send()
+}
