@@ -53,6 +53,7 @@ check: build ## the inner loop: vet and everything quick (under 3 minutes)
 .PHONY: test
 test: build ## every test, again under the race detector, and on a cluster (root)
 	go test $(TESTFLAGS) $(PKGS)
+	@$(MAKE) --no-print-directory -C test h2load
 	set -e; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go test -count 1 $(TESTFLAGS) ./...); done
 ifeq ($(RACE),yes)
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
