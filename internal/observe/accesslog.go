@@ -53,7 +53,7 @@ type logShard struct {
 	mu    sync.Mutex
 	buf   []byte // nil until a line is written
 	clock secondCache
-	_     [48]byte
+	_     [128 - 64]byte
 }
 
 // OpenAccessLog opens what --access-log says: "json" is stdout, "off" is a nil AccessLog that

@@ -107,7 +107,7 @@ func (e emitter) requests(s *snapshot, p pairs) {
 	for _, r := range s.rules {
 		k := r.key
 		for _, o := range r.counts.list() {
-			e.out <- counterSample(descRequests, o.n.Load(), []*dto.LabelPair{
+			e.out <- counterSample(descRequests, o.count(), []*dto.LabelPair{
 				p.get("backend", r.backend), p.get("code", o.codeLabel()), p.get("gateway", k.gateway),
 				p.get("listener", k.listener), p.get("reason", o.reason.String()), p.get("route", k.route), p.get("rule", k.rule),
 			})
@@ -117,15 +117,16 @@ func (e emitter) requests(s *snapshot, p pairs) {
 
 func (e emitter) routes(s *snapshot, p pairs) {
 	for _, r := range s.routes {
-		h := r.histogram()
+		sum := r.totals()
+		h := sum.histogram()
 		if h.GetSampleCount() == 0 {
 			continue
 		}
 		labels := []*dto.LabelPair{p.get("gateway", r.key.gateway), p.get("listener", r.key.listener), p.get("route", r.key.route)}
 		e.out <- &sample{desc: descDuration, labels: labels, histogram: h}
-		e.out <- counterSample(descRequestBytes, r.requestBytes.Load(), labels)
-		e.out <- counterSample(descResponseBytes, r.responseBytes.Load(), labels)
-		e.out <- counterSample(descRetries, r.retries.Load(), labels)
+		e.out <- counterSample(descRequestBytes, sum.requestBytes, labels)
+		e.out <- counterSample(descResponseBytes, sum.responseBytes, labels)
+		e.out <- counterSample(descRetries, sum.retries, labels)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 )
 
 // An endpoint may answer with any of 900 codes; only so many combinations of code and reason
@@ -20,6 +21,31 @@ type outcome struct {
 	code   uint16
 	reason Reason
 	n      atomic.Uint64
+	cores  spread[coreCount]
+	_      [24]byte // an outcome fills a cache line, which it shares with no other
+}
+
+// coreCount is a core's part of an outcome.
+type coreCount struct {
+	n atomic.Uint64
+	_ [120]byte
+}
+
+func (o *outcome) add(r *Record) {
+	if c := o.cores.at(r.Shard); c != nil {
+		c.n.Add(1)
+	} else if increment(&o.n) {
+		o.cores.meet(r.end())
+	}
+}
+
+func (o *outcome) count() uint64 {
+	sum := o.n.Load()
+	cores := o.cores.all()
+	for i := range cores {
+		sum += cores[i].n.Load()
+	}
+	return sum
 }
 
 func (o *outcome) codeLabel() string {
@@ -36,19 +62,19 @@ type outcomes struct {
 	grow sync.Mutex
 }
 
-func (o *outcomes) add(status int, reason Reason) {
-	code := uint16(codeNone)
-	if 100 <= status && status <= 999 {
-		code = uint16(status)
+func (o *outcomes) add(r *Record) {
+	code, reason := uint16(codeNone), r.Reason
+	if 100 <= r.Status && r.Status <= 999 {
+		code = uint16(r.Status)
 	}
 	if reason >= reasonCount {
 		reason = ReasonInternal
 	}
-	if c := o.find(code, reason); c != nil {
-		c.n.Add(1)
-		return
+	c := o.find(code, reason)
+	if c == nil {
+		c = o.insert(code, reason)
 	}
-	o.insert(code, reason).n.Add(1)
+	c.add(r)
 }
 
 func (o *outcomes) find(code uint16, reason Reason) *outcome {
@@ -98,11 +124,23 @@ var durationBounds = [...]int64{500e3, 1e6, 2500e3, 5e6, 10e6, 25e6, 50e6, 100e6
 
 // traffic counts what is not told apart by rule.
 type traffic struct {
+	cores spread[coreTally]
+	tally
+}
+
+// tally is what traffic counts, in the order of use: most requests end in one of the first buckets.
+type tally struct {
 	durationNano  atomic.Uint64
 	requestBytes  atomic.Uint64
 	responseBytes atomic.Uint64
 	retries       atomic.Uint64
 	buckets       [len(durationBounds) + 1]atomic.Uint64
+}
+
+// coreTally is a core's part of it.
+type coreTally struct {
+	tally
+	_ [256 - unsafe.Sizeof(tally{})]byte
 }
 
 func (t *traffic) add(r *Record) {
@@ -111,8 +149,20 @@ func (t *traffic) add(r *Record) {
 	for i < len(durationBounds) && d > durationBounds[i] {
 		i++
 	}
-	t.buckets[i].Add(1)
-	t.durationNano.Add(uint64(d))
+	if c := t.cores.at(r.Shard); c != nil {
+		c.buckets[i].Add(1)
+		c.add(r)
+		return
+	}
+	if increment(&t.buckets[i]) {
+		t.cores.meet(r.end())
+	}
+	t.tally.add(r)
+}
+
+// add adds all but the bucket.
+func (t *tally) add(r *Record) {
+	t.durationNano.Add(uint64(max(r.DurationNano, 0)))
 	if r.BytesReceived > 0 {
 		t.requestBytes.Add(uint64(r.BytesReceived))
 	}
@@ -121,5 +171,31 @@ func (t *traffic) add(r *Record) {
 	}
 	if r.Attempts > 1 {
 		t.retries.Add(uint64(r.Attempts - 1))
+	}
+}
+
+// totals are the sums of a traffic.
+type totals struct {
+	durationNano, requestBytes, responseBytes, retries uint64
+
+	buckets [len(durationBounds) + 1]uint64
+}
+
+func (t *traffic) totals() (sum totals) {
+	sum.add(&t.tally)
+	cores := t.cores.all()
+	for i := range cores {
+		sum.add(&cores[i].tally)
+	}
+	return sum
+}
+
+func (s *totals) add(t *tally) {
+	s.durationNano += t.durationNano.Load()
+	s.requestBytes += t.requestBytes.Load()
+	s.responseBytes += t.responseBytes.Load()
+	s.retries += t.retries.Load()
+	for i := range t.buckets {
+		s.buckets[i] += t.buckets[i].Load()
 	}
 }

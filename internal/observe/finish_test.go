@@ -52,11 +52,14 @@ func BenchmarkFinishParallel(b *testing.B) {
 	m := NewMetrics(MetricsOptions{})
 	o := Observer{Metrics: m}
 	s := m.Rule(exampleLabels)
+	var shard atomic.Uint32
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		r := exampleRecord(s)
+		r.Shard = shard.Add(1)
 		for pb.Next() {
 			o.Finish(r)
+			r.StartUnixNano++ // the clock goes on: see spread
 		}
 	})
 }

@@ -452,7 +452,7 @@ func TestOutcomesGrowOnce(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for code := range 1000 {
-				o.add(code, ReasonOK)
+				o.add(&Record{Status: code, Reason: ReasonOK})
 			}
 		})
 	}
@@ -460,7 +460,7 @@ func TestOutcomesGrowOnce(t *testing.T) {
 	var sum uint64
 	seen := make(map[uint16]bool)
 	for _, c := range o.list() {
-		sum += c.n.Load()
+		sum += c.count()
 		if seen[c.code] {
 			t.Errorf("code %d is there twice", c.code)
 		}

@@ -34,10 +34,13 @@ type Record struct {
 	UpstreamDurationNano int64          // from sending the last attempt's head to its last byte
 	Attempts             int            // upstream attempts made; 0 where none was made
 
-	// Shard spreads contention: any number, best the same for all requests of one
-	// connection.
+	// Shard spreads contention: any number, best one that belongs to the core at hand, else to
+	// the connection.
 	Shard uint32
 }
+
+// end is when the request ended, in Unix nanoseconds.
+func (r *Record) end() int64 { return r.StartUnixNano + r.DurationNano }
 
 // Observer is the one place where requests end. The zero value counts and logs nothing.
 type Observer struct {

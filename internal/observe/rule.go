@@ -59,9 +59,9 @@ type ruleSeries struct {
 
 // routeSeries is what all rules of one route on one listener share.
 type routeSeries struct {
+	key   routeKey // not written to, and so before the counters, which another route's end before
+	rules int      // ruleSeries that point here
 	traffic
-	key   routeKey
-	rules int // ruleSeries that point here
 }
 
 // Rule returns the handle for a rule. Its counters go on where the same names were there
@@ -204,7 +204,7 @@ func (s *RuleStats) count(r *Record) {
 			o = s.choose(i)
 		}
 	}
-	o.add(r.Status, r.Reason)
+	o.add(r)
 	s.total.add(r)
 }
 

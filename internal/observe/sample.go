@@ -49,18 +49,18 @@ var bucketBounds = func() (out [len(durationBounds)]float64) {
 	return out
 }()
 
-// histogram reads the counters of durations; its count is that of the buckets, so that both agree
+// histogram is made of the counters of durations; its count is that of the buckets, so that both agree
 // although requests end meanwhile.
-func (t *traffic) histogram() *dto.Histogram {
+func (t *totals) histogram() *dto.Histogram {
 	var (
 		memory [len(durationBounds)]dto.Bucket
 		counts [len(durationBounds) + 1]uint64
-		sum    = float64(t.durationNano.Load()) / 1e9
+		sum    = float64(t.durationNano) / 1e9
 		total  uint64
 	)
 	h := &dto.Histogram{SampleSum: &sum, Bucket: make([]*dto.Bucket, len(memory))}
 	for i := range t.buckets {
-		total += t.buckets[i].Load()
+		total += t.buckets[i]
 		counts[i] = total
 		if i < len(memory) {
 			memory[i].UpperBound, memory[i].CumulativeCount = &bucketBounds[i], &counts[i]
