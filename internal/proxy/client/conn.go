@@ -26,8 +26,8 @@ import (
 
 // Buffer sizes in bytes.
 const (
-	// parkedBuffer is what a connection that idles for longer waits for a request with.
-	parkedBuffer = 512
+	// idleBuffer is what a connection that idles for longer waits for a request with where it cannot be parked.
+	idleBuffer = 512
 	// smallBuffer holds most request heads.
 	smallBuffer = 4 << 10
 	// unparsedLimit is how much of a head may come without the end of a line before the parser
@@ -42,7 +42,7 @@ var (
 	dialogues    = sync.Pool{New: func() any { return &dialogue{ex: exchange.New()} }}
 )
 
-// Conn is a client's connection. One goroutine runs it (serve); while a request body
+// Conn is a client's connection. One goroutine runs it (serve), none while it is parked; while a request body
 // is uploaded beside a response, a second one (upload) reads from the client. The
 // sweeper looks at the atomics.
 type Conn struct {
@@ -53,17 +53,18 @@ type Conn struct {
 	tcp   *net.TCPConn
 	raw   syscall.RawConn
 
-	// in[r:w] is what was read and not consumed. in is parked, small or big, the last two from
-	// their pools and nil while they are not needed.
-	in     []byte
-	r, w   int
-	parked [parkedBuffer]byte
-	small  *[smallBuffer]byte
-	big    *buffer.Buffer
-	eager  bool // a request filled the small buffer: wait for the next with a big one
+	// in[r:w] is what was read and not consumed. in is small or big, which are from their pools and nil
+	// while they are not needed, or of idleBuffer, or nil where nothing is read.
+	in    []byte
+	r, w  int
+	small *[smallBuffer]byte
+	big   *buffer.Buffer
+	eager bool // a request filled the small buffer: wait for the next with a big one
 	// holding shows the sweeper that there is pooled memory to give back after a while.
 	holding atomic.Bool
 
+	// until is when the idle time ends, by the coarse clock; 0 where it has not begun.
+	until int64
 	// headDeadline is until when the head must be there, by the coarse clock; 0 before its first byte.
 	headDeadline int64
 	// fresh tells that what is unread has changed so that parsing may get further.
@@ -79,11 +80,16 @@ type Conn struct {
 	wait, bodyWait waitState
 
 	mu sync.Mutex
-	// shrink is the sweeper's wish for a small buffer, with an interrupted wait. Guarded by mu.
-	shrink bool
+	// idled is why the sweeper has interrupted the wait: to have the connection parked. Guarded by mu.
+	idled bool
 
 	// d is nil until the first byte of a request, and again when the connection is parked.
 	d *dialogue
+
+	shard         *shard
+	before, after *Conn // in a list of shard; guarded by its mu
+	watched       bool  // the lot has an entry for it
+	fd            int   // which the lot knows it by
 }
 
 // waitState is what a connection waits for and until when, in one word that the sweeper
@@ -99,6 +105,7 @@ const (
 	waitRead               // for the rest of a head or body; expires
 	waitWrite              // for the client to take bytes; expires
 	waitExpired            // the sweeper has interrupted the wait
+	waitParked             // for whoever claims the connection, see park.go
 )
 
 func (s *waitState) set(k waitKind, ms int64) { s.v.Store(uint64(k)<<56 | uint64(ms)) }
@@ -138,7 +145,6 @@ func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, https bool) *Conn {
 		c.side.Peer = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 		c.side.PeerText = c.side.Peer.Addr().AppendTo(nil)
 	}
-	c.grow() // a request is to come at once
 	return c
 }
 
@@ -153,28 +159,35 @@ func (c *Conn) leave(s *waitState) bool {
 	return false
 }
 
-// serve runs the connection, which is in its Set, to its end.
-func (c *Conn) serve() {
+// start runs a new connection, which is in its Set.
+func (c *Conn) start() {
 	c.side.Socket.Stats.ConnectionOpened()
-	defer func() {
-		c.tcp.Close()
-		c.park()
-		c.side.Socket.Stats.ConnectionClosed()
-		c.set.remove(c)
-	}()
-	if c.side.HTTPS && !c.handshake() {
-		return
-	}
-	if c.negotiated == protocolHTTP2 {
+	switch {
+	case c.side.HTTPS && !c.handshake():
+	case c.negotiated == protocolHTTP2:
 		c.serveHTTP2()
+	default:
+		c.serve()
 		return
 	}
+	c.end()
+}
+
+// serve runs the connection until it ends or is parked.
+func (c *Conn) serve() {
 	for {
 		head, err := c.nextHead()
+		if head == parked {
+			if c.retire() {
+				return
+			}
+			c.in = make([]byte, idleBuffer)
+			continue
+		}
 		if err != nil {
 			if c.startsHTTP2() {
 				c.serveHTTP2()
-				return
+				break
 			}
 			c.refuse(err)
 		}
@@ -187,8 +200,17 @@ func (c *Conn) serve() {
 		case c.d != nil && c.d.complete || head == 0 && err == nil:
 			c.sayClose()
 		}
-		return
+		break
 	}
+	c.end()
+}
+
+// end closes the connection and takes it out of its Set.
+func (c *Conn) end() {
+	c.tcp.Close()
+	c.park()
+	c.side.Socket.Stats.ConnectionClosed()
+	c.set.remove(c)
 }
 
 // sayClose tells a TLS client that what it got is complete (close_notify); where it is not, the
@@ -228,7 +250,7 @@ func lowerASCII(b []byte) []byte {
 func (c *Conn) makeRoom() {
 	if c.r == c.w {
 		c.r, c.w = 0, 0
-		if c.eager && c.big == nil {
+		if len(c.in) == 0 || c.eager && c.big == nil {
 			c.grow()
 		}
 		return
@@ -287,7 +309,7 @@ func (c *Conn) park() {
 		dialogues.Put(c.d)
 	}
 	c.big, c.small, c.d = nil, nil, nil
-	c.in, c.r, c.w, c.eager = c.parked[:], 0, 0, false
+	c.in, c.r, c.w, c.eager = nil, 0, 0, false
 	c.holding.Store(false)
 }
 

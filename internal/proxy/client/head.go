@@ -19,7 +19,7 @@ const ended = -1
 
 // nextHead reads until a request head stands at in[r:] and is parsed into the exchange. It returns
 // the head's length, 0 where the connection is to be closed silently, or what is wrong with the
-// head, or ended. Requests that never need to read from the client again may have been carried out meanwhile.
+// head, or ended or parked. Requests that never need to read from the client again may have been carried out meanwhile.
 func (c *Conn) nextHead() (int, error) {
 	if c.set.plainIO || !rawIO {
 		return c.readHead()
@@ -38,8 +38,8 @@ func (c *Conn) readHead() (int, error) {
 		c.waitForHead()
 		n, err := c.nc.Read(c.in[c.w:])
 		if !c.leave(&c.wait) {
-			if goOn, err := c.headExpired(n); !goOn {
-				return 0, err
+			if goOn, head, err := c.headExpired(n); !goOn {
+				return head, err
 			}
 		}
 		if n > 0 {
@@ -71,7 +71,10 @@ func (c *Conn) parseHead() (int, error) {
 // waitForHead says until when the next read may take.
 func (c *Conn) waitForHead() {
 	if c.headDeadline == 0 {
-		c.wait.set(waitIdle, c.set.engine.Now()+c.set.timeouts.Idle.Milliseconds())
+		if c.until == 0 {
+			c.until = c.set.engine.Now() + c.set.timeouts.Idle.Milliseconds()
+		}
+		c.wait.set(waitIdle, c.until)
 	} else {
 		c.wait.set(waitRead, c.headDeadline)
 	}
@@ -80,6 +83,7 @@ func (c *Conn) waitForHead() {
 // arrived accounts for n bytes behind in[w].
 func (c *Conn) arrived(n int) {
 	if c.headDeadline == 0 {
+		c.until = 0
 		c.headDeadline = c.set.engine.Now() + c.set.timeouts.Head.Milliseconds()
 		c.dialogue().ex.Begin()
 		c.fresh = true
@@ -101,22 +105,23 @@ func (c *Conn) headEnded() error {
 }
 
 // headExpired decides what follows from a wait that the sweeper has interrupted, when n bytes had
-// come: to go on with a smaller buffer, to go on because a request came just when the sweeper
-// gave up on one, or to end.
-func (c *Conn) headExpired(n int) (goOn bool, err error) {
+// come: to be parked, to go on because a request came just when the sweeper
+// gave up on one, or to end; the latter by what nextHead is to return.
+func (c *Conn) headExpired(n int) (goOn bool, head int, err error) {
 	if c.headDeadline != 0 {
-		return false, errHeadTimeout
+		return false, 0, errHeadTimeout
 	}
 	c.mu.Lock()
-	shrink := c.shrink
-	c.shrink = false
+	idled := c.idled
+	c.idled = false
 	c.mu.Unlock()
-	if n == 0 && !shrink && !listen.Readable(c.raw) {
-		return false, nil
+	if n == 0 && !idled && !listen.Readable(c.raw) {
+		return false, 0, nil
 	}
 	c.nc.SetReadDeadline(never)
-	if n == 0 && shrink {
+	if n == 0 && idled {
 		c.park()
+		return false, parked, nil
 	}
-	return true, nil
+	return true, 0, nil
 }

@@ -47,8 +47,8 @@ func (c *Conn) runRaw() (int, error) {
 		}
 		switch {
 		case l.expired:
-			if goOn, err := c.headExpired(0); !goOn {
-				return 0, err
+			if goOn, head, err := c.headExpired(0); !goOn {
+				return head, err
 			}
 			continue
 		case err != nil:
@@ -92,7 +92,7 @@ func (c *Conn) rawStep(fd uintptr) bool {
 		}
 		// A short read took all there was, and the poller tells of what comes next. It may have
 		// told of the end of the stream already: within a head and behind the first request, whose
-		// client may have no other, another read looks for that, later the sweeper.
+		// client may have no other, another read looks for that, later the lot.
 		again := c.headDeadline != 0 || first
 		if errno == 0 && (again || n == len(room) || c.nc != net.Conn(c.tcp) && !(l.drained && l.records.usedUp())) {
 			l.drained = l.drained && !again // TLS may hold more itself

@@ -3,6 +3,7 @@ package client
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
@@ -16,8 +17,9 @@ const (
 	// whether its client is still there. It spares short requests the system call, and
 	// gives the answer to clients that half-close right after they asked.
 	goneAfter = 500 * time.Millisecond
-	// shrinkAfter is how long a connection may idle with pooled memory.
-	shrinkAfter = 2 * time.Second
+	// parkAfter is how long a connection may idle with a goroutine and pooled memory. One that is used
+	// more often pays nothing for being parked.
+	parkAfter = time.Second
 	// drainIdle is how long a connection idles during a drain before it is closed. A
 	// client that uses it often gets its Connection: close with a response instead and
 	// never meets a closing connection with a request.
@@ -56,43 +58,87 @@ func (t Timeouts) withDefaults() Timeouts {
 	return t
 }
 
-// Set holds all client connections. It is touched when one is accepted and when it ends.
+// Set holds all client connections. One touches a part of it when it is accepted, parked and ends.
 type Set struct {
 	engine   *exchange.Engine
 	timeouts Timeouts
 	plainIO  bool
+	lot      atomic.Pointer[lot] // nil before the first connection idles, and where there can be none
+	shards   [shards]shard
 
-	mu   sync.Mutex
-	all  map[*Conn]struct{}
-	done chan struct{} // closed when the set is empty; nil while nobody waits
+	mu      sync.Mutex
+	lotless bool          // there is no lot and will be none
+	done    chan struct{} // closed when the set is empty; nil while nobody waits
+	awaited atomic.Bool   // done is not nil
 }
 
-// NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too.
+// NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too, on a
+// goroutine each. Close must be called in the end.
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
-	return &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, all: map[*Conn]struct{}{}}
+	return &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, lotless: plainIO || !rawIO}
+}
+
+// Close ends what runs beside the connections. The set must be empty, and remain so.
+func (s *Set) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lotless = true
+	if l := s.lot.Swap(nil); l != nil {
+		l.close()
+	}
+}
+
+// openLot is the lot, made if need be; nil where there can be none.
+func (s *Set) openLot() *lot {
+	if l := s.lot.Load(); l != nil {
+		return l
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.lot.Load()
+	if s.lotless || l != nil {
+		return l
+	}
+	l, err := openLot(func(c *Conn) {
+		if c.claim() {
+			go c.resume()
+		}
+	})
+	if err != nil { // connections keep their goroutines
+		s.lotless = true
+		return nil
+	}
+	s.lot.Store(l)
+	return l
 }
 
 // Serve starts a connection on a goroutine of its own. When it returns, Empty sees the connection.
 func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, https bool) {
 	c := newConn(s, socket, tcp, https)
-	s.mu.Lock()
-	s.all[c] = struct{}{}
-	s.mu.Unlock()
-	go c.serve()
+	// The port is what differs most; connect takes the even ones first.
+	c.shard = &s.shards[c.side.Peer.Port()/2%shards]
+	c.shard.add(c)
+	go c.start()
 }
 
 // Each calls f for all connections there are; f must not block nor end one.
 func (s *Set) Each(f func(*Conn)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.all {
-		f(c)
+	for i := range s.shards {
+		s.shards[i].each(f)
 	}
 }
 
 // Sweep interrupts what has waited too long. It is called a few times a second, instead of a
-// timer for each request; now is the coarse clock.
-func (s *Set) Sweep(now int64) { s.Each(func(c *Conn) { c.sweep(now) }) }
+// timer for each request; now is the coarse clock. Parked connections cost it nothing.
+func (s *Set) Sweep(now int64) {
+	idleEnd := now
+	if s.engine.Draining.Load() {
+		idleEnd = now + (s.timeouts.Idle - drainIdle).Milliseconds()
+	}
+	for i := range s.shards {
+		s.shards[i].sweep(now, max(now, idleEnd))
+	}
+}
 
 // Cut ends all connections, whatever they do.
 func (s *Set) Cut() { s.Each((*Conn).cut) }
@@ -101,25 +147,38 @@ func (s *Set) Cut() { s.Each((*Conn).cut) }
 func (s *Set) Empty() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.all) == 0 {
-		done := make(chan struct{})
-		close(done)
-		return done
+	done := s.done
+	if done == nil {
+		done = make(chan struct{})
+		s.done = done
+		s.awaited.Store(true) // before the look: who removes the last one looks too
 	}
-	if s.done == nil {
-		s.done = make(chan struct{})
+	s.tell()
+	return done
+}
+
+// tell closes done where the set is empty; mu is held.
+func (s *Set) tell() {
+	for i := range s.shards {
+		if !s.shards[i].empty() {
+			return
+		}
 	}
-	return s.done
+	close(s.done)
+	s.done = nil
+	s.awaited.Store(false)
 }
 
 func (s *Set) remove(c *Conn) {
-	s.mu.Lock()
-	delete(s.all, c)
-	if len(s.all) == 0 && s.done != nil {
-		close(s.done)
-		s.done = nil
+	c.shard.remove(c)
+	if !s.awaited.Load() {
+		return
 	}
-	s.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.done != nil {
+		s.tell()
+	}
 }
 
 // sweep looks at one connection.
@@ -137,9 +196,7 @@ func (c *Conn) sweep(now int64) {
 		switch {
 		case now >= at, c.set.engine.Draining.Load() && now >= since+drainIdle.Milliseconds():
 			c.expire(&c.wait, seen, false)
-		case now >= since+goneAfter.Milliseconds() && now <= since+2*goneAfter.Milliseconds() && listen.PeerGone(c.raw):
-			c.expire(&c.wait, seen, false) // see rawStep: it may not have been told
-		case c.holding.Load() && now >= since+shrinkAfter.Milliseconds():
+		case c.holding.Load() && now >= since+parkAfter.Milliseconds():
 			c.expire(&c.wait, seen, true)
 		}
 	case waitHandshake, waitRead, waitWrite:
@@ -156,13 +213,13 @@ func (c *Conn) sweep(now int64) {
 }
 
 // expire interrupts a wait on the client unless it ended meanwhile.
-func (c *Conn) expire(s *waitState, seen uint64, shrink bool) {
+func (c *Conn) expire(s *waitState, seen uint64, idled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !s.claim(seen) {
 		return
 	}
-	c.shrink = shrink
+	c.idled = idled
 	switch waitKind(seen >> 56) {
 	case waitHandshake:
 		c.tcp.SetDeadline(longAgo)
@@ -176,5 +233,11 @@ func (c *Conn) expire(s *waitState, seen uint64, shrink bool) {
 // cut ends a connection whatever it does.
 func (c *Conn) cut() {
 	c.watch.Cut()
-	go c.tcp.Close() // which waits for the step that is under way, see runRaw
+	go func() {
+		c.tcp.Close() // which waits for the step that is under way, see runRaw
+		if c.claim() {
+			c.unpark()
+			c.end()
+		}
+	}()
 }

@@ -18,7 +18,10 @@ import (
 
 // served is a Set behind a socket with one listener, which has no route: every request is a 404.
 // The test advances the clock.
-func served(t *testing.T) (set *Set, addr string) {
+func served(t *testing.T) (set *Set, addr string) { return servedBy(t, false) }
+
+// servedBy is served with or without raw calls.
+func servedBy(t *testing.T, plainIO bool) (set *Set, addr string) {
 	t.Helper()
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
@@ -28,7 +31,7 @@ func served(t *testing.T) (set *Set, addr string) {
 		Stats: metrics.Listener(observe.ListenerLabels{Gateway: "default/gw", Listener: "http", Port: 80})}
 	var hosts *match.Hosts[*snapshot.Listener]
 	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, Number: 80, Listeners: hosts.With("", l)}}})
-	set = NewSet(engine, Timeouts{}, false)
+	set = NewSet(engine, Timeouts{}, plainIO)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -49,6 +52,7 @@ func served(t *testing.T) (set *Set, addr string) {
 		<-done
 		set.Cut()
 		<-set.Empty()
+		set.Close()
 	})
 	return set, ln.Addr().String()
 }

@@ -1,0 +1,53 @@
+package client
+
+// A connection that idles is parked: it gives back what came from pools, its goroutine ends, and the lot
+// watches it. What comes next (bytes, the end of its idle time, a cut) claims it, which only one
+// can, and goes on with it on a new goroutine.
+
+// parked instead of a head's length says that nothing has come for a while, and nothing is unread.
+const parked = -2
+
+// retire parks the connection. False means that this could not be done, and it goes on as it was; true
+// that it belongs to somebody else by now.
+func (c *Conn) retire() bool {
+	l := c.set.openLot()
+	if l == nil || l.admit(c) != nil {
+		return false
+	}
+	anew := c.watched
+	c.watched = true
+	raw, sh := c.raw, c.shard
+	sh.park(c)
+	c.wait.set(waitParked, c.until)
+	if err := l.watch(raw, anew); err == nil || !c.claim() {
+		return true
+	}
+	c.watched = anew
+	c.unpark()
+	return false
+}
+
+// claim takes a parked connection over; false where it is not parked, or somebody else was first.
+func (c *Conn) claim() bool {
+	kind, _, seen := c.wait.get()
+	return kind == waitParked && c.wait.v.CompareAndSwap(seen, 0)
+}
+
+// unpark follows a claim.
+func (c *Conn) unpark() {
+	c.shard.unpark(c)
+	c.set.lot.Load().forget(c)
+}
+
+// resume goes on with a connection that was claimed because of what the client did.
+func (c *Conn) resume() {
+	c.unpark()
+	c.serve()
+}
+
+// expireParked ends a connection that was claimed because its idle time is over.
+func (c *Conn) expireParked() {
+	c.unpark()
+	c.sayClose()
+	c.end()
+}

@@ -1,0 +1,304 @@
+//go:build linux
+
+package client
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// asker is a client of the Set under test.
+type asker struct {
+	*net.TCPConn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func askerOf(t *testing.T, addr string) *asker {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return &asker{c.(*net.TCPConn), t, bufio.NewReader(c)}
+}
+
+// ask makes a request, which is answered.
+func (a *asker) ask() {
+	a.t.Helper()
+	if err := a.tryAsk(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *asker) tryAsk() error {
+	if _, err := io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		return err
+	}
+	resp, err := http.ReadResponse(a.r, nil)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// ended fails the test unless the connection ends without another byte.
+func (a *asker) ended() {
+	a.t.Helper()
+	if b, err := io.ReadAll(a.r); len(b) > 0 || err != nil {
+		a.t.Fatalf("got %q and %v, want the end", b, err)
+	}
+}
+
+// until waits for something that is about to happen.
+func until(t *testing.T, what string, there func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !there(); time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within 20 s", what)
+		}
+	}
+}
+
+// count is how many connections of the set are in the state.
+func count(set *Set, state waitKind) (n int) {
+	set.Each(func(c *Conn) {
+		if kind, _, _ := c.wait.get(); kind == state {
+			n++
+		}
+	})
+	return n
+}
+
+// idle waits until n connections wait for a request, and lets the sweeper find them d later.
+func idle(t *testing.T, set *Set, n int, d time.Duration) {
+	t.Helper()
+	until(t, "idle", func() bool { return count(set, waitIdle) == n })
+	now := set.engine.Now() + d.Milliseconds()
+	set.engine.Clock.Store(now)
+	set.Sweep(now)
+}
+
+func park(t *testing.T, set *Set, n int) {
+	t.Helper()
+	idle(t, set, n, parkAfter)
+	until(t, "parked", func() bool { return count(set, waitParked) == n })
+}
+
+// TestPark: a parked connection has no goroutine and no pooled memory, and serves on.
+func TestPark(t *testing.T) {
+	set, addr := served(t)
+	first := askerOf(t, addr)
+	first.ask()
+	park(t, set, 1) // which makes the lot
+	before := runtime.NumGoroutine()
+	const n = 20
+	all := []*asker{first}
+	for i := range n {
+		a := askerOf(t, addr)
+		if i%2 == 0 { // the others have asked nothing yet
+			a.ask()
+		}
+		all = append(all, a)
+	}
+	for range 3 {
+		until(t, "goroutines", func() bool { return runtime.NumGoroutine() >= before+n })
+		idle(t, set, n, parkAfter)
+		until(t, "parked", func() bool { return count(set, waitParked) == n+1 })
+		until(t, "no goroutines", func() bool { return runtime.NumGoroutine() <= before })
+		set.Each(func(c *Conn) {
+			if c.in != nil || c.small != nil || c.big != nil || c.d != nil {
+				t.Error("a parked connection holds memory")
+			}
+		})
+		for _, a := range all[1:] {
+			a.ask()
+		}
+	}
+	for _, a := range all {
+		a.Close()
+	}
+	<-set.Empty()
+}
+
+// TestParkKeepsIdleTime: parking neither lengthens nor shortens the time between requests.
+func TestParkKeepsIdleTime(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	for range 2 {
+		a.ask()
+		park(t, set, 1)
+		later := set.engine.Now() + (set.timeouts.Idle - parkAfter).Milliseconds() - 1
+		set.engine.Clock.Store(later)
+		set.Sweep(later)
+		if n := count(set, waitParked); n != 1 {
+			t.Fatalf("%d parked before the idle time is over", n)
+		}
+	}
+	set.Sweep(set.engine.Now() + 1)
+	a.ended()
+	<-set.Empty()
+}
+
+// TestParkedEnds: whatever ends a parked connection, the client sees a regular end and nothing is left.
+func TestParkedEnds(t *testing.T) {
+	for name, end := range map[string]func(*Set, *asker){
+		"client":     func(_ *Set, a *asker) { a.Close() },
+		"half-close": func(_ *Set, a *asker) { a.CloseWrite(); a.ended() },
+		"reset":      func(_ *Set, a *asker) { a.SetLinger(0); a.Close() },
+		"cut":        func(set *Set, a *asker) { set.Cut(); a.ended() },
+		"drain": func(set *Set, a *asker) {
+			set.engine.Draining.Store(true)
+			now := set.engine.Now() + (drainIdle - parkAfter).Milliseconds()
+			set.Sweep(now - 1)
+			if count(set, waitParked) != 1 {
+				a.t.Error("ended at once, though the client may be asking")
+			}
+			set.Sweep(now)
+			a.ended()
+		},
+		"drain, with a request": func(set *Set, a *asker) {
+			set.engine.Draining.Store(true)
+			a.ask() // and its response says that it is the last
+			a.ended()
+			a.Close()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, addr := served(t)
+			a := askerOf(t, addr)
+			a.ask()
+			park(t, set, 1)
+			end(set, a)
+			<-set.Empty()
+			set.lot.Load().mu.Lock()
+			defer set.lot.Load().mu.Unlock()
+			for _, c := range set.lot.Load().byFD {
+				if c != nil {
+					t.Error("the lot still has the connection")
+				}
+			}
+		})
+	}
+}
+
+// TestParkRaces: a request, the sweeper, the end of the idle time, a cut and the client's end meet a connection at any
+// moment of being parked and taken up again. A request is answered, or the connection ends; nothing is left.
+func TestParkRaces(t *testing.T) {
+	set, addr := served(t)
+	stop := make(chan struct{})
+	var sweeper sync.WaitGroup
+	sweeper.Go(func() {
+		for now := set.engine.Now(); ; now += 200 { // all that idles is parked at once, and soon at its end
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			set.engine.Clock.Store(now)
+			set.Sweep(now)
+			runtime.Gosched()
+		}
+	})
+	answered := 0
+	var mu sync.Mutex
+	var clients sync.WaitGroup
+	for k := range 8 {
+		clients.Go(func() {
+			for i := range 60 {
+				a := askerOf(t, addr)
+				for n := range 8 {
+					if a.tryAsk() != nil { // its idle time was over
+						break
+					}
+					mu.Lock()
+					answered++
+					mu.Unlock()
+					time.Sleep(time.Duration((i+n)%7) * 50 * time.Microsecond)
+				}
+				switch (k + i) % 4 {
+				case 0:
+					a.SetLinger(0)
+				case 1:
+					set.Each(func(c *Conn) {
+						if c.side.Peer.Port() == uint16(a.LocalAddr().(*net.TCPAddr).Port) {
+							c.cut()
+						}
+					})
+				case 2:
+					a.CloseWrite()
+					io.Copy(io.Discard, a)
+				}
+				a.Close()
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	sweeper.Wait()
+	until(t, "all ended", func() bool {
+		select {
+		case <-set.Empty():
+			return true
+		default:
+			return false
+		}
+	})
+	if answered < 480 {
+		t.Errorf("%d requests were answered, want one for each connection at least", answered)
+	}
+}
+
+// TestUnparkable: where the lot does not take a connection it idles on its goroutine and serves on.
+func TestUnparkable(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	a.ask()
+	park(t, set, 1)
+	a.ask()
+	other, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(other)
+	if err := unix.Dup3(other, set.lot.Load().fd, unix.O_CLOEXEC); err != nil { // it can watch nothing any more
+		t.Fatal(err)
+	}
+	for range 3 {
+		idle(t, set, 1, parkAfter)
+		until(t, "without pooled memory", func() bool {
+			given := false
+			set.Each(func(c *Conn) { given = !c.holding.Load() })
+			return given && count(set, waitIdle) == 1
+		})
+		a.ask()
+	}
+}
+
+// TestPlainIdles: connections that are read by way of net.Conn give pooled memory back and serve on.
+func TestPlainIdles(t *testing.T) {
+	set, addr := servedBy(t, true)
+	a := askerOf(t, addr)
+	for range 3 {
+		a.ask()
+		idle(t, set, 1, parkAfter)
+		until(t, "without pooled memory", func() bool {
+			given := false
+			set.Each(func(c *Conn) { given = !c.holding.Load() })
+			return given && count(set, waitIdle) == 1
+		})
+	}
+	set.Sweep(set.engine.Now() + set.timeouts.Idle.Milliseconds())
+	a.ended()
+}

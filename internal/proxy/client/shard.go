@@ -1,0 +1,102 @@
+package client
+
+import "sync"
+
+// shards is how many parts a Set has: so many that cores which accept and end connections seldom
+// meet at a lock, and the sweeper's walk over one holds it briefly.
+const shards = 64
+
+// shard is a part of a Set.
+type shard struct {
+	mu   sync.Mutex
+	busy list
+	// parked is in the order in which the connections were parked, which is that in which their idle
+	// times end but for the sweeper's precision.
+	parked list
+	_      [128 - 40]byte // a shard's lock shares no cache line with another's
+}
+
+// list holds connections, doubly linked by the fields of Conn.
+type list struct{ first, last *Conn }
+
+func (l *list) add(c *Conn) {
+	c.before, c.after = l.last, nil
+	if l.last != nil {
+		l.last.after = c
+	} else {
+		l.first = c
+	}
+	l.last = c
+}
+
+func (l *list) remove(c *Conn) {
+	if c.before != nil {
+		c.before.after = c.after
+	} else {
+		l.first = c.after
+	}
+	if c.after != nil {
+		c.after.before = c.before
+	} else {
+		l.last = c.before
+	}
+	c.before, c.after = nil, nil
+}
+
+func (s *shard) add(c *Conn) {
+	s.mu.Lock()
+	s.busy.add(c)
+	s.mu.Unlock()
+}
+
+func (s *shard) park(c *Conn) {
+	s.mu.Lock()
+	s.busy.remove(c)
+	s.parked.add(c)
+	s.mu.Unlock()
+}
+
+func (s *shard) unpark(c *Conn) {
+	s.mu.Lock()
+	s.parked.remove(c)
+	s.busy.add(c)
+	s.mu.Unlock()
+}
+
+// remove takes out a connection that is not parked.
+func (s *shard) remove(c *Conn) {
+	s.mu.Lock()
+	s.busy.remove(c)
+	s.mu.Unlock()
+}
+
+func (s *shard) empty() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.busy.first == nil && s.parked.first == nil
+}
+
+func (s *shard) each(f func(*Conn)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range [...]*list{&s.busy, &s.parked} {
+		for c := l.first; c != nil; c = c.after {
+			f(c)
+		}
+	}
+}
+
+// sweep looks at the connections by the coarse clock now; a parked connection is at its end where
+// its idle time ends at idleEnd or before.
+func (s *shard) sweep(now, idleEnd int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := s.busy.first; c != nil; c = c.after {
+		c.sweep(now)
+	}
+	for c := s.parked.first; c != nil && c.until <= idleEnd; c = c.after {
+		if c.claim() {
+			go c.expireParked()
+		}
+	}
+}
