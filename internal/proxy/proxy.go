@@ -244,6 +244,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 		p.clients.Cut()
 		<-p.clients.Empty()
 	}
+	p.clients.Close()
 	p.cancel()
 	p.upstreams.Close()
 	p.engine.Wait()
