@@ -119,6 +119,14 @@ func (cl *Client) Available() int {
 	return cl.room()
 }
 
+// MaxStreams is how many streams may be open at once by the limits of both sides. known tells that the
+// backend's SETTINGS have come.
+func (cl *Client) MaxStreams() (n int, known bool) {
+	cl.c.mu.Lock()
+	defer cl.c.mu.Unlock()
+	return min(cl.c.o.MaxStreams, int(cl.allowed)), cl.c.greeted
+}
+
 // room is Available; mu is held.
 func (cl *Client) room() int {
 	c := cl.c
