@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
@@ -28,8 +29,9 @@ type ClientOptions struct {
 	// PingAfter is how long the backend may be silent while streams are open before it is sent a PING;
 	// 15 s. PingTimeout is how long it may be silent after that before the connection is taken for dead; 15 s.
 	PingAfter, PingTimeout time.Duration
-	// Plain has all bytes go through methods of nc, also where a direct system call would do.
-	Plain bool
+	// Raw is the socket under nc, where nc sends bytes as they are. Writes to it never wait, so that a stream need
+	// not wait because of others. With nil all bytes go through methods of nc, on another goroutine.
+	Raw syscall.RawConn
 	// Freed is called when a stream was given back or the backend allows more of them, so that Available
 	// may have risen. Gone is called once when no stream can be opened any more: after GOAWAY or Drain,
 	// when the stream numbers are used up, or at the end. Both are called without a lock, must not
@@ -74,8 +76,8 @@ func NewClient(nc net.Conn, o ClientOptions) *Client {
 	c.client = cl
 	c.prefaced = len(Preface) // which servers do not send
 	c.out = appendGreeting([]byte(Preface), &c.o, true)
-	if !o.Plain {
-		c.direct = directWrite(nc)
+	if o.Raw != nil {
+		c.direct = directWrite(o.Raw)
 	}
 	return cl
 }

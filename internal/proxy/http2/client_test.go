@@ -58,16 +58,22 @@ func backend(t testing.TB, h http.HandlerFunc, s *xhttp2.Server) (addr string) {
 }
 
 // connect makes a connection to a backend; it has ended, and all of it, when the test has.
-func connect(t testing.TB, addr string, o ClientOptions) *Client {
+func connect(t testing.TB, addr string, o ClientOptions, plain bool) *Client {
 	t.Helper()
 	nc, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if !plain {
+		if o.Raw, err = nc.(*net.TCPConn).SyscallConn(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return serveClient(t, nc, o)
 }
 
 func serveClient(t testing.TB, nc net.Conn, o ClientOptions) *Client {
+	t.Helper()
 	c := NewClient(nc, o)
 	go c.Serve()
 	t.Cleanup(func() {
@@ -177,7 +183,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 
 func TestClientRequests(t *testing.T) {
 	plainly(t, func(t *testing.T, plain bool) {
-		c := connect(t, backend(t, echo, &xhttp2.Server{}), ClientOptions{Plain: plain})
+		c := connect(t, backend(t, echo, &xhttp2.Server{}), ClientOptions{}, plain)
 		query := ask("GET", "/p", "X-A", "b", "Connection", "close", "TE", "gzip", "Host", "other", "Content-Length", "9")
 		query.Query, query.HasQuery, query.TETrailers = []byte("q=1"), true, true
 		empty := ask("GET", "/")
@@ -231,7 +237,7 @@ func TestClientConversation(t *testing.T) {
 				}
 			}
 			w.Header().Set(http.TrailerPrefix+"X-Got", r.Trailer.Get("X-Given"))
-		}, &xhttp2.Server{}), ClientOptions{Plain: plain})
+		}, &xhttp2.Server{}), ClientOptions{}, plain)
 		r := ask("POST", "/", "Trailer", "X-Given")
 		r.Last, r.ExpectContinue = false, true
 		s := open(t, c, r)
@@ -286,11 +292,11 @@ func TestClientManyStreams(t *testing.T) {
 		c = connect(t, backend(t, func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			w.Write(body)
-		}, &xhttp2.Server{MaxConcurrentStreams: 20}), ClientOptions{Plain: plain, Freed: func() {
+		}, &xhttp2.Server{MaxConcurrentStreams: 20}), ClientOptions{Freed: func() {
 			mu.Lock()
 			free.Broadcast()
 			mu.Unlock()
-		}})
+		}}, plain)
 		var wg sync.WaitGroup
 		var replayed int
 		for i := range 50 {

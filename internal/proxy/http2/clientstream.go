@@ -124,6 +124,13 @@ func (s *ClientStream) Buffered() int {
 	return s.s.body.Len()
 }
 
+// Ended tells that Read would return io.EOF at once, so that the end can be passed on with the last bytes.
+func (s *ClientStream) Ended() bool {
+	s.s.c.mu.Lock()
+	defer s.s.c.mu.Unlock()
+	return s.s.err == nil && s.s.remoteEnded && s.s.body.Len() == 0
+}
+
 // Trailers are the response's trailer fields, complete after Read returned io.EOF, and valid until Close.
 func (s *ClientStream) Trailers() *message.Fields { return &s.s.trailer.Fields }
 

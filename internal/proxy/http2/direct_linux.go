@@ -2,24 +2,16 @@ package http2
 
 import (
 	"errors"
-	"net"
 	"os"
+	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 // directWrite is a write that never waits: it tells how much the socket has taken. Who calls it has a stream of
-// its own to look after, with a deadline of its own. nil where nc is no plain socket.
-func directWrite(nc net.Conn) func([]byte) (int, error) {
-	socket, ok := nc.(*net.TCPConn)
-	if !ok {
-		return nil
-	}
-	raw, err := socket.SyscallConn()
-	if err != nil {
-		return nil
-	}
+// its own to look after, with a deadline of its own. nil on systems where we have none.
+func directWrite(raw syscall.RawConn) func([]byte) (int, error) {
 	var b []byte
 	var n uintptr
 	var errno unix.Errno

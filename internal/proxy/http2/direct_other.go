@@ -2,6 +2,6 @@
 
 package http2
 
-import "net"
+import "syscall"
 
-func directWrite(net.Conn) func([]byte) (int, error) { return nil }
+func directWrite(syscall.RawConn) func([]byte) (int, error) { return nil }
