@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"cmp"
-	stdtls "crypto/tls"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -31,6 +30,7 @@ type Result struct {
 // state is what Apply knows of the configuration; guarded by Proxy.mu.
 type state struct {
 	certificates map[string]*tls.Certificate
+	ticketKeys   map[string][][]byte // by Gateway
 	listeners    map[string]*listenerState
 	routes       map[string]*snapshot.Route
 	kinds        map[config.Kind]map[string]struct{} // keys in force, for the metrics
@@ -42,6 +42,7 @@ type listenerState struct {
 	config *config.Listener
 	table  *match.Table[*snapshot.Rule]
 	stats  *observe.ListenerStats
+	tls    *tls.Listener // HTTPS only; nil without a certificate
 	placed []*snapshot.Socket
 	err    error // why it does not serve
 }
@@ -114,14 +115,17 @@ func (a *applying) upsert(r *config.Resource) {
 	s := &a.p.state
 	switch k := r.Kind.(type) {
 	case *config.Resource_Certificate:
-		cert, err := tls.Parse(k.Certificate)
-		if err != nil {
+		if err := a.upsertCertificate(k.Certificate); err != nil {
 			a.reject(r.ID(), err)
 			return
 		}
-		s.certificates[k.Certificate.Key] = cert
+	case *config.Resource_TicketKeys:
+		if err := tls.CheckSecrets(k.TicketKeys.Keys); err != nil {
+			a.reject(r.ID(), err)
+			return
+		}
+		s.ticketKeys[k.TicketKeys.Key] = k.TicketKeys.Keys
 		a.relisten = true
-		a.p.metrics.SetCertificate(k.Certificate.Key, cert.NotAfter)
 	case *config.Resource_Listener:
 		ls := s.listener(k.Listener.Key)
 		if ls.config != nil && ls.config.Port != k.Listener.Port { // a label
@@ -167,6 +171,9 @@ func (a *applying) remove(id config.ID) {
 		delete(s.certificates, id.Key)
 		a.relisten = true
 		a.p.metrics.RemoveCertificate(id.Key)
+	case config.KindTicketKeys:
+		delete(s.ticketKeys, id.Key)
+		a.relisten = true
 	case config.KindListener:
 		s.listener(id.Key).config = nil
 		a.relisten = true
@@ -305,7 +312,8 @@ func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*snapshot.Port) 
 	}
 	var certErr error
 	if https {
-		l.TLS, certErr = p.listenerTLS(ls.config)
+		certErr = p.state.chooseTLS(ls)
+		l.TLS = ls.tls
 	}
 	for _, addr := range addrs {
 		port := wanted[addr]
@@ -322,23 +330,6 @@ func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*snapshot.Port) 
 		port.Listeners = port.Listeners.With(ls.config.Hostname, l)
 	}
 	return certErr
-}
-
-// listenerTLS is nil for a listener without a certificate; every handshake with it fails.
-func (p *Proxy) listenerTLS(c *config.Listener) (*stdtls.Config, error) {
-	var certs []*tls.Certificate
-	for _, key := range c.Certificates {
-		if cert := p.state.certificates[key]; cert != nil {
-			certs = append(certs, cert)
-		}
-	}
-	if len(certs) == 0 {
-		if len(c.Certificates) == 0 {
-			return nil, nil // so it is meant
-		}
-		return nil, fmt.Errorf("none of the certificates %q is there", c.Certificates)
-	}
-	return tls.Listener(certs), nil
 }
 
 // addresses is where a listener is bound.

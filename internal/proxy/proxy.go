@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	stdtls "crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -59,6 +58,7 @@ func New(o Options) *Proxy {
 		sockets:   map[listen.Addr]*snapshot.Socket{},
 		state: state{
 			certificates: map[string]*tls.Certificate{},
+			ticketKeys:   map[string][][]byte{},
 			listeners:    map[string]*listenerState{},
 			routes:       map[string]*snapshot.Route{},
 			kinds:        map[config.Kind]map[string]struct{}{},
@@ -121,7 +121,7 @@ func (p *Proxy) open(addr listen.Addr, port *snapshot.Port) (*snapshot.Socket, e
 	}
 	labels.Gateway = soleGateway(port.Listeners)
 	s.Stats = p.metrics.Socket(labels)
-	s.TLS = tls.Server(func(serverName string) *stdtls.Config {
+	s.TLS = tls.Server(func(serverName string) *tls.Listener {
 		port := p.engine.Snapshot.Load().Port(s)
 		if port == nil {
 			return nil

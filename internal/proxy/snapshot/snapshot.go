@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
 // Socket is a bound port. Its TLS configuration asks the snapshot of the moment.
@@ -42,7 +43,7 @@ type Port struct {
 type Listener struct {
 	Config *config.Listener
 	Table  *match.Table[*Rule]
-	TLS    *stdtls.Config // HTTPS only; nil without a certificate
+	TLS    *tls.Listener // HTTPS only; nil without a certificate
 	Stats  *observe.ListenerStats
 }
 

@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -88,94 +87,113 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// handshake shakes hands with the configuration and returns the subject that was shown.
-func handshake(server *tls.Config, client *tls.Config) (subject string, serverErr, clientErr error) {
-	a, b := net.Pipe()
-	defer a.Close()
-	done := make(chan error, 1)
-	go func() {
-		defer b.Close()
-		s := tls.Server(b, server)
-		err := s.Handshake()
-		if err == nil {
-			s.CloseWrite()
-		}
-		done <- err
-	}()
-	client.InsecureSkipVerify = true
-	c := tls.Client(a, client)
-	clientErr = c.Handshake()
-	if certs := c.ConnectionState().PeerCertificates; clientErr == nil && len(certs) > 0 {
-		subject = certs[0].Subject.CommonName
-	}
-	go c.Read(make([]byte, 1)) // a pipe holds nothing: take what the server says at last
-	return subject, <-done, clientErr
+// talk is what came of a connection on which the server said one byte.
+type talk struct {
+	subject              string // of the certificate that was shown, be it in a session before
+	resumed              bool
+	serverErr, clientErr error
 }
 
-func TestListenerChoosesCertificate(t *testing.T) {
-	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
+// wires are the two ends of a connection.
+func wires(t testing.TB) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := Listener([]*Certificate{
-		parsed(t, resource(t, "first", ecdsaKey(t), nil, "first.example")),
-		parsed(t, resource(t, "both-rsa", rsaKey, nil, "both.example")),
-		parsed(t, resource(t, "both-ecdsa", ecdsaKey(t), nil, "both.example")),
-		parsed(t, resource(t, "wild", ecdsaKey(t), nil, "*.example")),
-	})
-	ecdsaOnly := &tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256}}
-	for _, tc := range []struct {
-		name, want string
-		client     *tls.Config
-	}{
-		{"first.example", "first", nil},
-		{"both.example", "both-rsa", nil}, // the order of the references
-		{"both.example", "both-ecdsa", ecdsaOnly},
-		{"a.example", "wild", nil},
-		{"a.b.example", "first", nil},
-		{"other", "first", nil},
-		{"", "first", nil},
-	} {
-		client := &tls.Config{}
-		if tc.client != nil {
-			client = tc.client.Clone()
-		}
-		client.ServerName = tc.name
-		if got, serverErr, clientErr := handshake(cfg, client); got != tc.want {
-			t.Errorf("%q: %q (%v, %v), want %q", tc.name, got, serverErr, clientErr, tc.want)
-		}
+	defer l.Close()
+	if client, err = net.Dial("tcp", l.Addr().String()); err != nil {
+		t.Fatal(err)
 	}
-	for name, client := range map[string]*tls.Config{
-		"TLS 1.1":      {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
-		"another ALPN": {NextProtos: []string{"h3"}},
-	} {
-		if got, _, err := handshake(cfg, client); err == nil {
-			t.Errorf("%s: %q was shown, want no handshake", name, got)
-		}
+	if server, err = l.Accept(); err != nil {
+		t.Fatal(err)
 	}
+	for _, c := range []net.Conn{client, server} {
+		t.Cleanup(func() { c.Close() })
+		c.SetDeadline(time.Now().Add(30 * time.Second))
+	}
+	return client, server
 }
+
+// handshake shakes hands, has the server say a byte, and with it what a client needs to resume.
+func handshake(t testing.TB, server, client *tls.Config) (out talk) {
+	t.Helper()
+	a, b := wires(t)
+	done := make(chan error, 1)
+	go func() {
+		defer b.Close()
+		_, err := tls.Server(b, server).Write([]byte{1})
+		done <- err
+	}()
+	client = client.Clone()
+	client.InsecureSkipVerify = true
+	c := tls.Client(a, client)
+	_, out.clientErr = c.Read(make([]byte, 1))
+	state := c.ConnectionState()
+	if len(state.PeerCertificates) > 0 && out.clientErr == nil {
+		out.subject = state.PeerCertificates[0].Subject.CommonName
+	}
+	out.resumed = state.DidResume
+	a.Close()
+	out.serverErr = <-done
+	return out
+}
+
+// serve is the configuration of a socket with one listener for every name.
+func serve(l *Listener) *tls.Config { return Server(func(string) *Listener { return l }) }
 
 // TestServerFindsListener: find sees the name in lower case, and where it knows none the handshake ends.
 func TestServerFindsListener(t *testing.T) {
-	listener := Listener([]*Certificate{parsed(t, resource(t, "c", ecdsaKey(t), nil, "a.example"))})
+	var none *Listener
+	listener := none.Update("default/gw/a", []*Certificate{parsed(t, resource(t, "c", ecdsaKey(t), nil, "a.example"))}, nil)
 	var asked []string
-	cfg := Server(func(name string) *tls.Config {
+	cfg := Server(func(name string) *Listener {
 		asked = append(asked, name)
 		if name == "a.example" {
 			return listener
 		}
 		return nil
 	})
-	if got, _, err := handshake(cfg, &tls.Config{ServerName: "A.Example"}); got != "c" {
-		t.Errorf("%q %v", got, err)
+	if got := handshake(t, cfg, &tls.Config{ServerName: "A.Example"}); got.subject != "c" {
+		t.Errorf("%+v", got)
 	}
 	for _, name := range []string{"b.example", ""} {
-		got, serverErr, err := handshake(cfg, &tls.Config{ServerName: name})
-		if err == nil || got != "" || serverErr != ErrNoListener {
-			t.Errorf("%q: %q, server %v, client %v", name, got, serverErr, err)
+		if got := handshake(t, cfg, &tls.Config{ServerName: name}); got.clientErr == nil || got.subject != "" || got.serverErr != ErrNoListener {
+			t.Errorf("%q: %+v", name, got)
 		}
 	}
 	if want := []string{"a.example", "b.example", ""}; !reflect.DeepEqual(asked, want) {
 		t.Errorf("asked for %q, want %q", asked, want)
+	}
+}
+
+// TestUnfitCertificateIsShown: dates are for the client to judge.
+func TestUnfitCertificateIsShown(t *testing.T) {
+	c := parsed(t, resource(t, "c", ecdsaKey(t), nil, "a.example"))
+	for at, want := range map[time.Time]string{
+		c.NotBefore: "", c.NotAfter: "",
+		c.NotBefore.Add(-time.Second): "not valid before " + c.NotBefore.UTC().Format(time.RFC3339),
+		c.NotAfter.Add(time.Second):   "expired " + c.NotAfter.UTC().Format(time.RFC3339),
+	} {
+		if got := c.Unfit(at); got != want {
+			t.Errorf("at %v: %q, want %q", at, got, want)
+		}
+	}
+	key := ecdsaKey(t)
+	old := resource(t, "old", key, nil, "a.example")
+	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "expired"}, DNSNames: []string{"a.example"},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.ChainPem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	expired := parsed(t, old)
+	if expired.Unfit(time.Now()) == "" {
+		t.Error("nothing is said against a certificate of the past")
+	}
+	var none *Listener
+	if got := handshake(t, serve(none.Update("l", []*Certificate{expired}, nil)), &tls.Config{ServerName: "a.example"}); got.subject != "expired" {
+		t.Errorf("%+v", got)
 	}
 }

@@ -1,0 +1,45 @@
+package proxy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
+)
+
+// upsertCertificate puts a certificate in the place of the one of its key; the listeners that show it are
+// made anew with the sockets.
+func (a *applying) upsertCertificate(c *config.Certificate) error {
+	cert, err := tls.Parse(c)
+	if err != nil {
+		return err
+	}
+	a.p.state.certificates[c.Key] = cert
+	a.relisten = true
+	a.p.metrics.SetCertificate(c.Key, cert.NotAfter)
+	if why := cert.Unfit(time.Now()); why != "" {
+		a.p.logger.Warn("a certificate is shown that clients will not trust", "certificate", c.Key, "why", why, "remedy", "renew it in its Secret")
+	}
+	return nil
+}
+
+// chooseTLS brings ls.tls up to date: nil for a listener without a certificate, every handshake with which fails.
+func (s *state) chooseTLS(ls *listenerState) error {
+	c := ls.config
+	var certs []*tls.Certificate
+	for _, key := range c.Certificates {
+		if cert := s.certificates[key]; cert != nil {
+			certs = append(certs, cert)
+		}
+	}
+	if len(certs) > 0 {
+		ls.tls = ls.tls.Update(c.Key, certs, s.ticketKeys[c.Gateway])
+		return nil
+	}
+	ls.tls = nil
+	if len(c.Certificates) == 0 {
+		return nil // so it is meant
+	}
+	return fmt.Errorf("none of the certificates %q is there", c.Certificates)
+}
