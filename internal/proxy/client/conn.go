@@ -139,6 +139,9 @@ func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, https bool) *Conn {
 	c := &Conn{set: set, nc: tcp, tcp: tcp}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, HTTPS: https, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}}
+	if !https {
+		c.side.Splicer = http1Side{c}
+	}
 	c.raw, _ = tcp.SyscallConn()
 	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
 		ap := a.AddrPort()

@@ -12,6 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // copyLimit is up to which size in bytes data is copied behind a head for one
@@ -33,6 +34,8 @@ type dialogue struct {
 	framing http1.Framing
 	// keep tells that the response lets the connection persist.
 	keep bool
+	// more tells that what is being written may wait for what follows at once.
+	more bool
 	// stopped tells that reading was interrupted.
 	stopped bool
 	// complete tells that the whole response was sent.
@@ -251,7 +254,17 @@ func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
 	d.keep = d.head.KeepAlive && !h.Close && !h.Unread && d.framing != http1.UntilClose
 	hop := http1.Hop{Close: !d.keep, KeepAlive: d.keep && d.head.Minor == 0}
 	d.out = http1.AppendResponseHead(d.out[:0], h.Response, d.framing, h.Length, hop)
-	return s.c.send(&p)
+	d.more = p.More
+	err := s.c.send(&p)
+	d.more = false
+	return err
+}
+
+// Splice is exchange.Splicer's.
+func (s http1Side) Splice(p *splice.Pipe) error {
+	c := s.c
+	c.wait.set(waitWrite, c.set.engine.Now()+c.set.timeouts.WriteIdle.Milliseconds())
+	return c.wrote(c.splice(p))
 }
 
 // More is exchange.Response's.

@@ -112,7 +112,7 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	d := streams.Get().(*stream)
 	d.c, d.s = c, s
 	d.side = c.side
-	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter = &d.watch, d, d, d
+	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter, d.side.Splicer = &d.watch, d, d, d, nil
 	d.ex.Client = &d.side
 	d.limit.stream = s
 	s.OnGone(d.leave)

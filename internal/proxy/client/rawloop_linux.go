@@ -212,8 +212,11 @@ func (c *Conn) writeRaw(b []byte) []byte {
 	if !l.inside {
 		return b
 	}
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)),
-		unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+	var flags uintptr = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
+	if c.d != nil && c.d.more {
+		flags |= unix.MSG_MORE
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)
 	if errno != 0 {
 		return b
 	}

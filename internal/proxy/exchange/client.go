@@ -31,6 +31,8 @@ type Client struct {
 	Response Response
 	Limiter  Limiter
 	Watch    *Watch
+	// Splicer is nil where bytes for the client pass more than a socket.
+	Splicer Splicer
 }
 
 // Body reads a request body that did not come whole with its head, on a goroutine of its own.
@@ -85,6 +87,8 @@ type Part struct {
 	// Last tells that the body ends with this part, and Trailer then what follows it; nil is nothing.
 	Last    bool
 	Trailer *message.Fields
+	// More: a further part follows at once, so that this one may wait for it.
+	More bool
 }
 
 // Data are the bytes of the part.

@@ -25,7 +25,13 @@ func (x *Exchange) relay(a *attempt, rest []byte) (complete bool) {
 	data, n, err := x.respBody.Decode(rest)
 	surplus := n < len(rest)
 	if err == nil {
-		err = x.sent(data, x.Client.Response.Start(head, x.part(a, data)))
+		part := x.part(a, data)
+		pipe := x.beginSplice(a)
+		part.More = pipe != nil && pipe.Held() > 0
+		err = x.sent(data, x.Client.Response.Start(head, part))
+		if pipe != nil && err == nil {
+			err = x.splice(a, pipe)
+		}
 	}
 	for err == nil && !x.respBody.Done() {
 		data, surplus, err = x.readBody(a)
@@ -93,8 +99,9 @@ func (x *Exchange) readBody(a *attempt) (data []byte, surplus bool, err error) {
 // fill adds to a.buf[at:end], which is what came of the body with the head, what has come since,
 // so that client and gateway handle fewer and larger parts.
 func (x *Exchange) fill(a *attempt, at, end int) []byte {
-	if x.respHead.Framing == http1.Length {
-		end = x.fillUp(a, end, x.respHead.ContentLength-int64(end-at))
+	a.u.Large = x.spliceable(a, x.respHead.ContentLength)
+	if left := x.respHead.ContentLength - int64(end-at); x.respHead.Framing == http1.Length && !x.spliceable(a, left) {
+		end = x.fillUp(a, end, left)
 	}
 	return a.buf[at:end]
 }

@@ -16,11 +16,15 @@ type Conn struct {
 	// Reused says that the connection served a request before, so that it may turn
 	// out closed by the peer without anything being wrong.
 	Reused bool
+	// Large says that the last response was worth splicing: the next is expected to be, and no more than
+	// its beginning is read.
+	Large bool
 
 	endpoint  *Endpoint
 	probe     probe
 	talk      talk
-	released  int64 // the Set's clock at Release, Unix nanoseconds
+	splicing  *splicing // nil until the first Splice
+	released  int64     // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
 	plain     bool    // see Options.PlainIO

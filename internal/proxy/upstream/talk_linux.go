@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"io"
+	"math"
 	"syscall"
 	"unsafe"
 
@@ -23,6 +24,7 @@ type talk struct {
 	sent    bool
 	stale   bool
 	buffer  Buffer
+	most    int    // of bytes for one read
 	into    []byte // ReadMore only
 	n       int
 	errno   syscall.Errno
@@ -60,7 +62,8 @@ func (t *talk) init() {
 
 // take reads into the buffer; false is that nothing is there, and the buffer is given back for the wait.
 func (t *talk) take(fd uintptr) bool {
-	t.n, t.errno = read(fd, t.buffer.Take())
+	into := t.buffer.Take()
+	t.n, t.errno = read(fd, into[:min(len(into), t.most)])
 	if t.errno == unix.EAGAIN {
 		t.buffer.Give()
 		return false
@@ -88,7 +91,7 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 	if t.wait == nil {
 		t.init()
 	}
-	t.buffer, t.n, t.errno = b, 0, 0
+	t.buffer, t.most, t.n, t.errno = b, math.MaxInt, 0, 0
 	err := c.probe.raw.Read(t.wait)
 	t.buffer = nil
 	if err != nil {
@@ -116,7 +119,10 @@ func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 		t.parts[1].SetLen(len(body))
 		t.nparts = 2
 	}
-	t.buffer, t.n, t.errno, t.stale = b, 0, 0, c.Reused
+	t.buffer, t.most, t.n, t.errno, t.stale = b, math.MaxInt, 0, 0, c.Reused
+	if c.Large {
+		t.most = firstOfLarge
+	}
 	err := c.probe.raw.Read(t.step)
 	written := t.written
 	t.parts, t.buffer = [2]unix.Iovec{}, nil

@@ -1,0 +1,134 @@
+package splice
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// sockets are two ends of a TCP connection over loopback.
+func sockets(t testing.TB) (near, far *net.TCPConn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	a, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.Close(); b.Close() })
+	return a.(*net.TCPConn), b.(*net.TCPConn)
+}
+
+// fill waits for something to fill the pipe with.
+func fill(t testing.TB, p *Pipe, c *net.TCPConn, limit int64) (n int, errno syscall.Errno) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = raw.Read(func(fd uintptr) bool {
+		n, errno = p.Fill(fd, limit)
+		return errno != unix.EAGAIN
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n, errno
+}
+
+func drain(t testing.TB, p *Pipe, c *net.TCPConn) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var errno syscall.Errno
+	err = raw.Write(func(fd uintptr) bool {
+		for errno = 0; errno == 0 && p.Held() > 0; {
+			errno = p.Drain(fd)
+		}
+		return errno != unix.EAGAIN
+	})
+	if err != nil || errno != 0 {
+		t.Fatal(err, errno)
+	}
+}
+
+// TestPipe moves bytes through a pipe: no more than asked for, in their order, up to the end of the stream.
+func TestPipe(t *testing.T) {
+	from, source := sockets(t)
+	to, sink := sockets(t)
+	want := bytes.Repeat([]byte("0123456789abcdef"), 50_000)
+	go func() {
+		source.Write(want)
+		source.CloseWrite()
+	}()
+	got := make(chan []byte)
+	go func() {
+		b, _ := io.ReadAll(sink)
+		got <- b
+	}()
+	p := Take()
+	for limit := int64(1); ; limit = limit*3 + 1 {
+		n, errno := fill(t, p, from, limit)
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		if n == 0 {
+			break
+		}
+		if int64(n) > limit || n > Most || p.Held() != n {
+			t.Fatalf("%d bytes moved, %d held; at most %d were asked for", n, p.Held(), limit)
+		}
+		drain(t, p, to)
+	}
+	to.CloseWrite()
+	if b := <-got; !bytes.Equal(b, want) {
+		t.Errorf("%d bytes came, equal %v; want %d", len(b), bytes.Equal(b, want), len(want))
+	}
+	Give(p)
+}
+
+// TestGiveFull: a pipe that holds another's bytes is not lent again.
+func TestGiveFull(t *testing.T) {
+	from, source := sockets(t)
+	io.WriteString(source, "secret")
+	p := Take()
+	if n, errno := fill(t, p, from, 100); n != 6 || errno != 0 {
+		t.Fatal(n, errno)
+	}
+	Give(p)
+	for range 10 {
+		if q := Take(); q == p || q.Held() != 0 {
+			t.Fatal("a pipe with bytes in it was lent")
+		}
+	}
+}
+
+// TestNoSplice: where the kernel refuses, no pipe is lent any more.
+func TestNoSplice(t *testing.T) {
+	p := Take()
+	defer refused.Store(false)
+	dir, err := unix.Open(t.TempDir(), unix.O_RDONLY|unix.O_DIRECTORY, 0) // which has no bytes to move
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(dir)
+	if _, errno := p.Fill(uintptr(dir), 10); errno != unix.EINVAL {
+		t.Fatalf("%v, want EINVAL", errno)
+	}
+	if q := Take(); q != nil {
+		t.Error("a pipe is lent though the system does not splice")
+	}
+}
