@@ -34,8 +34,8 @@ type Record struct {
 	UpstreamDurationNano int64          // from sending the last attempt's head to its last byte
 	Attempts             int            // upstream attempts made; 0 where none was made
 
-	// Shard spreads contention: any number, best one that belongs to the core at hand, else to
-	// the connection.
+	// Shard spreads contention where Observer.Core is nil: any number, best the same for all requests of
+	// one connection.
 	Shard uint32
 }
 
@@ -46,10 +46,13 @@ func (r *Record) end() int64 { return r.StartUnixNano + r.DurationNano }
 type Observer struct {
 	Metrics *Metrics   // nil counts nothing
 	Log     *AccessLog // nil or off logs nothing
+	// Core numbers the core at hand. It is asked, instead of Record.Shard, where there is a choice
+	// of places to write to; nil is never.
+	Core func() uint32
 }
 
 // Finish counts and logs one request. It does not block, does not allocate and is
-// safe for concurrent use. A nil Observer does nothing.
+// safe for concurrent use. Of the record it changes Shard at most. A nil Observer does nothing.
 func (o *Observer) Finish(r *Record) {
 	if o == nil {
 		return
@@ -57,6 +60,9 @@ func (o *Observer) Finish(r *Record) {
 	stats := r.Stats
 	if stats == nil && o.Metrics != nil {
 		stats = o.Metrics.unattributed
+	}
+	if o.Core != nil && (o.Log != nil || stats != nil && stats.spread()) {
+		r.Shard = o.Core()
 	}
 	if stats != nil {
 		stats.count(r)

@@ -197,6 +197,10 @@ func (s *RuleStats) Release() {
 // Labels are the names that the handle was asked for with; not to be changed.
 func (s *RuleStats) Labels() *RuleLabels { return &s.labels }
 
+// spread tells that cores have copies of the counters: those of the route, which all requests of
+// the rule write to, and so before any others.
+func (s *RuleStats) spread() bool { return s.total.cores.copies.Load() != nil }
+
 func (s *RuleStats) count(r *Record) {
 	o := s.none
 	if i := r.Backend - 1; 0 <= i && i < len(s.chosen) {

@@ -76,7 +76,8 @@ func TestSpreadUnderLoad(t *testing.T) {
 	cores(t, 4)
 	m := NewMetrics(MetricsOptions{})
 	s := m.Rule(exampleLabels)
-	o := Observer{Metrics: m}
+	var asked atomic.Int64
+	o := Observer{Metrics: m, Core: func() uint32 { return uint32(asked.Add(1)) }}
 	const workers, each = 8, 20000
 	var wg sync.WaitGroup
 	var done atomic.Int64
@@ -100,6 +101,9 @@ func TestSpreadUnderLoad(t *testing.T) {
 		t.Fatal("the counters were not spread")
 	}
 	const n = workers * each
+	if a := asked.Load(); a == 0 || a > n {
+		t.Errorf("asked %d times for the core in %d requests", a, n)
+	}
 	sum := s.total.totals()
 	var requests uint64
 	for _, b := range sum.buckets {

@@ -12,6 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
+	"github.com/moongate-dev/moongate/internal/proxy/cores"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
@@ -69,7 +70,7 @@ func New(o Options) *Proxy {
 	}
 	p.metrics.SetUpstreams(p.reportUpstreams)
 	p.compiler = snapshot.Compiler{Backend: p.upstreams.Get, Metrics: p.metrics}
-	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog}}
+	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Core: cores.Here}}
 	p.engine.Limits.MaxHead = min(p.engine.Limits.MaxHead, client.MaxHead)
 	p.engine.Background, p.cancel = context.WithCancel(context.Background())
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})

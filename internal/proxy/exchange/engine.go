@@ -30,6 +30,8 @@ type Engine struct {
 	// Draining makes every response end its connection.
 	Draining atomic.Bool
 
+	// Every request reads what stands above; what copies of requests write to lies apart.
+	_       [128]byte
 	mirrors mirrors
 }
 
