@@ -44,12 +44,23 @@ func newRSA(t testing.TB) crypto.Signer {
 // certificate is a self-signed one; its key also stands in the subject.
 func certificate(t testing.TB, key string, signer crypto.Signer, names ...string) *config.Resource {
 	t.Helper()
+	return certificateUntil(t, key, signer, time.Now().Add(time.Hour), names...)
+}
+
+// unfitCertificate is valid for two hours until the end.
+func unfitCertificate(t testing.TB, key string, end time.Time) *config.Resource {
+	t.Helper()
+	return certificateUntil(t, key, newECDSA(t), end, key+".example")
+}
+
+func certificateUntil(t testing.TB, key string, signer crypto.Signer, end time.Time, names ...string) *config.Resource {
+	t.Helper()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(time.Now().UnixNano()),
 		Subject:      pkix.Name{CommonName: key},
 		DNSNames:     names,
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(time.Hour),
+		NotBefore:    end.Add(-2 * time.Hour),
+		NotAfter:     end,
 		KeyUsage:     x509.KeyUsageDigitalSignature,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, signer.Public(), signer)
