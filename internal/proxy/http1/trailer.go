@@ -81,18 +81,27 @@ var forbiddenTrailers = [...]string{
 	"age", "date", "expires", "location", "retry-after", "vary",
 }
 
-var forbiddenTrailerPrefixes = [...]string{"content-", "transfer-", "x-forwarded-", "proxy-", "access-control-"}
+var forbiddenTrailerPrefixes = [...]string{"content-", "transfer-", "x-forwarded", "proxy-", "access-control-"}
 
+// isForbidden tells whether a field has no business in a trailer section. An underscore counts as a
+// hyphen: CGI-like backends do not see the difference.
 func isForbidden(name []byte) bool {
+	var b [32]byte // longer than any of them
+	folded := b[:copy(b[:], name)]
+	for i, c := range folded {
+		if c == '_' {
+			folded[i] = '-'
+		}
+	}
 	for _, prefix := range forbiddenTrailerPrefixes {
-		if len(name) >= len(prefix) && is(name[:len(prefix)], prefix) {
+		if len(folded) >= len(prefix) && is(folded[:len(prefix)], prefix) {
 			return true
 		}
 	}
 	for _, known := range forbiddenTrailers {
-		if is(name, known) {
+		if is(folded, known) {
 			return true
 		}
 	}
-	return message.EqualFold(name, "content_length") || message.EqualFold(name, "transfer_encoding")
+	return false
 }

@@ -84,9 +84,11 @@ func IsConnectionSpecific(name string) bool {
 }
 
 // isForbiddenTrailer names fields that must be known before the content (RFC 9110 section 6.5.1):
-// framing, routing, conditions, authentication, cookies, handling of the response.
+// framing, routing, conditions, authentication, cookies, handling of the response. An underscore
+// counts as a hyphen: CGI-like backends do not see the difference.
 func isForbiddenTrailer(name string) bool {
-	for _, prefix := range [...]string{"content-", "transfer-", "x-forwarded-", "proxy-", "access-control-"} {
+	name = strings.ReplaceAll(name, "_", "-")
+	for _, prefix := range [...]string{"content-", "transfer-", "x-forwarded", "proxy-", "access-control-"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}
@@ -97,7 +99,7 @@ func isForbiddenTrailer(name string) bool {
 		"cache-control", "pragma", "range", "if-match", "if-none-match", "if-modified-since",
 		"if-unmodified-since", "if-range", "accept-ranges",
 		"authorization", "www-authenticate", "authentication-info", "cookie", "set-cookie",
-		"age", "date", "expires", "location", "retry-after", "vary", "content_length", "transfer_encoding":
+		"age", "date", "expires", "location", "retry-after", "vary":
 		return true
 	}
 	return false
