@@ -29,6 +29,7 @@ const (
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
+	ReasonUpstreamTLSFailed
 	ReasonUpstreamReset
 	ReasonUpstreamMalformed
 	ReasonUpstreamTruncated
@@ -102,6 +103,7 @@ var reasons = [reasonCount]ReasonInfo{
 
 	ReasonConnectFailed:     {Word: "connect_failed", Source: SourceUpstream, Status: 502, Retryable: true, Description: "no connection to the endpoint could be made"},
 	ReasonConnectTimeout:    {Word: "connect_timeout", Source: SourceUpstream, Status: 504, Retryable: true, Description: "the endpoint did not accept a connection in time"},
+	ReasonUpstreamTLSFailed: {Word: "upstream_tls_failed", Source: SourceUpstream, Status: 502, Retryable: true, Description: "the TLS handshake with the endpoint failed, or its certificate is not the backend's"},
 	ReasonUpstreamReset:     {Word: "upstream_reset", Source: SourceUpstream, Status: 502, Description: "the backend closed the connection before it sent a complete response head"},
 	ReasonUpstreamMalformed: {Word: "upstream_malformed", Source: SourceUpstream, Status: 502, Description: "the backend's response is malformed, ambiguous in its framing, or too large in its head"},
 	ReasonUpstreamTruncated: {Word: "upstream_truncated", Source: SourceUpstream, Description: "the backend's response broke off after its head was relayed; the client's connection was closed to show it"},

@@ -10,7 +10,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
-	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // Client is the side of an exchange that faces the client: what is known of the client, and
@@ -103,13 +102,13 @@ type Watch struct {
 	since atomic.Int64 // the coarse clock when the present wait for a backend began, 0 without one
 
 	mu sync.Mutex
-	// upstream is the connection that carries the current attempt, nil at other times.
-	upstream *upstream.Conn
+	// attempt is the one whose backend is waited for, nil at other times.
+	attempt *attempt
 	// dialling ends the dial that is under way, nil at other times.
 	dialling context.CancelFunc
 	left     bool // for good
 	cut      bool // by Shutdown, which has lost its patience
-	gone     bool // upstream was interrupted because the client left
+	gone     bool // attempt was interrupted because the client left
 }
 
 // Since is when the wait for a backend began that is under way, by the coarse clock; 0 without one.
@@ -123,9 +122,9 @@ func (w *Watch) Interrupt() {
 }
 
 func (w *Watch) interrupt() {
-	if w.upstream != nil {
+	if w.attempt != nil {
 		w.gone = true
-		w.upstream.SetDeadline(longAgo)
+		w.attempt.interrupt()
 	}
 	if w.dialling != nil {
 		w.dialling()
@@ -162,13 +161,13 @@ func (w *Watch) WasCut() bool {
 	return w.cut
 }
 
-// begin names the connection to interrupt when the client leaves.
-func (w *Watch) begin(u *upstream.Conn) {
+// begin names what to interrupt when the client leaves.
+func (w *Watch) begin(a *attempt) {
 	w.mu.Lock()
-	w.upstream = u
+	w.attempt = a
 	w.gone = w.left
 	if w.left {
-		u.SetDeadline(longAgo)
+		a.interrupt()
 	}
 	w.mu.Unlock()
 }
@@ -176,7 +175,7 @@ func (w *Watch) begin(u *upstream.Conn) {
 // end ends that and tells whether the client left.
 func (w *Watch) end() (gone bool) {
 	w.mu.Lock()
-	w.upstream = nil
+	w.attempt = nil
 	gone = w.gone
 	w.mu.Unlock()
 	return gone

@@ -8,6 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
@@ -33,7 +34,10 @@ type Exchange struct {
 	deadline time.Time
 	attempt  attempt // the present one
 
-	up []byte // what goes to the backend: the head, and the body if it is short
+	out http2.ClientRequest // by HTTP/2
+	up  []byte              // what goes to the backend by HTTP/1.1: the head, and the body if it is short
+	// first is what a response by HTTP/2 is waited for with.
+	first [512]byte
 	// buffers is parts for net.Buffers.WriteTo, which would allocate a local one.
 	parts   [2][]byte
 	buffers net.Buffers
@@ -78,6 +82,7 @@ func New() *Exchange {
 	x.fx.Seed = rand.Uint64()
 	x.upload.x = x
 	x.upload.done = make(chan struct{}, 1)
+	x.upload.streamed.cond.L = &x.upload.streamed.mu
 	return x
 }
 

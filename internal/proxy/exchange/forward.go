@@ -8,6 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -18,6 +19,8 @@ const (
 	// maxGone bounds how many more it asks for endpoints that have left the configuration meanwhile: that
 	// says nothing of those which came.
 	maxGone = 16
+	// maxReplays bounds how often a request is sent again that a backend has surely not processed.
+	maxReplays = 3
 	// maxInterim bounds the 1xx responses before a final one.
 	maxInterim = 64
 	// copyLimit is up to which size in bytes a request body is copied behind its head for one
@@ -25,16 +28,31 @@ const (
 	copyLimit = 4 << 10
 )
 
-// attempt is one try at one endpoint.
+// attempt is one try at one endpoint: on a connection of its own (HTTP/1.1), or by a stream on a
+// connection that is shared (HTTP/2).
 type attempt struct {
 	u        *upstream.Conn
+	place    *upstream.Shared // where u is nil
+	stream   *http2.ClientStream
 	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest; zero is never
 	buf      *buffer.Buffer // nil while nothing has come
 	// gone tells that the endpoint has left the configuration before it was connected.
 	gone bool
 	// received tells that the backend has sent anything at all.
 	received bool
+	// reused tells that the connection served a request before, so that it may turn out
+	// closed by the peer without anything being wrong.
+	reused bool
 }
+
+// next is what follows an attempt.
+type next uint8
+
+const (
+	over   next = iota // the exchange has ended
+	again              // once more, on a new connection
+	replay             // the backend has not processed the request: any connection will do
+)
 
 // Take is where to read what the backend sends, see upstream.Buffer.
 func (a *attempt) Take() []byte {
@@ -52,12 +70,34 @@ func (a *attempt) Give() {
 	}
 }
 
+// interrupt makes waits for the backend end as by a deadline.
+func (a *attempt) interrupt() {
+	if a.u != nil {
+		a.u.SetDeadline(longAgo)
+		return
+	}
+	a.stream.SetDeadline(longAgo)
+}
+
+// abort makes reads and writes that are under way fail.
+func (a *attempt) abort() {
+	switch {
+	case a.u != nil:
+		a.u.Close()
+	case a.stream != nil:
+		a.stream.Reset(http2.Cancel)
+	}
+}
+
 // forward sends the request to an endpoint of the backend and its response to the client. Another
 // endpoint is tried only where nothing of the request can have reached the first.
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
+	if x.Streamed {
+		x.upload.begin()
+	}
 	var tried *upstream.Endpoint
 	reason := observe.ReasonNoEndpoints
-	for fresh, limit := false, maxConnects; x.rec.Attempts < limit; {
+	for fresh, limit, replays := false, maxConnects, 0; x.rec.Attempts < limit; {
 		ep := b.Backend.Pick(&x.fx.Seed, tried)
 		if ep == nil || ep == tried && !fresh {
 			break
@@ -68,7 +108,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		a := &x.attempt
 		*a = attempt{deadline: x.attemptDeadline()}
 		var retry bool
-		if a.u, reason, retry = x.connect(ep, fresh, a.deadline); a.u == nil {
+		if reason, retry = x.connect(ep, fresh, a); reason != observe.ReasonOK {
 			ep.End()
 			if retry {
 				tried, fresh = ep, false
@@ -83,16 +123,31 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		if x.Client.Engine.Logging { // nothing else shows it
 			sent = time.Now()
 		}
-		read, retry = x.converse(a, b, !fresh)
+		var then next
+		if a.u != nil {
+			read, then = x.converse(a, b, !fresh)
+		} else {
+			read, then = x.converseStream(a, b, !fresh)
+		}
 		if x.Client.Engine.Logging {
 			x.rec.UpstreamDurationNano = int64(time.Since(sent))
 		}
 		ep.End()
-		if !retry {
+		if then == over {
 			return read
 		}
-		fresh = true // idle connections of this endpoint may all be dead
 		reason = observe.ReasonUpstreamReset
+		fresh = then == again // idle connections of this endpoint may all be dead
+		if then == replay {
+			if replays == maxReplays {
+				break
+			}
+			replays++
+			limit++
+		}
+	}
+	if x.Streamed && x.upload.cancel() {
+		return x.uploadFailed()
 	}
 	if reason == observe.ReasonClientClosed {
 		x.rec.Reason = reason
@@ -111,9 +166,9 @@ func (x *Exchange) attemptDeadline() time.Time {
 	return x.deadline
 }
 
-// connect takes an idle connection, unless fresh, or makes one. retry tells that another
-// endpoint may do better.
-func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time) (u *upstream.Conn, reason observe.Reason, retry bool) {
+// connect finds an idle connection or a place on a shared one, unless fresh, or makes one, and puts it into
+// a. retry tells that another endpoint may do better.
+func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reason observe.Reason, retry bool) {
 	for !fresh {
 		u := ep.Idle()
 		if u == nil {
@@ -126,22 +181,50 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time
 			u.Close()
 			continue
 		}
-		return u, observe.ReasonOK, false
+		a.u, a.reused = u, true
+		return observe.ReasonOK, false
 	}
+	if place := ep.Place(); place != nil && x.open(a, place) {
+		return observe.ReasonOK, false
+	}
+	for range maxConnects { // a connection may be used up before our stream is opened
+		var err error
+		var place *upstream.Shared
+		if a.u, place, err = x.dial(ep, a.deadline); err != nil {
+			return x.dialFailed(a, err)
+		}
+		if place == nil && x.upload.running { // half of the body is on its way by HTTP/2
+			a.u.Close()
+			return observe.ReasonUpstreamReset, false
+		}
+		if place == nil || x.open(a, place) {
+			return observe.ReasonOK, false
+		}
+		if x.upload.clientErr != nil {
+			break
+		}
+	}
+	return observe.ReasonConnectFailed, true
+}
+
+// dial waits for a connection, or until the client leaves.
+func (x *Exchange) dial(ep *upstream.Endpoint, deadline time.Time) (*upstream.Conn, *upstream.Shared, error) {
 	w, e := x.Client.Watch, x.Client.Engine
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	w.dial(cancel)
 	w.since.Store(e.Now())
-	u, err := ep.Dial(ctx, deadline)
+	u, place, err := ep.Connect(ctx, deadline)
 	w.since.Store(0)
 	w.dial(nil)
-	if err == nil {
-		return u, observe.ReasonOK, false
-	}
+	return u, place, err
+}
+
+// dialFailed says why there is no connection.
+func (x *Exchange) dialFailed(a *attempt, err error) (reason observe.Reason, retry bool) {
 	var dial *upstream.DialError
 	if !errors.As(err, &dial) {
-		return nil, observe.ReasonConnectFailed, false
+		return observe.ReasonConnectFailed, false
 	}
 	switch dial.Reason {
 	case upstream.ReasonTimeout:
@@ -150,11 +233,13 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, deadline time.Time
 		reason = x.timeoutReason()
 	case upstream.ReasonCanceled:
 		reason = observe.ReasonClientClosed
+	case upstream.ReasonTLS:
+		reason = observe.ReasonUpstreamTLSFailed
 	default:
 		reason = observe.ReasonConnectFailed
-		x.attempt.gone = dial.Reason == upstream.ReasonGone
+		a.gone = dial.Reason == upstream.ReasonGone
 	}
-	return nil, reason, dial.Retryable
+	return reason, dial.Retryable
 }
 
 // repeatable tells whether the request may be sent again when a connection that was
@@ -178,139 +263,14 @@ func (x *Exchange) timeoutReason() observe.Reason {
 	return observe.ReasonBackendTimeout
 }
 
-// converse sends the request on a connection and relays the response. retry is
-// only ever true where nothing was sent to the client and mayRetry is set.
-func (x *Exchange) converse(a *attempt, b *snapshot.BackendRef, mayRetry bool) (read, retry bool) {
-	if !a.deadline.IsZero() {
-		a.u.SetDeadline(a.deadline) // before Watch.begin, which may want none to come later
-		if !x.deadline.IsZero() {
-			x.Client.Limiter.WriteBy(x.deadline)
-			defer x.Client.Limiter.WriteBy(time.Time{})
-		}
-	}
-	x.Client.Watch.begin(a.u)
-	defer a.Give()
-	rest, err := x.readResponseHead(a, x.send(a))
-	if err != nil {
-		a.u.Close()
-		return x.forwardFailed(a, err, mayRetry)
-	}
-	x.fx.Response = &x.resp
-	b.Filters.RunResponse(&x.fx)
-	x.rule.Filters.RunResponse(&x.fx)
-	complete := x.relay(a, rest)
-	uploaded := x.upload.end(a.u, complete)
-	gone := x.Client.Watch.end()
-	if complete && uploaded && !gone && x.respHead.KeepAlive {
-		a.u.Release()
-	} else {
-		a.u.Close()
-	}
-	x.complete = complete
-	return uploaded, false
-}
-
-// sent is what came back while a request was sent.
-type sent struct {
-	n   int // bytes in a.buf behind the headroom
-	err error
-	// tried tells that a read was made: without it n and err say nothing.
-	tried bool
-}
-
-// send writes the request and waits for the first bytes of the response, or starts the upload
-// that writes it.
-func (x *Exchange) send(a *attempt) (s sent) {
-	hop := http1.Hop{TETrailers: x.TETrailers, ExpectContinue: x.ExpectContinue}
-	x.up = http1.AppendRequestHead(x.up[:0], &x.Request.Request, x.Framing, x.Length, hop)
-	if x.Streamed {
-		x.upload.start(a.u)
-		return s
-	}
-	body := x.Whole
-	if len(body) <= copyLimit {
-		x.up, body = append(x.up, body...), nil
-	}
-	// An error of the write shows again when the response is read; there may be one
-	// nevertheless, such as 413 of a server that does not read the body.
-	since := &x.Client.Watch.since
-	since.Store(x.Client.Engine.Now())
-	s.n, s.err = a.u.WriteRead(x.up, body, a)
-	since.Store(0)
-	s.tried = true
-	return s
-}
-
-// readResponseHead reads up to the final response head, passing interim responses on. What
-// came behind the head is rest, in a.buf.
-func (x *Exchange) readResponseHead(a *attempt, first sent) (rest []byte, err error) {
-	c := x.Client
-	at, end := buffer.Headroom, buffer.Headroom
-	for interim := 0; ; {
-		if end == buffer.End { // interim responses have filled the buffer
-			end = buffer.Headroom + copy(a.buf[buffer.Headroom:], a.buf[at:end])
-			at = buffer.Headroom
-		}
-		n, err := first.n, first.err
-		if !first.tried {
-			c.Watch.since.Store(c.Engine.Now())
-			if end == buffer.Headroom {
-				n, err = a.u.ReadInto(a)
-			} else {
-				n, err = a.u.Read(a.buf[end:buffer.End])
-			}
-			c.Watch.since.Store(0)
-		}
-		first.tried = false
-		end += n
-		a.received = a.received || n > 0
-		for n > 0 {
-			used, perr := http1.ParseResponse(a.buf[at:end], x.Method, &x.resp, &x.respHead, &c.Engine.Limits)
-			if perr == http1.ErrIncomplete {
-				break
-			}
-			if perr != nil {
-				return nil, perr
-			}
-			at += used
-			if x.resp.Status >= 200 {
-				return x.fill(a, at, end), nil
-			}
-			if interim++; interim > maxInterim || x.resp.Status == 101 {
-				return nil, errInterim // we asked for no upgrade
-			}
-			if err := x.relayInterim(); err != nil {
-				return nil, err
-			}
-			n = end - at
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-var errInterim = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "interim responses without end, or a switch of protocols that nobody asked for"}
-
-// errClientWrite wraps what went wrong with the client while its backend was being read.
-type errClientWrite struct{ error }
-
-// relayInterim passes a 1xx response on.
-func (x *Exchange) relayInterim() error {
-	if x.resp.Status == 100 {
-		x.upload.continued = true
-	}
-	if err := x.Client.Response.Interim(&x.resp); err != nil {
-		return errClientWrite{err}
-	}
-	return nil
-}
-
 // forwardFailed ends an attempt that brought no final response head: a retry, an
 // answer made here, or nothing where the client is gone.
-func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read, retry bool) {
+func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read bool, then next) {
 	gone := x.Client.Watch.end() // first: that the upload is interrupted next is our own doing
-	x.upload.end(a.u, false)
+	if a.stream != nil && !gone && http2.Unprocessed(err) && x.upload.again(a.stream) {
+		return false, replay
+	}
+	x.upload.end(a, false)
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
@@ -318,23 +278,23 @@ func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read, re
 	var toClient errClientWrite
 	switch {
 	case errors.Is(err, upstream.ErrStale):
-		return false, true
+		return false, again
 	case x.Streamed && x.upload.clientErr != nil:
-		return x.uploadFailed(), false
+		return x.uploadFailed(), over
 	case gone:
 		x.rec.Reason = observe.ReasonClientClosed
-		return false, false
+		return false, over
 	case errors.As(err, &toClient):
 		x.rec.Reason = x.writeFailed(toClient.error)
-		return false, false
-	case errors.As(err, &malformed):
-		return x.fail(observe.ReasonUpstreamMalformed), false
+		return false, over
+	case errors.As(err, &malformed), http2.Malformed(err):
+		return x.fail(observe.ReasonUpstreamMalformed), over
 	case isTimeout(err):
-		return x.fail(x.timeoutReason()), false
-	case mayRetry && a.u.Reused && !a.received && x.repeatable():
-		return false, true
+		return x.fail(x.timeoutReason()), over
+	case mayRetry && a.reused && !a.received && x.repeatable():
+		return false, again
 	}
-	return x.fail(observe.ReasonUpstreamReset), false
+	return x.fail(observe.ReasonUpstreamReset), over
 }
 
 // uploadFailed answers a request whose body could not be read to its end.

@@ -26,14 +26,22 @@ type upload struct {
 	received atomic.Int64
 	// continued tells that a 100 was relayed; main goroutine only.
 	continued bool
+	// running tells that done has still to be received from; main goroutine only.
+	running bool
+
+	streamed streamUpload // by HTTP/2
 }
 
 // start begins the upload: the head in x.up first, then the body.
 func (l *upload) start(u *upstream.Conn) {
+	l.running = true
+	go l.run(u)
+}
+
+func (l *upload) begin() {
 	l.clientErr, l.upstreamErr = nil, nil
 	l.received.Store(0)
 	l.continued = false
-	go l.run(u)
 }
 
 // neverComes tells that the client was promised a 100 that did not come: it will not send its body.
@@ -112,14 +120,18 @@ func (l *upload) write(u *upstream.Conn, data []byte, first, last bool) error {
 
 // end waits for the upload, if there is one, and tells whether all of the body was sent. Where
 // the response is complete the upload gets a moment to end by itself; else it is interrupted.
-func (l *upload) end(u *upstream.Conn, responseComplete bool) (clean bool) {
+func (l *upload) end(a *attempt, responseComplete bool) (clean bool) {
 	x := l.x
 	if !x.Streamed {
 		return true
 	}
-	defer func() { x.rec.BytesReceived = l.received.Load() }()
-	if !l.wait(responseComplete && !l.neverComes()) {
-		u.Close()
+	l.streamed.settle()
+	defer func() {
+		l.running = false
+		x.rec.BytesReceived = l.received.Load()
+	}()
+	if l.running && !l.wait(responseComplete && !l.neverComes()) {
+		a.abort()
 		x.Client.Body.Stop()
 		<-l.done
 		l.clientErr = nil // what it ended with is our own doing

@@ -25,6 +25,14 @@ type Shared struct {
 // shut is added to Shared.places to give no more of them.
 const shut = -1 << 40
 
+// Scheme is that of requests on the connection: "https" over TLS, else "http".
+func (s *Shared) Scheme() string {
+	if s.conn.secure != nil {
+		return "https"
+	}
+	return "http"
+}
+
 // Endpoint is where the connection leads.
 func (s *Shared) Endpoint() *Endpoint { return s.endpoint }
 

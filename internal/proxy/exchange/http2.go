@@ -1,0 +1,191 @@
+package exchange
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// This file is an attempt by HTTP/2, by a stream on a connection that is shared.
+
+// emptyGrace is how long a response without a body may take to say that it has ended.
+const emptyGrace = time.Second
+
+// open opens the stream of a place and sends the request, or leaves the place again.
+func (x *Exchange) open(a *attempt, place *upstream.Shared) bool {
+	x.out = http2.ClientRequest{
+		Request: &x.Request.Request, Scheme: place.Scheme(), Length: -1, TETrailers: x.TETrailers,
+		ExpectContinue: x.ExpectContinue, Body: x.Whole, Last: true, Deadline: a.deadline,
+	}
+	if x.Framing == http1.Length {
+		x.out.Length = x.Length
+	}
+	var err error
+	if !x.Streamed {
+		a.stream, err = place.Open(&x.out)
+	} else if x.upload.early() {
+		a.stream, err = x.upload.open(place)
+	} else {
+		err = x.upload.clientErr
+	}
+	if err != nil {
+		a.stream = nil
+		place.Leave(false)
+		return false
+	}
+	a.place, a.reused = place, place.Used()
+	return true
+}
+
+// close ends the stream, and gives its place back.
+func (a *attempt) close() {
+	a.stream.Close()
+	a.stream = nil
+	a.place.Leave(a.received)
+}
+
+// converseStream is converse on a stream, to which the request was sent already.
+func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry bool) (read bool, then next) {
+	if !x.deadline.IsZero() {
+		x.Client.Limiter.WriteBy(x.deadline)
+		defer x.Client.Limiter.WriteBy(time.Time{})
+	}
+	x.Client.Watch.begin(a)
+	defer func() {
+		a.Give()
+		a.close()
+		if then == over && x.Streamed {
+			x.upload.release()
+		}
+	}()
+	ended, err := x.readStreamHead(a)
+	if err != nil {
+		return x.forwardFailed(a, err, mayRetry)
+	}
+	if x.Streamed {
+		x.upload.streamed.settle()
+	}
+	x.fx.Response = &x.resp
+	b.Filters.RunResponse(&x.fx)
+	x.rule.Filters.RunResponse(&x.fx)
+	x.complete = x.relayStream(a, ended)
+	uploaded := x.upload.end(a, x.complete)
+	x.Client.Watch.end()
+	return uploaded, over
+}
+
+// readStreamHead reads up to the final response head, passing interim responses on.
+func (x *Exchange) readStreamHead(a *attempt) (ended bool, err error) {
+	since := &x.Client.Watch.since
+	for range maxInterim + 1 {
+		since.Store(x.Client.Engine.Now())
+		ended, err = a.stream.ReadHead(&x.resp)
+		since.Store(0)
+		if err != nil {
+			return false, err
+		}
+		a.received = true
+		start := len(x.fx.Scratch)
+		x.fx.Scratch = append(x.fx.Scratch, http.StatusText(x.resp.Status)...)
+		x.resp.Reason = x.fx.Made(start)
+		if x.resp.Status >= 200 {
+			return ended, nil
+		}
+		if err := x.relayInterim(); err != nil {
+			return false, err
+		}
+	}
+	return false, errInterim
+}
+
+// relayStream is relay by HTTP/2. ended tells that there is nothing behind the head.
+func (x *Exchange) relayStream(a *attempt, ended bool) (complete bool) {
+	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
+	x.addDate()
+	head := Head{Response: &x.resp, Framing: http1.Chunked, Length: a.stream.ContentLength(),
+		Close: x.closes(), Unread: x.upload.neverComes()}
+	empty := string(x.Method) == "HEAD" || x.resp.Status == http.StatusNoContent || x.resp.Status == http.StatusNotModified
+	var part Part
+	var err error
+	switch {
+	case empty:
+		head.Framing, part.Last = http1.NoBody, true
+	case ended:
+		part.Last = true
+	default:
+		part, err = x.streamPart(a, 0)
+	}
+	if head.Length >= 0 && !empty {
+		head.Framing = http1.Length
+	}
+	if err == nil {
+		err = x.sent(part.Data(), x.Client.Response.Start(head, part))
+	}
+	for err == nil && !part.Last {
+		if part, err = x.readStream(a); err == nil {
+			err = x.sent(part.Data(), x.Client.Response.More(part))
+		}
+	}
+	if err == nil && empty && !ended {
+		err = a.awaitEnd()
+	}
+	if err != nil {
+		x.relayFailed(err)
+		return false
+	}
+	return true
+}
+
+// awaitEnd waits for END_STREAM of a response that cannot have a body. The client has all of it.
+func (a *attempt) awaitEnd() error {
+	a.stream.SetDeadline(time.Now().Add(emptyGrace))
+	var b [1]byte
+	a.stream.Read(b[:]) //nolint:errcheck // closing the stream resets it where it has not ended
+	return nil
+}
+
+// readStream waits for more of the response body. No buffer is held meanwhile.
+func (x *Exchange) readStream(a *attempt) (Part, error) {
+	n := 0
+	if a.stream.Buffered() == 0 {
+		a.Give()
+		since := &x.Client.Watch.since
+		since.Store(x.Client.Engine.Now())
+		var err error
+		n, err = a.stream.Read(x.first[:])
+		since.Store(0)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return Part{}, err
+		}
+		copy(a.Take(), x.first[:n])
+	}
+	return x.streamPart(a, n)
+}
+
+// streamPart is a part of the response: the n bytes that stand in the attempt's buffer, and what else has
+// come.
+func (x *Exchange) streamPart(a *attempt, n int) (Part, error) {
+	if a.stream.Buffered() > 0 {
+		more, err := a.stream.Read(a.Take()[n:])
+		if err != nil {
+			return Part{}, err
+		}
+		n += more
+	}
+	p := Part{Last: a.stream.Ended()}
+	if n > 0 {
+		p.Buf, p.At, p.End = a.buf[:], buffer.Headroom, buffer.Headroom+n
+	}
+	if p.Last {
+		p.Trailer = a.stream.Trailers()
+	}
+	return p, nil
+}
