@@ -79,6 +79,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
 	g.background.Go(func() { g.retry(inner) })
+	g.background.Go(func() { newSpare().often().run(inner) })
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
 

@@ -3,14 +3,24 @@ package cli
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 )
 
 const (
-	// lookAround is how often somebody looks for memory that can be given back.
-	lookAround = 5 * time.Second
+	// lookAround is how often somebody looks for memory that can be given back; proxyLookAround is how often for
+	// a proxy, whose clients come and go in crowds.
+	lookAround      = 5 * time.Second
+	proxyLookAround = 500 * time.Millisecond
+	// calm is how long there must have been little to do.
+	calm = time.Second
+	// busy is from which share of one core on there is more than a little to do.
+	busy = 0.05
+	// worth bounds the time that is spent on giving memory back: the next time is not before so many times
+	// what the last one took.
+	worth = 50
 	// leastSpare is how much it must be, in bytes.
 	leastSpare = 2 << 20
 	// headroom is how far a proxy's heap may outgrow what lives in it between two collections, in bytes; a
@@ -24,18 +34,30 @@ const (
 // twice as large as what stays; a program that then rests collects it after minutes, and keeps
 // the room for the next time. While there is much to do the collector is left alone.
 type spare struct {
-	kept      uint64 // bytes of the heap after it was last given back
-	allocated uint64 // since the start, at the last look
-	growth    int    // GOGC in force; 0 leaves it as it is
+	kept      uint64        // bytes of the heap after it was last given back
+	allocated uint64        // since the start, at the last look
+	cpu       time.Duration // that the process had used at the last look
+	calm      time.Duration // for how long there has been little to do
+	pause     time.Duration // until memory may be given back again
+	growth    int           // GOGC in force; 0 leaves it as it is
+	every     time.Duration // time between looks
 	give      func()
 	read      func() (resident, allocated uint64)
+	used      func() time.Duration // cpuTime
 }
 
 func newSpare() *spare {
-	return &spare{read: readHeap, give: func() {
+	return &spare{every: lookAround, read: readHeap, used: cpuTime, give: func() {
+		runtime.GC() // pools let go of what two collections in a row find unused
 		debug.FreeOSMemory()
 		releaseProgram()
 	}}
+}
+
+// often looks as a proxy needs it.
+func (s *spare) often() *spare {
+	s.every = proxyLookAround
+	return s
 }
 
 // bound keeps the heap's growth within headroom too, unless who started the process chose one.
@@ -51,7 +73,7 @@ func growthFor(live uint64) int { return int(min(100, max(leastGrowth, headroom*
 
 // run looks until ctx ends.
 func (s *spare) run(ctx context.Context) {
-	tick := time.NewTicker(lookAround)
+	tick := time.NewTicker(s.every)
 	defer tick.Stop()
 	for {
 		select {
@@ -63,26 +85,41 @@ func (s *spare) run(ctx context.Context) {
 	}
 }
 
-// look gives back where that is worth a collection: an eighth of the heap, and no more than a twentieth
-// was allocated since the last look.
+// look gives back where that is worth a collection, an eighth of the heap, and there has been little to do for a
+// while: no more than a twentieth of it was allocated since the last look, and the processors rested. A
+// proxy at work need not allocate.
 func (s *spare) look() {
-	if s.growth != 0 {
-		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-		metrics.Read(live)
-		// Setting it stops the world for a moment, so small differences are let be.
-		if g := growthFor(live[0].Value.Uint64()); max(g, s.growth)-min(g, s.growth) >= 5 {
-			debug.SetGCPercent(g)
-			s.growth = g
-		}
-	}
+	s.tune()
 	resident, allocated := s.read()
-	since := allocated - s.allocated
-	s.allocated, s.kept = allocated, min(s.kept, resident)
-	if since > resident/20 || resident < s.kept+max(s.kept/8, leastSpare) {
+	cpu := s.used()
+	since, used := allocated-s.allocated, cpu-s.cpu
+	s.allocated, s.cpu, s.kept = allocated, cpu, min(s.kept, resident)
+	s.pause -= min(s.pause, s.every)
+	s.calm += s.every
+	if since > resident/20 || used.Seconds() > busy*s.every.Seconds() {
+		s.calm = 0
+	}
+	if s.calm < calm || s.pause > 0 || resident < s.kept+max(s.kept/8, leastSpare) {
 		return
 	}
 	s.give()
 	s.kept, s.allocated = s.read()
+	s.cpu = s.used()
+	s.pause = worth * (s.cpu - cpu)
+}
+
+// tune sets how far the heap may grow.
+func (s *spare) tune() {
+	if s.growth == 0 {
+		return
+	}
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	// Setting it stops the world for a moment, so small differences are let be.
+	if g := growthFor(live[0].Value.Uint64()); max(g, s.growth)-min(g, s.growth) >= 5 {
+		debug.SetGCPercent(g)
+		s.growth = g
+	}
 }
 
 // readHeap is how much of the heap is not given back, and what was ever allocated, in bytes.

@@ -6,7 +6,17 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
+
+// cpuTime is what the process has used of the processors.
+func cpuTime() time.Duration {
+	var usage syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &usage) != nil {
+		return 0
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
 
 // releaseProgram lets go of the pages of the program itself. Two thirds of those that are
 // resident after the start are of what only the start needed, or another verb: the kernel brings neighbours along with each page.

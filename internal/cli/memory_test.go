@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 )
 
 func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
@@ -11,8 +12,10 @@ func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
 	var resident, allocated uint64
 	given := 0
 	s := &spare{
-		read: func() (uint64, uint64) { return resident, allocated },
-		give: func() { given++; resident = 40 * mib },
+		every: lookAround,
+		read:  func() (uint64, uint64) { return resident, allocated },
+		used:  func() time.Duration { return 0 },
+		give:  func() { given++; resident = 40 * mib },
 	}
 	for i, step := range []struct {
 		resident, more uint64
@@ -39,6 +42,40 @@ func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
 	}
 }
 
+// TestSpareWaitsForCalm: memory is given back when there has been little to do for a second, whatever was
+// allocated; and not for longer than a fiftieth of the time.
+func TestSpareWaitsForCalm(t *testing.T) {
+	var resident uint64 = 80 << 20
+	var used time.Duration
+	given := 0
+	s := (&spare{
+		read: func() (uint64, uint64) { return resident, 0 },
+		used: func() time.Duration { return used },
+		give: func() { given++; used += 20 * time.Millisecond },
+	}).often()
+	for i, step := range []struct {
+		used  time.Duration
+		given int
+	}{
+		{time.Second, 0}, // the start
+		{0, 0},
+		{100 * time.Millisecond, 0}, // at work
+		{20 * time.Millisecond, 0},
+		{20 * time.Millisecond, 1},
+		{0, 1}, // it has just been done
+	} {
+		used += step.used
+		s.look()
+		if given != step.given {
+			t.Fatalf("step %d: given back %d times, not %d", i, given, step.given)
+		}
+		resident += 8 << 20
+	}
+	if s.look(); given != 2 {
+		t.Error("not given back again")
+	}
+}
+
 // TestSpareOfARealHeap: what is garbage by now is given back.
 func TestSpareOfARealHeap(t *testing.T) {
 	held := make([][]byte, 64)
@@ -46,6 +83,7 @@ func TestSpareOfARealHeap(t *testing.T) {
 		held[i] = make([]byte, 1<<20)
 	}
 	s := newSpare()
+	s.used = func() time.Duration { return 0 } // other tests may be at work
 	before, _ := s.read()
 	runtime.KeepAlive(held)
 	held = nil
