@@ -60,12 +60,16 @@ type Conn struct {
 	direct     func([]byte) (int, error) // see writeDirect; nil where it cannot be
 	idle       sync.Cond                 // writing has become false
 	writeLimit time.Time
-	filled     int64 // bytes that were put into batches
-	wrote      int64 // and of them, those that nc has taken
-	rest       rest
-	broken     bool  // a write has failed
-	over       bool  // all streams are gone
-	cause      error // why, if it was a write
+	// gathered goes out with the next write, and begins in gathering; both are nil where there is nothing
+	// yet. Streams add to it while another goroutine is the writer, and need not wait for that.
+	gathered  []byte
+	gathering *[batchSize]byte
+	filled    int64 // bytes that were put into batches
+	wrote     int64 // and of them, those that nc has taken
+	rest      rest
+	broken    bool  // a write has failed
+	over      bool  // all streams are gone
+	cause     error // why, if it was a write
 }
 
 // How a stream was closed decides what may still come on it.
@@ -274,9 +278,11 @@ func (c *Conn) finish(s *Stream) {
 	c.mu.Lock()
 	s.gone = nil
 	c.retire(s, InternalError, NoError)
-	c.idleAt = c.clock()
-	if c.draining == drainRefuse && len(c.streams) == 0 {
-		c.wakeReader()
+	if len(c.streams) == 0 {
+		c.idleAt = c.clock()
+		if c.draining == drainRefuse {
+			c.wakeReader()
+		}
 	}
 	c.push()
 	c.mu.Unlock()

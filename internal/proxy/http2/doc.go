@@ -9,15 +9,15 @@
 //
 // # Goroutines and memory
 //
-// One goroutine reads (Conn.Serve) and one runs each stream. Who writes becomes the
-// connection's writer until its own bytes are gone, and then hands that over: what is ready
-// meanwhile, of all streams, goes into one write. The reader never writes, so it
+// One goroutine reads (Conn.Serve) and one runs each stream. Who has something to write and finds
+// no writer becomes that until its own bytes are gone, and lets others that can run go first; they add what they have
+// to the next write and go on. So what becomes ready together leaves in one write. The reader never writes, so it
 // can always take WINDOW_UPDATE. A connection without streams holds neither a
 // read nor a write buffer, only 512 bytes to wait with.
 //
 // What a client can make us hold is bounded: Options.ConnWindow bytes of request bodies,
-// one header block, one batch of 80 KiB on its way out, 16 KiB of control frames,
-// and what Options.MaxStreams streams occupy.
+// one header block, one batch of 80 KiB on its way out and one that is gathered meanwhile, 32 KiB of
+// control frames, and what Options.MaxStreams streams occupy.
 //
 // # Strictness
 //

@@ -58,6 +58,7 @@ type Stream struct {
 	headEnd    int64 // where that ends in all that the connection has put into batches
 	sendWindow int
 	writable   signal
+	waiting    bool // a goroutine waits for writable
 	lead       bool // this goroutine is to become the connection's writer
 
 	urgency    uint8

@@ -2,7 +2,9 @@ package http2
 
 import (
 	"errors"
+	"math"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -13,7 +15,10 @@ import (
 
 // batchSize is how much goes into one write at most, but for heads that are larger. A frame of
 // the largest size and what a backend gives at once fit.
-const batchSize = 80 << 10
+const (
+	batchSize = 80 << 10
+	fullBatch = batchSize - 2*frame.HeaderLen // takes no further frame
+)
 
 var batches = sync.Pool{New: func() any { return new([batchSize]byte) }}
 
@@ -46,9 +51,9 @@ func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int
 }
 
 // Write sends a part of the body, which may be empty; with end the last one. It returns when p is not
-// used any more, which is when flow control and the network have let all of it through,
-// or part of it is left out with an error: os.ErrDeadlineExceeded after Timeouts.Write,
-// *ResetError, ErrClosed.
+// used any more, which is when flow control has let all of it through and it is written or waits for
+// the next write of the connection, 80 KiB at most; or part of it is left out with an error: os.ErrDeadlineExceeded
+// after Timeouts.Write, *ResetError, ErrClosed.
 func (s *Stream) Write(p []byte, end bool) error {
 	if !s.headSaid || s.headEnds || s.end {
 		return errOrder
@@ -73,7 +78,8 @@ func (s *Stream) WriteTrailers(fields *message.Fields) error {
 // Flush sends a head that waits.
 func (s *Stream) Flush() error { return s.send(nil) }
 
-// send has the connection's writer take all that the stream has, and waits for that.
+// send puts all that the stream has into a batch, and waits for that. Another goroutine that is the writer has it go out
+// with the next write.
 func (s *Stream) send(p []byte) error {
 	c := s.c
 	c.mu.Lock()
@@ -83,9 +89,11 @@ func (s *Stream) send(p []byte) error {
 	}
 	s.data, s.pending = p, true
 	c.queue.add(s)
-	if !c.writing {
+	if c.writing {
+		c.gather()
+	} else {
 		c.writing = true
-		c.write(s)
+		c.write(s, turnsOfStream)
 	}
 	return s.taken()
 }
@@ -100,10 +108,12 @@ func (s *Stream) taken() error {
 		} else if deadline.IsZero() {
 			deadline = time.Now().Add(c.o.Timeouts.Write)
 		}
+		s.waiting = true
 		ok := s.writable.wait(&c.mu, deadline)
+		s.waiting = false
 		if s.lead {
 			s.lead = false
-			c.write(s)
+			c.write(s, turnsOfStream)
 		} else if !ok {
 			break
 		}
@@ -127,13 +137,15 @@ func (s *Stream) unwritable() error {
 	return s.stopped
 }
 
-func (c *Conn) hasOutput() bool { return len(c.out) > 0 || c.queue.front() != nil }
+func (c *Conn) hasOutput() bool {
+	return len(c.out) > 0 || len(c.gathered) > 0 || c.queue.front() != nil
+}
 
 // push gets out what waits, from a goroutine that may wait for the client to take it.
 func (c *Conn) push() {
 	if !c.writing && c.hasOutput() {
 		c.writing = true
-		c.write(nil)
+		c.write(nil, turnsOfStream)
 	}
 }
 
@@ -161,25 +173,29 @@ func (c *Conn) writeAside() {
 	if c.rest.memory != nil {
 		c.writeRest()
 	}
-	c.write(nil)
+	c.write(nil, math.MaxInt)
 	c.mu.Unlock()
 	c.asides.Done()
 }
 
+// turnsOfStream is how many writes a stream's goroutine makes that has nothing more of its own to be written.
+const turnsOfStream = 1
+
 // write makes this goroutine the connection's writer: until all of own is taken, or there is nothing
-// to be written. Then one that waits takes over. mu is held, but not during writes.
-func (c *Conn) write(own *Stream) {
-	for !c.broken {
-		if next := c.queue.front(); next != nil && c.client == nil && (own == nil || own.in == nil || own.in == &c.queue.starved) {
-			next.lead = true
-			next.writable.send()
-			return
+// to be written. Then one that waits takes over, or another after so many turns. mu is held, but not
+// during writes.
+func (c *Conn) write(own *Stream, turns int) {
+	for !c.broken && c.hasOutput() {
+		if own == nil || own.in == nil || own.in == &c.queue.starved {
+			if c.handOver(turns) {
+				return
+			}
+			turns--
 		}
-		if !c.hasOutput() {
-			break
-		}
-		memory := batches.Get().(*[batchSize]byte)
-		batch := c.fill(memory[:0])
+		c.yield()
+		c.gather()
+		batch, memory := c.gathered, c.gathering
+		c.gathered, c.gathering = nil, nil
 		c.armWrite()
 		c.mu.Unlock()
 		n, err := c.nc.Write(batch)
@@ -187,8 +203,49 @@ func (c *Conn) write(own *Stream) {
 		c.mu.Lock()
 		c.written(n, err)
 	}
+	if c.gathering != nil { // broken
+		batches.Put(c.gathering)
+		c.gathered, c.gathering = nil, nil
+	}
 	c.writing = false
 	c.idle.Broadcast()
+}
+
+// handOver makes another goroutine the writer: that of a stream that waits for its turn, or where turns are used
+// up one that has nothing else to do.
+func (c *Conn) handOver(turns int) bool {
+	if next := c.queue.front(); next != nil && c.client == nil {
+		next.lead = true
+		next.writable.send()
+		return true
+	}
+	if turns > 0 {
+		return false
+	}
+	c.asides.Add(1)
+	go c.aside()
+	return true
+}
+
+// yield lets other streams that can run now add what they have to the next write: a record and a system call
+// for all of them costs little more than for one. Without any it returns at once.
+func (c *Conn) yield() {
+	if len(c.streams) > 1 && len(c.gathered) < batchSize/2 {
+		c.mu.Unlock()
+		runtime.Gosched()
+		c.mu.Lock()
+	}
+}
+
+// gather moves what can be written now into the next write, as far as there is room.
+func (c *Conn) gather() {
+	if c.gathering == nil {
+		c.gathering = batches.Get().(*[batchSize]byte)
+		c.gathered = c.gathering[:0]
+	}
+	if len(c.gathered) < fullBatch { // else control frames would make it grow
+		c.gathered = c.fill(c.gathered)
+	}
 }
 
 // rest is what a direct write has left of a batch.
@@ -256,9 +313,10 @@ func (c *Conn) armWrite() {
 
 // fill takes control frames, and then from each ready stream in turn a frame.
 func (c *Conn) fill(b []byte) []byte {
+	c.filled -= int64(len(b)) // which were counted when they came there
 	b = append(b, c.out...)
 	c.out = c.out[:0]
-	for len(b) < batchSize-2*frame.HeaderLen {
+	for len(b) < fullBatch {
 		s := c.queue.front()
 		if s == nil {
 			break
@@ -309,7 +367,9 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 	switch {
 	case rest == 0:
 		s.data, s.pending = nil, false
-		s.writable.send()
+		if s.waiting {
+			s.writable.send()
+		}
 	case s.sendWindow <= 0:
 	case c.sendWindow <= 0:
 		c.queue.starved.pushBack(s)
