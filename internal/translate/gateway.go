@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -19,7 +20,7 @@ func (t *Translator) declareGateways() {
 			return t.newGateway(v, gw, c), true
 		}, sameDeeply[*gateway.Gateway])
 	t.owned = incremental.Map(t.engine, "Gateway is ours", t.gateways,
-		func(*incremental.View, name, *gateway.Gateway) (bool, bool) { return true, true }, same[bool])
+		func(_ *incremental.View, _ name, g *gateway.Gateway) (types.UID, bool) { return g.UID, true }, same[types.UID])
 	t.ownedSets = incremental.Map(t.engine, "ListenerSet is ours", t.in.listenerSets.Collection,
 		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (bool, bool) {
 			ref := ls.Spec.ParentRef
@@ -27,7 +28,8 @@ func (t *Translator) declareGateways() {
 				return false, false
 			}
 			gw := name{string(value(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}
-			return incremental.Fetch(v, t.owned, gw)
+			_, ours := incremental.Fetch(v, t.owned, gw)
+			return ours, ours
 		}, same[bool])
 }
 

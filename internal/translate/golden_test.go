@@ -374,7 +374,7 @@ func (w *world) checkReferences(t *testing.T) {
 		}
 	}
 	for id := range w.config {
-		if !used[id] && id.Kind != config.KindListener && id.Kind != config.KindRoute {
+		if !used[id] && id.Kind != config.KindListener && id.Kind != config.KindRoute && id.Kind != config.KindTicketKeys {
 			t.Errorf("%v is not used", id)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -61,6 +62,7 @@ type inputs struct {
 
 	infrastructures *incremental.Input[name, Infrastructure]
 	installed       *incremental.Input[name, Installed] // under the empty name
+	tickets         *incremental.Input[name, Tickets]   // under the empty name
 }
 
 // listenerLayer is what is known of GatewayClasses, Gateways and their listeners.
@@ -69,8 +71,8 @@ type listenerLayer struct {
 	kinds        *incremental.Collection[name, []Kind] // that are installed, under the empty name
 	classes      *incremental.Collection[name, class]
 	gateways     *incremental.Collection[name, *gateway.Gateway]
-	owned        *incremental.Collection[name, bool] // Gateways of our classes
-	ownedSets    *incremental.Collection[name, bool] // ListenerSets of those
+	owned        *incremental.Collection[name, types.UID] // Gateways of our classes
+	ownedSets    *incremental.Collection[name, bool]      // ListenerSets of those
 	listeners    *incremental.Collection[listenerKey, *listener.Listener]
 	claims       *incremental.Collection[listenerKey, claim]
 	claimsByPort *incremental.Index[int32, listenerKey, claim]
@@ -85,6 +87,8 @@ type listenerLayer struct {
 	served       *incremental.Collection[listenerKey, bool]
 	certUsers    *incremental.Index[string, listenerKey, *config.Listener]
 	certificates *incremental.Collection[name, *config.Certificate]
+	terminating  *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
+	ticketKeys   *incremental.Collection[name, *config.TicketKeys]
 	admissions   *incremental.Collection[listenerKey, admission]
 	byGateway    *incremental.Index[name, listenerKey, admission]
 }
@@ -138,6 +142,7 @@ func New(options Options) *Translator {
 		t.declarePlans()
 	}
 	t.declareListenerStates()
+	t.declareTicketKeys()
 	t.declareAdmissions()
 	t.declareServices()
 	t.declareHTTPRoutes()
@@ -184,6 +189,9 @@ func (t *Translator) update() config.Update {
 	})
 	collect(&u, t.routes, func(r *config.Route) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Route{Route: r}}
+	})
+	collect(&u, t.ticketKeys, func(k *config.TicketKeys) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_TicketKeys{TicketKeys: k}}
 	})
 	slices.SortFunc(u.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
 	slices.SortFunc(u.Removals, config.CompareID)

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -18,6 +19,7 @@ import (
 
 // Gateway is a Gateway of one of our classes, apart from its listeners.
 type Gateway struct {
+	UID        types.UID // "" in manifests that name none
 	Generation int64
 	Refused    *condition.Problem // why it is not accepted, apart from its listeners
 	Refs       *condition.Problem // a reference of the Gateway itself that does not resolve
@@ -41,7 +43,7 @@ type Gateway struct {
 
 // New reads a Gateway; what other objects tell of it is left empty.
 func New(gw *gwv1.Gateway) *Gateway {
-	g := &Gateway{Generation: max(1, gw.Generation)}
+	g := &Gateway{UID: gw.UID, Generation: max(1, gw.Generation)}
 	for _, l := range gw.Spec.Listeners {
 		if !slices.Contains(g.Listeners, string(l.Name)) {
 			g.Listeners = append(g.Listeners, string(l.Name))
