@@ -28,15 +28,17 @@ const (
 
 // watch is what the reader waits for and since when; times are by Conn.clock.
 type watch struct {
-	now     int64 // when the reader last came back from reading
-	armed   int64 // until when the deadline of nc is; -1 is not known
-	readAt  int64 // when bytes came
-	idleAt  int64 // when the last handler returned
-	busyAt  int64 // when we have opened a stream and there was no other
-	pinged  bool  // a PING waits for its answer, or for anything else
-	pingAt  int64
-	beginAt int64 // since when what is unfinished is so
-	beginOf int64 // and which one, by the count of input.frames
+	now      int64 // when the reader last came back from reading
+	armed    int64 // until when the deadline of nc is; -1 is not known
+	woken    bool  // wakeReader was called
+	readAt   int64 // when bytes came
+	idleAt   int64 // when the last handler returned
+	brokenAt int64 // when a write to a backend failed
+	busyAt   int64 // when we have opened a stream and there was no other
+	pinged   bool  // a PING waits for its answer, or for anything else
+	pingAt   int64
+	beginAt  int64 // since when what is unfinished is so
+	beginOf  int64 // and which one, by the count of input.frames
 
 	greeted  bool // the peer's SETTINGS have come
 	answered bool // and its acknowledgement of ours
@@ -60,6 +62,7 @@ func (c *Conn) read(prior []byte) error {
 	}
 	c.w = copy(c.in, prior[n:])
 	for {
+		c.woken = false
 		if c.over {
 			return c.cause
 		}
@@ -73,6 +76,9 @@ func (c *Conn) read(prior []byte) error {
 			c.client.tell()
 		}
 		c.pushAside()
+		if c.woken { // while mu was given away
+			continue
+		}
 		due, expire := c.due()
 		if due <= c.now {
 			if end, err := expire(c); end || err != nil {
@@ -145,7 +151,7 @@ func (c *Conn) park() {
 
 // wakeReader has the reader look at what has changed.
 func (c *Conn) wakeReader() {
-	c.armed = -1
+	c.armed, c.woken = -1, true
 	c.nc.SetReadDeadline(longAgo)
 }
 
@@ -173,6 +179,9 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 		}
 	} else {
 		c.beginAt = 0
+	}
+	if at := c.brokenAt + t.Linger.Milliseconds(); c.broken && at < due {
+		due, expire = at, (*Conn).expireBroken
 	}
 	if at := t.SettingsAck.Milliseconds(); !c.answered && at < due {
 		due, expire = at, (*Conn).expireSettings
@@ -206,6 +215,8 @@ func (c *Conn) expireHead() (bool, error) {
 func (c *Conn) expireSettings() (bool, error) {
 	return true, &ConnError{SettingsTimeout, "SETTINGS are not acknowledged"}
 }
+
+func (c *Conn) expireBroken() (bool, error) { return true, c.cause }
 
 func (c *Conn) expireDrain() (bool, error) {
 	c.refuseMore()

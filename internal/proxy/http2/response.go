@@ -80,11 +80,31 @@ func (c *Conn) fail(s *Stream, cause error) {
 	case s.remoteEnded:
 		c.stopWriting(s, why)
 		return
-	case s.unsent, c.broken && s.headEnd > c.wrote:
+	case c.unknown(s):
 		why = errUnprocessed
 	}
 	s.err = why
 	c.drop(s)
+}
+
+// unknown tells that the backend has certainly not got the head of the stream's request.
+func (c *Conn) unknown(s *Stream) bool { return s.unsent || c.broken && s.headEnd > c.wrote }
+
+// cannotWrite follows a write that failed. A backend may have answered before it closed, such as with 413, so
+// what has come is still read, for Timeouts.Linger at most.
+func (cl *Client) cannotWrite(cause error) {
+	c := cl.c
+	cl.gone, c.cause, c.brokenAt = true, cause, c.clock()
+	for _, s := range c.streams {
+		switch {
+		case s.err != nil:
+		case c.unknown(s):
+			s.err = errUnprocessed
+			c.drop(s)
+		default:
+			c.stopWriting(s, ErrClosed)
+		}
+	}
 }
 
 // stopWriting has calls that write fail, while those that read go on.

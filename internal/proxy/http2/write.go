@@ -291,11 +291,16 @@ func (c *Conn) writeRest() {
 // written notes how a write went.
 func (c *Conn) written(n int, err error) {
 	c.wrote += int64(n)
-	if err != nil {
-		c.broken = true
-		c.die(err)
-		c.wakeReader()
+	if err == nil {
+		return
 	}
+	c.broken = true
+	if c.client != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.client.cannotWrite(err)
+	} else {
+		c.die(err)
+	}
+	c.wakeReader()
 }
 
 // armWrite sets until when the client must have taken a batch. Moving the deadline costs, so it is
