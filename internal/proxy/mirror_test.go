@@ -35,11 +35,20 @@ type copyOf struct {
 }
 
 func mirrorBackend(t testing.TB, got chan copyOf) string {
-	return httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+	return httpBackend(t, mirrorHandler(got))
+}
+
+func mirrorH2CBackend(t testing.TB, got chan copyOf) string {
+	addr, _ := h2cBackend(t, nil, mirrorHandler(got))
+	return addr
+}
+
+func mirrorHandler(got chan copyOf) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		got <- copyOf{r.Method, r.URL.String(), r.Host, r.Header.Get("X-Test"), b, r.Trailer.Get("X-Sum"), err}
 		w.WriteHeader(503) // of no interest to anyone
-	})
+	}
 }
 
 // echo answers with the request's body.
@@ -52,7 +61,7 @@ func echo(t testing.TB) string {
 
 // post sends a request with a body, as chunks where chunk > 0, slowly where pause > 0.
 func post(c net.Conn, body []byte, chunk int, pause time.Duration) {
-	const head = "POST /copy?q=1 HTTP/1.1\r\nHost: h.example\r\nX-Test: yes\r\n"
+	const head = "POST /copy?q=1 HTTP/1.1\r\nHost: h.example\r\nX-Test: yes\r\nTrailer: X-Sum\r\n"
 	if chunk == 0 {
 		fmt.Fprintf(c, "%sContent-Length: %d\r\n\r\n", head, len(body))
 		c.Write(body)
@@ -69,6 +78,12 @@ func post(c net.Conn, body []byte, chunk int, pause time.Duration) {
 }
 
 func TestMirrorIsWhole(t *testing.T) {
+	t.Run("HTTP1", func(t *testing.T) { testMirrorIsWhole(t, mirrorBackend, nil) })
+	t.Run("H2C", func(t *testing.T) { testMirrorIsWhole(t, mirrorH2CBackend, h2c(mirrorKey)) })
+}
+
+// testMirrorIsWhole sends bodies of all kinds to a mirror; change is applied behind its Backend.
+func testMirrorIsWhole(t *testing.T, mirror func(testing.TB, chan copyOf) string, change *config.Resource) {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 12<<10) // 192 KiB
 	for _, tc := range []struct {
 		name        string
@@ -85,7 +100,10 @@ func TestMirrorIsWhole(t *testing.T) {
 			checkLeaks(t)
 			got := make(chan copyOf, 4)
 			g := startGateway(t, Timeouts{})
-			g.apply(backend(mirrorKey, mirrorBackend(t, got)))
+			g.apply(backend(mirrorKey, mirror(t, got)))
+			if change != nil {
+				g.apply([]*config.Resource{change})
+			}
 			g.serve(echo(t), mirrorTo(t, mirrorKey))
 			c := g.dial()
 			r := bufio.NewReader(c)

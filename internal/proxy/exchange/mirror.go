@@ -1,6 +1,9 @@
 package exchange
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -27,15 +31,15 @@ type mirrors struct {
 	dropped atomic.Uint64
 }
 
-// mirrored is the copy of one request (HTTPRouteFilter RequestMirror).
+// mirrored is the copy of one request (HTTPRouteFilter RequestMirror). All it has is its own: it may outlive
+// the request.
 type mirrored struct {
 	engine  *Engine
 	backend *upstream.Backend
 	seed    uint64
-	head    []byte // and the body where it is not streamed
-	method  []byte // of head
-	chunked bool
+	req     Request
 	parts   chan []byte // of a streamed body; closed at its end
+	trailer message.Fields
 	pending atomic.Int64
 	// broken tells that the copy is not complete and must not look as if it were.
 	broken atomic.Bool
@@ -53,35 +57,49 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			e.mirrors.dropped.Add(1)
 			continue
 		}
-		m := &mirrored{engine: e, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), chunked: x.Framing == http1.Chunked}
-		m.head = http1.AppendRequestHead(nil, &x.Request.Request, x.Framing, x.Length, http1.Hop{TETrailers: x.TETrailers})
-		m.method = m.head[:len(x.Method)]
+		m := &mirrored{engine: e, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
+		m.req.ExpectContinue, m.req.Target = false, nil // the body comes without being asked for
+		m.req.Request = cloneHead(&x.Request.Request)
+		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
 			m.parts = make(chan []byte, 64)
 			x.mirrors = append(x.mirrors, m)
-		} else {
-			m.head = append(m.head, x.Whole...)
 		}
 		e.mirrors.running.Add(1)
 		go m.run()
 	}
 }
 
+// cloneHead copies what is sent of a head, into memory of its own.
+func cloneHead(r *message.Request) message.Request {
+	out := message.Request{
+		Method: bytes.Clone(r.Method), Host: bytes.Clone(r.Host), Path: bytes.Clone(r.Path),
+		Query: bytes.Clone(r.Query), HasQuery: r.HasQuery,
+	}
+	cloneFields(&out.Header, &r.Header)
+	return out
+}
+
+func cloneFields(dst, src *message.Fields) {
+	size := 0
+	for i := range src.Len() {
+		size += len(src.At(i).Name) + len(src.At(i).Value)
+	}
+	b := make([]byte, 0, size)
+	for i := range src.Len() {
+		f, start := src.At(i), len(b)
+		b = append(append(b, f.Name...), f.Value...)
+		middle := start + len(f.Name)
+		dst.Add(b[start:middle:middle], b[middle:len(b):len(b)])
+	}
+}
+
 // feedMirrors copies a part of a streamed body.
 func (x *Exchange) feedMirrors(data []byte) {
 	for _, m := range x.mirrors {
-		if m.broken.Load() {
-			continue
+		if !m.broken.Load() {
+			m.feed(bytes.Clone(data))
 		}
-		part := make([]byte, 0, len(data)+16)
-		if m.chunked {
-			part = http1.AppendChunkHead(part, len(data))
-		}
-		part = append(part, data...)
-		if m.chunked {
-			part = append(part, http1.ChunkEnd...)
-		}
-		m.feed(part)
 	}
 }
 
@@ -102,8 +120,8 @@ func (l *upload) endMirrors(clean bool) {
 	for i, m := range x.mirrors {
 		if !clean {
 			m.broken.Store(true)
-		} else if m.chunked {
-			m.feed(http1.AppendLastChunk(nil, x.Client.Body.Trailer()))
+		} else if trailer := x.Client.Body.Trailer(); trailer != nil {
+			cloneFields(&m.trailer, trailer)
 		}
 		close(m.parts)
 		x.mirrors[i] = nil
@@ -134,9 +152,15 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 		u = ep.Idle()
 	}
 	if u == nil {
-		var err error
-		if u, err = ep.Dial(m.engine.Background, deadline); err != nil {
-			return false
+		place := ep.Place()
+		if place == nil {
+			var err error
+			if u, place, err = ep.Connect(m.engine.Background, deadline); err != nil {
+				return false
+			}
+		}
+		if place != nil {
+			return m.sendStream(place, deadline)
 		}
 	}
 	u.SetDeadline(deadline)
@@ -147,20 +171,36 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	return true
 }
 
+// write sends the copy by HTTP/1.1.
 func (m *mirrored) write(u *upstream.Conn) bool {
-	if _, err := u.Write(m.head); err != nil {
+	r := &m.req
+	out := http1.AppendRequestHead(nil, &r.Request, r.Framing, r.Length, http1.Hop{TETrailers: r.TETrailers})
+	if _, err := u.Write(append(out, r.Whole...)); err != nil {
 		return false
 	}
 	if m.parts == nil {
 		return true
 	}
+	chunked := r.Framing == http1.Chunked
 	for part := range m.parts {
 		m.pending.Add(-int64(len(part)))
+		if chunked {
+			out = append(http1.AppendChunkHead(out[:0], len(part)), part...)
+			part = append(out, http1.ChunkEnd...)
+		}
 		if _, err := u.Write(part); err != nil {
 			return false
 		}
 	}
-	return !m.broken.Load()
+	if m.broken.Load() {
+		return false
+	}
+	if chunked {
+		if _, err := u.Write(http1.AppendLastChunk(out[:0], &m.trailer)); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // discardResponse reads the response to its end so that the connection can be used again.
@@ -174,7 +214,7 @@ func (m *mirrored) discardResponse(u *upstream.Conn) bool {
 	)
 	at, end := 0, 0
 	for {
-		n, err := http1.ParseResponse(buf[at:end], m.method, &resp, &head, &m.engine.Limits)
+		n, err := http1.ParseResponse(buf[at:end], m.req.Method, &resp, &head, &m.engine.Limits)
 		if err == nil {
 			at += n
 			if resp.Status >= 200 {
@@ -209,6 +249,66 @@ func (m *mirrored) discardResponse(u *upstream.Conn) bool {
 		if end, err = u.Read(buf[:]); end == 0 {
 			u.Close()
 			return err != nil && body.EOF() == nil
+		}
+	}
+}
+
+// sendStream is the rest of send by HTTP/2.
+func (m *mirrored) sendStream(place *upstream.Shared, deadline time.Time) bool {
+	answered := false
+	defer func() { place.Leave(answered) }()
+	r := &m.req
+	out := http2.ClientRequest{Request: &r.Request, Scheme: place.Scheme(), Length: -1, TETrailers: r.TETrailers,
+		Body: r.Whole, Last: m.parts == nil, Deadline: deadline}
+	if r.Framing == http1.Length {
+		out.Length = r.Length
+	}
+	s, err := place.Open(&out)
+	if err != nil {
+		return false
+	}
+	defer s.Close()
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(m.engine.Background, func() { // the process may end meanwhile
+		s.SetDeadline(longAgo)
+		close(interrupted)
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted
+		}
+	}()
+	if m.parts != nil && !m.writeStream(s) {
+		return false
+	}
+	answered = m.discardStream(s)
+	return answered
+}
+
+// writeStream sends a streamed body.
+func (m *mirrored) writeStream(s *http2.ClientStream) bool {
+	for part := range m.parts {
+		m.pending.Add(-int64(len(part)))
+		if err := s.Write(part, false); err != nil {
+			return false
+		}
+	}
+	return !m.broken.Load() && s.WriteTrailers(&m.trailer) == nil
+}
+
+// discardStream reads the response to its end.
+func (m *mirrored) discardStream(s *http2.ClientStream) bool {
+	var resp message.Response
+	for resp.Status < 200 {
+		if _, err := s.ReadHead(&resp); err != nil {
+			return false
+		}
+	}
+	buf := buffer.Take()
+	defer buffer.Give(buf)
+	for {
+		if _, err := s.Read(buf[:]); err != nil {
+			return err == io.EOF
 		}
 	}
 }
