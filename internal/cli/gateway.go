@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -29,6 +30,7 @@ type gateway struct {
 	source  *files.Source
 	local   *deliver.Local
 	objects *shelf
+	tickets deliver.Tickets
 	told    map[string]bool // problems of the manifests that were logged and are still there
 }
 
@@ -65,6 +67,9 @@ func newGateway(o RunOptions) (*gateway, error) {
 		g.discard()
 		return nil, err
 	}
+	secret := make([]byte, 32)
+	rand.Read(secret) // which cannot fail: a restart is another one's tickets
+	g.tickets = deliver.Tickets{Secret: func() ([]byte, error) { return secret, nil }, Logger: g.log}
 	g.makeProxy()
 	g.local = deliver.NewLocal(deliver.LocalOptions{
 		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind)}),
@@ -79,6 +84,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
 	g.background.Go(func() { g.retry(inner) })
+	g.background.Go(func() { g.tickets.Run(inner, g.local.Update) })
 	g.background.Go(func() { newSpare().often().run(inner) })
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
@@ -101,6 +107,9 @@ func (g *gateway) change(c files.Change) {
 		g.tellProblems(c.Problems)
 	}
 	delivery := g.local.Update(func(t *translate.Translator) {
+		if c.Full { // so that what is served first is whole, whoever is faster
+			t.SetTickets(g.tickets.Current())
+		}
 		for _, id := range c.Deletes {
 			t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 		}

@@ -32,6 +32,9 @@ func (c *Controller) change(ch kube.Change) {
 	}
 	if ch.ConcernsTranslation() {
 		c.remote.Update(func(t *translate.Translator) {
+			if ch.Full { // what is served first is all there is, and rotate goes on from there
+				t.SetTickets(c.tickets.Current())
+			}
 			if ch.Installed != nil {
 				t.SetInstalled(installed(ch.Installed))
 			}

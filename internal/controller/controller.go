@@ -68,6 +68,7 @@ type Controller struct {
 	writer      *writer.Writer
 	verifier    *auth.Verifier
 	objects     *inventory
+	tickets     deliver.Tickets
 
 	// full is closed once everything was read and translated for the first time.
 	full chan struct{}
@@ -84,6 +85,7 @@ func New(o Options) (*Controller, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{o: o, log: o.Logger, objects: newInventory(), full: make(chan struct{})}
+	c.tickets = deliver.Tickets{Secret: c.ticketSecret, Logger: c.log}
 	var err error
 	if c.clients, err = kubernetes.NewForConfig(o.Config); err != nil {
 		return nil, err
@@ -133,6 +135,14 @@ func (c *Controller) caPEM() []byte {
 	return c.authority.CAPEM()
 }
 
+// ticketSecret is the one that all replicas derive the keys of TLS session tickets from.
+func (c *Controller) ticketSecret() ([]byte, error) {
+	c.mu.Lock()
+	authority := c.authority
+	c.mu.Unlock()
+	return authority.Secret("tickets")
+}
+
 // Run follows the cluster until ctx ends, leads when it is its turn, and answers nil, or why it cannot go on.
 func (c *Controller) Run(ctx context.Context) error {
 	authority, err := c.waitForAuthority(ctx)
@@ -166,6 +176,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	run("keeping the tokens' keys", c.verifier.Run)
 	run("watching proxies", c.provisioner.Watch)
 	run("reading the cluster", func(ctx context.Context) error { return c.source.Run(ctx, c.change) })
+	run("rotating ticket keys", c.rotate)
 	run("leading", c.elect)
 	<-ctx.Done()
 	c.remote.Close()
@@ -173,6 +184,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	all.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
+	}
+	return nil
+}
+
+// rotate keeps the secrets of TLS session tickets up to date; change tells the first ones.
+func (c *Controller) rotate(ctx context.Context) error {
+	select {
+	case <-c.full:
+		c.tickets.Run(ctx, c.remote.Update)
+	case <-ctx.Done():
 	}
 	return nil
 }

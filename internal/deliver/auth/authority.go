@@ -3,6 +3,8 @@ package auth
 import (
 	"bytes"
 	"context"
+	"crypto/hkdf"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -107,6 +109,19 @@ func (a *Authority) CAPEM() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return bytes.Clone(a.pem)
+}
+
+// Secret is 32 bytes for a purpose, which every replica derives alike from the authority's private key and nobody
+// can who does not have that. It changes with the authority.
+func (a *Authority) Secret(purpose string) ([]byte, error) {
+	a.mu.Lock()
+	in := a.in
+	a.mu.Unlock()
+	key, err := x509.MarshalPKCS8PrivateKey(in.current.key)
+	if err != nil {
+		return nil, err
+	}
+	return hkdf.Key(sha256.New, key, nil, "moongate "+purpose, sha256.Size)
 }
 
 // look brings the Secret up to date, takes what it says, and answers whether CAPEM changed.

@@ -1,7 +1,7 @@
 // Package auth says who is at the other end of a delivery stream. A Verifier tells the
 // controller which pod's ServiceAccount token it was shown; an Authority makes the
-// certificates by which proxies know the controller. It exists so that neither the delivery
-// protocol nor the controller's wiring handles keys.
+// certificates by which proxies know the controller, and derives secrets that all replicas
+// share. It exists so that neither the delivery protocol nor the controller's wiring handles keys.
 //
 // Tokens are verified offline against cached signing keys: an API server that is down does
 // not lock proxies out. What it costs: a token stays good until it expires, an hour at
