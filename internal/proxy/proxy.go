@@ -50,6 +50,8 @@ func New(o Options) *Proxy {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	o.Upstream.PlainIO = o.Upstream.PlainIO || o.PlainIO
+	o.Upstream.Logger = o.Logger
+	o.Upstream.HTTP2.MaxHeaderBytes, o.Upstream.HTTP2.MaxFields = o.Limits.MaxHead, o.Limits.MaxFields
 	p := &Proxy{
 		bindTo:    o.Bind,
 		metrics:   o.Metrics,

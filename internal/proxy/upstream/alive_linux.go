@@ -32,6 +32,9 @@ func (p *probe) init(socket *net.TCPConn, plain bool) {
 	}
 }
 
+// rawConn is the socket for raw calls, nil where there are none.
+func (p *probe) rawConn() syscall.RawConn { return p.raw }
+
 func (p *probe) alive() bool {
 	if p.raw == nil {
 		return false

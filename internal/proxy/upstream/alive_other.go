@@ -2,7 +2,10 @@
 
 package upstream
 
-import "net"
+import (
+	"net"
+	"syscall"
+)
 
 // probe knows nothing on this system: a dead connection shows when it is used.
 type probe struct{}
@@ -10,3 +13,6 @@ type probe struct{}
 func (*probe) init(*net.TCPConn, bool) {}
 
 func (*probe) alive() bool { return true }
+
+// rawConn is the socket for raw calls, nil where there are none.
+func (*probe) rawConn() syscall.RawConn { return nil }

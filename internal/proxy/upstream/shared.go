@@ -163,6 +163,9 @@ func (e *Endpoint) share(c *Conn) *Shared {
 	s.left.Store(e.backend.set.clock.Load())
 	o := e.backend.set.options.HTTP2
 	o.Freed, o.Gone = s.freed, s.gone
+	if !c.plain {
+		o.Raw = c.probe.rawConn()
+	}
 	s.client = http2.NewClient(c, o)
 	next := append(slices.Clone(e.sharing.list()), s)
 	e.sharing.conns.Store(&next)
