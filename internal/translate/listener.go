@@ -100,7 +100,7 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	}
 	program := l.Programmed(refused, servable, t.waits(v, k, l))
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
-	s.Conditions = l.Conditions(refused, refs, conflict, program)
+	s.Conditions = l.Conditions(refused, refs, conflict, t.overlap(v, k, l), program)
 	return s
 }
 

@@ -59,6 +59,49 @@ func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref 
 	return config.SecretKey(secret.Namespace, secret.Name), nil
 }
 
+// declareShown tells of each HTTPS listener what its certificates have, apart from what else there is to them.
+func (t *Translator) declareShown() {
+	t.shown = incremental.Map(t.engine, "names of certificates", t.listeners,
+		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.Shown, bool) {
+			if l.Protocol != gwv1.HTTPSProtocolType || !l.Valid() {
+				return nil, false
+			}
+			var names [][]string
+			for _, ref := range l.Certificates {
+				if _, p := t.resolveCertificate(v, k, ref); p == nil {
+					pair, _ := incremental.Fetch(v, t.keyPairs, name(ref.Secret))
+					names = append(names, pair.Names)
+				}
+			}
+			return listener.NewShown(l, names...), len(names) > 0
+		}, (*listener.Shown).Equal)
+	t.shownBy = incremental.NewIndex(t.shown, "listeners with certificates by Gateway",
+		func(k listenerKey, _ *listener.Shown) []name { return []name{k.Gateway} })
+}
+
+// overlap is what the condition OverlappingTLSConfig of a listener says: certificates go before hostnames. It
+// names the others in the order of their names.
+func (t *Translator) overlap(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+	own, is := incremental.Fetch(v, t.shown, k)
+	if !is {
+		return l.Overlap
+	}
+	var others []string
+	for _, other := range incremental.Lookup(v, t.shownBy, k.Gateway) {
+		if other == k {
+			continue
+		}
+		if s, _ := incremental.Fetch(v, t.shown, other); own.Overlaps(s) {
+			others = append(others, other.Name)
+		}
+	}
+	if len(others) == 0 {
+		return l.Overlap
+	}
+	slices.Sort(others)
+	return listener.OverlapProblem(l, others)
+}
+
 func (t *Translator) declareCertificates() {
 	t.certUsers = incremental.NewIndex(t.serving, "listeners by certificate",
 		func(_ listenerKey, l *config.Listener) []string { return l.Certificates })

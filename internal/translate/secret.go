@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"crypto/tls"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,8 +14,9 @@ import (
 
 // keyPair is a Secret that a listener refers to.
 type keyPair struct {
-	Chain, Key []byte // PEM; verified to belong together unless Wrong
-	Wrong      string // why it cannot be used; tells nothing of the contents
+	Chain, Key []byte   // PEM; verified to belong together unless Wrong
+	Names      []string // DNS names of the certificate, in lower case
+	Wrong      string   // why it cannot be used; tells nothing of the contents
 }
 
 func (t *Translator) declareSecrets() {
@@ -71,8 +73,13 @@ func newKeyPair(s *corev1.Secret) *keyPair {
 	case len(key) == 0:
 		return &keyPair{Wrong: "data has no " + corev1.TLSPrivateKeyKey}
 	}
-	if _, err := tls.X509KeyPair(chain, key); err != nil {
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
 		return &keyPair{Wrong: oneLine(err.Error())}
 	}
-	return &keyPair{Chain: chain, Key: key}
+	out := &keyPair{Chain: chain, Key: key}
+	for _, n := range pair.Leaf.DNSNames {
+		out.Names = append(out.Names, strings.ToLower(n))
+	}
+	return out
 }

@@ -80,8 +80,10 @@ type listenerLayer struct {
 	secretUsers  *incremental.Index[name, listenerKey, *listener.Listener]
 	wants        *incremental.Collection[name, bool] // Secrets
 	keyPairs     *incremental.Collection[name, *keyPair]
-	plans        *incremental.Collection[name, *Plan] // nil outside of a cluster
-	reached      *incremental.Collection[name, bool]  // Gateways in a cluster that wait for nothing
+	shown        *incremental.Collection[listenerKey, *listener.Shown]  // of HTTPS listeners with a certificate
+	shownBy      *incremental.Index[name, listenerKey, *listener.Shown] // by Gateway
+	plans        *incremental.Collection[name, *Plan]                   // nil outside of a cluster
+	reached      *incremental.Collection[name, bool]                    // Gateways in a cluster that wait for nothing
 	states       *incremental.Collection[listenerKey, *listenerState]
 	serving      *incremental.Collection[listenerKey, *config.Listener]
 	served       *incremental.Collection[listenerKey, bool]
@@ -137,6 +139,7 @@ func New(options Options) *Translator {
 	t.declareListeners()
 	t.declareSecrets()
 	t.declareWants()
+	t.declareShown()
 	t.declareInfrastructures()
 	if options.Cluster {
 		t.declarePlans()

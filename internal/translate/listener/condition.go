@@ -31,7 +31,7 @@ func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *
 }
 
 // Conditions are all of a listener; each problem is nil where there is none.
-func (l *Listener) Conditions(refused, refs, conflict *condition.Problem, program metav1.Condition) []metav1.Condition {
+func (l *Listener) Conditions(refused, refs, conflict, overlap *condition.Problem, program metav1.Condition) []metav1.Condition {
 	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
 	accepted.Message = strings.Join(l.Notes, ". ")
 	if refused != nil {
@@ -45,7 +45,7 @@ func (l *Listener) Conditions(refused, refs, conflict *condition.Problem, progra
 	for _, negative := range []struct {
 		kind gwv1.ListenerConditionType
 		p    *condition.Problem
-	}{{gwv1.ListenerConditionConflicted, conflict}, {gwv1.ListenerConditionOverlappingTLSConfig, l.Overlap}} {
+	}{{gwv1.ListenerConditionConflicted, conflict}, {gwv1.ListenerConditionOverlappingTLSConfig, overlap}} {
 		if negative.p != nil {
 			c := condition.True(negative.kind, negative.p.Reason)
 			c.Message = negative.p.String()

@@ -1,0 +1,55 @@
+package listener
+
+import (
+	"reflect"
+	"testing"
+)
+
+func TestShownOverlaps(t *testing.T) {
+	of := func(hostname string, names ...string) *Shown {
+		return NewShown(&Listener{Port: 443, Hostname: hostname}, names)
+	}
+	for name, tc := range map[string]struct {
+		a, b *Shown
+		want bool
+	}{
+		"one wildcard for two hosts":                    {of("foo.test", "*.test"), of("bar.test", "*.test"), true},
+		"the example of the specification":              {of("", "*.example.com"), of("foo.example.com", "foo.example.com"), true},
+		"one certificate for two hosts":                 {of("a.test", "a.test", "b.test"), of("b.test", "a.test", "b.test"), true},
+		"one has the other's host, too":                 {of("a.test", "a.test", "b.test"), of("b.test", "b.test"), true},
+		"each its own":                                  {of("a.test", "a.test"), of("b.test", "b.test"), false},
+		"what they share is served by neither":          {of("a.test", "a.test", "x.test"), of("b.test", "b.test", "x.test"), false},
+		"a wildcard stands for one label":               {of("a.test", "*.test"), of("b.c.test", "b.c.test"), false},
+		"wildcards of different depth":                  {of("*.test", "*.test"), of("*.a.test", "*.a.test"), false},
+		"a listener for all below":                      {of("*.test", "*.a.test"), of("b.a.test", "b.a.test"), true},
+		"a wildcard and a name in it":                   {of("*.test", "*.test"), of("", "x.test"), true},
+		"a wildcard that is of no use there":            {of("a.org", "*.test"), of("b.test", "*.test"), false},
+		"a certificate that is of no use there":         {of("a.test", "other.org"), of("other.test", "other.org"), false},
+		"of several certificates the one that is shown": {NewShown(&Listener{Port: 443, Hostname: "a.test"}, []string{"a.test"}, []string{"b.test"}), of("b.test", "b.test"), false},
+		"a label and a name":                            {of("test", "test"), of("a.test", "a.test"), false},
+	} {
+		if tc.a.Overlaps(tc.b) != tc.want || tc.b.Overlaps(tc.a) != tc.want {
+			t.Errorf("%s: %v and %v, want %v", name, tc.a.Overlaps(tc.b), tc.b.Overlaps(tc.a), tc.want)
+		}
+	}
+	far := NewShown(&Listener{Port: 444, Hostname: "foo.test"}, []string{"*.test"})
+	if far.Overlaps(of("bar.test", "*.test")) {
+		t.Error("ports overlap")
+	}
+}
+
+func TestShownEqual(t *testing.T) {
+	a := NewShown(&Listener{Port: 443, Hostname: "*.test"}, []string{"b.test", "a.test"}, []string{"a.test", "x.org"}, []string{"y.org"})
+	b := NewShown(&Listener{Port: 443, Hostname: "*.test"}, []string{"x.org", "a.test", "b.test"})
+	if !a.Equal(b) || !reflect.DeepEqual(a.Hosts, []string{"a.test", "b.test"}) {
+		t.Errorf("%v, %v", a, b)
+	}
+	for _, other := range []*Shown{
+		NewShown(&Listener{Port: 444, Hostname: "*.test"}, b.Names), NewShown(&Listener{Port: 443}, b.Names),
+		NewShown(&Listener{Port: 443, Hostname: "*.test"}, b.Names[1:]),
+	} {
+		if a.Equal(other) {
+			t.Errorf("%v is taken for %v", other, a)
+		}
+	}
+}
