@@ -213,8 +213,7 @@ func (c *Conn) endHeader() error {
 	}
 	c.streams[s.id] = s
 	c.open++
-	c.handlers.Add(1)
-	go s.run()
+	c.employ(s)
 	return nil
 }
 

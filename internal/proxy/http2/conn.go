@@ -54,6 +54,7 @@ type Conn struct {
 	// initialWindow is what new streams may send.
 	initialWindow, sendWindow int
 
+	crew
 	queue      queue
 	out        []byte                    // control frames to be written before anything else
 	writing    bool                      // a goroutine is the writer, or was told to be
@@ -141,6 +142,7 @@ func (c *Conn) serve(prior []byte) error {
 		c.out = frame.AppendGoAway(c.out, c.lastPeer(), NoError, "")
 	}
 	c.die(cause)
+	c.dismiss(c.spares)
 	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	if tell {
 		c.push()
@@ -273,8 +275,8 @@ func (c *Conn) endRemote(s *Stream) {
 	s.readable.send()
 }
 
-// finish follows the end of a stream's handler.
-func (c *Conn) finish(s *Stream) {
+// finish follows the end of a stream's handler, and tells whether its worker is to wait for another.
+func (c *Conn) finish(s *Stream, w *worker) (stays bool) {
 	c.mu.Lock()
 	s.gone = nil
 	c.retire(s, InternalError, NoError)
@@ -285,8 +287,10 @@ func (c *Conn) finish(s *Stream) {
 		}
 	}
 	c.push()
+	stays = c.rejoin(w)
 	c.mu.Unlock()
 	s.recycle()
+	return stays
 }
 
 // retire takes leave of a stream that is not used any more. One that has not ended is reset, with the

@@ -186,6 +186,9 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	if at := t.SettingsAck.Milliseconds(); !c.answered && at < due {
 		due, expire = at, (*Conn).expireSettings
 	}
+	if at := c.trimDue(); at != 0 && at < due {
+		due, expire = at, (*Conn).expireTrim
+	}
 	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
 		due, expire = at, (*Conn).expireDrain
 	}

@@ -20,10 +20,9 @@ type Head = head.Head
 type Stream struct {
 	Head Head
 
-	c   *Conn
-	id  uint32
-	of  *ClientStream // in the client's role
-	run func()        // work, made once, so that starting it allocates nothing
+	c  *Conn
+	id uint32
+	of *ClientStream // in the client's role
 
 	header, trailer head.Section
 
@@ -115,7 +114,6 @@ func (c *Conn) newStream(id uint32) *Stream {
 	s, ok := streams.Get().(*Stream)
 	if !ok {
 		s = &Stream{}
-		s.run = s.work
 		s.readable.c = make(chan struct{}, 1)
 		s.writable.c = make(chan struct{}, 1)
 	}
@@ -140,7 +138,7 @@ func (s *Stream) clear() bool {
 	}
 	s.header.Reset(head.RequestHeader)
 	s.trailer.Reset(head.Trailer)
-	*s = Stream{of: s.of, run: s.run, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
+	*s = Stream{of: s.of, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
 		readable: s.readable, writable: s.writable}
 	for _, w := range [...]*signal{&s.readable, &s.writable} {
 		select {
@@ -149,14 +147,6 @@ func (s *Stream) clear() bool {
 		}
 	}
 	return true
-}
-
-// work is the goroutine of the stream.
-func (s *Stream) work() {
-	c := s.c
-	defer c.handlers.Done()
-	c.handle(s)
-	c.finish(s)
 }
 
 // ID is the stream's number.

@@ -1,0 +1,97 @@
+package http2
+
+import (
+	"net"
+	"testing"
+)
+
+// crewOf is a connection whose streams wait for a word to end; nothing is read or written on it.
+type crewOf struct {
+	*Conn
+	end chan struct{}
+	id  uint32
+}
+
+func newCrew(t *testing.T) *crewOf {
+	a, b := net.Pipe()
+	t.Cleanup(func() { a.Close(); b.Close() })
+	w := &crewOf{end: make(chan struct{})}
+	w.Conn = New(a, Options{}, func(*Stream) { <-w.end })
+	w.out = nil
+	return w
+}
+
+// run has n streams be under way together, and ends them.
+func (w *crewOf) run(n int) {
+	w.mu.Lock()
+	for range n {
+		w.id += 2
+		s := w.newStream(w.id)
+		s.remoteEnded, s.localEnded = true, true
+		w.streams[s.id] = s
+		w.employ(s)
+	}
+	w.mu.Unlock()
+	for range n {
+		w.end <- struct{}{}
+	}
+	w.handlers.Wait()
+}
+
+// trim is what the reader does each second, and tells how many workers are left.
+func (w *crewOf) trim() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.trimDue() != 0 {
+		w.expireTrim()
+	}
+	w.trimDue()
+	return w.spares
+}
+
+// Workers stay while they are needed at times, and no longer.
+func TestWorkersAreTrimmed(t *testing.T) {
+	w := newCrew(t)
+	w.run(5)
+	if n := w.trim(); n != 0 {
+		t.Errorf("%d workers are left that nobody has needed since they were looked at first", n)
+	}
+	w.run(5)
+	w.mu.Lock()
+	w.trimDue() // begins with 5
+	w.mu.Unlock()
+	w.run(3) // 3 of them are needed
+	if n := w.trim(); n != 3 {
+		t.Errorf("%d workers are left, want the 3 that were needed", n)
+	}
+	if n := w.trim(); n != 0 {
+		t.Errorf("%d workers are left after a time without streams", n)
+	}
+	w.mu.Lock()
+	due := w.trimDue()
+	w.mu.Unlock()
+	if due != 0 {
+		t.Error("the reader is to be woken though there is nothing to trim")
+	}
+}
+
+// A connection that has ended leaves no worker behind, be it waiting or at work.
+func TestWorkersEndWithTheConnection(t *testing.T) {
+	w := newCrew(t)
+	w.run(2)
+	w.mu.Lock()
+	s := w.newStream(99)
+	s.remoteEnded, s.localEnded = true, true
+	w.streams[s.id] = s
+	w.employ(s)
+	w.die(ErrClosed)
+	w.dismiss(w.spares)
+	w.mu.Unlock()
+	w.end <- struct{}{}
+	w.handlers.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.spares != 0 || w.spare != nil {
+		t.Errorf("%d workers wait on a connection that is over", w.spares)
+	}
+}
