@@ -164,12 +164,17 @@ func (d *stream) run() {
 		x.Target = h.Authority
 	}
 	x.ExpectContinue, x.TETrailers = h.ExpectContinue, h.TETrailers
-	d.takeBody()
+	if status, reason := d.takeBody(); reason != observe.ReasonOK {
+		d.refusing = true
+		x.Refuse(status, reason)
+		return
+	}
 	x.Run()
 }
 
-// takeBody says what body the backend is to expect, and takes as much of it as is there.
-func (d *stream) takeBody() {
+// takeBody says what body the backend is to expect, and takes as much of it as is there. A reason other than
+// OK tells that the request cannot be sent.
+func (d *stream) takeBody() (status int, reason observe.Reason) {
 	x, h := d.ex, &d.s.Head
 	x.Whole, x.Streamed, x.Framing, x.Length = nil, false, http1.NoBody, -1
 	if !h.HasBody {
@@ -177,18 +182,22 @@ func (d *stream) takeBody() {
 		case "POST", "PUT", "PATCH": // RFC 9110 section 8.6
 			x.Framing, x.Length = http1.Length, 0
 		}
-		return
+		return 0, observe.ReasonOK
 	}
 	x.Framing, x.Streamed = http1.Chunked, true
 	if h.ContentLength >= 0 {
 		x.Framing, x.Length = http1.Length, h.ContentLength
 	}
-	if h.ExpectContinue {
-		return
+	if h.ExpectContinue && h.ContentLength != 0 {
+		return 0, observe.ReasonOK
 	}
 	d.early = buffer.Take()
-	n, err := d.read(d.early[:], false)
+	// With a length of 0 the head is all of the request to a backend, so nothing is sent before it is certain
+	// that nothing follows.
+	n, err := d.read(d.early[:], h.ContentLength == 0)
 	switch {
+	case h.ContentLength == 0 && err != io.EOF:
+		return brokenBody(err)
 	case err == io.EOF && (d.s.Trailers() == nil || d.s.Trailers().Len() == 0):
 		x.Framing, x.Length, x.Streamed = http1.Length, int64(n), false
 		x.Whole = d.early[:n]
@@ -198,6 +207,19 @@ func (d *stream) takeBody() {
 	default:
 		d.n = n
 	}
+	return 0, observe.ReasonOK
+}
+
+// brokenBody is how a request ends whose body was waited for.
+func brokenBody(err error) (status int, reason observe.Reason) {
+	var reset *http2.ResetError
+	switch {
+	case isTimeout(err):
+		return http.StatusRequestTimeout, observe.ReasonClientTimeout
+	case errors.As(err, &reset) && !reset.ByPeer:
+		return 0, observe.ReasonBadRequestBody
+	}
+	return 0, observe.ReasonClientClosed
 }
 
 // read fills buf with what is there of the body, with wait with at least one byte. io.EOF comes
