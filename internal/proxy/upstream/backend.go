@@ -122,7 +122,7 @@ func (b *Backend) Pick(seed *uint64, tried *Endpoint) *Endpoint {
 	secondFit := second != tried && !second.avoided()
 	switch {
 	case firstFit && secondFit:
-		if second.inFlight.Load() < first.inFlight.Load() {
+		if second.load() < first.load() {
 			return second
 		}
 		return first
@@ -143,10 +143,10 @@ func leastBad(list []*Endpoint, start int, tried *Endpoint) *Endpoint {
 		if e == tried {
 			continue
 		}
-		if untried == nil || e.inFlight.Load() < untried.inFlight.Load() {
+		if untried == nil || e.load() < untried.load() {
 			untried = e
 		}
-		if !e.avoided() && (fit == nil || e.inFlight.Load() < fit.inFlight.Load()) {
+		if !e.avoided() && (fit == nil || e.load() < fit.load()) {
 			fit = e
 		}
 	}
@@ -174,8 +174,8 @@ type Stats struct {
 func (b *Backend) Stats() Stats {
 	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load()}
 	for _, e := range b.list.Load().all {
-		s.Idle += e.idleCount.Load() + e.idleShared()
-		s.InFlight += e.inFlight.Load()
+		s.Idle += e.idleCount() + e.idleShared()
+		s.InFlight += e.inFlightNow()
 	}
 	return s
 }

@@ -56,9 +56,10 @@ func (e *Endpoint) exchange() error {
 	return nil
 }
 
-// TestEndpointsChangeUnderLoad rewrites the endpoints, and has servers close idle
+// TestEndpointsChangeUnderLoad rewrites the endpoints, spreads and gathers them, and has servers close idle
 // connections, while requests run: none fails, and nothing is left at the end.
 func TestEndpointsChangeUnderLoad(t *testing.T) {
+	manyCores(t)
 	servers := []*server{listen(t), listen(t), listen(t), listen(t)}
 	goroutines, files := runtime.NumGoroutine(), descriptors(t)
 	s, b := newSet(t, Options{MaxIdle: 4, IdleTimeout: 20 * time.Millisecond}, endpoint(servers[0].addrPort()))
@@ -97,6 +98,11 @@ func TestEndpointsChangeUnderLoad(t *testing.T) {
 			}
 		}
 		apply(t, s, endpointsResource(key, list...))
+		for _, e := range b.Endpoints() {
+			if random.IntN(2) == 0 {
+				e.met.Store(spreadAt) // the next Sweep but one gathers it again
+			}
+		}
 		s.Sweep(time.Now())
 		s.Backends()[0].Stats()
 		time.Sleep(time.Millisecond)

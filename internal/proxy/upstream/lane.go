@@ -1,0 +1,278 @@
+package upstream
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/moongate-dev/moongate/internal/proxy/cores"
+)
+
+const (
+	// spreadAt is how often cores must have met at an endpoint since the last Sweep for it to be
+	// spread: below, waiting for each other costs them less than a ten-thousandth of their time.
+	spreadAt = 1000
+	// spreadOver is the least number of cores that gain by it: between two, a cache line travels in the
+	// time that the larger bookkeeping takes.
+	spreadOver = 4
+	// gatherBelow is with how few requests since the last Sweep it is gathered again. So an endpoint
+	// that few requests go to is known exactly by all of them.
+	gatherBelow = 1000
+	// unspoken is by how many requests in flight a core may differ from what it has told the others.
+	unspoken = 8
+)
+
+// lane is where the requests of one core find an endpoint's idle connections and count themselves. An
+// endpoint has one for all cores, until they are seen to wait for each other there.
+type lane struct {
+	mu      sync.Mutex // guards idle and retired
+	idle    []*Conn    // a stack: the last released is the next taken, so a quiet pool shrinks
+	retired bool       // the endpoint is no longer in the configuration
+
+	count atomic.Int64  // len(idle), to be read without mu
+	busy  atomic.Int64  // requests in flight beyond Endpoint.inFlight; may be below 0
+	begun atomic.Uint64 // requests since the last Sweep; of a core's lane only
+}
+
+// coreLane is a lane that shares no cache line with another, of which the hardware fetches two at a time.
+type coreLane struct {
+	lane
+	_ [64]byte
+}
+
+// take takes the connection that was put there last, nil where there is none.
+func (l *lane) take() *Conn {
+	if l.count.Load() == 0 {
+		return nil
+	}
+	var c *Conn
+	l.mu.Lock()
+	if n := len(l.idle); n > 0 {
+		c = l.idle[n-1]
+		l.idle[n-1] = nil
+		l.idle = l.idle[:n-1]
+		l.count.Store(int64(n - 1))
+	}
+	l.mu.Unlock()
+	return c
+}
+
+// keep puts c on the stack; false is that the lane takes no more.
+func (l *lane) keep(c *Conn, limit int) bool {
+	l.mu.Lock()
+	room := !l.retired && len(l.idle) < limit
+	if room {
+		l.idle = append(l.idle, c)
+		l.count.Store(int64(len(l.idle)))
+	}
+	l.mu.Unlock()
+	return room
+}
+
+// retire takes no connections from now on, and returns those that are there.
+func (l *lane) retire() []*Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.idle
+	l.idle, l.retired = nil, true
+	l.count.Store(0)
+	return all
+}
+
+// Begin counts a request as in flight; End ends that. Call Begin right after
+// Pick, before a connection is asked for, so that a slow connect counts too.
+func (e *Endpoint) Begin() {
+	if e.spread.Load() {
+		l := &e.coreLanes()[e.here()].lane
+		l.begun.Add(1)
+		e.countNearby(l, 1)
+		return
+	}
+	if old := e.inFlight.Load(); !e.inFlight.CompareAndSwap(old, old+1) {
+		e.inFlight.Add(1)
+		e.met.Add(1)
+	}
+}
+
+// End is the counterpart of Begin.
+func (e *Endpoint) End() {
+	if e.spread.Load() {
+		e.countNearby(&e.coreLanes()[e.here()].lane, -1)
+		return
+	}
+	e.inFlight.Add(-1)
+}
+
+// countNearby counts in this core's lane. Requests begin and end at about the same rate, so that it seldom has
+// to tell the others.
+func (e *Endpoint) countNearby(l *lane, n int64) {
+	if b := l.busy.Add(n); (b >= unspoken || b <= -unspoken) && l.busy.CompareAndSwap(b, 0) {
+		e.inFlight.Add(b)
+	}
+}
+
+// load is how many requests are in flight, as far as this core knows: exactly where the endpoint is
+// not spread, and else what the others have told of theirs.
+func (e *Endpoint) load() int64 {
+	n := e.inFlight.Load()
+	if e.spread.Load() {
+		n += e.coreLanes()[e.here()].busy.Load()
+	}
+	return n
+}
+
+// here is the number of this core's lane.
+func (e *Endpoint) here() uint32 { return cores.Here() & uint32(len(e.coreLanes())-1) }
+
+// coreLanes are those made when the endpoint was first spread; a power of two, or none.
+func (e *Endpoint) coreLanes() []coreLane {
+	if p := e.lanes.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Idle takes the connection that was released last, or returns nil; where the endpoint is spread, the one that
+// was released last by this core, or any other. It may have died since; see Conn.Alive.
+func (e *Endpoint) Idle() *Conn {
+	c := e.own.take()
+	if c == nil {
+		if !e.spread.Load() {
+			return nil
+		}
+		if c = e.idleNearby(); c == nil {
+			return nil
+		}
+	}
+	c.Reused = true
+	return c
+}
+
+// idleNearby looks at all lanes, from this core's on. The first seldom is empty for long, because a
+// connection comes back to where a request ends.
+func (e *Endpoint) idleNearby() *Conn {
+	lanes := e.coreLanes()
+	for i, from := 0, int(e.here()); i < len(lanes); i++ {
+		if c := lanes[(from+i)&(len(lanes)-1)].take(); c != nil {
+			return c
+		}
+	}
+	return nil
+}
+
+// keep makes c available to others; false if it must be closed instead.
+func (e *Endpoint) keep(c *Conn) bool {
+	most := e.backend.set.options.MaxIdle
+	if !e.spread.Load() {
+		return e.own.keep(c, most)
+	}
+	lanes := e.coreLanes()
+	for i, from := 0, int(e.here()); i < len(lanes); i++ {
+		at := (from + i) & (len(lanes) - 1)
+		if l, limit := &lanes[at].lane, share(most, len(lanes), at); int(l.count.Load()) < limit && l.keep(c, limit) {
+			return true
+		}
+	}
+	return false
+}
+
+// share is the part that lane i of n has of the idle connections that an endpoint may keep.
+func share(most, n, i int) int {
+	limit := most / n
+	if i < most%n {
+		limit++
+	}
+	return limit
+}
+
+// balance spreads the endpoint where cores have met often, and gathers it where they have no cause to meet. It is
+// Sweep's.
+func (e *Endpoint) balance() {
+	met := e.met.Load()
+	if met > 0 {
+		e.met.Store(0)
+	}
+	if !e.spread.Load() {
+		if n := cores.Count(); met >= spreadAt && n >= spreadOver {
+			e.spreadTo(n)
+		} else if e.lanes.Load() != nil {
+			e.gather() // what was on its way when it was gathered
+		}
+		return
+	}
+	begun, lanes := uint64(0), e.coreLanes()
+	for i := range lanes {
+		begun += lanes[i].begun.Swap(0)
+	}
+	if begun < gatherBelow {
+		e.gather()
+	}
+}
+
+// spreadTo gives each of n cores, a power of two, a lane, and deals the idle connections out to them.
+func (e *Endpoint) spreadTo(n int) {
+	e.own.mu.Lock()
+	if e.own.retired { // lanes made now would not be retired
+		e.own.mu.Unlock()
+		return
+	}
+	if e.lanes.Load() == nil {
+		lanes := make([]coreLane, n)
+		e.lanes.Store(&lanes)
+	}
+	e.spread.Store(true)
+	e.own.mu.Unlock()
+	e.deal()
+}
+
+// deal hands the connections of the lane that all share out to the cores' lanes, one by one, so that
+// hardly a request misses them.
+func (e *Endpoint) deal() {
+	lanes, most := e.coreLanes(), e.backend.set.options.MaxIdle
+	for i := 0; ; i++ {
+		c := e.own.take()
+		if c == nil {
+			return
+		}
+		at := i & (len(lanes) - 1)
+		if !lanes[at].keep(c, share(most, len(lanes), at)) {
+			c.Close()
+		}
+	}
+}
+
+// gather undoes spreadTo; it may be called again and again.
+func (e *Endpoint) gather() {
+	e.spread.Store(false)
+	lanes := e.coreLanes()
+	for i := range lanes {
+		l := &lanes[i].lane
+		for c := l.take(); c != nil; c = l.take() {
+			if !e.own.keep(c, e.backend.set.options.MaxIdle) {
+				c.Close()
+			}
+		}
+		e.inFlight.Add(l.busy.Swap(0))
+	}
+}
+
+// everyLane calls f for all lanes, in use or not.
+func (e *Endpoint) everyLane(f func(*lane)) {
+	f(&e.own)
+	lanes := e.coreLanes()
+	for i := range lanes {
+		f(&lanes[i].lane)
+	}
+}
+
+// idleCount is how many connections are idle.
+func (e *Endpoint) idleCount() (n int64) {
+	e.everyLane(func(l *lane) { n += l.count.Load() })
+	return n
+}
+
+// inFlightNow is how many requests are between Begin and End.
+func (e *Endpoint) inFlightNow() int64 {
+	n := e.inFlight.Load()
+	e.everyLane(func(l *lane) { n += l.busy.Load() })
+	return n
+}
