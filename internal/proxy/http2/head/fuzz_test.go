@@ -45,3 +45,46 @@ func FuzzHead(f *testing.F) {
 		}
 	})
 }
+
+// FuzzResponse gives any fields to the checks of a response. What passes is one message of HTTP/1.1 with the same
+// status and fields, so a client cannot see anything else than what was judged.
+func FuzzResponse(f *testing.F) {
+	f.Add("200", "x-a", "value", "set-cookie", "a=b", "content-length", "3", false, false)
+	f.Add("204", "date", "x", "content-length", "0", "proxy-authenticate", "a", true, false)
+	f.Add("103", "a\nb", "c\r\n\r\nHTTP/1.1 200 OK", "link", "a", "transfer-encoding", "chunked", false, true)
+	f.Fuzz(func(t *testing.T, status, name1, value1, name2, value2, name3, value3 string, ended, toHead bool) {
+		var x Section
+		x.Reset(ResponseHeader)
+		for _, p := range [][2]string{{":status", status}, {name1, value1}, {name2, value2}, {name3, value3}} {
+			x.Add(p[0], p[1], nil, 16<<10, 128)
+		}
+		if x.Large {
+			return
+		}
+		length, content, err := x.SettleResponse(ended, toHead)
+		if err != nil {
+			return
+		}
+		text := fmt.Sprintf("HTTP/1.1 %03d \r\n", x.Status())
+		for i := range x.Fields.Len() {
+			text += string(x.Fields.At(i).Line)
+		}
+		if length >= 0 {
+			text += fmt.Sprintf("Content-Length: %d\r\n", length)
+		}
+		text += "\r\n"
+		method := "GET"
+		if toHead {
+			method = "HEAD"
+		}
+		var resp message.Response
+		var rh http1.ResponseHead
+		n, err := http1.ParseResponse([]byte(text+"HTTP/1.1 200 OK\r\n\r\n"), []byte(method), &resp, &rh, nil)
+		if err != nil || n != len(text) || resp.Status != x.Status() || resp.Header.Len() != x.Fields.Len() {
+			t.Fatalf("%q is read as %d bytes, status %d, %d fields, %v", text, n, resp.Status, resp.Header.Len(), err)
+		}
+		if rh.Framing == http1.NoBody && content != 0 || rh.Framing == http1.Length && !ended && content != rh.ContentLength {
+			t.Errorf("%q: framing %d of %d bytes, content %d", text, rh.Framing, rh.ContentLength, content)
+		}
+	})
+}
