@@ -1,9 +1,7 @@
 package proxy
 
 import (
-	"bufio"
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,7 +9,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"golang.org/x/net/http2"
 
@@ -177,6 +174,3 @@ func TestH2CBackend(t *testing.T) {
 	}
 }
 
-var _ = bufio.NewReader
-var _ = errors.Is
-var _ = time.Second

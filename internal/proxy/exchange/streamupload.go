@@ -10,7 +10,7 @@ import (
 
 // replayable is how many bytes of a streamed request body are kept, so that the request can be sent again when a
 // backend says that it has not processed it (RFC 9113 section 8.7).
-const replayable = 32 << 10
+const replayable = 64 << 10
 
 // streamUpload is what an upload by HTTP/2 has besides. Its stream may be replaced by another, to
 // which all that was sent before is sent anew.

@@ -44,8 +44,8 @@ func (s *Shared) Used() bool { return s.used.Load() }
 // look for another place.
 func (s *Shared) Open(r *http2.ClientRequest) (*http2.ClientStream, error) {
 	stream, err := s.client.Open(r)
-	if err != nil {
-		s.learn()
+	if err != nil && s.places.Load() <= s.learn() {
+		s.gone() // it is not full, so it ends, which we shall hear of in a moment
 	}
 	return stream, err
 }
