@@ -74,6 +74,8 @@ func NewClient(nc net.Conn, o ClientOptions) *Client {
 	})
 	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumed}
 	c.client = cl
+	c.parked = make([]byte, answerBuffer)
+	c.in = c.parked
 	c.prefaced = len(Preface) // which servers do not send
 	c.out = appendGreeting([]byte(Preface), &c.o, true)
 	if o.Raw != nil {

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"io"
 	"net"
+	"sync"
 	"testing"
 
 	"golang.org/x/net/http2/hpack"
@@ -18,6 +19,11 @@ import (
 // warmBackend is a connection to a backend that answers each request alike and allocates nothing, and one more
 // request on it, with a body of so many bytes. Reading it whole is part of it.
 func warmBackend(t testing.TB, plain bool, size int) func() {
+	return warmBackends(t, plain, size, 1)[0]
+}
+
+// warmBackends is warmBackend for so many requests at a time.
+func warmBackends(t testing.TB, plain bool, size, streams int) (requests []func()) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +42,13 @@ func warmBackend(t testing.TB, plain bool, size int) func() {
 	again := bytes.Clone(r.block(pairs...)) // everything is in the table
 	go answerAll(nc, first, again, make([]byte, 1024))
 
+	for range streams {
+		requests = append(requests, warmRequest(t, c, size))
+	}
+	return requests
+}
+
+func warmRequest(t testing.TB, c *Client, size int) func() {
 	q := ask("POST", "/some/path", "user-agent", "test", "accept", "*/*", "x-forwarded-for", "127.0.0.1")
 	q.Body = make([]byte, size)
 	q.Length = int64(size)
@@ -111,6 +124,22 @@ func TestClientAllocations(t *testing.T) {
 			}
 		}
 	})
+}
+
+// BenchmarkClientStreams has 8 requests at a time on a connection.
+func BenchmarkClientStreams(b *testing.B) {
+	requests := warmBackends(b, false, 0, 8)
+	b.ReportAllocs()
+	var all sync.WaitGroup
+	n := b.N / len(requests)
+	for _, request := range requests {
+		all.Go(func() {
+			for range n {
+				request()
+			}
+		})
+	}
+	all.Wait()
 }
 
 func BenchmarkClientRequest(b *testing.B) {

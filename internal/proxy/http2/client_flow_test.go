@@ -2,6 +2,7 @@ package http2
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -321,6 +322,36 @@ func TestPipe(t *testing.T) {
 					t.Errorf("%s, %v", got, err)
 				}
 				s.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestClientOverTLS: where bytes cannot go to the socket directly.
+func TestClientOverTLS(t *testing.T) {
+	ours, theirs := net.Pipe()
+	config := &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, NextProtos: []string{"h2"}}
+	var served sync.WaitGroup
+	served.Go(func() {
+		nc := tls.Server(theirs, config)
+		if nc.Handshake() == nil {
+			(&xhttp2.Server{}).ServeConn(nc, &xhttp2.ServeConnOpts{Handler: http.HandlerFunc(echo)})
+		}
+	})
+	t.Cleanup(served.Wait)
+	nc := tls.Client(ours, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err := nc.Handshake(); err != nil || nc.ConnectionState().NegotiatedProtocol != "h2" {
+		t.Fatal(err)
+	}
+	c := serveClient(t, nc, ClientOptions{})
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			size := 20 + i*i*5000
+			got, err := exchange(t, c, post(strings.Repeat("x", size)))
+			if want := fmt.Sprintf(" %d bytes", size); err != nil || !strings.Contains(got, want) {
+				t.Errorf("%s, %v", got, err)
 			}
 		})
 	}

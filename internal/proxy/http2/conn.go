@@ -31,7 +31,8 @@ type Conn struct {
 	// in[:w] is what was read and not consumed. The reader's alone.
 	in     []byte
 	w      int
-	parked [parkedBuffer]byte
+	parked []byte // what the connection waits with; little in the server's role
+	little [parkedBuffer]byte
 	big    *[bigBuffer]byte
 
 	mu sync.Mutex
@@ -111,7 +112,8 @@ func newConn(nc net.Conn, o Options) *Conn {
 	c.resets = budget{burst: resetBurst, rate: resetRate}
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
 	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
-	c.in = c.parked[:]
+	c.parked = c.little[:]
+	c.in = c.parked
 	return c
 }
 
@@ -177,7 +179,7 @@ func (c *Conn) linger() {
 	}
 	c.nc.SetReadDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	for budget := 1 << 20; budget > 0; {
-		n, err := c.nc.Read(c.parked[:])
+		n, err := c.nc.Read(c.parked)
 		if err != nil {
 			return
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	parkedBuffer = 512 // bytes; more than any frame needs to be whole
+	parkedBuffer = 512     // bytes; more than any frame needs to be whole
+	answerBuffer = 4 << 10 // of connections to backends, which are few: for a small response at once
 	bigBuffer    = 32 << 10
 )
 
@@ -134,7 +135,7 @@ func (c *Conn) fit(full bool) {
 		c.big = bigBuffers.Get().(*[bigBuffer]byte)
 		copy(c.big[:], c.in[:c.w])
 		c.in = c.big[:]
-	case !full && !uploading && c.w < parkedBuffer:
+	case !full && !uploading && c.w < len(c.parked):
 		c.park()
 	}
 }
@@ -143,8 +144,8 @@ func (c *Conn) park() {
 	if c.big == nil {
 		return
 	}
-	c.in = c.parked[:]
-	copy(c.in, c.big[:min(c.w, parkedBuffer)])
+	c.in = c.parked
+	copy(c.in, c.big[:min(c.w, len(c.in))])
 	bigBuffers.Put(c.big)
 	c.big = nil
 }

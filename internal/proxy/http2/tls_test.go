@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// TestOverTLS checks what TLS could make different: reads that are woken, pieces that come
-// without a read of the network, and the end.
-func TestOverTLS(t *testing.T) {
+// selfSigned is a certificate for any test.
+func selfSigned(t testing.TB) tls.Certificate {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,13 @@ func TestOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{cert}, PrivateKey: key}}, NextProtos: []string{"h2"}}
+	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}
+}
+
+// TestOverTLS checks what TLS could make different: reads that are woken, pieces that come
+// without a read of the network, and the end.
+func TestOverTLS(t *testing.T) {
+	config := &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, NextProtos: []string{"h2"}}
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)

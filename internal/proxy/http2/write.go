@@ -258,6 +258,7 @@ type rest struct {
 // goroutine. mu is held, but not during writes.
 func (c *Conn) writeDirect() {
 	for !c.broken && c.hasOutput() {
+		c.yield()
 		memory := batches.Get().(*[batchSize]byte)
 		batch := c.fill(memory[:0])
 		c.mu.Unlock()
