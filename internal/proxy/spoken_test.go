@@ -75,6 +75,22 @@ func (s *spoken) length() int {
 	return -1
 }
 
+// wholeBody is the body of a request that a backend takes for whole.
+func (s *spoken) wholeBody() []byte {
+	switch {
+	case s.shape&noBody != 0:
+		return nil
+	case s.shape&shortLength != 0 && s.length() >= 0:
+		return s.body[:s.length()] // what is behind its end came too late for it
+	}
+	return s.body
+}
+
+// tooLarge is what would take long, and meet limits that are tested elsewhere.
+func (s *spoken) tooLarge() bool {
+	return len(s.String()) > 24<<10 || len(s.body) > 512 && s.shape&manyFrames != 0
+}
+
 // ends tells whether the stream is ended as it should be.
 func (s *spoken) ends() bool { return s.shape&(cancelled|endlessly) == 0 }
 
@@ -220,4 +236,25 @@ func askHTTP2(t *testing.T, g *gateway, s *spoken) answered {
 		return answered{}
 	}
 	return hear(t, in)
+}
+
+// addSpoken makes seeds of requests.
+func addSpoken(f *testing.F) {
+	add := func(method, authority, path, name1, value1, name2, value2 string, body string, tname, tvalue string, sh shape) {
+		f.Add(method, "http", authority, path, name1, value1, name2, value2, []byte(body), tname, tvalue, uint16(sh))
+	}
+	add("GET", "h", "/", "x-a", "1", "x-b", "2", "", "", "", noBody)
+	add("GET", "h:80", "/guarded/../a?b=c", "x-role", "user", "cookie", "a=b", "", "", "", noBody)
+	add("POST", "h", "/a", "x-role", "admin", "te", "trailers", "hello", "x-sum", "9", withTrailer)
+	add("POST", "h", "/a", "content-type", "text/plain", "x-a", "", "hello", "", "", rightLength|manyFrames|emptyEnd)
+	add("PUT", "h", "/guarded", "expect", "100-continue", "x-a", "1", "hello", "", "", rightLength|slow)
+	add("POST", "h", "/", "x-a", "1", "x-b", "2", "0\r\n\r\nGET /guarded HTTP/1.1\r\nHost: h\r\n\r\n", "content-length", "3", withTrailer|slow|padded)
+	add("POST", "h", "/", "transfer_encoding", "chunked", "x-b", "2", "hello", "", "", rightLength)
+	add("POST", "h", "/", "x-a", "1\r\nTransfer-Encoding: chunked", "x\ny", "2", "hello", "", "", 0)
+	add("DELETE", "h", "/%67uarded/%2e%2e/x", "x-forwarded-for", "1.2.3.4", "x_forwarded_host", "evil", "hello", "", "", wrongLength)
+	add("POST", "h", "/", "x-a", "1", "x-b", "2", "hello", "", "", shortLength|slow|manyFrames)
+	add("POST", "h", "/", "x-a", "1", "x-b", "2", "hello", "", "", cancelled|slow)
+	add("POST", "h", "/", "x-a", "1", "x-b", "2", "hello", "", "", endlessly|rightLength)
+	add("OPTIONS", "h", "*", "x-a", "1", "X-B", "2", "", "", "", noBody|continued|pseudoLast)
+	add("CONNECT", "h:80", "", "x-a", "1", "x-b", "2", "hello", "", "", 0)
 }
