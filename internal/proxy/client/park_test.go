@@ -4,7 +4,14 @@ package client
 
 import (
 	"bufio"
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"math/big"
 	"net"
 	"net/http"
 	"runtime"
@@ -13,12 +20,15 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
 // asker is a client of the Set under test.
 type asker struct {
 	*net.TCPConn
 	t *testing.T
+	w io.Writer // TCPConn, or TLS above it
 	r *bufio.Reader
 }
 
@@ -30,7 +40,7 @@ func askerOf(t *testing.T, addr string) *asker {
 	}
 	t.Cleanup(func() { c.Close() })
 	c.SetDeadline(time.Now().Add(20 * time.Second))
-	return &asker{c.(*net.TCPConn), t, bufio.NewReader(c)}
+	return &asker{c.(*net.TCPConn), t, c, bufio.NewReader(c)}
 }
 
 // ask makes a request, which is answered.
@@ -42,7 +52,7 @@ func (a *asker) ask() {
 }
 
 func (a *asker) tryAsk() error {
-	if _, err := io.WriteString(a, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(a.w, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 		return err
 	}
 	resp, err := http.ReadResponse(a.r, nil)
@@ -260,6 +270,95 @@ func TestParkRaces(t *testing.T) {
 	}
 }
 
+// selfSigned is a configuration of a TLS server.
+func selfSigned(t *testing.T) *tls.Config {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+}
+
+// halting is a connection whose next write sends only half of it.
+type halting struct {
+	net.Conn
+	halt bool
+	rest []byte // the other half
+}
+
+func (h *halting) Write(b []byte) (int, error) {
+	now := b
+	if h.halt {
+		now, h.rest, h.halt = b[:len(b)/2], bytes.Clone(b[len(b)/2:]), false
+	}
+	_, err := h.Conn.Write(now)
+	return len(b), err
+}
+
+// TestParkTLS: a connection that was parked within a record goes on with it, and the end of its
+// idle time is a regular end.
+func TestParkTLS(t *testing.T) {
+	for name, plainIO := range map[string]bool{"raw": false, "plain": true} {
+		t.Run(name, func(t *testing.T) {
+			set, addr := servedBy(t, plainIO, selfSigned(t))
+			a := askerOf(t, addr)
+			half := &halting{Conn: a.TCPConn}
+			secured := tls.Client(half, &tls.Config{InsecureSkipVerify: true, ServerName: "h"})
+			a.w, a.r = secured, bufio.NewReader(secured)
+			rest := func() {
+				idle(t, set, 1, parkAfter)
+				until(t, "without pooled memory", func() bool {
+					given := false
+					set.Each(func(c *Conn) { given = !c.holding.Load() })
+					return given
+				})
+			}
+			for range 3 {
+				a.ask()
+				rest()
+				half.halt = true
+				if _, err := io.WriteString(a.w, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "half a record read", func() bool { return count(set, waitIdle) == 1 })
+				rest()
+				if _, err := a.Write(half.rest); err != nil {
+					t.Fatal(err)
+				}
+				resp, err := http.ReadResponse(a.r, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				io.Copy(io.Discard, resp.Body)
+			}
+			rest()
+			set.Sweep(set.engine.Now() + set.timeouts.Idle.Milliseconds())
+			a.ended() // io.ErrUnexpectedEOF without close_notify
+		})
+	}
+}
+
+// TestParkedHTTP2: a connection that was parked before it said anything can still begin with the preface of HTTP/2.
+func TestParkedHTTP2(t *testing.T) {
+	set, addr := served(t)
+	a := askerOf(t, addr)
+	park(t, set, 1)
+	// The preface and an empty SETTINGS frame.
+	if _, err := io.WriteString(a, http2.Preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00"); err != nil {
+		t.Fatal(err)
+	}
+	var head [9]byte
+	if _, err := io.ReadFull(a, head[:]); err != nil || head[3] != 4 {
+		t.Errorf("got %q, %v, want SETTINGS", head, err)
+	}
+}
+
 // TestUnparkable: where the lot does not take a connection it idles on its goroutine and serves on.
 func TestUnparkable(t *testing.T) {
 	set, addr := served(t)
@@ -288,7 +387,7 @@ func TestUnparkable(t *testing.T) {
 
 // TestPlainIdles: connections that are read by way of net.Conn give pooled memory back and serve on.
 func TestPlainIdles(t *testing.T) {
-	set, addr := servedBy(t, true)
+	set, addr := servedBy(t, true, nil)
 	a := askerOf(t, addr)
 	for range 3 {
 		a.ask()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -18,19 +19,19 @@ import (
 
 // served is a Set behind a socket with one listener, which has no route: every request is a 404.
 // The test advances the clock.
-func served(t *testing.T) (set *Set, addr string) { return servedBy(t, false) }
+func served(t *testing.T) (set *Set, addr string) { return servedBy(t, false, nil) }
 
-// servedBy is served with or without raw calls.
-func servedBy(t *testing.T, plainIO bool) (set *Set, addr string) {
+// servedBy is served, with or without raw calls, and over TLS where that is not nil.
+func servedBy(t *testing.T, plainIO bool, secure *tls.Config) (set *Set, addr string) {
 	t.Helper()
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
 	engine.Clock.Store(time.Now().UnixMilli())
-	socket := &snapshot.Socket{Socket: &listen.Socket{}, Stats: metrics.Socket(observe.SocketLabels{Port: 80})}
+	socket := &snapshot.Socket{Socket: &listen.Socket{}, TLS: secure, Stats: metrics.Socket(observe.SocketLabels{Port: 80})}
 	l := &snapshot.Listener{Config: &config.Listener{Key: "default/gw/http", Port: 80},
 		Stats: metrics.Listener(observe.ListenerLabels{Gateway: "default/gw", Listener: "http", Port: 80})}
 	var hosts *match.Hosts[*snapshot.Listener]
-	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, Number: 80, Listeners: hosts.With("", l)}}})
+	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, HTTPS: secure != nil, Number: 80, Listeners: hosts.With("", l)}}})
 	set = NewSet(engine, Timeouts{}, plainIO)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -44,7 +45,7 @@ func servedBy(t *testing.T, plainIO bool) (set *Set, addr string) {
 			if err != nil {
 				return
 			}
-			set.Serve(socket, c.(*net.TCPConn), false)
+			set.Serve(socket, c.(*net.TCPConn), secure != nil)
 		}
 	}()
 	t.Cleanup(func() {

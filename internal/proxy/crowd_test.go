@@ -1,0 +1,234 @@
+//go:build linux
+
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"runtime/metrics"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// crowdEnv makes the test binary the clients of TestCrowd, in a process of their own: one
+// alone may not have the descriptors of both ends. It is "<address> <connections> <plain or tls>".
+const crowdEnv = "MOONGATE_TEST_CROWD"
+
+// crowdAtOnce is how many requests are under way at a time.
+const crowdAtOnce = 16
+
+func init() {
+	if spec := os.Getenv(crowdEnv); spec != "" {
+		if err := crowd(spec); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+// crowd opens connections, and makes one request on each for every line of standard input. It says "done"
+// each time, and leaves when the input ends.
+func crowd(spec string) error {
+	var addr, how string
+	var n int
+	if _, err := fmt.Sscan(spec, &addr, &n, &how); err != nil {
+		return err
+	}
+	if err := descriptorsFor(n); err != nil {
+		return err
+	}
+	clients := make([]net.Conn, n)
+	lines := bufio.NewScanner(os.Stdin)
+	for lines.Scan() {
+		var next atomic.Int64
+		failures := make([]error, crowdAtOnce)
+		var workers sync.WaitGroup
+		for w := range failures {
+			workers.Go(func() {
+				for i := next.Add(1) - 1; i < int64(n) && failures[w] == nil; i = next.Add(1) - 1 {
+					failures[w] = crowdRequest(&clients[i], addr, how == "tls")
+				}
+			})
+		}
+		workers.Wait()
+		if err := errors.Join(failures...); err != nil {
+			return err
+		}
+		fmt.Println("done")
+	}
+	return nil
+}
+
+// crowdRequest makes a request on a connection, which it opens where there is none.
+func crowdRequest(c *net.Conn, addr string, secure bool) error {
+	if *c == nil {
+		tcp, err := net.DialTimeout("tcp", addr, 20*time.Second)
+		if err != nil {
+			return err
+		}
+		tcp.(*net.TCPConn).SetLinger(0) // thousands of ports would be of no use for a minute
+		*c = tcp
+		if secure {
+			*c = tls.Client(tcp, &tls.Config{InsecureSkipVerify: true, ServerName: "h"})
+		}
+	}
+	(*c).SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(*c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		return err
+	}
+	var buf [1024]byte
+	for got := 0; !strings.HasSuffix(string(buf[:got]), "\r\n\r\nhello"); {
+		n, err := (*c).Read(buf[got:])
+		if err != nil {
+			return fmt.Errorf("%w behind %q", err, buf[:got])
+		}
+		got += n
+	}
+	if !strings.HasPrefix(string(buf[:]), "HTTP/1.1 200 ") {
+		return fmt.Errorf("got %q", buf[:])
+	}
+	return nil
+}
+
+// descriptorsFor raises the limit of open files to what n connections and some more take.
+func descriptorsFor(n int) error {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	want := uint64(n + 1000)
+	if limit.Cur >= want {
+		return nil
+	}
+	limit.Cur, limit.Max = max(want, limit.Cur), max(want, limit.Max)
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return fmt.Errorf("%w: %d open files are needed; run this with `ulimit -n %d` or as root", err, want, want)
+	}
+	return nil
+}
+
+// inUse is what the heap and the stacks hold after everything that can be freed is.
+func inUse() uint64 {
+	runtime.GC()
+	runtime.GC() // pools let go of what two collections in a row find unused
+	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(samples)
+	return samples[0].Value.Uint64() + samples[1].Value.Uint64()
+}
+
+// crowdOf is a process of clients that have not asked yet.
+type crowdOf struct {
+	t      *testing.T
+	input  io.WriteCloser
+	output *bufio.Scanner
+}
+
+func startCrowd(t *testing.T, addr string, n int, how string) *crowdOf {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %s", crowdEnv, addr, n, how))
+	cmd.Stderr = os.Stderr
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		input.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &crowdOf{t, input, bufio.NewScanner(output)}
+}
+
+// ask makes all clients ask, and waits until they have their answers.
+func (c *crowdOf) ask() {
+	c.t.Helper()
+	io.WriteString(c.input, "ask\n")
+	if c.output.Scan(); c.output.Text() != "done" {
+		c.t.Fatalf("a client failed: %s", c.output.Text())
+	}
+}
+
+// goroutinesWithin waits until there are no more than n goroutines.
+func goroutinesWithin(t *testing.T, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); runtime.NumGoroutine() > n; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines, want at most %d", runtime.NumGoroutine(), n)
+		}
+	}
+}
+
+// TestCrowd: thousands of connections ask, idle until they are parked, and ask again, and none fails. Idle ones have no
+// goroutine and cost no more than what is written here, and when they have left nothing remains.
+func TestCrowd(t *testing.T) {
+	for _, tc := range []struct {
+		how         string
+		connections int
+		most        uint64 // bytes of heap and stacks for an idle connection
+	}{
+		{"plain", 10_000, 4 << 10},
+		{"tls", 2_000, 16 << 10}, // nearly all of it is crypto/tls's
+	} {
+		t.Run(tc.how, func(t *testing.T) {
+			n := tc.connections
+			if testing.Short() || raceDetector {
+				n /= 10
+			}
+			if err := descriptorsFor(n); err != nil {
+				t.Fatal(err)
+			}
+			checkLeaks(t)
+			checkDescriptors(t)
+			addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+				for {
+					if _, err := readHead(r); err != nil {
+						return
+					}
+					io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
+				}
+			})
+			g := startGateway(t, Timeouts{Handshake: 10 * time.Minute, Idle: 10 * time.Minute}) // however slow the machine is
+			listener := g.httpListener("l", "")
+			if tc.how == "tls" {
+				listener = g.httpsListener("l", "", "c")
+			}
+			g.apply(append(backend("Service/default/b/80", addr),
+				certificate(t, "c", newECDSA(t), "h"), listener, routeOf("r", "default/gw/l", "", anyRule())))
+			others := runtime.NumGoroutine() + 2*crowdAtOnce // the backend has one for each connection
+			startCrowd(t, g.addr(), 100, tc.how).ask()
+			goroutinesWithin(t, others)
+			before := inUse()
+			clients := startCrowd(t, g.addr(), n, tc.how)
+			for range 2 {
+				clients.ask()
+				goroutinesWithin(t, others)
+				each := (inUse() - before) / uint64(n)
+				t.Logf("%d bytes for each of %d connections", each, n)
+				if each > tc.most && n == tc.connections { // what the process itself needs weighs more with few
+					t.Errorf("an idle connection costs %d bytes, want at most %d", each, tc.most)
+				}
+			}
+		})
+	}
+}
