@@ -1,5 +1,7 @@
 package http2
 
+import "github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+
 // streamList is a queue of streams by links of their own; a stream is in one at most. Guarded
 // by the connection's mu.
 type streamList struct{ first, last *Stream }
@@ -45,12 +47,15 @@ func (s *Stream) leave() {
 
 const urgencies = 8
 
-// queue is what can be written now: streams that we open, in the order of their numbers, then a list for each
+// queue is what can be written now: streams that we open, in the order of their numbers, then two lists for each
 // urgency (RFC 9218 section 4.1); and the streams that only the connection's window keeps back.
 type queue struct {
 	opening streamList
-	ready   [urgencies]streamList
-	starved streamList
+	// short are those that one frame ends, and ready all others. They are served by turns, so that a small
+	// response need not wait for a frame of each large one.
+	short, ready [urgencies]streamList
+	starved      streamList
+	shortServed  bool // the last that was served was a short one
 }
 
 // front is the stream to serve next, nil if there is none.
@@ -59,15 +64,31 @@ func (q *queue) front() *Stream {
 		return s
 	}
 	for i := range q.ready {
-		if s := q.ready[i].first; s != nil {
-			return s
+		short, ready := q.short[i].first, q.ready[i].first
+		switch {
+		case short != nil && (ready == nil || !q.shortServed):
+			return short
+		case ready != nil:
+			return ready
 		}
 	}
 	return nil
 }
 
+// serve takes the stream, which is the front one, out for its turn.
+func (q *queue) serve(s *Stream) {
+	q.shortServed = s.in == &q.short[s.urgency]
+	s.leave()
+}
+
+// add queues a stream that has something to be written. One that is of use only as a whole keeps its place behind
+// those that came before.
 func (q *queue) add(s *Stream) {
-	if s.in == nil {
+	switch {
+	case s.in != nil:
+	case (s.end || s.headEnds) && len(s.data) <= frame.MaxPayload && !s.whole:
+		q.short[s.urgency].pushBack(s)
+	default:
 		q.ready[s.urgency].pushBack(s)
 	}
 }

@@ -327,7 +327,7 @@ func (c *Conn) fill(b []byte) []byte {
 		if s == nil {
 			break
 		}
-		s.leave()
+		c.queue.serve(s)
 		b = c.take(s, b)
 	}
 	c.filled += int64(len(b))
