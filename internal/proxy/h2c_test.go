@@ -173,4 +173,3 @@ func TestH2CBackend(t *testing.T) {
 		}
 	}
 }
-

@@ -1,0 +1,166 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// grpcEcho is a gRPC service without generated code. Echo answers one message, Chat each of a stream, Fail
+// with a status alone, Sleep never.
+var grpcEcho = grpc.ServiceDesc{
+	ServiceName: "test.Echo", HandlerType: (*any)(nil),
+	Methods: []grpc.MethodDesc{
+		{MethodName: "Echo", Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			var in wrapperspb.BytesValue
+			if err := decode(&in); err != nil {
+				return nil, err
+			}
+			grpc.SetTrailer(ctx, metadata.Pairs("x-size", fmt.Sprint(len(in.Value))))
+			return &in, nil
+		}},
+		{MethodName: "Fail", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			decode(&emptypb.Empty{})
+			return nil, status.Error(codes.FailedPrecondition, "not now: 100%")
+		}},
+	},
+	Streams: []grpc.StreamDesc{
+		{StreamName: "Chat", ClientStreams: true, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
+			for {
+				var m wrapperspb.BytesValue
+				if err := s.RecvMsg(&m); errors.Is(err, io.EOF) {
+					return nil
+				} else if err != nil {
+					return err
+				}
+				if string(m.Value) == "enough" {
+					return status.Error(codes.ResourceExhausted, "enough")
+				}
+				if err := s.SendMsg(&m); err != nil {
+					return err
+				}
+			}
+		}},
+		{StreamName: "Sleep", ClientStreams: true, ServerStreams: true, Handler: func(_ any, s grpc.ServerStream) error {
+			<-s.Context().Done()
+			return s.Context().Err()
+		}},
+	},
+}
+
+// grpcPair is a gRPC client to a server by way of the gateway. The server's handlers have ended at the test's end.
+func (g *gateway) grpcPair() *grpc.ClientConn {
+	g.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	s.RegisterService(&grpcEcho, nil)
+	go s.Serve(l)
+	g.t.Cleanup(s.Stop)
+	g.serveH2C(l.Addr().String(), nil)
+	cc, err := grpc.NewClient("passthrough:///"+g.addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	g.t.Cleanup(func() { cc.Close() })
+	return cc
+}
+
+// TestGRPC has gRPC's own client and server speak through the gateway, which knows nothing of gRPC.
+func TestGRPC(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	cc := g.grpcPair()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+
+	t.Run("unary", func(t *testing.T) {
+		for _, size := range []int{0, 10, 1 << 20} {
+			in, out := wrapperspb.Bytes([]byte(strings.Repeat("x", size))), &wrapperspb.BytesValue{}
+			var trailer metadata.MD
+			if err := cc.Invoke(ctx, "/test.Echo/Echo", in, out, grpc.Trailer(&trailer), grpc.WaitForReady(true)); err != nil {
+				t.Fatal(err)
+			}
+			if len(out.Value) != size || fmt.Sprint(trailer["x-size"]) != fmt.Sprintf("[%d]", size) {
+				t.Errorf("%d bytes, trailer %v, want %d", len(out.Value), trailer, size)
+			}
+		}
+	})
+	t.Run("trailers only", func(t *testing.T) {
+		err := cc.Invoke(ctx, "/test.Echo/Fail", &emptypb.Empty{}, &emptypb.Empty{})
+		if s := status.Convert(err); s.Code() != codes.FailedPrecondition || s.Message() != "not now: 100%" {
+			t.Error(err)
+		}
+		err = cc.Invoke(ctx, "/test.Nobody/Echo", &emptypb.Empty{}, &emptypb.Empty{})
+		if status.Code(err) != codes.Unimplemented {
+			t.Error(err)
+		}
+	})
+	t.Run("both ways", func(t *testing.T) {
+		s, err := cc.NewStream(ctx, &grpcEcho.Streams[0], "/test.Echo/Chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 100 { // each waits for the answer to the one before
+			var out wrapperspb.BytesValue
+			if err := s.SendMsg(wrapperspb.Bytes(fmt.Append(nil, i))); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.RecvMsg(&out); err != nil || string(out.Value) != fmt.Sprint(i) {
+				t.Fatalf("%q %v, want %d", out.Value, err, i)
+			}
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RecvMsg(&wrapperspb.BytesValue{}); !errors.Is(err, io.EOF) {
+			t.Error(err)
+		}
+	})
+	t.Run("the server ends first", func(t *testing.T) {
+		s, err := cc.NewStream(ctx, &grpcEcho.Streams[0], "/test.Echo/Chat")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SendMsg(wrapperspb.Bytes([]byte("enough"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.RecvMsg(&wrapperspb.BytesValue{}); status.Code(err) != codes.ResourceExhausted {
+			t.Error(err)
+		}
+	})
+	t.Run("the client cancels", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(ctx)
+		s, err := cc.NewStream(ctx, &grpcEcho.Streams[1], "/test.Echo/Sleep")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.SendMsg(&emptypb.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(20*time.Millisecond, cancel)
+		if err := s.RecvMsg(&emptypb.Empty{}); status.Code(err) != codes.Canceled {
+			t.Error(err)
+		}
+	})
+	// Three, two, one and one that were answered, and one that was given up.
+	reasons := strings.Join(g.reasonsLogged(8), " ")
+	if want := strings.Repeat("ok ", 7) + "client_closed"; reasons != want {
+		t.Errorf("logged %s, want %s", reasons, want)
+	}
+}
