@@ -203,13 +203,13 @@ func (c *Conn) endHeader() error {
 		}
 		return c.provoked()
 	}
-	c.controls.earn(4)
+	c.controls.Earn(4)
 	s.length = s.Head.ContentLength
 	s.recvWindow = c.o.StreamWindow
 	s.sendWindow = c.initialWindow
 	s.remoteEnded = b.ended
 	if v, ok := s.Head.Fields.Get("priority"); ok {
-		s.prioritise(v)
+		s.turn.Prioritise(v)
 	}
 	c.streams[s.id] = s
 	c.open++

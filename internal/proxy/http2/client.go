@@ -7,6 +7,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/direct"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -79,7 +80,7 @@ func NewClient(nc net.Conn, o ClientOptions) *Client {
 	c.prefaced = len(Preface) // which servers do not send
 	c.out = appendGreeting([]byte(Preface), &c.o, true)
 	if o.Raw != nil {
-		c.direct = directWrite(o.Raw)
+		c.direct = direct.Write(o.Raw)
 	}
 	return cl
 }
@@ -196,7 +197,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	}
 	c.streams[s.id] = s
 	c.open++
-	c.queue.opening.pushBack(s)
+	c.queue.Open(&s.turn)
 	c.pushAside()
 	return cs, nil
 }

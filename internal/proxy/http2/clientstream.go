@@ -8,6 +8,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/signal"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -34,8 +35,8 @@ type ClientStream struct {
 var clientStreams = sync.Pool{New: func() any {
 	s := &ClientStream{}
 	s.s.of = s
-	s.s.readable.c = make(chan struct{}, 1)
-	s.s.writable.c = make(chan struct{}, 1)
+	s.s.readable = signal.Make()
+	s.s.writable = signal.Make()
 	return s
 }}
 
@@ -43,7 +44,8 @@ var clientStreams = sync.Pool{New: func() any {
 func takeStream(cl *Client) *ClientStream {
 	s := clientStreams.Get().(*ClientStream)
 	s.client, s.length = cl, -1
-	s.s.c, s.s.urgency = cl.c, defaultUrgency
+	s.s.c = cl.c
+	s.s.turn.Begin(&s.s)
 	return s
 }
 
@@ -83,7 +85,7 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 			fillIn(r, &s.s.header)
 			return s.s.remoteEnded && s.s.body.Len() == 0 && s.s.trailer.Fields.Len() == 0, nil
 		}
-		if !s.s.readable.wait(&c.mu, s.s.readDeadline) {
+		if !s.s.readable.Wait(&c.mu, s.s.readDeadline) {
 			return false, os.ErrDeadlineExceeded
 		}
 	}
@@ -161,7 +163,7 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 		s.s.tail = encode.AppendSection(s.s.tail, s.s.id, 0, trailers, -1, true, false)
 	}
 	s.s.data, s.s.end, s.s.pending = p, last, true
-	c.queue.add(&s.s)
+	c.queue.Add(&s.s.turn, s.s.short())
 	c.pushAside()
 	return s.s.taken()
 }
@@ -170,7 +172,7 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 // before Close.
 func (s *ClientStream) SetDeadline(t time.Time) {
 	s.s.SetReadDeadline(t)
-	s.s.writable.send()
+	s.s.writable.Send()
 }
 
 // Reset gives the stream up with RST_STREAM, unless it has ended. Calls under way return. It may be

@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/budget"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/turn"
 )
 
 // Preface is what a client's connection begins with (RFC 9113 section 3.4).
@@ -48,7 +50,7 @@ type Conn struct {
 	closed  [recentStreams]closedStream
 	closes  int
 
-	controls, resets budget
+	controls, resets budget.Budget
 
 	recvWindow int // what the peer may still send
 	consumed   int // what was dealt with and not yet told by WINDOW_UPDATE
@@ -56,7 +58,7 @@ type Conn struct {
 	initialWindow, sendWindow int
 
 	crew
-	queue      queue
+	queue      turn.Queue[Stream]
 	out        []byte                    // control frames to be written before anything else
 	writing    bool                      // a goroutine is the writer, or was told to be
 	direct     func([]byte) (int, error) // see writeDirect; nil where it cannot be
@@ -108,8 +110,8 @@ func newConn(nc net.Conn, o Options) *Conn {
 	c := &Conn{nc: nc, o: o.withDefaults(), start: time.Now(), streams: map[uint32]*Stream{}}
 	c.aside = c.writeAside
 	c.idle.L = &c.mu
-	c.controls = budget{burst: controlBurst, rate: controlRate}
-	c.resets = budget{burst: resetBurst, rate: resetRate}
+	c.controls = budget.New(controlBurst, controlRate)
+	c.resets = budget.New(resetBurst, resetRate)
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
 	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
 	c.parked = c.little[:]
@@ -178,12 +180,12 @@ func (c *Conn) linger() {
 		return
 	}
 	c.nc.SetReadDeadline(time.Now().Add(c.o.Timeouts.Linger))
-	for budget := 1 << 20; budget > 0; {
+	for left := 1 << 20; left > 0; {
 		n, err := c.nc.Read(c.parked)
 		if err != nil {
 			return
 		}
-		budget -= n
+		left -= n
 	}
 }
 
@@ -230,13 +232,13 @@ func (c *Conn) die(cause error) {
 
 // drop lets go of what a stream that is gone has waiting, and tells those who wait for it.
 func (c *Conn) drop(s *Stream) {
-	s.leave()
+	s.turn.Leave()
 	if !(s.remoteEnded && s.localEnded) {
 		c.open--
 	}
 	c.release(s.body.Clear())
-	s.readable.send()
-	s.writable.send()
+	s.readable.Send()
+	s.writable.Send()
 	s.tellGone()
 }
 
@@ -274,7 +276,7 @@ func (c *Conn) endRemote(s *Stream) {
 	if s.localEnded {
 		c.open--
 	}
-	s.readable.send()
+	s.readable.Send()
 }
 
 // finish follows the end of a stream's handler, and tells whether its worker is to wait for another.
@@ -311,7 +313,7 @@ func (c *Conn) retire(s *Stream, unsent, unread Code) {
 		how = closedByUs
 		c.resetStream(s, unread)
 	default:
-		c.resets.earn(1)
+		c.resets.Earn(1)
 	}
 	c.release(s.body.Clear())
 	c.forget(s.id, how)

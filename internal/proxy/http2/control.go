@@ -53,7 +53,7 @@ func (c *Conn) endSettings() error {
 			return &ConnError{FlowControlError, "window too large"}
 		}
 		if s.pending && s.sendWindow > 0 {
-			c.queue.add(s)
+			c.queue.Add(&s.turn, s.short())
 		}
 	}
 	return nil
@@ -80,7 +80,7 @@ func (c *Conn) windowUpdate(n int) error {
 			return &ConnError{FlowControlError, "window too large"}
 		}
 		if c.sendWindow += n; c.sendWindow > 0 {
-			c.queue.feed()
+			c.queue.Feed()
 		}
 		return nil
 	}
@@ -96,7 +96,7 @@ func (c *Conn) windowUpdate(n int) error {
 		return c.streamError(FlowControlError, errWindow)
 	}
 	if s.sendWindow += n; s.pending && s.sendWindow > 0 {
-		c.queue.add(s)
+		c.queue.Add(&s.turn, s.short())
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (c *Conn) priorityUpdate(id uint32, value []byte) error {
 		return &ConnError{ProtocolError, "PRIORITY_UPDATE of stream 0"}
 	}
 	if s, _ := c.find(id); s != nil {
-		c.queue.reprioritise(s, value)
+		c.queue.Reprioritise(&s.turn, value)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (c *Conn) data(b []byte) error {
 	if c.client != nil {
 		c.credit(len(b)) // the streams' windows bound what is held, see the package's comment
 	}
-	s.readable.send()
+	s.readable.Send()
 	return nil
 }
 
@@ -68,7 +68,7 @@ func (c *Conn) endData() error {
 		s.credit(overhead) // nobody will read it
 	}
 	if h.Length > overhead {
-		c.controls.earn(2)
+		c.controls.Earn(2)
 	} else if !h.Has(frame.FlagEndStream) {
 		if err := c.control(costEmptyData); err != nil {
 			return err

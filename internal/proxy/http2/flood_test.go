@@ -191,29 +191,6 @@ func flood(t *testing.T, begin func(*raw), frame func(*raw, uint32) error, sent 
 	t.Logf("%d frames, %d bytes held, %d bytes of answers, %d handlers: %v", c.frames, grown, <-answers, most.Load(), told)
 }
 
-// TestBudget checks that honest work earns what it needs, however long it goes on.
-func TestBudget(t *testing.T) {
-	b := budget{burst: 10, rate: 2}
-	for i := range int64(10) {
-		if !b.spend(1, 1) {
-			t.Fatalf("the budget ends after %d", i)
-		}
-	}
-	if b.spend(1, 1) {
-		t.Error("the budget does not end")
-	}
-	b.earn(1)
-	if b.spend(499, 1) || !b.spend(2000, 1) {
-		t.Error("time does not fill it as it should")
-	}
-	for range 1000 {
-		b.earn(2)
-		if !b.spend(2000, 2) {
-			t.Fatal("what was earned cannot be spent")
-		}
-	}
-}
-
 // TestHonestClient does much of what floods do, as honest clients do it.
 func TestHonestClient(t *testing.T) {
 	s := serve(t, Options{}, func(s *Stream) {

@@ -40,7 +40,7 @@ func allPending(n int) func(*Conn) bool {
 	return func(c *Conn) bool {
 		pending := 0
 		for _, s := range c.streams {
-			if s.pending && s.in == nil {
+			if s.pending && !s.turn.Waits() {
 				pending++
 			}
 		}

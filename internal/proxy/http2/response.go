@@ -39,16 +39,16 @@ func (c *Conn) endResponse() error {
 		if !r.keepInterim(x, c.o.MaxHeaderBytes) {
 			return c.streamError(EnhanceYourCalm, errInterims)
 		}
-		s.readable.send()
+		s.readable.Send()
 		return c.control(1)
 	}
 	s.header, b.section = b.section, s.header
 	r.headed, r.length, s.length = true, length, content
-	c.controls.earn(4)
+	c.controls.Earn(4)
 	if b.ended {
 		c.endRemote(s)
 	} else {
-		s.readable.send()
+		s.readable.Send()
 	}
 	return nil
 }
@@ -110,6 +110,6 @@ func (cl *Client) cannotWrite(cause error) {
 // stopWriting has calls that write fail, while those that read go on.
 func (c *Conn) stopWriting(s *Stream, why error) {
 	s.stopped = why
-	s.leave()
-	s.writable.send()
+	s.turn.Leave()
+	s.writable.Send()
 }

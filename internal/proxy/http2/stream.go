@@ -9,6 +9,8 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/body"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/signal"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/turn"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -43,7 +45,7 @@ type Stream struct {
 	recvWindow   int   // what the peer may still send
 	consumed     int   // what was read and not yet told by WINDOW_UPDATE
 	readDeadline time.Time
-	readable     signal
+	readable     signal.Signal
 
 	// head, data and tail go out in this order. head and tail are frames; they are the
 	// writing goroutine's while pending is false.
@@ -56,55 +58,11 @@ type Stream struct {
 	unsent     bool  // opened by us, and head was not taken
 	headEnd    int64 // where that ends in all that the connection has put into batches
 	sendWindow int
-	writable   signal
+	writable   signal.Signal
 	waiting    bool // a goroutine waits for writable
 	lead       bool // this goroutine is to become the connection's writer
 
-	urgency    uint8
-	whole      bool
-	in         *streamList
-	prev, next *Stream
-}
-
-// signal wakes a goroutine that waits for the stream to change.
-type signal struct {
-	c     chan struct{}
-	timer *time.Timer
-}
-
-func (w *signal) send() {
-	select {
-	case w.c <- struct{}{}:
-	default:
-	}
-}
-
-// wait gives mu away until the signal or the deadline comes; false is the deadline.
-func (w *signal) wait(mu *sync.Mutex, deadline time.Time) bool {
-	if deadline.IsZero() {
-		mu.Unlock()
-		<-w.c
-		mu.Lock()
-		return true
-	}
-	d := time.Until(deadline)
-	if d <= 0 {
-		return false
-	}
-	if w.timer == nil {
-		w.timer = time.NewTimer(d)
-	} else {
-		w.timer.Reset(d)
-	}
-	mu.Unlock()
-	defer mu.Lock()
-	select {
-	case <-w.c:
-		w.timer.Stop()
-		return true
-	case <-w.timer.C:
-		return false
-	}
+	turn turn.Entry[Stream]
 }
 
 var streams sync.Pool
@@ -114,10 +72,11 @@ func (c *Conn) newStream(id uint32) *Stream {
 	s, ok := streams.Get().(*Stream)
 	if !ok {
 		s = &Stream{}
-		s.readable.c = make(chan struct{}, 1)
-		s.writable.c = make(chan struct{}, 1)
+		s.readable = signal.Make()
+		s.writable = signal.Make()
 	}
-	s.c, s.id, s.urgency = c, id, defaultUrgency
+	s.c, s.id = c, id
+	s.turn.Begin(s)
 	s.header.Reset(head.RequestHeader)
 	s.trailer.Reset(head.Trailer)
 	return s
@@ -140,12 +99,8 @@ func (s *Stream) clear() bool {
 	s.trailer.Reset(head.Trailer)
 	*s = Stream{of: s.of, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
 		readable: s.readable, writable: s.writable}
-	for _, w := range [...]*signal{&s.readable, &s.writable} {
-		select {
-		case <-w.c:
-		default:
-		}
-	}
+	s.readable.Clear()
+	s.writable.Clear()
 	return true
 }
 
@@ -173,7 +128,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		case len(p) == 0:
 			return 0, nil
 		}
-		if !s.readable.wait(&c.mu, s.readDeadline) {
+		if !s.readable.Wait(&c.mu, s.readDeadline) {
 			return 0, os.ErrDeadlineExceeded
 		}
 	}
@@ -197,7 +152,7 @@ func (s *Stream) SetReadDeadline(t time.Time) {
 	s.c.mu.Lock()
 	s.readDeadline = t
 	s.c.mu.Unlock()
-	s.readable.send()
+	s.readable.Send()
 }
 
 // Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any

@@ -88,7 +88,7 @@ func (s *Stream) send(p []byte) error {
 		return s.err
 	}
 	s.data, s.pending = p, true
-	c.queue.add(s)
+	c.queue.Add(&s.turn, s.short())
 	if c.writing {
 		c.gather()
 	} else {
@@ -109,7 +109,7 @@ func (s *Stream) taken() error {
 			deadline = time.Now().Add(c.o.Timeouts.Write)
 		}
 		s.waiting = true
-		ok := s.writable.wait(&c.mu, deadline)
+		ok := s.writable.Wait(&c.mu, deadline)
 		s.waiting = false
 		if s.lead {
 			s.lead = false
@@ -121,12 +121,17 @@ func (s *Stream) taken() error {
 	if !s.pending {
 		return nil
 	}
-	s.leave()
+	s.turn.Leave()
 	s.data, s.pending = nil, false
 	if err := s.unwritable(); err != nil {
 		return err
 	}
 	return os.ErrDeadlineExceeded
+}
+
+// short tells that one frame ends the stream.
+func (s *Stream) short() bool {
+	return (s.end || s.headEnds) && len(s.data) <= frame.MaxPayload
 }
 
 // unwritable is why nothing more is written, nil while it is.
@@ -138,7 +143,7 @@ func (s *Stream) unwritable() error {
 }
 
 func (c *Conn) hasOutput() bool {
-	return len(c.out) > 0 || len(c.gathered) > 0 || c.queue.front() != nil
+	return len(c.out) > 0 || len(c.gathered) > 0 || c.queue.Front() != nil
 }
 
 // push gets out what waits, from a goroutine that may wait for the client to take it.
@@ -159,9 +164,9 @@ func (c *Conn) pushAside() {
 		c.writeDirect()
 		return
 	}
-	if s := c.queue.front(); s != nil && c.client == nil {
+	if s := c.queue.Front(); s != nil && c.client == nil {
 		s.lead = true
-		s.writable.send()
+		s.writable.Send()
 		return
 	}
 	c.asides.Add(1)
@@ -186,7 +191,7 @@ const turnsOfStream = 1
 // during writes.
 func (c *Conn) write(own *Stream, turns int) {
 	for !c.broken && c.hasOutput() {
-		if own == nil || own.in == nil || own.in == &c.queue.starved {
+		if own == nil || !own.turn.Waits() || c.queue.Starved(&own.turn) {
 			if c.handOver(turns) {
 				return
 			}
@@ -214,9 +219,9 @@ func (c *Conn) write(own *Stream, turns int) {
 // handOver makes another goroutine the writer: that of a stream that waits for its turn, or where turns are used
 // up one that has nothing else to do.
 func (c *Conn) handOver(turns int) bool {
-	if next := c.queue.front(); next != nil && c.client == nil {
+	if next := c.queue.Front(); next != nil && c.client == nil {
 		next.lead = true
-		next.writable.send()
+		next.writable.Send()
 		return true
 	}
 	if turns > 0 {
@@ -323,11 +328,11 @@ func (c *Conn) fill(b []byte) []byte {
 	b = append(b, c.out...)
 	c.out = c.out[:0]
 	for len(b) < fullBatch {
-		s := c.queue.front()
+		s := c.queue.Front()
 		if s == nil {
 			break
 		}
-		c.queue.serve(s)
+		c.queue.Serve(&s.turn)
 		b = c.take(s, b)
 	}
 	c.filled += int64(len(b))
@@ -359,7 +364,7 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 		s.sendWindow -= n
 		c.sendWindow -= n
 		if rest == 0 || n >= 1<<10 { // not a trickle that a tiny window makes
-			c.controls.earn(3)
+			c.controls.Earn(3)
 		}
 	}
 	if rest == 0 && len(s.tail) > 0 {
@@ -374,13 +379,13 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 	case rest == 0:
 		s.data, s.pending = nil, false
 		if s.waiting {
-			s.writable.send()
+			s.writable.Send()
 		}
 	case s.sendWindow <= 0:
 	case c.sendWindow <= 0:
-		c.queue.starved.pushBack(s)
+		c.queue.Starve(&s.turn, s.short())
 	default:
-		c.queue.again(s)
+		c.queue.Again(&s.turn)
 	}
 	return b
 }

@@ -1,12 +1,10 @@
-package http2
+package turn
 
-const defaultUrgency = 3
-
-// prioritise takes in a Priority field value (RFC 9218 section 4). What is not understood is
+// Prioritise takes in a Priority field value (RFC 9218 section 4). What is not understood is
 // skipped. A stream that says nothing takes turns with others, one that says something
 // without "i" is sent as a whole.
-func (s *Stream) prioritise(value []byte) {
-	urgency, whole := uint8(defaultUrgency), true
+func (e *Entry[S]) Prioritise(value []byte) {
+	urgency, whole := uint8(DefaultUrgency), true
 	for len(value) > 0 {
 		member := value
 		for i, c := range value {
@@ -29,14 +27,5 @@ func (s *Stream) prioritise(value []byte) {
 			whole = false
 		}
 	}
-	s.urgency, s.whole = urgency, whole
-}
-
-// reprioritise moves the stream to where a new priority wants it.
-func (q *queue) reprioritise(s *Stream, value []byte) {
-	s.prioritise(value)
-	if s.in != nil && s.in != &q.starved {
-		s.leave()
-		q.add(s)
-	}
+	e.urgency, e.whole = urgency, whole
 }

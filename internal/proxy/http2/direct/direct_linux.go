@@ -1,4 +1,4 @@
-package http2
+package direct
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// directWrite is a write that never waits: it tells how much the socket has taken. Who calls it has a stream of
+// Write makes a write to the socket that never waits: it tells how much the socket has taken. Who calls it has a stream of
 // its own to look after, with a deadline of its own. nil on systems where we have none.
-func directWrite(raw syscall.RawConn) func([]byte) (int, error) {
+func Write(raw syscall.RawConn) func([]byte) (int, error) {
 	var b []byte
 	var n uintptr
 	var errno unix.Errno

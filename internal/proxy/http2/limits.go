@@ -12,28 +12,9 @@ const (
 	costEmptyData    = 2
 )
 
-// budget is spent by what is useless and earned by what is not. The zero value is full.
-type budget struct {
-	burst, rate int64
-	spent       int64 // in thousandths
-	at          int64 // ms, until when time has been counted
-}
-
-// spend takes cost at the time now (ms), and tells whether there was enough.
-func (b *budget) spend(now, cost int64) bool {
-	if d := now - b.at; d > 0 {
-		b.spent = max(0, b.spent-min(d, 3600_000)*b.rate)
-		b.at = now
-	}
-	b.spent += cost * 1000
-	return b.spent <= b.burst*1000
-}
-
-func (b *budget) earn(n int64) { b.spent = max(0, b.spent-n*1000) }
-
 // control charges for frames that bring nothing forward.
 func (c *Conn) control(cost int64) error {
-	if c.controls.spend(c.now, cost) {
+	if c.controls.Spend(c.now, cost) {
 		return nil
 	}
 	return &ConnError{EnhanceYourCalm, "too many control frames"}
@@ -41,7 +22,7 @@ func (c *Conn) control(cost int64) error {
 
 // provoked charges for a stream that was reset by the client, or because of it.
 func (c *Conn) provoked() error {
-	if c.resets.spend(c.now, 1) {
+	if c.resets.Spend(c.now, 1) {
 		return nil
 	}
 	return &ConnError{EnhanceYourCalm, "too many resets"}
