@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -134,7 +136,7 @@ func (c *smuggling) play(t *testing.T, g *gateway, v *victim, dribble bool) {
 	if c.frames != nil {
 		status = c.speakHTTP2(t, g)
 	} else {
-		got := speak(g, c.client, dribble)
+		got := speak(t, g, c.client, dribble)
 		status = c.statuses(t, got)
 		if told := dateLine.ReplaceAllString(string(got), ""); c.checkTold && told != c.told {
 			t.Errorf("the client hears\n%q, want\n%q", told, c.told)
@@ -162,22 +164,29 @@ func (c *smuggling) play(t *testing.T, g *gateway, v *victim, dribble bool) {
 }
 
 // speak says the bytes, half-closes, and returns what comes until the end.
-func speak(g *gateway, b []byte, dribble bool) []byte {
-	c := g.dial()
+func speak(t *testing.T, g *gateway, b []byte, dribble bool) []byte {
+	c, err := net.Dial("tcp", g.addr())
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer c.Close()
+	c.SetDeadline(time.Now().Add(10 * time.Second))
 	go func() {
+		step := max(len(b), 1)
 		if dribble && len(b) < 4<<10 {
-			for i := range b {
-				if _, err := c.Write(b[i : i+1]); err != nil {
-					return
-				}
+			step = 1
+		}
+		for part := range slices.Chunk(b, step) {
+			if _, err := c.Write(part); err != nil {
+				return
 			}
-		} else if _, err := c.Write(b); err != nil {
-			return
 		}
 		c.(*net.TCPConn).CloseWrite()
 	}()
-	got, _ := io.ReadAll(c)
+	got, err := io.ReadAll(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the connection does not end: said %q, got %q", b, got)
+	}
 	return got
 }
 

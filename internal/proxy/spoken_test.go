@@ -16,9 +16,11 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// spoken is a request of HTTP/2 as a fuzzer makes it up.
+// spoken is a request of HTTP/2 as a fuzzer makes it up; a response where it has a status.
 type spoken struct {
 	method, scheme, authority, path string
+	status                          string
+	stream                          uint32 // 0 is 1
 	fields                          [][2]string
 	trailer                         [2]string
 	body                            []byte
@@ -46,18 +48,22 @@ const (
 )
 
 func (s *spoken) String() string {
-	return fmt.Sprintf("%q %q %q %q, fields %q, trailer %q, body %q, shape %b", s.method, s.scheme, s.authority, s.path, s.fields, s.trailer, s.body, s.shape)
+	return fmt.Sprintf("%q %q %q %q %q, fields %q, trailer %q, body %q, shape %b", s.method, s.scheme, s.authority, s.path, s.status, s.fields, s.trailer, s.body, s.shape)
 }
 
 // lines is the header section.
 func (s *spoken) lines() (all [][2]string) {
 	all = [][2]string{{":method", s.method}, {":scheme", s.scheme}, {":authority", s.authority}, {":path", s.path}}
+	if s.status != "" {
+		all = [][2]string{{":status", s.status}}
+	}
+	pseudo := len(all)
 	all = append(all, s.fields...)
 	if n := s.length(); n >= 0 {
 		all = append(all, [2]string{"content-length", fmt.Sprint(n)})
 	}
 	if s.shape&pseudoLast != 0 && len(s.fields) > 0 {
-		all[0], all[4] = all[4], all[0]
+		all[0], all[pseudo] = all[pseudo], all[0]
 	}
 	return all
 }
@@ -94,8 +100,9 @@ func (s *spoken) tooLarge() bool {
 // ends tells whether the stream is ended as it should be.
 func (s *spoken) ends() bool { return s.shape&(cancelled|endlessly) == 0 }
 
-// say sends the request on stream 1, through framer and to flush.
+// say sends the message on its stream, through framer and to flush.
 func (s *spoken) say(fr *http2.Framer, flush func()) {
+	s.stream = max(s.stream, 1)
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
 	head := func(lines [][2]string, end bool) {
@@ -103,7 +110,7 @@ func (s *spoken) say(fr *http2.Framer, flush func()) {
 		for _, l := range lines {
 			enc.WriteField(hpack.HeaderField{Name: l[0], Value: l[1]})
 		}
-		p := http2.HeadersFrameParam{StreamID: 1, EndStream: end, EndHeaders: true, BlockFragment: block.Bytes()}
+		p := http2.HeadersFrameParam{StreamID: s.stream, EndStream: end, EndHeaders: true, BlockFragment: block.Bytes()}
 		if s.shape&padded != 0 {
 			p.PadLength = 7
 		}
@@ -114,7 +121,7 @@ func (s *spoken) say(fr *http2.Framer, flush func()) {
 		rest := p.BlockFragment
 		p.EndHeaders, p.BlockFragment = false, rest[:min(5, len(rest))]
 		fr.WriteHeaders(p)
-		fr.WriteContinuation(1, true, rest[len(p.BlockFragment):])
+		fr.WriteContinuation(s.stream, true, rest[len(p.BlockFragment):])
 	}
 	trailer := s.shape&withTrailer != 0
 	head(s.lines(), s.shape&noBody != 0 && s.ends())
@@ -128,7 +135,7 @@ func (s *spoken) say(fr *http2.Framer, flush func()) {
 		}
 	}
 	if s.shape&cancelled != 0 {
-		fr.WriteRSTStream(1, http2.ErrCodeCancel)
+		fr.WriteRSTStream(s.stream, http2.ErrCodeCancel)
 	}
 	flush()
 }
@@ -142,14 +149,14 @@ func (s *spoken) sayBody(fr *http2.Framer, end bool) {
 		n := min(size, len(b), 16<<10)
 		last := end && n == len(b) && !apart
 		if s.shape&padded != 0 {
-			fr.WriteDataPadded(1, last, b[:n], make([]byte, 3))
+			fr.WriteDataPadded(s.stream, last, b[:n], make([]byte, 3))
 		} else {
-			fr.WriteData(1, last, b[:n])
+			fr.WriteData(s.stream, last, b[:n])
 		}
 		b = b[n:]
 	}
 	if end && (apart || len(s.body) == 0) {
-		fr.WriteData(1, true, nil)
+		fr.WriteData(s.stream, true, nil)
 	}
 }
 
