@@ -10,6 +10,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net/http"
 	"strings"
@@ -153,4 +154,46 @@ func TestCertificateChange(t *testing.T) {
 	g.write("secret.yaml", secret(t, "default", "one", "third.example.com"))
 	eventually(t, "the third certificate", serves("third.example.com"))
 	g.waitCondition("Gateway", "gw", "ResolvedRefs=True/ResolvedRefs")
+}
+
+// TestResumption: a client resumes, also after an edit of its route and of another listener.
+func TestResumption(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	listeners := httpsListener("https", port, "a.example.com", "{name: one}")
+	g := start(t, map[string]string{
+		"gateway.yaml": gatewayWith(listeners) + service("default", "b", newBackend(t, "b", nil)),
+		"route.yaml":   route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]"),
+		"secret.yaml":  secret(t, "default", "one", "a.example.com"),
+	})
+	sessions := tls.NewLRUClientSessionCache(1)
+	visit := func() (resumed bool, err error) {
+		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port),
+			&tls.Config{InsecureSkipVerify: true, ServerName: "a.example.com", ClientSessionCache: sessions})
+		if err != nil {
+			return false, err
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a.example.com\r\nConnection: close\r\n\r\n"); err != nil {
+			return false, err
+		}
+		_, err = io.Copy(io.Discard, conn) // and with it the ticket
+		return conn.ConnectionState().DidResume, err
+	}
+	eventually(t, "a first visit", func() bool { _, err := visit(); return err == nil })
+	for what, edit := range map[string]func(){
+		"nothing happened": func() {},
+		"another listener": func() {
+			g.write("gateway.yaml", gatewayWith(listeners, httpsListener("other", port, "b.example.com", "{name: one}"))+service("default", "b", newBackend(t, "b", nil)))
+			g.waitCondition("Gateway", "gw", "Programmed=True/Programmed")
+		},
+		"another route": func() {
+			g.write("route.yaml", route("r", "  rules: [{matches: [{path: {value: /x}}], backendRefs: [{name: b, port: 80}]}]"))
+		},
+	} {
+		edit()
+		if resumed, err := visit(); err != nil || !resumed {
+			t.Errorf("%s: resumed %v, %v", what, resumed, err)
+		}
+	}
 }
