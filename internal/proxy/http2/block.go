@@ -5,7 +5,9 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
@@ -43,7 +45,7 @@ const headerTable = 4 << 10 // bytes of the peer's dynamic table, the protocol's
 func (c *Conn) beginHeaders() error {
 	h := &c.head
 	if h.Stream == 0 {
-		return &ConnError{ProtocolError, "HEADERS on stream 0"}
+		return fault.Conn(ProtocolError, "HEADERS on stream 0")
 	}
 	if h.Has(frame.FlagPadded) {
 		c.fixed = 1
@@ -52,7 +54,7 @@ func (c *Conn) beginHeaders() error {
 		c.fixed += 5
 	}
 	if c.left -= c.fixed; c.left < 0 {
-		return &ConnError{FrameSizeError, "HEADERS too short"}
+		return fault.Conn(FrameSizeError, "HEADERS too short")
 	}
 	if c.decoder == nil {
 		c.decoder = hpack.NewDecoder(headerTable, c.field)
@@ -68,22 +70,22 @@ func (c *Conn) identify() error {
 	b := &c.block
 	s, how := c.find(b.stream)
 	switch {
-	case how == closedIdle && c.client != nil:
-		return &ConnError{ProtocolError, "HEADERS on a stream that we have not opened"}
-	case how == closedIdle && b.stream%2 == 0:
-		return &ConnError{ProtocolError, "stream with an even number"}
-	case how == closedIdle:
+	case how == closed.Idle && c.client != nil:
+		return fault.Conn(ProtocolError, "HEADERS on a stream that we have not opened")
+	case how == closed.Idle && b.stream%2 == 0:
+		return fault.Conn(ProtocolError, "stream with an even number")
+	case how == closed.Idle:
 		c.lastID = b.stream
 		if c.draining == drainRefuse {
 			return nil
 		}
 		b.kind, b.s = blockHeader, c.newStream(b.stream)
-	case how == closedByUs, how == closedLongAgo && c.client != nil:
+	case how == closed.ByUs, how == closed.LongAgo && c.client != nil:
 		return c.control(1)
-	case how == closedLongAgo:
-		return &ConnError{ProtocolError, "stream numbers do not rise"}
-	case how == closedEnded:
-		return &ConnError{StreamClosed, "HEADERS on a stream that has ended"}
+	case how == closed.LongAgo:
+		return fault.Conn(ProtocolError, "stream numbers do not rise")
+	case how == closed.Ended:
+		return fault.Conn(StreamClosed, "HEADERS on a stream that has ended")
 	case s == nil || s.remoteEnded:
 		return c.streamError(StreamClosed, errAfterEnd)
 	case s.of != nil && !s.of.headed:
@@ -115,7 +117,7 @@ func (c *Conn) continueBlock() error {
 	b := &c.block
 	b.frames++
 	if b.frames > maxContinuations {
-		return &ConnError{EnhanceYourCalm, "too many CONTINUATION frames"}
+		return fault.Conn(EnhanceYourCalm, "too many CONTINUATION frames")
 	}
 	return c.control(costContinuation)
 }
@@ -124,10 +126,10 @@ func (c *Conn) continueBlock() error {
 func (c *Conn) fragment(p []byte) error {
 	b := &c.block
 	if b.bytes += len(p); b.bytes > 2*c.o.MaxHeaderBytes {
-		return &ConnError{EnhanceYourCalm, "header block too large"}
+		return fault.Conn(EnhanceYourCalm, "header block too large")
 	}
 	if _, err := c.decoder.Write(p); err != nil {
-		return &ConnError{CompressionError, "header block cannot be decoded"}
+		return fault.Conn(CompressionError, "header block cannot be decoded")
 	}
 	return nil
 }
@@ -155,7 +157,7 @@ func (c *Conn) endBlock() error {
 	b.open = false
 	c.decoder.SetEmitEnabled(true)
 	if c.decoder.Close() != nil {
-		return &ConnError{CompressionError, "header block cut off"}
+		return fault.Conn(CompressionError, "header block cut off")
 	}
 	switch b.kind {
 	case blockHeader:
@@ -196,7 +198,7 @@ func (c *Conn) endHeader() error {
 		}
 	}
 	if why != nil {
-		c.forget(s.id, closedByUs)
+		c.closed.Add(s.id, closed.ByUs)
 		s.recycle()
 		if c.o.Refused != nil {
 			c.o.Refused(status, why)

@@ -10,6 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/direct"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -66,19 +67,19 @@ type Client struct {
 // NewClient makes a connection of nc, which must have been agreed on to speak HTTP/2. Nothing happens on it
 // before Serve or Open.
 func NewClient(nc net.Conn, o ClientOptions) *Client {
-	window := max(positive(o.StreamWindow, 256<<10), minWindow)
-	ping := positive(o.PingAfter, 15*time.Second)
+	window := max(settings.Positive(o.StreamWindow, 256<<10), settings.MinWindow)
+	ping := settings.Positive(o.PingAfter, 15*time.Second)
 	c := newConn(nc, Options{
 		MaxStreams: o.MaxStreams, MaxHeaderBytes: o.MaxHeaderBytes, MaxFields: o.MaxFields,
 		StreamWindow: window, ConnWindow: max(backendWindow, window),
-		Timeouts: Timeouts{Ping: ping, Pong: positive(o.PingTimeout, 15*time.Second)},
+		Timeouts: Timeouts{Ping: ping, Pong: settings.Positive(o.PingTimeout, 15*time.Second)},
 	})
 	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumed}
 	c.client = cl
 	c.parked = make([]byte, answerBuffer)
 	c.in = c.parked
 	c.prefaced = len(Preface) // which servers do not send
-	c.out = appendGreeting([]byte(Preface), &c.o, true)
+	c.out = settings.AppendGreeting([]byte(Preface), &c.o, true)
 	if o.Raw != nil {
 		c.direct = direct.Write(o.Raw)
 	}

@@ -10,9 +10,17 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/budget"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/turn"
 )
+
+// Options configures a connection; the zero value is ready for production.
+type Options = settings.Options
+
+// Timeouts bounds how long a client may keep the connection waiting.
+type Timeouts = settings.Timeouts
 
 // Preface is what a client's connection begins with (RFC 9113 section 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -47,8 +55,7 @@ type Conn struct {
 	streams map[uint32]*Stream // that somebody uses, handlers or callers of Client.Open
 	open    int                // of them, those that are open by the protocol
 	lastID  uint32             // the highest that the client has used, be it the peer or us
-	closed  [recentStreams]closedStream
-	closes  int
+	closed  closed.Recent
 
 	controls, resets budget.Budget
 
@@ -76,25 +83,6 @@ type Conn struct {
 	cause     error // why, if it was a write
 }
 
-// How a stream was closed decides what may still come on it.
-type closing uint8
-
-const (
-	notClosed closing = iota
-	closedIdle
-	closedEnded  // by END_STREAM of both sides
-	closedByPeer // by its RST_STREAM
-	closedByUs   // by ours, which the client may not know of yet
-	closedLongAgo
-)
-
-const recentStreams = 64
-
-type closedStream struct {
-	id  uint32
-	how closing
-}
-
 // New makes a connection of nc, on which nothing happens before Serve. handle is run on a
 // goroutine of its own for each request. When it returns, a response that it has not
 // ended is reset with INTERNAL_ERROR, and what is left of the request is refused; the
@@ -102,12 +90,12 @@ type closedStream struct {
 func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
 	c := newConn(nc, o)
 	c.handle = handle
-	c.out = appendGreeting(nil, &c.o, false)
+	c.out = settings.AppendGreeting(nil, &c.o, false)
 	return c
 }
 
 func newConn(nc net.Conn, o Options) *Conn {
-	c := &Conn{nc: nc, o: o.withDefaults(), start: time.Now(), streams: map[uint32]*Stream{}}
+	c := &Conn{nc: nc, o: o.WithDefaults(), start: time.Now(), streams: map[uint32]*Stream{}}
 	c.aside = c.writeAside
 	c.idle.L = &c.mu
 	c.controls = budget.New(controlBurst, controlRate)
@@ -300,54 +288,43 @@ func (c *Conn) finish(s *Stream, w *worker) (stays bool) {
 // retire takes leave of a stream that is not used any more. One that has not ended is reset, with the
 // code unsent where our side has not ended, else with unread.
 func (c *Conn) retire(s *Stream, unsent, unread Code) {
-	how := closedEnded
+	how := closed.Ended
 	switch {
 	case s.byPeer:
-		how = closedByPeer
+		how = closed.ByPeer
 	case s.err != nil:
-		how = closedByUs
+		how = closed.ByUs
 	case !s.localEnded:
-		how = closedByUs
+		how = closed.ByUs
 		c.resetStream(s, unsent)
 	case !s.remoteEnded:
-		how = closedByUs
+		how = closed.ByUs
 		c.resetStream(s, unread)
 	default:
 		c.resets.Earn(1)
 	}
 	c.release(s.body.Clear())
-	c.forget(s.id, how)
+	c.closed.Add(s.id, how)
 	delete(c.streams, s.id)
 }
 
-// forget remembers for a while how a stream was closed.
-func (c *Conn) forget(id uint32, how closing) {
-	c.closed[c.closes%recentStreams] = closedStream{id, how}
-	c.closes++
-}
-
 // find is the stream that is open, or else how it was closed.
-func (c *Conn) find(id uint32) (*Stream, closing) {
+func (c *Conn) find(id uint32) (*Stream, closed.How) {
 	if s := c.streams[id]; s != nil {
 		switch {
 		case s.err == nil && !(s.remoteEnded && s.localEnded):
-			return s, notClosed
+			return s, closed.Not
 		case s.err == nil:
-			return nil, closedEnded
+			return nil, closed.Ended
 		case s.byPeer:
-			return nil, closedByPeer
+			return nil, closed.ByPeer
 		}
-		return nil, closedByUs
+		return nil, closed.ByUs
 	}
 	if id > c.lastID || c.client != nil && id%2 == 0 {
-		return nil, closedIdle
+		return nil, closed.Idle
 	}
-	for i := range c.closed {
-		if c.closed[i].id == id {
-			return nil, c.closed[i].how
-		}
-	}
-	return nil, closedLongAgo
+	return nil, c.closed.How(id)
 }
 
 // credit gives bytes of bodies back to the connection's window.

@@ -3,32 +3,10 @@ package http2
 import (
 	"encoding/binary"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
-
-// peerSettings collects what one SETTINGS frame says, to be applied at once.
-type peerSettings struct {
-	window  int
-	streams uint32
-}
-
-// entry takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
-// fit the least size that peers must accept, and we push nothing, so little concerns us.
-func (p *peerSettings) entry(id frame.Setting, value uint32, ofServer bool) error {
-	switch {
-	case id == frame.SettingEnablePush && (value > 1 || ofServer && value > 0),
-		id == frame.SettingExtendedConnect && value > 1,
-		id == frame.SettingMaxFrame && (value < frame.MaxPayload || value > 1<<24-1):
-		return &ConnError{ProtocolError, "setting out of bounds"}
-	case id == frame.SettingInitialWindow && value > frame.MaxWindow:
-		return &ConnError{FlowControlError, "initial window too large"}
-	case id == frame.SettingInitialWindow:
-		p.window = int(value)
-	case id == frame.SettingMaxStreams:
-		p.streams = value
-	}
-	return nil
-}
 
 func (c *Conn) endSettings() error {
 	if c.head.Has(frame.FlagAck) {
@@ -37,11 +15,11 @@ func (c *Conn) endSettings() error {
 	}
 	c.greeted = true
 	if c.client != nil {
-		c.client.allow(c.settings.streams)
+		c.client.allow(c.settings.Streams)
 	}
 	c.out = frame.AppendHeader(c.out, 0, frame.Settings, frame.FlagAck, 0)
-	change := c.settings.window - c.initialWindow
-	c.initialWindow = c.settings.window
+	change := c.settings.Window - c.initialWindow
+	c.initialWindow = c.settings.Window
 	if change == 0 {
 		return nil
 	}
@@ -50,7 +28,7 @@ func (c *Conn) endSettings() error {
 			continue
 		}
 		if s.sendWindow += change; s.sendWindow > frame.MaxWindow {
-			return &ConnError{FlowControlError, "window too large"}
+			return fault.Conn(FlowControlError, "window too large")
 		}
 		if s.pending && s.sendWindow > 0 {
 			c.queue.Add(&s.turn, s.short())
@@ -75,9 +53,9 @@ func (c *Conn) windowUpdate(n int) error {
 	if c.head.Stream == 0 {
 		switch {
 		case n == 0:
-			return &ConnError{ProtocolError, "WINDOW_UPDATE of 0"}
+			return fault.Conn(ProtocolError, "WINDOW_UPDATE of 0")
 		case n > frame.MaxWindow-c.sendWindow:
-			return &ConnError{FlowControlError, "window too large"}
+			return fault.Conn(FlowControlError, "window too large")
 		}
 		if c.sendWindow += n; c.sendWindow > 0 {
 			c.queue.Feed()
@@ -86,8 +64,8 @@ func (c *Conn) windowUpdate(n int) error {
 	}
 	s, how := c.find(c.head.Stream)
 	switch {
-	case how == closedIdle:
-		return &ConnError{ProtocolError, "WINDOW_UPDATE of an idle stream"}
+	case how == closed.Idle:
+		return fault.Conn(ProtocolError, "WINDOW_UPDATE of an idle stream")
 	case s == nil:
 		return nil
 	case n == 0:
@@ -110,7 +88,7 @@ func (c *Conn) priority(b []byte) error {
 	case !c.dependsOnItself(b):
 		return nil
 	case c.head.Stream > c.lastID:
-		return &ConnError{ProtocolError, "stream depends on itself"}
+		return fault.Conn(ProtocolError, "stream depends on itself")
 	}
 	return c.streamError(ProtocolError, errDepends)
 }
@@ -122,10 +100,10 @@ func (c *Conn) dependsOnItself(b []byte) bool {
 
 func (c *Conn) priorityUpdate(id uint32, value []byte) error {
 	if c.client != nil {
-		return &ConnError{ProtocolError, "PRIORITY_UPDATE from a server"} // RFC 9218 section 7.1
+		return fault.Conn(ProtocolError, "PRIORITY_UPDATE from a server") // RFC 9218 section 7.1
 	}
 	if id == 0 {
-		return &ConnError{ProtocolError, "PRIORITY_UPDATE of stream 0"}
+		return fault.Conn(ProtocolError, "PRIORITY_UPDATE of stream 0")
 	}
 	if s, _ := c.find(id); s != nil {
 		c.queue.Reprioritise(&s.turn, value)
@@ -135,8 +113,8 @@ func (c *Conn) priorityUpdate(id uint32, value []byte) error {
 
 func (c *Conn) peerReset(code Code) error {
 	s, how := c.find(c.head.Stream)
-	if how == closedIdle {
-		return &ConnError{ProtocolError, "RST_STREAM of an idle stream"}
+	if how == closed.Idle {
+		return fault.Conn(ProtocolError, "RST_STREAM of an idle stream")
 	}
 	if s == nil {
 		return c.control(1)
@@ -171,3 +149,6 @@ func (c *Conn) streamError(code Code, why error) error {
 	}
 	return c.provoked()
 }
+
+// What our PINGs carry.
+const pingOfDrain, pingOfWatch = 1, 2

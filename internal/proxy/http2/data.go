@@ -1,28 +1,32 @@
 package http2
 
-import "github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+import (
+	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+)
 
 // beginData counts a DATA frame, padding included, against the windows (RFC 9113 section 6.9.1).
 func (c *Conn) beginData() error {
 	h := &c.head
 	if h.Stream == 0 {
-		return &ConnError{ProtocolError, "DATA on stream 0"}
+		return fault.Conn(ProtocolError, "DATA on stream 0")
 	}
 	if c.recvWindow -= h.Length; c.recvWindow < 0 {
-		return &ConnError{FlowControlError, "more DATA than the connection's window"}
+		return fault.Conn(FlowControlError, "more DATA than the connection's window")
 	}
 	if h.Has(frame.FlagPadded) {
 		if h.Length == 0 {
-			return &ConnError{FrameSizeError, "padded frame without the length of padding"}
+			return fault.Conn(FrameSizeError, "padded frame without the length of padding")
 		}
 		c.fixed = 1
 		c.left--
 	}
 	s, how := c.find(h.Stream)
 	switch {
-	case how == closedIdle:
-		return &ConnError{ProtocolError, "DATA on an idle stream"}
-	case how == closedByUs, how == closedLongAgo && c.client != nil:
+	case how == closed.Idle:
+		return fault.Conn(ProtocolError, "DATA on an idle stream")
+	case how == closed.ByUs, how == closed.LongAgo && c.client != nil:
 	case s == nil || s.remoteEnded:
 		return c.streamError(StreamClosed, errAfterEnd)
 	case s.of != nil && !s.of.headed:

@@ -3,7 +3,9 @@ package http2
 import (
 	"encoding/binary"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 )
 
 // input is how far the frame being read has come. Frames are taken in as their bytes come: DATA
@@ -18,7 +20,7 @@ type input struct {
 	padded   int   // bytes of it
 	skip     bool  // the rest of the frame means nothing
 	frames   int64 // that are complete, header blocks counting as one
-	settings peerSettings
+	settings settings.Peer
 	block    block
 }
 
@@ -74,7 +76,7 @@ func (c *Conn) preface(b []byte) (int, error) {
 	want := Preface[c.prefaced:]
 	k := min(len(b), len(want))
 	if string(b[:k]) != want[:k] {
-		return k, &ConnError{ProtocolError, "not the preface of HTTP/2"}
+		return k, fault.Conn(ProtocolError, "not the preface of HTTP/2")
 	}
 	c.prefaced += k
 	return k, nil
@@ -85,13 +87,13 @@ func (c *Conn) begin() error {
 	h := &c.head
 	c.inFrame, c.fixed, c.left, c.padding, c.skip = true, 0, h.Length, 0, false
 	if h.Length > frame.MaxPayload {
-		return &ConnError{FrameSizeError, "frame too long"}
+		return fault.Conn(FrameSizeError, "frame too long")
 	}
 	if !c.greeted && (h.Type != frame.Settings || h.Has(frame.FlagAck)) {
-		return &ConnError{ProtocolError, "the first frame is not SETTINGS"}
+		return fault.Conn(ProtocolError, "the first frame is not SETTINGS")
 	}
 	if c.block.open != (h.Type == frame.Continuation) || c.block.open && c.block.stream != h.Stream {
-		return &ConnError{ProtocolError, "header block interrupted, or CONTINUATION without one"}
+		return fault.Conn(ProtocolError, "header block interrupted, or CONTINUATION without one")
 	}
 	whole, ofStream := -1, true // its length, where there is only one
 	switch h.Type {
@@ -110,7 +112,7 @@ func (c *Conn) begin() error {
 	case frame.Settings:
 		return c.beginSettings()
 	case frame.PushPromise:
-		return &ConnError{ProtocolError, "PUSH_PROMISE that was not allowed"}
+		return fault.Conn(ProtocolError, "PUSH_PROMISE that was not allowed")
 	case frame.GoAway:
 		return c.beginOther(8)
 	case frame.PriorityUpdate:
@@ -120,10 +122,10 @@ func (c *Conn) begin() error {
 		return c.control(1)
 	}
 	if h.Length != whole {
-		return &ConnError{FrameSizeError, "frame of wrong length"}
+		return fault.Conn(FrameSizeError, "frame of wrong length")
 	}
 	if h.Type != frame.WindowUpdate && ofStream != (h.Stream != 0) {
-		return &ConnError{ProtocolError, "frame on stream 0, or not on it"}
+		return fault.Conn(ProtocolError, "frame on stream 0, or not on it")
 	}
 	c.fixed, c.left = whole, 0
 	return nil
@@ -132,10 +134,10 @@ func (c *Conn) begin() error {
 // beginOther is for frames of the connection that may be long and are not needed as a whole.
 func (c *Conn) beginOther(least int) error {
 	if c.head.Stream != 0 {
-		return &ConnError{ProtocolError, "frame that is not on stream 0"}
+		return fault.Conn(ProtocolError, "frame that is not on stream 0")
 	}
 	if c.head.Length < least {
-		return &ConnError{FrameSizeError, "frame of wrong length"}
+		return fault.Conn(FrameSizeError, "frame of wrong length")
 	}
 	c.fixed = min(c.head.Length, maxPriorityUpdate)
 	c.left -= c.fixed
@@ -147,13 +149,13 @@ func (c *Conn) beginSettings() error {
 	h := &c.head
 	switch {
 	case h.Stream != 0:
-		return &ConnError{ProtocolError, "SETTINGS of a stream"}
+		return fault.Conn(ProtocolError, "SETTINGS of a stream")
 	case h.Has(frame.FlagAck) && h.Length != 0, h.Length%frame.SettingLen != 0:
-		return &ConnError{FrameSizeError, "SETTINGS of wrong length"}
+		return fault.Conn(FrameSizeError, "SETTINGS of wrong length")
 	}
-	c.settings = peerSettings{window: c.initialWindow, streams: unlimited}
+	c.settings = settings.Peer{Window: c.initialWindow, Streams: unlimited}
 	if c.client != nil && c.greeted {
-		c.settings.streams = c.client.allowed
+		c.settings.Streams = c.client.allowed
 	}
 	c.setFixed()
 	return c.control(costSettings)
@@ -180,7 +182,7 @@ func (c *Conn) prefix(b []byte) error {
 		return c.peerReset(Code(binary.BigEndian.Uint32(b)))
 	case frame.Settings:
 		c.setFixed()
-		return c.settings.entry(frame.Setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]), c.client != nil)
+		return c.settings.Entry(frame.Setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]), c.client != nil)
 	case frame.Ping:
 		return c.ping(b)
 	case frame.WindowUpdate:
@@ -197,7 +199,7 @@ func (c *Conn) prefix(b []byte) error {
 
 func (c *Conn) pad(n int) error {
 	if n > c.left {
-		return &ConnError{ProtocolError, "more padding than frame"}
+		return fault.Conn(ProtocolError, "more padding than frame")
 	}
 	c.left -= n
 	c.padding, c.padded = n, n

@@ -1,5 +1,7 @@
 package http2
 
+import "github.com/moongate-dev/moongate/internal/proxy/http2/fault"
+
 // What a client may ask of us without bringing anything forward. Nobody honest comes near it.
 const (
 	controlBurst, controlRate = 1024, 128 // frames at once, and per second
@@ -17,7 +19,7 @@ func (c *Conn) control(cost int64) error {
 	if c.controls.Spend(c.now, cost) {
 		return nil
 	}
-	return &ConnError{EnhanceYourCalm, "too many control frames"}
+	return fault.Conn(EnhanceYourCalm, "too many control frames")
 }
 
 // provoked charges for a stream that was reset by the client, or because of it.
@@ -25,5 +27,5 @@ func (c *Conn) provoked() error {
 	if c.resets.Spend(c.now, 1) {
 		return nil
 	}
-	return &ConnError{EnhanceYourCalm, "too many resets"}
+	return fault.Conn(EnhanceYourCalm, "too many resets")
 }

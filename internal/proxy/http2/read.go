@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
@@ -71,7 +72,7 @@ func (c *Conn) read(prior []byte) error {
 			return nil
 		}
 		if len(c.out) > maxControl {
-			return &ConnError{EnhanceYourCalm, "answers are not read"}
+			return fault.Conn(EnhanceYourCalm, "answers are not read")
 		}
 		if c.client != nil {
 			c.client.tell()
@@ -213,11 +214,11 @@ func (c *Conn) expirePing() (bool, error) {
 }
 
 func (c *Conn) expireHead() (bool, error) {
-	return true, &ConnError{ProtocolError, "a frame or header block took too long"}
+	return true, fault.Conn(ProtocolError, "a frame or header block took too long")
 }
 
 func (c *Conn) expireSettings() (bool, error) {
-	return true, &ConnError{SettingsTimeout, "SETTINGS are not acknowledged"}
+	return true, fault.Conn(SettingsTimeout, "SETTINGS are not acknowledged")
 }
 
 func (c *Conn) expireBroken() (bool, error) { return true, c.cause }
