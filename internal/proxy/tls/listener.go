@@ -110,8 +110,8 @@ func newConfig(c *Certificate, tickets [][32]byte) *tls.Config {
 		MinVersion:   minVersion,
 		NextProtos:   protocols,
 		Certificates: c.pair,
-		// Small first records help a first byte a little and cost every longer response a lot of
-		// system calls, see docs/performance.md.
+		// Small first records cost the first responses of a connection more writes than they spare
+		// their clients time, see docs/performance.md.
 		DynamicRecordSizingDisabled: true,
 		SessionTicketsDisabled:      len(tickets) == 0,
 	}
