@@ -44,6 +44,7 @@ const headerTable = 4 << 10 // bytes of the peer's dynamic table, the protocol's
 
 func (c *Conn) beginHeaders() error {
 	h := &c.head
+	c.pings = 0
 	if h.Stream == 0 {
 		return fault.Conn(ProtocolError, "HEADERS on stream 0")
 	}

@@ -29,7 +29,8 @@ type ClientOptions struct {
 	// at least 64 KiB.
 	StreamWindow int
 	// PingAfter is how long the backend may be silent while streams are open before it is sent a PING;
-	// 15 s. PingTimeout is how long it may be silent after that before the connection is taken for dead; 15 s.
+	// 15 s, but twice in a row at most; then every 5 minutes until it says something on a stream, because servers
+	// of gRPC take more for a flood. PingTimeout is how long it may be silent after that before the connection is taken for dead; 15 s.
 	PingAfter, PingTimeout time.Duration
 	// Raw is the socket under nc, where nc sends bytes as they are. Writes to it never wait, so that a stream need
 	// not wait because of others. With nil all bytes go through methods of nc, on another goroutine.

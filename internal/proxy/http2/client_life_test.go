@@ -308,11 +308,27 @@ func TestPings(t *testing.T) {
 	c, r, errs := manual(t, o)
 	s := open(t, c, ask("GET", "/"))
 	id := r.request()
-	for range 3 { // it answers, and lives on
-		f := r.until("PING", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
-		r.WritePing(true, f.(*xhttp2.PingFrame).Data)
+	for i := range 3 { // it answers, and lives on
+		for range quickPings {
+			f := r.until("PING", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing })
+			r.WritePing(true, f.(*xhttp2.PingFrame).Data)
+		}
+		switch i {
+		case 0:
+			r.headers(id, false, ":status", "200")
+		case 1:
+			r.WriteData(id, false, []byte("here"))
+		}
 	}
-	r.respond(id, "here")
+	r.WritePing(false, [8]byte{7})
+	r.until("the answer to our own", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing && f.Header().Flags != 0 })
+	c.c.mu.Lock() // which the reader gives away where it waits
+	due, _ := c.c.due()
+	c.c.mu.Unlock()
+	if due < slowPing {
+		t.Errorf("the next PING after %d in a row is due at %d ms", quickPings, due)
+	}
+	r.WriteData(id, true, nil)
 	if got, err := answer(s); err != nil || got != `200 -1 "here"` {
 		t.Error(got, err)
 	}

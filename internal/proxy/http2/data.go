@@ -9,6 +9,7 @@ import (
 // beginData counts a DATA frame, padding included, against the windows (RFC 9113 section 6.9.1).
 func (c *Conn) beginData() error {
 	h := &c.head
+	c.pings = 0
 	if h.Stream == 0 {
 		return fault.Conn(ProtocolError, "DATA on stream 0")
 	}

@@ -19,6 +19,10 @@ const (
 
 var bigBuffers = sync.Pool{New: func() any { return new([bigBuffer]byte) }}
 
+// Servers of gRPC end a connection for a third PING within 5 minutes of each other, unless they have sent something
+// on a stream meanwhile.
+const quickPings, slowPing = 2, 5*60_000 + 15_000 // ms
+
 // Where draining stands.
 type draining uint8
 
@@ -39,6 +43,7 @@ type watch struct {
 	busyAt   int64 // when we have opened a stream and there was no other
 	pinged   bool  // a PING waits for its answer, or for anything else
 	pingAt   int64
+	pings    int   // that we have sent since the peer last began a message or part of one
 	beginAt  int64 // since when what is unfinished is so
 	beginOf  int64 // and which one, by the count of input.frames
 
@@ -171,6 +176,9 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 		due, expire = c.pingAt+t.Pong.Milliseconds(), (*Conn).expirePing
 	default:
 		due, expire = max(c.readAt, c.busyAt)+t.Ping.Milliseconds(), (*Conn).expirePing
+		if c.client != nil && c.pings >= quickPings {
+			due = max(due, c.pingAt+slowPing)
+		}
 	}
 	if c.unfinished() {
 		if c.beginAt == 0 || c.beginOf != c.frames {
@@ -188,7 +196,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	if at := t.SettingsAck.Milliseconds(); !c.answered && at < due {
 		due, expire = at, (*Conn).expireSettings
 	}
-	if at := c.trimDue(); at != 0 && at < due {
+	if at := c.trimDue(); at != 0 && at < due && c.client == nil {
 		due, expire = at, (*Conn).expireTrim
 	}
 	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
@@ -209,6 +217,7 @@ func (c *Conn) expirePing() (bool, error) {
 		return true, os.ErrDeadlineExceeded
 	}
 	c.pinged, c.pingAt = true, c.now
+	c.pings++
 	c.out = frame.AppendPing(c.out, 0, pingOfWatch)
 	return false, nil
 }
