@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// tlsBackend answers over TLS with what it was spoken to in: the protocol of HTTP, the server name, and whether the
+// session was resumed. It counts handshakes.
+func tlsBackend(t testing.TB, cert *config.Resource, protocols ...string) (addr string, handshakes *atomic.Int64) {
+	t.Helper()
+	c := cert.GetCertificate()
+	pair, err := tls.X509KeyPair(c.ChainPem, c.KeyPem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handshakes = &atomic.Int64{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{
+		Protocols: new(http.Protocols), ErrorLog: log.New(io.Discard, "", 0),
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}},
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n, _ := io.Copy(io.Discard, r.Body)
+			fmt.Fprintf(w, "%s %s resumed=%v %d", r.Proto, r.TLS.ServerName, r.TLS.DidResume, n)
+		}),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				handshakes.Add(1)
+			}
+		},
+	}
+	for _, p := range protocols {
+		s.Protocols.SetHTTP2(s.Protocols.HTTP2() || p == "h2")
+		s.Protocols.SetHTTP1(s.Protocols.HTTP1() || p == "http/1.1")
+	}
+	go s.ServeTLS(l, "", "")
+	t.Cleanup(func() { s.Close() })
+	return l.Addr().String(), handshakes
+}
+
+func overTLS(key, serverName string, ca []byte, protocol config.BackendProtocol) *config.Resource {
+	return &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{
+		Key: key, Protocol: protocol, Tls: &config.BackendTLS{ServerName: serverName, CaPem: ca},
+	}}}
+}
+
+// TestBackendTLS: what the backend chooses by ALPN is spoken, on as few connections as that takes.
+func TestBackendTLS(t *testing.T) {
+	checkLeaks(t)
+	checkDescriptors(t)
+	cert := certificate(t, "c", newECDSA(t), "backend.example")
+	ca := cert.GetCertificate().ChainPem
+	for _, tc := range []struct {
+		name     string
+		speaks   []string
+		protocol config.BackendProtocol
+		want     string // "" is that the handshake fails
+	}{
+		{"both", []string{"h2", "http/1.1"}, config.BackendProtocol_BACKEND_PROTOCOL_HTTP, "HTTP/2.0"},
+		{"HTTP1", []string{"http/1.1"}, config.BackendProtocol_BACKEND_PROTOCOL_HTTP, "HTTP/1.1"},
+		{"HTTP2", []string{"h2"}, config.BackendProtocol_BACKEND_PROTOCOL_HTTP, "HTTP/2.0"},
+		{"HTTP2 alone", []string{"h2", "http/1.1"}, config.BackendProtocol_BACKEND_PROTOCOL_H2C, "HTTP/2.0"},
+		{"HTTP2 alone, not spoken", []string{"http/1.1"}, config.BackendProtocol_BACKEND_PROTOCOL_H2C, ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			addr, handshakes := tlsBackend(t, cert, tc.speaks...)
+			g := startGateway(t, Timeouts{})
+			g.serve(addr, nil)
+			g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", ca, tc.protocol)})
+			if tc.want == "" {
+				if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
+					t.Error(got)
+				}
+				if r := g.reasonsLogged(1); r[0] != "upstream_tls_failed" {
+					t.Errorf("logged %q", r)
+				}
+				return
+			}
+			c := g.dial()
+			r := bufio.NewReader(c)
+			for i, request := range []string{
+				"GET / HTTP/1.1\r\nHost: h\r\n\r\n",
+				"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
+				"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n10000\r\n" + strings.Repeat("a", 0x10000) + "\r\n0\r\n\r\n",
+				"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 300000\r\n\r\n" + strings.Repeat("a", 300000),
+			} {
+				io.WriteString(c, request)
+				resp, err := http.ReadResponse(r, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				b, _ := io.ReadAll(resp.Body)
+				want := fmt.Sprintf("%s backend.example resumed=false %d", tc.want, []int{0, 3, 0x10000, 300000}[i])
+				if resp.StatusCode != 200 || string(b) != want {
+					t.Errorf("request %d: %d %q, want %q", i, resp.StatusCode, b, want)
+				}
+			}
+			if n := handshakes.Load(); n != 1 {
+				t.Errorf("%d connections, want one", n)
+			}
+		})
+	}
+}
+
+// TestBackendTLSFails: a certificate that is not the backend's is a reason of its own, and the log says why.
+func TestBackendTLSFails(t *testing.T) {
+	checkLeaks(t)
+	checkDescriptors(t)
+	cert := certificate(t, "c", newECDSA(t), "backend.example")
+	other := certificate(t, "other", newECDSA(t), "backend.example").GetCertificate().ChainPem
+	for _, tc := range []struct{ name, serverName, cause string }{
+		{"unknown authority", "backend.example", "unknown authority"},
+		{"wrong name", "other.example", "not other.example"},
+		{"no TLS", "backend.example", "first record does not look like a TLS handshake"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			addr, _ := tlsBackend(t, cert, "h2", "http/1.1")
+			ca := cert.GetCertificate().ChainPem
+			switch tc.name {
+			case "unknown authority":
+				ca = other
+			case "no TLS":
+				addr = rawBackend(t, func(c net.Conn, r *bufio.Reader) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
+			}
+			said := &syncBuffer{}
+			g := startGatewayWith(t, Options{Bind: []netip.Addr{loopback}, Logger: slog.New(slog.NewTextHandler(said, nil))})
+			g.serve(addr, nil)
+			g.apply([]*config.Resource{overTLS("Service/default/b/80", tc.serverName, ca, 0)})
+			for range 3 {
+				if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
+					t.Error(got)
+				}
+			}
+			if s := said.String(); !strings.Contains(s, tc.cause) || !strings.Contains(s, addr) || !strings.Contains(s, "Service/default/b/80") {
+				t.Errorf("the log says %s", s)
+			} else if n := strings.Count(s, "\n"); n > 3 {
+				t.Errorf("the log says it %d times", n)
+			}
+		})
+	}
+}
+
+// TestBackendTLSResumes: a new connection resumes the session of one before.
+func TestBackendTLSResumes(t *testing.T) {
+	checkLeaks(t)
+	cert := certificate(t, "c", newECDSA(t), "backend.example")
+	addr, _ := tlsBackend(t, cert, "http/1.1")
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0)})
+	const get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	if got := g.talk(get); !strings.Contains(got, "resumed=false") {
+		t.Error(got)
+	}
+	// Many at once need more connections than the one that idles.
+	var resumed atomic.Int64
+	var work sync.WaitGroup
+	for range 20 {
+		work.Go(func() {
+			got := g.talk(get)
+			if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+				t.Error(got)
+			}
+			if strings.Contains(got, "resumed=true") {
+				resumed.Add(1)
+			}
+		})
+	}
+	work.Wait()
+	for deadline := time.Now().Add(5 * time.Second); resumed.Load() == 0; {
+		if time.Now().After(deadline) {
+			t.Fatal("no session was resumed")
+		}
+		g.apply(backend("Service/default/b/80", "127.0.0.1:1")[1:]) // the connections that idle are closed
+		g.apply(backend("Service/default/b/80", addr)[1:])
+		if strings.Contains(g.talk(get), "resumed=true") {
+			resumed.Add(1)
+		}
+	}
+}
+
+// TestBackendTLSKeepsIdle: what TLS itself says on an idle connection does not end it, its end does.
+func TestBackendTLSKeepsIdle(t *testing.T) {
+	checkLeaks(t)
+	cert := certificate(t, "c", newECDSA(t), "backend.example")
+	addr, handshakes := tlsBackend(t, cert, "http/1.1")
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0)})
+	for range 20 {
+		if got := g.talk("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close\r\n\r\na"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			t.Error(got)
+		}
+	}
+	if n := handshakes.Load(); n != 1 {
+		t.Errorf("%d connections, want one", n)
+	}
+}
+
+// TestBackendTLSRejected: a Backend whose authorities cannot be read leaves the one before in force.
+func TestBackendTLSRejected(t *testing.T) {
+	g := startGateway(t, Timeouts{})
+	for _, b := range []*config.Resource{
+		overTLS("Service/default/b/80", "backend.example", []byte("no PEM"), 0),
+		overTLS("Service/default/b/80", "", nil, 0),
+	} {
+		g.generation++
+		r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{b}})
+		if err := r.Rejected[b.ID()]; err == nil || !strings.Contains(err.Error(), "Service/default/b/80") {
+			t.Errorf("%v", r.Rejected)
+		}
+	}
+}
