@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 )
 
@@ -42,11 +43,26 @@ const pathsTries = 6
 // calls, and net.Conn. Whatever client and backend say, in whatever parts, and however they end,
 // both must make the same of it.
 func FuzzPaths(f *testing.F) {
+	listener := listenRaw(f)
+	fuzzPaths(f, listener, pathsGateway(f, listener, false), pathsGateway(f, listener, true))
+}
+
+// FuzzPathsTLS does the same behind TLS, whose records are cut where the script says.
+func FuzzPathsTLS(f *testing.F) {
+	listener := listenRaw(f)
+	signer := newECDSA(f)
+	behind := func(plain bool) *gateway {
+		g := pathsGateway(f, listener, plain)
+		g.apply([]*config.Resource{certificate(f, "c", signer, "h"), g.httpsListener("http", "", "c")})
+		return g
+	}
+	fuzzPaths(f, listener, behind(false), behind(true))
+}
+
+func fuzzPaths(f *testing.F, listener *rawListener, raw, plain *gateway) {
 	for _, s := range loadPaths(f) {
 		f.Add(s.client, s.backend, s.script)
 	}
-	listener := listenRaw(f)
-	raw, plain := pathsGateway(f, listener, false), pathsGateway(f, listener, true)
 	f.Fuzz(func(t *testing.T, client, backend, script []byte) {
 		if len(client) > 8<<10 || len(backend) > 8<<10 || len(script) > 64 || bytes.Count(client, large) > 64 || bytes.Count(backend, large) > 64 {
 			return
@@ -82,6 +98,9 @@ func converseBy(t *testing.T, g *gateway, l *rawListener, client, backend, scrip
 	g.fence()
 	p := &play{t: t, listener: l, unsent: expand(client), texts: bytes.Split(backend, []byte(nextText))}
 	p.client = dialRaw(t, g.port)
+	if g.generation > 1 { // see FuzzPathsTLS
+		p.client.handshake(t)
+	}
 	p.run(script)
 	select {
 	case <-g.clients.Empty():
@@ -135,9 +154,10 @@ const maxSteps = 24
 // play has a client and a backend follow a script. Everything is done by one goroutine, which
 // waits after each step until the gateway has done all that it will do for now.
 //
-// A script is a line of letters; c and b take the next byte for a number. Other bytes mean one of the letters.
+// A script is a line of letters; c, s and b take the next byte for a number. Other bytes mean one of the letters.
 //
 //	c<n> C  the client sends n bytes, or all that it has
+//	s<n>    n bytes of what TLS makes of that leave at once, the others with the next step
 //	h r     the client half-closes, or resets
 //	b<n> B  the backend's newest connection says n bytes of its answer, or all of it
 //	u       it says what nobody asked for
@@ -160,7 +180,7 @@ type backendEnd struct {
 	unsaid   []byte // of the answer to the present one
 }
 
-const letters = "cCbBhrfxRu"
+const letters = "cCbBhrfxRus"
 
 func (p *play) run(script []byte) {
 	p.settle()
@@ -171,7 +191,7 @@ func (p *play) run(script []byte) {
 		}
 		script = script[1:]
 		n := -1
-		if (op == 'c' || op == 'b') && len(script) > 0 {
+		if strings.ContainsRune("csb", rune(op)) && len(script) > 0 {
 			n = int(script[0])
 			script = script[1:]
 		}
@@ -184,7 +204,13 @@ func (p *play) run(script []byte) {
 
 // step does one step; n is less than 0 for all.
 func (p *play) step(op byte, n int) {
+	if op != 's' {
+		p.client.flush(0)
+	}
 	switch op {
+	case 's':
+		p.client.split = max(n, 0)
+		return
 	case 'c', 'C':
 		p.unsent = p.client.say(p.unsent, n)
 		return
@@ -228,6 +254,9 @@ func (p *play) answer(b *backendEnd, n int) bool {
 
 // finish has the client say all and the backend answer all, then both end.
 func (p *play) finish() {
+	p.client.flush(0)
+	p.client.split = 0
+	p.settle()
 	for range 40 {
 		said := len(p.unsent) > 0 && !p.client.closed
 		if said {
@@ -299,7 +328,7 @@ func (p *play) settle() {
 		switch {
 		case moved || busy():
 			calm = 0
-		case calm >= 8, calm >= 2 && !pending:
+		case calm >= 20, calm >= 2 && !pending:
 			return
 		default:
 			calm++

@@ -1,10 +1,15 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"runtime/metrics"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -18,6 +23,9 @@ type rawEnd struct {
 	end        string // how the other end has ended: "", "closed", "reset"
 	closed     bool   // by us, at least for writing
 	gone       bool   // fd is closed
+	tls        *tls.Conn
+	outbox     []byte // what TLS has made of what we say
+	split      int    // so many bytes of it leave at once, the rest with the next step; 0 is all
 }
 
 func newRawEnd(fd int) *rawEnd {
@@ -51,6 +59,12 @@ func (e *rawEnd) say(b []byte, n int) []byte {
 	if e.closed || n == 0 {
 		return b
 	}
+	if e.tls != nil {
+		e.tls.Write(b[:n])
+		e.flush(e.split)
+		e.split = 0
+		return b[n:]
+	}
 	sent, err := unix.SendmsgN(e.fd, b[:n], nil, nil, unix.MSG_NOSIGNAL)
 	if err != nil {
 		return nil // the other end has had enough
@@ -58,33 +72,114 @@ func (e *rawEnd) say(b []byte, n int) []byte {
 	return b[sent:]
 }
 
+// flush sends up to n bytes of what TLS has made, 0 is all; what the other end does not take is lost.
+func (e *rawEnd) flush(n int) {
+	if n == 0 || n > len(e.outbox) {
+		n = len(e.outbox)
+	}
+	if n > 0 && !e.gone {
+		unix.SendmsgN(e.fd, e.outbox[:n], nil, nil, unix.MSG_NOSIGNAL)
+	}
+	e.outbox = e.outbox[n:]
+}
+
 // hear takes what has come, and tells whether anything has.
 func (e *rawEnd) hear() (moved bool) {
 	var buf [64 << 10]byte
 	for e.end == "" && !e.gone {
-		n, err := unix.Read(e.fd, buf[:])
+		n, err := e.read(buf[:])
+		e.got = append(e.got, buf[:n]...)
 		switch {
-		case n > 0:
-			e.got = append(e.got, buf[:n]...)
-		case err == unix.EINTR:
-			continue
-		case err == unix.EAGAIN:
-			return moved
-		case err != nil:
+		case err == nil:
+		case errors.Is(err, errNothing):
+			return moved || n > 0
+		case err == io.EOF:
+			e.end = "closed"
+		case err == io.ErrUnexpectedEOF:
+			e.end = "closed without a word"
+		case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 			e.end = "reset"
 		default:
-			e.end = "closed"
+			e.end = err.Error()
 		}
 		moved = true
 	}
 	return moved
 }
 
-func (e *rawEnd) halfClose() {
-	if !e.closed {
-		unix.Shutdown(e.fd, unix.SHUT_WR)
-		e.closed = true
+func (e *rawEnd) read(b []byte) (int, error) {
+	if e.tls != nil {
+		return e.tls.Read(b)
 	}
+	return socket{rawEnd: e}.Read(b)
+}
+
+// nothing is temporary, so that TLS can be asked again.
+type nothing struct{ error }
+
+func (nothing) Timeout() bool   { return true }
+func (nothing) Temporary() bool { return true }
+
+var errNothing net.Error = nothing{errors.New("nothing has come")}
+
+// socket is the end as TLS uses it.
+type socket struct {
+	net.Conn
+	*rawEnd
+	wait bool // for what comes
+}
+
+func (s socket) Read(b []byte) (int, error) {
+	for {
+		n, err := unix.Read(s.fd, b)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN && s.wait:
+			unix.Poll([]unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}, 10_000)
+		case err == unix.EAGAIN:
+			return 0, errNothing
+		case err != nil:
+			return 0, err
+		case n == 0:
+			return 0, io.EOF
+		default:
+			return n, nil
+		}
+	}
+}
+
+func (s socket) Write(b []byte) (int, error) {
+	s.outbox = append(s.outbox, b...)
+	if s.wait {
+		s.flush(0)
+	}
+	return len(b), nil
+}
+
+func (socket) SetDeadline(time.Time) error      { return nil }
+func (socket) SetReadDeadline(time.Time) error  { return nil }
+func (socket) SetWriteDeadline(time.Time) error { return nil }
+
+// handshake begins TLS.
+func (e *rawEnd) handshake(t *testing.T) {
+	s := &socket{rawEnd: e, wait: true}
+	e.tls = tls.Client(s, &tls.Config{InsecureSkipVerify: true, ServerName: "h"})
+	if err := e.tls.Handshake(); err != nil {
+		t.Fatal(err)
+	}
+	s.wait = false
+}
+
+func (e *rawEnd) halfClose() {
+	if e.closed {
+		return
+	}
+	if e.tls != nil {
+		e.tls.CloseWrite()
+		e.flush(0)
+	}
+	unix.Shutdown(e.fd, unix.SHUT_WR)
+	e.closed = true
 }
 
 func (e *rawEnd) close() {

@@ -268,12 +268,14 @@ func checkFields(t *testing.T, what string, wanted []string, got *understood, le
 	}
 }
 
-// withCookies sorts lines, and joins those of Cookie (RFC 9113 section 8.2.3).
+// withCookies sorts lines, and joins those of Cookie (RFC 9113 section 8.2.3) that hold any.
 func withCookies(lines []string) []string {
 	var all, cookies []string
 	for _, l := range lines {
 		if value, ok := strings.CutPrefix(l, "cookie: "); ok {
-			cookies = append(cookies, value)
+			if value != "" {
+				cookies = append(cookies, value)
+			}
 		} else {
 			all = append(all, l)
 		}
