@@ -12,6 +12,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -59,10 +61,28 @@ func Open(addr Addr) (*Socket, error) {
 }
 
 // Serve accepts connections and hands each to handle until Close; it returns then.
-// handle must not block. report is told of failures of accept that are not Close;
+// handle must not block, and be safe for concurrent use. report is told of failures of accept that are not Close;
 // Serve waits a little after each, because most of them (no more descriptors) pass.
 func (s *Socket) Serve(handle func(*net.TCPConn), report func(error)) {
+	s.serve(acceptors(runtime.GOMAXPROCS(0)), handle, report)
+}
+
+// acceptors is how many goroutines accept. Only one at a time can take a connection from the socket, but
+// that is a third of what it costs to get one going; several share the rest where there are enough cores
+// to need more than 100,000 new connections a second.
+func acceptors(cores int) int { return 1 + min(cores/16, 3) }
+
+func (s *Socket) serve(acceptors int, handle func(*net.TCPConn), report func(error)) {
 	defer close(s.done)
+	var all sync.WaitGroup
+	for range acceptors - 1 {
+		all.Go(func() { s.accept(handle, report) })
+	}
+	s.accept(handle, report)
+	all.Wait()
+}
+
+func (s *Socket) accept(handle func(*net.TCPConn), report func(error)) {
 	var pause time.Duration
 	for {
 		c, err := s.ln.AcceptTCP()

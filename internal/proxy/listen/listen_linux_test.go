@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -83,6 +84,50 @@ func TestServe(t *testing.T) {
 		t.Fatalf("the port is not free: %v", err)
 	}
 	again.Abandon()
+}
+
+// TestServeByMany: several goroutines accept as one does, until Close and until Retire.
+func TestServeByMany(t *testing.T) {
+	for name, end := range map[string]func(*Socket){
+		"close":  (*Socket).Close,
+		"retire": func(s *Socket) { s.Retire(time.Millisecond) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t)
+			const n, each = 4, 50
+			var accepted atomic.Int64
+			returned := make(chan struct{})
+			go func() {
+				s.serve(n, func(c *net.TCPConn) { accepted.Add(1); c.Close() }, func(err error) { t.Error(err) })
+				close(returned)
+			}()
+			var clients sync.WaitGroup
+			for range n {
+				clients.Go(func() {
+					for range each {
+						c, err := net.Dial("tcp", s.Addr.String())
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						io.ReadAll(c) // until it was accepted and closed
+						c.Close()
+					}
+				})
+			}
+			clients.Wait()
+			end(s)
+			<-returned
+			if got := accepted.Load(); got != n*each {
+				t.Errorf("%d connections accepted, want %d", got, n*each)
+			}
+		})
+	}
+	for cores, want := range map[int]int{1: 1, 2: 1, 15: 1, 16: 2, 64: 4, 256: 4} {
+		if got := acceptors(cores); got != want {
+			t.Errorf("%d for %d cores, want %d", got, cores, want)
+		}
+	}
 }
 
 // TestRetireHandsOn: what was established when the end begins is handed on, although Serve is behind.
