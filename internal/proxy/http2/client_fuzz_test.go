@@ -11,6 +11,7 @@ import (
 // FuzzBackend reads any bytes behind a backend's SETTINGS: nothing panics, every call returns, and the
 // pieces in which bytes come make no difference to responses that are complete.
 func FuzzBackend(f *testing.F) {
+	addHostile(f, rawOK)
 	f.Add([]byte{})
 	f.Add(script())
 	f.Add(frames(func(f *xhttp2.Framer, block func(...string) []byte) {

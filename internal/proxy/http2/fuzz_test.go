@@ -58,6 +58,7 @@ func frames(write func(*xhttp2.Framer, func(...string) []byte)) []byte {
 // FuzzConnection serves any bytes behind preface and SETTINGS: nothing panics, every goroutine
 // ends, and the pieces in which bytes come make no difference.
 func FuzzConnection(f *testing.F) {
+	addHostile(f, rawGet)
 	f.Add([]byte{})
 	f.Add(frames(func(f *xhttp2.Framer, block func(...string) []byte) {
 		f.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: 1, BlockFragment: block(get("/", "content-length", "4")...), EndHeaders: true})
