@@ -216,7 +216,8 @@ func (c *Conn) endHeader() error {
 	}
 	c.streams[s.id] = s
 	c.open++
-	c.employ(s)
+	c.handlers.Add(1)
+	c.crew.Employ(s)
 	return nil
 }
 

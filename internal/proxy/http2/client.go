@@ -10,6 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/direct"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/intake"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
@@ -77,8 +78,7 @@ func NewClient(nc net.Conn, o ClientOptions) *Client {
 	})
 	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumed}
 	c.client = cl
-	c.parked = make([]byte, answerBuffer)
-	c.in = c.parked
+	c.in = intake.Make(make([]byte, answerBuffer))
 	c.prefaced = len(Preface) // which servers do not send
 	c.out = settings.AppendGreeting([]byte(Preface), &c.o, true)
 	if o.Raw != nil {

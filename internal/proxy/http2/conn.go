@@ -11,7 +11,9 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/budget"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/crew"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/intake"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/turn"
 )
@@ -38,12 +40,8 @@ type Conn struct {
 	asides   sync.WaitGroup // goroutines of writeAside
 	aside    func()
 
-	// in[:w] is what was read and not consumed. The reader's alone.
-	in     []byte
-	w      int
-	parked []byte // what the connection waits with; little in the server's role
+	in     intake.Buffer // the reader's alone
 	little [parkedBuffer]byte
-	big    *[bigBuffer]byte
 
 	mu sync.Mutex
 	// From here on guarded by mu.
@@ -64,7 +62,7 @@ type Conn struct {
 	// initialWindow is what new streams may send.
 	initialWindow, sendWindow int
 
-	crew
+	crew       crew.Crew[Stream]
 	queue      turn.Queue[Stream]
 	out        []byte                    // control frames to be written before anything else
 	writing    bool                      // a goroutine is the writer, or was told to be
@@ -90,6 +88,7 @@ type Conn struct {
 func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
 	c := newConn(nc, o)
 	c.handle = handle
+	c.crew.Do, c.crew.Pool = c.carryOut, &workers
 	c.out = settings.AppendGreeting(nil, &c.o, false)
 	return c
 }
@@ -102,8 +101,7 @@ func newConn(nc net.Conn, o Options) *Conn {
 	c.resets = budget.New(resetBurst, resetRate)
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
 	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
-	c.parked = c.little[:]
-	c.in = c.parked
+	c.in = intake.Make(c.little[:])
 	return c
 }
 
@@ -125,7 +123,7 @@ func (c *Conn) serve(prior []byte) error {
 		err = nil
 	}
 	c.mu.Lock()
-	c.park()
+	c.in.Park()
 	cause := ErrClosed
 	if told != nil {
 		cause = told
@@ -134,7 +132,7 @@ func (c *Conn) serve(prior []byte) error {
 		c.out = frame.AppendGoAway(c.out, c.lastPeer(), NoError, "")
 	}
 	c.die(cause)
-	c.dismiss(c.spares)
+	c.crew.Dismiss(c.crew.Len())
 	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	if tell {
 		c.push()
@@ -169,7 +167,7 @@ func (c *Conn) linger() {
 	}
 	c.nc.SetReadDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	for left := 1 << 20; left > 0; {
-		n, err := c.nc.Read(c.parked)
+		n, err := c.nc.Read(c.little[:])
 		if err != nil {
 			return
 		}
@@ -267,8 +265,12 @@ func (c *Conn) endRemote(s *Stream) {
 	s.readable.Send()
 }
 
-// finish follows the end of a stream's handler, and tells whether its worker is to wait for another.
-func (c *Conn) finish(s *Stream, w *worker) (stays bool) {
+var workers sync.Pool
+
+// carryOut runs the stream's handler, and tells whether its worker is to wait for another.
+func (c *Conn) carryOut(s *Stream, w *crew.Worker[Stream]) (stays bool) {
+	defer c.handlers.Done()
+	c.handle(s)
 	c.mu.Lock()
 	s.gone = nil
 	c.retire(s, InternalError, NoError)
@@ -279,7 +281,9 @@ func (c *Conn) finish(s *Stream, w *worker) (stays bool) {
 		}
 	}
 	c.push()
-	stays = c.rejoin(w)
+	if stays = !c.over; stays {
+		c.crew.Rejoin(w)
+	}
 	c.mu.Unlock()
 	s.recycle()
 	return stays

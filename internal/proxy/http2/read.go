@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
@@ -14,10 +13,7 @@ import (
 const (
 	parkedBuffer = 512     // bytes; more than any frame needs to be whole
 	answerBuffer = 4 << 10 // of connections to backends, which are few: for a small response at once
-	bigBuffer    = 32 << 10
 )
-
-var bigBuffers = sync.Pool{New: func() any { return new([bigBuffer]byte) }}
 
 // Servers of gRPC end a connection for a third PING within 5 minutes of each other, unless they have sent something
 // on a stream meanwhile.
@@ -67,7 +63,7 @@ func (c *Conn) read(prior []byte) error {
 	if err != nil {
 		return err
 	}
-	c.w = copy(c.in, prior[n:])
+	c.in.Held(copy(c.in.Space(), prior[n:]))
 	for {
 		c.woken = false
 		if c.over {
@@ -106,19 +102,16 @@ func (c *Conn) fetch(due int64) error {
 		c.nc.SetReadDeadline(c.start.Add(time.Duration(due) * time.Millisecond))
 	}
 	c.mu.Unlock()
-	n, err := c.nc.Read(c.in[c.w:])
+	n, err := c.nc.Read(c.in.Space())
 	c.mu.Lock()
 	c.now = c.clock()
 	if n > 0 {
 		c.readAt, c.pinged = c.now, false
-		c.w += n
-		full := c.w == len(c.in)
-		n, failed := c.consume(c.in[:c.w])
+		n, failed := c.consume(c.in.Held(n))
 		if failed != nil {
 			return failed
 		}
-		c.w = copy(c.in, c.in[n:c.w])
-		c.fit(full)
+		c.in.Used(n, c.open > 0 && c.head.Type == frame.Data)
 	}
 	switch {
 	case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
@@ -131,29 +124,6 @@ func (c *Conn) fetch(due int64) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// fit takes a big buffer while much is coming, and gives it back after that.
-func (c *Conn) fit(full bool) {
-	uploading := c.open > 0 && c.head.Type == frame.Data
-	switch {
-	case full && c.big == nil:
-		c.big = bigBuffers.Get().(*[bigBuffer]byte)
-		copy(c.big[:], c.in[:c.w])
-		c.in = c.big[:]
-	case !full && !uploading && c.w < len(c.parked):
-		c.park()
-	}
-}
-
-func (c *Conn) park() {
-	if c.big == nil {
-		return
-	}
-	c.in = c.parked
-	copy(c.in, c.big[:min(c.w, len(c.in))])
-	bigBuffers.Put(c.big)
-	c.big = nil
 }
 
 // wakeReader has the reader look at what has changed.
@@ -196,7 +166,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	if at := t.SettingsAck.Milliseconds(); !c.answered && at < due {
 		due, expire = at, (*Conn).expireSettings
 	}
-	if at := c.trimDue(); at != 0 && at < due && c.client == nil {
+	if at := c.crew.TrimDue(c.now, len(c.streams) > 0); at != 0 && at < due && c.client == nil {
 		due, expire = at, (*Conn).expireTrim
 	}
 	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
@@ -207,7 +177,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 
 // unfinished tells whether a frame other than DATA has begun and not ended, or a header block.
 func (c *Conn) unfinished() bool {
-	return !c.greeted || c.block.open || c.w > 0 || c.inFrame && c.head.Type != frame.Data
+	return !c.greeted || c.block.open || c.in.Len() > 0 || c.inFrame && c.head.Type != frame.Data
 }
 
 func (c *Conn) expireIdle() (bool, error) { return true, nil }
@@ -231,6 +201,11 @@ func (c *Conn) expireSettings() (bool, error) {
 }
 
 func (c *Conn) expireBroken() (bool, error) { return true, c.cause }
+
+func (c *Conn) expireTrim() (bool, error) {
+	c.crew.Trim()
+	return false, nil
+}
 
 func (c *Conn) expireDrain() (bool, error) {
 	c.refuseMore()

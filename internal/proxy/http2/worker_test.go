@@ -29,7 +29,8 @@ func (w *crewOf) run(n int) {
 		s := w.newStream(w.id)
 		s.remoteEnded, s.localEnded = true, true
 		w.streams[s.id] = s
-		w.employ(s)
+		w.handlers.Add(1)
+		w.crew.Employ(s)
 	}
 	w.mu.Unlock()
 	for range n {
@@ -42,11 +43,11 @@ func (w *crewOf) run(n int) {
 func (w *crewOf) trim() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.trimDue() != 0 {
-		w.expireTrim()
+	if w.crew.TrimDue(w.now, len(w.streams) > 0) != 0 {
+		w.crew.Trim()
 	}
-	w.trimDue()
-	return w.spares
+	w.crew.TrimDue(w.now, len(w.streams) > 0)
+	return w.crew.Len()
 }
 
 // Workers stay while they are needed at times, and no longer.
@@ -58,7 +59,7 @@ func TestWorkersAreTrimmed(t *testing.T) {
 	}
 	w.run(5)
 	w.mu.Lock()
-	w.trimDue() // begins with 5
+	w.crew.TrimDue(w.now, len(w.streams) > 0) // begins with 5
 	w.mu.Unlock()
 	w.run(3) // 3 of them are needed
 	if n := w.trim(); n != 3 {
@@ -68,7 +69,7 @@ func TestWorkersAreTrimmed(t *testing.T) {
 		t.Errorf("%d workers are left after a time without streams", n)
 	}
 	w.mu.Lock()
-	due := w.trimDue()
+	due := w.crew.TrimDue(w.now, len(w.streams) > 0)
 	w.mu.Unlock()
 	if due != 0 {
 		t.Error("the reader is to be woken though there is nothing to trim")
@@ -83,15 +84,16 @@ func TestWorkersEndWithTheConnection(t *testing.T) {
 	s := w.newStream(99)
 	s.remoteEnded, s.localEnded = true, true
 	w.streams[s.id] = s
-	w.employ(s)
+	w.handlers.Add(1)
+	w.crew.Employ(s)
 	w.die(ErrClosed)
-	w.dismiss(w.spares)
+	w.crew.Dismiss(w.crew.Len())
 	w.mu.Unlock()
 	w.end <- struct{}{}
 	w.handlers.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.spares != 0 || w.spare != nil {
-		t.Errorf("%d workers wait on a connection that is over", w.spares)
+	if w.crew.Len() != 0 {
+		t.Errorf("%d workers wait on a connection that is over", w.crew.Len())
 	}
 }
