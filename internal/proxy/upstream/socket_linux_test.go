@@ -120,6 +120,23 @@ func TestDialIsGivenUpWithItsEndpoint(t *testing.T) {
 	}
 }
 
+// TestWaitingIsGivenUp: by the deadline, by the client's leaving, and when the endpoint leaves. Nothing is left of it.
+func TestWaitingIsGivenUp(t *testing.T) {
+	s, e := sharedEndpoint(t, Options{ConnectTimeout: time.Minute}, full(t))
+	_, _, err := e.Connect(context.Background(), time.Now().Add(20*time.Millisecond))
+	wantDialError(t, err, ReasonDeadline, false)
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	_, _, err = e.Connect(ctx, time.Time{})
+	wantDialError(t, err, ReasonCanceled, false)
+	if n := e.sharing.hungry.Load(); n != 0 || len(e.sharing.waiting) != 0 {
+		t.Errorf("%d wait", n)
+	}
+	time.AfterFunc(20*time.Millisecond, func() { apply(t, s, endpointsResource(key)) })
+	_, _, err = e.Connect(context.Background(), time.Time{})
+	wantDialError(t, err, ReasonGone, true)
+}
+
 // descriptors counts the open descriptors of the process.
 func descriptors(t testing.TB) int {
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -1,0 +1,267 @@
+package upstream
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// h2cServer answers requests by HTTP/2 when answer is closed, and takes streams at a time on a connection.
+type h2cServer struct {
+	addr   netip.AddrPort
+	conns  atomic.Int64
+	ended  atomic.Int64
+	answer chan struct{}
+}
+
+func newH2CServer(t *testing.T, streams int) *h2cServer {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &h2cServer{addr: netip.MustParseAddrPort(l.Addr().String()), answer: make(chan struct{})}
+	server := &http.Server{
+		Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams},
+		Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			select {
+			case <-s.answer:
+			case <-r.Context().Done():
+			}
+		}),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateNew:
+				s.conns.Add(1)
+			case http.StateClosed:
+				s.ended.Add(1)
+			}
+		},
+	}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return s
+}
+
+// sharedEndpoint is the endpoint of an h2c backend that consists of it alone.
+func sharedEndpoint(t *testing.T, o Options, addr netip.AddrPort) (*Set, *Endpoint) {
+	t.Helper()
+	s, b := newSet(t, o, endpoint(addr))
+	apply(t, s, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
+	return s, b.Endpoints()[0]
+}
+
+// stream opens a stream on a place.
+func stream(t *testing.T, p *Shared) *http2.ClientStream {
+	t.Helper()
+	request := &message.Request{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h")}
+	s, err := p.Open(&http2.ClientRequest{Request: request, Scheme: "http", Length: -1, Last: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// take finds a place, or waits for one.
+func take(t *testing.T, e *Endpoint) *Shared {
+	t.Helper()
+	p := e.Place()
+	if p == nil {
+		c, place, err := e.Connect(context.Background(), time.Now().Add(10*time.Second))
+		if err != nil || c != nil {
+			t.Fatalf("%v %v", c, err)
+		}
+		p = place
+	}
+	return p
+}
+
+func TestPlacesAreOnOneConnection(t *testing.T) {
+	server := newH2CServer(t, 100)
+	close(server.answer)
+	_, e := sharedEndpoint(t, Options{}, server.addr)
+	var work sync.WaitGroup
+	for range 50 { // who comes while the connection is made waits for it
+		work.Go(func() {
+			p := take(t, e)
+			s := stream(t, p)
+			var head message.Response
+			if _, err := s.ReadHead(&head); err != nil || head.Status != 200 {
+				t.Errorf("%d %v", head.Status, err)
+			}
+			s.Close()
+			p.Leave(true)
+		})
+	}
+	work.Wait()
+	if n := server.conns.Load(); n != 1 {
+		t.Errorf("%d connections, want one", n)
+	}
+	if st := e.Stats(); st.Open != 1 || st.Idle != 1 || st.Dialled != 1 || st.Failures != 0 {
+		t.Errorf("%+v", st)
+	}
+	if p := e.Place(); p == nil || !p.Used() || e.Stats().Idle != 0 {
+		t.Error("the connection is not used again")
+	} else {
+		p.Leave(false)
+	}
+}
+
+func TestPlacesGoWhereTheFewestAre(t *testing.T) {
+	server := newH2CServer(t, 10)
+	_, e := sharedEndpoint(t, Options{}, server.addr)
+	var places []*Shared
+	var streams []*http2.ClientStream
+	open := func() {
+		places = append(places, take(t, e))
+		streams = append(streams, stream(t, places[len(places)-1]))
+	}
+	open()
+	eventually(t, "the limit is known", func() bool { return places[0].learn() == 10 })
+	for range 24 {
+		open()
+		eventually(t, "the limit is known", func() bool { return places[len(places)-1].learn() == 10 })
+	}
+	count := map[*Shared]int{}
+	for _, p := range places {
+		count[p]++
+	}
+	if n := e.Stats().Open; len(count) != 3 || n != 3 {
+		t.Errorf("25 streams are on %d of %d connections, 10 being allowed on each", len(count), n)
+	}
+	least := places[len(places)-1] // 5 places on the third
+	if p := e.Place(); p != least {
+		t.Error("the place is not on the connection with the fewest streams")
+	} else {
+		p.Leave(false)
+	}
+	for i := range streams {
+		streams[i].Close()
+		places[i].Leave(false)
+	}
+	if st := e.Stats(); st.Open != 3 || st.Idle != 3 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestWaitersGetWhatIsLeft: who waits for a connection gets a place that is left meanwhile.
+func TestWaitersGetWhatIsLeft(t *testing.T) {
+	server := newH2CServer(t, 1)
+	_, e := sharedEndpoint(t, Options{ConnectTimeout: 10 * time.Second}, server.addr)
+	p := take(t, e)
+	eventually(t, "the limit is known", func() bool { return p.learn() == 1 })
+	if e.Place() != nil {
+		t.Fatal("a second place where one stream is allowed")
+	}
+	e.sharing.mu.Lock()
+	w := &waiter{ready: make(chan struct{})}
+	e.sharing.waiting = append(e.sharing.waiting, w)
+	e.sharing.hungry.Store(1)
+	e.sharing.mu.Unlock()
+	p.Leave(false)
+	<-w.ready
+	if w.place != p || e.sharing.hungry.Load() != 0 {
+		t.Errorf("%+v", w)
+	}
+	p.Leave(false)
+}
+
+// TestDialFailsForAllWaiters: one refusal answers all who waited for it.
+func TestDialFailsForAllWaiters(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := netip.MustParseAddrPort(l.Addr().String())
+	l.Close()
+	_, e := sharedEndpoint(t, Options{}, addr)
+	var work sync.WaitGroup
+	for range 20 {
+		work.Go(func() {
+			_, _, err := e.Connect(context.Background(), time.Time{})
+			wantDialError(t, err, ReasonRefused, true)
+		})
+	}
+	work.Wait()
+	if st := e.Stats(); st.Open != 0 || st.Failures == 0 || st.Failures > 20 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestSharedConnectionsIdleOut(t *testing.T) {
+	server := newH2CServer(t, 100)
+	s, e := sharedEndpoint(t, Options{IdleTimeout: time.Second}, server.addr)
+	busy := take(t, e)
+	st := stream(t, busy)
+	now := time.Now()
+	s.Sweep(now.Add(time.Hour))
+	if e.Stats().Open != 1 {
+		t.Fatal("a connection in use was closed")
+	}
+	st.Close()
+	busy.Leave(false)
+	s.Sweep(now.Add(time.Hour + 500*time.Millisecond))
+	if p := e.Place(); p == nil {
+		t.Fatal("closed too early")
+	} else {
+		p.Leave(false)
+	}
+	s.Sweep(now.Add(time.Hour + 2*time.Second))
+	if e.Place() != nil {
+		t.Error("a place on a connection that has idled out")
+	}
+	eventually(t, "the connection has ended", func() bool { return e.Stats().Open == 0 && server.ended.Load() == 1 })
+}
+
+// TestSharedEndsWithTheSet: Close ends connections and those who wait.
+func TestSharedEndsWithTheSet(t *testing.T) {
+	server := newH2CServer(t, 100)
+	s, e := sharedEndpoint(t, Options{}, server.addr)
+	p := take(t, e)
+	st := stream(t, p)
+	s.Close()
+	var head message.Response
+	if _, err := st.ReadHead(&head); err == nil {
+		t.Error("a response from nowhere")
+	}
+	st.Close()
+	p.Leave(false)
+	if _, _, err := e.Connect(context.Background(), time.Time{}); err == nil {
+		t.Error("a connection of a closed Set")
+	}
+	eventually(t, "the connection has ended", func() bool { return server.ended.Load() == 1 })
+}
+
+// TestNeitherPlaceNorLeaveAllocates: nor do they take a lock that others hold.
+func TestNeitherPlaceNorLeaveAllocates(t *testing.T) {
+	server := newH2CServer(t, 100)
+	_, e := sharedEndpoint(t, Options{}, server.addr)
+	p := take(t, e)
+	eventually(t, "the limit is known", func() bool { return p.learn() == 100 })
+	p.Leave(false)
+	if n := testing.AllocsPerRun(1000, func() { e.Place().Leave(true) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+func BenchmarkPlace(b *testing.B) {
+	e := newEndpoint(&Backend{set: NewSet(Options{})}, address(1))
+	s := &Shared{endpoint: e}
+	s.max.Store(1 << 20)
+	list := []*Shared{s}
+	e.sharing.conns.Store(&list)
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Place().Leave(true)
+	}
+}
