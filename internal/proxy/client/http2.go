@@ -43,7 +43,7 @@ func (c *Conn) serveHTTP2() {
 	c.nc.SetReadDeadline(never)
 	c.side.Protocol = "HTTP/2.0"
 	t := &c.set.timeouts
-	h := http2.New(c.nc, http2.Options{
+	h := http2.New(c.sending(), http2.Options{
 		MaxHeaderBytes: c.set.engine.Limits.MaxHead,
 		MaxFields:      c.set.engine.Limits.MaxFields,
 		Timeouts:       http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
@@ -156,9 +156,7 @@ func (d *stream) run() {
 		x.Refuse(http.StatusExpectationFailed, observe.ReasonExpectationFailed)
 		return
 	}
-	for i := range h.Fields.Len() {
-		x.Header.Append(*h.Fields.At(i))
-	}
+	d.s.SwapFields(&x.Header)
 	x.Target = h.Path
 	if len(h.Path) == 0 { // CONNECT
 		x.Target = h.Authority

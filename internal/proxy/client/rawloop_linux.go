@@ -24,7 +24,8 @@ type rawLoop struct {
 	fd      uintptr
 	drained bool // wire.Read took all there was since the step began
 	records records
-	head    int // what runRaw returns
+	out     *sender // what TLS writes to instead of the socket, see sending; else nil
+	head    int     // what runRaw returns
 	err     error
 }
 
@@ -186,6 +187,9 @@ func (w *wire) Read(b []byte) (int, error) {
 }
 
 func (w *wire) Write(b []byte) (int, error) {
+	if out := w.c.loop.out; out != nil {
+		return out.Write(b)
+	}
 	rest := w.c.writeRaw(b)
 	if len(rest) == 0 {
 		return len(b), nil

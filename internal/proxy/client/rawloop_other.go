@@ -14,6 +14,8 @@ func (c *Conn) runRaw() (int, error) { return c.readHead() }
 
 func (c *Conn) writeRaw(b []byte) []byte { return b }
 
+func (c *Conn) sending() net.Conn { return c.nc }
+
 // wire is what TLS reads from and writes to.
 type wire struct {
 	*net.TCPConn

@@ -104,6 +104,13 @@ func (s *Stream) clear() bool {
 	return true
 }
 
+// SwapFields moves the fields of Head to f, whose memory later requests use.
+func (s *Stream) SwapFields(f *message.Fields) {
+	f.Reset()
+	*f, s.header.Fields = s.Head.Fields, *f
+	s.Head.Fields = message.Fields{}
+}
+
 // ID is the stream's number.
 func (s *Stream) ID() uint32 { return s.id }
 
