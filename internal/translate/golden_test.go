@@ -126,6 +126,7 @@ type input struct {
 
 	infrastructure *translate.Infrastructure // of gateway
 	installed      *translate.Installed
+	tickets        *translate.Tickets
 }
 
 var expectation = regexp.MustCompile(`(?m)^---\nconfig:`)
@@ -242,6 +243,13 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 		}
 		err = yaml.UnmarshalStrict([]byte(doc), &fact)
 		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds}
+	case "Tickets":
+		var fact struct {
+			Kind, Secret string
+			Period       int64
+		}
+		err = yaml.UnmarshalStrict([]byte(doc), &fact)
+		i.tickets = &translate.Tickets{Secret: []byte(fact.Secret), Period: fact.Period}
 	default:
 		return i, false
 	}
@@ -275,6 +283,8 @@ func (w *world) upsert(i input) {
 		w.SetListenerFault(i.listener, &translate.ListenerFault{Message: i.message})
 	case i.installed != nil:
 		w.SetInstalled(*i.installed)
+	case i.tickets != nil:
+		w.SetTickets(*i.tickets)
 	default:
 		namespace, name, _ := strings.Cut(i.gateway, "/")
 		if i.infrastructure != nil {

@@ -76,6 +76,8 @@ func identify(i input) string {
 	switch {
 	case i.installed != nil:
 		return "Installed"
+	case i.tickets != nil:
+		return "Tickets"
 	case i.infrastructure != nil:
 		return "Infrastructure/" + i.gateway
 	case i.object == nil:
@@ -88,6 +90,8 @@ func withdraw(w *world, i input) {
 	switch {
 	case i.listener != "":
 		w.SetListenerFault(i.listener, nil)
+	case i.tickets != nil:
+		w.SetTickets(translate.Tickets{})
 	case i.infrastructure != nil:
 		w.SetInfrastructure("default", strings.TrimPrefix(i.gateway, "default/"), nil)
 	case i.gateway != "":

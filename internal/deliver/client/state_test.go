@@ -17,6 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/proxy"
 )
 
 // unreachable is a controller that is away.
@@ -351,4 +352,36 @@ func FuzzAssembler(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestRemovalOfUnknownKind: a newer controller also removes what this version never took.
+func TestRemovalOfUnknownKind(t *testing.T) {
+	var a assembler
+	h := newHolding()
+	for _, messages := range [][]*wire.ToProxy{
+		{begin("e", 1, true), chunk(listener("a", 1), unknownResource()), commit(1)},
+		{begin("e", 2, false), {Message: &wire.ToProxy_Chunk{Chunk: &wire.Chunk{Removals: []*wire.ResourceId{
+			{Kind: 200, Key: "of a later version"}, {Kind: 1000, Key: "of a much later one"}, {Kind: 0, Key: "of none"}}}}}, commit(2)},
+	} {
+		for _, m := range messages {
+			g, err := a.take(m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if g == nil {
+				continue
+			}
+			if err := h.follows(g); err != nil {
+				t.Fatal(err)
+			}
+			u := h.difference(g)
+			if len(u.Removals) > 0 {
+				t.Errorf("generation %d removes %v, which never was here", g.number, u.Removals)
+			}
+			h.applied(g, u, &proxy.Result{})
+		}
+	}
+	if len(h.resources) != 1 || h.generation != 2 {
+		t.Errorf("generation %d with %d resources, want the listener in generation 2", h.generation, len(h.resources))
+	}
 }
