@@ -1,56 +1,20 @@
 package http2
 
 import (
-	"errors"
-	"math"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/direct"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/intake"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// ErrUnavailable tells that a connection to a backend takes no new stream at the moment, or not any more.
-// Nothing was sent.
-var ErrUnavailable = errors.New("http2: no stream can be opened")
-
 // ClientOptions configures a connection to a backend; the zero value is ready for production.
-type ClientOptions struct {
-	// MaxStreams is how many streams there are at once at most, whatever the backend allows; 128.
-	MaxStreams int
-	// MaxHeaderBytes and MaxFields bound a header or trailer section as in Options; 32 KiB and 128. Above
-	// them a response is malformed.
-	MaxHeaderBytes, MaxFields int
-	// StreamWindow is how many bytes of a response body a backend may send ahead of who reads it; 256 KiB,
-	// at least 64 KiB.
-	StreamWindow int
-	// PingAfter is how long the backend may be silent while streams are open before it is sent a PING;
-	// 15 s, but twice in a row at most; then every 5 minutes until it says something on a stream, because servers
-	// of gRPC take more for a flood. PingTimeout is how long it may be silent after that before the connection is taken for dead; 15 s.
-	PingAfter, PingTimeout time.Duration
-	// Raw is the socket under nc, where nc sends bytes as they are. Writes to it never wait, so that a stream need
-	// not wait because of others. With nil all bytes go through methods of nc, on another goroutine.
-	Raw syscall.RawConn
-	// Freed is called when a stream was given back or the backend allows more of them, so that Available
-	// may have risen. Gone is called once when no stream can be opened any more: after GOAWAY or Drain,
-	// when the stream numbers are used up, or at the end. Both are called without a lock, must not
-	// block, and may be nil. They may call Available, and Drain and Close.
-	Freed, Gone func()
-}
-
-const (
-	// backendWindow is the connection's window. It bounds nothing but what is under way in the
-	// network, since all that comes is credited at once.
-	backendWindow = 4 << 20
-	// unlimited is how many streams a backend allows that says nothing of it, and assumed how many one does
-	// that has said nothing yet.
-	unlimited, assumed = math.MaxUint32, 100
-)
+type ClientOptions = settings.ToBackend
 
 // Client is our side of a connection to a backend. All methods may be called from any goroutine.
 type Client struct {
@@ -69,14 +33,8 @@ type Client struct {
 // NewClient makes a connection of nc, which must have been agreed on to speak HTTP/2. Nothing happens on it
 // before Serve or Open.
 func NewClient(nc net.Conn, o ClientOptions) *Client {
-	window := max(settings.Positive(o.StreamWindow, 256<<10), settings.MinWindow)
-	ping := settings.Positive(o.PingAfter, 15*time.Second)
-	c := newConn(nc, Options{
-		MaxStreams: o.MaxStreams, MaxHeaderBytes: o.MaxHeaderBytes, MaxFields: o.MaxFields,
-		StreamWindow: window, ConnWindow: max(backendWindow, window),
-		Timeouts: Timeouts{Ping: ping, Pong: settings.Positive(o.PingTimeout, 15*time.Second)},
-	})
-	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumed}
+	c := newConn(nc, o.Options())
+	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: settings.Assumed}
 	c.client = cl
 	c.in = intake.Make(make([]byte, answerBuffer))
 	c.prefaced = len(Preface) // which servers do not send
@@ -216,7 +174,7 @@ func (cl *Client) goAway(last uint32) {
 	cl.gone, c.draining = true, drainRefuse
 	for id, s := range c.streams {
 		if (id > last || s.unsent) && s.err == nil && !s.remoteEnded {
-			s.err = errUnprocessed
+			s.err = fault.ErrUnprocessed
 			c.drop(s)
 		}
 	}

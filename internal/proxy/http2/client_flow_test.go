@@ -17,6 +17,7 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -89,13 +90,13 @@ func TestWindowIsEnforced(t *testing.T) {
 	}
 	credited := 0
 	go func() {
-		for range 2 * backendWindow / frame.MaxPayload {
+		for range 2 * settings.BackendWindow / frame.MaxPayload {
 			if r.WriteData(id, false, make([]byte, frame.MaxPayload)) != nil {
 				return
 			}
 		}
 	}()
-	for credited < backendWindow {
+	for credited < settings.BackendWindow {
 		f := r.until("credit", func(f xhttp2.Frame) bool {
 			return f.Header().Type == xhttp2.FrameWindowUpdate && f.Header().StreamID == 0
 		})

@@ -1,7 +1,6 @@
 package http2
 
 import (
-	"errors"
 	"os"
 	"sync"
 	"time"
@@ -194,30 +193,4 @@ func (s *ClientStream) Close() {
 	if freed != nil {
 		freed()
 	}
-}
-
-// MalformedError is a response that is malformed (RFC 9113 section 8.1.1) or too large. Its stream was reset.
-type MalformedError struct{ Why error }
-
-func (e *MalformedError) Error() string { return "http2: malformed response: " + e.Why.Error() }
-
-// Unwrap is why.
-func (e *MalformedError) Unwrap() error { return e.Why }
-
-// Malformed tells whether err means that the backend does not speak HTTP/2 as it should, in this response
-// or on the connection.
-func Malformed(err error) bool {
-	var response *MalformedError
-	var conn *ConnError
-	return errors.As(err, &response) || errors.As(err, &conn)
-}
-
-var errUnprocessed = errors.New("http2: the backend has not processed the request")
-
-// Unprocessed tells whether err means that the backend surely has not done anything about the request, so
-// that it may be sent again whatever its method (RFC 9113 section 8.7).
-func Unprocessed(err error) bool {
-	var reset *ResetError
-	return errors.Is(err, errUnprocessed) || errors.Is(err, ErrUnavailable) ||
-		errors.As(err, &reset) && reset.ByPeer && reset.Code == RefusedStream
 }

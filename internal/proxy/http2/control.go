@@ -144,7 +144,7 @@ func (c *Conn) streamError(code Code, why error) error {
 	}
 	c.resetStream(s, code)
 	if s.of != nil {
-		s.err = &MalformedError{why}
+		s.err = &MalformedError{Why: why}
 		return nil // there are as many as we have opened
 	}
 	return c.provoked()

@@ -1,11 +1,18 @@
-// Package http2 is the server's side of HTTP/2 connections (RFC 9113): frames to
+// Package http2 is HTTP/2 connections (RFC 9113) of clients and to backends: frames to
 // streams and back, with flow control, priorities (RFC 9218) and extended CONNECT
 // (RFC 8441). It exists so that all that HTTP/2 adds to a request, and all that a
-// hostile client can do with it, is dealt with in one place; whoever carries out a
-// request sees a Head, a body to read and a response to write.
+// hostile peer can do with it, is dealt with in one place; whoever carries out a
+// request sees a Stream of a client, with a Head, a body to read and a response to write, or
+// opens a ClientStream to a backend.
 //
-// It imports proxy/message, its own package head, the standard library and hpack's decoder, never the
+// It imports proxy/message, the packages below it, the standard library and hpack's decoder, never the
 // engine, config, net/http or anything of Kubernetes.
+//
+// # Two roles
+//
+// Conn is the core of both. A Client is a Conn whose field client is set: it sends the preface, opens streams and reads response
+// heads (response.go). A stream to a backend runs on its caller's goroutine, which a write never makes wait for
+// others: on a socket it writes what fits, and a goroutine writes the rest.
 //
 // # Goroutines and memory
 //
@@ -18,6 +25,10 @@
 // What a client can make us hold is bounded: Options.ConnWindow bytes of request bodies,
 // one header block, one batch of 80 KiB on its way out and one that is gathered meanwhile, 32 KiB of
 // control frames, and what Options.MaxStreams streams occupy.
+//
+// What a backend can make us hold: ClientOptions.StreamWindow for each of MaxStreams streams, 32 MiB by default, and
+// two heads of each. Its DATA is credited to the connection's window when it comes, so that a client which
+// does not read stalls its own stream only.
 //
 // # Strictness
 //

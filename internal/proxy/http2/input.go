@@ -153,7 +153,7 @@ func (c *Conn) beginSettings() error {
 	case h.Has(frame.FlagAck) && h.Length != 0, h.Length%frame.SettingLen != 0:
 		return fault.Conn(FrameSizeError, "SETTINGS of wrong length")
 	}
-	c.settings = settings.Peer{Window: c.initialWindow, Streams: unlimited}
+	c.settings = settings.Peer{Window: c.initialWindow, Streams: settings.Unlimited}
 	if c.client != nil && c.greeted {
 		c.settings.Streams = c.client.allowed
 	}

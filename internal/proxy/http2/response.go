@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 
+	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
@@ -81,7 +82,7 @@ func (c *Conn) fail(s *Stream, cause error) {
 		c.stopWriting(s, why)
 		return
 	case c.unknown(s):
-		why = errUnprocessed
+		why = fault.ErrUnprocessed
 	}
 	s.err = why
 	c.drop(s)
@@ -99,7 +100,7 @@ func (cl *Client) cannotWrite(cause error) {
 		switch {
 		case s.err != nil:
 		case c.unknown(s):
-			s.err = errUnprocessed
+			s.err = fault.ErrUnprocessed
 			c.drop(s)
 		default:
 			c.stopWriting(s, ErrClosed)

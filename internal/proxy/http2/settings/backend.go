@@ -1,0 +1,50 @@
+package settings
+
+import (
+	"math"
+	"syscall"
+	"time"
+)
+
+// ToBackend configures a connection to a backend; the zero value is ready for production.
+type ToBackend struct {
+	// MaxStreams is how many streams there are at once at most, whatever the backend allows; 128.
+	MaxStreams int
+	// MaxHeaderBytes and MaxFields bound a header or trailer section as in Options; 32 KiB and 128. Above
+	// them a response is malformed.
+	MaxHeaderBytes, MaxFields int
+	// StreamWindow is how many bytes of a response body a backend may send ahead of who reads it; 256 KiB,
+	// at least 64 KiB.
+	StreamWindow int
+	// PingAfter is how long the backend may be silent while streams are open before it is sent a PING;
+	// 15 s, but twice in a row at most; then every 5 minutes until it says something on a stream, because servers
+	// of gRPC take more for a flood. PingTimeout is how long it may be silent after that before the connection is taken for dead; 15 s.
+	PingAfter, PingTimeout time.Duration
+	// Raw is the socket under nc, where nc sends bytes as they are. Writes to it never wait, so that a stream need
+	// not wait because of others. With nil all bytes go through methods of nc, on another goroutine.
+	Raw syscall.RawConn
+	// Freed is called when a stream was given back or the backend allows more of them, so that Available
+	// may have risen. Gone is called once when no stream can be opened any more: after GOAWAY or Drain,
+	// when the stream numbers are used up, or at the end. Both are called without a lock, must not
+	// block, and may be nil. They may call Available, and Drain and Close.
+	Freed, Gone func()
+}
+
+const (
+	// BackendWindow is the connection's window. It bounds nothing but what is under way in the
+	// network, since all that comes is credited at once.
+	BackendWindow = 4 << 20
+	// Unlimited is how many streams a backend allows that says nothing of it, and Assumed how many one does
+	// that has said nothing yet.
+	Unlimited, Assumed = math.MaxUint32, 100
+)
+
+// Options are those of the connection, with their defaults.
+func (o *ToBackend) Options() Options {
+	window := max(Positive(o.StreamWindow, 256<<10), MinWindow)
+	return Options{
+		MaxStreams: o.MaxStreams, MaxHeaderBytes: o.MaxHeaderBytes, MaxFields: o.MaxFields,
+		StreamWindow: window, ConnWindow: max(BackendWindow, window),
+		Timeouts: Timeouts{Ping: Positive(o.PingAfter, 15*time.Second), Pong: Positive(o.PingTimeout, 15*time.Second)},
+	}
+}
