@@ -168,7 +168,11 @@ func (c *Conn) start() {
 	switch {
 	case c.side.HTTPS && !c.handshake():
 	case c.negotiated == protocolHTTP2:
-		c.serveHTTP2()
+		go func() { // whose stack the handshake has not made grow
+			c.serveHTTP2()
+			c.end()
+		}()
+		return
 	default:
 		c.serve()
 		return
