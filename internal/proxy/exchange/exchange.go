@@ -127,7 +127,8 @@ func (x *Exchange) reset() {
 	x.fx.Reset()
 	x.fx.Seed = seed
 	c := x.Client
-	x.rec = observe.Record{ClientAddr: c.Peer, Protocol: c.Protocol, Scheme: c.scheme(), Shard: uint32(c.Peer.Port())}
+	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
+	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule = nil, nil
 	x.deadline = time.Time{}
 	x.closing, x.complete = false, false

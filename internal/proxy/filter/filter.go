@@ -44,12 +44,14 @@ const scratchKept = 16 << 10
 
 // Reset makes the exchange ready for the next request and keeps its memory.
 func (x *Exchange) Reset() {
-	scratch, header := x.Scratch[:0], x.reply.Header
-	if cap(scratch) > scratchKept {
-		scratch = nil
+	x.Request, x.Response, x.Scheme, x.ListenerPort, x.Seed = nil, nil, "", 0, 0
+	x.Scratch = x.Scratch[:0]
+	if cap(x.Scratch) > scratchKept {
+		x.Scratch = nil
 	}
-	header.Reset()
-	*x = Exchange{Scratch: scratch, reply: Reply{Header: header}}
+	r := &x.reply
+	r.Status, r.Reason, r.Body = 0, "", nil
+	r.Header.Reset()
 }
 
 // Made is what was appended to Scratch since it was start bytes long.

@@ -1,8 +1,11 @@
 package filter
 
 import (
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
 func TestHost(t *testing.T) {
@@ -89,5 +92,30 @@ func TestMadeValuesStay(t *testing.T) {
 		if string(value) != strings.Repeat(string(rune('a'+i%26)), i) {
 			t.Fatalf("value %d is now %q", i, value)
 		}
+	}
+}
+
+// Reset sets field by field, and so must know all of them.
+func TestResetLeavesNothing(t *testing.T) {
+	x := Exchange{Request: new(message.Request), Response: new(message.Response), Scheme: "http", ListenerPort: 1, Seed: 1,
+		Scratch: []byte("x"), reply: Reply{Status: 1, Reason: "x", Body: []byte("x")}}
+	x.reply.Header.Add([]byte("a"), []byte("b"))
+	for i, v := 0, reflect.ValueOf(x); i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Fatalf("the test does not set %s", v.Type().Field(i).Name)
+		}
+	}
+	for i, v := 0, reflect.ValueOf(x.reply); i < v.NumField(); i++ {
+		if v.Field(i).IsZero() {
+			t.Fatalf("the test does not set reply.%s", v.Type().Field(i).Name)
+		}
+	}
+	x.Reset()
+	if len(x.Scratch) != 0 || x.reply.Header.Len() != 0 {
+		t.Errorf("%d bytes and %d lines are left", len(x.Scratch), x.reply.Header.Len())
+	}
+	x.Scratch, x.reply.Header = nil, message.Fields{}
+	if !reflect.DeepEqual(x, Exchange{}) {
+		t.Errorf("left: %+v", x)
 	}
 }

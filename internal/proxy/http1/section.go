@@ -58,7 +58,8 @@ func (s *section) parse(b []byte, p int, header *message.Fields, request bool, m
 		}
 		if !consumed {
 			// Line keeps the capacity of b, by which appendFields sees neighbours.
-			header.Append(message.Field{Name: name, Value: value, Line: b[p:l.next]})
+			f := header.Extend()
+			f.Name, f.Value, f.Line = name, value, b[p:l.next]
 		}
 		p = l.next
 	}

@@ -31,7 +31,19 @@ func (f *Fields) Len() int { return len(f.list) }
 func (f *Fields) At(i int) *Field { return &f.list[i] }
 
 // Append adds a field line at the end.
-func (f *Fields) Append(fl Field) { f.list = append(f.list, fl) }
+func (f *Fields) Append(fl Field) { *f.Extend() = fl }
+
+// Extend adds a field line at the end, for the caller to fill in: it may hold anything. The parser uses
+// it, because a Field that is made elsewhere and copied at once is waited for by the processor.
+func (f *Fields) Extend() *Field {
+	n := len(f.list)
+	if n < cap(f.list) {
+		f.list = f.list[:n+1]
+	} else {
+		f.list = append(f.list, Field{})
+	}
+	return &f.list[n]
+}
 
 // Get returns the value of the first line with that name (any case) and whether there is one.
 func (f *Fields) Get(name string) ([]byte, bool) {
@@ -45,7 +57,8 @@ func (f *Fields) Get(name string) ([]byte, bool) {
 
 // Add appends a line made by us. Name and value must outlive the exchange.
 func (f *Fields) Add(name, value []byte) {
-	f.list = append(f.list, Field{Name: name, Value: value})
+	fl := f.Extend()
+	fl.Name, fl.Value, fl.Line = name, value, nil
 }
 
 // Set replaces all lines of that name by one, at the place of the first.
@@ -120,16 +133,14 @@ type Response struct {
 
 // Reset empties the request and keeps its memory.
 func (r *Request) Reset() {
-	h := r.Header
-	h.Reset()
-	*r = Request{Header: h}
+	r.Method, r.Host, r.MatchHost, r.Path, r.Query, r.HasQuery = nil, nil, nil, nil, nil, false
+	r.Header.Reset()
 }
 
 // Reset empties the response and keeps its memory.
 func (r *Response) Reset() {
-	h := r.Header
-	h.Reset()
-	*r = Response{Header: h}
+	r.Status, r.Reason = 0, nil
+	r.Header.Reset()
 }
 
 var lower [256]byte
