@@ -38,7 +38,7 @@ func (x *Exchange) converse(a *attempt, b *snapshot.BackendRef, mayRetry bool) (
 	} else {
 		a.u.Close()
 	}
-	x.complete = complete
+	x.complete = complete || x.complete // with an answer of ours
 	return uploaded, over
 }
 

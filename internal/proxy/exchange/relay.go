@@ -24,14 +24,16 @@ func (x *Exchange) relay(a *attempt, rest []byte) (complete bool) {
 
 	data, n, err := x.respBody.Decode(rest)
 	surplus := n < len(rest)
-	if err == nil {
-		part := x.part(a, data)
-		pipe := x.beginSplice(a)
-		part.More = pipe != nil && pipe.Held() > 0
-		err = x.sent(data, x.Client.Response.Start(head, part))
-		if pipe != nil && err == nil {
-			err = x.splice(a, pipe)
-		}
+	if err != nil { // malformed, and nothing of it was sent
+		x.fail(observe.ReasonUpstreamMalformed)
+		return false
+	}
+	part := x.part(a, data)
+	pipe := x.beginSplice(a)
+	part.More = pipe != nil && pipe.Held() > 0
+	err = x.sent(data, x.Client.Response.Start(head, part))
+	if pipe != nil && err == nil {
+		err = x.splice(a, pipe)
 	}
 	for err == nil && !x.respBody.Done() {
 		data, surplus, err = x.readBody(a)
