@@ -6,7 +6,7 @@
 // what it needs through a View and runs again when that has changed. The order
 // of declaration in translator.go is the order of the data flow. Each kind
 // and policy has its own file. What one object alone tells is in packages of their own: rule
-// (rules and their filters), gateway, listener, parameters; the making of conditions
+// (rules and their filters), certificate, gateway, listener, parameters; the making of conditions
 // and messages is in package condition, what is claimed to be supported in support.
 //
 // It must never import source, proxy, an I/O package, a clock, randomness or a

@@ -2,13 +2,13 @@ package translate
 
 import (
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
@@ -106,7 +106,7 @@ func (t *Translator) declareCertificates() {
 	t.certUsers = incremental.NewIndex(t.serving, "listeners by certificate",
 		func(_ listenerKey, l *config.Listener) []string { return l.Certificates })
 	t.certificates = incremental.Map(t.engine, "certificate", t.keyPairs,
-		func(v *incremental.View, n name, pair *keyPair) (*config.Certificate, bool) {
+		func(v *incremental.View, n name, pair *certificate.KeyPair) (*config.Certificate, bool) {
 			key := config.SecretKey(n.Namespace, n.Name)
 			if incremental.Count(v, t.certUsers, key) == 0 {
 				return nil, false
@@ -114,6 +114,3 @@ func (t *Translator) declareCertificates() {
 			return &config.Certificate{Key: key, ChainPem: pair.Chain, KeyPem: pair.Key}, true
 		}, sameMessage[*config.Certificate])
 }
-
-// oneLine keeps messages of other packages on one line.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -60,7 +60,7 @@ func (t *Translator) declareInputs() {
 
 		infrastructures: incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure]),
 		installed:       incremental.NewInput[name](e, "installed", sameDeeply[Installed]),
-		tickets:         incremental.NewInput[name](e, "tickets", sameTickets),
+		tickets:         incremental.NewInput[name](e, "tickets", sameDeeply[Tickets]),
 	}
 }
 

@@ -1,23 +1,12 @@
 package translate
 
 import (
-	"bytes"
-	"cmp"
-	"crypto/tls"
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
-
-// keyPair is a Secret that a listener refers to.
-type keyPair struct {
-	Chain, Key []byte   // PEM; verified to belong together unless Wrong
-	Names      []string // DNS names of the certificate, in lower case
-	Wrong      string   // why it cannot be used; tells nothing of the contents
-}
 
 func (t *Translator) declareSecrets() {
 	t.secretUsers = incremental.NewIndex(t.listeners, "listeners by Secret",
@@ -30,15 +19,13 @@ func (t *Translator) declareSecrets() {
 			return secrets
 		})
 	t.keyPairs = incremental.Map(t.engine, "Secret", t.in.secrets.Collection,
-		func(v *incremental.View, n name, s *corev1.Secret) (*keyPair, bool) {
+		func(v *incremental.View, n name, s *corev1.Secret) (*certificate.KeyPair, bool) {
 			// Most Secrets of a cluster are none of our business, and checking keys is dear.
 			if incremental.Count(v, t.secretUsers, n) == 0 {
 				return nil, false
 			}
-			return newKeyPair(s), true
-		}, func(a, b *keyPair) bool {
-			return a.Wrong == b.Wrong && bytes.Equal(a.Chain, b.Chain) && bytes.Equal(a.Key, b.Key)
-		})
+			return certificate.Read(s), true
+		}, (*certificate.KeyPair).Equal)
 }
 
 // declareWants keeps one entry for each Secret that a listener may read. Several listeners may
@@ -58,28 +45,6 @@ func (t *Translator) declareWants() {
 func (t *Translator) wantChanges() (out []Want) {
 	for _, ch := range t.wants.Changes() {
 		out = append(out, Want{ObjectKey{corev1.GroupName, string(KindSecret), ch.Key.Namespace, ch.Key.Name}, !ch.Deleted})
-	}
-	return out
-}
-
-func newKeyPair(s *corev1.Secret) *keyPair {
-	if s.Type != corev1.SecretTypeTLS {
-		return &keyPair{Wrong: "type is " + string(cmp.Or(s.Type, corev1.SecretTypeOpaque)) + ", not " + string(corev1.SecretTypeTLS)}
-	}
-	chain, key := s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]
-	switch {
-	case len(chain) == 0:
-		return &keyPair{Wrong: "data has no " + corev1.TLSCertKey}
-	case len(key) == 0:
-		return &keyPair{Wrong: "data has no " + corev1.TLSPrivateKeyKey}
-	}
-	pair, err := tls.X509KeyPair(chain, key)
-	if err != nil {
-		return &keyPair{Wrong: oneLine(err.Error())}
-	}
-	out := &keyPair{Chain: chain, Key: key}
-	for _, n := range pair.Leaf.DNSNames {
-		out.Names = append(out.Names, strings.ToLower(n))
 	}
 	return out
 }

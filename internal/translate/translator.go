@@ -12,6 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/gateway"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
@@ -79,7 +80,7 @@ type listenerLayer struct {
 	grants       *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
 	secretUsers  *incremental.Index[name, listenerKey, *listener.Listener]
 	wants        *incremental.Collection[name, bool] // Secrets
-	keyPairs     *incremental.Collection[name, *keyPair]
+	keyPairs     *incremental.Collection[name, *certificate.KeyPair]
 	shown        *incremental.Collection[listenerKey, *listener.Shown]  // of HTTPS listeners with a certificate
 	shownBy      *incremental.Index[name, listenerKey, *listener.Shown] // by Gateway
 	plans        *incremental.Collection[name, *Plan]                   // nil outside of a cluster

@@ -1,0 +1,72 @@
+// Package certificate reads Secrets of TLS key pairs, and derives the secrets that session tickets
+// are sealed with. It exists apart from translate because it is pure functions of one object, which read no other.
+//
+// It must never import translate, nor anything that translate must not.
+package certificate
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/hkdf"
+	"crypto/sha256"
+	"crypto/tls"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// KeyPair is a Secret that a listener refers to.
+type KeyPair struct {
+	Chain, Key []byte   // PEM; verified to belong together unless Wrong
+	Names      []string // DNS names of the certificate, in lower case
+	Wrong      string   // why it cannot be used; tells nothing of the contents
+}
+
+// Equal compares two.
+func (p *KeyPair) Equal(o *KeyPair) bool {
+	return p.Wrong == o.Wrong && bytes.Equal(p.Chain, o.Chain) && bytes.Equal(p.Key, o.Key)
+}
+
+// Read verifies what a Secret holds.
+func Read(s *corev1.Secret) *KeyPair {
+	if s.Type != corev1.SecretTypeTLS {
+		return &KeyPair{Wrong: "type is " + string(cmp.Or(s.Type, corev1.SecretTypeOpaque)) + ", not " + string(corev1.SecretTypeTLS)}
+	}
+	chain, key := s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey]
+	switch {
+	case len(chain) == 0:
+		return &KeyPair{Wrong: "data has no " + corev1.TLSCertKey}
+	case len(key) == 0:
+		return &KeyPair{Wrong: "data has no " + corev1.TLSPrivateKeyKey}
+	}
+	pair, err := tls.X509KeyPair(chain, key)
+	if err != nil {
+		return &KeyPair{Wrong: strings.Join(strings.Fields(err.Error()), " ")} // on one line
+	}
+	out := &KeyPair{Chain: chain, Key: key}
+	for _, n := range pair.Leaf.DNSNames {
+		out.Names = append(out.Names, strings.ToLower(n))
+	}
+	return out
+}
+
+// TicketSecrets are those of a Gateway ("<namespace>/<name>"): that of a period, which seals, that of the next
+// one, because proxies hear of a rotation one after the other, and that of the one before. So a ticket is good for one
+// period at least and two at most. A Gateway that is made again under the same name has others. There are
+// none without a secret.
+func TicketSecrets(secret []byte, gateway string, uid types.UID, period int64) (out [][]byte) {
+	if len(secret) == 0 {
+		return nil
+	}
+	for _, n := range []int64{period, period + 1, period - 1} {
+		info := "moongate ticket keys\n" + gateway + "\n" + string(uid) + "\n" + strconv.FormatInt(n, 10)
+		key, err := hkdf.Key(sha256.New, secret, nil, info, sha256.Size)
+		if err != nil { // no length that is asked for here
+			return nil
+		}
+		out = append(out, key)
+	}
+	return out
+}
