@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 x/net serves a single connection that is handed to it, which net/http does not.
+
 package http2
 
 import (
