@@ -115,7 +115,7 @@ func TestSmuggling(t *testing.T) {
 					v := &victim{answers: c.answers}
 					present.Store(v)
 					c.play(t, g, v, way.dribble)
-					closeIdle(g)
+					closeIdle(t, g)
 				})
 			}
 		})
@@ -123,7 +123,12 @@ func TestSmuggling(t *testing.T) {
 }
 
 // closeIdle makes the next request take a new connection to the backend.
-func closeIdle(g *gateway) {
+func closeIdle(t *testing.T, g *gateway) {
+	select {
+	case <-g.clients.Empty(): // now all that were in use are idle or closed
+	case <-time.After(10 * time.Second):
+		t.Fatal("a client's connection does not end")
+	}
 	for _, e := range g.upstreams.Get("Service/default/b/80").Endpoints() {
 		for u := e.Idle(); u != nil; u = e.Idle() {
 			u.Close()
