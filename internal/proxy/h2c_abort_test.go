@@ -34,7 +34,7 @@ func TestH2CClientVanishes(t *testing.T) {
 			t.Run(tc.name+"/"+how, func(t *testing.T) {
 				t.Parallel()
 				began, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-				addr, conns := h2cBackend(t, nil, func(w http.ResponseWriter, r *http.Request) {
+				addr, conns := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
 					if r.URL.Path == "/next" {
 						return
 					}
@@ -237,7 +237,7 @@ func TestH2CTimeouts(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			ended := make(chan struct{}, 1)
-			addr, _ := h2cBackend(t, nil, func(w http.ResponseWriter, r *http.Request) {
+			addr, _ := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
 				tc.backend(w, r)
 				ended <- struct{}{}
 			})
@@ -258,7 +258,7 @@ func TestH2CTimeouts(t *testing.T) {
 func TestH2CSlowReader(t *testing.T) {
 	checkLeaks(t)
 	var sent atomic.Int64
-	addr, conns := h2cBackend(t, nil, func(w http.ResponseWriter, r *http.Request) {
+	addr, conns := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/small" {
 			io.WriteString(w, "ok")
 			return
@@ -317,7 +317,7 @@ func TestH2CEndpointLeaves(t *testing.T) {
 	done := make(chan string, 1)
 	go func() { done <- g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") }()
 	<-asked
-	other, _ := h2cBackend(t, nil, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "other") })
+	other, _ := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "other") })
 	g.apply(backend("Service/default/b/80", other)[1:])
 	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.Contains(got, "other") {
 		t.Errorf("got %q from the endpoint that is left", got)
@@ -367,7 +367,7 @@ func TestH2CShutdown(t *testing.T) {
 	checkLeaks(t)
 	checkDescriptors(t)
 	asked, answer := make(chan struct{}), make(chan struct{})
-	addr, _ := h2cBackend(t, nil, func(w http.ResponseWriter, r *http.Request) {
+	addr, _ := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
 		close(asked)
 		<-answer
 		fmt.Fprint(w, "late")

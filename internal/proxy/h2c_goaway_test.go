@@ -19,7 +19,7 @@ import (
 func TestBackendGoesAway(t *testing.T) {
 	checkLeaks(t)
 	var served atomic.Int64
-	addr, conns := h2cBackend(t, nil, func(w http.ResponseWriter, r *http.Request) {
+	addr, conns := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		if err != nil {
 			t.Errorf("%s: %v", r.Method, err)
@@ -174,7 +174,7 @@ func TestRefusedForGood(t *testing.T) {
 func TestStreamLimit(t *testing.T) {
 	checkLeaks(t)
 	var now, most atomic.Int64
-	addr, conns := h2cBackend(t, &http2.Server{MaxConcurrentStreams: 10}, func(w http.ResponseWriter, r *http.Request) {
+	addr, conns := h2cBackend(t, 10, func(w http.ResponseWriter, r *http.Request) {
 		n := now.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}

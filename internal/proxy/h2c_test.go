@@ -10,13 +10,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"golang.org/x/net/http2"
-
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// h2cBackend answers by HTTP/2 with prior knowledge, and counts the connections that are made to it.
-func h2cBackend(t testing.TB, settings *http2.Server, h http.HandlerFunc) (addr string, conns *atomic.Int64) {
+// h2cBackend answers by HTTP/2 with prior knowledge, takes so many streams on a connection (0: as many as is usual), and counts the connections that are made to it.
+func h2cBackend(t testing.TB, streams int, h http.HandlerFunc) (addr string, conns *atomic.Int64) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -24,9 +22,7 @@ func h2cBackend(t testing.TB, settings *http2.Server, h http.HandlerFunc) (addr 
 	}
 	s := &http.Server{Handler: h, Protocols: new(http.Protocols)}
 	s.Protocols.SetUnencryptedHTTP2(true)
-	if settings != nil {
-		s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: int(settings.MaxConcurrentStreams)}
-	}
+	s.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
 	conns = &atomic.Int64{}
 	s.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -58,7 +54,7 @@ func TestH2CBackend(t *testing.T) {
 		header, trailer                http.Header
 	}
 	heard := make(chan seen, 1)
-	addr, conns := h2cBackend(t, nil, func(w http.ResponseWriter, r *http.Request) {
+	addr, conns := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)
 		if err != nil {
 			t.Errorf("%s: %v", r.URL, err)

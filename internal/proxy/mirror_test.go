@@ -39,7 +39,7 @@ func mirrorBackend(t testing.TB, got chan copyOf) string {
 }
 
 func mirrorH2CBackend(t testing.TB, got chan copyOf) string {
-	addr, _ := h2cBackend(t, nil, mirrorHandler(got))
+	addr, _ := h2cBackend(t, 0, mirrorHandler(got))
 	return addr
 }
 

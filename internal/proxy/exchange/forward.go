@@ -119,19 +119,8 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			}
 			break
 		}
-		var sent time.Time
-		if x.Client.Engine.Logging { // nothing else shows it
-			sent = time.Now()
-		}
 		var then next
-		if a.u != nil {
-			read, then = x.converse(a, b, !fresh)
-		} else {
-			read, then = x.converseStream(a, b, !fresh)
-		}
-		if x.Client.Engine.Logging {
-			x.rec.UpstreamDurationNano = int64(time.Since(sent))
-		}
+		read, then = x.try(a, b, !fresh)
 		ep.End()
 		if then == over {
 			return read
@@ -154,6 +143,23 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		return false
 	}
 	return x.fail(reason)
+}
+
+// try makes an attempt that is connected.
+func (x *Exchange) try(a *attempt, b *snapshot.BackendRef, mayRetry bool) (read bool, then next) {
+	var sent time.Time
+	if x.Client.Engine.Logging { // nothing else shows it
+		sent = time.Now()
+	}
+	if a.u != nil {
+		read, then = x.converse(a, b, mayRetry)
+	} else {
+		read, then = x.converseStream(a, b, mayRetry)
+	}
+	if x.Client.Engine.Logging {
+		x.rec.UpstreamDurationNano = int64(time.Since(sent))
+	}
+	return read, then
 }
 
 func (x *Exchange) attemptDeadline() time.Time {
