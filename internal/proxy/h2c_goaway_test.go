@@ -184,6 +184,7 @@ func TestStreamLimit(t *testing.T) {
 	})
 	g := startGateway(t, Timeouts{})
 	g.serveH2C(addr, nil)
+	g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") // from here on the limit is known
 	var work sync.WaitGroup
 	for range 100 {
 		work.Go(func() {
