@@ -290,7 +290,14 @@ func (c *Conn) grow() {
 	if small != nil {
 		smallBuffers.Put(small)
 	}
-	c.holding.Store(true)
+	c.hold()
+}
+
+// hold shows the sweeper that the connection is in use.
+func (c *Conn) hold() {
+	if !c.holding.Load() {
+		c.holding.Store(true)
+	}
 }
 
 // dialogue is the one of the connection, made if need be.
@@ -298,13 +305,14 @@ func (c *Conn) dialogue() *dialogue {
 	if c.d == nil {
 		c.d = dialogues.Get().(*dialogue)
 		c.d.ex.Client = &c.side
-		c.holding.Store(true)
+		c.hold()
 	}
 	return c.d
 }
 
-// park gives all pooled memory back; nothing is unread and nothing points into it.
-func (c *Conn) park() {
+// lend gives all pooled memory back, for others to use while this connection waits: what is used again at once is
+// in the cache still, and connections that wait hold nothing. Nothing is unread and nothing points into it.
+func (c *Conn) lend() {
 	if c.big != nil {
 		buffer.Give(c.big)
 	}
@@ -316,7 +324,13 @@ func (c *Conn) park() {
 		dialogues.Put(c.d)
 	}
 	c.big, c.small, c.d = nil, nil, nil
-	c.in, c.r, c.w, c.eager = nil, 0, 0, false
+	c.in, c.r, c.w = nil, 0, 0
+}
+
+// park is lend for a longer time.
+func (c *Conn) park() {
+	c.lend()
+	c.eager = false
 	c.holding.Store(false)
 }
 

@@ -99,7 +99,11 @@ func (c *Conn) rawStep(fd uintptr) bool {
 			l.drained = l.drained && !again // TLS may hold more itself
 			continue
 		}
-		c.makeRoom()
+		if c.r == c.w {
+			c.lend()
+		} else {
+			c.makeRoom()
+		}
 		c.waitForHead()
 		l.waiting = true
 		return false
