@@ -21,10 +21,9 @@ const emptyGrace = time.Second
 
 // open opens the stream of a place and sends the request, or leaves the place again.
 func (x *Exchange) open(a *attempt, place *upstream.Shared) bool {
-	x.out = http2.ClientRequest{
-		Request: &x.Request.Request, Scheme: place.Scheme(), Length: -1, TETrailers: x.TETrailers,
-		ExpectContinue: x.ExpectContinue, Body: x.Whole, Last: true, Deadline: a.deadline,
-	}
+	head := http2.RequestHead{Request: &x.Request.Request, Scheme: place.Scheme(), Length: -1,
+		TETrailers: x.TETrailers, ExpectContinue: x.ExpectContinue}
+	x.out = http2.ClientRequest{RequestHead: head, Body: x.Whole, Last: true, Deadline: a.deadline}
 	if x.Framing == http1.Length {
 		x.out.Length = x.Length
 	}

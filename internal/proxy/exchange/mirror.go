@@ -258,8 +258,8 @@ func (m *mirrored) sendStream(place *upstream.Shared, deadline time.Time) bool {
 	answered := false
 	defer func() { place.Leave(answered) }()
 	r := &m.req
-	out := http2.ClientRequest{Request: &r.Request, Scheme: place.Scheme(), Length: -1, TETrailers: r.TETrailers,
-		Body: r.Whole, Last: m.parts == nil, Deadline: deadline}
+	head := http2.RequestHead{Request: &r.Request, Scheme: place.Scheme(), Length: -1, TETrailers: r.TETrailers}
+	out := http2.ClientRequest{RequestHead: head, Body: r.Whole, Last: m.parts == nil, Deadline: deadline}
 	if r.Framing == http1.Length {
 		out.Length = r.Length
 	}

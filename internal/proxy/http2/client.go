@@ -10,7 +10,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/intake"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
-	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
 // ClientOptions configures a connection to a backend; the zero value is ready for production.
@@ -101,16 +100,12 @@ func (cl *Client) room() int {
 	return max(0, min(c.o.MaxStreams, int(cl.allowed))-len(c.streams))
 }
 
+// RequestHead is the head of a request to be sent.
+type RequestHead = encode.Request
+
 // ClientRequest is a request to be sent.
 type ClientRequest struct {
-	// Request is the head. Connection-specific fields, TE, Host, Content-Length and Expect are left out of its
-	// Header; Host is sent as :authority unless it is empty.
-	*message.Request
-	Scheme string // "http" or "https"
-	// Length is sent as Content-Length, unless it is -1.
-	Length         int64
-	TETrailers     bool // send TE: trailers
-	ExpectContinue bool // send Expect: 100-continue
+	RequestHead
 	// Body is what is at hand of the body, and is sent together with the head as far as flow control lets it. It must
 	// stay as it is until the stream is closed. Last tells that it is all of it, and that there are
 	// no trailers.
@@ -126,9 +121,8 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	c := cl.c
 	cs := takeStream(cl)
 	s := &cs.s
-	head := encode.Request{Request: r.Request, Scheme: r.Scheme, Length: r.Length, TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue}
 	s.headEnds = r.Last && len(r.Body) == 0
-	s.head = encode.AppendRequest(s.head, 0, &head, s.headEnds, !c.sizeSaid.Load())
+	s.head = encode.AppendRequest(s.head, 0, &r.RequestHead, s.headEnds, !c.sizeSaid.Load())
 	cs.toHead = string(r.Method) == "HEAD"
 	s.data, s.end, s.readDeadline = r.Body, r.Last, r.Deadline
 	s.length = -1
@@ -162,20 +156,32 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	return cs, nil
 }
 
-// allow takes in how many streams the backend allows.
+// allow takes in how many streams the backend allows. Once that is acknowledged, a head above it would be
+// an error of ours (RFC 9113 section 5.1.2).
 func (cl *Client) allow(n uint32) {
 	cl.rose = cl.rose || n > cl.allowed
 	cl.allowed = n
+	excess := len(cl.c.streams) - int(n)
+	cl.giveUp(func(s *Stream) bool {
+		if s.unsent {
+			excess--
+		}
+		return s.unsent && excess >= 0
+	})
 }
 
 // goAway takes in GOAWAY: streams above last were not processed and will not be (RFC 9113 section 6.8).
 func (cl *Client) goAway(last uint32) {
-	c := cl.c
-	cl.gone, c.draining = true, drainRefuse
-	for id, s := range c.streams {
-		if (id > last || s.unsent) && s.err == nil && !s.remoteEnded {
+	cl.gone, cl.c.draining = true, drainRefuse
+	cl.giveUp(func(s *Stream) bool { return s.id > last || s.unsent })
+}
+
+// giveUp fails the streams that were not processed and will not be.
+func (cl *Client) giveUp(which func(*Stream) bool) {
+	for _, s := range cl.c.streams {
+		if s.err == nil && !s.remoteEnded && which(s) {
 			s.err = fault.ErrUnprocessed
-			c.drop(s)
+			cl.c.drop(s)
 		}
 	}
 }

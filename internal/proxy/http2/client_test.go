@@ -96,7 +96,7 @@ func serveClient(t testing.TB, nc net.Conn, o ClientOptions) *Client {
 
 // ask is a request without a body.
 func ask(method, path string, pairs ...string) *ClientRequest {
-	r := &ClientRequest{Request: &message.Request{}, Scheme: "http", Length: -1, Last: true, Deadline: time.Now().Add(patience)}
+	r := &ClientRequest{RequestHead: RequestHead{Request: &message.Request{}, Scheme: "http", Length: -1}, Last: true, Deadline: time.Now().Add(patience)}
 	r.Method, r.Host, r.Path = []byte(method), []byte("a.test"), []byte(path)
 	r.Header = *fields(pairs...)
 	return r

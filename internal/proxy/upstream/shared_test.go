@@ -65,7 +65,7 @@ func sharedEndpoint(t *testing.T, o Options, addr netip.AddrPort) (*Set, *Endpoi
 func stream(t *testing.T, p *Shared) *http2.ClientStream {
 	t.Helper()
 	request := &message.Request{Method: []byte("GET"), Path: []byte("/"), Host: []byte("h")}
-	s, err := p.Open(&http2.ClientRequest{Request: request, Scheme: "http", Length: -1, Last: true})
+	s, err := p.Open(&http2.ClientRequest{RequestHead: http2.RequestHead{Request: request, Scheme: "http", Length: -1}, Last: true})
 	if err != nil {
 		t.Fatal(err)
 	}

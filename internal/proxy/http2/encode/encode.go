@@ -136,13 +136,14 @@ func AppendSection(dst []byte, stream uint32, status int, fields *message.Fields
 	return finish(dst, start, stream, end)
 }
 
-// Request is the head of a request.
+// Request is the head of a request. Connection-specific fields, TE, Host, Content-Length and Expect are left out of
+// its Header; Host is sent as :authority unless it is empty.
 type Request struct {
 	*message.Request
-	Scheme         string
-	Length         int64 // of Content-Length, unless it is -1
-	TETrailers     bool
-	ExpectContinue bool
+	Scheme         string // "http" or "https"
+	Length         int64  // is sent as Content-Length, unless it is -1
+	TETrailers     bool   // send TE: trailers
+	ExpectContinue bool   // send Expect: 100-continue
 }
 
 // AppendRequest appends the frames of a request's header section. Host is left out where it is empty.
