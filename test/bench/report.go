@@ -122,7 +122,7 @@ func (b *bench) printSummary() {
 	fmt.Fprint(b.out, "\n### Summary: medians\n\n")
 	head := append([]string{"workload", "unit"}, b.contenders...)
 	if b.hasMoongate() {
-		head = append(head, "moongate to nginx", "moongate to HAProxy")
+		head = append(head, "moongate to nginx", "moongate to HAProxy", "to nginx by round", "to HAProxy by round")
 	}
 	b.tableHead(head...)
 	for _, r := range b.summary {
@@ -131,7 +131,9 @@ func (b *bench) printSummary() {
 			cells = append(cells, number(s.summary().Median))
 		}
 		if i := slices.Index(b.contenders, "moongate"); i >= 0 {
-			cells = append(cells, ratioTo(r.all[i], r.all, "nginx"), ratioTo(r.all[i], r.all, "haproxy"))
+			s := r.all[i]
+			cells = append(cells, ratioTo(s, r.all, "nginx"), ratioTo(s, r.all, "haproxy"),
+				byRound(s, r.all, "nginx"), byRound(s, r.all, "haproxy"))
 		}
 		b.row(cells...)
 	}
@@ -143,6 +145,23 @@ func ratioTo(s *series, all []*series, label string) string {
 		if r := sample.Ratio(s.summary(), other.summary()); other.label == label && !math.IsNaN(r) {
 			return fmt.Sprintf("%.2f", r)
 		}
+	}
+	return "-"
+}
+
+// byRound is ratioTo within each round: its median and quartiles. The windows of a round lie seconds apart, so a machine that
+// becomes slower or faster from minute to minute does so for both.
+func byRound(s *series, all []*series, label string) string {
+	for _, other := range all {
+		if other.label != label || len(other.values) != len(s.values) {
+			continue
+		}
+		ratios := make([]float64, len(s.values))
+		for i, v := range s.values {
+			ratios[i] = v / other.values[i]
+		}
+		sum := sample.Summarize(ratios)
+		return fmt.Sprintf("%.2f (%.2f-%.2f)", sum.Median, sum.Q1, sum.Q3)
 	}
 	return "-"
 }
