@@ -44,7 +44,7 @@ func TestDefaultsPage(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		fmt.Sprintf("| connect to an endpoint * | %.0f s |", upstream.DefaultConnectTimeout.Seconds()),
+		fmt.Sprintf("| connect to an endpoint *, the TLS handshake included | %.0f s |", upstream.DefaultConnectTimeout.Seconds()),
 		fmt.Sprintf("| idle connection to an endpoint | %.0f s |", upstream.DefaultIdleTimeout.Seconds()),
 		fmt.Sprintf("at most %d are kept", upstream.DefaultMaxIdle),
 	} {
