@@ -34,8 +34,7 @@ type Record struct {
 	UpstreamDurationNano int64          // from sending the last attempt's head to its last byte
 	Attempts             int            // upstream attempts made; 0 where none was made
 
-	// Shard spreads contention where Observer.Core is nil: any number, best the same for all requests of
-	// one connection.
+	// Shard spreads contention: any number, the same for all requests of one connection.
 	Shard uint32
 }
 
@@ -46,8 +45,8 @@ func (r *Record) end() int64 { return r.StartUnixNano + r.DurationNano }
 type Observer struct {
 	Metrics *Metrics   // nil counts nothing
 	Log     *AccessLog // nil or off logs nothing
-	// Core numbers the core at hand. It is asked, instead of Record.Shard, where there is a choice
-	// of places to write to; nil is never.
+	// Core numbers the core at hand. It is asked, instead of Record.Shard, where counters are
+	// spread; nil is never.
 	Core func() uint32
 }
 
@@ -61,13 +60,14 @@ func (o *Observer) Finish(r *Record) {
 	if stats == nil && o.Metrics != nil {
 		stats = o.Metrics.unattributed
 	}
-	if o.Core != nil && (o.Log != nil || stats != nil && stats.spread()) {
-		r.Shard = o.Core()
-	}
-	if stats != nil {
-		stats.count(r)
-	}
-	if o.Log != nil {
+	if o.Log != nil { // by connection, so that its lines keep their order
 		o.Log.write(r)
 	}
+	if stats == nil {
+		return
+	}
+	if o.Core != nil && stats.spread() {
+		r.Shard = o.Core()
+	}
+	stats.count(r)
 }
