@@ -115,12 +115,13 @@ func (s *RuleStats) choose(i int) *outcomes {
 	return s.chosen[i].Load()
 }
 
-// resolveBackend is called with the lock of Metrics held.
-func (s *RuleStats) resolveBackend(i int) {
-	s.chosen[i].Store(s.none)
-	name, m, series := s.labels.Backends[i], s.metrics, &s.entry.value
+// resolveBackend is called with the lock of Metrics held. It stores once: others read without the lock.
+func (s *RuleStats) resolveBackend(i int) { s.chosen[i].Store(s.backendCounters(s.labels.Backends[i])) }
+
+func (s *RuleStats) backendCounters(name string) *outcomes {
+	m, series := s.metrics, &s.entry.value
 	if name == "" {
-		return
+		return s.none
 	}
 	if series.backends == nil {
 		series.backends = newTable[string, outcomes](maxBackends, m.rules.grace)
@@ -128,14 +129,14 @@ func (s *RuleStats) resolveBackend(i int) {
 	now := m.now()
 	e := series.backends.acquire(name, now, func(*outcomes) {})
 	if e == nil {
-		return
+		return s.none
 	}
-	s.chosen[i].Store(&e.value)
 	if s.released.Load() { // the request was in flight when its rule went
 		series.backends.release(e, now)
-		return
+	} else {
+		s.backends = append(s.backends, e)
 	}
-	s.backends = append(s.backends, e)
+	return &e.value
 }
 
 // fold gives the handle counters that it shares with all others for which there is no room.
