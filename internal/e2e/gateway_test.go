@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -227,31 +229,24 @@ func newBackend(t testing.TB, name string, also func(http.ResponseWriter, *http.
 	return b
 }
 
-// freePort is a loopback port that nothing listens on. Handing out each number once keeps tests apart.
+var nextPort atomic.Int32
+
+// freePort is a loopback port that nothing listens on, below those that the system gives to outgoing
+// connections, of which other tests make thousands, and above those of the proxy's tests.
 func freePort(t testing.TB) int {
 	t.Helper()
-	ports.Lock()
-	defer ports.Unlock()
-	for range 100 {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := ln.Addr().(*net.TCPAddr).Port
-		ln.Close()
-		if !ports.given[port] {
-			ports.given[port] = true
+	nextPort.CompareAndSwap(0, int32(26000+rand.IntN(5000)))
+	for range 1000 {
+		port := int(nextPort.Add(1))
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			ln.Close()
 			return port
 		}
 	}
 	t.Fatal("no free port")
 	return 0
 }
-
-var ports = struct {
-	sync.Mutex
-	given map[int]bool
-}{given: map[int]bool{}}
 
 // answer is a response with its body read.
 type answer struct {
