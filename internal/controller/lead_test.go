@@ -112,7 +112,7 @@ func TestLost(t *testing.T) {
 		cluster := fake.NewClientset()
 		var together atomic.Int32
 		a := startReplica(t, cluster, "a", &together)
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + retryPeriod/2) // between two renewals, of which the fake would take one after the other's
 		leases := cluster.CoordinationV1().Leases("n")
 		lease, err := leases.Get(t.Context(), leaseName, metav1.GetOptions{})
 		if err != nil || !a.leading.Load() {

@@ -144,3 +144,6 @@ func loadPaths(t testing.TB) (all []pathsCase) {
 	}
 	return all
 }
+
+// nextText stands between what the backend answers to one request and to the next.
+const nextText = "\n===\n"
