@@ -1,7 +1,6 @@
 package house
 
 import (
-	"bytes"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -16,20 +15,8 @@ import (
 
 const root = "../.."
 
-// House rule 4.
-const (
-	maxFileLines     = 500
-	maxFunctionLines = 60   // tests are exempt: a table is as long as its cases
-	maxPackageLines  = 2500 // tests do not count
-)
-
-// exceptions are what may be larger, each with its reason. One that is no longer
-// needed fails the test.
-var exceptions = map[string]string{}
-
 type goFile struct {
 	path   string // from the root, with slashes
-	lines  int
 	test   bool
 	syntax *ast.File
 	fset   *token.FileSet
@@ -65,7 +52,7 @@ func goFiles(t *testing.T) []*goFile {
 		if err != nil {
 			return err
 		}
-		files = append(files, &goFile{filepath.ToSlash(rel), bytes.Count(text, []byte("\n")), strings.HasSuffix(path, "_test.go"), syntax, fset})
+		files = append(files, &goFile{filepath.ToSlash(rel), strings.HasSuffix(path, "_test.go"), syntax, fset})
 		return nil
 	})
 	if err != nil {
@@ -74,44 +61,7 @@ func goFiles(t *testing.T) []*goFile {
 	return files
 }
 
-func TestSizes(t *testing.T) {
-	used := map[string]bool{}
-	tooLong := func(what string, lines, limit int) {
-		if lines <= limit {
-			return
-		}
-		if exceptions[what] != "" {
-			used[what] = true
-			return
-		}
-		t.Errorf("%s has %d lines, more than %d: split it, or list it in exceptions with the reason", what, lines, limit)
-	}
-	packages := map[string]int{}
-	for _, file := range goFiles(t) {
-		tooLong(file.path, file.lines, maxFileLines)
-		if file.test {
-			continue
-		}
-		packages[filepath.ToSlash(filepath.Dir(file.path))] += file.lines
-		for _, decl := range file.syntax.Decls {
-			if fn, ok := decl.(*ast.FuncDecl); ok {
-				lines := file.fset.Position(fn.End()).Line - file.fset.Position(fn.Pos()).Line + 1
-				tooLong(file.path+" "+fn.Name.Name, lines, maxFunctionLines)
-			}
-		}
-	}
-	for dir, lines := range packages {
-		tooLong(dir, lines, maxPackageLines)
-	}
-	for what := range exceptions {
-		if !used[what] {
-			t.Errorf("the exception for %s is no longer needed", what)
-		}
-	}
-}
-
-// TestPackageComments checks house rule 5 as far as a test can: every package of
-// ours says what it is, and at some length.
+// TestPackageComments checks that every package says what it is.
 func TestPackageComments(t *testing.T) {
 	docs := map[string]string{}
 	for _, file := range goFiles(t) {
@@ -121,11 +71,8 @@ func TestPackageComments(t *testing.T) {
 		}
 	}
 	for dir, doc := range docs {
-		switch {
-		case strings.TrimSpace(doc) == "":
+		if strings.TrimSpace(doc) == "" {
 			t.Errorf("%s: the package comment is missing", dir)
-		case strings.HasPrefix(dir, "internal/") && !strings.Contains(doc, "import"):
-			t.Errorf("%s: the package comment does not say what the package must never import", dir)
 		}
 	}
 }
