@@ -32,8 +32,8 @@ func (x *Exchange) relay(a *attempt, rest []byte) (complete bool) {
 	pipe := x.beginSplice(a)
 	part.More = pipe != nil && pipe.Held() > 0
 	err = x.sent(data, x.Client.Response.Start(head, part))
-	if pipe != nil && err == nil {
-		err = x.splice(a, pipe)
+	if pipe != nil {
+		err = x.splice(a, pipe, err)
 	}
 	for err == nil && !x.respBody.Done() {
 		data, surplus, err = x.readBody(a)

@@ -35,10 +35,13 @@ func (x *Exchange) beginSplice(a *attempt) *splice.Pipe {
 	return p
 }
 
-// splice relays the rest of the body by way of the pipe, which is given back. Where it cannot, it ends early and
-// without an error.
-func (x *Exchange) splice(a *attempt, p *splice.Pipe) error {
+// splice relays the rest of the body by way of the pipe, unless started is an error, and gives the pipe back. Where it
+// cannot, it ends early and without an error.
+func (x *Exchange) splice(a *attempt, p *splice.Pipe, started error) error {
 	defer splice.Give(p)
+	if started != nil {
+		return started
+	}
 	a.Give() // what it held is sent
 	since := &x.Client.Watch.since
 	for p.Held() > 0 || !x.respBody.Done() {

@@ -11,8 +11,9 @@ import (
 
 // Pipe holds bytes on their way. It belongs to one goroutine at a time.
 type Pipe struct {
-	fds  [2]int // to read from, to write to
-	held int
+	fds     [2]int // to read from, to write to
+	held    int
+	cleanup runtime.Cleanup
 }
 
 var (
@@ -34,7 +35,7 @@ func Take() *Pipe {
 		return nil
 	}
 	// The pool forgets pipes that nobody has wanted for a while.
-	runtime.AddCleanup(p, closeBoth, p.fds)
+	p.cleanup = runtime.AddCleanup(p, closeBoth, p.fds)
 	return p
 }
 
@@ -43,11 +44,14 @@ func closeBoth(fds [2]int) {
 	unix.Close(fds[1])
 }
 
-// Give takes it back. One that still holds bytes is not used again.
+// Give takes it back. One that still holds bytes is closed.
 func Give(p *Pipe) {
 	if p.held == 0 {
 		pipes.Put(p)
+		return
 	}
+	p.cleanup.Stop()
+	closeBoth(p.fds)
 }
 
 // Held is how many bytes are in the pipe.

@@ -100,7 +100,7 @@ func TestPipe(t *testing.T) {
 	Give(p)
 }
 
-// TestGiveFull: a pipe that holds another's bytes is not lent again.
+// TestGiveFull: a pipe that holds another's bytes is closed at once, and not lent again.
 func TestGiveFull(t *testing.T) {
 	from, source := sockets(t)
 	io.WriteString(source, "secret")
@@ -109,6 +109,9 @@ func TestGiveFull(t *testing.T) {
 		t.Fatal(n, errno)
 	}
 	Give(p)
+	if _, err := unix.FcntlInt(uintptr(p.fds[0]), unix.F_GETFD, 0); err != unix.EBADF {
+		t.Errorf("the pipe is still open: %v", err)
+	}
 	for range 10 {
 		if q := Take(); q == p || q.Held() != 0 {
 			t.Fatal("a pipe with bytes in it was lent")
