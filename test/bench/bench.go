@@ -64,7 +64,7 @@ func (b *bench) prepare() (err error) {
 func checkInstalled(contenders []string) error {
 	var missing []string
 	for _, name := range contenders {
-		if name != "moongate" && program(name) == "" {
+		if name != "moongate" && name != baseline && program(name) == "" {
 			missing = append(missing, name)
 		}
 	}

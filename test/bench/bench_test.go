@@ -96,8 +96,12 @@ func TestFlags(t *testing.T) {
 	if s, err = parseFlags(nil, io.Discard); err != nil || s.rounds < 9 || len(s.contenders) != 3 || len(s.workloads) != len(workloads()) {
 		t.Errorf("defaults %+v, %v", s, err)
 	}
+	s, err = parseFlags([]string{"-baseline", "old", "-contenders", "moongate"}, io.Discard)
+	if err != nil || s.baseline != "old" || !slices.Equal(s.contenders, []string{"moongate", baseline}) {
+		t.Errorf("with a baseline %+v, %v", s, err)
+	}
 	for _, args := range [][]string{
-		{"-n", "0"}, {"-contenders", "apache"}, {"-workloads", "D"}, {"-window", "0s"}, {"-proxy-cpu", "1"}, {"extra"},
+		{"-n", "0"}, {"-contenders", "apache"}, {"-contenders", baseline}, {"-workloads", "D"}, {"-window", "0s"}, {"-proxy-cpu", "1"}, {"extra"},
 		{"-streams", "0"}, {"-streams", "101"}, {"-streams", "7", "-workloads", "http2"},
 	} {
 		if _, err := parseFlags(args, io.Discard); err == nil {
@@ -183,6 +187,19 @@ func TestByRound(t *testing.T) {
 	for label, want := range map[string]string{"nginx": "0.80 (0.80-0.90)", "haproxy": "-", "other": "-"} {
 		if got := byRound(all[0], all, label); got != want {
 			t.Errorf("to %s: %s, want %s", label, got, want)
+		}
+	}
+}
+
+// A baseline is compared in columns of its own.
+func TestReportBaseline(t *testing.T) {
+	var out bytes.Buffer
+	b := &bench{settings: &settings{contenders: []string{"moongate", baseline}, baseline: "old"}, out: &out}
+	b.summarize("T", "µs", []*series{{label: "moongate", values: []float64{8, 9}}, {label: baseline, values: []float64{10, 10}}})
+	b.printSummary()
+	for _, want := range []string{"| to baseline | to baseline by round |", "| 0.85 | 0.85 (0.83-0.88) |"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
 	}
 }

@@ -61,10 +61,14 @@ var starters = map[string]func(b *bench, c *configuration) (*exec.Cmd, error){
 		path := filepath.Join(c.Dir, "haproxy.cfg")
 		return exec.Command(program("haproxy"), "-db", "-f", path), render(path, "haproxy.cfg.tmpl", c)
 	},
-	"moongate": startMoongate,
+	"moongate": func(b *bench, c *configuration) (*exec.Cmd, error) { return startMoongate(b.moongate, c) },
+	baseline:   func(b *bench, c *configuration) (*exec.Cmd, error) { return startMoongate(b.baseline, c) },
 }
 
-func startMoongate(b *bench, c *configuration) (*exec.Cmd, error) {
+// baseline is the contender that -baseline adds: another build of Moongate.
+const baseline = "baseline"
+
+func startMoongate(binary string, c *configuration) (*exec.Cmd, error) {
 	folder := filepath.Join(c.Dir, "manifests")
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return nil, err
@@ -80,7 +84,7 @@ func startMoongate(b *bench, c *configuration) (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(b.moongate, "run", "-f", folder, "--access-log", accessLog,
+	cmd := exec.Command(binary, "run", "-f", folder, "--access-log", accessLog,
 		"--admin-address", netip.AddrPortFrom(loopback, admin[0]).String(), "--drain-timeout", "1s")
 	return cmd, render(filepath.Join(folder, "gateway.yaml"), "moongate.yaml.tmpl", c)
 }

@@ -34,6 +34,7 @@ type settings struct {
 	proxyCPU       int
 	loadCPU        int
 	moongate       string // binary; built from the source when empty
+	baseline       string // binary of another version; none when empty
 	keep           bool
 }
 
@@ -80,6 +81,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.IntVar(&s.proxyCPU, "proxy-cpu", 0, "CPU of the proxy")
 	f.IntVar(&s.loadCPU, "load-cpu", 1, "CPU of the load generator and the origin")
 	f.StringVar(&s.moongate, "moongate", "", "moongate binary (default: built from this repository)")
+	f.StringVar(&s.baseline, "baseline", "", "another moongate binary to compare with in the same run")
 	f.BoolVar(&s.keep, "keep", false, "keep the folder with configurations and logs")
 	if err := f.Parse(args); err != nil {
 		return nil, err
@@ -88,12 +90,15 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 		return nil, fmt.Errorf("unexpected argument %q; see -h", f.Arg(0))
 	}
 	s.contenders, s.workloads = strings.Split(contenders, ","), strings.Split(workloads, ",")
+	if s.baseline != "" {
+		s.contenders = append(s.contenders, baseline)
+	}
 	return s, s.check()
 }
 
 func (s *settings) check() error {
 	for _, name := range s.contenders {
-		if starters[name] == nil {
+		if starters[name] == nil || name == baseline && s.baseline == "" {
 			return fmt.Errorf("unknown contender %q; there are moongate, nginx and haproxy", name)
 		}
 	}

@@ -123,6 +123,9 @@ func (b *bench) printSummary() {
 	head := append([]string{"workload", "unit"}, b.contenders...)
 	if b.hasMoongate() {
 		head = append(head, "moongate to nginx", "moongate to HAProxy", "to nginx by round", "to HAProxy by round")
+		if b.baseline != "" {
+			head = append(head, "to baseline", "to baseline by round")
+		}
 	}
 	b.tableHead(head...)
 	for _, r := range b.summary {
@@ -134,6 +137,9 @@ func (b *bench) printSummary() {
 			s := r.all[i]
 			cells = append(cells, ratioTo(s, r.all, "nginx"), ratioTo(s, r.all, "haproxy"),
 				byRound(s, r.all, "nginx"), byRound(s, r.all, "haproxy"))
+			if b.baseline != "" {
+				cells = append(cells, ratioTo(s, r.all, baseline), byRound(s, r.all, baseline))
+			}
 		}
 		b.row(cells...)
 	}
