@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,7 @@ import (
 
 func newExplain(stdout io.Writer) *cobra.Command {
 	var paths, headers []string
-	var format string
+	var format, expect string
 	cmd := &cobra.Command{
 		Use:   "explain -f PATH... METHOD URL",
 		Short: "Show which listener, route, rule, filters and backend a request would take",
@@ -20,9 +21,14 @@ second with why it lost.
 
 The host of the URL is the TLS server name and, unless a Host header says otherwise, the
 request's Host. An IP address as the host of the URL narrows the listeners to those on
-that address.`,
+that address.
+
+With --expect the exit code is 1 where the request would end otherwise: with another status, or
+with another reason of the access log (redirect, route_not_found). A status below 300 is what
+every backend of the rule is expected to answer.`,
 		Example: `  moongate explain -f ./moongate-demo GET http://demo.example.com:8080/api/v1/users
-  moongate explain -f ./moongate-demo -H 'X-Color: green' GET https://demo.example.com:8443/ -o json`,
+  moongate explain -f ./moongate-demo -H 'X-Color: green' GET https://demo.example.com:8443/ -o json
+  moongate explain -f ./moongate-demo --expect 404 GET http://demo.example.com:8080/nothing`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return usage("explain takes a method and a URL, as in moongate explain -f ./manifests GET http://example.com:8080/")
@@ -46,13 +52,19 @@ that address.`,
 				return &exitError{exitProblems, err}
 			}
 			if format != "text" {
-				return printAs(stdout, format, answer)
+				err = printAs(stdout, format, answer)
+			} else {
+				err = answer.Print(stdout)
 			}
-			return answer.Print(stdout)
+			if err == nil && expect != "" && !answer.Is(expect) {
+				err = &exitError{exitProblems, fmt.Errorf("expected %s, but the answer is %s", expect, answer.Answer.Text)}
+			}
+			return err
 		},
 	}
 	filesFlag(cmd, &paths)
 	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "a header field of the request, as 'Name: value'; repeat for more")
+	cmd.Flags().StringVar(&expect, "expect", "", "status or reason that the request is expected to end with; exit code 1 where it does not")
 	outputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }

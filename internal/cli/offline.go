@@ -55,7 +55,13 @@ func (o *offline) place(kind, namespace, name string) string {
 
 // world is what explain decides in.
 func (o *offline) world() explain.World {
-	return explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place}
+	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place}
+	for _, p := range o.status.Problems {
+		if !p.Ignored {
+			w.Refused = append(w.Refused, problemLine(p))
+		}
+	}
+	return w
 }
 
 // statusAddresses is what a Gateway without spec.addresses shows: where it listens.

@@ -181,7 +181,8 @@ func (d *decision) complain() error {
 			continue
 		}
 		for _, c := range o.Complaints() {
-			if d.Rule != nil || c.Condition != "ResolvedRefs=False" {
+			// Without a rule it is no matter whether routes have their backends.
+			if d.Rule != nil || o.Kind == "Gateway" || c.Condition != "ResolvedRefs=False" {
 				d.Complaints = append(d.Complaints, c)
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -102,6 +103,7 @@ func Explain(in World, ask *Question) (*Explanation, error) {
 		return nil, err
 	}
 	d.Request = Request{Method: ask.method, URL: ask.url}
+	d.Refused = in.Refused
 	if err := d.decide(); err != nil {
 		return nil, err
 	}
@@ -114,8 +116,8 @@ func (d *decision) decide() error {
 		return nil
 	}
 	d.Request.Host, d.Request.Path = string(d.req.MatchHost), string(d.req.Path)
-	if !d.chooseListener() {
-		return nil
+	if ok, err := d.chooseListener(); !ok || err != nil {
+		return err
 	}
 	if err := d.chooseRule(); err != nil || d.rule == nil {
 		return err
@@ -149,17 +151,17 @@ func (d *decision) refuse(err error) {
 }
 
 // chooseListener does what accept, handshake and Host decide: false ends the decision.
-func (d *decision) chooseListener() bool {
+func (d *decision) chooseListener() (bool, error) {
 	var hosts *match.Hosts[*config.Listener]
 	var others []string
 	https := d.ask.scheme == "https"
 	for _, r := range d.in.Resources {
 		l := r.GetListener()
-		if l == nil || !d.listensOn(l) {
+		if l == nil {
 			continue
 		}
-		if l.Port != d.ask.port {
-			others = append(others, fmt.Sprintf("%d (%s)", l.Port, l.Key))
+		if l.Port != d.ask.port || !d.listensOn(l) {
+			others = append(others, place(l))
 			continue
 		}
 		if hosts == nil {
@@ -169,22 +171,34 @@ func (d *decision) chooseListener() bool {
 	}
 	if hosts == nil {
 		text := fmt.Sprintf("nothing listens on port %d", d.ask.port)
+		if d.ask.address.IsValid() {
+			text += " of " + d.ask.address.String()
+		}
 		if len(others) > 0 {
-			text += "; there is port " + strings.Join(others, ", ")
+			text += "; there is " + strings.Join(others, ", ")
 		}
 		d.Answer = Answer{Reason: "connection_refused", Text: text}
-		return false
+		return false, nil
 	}
 	for _, l := range hosts.All() {
 		if (l.Protocol == config.Protocol_PROTOCOL_HTTPS) != https {
 			d.Answer = Answer{Reason: "wrong_protocol", Text: fmt.Sprintf("port %d speaks %s (listener %s), not %s",
 				l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))}
-			return false
+			return false, nil
 		}
 	}
 	listener, ok := hosts.Find(d.req.MatchHost)
-	if https && !d.sameListener(hosts, listener) {
-		return false
+	if https {
+		shown, err := d.handshake(hosts)
+		if err != nil || shown == nil {
+			return false, err
+		}
+		if shown != listener {
+			l := d.shownListener(shown, "chosen by server name "+strconv.Quote(d.sni()))
+			d.Listener = &l
+			d.answerWith(observe.ReasonMisdirected, "")
+			return false, nil
+		}
 	}
 	for hostname, l := range hosts.All() {
 		if !ok || l != listener {
@@ -197,33 +211,24 @@ func (d *decision) chooseListener() bool {
 	}
 	if !ok {
 		d.answerWith(observe.ReasonRouteNotFound, "no listener of the port has host "+string(d.req.MatchHost))
-		return false
+		return false, nil
 	}
 	d.listener = listener
 	shown := d.shownListener(listener, "the most specific hostname for "+string(d.req.MatchHost))
 	d.Listener = &shown
-	return true
+	return true, nil
 }
 
-// sameListener does the handshake's part: server name and Host must belong to one listener.
-func (d *decision) sameListener(hosts *match.Hosts[*config.Listener], byHost *config.Listener) bool {
-	serverName := d.ask.serverName
-	if d.ask.address.IsValid() {
-		serverName = "" // clients send no IP address as server name (RFC 6066 section 3)
+// place is where a listener listens, for people.
+func place(l *config.Listener) string {
+	if len(l.Addresses) == 0 {
+		return fmt.Sprintf("port %d (%s)", l.Port, l.Key)
 	}
-	bySNI, ok := hosts.Find([]byte(serverName))
-	if !ok {
-		d.Answer = Answer{Reason: observe.ReasonTLSHandshakeFailed.String(),
-			Text: fmt.Sprintf("the TLS handshake fails: no listener of port %d has server name %q", d.ask.port, serverName)}
-		return false
+	var at []string
+	for _, a := range l.Addresses {
+		at = append(at, net.JoinHostPort(a, strconv.Itoa(int(l.Port))))
 	}
-	if bySNI == byHost {
-		return true
-	}
-	shown := d.shownListener(bySNI, "chosen by server name "+strconv.Quote(serverName))
-	d.Listener = &shown
-	d.answerWith(observe.ReasonMisdirected, "")
-	return false
+	return fmt.Sprintf("%s (%s)", strings.Join(at, " and "), l.Key)
 }
 
 func (d *decision) listensOn(l *config.Listener) bool {

@@ -14,6 +14,8 @@ type World struct {
 	Resources []*config.Resource
 	// Items are the objects with their statuses, for complaints that may be why a request fails.
 	Items []any
+	// Refused are the documents that could not be used, as a line each. What they were meant to be is missing here.
+	Refused []string
 	// ControllerName is ours.
 	ControllerName string
 	// Place is where an object is written, as file:line; "" if nobody knows.

@@ -3,8 +3,12 @@ package explain
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
@@ -13,14 +17,18 @@ type Explanation struct {
 	Request    Request    `json:"request"`
 	Listener   *Listener  `json:"listener,omitempty"`
 	PassedOver []Listener `json:"passedOver,omitempty"` // other listeners of the port
-	Rule       *Rule      `json:"rule,omitempty"`
-	Filters    []string   `json:"filters,omitempty"`
-	Forwarded  *Forward   `json:"forwarded,omitempty"`
-	Backends   []Backend  `json:"backends,omitempty"`
-	RunnersUp  []Rule     `json:"runnersUp,omitempty"`
-	Answer     Answer     `json:"answer"`
+	// Certificate is what the client is shown; HTTPS only.
+	Certificate *Certificate `json:"certificate,omitempty"`
+	Rule        *Rule        `json:"rule,omitempty"`
+	Filters     []string     `json:"filters,omitempty"`
+	Forwarded   *Forward     `json:"forwarded,omitempty"`
+	Backends    []Backend    `json:"backends,omitempty"`
+	RunnersUp   []Rule       `json:"runnersUp,omitempty"`
+	Answer      Answer       `json:"answer"`
 	// Complaints are conditions that may be why; only where the request fails.
 	Complaints []show.Complaint `json:"complaints,omitempty"`
+	// Refused are documents of the input that are no part of this decision, because they could not be used.
+	Refused []string `json:"refused,omitempty"`
 }
 
 // Request is what was asked about.
@@ -39,6 +47,16 @@ type Listener struct {
 	Protocol string `json:"protocol"`
 	Position string `json:"position,omitempty"` // of the Gateway
 	Why      string `json:"why"`
+}
+
+// Certificate is the one that a TLS client is shown.
+type Certificate struct {
+	Secret   string    `json:"secret"` // "Secret default/www"
+	Names    []string  `json:"names,omitempty"`
+	NotAfter time.Time `json:"notAfter"`
+	Position string    `json:"position,omitempty"`
+	// Problem is why clients will not trust it, as far as its names and dates tell.
+	Problem string `json:"problem,omitempty"`
 }
 
 // Rule is a rule that was looked at.
@@ -78,6 +96,15 @@ type Answer struct {
 	Text   string `json:"text"`
 }
 
+// Is reports whether the request ends as expected: with this status or this reason. A status below 300 is a backend's, so it is
+// expected of every request that a healthy backend gets.
+func (e *Explanation) Is(expected string) bool {
+	if status, err := strconv.Atoi(expected); err == nil && status < 300 {
+		return e.Answer.Reason == observe.ReasonOK.String() && !slices.ContainsFunc(e.Backends, func(b Backend) bool { return b.Problem != "" })
+	}
+	return expected == e.Answer.Reason || expected == strconv.Itoa(e.Answer.Status) && e.Answer.Status != 0
+}
+
 // Print writes the steps for people, a line each.
 func (e *Explanation) Print(w io.Writer) error {
 	var b strings.Builder
@@ -90,6 +117,9 @@ func (e *Explanation) Print(w io.Writer) error {
 	}
 	if l := e.Listener; l != nil {
 		line("listener", "%s", l)
+	}
+	if c := e.Certificate; c != nil {
+		line("shows", "%s", c)
 	}
 	for i := range e.PassedOver {
 		line("", "not %s", &e.PassedOver[i])
@@ -123,6 +153,9 @@ func (e *Explanation) Print(w io.Writer) error {
 	for _, c := range e.Complaints {
 		line("see", "%s", c)
 	}
+	for _, r := range e.Refused {
+		line("not used", "%s", r)
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -130,6 +163,19 @@ func (e *Explanation) Print(w io.Writer) error {
 // String is one line of Print.
 func (l *Listener) String() string {
 	return fmt.Sprintf("%s, %s port %d, hostname %s: %s%s", l.Listener, l.Protocol, l.Port, l.Hostname, l.Why, inParens(l.Position))
+}
+
+// String is one line of Print.
+func (c *Certificate) String() string {
+	names := "no DNS name"
+	if len(c.Names) > 0 {
+		names = strings.Join(c.Names, ", ")
+	}
+	text := fmt.Sprintf("the certificate of %s for %s, valid until %s%s", c.Secret, names, c.NotAfter.UTC().Format(time.RFC3339), inParens(c.Position))
+	if c.Problem != "" {
+		text += "; clients will refuse it: " + c.Problem
+	}
+	return text
 }
 
 // String is one line of Print.

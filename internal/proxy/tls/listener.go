@@ -124,8 +124,23 @@ func newConfig(c *Certificate, tickets [][32]byte) *tls.Config {
 // config is what a client's handshake goes on with; name is its server name in lower case. It costs
 // the same whatever the number of certificates and names.
 func (l *Listener) config(hello *tls.ClientHelloInfo, name string) *tls.Config {
+	return l.configs[l.choose(hello, name)]
+}
+
+// Shown returns the certificate that a client is shown for a server name in lower case, "" where it sends none. A client that
+// does not know the certificate's algorithm may be shown another one.
+func (l *Listener) Shown(name string) *Certificate {
+	return l.certs[l.choose(&tls.ClientHelloInfo{
+		SupportedVersions: []uint16{tls.VersionTLS13},
+		SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512,
+			tls.PSSWithSHA256, tls.PSSWithSHA384, tls.PSSWithSHA512, tls.Ed25519},
+	}, name)]
+}
+
+// choose returns the position of the certificate that a client is shown.
+func (l *Listener) choose(hello *tls.ClientHelloInfo, name string) int32 {
 	if len(l.configs) == 1 {
-		return l.configs[0]
+		return 0
 	}
 	list := l.byName[name]
 	if dot := strings.IndexByte(name, '.'); len(list) == 0 && dot > 0 {
@@ -134,7 +149,7 @@ func (l *Listener) config(hello *tls.ClientHelloInfo, name string) *tls.Config {
 	if len(list) == 0 {
 		list = l.unnamed
 	}
-	return l.configs[l.verifiable(hello, list)]
+	return l.verifiable(hello, list)
 }
 
 // verifiable is the first certificate whose algorithm the client knows (an ECDSA and an RSA certificate

@@ -19,6 +19,8 @@ import (
 
 // Certificate is a parsed pair of a chain and its key. Listeners share it.
 type Certificate struct {
+	// Key is config.Certificate.key.
+	Key string
 	// pair alone, as a tls.Config holds it.
 	pair []tls.Certificate
 	// algorithm tells keys apart that different clients can verify.
@@ -39,6 +41,7 @@ func Parse(c *config.Certificate) (*Certificate, error) {
 	}
 	leaf := pair.Leaf
 	cert := &Certificate{
+		Key:       c.Key,
 		pair:      []tls.Certificate{pair},
 		algorithm: algorithm(leaf.PublicKey),
 		digest:    sha256.Sum256(leaf.Raw),
@@ -52,6 +55,11 @@ func Parse(c *config.Certificate) (*Certificate, error) {
 		cert.Names = append(cert.Names, strings.ToLower(n))
 	}
 	return cert, nil
+}
+
+// Covers reports whether clients that ask for a name, in lower case, take the certificate for it (RFC 9525 section 6.3).
+func (c *Certificate) Covers(name string) bool {
+	return c.pair[0].Leaf.VerifyHostname(name) == nil
 }
 
 // Unfit says why clients will not trust the certificate at a moment, "" where its dates say nothing

@@ -1,0 +1,79 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
+)
+
+// sni is the server name that a client sends: none where the URL has an IP address (RFC 6066 section 3).
+func (d *decision) sni() string {
+	if d.ask.address.IsValid() {
+		return ""
+	}
+	return d.ask.serverName
+}
+
+// handshake decides the TLS handshake, and returns the listener that the server name selects, or nil where the
+// handshake fails.
+func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.Listener, error) {
+	name := d.sni()
+	l, ok := hosts.Find([]byte(name))
+	if !ok {
+		d.failHandshake("no listener of port %d has server name %q", d.ask.port, name)
+		return nil, nil
+	}
+	certs, err := d.certificates(l)
+	if err != nil {
+		return nil, err
+	}
+	if len(certs) == 0 {
+		shown := d.shownListener(l, fmt.Sprintf("chosen by server name %q", name))
+		d.Listener = &shown
+		d.failHandshake("listener %s has no certificate", l.Key)
+		return nil, nil
+	}
+	var none *tls.Listener
+	d.showCertificate(none.Update(l.Key, certs, nil).Shown(name))
+	return l, nil
+}
+
+func (d *decision) failHandshake(format string, args ...any) {
+	d.Answer = Answer{Reason: observe.ReasonTLSHandshakeFailed.String(), Text: "the TLS handshake fails: " + fmt.Sprintf(format, args...)}
+}
+
+// certificates are those that a listener has, in the order of certificateRefs.
+func (d *decision) certificates(l *config.Listener) ([]*tls.Certificate, error) {
+	byKey := map[string]*config.Certificate{}
+	for _, r := range d.in.Resources {
+		if c := r.GetCertificate(); c != nil {
+			byKey[c.Key] = c
+		}
+	}
+	var certs []*tls.Certificate
+	for _, key := range l.Certificates {
+		if byKey[key] == nil {
+			continue
+		}
+		c, err := tls.Parse(byKey[key])
+		if err != nil {
+			return nil, err
+		}
+		certs = append(certs, c)
+	}
+	return certs, nil
+}
+
+func (d *decision) showCertificate(c *tls.Certificate) {
+	kind, name, _ := strings.Cut(c.Key, "/")
+	shown := &Certificate{Secret: kind + " " + name, Names: c.Names, NotAfter: c.NotAfter, Position: d.position(kind, name)}
+	if shown.Problem = c.Unfit(time.Now()); shown.Problem == "" && !c.Covers(d.ask.serverName) {
+		shown.Problem = "it is not for " + d.ask.serverName
+	}
+	d.Certificate = shown
+}
