@@ -11,7 +11,7 @@ import (
 
 func newCheck(stdout io.Writer) *cobra.Command {
 	var paths []string
-	var format string
+	var format, class string
 	cmd := &cobra.Command{
 		Use:   "check -f PATH...",
 		Short: "Say what is wrong with manifests, without serving them",
@@ -25,7 +25,7 @@ Exit code 0: all is well. 1: something is wrong. 2: the input cannot be read.`,
 			if err := needFiles(cmd, paths); err != nil {
 				return err
 			}
-			off, err := readOffline(paths)
+			off, err := readOffline(paths, class)
 			if err != nil {
 				return err
 			}
@@ -33,6 +33,7 @@ Exit code 0: all is well. 1: something is wrong. 2: the input cannot be read.`,
 		},
 	}
 	filesFlag(cmd, &paths)
+	classFlag(cmd, &class)
 	outputFlag(cmd, &format, "table", "json", "yaml")
 	return cmd
 }
@@ -83,7 +84,7 @@ func printCheck(w io.Writer, format string, off *offline) error {
 
 func printCheckTable(w io.Writer, off *offline, objects []*show.Object) error {
 	if len(objects) > 0 {
-		if err := show.Table(w, objects, func(o *show.Object) string { return off.place(o.Kind, o.Namespace, o.Name) }); err != nil {
+		if err := show.Table(w, objects, off.placeOf); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)

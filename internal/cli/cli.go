@@ -97,6 +97,11 @@ func filesFlag(cmd *cobra.Command, paths *[]string) {
 		"manifests: a YAML or JSON file, or a folder with such files (read recursively); repeat for more")
 }
 
+// classFlag is --class.
+func classFlag(cmd *cobra.Command, class *string) {
+	cmd.Flags().StringVar(class, "class", "", "treat this GatewayClass as Moongate's, so that manifests for another gateway can be read unchanged")
+}
+
 // outputFlag is -o. The first of the formats is the default.
 func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output format: "+strings.Join(formats, ", "))

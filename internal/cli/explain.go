@@ -11,7 +11,7 @@ import (
 
 func newExplain(stdout io.Writer) *cobra.Command {
 	var paths, headers []string
-	var format, expect string
+	var format, expect, class string
 	cmd := &cobra.Command{
 		Use:   "explain -f PATH... METHOD URL",
 		Short: "Show which listener, route, rule, filters and backend a request would take",
@@ -43,7 +43,7 @@ every backend of the rule is expected to answer.`,
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			off, err := readOffline(paths)
+			off, err := readOffline(paths, class)
 			if err != nil {
 				return err
 			}
@@ -63,6 +63,7 @@ every backend of the rule is expected to answer.`,
 		},
 	}
 	filesFlag(cmd, &paths)
+	classFlag(cmd, &class)
 	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "a header field of the request, as 'Name: value'; repeat for more")
 	cmd.Flags().StringVar(&expect, "expect", "", "status or reason that the request is expected to end with; exit code 1 where it does not")
 	outputFlag(cmd, &format, "text", "json", "yaml")

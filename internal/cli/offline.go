@@ -3,11 +3,14 @@ package cli
 import (
 	"fmt"
 	"net/netip"
+	"os"
 
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/explain"
 	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/source/manifest"
+	"github.com/moongate-dev/moongate/internal/status/show"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -18,8 +21,9 @@ type offline struct {
 	positions map[files.ObjectID]files.Position
 }
 
-// readOffline reads manifests once. An error means that nothing could be read.
-func readOffline(paths []string) (*offline, error) {
+// readOffline reads manifests once. class, unless it is "", names a GatewayClass to be treated as Moongate's. An error means that
+// nothing could be read.
+func readOffline(paths []string, class string) (*offline, error) {
 	source, err := files.New(paths, files.Options{})
 	if err != nil {
 		return nil, &exitError{exitUsage, err}
@@ -30,17 +34,24 @@ func readOffline(paths []string) (*offline, error) {
 			return nil, &exitError{exitUsage, fmt.Errorf("%s", p)}
 		}
 	}
+	if class != "" {
+		snapshot.Objects = takeClass(snapshot.Objects, class)
+	}
 	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil)})
 	shelf := newShelf()
 	shelf.change(files.Change{Upserts: snapshot.Objects, Problems: snapshot.Problems, Full: true})
 	positions := map[files.ObjectID]files.Position{}
 	for _, o := range snapshot.Objects {
 		t.Upsert(o.Object)
-		positions[o.ID] = o.Position
+		if o.Position != (files.Position{}) { // not a Namespace that is there because objects are in it
+			positions[o.ID] = o.Position
+		}
 	}
 	result := t.Commit()
 	shelf.publish(result.Statuses)
-	return &offline{resources: result.Config.Upserts, status: shelf.status(), positions: positions}, nil
+	off := &offline{resources: result.Config.Upserts, status: shelf.status(), positions: positions}
+	off.status.Problems = append(off.status.Problems, dangling(snapshot.Objects)...)
+	return off, nil
 }
 
 // place is where an object is written, as file:line.
@@ -51,6 +62,24 @@ func (o *offline) place(kind, namespace, name string) string {
 		}
 	}
 	return ""
+}
+
+// placeOf is where a field of an object is written, as file:line.
+func (o *offline) placeOf(object *show.Object, field string) string {
+	for id, p := range o.positions {
+		if id.Kind == object.Kind && id.Namespace == object.Namespace && id.Name == object.Name {
+			return fieldPosition(p, field).String()
+		}
+	}
+	return ""
+}
+
+// fieldPosition is the position of a field in the document at p, or that of the document where its file has gone.
+func fieldPosition(p files.Position, field string) files.Position {
+	if text, err := os.ReadFile(p.File); err == nil {
+		p.Line = manifest.Locate(text, p.Line, field)
+	}
+	return p
 }
 
 // world is what explain decides in.

@@ -83,7 +83,7 @@ func printStatus(w io.Writer, status *admin.Status) error {
 	if err != nil {
 		return err
 	}
-	if err := show.Table(w, objects, func(*show.Object) string { return "" }); err != nil {
+	if err := show.Table(w, objects, func(*show.Object, string) string { return "" }); err != nil {
 		return err
 	}
 	for _, p := range status.Problems {

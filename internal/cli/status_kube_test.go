@@ -84,7 +84,7 @@ func TestStatusOfACluster(t *testing.T) {
 		code            int
 		want            []string // in what it prints, wherever
 	}{
-		{"all", good, "", exitOK, []string{"GatewayClass moongate  ok", "of controller example.com/other", "Gateway shop/gw", "Programmed=False", "Pending: no proxy is ready"}},
+		{"all", good, "", exitOK, []string{"GatewayClass moongate  ok", "managed by controller example.com/other", "Gateway shop/gw", "Programmed=False", "Pending: no proxy is ready"}},
 		{"a namespace", good, "-n shop", exitOK, []string{"Gateway shop/gw"}},
 		{"all namespaces", good, "-A", exitOK, []string{"Gateway shop/gw"}},
 		{"a file", empty, "--kubeconfig " + good, exitOK, []string{"Gateway shop/gw"}},

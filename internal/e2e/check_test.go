@@ -180,3 +180,101 @@ func TestExplain(t *testing.T) {
 		t.Errorf("-o json: %v\n%s", err, stdout)
 	}
 }
+
+// TestCheckDangling: what nobody serves because of a name that leads nowhere is a problem, at the line of that name.
+func TestCheckDangling(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "all.yaml")
+	const text = `apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: moongate}
+spec: {controllerName: moongate.dev/gateway-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: eg}
+spec: {controllerName: gateway.envoyproxy.io/gatewayclass-controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: web}
+spec:
+  gatewayClassName: moongate
+  listeners: [{name: http, protocol: HTTP, port: 8080}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: envoy}
+spec:
+  gatewayClassName: eg
+  listeners: [{name: http, protocol: HTTP, port: 8081}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: typo}
+spec:
+  gatewayClassName: moongat
+  listeners: [{name: http, protocol: HTTP, port: 8082}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: a}
+spec:
+  parentRefs:
+  - name: web
+  - name: wbe
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: b, namespace: elsewhere}
+spec:
+  parentRefs: [{name: web}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: c}
+spec:
+  hostnames: [c.example.com]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: d}
+spec:
+  parentRefs: [{name: envoy}]
+  rules:
+  - backendRefs:
+    - name: absent
+      port: 80
+`
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	noClass := `Gateway default/typo: spec.gatewayClassName: there is no GatewayClass "moongat", so nobody serves this Gateway; did you mean moongate? `
+	always := []string{
+		":29: " + noClass,
+		":38: HTTPRoute default/a: spec.parentRefs[1].name: there is no Gateway default/wbe; did you mean web?",
+		":44: HTTPRoute elsewhere/b: spec.parentRefs[0].name: there is no Gateway elsewhere/web; did you mean the one in namespace default? Then write namespace: default",
+		":49: HTTPRoute default/c: spec.parentRefs: the route names no parent, so nobody serves it; name a Gateway: ",
+	}
+	foreign := ":22: Gateway default/envoy: spec.gatewayClassName: GatewayClass \"eg\" is of controller gateway.envoyproxy.io/gatewayclass-controller, so Moongate does not serve this Gateway; "
+	backend := "spec.rules[0].backendRefs[0].name: Service default/absent does not exist"
+	for _, c := range []struct {
+		args []string
+		want []string
+		not  string
+	}{
+		{nil, append([]string{foreign, "5 problems, 9 objects\n"}, always...), backend},
+		{[]string{"--class", "eg"}, append([]string{backend, ":59)", "5 problems, 9 objects\n"}, always...), foreign},
+		{[]string{"--class", "moongat"}, []string{foreign, "Gateway default/typo "}, noClass},
+	} {
+		stdout, stderr, code := moongate(append([]string{"check", "-f", path}, c.args...)...)
+		if code != 1 || strings.Contains(stdout, c.not) {
+			t.Errorf("%v: exit code %d\n%s%s", c.args, code, stdout, stderr)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(stdout, want) {
+				t.Errorf("%v: no %q in\n%s", c.args, want, stdout)
+			}
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"regexp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,6 +14,17 @@ type Complaint struct {
 	Condition string `json:"condition"`       // "Accepted=False"
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
+}
+
+// fieldPath is how messages that are about one field begin.
+var fieldPath = regexp.MustCompile(`^((?:spec|metadata|data|stringData)[^\s:]*): `)
+
+// Field is the path of the field that the complaint is about; "" where it does not say.
+func (c Complaint) Field() string {
+	if m := fieldPath.FindStringSubmatch(c.Message); m != nil {
+		return m[1]
+	}
+	return ""
 }
 
 // String is the complaint on one line.

@@ -8,8 +8,10 @@ package show
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
 // Object is an object with its status, whatever its kind.
@@ -156,7 +158,13 @@ func (o *Object) subjects() []subject {
 		return nil
 	}
 	var all []subject
-	if c := o.fields.Status.Conditions; len(c) > 0 {
+	c := o.fields.Status.Conditions
+	if o.Kind == "Gateway" && o.controller == "" { // the defaults of its CRD: of no class that is shown, so nobody has come to it
+		c = slices.DeleteFunc(slices.Clone(c), func(c metav1.Condition) bool {
+			return c.Status == metav1.ConditionUnknown && c.Reason == string(gwv1.GatewayReasonPending)
+		})
+	}
+	if len(c) > 0 {
 		all = append(all, subject{"", c})
 	}
 	for _, l := range o.fields.Status.Listeners {

@@ -37,9 +37,9 @@ func TestTable(t *testing.T) {
 			"listeners":[{"name":"http","attachedRoutes":1},{"name":"https","attachedRoutes":2}]}}`,
 			"Gateway a/gw | ok | http: 1 route, https: 2 routes"},
 		{"one of a foreign class", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"other"},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"Theirs"}]}}`,
-			"Gateway a/gw | - | not ours: of controller example.com/other"},
+			"Gateway a/gw | - | managed by controller example.com/other"},
 		{"one of no class", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"none"},"status":{"conditions":[{"type":"Accepted","status":"Unknown","reason":"Pending","message":"Waiting for controller"}]}}`,
-			"Gateway a/gw | Accepted=Unknown | Pending: Waiting for controller (here)"},
+			"Gateway a/gw | - | not managed by " + ours + ": its GatewayClass is not there"},
 		{"a cause and its consequence", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"moongate"},"status":{"conditions":[
 			{"type":"Accepted","status":"False","reason":"Invalid","message":"two\n  lines"},{"type":"Programmed","status":"False","reason":"Invalid","message":"not accepted"}]}}`,
 			"Gateway a/gw | Accepted=False | Invalid: two lines (here)"},
@@ -51,13 +51,13 @@ func TestTable(t *testing.T) {
 			{"type":"Accepted","status":"True","reason":"Accepted","message":"spec.x is not followed"},{"type":"PartiallyInvalid","status":"True","reason":"UnsupportedValue","message":"Dropped rule 1"}]}]}}`,
 			"HTTPRoute a/web | PartiallyInvalid=True | parent gw: UnsupportedValue: Dropped rule 1 (here)\n | note | parent gw: Accepted: spec.x is not followed (here)"},
 		{"a route of others only", `{"kind":"TCPRoute","metadata":{"namespace":"a","name":"x"},"status":{"parents":[{"parentRef":{"name":"theirs"},"controllerName":"example.com/other"}]}}`,
-			"TCPRoute a/x | - | not ours: no Gateway of ours is among its parentRefs"},
+			"TCPRoute a/x | - | none of its parents is a Gateway of controller " + ours},
 		{"a route that the controller has not come to", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"mine","namespace":"b"}]}}`,
-			"HTTPRoute a/x | waiting | a Gateway of ours is among its parentRefs, and no controller has come to it: does it run?"},
+			"HTTPRoute a/x | waiting | controller " + ours + " has written no status: does it run?"},
 		{"a route to a Gateway elsewhere", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"gw","namespace":"c"}]}}`,
-			"HTTPRoute a/x | - | no status of ours: its Gateway is in another namespace"},
+			"HTTPRoute a/x | - | controller " + ours + " has written no status, and its Gateway is in another namespace"},
 		{"a route to a Gateway that does not exist", `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"x"},"spec":{"parentRefs":[{"name":"none"}]}}`,
-			"HTTPRoute a/x | - | not ours: no Gateway of ours is among its parentRefs"},
+			"HTTPRoute a/x | - | none of its parents is a Gateway of controller " + ours},
 		{"a policy", `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[
 			{"ancestorRef":{"name":"gw"},"controllerName":"` + ours + `","conditions":[{"type":"ResolvedRefs","status":"False","reason":"InvalidCACertificateRef","message":"gone"}]}]}}`,
 			"BackendTLSPolicy a/tls | ResolvedRefs=False | ancestor gw: InvalidCACertificateRef: gone (here)"},
@@ -67,11 +67,11 @@ func TestTable(t *testing.T) {
 	} {
 		var b strings.Builder
 		shown := objects(t, class, foreignClass, mine, c.object)
-		if err := Table(&b, shown, func(*Object) string { return "here" }); err != nil {
+		if err := Table(&b, shown, func(*Object, string) string { return "here" }); err != nil {
 			t.Fatal(err)
 		}
 		lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
-		if got := columns(lines[:3]); got != "OBJECT | STATE | WHY\nGatewayClass moongate | ok | \nGatewayClass other | - | not ours: of controller example.com/other" {
+		if got := columns(lines[:3]); got != "OBJECT | STATE | WHY\nGatewayClass moongate | ok | \nGatewayClass other | - | managed by controller example.com/other" {
 			t.Errorf("%s: the classes are shown as\n%s", c.name, got)
 		}
 		if got := columns(lines[4:]); got != c.want {

@@ -9,8 +9,8 @@ import (
 )
 
 // Table writes objects and conditions, complaints and notes under their object.
-// place tells where an object is written; "" where nobody knows.
-func Table(w io.Writer, objects []*Object, place func(*Object) string) error {
+// place tells where a field of an object is written, and for "" where the object is; "" where nobody knows.
+func Table(w io.Writer, objects []*Object, place func(o *Object, field string) string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "OBJECT\tSTATE\tWHY")
 	for _, o := range objects {
@@ -25,13 +25,13 @@ func Table(w io.Writer, objects []*Object, place func(*Object) string) error {
 			row(o.state(), o.summary())
 		}
 		for _, c := range complaints {
-			row(c.Condition, c.why(place(o)))
+			row(c.Condition, c.why(place(o, c.Field())))
 		}
 		if of := o.observed(); of > 0 && of < o.fields.Metadata.Generation {
 			row("late", fmt.Sprintf("the status is of generation %d, the object of %d: the controller has not come to it", of, o.fields.Metadata.Generation))
 		}
 		for _, n := range o.notes() {
-			row("note", n.why(place(o)))
+			row("note", n.why(place(o, n.Field())))
 		}
 	}
 	return table.Flush()
@@ -75,18 +75,18 @@ func (o *Object) state() string {
 // summary is what is worth a glance where all is well.
 func (o *Object) summary() string {
 	if o.foreign() {
-		return "not ours: of controller " + o.controller
+		return "managed by controller " + o.controller
 	}
 	if len(o.subjects()) == 0 {
 		switch {
-		case o.Kind == "Gateway" || o.Kind == "GatewayClass":
-			return "not ours: no GatewayClass of controller " + o.ours
-		case o.expected:
-			return "a Gateway of ours is among its parentRefs, and no controller has come to it: does it run?"
+		case o.Kind == "Gateway" && o.controller == "":
+			return "not managed by " + o.ours + ": its GatewayClass is not there"
+		case o.expected, o.Kind == "Gateway", o.Kind == "GatewayClass":
+			return "controller " + o.ours + " has written no status: does it run?"
 		case o.unseen:
-			return "no status of ours: its Gateway is in another namespace"
+			return "controller " + o.ours + " has written no status, and its Gateway is in another namespace"
 		case strings.HasSuffix(o.Kind, "Route"):
-			return "not ours: no Gateway of ours is among its parentRefs"
+			return "none of its parents is a Gateway of controller " + o.ours
 		}
 	}
 	var parts []string

@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/source/manifest"
+	"github.com/moongate-dev/moongate/internal/source/schema"
+)
+
+// takeClass has the GatewayClass of a name treated as Moongate's, whosever it is, and adds it where it is missing. It returns
+// the objects with that change.
+func takeClass(objects []files.Object, name string) []files.Object {
+	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), "GatewayClass"
+	taken := files.Object{ID: files.ObjectID{Group: gwv1.GroupName, Kind: "GatewayClass", Name: name}}
+	var rest []files.Object
+	for _, o := range objects {
+		if c, ok := o.Object.(*gwv1.GatewayClass); ok && c.Name == name {
+			ours, taken.Position = c.DeepCopy(), o.Position
+			ours.Spec.ParametersRef = nil // another controller's
+			continue
+		}
+		rest = append(rest, o)
+	}
+	ours.Spec.ControllerName = controllerName
+	taken.Object = ours
+	return append(rest, taken)
+}
+
+// references finds what objects refer to in vain so that they have no status at all: parents and classes that are not
+// among them, or that another controller manages. In a cluster that may be meant; in files it is a mistake.
+type references struct {
+	classes  map[string]*gwv1.GatewayClass
+	parents  map[files.ObjectID]bool // Gateways and ListenerSets
+	problems []admin.Problem
+}
+
+func dangling(objects []files.Object) []admin.Problem {
+	r := &references{classes: map[string]*gwv1.GatewayClass{}, parents: map[files.ObjectID]bool{}}
+	for _, o := range objects {
+		switch o := o.Object.(type) {
+		case *gwv1.GatewayClass:
+			r.classes[o.Name] = o
+		case *gwv1.Gateway:
+			r.parents[parentID("Gateway", o.Namespace, o.Name)] = true
+		case *gwv1.ListenerSet:
+			r.parents[parentID("ListenerSet", o.Namespace, o.Name)] = true
+		}
+	}
+	for _, o := range objects {
+		switch typed := o.Object.(type) {
+		case *gwv1.Gateway:
+			r.class(o, string(typed.Spec.GatewayClassName))
+		case *gwv1.HTTPRoute:
+			r.route(o, typed.Spec.ParentRefs)
+		case *gwv1.GRPCRoute:
+			r.route(o, typed.Spec.ParentRefs)
+		case *gwv1.TLSRoute:
+			r.route(o, typed.Spec.ParentRefs)
+		case *gwv1.TCPRoute:
+			r.route(o, typed.Spec.ParentRefs)
+		case *gwv1.UDPRoute:
+			r.route(o, typed.Spec.ParentRefs)
+		case *gwv1.ListenerSet:
+			p := typed.Spec.ParentRef
+			r.parent(o, "spec.parentRef", "Gateway", p.Namespace, string(p.Name))
+		}
+	}
+	return r.problems
+}
+
+func parentID(kind, namespace, name string) files.ObjectID {
+	return files.ObjectID{Group: gwv1.GroupName, Kind: kind, Namespace: namespace, Name: name}
+}
+
+func (r *references) class(o files.Object, name string) {
+	const field = "spec.gatewayClassName"
+	switch c := r.classes[name]; {
+	case c == nil:
+		var names []string
+		for known := range r.classes {
+			names = append(names, known)
+		}
+		remedy := fmt.Sprintf("add it, or check with --class %s to have it treated as Moongate's", name)
+		if near := schema.Nearest(name, names); near != "" {
+			remedy = fmt.Sprintf("did you mean %s? Else %s", near, remedy)
+		}
+		r.add(o, field, fmt.Sprintf("there is no GatewayClass %q, so nobody serves this Gateway", name), remedy)
+	case c.Spec.ControllerName != controllerName:
+		r.add(o, field, fmt.Sprintf("GatewayClass %q is of controller %s, so Moongate does not serve this Gateway", name, c.Spec.ControllerName),
+			fmt.Sprintf("name a class of controller %s, or check with --class %s to have it treated as Moongate's", controllerName, name))
+	}
+}
+
+func (r *references) route(o files.Object, refs []gwv1.ParentReference) {
+	if len(refs) == 0 {
+		r.add(o, "spec.parentRefs", "the route names no parent, so nobody serves it", "name a Gateway: parentRefs: [{name: my-gateway}]")
+	}
+	for i, ref := range refs {
+		kind := "Gateway"
+		if ref.Kind != nil {
+			kind = string(*ref.Kind)
+		}
+		known := kind == "Gateway" || kind == "ListenerSet"
+		if known && (ref.Group == nil || *ref.Group == gwv1.GroupName) {
+			r.parent(o, fmt.Sprintf("spec.parentRefs[%d]", i), kind, ref.Namespace, string(ref.Name))
+		}
+	}
+}
+
+// parent checks that a parent is there.
+func (r *references) parent(o files.Object, field, kind string, namespace *gwv1.Namespace, name string) {
+	in := o.ID.Namespace
+	if namespace != nil {
+		in = string(*namespace)
+	}
+	if r.parents[parentID(kind, in, name)] {
+		return
+	}
+	var names []string
+	remedy := fmt.Sprintf("add the %s to the files", kind)
+	for id := range r.parents {
+		if id.Kind == kind && id.Namespace == in {
+			names = append(names, id.Name)
+		}
+	}
+	near := schema.Nearest(name, names)
+	for _, id := range slices.SortedFunc(maps.Keys(r.parents), manifest.CompareIDs) {
+		if near == "" && id.Kind == kind && id.Name == name {
+			remedy = fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s", id.Namespace, id.Namespace)
+		}
+	}
+	if near != "" {
+		remedy = fmt.Sprintf("did you mean %s?", near)
+	}
+	r.add(o, field+".name", fmt.Sprintf("there is no %s %s/%s", kind, in, name), remedy)
+}
+
+func (r *references) add(o files.Object, field, message, remedy string) {
+	at := fieldPosition(o.Position, field)
+	r.problems = append(r.problems, admin.Problem{File: at.File, Line: at.Line, Object: o.ID.String(), Field: field, Message: message, Remedy: remedy})
+}
