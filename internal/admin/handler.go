@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,8 +49,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
-	if s.loopback && !isLoopbackHost(r.Host) {
-		http.Error(w, "This server is bound to a loopback address and answers for localhost, 127.0.0.1 and [::1] only, not for the Host of this request.", http.StatusForbidden)
+	if why := s.refuse(r); why != "" {
+		http.Error(w, why, http.StatusForbidden)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -78,22 +79,55 @@ func (s *Server) notFound(w http.ResponseWriter) {
 	io.WriteString(w, b.String())
 }
 
-// isLoopbackHost guards against DNS rebinding: a page of another site may make a browser resolve its
-// own name to 127.0.0.1, but it cannot make it send another Host than that name.
-func isLoopbackHost(host string) bool {
-	if host == "" { // HTTP/1.0, no browser
-		return true
+// refuse returns why a request may come from a page of another site, or "". A page cannot read what a
+// server of another site answers, but it can make a profile be recorded, and after DNS rebinding (its own
+// name then resolves to this server) it can read everything.
+func (s *Server) refuse(r *http.Request) string {
+	site := r.Header.Get("Sec-Fetch-Site")
+	// Sec-Fetch-Site is set by browsers, to "none" where the user gave the address; no script can set it.
+	// Browsers leave it out for plain HTTP beyond loopback.
+	origin := r.Header.Get("Origin")
+	if site != "" && site != "none" && site != "same-origin" || site == "" && origin != "" && !strings.EqualFold(origin, "http://"+r.Host) {
+		return "This request comes from a page of another site, which this server does not answer. Enter the address by hand to see it."
 	}
+	switch host := hostname(r.Host); {
+	case host == "", isLoopbackHost(host): // without a Host it is HTTP/1.0, and no browser
+	case s.loopback:
+		return "This server is bound to a loopback address and answers for localhost, 127.0.0.1 and [::1] only, not for the Host of this request."
+	case site == "none", slices.Contains(HealthPaths, r.URL.Path), isLocalHost(host):
+	default:
+		return "This server shows its state only where it is asked for by an IP address, its machine's name or a name within a cluster, not by the Host of this request, which may be that of another site."
+	}
+	return ""
+}
+
+// hostname returns a Host without the port, brackets and the final dot.
+func hostname(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	} else {
 		host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
 	}
-	if strings.EqualFold(host, "localhost") {
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+func isLoopbackHost(host string) bool {
+	if host == "localhost" {
 		return true
 	}
 	ip, err := netip.ParseAddr(host)
 	return err == nil && ip.IsLoopback()
+}
+
+// isLocalHost reports whether no foreign site can have the name: it is an address, a name without a dot,
+// one that only a cluster's DNS has, or this machine's.
+func isLocalHost(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || !strings.Contains(host, ".") ||
+		strings.HasSuffix(host, ".svc") || strings.HasSuffix(host, ".cluster.local") {
+		return true
+	}
+	own, err := os.Hostname()
+	return err == nil && strings.EqualFold(own, host)
 }
 
 func setWriteDeadline(w http.ResponseWriter, d time.Duration) {

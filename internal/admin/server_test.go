@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -53,13 +54,17 @@ var client = &http.Client{
 	Timeout:       20 * time.Second,
 }
 
-func ask(t *testing.T, method, url, host string) reply {
+// ask sends header as names and values in turn.
+func ask(t *testing.T, method, url, host string, header ...string) reply {
 	t.Helper()
 	r, err := http.NewRequest(method, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Host = host
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
 	resp, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -213,13 +218,68 @@ func TestHostCheck(t *testing.T) {
 	}
 }
 
-// Bound to more than loopback, the server is asked for by addresses and names that it cannot know.
-func TestNoHostCheckBeyondLoopback(t *testing.T) {
-	s := &Server{loopback: false}
-	w := recorder{header: http.Header{}}
-	s.ServeHTTP(&w, &http.Request{Method: "GET", Host: "10.0.0.7:9901", URL: mustURL(t, "/healthz")})
-	if w.status != 0 && w.status != 200 || w.body != "ok\n" {
-		t.Errorf("%d %q", w.status, w.body)
+// TestHostCheckBeyondLoopback asks a server that others can reach too. Probes may use any name; what shows
+// state is for addresses and for names that no foreign site can own.
+func TestHostCheckBeyondLoopback(t *testing.T) {
+	url := start(t, Options{Address: "0.0.0.0:0"})
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
+	url = "http://127.0.0.1:" + port
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := []string{"/", "/status", "/debug/pprof/", "/debug/pprof/cmdline", "/nothing"}
+	for host, allowed := range map[string]bool{
+		"10.0.0.7:" + port: true, "[2001:db8::1]:" + port: true, "localhost:" + port: true, "gateway:" + port: true, own + ":" + port: true,
+		"moongate.edge.svc:" + port: true, "moongate.edge.svc.cluster.local.": true,
+		"evil.example": false, "evil.example:" + port: false, "10.0.0.7.evil.example": false, "svc": true, "evilsvc.example": false,
+		"127.0.0.1.nip.example:" + port: false, "cluster.local.example": false,
+	} {
+		for _, path := range state {
+			if r := ask(t, "GET", url+path, host); (r.status != 403) != allowed {
+				t.Errorf("Host %s, %s: %d, allowed %v", host, path, r.status, allowed)
+			}
+		}
+		for _, path := range []string{"/healthz", "/readyz", "/metrics"} {
+			if r := ask(t, "GET", url+path, host); r.status == 403 {
+				t.Errorf("Host %s, %s: a probe is refused", host, path)
+			}
+		}
+	}
+	// What only a client that is no script of a page can say.
+	if r := ask(t, "GET", url+"/status", "gateway.corp.example", "Sec-Fetch-Site", "none"); r.status != 200 {
+		t.Errorf("a client that is no page gets %d", r.status)
+	}
+}
+
+// TestCrossSite asks as browsers do on behalf of pages of other sites.
+func TestCrossSite(t *testing.T) {
+	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
+		url := start(t, Options{Address: address})
+		_, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
+		url = "http://127.0.0.1:" + port
+		for site, allowed := range map[string]bool{"": true, "none": true, "same-origin": true, "same-site": false, "cross-site": false, "else": false} {
+			for _, e := range endpoints() {
+				var header []string
+				if site != "" {
+					header = []string{"Sec-Fetch-Site", site}
+				}
+				r := ask(t, "GET", url+e.path, "", header...)
+				if (r.status != 403) != allowed {
+					t.Errorf("%s: Sec-Fetch-Site %q gets %d from %s", address, site, r.status, e.path)
+				}
+				if !allowed && !strings.Contains(r.body, "another site") {
+					t.Errorf("the refusal does not say why: %.200q", r.body)
+				}
+			}
+		}
+		// An older browser says where a script's request comes from, if not how.
+		if r := ask(t, "GET", url+"/debug/pprof/", "", "Origin", "http://evil.example"); r.status != 403 {
+			t.Errorf("%s: a foreign Origin gets %d", address, r.status)
+		}
+		if r := ask(t, "GET", url+"/debug/pprof/", "", "Origin", url); r.status != 200 {
+			t.Errorf("%s: the own Origin gets %d", address, r.status)
+		}
 	}
 }
 
