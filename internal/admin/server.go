@@ -45,6 +45,7 @@ type Problem struct {
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
 	Ignored bool   `json:"ignored,omitempty"` // of an unknown kind: no mistake, only unused
+	Kept    bool   `json:"kept,omitempty"`    // the previous version stays in use
 }
 
 // Groups of paths for Options.Paths.

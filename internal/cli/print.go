@@ -46,5 +46,8 @@ func problemLine(p admin.Problem) string {
 	if p.Remedy != "" {
 		b.WriteString("; " + p.Remedy)
 	}
+	if p.Kept {
+		b.WriteString(" (the previous version stays in use)")
+	}
 	return b.String()
 }

@@ -42,7 +42,9 @@ type file struct {
 	root  int // index of the path given that led here
 	stamp stamp
 	// changed is when a read first found the file as it is now, or gone.
-	changed  time.Time
+	changed time.Time
+	// hidden is set while the file is below a path that is gone or cannot be listed.
+	hidden   bool
 	failed   *Problem // why it could not be read the last time
 	sections []*section
 	held     int                  // definitions
@@ -141,11 +143,15 @@ func (c *catalog) rescan(watched func(string) error, due map[string]bool, unquie
 		case seen[f.path]:
 		case c.blocked(f.path):
 			c.unawait(f) // nobody knows whether it changed
+			f.hidden = true
 		default:
 			gone = append(gone, f)
 		}
 	}
 	c.update(read, gone, now)
+	for i, p := range c.scan.problems {
+		c.scan.problems[i].Kept = c.holds(p.File)
+	}
 }
 
 // update reads files, and takes in that others are gone.
@@ -168,11 +174,29 @@ func (c *catalog) file(path string, root int) *file {
 	return f
 }
 
+// holds reports whether a path that is blocked has objects that are served.
+func (c *catalog) holds(path string) bool {
+	if !slices.Contains(c.scan.blocked, path) {
+		return false
+	}
+	for _, f := range c.files {
+		if f.held > 0 && within(f.path, path) {
+			return true
+		}
+	}
+	return false
+}
+
 // blocked says that path is below a folder that cannot be listed.
 func (c *catalog) blocked(path string) bool {
 	return slices.ContainsFunc(c.scan.blocked, func(dir string) bool {
-		return path == dir || strings.HasPrefix(path, dir+string(filepath.Separator))
+		return within(path, dir)
 	})
+}
+
+// within reports whether path is dir or below it.
+func within(path, dir string) bool {
+	return path == dir || dir == "." && filepath.IsLocal(path) || strings.HasPrefix(path, strings.TrimSuffix(dir, string(filepath.Separator))+string(filepath.Separator))
 }
 
 func compareFiles(a, b *file) int {
@@ -183,6 +207,13 @@ func compareFiles(a, b *file) int {
 func (c *catalog) vanished(f *file, now time.Time) {
 	if f.stamp.info != nil {
 		f.changed = now
+	}
+	if f.hidden {
+		// Where it was is there again, perhaps to be filled file by file: that takes longer than one file does.
+		f.hidden, f.changed = false, now.Add((maxGrace-1)*c.grace)
+		for d := range f.gone {
+			d.missing = time.Time{}
+		}
 	}
 	f.stamp = stamp{}
 	c.fail(f, nil)

@@ -50,7 +50,7 @@ func (c *catalog) read(list []*file, now time.Time) {
 			if !st.unchanged(f.stamp) {
 				f.changed = now
 			}
-			f.stamp = st
+			f.stamp, f.hidden = st, false
 			c.fail(f, failed)
 			if failed == nil {
 				r, decode := compare(f, manifest.Split(text))

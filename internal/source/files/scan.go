@@ -29,12 +29,13 @@ type scan struct {
 	links    map[string]bool
 	linked   []string
 	problems []Problem
-	// blocked are folders that cannot be listed: what was below stays.
+	// blocked are folders that cannot be listed, and paths given that do not exist: what was there or below stays.
 	blocked []string
 
 	// watched is called with each folder before it is listed, so that no change
 	// falls between the listing and the watch.
 	watched func(dir string) error
+	paths   []string        // that were given
 	real    map[string]bool // folders walked, links resolved, against cycles
 	seen    map[string]bool // files
 }
@@ -63,7 +64,7 @@ func (s stamp) unchanged(o stamp) bool {
 }
 
 func scanPaths(paths []string, watched func(string) error) *scan {
-	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched}
+	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched, paths: paths}
 	for i, path := range paths {
 		s.follow(path)
 		info, err := os.Stat(path)
@@ -84,9 +85,10 @@ func scanPaths(paths []string, watched func(string) error) *scan {
 
 func (s *scan) problem(path string, err error) {
 	s.problems = append(s.problems, unreadable(path, err))
-	s.blocked = append(s.blocked, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		s.blocked = s.blocked[:len(s.blocked)-1] // not hidden but gone
+	// What is gone below a path given was removed by somebody. A path given that is gone is a mistake, or a mount
+	// that is away: its user still asks for it.
+	if !errors.Is(err, fs.ErrNotExist) || slices.Contains(s.paths, path) {
+		s.blocked = append(s.blocked, path)
 	}
 }
 
@@ -122,6 +124,9 @@ func (s *scan) watchDir(dir string) {
 
 func (s *scan) walk(dir string, root int) {
 	real, err := filepath.EvalSymlinks(dir)
+	if err != nil && slices.Contains(s.paths, dir) {
+		s.problem(dir, err)
+	}
 	if err != nil || s.real[real] {
 		return
 	}

@@ -13,6 +13,9 @@
 // gone, and has not changed for Options.RemovalGrace (in a file that never rests,
 // ten times as long): files that are rewritten in place pass through such states.
 //
+// A path given to New that vanishes later, with all that it holds, is reported and keeps every object
+// until it is there again; what it then lacks goes ten times as late as otherwise.
+//
 // Objects come out only if they changed. Documents whose text is the same are
 // not decoded again.
 //

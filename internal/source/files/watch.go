@@ -138,6 +138,8 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 		known := c.files[path]
 		root, walked := c.scan.walked[filepath.Dir(path)]
 		switch {
+		case slices.Contains(c.scan.blocked, path):
+			return nil, nil, true // a scan takes its problem away
 		case err == nil && info.Mode().IsRegular() && (known != nil || walked):
 			if known == nil {
 				known = c.file(path, root)
@@ -145,6 +147,9 @@ func (f *follower) look(due map[string]bool) (read, gone []*file, all bool) {
 			read = append(read, known)
 		case errors.Is(err, fs.ErrNotExist) && !slices.Contains(f.source.paths, path):
 			if known != nil {
+				if _, err := os.Stat(f.source.paths[known.root]); err != nil {
+					return nil, nil, true // it is not the file alone
+				}
 				gone = append(gone, known)
 			}
 		default:

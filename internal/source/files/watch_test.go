@@ -26,7 +26,12 @@ type watched struct {
 
 func watch(t *testing.T, paths ...string) *watched {
 	t.Helper()
-	w := &watched{t: t, source: source(t, paths...), changes: make(chan Change, 64), objects: map[ObjectID]Object{}}
+	return watchSource(t, source(t, paths...))
+}
+
+func watchSource(t *testing.T, s *Source) *watched {
+	t.Helper()
+	w := &watched{t: t, source: s, changes: make(chan Change, 64), objects: map[ObjectID]Object{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.source.Run(ctx, func(c Change) { w.changes <- c }) }()
@@ -365,22 +370,68 @@ func TestWatchRootsThatGoAndComeBack(t *testing.T) {
 	write(t, file, config("s", "one"))
 	w := watch(t, dir, file)
 	w.until("a=one", "s=one")
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
+	for _, path := range []string{dir, file} {
+		// It goes in one step: files that are removed one by one are objects that are to go.
+		rename(t, path, path+".away")
+		w.next()
+		if len(w.last.Problems) != 1 || w.last.Problems[0].String() != path+": does not exist; check the path (the previous version stays in use)" {
+			t.Errorf("problems: %v", w.last.Problems)
+		}
+		w.quiet(3 * 100 * time.Millisecond) // the grace for objects that are gone
+		w.until("a=one", "s=one")
+		rename(t, path+".away", path)
+		w.next()
+		if len(w.last.Problems)+len(w.last.Upserts)+len(w.last.Deletes) != 0 {
+			t.Errorf("back as it was, but there is news: %+v", w.last)
+		}
 	}
-	w.until("s=one")
-	if len(w.last.Problems) != 1 || w.last.Problems[0].String() != dir+": does not exist; check the path" {
-		t.Errorf("problems: %v", w.last.Problems)
-	}
-	write(t, filepath.Join(dir, "a.yaml"), config("a", "two"))
-	w.until("a=two", "s=one")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+
+	// What came back with other contents is what is said now.
+	rename(t, dir, dir+".away")
+	w.next()
+	write(t, filepath.Join(parent, "next", "a.yaml"), config("a", "two"))
+	write(t, filepath.Join(parent, "next", "b.yaml"), config("b", "two"))
+	rename(t, filepath.Join(parent, "next"), dir)
+	w.until("a=two", "b=two", "s=one")
+	rename(t, dir, dir+".again")
+	w.next()
+	write(t, filepath.Join(parent, "next", "b.yaml"), config("b", "three"))
+	rename(t, filepath.Join(parent, "next"), dir)
+	w.until("b=three", "s=one")
+	rename(t, file, file+".away")
+	w.next()
 	write(t, file, config("s", "two"))
-	w.until("a=two", "s=two")
+	w.until("b=three", "s=two")
 	if len(w.last.Problems) != 0 {
 		t.Errorf("problems stay: %v", w.last.Problems)
+	}
+}
+
+// TestWatchRootThatIsFilledSlowly has a folder come back empty, as a mount or a copy does: what it held
+// before is served while the files come.
+func TestWatchRootThatIsFilledSlowly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "m")
+	write(t, filepath.Join(dir, "a.yaml"), config("a", "one"))
+	write(t, filepath.Join(dir, "b.yaml"), config("b", "one"))
+	s, err := New([]string{dir}, Options{RemovalGrace: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watchSource(t, s)
+	w.until("a=one", "b=one")
+	rename(t, dir, dir+".away")
+	w.next()
+	write(t, filepath.Join(dir, "a.yaml"), config("a", "two"))
+	w.until("a=two", "b=one") // b would have gone after a second, which lies behind the folder's coming back
+	w.quiet(1200 * time.Millisecond)
+	write(t, filepath.Join(dir, "b.yaml"), config("b", "two"))
+	w.until("a=two", "b=two")
+}
+
+func rename(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.Rename(from, to); err != nil {
+		t.Fatal(err)
 	}
 }
 
