@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -112,6 +113,11 @@ func Listen(o Options) (*Server, error) {
 
 // Addr is the bound address.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Exposed reports whether others than this machine can reach what shows state.
+func (s *Server) Exposed() bool {
+	return !s.loopback && slices.ContainsFunc(s.endpoints(), func(e endpoint) bool { return !slices.Contains(HealthPaths, e.path) })
+}
 
 // Serve answers requests until Shutdown; then it returns nil.
 func (s *Server) Serve() error {

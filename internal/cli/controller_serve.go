@@ -17,19 +17,19 @@ var reservedPorts = []int32{provision.AdminPort, provision.HealthPort}
 // serveController runs the controller with its admin and health servers.
 func serveController(ctx context.Context, o ControllerOptions, c *controller.Controller, metrics *observe.Metrics, log *slog.Logger) error {
 	version := readBuild().Version
-	health, err := admin.Listen(admin.Options{Address: o.HealthAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready,
-		Paths: admin.HealthPaths, Flag: "--health-address"})
+	health, err := listenAdmin(admin.Options{Address: o.HealthAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready,
+		Paths: admin.HealthPaths, Flag: "--health-address"}, log)
 	if err != nil {
-		return &exitError{exitProblems, err}
+		return err
 	}
-	inner, err := admin.Listen(admin.Options{
+	inner, err := listenAdmin(admin.Options{
 		Address: o.AdminAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready,
 		Status: func() admin.Status { return admin.Status{Items: c.Objects(), Problems: []admin.Problem{}} },
 		Config: func() (any, error) { return c.Deliveries(), nil },
-	})
+	}, log)
 	if err != nil {
 		shutdownAdmin(health)
-		return &exitError{exitProblems, err}
+		return err
 	}
 	log.Info("starting", "version", version, "namespace", o.Namespace, "controllerName", o.ControllerName, "identity", o.Identity)
 	var servers sync.WaitGroup

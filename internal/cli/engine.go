@@ -79,12 +79,25 @@ func (e *engine) listen(o admin.Options) error {
 	o.Version = readBuild().Version
 	o.Gatherer = e.metrics.Gatherer()
 	o.Ready = func() error { return *e.notReady.Load() }
-	server, err := admin.Listen(o)
+	server, err := listenAdmin(o, e.o.Log)
 	if err != nil {
-		return &exitError{exitProblems, err}
+		return err
 	}
 	e.servers = append(e.servers, server)
 	return nil
+}
+
+// listenAdmin opens an admin server, and warns where others than this machine can reach its state.
+func listenAdmin(o admin.Options, log *slog.Logger) (*admin.Server, error) {
+	server, err := admin.Listen(o)
+	if err != nil {
+		return nil, &exitError{exitProblems, err}
+	}
+	if server.Exposed() {
+		log.Warn("the admin server has no authentication, and others than this machine can reach its configuration and profiles; "+
+			"bind it to 127.0.0.1 with --admin-address, or keep others away by a firewall", "address", server.Addr().String())
+	}
+	return server, nil
 }
 
 // discard undoes what was opened by one that never started.
