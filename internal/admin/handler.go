@@ -26,7 +26,7 @@ func endpoints() []endpoint {
 	return []endpoint{
 		{"/", "dashboard", (*Server).dashboard},
 		{"/healthz", "200 while the process is alive", (*Server).healthz},
-		{"/readyz", "200 once everything accepted is served, else 503 and why not", (*Server).readyz},
+		{"/readyz", "200 while everything accepted is served, else 503 and why not", (*Server).readyz},
 		{"/metrics", "Prometheus metrics", (*Server).serveMetrics},
 		{"/status", "every object with its status, and the problems of the input, as JSON", (*Server).status},
 		{"/config", "the configuration in force as JSON, secrets redacted", (*Server).config},

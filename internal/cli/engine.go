@@ -50,6 +50,8 @@ type engine struct {
 	servers   []*admin.Server
 	// notReady is why /readyz fails: points to served once everything accepted is served.
 	notReady atomic.Pointer[error]
+	// unserved returns which accepted Gateway is not served and why, or nil; it is asked while notReady is served.
+	unserved func() error
 
 	background sync.WaitGroup
 	stop       context.CancelFunc // ends what runs in the background
@@ -63,7 +65,7 @@ var (
 
 // newEngine makes an engine without a proxy yet; discard or close must be called in the end.
 func newEngine(o engineOptions) (*engine, error) {
-	e := &engine{o: o}
+	e := &engine{o: o, unserved: func() error { return nil }}
 	e.notReady.Store(&errStarting)
 	var err error
 	if e.accessLog, err = observe.OpenAccessLog(cmp.Or(o.AccessLog, defaultAccessLog), o.Stdout); err != nil {
@@ -78,7 +80,12 @@ func newEngine(o engineOptions) (*engine, error) {
 func (e *engine) listen(o admin.Options) error {
 	o.Version = readBuild().Version
 	o.Gatherer = e.metrics.Gatherer()
-	o.Ready = func() error { return *e.notReady.Load() }
+	o.Ready = func() error {
+		if err := *e.notReady.Load(); err != nil {
+			return err
+		}
+		return e.unserved()
+	}
 	server, err := listenAdmin(o, e.o.Log)
 	if err != nil {
 		return err
@@ -142,7 +149,7 @@ func (e *engine) reopenOnHangup(ctx context.Context) {
 	}
 }
 
-// ready says that everything accepted is served, unless the end has begun; it answers whether that is news.
+// ready says that a whole configuration is in force, unless the end has begun; it answers whether that is news.
 func (e *engine) ready() bool { return e.notReady.CompareAndSwap(&errStarting, &served) }
 
 // tellListeners logs what is served, one line a listener, and answers how many there are.

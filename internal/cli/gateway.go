@@ -58,6 +58,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	g.unserved = g.objects.unserved
 	err = g.listen(admin.Options{
 		Address: o.AdminAddress,
 		Status:  g.objects.status,

@@ -3,11 +3,14 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -120,6 +123,8 @@ type remoteProxy struct {
 	o      ProxyOptions
 	log    *slog.Logger
 	client *client.Client
+	// idle is why no listener of the Gateway is served; points to nil where one is, or none is to be.
+	idle atomic.Pointer[error]
 }
 
 // RunProxy serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -158,6 +163,8 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.idle.Store(&served)
+	p.unserved = func() error { return *p.idle.Load() }
 	err = p.listen(admin.Options{Address: o.HealthAddress, Flag: "--health-address", Paths: admin.HealthPaths})
 	if err == nil {
 		err = p.listen(admin.Options{Address: o.AdminAddress, Paths: admin.ProxyPaths,
@@ -183,6 +190,16 @@ func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
 	if p.notReady.Load() == &errStopping {
 		r.Listeners = nil
 	}
+	var idle error
+	if len(r.Listeners) > 0 && len(p.proxy.Bound()) == 0 {
+		var lines []string
+		for key, err := range r.Listeners {
+			lines = append(lines, fmt.Sprintf("listener %s: %v", key, err))
+		}
+		slices.Sort(lines)
+		idle = fmt.Errorf("Gateway %s is accepted and not served: %s", p.o.Gateway, strings.Join(lines, "; "))
+	}
+	p.idle.Store(&idle)
 	return r
 }
 

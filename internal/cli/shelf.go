@@ -1,9 +1,16 @@
 package cli
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/admin"
@@ -17,14 +24,21 @@ import (
 type shelf struct {
 	objects  *status.Store
 	problems atomic.Pointer[[]files.Problem]
+
+	mu sync.Mutex
+	// waiting are the messages of Gateways that are valid and not programmed.
+	waiting map[translate.ObjectKey]string
 }
 
-func newShelf() *shelf { return &shelf{objects: status.NewStore(controllerName)} }
+func newShelf() *shelf {
+	return &shelf{objects: status.NewStore(controllerName), waiting: map[translate.ObjectKey]string{}}
+}
 
 // change takes what the manifests say now.
 func (s *shelf) change(c files.Change) {
 	for _, id := range c.Deletes {
 		s.objects.Delete(status.Key(id))
+		s.note(translate.StatusChange{Object: translate.ObjectKey(id)})
 	}
 	for _, o := range c.Upserts {
 		if o.ID.Group == gwv1.GroupName {
@@ -39,7 +53,53 @@ func (s *shelf) publish(changes []translate.StatusChange) {
 	now := time.Now()
 	for _, c := range changes {
 		s.objects.Apply(status.Key(c.Object), c.Status, now)
+		s.note(c)
 	}
+}
+
+// note keeps whether a Gateway is served.
+func (s *shelf) note(c translate.StatusChange) {
+	if c.Object.Kind != string(translate.KindGateway) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.waiting, c.Object)
+	now, _ := c.Status.(*gwv1.GatewayStatus)
+	if now == nil {
+		return
+	}
+	programmed := meta.FindStatusCondition(now.Conditions, string(gwv1.GatewayConditionProgrammed))
+	if programmed == nil || programmed.Status == metav1.ConditionTrue {
+		return
+	}
+	accepted := meta.IsStatusConditionTrue(now.Conditions, string(gwv1.GatewayConditionAccepted))
+	text := programmed.Message
+	for _, l := range now.Listeners {
+		// A port that cannot be opened is this host's fault; the specification has it told by Accepted.
+		if c := meta.FindStatusCondition(l.Conditions, string(gwv1.ListenerConditionAccepted)); c != nil && c.Reason == string(gwv1.ListenerReasonPortUnavailable) {
+			accepted = true
+			text += fmt.Sprintf("; listener %s: %s", l.Name, c.Message)
+		}
+	}
+	if accepted {
+		s.waiting[c.Object] = text
+	}
+}
+
+// unserved returns which Gateways are accepted and not served, and why; nil for none.
+func (s *shelf) unserved() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		return nil
+	}
+	var lines []string
+	for key, why := range s.waiting {
+		lines = append(lines, fmt.Sprintf("Gateway %s/%s is accepted and not served: %s", key.Namespace, key.Name, why))
+	}
+	slices.Sort(lines)
+	return errors.New(strings.Join(lines, "\n"))
 }
 
 func (s *shelf) status() admin.Status {

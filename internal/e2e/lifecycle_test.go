@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -196,6 +197,76 @@ func TestSIGHUP(t *testing.T) {
 	if logged(path+".1", "/two")() {
 		t.Error("the second line is in the old file")
 	}
+}
+
+// TestReadyWhileServed has a Gateway whose only port is taken, beside one that is served.
+func TestReadyWhileServed(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	second := strings.Replace(strings.TrimPrefix(gatewayWith(httpListener("only", port, "")), class), "name: gw", "name: blocked", 1)
+	g := start(t, map[string]string{"a.yaml": gatewayWith(httpListener("http", freePort(t), ""))})
+	ready := func() *answer { return ask{url: "http://" + g.admin + "/readyz"}.do(t) }
+	if got := ready(); got.StatusCode != 200 {
+		t.Fatalf("/readyz says %d before: %s", got.StatusCode, got.body)
+	}
+	g.write("b.yaml", second)
+	eventually(t, "/readyz names the Gateway that is not served", func() bool { return ready().StatusCode == 503 })
+	for _, want := range []string{"default/blocked", "only", fmt.Sprintf("port %d is taken", port)} {
+		if got := ready(); !strings.Contains(got.body, want) || strings.Contains(got.body, "default/gw") {
+			t.Errorf("/readyz does not tell %q: %s", want, got.body)
+		}
+	}
+	taken.Close()
+	eventually(t, "ready once the port is free", func() bool { return ready().StatusCode == 200 })
+
+	// One that goes, or is no longer accepted, holds nothing up.
+	if taken, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	g.write("b.yaml", strings.ReplaceAll(second, strconv.Itoa(port), strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)))
+	eventually(t, "not ready again", func() bool { return ready().StatusCode == 503 })
+	g.remove("b.yaml")
+	eventually(t, "ready without the Gateway", func() bool { return ready().StatusCode == 200 })
+}
+
+// TestProxyReadyWhileServed has a proxy none of whose listeners can be bound.
+func TestProxyReadyWhileServed(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	port := taken.Addr().(*net.TCPAddr).Port
+	c, k := newControl(t)
+	p := newPod(t, c, k.token(t, "gw-moongate"))
+	c.set(gatewayWith(httpListener("http", port, "")))
+	c.lead("first")
+	startProcess(t, p.args...)
+	ready := func() (status int, body string) {
+		got, err := ask{url: local(p.health, "/readyz")}.try()
+		if err != nil {
+			return 0, err.Error()
+		}
+		return got.StatusCode, got.body
+	}
+	eventually(t, "/readyz names the listener", func() bool {
+		status, body := ready()
+		return status == 503 && strings.Contains(body, "default/gw/http") && strings.Contains(body, "address already in use")
+	})
+	// One that is served is enough: taking the proxy out of its Service would end that one too.
+	c.set(gatewayWith(httpListener("http", port, ""), httpListener("other", p.port, "")))
+	eventually(t, "ready with one listener", func() bool { status, _ := ready(); return status == 200 })
+	c.set(gatewayWith(httpListener("http", port, "")))
+	eventually(t, "not ready without it", func() bool { status, _ := ready(); return status == 503 })
+	taken.Close()
+	eventually(t, "ready once the port is free", func() bool { status, _ := ready(); return status == 200 })
 }
 
 // TestPortTaken has a listener's port taken by somebody else, then freed.
