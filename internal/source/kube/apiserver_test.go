@@ -36,6 +36,7 @@ type apiServer struct {
 	streams   bool                            // lists can be streamed
 	held      map[string]chan struct{}        // resources whose reads wait
 	refused   map[string]bool                 // resources that are forbidden
+	forbidden map[string]bool                 // resources that are forbidden in a namespace: namespace/resource
 	gets      map[string]int                  // of single Secrets
 	reading   int                             // gets at the moment
 	mostReads int
@@ -204,14 +205,17 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.agents[r.UserAgent()] = true
 	s.accepts[r.URL.Path], _, _ = strings.Cut(r.Header.Get("Accept"), ",")
-	resource := ""
+	resource, namespace := "", ""
 	if len(rest) > 0 {
 		resource = strings.TrimPrefix(group+"/"+rest[len(rest)-1], "/")
 		if len(rest) == 4 {
 			resource = rest[2]
 		}
+		if len(rest) == 3 && rest[0] == "namespaces" {
+			namespace, rest = rest[1], rest[2:]
+		}
 	}
-	held, refused := s.held[resource], s.refused[resource]
+	held, refused := s.held[resource], s.refused[resource] || s.forbidden[namespace+"/"+resource]
 	s.mu.Unlock()
 	if held != nil {
 		select {
@@ -230,9 +234,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !s.serves(group, version, rest[0]):
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 	case q.Get("watch") == "true" || q.Get("watch") == "1":
-		s.watch(w, r, resource, strings.TrimPrefix(group+"/"+version, "/"))
+		s.watch(w, r, resource, namespace, strings.TrimPrefix(group+"/"+version, "/"))
 	default:
-		s.list(w, r, resource, strings.TrimPrefix(group+"/"+version, "/"))
+		s.list(w, r, resource, namespace, strings.TrimPrefix(group+"/"+version, "/"))
 	}
 }
 
@@ -286,7 +290,12 @@ func render(o *unstructured.Unstructured, apiVersion string, partial bool) map[s
 	return out
 }
 
-func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, apiVersion string) {
+// among reports whether a key is in a namespace; all are in "".
+func among(namespace, key string) bool {
+	return namespace == "" || strings.HasPrefix(key, namespace+"/")
+}
+
+func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, namespace, apiVersion string) {
 	partial := strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList")
 	s.mu.Lock()
 	s.lists++
@@ -302,14 +311,16 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, apiVe
 	}
 	items := []any{}
 	for _, key := range slices.Sorted(maps.Keys(s.objects[resource])) {
-		items = append(items, render(s.objects[resource][key], apiVersion, partial))
+		if among(namespace, key) {
+			items = append(items, render(s.objects[resource][key], apiVersion, partial))
+		}
 	}
 	s.mu.Unlock()
 	out["items"] = items
 	answer(w, out)
 }
 
-func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, apiVersion string) {
+func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, namespace, apiVersion string) {
 	partial := strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	send := func(what string, object any) {
@@ -332,7 +343,9 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, apiV
 	}
 	if initial {
 		for _, key := range slices.Sorted(maps.Keys(s.objects[resource])) {
-			send("ADDED", render(s.objects[resource][key], apiVersion, partial))
+			if among(namespace, key) {
+				send("ADDED", render(s.objects[resource][key], apiVersion, partial))
+			}
 		}
 		from = s.version
 		mark := &unstructured.Unstructured{Object: map[string]any{}}
@@ -342,7 +355,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, apiV
 		send("BOOKMARK", render(mark, apiVersion, partial))
 	}
 	s.mu.Unlock()
-	s.follow(r.Context(), w, from, resource, func(e event) { send(e.kind, render(e.object, apiVersion, partial)) })
+	s.follow(r.Context(), w, from, resource, func(e event) {
+		if among(namespace, e.object.GetNamespace()+"/") {
+			send(e.kind, render(e.object, apiVersion, partial))
+		}
+	})
 }
 
 func (s *apiServer) kindOf(resource string) string {

@@ -121,14 +121,14 @@ func (t *table) remove(n name) {
 	}
 }
 
-func (t *table) replace(all []metav1.Object, unreadable map[name]bool) {
+func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]bool) {
 	there := make(map[name]bool, len(all))
 	for _, o := range all {
 		there[nameOf(o)] = true
 		t.set(o)
 	}
 	for n := range t.objects {
-		if !there[n] && !unreadable[n] {
+		if !there[n] && !unreadable[n] && (namespace == "" || n.Namespace == namespace) {
 			t.remove(n)
 		}
 	}
@@ -165,7 +165,7 @@ func (d definitions) remove(n name) {
 	}
 }
 
-func (d definitions) replace(all []metav1.Object, _ map[name]bool) {
+func (d definitions) replace(_ string, all []metav1.Object, _ map[name]bool) {
 	clear(d.catalog.definitions)
 	for _, o := range all {
 		d.set(o)

@@ -37,6 +37,9 @@
 //	                           backendtlspolicies
 //	moongate.dev               gatewayparameters                        list, watch
 //
+// With Options.Namespaces, services, secrets, endpointslices and all but gatewayclasses of the last two groups
+// are read in these namespaces only, by a watch for each.
+//
 // Reading /apis/<group>/<version> needs the ClusterRole system:discovery, which every
 // account has unless somebody took it away. Nothing is written.
 //

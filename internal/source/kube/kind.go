@@ -150,6 +150,11 @@ func (k *kind) same(a, b metav1.Object) bool {
 	return equality.Semantic.DeepEqual(k.seen(a), k.seen(b))
 }
 
+// namespaced reports whether objects of the kind are in namespaces.
+func (k *kind) namespaced() bool {
+	return k.name != "Namespace" && k.name != "GatewayClass" && k != definitionMetadata
+}
+
 func (k *kind) id(n name) ID { return ID{k.group, k.name, n.Namespace, n.Name} }
 
 // scheme has every version of every kind, as the Go type of its first version.

@@ -53,14 +53,14 @@ func (t secretSink) remove(n name) {
 	}
 }
 
-func (t secretSink) replace(all []metav1.Object, _ map[name]bool) {
+func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]bool) {
 	there := map[name]bool{}
 	for _, o := range all {
 		there[nameOf(o)] = true
 		t.set(o)
 	}
 	for n, w := range t.source.catalog.secrets.wanted {
-		if (w.object != nil || w.reading > 0) && !there[n] {
+		if (w.object != nil || w.reading > 0) && !there[n] && (namespace == "" || n.Namespace == namespace) {
 			t.source.reads.Add(n)
 		}
 	}
@@ -115,6 +115,8 @@ func (s *Source) want(wants []Want) (names []name) {
 	for _, w := range wants {
 		n := name{Namespace: w.Namespace, Name: w.Name}
 		switch {
+		case w.Wanted && !s.watches(n.Namespace):
+			// It does not exist as far as this controller may know; nothing is asked for that would be refused.
 		case w.Wanted:
 			if c.secrets.wanted[n] == nil {
 				c.secrets.wanted[n] = &secret{}

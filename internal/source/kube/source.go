@@ -19,6 +19,9 @@ import (
 type Options struct {
 	// Config is how it is reached; required. It is not modified.
 	Config *rest.Config
+	// Namespaces are those whose objects are read; empty is all. GatewayClasses, Namespaces and
+	// CustomResourceDefinitions are in none and always read.
+	Namespaces []string
 	// Version of the program, for the user agent "moongate/<version>"; "" is "dev".
 	Version string
 	// Logger is told what keeps objects from being read; nil is slog.Default.
@@ -30,6 +33,8 @@ type Source struct {
 	log     *slog.Logger
 	clients map[clientKey]rest.Interface
 	grace   time.Duration // see unlisted
+	// namespaces are those that are watched, sorted; "" alone is all.
+	namespaces []string
 
 	awake   chan struct{} // has one if there may be something to tell
 	look    chan struct{} // has one if discovery is to ask
@@ -64,7 +69,7 @@ func New(options Options) (*Source, error) {
 	// The API server's own fairness decides, not a limit for programs that may loop.
 	config.QPS = -1
 	s := &Source{
-		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted,
+		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted, namespaces: namespacesOf(options.Namespaces),
 		awake: make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reads: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),
@@ -74,6 +79,19 @@ func New(options Options) (*Source, error) {
 		return nil, fmt.Errorf("the configuration of the API server: %w", err)
 	}
 	return s, nil
+}
+
+// namespacesOf are the namespaces to watch, each once; "" alone is all.
+func namespacesOf(list []string) []string {
+	if len(list) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(list)))
+}
+
+// watches reports whether the objects of a namespace are read.
+func (s *Source) watches(namespace string) bool {
+	return s.namespaces[0] == metav1.NamespaceAll || slices.Contains(s.namespaces, namespace)
 }
 
 // Run hands everything to emit as soon as all watches have listed, and then each change

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,8 +25,9 @@ import (
 type sink interface {
 	set(o metav1.Object)
 	remove(n name)
-	// replace takes all that there is; of those in unreadable the last version stays.
-	replace(all []metav1.Object, unreadable map[name]bool)
+	// replace takes all that there is in a namespace, or in all for ""; of those in unreadable the
+	// last version stays.
+	replace(namespace string, all []metav1.Object, unreadable map[name]bool)
 }
 
 // feed is the watch of one kind in one version.
@@ -37,9 +39,19 @@ type feed struct {
 	cancel  context.CancelFunc
 	// Guarded by Source.mu:
 	stopped, listed bool
-	trouble         trouble
+	trouble         trouble // of the first of scopes that has any
+	scopes          []*scope
 	// absent is since when discovery does not find the kind; zero while it does.
 	absent time.Time
+}
+
+// scope is the part of a feed that reads one namespace, or all for "".
+type scope struct {
+	*feed
+	namespace string
+	// Guarded by Source.mu:
+	done    bool // has been listed
+	trouble trouble
 }
 
 // kept is a decoded object without what is not needed.
@@ -63,50 +75,64 @@ func (s *Source) start(ctx context.Context, k *kind, version string, to sink) *f
 	ctx, cancel := context.WithCancel(ctx)
 	f := &feed{source: s, kind: k, version: version, to: to, cancel: cancel}
 	s.feeds[k] = f
-	list, follow := s.requests(k, version)
+	namespaces := []string{metav1.NamespaceAll}
+	if k.namespaced() {
+		namespaces = s.namespaces
+	}
+	for _, namespace := range namespaces {
+		p := &scope{feed: f, namespace: namespace}
+		f.scopes = append(f.scopes, p)
+		reflector := p.reflector()
+		// What goes wrong is said by note.
+		quiet := klog.NewContext(ctx, klog.Logger{})
+		s.running.Go(func() { reflector.RunWithContext(quiet) })
+	}
+	return f
+}
+
+// reflector makes what lists and watches.
+func (p *scope) reflector() *cache.Reflector {
+	s := p.source
+	list, follow := s.requests(p.kind, p.version, p.namespace)
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			obj, err := list(ctx, o)
-			s.note(ctx, f, err)
+			s.note(ctx, p, err)
 			return obj, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := follow(ctx, o)
 			if err == nil && reflect.TypeOf(w) == nothing {
-				s.note(ctx, f, errClosed)
+				s.note(ctx, p, errClosed)
 			} else {
-				s.note(ctx, f, err)
+				s.note(ctx, p, err)
 			}
 			return w, err
 		},
 	}
-	reflector := cache.NewReflectorWithOptions(lw, nil, f, cache.ReflectorOptions{
-		Name: "moongate", TypeDescription: k.name, Backoff: patience(),
+	return cache.NewReflectorWithOptions(lw, nil, p, cache.ReflectorOptions{
+		Name: "moongate", TypeDescription: p.kind.name, Backoff: patience(),
 	})
-	// What goes wrong is said by note.
-	quiet := klog.NewContext(ctx, klog.Logger{})
-	s.running.Go(func() { reflector.RunWithContext(quiet) })
-	return f
 }
 
 // stop ends the watch and what is known by it. Source.mu is held.
 func (f *feed) stop() {
 	f.stopped = true
 	f.cancel()
-	f.to.replace(nil, nil)
+	f.to.replace(metav1.NamespaceAll, nil, nil)
 	delete(f.source.feeds, f.kind)
 }
 
-// requests are how a kind is listed and watched. They are not repeated by the client: the
+// requests are how a kind is listed and watched in a namespace, or in all for "". They are not repeated by the client: the
 // reflector does that, and knows what became of them.
-func (s *Source) requests(k *kind, version string) (
+func (s *Source) requests(k *kind, version, namespace string) (
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) {
 	gv := schema.GroupVersion{Group: k.group, Version: version}
 	c := s.clients[clientKey{gv, k.partial}]
 	get := func(o *metav1.ListOptions, partial string) *rest.Request {
-		r := c.Get().MaxRetries(0).Resource(k.resource).SpecificallyVersionedParams(o, parameters, gv)
+		r := c.Get().MaxRetries(0).Namespace(namespace).Resource(k.resource).SpecificallyVersionedParams(o, parameters, gv)
 		if k.partial {
 			as := ";as=" + partial + ";g=meta.k8s.io;v=v1"
 			r.SetHeader("Accept", runtime.ContentTypeProtobuf+as+","+runtime.ContentTypeJSON+as)
@@ -220,22 +246,23 @@ func (f *feed) Delete(obj any) error {
 	return nil
 }
 
-// Replace takes everything that there is.
-func (f *feed) Replace(objects []any, _ string) error {
+// Replace takes everything that there is in the namespace.
+func (p *scope) Replace(objects []any, _ string) error {
 	all, bad := make([]metav1.Object, 0, len(objects)), map[name]bool{}
 	for _, obj := range objects {
-		if o, ok := f.read(obj); ok {
+		if o, ok := p.read(obj); ok {
 			all = append(all, o)
 		} else if o != nil {
 			bad[nameOf(o)] = true
 		}
 	}
-	f.do(func() {
-		if !f.listed {
-			f.listed = true
-			f.source.installedChanged = true
+	p.do(func() {
+		p.done = true
+		if !p.listed && !slices.ContainsFunc(p.scopes, func(other *scope) bool { return !other.done }) {
+			p.listed = true
+			p.source.installedChanged = true
 		}
-		f.to.replace(all, bad)
+		p.to.replace(p.namespace, all, bad)
 	})
 	return nil
 }
@@ -291,7 +318,7 @@ func (t *trouble) next(err error, now time.Time) (say, over bool) {
 }
 
 // note takes in how a request of a feed went.
-func (s *Source) note(ctx context.Context, f *feed, err error) {
+func (s *Source) note(ctx context.Context, f *scope, err error) {
 	if ctx.Err() != nil || expected(err) {
 		return
 	}
@@ -305,11 +332,22 @@ func (s *Source) note(ctx context.Context, f *feed, err error) {
 	}
 	s.noteReach(err)
 	say, over := f.trouble.next(err, time.Now())
+	f.feed.trouble = trouble{}
+	for _, other := range f.scopes {
+		if other.trouble.text != "" {
+			f.feed.trouble = other.trouble
+			break
+		}
+	}
+	log := s.log.With("kind", f.kind.name)
+	if f.namespace != metav1.NamespaceAll {
+		log = log.With("namespace", f.namespace)
+	}
 	switch {
 	case over:
-		s.log.Info("Objects are read again", "kind", f.kind.name)
+		log.Info("Objects are read again")
 	case say && reached(err):
-		s.log.Warn("Objects cannot be read; what is known of them stays: "+remedyFor(f.kind, err), "kind", f.kind.name, "error", err)
+		log.Warn("Objects cannot be read; what is known of them stays: "+remedyFor(f.kind, f.namespace, err), "error", err)
 	}
 }
 
@@ -341,14 +379,18 @@ func expected(err error) bool {
 		apierrors.IsInvalid(err) // streaming a list, which an older API server cannot
 }
 
-func remedyFor(k *kind, err error) string {
+func remedyFor(k *kind, namespace string, err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
 		resource := k.resource
 		if k.group != "" {
 			resource += "." + k.group
 		}
-		return fmt.Sprintf("allow the controller's ServiceAccount to list and watch %s in the whole cluster", resource)
+		where := "in the whole cluster"
+		if namespace != metav1.NamespaceAll {
+			where = "in namespace " + namespace
+		}
+		return fmt.Sprintf("allow the controller's ServiceAccount to list and watch %s %s", resource, where)
 	case apierrors.IsUnauthorized(err):
 		return "the API server does not accept the controller's credentials: renew them"
 	}

@@ -1,0 +1,138 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// in runs a Source that watches some namespaces only.
+func in(t *testing.T, s *apiServer, namespaces ...string) *consumer {
+	t.Helper()
+	return follow(t, s.config(), func(source *Source) { source.namespaces = namespacesOf(namespaces) })
+}
+
+// routes are the HTTPRoutes that are known, sorted.
+func (c *consumer) routes() (list []string) {
+	for id := range c.objects {
+		if id.Kind == "HTTPRoute" {
+			list = append(list, id.Namespace+"/"+id.Name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func (s *apiServer) putRouteIn(namespace, n string) {
+	s.put(gatewayGroup+"/httproutes", "HTTPRoute", namespace, n, fields{"spec": fields{"hostnames": []any{n + ".example"}}})
+}
+
+// asked are the paths of namespaced kinds that were asked for in the whole cluster.
+func (s *apiServer) asked() (list []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for path := range s.accepts {
+		for _, k := range append(slices.Clone(kinds), secretMetadata) {
+			if k.namespaced() && strings.HasSuffix(path, "/"+k.resource) && !strings.Contains(path, "/namespaces/") {
+				list = append(list, path)
+			}
+		}
+	}
+	return list
+}
+
+// TestWatchedNamespaces reads two namespaces of three, through edits, a lost watch and a list that comes late.
+func TestWatchedNamespaces(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		s.put("namespaces", "Namespace", "", "other", fields{})
+		s.put(gatewayGroup+"/gatewayclasses", "GatewayClass", "", "class", fields{"spec": fields{"controllerName": "example.org/x"}})
+		for _, namespace := range []string{"blue", "green", "other"} {
+			s.putRouteIn(namespace, "old")
+		}
+		c := in(t, s, "green", "blue", "green")
+		c.next()
+		if got := c.routes(); !slices.Equal(got, []string{"blue/old", "green/old"}) {
+			t.Errorf("routes %v", got)
+		}
+		for _, id := range []ID{{"", "Namespace", "", "other"}, {gatewayGroup, "GatewayClass", "", "class"}} {
+			if c.objects[id] == nil {
+				t.Errorf("%v is in no namespace and was not read; there is %v", id, slices.Collect(maps.Keys(c.objects)))
+			}
+		}
+		s.putRouteIn("other", "new")
+		s.putRouteIn("blue", "new")
+		s.remove(gatewayGroup+"/httproutes", "green", "old")
+		c.until("both namespaces are followed", func() bool { return slices.Equal(c.routes(), []string{"blue/new", "blue/old"}) })
+
+		// The list of one namespace says nothing of another.
+		s.stop()
+		s.remove(gatewayGroup+"/httproutes", "blue", "old")
+		s.putRouteIn("green", "late")
+		s.compact()
+		s.start()
+		c.until("what happened meanwhile is known", func() bool { return slices.Equal(c.routes(), []string{"blue/new", "green/late"}) })
+		if asked := s.asked(); len(asked) > 0 {
+			t.Errorf("asked for in the whole cluster: %v", asked)
+		}
+	})
+}
+
+// TestWatchedNamespacesOneRefused lets a Role be missing in one namespace: the start waits, and says for which.
+func TestWatchedNamespacesOneRefused(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.putRouteIn("blue", "a")
+	s.mu.Lock()
+	s.forbidden = map[string]bool{"green/" + gatewayGroup + "/httproutes": true}
+	s.mu.Unlock()
+	c := in(t, s, "blue", "green")
+	eventually(t, "it says what it waits for", func() bool {
+		waiting := c.Waiting()
+		return len(waiting) == 1 && strings.HasPrefix(waiting[0], "HTTPRoute: ") && !strings.Contains(waiting[0], "not listed yet")
+	})
+	s.mu.Lock()
+	s.forbidden = nil
+	s.mu.Unlock()
+	c.next()
+	if got := c.routes(); !slices.Equal(got, []string{"blue/a"}) {
+		t.Errorf("routes %v", got)
+	}
+}
+
+// TestSecretsOfOtherNamespaces wants Secrets here and elsewhere.
+func TestSecretsOfOtherNamespaces(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.putSecret("here", "bGFyZ2U=")
+	s.put("secrets", "Secret", "other", "there", fields{"type": "Opaque", "data": fields{"k": "bGFyZ2U="}})
+	c := in(t, s, "team")
+	c.next()
+	got := c.Fetch(t.Context(), []Want{{"team", "here", true}, {"other", "there", true}})
+	if len(got) != 1 || got[0].GetName() != "here" {
+		t.Errorf("fetched %v", got)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.gets["team/here"] != 1 || s.gets["other/there"] != 0 {
+		t.Errorf("asked for %v", s.gets)
+	}
+}
+
+func TestNamespacesOption(t *testing.T) {
+	for _, test := range []struct {
+		namespaces         []string
+		blue, green, other bool
+	}{{nil, true, true, true}, {[]string{"green", "blue"}, true, true, false}, {[]string{"blue"}, true, false, false}} {
+		source, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Namespaces: test.namespaces})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if source.watches("blue") != test.blue || source.watches("green") != test.green || source.watches("else") != test.other {
+			t.Errorf("%q: watches %q", test.namespaces, source.namespaces)
+		}
+	}
+}
