@@ -4,11 +4,13 @@ import (
 	"context"
 	"log/slog"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -33,7 +35,17 @@ type Options struct {
 	// Report takes what runs for a Gateway whenever it changed: nil for nothing. readyPods are names,
 	// sorted. Calls do not overlap; the first comes after everything was listed.
 	Report func(namespace, name string, i *translate.Infrastructure, readyPods []string)
-	Logger *slog.Logger // nil discards
+	// Namespaces are those of the Gateways that there may be; nil is all.
+	Namespaces []string
+	Logger     *slog.Logger // nil discards
+}
+
+// namespaces are those that are watched, each once; "" alone is all.
+func (o *Options) namespaces() []string {
+	if len(o.Namespaces) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(o.Namespaces)))
 }
 
 // grace is how long what runs outlives its plan: a GatewayClass that is replaced, or a plan that
@@ -56,7 +68,7 @@ type Provisioner struct {
 	listed chan struct{}
 
 	mu       sync.Mutex
-	unlisted map[string]bool // kinds
+	unlisted map[scope]bool
 	// work is the queue of Run; nil while nobody leads.
 	work workqueue.TypedRateLimitingInterface[gatewayName]
 	// planned says that a leader's first plans came.
@@ -87,11 +99,14 @@ func New(o Options) (*Provisioner, error) {
 	p := &Provisioner{
 		o: o, client: c, grace: grace, store: newStore(o.ControllerName), listed: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
-		unlisted: map[string]bool{}, reported: map[gatewayName]report{},
+		unlisted: map[scope]bool{}, reported: map[gatewayName]report{},
 	}
 	for kind := range resources {
-		p.unlisted[kind] = true
+		for _, namespace := range o.namespaces() {
+			p.unlisted[scope{kind, namespace}] = true
+		}
 	}
+	p.store.split = len(o.Namespaces) > 0
 	p.store.changed, p.store.synced = p.changed, p.synced
 	p.forget()
 	return p, nil
@@ -118,10 +133,10 @@ func (p *Provisioner) changed(g gatewayName, kind string) {
 	}
 }
 
-func (p *Provisioner) synced(kind string) {
+func (p *Provisioner) synced(listed scope) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if delete(p.unlisted, kind); len(p.unlisted) == 0 {
+	if delete(p.unlisted, listed); len(p.unlisted) == 0 {
 		select {
 		case <-p.listed:
 		default:
@@ -212,12 +227,18 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 	defer wg.Wait()
 	silent := klog.NewContext(ctx, klog.Logger{}) // trouble says it, and once
 	for kind, r := range resources {
-		trouble := &trouble{log: p.o.Logger.With("kind", kind)}
-		reflector := cache.NewReflectorWithOptions(p.client.listWatch(kind, trouble.note), r.empty, kindStore{p.store, kind}, cache.ReflectorOptions{
-			Name: "provision " + kind, Logger: &klog.Logger{},
-			Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second},
-		})
-		wg.Go(func() { reflector.RunWithContext(silent) })
+		for _, namespace := range p.o.namespaces() {
+			log := p.o.Logger.With("kind", kind)
+			if namespace != metav1.NamespaceAll {
+				log = log.With("namespace", namespace)
+			}
+			trouble := &trouble{log: log}
+			reflector := cache.NewReflectorWithOptions(p.client.listWatch(kind, namespace, trouble.note), r.empty, kindStore{p.store, kind, namespace}, cache.ReflectorOptions{
+				Name: "provision " + kind, Logger: &klog.Logger{},
+				Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second},
+			})
+			wg.Go(func() { reflector.RunWithContext(silent) })
+		}
 	}
 	select {
 	case <-p.listed:

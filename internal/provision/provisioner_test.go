@@ -454,3 +454,33 @@ func TestReports(t *testing.T) {
 	r.Plan([]translate.PlanChange{{Namespace: "shop", Name: "web"}})
 	eventually(t, "nothing runs", func() bool { return r.last("shop/web").infrastructure == nil })
 }
+
+// TestNamespaces runs Gateways of two namespaces, and asks nothing of the rest of the cluster.
+func TestNamespaces(t *testing.T) {
+	s := newServer(t)
+	other := startReplica(t, s)
+	if err := other.settle(t, s, planOf(gatewayName{"away", "web"}, nil)); err != nil {
+		t.Fatal(err)
+	}
+	there := len(s.names())
+	s.mu.Lock()
+	s.listed = nil
+	s.mu.Unlock()
+
+	r := startReplica(t, s, "shop", "blog", "shop")
+	run(t, r.Run)
+	r.Plan([]translate.PlanChange{planOf(web, nil), planOf(gatewayName{"blog", "web"}, nil)})
+	eventually(t, "both run", func() bool { return len(s.names()) == there+2*len(fourObjects) })
+	for _, name := range []string{"shop/web", "blog/web"} {
+		eventually(t, name+" waits for a proxy", func() bool { return strings.HasPrefix(r.waiting(name), "no proxy is ready yet") })
+	}
+	if r.last("away/web").infrastructure != nil {
+		t.Error("what runs in another namespace was read")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	slices.Sort(s.listed)
+	if got := slices.Compact(s.listed); !slices.Equal(got, []string{"blog", "shop"}) {
+		t.Errorf("listed in %q", got)
+	}
+}

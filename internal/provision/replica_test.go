@@ -34,11 +34,11 @@ type replica struct {
 }
 
 // startReplica watches, and waits until everything was listed. Nobody leads yet.
-func startReplica(t *testing.T, s *server) *replica {
+func startReplica(t *testing.T, s *server, namespaces ...string) *replica {
 	t.Helper()
 	r := &replica{reports: map[string]report{}, ca: "certificate"}
 	p, err := New(Options{
-		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress,
+		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress, Namespaces: namespaces,
 		CAPEM: func() []byte { r.mu.Lock(); defer r.mu.Unlock(); return []byte(r.ca) },
 		Report: func(namespace, name string, i *translate.Infrastructure, ready []string) {
 			r.mu.Lock()

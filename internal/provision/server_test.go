@@ -31,6 +31,7 @@ type server struct {
 	events  []event
 	more    chan struct{} // closed with the next event
 	writes  []string      // "<verb> <object>", those that were carried out
+	listed  []string      // namespaces, "" for all
 	// fail makes a request fail; mutate is an admission webhook. Both may be nil.
 	fail   func(verb, object string) *metav1.Status
 	mutate func(object string, t tree)
@@ -56,21 +57,23 @@ func (s *server) config() *rest.Config {
 	return &rest.Config{Host: s.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}}
 }
 
-// path splits a request's path into a resource and the object's name, "" for all.
-func path(p string) (resource, object string) {
+// path splits a request's path into a resource, the namespace of a list, "" for all, and the object's name, "" for a list.
+func path(p string) (resource, namespace, object string) {
 	parts := strings.Split(strings.TrimPrefix(strings.TrimPrefix(p, "/apis/"), "/api/"), "/")
-	if i := slices.Index(parts, "namespaces"); i >= 0 {
-		return parts[i+2], strings.Join([]string{parts[i+2], parts[i+1], parts[i+3]}, "/")
+	if i := slices.Index(parts, "namespaces"); i >= 0 && len(parts) == i+3 {
+		return parts[i+2], parts[i+1], ""
+	} else if i >= 0 {
+		return parts[i+2], "", strings.Join([]string{parts[i+2], parts[i+1], parts[i+3]}, "/")
 	}
-	return parts[len(parts)-1], ""
+	return parts[len(parts)-1], "", ""
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	resource, object := path(r.URL.Path)
+	resource, namespace, object := path(r.URL.Path)
 	w.Header().Set("Content-Type", "application/json")
 	verb := map[string]string{"GET": "get", "PATCH": "apply", "DELETE": "delete"}[r.Method]
 	if r.URL.Query().Get("watch") != "" {
-		s.watch(w, r, resource)
+		s.watch(w, r, resource, namespace)
 		return
 	}
 	body, _ := io.ReadAll(r.Body)
@@ -80,7 +83,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case answer != nil:
 	case object == "":
-		s.list(w, r, resource)
+		s.listed = append(s.listed, namespace)
+		s.list(w, r, resource, namespace)
 		return
 	case verb == "apply":
 		answer = s.apply(resource, object, r.URL.Query().Get("fieldManager"), body)
@@ -126,10 +130,10 @@ func selected(t tree, r *http.Request) bool {
 	return selector.Matches(have)
 }
 
-func (s *server) list(w http.ResponseWriter, r *http.Request, resource string) {
+func (s *server) list(w http.ResponseWriter, r *http.Request, resource, namespace string) {
 	items := []tree{}
 	for _, name := range slices.Sorted(maps.Keys(s.objects)) {
-		if strings.HasPrefix(name, resource+"/") && selected(s.objects[name], r) {
+		if strings.HasPrefix(name, resource+"/") && (namespace == "" || strings.HasPrefix(name, resource+"/"+namespace+"/")) && selected(s.objects[name], r) {
 			items = append(items, s.objects[name])
 		}
 	}
@@ -141,7 +145,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request, resource string) {
 	}
 }
 
-func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) {
+func (s *server) watch(w http.ResponseWriter, r *http.Request, resource, namespace string) {
 	if r.URL.Query().Get("sendInitialEvents") != "" {
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		json.NewEncoder(w).Encode(status(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "this server can only list"))
@@ -155,7 +159,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, resource string) 
 		events, more := s.events, s.more
 		for _, e := range events {
 			name := e.object["metadata"].(tree)["name"]
-			if e.resource != resource {
+			if e.resource != resource || namespace != "" && e.object["metadata"].(tree)["namespace"] != namespace {
 				continue
 			}
 			matches, told := selected(e.object, r), e.kind

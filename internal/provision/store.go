@@ -27,18 +27,31 @@ type store struct {
 	// changed is told of a Gateway whose objects changed, with the kind. It must not block.
 	changed func(gatewayName, string)
 	// synced is told that a kind was listed, each time.
-	synced func(kind string)
+	synced func(scope)
+	// split says that each namespace has a watch of its own; otherwise one has all.
+	split bool
 
 	mu       sync.Mutex
 	gateways map[gatewayName]map[objectName]Object
 	owners   map[string]map[objectName]gatewayName // by namespace: whose an object is
-	latest   map[string]string                     // by kind: the version up to which the watch has told everything
+	latest   map[scope]string                      // the version up to which the watch has told everything
+}
+
+// scope is what one watch is about: a kind in a namespace, or in all for "".
+type scope struct{ kind, namespace string }
+
+// watchOf is the watch that tells of an object.
+func (s *store) watchOf(kind string, object Object) scope {
+	if s.split {
+		return scope{kind, object.GetNamespace()}
+	}
+	return scope{kind, metav1.NamespaceAll}
 }
 
 func newStore(controller string) *store {
 	return &store{
 		controller: controller, gateways: map[gatewayName]map[objectName]Object{},
-		owners: map[string]map[objectName]gatewayName{}, latest: map[string]string{},
+		owners: map[string]map[objectName]gatewayName{}, latest: map[scope]string{},
 	}
 }
 
@@ -72,17 +85,17 @@ func (s *store) names() []gatewayName {
 func (s *store) written(kind string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if newer(object.GetResourceVersion(), s.latest[kind]) {
+	if newer(object.GetResourceVersion(), s.latest[s.watchOf(kind, object)]) {
 		s.hold(kind, object)
 	}
 }
 
 // told notes the version of an event.
-func (s *store) told(kind, version string) {
+func (s *store) told(by scope, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.latest[kind] == "" || newer(version, s.latest[kind]) {
-		s.latest[kind] = version
+	if s.latest[by] == "" || newer(version, s.latest[by]) {
+		s.latest[by] = version
 	}
 }
 
@@ -154,10 +167,10 @@ func (s *store) drop(g gatewayName, n objectName) {
 	s.changed(g, n.kind)
 }
 
-// replace takes a list of one kind as it was at a version.
-func (s *store) replace(kind string, objects []Object, version string) {
+// replace takes a list of one watch as it was at a version.
+func (s *store) replace(by scope, objects []Object, version string) {
 	type place struct{ namespace, name string }
-	listed := map[place]bool{}
+	kind, listed := by.kind, map[place]bool{}
 	for _, object := range objects {
 		listed[place{object.GetNamespace(), object.GetName()}] = true
 		s.put(kind, object)
@@ -165,6 +178,9 @@ func (s *store) replace(kind string, objects []Object, version string) {
 	var gone []place
 	s.mu.Lock()
 	for namespace, owners := range s.owners {
+		if by.namespace != metav1.NamespaceAll && by.namespace != namespace {
+			continue
+		}
 		for n := range owners {
 			if p := (place{namespace, n.name}); n.kind == kind && !listed[p] {
 				gone = append(gone, p)
@@ -175,7 +191,7 @@ func (s *store) replace(kind string, objects []Object, version string) {
 	for _, p := range gone {
 		s.remove(kind, p.namespace, p.name, version)
 	}
-	s.synced(kind)
+	s.synced(by)
 }
 
 // newer says that version a is after b. Versions of one kind are numbers that grow.
@@ -211,8 +227,9 @@ func strip(object Object) Object {
 
 // kindStore takes what a reflector saw of one kind.
 type kindStore struct {
-	store *store
-	kind  string
+	store     *store
+	kind      string
+	namespace string // that is watched; "" is all
 }
 
 func (k kindStore) Add(object any) error { return k.Update(object) }
@@ -220,14 +237,14 @@ func (k kindStore) Resync() error        { return nil }
 
 func (k kindStore) Update(object any) error {
 	o := object.(Object)
-	k.store.told(k.kind, o.GetResourceVersion())
+	k.store.told(scope{k.kind, k.namespace}, o.GetResourceVersion())
 	k.store.put(k.kind, o)
 	return nil
 }
 
 func (k kindStore) Delete(object any) error {
 	o := object.(Object)
-	k.store.told(k.kind, o.GetResourceVersion())
+	k.store.told(scope{k.kind, k.namespace}, o.GetResourceVersion())
 	k.store.remove(k.kind, o.GetNamespace(), o.GetName(), o.GetResourceVersion())
 	return nil
 }
@@ -237,7 +254,7 @@ func (k kindStore) Replace(list []any, version string) error {
 	for i, object := range list {
 		objects[i] = object.(Object)
 	}
-	k.store.told(k.kind, version)
-	k.store.replace(k.kind, objects, version)
+	k.store.told(scope{k.kind, k.namespace}, version)
+	k.store.replace(scope{k.kind, k.namespace}, objects, version)
 	return nil
 }

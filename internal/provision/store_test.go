@@ -17,8 +17,8 @@ func TestStoreOrder(t *testing.T) {
 	for range 2000 {
 		s := newStore("c")
 		changes := 0
-		s.changed, s.synced = func(gatewayName, string) { changes++ }, func(string) {}
-		watch := kindStore{s, kindService}
+		s.changed, s.synced = func(gatewayName, string) { changes++ }, func(scope) {}
+		watch := kindStore{s, kindService, metav1.NamespaceAll}
 		version := 0
 		there := map[string]*corev1.Service{}
 		var answers []*corev1.Service // that are still on their way
@@ -109,5 +109,41 @@ func TestStoreForeign(t *testing.T) {
 		if held := len(s.of(gatewayName{"shop", "web"})) == 1; held != c.ours {
 			t.Errorf("owned by %q: held %v, want %v", c.owner, held, c.ours)
 		}
+	}
+}
+
+// TestStoreOfNamespaces has a watch for each of two namespaces: neither's list nor version says anything of the other's.
+func TestStoreOfNamespaces(t *testing.T) {
+	s := newStore("c")
+	s.split, s.changed, s.synced = true, func(gatewayName, string) {}, func(scope) {}
+	service := func(namespace, version string) *corev1.Service {
+		svc := aService("one", "", corev1.ServiceTypeClusterIP)
+		svc.Namespace, svc.ResourceVersion = namespace, version
+		svc.Annotations[annotationGateway], svc.Annotations[annotationController] = "web", "c"
+		return svc
+	}
+	blue, green := kindStore{s, kindService, "blue"}, kindStore{s, kindService, "green"}
+	if err := green.Replace([]any{service("green", "4")}, "5"); err != nil {
+		t.Fatal(err)
+	}
+	if err := blue.Replace(nil, "50"); err != nil {
+		t.Fatal(err)
+	}
+	if s.find("green", objectName{kindService, "one"}) == nil {
+		t.Error("the list of one namespace ended an object of another")
+	}
+	s.written(kindService, service("green", "20")) // blue's watch has told 50
+	if got := s.find("green", objectName{kindService, "one"}); got == nil || got.GetResourceVersion() != "20" {
+		t.Errorf("what a write answered was left to a watch that does not tell of it: %v", got)
+	}
+	s.written(kindService, service("blue", "20")) // gone again by 50
+	if s.find("blue", objectName{kindService, "one"}) != nil {
+		t.Error("an old answer brought an object back")
+	}
+	if err := green.Replace(nil, "60"); err != nil {
+		t.Fatal(err)
+	}
+	if s.find("green", objectName{kindService, "one"}) != nil {
+		t.Error("an object that is gone is held")
 	}
 }
