@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -32,6 +33,7 @@ type ControllerOptions struct {
 	DeliveryAddress string
 	HealthAddress   string
 	AdminAddress    string
+	WatchNamespaces []string // empty is all
 	LogLevel        string
 	LeaderElection  bool
 
@@ -76,6 +78,8 @@ Helm chart runs this.`,
 	flags.StringVar(&o.HealthAddress, "health-address", defaultHealthAddress, "where health and metrics are served")
 	flags.StringVar(&o.AdminAddress, "admin-address", admin.DefaultAddress, "where status and profiles are served")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringSliceVar(&o.WatchNamespaces, "watch-namespaces", nil,
+		"namespaces whose objects are read and whose Gateways are served, with commas between (default: all)")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "share the work with other replicas by a Lease; without it this must be the only one")
 	return cmd
 }
@@ -98,6 +102,11 @@ func (o *ControllerOptions) complete() error {
 			return usage("this machine has no host name (%w): tell replicas apart with --identity", err)
 		}
 		o.Identity = hostname
+	}
+	for _, namespace := range o.WatchNamespaces {
+		if wrong := validation.IsDNS1123Label(namespace); len(wrong) > 0 {
+			return usage("--watch-namespaces: %q is not the name of a namespace; write names with commas between, such as shop,blog", namespace)
+		}
 	}
 	o.DeliveryAddress = cmp.Or(o.DeliveryAddress, defaultDeliveryAddress)
 	o.HealthAddress = cmp.Or(o.HealthAddress, defaultHealthAddress)
@@ -139,7 +148,8 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	metrics := observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit})
 	c, err := controller.New(controller.Options{
 		Config: config, ControllerName: o.ControllerName, Namespace: o.Namespace, Identity: o.Identity,
-		Image: o.Image, DeliveryAddress: o.DeliveryAddress, Service: o.Service,
+		Namespaces: o.WatchNamespaces,
+		Image:      o.Image, DeliveryAddress: o.DeliveryAddress, Service: o.Service,
 		ReservedPorts:  reservedPorts,
 		LeaderElection: o.LeaderElection, Version: b.Version,
 		Translated: func(s incremental.Stats, d time.Duration) { metrics.Translated(s.RunsByName, d) },

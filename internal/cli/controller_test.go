@@ -4,6 +4,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 )
 
@@ -23,5 +24,15 @@ func TestReservedPorts(t *testing.T) {
 	}
 	if !slices.Equal(reservedPorts, opened) {
 		t.Errorf("reserved are %v, a proxy opens %v", reservedPorts, opened)
+	}
+}
+
+// TestWatchNamespaces gives names that can be those of namespaces, and one that cannot.
+func TestWatchNamespaces(t *testing.T) {
+	for text, good := range map[string]bool{"shop,blog": true, "shop": true, "shop,not a name": false, "Shop": false} {
+		o := ControllerOptions{Image: "x", Namespace: "x", Identity: "x", WatchNamespaces: strings.Split(text, ",")}
+		if err := o.complete(); (err == nil) != good || err != nil && !strings.Contains(err.Error(), "--watch-namespaces") {
+			t.Errorf("%q: %v", text, err)
+		}
 	}
 }

@@ -31,7 +31,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// Options are what a controller needs to know; all but Translated, Logger and LeaderElection are required.
+// Options are what a controller needs to know; all but Namespaces, Translated, Logger and LeaderElection are required.
 type Options struct {
 	// Config says how the API server is reached.
 	Config *rest.Config
@@ -39,6 +39,8 @@ type Options struct {
 	ControllerName string
 	// Namespace is the controller's own: its Lease and the Secret of its authority are there.
 	Namespace string
+	// Namespaces are those whose objects are read and where Gateways may run; empty is all.
+	Namespaces []string
 	// Identity tells replicas apart; the pod's name.
 	Identity string
 	// Image of the proxies, unless GatewayParameters name another.
@@ -90,7 +92,7 @@ func New(o Options) (*Controller, error) {
 	if c.clients, err = kubernetes.NewForConfig(o.Config); err != nil {
 		return nil, err
 	}
-	if c.source, err = kube.New(kube.Options{Config: o.Config, Version: o.Version, Logger: o.Logger}); err != nil {
+	if c.source, err = kube.New(kube.Options{Config: o.Config, Namespaces: o.Namespaces, Version: o.Version, Logger: o.Logger}); err != nil {
 		return nil, err
 	}
 	if c.verifier, err = auth.NewVerifier(auth.VerifierOptions{Config: o.Config, Logger: o.Logger}); err != nil {
@@ -105,7 +107,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{
 		Translator: translate.New(translate.Options{
-			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts,
+			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces,
 		}),
 		Publish:      c.publish,
 		Plan:         func(changes []translate.PlanChange) { c.provisioner.Plan(changes) },
@@ -119,7 +121,7 @@ func New(o Options) (*Controller, error) {
 		return nil, fmt.Errorf("delivery address %q: %w", o.DeliveryAddress, err)
 	}
 	c.provisioner, err = provision.New(provision.Options{
-		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image,
+		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image, Namespaces: o.Namespaces,
 		ControllerAddress: net.JoinHostPort(c.serviceName(), port),
 		CAPEM:             c.caPEM, Report: c.remote.SetInfrastructure, Logger: o.Logger,
 	})

@@ -34,8 +34,14 @@ var (
 	clusterOptions = translate.Options{ControllerName: controllerName, Cluster: true, ReservedPorts: []int32{15900, 15901}}
 )
 
-// optionsOf a golden case are those of a cluster below testdata/cluster.
+// optionsOf a golden case are those of a cluster below testdata/cluster, and those of a controller that watches some
+// namespaces only below testdata/namespaces.
 func optionsOf(path string) translate.Options {
+	if strings.HasPrefix(path, "testdata/namespaces/") {
+		some := clusterOptions
+		some.Namespaces = []string{"default"}
+		return some
+	}
 	if strings.HasPrefix(path, "testdata/cluster/") {
 		return clusterOptions
 	}

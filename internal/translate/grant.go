@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"slices"
+
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -48,8 +50,19 @@ func (t *Translator) permitted(v *incremental.View, from referrer, group, kind s
 	return false
 }
 
-// grantRemedy says how to make a reference permitted.
-func grantRemedy(from referrer, kind string, to name) string {
+// unwatched returns what helps where a namespace is not watched, so that nothing of it can be seen, and "" where it is.
+func (t *Translator) unwatched(namespace string) string {
+	if len(t.options.Namespaces) == 0 || slices.Contains(t.options.Namespaces, namespace) {
+		return ""
+	}
+	return "namespace " + namespace + " is not watched: add it to --watch-namespaces of the controller, or refer to another"
+}
+
+// grantRemedy says how to make a reference permitted. In a namespace that is not watched nobody can see whether it is.
+func (t *Translator) grantRemedy(from referrer, kind string, to name) string {
+	if remedy := t.unwatched(to.Namespace); remedy != "" {
+		return remedy
+	}
 	return "add a ReferenceGrant in namespace " + to.Namespace + " from " + from.Kind + " in namespace " +
 		from.Name.Namespace + " to " + kind + " " + to.Name
 }

@@ -33,6 +33,8 @@ func (t *Translator) findParameters(v *incremental.View, field string, group gwv
 	}
 	p, exists := incremental.Fetch(v, t.parameters, n)
 	switch {
+	case !exists && t.unwatched(n.Namespace) != "":
+		return nil, condition.NewProblem(reason, field+".namespace", t.unwatched(n.Namespace), "GatewayParameters %s cannot be seen", n)
 	case !exists:
 		return nil, condition.NewProblem(reason, field+".name", "create it or correct the reference", "GatewayParameters %s does not exist", n)
 	case len(p.Problems) > 0:

@@ -27,6 +27,8 @@ type Options struct {
 	// Cluster says that each Gateway runs in proxies of its own: listeners bind every address of theirs,
 	// and SetInfrastructure tells the addresses and whether they serve.
 	Cluster bool
+	// Namespaces are those whose objects the translator is given, as far as it is not all; messages tell of others.
+	Namespaces []string
 	// ReservedPorts are TCP ports that listeners cannot have.
 	ReservedPorts []int32
 }
