@@ -7,13 +7,17 @@ import (
 )
 
 // findConflicts marks listeners of one Gateway that cannot be told apart: none
-// of them wins. It also marks HTTPS listeners whose hostnames overlap.
+// of them wins. It also marks HTTPS listeners whose hostnames overlap. Listeners that
+// are refused for another reason are left out: they take no port from the others.
 func findConflicts(list []*Listener, gw *gwv1.Gateway) {
 	for i, l := range list {
+		if l.Invalid != nil {
+			continue
+		}
 		var clash gwv1.ListenerConditionReason
 		var with, overlap []string
 		for j, other := range list {
-			if i == j || gw.Spec.Listeners[i].Name == gw.Spec.Listeners[j].Name {
+			if i == j || other.Invalid != nil || gw.Spec.Listeners[i].Name == gw.Spec.Listeners[j].Name {
 				continue
 			}
 			otherName := string(gw.Spec.Listeners[j].Name)
