@@ -41,6 +41,9 @@ func Read(s *corev1.Secret) *KeyPair {
 	case len(key) == 0:
 		return &KeyPair{Wrong: "data has no " + corev1.TLSPrivateKeyKey}
 	}
+	if wrong := tooMuch(chain, key); wrong != "" {
+		return &KeyPair{Wrong: wrong}
+	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
 		return &KeyPair{Wrong: strings.Join(strings.Fields(err.Error()), " ")} // on one line
