@@ -25,7 +25,7 @@ type endpoint struct {
 func endpoints() []endpoint {
 	return []endpoint{
 		{"/", "dashboard", (*Server).dashboard},
-		{"/healthz", "200 while the process is alive", (*Server).healthz},
+		{"/healthz", "200 while the process is alive, else 503 and why it should be restarted", (*Server).healthz},
 		{"/readyz", "200 while everything accepted is served, else 503 and why not", (*Server).readyz},
 		{"/metrics", "Prometheus metrics", (*Server).serveMetrics},
 		{"/status", "every object with its status, and the problems of the input, as JSON", (*Server).status},
@@ -137,6 +137,13 @@ func setWriteDeadline(w http.ResponseWriter, d time.Duration) {
 
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if s.options.Alive != nil {
+		if err := s.options.Alive(); err != nil {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			io.WriteString(w, "not alive: "+err.Error()+"\n")
+			return
+		}
+	}
 	io.WriteString(w, "ok\n")
 }
 

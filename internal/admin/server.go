@@ -67,6 +67,8 @@ type Options struct {
 	Gatherer prometheus.Gatherer
 	// Ready answers nil once everything accepted is served, else why not; nil Ready is never ready.
 	Ready func() error
+	// Alive answers an error where only a restart helps; nil Alive is always alive. It must not block.
+	Alive func() error
 	// Status answers the objects and problems of now.
 	Status func() Status
 	// Config answers the configuration in force; it is printed as JSON in the order it has,

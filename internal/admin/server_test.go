@@ -79,6 +79,28 @@ func ask(t *testing.T, method, url, host string, header ...string) reply {
 
 func get(t *testing.T, url string) reply { t.Helper(); return ask(t, "GET", url, "") }
 
+// TestAlive checks that what only a restart helps against is told to the probe of liveness alone.
+func TestAlive(t *testing.T) {
+	var why atomic.Pointer[string]
+	url := start(t, Options{Ready: func() error { return nil }, Alive: func() error {
+		if p := why.Load(); p != nil {
+			return errors.New(*p)
+		}
+		return nil
+	}})
+	if r := get(t, url+"/healthz"); r.status != http.StatusOK || r.body != "ok\n" {
+		t.Errorf("alive: %d %q", r.status, r.body)
+	}
+	hangs := "translation hangs"
+	why.Store(&hangs)
+	if r := get(t, url+"/healthz"); r.status != http.StatusServiceUnavailable || r.body != "not alive: translation hangs\n" {
+		t.Errorf("not alive: %d %q", r.status, r.body)
+	}
+	if r := get(t, url+"/readyz"); r.status != http.StatusOK {
+		t.Errorf("ready: %d %q", r.status, r.body)
+	}
+}
+
 func TestHealthAndReadiness(t *testing.T) {
 	var why atomic.Pointer[string]
 	url := start(t, Options{Ready: func() error {

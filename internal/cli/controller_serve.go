@@ -17,13 +17,13 @@ var reservedPorts = []int32{provision.AdminPort, provision.HealthPort}
 // serveController runs the controller with its admin and health servers.
 func serveController(ctx context.Context, o ControllerOptions, c *controller.Controller, metrics *observe.Metrics, log *slog.Logger) error {
 	version := readBuild().Version
-	health, err := listenAdmin(admin.Options{Address: o.HealthAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready,
+	health, err := listenAdmin(admin.Options{Address: o.HealthAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready, Alive: c.Alive,
 		Paths: admin.HealthPaths, Flag: "--health-address"}, log)
 	if err != nil {
 		return err
 	}
 	inner, err := listenAdmin(admin.Options{
-		Address: o.AdminAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready,
+		Address: o.AdminAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready, Alive: c.Alive,
 		Status: func() admin.Status { return admin.Status{Items: c.Objects(), Problems: []admin.Problem{}} },
 		Config: func() (any, error) { return c.Deliveries(), nil },
 	}, log)

@@ -246,6 +246,9 @@ func (c *Controller) Ready() error {
 	return errors.New("still reading the cluster")
 }
 
+// Alive returns an error where the process does not come back by itself, because translation hangs.
+func (c *Controller) Alive() error { return c.remote.Alive() }
+
 // Leading says whether this replica serves, provisions and writes.
 func (c *Controller) Leading() bool {
 	c.mu.Lock()

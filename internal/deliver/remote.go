@@ -33,6 +33,8 @@ type RemoteOptions struct {
 	Logger     *slog.Logger // nil discards
 	// HoldLimit is how long a status waits for a proxy that does not answer; default 15 s.
 	HoldLimit time.Duration
+	// CommitLimit is how long a Commit may take before Alive fails; default 2 minutes.
+	CommitLimit time.Duration
 }
 
 // Remote delivers to proxies in other processes. It is safe for concurrent use.
@@ -42,6 +44,7 @@ type Remote struct {
 	cancel context.CancelFunc
 
 	refusals refusals
+	watchdog watchdog
 
 	// translating is held while the translator is used; it is taken before mu.
 	translating sync.Mutex
@@ -72,6 +75,9 @@ func NewRemote(o RemoteOptions) *Remote {
 	}
 	if o.HoldLimit <= 0 {
 		o.HoldLimit = 15 * time.Second
+	}
+	if o.CommitLimit <= 0 {
+		o.CommitLimit = commitLimit
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Remote{o: o, ctx: ctx, cancel: cancel,
@@ -120,7 +126,8 @@ func (r *Remote) translate() translate.Result {
 	var merged translate.Result
 	for {
 		start := time.Now()
-		result := r.o.Translator.Commit()
+		var result translate.Result
+		r.watchdog.watch(func() { result = r.o.Translator.Commit() })
 		r.o.Translated(result.Stats, time.Since(start))
 		merged = merge(&merged, &result)
 		if len(result.Wants) == 0 || r.o.Fetch == nil {
