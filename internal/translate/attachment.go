@@ -32,6 +32,9 @@ type attachment struct {
 	Hosts     []attachedHosts // of each of Listeners
 	Invalid   bool            // the route is not accepted although listeners let it in
 	Gateways  []name          // of Parents; sorted, distinct
+
+	Expressions int   // size of the route's regular expressions, for the limit of each of Listeners
+	Created     int64 // in nanoseconds since the epoch
 }
 
 type attachedHosts struct{ Hostnames []*config.Hostname }

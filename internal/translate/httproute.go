@@ -25,6 +25,23 @@ type compiled struct {
 	Dropped    []*dropped           // rules that cannot be carried out, for PartiallyInvalid
 	Invalid    *condition.Problem   // why the route as a whole is not accepted
 	Services   []name               // that it may refer to; sorted, distinct
+	Rules      int                  // in the spec
+	// Expressions are those of the rules that have any, which Route has too.
+	Expressions []expressions
+}
+
+// expressions are the regular expressions of a rule.
+type expressions struct {
+	Rule int
+	rule.Expressions
+}
+
+// size is that of all regular expressions.
+func (c *compiled) size() (sum int) {
+	for _, e := range c.Expressions {
+		sum += e.Size
+	}
+	return sum
 }
 
 // dropped is a rule that cannot be carried out.
@@ -49,6 +66,7 @@ func (t *Translator) declareHTTPRoutes() {
 		func(v *incremental.View, n name, r *gwv1.HTTPRoute) (*attachment, bool) {
 			c, _ := incremental.Fetch(v, t.compiled, n)
 			a := t.attach(v, &routeFacts{KindHTTPRoute, n, r.Spec.ParentRefs, r.Spec.Hostnames, c.Invalid})
+			a.Expressions, a.Created = c.size(), c.Route.CreatedUnixNano
 			return a, len(a.Parents) > 0
 		}, sameAttachment)
 	t.attached = incremental.NewIndex(t.attachments, "HTTPRoutes by listener",
@@ -58,20 +76,21 @@ func (t *Translator) declareHTTPRoutes() {
 			}
 			return a.Listeners
 		})
+	t.declareExpressions()
 	t.routes = incremental.Map(t.engine, "HTTPRoute config", t.attachments,
 		func(v *incremental.View, n name, a *attachment) (*config.Route, bool) {
-			c, _ := incremental.Fetch(v, t.compiled, n)
-			return t.routeConfig(v, c, a)
+			return t.routeConfig(v, t.bounded(v, n, a), a)
 		}, sameMessage[*config.Route])
 }
 
 func sameCompiled(a, b *compiled) bool {
 	return a.Generation == b.Generation && sameMessage(a.Route, b.Route) && sameDeeply(a.Invalid, b.Invalid) &&
-		sameDeeply(a.Unresolved, b.Unresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services)
+		sameDeeply(a.Unresolved, b.Unresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services) &&
+		a.Rules == b.Rules && slices.Equal(a.Expressions, b.Expressions)
 }
 
 func sameAttachment(a, b *attachment) bool {
-	return a.Invalid == b.Invalid && sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
+	return a.Invalid == b.Invalid && a.Expressions == b.Expressions && a.Created == b.Created && sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
 		slices.EqualFunc(a.Hosts, b.Hosts, func(x, y attachedHosts) bool {
 			return slices.EqualFunc(x.Hostnames, y.Hostnames, sameMessage[*config.Hostname])
 		})
@@ -114,8 +133,14 @@ func (t *Translator) compile(v *incremental.View, n name, r *gwv1.HTTPRoute) *co
 	if len(rules) == 0 {
 		rules = defaultRules
 	}
+	c.Rules = len(rules)
+	used := 0 // of the size of regular expressions
 	for i := range rules {
-		compiled := rule.Compile(&rules[i], i, resolve)
+		compiled := rule.Compile(&rules[i], i, used, resolve)
+		used += compiled.Used
+		if compiled.Expressions.Size > 0 {
+			c.Expressions = append(c.Expressions, expressions{i, compiled.Expressions})
+		}
 		if compiled.Rule != nil {
 			c.Route.Rules = append(c.Route.Rules, compiled.Rule)
 		}
@@ -125,15 +150,15 @@ func (t *Translator) compile(v *incremental.View, n name, r *gwv1.HTTPRoute) *co
 		c.Unresolved = append(c.Unresolved, compiled.Unresolved...)
 		c.Notes = append(c.Notes, compiled.Notes...)
 	}
-	c.judge(len(rules))
+	c.judge()
 	slices.SortFunc(c.Services, name.Compare)
 	c.Services = slices.Compact(c.Services)
 	return c
 }
 
 // judge refuses the route where none of its rules can be carried out.
-func (c *compiled) judge(rules int) {
-	if len(c.Dropped) < rules {
+func (c *compiled) judge() {
+	if len(c.Dropped) < c.Rules {
 		return
 	}
 	reason := gwv1.RouteReasonIncompatibleFilters
@@ -149,9 +174,12 @@ func (c *compiled) judge(rules int) {
 func (t *Translator) declareHTTPRouteStatuses() {
 	t.routeStatuses = incremental.Map(t.engine, "HTTPRoute status", t.attachments,
 		func(v *incremental.View, n name, a *attachment) (*status[gwv1.RouteStatus], bool) {
-			c, _ := incremental.Fetch(v, t.compiled, n)
+			c := t.bounded(v, n, a)
 			s := &status[gwv1.RouteStatus]{Generation: c.Generation}
 			for _, p := range a.Parents {
+				if p.Problem == nil {
+					p.Problem = c.Invalid
+				}
 				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p)...))
 			}
 			return s, true

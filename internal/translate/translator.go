@@ -107,6 +107,8 @@ type routeLayer struct {
 	referrers         *incremental.Index[name, name, *compiled] // Service -> routes that refer to it
 	attachments       *incremental.Collection[name, *attachment]
 	attached          *incremental.Index[listenerKey, name, *attachment]
+	expressions       *incremental.Index[listenerKey, name, *attachment] // routes that have any
+	excess            *incremental.Collection[listenerKey, []name]       // those beyond the limit of a listener
 	routes            *incremental.Collection[name, *config.Route]
 }
 

@@ -83,18 +83,6 @@ func (s *scope) valueMatch(v *config.ValueMatch, kind, field string) *condition.
 	return s.unsupported(field+".type", "use Exact or RegularExpression", "%q is not known", kind)
 }
 
-func (s *scope) expression(e, field string) *condition.Problem {
-	_, err := regexp.Compile(e)
-	if err == nil {
-		// The data plane asks for the whole value, which counts towards RE2's limits too.
-		_, err = regexp.Compile(`\A(?:` + e + `)\z`)
-	}
-	if err != nil {
-		return s.unsupported(field, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
-	}
-	return nil
-}
-
 // pathCharacters is RFC 3986's path, without the dot segments and double slashes
 // that a request's path never has once it is normalised.
 var pathCharacters = regexp.MustCompile(`^/(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|%[0-9a-fA-F]{2})*$`)

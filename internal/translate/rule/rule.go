@@ -43,19 +43,26 @@ type Result struct {
 	Unresolved []*condition.Problem
 	// Notes are values that are ignored.
 	Notes []*condition.Problem
+	// Expressions are those of Rule.
+	Expressions Expressions
+	// Used is what counts towards MaxRouteSize, also where Rule is nil.
+	Used int
 }
 
-// Compile compiles spec, which is spec.rules[index] of its route.
-func Compile(spec *gwv1.HTTPRouteRule, index int, resolve Resolve) Result {
+// Compile compiles spec, which is spec.rules[index] of its route, whose rules before have used that much of MaxRouteSize.
+func Compile(spec *gwv1.HTTPRouteRule, index, used int, resolve Resolve) Result {
 	s := &scope{
-		field: fmt.Sprintf("spec.rules[%d]", index), spec: spec, resolve: resolve,
+		field: fmt.Sprintf("spec.rules[%d]", index), spec: spec, resolve: resolve, used: used,
 		rule: &config.Rule{Index: uint32(index), Name: string(value(spec.Name, ""))},
 	}
 	r, p := s.compile()
 	if p != nil {
 		s.notes = nil // nothing of the rule is used
 	}
-	return Result{r, p, s.unresolved, s.notes}
+	if r == nil {
+		s.expressions = Expressions{}
+	}
+	return Result{r, p, s.unresolved, s.notes, s.expressions, max(s.expressions.Size, s.parsed)}
 }
 
 // scope is the compilation of one rule.
@@ -66,6 +73,10 @@ type scope struct {
 	rule       *config.Rule
 	unresolved []*condition.Problem
 	notes      []*condition.Problem
+	used       int // of MaxRouteSize, by other rules
+	// expressions are those that were accepted; parsed is what all of them cost to parse.
+	expressions Expressions
+	parsed      int
 	// inBackend is true while filters of a backendRef are compiled.
 	inBackend bool
 }

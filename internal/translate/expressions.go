@@ -1,0 +1,103 @@
+package translate
+
+import (
+	"cmp"
+	"slices"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
+)
+
+// declareExpressions bounds the regular expressions of a listener, which routes of several namespaces may
+// share. Those of older routes come first, so that a new one cannot end what is served.
+func (t *Translator) declareExpressions() {
+	t.expressions = incremental.NewIndex(t.attachments, "HTTPRoutes with regular expressions by listener",
+		func(_ name, a *attachment) []listenerKey {
+			if a.Expressions == 0 {
+				return nil
+			}
+			return a.Listeners
+		})
+	t.excess = incremental.Map(t.engine, "regular expressions beyond a limit", t.admissions,
+		func(v *incremental.View, k listenerKey, _ admission) ([]name, bool) {
+			excess := t.beyondLimit(v, incremental.Lookup(v, t.expressions, k))
+			return excess, len(excess) > 0
+		}, slices.Equal[[]name])
+}
+
+// beyondLimit returns those of routes, by age, that have no room left. One that needs less than was left over
+// by a larger one before it still has its own.
+func (t *Translator) beyondLimit(v *incremental.View, routes []name) (excess []name) {
+	type sized struct {
+		name
+		size    int
+		created int64
+	}
+	all, total := make([]sized, 0, len(routes)), 0
+	for _, n := range routes {
+		a, _ := incremental.Fetch(v, t.attachments, n)
+		all = append(all, sized{n, a.Expressions, a.Created})
+		total += a.Expressions
+	}
+	if total <= rule.MaxListenerSize {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b sized) int {
+		return cmp.Or(cmp.Compare(a.created, b.created), a.name.Compare(b.name))
+	})
+	total = 0
+	for _, r := range all {
+		if total+r.size > rule.MaxListenerSize {
+			excess = append(excess, r.name)
+		} else {
+			total += r.size
+		}
+	}
+	return excess
+}
+
+// bounded is a route without the rules whose regular expressions have no room on one of its listeners. They
+// are dropped for all of its listeners, since a route is one thing to the data plane.
+func (t *Translator) bounded(v *incremental.View, n name, a *attachment) *compiled {
+	c, _ := incremental.Fetch(v, t.compiled, n)
+	if len(c.Expressions) == 0 {
+		return c
+	}
+	for _, k := range a.Listeners {
+		if excess, _ := incremental.Fetch(v, t.excess, k); slices.Contains(excess, n) {
+			return c.withoutExpressions(k)
+		}
+	}
+	return c
+}
+
+// withoutExpressions drops the rules with regular expressions, for which k has no room.
+func (c *compiled) withoutExpressions(k listenerKey) *compiled {
+	out := *c
+	out.Route = &config.Route{Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name, CreatedUnixNano: c.Route.CreatedUnixNano}
+	has := func(index int) bool {
+		return slices.ContainsFunc(c.Expressions, func(e expressions) bool { return e.Rule == index })
+	}
+	for _, r := range c.Route.Rules {
+		if !has(int(r.Index)) {
+			out.Route.Rules = append(out.Route.Rules, r)
+		}
+	}
+	if c.Invalid != nil {
+		return &out // and none of its rules was to be carried out
+	}
+	out.Dropped = slices.DeleteFunc(slices.Clone(c.Dropped), func(d *dropped) bool { return has(d.Rule) })
+	for _, e := range c.Expressions {
+		out.Dropped = append(out.Dropped, &dropped{Rule: e.Rule, Problem: *condition.NewProblem(gwv1.RouteReasonUnsupportedValue, e.Field,
+			"shorten it, or attach the route to another listener",
+			"listener %q of Gateway %s has no room for the regular expressions of this route, %s and what follows, of size %d when compiled: with those of older routes they would exceed %d",
+			k.Name, k.Gateway, rule.Shown(e.Pattern), c.size(), rule.MaxListenerSize)})
+	}
+	slices.SortFunc(out.Dropped, func(a, b *dropped) int { return cmp.Compare(a.Rule, b.Rule) })
+	out.judge()
+	return &out
+}

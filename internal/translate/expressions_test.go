@@ -1,0 +1,112 @@
+package translate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// expressionRoute has a rule with so many regular expressions of size 1,993 and one with a prefix.
+func expressionRoute(n string, created int64, expressions int) *gwv1.HTTPRoute {
+	r := crowdRoute(1, "/prefix")
+	r.Name, r.CreationTimestamp = n, metav1.Unix(created, 0)
+	rl := gwv1.HTTPRouteRule{BackendRefs: r.Spec.Rules[0].BackendRefs}
+	kind := gwv1.PathMatchRegularExpression
+	for i := range expressions {
+		pattern := fmt.Sprintf("/%s%d.{0,990}", strings.Repeat("x", 5), i)
+		rl.Matches = append(rl.Matches, gwv1.HTTPRouteMatch{Path: &gwv1.HTTPPathMatch{Type: &kind, Value: &pattern}})
+	}
+	r.Spec.Rules = append(r.Spec.Rules, rl)
+	return r
+}
+
+// rules are the indexes of a route's rules that are served, and what its parent's PartiallyInvalid says.
+func (w *world) rules(n string) (indexes []uint32, partial string) {
+	r := w.config[config.ID{Kind: config.KindRoute, Key: "HTTPRoute/default/" + n}].GetRoute()
+	for _, rl := range r.GetRules() {
+		indexes = append(indexes, rl.Index)
+	}
+	for _, s := range w.statuses {
+		if status, is := s.Status.(*gwv1.RouteStatus); is && s.Object.Name == n {
+			for _, c := range status.Parents[0].Conditions {
+				if c.Type == string(gwv1.RouteConditionPartiallyInvalid) {
+					partial = c.Message
+				}
+			}
+		}
+	}
+	return indexes, partial
+}
+
+// TestListenerExpressions fills a listener with regular expressions: the newest route loses its rules that
+// have any, and nothing else, until there is room.
+func TestListenerExpressions(t *testing.T) {
+	w := newWorld()
+	w.Upsert(ownClass("moongate"))
+	w.Upsert(crowdGateway(1))
+	w.Upsert(crowdService(1))
+	const full = 20 // routes of five expressions each
+	for i := range full {
+		w.Upsert(expressionRoute(fmt.Sprintf("old-%02d", i), int64(100+i), 5))
+	}
+	w.Upsert(expressionRoute("new", 1000, 5))
+	w.Upsert(expressionRoute("newest", 2000, 0))
+	w.commit(t)
+
+	all := func(n string, want bool) {
+		t.Helper()
+		indexes, partial := w.rules(n)
+		if (len(indexes) == 2) != want || (partial == "") != want || len(indexes) == 0 || indexes[0] != 0 {
+			t.Errorf("%s: rules %v, %q, all wanted: %v", n, indexes, partial, want)
+		}
+	}
+	all("new", false)
+	all("newest", true)
+	for i := range full {
+		all(fmt.Sprintf("old-%02d", i), true)
+	}
+	_, partial := w.rules("new")
+	for _, part := range []string{"Rule 1: spec.rules[1].matches[0].path.value", "/xxxxx0.{0,990}", `of Gateway default/gw has no room`, "200000", "attach the route to another listener"} {
+		if !strings.Contains(partial, part) {
+			t.Errorf("%q is not in %q", part, partial)
+		}
+	}
+
+	small := expressionRoute("small", 3000, 0)
+	kind, pattern := gwv1.PathMatchRegularExpression, "/[a-z]+"
+	small.Spec.Rules[1].Matches = []gwv1.HTTPRouteMatch{{Path: &gwv1.HTTPPathMatch{Type: &kind, Value: &pattern}}}
+	w.Upsert(small)
+	w.commit(t)
+	all("small", true)
+
+	w.Delete(translate.KindHTTPRoute, "default", "old-07")
+	w.commit(t)
+	all("new", true)
+
+	w.Upsert(expressionRoute("oldest", 1, 5))
+	w.commit(t)
+	all("oldest", true)
+	all("new", false)
+	all("old-19", true)
+
+	only := expressionRoute("only", 1<<32, 5)
+	only.Spec.Rules = only.Spec.Rules[1:]
+	w.Upsert(only)
+	w.commit(t)
+	if r := w.config[config.ID{Kind: config.KindRoute, Key: "HTTPRoute/default/only"}]; r != nil {
+		t.Errorf("of a route without room is served: %v", r)
+	}
+	for _, s := range w.statuses {
+		if status, is := s.Status.(*gwv1.RouteStatus); is && s.Object.Name == "only" {
+			if c := status.Parents[0].Conditions[0]; c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "no rule can be carried out") {
+				t.Errorf("of a route without room is said: %+v", c)
+			}
+		}
+	}
+}

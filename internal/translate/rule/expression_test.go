@@ -1,0 +1,107 @@
+package rule
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"regexp/syntax"
+	"strings"
+	"testing"
+)
+
+// TestParseSize knows patterns that syntax.Parse takes seconds for by their text alone, and lets
+// through what people write.
+func TestParseSize(t *testing.T) {
+	for _, hostile := range []string{
+		strings.Repeat(`\pL`, 300), "[" + strings.Repeat(`\pL\PL`, 150) + "]", strings.Repeat(`[^\p{Han}]`, 100),
+		"(?i)" + strings.Repeat(`[A-\x{1E942}]`, 70), "(?i)[" + strings.Repeat(`A-\x{1E942}`, 80) + "]",
+		"(?i)" + strings.Repeat("[A-\U0001E942]", 70), strings.Repeat(`(?smi:[^!-\x{1E942}])`, 50), "(?-s:(?i-U:" + strings.Repeat(`[\101-\x{1E942}]`, 60) + "))",
+		`\Q\\E(?i)` + strings.Repeat(`[\x41-\x{01E942}]`, 60), "(?i)" + strings.Repeat(`[\\-\x{ffffffffff}]`, 60),
+	} {
+		if size := parseSize(hostile); size <= maxPatternSize {
+			t.Errorf("%s: size %d", Shown(hostile), size)
+		}
+	}
+	for _, ordinary := range []string{
+		`/users/[0-9]+/orders/[a-f0-9-]{36}`, `(?i)[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}`, `(?i)[а-яё-]+`, `(?i)[\x{4e00}-\x{9fff}]+`,
+		`[\p{L}\p{N}_-]+`, `(?i)\p{Lu}\p{L}*`, `\d{4}-\d{2}-\d{2}`, strings.Repeat("en-us|", 160),
+	} {
+		if size := parseSize(ordinary); size > maxPatternSize {
+			t.Errorf("%s: size %d", ordinary, size)
+		}
+	}
+}
+
+// TestParseSizeOfRanges compares with the number of runes that a range has.
+func TestParseSizeOfRanges(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	write := []func(rune) string{
+		func(c rune) string { return string(c) },
+		func(c rune) string { return fmt.Sprintf(`\x{%x}`, c) },
+		func(c rune) string { return fmt.Sprintf(`\x{%08X}`, c) },
+	}
+	for range 5000 {
+		low, high := 'A'+r.Int32N(maxFold-'A'), 'A'+r.Int32N(maxFold-'A')
+		if low > high {
+			low, high = high, low
+		}
+		if high >= 0xd800 && low <= 0xdfff { // surrogates cannot be written as they are
+			continue
+		}
+		pattern := "(?i)[" + write[r.IntN(3)](low) + "-" + write[r.IntN(3)](high) + "]"
+		if _, err := syntax.Parse(pattern, syntax.Perl); err != nil {
+			t.Logf("%s: %v", pattern, err) // a sign of the syntax
+			continue
+		}
+		if got, want := parseSize(pattern), int(high-low)/foldsOfInstruction; got < want {
+			t.Fatalf("%s: size %d, want at least %d", pattern, got, want)
+		}
+	}
+}
+
+// TestProgramSize compares with what is compiled.
+func TestProgramSize(t *testing.T) {
+	atoms := []string{"a", "ab", ".", "[a-z]", "[^/]", `\d`, "(?i:k)", "^", "$", `\b`, "(?:)", `[\s\S]`}
+	r := rand.New(rand.NewPCG(3, 4))
+	var make func(depth int) string
+	make = func(depth int) string {
+		if depth == 0 {
+			return atoms[r.IntN(len(atoms))]
+		}
+		x := make(depth - 1)
+		switch r.IntN(9) {
+		case 0:
+			return "(" + x + ")"
+		case 1:
+			return "(?:" + x + ")*"
+		case 2:
+			return "(?:" + x + ")+?"
+		case 3:
+			return "(?:" + x + ")?"
+		case 4:
+			low := r.IntN(4)
+			return fmt.Sprintf("(?:%s){%d,%d}", x, low, low+r.IntN(5))
+		case 5:
+			return fmt.Sprintf("(?:%s){%d,}", x, r.IntN(4))
+		case 6:
+			return fmt.Sprintf("(?:%s){%d}", x, r.IntN(6))
+		case 7:
+			return x + "|" + make(depth-1)
+		}
+		return x + make(depth-1)
+	}
+	for range 5000 {
+		pattern := make(1 + r.IntN(6))
+		re, err := syntax.Parse(pattern, syntax.Perl)
+		if err != nil {
+			continue // repeated too often
+		}
+		estimate := programSize(re)
+		program, err := syntax.Compile(re.Simplify())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(program.Inst); got > estimate+2 { // failure and match
+			t.Fatalf("%s: %d instructions, estimated %d", pattern, got, estimate)
+		}
+	}
+}
