@@ -9,7 +9,7 @@ import (
 // GatewayParameters says how the proxies of Gateways run. A GatewayClass refers to one
 // by spec.parametersRef and may use every field; a Gateway refers to one of its own
 // namespace by spec.infrastructure.parametersRef and may use every field but classOnly.
-// Where both set a field, the Gateway's wins; the fields of service count one by one, and
+// Where both set a field, the Gateway's wins unless the class locks it; the fields of service count one by one, and
 // replicas and autoscaling as one. A change reaches the Gateways that run already. While
 // parameters cannot be used, what runs stays as it is.
 //
@@ -186,6 +186,42 @@ type ClassOnly struct {
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	DeploymentPatch *runtime.RawExtension `json:"deploymentPatch,omitempty"`
+	// Locked are fields that a Gateway's parameters cannot set: the class's value is used, or the
+	// default where the class has none. The Gateway says which of its fields are not used.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	Locked []LockedField `json:"locked,omitempty"`
+}
+
+// LockedField is a field of GatewayParameters below spec; service is all fields of it. replicas locks
+// autoscaling too. service.loadBalancerClass and service.loadBalancerSourceRanges lock service.type
+// too, since of another type there would be none.
+//
+// +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;logLevel;accessLog;shutdownDelay;drainTimeout
+type LockedField string
+
+// The fields that can be locked.
+const (
+	LockReplicas                 LockedField = "replicas"
+	LockResources                LockedField = "resources"
+	LockService                  LockedField = "service"
+	LockServiceType              LockedField = "service.type"
+	LockLoadBalancerClass        LockedField = "service.loadBalancerClass"
+	LockLoadBalancerSourceRanges LockedField = "service.loadBalancerSourceRanges"
+	LockExternalTrafficPolicy    LockedField = "service.externalTrafficPolicy"
+	LockIPFamilyPolicy           LockedField = "service.ipFamilyPolicy"
+	LockLogLevel                 LockedField = "logLevel"
+	LockAccessLog                LockedField = "accessLog"
+	LockShutdownDelay            LockedField = "shutdownDelay"
+	LockDrainTimeout             LockedField = "drainTimeout"
+)
+
+// LockedFields are all of them.
+var LockedFields = []LockedField{
+	LockReplicas, LockResources, LockService, LockServiceType, LockLoadBalancerClass, LockLoadBalancerSourceRanges,
+	LockExternalTrafficPolicy, LockIPFamilyPolicy, LockLogLevel, LockAccessLog, LockShutdownDelay, LockDrainTimeout,
 }
 
 // What the status says.

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -50,6 +52,11 @@ func (t *Translator) applyParameters(v *incremental.View, g *gateway.Gateway, gw
 	if t.options.Cluster {
 		g.Unserved = g.Refused != nil
 		g.Held = wrong != nil || c.Problem != nil
+		own, refused := parameters.Unlocked(c.Parameters, own)
+		for _, field := range refused {
+			g.Notes = append(g.Notes, fmt.Sprintf("spec.infrastructure.parametersRef: %s is not used, because GatewayClass %q locks it; remove it",
+				field, gw.Spec.GatewayClassName))
+		}
 		g.Parameters = parameters.Merge(c.Parameters, own)
 	} else {
 		g.Unserved = g.Refused != nil || wrong != nil || c.Problem != nil

@@ -159,6 +159,11 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 		c.add("spec.classOnly.image", "correct it", "%q is not the name of an image", s.Image)
 	}
 	c.oneOf("spec.classOnly.imagePullPolicy", string(s.ImagePullPolicy), string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
+	for i, field := range s.Locked {
+		if !slices.Contains(v1alpha1.LockedFields, field) {
+			c.add(fmt.Sprintf("spec.classOnly.locked[%d]", i), fmt.Sprintf("use one of %v", v1alpha1.LockedFields), "%q cannot be locked", field)
+		}
+	}
 	for i, e := range s.Env {
 		if e.Name == "" || strings.Contains(e.Name, "=") {
 			c.add(fmt.Sprintf("spec.classOnly.env[%d].name", i), "correct it", "%q is not the name of a variable", e.Name)

@@ -12,7 +12,7 @@ import (
 // by one; nil is none. Whichever of replicas and autoscaling the Gateway sets replaces both of the
 // class. Of service stays only what its type can have, so that a Gateway's type can go
 // with a class's other fields. ClassOnly is always the class's. The result shares values
-// with both, which must not be modified.
+// with both, which must not be modified. It knows nothing of locks: own is what Unlocked left of it.
 func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParametersSpec {
 	var out v1alpha1.GatewayParametersSpec
 	if class != nil {

@@ -53,6 +53,8 @@ func TestCheck(t *testing.T) {
 		{`{shutdownDelay: 5m1s, drainTimeout: -1s}`, []string{"spec.shutdownDelay", "spec.drainTimeout"}},
 		{`{classOnly: {image: "a b", imagePullPolicy: Sometimes, env: [{name: A}, {name: ""}, {name: a=b}]}}`,
 			[]string{"spec.classOnly.image", "spec.classOnly.imagePullPolicy", "spec.classOnly.env[1].name", "spec.classOnly.env[2].name"}},
+		{`{classOnly: {locked: [service, replicas]}}`, nil},
+		{`{classOnly: {locked: [service, classOnly, service.kind]}}`, []string{"spec.classOnly.locked[1]", "spec.classOnly.locked[2]"}},
 		{`{classOnly: {deploymentPatch: [1]}}`, []string{"spec.classOnly.deploymentPatch"}},
 		{`{classOnly: {deploymentPatch: spec}}`, []string{"spec.classOnly.deploymentPatch"}},
 		{`{classOnly: {deploymentPatch: {spec: {template: {spec: {nodeNam: a}}}}}}`, []string{"spec.classOnly.deploymentPatch"}},

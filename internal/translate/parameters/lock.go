@@ -1,0 +1,92 @@
+package parameters
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+// Unlocked is a Gateway's own parameters without the fields that its class locks, and the paths of
+// those of them that ask for something else than the class; nil is none. own is not modified.
+func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.GatewayParametersSpec, refused []string) {
+	if class == nil || class.ClassOnly == nil || len(class.ClassOnly.Locked) == 0 || own == nil {
+		return own, nil
+	}
+	l := locks{fields: class.ClassOnly.Locked}
+	out := *own
+	// Whichever of both is set replaces both.
+	if l.has(v1alpha1.LockReplicas) {
+		clearField(&l, "spec.replicas", &out.Replicas, class.Replicas)
+		clearField(&l, "spec.autoscaling", &out.Autoscaling, class.Autoscaling)
+	}
+	if l.has(v1alpha1.LockResources) {
+		clearField(&l, "spec.resources", &out.Resources, class.Resources)
+	}
+	if own.Service != nil {
+		service := *own.Service
+		l.service(&service, cmp.Or(class.Service, &v1alpha1.Service{}))
+		out.Service = &service
+		if equality.Semantic.DeepEqual(service, v1alpha1.Service{}) {
+			out.Service = nil
+		}
+	}
+	if l.has(v1alpha1.LockLogLevel) {
+		clearField(&l, "spec.logLevel", &out.LogLevel, class.LogLevel)
+	}
+	if l.has(v1alpha1.LockAccessLog) {
+		clearField(&l, "spec.accessLog", &out.AccessLog, class.AccessLog)
+	}
+	if l.has(v1alpha1.LockShutdownDelay) {
+		clearField(&l, "spec.shutdownDelay", &out.ShutdownDelay, class.ShutdownDelay)
+	}
+	if l.has(v1alpha1.LockDrainTimeout) {
+		clearField(&l, "spec.drainTimeout", &out.DrainTimeout, class.DrainTimeout)
+	}
+	return &out, l.refused
+}
+
+type locks struct {
+	fields  []v1alpha1.LockedField
+	refused []string
+}
+
+// has reports whether any of the fields is locked.
+func (l *locks) has(any ...v1alpha1.LockedField) bool {
+	return slices.ContainsFunc(any, func(f v1alpha1.LockedField) bool { return slices.Contains(l.fields, f) })
+}
+
+// service clears what is locked of a Gateway's service.
+func (l *locks) service(own, class *v1alpha1.Service) {
+	all := v1alpha1.LockService
+	if l.has(all, v1alpha1.LockServiceType, v1alpha1.LockLoadBalancerClass, v1alpha1.LockLoadBalancerSourceRanges) {
+		if own.Type == cmp.Or(class.Type, corev1.ServiceTypeLoadBalancer) {
+			own.Type = class.Type // it asks for no more than the default
+		}
+		clearField(l, "spec.service.type", &own.Type, class.Type)
+	}
+	if l.has(all, v1alpha1.LockLoadBalancerClass) {
+		clearField(l, "spec.service.loadBalancerClass", &own.LoadBalancerClass, class.LoadBalancerClass)
+	}
+	if l.has(all, v1alpha1.LockLoadBalancerSourceRanges) {
+		clearField(l, "spec.service.loadBalancerSourceRanges", &own.LoadBalancerSourceRanges, class.LoadBalancerSourceRanges)
+	}
+	if l.has(all, v1alpha1.LockExternalTrafficPolicy) {
+		clearField(l, "spec.service.externalTrafficPolicy", &own.ExternalTrafficPolicy, class.ExternalTrafficPolicy)
+	}
+	if l.has(all, v1alpha1.LockIPFamilyPolicy) {
+		clearField(l, "spec.service.ipFamilyPolicy", &own.IPFamilyPolicy, class.IPFamilyPolicy)
+	}
+}
+
+// clearField clears a locked field and remembers it where it would have changed the class's.
+func clearField[T any](l *locks, field string, own *T, class T) {
+	var unset T
+	if !equality.Semantic.DeepEqual(*own, unset) && !equality.Semantic.DeepEqual(*own, class) {
+		l.refused = append(l.refused, field)
+	}
+	*own = unset
+}
