@@ -62,6 +62,8 @@ func TestSchema(t *testing.T) {
 		{`{autoscaling: {minReplicas: 1, maxReplicas: 2}, resources: {requests: {cpu: 50m, memory: 1Gi}, limits: {cpu: 2}}}`, ""},
 		{`{service: {type: ClusterIP, loadBalancerSourceRanges: [10.0.0.0/8]}}`, ""},
 		{`{classOnly: {hostNetwork: true, deploymentPatch: {spec: {anything: [1, {a: b}]}}, tolerations: [{operator: Exists}]}}`, ""},
+		{`{classOnly: {locked: [replicas, service.type, service]}}`, ""},
+		{`{classOnly: {locked: [image]}}`, "spec.classOnly.locked[0]"},
 		{`{shutdownDelay: soon}`, "spec.shutdownDelay"},
 		{`{shutdownDelay: 6m}`, "spec.shutdownDelay"},
 		{`{drainTimeout: 3601s}`, "spec.drainTimeout"},
