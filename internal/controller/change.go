@@ -96,6 +96,30 @@ func (c *Controller) fetch(ctx context.Context, wants []translate.Want) []metav1
 	return c.source.Fetch(ctx, secrets)
 }
 
+// unread reports whether it is unknown what a Gateway is, because it or its class was not read.
+func (c *Controller) unread(namespace, name string) bool {
+	return gatewayUnread(c.source, namespace, name)
+}
+
+// objects are what is known of a cluster: *kube.Source, or a stand-in of tests.
+type objects interface {
+	Get(kube.ID) (metav1.Object, bool)
+	Unread(kube.ID) bool
+}
+
+func gatewayUnread(o objects, namespace, name string) bool {
+	id := kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindGateway), Namespace: namespace, Name: name}
+	if o.Unread(id) {
+		return true
+	}
+	gw, exists := o.Get(id)
+	if !exists {
+		return false
+	}
+	class := string(gw.(*gwv1.Gateway).Spec.GatewayClassName)
+	return o.Unread(kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
+}
+
 // objectsOf is the source as the writer sees it.
 type objectsOf struct{ source *kube.Source }
 

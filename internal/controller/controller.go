@@ -123,7 +123,7 @@ func New(o Options) (*Controller, error) {
 	c.provisioner, err = provision.New(provision.Options{
 		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image, Namespaces: o.Namespaces,
 		ControllerAddress: net.JoinHostPort(c.serviceName(), port),
-		CAPEM:             c.caPEM, Report: c.remote.SetInfrastructure, Logger: o.Logger,
+		CAPEM:             c.caPEM, Report: c.remote.SetInfrastructure, Unread: c.unread, Logger: o.Logger,
 	})
 	return c, err
 }

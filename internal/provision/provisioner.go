@@ -37,7 +37,10 @@ type Options struct {
 	Report func(namespace, name string, i *translate.Infrastructure, readyPods []string)
 	// Namespaces are those of the Gateways that there may be; nil is all.
 	Namespaces []string
-	Logger     *slog.Logger // nil discards
+	// Unread reports whether it is unknown what a Gateway without a plan is, because it, its class, or one of
+	// their kinds could not be read: what runs for it stays. Nil is never.
+	Unread func(namespace, name string) bool
+	Logger *slog.Logger // nil discards
 }
 
 // namespaces are those that are watched, each once; "" alone is all.
@@ -47,6 +50,9 @@ func (o *Options) namespaces() []string {
 	}
 	return slices.Compact(slices.Sorted(slices.Values(o.Namespaces)))
 }
+
+// unreadRetry is how long until a Gateway that could not be read is looked at again.
+const unreadRetry = 10 * time.Second
 
 // grace is how long what runs outlives its plan: a GatewayClass that is replaced, or a plan that
 // a new leader has not been given, must not end what serves. What an owner that was
@@ -77,6 +83,7 @@ type Provisioner struct {
 	problems map[gatewayName]string    // why a plan cannot be carried out
 	failures map[gatewayName]string    // why the last try failed, as it was logged
 	absent   map[gatewayName]time.Time // since when there is no plan for what runs
+	unread   map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
 	objects  map[gatewayName]map[objectName]*history
 
 	reported map[gatewayName]report // of the one goroutine that reports
@@ -120,6 +127,7 @@ func (p *Provisioner) forget() {
 	p.work, p.planned = nil, false
 	p.plans, p.problems = map[gatewayName]*translate.Plan{}, map[gatewayName]string{}
 	p.failures = map[gatewayName]string{}
+	p.unread = map[gatewayName]bool{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
 

@@ -484,3 +484,32 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("listed in %q", got)
 	}
 }
+
+// TestUnreadIsKept keeps what runs for a Gateway that could not be read, however long that lasts, and removes it once the
+// Gateway was read and is not ours.
+func TestUnreadIsKept(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.written()
+
+	r = startReplica(t, s) // a new leader, which cannot read the Gateway
+	r.grace = 0
+	unread := true
+	r.o.Unread = func(namespace, name string) bool { return unread && namespace == "shop" && name == "web" }
+	r.Plan(nil)
+	for range 2 {
+		if again, err := r.reconcile(t.Context(), web); again <= 0 || err != nil || len(s.written()) != 0 {
+			t.Fatalf("unread: next look after %s, error %v; there are %q", again, err, s.names())
+		}
+	}
+	unread = false
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.names(); len(got) != 0 {
+		t.Errorf("read and not ours: %q are left", got)
+	}
+}

@@ -288,16 +288,28 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	return nil
 }
 
-// abandon removes everything of a Gateway that is not ours, once the grace is over.
+// abandon removes everything of a Gateway that was read and is not ours, once the grace is over. What cannot be read may
+// be ours, and an address that is given up may not come back.
 func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	running := p.store.of(g)
 	maps.DeleteFunc(running, func(n objectName, _ Object) bool { return n.kind == kindPod })
+	unread := len(running) > 0 && p.o.Unread != nil && p.o.Unread(g.namespace, g.name)
 	p.mu.Lock()
-	if len(running) == 0 {
+	if len(running) == 0 || unread {
 		delete(p.absent, g)
+		log := unread && !p.unread[g]
+		if unread {
+			again, p.unread[g] = unreadRetry, true
+		} else {
+			delete(p.unread, g)
+		}
 		p.mu.Unlock()
-		return 0, nil
+		if log {
+			p.o.Logger.Warn("what runs for a Gateway stays as it is, because the Gateway or its GatewayClass cannot be read; correct it, or delete it", "gateway", g.String())
+		}
+		return again, nil
 	}
+	delete(p.unread, g)
 	if p.absent[g].IsZero() {
 		p.absent[g] = time.Now()
 	}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,6 +33,8 @@ type table struct {
 	*kind
 	catalog *catalog
 	objects map[name]metav1.Object // as kept
+	// undecoded are the objects that exist and do not fit their type; of some an older version is in objects.
+	undecoded map[name]bool
 }
 
 func newCatalog() *catalog {
@@ -44,7 +47,7 @@ func newCatalog() *catalog {
 func (c *catalog) table(k *kind) *table {
 	key := ID{Group: k.group, Kind: k.name}
 	if c.tables[key] == nil {
-		c.tables[key] = &table{k, c, map[name]metav1.Object{}}
+		c.tables[key] = &table{k, c, map[name]metav1.Object{}, map[name]bool{}}
 	}
 	return c.tables[key]
 }
@@ -105,6 +108,7 @@ func (t *table) set(o metav1.Object) {
 	n := nameOf(o)
 	old, known := t.objects[n]
 	t.objects[n] = o
+	delete(t.undecoded, n)
 	if t.status && (!known || old.GetResourceVersion() != o.GetResourceVersion()) {
 		t.catalog.observed[t.id(n)] = true
 	}
@@ -113,7 +117,10 @@ func (t *table) set(o metav1.Object) {
 	}
 }
 
+func (t *table) unreadable(n name) { t.undecoded[n] = true }
+
 func (t *table) remove(n name) {
+	delete(t.undecoded, n)
 	if _, known := t.objects[n]; known {
 		delete(t.objects, n)
 		delete(t.catalog.observed, t.id(n))
@@ -131,6 +138,10 @@ func (t *table) replace(namespace string, all []metav1.Object, unreadable map[na
 		if !there[n] && !unreadable[n] && (namespace == "" || n.Namespace == namespace) {
 			t.remove(n)
 		}
+	}
+	maps.DeleteFunc(t.undecoded, func(n name, _ bool) bool { return namespace == "" || n.Namespace == namespace })
+	for n := range unreadable {
+		t.unreadable(n)
 	}
 }
 
@@ -164,6 +175,9 @@ func (d definitions) remove(n name) {
 		d.changed()
 	}
 }
+
+// unreadable does nothing: the metadata of a CRD can always be decoded.
+func (d definitions) unreadable(name) {}
 
 func (d definitions) replace(_ string, all []metav1.Object, _ map[name]bool) {
 	clear(d.catalog.definitions)

@@ -46,6 +46,9 @@ func (t secretSink) set(o metav1.Object) {
 	}
 }
 
+// unreadable does nothing: the metadata of a Secret can always be decoded.
+func (t secretSink) unreadable(name) {}
+
 // remove has it read: it may be there again.
 func (t secretSink) remove(n name) {
 	if t.source.catalog.secrets.wanted[n] != nil {

@@ -175,6 +175,20 @@ func (s *Source) Get(id ID) (metav1.Object, bool) {
 	return o, ok
 }
 
+// Unread reports whether nothing can be said of an object: its kind is not listed, or the
+// object exists and cannot be decoded. It may be called at any time.
+func (s *Source) Unread(id ID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.catalog.tables[ID{Group: id.Group, Kind: id.Kind}]
+	if t == nil {
+		return true
+	}
+	f := s.feeds[t.kind]
+	n := name{Namespace: id.Namespace, Name: id.Name}
+	return f == nil || !f.listed || t.undecoded[n] && t.objects[n] == nil
+}
+
 // Waiting says what the first Change waits for, and why; empty once everything has been
 // listed. It may be called at any time.
 func (s *Source) Waiting() []string {

@@ -410,3 +410,55 @@ func TestConnectionsThatCloseAreAnOutage(t *testing.T) {
 		}
 	})
 }
+
+// What could not be read must not be taken for what is not there.
+func TestUnreadIsNotAbsent(t *testing.T) {
+	gateway := func(n string) ID { return ID{gatewayGroup, "Gateway", "team", n} }
+	both(t, func(t *testing.T, s *apiServer) {
+		put := func(n string, class any) {
+			s.put(gatewayGroup+"/gateways", "Gateway", "team", n, fields{"spec": fields{"gatewayClassName": class}})
+		}
+		s.define(kindNamed("Gateway"), "v1")
+		put("good", "moongate")
+		put("bad", fields{"not": "a name"})
+		c := consume(t, s, func(s *Source) { s.grace = 0 })
+		if id := gateway("absent"); !unstarted(t, s).Unread(id) {
+			t.Error("before anything is listed an absent Gateway counts as read")
+		}
+		c.next()
+		for id, want := range map[ID]bool{
+			gateway("good"): false, gateway("bad"): true, gateway("absent"): false,
+			{gatewayGroup, "GatewayClass", "", "moongate"}: true, // not served
+		} {
+			if got := c.Unread(id); got != want {
+				t.Errorf("%v: unread is %v", id, got)
+			}
+		}
+		put("good", fields{"not": "a name"})
+		put("bad", "moongate")
+		put("later", fields{"not": "a name"})
+		eventually(t, "all are taken in", func() bool {
+			return c.Unread(gateway("later")) && !c.Unread(gateway("bad"))
+		})
+		if c.Unread(gateway("good")) {
+			t.Error("a Gateway whose last valid version is kept counts as unread")
+		}
+		s.remove(gatewayGroup+"/gateways", "team", "later")
+		eventually(t, "it is absent once it is deleted", func() bool { return !c.Unread(gateway("later")) })
+		s.mu.Lock()
+		s.unserve(kindNamed("Gateway"))
+		s.mu.Unlock()
+		c.lookAgain()
+		eventually(t, "a kind that is no longer served is unread", func() bool { return c.Unread(gateway("good")) })
+	})
+}
+
+// unstarted is a Source that has read nothing.
+func unstarted(t *testing.T, s *apiServer) *Source {
+	t.Helper()
+	source, err := New(Options{Config: s.config()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return source
+}

@@ -25,6 +25,8 @@ import (
 type sink interface {
 	set(o metav1.Object)
 	remove(n name)
+	// unreadable is called for an object that cannot be decoded.
+	unreadable(n name)
 	// replace takes all that there is in a namespace, or in all for ""; of those in unreadable the
 	// last version stays.
 	replace(namespace string, all []metav1.Object, unreadable map[name]bool)
@@ -229,8 +231,11 @@ func (f *feed) Transformer() cache.TransformFunc {
 
 // Add takes an object that is new, or may be.
 func (f *feed) Add(obj any) error {
-	if o, ok := f.read(obj); ok {
+	switch o, ok := f.read(obj); {
+	case ok:
 		f.do(func() { f.to.set(o) })
+	case o != nil:
+		f.do(func() { f.to.unreadable(nameOf(o)) })
 	}
 	return nil
 }

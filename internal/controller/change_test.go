@@ -1,0 +1,35 @@
+package controller
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/source/kube"
+)
+
+type cluster struct {
+	gateways map[string]string // the class, by namespace/name
+	unread   map[string]bool   // by kind, namespace and name, as kube.ID prints them
+}
+
+func (c cluster) Get(id kube.ID) (metav1.Object, bool) {
+	class, ok := c.gateways[id.Namespace+"/"+id.Name]
+	return &gwv1.Gateway{Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(class)}}, ok
+}
+
+func (c cluster) Unread(id kube.ID) bool { return c.unread[id.String()] }
+
+// TestGatewayUnread is about Gateways without a plan: only those that were read, with their class, are not ours.
+func TestGatewayUnread(t *testing.T) {
+	c := cluster{
+		gateways: map[string]string{"shop/foreign": "foreign", "shop/lost": "lost"},
+		unread:   map[string]bool{"Gateway shop/bad": true, "GatewayClass lost": true},
+	}
+	for name, want := range map[string]bool{"foreign": false, "gone": false, "bad": true, "lost": true} {
+		if got := gatewayUnread(c, "shop", name); got != want {
+			t.Errorf("%s: unread is %v", name, got)
+		}
+	}
+}
