@@ -158,6 +158,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	if err != nil {
 		return &exitError{exitProblems, err}
 	}
+	metrics.SetUnreadKinds(c.UnreadKinds)
 	go newSpare().run(ctx)
 	return serveController(ctx, o, c, metrics, log)
 }

@@ -71,6 +71,9 @@ func installed(i *kube.Installed) translate.Installed {
 	for _, crd := range i.CRDs {
 		out.CRDs = append(out.CRDs, translate.InstalledCRD(crd))
 	}
+	for _, u := range i.Unread {
+		out.Unread = append(out.Unread, translate.UnreadKind{Kind: translate.Kind(u.Kind), Remedy: u.Remedy})
+	}
 	for _, k := range i.Kinds {
 		if k.Group == gwv1.GroupName || k.Group == v1alpha1.GroupName {
 			out.Kinds = append(out.Kinds, translate.Kind(k.Kind))

@@ -256,5 +256,13 @@ func (c *Controller) Leading() bool {
 	return c.leading
 }
 
+// UnreadKinds are the kinds whose objects cannot be read, for metrics.
+func (c *Controller) UnreadKinds() (kinds []string) {
+	for _, u := range c.source.UnreadKinds() {
+		kinds = append(kinds, u.Kind)
+	}
+	return kinds
+}
+
 // Deliveries are the proxies and what they have, for people.
 func (c *Controller) Deliveries() deliver.RemoteStatus { return c.remote.Status() }

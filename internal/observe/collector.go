@@ -47,6 +47,7 @@ var (
 	descResources  = desc("config_resources", "Configuration resources in force by kind.", "kind")
 	descNotAfter   = desc("certificate_not_after_timestamp_seconds", "When the certificate expires.", "certificate")
 	descRuns       = desc("translate_runs_total", "Runs of translate functions.", "function")
+	descUnread     = desc("source_unread", "1 for each kind of object that cannot be listed or watched though the API server answers.", "kind")
 	descFolded     = desc("metrics_folded_rules", `Rules whose requests are counted under route="(other)" because too many rules are there.`)
 )
 
@@ -54,7 +55,7 @@ var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors,
-	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded,
+	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
 // Describe is part of prometheus.Collector.
@@ -74,6 +75,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	e.connections(s, &c.m.otherSockets)
 	if report := c.m.upstreams.Load(); report != nil {
 		e.upstreams(*report, s.maxBackends)
+	}
+	if report := c.m.unreadKinds.Load(); report != nil {
+		for _, kind := range (*report)() {
+			e.gauge(descUnread, 1, kind)
+		}
 	}
 	e.counter(descLogDropped, c.m.log.Dropped())
 	e.counter(descLogErrors, c.m.log.WriteErrors())

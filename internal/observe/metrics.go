@@ -38,6 +38,7 @@ type Metrics struct {
 	now          func() time.Time
 	unattributed *RuleStats
 	upstreams    atomic.Pointer[func(func(UpstreamStats))]
+	unreadKinds  atomic.Pointer[func() []string]
 
 	mu           sync.Mutex // guards what follows; never held while a scrape is written
 	rules        *table[ruleKey, ruleSeries]
@@ -137,6 +138,10 @@ func (u *UpstreamStats) unused() bool {
 // SetUpstreams gives the function that reports every backend's pool; it is called at each
 // scrape and must be safe for concurrent use. Backends that were never used have no series. Backends beyond the bound are added up.
 func (m *Metrics) SetUpstreams(report func(emit func(UpstreamStats))) { m.upstreams.Store(&report) }
+
+// SetUnreadKinds gives the function that returns the kinds of objects that cannot be read; it is called at each scrape and
+// must be safe for concurrent use.
+func (m *Metrics) SetUnreadKinds(report func() []string) { m.unreadKinds.Store(&report) }
 
 // ConfigApply is one generation that the proxy applied or refused.
 type ConfigApply struct {

@@ -389,6 +389,7 @@ func TestMetricNames(t *testing.T) {
 	m.Listener(ListenerLabels{Listener: "l"})
 	m.Socket(SocketLabels{Port: 1})
 	m.SetUpstreams(func(emit func(UpstreamStats)) { emit(UpstreamStats{ConnectsTotal: 1}) })
+	m.SetUnreadKinds(func() []string { return []string{"Gateway"} })
 	m.ConfigApplied(ConfigApply{At: c.t})
 	m.SetConfigResources("Route", 1)
 	m.SetCertificate("c", c.t)
@@ -468,5 +469,18 @@ func TestOutcomesGrowOnce(t *testing.T) {
 	}
 	if sum != 8000 || len(o.list()) != maxOutcomes+1 {
 		t.Errorf("%d requests in %d outcomes, want 8000 in %d", sum, len(o.list()), maxOutcomes+1)
+	}
+}
+
+func TestUnreadKinds(t *testing.T) {
+	m := NewMetrics(MetricsOptions{})
+	unread := []string{"ListenerSet", "UDPRoute"}
+	m.SetUnreadKinds(func() []string { return unread })
+	if got := series(t, m, "moongate_source_unread"); len(got) != 2 || got["kind=ListenerSet"] != 1 {
+		t.Errorf("series %v", got)
+	}
+	unread = nil
+	if got := series(t, m, "moongate_source_unread"); len(got) != 0 {
+		t.Errorf("afterwards: series %v", got)
 	}
 }

@@ -74,6 +74,14 @@ type Installed struct {
 	CRDs []InstalledCRD
 	// Kinds that are served in a version that we read, sorted.
 	Kinds []Kind
+	// Unread are the kinds whose objects cannot be read, sorted; those of no interest to translation among them.
+	Unread []UnreadKind
+}
+
+// UnreadKind is a kind whose objects cannot be read, and what helps.
+type UnreadKind struct {
+	Kind   Kind
+	Remedy string
 }
 
 // InstalledCRD is a CustomResourceDefinition with its annotations; "" where one is absent.
@@ -95,5 +103,5 @@ func (t *Translator) SetInfrastructure(namespace, gatewayName string, i *Infrast
 
 // SetInstalled tells what the cluster has. Without it everything is there in the version that we were built with.
 func (t *Translator) SetInstalled(i Installed) {
-	t.in.installed.Set(name{}, Installed{slices.Clone(i.CRDs), slices.Clone(i.Kinds)})
+	t.in.installed.Set(name{}, Installed{slices.Clone(i.CRDs), slices.Clone(i.Kinds), slices.Clone(i.Unread)})
 }

@@ -289,3 +289,24 @@ func TestPlansAreForClusters(t *testing.T) {
 		t.Errorf("plans %v", r.Plans)
 	}
 }
+
+// TestUnreadKinds checks that a class says which kinds cannot be read, and is accepted all the same.
+func TestUnreadKinds(t *testing.T) {
+	w := clusterWorld(t)
+	accepted := func() metav1.Condition {
+		s := w.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: "GatewayClass", Name: "moongate"}]
+		return s.Status.(*gwv1.GatewayClassStatus).Conditions[0]
+	}
+	crds := []translate.InstalledCRD{{Name: "gateways.gateway.networking.k8s.io", BundleVersion: "v1.7.0", Channel: "standard"}}
+	w.SetInstalled(translate.Installed{CRDs: crds, Unread: []translate.UnreadKind{{Kind: "ListenerSet", Remedy: "allow it"}}})
+	w.commit(t)
+	want := "ListenerSet objects cannot be read, and are served without or as they were last: allow it"
+	if c := accepted(); c.Type != "Accepted" || c.Status != metav1.ConditionTrue || c.Message != want {
+		t.Errorf("condition %+v", c)
+	}
+	w.SetInstalled(translate.Installed{CRDs: crds})
+	w.commit(t)
+	if c := accepted(); c.Status != metav1.ConditionTrue || c.Message != "" {
+		t.Errorf("afterwards: condition %+v", c)
+	}
+}

@@ -35,6 +35,7 @@ func (t *Translator) declareGatewayClassStatuses() {
 				return nil, false
 			}
 			accepted := condition.True(gwv1.GatewayClassConditionStatusAccepted, gwv1.GatewayClassReasonAccepted)
+			accepted.Message = t.unread(v)
 			if p := c.Problem; p != nil {
 				accepted = condition.False(gwv1.GatewayClassConditionStatusAccepted, p.Reason, p.String())
 			}

@@ -26,12 +26,30 @@ func (t *Translator) lacks(v *incremental.View) func(gwv1.Kind) bool {
 	return func(k gwv1.Kind) bool { return k != "" && !slices.Contains(kinds, Kind(k)) }
 }
 
+// kindDefinition is what tells of bundles.
+const kindDefinition Kind = "CustomResourceDefinition"
+
+// unread says which kinds cannot be read and what helps, "" for none.
+func (t *Translator) unread(v *incremental.View) string {
+	installed, _ := incremental.Fetch(v, t.in.installed.Collection, name{})
+	var all []string
+	for _, u := range installed.Unread {
+		all = append(all, string(u.Kind)+" objects cannot be read, and are served without or as they were last: "+u.Remedy)
+	}
+	return strings.Join(all, ". ")
+}
+
 // unsupportedVersion is what is wrong with the CRDs of the Gateway API's own group; those of its
 // experiments, and leftovers of older bundles, do not count.
 func (t *Translator) unsupportedVersion(v *incremental.View) *condition.Problem {
 	installed, told := incremental.Fetch(v, t.in.installed.Collection, name{})
 	if !told {
 		return nil
+	}
+	for _, u := range installed.Unread {
+		if u.Kind == kindDefinition {
+			return condition.NewProblem(gwv1.GatewayClassReasonUnsupportedVersion, "", u.Remedy, "the CustomResourceDefinitions of the Gateway API cannot be read")
+		}
 	}
 	var crds []support.CRD
 	for _, c := range installed.CRDs {

@@ -37,6 +37,7 @@ type apiServer struct {
 	held      map[string]chan struct{}        // resources whose reads wait
 	refused   map[string]bool                 // resources that are forbidden
 	forbidden map[string]bool                 // resources that are forbidden in a namespace: namespace/resource
+	unlisted  map[string]bool                 // resources that cannot be listed or watched
 	gets      map[string]int                  // of single Secrets
 	reading   int                             // gets at the moment
 	mostReads int
@@ -55,7 +56,7 @@ func newAPIServer(t testing.TB, streams bool) *apiServer {
 	s := &apiServer{
 		t: t, addr: "127.0.0.1:0", streams: streams, version: 100, written: make(chan struct{}),
 		objects: map[string]map[string]*unstructured.Unstructured{}, served: map[string][]metav1.APIResource{},
-		held: map[string]chan struct{}{}, refused: map[string]bool{}, gets: map[string]int{}, agents: map[string]bool{}, accepts: map[string]string{},
+		held: map[string]chan struct{}{}, refused: map[string]bool{}, unlisted: map[string]bool{}, gets: map[string]int{}, agents: map[string]bool{}, accepts: map[string]string{},
 	}
 	s.start()
 	t.Cleanup(s.stop)
@@ -215,7 +216,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			namespace, rest = rest[1], rest[2:]
 		}
 	}
-	held, refused := s.held[resource], s.refused[resource] || s.forbidden[namespace+"/"+resource]
+	held := s.held[resource]
+	refused := s.refused[resource] || s.forbidden[namespace+"/"+resource] || s.unlisted[resource] && len(rest) == 1
 	s.mu.Unlock()
 	if held != nil {
 		select {

@@ -57,6 +57,8 @@ type Installed struct {
 	CRDs []CRD
 	// Kinds of both groups that are served and have been listed, sorted by group and kind.
 	Kinds []Served
+	// Unread are the kinds, of whatever group, that cannot be listed or watched, sorted by group and kind.
+	Unread []Unread
 }
 
 // CRD is a CustomResourceDefinition with its annotations of the Gateway API; "" where one

@@ -155,7 +155,7 @@ func (s *Source) lookAgain() {
 
 // installed is what the cluster has. s.mu is held.
 func (s *Source) installed() *Installed {
-	i := &Installed{CRDs: s.catalog.crds()}
+	i := &Installed{CRDs: s.catalog.crds(), Unread: s.unreadKinds()}
 	for k, f := range s.feeds {
 		if k.optional && f.listed {
 			i.Kinds = append(i.Kinds, Served{k.group, k.name, f.version, k.resource})

@@ -23,6 +23,10 @@
 // While the API server is away nothing is deleted; afterwards the differences come out,
 // also where the server has forgotten what happened meanwhile.
 //
+// A kind that cannot be listed for 30 s while the API server answers is gone on without, and joins
+// when it can be, unless what is served depends on it: for that the start waits, since proxies keep what they have.
+// While Secrets cannot be watched, the wanted ones are read each minute.
+//
 // # Permissions
 //
 // All of these in the whole cluster:

@@ -19,6 +19,9 @@ type kind struct {
 	versions              []string // that are read, preferred first; all are decoded as the first
 	// optional kinds come by a CustomResourceDefinition, which may be absent.
 	optional bool
+	// essential kinds are those that what is served depends on: to go on without their objects would take away what proxies
+	// have, so the start waits for them.
+	essential bool
 	// partial says that only the metadata is asked for.
 	partial bool
 	// status says that objects are kept as they are, for Get, and that view makes what
@@ -42,19 +45,19 @@ var kinds = []*kind{
 	builtin("", "Namespace", "namespaces", keepNamespace),
 	builtin("", "Service", "services", keepService),
 	builtin(discoveryv1.GroupName, "EndpointSlice", "endpointslices", keepEndpointSlice),
-	custom("BackendTLSPolicy", "backendtlspolicies", &gwv1.BackendTLSPolicyList{},
-		func(o *gwv1.BackendTLSPolicy) { o.Status = gwv1.PolicyStatus{} }, "v1alpha3"),
+	essential(custom("BackendTLSPolicy", "backendtlspolicies", &gwv1.BackendTLSPolicyList{},
+		func(o *gwv1.BackendTLSPolicy) { o.Status = gwv1.PolicyStatus{} }, "v1alpha3")),
 	custom("GRPCRoute", "grpcroutes", &gwv1.GRPCRouteList{},
 		func(o *gwv1.GRPCRoute) { o.Status = gwv1.GRPCRouteStatus{} }, "v1alpha2"),
-	custom("Gateway", "gateways", &gwv1.GatewayList{},
-		func(o *gwv1.Gateway) { o.Status = gwv1.GatewayStatus{} }, "v1beta1"),
-	custom("GatewayClass", "gatewayclasses", &gwv1.GatewayClassList{},
-		func(o *gwv1.GatewayClass) { o.Status = gwv1.GatewayClassStatus{} }, "v1beta1"),
-	custom("HTTPRoute", "httproutes", &gwv1.HTTPRouteList{},
-		func(o *gwv1.HTTPRoute) { o.Status = gwv1.HTTPRouteStatus{} }, "v1beta1"),
+	essential(custom("Gateway", "gateways", &gwv1.GatewayList{},
+		func(o *gwv1.Gateway) { o.Status = gwv1.GatewayStatus{} }, "v1beta1")),
+	essential(custom("GatewayClass", "gatewayclasses", &gwv1.GatewayClassList{},
+		func(o *gwv1.GatewayClass) { o.Status = gwv1.GatewayClassStatus{} }, "v1beta1")),
+	essential(custom("HTTPRoute", "httproutes", &gwv1.HTTPRouteList{},
+		func(o *gwv1.HTTPRoute) { o.Status = gwv1.HTTPRouteStatus{} }, "v1beta1")),
 	custom("ListenerSet", "listenersets", &gwv1.ListenerSetList{},
 		func(o *gwv1.ListenerSet) { o.Status = gwv1.ListenerSetStatus{} }),
-	custom[gwv1.ReferenceGrant]("ReferenceGrant", "referencegrants", &gwv1.ReferenceGrantList{}, nil, "v1beta1"),
+	essential(custom[gwv1.ReferenceGrant]("ReferenceGrant", "referencegrants", &gwv1.ReferenceGrantList{}, nil, "v1beta1")),
 	custom("TCPRoute", "tcproutes", &gwv1.TCPRouteList{},
 		func(o *gwv1.TCPRoute) { o.Status = gwv1.TCPRouteStatus{} }, "v1alpha2"),
 	custom("TLSRoute", "tlsroutes", &gwv1.TLSRouteList{},
@@ -74,7 +77,13 @@ var (
 )
 
 func builtin(group, name, resource string, keep func(runtime.Object) metav1.Object) *kind {
-	return &kind{group: group, name: name, resource: resource, versions: []string{"v1"}, partial: name == "Namespace", keep: keep}
+	return &kind{group: group, name: name, resource: resource, versions: []string{"v1"}, partial: name == "Namespace", essential: true, keep: keep}
+}
+
+// essential is for a kind that decides what is served.
+func essential(k *kind) *kind {
+	k.essential = true
+	return k
 }
 
 func ours(k *kind) *kind {

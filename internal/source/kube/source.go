@@ -33,8 +33,11 @@ type Source struct {
 	log     *slog.Logger
 	clients map[clientKey]rest.Interface
 	grace   time.Duration // see unlisted
+	skip    time.Duration // see the constant
 	// namespaces are those that are watched, sorted; "" alone is all.
 	namespaces []string
+
+	secretsPoll time.Duration // see the constant
 
 	awake   chan struct{} // has one if there may be something to tell
 	look    chan struct{} // has one if discovery is to ask
@@ -69,8 +72,9 @@ func New(options Options) (*Source, error) {
 	// The API server's own fairness decides, not a limit for programs that may loop.
 	config.QPS = -1
 	s := &Source{
-		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted, namespaces: namespacesOf(options.Namespaces),
-		awake: make(chan struct{}, 1), look: make(chan struct{}, 1),
+		log: options.Logger, clients: map[clientKey]rest.Interface{}, grace: unlisted, skip: skip, secretsPoll: secretsPoll,
+		namespaces: namespacesOf(options.Namespaces),
+		awake:      make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reads: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),
 		catalog: newCatalog(), feeds: map[*kind]*feed{},
@@ -94,7 +98,7 @@ func (s *Source) watches(namespace string) bool {
 	return s.namespaces[0] == metav1.NamespaceAll || slices.Contains(s.namespaces, namespace)
 }
 
-// Run hands everything to emit as soon as all watches have listed, and then each change
+// Run hands everything to emit as soon as all watches have listed, or could not for long and are not essential, and then each change
 // until ctx ends. emit is called by one goroutine at a time; what happens meanwhile is in
 // the next Change, without delay. The error is nil where ctx ended. Run may be called once.
 func (s *Source) Run(ctx context.Context, emit func(Change)) error {
@@ -134,6 +138,7 @@ func (s *Source) begin(ctx context.Context) {
 		}
 	}
 	s.running.Go(func() { s.discover(ctx) })
+	s.running.Go(func() { s.watchFeeds(ctx) })
 	for range readers {
 		s.running.Go(func() { s.readSecrets(ctx) })
 	}
@@ -190,7 +195,7 @@ func (s *Source) Unread(id ID) bool {
 }
 
 // Waiting says what the first Change waits for, and why; empty once everything has been
-// listed. It may be called at any time.
+// listed that the start depends on. It may be called at any time.
 func (s *Source) Waiting() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +207,7 @@ func (s *Source) waiting() (list []string) {
 		list = append(list, because("which kinds are served", s.discovery.text))
 	}
 	for k, f := range s.feeds {
-		if !f.listed {
+		if !f.listed && (!f.failing || k.essential) {
 			list = append(list, because(k.name, f.trouble.text))
 		}
 	}

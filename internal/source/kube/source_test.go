@@ -355,7 +355,7 @@ func TestARefusalNamesItsRemedy(t *testing.T) {
 	s := newAPIServer(t, true)
 	s.install(nil)
 	s.refused[gatewayGroup+"/listenersets"] = true
-	c := consume(t, s)
+	c := consume(t, s, func(s *Source) { s.skip = time.Hour })
 	want := "allow the controller's ServiceAccount to list and watch listenersets.gateway.networking.k8s.io in the whole cluster"
 	eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), want) })
 	eventually(t, "it is what is waited for", func() bool {
@@ -461,4 +461,94 @@ func unstarted(t *testing.T, s *apiServer) *Source {
 		t.Fatal(err)
 	}
 	return source
+}
+
+// A kind that cannot be listed does not hold up the start for ever, and joins in as soon as it can be.
+func TestTheStartGoesOnWithoutAKind(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		s.putRoute("one", "a.example", nil)
+		s.put(gatewayGroup+"/listenersets", "ListenerSet", "team", "set", fields{"spec": fields{"parentRef": fields{"name": "g"}}})
+		setID := ID{gatewayGroup, "ListenerSet", "team", "set"}
+		s.unlisted[gatewayGroup+"/listenersets"] = true
+		c := consume(t, s, func(s *Source) { s.skip = 300 * time.Millisecond })
+		change := c.next()
+		remedy := "allow the controller's ServiceAccount to list and watch listenersets.gateway.networking.k8s.io in the whole cluster"
+		want := []Unread{{gatewayGroup, "ListenerSet", remedy}}
+		if !reflect.DeepEqual(change.Installed.Unread, want) || !reflect.DeepEqual(c.UnreadKinds(), want) || c.objects[routeID("one")] == nil {
+			t.Errorf("unread %v, %v; objects %v", change.Installed.Unread, c.UnreadKinds(), c.objects)
+		}
+		if !strings.Contains(c.log.String(), "going on without them until they can: "+remedy) || !c.Source.Unread(setID) {
+			t.Errorf("it is not said; log:\n%s", c.log)
+		}
+		if slices.ContainsFunc(c.installed.Kinds, func(k Served) bool { return k.Kind == "ListenerSet" }) {
+			t.Error("the kind counts as installed")
+		}
+		s.mu.Lock()
+		delete(s.unlisted, gatewayGroup+"/listenersets")
+		s.mu.Unlock()
+		c.until("it joins in", func() bool {
+			return c.objects[setID] != nil && len(c.installed.Unread) == 0 && slices.ContainsFunc(c.installed.Kinds, func(k Served) bool { return k.Kind == "ListenerSet" })
+		})
+		if len(c.UnreadKinds()) != 0 {
+			t.Errorf("still unread: %v", c.UnreadKinds())
+		}
+	})
+}
+
+// Without routes or endpoints a first generation would take away what proxies serve.
+func TestTheStartWaitsForWhatIsServed(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.unlisted["discovery.k8s.io/endpointslices"] = true
+	c := consume(t, s, func(s *Source) { s.skip = 50 * time.Millisecond })
+	eventually(t, "it is said", func() bool {
+		return strings.Contains(c.log.String(), "the start waits for them") && len(c.UnreadKinds()) == 1 && len(c.Waiting()) == 1
+	})
+	select {
+	case change := <-c.changes:
+		t.Errorf("a Change came: %+v", change)
+	default:
+	}
+	s.mu.Lock()
+	delete(s.unlisted, "discovery.k8s.io/endpointslices")
+	s.mu.Unlock()
+	c.next()
+	eventually(t, "it is said no longer", func() bool { return len(c.UnreadKinds()) == 0 })
+}
+
+// An API server that is away is no reason to go on without anything.
+func TestAnAbsentServerSkipsNothing(t *testing.T) {
+	f := &feed{kind: kindNamed("ListenerSet")}
+	s := unstarted(t, newAPIServer(t, true))
+	f.source, s.skip = s, time.Minute
+	start := time.Now()
+	for i, step := range []struct {
+		after   time.Duration
+		away    bool
+		failing bool
+	}{
+		{0, true, false}, {2 * time.Minute, true, false}, {3 * time.Minute, false, false}, {3*time.Minute + 50*time.Second, false, false},
+		{3*time.Minute + 51*time.Second, true, false}, {5 * time.Minute, false, false}, {6 * time.Minute, false, true},
+	} {
+		if s.reach.text = ""; step.away {
+			s.reach.text = "connection refused"
+		}
+		f.check(start.Add(step.after))
+		if f.failing != step.failing {
+			t.Errorf("step %d: failing is %v", i, f.failing)
+		}
+	}
+}
+
+// Who may read Secrets but not watch them gets their changes late, but gets them.
+func TestSecretsThatCannotBeWatchedAreReadAgain(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.putSecret("one", encoded("first"))
+	s.unlisted["secrets"] = true
+	c := consume(t, s, func(s *Source) { s.skip, s.secretsPoll = 50*time.Millisecond, 50*time.Millisecond })
+	c.next()
+	c.fetch(Want{"team", "one", true})
+	s.putSecret("one", encoded("second"))
+	c.until("the new contents come", func() bool { return c.value("one") == "second" })
 }

@@ -43,6 +43,11 @@ type feed struct {
 	stopped, listed bool
 	trouble         trouble // of the first of scopes that has any
 	scopes          []*scope
+	// unlistedSince is since when the kind is not listed though the API server answers; zero while that is not so.
+	unlistedSince time.Time
+	// failing is set once the kind cannot be listed or watched for Source.skip.
+	failing bool
+	remedy  string // for the newest trouble
 	// absent is since when discovery does not find the kind; zero while it does.
 	absent time.Time
 }
@@ -263,8 +268,12 @@ func (p *scope) Replace(objects []any, _ string) error {
 	}
 	p.do(func() {
 		p.done = true
-		if !p.listed && !slices.ContainsFunc(p.scopes, func(other *scope) bool { return !other.done }) {
-			p.listed = true
+		waits := slices.ContainsFunc(p.scopes, func(other *scope) bool { return !other.done || other.trouble.text != "" })
+		if (!p.listed || p.failing) && !waits {
+			if p.failing {
+				p.source.log.Info("Objects of a kind can be read, which is served with the others from now on", "kind", p.kind.name)
+			}
+			p.listed, p.failing = true, false
 			p.source.installedChanged = true
 		}
 		p.to.replace(p.namespace, all, bad)
@@ -343,6 +352,12 @@ func (s *Source) note(ctx context.Context, f *scope, err error) {
 			f.feed.trouble = other.trouble
 			break
 		}
+	}
+	if err != nil && reached(err) {
+		f.remedy = remedyFor(f.kind, f.namespace, err)
+	} else if err == nil && f.listed && f.failing && f.feed.trouble.text == "" {
+		f.failing, s.installedChanged = false, true
+		s.wake()
 	}
 	log := s.log.With("kind", f.kind.name)
 	if f.namespace != metav1.NamespaceAll {
