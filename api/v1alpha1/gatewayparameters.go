@@ -53,7 +53,8 @@ type GatewayParametersSpec struct {
 	//
 	// +optional
 	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
-	// Resources of the proxy's container; default requests of 50m CPU and 32Mi memory, no limits.
+	// Resources of the proxy's container; no limits by default. A resource that is neither requested nor limited has a
+	// default request: 50m CPU, with autoscaling 500m, and 32Mi memory.
 	//
 	// +optional
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`

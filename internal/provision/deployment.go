@@ -143,7 +143,8 @@ func pod(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) corev1
 	return p
 }
 
-// spread keeps proxies apart where nodes allow it.
+// spread keeps proxies apart, in zones and on nodes, where these allow it. Both are named, because any constraint of a pod takes the
+// place of the scheduler's default ones, which spread over zones.
 func spread(plan *translate.Plan, classOnly *v1alpha1.ClassOnly) []corev1.TopologySpreadConstraint {
 	selector := &metav1.LabelSelector{MatchLabels: identityLabels(plan)}
 	var constraints []corev1.TopologySpreadConstraint
@@ -154,9 +155,11 @@ func spread(plan *translate.Plan, classOnly *v1alpha1.ClassOnly) []corev1.Topolo
 		constraints = append(constraints, c)
 	}
 	if len(constraints) == 0 && several(plan) {
-		constraints = []corev1.TopologySpreadConstraint{{
-			MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selector,
-		}}
+		for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelHostname} {
+			constraints = append(constraints, corev1.TopologySpreadConstraint{
+				MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selector,
+			})
+		}
 	}
 	return constraints
 }
@@ -170,12 +173,7 @@ func container(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) 
 	if classOnly.HostNetwork {
 		capabilities.Add = []corev1.Capability{"NET_BIND_SERVICE"}
 	}
-	resources := corev1.ResourceRequirements{Requests: corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("32Mi"),
-	}}
-	if plan.Parameters.Resources != nil {
-		resources = *plan.Parameters.Resources
-	}
+	resources := resourcesOf(plan)
 	return corev1.Container{
 		Name: "proxy", Image: image, ImagePullPolicy: classOnly.ImagePullPolicy,
 		Args:      arguments(plan, s),
@@ -197,6 +195,39 @@ func container(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) 
 			{Name: "state", MountPath: stateDir},
 		},
 	}
+}
+
+// What a proxy requests unless parameters say otherwise. With autoscaling the request of CPU is what utilization is measured by: a small
+// one would start proxies for next to no load.
+var (
+	defaultCPU       = resource.MustParse("50m")
+	defaultScaledCPU = resource.MustParse("500m")
+	defaultMemory    = resource.MustParse("32Mi")
+)
+
+// resourcesOf are those of the parameters, with the default request of each resource that these neither request nor limit; Kubernetes makes a
+// limit alone a request. An autoscaler cannot tell the utilization of CPU without a request.
+func resourcesOf(plan *translate.Plan) corev1.ResourceRequirements {
+	var r corev1.ResourceRequirements
+	if plan.Parameters.Resources != nil {
+		r = *plan.Parameters.Resources.DeepCopy()
+	}
+	cpu := defaultCPU
+	if plan.Parameters.Autoscaling != nil {
+		cpu = defaultScaledCPU
+	}
+	for name, request := range map[corev1.ResourceName]resource.Quantity{corev1.ResourceCPU: cpu, corev1.ResourceMemory: defaultMemory} {
+		_, requested := r.Requests[name]
+		_, limited := r.Limits[name]
+		if requested || limited {
+			continue
+		}
+		if r.Requests == nil {
+			r.Requests = corev1.ResourceList{}
+		}
+		r.Requests[name] = request
+	}
+	return r
 }
 
 func probe(path string, period, timeout, failures int32) *corev1.Probe {
