@@ -59,32 +59,43 @@ func withoutNull(value any) any {
 	return value
 }
 
-// difference is the first field of wanted that is otherwise in have, with both values, "" for none. What only have
+// differences are the fields of wanted that are otherwise in have, by their paths, with both values. What only have
 // has is somebody else's, except elements of a list before ours.
-func difference(path string, wanted, have any) string {
+func differences(wanted, have any) map[string]string {
+	all := map[string]string{}
+	compare(all, "", wanted, have)
+	return all
+}
+
+func compare(all map[string]string, path string, wanted, have any) {
 	switch wanted := wanted.(type) {
 	case map[string]any:
 		there, _ := have.(map[string]any)
-		for _, key := range slices.Sorted(maps.Keys(wanted)) {
-			if d := difference(strings.TrimPrefix(path+"."+key, "."), wanted[key], there[key]); d != "" {
-				return d
-			}
+		for key, below := range wanted {
+			compare(all, strings.TrimPrefix(path+"."+key, "."), below, there[key])
 		}
-		return ""
 	case []any:
 		there, _ := have.([]any)
 		for i, element := range wanted {
+			at := fmt.Sprintf("%s[%d]", path, i)
 			if i >= len(there) {
-				return fmt.Sprintf("%s[%d] is absent", path, i)
+				all[at] = "is absent"
+				return
 			}
-			if d := difference(fmt.Sprintf("%s[%d]", path, i), element, there[i]); d != "" {
-				return d
-			}
+			compare(all, at, element, there[i])
 		}
-		return ""
+	default:
+		if wanted != have {
+			all[path] = fmt.Sprintf("is %v, not %v", have, wanted)
+		}
 	}
-	if wanted != have {
-		return fmt.Sprintf("%s is %v, not %v", path, have, wanted)
+}
+
+// describe names fields that differ, in order.
+func describe(differs map[string]string) string {
+	var all []string
+	for _, path := range slices.Sorted(maps.Keys(differs)) {
+		all = append(all, path+" "+differs[path])
 	}
-	return ""
+	return strings.Join(all, ", ")
 }

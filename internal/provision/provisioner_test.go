@@ -513,3 +513,33 @@ func TestUnreadIsKept(t *testing.T) {
 		t.Errorf("read and not ours: %q are left", got)
 	}
 }
+
+// TestDriftBesideAWebhook has an admission webhook that keeps one field as it wants it. Fields after that one are looked after all
+// the same.
+func TestDriftBesideAWebhook(t *testing.T) {
+	const deployment = "deployments/shop/web-moongate"
+	s := newServer(t)
+	s.mutate = func(object string, o tree) {
+		if object == deployment {
+			o["spec"].(tree)["replicas"] = 7.0
+		}
+	}
+	r := startReplica(t, s)
+	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.written()
+	s.set(deployment, func(o tree) { o["spec"].(tree)["template"].(tree)["spec"].(tree)["serviceAccountName"] = "another" })
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.at(deployment, "spec", "template", "spec", "serviceAccountName"); got != "web-moongate" {
+		t.Errorf("the ServiceAccount of the pods is %v", got)
+	}
+	if got := s.written(); !slices.Equal(got, []string{"apply " + deployment}) {
+		t.Errorf("%q was written", got)
+	}
+	if err := r.once(t, s, web); err != nil || len(s.written()) != 0 {
+		t.Errorf("the webhook's field was applied again; error %v", err)
+	}
+}

@@ -20,9 +20,9 @@ import (
 
 // history is what the leader remembers of one object.
 type history struct {
-	// settled is what stayed different right after the object was applied: an admission
+	// settled is what stayed different right after the object was applied, as of differences: an admission
 	// webhook wants it so. Applying it again would change nothing.
-	settled string
+	settled map[string]string
 	// last and pause slow down a fight with somebody who keeps changing our fields.
 	last  time.Time
 	pause time.Duration
@@ -127,14 +127,18 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 			return 0, fmt.Errorf("%s %s/%s is being deleted", n.kind, g.namespace, n.name)
 		}
 		differs, err := differsFrom(wanted, live)
-		if err != nil || differs == "" || differs == h.settled {
+		if err != nil {
 			return 0, err
+		}
+		maps.DeleteFunc(differs, func(path, how string) bool { return h.settled[path] == how })
+		if len(differs) == 0 {
+			return 0, nil
 		}
 		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted) {
 			if wait := h.wait(time.Now()); wait > 0 {
 				return wait, nil
 			}
-			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", differs)
+			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", describe(differs))
 		}
 		if d, ok := live.(*appsv1.Deployment); ok && plan.Parameters.Autoscaling != nil {
 			if err := p.client.leaveReplicas(ctx, d); err != nil {
@@ -147,8 +151,8 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		return 0, explain(n, g.namespace, err)
 	}
 	h.settled, err = differsFrom(wanted, after)
-	if h.settled != "" {
-		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", h.settled)
+	if len(h.settled) > 0 {
+		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
 	}
 	p.store.written(n.kind, after)
 	return 0, err
@@ -175,14 +179,14 @@ func nameOf(object Object) objectName {
 	return objectName{object.GetObjectKind().GroupVersionKind().Kind, object.GetName()}
 }
 
-func differsFrom(wanted map[string]any, live Object) (string, error) {
+func differsFrom(wanted map[string]any, live Object) (map[string]string, error) {
 	tree, err := treeOf(live)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	// A decoded object does not say what it is, and was asked for as what is wanted.
 	tree["apiVersion"], tree["kind"] = wanted["apiVersion"], wanted["kind"]
-	return difference("", wanted, tree), nil
+	return differences(wanted, tree), nil
 }
 
 func appliedHash(tree map[string]any) string {
