@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -100,12 +101,30 @@ func (c *client) listWatch(kind, namespace string, note func(context.Context, er
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			if c.restored(ctx, kind, options) {
+				// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
+				return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
+			}
 			options.LabelSelector, options.Watch = ownSelector, true
 			events, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
 			note(ctx, err)
 			return events, err
 		},
 	}
+}
+
+// restored reports whether the API server's newest version is before the one that a watch is to go on from. An error is left to the watch.
+func (c *client) restored(ctx context.Context, kind string, watch metav1.ListOptions) bool {
+	if watch.SendInitialEvents != nil || watch.ResourceVersion == "" {
+		return false
+	}
+	r := resources[kind]
+	list, err := c.byVersion[r.version].Get().Resource(r.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).Do(ctx).Get()
+	if err != nil {
+		return false
+	}
+	now, err := apimeta.ListAccessor(list)
+	return err == nil && newer(watch.ResourceVersion, now.GetResourceVersion())
 }
 
 func (c *client) get(ctx context.Context, kind, namespace, name string) (Object, error) {

@@ -543,3 +543,38 @@ func TestDriftBesideAWebhook(t *testing.T) {
 		t.Errorf("the webhook's field was applied again; error %v", err)
 	}
 }
+
+// TestRestoredServer restores an API server from a backup while a replica watches. It sees what is there now, without a restart.
+func TestRestoredServer(t *testing.T) {
+	const service = "services/shop/web-moongate"
+	s := newServer(t)
+	r := startReplica(t, s)
+	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	backup := map[string]tree{}
+	for name, object := range s.objects {
+		backup[name] = clone(object)
+	}
+	version := s.version
+	s.mu.Unlock()
+	for range 50 {
+		s.set(service, func(o tree) { o["spec"].(tree)["later"] = "yes" })
+	}
+	s.set("configmaps/shop/web-moongate", nil)
+	r.caughtUp(t, s)
+
+	s.mu.Lock()
+	s.objects, s.version, s.events = backup, version, nil
+	s.mu.Unlock()
+	s.set(service, func(o tree) { o["spec"].(tree)["type"] = "NodePort" })
+	s.CloseClientConnections() // as it restarts
+	r.caughtUp(t, s)
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.at(service, "spec", "type"); got != "LoadBalancer" {
+		t.Errorf("the Service is of type %v", got)
+	}
+}

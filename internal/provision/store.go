@@ -2,6 +2,7 @@ package provision
 
 import (
 	"maps"
+	"math"
 	"strconv"
 	"sync"
 
@@ -86,7 +87,7 @@ func (s *store) written(kind string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if newer(object.GetResourceVersion(), s.latest[s.watchOf(kind, object)]) {
-		s.hold(kind, object)
+		s.hold(kind, object, "")
 	}
 }
 
@@ -103,21 +104,26 @@ func (s *store) told(by scope, version string) {
 func (s *store) put(kind string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hold(kind, object)
+	s.hold(kind, object, "")
 }
 
-func (s *store) hold(kind string, object Object) {
+// hold takes an object in. What is held in a later version stays, unless that is no later than known, the version up to which
+// the object is known to be the newest; "" for its own.
+func (s *store) hold(kind string, object Object, known string) {
 	object = strip(object)
 	n, namespace := objectName{kind, object.GetName()}, object.GetNamespace()
 	g := gatewayName{namespace, object.GetAnnotations()[annotationGateway]}
+	if known == "" {
+		known = object.GetResourceVersion()
+	}
 	if g.name == "" || object.GetAnnotations()[annotationController] != s.controller || foreign(kind, object) {
-		s.release(kind, namespace, n.name, object.GetResourceVersion())
+		s.release(kind, namespace, n.name, known)
 		return
 	}
 	before, had := s.owners[namespace][n]
 	if had {
 		old := s.gateways[before][n]
-		if newer(old.GetResourceVersion(), object.GetResourceVersion()) || old.GetResourceVersion() == object.GetResourceVersion() {
+		if newer(old.GetResourceVersion(), known) || old.GetResourceVersion() == object.GetResourceVersion() && old.GetUID() == object.GetUID() {
 			return
 		}
 		if before != g {
@@ -167,16 +173,22 @@ func (s *store) drop(g gatewayName, n objectName) {
 	s.changed(g, n.kind)
 }
 
-// replace takes a list of one watch as it was at a version.
+// replace takes a list of one watch as it was at a version. A list that is older than what the watch has told means that the API
+// server's data were restored from a backup: nothing held counts any more.
 func (s *store) replace(by scope, objects []Object, version string) {
 	type place struct{ namespace, name string }
+	s.mu.Lock()
+	known := version
+	if newer(s.latest[by], version) {
+		known = latestVersion
+	}
+	s.latest[by] = version
 	kind, listed := by.kind, map[place]bool{}
 	for _, object := range objects {
 		listed[place{object.GetNamespace(), object.GetName()}] = true
-		s.put(kind, object)
+		s.hold(kind, object, known)
 	}
 	var gone []place
-	s.mu.Lock()
 	for namespace, owners := range s.owners {
 		if by.namespace != metav1.NamespaceAll && by.namespace != namespace {
 			continue
@@ -187,12 +199,15 @@ func (s *store) replace(by scope, objects []Object, version string) {
 			}
 		}
 	}
-	s.mu.Unlock()
 	for _, p := range gone {
-		s.remove(kind, p.namespace, p.name, version)
+		s.release(kind, p.namespace, p.name, known)
 	}
+	s.mu.Unlock()
 	s.synced(by)
 }
+
+// latestVersion is later than every version.
+var latestVersion = strconv.FormatUint(math.MaxUint64, 10)
 
 // newer says that version a is after b. Versions of one kind are numbers that grow.
 func newer(a, b string) bool {
@@ -254,7 +269,6 @@ func (k kindStore) Replace(list []any, version string) error {
 	for i, object := range list {
 		objects[i] = object.(Object)
 	}
-	k.store.told(scope{k.kind, k.namespace}, version)
 	k.store.replace(scope{k.kind, k.namespace}, objects, version)
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // TestStoreOrder tells a store of the lives of objects: by a watch in their order, by answers to
@@ -145,5 +146,50 @@ func TestStoreOfNamespaces(t *testing.T) {
 	}
 	if s.find("green", objectName{kindService, "one"}) != nil {
 		t.Error("an object that is gone is held")
+	}
+}
+
+// TestStoreAfterARestore lists an API server whose data were restored from a backup: versions are lower than before, and what is
+// held in higher ones is no more.
+func TestStoreAfterARestore(t *testing.T) {
+	s := newStore("c")
+	s.changed, s.synced = func(gatewayName, string) {}, func(scope) {}
+	watch := kindStore{s, kindService, ""}
+	object := func(name string, version int, port int32) *corev1.Service {
+		svc := aService(name, "", corev1.ServiceTypeClusterIP)
+		svc.ResourceVersion, svc.UID = strconv.Itoa(version), types.UID(name)
+		svc.Annotations[annotationGateway], svc.Annotations[annotationController] = "web", "c"
+		svc.Spec.Ports = []corev1.ServicePort{{Port: port}}
+		return svc
+	}
+	port := func(name string) int32 {
+		svc, _ := s.find("shop", objectName{kindService, name}).(*corev1.Service)
+		if svc == nil {
+			return 0
+		}
+		return svc.Spec.Ports[0].Port
+	}
+	watch.Replace([]any{object("a", 500, 1), object("b", 501, 1)}, "600")
+	watch.Update(object("a", 700, 2))
+	s.written(kindService, object("new", 710, 1))
+	watch.Replace([]any{object("a", 500, 1)}, "505")
+	if port("a") != 1 || port("b") != 0 || port("new") != 0 {
+		t.Errorf("after the restore there are ports %d, %d, %d", port("a"), port("b"), port("new"))
+	}
+	watch.Update(object("a", 510, 3))
+	s.written(kindService, object("c", 511, 1))
+	if port("a") != 3 || port("c") != 1 {
+		t.Errorf("later writes are ignored: ports %d, %d", port("a"), port("c"))
+	}
+	// The restored server may have come further than what was seen, before it is listed.
+	watch.Replace([]any{object("a", 506, 4), object("c", 511, 1)}, "520")
+	if port("a") != 4 {
+		t.Errorf("what the list has is ignored: port %d", port("a"))
+	}
+	// But a list does not undo a write that is later than it.
+	s.written(kindService, object("a", 530, 5))
+	watch.Replace([]any{object("a", 506, 4), object("c", 511, 1)}, "525")
+	if port("a") != 5 {
+		t.Errorf("a write was undone: port %d", port("a"))
 	}
 }
