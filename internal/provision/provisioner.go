@@ -226,6 +226,15 @@ func (p *Provisioner) Gateway(namespace, serviceAccount string) (name string, ok
 			return plan.Name, true
 		}
 	}
+	// What runs under the class that a Gateway had before serves until there is something in its place.
+	if account != nil && len(candidates) == 0 {
+		p.mu.Lock()
+		plan := p.plans[gatewayName{namespace, account.GetAnnotations()[annotationGateway]}]
+		p.mu.Unlock()
+		if plan != nil && owned(account, plan) {
+			return plan.Name, true
+		}
+	}
 	return "", false
 }
 

@@ -278,6 +278,12 @@ func TestClassChange(t *testing.T) {
 	if got := len(s.names()); got != 8 {
 		t.Fatalf("%d objects, want those of both classes: %q", got, s.names())
 	}
+	r.caughtUp(t, s)
+	for _, account := range []string{"web-moongate", "web-other"} {
+		if name, ok := r.Gateway("shop", account); name != "web" || !ok {
+			t.Errorf("while the class changes, proxies of ServiceAccount %s are of %q, %v", account, name, ok)
+		}
+	}
 	s.set("deployments/shop/web-other", func(o tree) { o["status"] = tree{"readyReplicas": 1} })
 	if err := r.once(t, s, web); err != nil {
 		t.Fatal(err)
@@ -286,6 +292,10 @@ func TestClassChange(t *testing.T) {
 		if !strings.HasSuffix(name, "/web-other") {
 			t.Errorf("%s is still there", name)
 		}
+	}
+	r.caughtUp(t, s)
+	if name, ok := r.Gateway("shop", "web-moongate"); ok {
+		t.Errorf("afterwards proxies of the former class are of %q", name)
 	}
 }
 
