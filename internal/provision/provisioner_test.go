@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -586,5 +587,49 @@ func TestRestoredServer(t *testing.T) {
 	}
 	if got := s.at(service, "spec", "type"); got != "LoadBalancer" {
 		t.Errorf("the Service is of type %v", got)
+	}
+}
+
+// TestTrustIsRenewed gives the certificates of a new authority to proxies that stay as they are: those of a plan that is held, and those of the
+// class that the Gateway had before.
+func TestTrustIsRenewed(t *testing.T) {
+	held := func(p *translate.Plan) { p.Hold = true }
+	for what, plan := range map[string]translate.PlanChange{
+		"held":                      planOf(web, held),
+		"held under another class":  planOf(web, func(p *translate.Plan) { p.Hold, p.Class = true, "other" }),
+		"of another class":          planOf(web, func(p *translate.Plan) { p.Class = "other" }),
+		"held, parameters unlike":   planOf(web, func(p *translate.Plan) { p.Hold, p.Parameters.LogLevel = true, "debug" }),
+		"held, nothing is to begin": planOf(gatewayName{"shop", "new"}, held),
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newServer(t)
+			r := startReplica(t, s)
+			if err := r.settle(t, s, planOf(web, nil)); err != nil {
+				t.Fatal(err)
+			}
+			s.written()
+			r.mu.Lock()
+			r.ca = "another"
+			r.mu.Unlock()
+			if err := r.settle(t, s, plan); err != nil {
+				t.Fatal(err)
+			}
+			if plan.Name != "web" {
+				if got := s.written(); len(got) != 0 {
+					t.Errorf("%q was written", got)
+				}
+				return
+			}
+			if got := s.at("configmaps/shop/web-moongate", "data", caFile); got != "another" {
+				t.Errorf("proxies trust %v", got)
+			}
+			class := s.at("configmaps/shop/web-moongate", "metadata", "labels", gwv1.GatewayClassNameLabelKey)
+			if got := s.written(); class != "moongate" || plan.Plan.Hold && !slices.Equal(got, []string{"apply configmaps/shop/web-moongate"}) {
+				t.Errorf("%q was written; the ConfigMap is of class %v", got, class)
+			}
+			if err := r.once(t, s, web); err != nil || len(s.written()) != 0 {
+				t.Errorf("it was written again; error %v", err)
+			}
+		})
 	}
 }

@@ -46,15 +46,17 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		return 0, nil
 	case plan == nil:
 		return p.abandon(ctx, g)
-	case plan.Hold:
-		p.setProblem(g, plan, nil)
-		return 0, nil
 	}
 	running := p.store.of(g)
-	objects, err := Objects(plan, Settings{
+	settings := Settings{
 		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress,
 		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
-	})
+	}
+	if plan.Hold {
+		p.setProblem(g, plan, nil)
+		return 0, p.renewTrust(ctx, plan, settings, running)
+	}
+	objects, err := Objects(plan, settings)
 	if err != nil {
 		p.setProblem(g, plan, refusal{err})
 		return 0, nil // another plan is what helps
@@ -69,12 +71,45 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 			again = later
 		}
 	}
-	if len(failed) == 0 {
+	leaving := maps.Clone(running)
+	maps.DeleteFunc(leaving, func(n objectName, _ Object) bool {
+		return slices.ContainsFunc(objects, func(object Object) bool { return nameOf(object) == n })
+	})
+	failed = append(failed, p.renewTrust(ctx, plan, settings, leaving))
+	if errors.Join(failed...) == nil {
 		failed = append(failed, p.prune(ctx, plan, running, objects))
 	}
 	err = errors.Join(failed...)
 	p.setProblem(g, plan, err)
 	return again, err
+}
+
+// renewTrust gives proxies that stay as they are, because their Gateway's plan is held or is of another class now, the certificates by which they know
+// the controller. Nothing else is changed, and nothing is made that has gone.
+func (p *Provisioner) renewTrust(ctx context.Context, plan *translate.Plan, s Settings, running map[objectName]Object) error {
+	var failed []error
+	for n, object := range running {
+		live, ok := object.(*corev1.ConfigMap)
+		if !ok || live.DeletionTimestamp != nil || !owned(live, plan) || live.Data[caFile] == string(s.CAPEM) {
+			continue
+		}
+		wanted := configMap(plan, s)
+		wanted.Name, wanted.UID = live.Name, live.UID // with the UID the API server makes no new one
+		wanted.Labels[gwv1.GatewayClassNameLabelKey] = live.Labels[gwv1.GatewayClassNameLabelKey]
+		tree, err := encode(wanted)
+		if err != nil {
+			return err
+		}
+		after, err := p.client.apply(ctx, n.kind, live.Namespace, n.name, tree)
+		switch {
+		case apierrors.IsConflict(err): // it has gone
+		case err != nil:
+			failed = append(failed, explain(n, live.Namespace, err))
+		default:
+			p.store.written(n.kind, after)
+		}
+	}
+	return errors.Join(failed...)
 }
 
 func servicesOf(objects map[objectName]Object) []*corev1.Service {
