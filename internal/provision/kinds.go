@@ -133,6 +133,14 @@ func (c *client) get(ctx context.Context, kind, namespace, name string) (Object,
 	return into, err
 }
 
+// autoscalers are all of a namespace, ours and others.
+func (c *client) autoscalers(ctx context.Context, namespace string) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
+	r := resources["HorizontalPodAutoscaler"]
+	var list autoscalingv2.HorizontalPodAutoscalerList
+	err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).Do(ctx).Into(&list)
+	return list.Items, err
+}
+
 // apply applies an object server-side and answers what it is then.
 func (c *client) apply(ctx context.Context, kind, namespace, name string, object map[string]any) (Object, error) {
 	r, into := resources[kind], newObject(kind)

@@ -633,3 +633,43 @@ func TestTrustIsRenewed(t *testing.T) {
 		})
 	}
 }
+
+// TestForeignAutoscaler leaves the number of replicas to an autoscaler that somebody else made, also when the Deployment changes otherwise, and takes
+// it back once the autoscaler has gone. One of another Deployment does not count.
+func TestForeignAutoscaler(t *testing.T) {
+	const deployment, autoscaler = "deployments/shop/web-moongate", "horizontalpodautoscalers/shop/theirs"
+	s := newServer(t)
+	r := startReplica(t, s)
+	debug := planOf(web, func(p *translate.Plan) { p.Parameters.LogLevel = "debug" })
+	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	target := func(name string) func(tree) {
+		return func(o tree) {
+			o["spec"] = tree{"maxReplicas": 9, "scaleTargetRef": tree{"apiVersion": "apps/v1", "kind": "Deployment", "name": name}}
+		}
+	}
+	s.set(autoscaler, target("web-moongate"))
+	s.set(deployment, func(o tree) { o["spec"].(tree)["replicas"] = 5 })
+	s.mu.Lock() // as the API server does where a field is updated: it is nobody's any more who applied it
+	delete(s.applied[deployment][fieldManager]["spec"].(tree), "replicas")
+	s.mu.Unlock()
+	s.written()
+	r.caughtUp(t, s)
+	if again, err := r.reconcile(t.Context(), web); again <= 0 || err != nil || len(s.written()) != 0 {
+		t.Errorf("next look after %s, error %v; replicas %v", again, err, s.at(deployment, "spec", "replicas"))
+	}
+	if err := r.settle(t, s, debug); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.at(deployment, "spec", "replicas"); got != 5.0 {
+		t.Errorf("another change of the Deployment set replicas to %v", got)
+	}
+	s.set(autoscaler, target("web-other"))
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.at(deployment, "spec", "replicas"); got != 1.0 {
+		t.Errorf("without the autoscaler there are %v replicas", got)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -154,6 +155,8 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		return 0, err
 	}
 	h := p.history(g, n)
+	// handOver says that the number of replicas is not ours, but maybe was.
+	handOver := plan.Parameters.Autoscaling != nil
 	if live != nil {
 		if !owned(live, plan) {
 			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of this Gateway; rename the Gateway, or delete the %s", n.kind, g.namespace, n.name, n.kind)}
@@ -169,13 +172,27 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		if len(differs) == 0 {
 			return 0, nil
 		}
+		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && plan.Parameters.Autoscaling == nil {
+			scaled, err := p.scaledByOthers(ctx, plan, d)
+			if err != nil {
+				return 0, err
+			}
+			if scaled {
+				delete(wanted["spec"].(map[string]any), "replicas")
+				delete(differs, "spec.replicas")
+				if len(differs) == 0 {
+					return scaledPoll, nil // that it has gone is not told
+				}
+				later, handOver = scaledPoll, true
+			}
+		}
 		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted) {
 			if wait := h.wait(time.Now()); wait > 0 {
 				return wait, nil
 			}
 			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", describe(differs))
 		}
-		if d, ok := live.(*appsv1.Deployment); ok && plan.Parameters.Autoscaling != nil {
+		if d, ok := live.(*appsv1.Deployment); ok && handOver {
 			if err := p.client.leaveReplicas(ctx, d); err != nil {
 				return 0, explain(n, g.namespace, err)
 			}
@@ -190,7 +207,24 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
 	}
 	p.store.written(n.kind, after)
-	return 0, err
+	return later, err
+}
+
+// scaledPoll is how often to look whether an autoscaler of somebody else is still there.
+const scaledPoll = time.Minute
+
+// scaledByOthers reports whether an autoscaler that is not ours decides on the number of replicas. To change that back
+// would be a fight without an end, and each time end proxies that are needed.
+func (p *Provisioner) scaledByOthers(ctx context.Context, plan *translate.Plan, d *appsv1.Deployment) (bool, error) {
+	list, err := p.client.autoscalers(ctx, d.Namespace)
+	if err != nil {
+		return false, fmt.Errorf("HorizontalPodAutoscalers of namespace %s: %w", d.Namespace, err)
+	}
+	return slices.ContainsFunc(list, func(a autoscalingv2.HorizontalPodAutoscaler) bool {
+		ref := a.Spec.ScaleTargetRef
+		group, _, _ := strings.Cut(ref.APIVersion, "/")
+		return group == appsv1.GroupName && ref.Kind == kindDeployment && ref.Name == d.Name && !owned(&a, plan)
+	}), nil
 }
 
 // find is an object as it is, nil where there is none. Somebody else's is not among what is
