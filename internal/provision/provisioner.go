@@ -86,6 +86,12 @@ type Provisioner struct {
 	unread   map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
 	objects  map[gatewayName]map[objectName]*history
 
+	waiting map[gatewayName]bool // for their turn to replace proxies; guarded by mu
+
+	// rollouts is taken before mu and the store's lock.
+	rollouts sync.Mutex
+	starting map[gatewayName]bool // rollouts that the store may not have yet
+
 	reported map[gatewayName]report // of the one goroutine that reports
 }
 
@@ -106,7 +112,7 @@ func New(o Options) (*Provisioner, error) {
 	p := &Provisioner{
 		o: o, client: c, grace: grace, store: newStore(o.ControllerName), listed: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
-		unlisted: map[scope]bool{}, reported: map[gatewayName]report{},
+		unlisted: map[scope]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
 	for kind := range resources {
 		for _, namespace := range o.namespaces() {
@@ -127,7 +133,7 @@ func (p *Provisioner) forget() {
 	p.work, p.planned = nil, false
 	p.plans, p.problems = map[gatewayName]*translate.Plan{}, map[gatewayName]string{}
 	p.failures = map[gatewayName]string{}
-	p.unread = map[gatewayName]bool{}
+	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
 
@@ -138,6 +144,9 @@ func (p *Provisioner) changed(g gatewayName, kind string) {
 	defer p.mu.Unlock()
 	if p.work != nil && kind != kindPod {
 		p.work.Add(g)
+		if kind == kindDeployment {
+			p.wakeWaiting()
+		}
 	}
 }
 

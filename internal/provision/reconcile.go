@@ -192,6 +192,13 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 			}
 			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", describe(differs))
 		}
+		if d, ok := live.(*appsv1.Deployment); ok && restarts(d, differs) {
+			end, ok := p.beginRollout(g)
+			if !ok {
+				return rolloutRetry, nil
+			}
+			defer end()
+		}
 		if d, ok := live.(*appsv1.Deployment); ok && handOver {
 			if err := p.client.leaveReplicas(ctx, d); err != nil {
 				return 0, explain(n, g.namespace, err)

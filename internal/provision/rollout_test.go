@@ -1,0 +1,139 @@
+package provision
+
+import (
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// TestRolloutsAreBounded upgrades the controller of many Gateways: only so many have their proxies replaced at a time, each that is done or
+// cannot go on lets the next one begin, and one without a proxy that serves waits for nobody.
+func TestRolloutsAreBounded(t *testing.T) {
+	const gateways = 12
+	s := newServer(t)
+	var plans []translate.PlanChange
+	for i := range gateways {
+		plans = append(plans, planOf(gatewayName{"shop", fmt.Sprint("g", i)}, nil))
+	}
+	deployment := func(i int) string { return fmt.Sprintf("deployments/shop/g%d-moongate", i) }
+	number := func(o tree, path ...string) float64 {
+		for _, key := range path[:len(path)-1] {
+			o, _ = o[key].(tree)
+		}
+		n, _ := o[path[len(path)-1]].(float64)
+		return n
+	}
+	most := 0
+	s.mutate = func(object string, o tree) { // as the API server and the deployment controller do
+		meta, isDeployment := o["metadata"].(tree), o["kind"] == "Deployment"
+		if !isDeployment {
+			return
+		}
+		meta["generation"] = number(o, "metadata", "generation") + 1
+		if number(o, "metadata", "generation") == 1 {
+			ready := 1.0
+			if object == deployment(gateways-1) {
+				ready = 0
+			}
+			o["status"] = tree{"observedGeneration": 1.0, "readyReplicas": ready}
+			return
+		}
+		rolling := 0
+		for name, other := range s.objects {
+			if name != object && number(other, "metadata", "generation") > number(other, "status", "observedGeneration") {
+				rolling++
+			}
+		}
+		if object == deployment(gateways-1) {
+			o["status"].(tree)["observedGeneration"] = meta["generation"] // it is done at once
+		} else {
+			most = max(most, rolling+1)
+		}
+	}
+	first := startReplica(t, s)
+	end := run(t, first.Run)
+	first.Plan(plans)
+	eventually(t, "everything is there", func() bool { return len(s.names()) == 4*gateways })
+	end()
+
+	second := startReplica(t, s)
+	second.o.Image = "example.org/moongate:v2"
+	run(t, second.Run)
+	second.Plan(plans)
+	upgraded := func() (all []int) {
+		for i := range gateways {
+			if number(tree{"generation": s.at(deployment(i), "metadata", "generation")}, "generation") > 1 {
+				all = append(all, i)
+			}
+		}
+		return all
+	}
+	waiting := func() int {
+		second.Provisioner.mu.Lock()
+		defer second.Provisioner.mu.Unlock()
+		return len(second.Provisioner.waiting)
+	}
+	eventually(t, "as many as may are upgraded, and the one that does not serve", func() bool {
+		all := upgraded()
+		return len(all) == rolloutsAtLeast+1 && all[len(all)-1] == gateways-1 && waiting() == gateways-rolloutsAtLeast-1
+	})
+	done := map[int]bool{gateways - 1: true}
+	for n := rolloutsAtLeast + 2; n <= gateways; n++ {
+		for _, i := range upgraded() {
+			if done[i] {
+				continue
+			}
+			done[i] = true
+			condition := tree{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}
+			if n%2 == 0 {
+				condition = tree{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+			}
+			s.set(deployment(i), func(o tree) {
+				o["status"].(tree)["observedGeneration"], o["status"].(tree)["conditions"] = 2.0, []any{condition}
+			})
+			break
+		}
+		eventually(t, "another one is upgraded", func() bool { return len(upgraded()) == n })
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if most > rolloutsAtLeast {
+		t.Errorf("%d rollouts at a time", most)
+	}
+}
+
+func TestRollingOut(t *testing.T) {
+	progressing := func(status corev1.ConditionStatus, reason string) []appsv1.DeploymentCondition {
+		return []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason}}
+	}
+	for _, c := range []struct {
+		what       string
+		generation int64
+		conditions []appsv1.DeploymentCondition
+		want       bool
+	}{
+		{"changed a moment ago", 2, progressing(corev1.ConditionTrue, "NewReplicaSetAvailable"), true},
+		{"under way", 1, progressing(corev1.ConditionTrue, "ReplicaSetUpdated"), true},
+		{"done", 1, progressing(corev1.ConditionTrue, "NewReplicaSetAvailable"), false},
+		{"stuck", 1, progressing(corev1.ConditionFalse, "ProgressDeadlineExceeded"), false},
+		{"paused by somebody", 1, progressing(corev1.ConditionUnknown, "DeploymentPaused"), false},
+		{"unknown", 1, nil, false},
+	} {
+		d := aDeployment(func(d *appsv1.Deployment) {
+			d.Generation, d.Status.ObservedGeneration, d.Status.Conditions = c.generation, 1, c.conditions
+		})
+		if got := rollingOut(d); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+	serving := aDeployment(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 1 })
+	for path, want := range map[string]bool{"spec.template.spec.containers[0].image": true, "spec.replicas": false, "metadata.labels.a": false} {
+		if got := restarts(serving, map[string]string{path: "x"}); got != want {
+			t.Errorf("%s of a Deployment that serves: %v", path, got)
+		}
+	}
+}
