@@ -192,12 +192,14 @@ func TestRefused(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
 	refuse := status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota: services")
+	s.mu.Lock()
 	s.fail = func(verb, object string) *metav1.Status {
 		if verb == "apply" && strings.HasPrefix(object, "services/") {
 			return refuse
 		}
 		return nil
 	}
+	s.mu.Unlock()
 	const want = "Service shop/web-moongate is forbidden: exceeded quota: services; look at quotas"
 	says := func() bool { return strings.HasPrefix(r.waiting("shop/web"), want) }
 	if err := r.settle(t, s, planOf(web, nil)); err == nil {
