@@ -310,3 +310,46 @@ func TestUnreadKinds(t *testing.T) {
 		t.Errorf("afterwards: condition %+v", c)
 	}
 }
+
+// TestParametersOfOthers checks that only GatewayParameters that our classes or Gateways use have a status of ours.
+func TestParametersOfOthers(t *testing.T) {
+	w := newWorldWith(clusterOptions)
+	p := &v1alpha1.GatewayParameters{}
+	p.Namespace, p.Name = "default", "p"
+	namespace := gwv1.Namespace("default")
+	class := func(controller string, refers bool) *gwv1.GatewayClass {
+		gc := ownClass("moongate")
+		gc.Spec.ControllerName = gwv1.GatewayController(controller)
+		if refers {
+			gc.Spec.ParametersRef = &gwv1.ParametersReference{Group: v1alpha1.GroupName, Kind: "GatewayParameters", Name: "p", Namespace: &namespace}
+		}
+		return gc
+	}
+	gateway := func(refers bool) *gwv1.Gateway {
+		gw := secretGateway()
+		if refers {
+			gw.Spec.Infrastructure = &gwv1.GatewayInfrastructure{ParametersRef: &gwv1.LocalParametersReference{Group: v1alpha1.GroupName, Kind: "GatewayParameters", Name: "p"}}
+		}
+		return gw
+	}
+	for _, c := range []struct {
+		what    string
+		objects []metav1.Object
+		told    bool
+	}{
+		{"of nobody", []metav1.Object{p, class(controllerName, false), gateway(false)}, false},
+		{"of a class of another installation", []metav1.Object{class("example.org/other", true), gateway(true)}, false},
+		{"of our class", []metav1.Object{class(controllerName, true), gateway(false)}, true},
+		{"of our class no more", []metav1.Object{class(controllerName, false)}, false},
+		{"of our Gateway", []metav1.Object{gateway(true)}, true},
+		{"of a Gateway of another installation", []metav1.Object{class("example.org/other", false)}, false},
+	} {
+		for _, o := range c.objects {
+			w.Upsert(o)
+		}
+		w.commit(t)
+		if _, told := w.statuses[translate.ObjectKey{Group: v1alpha1.GroupName, Kind: "GatewayParameters", Namespace: "default", Name: "p"}]; told != c.told {
+			t.Errorf("%s: there is a status: %v", c.what, told)
+		}
+	}
+}

@@ -48,6 +48,9 @@ func (t *Translator) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) 
 // applyParameters also decides whether the Gateway is served. In a cluster parameters only say how
 // proxies run: where they cannot be used those that run go on as they are, and go on serving.
 func (t *Translator) applyParameters(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
+	if infra := gw.Spec.Infrastructure; infra != nil && infra.ParametersRef != nil && isParameters(infra.ParametersRef.Group, infra.ParametersRef.Kind) {
+		g.OwnParameters = infra.ParametersRef.Name
+	}
 	own, wrong := t.ownParameters(v, gw)
 	if t.options.Cluster {
 		g.Unserved = g.Refused != nil

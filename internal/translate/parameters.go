@@ -6,6 +6,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/gateway"
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
@@ -27,7 +28,7 @@ func (t *Translator) declareGatewayParameters() {
 // GatewayClasses and of Gateways alike.
 func (t *Translator) findParameters(v *incremental.View, field string, group gwv1.Group, kind gwv1.Kind, n name) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
 	reason := gwv1.GatewayReasonInvalidParameters
-	if group != v1alpha1.GroupName || kind != gwv1.Kind(KindGatewayParameters) {
+	if !isParameters(group, kind) {
 		return nil, condition.NewProblem(reason, field+".kind", "refer to "+string(KindGatewayParameters)+" of group "+v1alpha1.GroupName+", or remove parametersRef",
 			"%s of group %q cannot hold parameters", kind, group)
 	}
@@ -71,9 +72,37 @@ func (t *Translator) ownParameters(v *incremental.View, gw *gwv1.Gateway) (*v1al
 	return spec, p
 }
 
+// parametersUsers are our GatewayClasses and Gateways by the GatewayParameters that they refer to. Others may be for another
+// installation, which is to say what is wrong with them.
+func (t *Translator) declareParametersUsers() {
+	t.classesByParameters = incremental.NewIndex(t.in.classes.Collection, "GatewayClasses by GatewayParameters",
+		func(_ name, gc *gwv1.GatewayClass) []name {
+			ref := gc.Spec.ParametersRef
+			if ref == nil || string(gc.Spec.ControllerName) != t.options.ControllerName || !isParameters(ref.Group, ref.Kind) {
+				return nil
+			}
+			return []name{{string(value(ref.Namespace, "")), ref.Name}}
+		})
+	t.gatewaysByParameters = incremental.NewIndex(t.gateways, "Gateways by GatewayParameters",
+		func(n name, g *gateway.Gateway) []name {
+			if g.OwnParameters == "" {
+				return nil
+			}
+			return []name{{n.Namespace, g.OwnParameters}}
+		})
+}
+
+func isParameters(group gwv1.Group, kind gwv1.Kind) bool {
+	return group == v1alpha1.GroupName && kind == gwv1.Kind(KindGatewayParameters)
+}
+
 func (t *Translator) declareGatewayParametersStatuses() {
+	t.declareParametersUsers()
 	t.parametersStatuses = incremental.Map(t.engine, "GatewayParameters status", t.parameters,
-		func(_ *incremental.View, _ name, p *checked) (*status[v1alpha1.GatewayParametersStatus], bool) {
+		func(v *incremental.View, n name, p *checked) (*status[v1alpha1.GatewayParametersStatus], bool) {
+			if incremental.Count(v, t.classesByParameters, n) == 0 && incremental.Count(v, t.gatewaysByParameters, n) == 0 {
+				return nil, false
+			}
 			accepted := condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted)
 			if len(p.Problems) > 0 {
 				accepted = condition.False(v1alpha1.ConditionAccepted, v1alpha1.ReasonInvalid, condition.List(p.Problems))

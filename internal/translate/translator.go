@@ -129,7 +129,9 @@ type statusLayer struct {
 	otherStatuses  *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
 	policyStatuses *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 
-	parametersStatuses *incremental.Collection[name, *status[v1alpha1.GatewayParametersStatus]]
+	classesByParameters  *incremental.Index[name, name, *gwv1.GatewayClass]
+	gatewaysByParameters *incremental.Index[name, name, *gateway.Gateway]
+	parametersStatuses   *incremental.Collection[name, *status[v1alpha1.GatewayParametersStatus]]
 }
 
 // New returns a Translator without objects.

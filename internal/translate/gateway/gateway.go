@@ -38,7 +38,9 @@ type Gateway struct {
 	Pending    *condition.Problem // its class is not accepted
 	Unserved   bool               // no listener of it is served
 	Parameters v1alpha1.GatewayParametersSpec
-	Held       bool // the Parameters cannot be told
+	// OwnParameters is the name of the GatewayParameters that the Gateway itself refers to, "" for none.
+	OwnParameters string
+	Held          bool // the Parameters cannot be told
 }
 
 // New reads a Gateway; what other objects tell of it is left empty.
