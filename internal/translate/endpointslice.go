@@ -37,6 +37,7 @@ func (t *Translator) endpointsOf(v *incremental.View, k backendKey) *config.Endp
 			}
 		}
 	}
+	found = ofOneFamily(found, svc.Family)
 	out := &config.Endpoints{Key: k.String()}
 	for at, terminating := range found {
 		out.Endpoints = append(out.Endpoints, &config.Endpoint{
@@ -47,6 +48,28 @@ func (t *Translator) endpointsOf(v *incremental.View, k backendKey) *config.Endp
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
 	})
 	return out
+}
+
+// ofOneFamily returns the endpoints of the Service's primary address family, IPv4 where it does not say: a Service of both has each pod
+// once in either. Those of the other family are used while only they are ready, or while the first has none.
+func ofOneFamily(found map[netip.AddrPort]bool, primary corev1.IPFamily) map[netip.AddrPort]bool {
+	var families [2]map[netip.AddrPort]bool // primary, other
+	var ready [2]bool
+	for at, terminating := range found {
+		i := 0
+		if at.Addr().Is4() == (primary == corev1.IPv6Protocol) {
+			i = 1
+		}
+		if families[i] == nil {
+			families[i] = map[netip.AddrPort]bool{}
+		}
+		families[i][at] = terminating
+		ready[i] = ready[i] || !terminating
+	}
+	if len(families[0]) == 0 || ready[1] && !ready[0] {
+		return families[1]
+	}
+	return families[0]
 }
 
 // slicePorts is the numbers of a slice's TCP ports with that name; absent and empty

@@ -11,7 +11,9 @@ import (
 // service is what routes and backends need of a Service.
 type service struct {
 	External bool // type ExternalName
-	Ports    []servicePort
+	// Family is the one that comes first, "" where the Service does not say.
+	Family corev1.IPFamily
+	Ports  []servicePort
 }
 
 type servicePort struct {
@@ -45,6 +47,9 @@ func (t *Translator) declareServices() {
 	t.services = incremental.Map(t.engine, "Service", t.in.services.Collection,
 		func(_ *incremental.View, _ name, svc *corev1.Service) (*service, bool) {
 			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName}
+			if len(svc.Spec.IPFamilies) > 0 {
+				s.Family = svc.Spec.IPFamilies[0]
+			}
 			for _, p := range svc.Spec.Ports {
 				protocol := p.Protocol
 				if protocol == "" {

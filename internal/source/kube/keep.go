@@ -13,12 +13,12 @@ func keepNamespace(obj runtime.Object) metav1.Object {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, Labels: o.Labels}}
 }
 
-// keepService takes of a Service its type and its ports as routes refer to them.
+// keepService takes of a Service its type, its address families and its ports as routes refer to them.
 func keepService(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.Service)
 	kept := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name},
-		Spec:       corev1.ServiceSpec{Type: o.Spec.Type},
+		Spec:       corev1.ServiceSpec{Type: o.Spec.Type, IPFamilies: o.Spec.IPFamilies},
 	}
 	if len(o.Spec.Ports) > 0 {
 		kept.Spec.Ports = make([]corev1.ServicePort, len(o.Spec.Ports))

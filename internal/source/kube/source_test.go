@@ -552,3 +552,14 @@ func TestSecretsThatCannotBeWatchedAreReadAgain(t *testing.T) {
 	s.putSecret("one", encoded("second"))
 	c.until("the new contents come", func() bool { return c.value("one") == "second" })
 }
+
+// TestServicesKeepTheirFamilies: which address family comes first decides which endpoints are used.
+func TestServicesKeepTheirFamilies(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.put("services", "Service", "team", "one", fields{"spec": fields{"ipFamilies": []any{"IPv6", "IPv4"}, "ports": []any{fields{"port": int64(80)}}}})
+	c := consume(t, s)
+	c.next()
+	if svc, ok := c.objects[serviceID("one")].(*corev1.Service); !ok || !slices.Equal(svc.Spec.IPFamilies, []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}) {
+		t.Errorf("the Service is %+v", svc)
+	}
+}
