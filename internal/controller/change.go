@@ -123,6 +123,15 @@ func gatewayUnread(o objects, namespace, name string) bool {
 	return o.Unread(kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
 }
 
+// current returns a Secret as the source knows it now.
+func (c *Controller) current(key translate.ObjectKey) metav1.Object {
+	o, ok := c.source.Get(kube.ID(key))
+	if !ok {
+		return nil
+	}
+	return o
+}
+
 // objectsOf is the source as the writer sees it.
 type objectsOf struct{ source *kube.Source }
 

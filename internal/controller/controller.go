@@ -112,6 +112,7 @@ func New(o Options) (*Controller, error) {
 		Publish:      c.publish,
 		Plan:         func(changes []translate.PlanChange) { c.provisioner.Plan(changes) },
 		Fetch:        c.fetch,
+		Current:      c.current,
 		Authenticate: c.authenticate,
 		Translated:   o.Translated,
 		Logger:       o.Logger,

@@ -71,11 +71,21 @@ func (r *Remote) release(g *gateway) {
 // releaseOld frees what was held for too long, though every proxy answers: changes came faster than the answers.
 func (r *Remote) releaseOld(now time.Time) {
 	for _, h := range r.held {
-		if now.Sub(h.since) >= r.o.HoldLimit {
+		if now.Sub(h.since) >= r.o.HoldLimit && !r.awaited(h) {
 			r.unhold(h)
 			r.free = append(r.free, h.change)
 		}
 	}
+}
+
+// awaited reports whether a status waits for a Gateway of which not everything is known yet.
+func (r *Remote) awaited(h *heldStatus) bool {
+	for name := range h.waits {
+		if g := r.gateways[name]; g != nil && g.awaits {
+			return true
+		}
+	}
+	return false
 }
 
 // publish hands over what was freed, the latest of each object.

@@ -24,6 +24,9 @@ type gateway struct {
 	pods           map[string]*pod
 	holding        map[translate.ObjectKey]struct{} // of Remote.held
 	faults         map[string]string                // that the translator was told, by config.Listener.key
+	// awaits says that a listener wants an object that is not known yet. What was translated without it is neither
+	// sent nor published: its proxies keep the certificate that they have.
+	awaits bool
 }
 
 // pod is one proxy: one that is connected, or that the cluster calls ready.
@@ -46,6 +49,9 @@ func (p *pod) counts() bool { return !p.overdue && (p.ready || p.answered && p.s
 
 // serves says that everyone who counts has acknowledged the generation.
 func (g *gateway) serves(generation uint64) bool {
+	if g.awaits {
+		return false
+	}
 	for _, p := range g.pods {
 		if p.counts() && (!p.answered || p.acked < generation) {
 			return false
@@ -82,7 +88,7 @@ func (r *Remote) gateway(name string) *gateway {
 // tidy forgets a Gateway of which there is nothing any more.
 func (r *Remote) tidy(name string) {
 	g := r.gateways[name]
-	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults) == 0 {
+	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults) == 0 && !g.awaits {
 		delete(r.gateways, name)
 	}
 	if r.gateways[name] == nil {
@@ -139,7 +145,7 @@ func (r *Remote) owe(g *gateway, now time.Time) {
 	generation := r.parts.Part(g.name).Generation()
 	for _, p := range g.pods {
 		switch current := p.answered && p.acked >= generation; {
-		case current || r.epoch == "":
+		case current || r.epoch == "" || g.awaits:
 			p.behind = time.Time{}
 		case p.behind.IsZero():
 			p.behind = now

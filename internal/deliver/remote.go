@@ -22,9 +22,14 @@ type RemoteOptions struct {
 	Publish func([]translate.StatusChange)
 	// Plan takes what the Gateways need to run, at once; on Lead all of it, be it nothing. Calls do not overlap.
 	Plan func([]translate.PlanChange)
-	// Fetch answers the newly wanted objects, without those that do not exist, and is told what is no
-	// longer wanted. It retries what fails until ctx ends: an object that is left out is absent.
+	// Fetch reads an object that is newly wanted, and returns nothing where it does not exist; or notes that one
+	// is no longer wanted. It is called with one Want at a time, for several objects at the same time, and with no
+	// lock held. Until it returns, the proxies of the Gateways that want the object keep what they have, so it must
+	// give up in the end. ctx ends when the object is no longer wanted, or the Remote is closed.
 	Fetch func(ctx context.Context, wants []translate.Want) []metav1.Object
+	// Current returns a fetched object as it is known now, nil for one that is absent: between Fetch and its use
+	// an Update may have brought a newer one. nil takes what Fetch returned.
+	Current func(translate.ObjectKey) metav1.Object
 	// Authenticate says for whom the caller of a stream may ask: the Gateway as "<namespace>/<name>",
 	// and its pod. An error without a gRPC status is told as UNAUTHENTICATED.
 	Authenticate func(ctx context.Context) (gateway, pod string, err error)
@@ -40,11 +45,12 @@ type RemoteOptions struct {
 // Remote delivers to proxies in other processes. It is safe for concurrent use.
 type Remote struct {
 	o      RemoteOptions
-	ctx    context.Context // of a Fetch
+	ctx    context.Context // of all that runs beside the callers
 	cancel context.CancelFunc
 
 	refusals refusals
 	watchdog watchdog
+	fetches  fetches
 
 	// translating is held while the translator is used; it is taken before mu.
 	translating sync.Mutex
@@ -80,13 +86,15 @@ func NewRemote(o RemoteOptions) *Remote {
 		o.CommitLimit = commitLimit
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Remote{o: o, ctx: ctx, cancel: cancel,
+	r := &Remote{o: o, ctx: ctx, cancel: cancel,
 		parts:    partition.New(),
 		desired:  map[translate.ObjectKey]translate.StatusChange{},
 		held:     map[translate.ObjectKey]*heldStatus{},
 		gateways: map[string]*gateway{},
 		stale:    map[string]struct{}{},
 	}
+	r.fetches.start(ctx, o.Fetch, r.fetched)
+	return r
 }
 
 // Update lets edit change the translator's objects and delivers what follows. The first one must
@@ -121,27 +129,59 @@ func (r *Remote) settle() {
 	r.take(&result)
 }
 
-// translate commits until nothing more is wanted; translating is held.
+// translate commits, and has what is newly wanted fetched; translating is held.
 func (r *Remote) translate() translate.Result {
-	var merged translate.Result
-	for {
-		start := time.Now()
-		var result translate.Result
-		r.watchdog.watch(func() { result = r.o.Translator.Commit() })
-		r.o.Translated(result.Stats, time.Since(start))
-		merged = merge(&merged, &result)
-		if len(result.Wants) == 0 || r.o.Fetch == nil {
-			break
+	start := time.Now()
+	var result translate.Result
+	r.watchdog.watch(func() { result = r.o.Translator.Commit() })
+	r.o.Translated(result.Stats, time.Since(start))
+	r.fetches.want(result.Wants)
+	return result
+}
+
+// fetched takes in the objects that were read since the last time. It is called without a lock.
+func (r *Remote) fetched() {
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	for _, f := range r.fetches.take() {
+		o := f.object
+		if r.o.Current != nil {
+			o = r.o.Current(f.key)
 		}
-		objects := r.o.Fetch(r.ctx, result.Wants)
-		if len(objects) == 0 {
-			break
-		}
-		for _, o := range objects {
+		if o != nil {
 			r.o.Translator.Upsert(o)
 		}
 	}
-	return merged
+	r.tell()
+	result := r.translate()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.take(&result)
+}
+
+// await notes which Gateways want what is not known yet, and returns those for which that is new, or over. mu and
+// translating are held.
+func (r *Remote) await(now time.Time) (changed []*gateway) {
+	waits := map[string]bool{}
+	for _, key := range r.fetches.unknown() {
+		for _, name := range r.o.Translator.WantedBy(key) {
+			waits[name] = true
+		}
+	}
+	for name := range waits {
+		r.gateway(name)
+	}
+	for name, g := range r.gateways {
+		if g.awaits == waits[name] {
+			continue
+		}
+		g.awaits = waits[name]
+		for object := range g.holding {
+			r.held[object].since = now // the proxies could not have it until now
+		}
+		changed = append(changed, g)
+	}
+	return changed
 }
 
 // take puts a translation in force; mu and translating are held.
@@ -154,6 +194,10 @@ func (r *Remote) take(result *translate.Result) Delivery {
 	for _, change := range result.Plans {
 		g := r.gateway(change.Namespace + "/" + change.Name)
 		g.plan = change.Plan
+		touched = append(touched, g.name)
+	}
+	awaiting := r.await(now)
+	for _, g := range awaiting {
 		touched = append(touched, g.name)
 	}
 	for _, s := range result.Statuses {
@@ -170,6 +214,9 @@ func (r *Remote) take(result *translate.Result) Delivery {
 		r.wake(touched, now)
 		for _, s := range result.Statuses {
 			r.hold(s, now)
+		}
+		for _, g := range awaiting {
+			r.release(g)
 		}
 		r.publish()
 	}
@@ -206,6 +253,7 @@ func (r *Remote) Lead(epoch string) {
 	r.Standby()
 	r.translating.Lock()
 	defer r.translating.Unlock()
+	r.settle() // what is published is of what is true now, not of the proxies of another epoch
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ctx.Err() != nil { // closed
@@ -214,11 +262,12 @@ func (r *Remote) Lead(epoch string) {
 	now := time.Now()
 	r.epoch = epoch
 	var plans []translate.PlanChange
-	for _, g := range r.gateways {
+	for name, g := range r.gateways {
 		r.owe(g, now)
 		if g.plan != nil {
 			plans = append(plans, translate.PlanChange{Namespace: g.plan.Namespace, Name: g.plan.Name, Plan: g.plan})
 		}
+		r.tidy(name)
 	}
 	slices.SortFunc(plans, func(a, b translate.PlanChange) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -233,11 +282,11 @@ func (r *Remote) Lead(epoch string) {
 	r.ticker.Go(func() { r.watchDeadlines(ctx) })
 }
 
-// Standby ends what Lead began; translation goes on.
+// Standby ends what Lead began; translation goes on. It waits for no translation, so that a replica that loses the Lease is
+// silent before another one has it.
 func (r *Remote) Standby() {
-	r.translating.Lock()
-	defer r.translating.Unlock()
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.epoch = ""
 	if r.stopTick != nil {
 		r.stopTick()
@@ -245,24 +294,17 @@ func (r *Remote) Standby() {
 	for _, g := range r.gateways {
 		clear(g.holding)
 		r.forgetAnswers(g)
-		r.stale[g.name] = struct{}{}
+		r.stale[g.name] = struct{}{} // which the next Update or Lead tells the translator
 	}
 	clear(r.held)
-	r.mu.Unlock()
-	r.settle()
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for name := range r.gateways {
-		r.tidy(name)
-	}
 }
 
-// Close ends all streams and timers, and a Fetch under way. The Remote is not to be used afterwards.
+// Close ends all streams and timers, and what is being fetched. The Remote is not to be used afterwards.
 func (r *Remote) Close() {
 	r.cancel()
 	r.Standby()
 	r.ticker.Wait()
+	r.fetches.wait()
 }
 
 // watchDeadlines finds those who owe an answer for too long.

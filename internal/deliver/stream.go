@@ -207,7 +207,7 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	defer r.mu.Unlock()
 	part := r.parts.Part(s.gateway.name)
 	switch {
-	case r.epoch == "" || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
+	case r.epoch == "" || s.gateway.awaits || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
 		return "", nil, nil
 	case !r.ours(s.gateway):
 		return "", nil, errNotOurs(s.gateway.name)

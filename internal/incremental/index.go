@@ -60,6 +60,15 @@ func Count[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) 
 	return len(b.members)
 }
 
+// Get returns the sorted keys under ik, as of the last Commit, outside of a function; inside, use Lookup. The slice is
+// valid until the next Commit.
+func (ix *Index[IK, K, V]) Get(ik IK) []K {
+	if b := ix.buckets[ik]; b != nil {
+		return b.members
+	}
+	return nil
+}
+
 func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {
 	b := ix.buckets[ik]
 	if b == nil {

@@ -1,6 +1,10 @@
 package translate
 
-import "github.com/moongate-dev/moongate/internal/incremental"
+import (
+	"slices"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+)
 
 // HasStatus says whether translation wants a status of the object, as of the last Commit: who
 // starts anew can tell by it which entries of ours are left from before.
@@ -27,4 +31,12 @@ func (t *Translator) HasStatus(o ObjectKey) bool {
 func has[K incremental.Key[K], V any](c *incremental.Collection[K, V], k K) bool {
 	_, ok := c.Get(k)
 	return ok
+}
+
+// WantedBy returns the Gateways, as "<namespace>/<name>", whose listeners refer to a Secret, as of the last Commit.
+func (t *Translator) WantedBy(secret ObjectKey) (gateways []string) {
+	for _, k := range t.secretUsers.Get(name{secret.Namespace, secret.Name}) {
+		gateways = append(gateways, k.Gateway.String())
+	}
+	return slices.Compact(gateways) // sorted by Gateway
 }

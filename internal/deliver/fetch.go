@@ -1,0 +1,167 @@
+package deliver
+
+import (
+	"context"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// maxFetches bounds how many objects are read at the same time.
+const maxFetches = 32
+
+// fetches reads objects that translation wants, beside it: an API server that does not answer must delay neither an
+// update of another Gateway nor the end of a leader. The calls about one object follow each other in order. It is safe for
+// concurrent use.
+type fetches struct {
+	ctx     context.Context
+	fetch   func(context.Context, []translate.Want) []metav1.Object // nil: nothing is fetched
+	arrived func()                                                  // is called after objects were read; calls do not overlap
+	slots   chan struct{}
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	pending   map[translate.ObjectKey]*fetching
+	done      []fetched
+	notifying bool // arrived is being called, or about to be
+}
+
+// fetching is what is being said of one object.
+type fetching struct {
+	wanted  bool
+	changed bool               // since the call under way began
+	stop    context.CancelFunc // of the call under way
+	read    bool               // it is among done
+}
+
+// fetched is the answer to a read.
+type fetched struct {
+	key    translate.ObjectKey
+	object metav1.Object // nil: there is none
+	of     *fetching
+}
+
+func (f *fetches) start(ctx context.Context, fetch func(context.Context, []translate.Want) []metav1.Object, arrived func()) {
+	f.ctx, f.fetch, f.arrived = ctx, fetch, arrived
+	f.slots, f.pending = make(chan struct{}, maxFetches), map[translate.ObjectKey]*fetching{}
+}
+
+// want begins to read what is newly wanted. It does not block.
+func (f *fetches) want(wants []translate.Want) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fetch == nil || f.ctx.Err() != nil {
+		return
+	}
+	for _, w := range wants {
+		if p := f.pending[w.Object]; p != nil && !p.read {
+			p.wanted, p.changed = w.Wanted, true
+			p.stop()
+			continue
+		}
+		p := &fetching{wanted: w.Wanted}
+		ctx := p.begin(f.ctx)
+		f.pending[w.Object] = p
+		f.running.Go(func() { f.run(ctx, w.Object, p) })
+	}
+}
+
+func (p *fetching) begin(parent context.Context) (ctx context.Context) {
+	p.changed = false
+	ctx, p.stop = context.WithCancel(parent)
+	return ctx
+}
+
+// run calls fetch until there is nothing newer to be said of the object.
+func (f *fetches) run(ctx context.Context, key translate.ObjectKey, p *fetching) {
+	for {
+		f.mu.Lock()
+		wanted := p.wanted
+		f.mu.Unlock()
+		object := f.call(ctx, translate.Want{Object: key, Wanted: wanted})
+		f.mu.Lock()
+		p.stop()
+		if p.changed && f.ctx.Err() == nil {
+			ctx = p.begin(f.ctx)
+			f.mu.Unlock()
+			continue
+		}
+		if !p.wanted {
+			delete(f.pending, key)
+		} else {
+			p.read = true
+			f.done = append(f.done, fetched{key, object, p})
+			if !f.notifying {
+				f.notifying = true
+				f.running.Go(f.notify) // run still counts, so this is in time for wait
+			}
+		}
+		f.mu.Unlock()
+		return
+	}
+}
+
+// call calls fetch for one object. It answers what was read, nil for nothing.
+func (f *fetches) call(ctx context.Context, w translate.Want) metav1.Object {
+	if w.Wanted {
+		select {
+		case f.slots <- struct{}{}:
+			defer func() { <-f.slots }()
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	for _, o := range f.fetch(ctx, []translate.Want{w}) {
+		return o
+	}
+	return nil
+}
+
+// notify calls arrived until everything that was read has been taken. What arrives meanwhile is taken together.
+func (f *fetches) notify() {
+	for {
+		f.mu.Lock()
+		if len(f.done) == 0 || f.ctx.Err() != nil {
+			f.notifying = false
+			f.mu.Unlock()
+			return
+		}
+		f.mu.Unlock()
+		f.arrived()
+	}
+}
+
+// take returns what was read since the last time and is still wanted.
+func (f *fetches) take() (out []fetched) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, x := range f.done {
+		if f.pending[x.key] == x.of {
+			delete(f.pending, x.key)
+			out = append(out, x)
+		}
+	}
+	f.done = nil
+	return out
+}
+
+// unknown returns the objects that are wanted and have not been taken.
+func (f *fetches) unknown() (out []translate.ObjectKey) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, p := range f.pending {
+		if p.wanted {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// wait waits until every call has ended; ctx has.
+func (f *fetches) wait() {
+	f.mu.Lock() // who began under it is counted, and nobody begins any more
+	f.mu.Unlock()
+	f.running.Wait()
+}

@@ -1,0 +1,234 @@
+package deliver_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// vault answers reads of Secrets; those of hanging names wait until they are let go, or ctx ends.
+type vault struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	hangs   map[string]chan struct{}
+	secrets map[string]*corev1.Secret
+	calls   []string
+	present map[string]bool // what was said last of each
+}
+
+func newVault(t *testing.T) *vault {
+	return &vault{t: t, hangs: map[string]chan struct{}{}, secrets: map[string]*corev1.Secret{}, present: map[string]bool{}}
+}
+
+// hang makes reads of a Secret wait, and returns what lets them go on.
+func (v *vault) hang(name string) (goOn func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	c := make(chan struct{})
+	v.hangs[name] = c
+	return sync.OnceFunc(func() { close(c) })
+}
+
+func (v *vault) fetch(ctx context.Context, wants []translate.Want) (out []metav1.Object) {
+	for _, w := range wants {
+		name := w.Object.Name
+		v.mu.Lock()
+		v.calls = append(v.calls, fmt.Sprint(name, " ", w.Wanted))
+		v.present[name] = w.Wanted
+		hang := v.hangs[name]
+		if v.secrets[name] == nil {
+			v.secrets[name] = keyPair(v.t, w.Object.Namespace, name)
+		}
+		secret := v.secrets[name]
+		v.mu.Unlock()
+		if !w.Wanted {
+			continue
+		}
+		if hang != nil {
+			select {
+			case <-hang:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		out = append(out, secret)
+	}
+	return out
+}
+
+func (v *vault) options(o *deliver.RemoteOptions) { o.Fetch = v.fetch }
+
+// secured is a Gateway with a listener for HTTP and one for HTTPS with each of these certificates.
+func secured(name string, generation int64, secrets ...gwv1.ObjectName) *gwv1.Gateway {
+	g := named(gateway(80), name)
+	g.Generation = generation
+	mode := gwv1.TLSModeTerminate
+	for i, secret := range secrets {
+		g.Spec.Listeners = append(g.Spec.Listeners, gwv1.Listener{Name: gwv1.SectionName("tls-" + string(secret)), Port: gwv1.PortNumber(443 + i), Protocol: gwv1.HTTPSProtocolType,
+			TLS: &gwv1.ListenerTLSConfig{Mode: &mode, CertificateRefs: []gwv1.SecretObjectReference{{Name: secret}}}})
+	}
+	return g
+}
+
+// TestSecretThatHangs: a Secret whose read takes for ever delays what its own Gateway is sent, and nothing else: not the
+// updates of others, not what the cluster says of them, and not the end of the leader.
+func TestSecretThatHangs(t *testing.T) {
+	v := newVault(t)
+	c, p := started(t, 50*time.Millisecond, v.options)
+	c.set(named(gateway(81), "other"))
+	other := c.connect(t, "n/other", "pod-0")
+	c.up("n/other", "pod-0")
+	delivertest.Eventually(t, "both are served", func() bool { return c.programmed("gw") && c.programmed("other") && c.acked("n/other", "pod-0") })
+	c.set(secured("gw", 2, "quick"))
+	delivertest.Eventually(t, "the first certificate is served", func() bool {
+		return p.has(config.KindCertificate, "Secret/n/quick") && c.published("Gateway", "gw").Generation == 2
+	})
+
+	goOn := v.hang("slow")
+	defer goOn()
+	within(t, "an Update with a Secret that cannot be read", func() { c.set(secured("gw", 3, "slow")) })
+	within(t, "an Update of another Gateway", func() {
+		g := named(gateway(82), "other")
+		g.Generation = 2
+		c.set(g)
+	})
+	delivertest.Eventually(t, "the other Gateway is served", func() bool {
+		return c.published("Gateway", "other").Generation == 2 && c.acked("n/other", "pod-0") && c.programmed("other")
+	})
+	within(t, "what the cluster says", func() { c.up("n/gw", "pod-0") })
+	if !p.has(config.KindListener, "n/gw/tls-quick") || p.has(config.KindListener, "n/gw/tls-slow") {
+		t.Errorf("the proxy has %v; it should keep what it had", p.ids())
+	}
+	if g := c.published("Gateway", "gw").Generation; g != 2 {
+		t.Errorf("a status of generation %d was published, of which not everything is known", g)
+	}
+	if proxies := c.proxies("n/gw"); len(proxies) != 1 || proxies[0].Overdue {
+		t.Errorf("the proxy is blamed: %+v", proxies)
+	}
+
+	within(t, "the end of the leader", c.Standby)
+	if c.Status().Leading {
+		t.Error("it leads on")
+	}
+	c.Lead("second")
+	delivertest.Eventually(t, "the proxy is back", func() bool { return c.proxies("n/gw")[0].Connected })
+	goOn()
+	delivertest.Eventually(t, "the second certificate is served", func() bool {
+		return p.has(config.KindCertificate, "Secret/n/slow") && !p.has(config.KindListener, "n/gw/tls-quick") &&
+			c.published("Gateway", "gw").Generation == 3 && c.programmed("gw")
+	})
+	for _, s := range c.copyHistory() {
+		if status, _ := s.Status.(*gwv1.GatewayStatus); status != nil && s.Generation > 1 {
+			for _, l := range status.Listeners {
+				if has(l.Conditions, "ResolvedRefs", metav1.ConditionFalse) {
+					t.Errorf("generation %d was published with an unknown Secret as a missing one: %v", s.Generation, l)
+				}
+			}
+		}
+	}
+	other.stop()
+}
+
+// within fails the test where f takes longer than a replica that loses its Lease has left until another one may lead.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+	case <-time.After(3 * time.Second): // the Lease lasts 10 s, and renewing it is given up after 7
+		t.Fatalf("%s waits for a Secret that cannot be read", what)
+	}
+}
+
+// TestFirstGenerationWaitsForSecrets: a controller that starts sends no proxy a configuration without its certificates.
+func TestFirstGenerationWaitsForSecrets(t *testing.T) {
+	v := newVault(t)
+	goOn := v.hang("slow")
+	defer goOn()
+	c := newCluster(t, forever, v.options)
+	c.set(class(), secured("gw", 1, "slow"), secured("other", 1, "quick"))
+	c.Lead("first")
+	p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
+	delivertest.Eventually(t, "the other Gateway is served with its certificate", func() bool {
+		return c.acked("n/other", "pod-0") && other.has(config.KindCertificate, "Secret/n/quick")
+	})
+	if got := p.ids(); len(got) > 0 {
+		t.Errorf("before its Secret is known, the proxy has %v", got)
+	}
+	goOn()
+	delivertest.Eventually(t, "it is served with its certificate", func() bool { return p.has(config.KindCertificate, "Secret/n/slow") })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.updates != 1 {
+		t.Errorf("it was sent %d generations, want 1", p.updates)
+	}
+}
+
+// TestFetchInOrder: of a Secret that is wanted, unwanted and wanted again, the last word is said last, and one that is
+// no longer wanted is not waited for.
+func TestFetchInOrder(t *testing.T) {
+	v := newVault(t)
+	goOn := v.hang("slow")
+	defer goOn()
+	c, p := started(t, forever, v.options)
+	called := func(call string) func() bool {
+		return func() bool {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			return slices.Contains(v.calls, call)
+		}
+	}
+	c.set(secured("gw", 2, "slow"))
+	delivertest.Eventually(t, "it is read", called("slow true"))
+	c.set(secured("gw", 3))
+	delivertest.Eventually(t, "it is no longer wanted", called("slow false"))
+	delivertest.Eventually(t, "nobody waits for it", func() bool { return c.published("Gateway", "gw").Generation == 3 })
+	for i := range 20 {
+		c.set(secured("gw", int64(4+2*i), "slow"))
+		c.set(secured("gw", int64(5+2*i)))
+	}
+	delivertest.Eventually(t, "nobody waits for it", func() bool { return c.published("Gateway", "gw").Generation == 43 })
+	delivertest.Eventually(t, "the last word was that it is not wanted", func() bool {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		return !v.present["slow"]
+	})
+	c.set(secured("gw", 44, "slow"))
+	goOn()
+	delivertest.Eventually(t, "it is served", func() bool { return p.has(config.KindCertificate, "Secret/n/slow") })
+}
+
+// TestNewerThanFetched: what was read is not put in the place of what an Update brought meanwhile.
+func TestNewerThanFetched(t *testing.T) {
+	v := newVault(t)
+	goOn := v.hang("s")
+	defer goOn()
+	newer := keyPair(t, "n", "s")
+	c, p := started(t, forever, v.options, func(o *deliver.RemoteOptions) {
+		o.Current = func(translate.ObjectKey) metav1.Object { return newer }
+	})
+	c.set(secured("gw", 2, "s"))
+	c.set(newer)
+	goOn()
+	delivertest.Eventually(t, "it is served", func() bool { return p.has(config.KindCertificate, "Secret/n/s") })
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	got := p.resources[config.ID{Kind: config.KindCertificate, Key: "Secret/n/s"}].GetCertificate()
+	if string(got.ChainPem) != string(newer.Data[corev1.TLSCertKey]) {
+		t.Error("the older one is served")
+	}
+}
