@@ -76,6 +76,17 @@ func (e *election) term(ctx context.Context) error {
 	)
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	// The elector gives the Lease back when its context ends, and another replica may lead in the same moment: so it
+	// ends after lead has.
+	holding, giveBack := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveBack()
+	context.AfterFunc(ctx, func() {
+		mu.Lock()
+		over = true
+		mu.Unlock()
+		leading.Wait()
+		giveBack()
+	})
 	// The elector would go on for the rest of renewDeadline: one that was stopped for a while comes back
 	// to find another one leading.
 	lost := func() {
@@ -95,7 +106,7 @@ func (e *election) term(ctx context.Context) error {
 		ReleaseOnCancel: true,
 		Name:            leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
+			OnStartedLeading: func(held context.Context) {
 				mu.Lock()
 				if over {
 					mu.Unlock()
@@ -105,7 +116,10 @@ func (e *election) term(ctx context.Context) error {
 				leading.Add(1)
 				mu.Unlock()
 				defer leading.Done()
-				e.lead(ctx)
+				term, stop := context.WithCancel(ctx)
+				defer stop()
+				context.AfterFunc(held, stop)
+				e.lead(term)
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader:      func(identity string) { e.log.Info("the leader is", "identity", identity) },
@@ -114,11 +128,9 @@ func (e *election) term(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	elector.Run(klog.NewContext(ctx, klog.Logger{})) // notedLock says it, and once
-	mu.Lock()
-	over = true
-	mu.Unlock()
-	leading.Wait()
+	elector.Run(klog.NewContext(holding, klog.Logger{})) // notedLock says it, and once
+	end()
+	<-holding.Done()
 	return nil
 }
 
@@ -131,6 +143,9 @@ func (c *Controller) lead(ctx context.Context) {
 	// They end after Standby, so that nothing is handed to one that has ended.
 	parts, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
+	if ctx.Err() != nil { // the Lease was lost while Lead waited for a translation
+		end()
+	}
 	var all sync.WaitGroup
 	for what, run := range map[string]func(context.Context) error{
 		"provisioning": c.provisioner.Run, "writing statuses": c.writer.Run,

@@ -26,7 +26,8 @@ type replica struct {
 	terms   atomic.Int32
 	stop    context.CancelFunc
 	done    sync.WaitGroup
-	away    atomic.Bool // the API server, for this replica
+	away    atomic.Bool  // the API server, for this replica
+	ending  atomic.Int64 // how long it takes to end, in nanoseconds
 	log     bytes.Buffer
 }
 
@@ -52,6 +53,7 @@ func startReplica(t *testing.T, cluster *fake.Clientset, identity string, togeth
 			r.terms.Add(1)
 			r.leading.Store(true)
 			<-ctx.Done()
+			time.Sleep(time.Duration(r.ending.Load()))
 			r.leading.Store(false)
 			together.Add(-1)
 		}}
@@ -142,5 +144,30 @@ func TestLost(t *testing.T) {
 		}
 		a.stop()
 		a.done.Wait()
+	})
+}
+
+// TestHandover checks that a leader that is told to end gives the Lease to another one when it has ended, and not before.
+func TestHandover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := fake.NewClientset()
+		var together atomic.Int32
+		a := startReplica(t, cluster, "a", &together)
+		time.Sleep(5 * time.Second)
+		b := startReplica(t, cluster, "b", &together)
+		time.Sleep(time.Minute)
+		a.ending.Store(int64(4 * retryPeriod))
+		a.stop()
+		time.Sleep(3 * retryPeriod)
+		if !a.leading.Load() || b.leading.Load() {
+			t.Errorf("while a ends, a leads: %v, b leads: %v", a.leading.Load(), b.leading.Load())
+		}
+		a.done.Wait()
+		time.Sleep(3 * retryPeriod)
+		if a.leading.Load() || !b.leading.Load() {
+			t.Errorf("3 tries after the end of a, a leads: %v, b leads: %v", a.leading.Load(), b.leading.Load())
+		}
+		b.stop()
+		b.done.Wait()
 	})
 }
