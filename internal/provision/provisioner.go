@@ -70,8 +70,8 @@ type Provisioner struct {
 	grace  time.Duration
 
 	reports workqueue.TypedInterface[gatewayName]
-	// listed is closed once every kind was listed.
-	listed chan struct{}
+	// listed is closed once every kind was listed, told once what was listed has been reported.
+	listed, told chan struct{}
 
 	mu       sync.Mutex
 	unlisted map[scope]bool
@@ -110,7 +110,7 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, store: newStore(o.ControllerName), listed: make(chan struct{}),
+		o: o, client: c, grace: grace, store: newStore(o.ControllerName), listed: make(chan struct{}), told: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
 		unlisted: map[scope]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
@@ -125,8 +125,8 @@ func New(o Options) (*Provisioner, error) {
 	return p, nil
 }
 
-// Listed is closed once Watch has seen everything that runs.
-func (p *Provisioner) Listed() <-chan struct{} { return p.listed }
+// Listed is closed once Watch has seen and reported everything that runs.
+func (p *Provisioner) Listed() <-chan struct{} { return p.told }
 
 // forget drops what only a leader knows.
 func (p *Provisioner) forget() {
@@ -273,6 +273,13 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, p.reports.ShutDown)
 	defer stop()
+	for _, g := range p.store.names() { // they are in the queue too, where nobody knows which is the last of them
+		if ctx.Err() != nil {
+			return nil
+		}
+		p.report(g)
+	}
+	close(p.told)
 	for {
 		g, shutdown := p.reports.Get()
 		if shutdown {

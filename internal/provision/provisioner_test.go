@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -673,5 +675,54 @@ func TestForeignAutoscaler(t *testing.T) {
 	}
 	if got := s.at(deployment, "spec", "replicas"); got != 1.0 {
 		t.Errorf("without the autoscaler there are %v replicas", got)
+	}
+}
+
+// TestReportedBeforeListed checks that whoever waits for Listed, as a new leader does, knows what runs for each Gateway: it
+// would say otherwise that nothing does, and names that point to it would be removed.
+func TestReportedBeforeListed(t *testing.T) {
+	s := newServer(t)
+	first := startReplica(t, s)
+	const gateways = 20
+	for i := range gateways {
+		if err := first.settle(t, s, planOf(gatewayName{"shop", fmt.Sprint("web-", i)}, nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reporting, goOn := make(chan struct{}), make(chan struct{})
+	begin := sync.OnceFunc(func() { close(reporting) })
+	var reported atomic.Int32
+	p, err := New(Options{
+		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress,
+		CAPEM: func() []byte { return nil },
+		Report: func(string, string, *translate.Infrastructure, []string) {
+			begin()
+			<-goOn
+			reported.Add(1)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p.Watch)
+	select {
+	case <-reporting:
+	case <-time.After(patience):
+		close(goOn)
+		t.Fatal("nothing is reported")
+	}
+	select {
+	case <-p.Listed():
+		t.Error("it says that everything was listed while it reports the first Gateway")
+	default:
+	}
+	close(goOn)
+	select {
+	case <-p.Listed():
+	case <-time.After(patience):
+		t.Fatal("not everything was listed")
+	}
+	if n := reported.Load(); n != gateways {
+		t.Errorf("%d Gateways were reported by then, want %d", n, gateways)
 	}
 }
