@@ -47,23 +47,23 @@ func (c *Controller) change(ch kube.Change) {
 		})
 	}
 	if ch.Full {
-		c.sweep()
 		close(c.full)
 		c.log.Info("the cluster is read", "objects", c.objects.len())
 	}
 }
 
-// sweep tells the writer which routes and policies may have entries of ours left from before.
+// sweep tells the writer which routes and policies may have entries of ours left from before, be it from the time of
+// another leader.
 func (c *Controller) sweep() {
-	var unwanted []status.Key
 	c.remote.Update(func(t *translate.Translator) {
+		var unwanted []status.Key
 		for _, id := range c.objects.shared() {
 			if !t.HasStatus(translate.ObjectKey(id)) {
 				unwanted = append(unwanted, status.Key(id))
 			}
 		}
+		c.writer.Sweep(unwanted) // here, where nothing newer can be published before
 	})
-	c.writer.Sweep(unwanted)
 }
 
 func installed(i *kube.Installed) translate.Installed {

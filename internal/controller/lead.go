@@ -140,6 +140,7 @@ func (c *Controller) lead(ctx context.Context) {
 	c.log.Info("leading", "epoch", epoch)
 	c.setLeading(true)
 	c.remote.Lead(epoch)
+	c.sweep()
 	// They end after Standby, so that nothing is handed to one that has ended.
 	parts, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()

@@ -2,8 +2,10 @@ package writer
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,7 +42,6 @@ func TestKilledHalfway(t *testing.T) {
 				first.start(t)
 				<-first.done
 				expect(t, "writes before the end", server.written(), map[bool]int{false: 0, true: 1}[written])
-				expect(t, "the first is idle", first.Idle(), false)
 
 				server.mu.Lock()
 				server.stored, server.fail = nil, nil
@@ -52,8 +53,8 @@ func TestKilledHalfway(t *testing.T) {
 				if !same {
 					next = newSite(t, server)
 					next.see(web, other)
-					next.Publish(changes)
 				}
+				next.Publish(changes)
 				next.start(t)
 				defer next.end()
 				next.settle(t)
@@ -147,6 +148,7 @@ func (w *world) lead() {
 		w.leader.end()
 	}
 	w.leader = w.sites[w.r.IntN(2)]
+	w.leader.Publish(slices.Collect(maps.Values(w.want)))
 	w.leader.start(w.t)
 }
 
@@ -262,9 +264,42 @@ func TestLeadingAgain(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		s.end()
 		s.setFail(nil)
+		s.Publish([]Change{wanted(web, 1, "Accepted")})
 		s.start(t)
 		defer s.end()
 		synctest.Wait()
 		expect(t, "status", s.reasons(web), "example Theirs, moongate Accepted")
+	})
+}
+
+// TestForgetsAtTheEnd: what was wanted in an earlier time as leader is not written in a later one, in which it is not wanted:
+// neither a status nor its end.
+func TestForgetsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		other, old := key("HTTPRoute", "other"), key("HTTPRoute", "old")
+		for _, k := range []status.Key{web, other, old} {
+			s.addRoute(k, 1)
+		}
+		s.setFail(func(*http.Request) (int, metav1.StatusReason) {
+			return http.StatusForbidden, metav1.StatusReasonForbidden
+		})
+		s.Publish([]Change{wanted(web, 1, "Accepted"), {Key: old}})
+		s.start(t)
+		time.Sleep(time.Minute)
+		s.end()
+		// Another leader has written of the one, and the other is not its business any more.
+		s.setFail(nil)
+		edit(s.apiServer, old, func(r *gwv1.HTTPRoute) {
+			r.Status.Parents = append(r.Status.Parents, parents(ours, "gw", 1, "Accepted")...)
+		})
+		s.see(old)
+		s.Publish([]Change{wanted(other, 1, "Accepted")})
+		s.start(t)
+		defer s.end()
+		s.settle(t)
+		expect(t, "status that is no longer wanted", s.reasons(web), "example Theirs")
+		expect(t, "status whose end is no longer wanted", s.reasons(old), "example Theirs, moongate Accepted")
+		expect(t, "status that is wanted", s.reasons(other), "example Theirs, moongate Accepted")
 	})
 }

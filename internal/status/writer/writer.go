@@ -115,7 +115,8 @@ func New(options Options) (*Writer, error) {
 	}, nil
 }
 
-// Publish takes what is wanted now; of several for one object the last counts. It never blocks.
+// Publish takes what is wanted now; of several for one object the last counts. It is called while Run runs, or shortly
+// before. It never blocks.
 func (w *Writer) Publish(changes []Change) {
 	for _, c := range changes {
 		if c.Desired == nil {
@@ -209,8 +210,7 @@ func (w *Writer) Gateway(namespace, name, class string) {
 	}
 }
 
-// Sweep is called once, when all objects have been seen and translated for the
-// first time: unwanted are the routes and policies that translation wants no
+// Sweep is called once before each Run, when all objects have been seen and translated: unwanted are the routes and policies that translation wants no
 // status of, and that lose what entries of ours they still have from before. Those
 // whose status is held back for the time being are not among them. Before Sweep no
 // finalizer is removed.
@@ -240,8 +240,8 @@ func (w *Writer) Idle() bool {
 }
 
 // Run writes until ctx ends; only the leader calls it, as often as it becomes
-// leader. It begins by looking at all objects whose status it knows. The error is
-// always nil.
+// leader, after a first Publish of everything that is wanted and a Sweep. At its end it forgets what is wanted: another
+// leader may want, and write, something else until the next Run. The error is always nil.
 func (w *Writer) Run(ctx context.Context) error {
 	w.running.Lock()
 	defer w.running.Unlock()
@@ -249,7 +249,6 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.mu.Lock()
 	w.queue = queue
 	for key, e := range w.entries {
-		e.attempt = attempt{} // the time of another leader may lie between
 		w.ask(key, e)
 	}
 	w.mu.Unlock()
@@ -263,6 +262,10 @@ func (w *Writer) Run(ctx context.Context) error {
 	w.mu.Unlock()
 	queue.ShutDown()
 	workers.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.entries)
+	w.unsettled, w.swept = 0, false
 	return nil
 }
 
