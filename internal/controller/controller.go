@@ -124,7 +124,7 @@ func New(o Options) (*Controller, error) {
 	c.provisioner, err = provision.New(provision.Options{
 		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image, Namespaces: o.Namespaces,
 		ControllerAddress: net.JoinHostPort(c.serviceName(), port),
-		CAPEM:             c.caPEM, Report: c.remote.SetInfrastructure, Unread: c.unread, Logger: o.Logger,
+		CAPEM:             c.caPEM, Report: c.remote.SetInfrastructure, Pods: c.remote.SetPods, Unread: c.unread, Logger: o.Logger,
 	})
 	return c, err
 }
@@ -222,16 +222,16 @@ func (c *Controller) waitForAuthority(ctx context.Context) (*auth.Authority, err
 const authorityRetry = 2 * time.Second
 
 // authenticate says for which Gateway the caller of a stream may ask.
-func (c *Controller) authenticate(ctx context.Context) (gateway, pod string, err error) {
+func (c *Controller) authenticate(ctx context.Context) (deliver.Caller, error) {
 	id, err := c.verifier.Authenticate(ctx)
 	if err != nil {
-		return "", "", err
+		return deliver.Caller{}, err
 	}
-	name, ok := c.provisioner.Gateway(id.Namespace, id.ServiceAccount)
+	name, ok := c.provisioner.Gateway(id.Namespace, id.ServiceAccount, id.ServiceAccountUID)
 	if !ok {
-		return "", "", status.Errorf(codes.PermissionDenied, "ServiceAccount %s/%s is of no Gateway of this controller", id.Namespace, id.ServiceAccount)
+		return deliver.Caller{}, status.Errorf(codes.PermissionDenied, "ServiceAccount %s/%s is of no Gateway of this controller", id.Namespace, id.ServiceAccount)
 	}
-	return id.Namespace + "/" + name, id.Pod, nil
+	return deliver.Caller{Gateway: id.Namespace + "/" + name, Pod: id.Pod, PodUID: id.PodUID}, nil
 }
 
 // Ready says nil once everything in the cluster was read, else what is missing.

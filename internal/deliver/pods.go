@@ -24,6 +24,7 @@ type gateway struct {
 	pods           map[string]*pod
 	holding        map[translate.ObjectKey]struct{} // of Remote.held
 	faults         map[string]string                // that the translator was told, by config.Listener.key
+	uids           map[string]string                // of the pods that there are, by name
 	// awaits says that a listener wants an object that is not known yet. What was translated without it is neither
 	// sent nor published: its proxies keep the certificate that they have.
 	awaits bool
@@ -88,7 +89,7 @@ func (r *Remote) gateway(name string) *gateway {
 // tidy forgets a Gateway of which there is nothing any more.
 func (r *Remote) tidy(name string) {
 	g := r.gateways[name]
-	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults) == 0 && !g.awaits {
+	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults) == 0 && len(g.uids) == 0 && !g.awaits {
 		delete(r.gateways, name)
 	}
 	if r.gateways[name] == nil {
@@ -268,6 +269,13 @@ func rejection(kind uint32, key string) string {
 }
 
 var errStandby = status.Error(codes.Unavailable, "this controller does not lead")
+
+// exists reports whether there is a pod, as far as anybody can know.
+func (g *gateway) exists(pod, uid string) bool { return uid == "" || g.uids[pod] == uid }
+
+func errNoPod(pod string) error {
+	return status.Errorf(codes.PermissionDenied, "pod %s, which the token was issued to, is gone, or not known yet", pod)
+}
 
 // errNotOurs tells a proxy to go on with what it has: its pod is about to be deleted, or its
 // Gateway comes back.

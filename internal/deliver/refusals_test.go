@@ -69,8 +69,8 @@ func TestRefusedOnceInLog(t *testing.T) {
 	var log bytes.Buffer
 	r := NewRemote(RemoteOptions{Translator: translate.New(translate.Options{Cluster: true}),
 		Publish: func([]translate.StatusChange) {}, Plan: func([]translate.PlanChange) {}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Authenticate: func(context.Context) (string, string, error) {
-			return "", "", status.Error(codes.PermissionDenied, "of no Gateway")
+		Authenticate: func(context.Context) (Caller, error) {
+			return Caller{}, status.Error(codes.PermissionDenied, "of no Gateway")
 		}})
 	defer r.Close()
 	r.Update(func(*translate.Translator) {})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -30,9 +31,8 @@ type RemoteOptions struct {
 	// Current returns a fetched object as it is known now, nil for one that is absent: between Fetch and its use
 	// an Update may have brought a newer one. nil takes what Fetch returned.
 	Current func(translate.ObjectKey) metav1.Object
-	// Authenticate says for whom the caller of a stream may ask: the Gateway as "<namespace>/<name>",
-	// and its pod. An error without a gRPC status is told as UNAUTHENTICATED.
-	Authenticate func(ctx context.Context) (gateway, pod string, err error)
+	// Authenticate says who the caller of a stream is. An error without a gRPC status is told as UNAUTHENTICATED.
+	Authenticate func(ctx context.Context) (Caller, error)
 	// Translated is told what each translation cost; nil tells nobody.
 	Translated func(incremental.Stats, time.Duration)
 	Logger     *slog.Logger // nil discards
@@ -40,6 +40,14 @@ type RemoteOptions struct {
 	HoldLimit time.Duration
 	// CommitLimit is how long a Commit may take before Alive fails; default 2 minutes.
 	CommitLimit time.Duration
+}
+
+// Caller is the proxy at the other end of a stream.
+type Caller struct {
+	Gateway string // "<namespace>/<name>", the one that it may ask for
+	Pod     string // its name
+	// PodUID is served only while SetPods says that there is this pod; "" leaves that to Authenticate.
+	PodUID string
 }
 
 // Remote delivers to proxies in other processes. It is safe for concurrent use.
@@ -244,6 +252,21 @@ func (r *Remote) SetInfrastructure(namespace, name string, i *translate.Infrastr
 	defer r.mu.Unlock()
 	r.release(g) // a pod that is gone is waited for no more
 	r.publish()
+	r.tidy(g.name)
+}
+
+// SetPods tells which pods there are of a Gateway: their UIDs, by name. The stream of one that is gone ends, and a token that
+// was issued to it, which may be valid for another hour, is refused.
+func (r *Remote) SetPods(namespace, name string, uids map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.gateway(namespace + "/" + name)
+	g.uids = maps.Clone(uids)
+	for name, p := range g.pods {
+		if p.stream != nil && !g.exists(name, p.stream.uid) {
+			p.stream.end(errNoPod(name))
+		}
+	}
 	r.tidy(g.name)
 }
 

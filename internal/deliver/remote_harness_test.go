@@ -82,15 +82,16 @@ func newClusterAt(t *testing.T, authority *delivertest.Authority, address string
 	return c
 }
 
-// identity takes a token "<gateway> <pod>" with the hash that identityToken adds; any other is not valid.
-func identity(ctx context.Context) (string, string, error) {
+// identity takes a token "<gateway> <pod>", or "<gateway> <pod>@<uid>", with the hash that identityToken adds; any other is not valid.
+func identity(ctx context.Context) (deliver.Caller, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	token := strings.TrimPrefix(strings.Join(md.Get("authorization"), ""), "Bearer ")
 	fields := strings.Fields(token)
 	if len(fields) != 3 || identityToken(fields[0], fields[1]) != token {
-		return "", "", errors.New("the token is not valid")
+		return deliver.Caller{}, errors.New("the token is not valid")
 	}
-	return fields[0], fields[1], nil
+	pod, uid, _ := strings.Cut(fields[1], "@")
+	return deliver.Caller{Gateway: fields[0], Pod: pod, PodUID: uid}, nil
 }
 
 var identitySecret = rand.Text()

@@ -442,3 +442,36 @@ func TestLargeConfiguration(t *testing.T) {
 		t.Errorf("%d Chunks", chunks)
 	}
 }
+
+// TestPodIsGone: the stream of a pod that is deleted ends at once, and its token, which is valid on, opens no other; nor does one
+// of a pod that had the name before.
+func TestPodIsGone(t *testing.T) {
+	c := newCluster(t, forever)
+	c.set(class(), gateway(80), edited("/one", 1))
+	c.Lead("first")
+	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}
+	refused := func(what, pod string) {
+		t.Helper()
+		if m, err := c.ask(t, identityToken("n/gw", pod), hello); m != nil || status.Code(err) != codes.PermissionDenied {
+			t.Errorf("%s: %v, %v", what, m, err)
+		}
+	}
+	refused("a pod that is not known", "pod-0@one")
+	c.SetPods("n", "gw", map[string]string{"pod-0": "one", "pod-1": "x"})
+	p := c.connect(t, "n/gw", "pod-0@one")
+	delivertest.Eventually(t, "the pod is served", func() bool { return c.acked("n/gw", "pod-0") })
+	refused("one that had the name before", "pod-0@zero")
+	if !c.acked("n/gw", "pod-0") {
+		t.Error("who was refused took the place of the pod")
+	}
+	c.SetPods("n", "gw", map[string]string{"pod-0": "two", "pod-1": "x"})
+	delivertest.Eventually(t, "its stream has ended", func() bool {
+		return !slices.ContainsFunc(c.proxies("n/gw"), func(x deliver.RemoteProxy) bool { return x.Connected })
+	})
+	refused("a pod that is gone", "pod-0@one")
+	p.stop()
+	next := c.connect(t, "n/gw", "pod-0@two")
+	delivertest.Eventually(t, "the next one of its name is served", func() bool { return next.Ready() && c.acked("n/gw", "pod-0") })
+	c.SetPods("n", "gw", nil)
+	delivertest.Eventually(t, "its stream has ended", func() bool { return len(c.proxies("n/gw")) == 0 })
+}

@@ -48,6 +48,7 @@ type service struct {
 type stream struct {
 	gateway *gateway          // set once
 	pod     string            // set once
+	uid     string            // set once; of the pod, "" where that is not known
 	end     func(cause error) // safe for concurrent use
 	woken   chan struct{}     // of capacity 1
 	full    bool              // everything must be sent next
@@ -73,7 +74,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 		return err
 	}
 	caller := callerOf(grpcStream.Context())
-	name, pod, err := r.o.Authenticate(grpcStream.Context())
+	who, err := r.o.Authenticate(grpcStream.Context())
 	if err != nil {
 		if r.refusals.news(caller, status.Code(err), time.Now()) {
 			r.o.Logger.Warn("a stream without a valid identity is refused, now and whenever it asks again", "from", caller, "error", err)
@@ -91,25 +92,25 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 	switch {
 	case hello == nil:
 		return status.Error(codes.InvalidArgument, "the first message must be a Hello")
-	case hello.Gateway != name:
+	case hello.Gateway != who.Gateway:
 		if r.refusals.news(caller, codes.PermissionDenied, time.Now()) {
-			r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", name, "pod", pod, "asks-for", hello.Gateway)
+			r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", who.Gateway, "pod", who.Pod, "asks-for", hello.Gateway)
 		}
-		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", name, hello.Gateway)
+		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", who.Gateway, hello.Gateway)
 	}
 	ctx, end := context.WithCancelCause(grpcStream.Context())
 	defer end(nil)
-	s, err := r.join(name, pod, hello, end)
+	s, err := r.join(who, hello, end)
 	if err != nil {
 		return err
 	}
 	r.refusals.forget(caller)
-	r.o.Logger.Info("a proxy is connected", "gateway", name, "pod", pod, "version", hello.Version, "generation", hello.Generation, "resumes", !s.full)
+	r.o.Logger.Info("a proxy is connected", "gateway", who.Gateway, "pod", who.Pod, "version", hello.Version, "generation", hello.Generation, "resumes", !s.full)
 	go func() { end(r.send(ctx, s, grpcStream)) }()
 	go func() { end(r.receive(s, grpcStream)) }()
 	<-ctx.Done()
 	r.leave(s)
-	r.o.Logger.Info("a proxy is disconnected", "gateway", name, "pod", pod, "reason", context.Cause(ctx))
+	r.o.Logger.Info("a proxy is disconnected", "gateway", who.Gateway, "pod", who.Pod, "reason", context.Cause(ctx))
 	return context.Cause(ctx)
 }
 
@@ -127,25 +128,28 @@ func (r *Remote) canServe() error {
 }
 
 // join adds a stream in the place of an older one of the pod.
-func (r *Remote) join(name, pod string, hello *wire.Hello, end func(error)) (*stream, error) {
+func (r *Remote) join(who Caller, hello *wire.Hello, end func(error)) (*stream, error) {
 	if err := r.canServe(); err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.gateway(name)
-	if r.epoch == "" || !r.ours(g) {
-		r.tidy(name)
-		return nil, errNotOurs(name)
+	g := r.gateway(who.Gateway)
+	defer r.tidy(who.Gateway)
+	switch {
+	case r.epoch == "" || !r.ours(g):
+		return nil, errNotOurs(who.Gateway)
+	case !g.exists(who.Pod, who.PodUID): // asked here, where SetPods finds who entered before
+		return nil, errNoPod(who.Pod)
 	}
-	return r.enter(g, pod, hello, end), nil
+	return r.enter(g, &who, hello, end), nil
 }
 
-func (r *Remote) enter(g *gateway, name string, hello *wire.Hello, end func(error)) *stream {
-	p := g.pods[name]
+func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(error)) *stream {
+	p := g.pods[who.Pod]
 	if p == nil {
 		p = &pod{}
-		g.pods[name] = p
+		g.pods[who.Pod] = p
 	}
 	if p.stream != nil {
 		p.stream.end(status.Error(codes.Aborted, "another stream of this pod has taken its place"))
@@ -155,7 +159,7 @@ func (r *Remote) enter(g *gateway, name string, hello *wire.Hello, end func(erro
 		p.answered, p.acked = false, 0
 	}
 	p.version = hello.Version
-	p.stream = &stream{gateway: g, pod: name, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, base: hello.Generation}
+	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, base: hello.Generation}
 	p.stream.wake()
 	r.owe(g, time.Now())
 	return p.stream

@@ -22,13 +22,13 @@ func TestLateAnswer(t *testing.T) {
 	g := r.gateway("n/gw")
 	ended := 0
 	end := func(error) { ended++ }
-	older := r.enter(g, "pod", &wire.Hello{}, end)
+	older := r.enter(g, &Caller{Pod: "pod"}, &wire.Hello{}, end)
 	r.mu.Unlock()
 	if _, d, err := r.next(older); err != nil || !d.Full {
 		t.Fatal(d, err)
 	}
 	r.mu.Lock()
-	newer := r.enter(g, "pod", &wire.Hello{}, end)
+	newer := r.enter(g, &Caller{Pod: "pod"}, &wire.Hello{}, end)
 	r.mu.Unlock()
 
 	ack := &wire.Ack{Epoch: "epoch", Generation: 1, Listeners: []*wire.Fault{{Resource: &wire.ResourceId{Key: "n/gw/l"}, Message: "taken"}}}

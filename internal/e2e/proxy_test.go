@@ -145,9 +145,9 @@ func newControl(t *testing.T) (*control, *cluster) {
 }
 
 // authenticate knows a Gateway by its ServiceAccount, named after it.
-func (c *control) authenticate(ctx context.Context) (gateway, pod string, err error) {
+func (c *control) authenticate(ctx context.Context) (deliver.Caller, error) {
 	id, err := c.verifier.Authenticate(ctx)
-	return id.Namespace + "/" + strings.TrimSuffix(id.ServiceAccount, "-moongate"), id.Pod, err
+	return deliver.Caller{Gateway: id.Namespace + "/" + strings.TrimSuffix(id.ServiceAccount, "-moongate"), Pod: id.Pod}, err
 }
 
 // lead serves as a leader.

@@ -26,6 +26,8 @@ const (
 	kindPod        = "Pod"
 	kindService    = "Service"
 	kindDeployment = "Deployment"
+
+	kindServiceAccount = "ServiceAccount"
 )
 
 // resources are the kinds that are watched, by the name of the kind.
@@ -34,7 +36,7 @@ var resources = map[string]struct {
 	resource string
 	empty    Object // of the type
 }{
-	"ServiceAccount":          {corev1.SchemeGroupVersion, "serviceaccounts", &corev1.ServiceAccount{}},
+	kindServiceAccount:        {corev1.SchemeGroupVersion, "serviceaccounts", &corev1.ServiceAccount{}},
 	"ConfigMap":               {corev1.SchemeGroupVersion, "configmaps", &corev1.ConfigMap{}},
 	kindService:               {corev1.SchemeGroupVersion, "services", &corev1.Service{}},
 	kindPod:                   {corev1.SchemeGroupVersion, "pods", &corev1.Pod{}},

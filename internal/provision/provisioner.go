@@ -3,6 +3,7 @@ package provision
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -40,6 +41,9 @@ type Options struct {
 	// Unread reports whether it is unknown what a Gateway without a plan is, because it, its class, or one of
 	// their kinds could not be read: what runs for it stays. Nil is never.
 	Unread func(namespace, name string) bool
+	// Pods takes the UIDs of the pods that there are for a Gateway, by name, whenever they changed and before Report
+	// takes them; nil tells nobody.
+	Pods   func(namespace, name string, uids map[string]string)
 	Logger *slog.Logger // nil discards
 }
 
@@ -98,6 +102,7 @@ type Provisioner struct {
 type report struct {
 	infrastructure *translate.Infrastructure
 	ready          []string
+	pods           map[string]string // UIDs of those that have not ended, by name
 }
 
 // New makes a Provisioner that knows no plan. The error is one of Options.Config.
@@ -215,36 +220,22 @@ func (p *Provisioner) take(changes []translate.PlanChange) bool {
 // Refresh applies every plan anew as far as it differs, as after a change of Options.CAPEM. It never blocks.
 func (p *Provisioner) Refresh() { p.again() }
 
-// Gateway is the Gateway whose proxies run under a ServiceAccount; false for one of no plan.
-func (p *Provisioner) Gateway(namespace, serviceAccount string) (name string, ok bool) {
+// Gateway is the Gateway whose proxies run under a ServiceAccount; false for one of no plan. The ServiceAccount must be
+// the one of that UID, made for the Gateway as it is: one that has the name only, or was made for a Gateway that is no more,
+// is nobody's. Its class may be the one that the Gateway had before, whose proxies serve until there are others.
+func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name string, ok bool) {
+	account := p.store.find(namespace, objectName{kindServiceAccount, serviceAccount})
+	if account == nil || string(account.GetUID()) != uid {
+		return "", false
+	}
+	owner := metav1.GetControllerOf(account)
 	p.mu.Lock()
-	var candidates []*translate.Plan
-	for g, plan := range p.plans {
-		if g.namespace == namespace && Name(plan.Name, plan.Class) == serviceAccount {
-			candidates = append(candidates, plan)
-		}
+	defer p.mu.Unlock()
+	plan := p.plans[gatewayName{namespace, account.GetAnnotations()[annotationGateway]}]
+	if plan == nil || owner == nil || owner.UID != plan.UID {
+		return "", false
 	}
-	p.mu.Unlock()
-	if len(candidates) == 1 {
-		return candidates[0].Name, true
-	}
-	// Gateway a-b of class c and Gateway a of class b-c want the same name; one has it.
-	account := p.store.find(namespace, objectName{"ServiceAccount", serviceAccount})
-	for _, plan := range candidates {
-		if account != nil && owned(account, plan) {
-			return plan.Name, true
-		}
-	}
-	// What runs under the class that a Gateway had before serves until there is something in its place.
-	if account != nil && len(candidates) == 0 {
-		p.mu.Lock()
-		plan := p.plans[gatewayName{namespace, account.GetAnnotations()[annotationGateway]}]
-		p.mu.Unlock()
-		if plan != nil && owned(account, plan) {
-			return plan.Name, true
-		}
-	}
-	return "", false
+	return plan.Name, true
 }
 
 // Watch follows what runs, and reports it, until ctx ends. Every replica does it, once.
@@ -321,15 +312,37 @@ func (p *Provisioner) report(g gatewayName) {
 	}
 	p.mu.Unlock()
 	var now report
-	now.infrastructure, now.ready = observe(p.store.of(g), class, problem).infrastructure()
+	objects := p.store.of(g)
+	now.infrastructure, now.ready = observe(objects, class, problem).infrastructure()
+	now.pods = podUIDs(objects)
 	before := p.reported[g]
 	if reflect.DeepEqual(before, now) {
 		return
 	}
-	if p.reported[g] = now; now.infrastructure == nil {
+	if p.reported[g] = now; now.infrastructure == nil && now.pods == nil {
 		delete(p.reported, g)
 	}
+	if p.o.Pods != nil && !maps.Equal(before.pods, now.pods) {
+		p.o.Pods(g.namespace, g.name, now.pods)
+	}
 	p.o.Report(g.namespace, g.name, now.infrastructure, now.ready)
+}
+
+// podUIDs are the UIDs of the pods that have not ended, by name; nil where there is none. Those of any class count, and those
+// that are told to end, which serve meanwhile.
+func podUIDs(objects map[objectName]Object) map[string]string {
+	var uids map[string]string
+	for _, object := range objects {
+		pod, ok := object.(*corev1.Pod)
+		if !ok || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		if uids == nil {
+			uids = map[string]string{}
+		}
+		uids[pod.Name] = string(pod.UID)
+	}
+	return uids
 }
 
 // Run applies plans until ctx ends, and forgets them then, so no Plan of one leadership may come after its

@@ -178,10 +178,11 @@ func TestSameName(t *testing.T) {
 	if err := r.settle(t, s, second); err == nil {
 		t.Error("the second Gateway took the objects of the first")
 	}
-	if name, ok := r.Gateway("shop", "a-b-c"); name != "a-b" || !ok {
+	uid := fmt.Sprint(s.at("serviceaccounts/shop/a-b-c", "metadata", "uid"))
+	if name, ok := r.Gateway("shop", "a-b-c", uid); name != "a-b" || !ok {
 		t.Errorf("the ServiceAccount is of %q, %v", name, ok)
 	}
-	if name, ok := r.Gateway("other", "a-b-c"); ok {
+	if name, ok := r.Gateway("other", "a-b-c", uid); ok {
 		t.Errorf("in another namespace it is of %q", name)
 	}
 	if name := s.at("deployments/shop/a-b-c", "metadata", "annotations", annotationGateway); name != "a-b" {
@@ -284,8 +285,12 @@ func TestClassChange(t *testing.T) {
 		t.Fatalf("%d objects, want those of both classes: %q", got, s.names())
 	}
 	r.caughtUp(t, s)
+	uid := func(account string) string {
+		return fmt.Sprint(s.at("serviceaccounts/shop/"+account, "metadata", "uid"))
+	}
+	former := uid("web-moongate")
 	for _, account := range []string{"web-moongate", "web-other"} {
-		if name, ok := r.Gateway("shop", account); name != "web" || !ok {
+		if name, ok := r.Gateway("shop", account, uid(account)); name != "web" || !ok {
 			t.Errorf("while the class changes, proxies of ServiceAccount %s are of %q, %v", account, name, ok)
 		}
 	}
@@ -299,7 +304,7 @@ func TestClassChange(t *testing.T) {
 		}
 	}
 	r.caughtUp(t, s)
-	if name, ok := r.Gateway("shop", "web-moongate"); ok {
+	if name, ok := r.Gateway("shop", "web-moongate", former); ok {
 		t.Errorf("afterwards proxies of the former class are of %q", name)
 	}
 }
@@ -725,4 +730,87 @@ func TestReportedBeforeListed(t *testing.T) {
 	if n := reported.Load(); n != gateways {
 		t.Errorf("%d Gateways were reported by then, want %d", n, gateways)
 	}
+}
+
+// TestServiceAccountIsOurs checks who a ServiceAccount is believed for: it must be the one that was made for the Gateway as it is.
+func TestServiceAccountIsOurs(t *testing.T) {
+	const account = "serviceaccounts/shop/web-moongate"
+	s := newServer(t)
+	r := startReplica(t, s)
+	// Somebody made it before the Gateway was there, under the name that its own would have.
+	s.set(account, func(o tree) { o["metadata"].(tree)["uid"] = "foreign" })
+	if err := r.settle(t, s, planOf(web, nil)); err == nil {
+		t.Error("a foreign ServiceAccount was taken over")
+	}
+	if name, ok := r.Gateway("shop", "web-moongate", "foreign"); ok {
+		t.Errorf("a foreign ServiceAccount is believed to be of %q", name)
+	}
+	// It has the labels of ours.
+	s.set(account, func(o tree) {
+		o["metadata"].(tree)["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName}
+		o["metadata"].(tree)["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+	})
+	r.caughtUp(t, s)
+	if name, ok := r.Gateway("shop", "web-moongate", "foreign"); ok {
+		t.Errorf("a foreign ServiceAccount with labels of ours is believed to be of %q", name)
+	}
+	s.set(account, nil)
+	r.caughtUp(t, s)
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	uid := fmt.Sprint(s.at(account, "metadata", "uid"))
+	if name, ok := r.Gateway("shop", "web-moongate", uid); !ok || name != "web" {
+		t.Errorf("ours is of %q, %v", name, ok)
+	}
+	if _, ok := r.Gateway("shop", "web-moongate", "another"); ok {
+		t.Error("the token of one that had the name before is believed")
+	}
+	again := planOf(web, func(p *translate.Plan) { p.UID = "uid-of-another" })
+	r.Plan([]translate.PlanChange{again})
+	if _, ok := r.Gateway("shop", "web-moongate", uid); ok {
+		t.Error("one that was made for a Gateway that is no more is believed")
+	}
+	// The proxies of the class that the Gateway had before serve on until there are others.
+	r.Plan([]translate.PlanChange{planOf(web, func(p *translate.Plan) { p.Class = "other" })})
+	if name, ok := r.Gateway("shop", "web-moongate", uid); !ok || name != "web" {
+		t.Errorf("under another class ours is of %q, %v", name, ok)
+	}
+}
+
+// TestPodsAreTold checks that a pod that is gone, or another one of its name, is told at once.
+func TestPodsAreTold(t *testing.T) {
+	const pod = "pods/shop/web-0"
+	s := newServer(t)
+	var mu sync.Mutex
+	var told map[string]string
+	p, err := New(Options{
+		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress,
+		CAPEM: func() []byte { return nil }, Report: func(string, string, *translate.Infrastructure, []string) {},
+		Pods: func(_, _ string, uids map[string]string) { mu.Lock(); defer mu.Unlock(); told = uids },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p.Watch)
+	is := func(what, uid string) {
+		t.Helper()
+		eventually(t, what, func() bool { mu.Lock(); defer mu.Unlock(); return told["web-0"] == uid })
+	}
+	state := func(uid, phase string) func(tree) {
+		return func(o tree) {
+			meta := o["metadata"].(tree)
+			meta["uid"], meta["labels"] = uid, tree{labelManagedBy: managedBy, labelName: proxyName}
+			meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+			o["status"] = tree{"phase": phase}
+		}
+	}
+	s.set(pod, state("one", "Running"))
+	is("the pod is told", "one")
+	s.set(pod, nil)
+	is("its end is told", "")
+	s.set(pod, state("two", "Running"))
+	is("the next one of its name is told", "two")
+	s.set(pod, state("two", "Failed"))
+	is("that it has failed is told", "")
 }

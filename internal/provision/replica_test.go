@@ -43,7 +43,7 @@ func startReplica(t *testing.T, s *server, namespaces ...string) *replica {
 		Report: func(namespace, name string, i *translate.Infrastructure, ready []string) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.reports[namespace+"/"+name] = report{i, ready}
+			r.reports[namespace+"/"+name] = report{infrastructure: i, ready: ready}
 			r.order = append(r.order, namespace+"/"+name)
 		},
 	})

@@ -118,10 +118,10 @@ func (c *claims) judge(issuer string, now time.Time) (Identity, error) {
 		return Identity{}, errors.New("it never expires; project a token, do not use the one of a Secret")
 	}
 	k := &c.Kubernetes
-	if k.Namespace == "" || k.ServiceAccount.Name == "" || k.Pod.Name == "" || k.Pod.UID == "" {
+	if k.Namespace == "" || k.ServiceAccount.Name == "" || k.ServiceAccount.UID == "" || k.Pod.Name == "" || k.Pod.UID == "" {
 		return Identity{}, errors.New("it is not bound to a pod and its ServiceAccount")
 	}
-	return Identity{Namespace: k.Namespace, ServiceAccount: k.ServiceAccount.Name, Pod: k.Pod.Name, PodUID: k.Pod.UID}, nil
+	return Identity{Namespace: k.Namespace, ServiceAccount: k.ServiceAccount.Name, Pod: k.Pod.Name, PodUID: k.Pod.UID, ServiceAccountUID: k.ServiceAccount.UID}, nil
 }
 
 // Authenticate verifies the token that came with a gRPC call as "authorization: Bearer <token>".

@@ -28,6 +28,8 @@ type Identity struct {
 	ServiceAccount string // its name
 	Pod            string // its name
 	PodUID         string
+
+	ServiceAccountUID string
 }
 
 // VerifierOptions are the ends of a Verifier.

@@ -125,7 +125,7 @@ func tokenClaims(now time.Time, edit ...func(map[string]any)) map[string]any {
 	return c
 }
 
-var goodIdentity = Identity{Namespace: "shop", ServiceAccount: "web-moongate", Pod: "web-moongate-7d9f-x2", PodUID: "11aa"}
+var goodIdentity = Identity{Namespace: "shop", ServiceAccount: "web-moongate", Pod: "web-moongate-7d9f-x2", PodUID: "11aa", ServiceAccountUID: "b8f5"}
 
 // newVerifier is one that has fetched the server's keys.
 func newVerifier(t testing.TB, s *apiServer, c *clock) *Verifier {
@@ -244,6 +244,7 @@ func TestClaims(t *testing.T) {
 		{without("kubernetes.io"), "not bound to a pod"},
 		{inKubernetes("namespace", ""), "not bound to a pod"},
 		{inKubernetes("serviceaccount", nil), "not bound to a pod"},
+		{inKubernetes("serviceaccount", map[string]any{"name": "web-moongate"}), "not bound to a pod"},
 		{inKubernetes("pod", nil), "not bound to a pod"},
 		{inKubernetes("pod", map[string]string{"name": "p"}), "not bound to a pod"},
 		{inKubernetes("pod", "p"), "not those of a Kubernetes token"},
