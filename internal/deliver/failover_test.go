@@ -225,7 +225,7 @@ func TestChaos(t *testing.T) {
 		}
 	}
 	delivertest.Eventually(t, "everything is said", func() bool {
-		return leader.programmed("a") && leader.programmed("b") && leader.published("HTTPRoute", "r-b").Generation == 1000 && leader.Status().Held == 0
+		return leader.programmed("a") && leader.programmed("b") && leader.acked("n/a", pods...) && leader.acked("n/b", pods...) && leader.published("HTTPRoute", "r-b").Generation == 1000 && leader.Status().Held == 0
 	})
 	for i, proxy := range last {
 		want := []string{"Listener n/a/l0", "Route HTTPRoute/n/r-a", "Route HTTPRoute/n/r-b"}

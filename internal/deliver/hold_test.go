@@ -118,14 +118,14 @@ func TestDeadline(t *testing.T) {
 	r.setReady(g, []string{"here", "away"}, start)
 	g.pods["here"].answered, g.pods["here"].acked = true, 1
 	r.owe(g, start.Add(time.Second))
-	if g.waiting(time.Minute) != "" || r.markOverdue(g, start.Add(59*time.Second)) {
+	if sentences(g.overdue(time.Minute)) != "" || r.markOverdue(g, start.Add(59*time.Second)) {
 		t.Error("overdue too early")
 	}
 	if !r.markOverdue(g, start.Add(time.Minute)) || r.markOverdue(g, start.Add(2*time.Minute)) {
 		t.Error("it must be overdue, and found once")
 	}
-	if want := "proxy away has not been connected to the controller for 1m0s and serves what it last had; see kubectl logs -n n away, or delete the pod"; g.waiting(time.Minute) != want {
-		t.Errorf("waiting %q", g.waiting(time.Minute))
+	if want := "proxy away has not been connected to the controller for 1m0s and serves what it last had; see kubectl logs -n n away, or delete the pod"; sentences(g.overdue(time.Minute)) != want {
+		t.Errorf("overdue %q", g.overdue(time.Minute))
 	}
 	if !g.serves(1) || g.pods["here"].overdue {
 		t.Error("the overdue one is waited for, or the other is overdue")

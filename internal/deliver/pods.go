@@ -22,9 +22,11 @@ type gateway struct {
 	plan           *translate.Plan // nil: none
 	infrastructure *translate.Infrastructure
 	pods           map[string]*pod
-	holding        map[translate.ObjectKey]struct{} // of Remote.held
-	faults         map[string]string                // that the translator was told, by config.Listener.key
-	uids           map[string]string                // of the pods that there are, by name
+	holding        map[translate.ObjectKey]struct{}   // of Remote.held
+	faults         map[string]translate.ListenerFault // that the translator was told, by config.Listener.key
+	routeFaults    map[string]string                  // that the translator was told, by config.Route.key
+	trouble        string                             // that was told by RemoteOptions.Trouble
+	uids           map[string]string                  // of the pods that there are, by name
 	// awaits says that a listener wants an object that is not known yet. What was translated without it is neither
 	// sent nor published: its proxies keep the certificate that they have.
 	awaits bool
@@ -41,8 +43,9 @@ type pod struct {
 	overdue   bool // it owed for too long: nobody waits for it
 	version   string
 	refusal   string            // of the last generation that it answered
+	heard     bool              // what follows is of this epoch
 	listeners map[string]string // faults by config.Listener.key
-	rejected  map[string]string // faults by Resource
+	rejected  map[config.ID]string
 }
 
 // counts says that what is said to be served must be served by this proxy.
@@ -89,7 +92,7 @@ func (r *Remote) gateway(name string) *gateway {
 // tidy forgets a Gateway of which there is nothing any more.
 func (r *Remote) tidy(name string) {
 	g := r.gateways[name]
-	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults) == 0 && len(g.uids) == 0 && !g.awaits {
+	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults)+len(g.routeFaults) == 0 && len(g.uids) == 0 && !g.awaits {
 		delete(r.gateways, name)
 	}
 	if r.gateways[name] == nil {
@@ -196,6 +199,7 @@ func (r *Remote) tell() bool {
 			continue
 		}
 		r.tellFaults(g)
+		r.tellTrouble(g)
 		namespace, short, _ := strings.Cut(name, "/")
 		if g.infrastructure == nil {
 			t.SetInfrastructure(namespace, short, nil)
@@ -203,8 +207,16 @@ func (r *Remote) tell() bool {
 		}
 		i := *g.infrastructure
 		i.Class, i.Ports = "", nil // for open alone
-		if i.Waiting == "" {
-			i.Waiting = g.waiting(r.o.HoldLimit)
+		overdue, rejected := g.overdue(r.o.HoldLimit), g.rejections(func(id config.ID) bool {
+			return id.Kind != config.KindRoute && id.Kind != config.KindListener
+		})
+		switch {
+		case g.served():
+			i.Lagging = sentences(append(overdue, rejected...))
+		case i.Waiting == "" && len(overdue) > 0:
+			i.Waiting = sentences(overdue)
+		default:
+			i.Lagging = sentences(rejected)
 		}
 		t.SetInfrastructure(namespace, short, &i)
 	}
@@ -212,20 +224,39 @@ func (r *Remote) tell() bool {
 	return true
 }
 
-// tellFaults: a listener is faulty where any proxy cannot serve it.
-func (r *Remote) tellFaults(g *gateway) {
-	now := map[string]string{}
-	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
-		for key, message := range g.pods[pod].listeners {
-			if now[key] == "" {
-				now[key] = message
-			}
+// served reports whether a proxy that is ready serves what is current, or may yet be waited for.
+func (g *gateway) served() bool {
+	for _, p := range g.pods {
+		if p.ready && !p.overdue {
+			return true
 		}
 	}
-	for key, message := range now {
-		if g.faults[key] != message {
-			r.o.Logger.Warn("a proxy cannot listen, it tries again every few seconds", "listener", key, "error", message)
-			r.o.Translator.SetListenerFault(key, &translate.ListenerFault{Message: message})
+	return false
+}
+
+// tellTrouble tells whoever looks after the cluster what is wrong with the proxies of a Gateway, where that is news.
+func (r *Remote) tellTrouble(g *gateway) {
+	now := ""
+	if r.epoch != "" {
+		now = sentences(append(g.overdue(r.o.HoldLimit), g.rejections(func(config.ID) bool { return true })...))
+	}
+	if now == g.trouble {
+		return
+	}
+	g.trouble = now
+	if r.o.Trouble != nil && r.epoch != "" {
+		namespace, name, _ := strings.Cut(g.name, "/")
+		r.o.Trouble(namespace, name, now)
+	}
+}
+
+// tellFaults tells the translator which listeners and routes the proxies cannot serve.
+func (r *Remote) tellFaults(g *gateway) {
+	now := g.listenerFaults()
+	for key, fault := range now {
+		if g.faults[key] != fault {
+			r.o.Logger.Warn("a proxy cannot serve a listener, it tries again every few seconds", "listener", key, "others-do", fault.Others, "error", fault.Message)
+			r.o.Translator.SetListenerFault(key, &fault)
 		}
 	}
 	for key := range g.faults {
@@ -234,15 +265,110 @@ func (r *Remote) tellFaults(g *gateway) {
 		}
 	}
 	g.faults = now
+
+	routes := map[string]string{}
+	for id, who := range g.rejecting() {
+		if id.Kind == config.KindRoute {
+			routes[id.Key] = g.rejection(id, who)
+		}
+	}
+	namespace, name, _ := strings.Cut(g.name, "/")
+	for key, message := range routes {
+		if g.routeFaults[key] != message {
+			r.o.Translator.SetRouteFault(key, namespace, name, &translate.RouteFault{Message: message})
+		}
+	}
+	for key := range g.routeFaults {
+		if _, still := routes[key]; !still {
+			r.o.Translator.SetRouteFault(key, namespace, name, nil)
+		}
+	}
+	g.routeFaults = routes
 }
 
-// shownPods is how many pods a message names.
+// listenerFaults are the listeners that not every proxy serves, by config.Listener.key. One that another proxy serves is
+// not faulty for it: its clients reach that one.
+func (g *gateway) listenerFaults() map[string]translate.ListenerFault {
+	out := map[string]translate.ListenerFault{}
+	faulty := map[string][]string{} // pods
+	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
+		p := g.pods[pod]
+		note := func(key string, fault translate.ListenerFault) {
+			if _, known := out[key]; !known {
+				out[key] = fault
+			}
+			if !slices.Contains(faulty[key], pod) {
+				faulty[key] = append(faulty[key], pod)
+			}
+		}
+		for key, message := range p.listeners {
+			note(key, translate.ListenerFault{Message: message})
+		}
+		for id, message := range p.rejected {
+			if id.Kind == config.KindListener {
+				note(id.Key, translate.ListenerFault{Message: message, Refused: true})
+			}
+		}
+	}
+	for key, fault := range out {
+		for pod, p := range g.pods {
+			if p.heard && p.counts() && !slices.Contains(faulty[key], pod) {
+				fault.Others = true
+			}
+		}
+		if fault.Others {
+			fault.Message = fmt.Sprintf("proxy %s cannot serve it while others do: %s", listed(faulty[key]), fault.Message)
+		}
+		out[key] = fault
+	}
+	return out
+}
+
+// rejecting are the Resources that proxies cannot carry out, with these proxies, sorted.
+func (g *gateway) rejecting() map[config.ID][]string {
+	out := map[config.ID][]string{}
+	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
+		for id := range g.pods[pod].rejected {
+			out[id] = append(out[id], pod)
+		}
+	}
+	return out
+}
+
+// rejection is a sentence about a Resource that proxies cannot carry out.
+func (g *gateway) rejection(id config.ID, pods []string) string {
+	what := id.String()
+	if id == (config.ID{}) {
+		what = "everything"
+	}
+	return fmt.Sprintf("proxy %s cannot carry out %s: %s", listed(pods), what, g.pods[pods[0]].rejected[id])
+}
+
+// rejections are sentences about what proxies cannot carry out, of those Resources that count.
+func (g *gateway) rejections(counts func(config.ID) bool) (out []string) {
+	all := g.rejecting()
+	for _, id := range slices.SortedFunc(maps.Keys(all), config.CompareID) {
+		if counts(id) {
+			out = append(out, g.rejection(id, all[id]))
+		}
+	}
+	return out
+}
+
+// shownPods is how many pods or sentences a message has.
 const shownPods = 3
 
-// waiting says which proxies are overdue, "" for none. It stays the same while they do.
-func (g *gateway) waiting(limit time.Duration) string {
+// listed names pods.
+func listed(pods []string) string {
+	if len(pods) > shownPods {
+		return fmt.Sprintf("%s and %d more", strings.Join(pods[:shownPods], ", "), len(pods)-shownPods)
+	}
+	return strings.Join(pods, ", ")
+}
+
+// overdue says which proxies are, each in a sentence. It stays the same while they are.
+func (g *gateway) overdue(limit time.Duration) (out []string) {
 	namespace, _, _ := strings.Cut(g.name, "/")
-	var out []string
 	for _, name := range slices.Sorted(maps.Keys(g.pods)) {
 		switch p := g.pods[name]; {
 		case !p.overdue:
@@ -254,18 +380,15 @@ func (g *gateway) waiting(limit time.Duration) string {
 			out = append(out, fmt.Sprintf("proxy %s has not acknowledged its configuration within %s; see kubectl logs -n %s %s, or delete the pod", name, limit, namespace, name))
 		}
 	}
-	if len(out) > shownPods {
-		out = append(out[:shownPods], fmt.Sprintf("and %d more", len(out)-shownPods))
-	}
-	return strings.Join(out, ". ")
+	return out
 }
 
-// rejection prints the name of a Resource that a proxy speaks of.
-func rejection(kind uint32, key string) string {
-	if kind == 0 || kind > 255 {
-		return "unknown"
+// sentences puts the first ones into one message.
+func sentences(all []string) string {
+	if len(all) > shownPods {
+		all = append(slices.Clone(all[:shownPods]), fmt.Sprintf("and %d more", len(all)-shownPods))
 	}
-	return config.ID{Kind: config.Kind(kind), Key: key}.String()
+	return strings.Join(all, ". ")
 }
 
 var errStandby = status.Error(codes.Unavailable, "this controller does not lead")

@@ -33,6 +33,10 @@ type RemoteOptions struct {
 	Current func(translate.ObjectKey) metav1.Object
 	// Authenticate says who the caller of a stream is. An error without a gRPC status is told as UNAUTHENTICATED.
 	Authenticate func(ctx context.Context) (Caller, error)
+	// Trouble is told what is wrong with the proxies of a Gateway whenever that changes, while leading: which do not
+	// serve what is current, and what they cannot carry out; "" once it is over. It must neither block nor call the
+	// Remote; nil tells nobody.
+	Trouble func(namespace, name, what string)
 	// Translated is told what each translation cost; nil tells nobody.
 	Translated func(incremental.Stats, time.Duration)
 	Logger     *slog.Logger // nil discards

@@ -111,6 +111,7 @@ type remote struct {
 	touched   int           // resources in updates
 	gate      chan struct{} // closed: apply goes on
 	listeners map[string]error
+	rejects   map[config.ID]error
 }
 
 func (r *remote) apply(u *config.Update) proxy.Result {
@@ -122,13 +123,18 @@ func (r *remote) apply(u *config.Update) proxy.Result {
 	defer r.mu.Unlock()
 	r.updates++
 	r.touched += len(u.Upserts) + len(u.Removals)
+	rejected := map[config.ID]error{}
 	for _, resource := range u.Upserts {
+		if err := r.rejects[resource.ID()]; err != nil {
+			rejected[resource.ID()] = err
+			continue
+		}
 		r.resources[resource.ID()] = resource
 	}
 	for _, id := range u.Removals {
 		delete(r.resources, id)
 	}
-	return proxy.Result{Generation: u.Generation, Listeners: maps.Clone(r.listeners)}
+	return proxy.Result{Generation: u.Generation, Listeners: maps.Clone(r.listeners), Rejected: rejected}
 }
 
 func (r *remote) rebind() proxy.Result {

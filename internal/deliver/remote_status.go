@@ -3,6 +3,8 @@ package deliver
 import (
 	"maps"
 	"slices"
+
+	"github.com/moongate-dev/moongate/internal/config"
 )
 
 // RemoteStatus is a Remote at one moment, for people.
@@ -47,9 +49,24 @@ func (r *Remote) Status() RemoteStatus {
 		for _, podName := range slices.Sorted(maps.Keys(g.pods)) {
 			p := g.pods[podName]
 			row.Proxies = append(row.Proxies, RemoteProxy{Pod: podName, Version: p.version, Ready: p.ready, Connected: p.stream != nil,
-				Acked: p.acked, Overdue: p.overdue, Error: p.refusal, Listeners: p.listeners, Rejected: p.rejected})
+				Acked: p.acked, Overdue: p.overdue, Error: p.refusal, Listeners: p.listeners, Rejected: printed(p.rejected)})
 		}
 		s.Gateways = append(s.Gateways, row)
 	}
 	return s
+}
+
+func printed(rejected map[config.ID]string) map[string]string {
+	if len(rejected) == 0 {
+		return nil
+	}
+	out := make(map[string]string, len(rejected))
+	for id, message := range rejected {
+		if id == (config.ID{}) {
+			out["unknown"] = message
+		} else {
+			out[id.String()] = message
+		}
+	}
+	return out
 }

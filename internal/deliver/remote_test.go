@@ -2,6 +2,7 @@ package deliver_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -240,32 +241,188 @@ func TestLiar(t *testing.T) {
 	}
 }
 
-// TestRemoteFaults: a listener is faulty while one of the proxies cannot serve it, and the status that waited says so.
+// TestRemoteFaults: a listener that one proxy cannot serve and another one can stays programmed and says so; it is faulty where none
+// can, and the status that waited says that.
 func TestRemoteFaults(t *testing.T) {
-	c, _ := started(t, forever)
+	c, first := started(t, forever)
 	second := c.connect(t, "n/gw", "pod-1")
+	c.up("n/gw", "pod-0", "pod-1")
 	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-1") })
-	before := len(c.copyHistory())
-	second.mu.Lock()
-	second.listeners = map[string]error{"n/gw/l0": fmt.Errorf("bind: %w", syscall.EADDRINUSE)}
-	second.mu.Unlock()
-	changed := gateway(8080)
-	changed.Generation = 2
-	c.set(changed)
-	listener := func(condition string, want metav1.ConditionStatus) func() bool {
-		return func() bool {
-			s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
-			return c.published("Gateway", "gw").Generation == 2 && has(s.Listeners[0].Conditions, condition, want)
+	fault := func(p *remote, err error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.listeners = nil
+		if err != nil {
+			p.listeners = map[string]error{"n/gw/l0": err}
 		}
 	}
-	delivertest.Eventually(t, "the fault is told", listener("Accepted", metav1.ConditionFalse))
+	change := func(generation int64) (before int) {
+		before = len(c.copyHistory())
+		changed := gateway(int(8080 + generation))
+		changed.Generation = generation
+		c.set(changed)
+		return before
+	}
+	said := func(generation int64, kind string, want metav1.ConditionStatus, words ...string) func() bool {
+		return func() bool {
+			s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
+			if c.published("Gateway", "gw").Generation != generation || !has(s.Listeners[0].Conditions, kind, want) {
+				return false
+			}
+			message := s.Listeners[0].Conditions[slices.IndexFunc(s.Listeners[0].Conditions, func(c metav1.Condition) bool { return c.Type == kind })].Message
+			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(message, word) })
+		}
+	}
+	never := func(what string, before int, kind string, unwanted metav1.ConditionStatus) {
+		t.Helper()
+		for _, s := range c.copyHistory()[before:] {
+			if status, _ := s.Status.(*gwv1.GatewayStatus); status != nil && has(status.Listeners[0].Conditions, kind, unwanted) {
+				t.Errorf("%s: a status said %s %s", what, kind, unwanted)
+			}
+		}
+	}
+	taken := fmt.Errorf("bind: %w", syscall.EADDRINUSE)
+
+	fault(second, taken)
+	before := change(2)
+	delivertest.Eventually(t, "the lagging one is named", said(2, "Programmed", metav1.ConditionTrue, "pod-1", "taken"))
+	if !c.programmed("gw") {
+		t.Error("the Gateway is not programmed because of one proxy of two")
+	}
+	never("with one proxy of two that serves it", before, "Programmed", metav1.ConditionFalse)
+
+	fault(first, taken)
+	before = change(3)
+	delivertest.Eventually(t, "the fault is told", said(3, "Accepted", metav1.ConditionFalse, "taken"))
 	for _, s := range c.copyHistory()[before:] {
-		if status, _ := s.Status.(*gwv1.GatewayStatus); status != nil && s.Generation == 2 && has(status.Listeners[0].Conditions, "Programmed", metav1.ConditionTrue) {
+		if status, _ := s.Status.(*gwv1.GatewayStatus); status != nil && s.Generation == 3 && has(status.Listeners[0].Conditions, "Programmed", metav1.ConditionTrue) {
 			t.Error("a status said Programmed before the fault was told")
 		}
 	}
+	fault(first, nil)
+	delivertest.Eventually(t, "one that serves it is enough", said(3, "Programmed", metav1.ConditionTrue, "pod-1"))
 	second.stop()
-	delivertest.Eventually(t, "the fault is gone with its proxy", listener("Programmed", metav1.ConditionTrue))
+	c.up("n/gw", "pod-0")
+	delivertest.Eventually(t, "the fault is gone with its proxy", func() bool {
+		s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
+		return said(3, "Programmed", metav1.ConditionTrue)() && !strings.Contains(fmt.Sprint(s.Listeners[0].Conditions), "pod-1")
+	})
+}
+
+// TestOneLags: one proxy of two that does not answer, or refuses, leaves the Gateway programmed; it is named in the message, in what
+// is told of the cluster, and no more once it has answered. Where none serves, the Gateway is not programmed.
+func TestOneLags(t *testing.T) {
+	var mu sync.Mutex
+	var trouble []string
+	c, first := started(t, 50*time.Millisecond, func(o *deliver.RemoteOptions) {
+		o.Trouble = func(namespace, name, what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			trouble = append(trouble, namespace+"/"+name+": "+what)
+		}
+	})
+	told := func(words string) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(trouble) > 0 && strings.HasSuffix(trouble[len(trouble)-1], words)
+		}
+	}
+	second := c.connect(t, "n/gw", "pod-1")
+	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
+	c.up("n/gw", "pod-0", "pod-1")
+	goOn := second.block()
+	defer goOn()
+	before := len(c.copyHistory())
+	c.set(edited("/two", 2))
+	delivertest.Eventually(t, "the lagging one is named", func() bool {
+		status, message := c.said("gw")
+		return c.routeGeneration() == 2 && status == metav1.ConditionTrue && strings.Contains(message, "proxy pod-1 has not acknowledged") && !strings.Contains(message, "pod-0")
+	})
+	if !first.route("/two") {
+		t.Error("it is published, and nobody serves it")
+	}
+	for _, s := range c.copyHistory()[before:] {
+		if status, _ := s.Status.(*gwv1.GatewayStatus); status != nil && !has(status.Conditions, "Programmed", metav1.ConditionTrue) {
+			t.Errorf("the Gateway flapped: %v", status.Conditions)
+		}
+	}
+	delivertest.Eventually(t, "it is told", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(trouble) > 0 && strings.Contains(trouble[len(trouble)-1], "n/gw: proxy pod-1 has not acknowledged")
+	})
+	stop := first.block()
+	defer stop()
+	c.set(edited("/three", 3))
+	delivertest.Eventually(t, "none serves", func() bool {
+		status, message := c.said("gw")
+		return status == metav1.ConditionFalse && strings.Contains(message, "pod-0") && strings.Contains(message, "pod-1")
+	})
+	stop()
+	goOn()
+	delivertest.Eventually(t, "all is well", func() bool {
+		status, message := c.said("gw")
+		return status == metav1.ConditionTrue && message == "" && c.routeGeneration() == 3
+	})
+	delivertest.Eventually(t, "its end is told", told("n/gw: "))
+}
+
+// TestRejectedReachesStatus: what a proxy cannot carry out is said of the object that it comes from, of the other Gateways of a
+// route nothing, and no more once it can.
+func TestRejectedReachesStatus(t *testing.T) {
+	c, p := started(t, forever)
+	c.set(named(gateway(81), "other"))
+	c.up("n/other", "x")
+	other := c.connect(t, "n/other", "x")
+	delivertest.Eventually(t, "the other Gateway is served", func() bool { return c.acked("n/other", "x") })
+	route := config.ID{Kind: config.KindRoute, Key: "HTTPRoute/n/r"}
+	p.mu.Lock()
+	p.rejects = map[config.ID]error{route: errors.New("rule 0: no such filter")}
+	p.mu.Unlock()
+	both := func(path string, generation int64) *gwv1.HTTPRoute {
+		r := edited(path, generation)
+		r.Spec.ParentRefs = append(r.Spec.ParentRefs, r.Spec.ParentRefs[0])
+		r.Spec.ParentRefs[1].Name = "other"
+		return r
+	}
+	c.set(both("/two", 2))
+	partial := func(gateway string) string {
+		s, _ := c.published("HTTPRoute", "r").Status.(*gwv1.RouteStatus)
+		for _, parent := range s.Parents {
+			for _, condition := range parent.Conditions {
+				if string(parent.ParentRef.Name) == gateway && condition.Type == "PartiallyInvalid" {
+					return condition.Message
+				}
+			}
+		}
+		return ""
+	}
+	delivertest.Eventually(t, "it is said of the route", func() bool {
+		return c.routeGeneration() == 2 && strings.Contains(partial("gw"), "proxy pod-0 cannot carry out Route HTTPRoute/n/r: rule 0: no such filter")
+	})
+	for _, s := range c.copyHistory() {
+		if status, _ := s.Status.(*gwv1.RouteStatus); status != nil && s.Generation == 2 && !strings.Contains(fmt.Sprint(status.Parents), "no such filter") {
+			t.Error("a status that waited for the proxy does not say what it refused")
+		}
+	}
+	if message := partial("other"); message != "" || !other.route("/two") {
+		t.Errorf("of the Gateway whose proxy can: %q", message)
+	}
+	if !p.route("/one") || !c.programmed("gw") {
+		t.Error("the version before is not served, or the Gateway is blamed")
+	}
+	p.mu.Lock()
+	p.rejects = map[config.ID]error{{Kind: config.KindListener, Key: "n/gw/l0"}: errors.New("no such protocol")}
+	p.mu.Unlock()
+	changed := gateway(8080)
+	changed.Generation = 2
+	c.set(both("/three", 3), changed)
+	delivertest.Eventually(t, "of the route it is said no more, but of the listener", func() bool {
+		s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
+		return c.routeGeneration() == 3 && partial("gw") == "" && has(s.Listeners[0].Conditions, "Accepted", metav1.ConditionFalse) &&
+			strings.Contains(fmt.Sprint(s.Listeners[0].Conditions), "no such protocol")
+	})
 }
 
 func (c *cluster) copyHistory() []translate.StatusChange {
@@ -372,7 +529,7 @@ func TestRefusedGeneration(t *testing.T) {
 	}
 	delivertest.Eventually(t, "the reason is told", func() bool {
 		status, message := c.said("gw")
-		return status == metav1.ConditionFalse && strings.Contains(message, "proxy bad refuses its configuration: cannot read it")
+		return status == metav1.ConditionTrue && strings.Contains(message, "proxy bad refuses its configuration: cannot read it")
 	})
 }
 

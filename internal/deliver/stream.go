@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -314,7 +315,7 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 // refused: nothing of the generation is served; everything is sent again after a while.
 func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
 	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", a.Error)
-	p.refusal = a.Error
+	p.refusal = said(a.Error)
 	if !s.waits {
 		return
 	}
@@ -327,29 +328,46 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
 	})
 }
 
-// note keeps what a proxy cannot do, and answers whether the translator should know. A proxy has a say in the listeners
+// maxFault bounds what is kept of a proxy's words, in bytes.
+const maxFault = 512
+
+// note keeps what a proxy cannot do, and answers whether the translator should know. A proxy has a say in the resources
 // of its own Gateway only.
 func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	part := r.parts.Part(s.gateway.name)
-	listeners, rejected := map[string]string{}, map[string]string{}
+	listeners, rejected := map[string]string{}, map[config.ID]string{}
 	for _, f := range a.Listeners {
 		if key := f.GetResource().GetKey(); part.Holds(config.ID{Kind: config.KindListener, Key: key}) {
-			listeners[key] = f.Message
+			listeners[key] = said(f.Message)
 		}
 	}
 	for _, f := range a.Rejected {
-		id := rejection(f.GetResource().GetKind(), f.GetResource().GetKey())
-		if rejected[id] = f.Message; p.rejected[id] != f.Message {
-			r.o.Logger.Warn("a proxy cannot carry out a resource and keeps the version before", "gateway", s.gateway.name, "pod", s.pod, "resource", id, "error", f.Message)
+		var id config.ID // zero for resources of kinds that the proxy does not know
+		if kind := f.GetResource().GetKind(); kind > 0 && kind <= 255 {
+			id = config.ID{Kind: config.Kind(kind), Key: f.GetResource().GetKey()}
+		}
+		if id != (config.ID{}) && !part.Holds(id) {
+			continue
+		}
+		if rejected[id] = said(f.GetMessage()); p.rejected[id] != rejected[id] {
+			r.o.Logger.Warn("a proxy cannot carry out a resource and keeps the version before", "gateway", s.gateway.name, "pod", s.pod, "resource", id.String(), "error", rejected[id])
 		}
 	}
-	p.rejected = rejected
-	news := !maps.Equal(listeners, p.listeners)
-	p.listeners = listeners
+	// A proxy that is heard for the first time may be the one that serves what another one cannot.
+	news := !maps.Equal(listeners, p.listeners) || !maps.Equal(rejected, p.rejected) || !p.heard && len(s.gateway.faults) > 0
+	p.listeners, p.rejected, p.heard = listeners, rejected, true
 	if news {
 		r.stale[s.gateway.name] = struct{}{}
 	}
 	return news
+}
+
+// said is the beginning of a proxy's words.
+func said(message string) string {
+	if len(message) > maxFault {
+		message = message[:maxFault] + "..."
+	}
+	return strings.ToValidUTF8(message, "")
 }
 
 // acknowledged frees what waited for this answer, and answers whether the translator should know that
@@ -363,7 +381,7 @@ func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 	news := false
 	if a.Generation > p.acked || !p.answered { // not the same one again with other faults
 		news = p.overdue
-		*p = pod{ready: p.ready, stream: s, answered: true, acked: a.Generation, version: p.version, listeners: p.listeners, rejected: p.rejected}
+		*p = pod{ready: p.ready, stream: s, answered: true, acked: a.Generation, version: p.version, heard: p.heard, listeners: p.listeners, rejected: p.rejected}
 	}
 	r.owe(g, time.Now())
 	if news {

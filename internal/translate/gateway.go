@@ -92,11 +92,12 @@ func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway.Gatew
 		})
 	}
 	var unreached *condition.Problem
+	var lagging string
 	if t.options.Cluster {
-		s.Addresses, unreached = t.clusterReach(v, n, g)
+		s.Addresses, unreached, lagging = t.clusterReach(v, n, g)
 	} else {
 		s.Addresses, unreached = t.ownReach(v, n, g)
 	}
-	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached)...)
+	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached, lagging)...)
 	return s
 }

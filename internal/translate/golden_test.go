@@ -129,6 +129,8 @@ type input struct {
 	gateway  string // a Gateway with an address that has a fault
 	address  string
 	message  string
+	route    string // key of a route with a fault at gateway
+	fault    translate.ListenerFault
 
 	infrastructure *translate.Infrastructure // of gateway
 	installed      *translate.Installed
@@ -196,13 +198,13 @@ func decode(t *testing.T, path, doc string) input {
 		return fmt.Sprintf("%q", data)
 	})
 	var head struct {
-		Kind, Listener, Gateway, Address, Message string
+		Kind, Listener, Gateway, Address, Message, Route string
 	}
 	if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
 	if i, is := decodeFact(t, path, doc, head.Kind); is {
-		i.listener, i.gateway, i.address, i.message = head.Listener, head.Gateway, head.Address, head.Message
+		i.listener, i.gateway, i.address, i.message, i.route = head.Listener, head.Gateway, head.Address, head.Message, head.Route
 		return i
 	}
 	fresh, known := kinds[head.Kind]
@@ -234,6 +236,7 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 	var err error
 	switch kind {
 	case "Fault":
+		err = yaml.Unmarshal([]byte(doc), &i.fault)
 	case "Infrastructure":
 		var fact struct {
 			Kind, Gateway string
@@ -286,7 +289,10 @@ func (w *world) upsert(i input) {
 	case i.object != nil:
 		w.Upsert(i.object)
 	case i.listener != "":
-		w.SetListenerFault(i.listener, &translate.ListenerFault{Message: i.message})
+		w.SetListenerFault(i.listener, &i.fault)
+	case i.route != "":
+		namespace, name, _ := strings.Cut(i.gateway, "/")
+		w.SetRouteFault(i.route, namespace, name, &translate.RouteFault{Message: i.message})
 	case i.installed != nil:
 		w.SetInstalled(*i.installed)
 	case i.tickets != nil:

@@ -180,7 +180,7 @@ func (t *Translator) declareHTTPRouteStatuses() {
 				if p.Problem == nil {
 					p.Problem = c.Invalid
 				}
-				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p)...))
+				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, t.routeFault(v, n, c, p))...))
 			}
 			return s, true
 		}, sameDeeply[*status[gwv1.RouteStatus]])
@@ -194,7 +194,14 @@ func (t *Translator) parentStatus(p parent, generation int64, conditions ...meta
 	}
 }
 
-func (c *compiled) conditions(p parent) []metav1.Condition {
+// routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
+func (t *Translator) routeFault(v *incremental.View, n name, c *compiled, p parent) string {
+	gw := name{string(value(p.Ref.Namespace, gwv1.Namespace(n.Namespace))), string(p.Ref.Name)}
+	fault, _ := incremental.Fetch(v, t.in.routeFaults.Collection, routeFaultKey{c.Route.Key, gw})
+	return fault.Message
+}
+
+func (c *compiled) conditions(p parent, fault string) []metav1.Condition {
 	accepted := condition.True(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
 	accepted.Message = condition.List(c.Notes)
 	if p.Problem != nil {
@@ -205,10 +212,18 @@ func (c *compiled) conditions(p parent) []metav1.Condition {
 		resolved = condition.False(gwv1.RouteConditionResolvedRefs, c.Unresolved[0].Reason, condition.List(c.Unresolved))
 	}
 	out := []metav1.Condition{accepted, resolved}
+	var partial []string
 	if p.Problem == nil && len(c.Dropped) > 0 {
-		partial := condition.True(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
-		partial.Message = "Dropped " + droppedMessage(c.Dropped)
-		out = append(out, partial)
+		partial = append(partial, "Dropped "+droppedMessage(c.Dropped))
+	}
+	if p.Problem == nil && fault != "" {
+		// As the specification words it where what was valid last stays in force.
+		partial = append(partial, "Fall Back to the version before, if there is one: "+condition.NewProblem("", "", "", "%s", fault).String())
+	}
+	if partial != nil {
+		c := condition.True(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
+		c.Message = strings.Join(partial, ". ")
+		out = append(out, c)
 	}
 	return out
 }

@@ -95,10 +95,18 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	if refused == nil {
 		refused = conflict
 	}
-	if fault, faulty := incremental.Fetch(v, t.in.listenerFaults.Collection, k); faulty && servable {
+	fault, faulty := incremental.Fetch(v, t.in.listenerFaults.Collection, k)
+	switch {
+	case !faulty || !servable || fault.Others:
+	case fault.Refused:
+		refused = condition.NewProblem(gwv1.ListenerReasonInvalid, l.Field, "see the proxy's log", "%s", fault.Message)
+	default:
 		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
 	}
 	program := l.Programmed(refused, servable, t.waits(v, k, l))
+	if fault.Others && program.Status == metav1.ConditionTrue {
+		program.Message = condition.NewProblem("", "", "", "%s", fault.Message).String()
+	}
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
 	s.Conditions = l.Conditions(refused, refs, conflict, t.overlap(v, k, l), program)
 	return s

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -35,7 +37,26 @@ const (
 
 // ListenerFault says that the data plane cannot serve a listener, for example
 // because its port is taken.
-type ListenerFault struct{ Message string }
+type ListenerFault struct {
+	Message string
+	// Others says that other proxies serve the listener. Then it stays accepted and programmed, with the message.
+	Others bool
+	// Refused says that the listener itself cannot be carried out, whatever its port.
+	Refused bool
+}
+
+// RouteFault says that a proxy cannot carry out a route as it is, and goes on with the version before.
+type RouteFault struct{ Message string }
+
+// routeFaultKey is a route at a Gateway.
+type routeFaultKey struct {
+	Route   string // config.Route.key
+	Gateway name
+}
+
+func (k routeFaultKey) Compare(o routeFaultKey) int {
+	return cmp.Or(cmp.Compare(k.Route, o.Route), k.Gateway.Compare(o.Gateway))
+}
 
 // AddressFault says that an address of a Gateway's spec.addresses cannot be bound.
 type AddressFault struct{ Message string }
@@ -56,6 +77,7 @@ func (t *Translator) declareInputs() {
 		secrets:        objects[*corev1.Secret](e, KindSecret),
 		parameters:     objects[*v1alpha1.GatewayParameters](e, KindGatewayParameters),
 		listenerFaults: incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault]),
+		routeFaults:    incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault]),
 		addressFaults:  incremental.NewInput[addressKey](e, "address faults", same[AddressFault]),
 
 		infrastructures: incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure]),
@@ -172,6 +194,16 @@ func (t *Translator) SetListenerFault(key string, fault *ListenerFault) {
 		return
 	}
 	t.in.listenerFaults.Set(k, *fault)
+}
+
+// SetRouteFault reports that a proxy of a Gateway cannot carry out the route with that config key; nil clears it.
+func (t *Translator) SetRouteFault(route, gatewayNamespace, gatewayName string, fault *RouteFault) {
+	k := routeFaultKey{route, name{gatewayNamespace, gatewayName}}
+	if fault == nil {
+		t.in.routeFaults.Delete(k)
+		return
+	}
+	t.in.routeFaults.Set(k, *fault)
 }
 
 // SetAddressFault reports that an address of a Gateway cannot be bound; nil clears it.

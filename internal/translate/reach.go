@@ -62,12 +62,18 @@ func notUsable(faults []string) *condition.Problem {
 
 // clusterReach is where the cluster says that a Gateway is reached, and why not everywhere it should
 // be, or not yet. An address that somebody else could still assign is not assigned; once others are,
-// it is not usable.
-func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+// it is not usable. lagging says which proxies do not serve what is current while others do.
+func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem, lagging string) {
 	infra, runs := incremental.Fetch(v, t.in.infrastructures.Collection, n)
 	if !runs {
-		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet")
+		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet"), ""
 	}
+	out, problem := t.assigned(v, n, g, &infra)
+	return out, problem, infra.Lagging
+}
+
+// assigned is clusterReach for a Gateway of which something runs.
+func (t *Translator) assigned(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	var faults, faulty, assigned []string
 	for _, a := range g.Binds {
 		if fault, is := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); is {

@@ -60,6 +60,7 @@ type inputs struct {
 	endpointSlices *incremental.Input[name, *discoveryv1.EndpointSlice]
 	secrets        *incremental.Input[name, *corev1.Secret]
 	listenerFaults *incremental.Input[listenerKey, ListenerFault]
+	routeFaults    *incremental.Input[routeFaultKey, RouteFault]
 	addressFaults  *incremental.Input[addressKey, AddressFault]
 	parameters     *incremental.Input[name, *v1alpha1.GatewayParameters]
 

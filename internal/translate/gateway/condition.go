@@ -31,10 +31,15 @@ func (s *Summary) Add(listener string, accepted, resolved, programmed bool) {
 	}
 }
 
-// Conditions are the Gateway's own; unreached is why clients cannot reach it, or nil.
-func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem) []metav1.Condition {
+// Conditions are the Gateway's own; unreached is why clients cannot reach it, or nil; lagging says which proxies do not serve
+// what is current, "" for none.
+func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem, lagging string) []metav1.Condition {
 	accepted := g.accepted(sum)
-	return []metav1.Condition{accepted, g.programmed(accepted, sum, unreached), g.resolved(sum)}
+	programmed := g.programmed(accepted, sum, unreached)
+	if programmed.Status == metav1.ConditionTrue {
+		programmed.Message = lagging
+	}
+	return []metav1.Condition{accepted, programmed, g.resolved(sum)}
 }
 
 func (g *Gateway) accepted(sum *Summary) metav1.Condition {
