@@ -159,6 +159,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 		return &exitError{exitProblems, err}
 	}
 	metrics.SetUnreadKinds(c.UnreadKinds)
+	metrics.SetProxies(c.Proxies)
 	go newSpare().run(ctx)
 	return serveController(ctx, o, c, metrics, log)
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/auth"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/provision"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/status/writer"
@@ -71,6 +72,7 @@ type Controller struct {
 	verifier    *auth.Verifier
 	objects     *inventory
 	tickets     deliver.Tickets
+	troubles    chan trouble // to be written as Events
 
 	// full is closed once everything was read and translated for the first time.
 	full chan struct{}
@@ -86,7 +88,7 @@ func New(o Options) (*Controller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{o: o, log: o.Logger, objects: newInventory(), full: make(chan struct{})}
+	c := &Controller{o: o, log: o.Logger, objects: newInventory(), full: make(chan struct{}), troubles: make(chan trouble, 256)}
 	c.tickets = deliver.Tickets{Secret: c.ticketSecret, Logger: c.log}
 	var err error
 	if c.clients, err = kubernetes.NewForConfig(o.Config); err != nil {
@@ -114,6 +116,7 @@ func New(o Options) (*Controller, error) {
 		Fetch:        c.fetch,
 		Current:      c.current,
 		Authenticate: c.authenticate,
+		Trouble:      c.noteTrouble,
 		Translated:   o.Translated,
 		Logger:       o.Logger,
 	})
@@ -180,6 +183,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	run("watching proxies", c.provisioner.Watch)
 	run("reading the cluster", func(ctx context.Context) error { return c.source.Run(ctx, c.change) })
 	run("rotating ticket keys", c.rotate)
+	run("writing Events", c.writeEvents)
 	run("leading", c.elect)
 	<-ctx.Done()
 	c.remote.Close()
@@ -263,6 +267,25 @@ func (c *Controller) UnreadKinds() (kinds []string) {
 		kinds = append(kinds, u.Kind)
 	}
 	return kinds
+}
+
+// Proxies emits how many proxies of each Gateway serve what is current, while this replica leads.
+func (c *Controller) Proxies(emit func(observe.GatewayProxies)) {
+	s := c.remote.Status()
+	if !s.Leading {
+		return
+	}
+	for _, g := range s.Gateways {
+		n := observe.GatewayProxies{Gateway: g.Gateway}
+		for _, p := range g.Proxies {
+			if p.Overdue || len(p.Listeners)+len(p.Rejected) > 0 {
+				n.Lagging++
+			} else {
+				n.Current++
+			}
+		}
+		emit(n)
+	}
 }
 
 // Deliveries are the proxies and what they have, for people.

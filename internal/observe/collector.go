@@ -40,6 +40,8 @@ var (
 	descUpConnects      = desc("upstream_connects_total", "Connections made to the backend.", backendLabels...)
 	descUpConnectErrors = desc("upstream_connect_errors_total", "Attempts to connect to the backend that failed.", backendLabels...)
 
+	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
+
 	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written.")
 	descLogErrors  = desc("access_log_write_errors_total", "Failed writes of the access log.")
 	descGeneration = desc("config_generation", "Generation of the configuration in force.")
@@ -54,6 +56,7 @@ var (
 var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal,
+	descProxies,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
@@ -80,6 +83,13 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		for _, kind := range (*report)() {
 			e.gauge(descUnread, 1, kind)
 		}
+	}
+	if report := c.m.proxies.Load(); report != nil {
+		(*report)(func(g GatewayProxies) {
+			gateway := validLabel(g.Gateway)
+			e.gauge(descProxies, float64(g.Current), gateway, "current")
+			e.gauge(descProxies, float64(g.Lagging), gateway, "lagging")
+		})
 	}
 	e.counter(descLogDropped, c.m.log.Dropped())
 	e.counter(descLogErrors, c.m.log.WriteErrors())

@@ -39,6 +39,7 @@ type Metrics struct {
 	unattributed *RuleStats
 	upstreams    atomic.Pointer[func(func(UpstreamStats))]
 	unreadKinds  atomic.Pointer[func() []string]
+	proxies      atomic.Pointer[func(func(GatewayProxies))]
 
 	mu           sync.Mutex // guards what follows; never held while a scrape is written
 	rules        *table[ruleKey, ruleSeries]
@@ -186,6 +187,15 @@ func (m *Metrics) RemoveCertificate(key string) {
 	defer m.mu.Unlock()
 	delete(m.certificates, validLabel(key))
 }
+
+// GatewayProxies counts the proxies of a Gateway, as the controller that leads knows them.
+type GatewayProxies struct {
+	Gateway          string // "<namespace>/<name>"
+	Current, Lagging int
+}
+
+// SetProxies says where the numbers of proxies come from, at each scrape.
+func (m *Metrics) SetProxies(report func(emit func(GatewayProxies))) { m.proxies.Store(&report) }
 
 // Translated adds up how often translate functions ran, by name, and how long it took.
 func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {

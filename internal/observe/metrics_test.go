@@ -394,6 +394,7 @@ func TestMetricNames(t *testing.T) {
 	m.SetConfigResources("Route", 1)
 	m.SetCertificate("c", c.t)
 	m.Translated(map[string]int{"f": 1}, 0)
+	m.SetProxies(func(emit func(GatewayProxies)) { emit(GatewayProxies{Gateway: "n/gw", Current: 1, Lagging: 2}) })
 	families := gather(t, m)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	if err != nil {
@@ -421,6 +422,13 @@ func TestMetricNames(t *testing.T) {
 			t.Errorf("%s and %s are one name in OpenMetrics", base, n)
 		}
 	}
+}
+
+// TestProxies: of each Gateway there are two series.
+func TestProxies(t *testing.T) {
+	m := NewMetrics(MetricsOptions{})
+	m.SetProxies(func(emit func(GatewayProxies)) { emit(GatewayProxies{Gateway: "n/gw", Current: 1, Lagging: 2}) })
+	want(t, m, "moongate_gateway_proxies", map[string]float64{"gateway=n/gw,state=current": 1, "gateway=n/gw,state=lagging": 2})
 }
 
 // Handles come and go while requests end and scrapes run.

@@ -1,0 +1,52 @@
+package controller
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	clientgotesting "k8s.io/client-go/testing"
+)
+
+// TestEvents checks that what is wrong with a Gateway's proxies, and that it is over, becomes an Event of the Gateway; and that
+// however much of it there is, the number of Events is bounded, and nobody waits.
+func TestEvents(t *testing.T) {
+	s := newStatusServer(t)
+	c := newCampaigner(t, s, "a")
+	cluster := fake.NewClientset()
+	c.clients = cluster
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = c.writeEvents(ctx) }()
+	written := func() (out []corev1.Event) {
+		for _, a := range cluster.Actions() {
+			if create, ok := a.(clientgotesting.CreateAction); ok {
+				out = append(out, *create.GetObject().(*corev1.Event))
+			}
+		}
+		return out
+	}
+	c.noteTrouble("n", "gw", "proxy pod-1 has not acknowledged its configuration; "+strings.Repeat("x", 2000))
+	eventually(t, "an Event is written", func() bool { return len(written()) == 1 })
+	e := written()[0]
+	if e.InvolvedObject.Kind != "Gateway" || e.InvolvedObject.Name != "gw" || e.Namespace != "n" || e.Type != corev1.EventTypeWarning ||
+		e.Reason != reasonProxiesLag || !strings.Contains(e.Message, "pod-1") || len(e.Message) > maxEventMessage {
+		t.Errorf("%+v", e)
+	}
+	c.noteTrouble("n", "other", "")
+	eventually(t, "its end is written", func() bool { return len(written()) == 2 })
+	if e := written()[1]; e.Type != corev1.EventTypeNormal || e.Reason != reasonProxiesServe {
+		t.Errorf("%+v", e)
+	}
+	for range 10 * cap(c.troubles) {
+		c.noteTrouble("n", "gw", "again")
+	}
+	eventually(t, "all has been looked at", func() bool { return len(c.troubles) == 0 })
+	stop()
+	<-done
+	if n := len(written()); n > 2*eventBurst {
+		t.Errorf("%d Events were written", n)
+	}
+}
