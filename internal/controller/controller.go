@@ -177,7 +177,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 		})
 	}
-	run("serving proxies", func(context.Context) error { return server.Serve(listener) })
+	run("serving proxies", func(context.Context) error { return server.Serve(c.remote.Admit(listener)) })
 	run("keeping the authority", authority.Run)
 	run("keeping the tokens' keys", c.verifier.Run)
 	run("watching proxies", c.provisioner.Watch)

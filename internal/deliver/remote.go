@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,6 +64,8 @@ type Remote struct {
 	refusals refusals
 	watchdog watchdog
 	fetches  fetches
+	// admission is that of the server's listener; nil where nobody bounds it.
+	admission atomic.Pointer[admission]
 
 	// translating is held while the translator is used; it is taken before mu.
 	translating sync.Mutex

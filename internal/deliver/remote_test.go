@@ -2,8 +2,11 @@ package deliver_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -631,4 +635,75 @@ func TestPodIsGone(t *testing.T) {
 	delivertest.Eventually(t, "the next one of its name is served", func() bool { return next.Ready() && c.acked("n/gw", "pod-0") })
 	c.SetPods("n", "gw", nil)
 	delivertest.Eventually(t, "its stream has ended", func() bool { return len(c.proxies("n/gw")) == 0 })
+}
+
+// TestManyAnswers: a proxy that answers again and again what it was not asked loses its stream, and the others notice nothing.
+func TestManyAnswers(t *testing.T) {
+	c, _ := started(t, forever)
+	s := c.dial(t, identityToken("n/gw", "chatty"))
+	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
+		t.Fatal(err)
+	}
+	var generation uint64
+	for generation == 0 {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		generation = m.GetCommit().GetGeneration()
+	}
+	for i := range 1000 {
+		ack := &wire.Ack{Epoch: "first", Generation: generation, Listeners: []*wire.Fault{{Message: fmt.Sprint(i),
+			Resource: &wire.ResourceId{Kind: uint32(config.KindListener), Key: "n/gw/l0"}}}}
+		if s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: ack}}) != nil {
+			break // it has ended
+		}
+	}
+	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("it ended with %v", err)
+	}
+	if !c.acked("n/gw", "pod-0") || !c.programmed("gw") {
+		t.Error("another proxy is concerned")
+	}
+}
+
+// TestLimitsBeforeIdentity: the server tells everybody, before anything is asked, how many streams a connection may have and how
+// large the head of a call may be, and closes a connection that is idle or speaks something else.
+func TestLimitsBeforeIdentity(t *testing.T) {
+	c := newCluster(t, forever)
+	pem, err := os.ReadFile(c.caFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(pem)
+	conn, err := tls.Dial("tcp", c.address, &tls.Config{RootCAs: roots, ServerName: delivertest.Host, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		f, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		settings, ok := f.(*http2.SettingsFrame)
+		if !ok || settings.IsAck() {
+			continue
+		}
+		for id, most := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 4, http2.SettingMaxHeaderListSize: 32 << 10} {
+			if value, told := settings.Value(id); !told || value > most {
+				t.Errorf("%v is %d, told: %v; want at most %d", id, value, told, most)
+			}
+		}
+		return
+	}
 }

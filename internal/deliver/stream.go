@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -24,16 +25,25 @@ const (
 	maxChunk = 1 << 20
 	// refusedPause is how long a proxy that refused a generation is left alone.
 	refusedPause = 5 * time.Second
+	// maxStreams is how many streams a connection may have: a proxy has one, and another one for a moment.
+	maxStreams = 4
+	// maxHead bounds the header list of a call, in bytes; most of it is the token.
+	maxHead = 32 << 10
+	// maxAnswer bounds a message of a proxy, in bytes: its faults, of which each is short.
+	maxAnswer = 1 << 20
+	// ackRate and ackBurst bound the answers that nothing was sent for, as when a port is free again, each second and at once.
+	ackRate, ackBurst = 2, 20
 )
 
 // ServerOptions are what a server for proxies needs beside its credentials: a proxy that is gone is noticed
-// within 15 s, and each shows its identity anew every hour.
+// within 15 s, and each shows its identity anew every hour. What a peer may cost is bounded, here and by Remote.Admit.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second,
-			MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Second}),
+			MaxConnectionIdle: 30 * time.Second, MaxConnectionAge: time.Hour, MaxConnectionAgeGrace: time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.ConnectionTimeout(10 * time.Second),
+		grpc.ConnectionTimeout(introduction),
+		grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHead), grpc.MaxRecvMsgSize(maxAnswer),
 	}
 }
 
@@ -58,6 +68,7 @@ type stream struct {
 	sent    uint64            // the generation that it was sent last
 	waits   bool              // for the answer to it
 	paused  bool              // after a refusal
+	acks    allowance         // of answers that nothing was sent for
 }
 
 func (s *stream) wake() {
@@ -84,6 +95,11 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 			return err // it knows better, as that keys could not be had yet
 		}
 		return status.Error(codes.Unauthenticated, err.Error())
+	}
+	if a := r.admission.Load(); a != nil {
+		if p, ok := peer.FromContext(grpcStream.Context()); ok {
+			a.introduced(p.Addr.String())
+		}
 	}
 	first, err := grpcStream.Recv()
 	if err != nil {
@@ -287,6 +303,9 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	case p == nil || p.stream != s || r.epoch == "":
 		r.mu.Unlock()
 		return nil // its end is under way
+	case (!s.waits || a.Generation != s.sent) && !s.acks.take(time.Now()):
+		r.mu.Unlock()
+		return status.Error(codes.ResourceExhausted, "too many answers that nothing was sent for")
 	case a.Error != "":
 		r.refused(s, p, a)
 		r.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -129,6 +130,12 @@ func TestEveryValue(t *testing.T) {
 	class := get[*gwv1.GatewayClass](t, r, "GatewayClass second")
 	parameters := get[*v1alpha1.GatewayParameters](t, r, "GatewayParameters second")
 	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-controller")
+	policy := get[*networkingv1.NetworkPolicy](t, r, "NetworkPolicy moongate-controller").Spec
+	for key, value := range policy.PodSelector.MatchLabels {
+		if labels[key] != value {
+			t.Errorf("the NetworkPolicy selects %s=%s, which the pods lack", key, value)
+		}
+	}
 	const image = "registry.example/gateway@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	for _, check := range []struct{ key, got, want string }{
 		{"image", c.Image, image},
@@ -151,6 +158,10 @@ func TestEveryValue(t *testing.T) {
 		{"affinity", fmt.Sprint(pod.Affinity.NodeAffinity != nil, pod.Affinity.PodAntiAffinity == nil), "true true"},
 		{"topologySpreadConstraints", pod.TopologySpreadConstraints[0].TopologyKey, "topology.kubernetes.io/zone"},
 		{"priorityClassName", pod.PriorityClassName, "system-cluster-critical"},
+		{"networkPolicy.enabled", policy.Ingress[0].From[0].PodSelector.MatchLabels["app.kubernetes.io/name"], "moongate-proxy"},
+		{"networkPolicy.enabled", policy.Ingress[0].Ports[0].Port.String(), "9443"},
+		{"networkPolicy.proxiesFrom", policy.Ingress[0].From[1].IPBlock.CIDR, "192.0.2.0/24"},
+		{"networkPolicy.metricsFrom", policy.Ingress[1].From[0].NamespaceSelector.MatchLabels["team"], "monitoring"},
 		{"podMonitor.labels", monitor.Labels["release"], "prometheus"},
 		{"podMonitor.interval", string(monitor.Spec.PodMetricsEndpoints[0].Interval), "15s"},
 	} {
@@ -166,7 +177,7 @@ func TestTagAndSwitches(t *testing.T) {
 		t.Errorf("image %s", got)
 	}
 	for _, name := range r.names(t) {
-		for _, kind := range []string{"GatewayClass", "GatewayParameters", "PodDisruptionBudget", "PodMonitor"} {
+		for _, kind := range []string{"GatewayClass", "GatewayParameters", "PodDisruptionBudget", "PodMonitor", "NetworkPolicy"} {
 			if strings.HasPrefix(name, kind+" ") {
 				t.Errorf("%s was rendered", name)
 			}
@@ -270,7 +281,7 @@ func leaves(at string, values map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, value := range values {
 		fields, ok := value.(map[string]any)
-		if !ok || len(fields) == 0 || at+key == "resources" || !slices.Contains([]string{"image", "gatewayClass", "crds", "podMonitor"}, key) {
+		if !ok || len(fields) == 0 || at+key == "resources" || !slices.Contains([]string{"image", "gatewayClass", "crds", "networkPolicy", "podMonitor"}, key) {
 			all[at+key] = value
 			continue
 		}
