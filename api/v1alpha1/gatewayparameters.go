@@ -194,6 +194,62 @@ type ClassOnly struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	Locked []LockedField `json:"locked,omitempty"`
+	// Infrastructure says which labels and annotations of a Gateway's spec.infrastructure go where. With it
+	// its rules alone count. Without it keys that have no prefix go everywhere, and to Services
+	// the annotations that ask for a load balancer in the cluster's own network.
+	//
+	// +optional
+	Infrastructure *InfrastructureMetadata `json:"infrastructure,omitempty"`
+}
+
+// InfrastructureMetadata are rules for labels and annotations. What no rule allows is left out, and the Gateway says
+// so; keys of moongate.dev and gateway.networking.k8s.io always are.
+type InfrastructureMetadata struct {
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	Labels []MetadataRule `json:"labels,omitempty"`
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	Annotations []MetadataRule `json:"annotations,omitempty"`
+}
+
+// MetadataRule allows keys on objects.
+type MetadataRule struct {
+	// Keys are whole keys, or beginnings of keys that end with "*".
+	//
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=318
+	Keys []string `json:"keys"`
+	// Kinds of the objects; none is every kind.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	Kinds []MetadataKind `json:"kinds,omitempty"`
+}
+
+// MetadataKind is a kind of what runs for a Gateway.
+//
+// +kubebuilder:validation:Enum=Pod;Deployment;Service;ServiceAccount;ConfigMap;PodDisruptionBudget;HorizontalPodAutoscaler
+type MetadataKind string
+
+// The kinds.
+const (
+	MetadataPod                     MetadataKind = "Pod"
+	MetadataDeployment              MetadataKind = "Deployment"
+	MetadataService                 MetadataKind = "Service"
+	MetadataServiceAccount          MetadataKind = "ServiceAccount"
+	MetadataConfigMap               MetadataKind = "ConfigMap"
+	MetadataPodDisruptionBudget     MetadataKind = "PodDisruptionBudget"
+	MetadataHorizontalPodAutoscaler MetadataKind = "HorizontalPodAutoscaler"
+)
+
+// MetadataKinds are all of them.
+var MetadataKinds = []MetadataKind{
+	MetadataPod, MetadataDeployment, MetadataService, MetadataServiceAccount, MetadataConfigMap,
+	MetadataPodDisruptionBudget, MetadataHorizontalPodAutoscaler,
 }
 
 // LockedField is a field of GatewayParameters below spec; service is all fields of it. replicas locks

@@ -47,7 +47,7 @@ func deployment(plan *translate.Plan, s Settings) (*appsv1.Deployment, error) {
 		classOnly = &v1alpha1.ClassOnly{}
 	}
 	d := &appsv1.Deployment{
-		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: meta(plan, s, v1alpha1.MetadataDeployment, Name(plan.Name, plan.Class)),
 		Spec: appsv1.DeploymentSpec{
 			Selector:             &metav1.LabelSelector{MatchLabels: identityLabels(plan)},
 			Strategy:             strategy(classOnly),
@@ -61,7 +61,7 @@ func deployment(plan *translate.Plan, s Settings) (*appsv1.Deployment, error) {
 			d.Spec.Replicas = r
 		}
 	}
-	d.Spec.Template.Labels, d.Spec.Template.Annotations = podMeta(plan, s)
+	d.Spec.Template.Labels, d.Spec.Template.Annotations = labelsAndAnnotations(plan, s, v1alpha1.MetadataPod)
 	if classOnly.DeploymentPatch == nil || len(classOnly.DeploymentPatch.Raw) == 0 {
 		return d, nil
 	}

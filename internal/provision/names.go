@@ -11,7 +11,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
 // The labels and annotations of everything that is made for a Gateway.
@@ -89,9 +91,9 @@ func identityLabels(plan *translate.Plan) map[string]string {
 
 // meta is the metadata of an object of the Gateway. What the Gateway's user asks for comes
 // first, so that it cannot take the place of what we tell things by.
-func meta(plan *translate.Plan, s Settings, name string) metav1.ObjectMeta {
+func meta(plan *translate.Plan, s Settings, kind v1alpha1.MetadataKind, name string) metav1.ObjectMeta {
 	yes := true
-	labels, annotations := podMeta(plan, s)
+	labels, annotations := labelsAndAnnotations(plan, s, kind)
 	return metav1.ObjectMeta{
 		Name: name, Namespace: plan.Namespace, Labels: labels, Annotations: annotations,
 		OwnerReferences: []metav1.OwnerReference{{
@@ -101,12 +103,11 @@ func meta(plan *translate.Plan, s Settings, name string) metav1.ObjectMeta {
 	}
 }
 
-// podMeta are the labels and annotations of a pod, which its Deployment owns.
-func podMeta(plan *translate.Plan, s Settings) (labels, annotations map[string]string) {
-	labels, annotations = map[string]string{}, map[string]string{}
-	maps.Copy(labels, plan.Labels)
+// labelsAndAnnotations are those of an object of that kind; a pod has no other metadata of ours, since its
+// Deployment owns it. Of the user's there are those that the class allows on the kind.
+func labelsAndAnnotations(plan *translate.Plan, s Settings, kind v1alpha1.MetadataKind) (labels, annotations map[string]string) {
+	labels, annotations = parameters.Metadata(plan.Parameters.ClassOnly, kind, plan.Labels, plan.Annotations)
 	maps.Copy(labels, identityLabels(plan))
-	maps.Copy(annotations, plan.Annotations)
 	annotations[annotationGateway] = plan.Name
 	annotations[annotationController] = s.ControllerName
 	return labels, annotations

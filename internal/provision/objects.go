@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -67,7 +68,7 @@ func several(plan *translate.Plan) bool {
 // serviceAccount is the identity of the proxies. It has no rights, and its pods no token for the API server.
 func serviceAccount(plan *translate.Plan, s Settings) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
-		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: meta(plan, s, v1alpha1.MetadataServiceAccount, Name(plan.Name, plan.Class)),
 		AutomountServiceAccountToken: pointer(false),
 	}
 }
@@ -75,7 +76,7 @@ func serviceAccount(plan *translate.Plan, s Settings) *corev1.ServiceAccount {
 // configMap has what the proxies trust. Its change reaches pods that run.
 func configMap(plan *translate.Plan, s Settings) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta(plan, s, v1alpha1.MetadataConfigMap, Name(plan.Name, plan.Class)),
 		Data: map[string]string{caFile: string(s.CAPEM)},
 	}
 }
@@ -85,7 +86,7 @@ func configMap(plan *translate.Plan, s Settings) *corev1.ConfigMap {
 // single proxy: it could only forbid every drain.
 func disruptionBudget(plan *translate.Plan, s Settings) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
-		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(plan, s, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(plan, s, v1alpha1.MetadataPodDisruptionBudget, Name(plan.Name, plan.Class)),
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable:             pointer(intstr.FromInt32(1)),
 			Selector:                   &metav1.LabelSelector{MatchLabels: identityLabels(plan)},
@@ -105,7 +106,7 @@ func autoscaler(plan *translate.Plan, s Settings) *autoscalingv2.HorizontalPodAu
 	}
 	name := Name(plan.Name, plan.Class)
 	return &autoscalingv2.HorizontalPodAutoscaler{
-		TypeMeta: kind("autoscaling/v2", "HorizontalPodAutoscaler"), ObjectMeta: meta(plan, s, name),
+		TypeMeta: kind("autoscaling/v2", "HorizontalPodAutoscaler"), ObjectMeta: meta(plan, s, v1alpha1.MetadataHorizontalPodAutoscaler, name),
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name},
 			MinReplicas:    least, MaxReplicas: a.MaxReplicas,

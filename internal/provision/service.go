@@ -76,7 +76,7 @@ func service(plan *translate.Plan, s Settings, name string, r request) *corev1.S
 		p = &v1alpha1.Service{}
 	}
 	svc := &corev1.Service{
-		TypeMeta: kind("v1", "Service"), ObjectMeta: meta(plan, s, name),
+		TypeMeta: kind("v1", "Service"), ObjectMeta: meta(plan, s, v1alpha1.MetadataService, name),
 		Spec: corev1.ServiceSpec{
 			Type: serviceType(plan), Selector: identityLabels(plan), Ports: servicePorts(plan), IPFamilyPolicy: p.IPFamilyPolicy,
 		},

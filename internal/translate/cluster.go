@@ -40,8 +40,10 @@ type Plan struct {
 	// Addresses are the entries of spec.addresses that may be asked for, in order, each value once: type
 	// IPAddress, in canonical form; an empty value leaves the choice to the cluster. Empty: one
 	// address of the cluster's choice.
-	Addresses           []gwv1.GatewaySpecAddress
-	Labels, Annotations map[string]string // spec.infrastructure
+	Addresses []gwv1.GatewaySpecAddress
+	// Labels and Annotations are those of spec.infrastructure that the class allows on something;
+	// parameters.Metadata says on what.
+	Labels, Annotations map[string]string
 	// Parameters are those of the class with the Gateway's own over them.
 	Parameters v1alpha1.GatewayParametersSpec
 	// Hold says that Parameters cannot be told, because a parametersRef cannot be used or the class is

@@ -61,6 +61,13 @@ func (t *Translator) applyParameters(v *incremental.View, g *gateway.Gateway, gw
 				field, gw.Spec.GatewayClassName))
 		}
 		g.Parameters = parameters.Merge(c.Parameters, own)
+		if infra := gw.Spec.Infrastructure; infra != nil && !g.Held {
+			_, _, leftOut := parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
+			for _, field := range leftOut {
+				g.Notes = append(g.Notes, fmt.Sprintf("spec.infrastructure.%s: left out, because GatewayClass %q does not allow it; "+
+					"remove it, or have it allowed by classOnly.infrastructure of the class's GatewayParameters", field, gw.Spec.GatewayClassName))
+			}
+		}
 	} else {
 		g.Unserved = g.Refused != nil || wrong != nil || c.Problem != nil
 	}

@@ -7,6 +7,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
 // declarePlans makes a Plan for each Gateway of our classes. It reads nothing that the proxies
@@ -29,7 +30,7 @@ func (t *Translator) declarePlans() {
 				p.Addresses = append(p.Addresses, gwv1.GatewaySpecAddress{Type: &kind, Value: asked})
 			}
 			if infra := gw.Spec.Infrastructure; infra != nil {
-				p.Labels, p.Annotations = plain(infra.Labels), plain(infra.Annotations)
+				p.Labels, p.Annotations, _ = parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
 			}
 			for _, listenerName := range g.Listeners {
 				if l, _ := incremental.Fetch(v, t.listeners, listenerKey{n, listenerName}); l.Valid() {

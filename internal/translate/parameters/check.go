@@ -164,6 +164,10 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 			c.add(fmt.Sprintf("spec.classOnly.locked[%d]", i), fmt.Sprintf("use one of %v", v1alpha1.LockedFields), "%q cannot be locked", field)
 		}
 	}
+	if m := s.Infrastructure; m != nil {
+		c.metadata("spec.classOnly.infrastructure.labels", m.Labels)
+		c.metadata("spec.classOnly.infrastructure.annotations", m.Annotations)
+	}
 	for i, e := range s.Env {
 		if e.Name == "" || strings.Contains(e.Name, "=") {
 			c.add(fmt.Sprintf("spec.classOnly.env[%d].name", i), "correct it", "%q is not the name of a variable", e.Name)
@@ -175,6 +179,21 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it is not an object")
 		} else if _, err := PatchDeployment(&appsv1.Deployment{}, p.Raw); err != nil {
 			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it cannot be applied: %s", oneLine(err))
+		}
+	}
+}
+
+func (c *checker) metadata(field string, rules []v1alpha1.MetadataRule) {
+	for i, r := range rules {
+		for j, key := range r.Keys {
+			if strings.Contains(strings.TrimSuffix(key, "*"), "*") || key == "" {
+				c.add(fmt.Sprintf("%s[%d].keys[%d]", field, i, j), "write a key, or the beginning of keys and *", "%q is neither", key)
+			}
+		}
+		for j, kind := range r.Kinds {
+			if !slices.Contains(v1alpha1.MetadataKinds, kind) {
+				c.add(fmt.Sprintf("%s[%d].kinds[%d]", field, i, j), fmt.Sprintf("use one of %v", v1alpha1.MetadataKinds), "%q is not known", kind)
+			}
 		}
 	}
 }

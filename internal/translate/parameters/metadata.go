@@ -1,0 +1,109 @@
+package parameters
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+// Labels and annotations are orders to whoever reads them: to inject a container, to give a pod a role of
+// the cloud, to take a security profile away. Who may create a Gateway must not be able to give them to
+// pods and ServiceAccounts that run its class's image, so only what is known to be harmless is passed on.
+
+// reserved are prefixes of keys that are never passed on, because we tell objects by them.
+var reserved = []string{"moongate.dev/", "gateway.networking.k8s.io/"}
+
+// powerful are keys without a prefix that others act on all the same.
+var powerful = []string{
+	"aadpodidbinding",          // gives a pod an identity of Azure
+	"pod-template-hash",        // tells ReplicaSets their pods
+	"controller-revision-hash", // tells others theirs
+}
+
+// internal are annotations of Services that ask for a load balancer in the cluster's own network, or belong to
+// that. Without them it would be open to the world, so it is worse to leave them out.
+var internal = []string{
+	"cloud.google.com/load-balancer-type",
+	"networking.gke.io/load-balancer-type",
+	"service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type",
+	"service.beta.kubernetes.io/aws-load-balancer-internal",
+	"service.beta.kubernetes.io/aws-load-balancer-nlb-target-type",
+	"service.beta.kubernetes.io/aws-load-balancer-scheme",
+	"service.beta.kubernetes.io/aws-load-balancer-type",
+	"service.beta.kubernetes.io/azure-load-balancer-internal",
+	"service.beta.kubernetes.io/oci-load-balancer-internal",
+	"service.beta.kubernetes.io/openstack-internal-load-balancer",
+	"service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type",
+}
+
+// Metadata is what of a Gateway's labels and annotations its class allows on objects of a kind. The maps are new.
+func Metadata(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, labels, annotations map[string]string) (l, a map[string]string) {
+	l, a = map[string]string{}, map[string]string{}
+	for key, v := range labels {
+		if labelAllowed(class, kind, key) {
+			l[key] = v
+		}
+	}
+	for key, v := range annotations {
+		if annotationAllowed(class, kind, key) {
+			a[key] = v
+		}
+	}
+	return l, a
+}
+
+// Allowed is what of a Gateway's labels and annotations its class allows on anything, nil for nothing, and the
+// paths below spec.infrastructure of the others, in order.
+func Allowed(class *v1alpha1.ClassOnly, labels, annotations map[string]string) (l, a map[string]string, leftOut []string) {
+	some := func(field string, m map[string]string, allowed func(*v1alpha1.ClassOnly, v1alpha1.MetadataKind, string) bool) (out map[string]string) {
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if !slices.ContainsFunc(v1alpha1.MetadataKinds, func(k v1alpha1.MetadataKind) bool { return allowed(class, k, key) }) {
+				leftOut = append(leftOut, fmt.Sprintf("%s[%q]", field, key))
+				continue
+			}
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[key] = m[key]
+		}
+		return out
+	}
+	l = some("labels", labels, labelAllowed)
+	a = some("annotations", annotations, annotationAllowed)
+	return l, a, leftOut
+}
+
+func labelAllowed(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key string) bool {
+	if class != nil && class.Infrastructure != nil {
+		return ruleAllows(class.Infrastructure.Labels, kind, key)
+	}
+	return harmless(key)
+}
+
+func annotationAllowed(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key string) bool {
+	if class != nil && class.Infrastructure != nil {
+		return ruleAllows(class.Infrastructure.Annotations, kind, key)
+	}
+	return harmless(key) || kind == v1alpha1.MetadataService && slices.Contains(internal, key)
+}
+
+// harmless reports whether a key is allowed everywhere by default: those without a prefix are private to
+// their users (https://kubernetes.io/docs/concepts/overview/working-with-objects/labels).
+func harmless(key string) bool {
+	return !strings.Contains(key, "/") && !slices.Contains(powerful, key)
+}
+
+func ruleAllows(rules []v1alpha1.MetadataRule, kind v1alpha1.MetadataKind, key string) bool {
+	if slices.ContainsFunc(reserved, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+		return false
+	}
+	return slices.ContainsFunc(rules, func(r v1alpha1.MetadataRule) bool {
+		return (len(r.Kinds) == 0 || slices.Contains(r.Kinds, kind)) && slices.ContainsFunc(r.Keys, func(k string) bool {
+			beginning, open := strings.CutSuffix(k, "*")
+			return open && strings.HasPrefix(key, beginning) || k == key
+		})
+	})
+}
