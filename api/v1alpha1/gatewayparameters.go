@@ -200,6 +200,16 @@ type ClassOnly struct {
 	//
 	// +optional
 	Infrastructure *InfrastructureMetadata `json:"infrastructure,omitempty"`
+	// DeniedEndpoints are ranges of IP addresses, such as 192.0.2.0/24, that no request is sent to whatever
+	// EndpointSlices say: metadata services, the API server, nodes. Services and so their endpoints are
+	// the same for all classes, so the ranges of all classes of the controller count together. Loopback, link-local,
+	// multicast and unspecified addresses are denied without being named.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=64
+	DeniedEndpoints []string `json:"deniedEndpoints,omitempty"`
 }
 
 // InfrastructureMetadata are rules for labels and annotations. What no rule allows is left out, and the Gateway says

@@ -17,6 +17,7 @@ func (t *Translator) declareEndpoints() {
 		func(n name, s *discoveryv1.EndpointSlice) []name {
 			return []name{{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
 		})
+	t.declareRefusals()
 	t.endpoints = incremental.Map(t.engine, "endpoints", t.backends,
 		func(v *incremental.View, k backendKey, _ *config.Backend) (*config.Endpoints, bool) {
 			return t.endpointsOf(v, k), true
@@ -31,9 +32,13 @@ func (t *Translator) endpointsOf(v *incremental.View, k backendKey) *config.Endp
 	found := map[netip.AddrPort]bool{} // -> terminating
 	for _, n := range incremental.Lookup(v, t.slices, k.Service) {
 		slice, _ := incremental.Fetch(v, t.in.endpointSlices.Collection, n)
+		var refused []string
+		if r, any := incremental.Fetch(v, t.refusals, n); any {
+			refused = r.Addresses
+		}
 		for _, number := range slicePorts(slice, port.Name) {
 			for i := range slice.Endpoints {
-				addEndpoints(found, &slice.Endpoints[i], number)
+				addEndpoints(found, &slice.Endpoints[i], number, refused)
 			}
 		}
 	}
@@ -86,7 +91,7 @@ func slicePorts(slice *discoveryv1.EndpointSlice, portName string) (out []uint16
 
 // addEndpoints adds the addresses of an endpoint that takes requests. Of two slices that
 // differ about an address, as while one replaces the other, the ready one counts.
-func addEndpoints(found map[netip.AddrPort]bool, e *discoveryv1.Endpoint, port uint16) {
+func addEndpoints(found map[netip.AddrPort]bool, e *discoveryv1.Endpoint, port uint16, refused []string) {
 	ready := value(e.Conditions.Ready, true)
 	terminating := value(e.Conditions.Terminating, false)
 	serving := value(e.Conditions.Serving, ready)
@@ -95,8 +100,8 @@ func addEndpoints(found map[netip.AddrPort]bool, e *discoveryv1.Endpoint, port u
 	}
 	for _, a := range e.Addresses {
 		ip, err := netip.ParseAddr(a)
-		if err != nil {
-			continue // of address type FQDN, which is deprecated and not supported
+		if _, is := slices.BinarySearch(refused, a); is || err != nil {
+			continue // of address type FQDN, which is deprecated and not supported; or refused
 		}
 		at := netip.AddrPortFrom(ip.Unmap(), port)
 		if last, known := found[at]; !known || last {

@@ -13,6 +13,7 @@ import (
 type class struct {
 	Problem    *condition.Problem              // why it is not accepted
 	Parameters *v1alpha1.GatewayParametersSpec // nil for none, and with Problem
+	Denied     []string                        // ranges of addresses that no request is sent to, also with Problem
 }
 
 func (t *Translator) declareGatewayClasses() {
@@ -23,6 +24,7 @@ func (t *Translator) declareGatewayClasses() {
 			}
 			var c class
 			c.Parameters, c.Problem = t.classParameters(v, gc)
+			c.Denied = t.deniedEndpoints(v, gc)
 			return c, true
 		}, sameDeeply[class])
 }

@@ -176,11 +176,12 @@ func (t *Translator) declareHTTPRouteStatuses() {
 		func(v *incremental.View, n name, a *attachment) (*status[gwv1.RouteStatus], bool) {
 			c := t.bounded(v, n, a)
 			s := &status[gwv1.RouteStatus]{Generation: c.Generation}
+			refused := t.refusedOf(v, c.Services)
 			for _, p := range a.Parents {
 				if p.Problem == nil {
 					p.Problem = c.Invalid
 				}
-				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, t.routeFault(v, n, c, p))...))
+				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, refused, t.routeFault(v, n, c, p))...))
 			}
 			return s, true
 		}, sameDeeply[*status[gwv1.RouteStatus]])
@@ -201,15 +202,15 @@ func (t *Translator) routeFault(v *incremental.View, n name, c *compiled, p pare
 	return fault.Message
 }
 
-func (c *compiled) conditions(p parent, fault string) []metav1.Condition {
+func (c *compiled) conditions(p parent, refused []*condition.Problem, fault string) []metav1.Condition {
 	accepted := condition.True(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
 	accepted.Message = condition.List(c.Notes)
 	if p.Problem != nil {
 		accepted = condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
 	}
 	resolved := condition.True(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonResolvedRefs)
-	if len(c.Unresolved) > 0 {
-		resolved = condition.False(gwv1.RouteConditionResolvedRefs, c.Unresolved[0].Reason, condition.List(c.Unresolved))
+	if problems := slices.Concat(c.Unresolved, refused); len(problems) > 0 {
+		resolved = condition.False(gwv1.RouteConditionResolvedRefs, problems[0].Reason, condition.List(problems))
 	}
 	out := []metav1.Condition{accepted, resolved}
 	var partial []string

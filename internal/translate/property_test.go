@@ -279,7 +279,7 @@ func TestOneChangeAmongMany(t *testing.T) {
 	}{
 		{"a route's path", func() { w.Upsert(changed(7)) }, 4,
 			[]string{"Route HTTPRoute/default/r7"}, nil, []string{"HTTPRoute r7"}},
-		{"an endpoint", func() { w.Upsert(crowdSlice(7, "10.0.0.2")) }, 1,
+		{"an endpoint", func() { w.Upsert(crowdSlice(7, "10.0.0.2")) }, 2,
 			[]string{"Endpoints Service/default/s7/80"}, nil, nil},
 		{"an EndpointSlice that says the same", func() { w.Upsert(crowdSlice(8, "10.0.0.1")) }, 0, nil, nil, nil},
 		{"the Gateway, but nothing that a route depends on", func() { w.Upsert(crowdGateway(2)) }, 4, nil, nil, []string{"Gateway gw"}},

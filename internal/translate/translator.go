@@ -115,6 +115,10 @@ type routeLayer struct {
 
 // backendLayer is what the accepted routes need of Services and EndpointSlices.
 type backendLayer struct {
+	denyingClasses *incremental.Index[bool, name, class]
+	refusals       *incremental.Collection[name, *refusal]  // by EndpointSlice
+	refused        *incremental.Index[name, name, *refusal] // by Service
+
 	backendUsers *incremental.Index[string, name, *config.Route]
 	backends     *incremental.Collection[backendKey, *config.Backend]
 	slices       *incremental.Index[name, name, *discoveryv1.EndpointSlice]

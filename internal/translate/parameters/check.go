@@ -164,6 +164,11 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 			c.add(fmt.Sprintf("spec.classOnly.locked[%d]", i), fmt.Sprintf("use one of %v", v1alpha1.LockedFields), "%q cannot be locked", field)
 		}
 	}
+	for i, r := range s.DeniedEndpoints {
+		if _, err := netip.ParsePrefix(r); err != nil {
+			c.add(fmt.Sprintf("spec.classOnly.deniedEndpoints[%d]", i), "write it like 192.0.2.0/24", "%q is not a range of IP addresses", r)
+		}
+	}
 	if m := s.Infrastructure; m != nil {
 		c.metadata("spec.classOnly.infrastructure.labels", m.Labels)
 		c.metadata("spec.classOnly.infrastructure.annotations", m.Annotations)

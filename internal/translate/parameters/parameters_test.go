@@ -58,6 +58,7 @@ func TestCheck(t *testing.T) {
 		{`{classOnly: {infrastructure: {labels: [{keys: [a, "b/*", "*"]}], annotations: [{keys: [a], kinds: [Pod]}]}}}`, nil},
 		{`{classOnly: {infrastructure: {labels: [{keys: ["", "a*b"]}], annotations: [{keys: [a], kinds: [Pod, Node]}]}}}`,
 			[]string{"spec.classOnly.infrastructure.labels[0].keys[0]", "spec.classOnly.infrastructure.labels[0].keys[1]", "spec.classOnly.infrastructure.annotations[0].kinds[1]"}},
+		{`{classOnly: {deniedEndpoints: [169.254.169.254/32, "10.0.0.1"]}}`, []string{"spec.classOnly.deniedEndpoints[1]"}},
 		{`{classOnly: {deploymentPatch: [1]}}`, []string{"spec.classOnly.deploymentPatch"}},
 		{`{classOnly: {deploymentPatch: spec}}`, []string{"spec.classOnly.deploymentPatch"}},
 		{`{classOnly: {deploymentPatch: {spec: {template: {spec: {nodeNam: a}}}}}}`, []string{"spec.classOnly.deploymentPatch"}},

@@ -1,0 +1,147 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// Whoever may write EndpointSlices, as the role edit allowed for long, may write any address into them, and
+// a gateway would carry requests there with its own place in the network (CVE-2021-25740). Addresses that
+// mean the proxy itself or its node are never sent to, nor those that a class denies.
+
+// reasonAddressesRefused goes with ResolvedRefs=False of a route.
+const reasonAddressesRefused = "AddressesRefused"
+
+// maxRefusals is how many addresses of a slice are told of.
+const maxRefusals = 8
+
+// refusal is what of an EndpointSlice no request is sent to.
+type refusal struct {
+	Service   name
+	Addresses []string             // as they are written there; sorted, distinct
+	Problems  []*condition.Problem // of the first ones
+}
+
+func (t *Translator) declareRefusals() {
+	t.denyingClasses = incremental.NewIndex(t.classes, "GatewayClasses that deny endpoints",
+		func(_ name, c class) []bool {
+			if len(c.Denied) == 0 {
+				return nil
+			}
+			return []bool{true}
+		})
+	t.refusals = incremental.Map(t.engine, "refused addresses", t.in.endpointSlices.Collection,
+		func(v *incremental.View, n name, s *discoveryv1.EndpointSlice) (*refusal, bool) {
+			r := t.refuse(v, n, s)
+			return r, len(r.Addresses) > 0
+		}, sameDeeply[*refusal])
+	t.refused = incremental.NewIndex(t.refusals, "refused addresses by Service",
+		func(_ name, r *refusal) []name { return []name{r.Service} })
+}
+
+// denied is a range with the class that denies it.
+type denied struct {
+	netip.Prefix
+	class string
+}
+
+func (t *Translator) refuse(v *incremental.View, n name, s *discoveryv1.EndpointSlice) *refusal {
+	r := &refusal{Service: name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
+	var all []denied
+	for _, c := range incremental.Lookup(v, t.denyingClasses, true) {
+		class, _ := incremental.Fetch(v, t.classes, c)
+		for _, text := range class.Denied {
+			if prefix, err := netip.ParsePrefix(text); err == nil {
+				all = append(all, denied{prefix.Masked(), c.Name})
+			}
+		}
+	}
+	for i := range s.Endpoints {
+		for _, a := range s.Endpoints[i].Addresses {
+			ip, err := netip.ParseAddr(a)
+			if err != nil {
+				continue // it is not used anyway
+			}
+			why := t.whyRefused(ip.Unmap(), all)
+			if why == "" {
+				continue
+			}
+			r.Addresses = append(r.Addresses, a)
+			if len(r.Problems) == maxRefusals {
+				continue
+			}
+			r.Problems = append(r.Problems, condition.NewProblem(reasonAddressesRefused, "", "remove it from the slice",
+				"EndpointSlice %s: no request is sent to %s, which %s", n, a, why))
+		}
+	}
+	slices.Sort(r.Addresses)
+	r.Addresses = slices.Compact(r.Addresses)
+	return r
+}
+
+var (
+	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122 section 3.2.1.3
+	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 behind NAT64, RFC 6052
+	broadcast   = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+)
+
+// whyRefused says why no request is sent to an address, or "". Of files, whose author looks after the
+// machine, loopback is good: servers beside the gateway are there.
+func (t *Translator) whyRefused(ip netip.Addr, all []denied) string {
+	switch {
+	case ip.Zone() != "":
+		return "has a zone"
+	case ip.IsUnspecified() || thisNetwork.Contains(ip):
+		return "is no address of a host"
+	case ip.IsLoopback() && t.options.Cluster:
+		return "is a loopback address: the proxy's own"
+	case ip.IsLinkLocalUnicast():
+		return "is a link-local address: of the proxy's node, or of a metadata service"
+	case ip.IsMulticast() || ip == broadcast:
+		return "is an address of many hosts"
+	}
+	for _, d := range all {
+		if d.Contains(ip) {
+			return fmt.Sprintf("is in %s, denied by GatewayClass %q", d.Prefix, d.class)
+		}
+	}
+	if translated.Contains(ip) {
+		b := ip.As16()
+		return t.whyRefused(netip.AddrFrom4([4]byte(b[12:])), all)
+	}
+	return ""
+}
+
+// refusedOf are the refused addresses of Services.
+func (t *Translator) refusedOf(v *incremental.View, services []name) (out []*condition.Problem) {
+	for _, svc := range services {
+		for _, slice := range incremental.Lookup(v, t.refused, svc) {
+			r, _ := incremental.Fetch(v, t.refusals, slice)
+			out = append(out, r.Problems...)
+		}
+	}
+	return out
+}
+
+// deniedEndpoints are the ranges that a class's parameters name, also where something else in these is wrong:
+// a mistake beside them must not open what they close.
+func (t *Translator) deniedEndpoints(v *incremental.View, gc *gwv1.GatewayClass) []string {
+	ref := gc.Spec.ParametersRef
+	if ref == nil || ref.Group != v1alpha1.GroupName || ref.Kind != gwv1.Kind(KindGatewayParameters) {
+		return nil
+	}
+	p, exists := incremental.Fetch(v, t.parameters, name{string(value(ref.Namespace, gwv1.Namespace(""))), ref.Name})
+	if !exists || p.Spec.ClassOnly == nil {
+		return nil
+	}
+	return p.Spec.ClassOnly.DeniedEndpoints
+}
