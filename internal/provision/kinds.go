@@ -103,7 +103,7 @@ func (c *client) listWatch(kind, namespace string, note func(context.Context, er
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			if c.restored(ctx, kind, options) {
+			if c.restored(ctx, kind, namespace, options) {
 				// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
 				return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
 			}
@@ -116,12 +116,12 @@ func (c *client) listWatch(kind, namespace string, note func(context.Context, er
 }
 
 // restored reports whether the API server's newest version is before the one that a watch is to go on from. An error is left to the watch.
-func (c *client) restored(ctx context.Context, kind string, watch metav1.ListOptions) bool {
+func (c *client) restored(ctx context.Context, kind, namespace string, watch metav1.ListOptions) bool {
 	if watch.SendInitialEvents != nil || watch.ResourceVersion == "" {
 		return false
 	}
 	r := resources[kind]
-	list, err := c.byVersion[r.version].Get().Resource(r.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).Do(ctx).Get()
+	list, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).Do(ctx).Get()
 	if err != nil {
 		return false
 	}
