@@ -47,7 +47,7 @@ func (c *Controller) change(ch kube.Change) {
 		})
 	}
 	if ch.Full {
-		close(c.full)
+		close(c.read)
 		c.log.Info("the cluster is read", "objects", c.objects.len())
 	}
 }
@@ -96,7 +96,11 @@ func (c *Controller) fetch(ctx context.Context, wants []translate.Want) []metav1
 	for i, w := range wants {
 		secrets[i] = kube.Want{Namespace: w.Object.Namespace, Name: w.Object.Name, Wanted: w.Wanted}
 	}
-	return c.source.Fetch(ctx, secrets)
+	found, unread := c.source.Fetch(ctx, secrets)
+	for _, u := range unread {
+		found = append(found, &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Forbidden: u.Forbidden})
+	}
+	return found
 }
 
 // unread reports whether it is unknown what a Gateway is, because it or its class was not read.

@@ -1,7 +1,10 @@
 package controller
 
 import (
+	"log/slog"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -32,4 +35,21 @@ func TestGatewayUnread(t *testing.T) {
 			t.Errorf("%s: unread is %v", name, got)
 		}
 	}
+}
+
+// TestFirstGenerationWaitsForSecrets waits as long as there are Secrets that could not be read, but not for ever.
+func TestFirstGenerationWaitsForSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, left := time.Now(), 5
+		unread := func() int { left = max(left-1, 0); return left }
+		waitForSecrets(t.Context(), secretsLimit, unread, slog.New(slog.DiscardHandler))
+		if left != 0 || time.Since(start) >= time.Second {
+			t.Errorf("%d are unread after %s", left, time.Since(start))
+		}
+		start = time.Now()
+		waitForSecrets(t.Context(), secretsLimit, func() int { return 1 }, slog.New(slog.DiscardHandler))
+		if waited := time.Since(start); waited < secretsLimit || waited > secretsLimit+time.Second {
+			t.Errorf("waited %s for a Secret that cannot be read", waited)
+		}
+	})
 }

@@ -74,8 +74,9 @@ type Controller struct {
 	tickets     deliver.Tickets
 	troubles    chan trouble // to be written as Events
 
-	// full is closed once everything was read and translated for the first time.
-	full chan struct{}
+	// read is closed once everything but Secrets was read and translated for the first time; full once those were as well, or could
+	// not be for secretsLimit.
+	read, full chan struct{}
 	// leading is for health and metrics.
 	mu      sync.Mutex
 	leading bool
@@ -88,7 +89,7 @@ func New(o Options) (*Controller, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{o: o, log: o.Logger, objects: newInventory(), full: make(chan struct{}), troubles: make(chan trouble, 256)}
+	c := &Controller{o: o, log: o.Logger, objects: newInventory(), read: make(chan struct{}), full: make(chan struct{}), troubles: make(chan trouble, 256)}
 	c.tickets = deliver.Tickets{Secret: c.ticketSecret, Logger: c.log}
 	var err error
 	if c.clients, err = kubernetes.NewForConfig(o.Config); err != nil {
@@ -182,6 +183,15 @@ func (c *Controller) Run(ctx context.Context) error {
 	run("keeping the tokens' keys", c.verifier.Run)
 	run("watching proxies", c.provisioner.Watch)
 	run("reading the cluster", func(ctx context.Context) error { return c.source.Run(ctx, c.change) })
+	run("waiting for Secrets", func(ctx context.Context) error {
+		select {
+		case <-c.read:
+			waitForSecrets(ctx, secretsLimit, c.unreadSecrets, c.log)
+			close(c.full)
+		case <-ctx.Done():
+		}
+		return nil
+	})
 	run("rotating ticket keys", c.rotate)
 	run("writing Events", c.writeEvents)
 	run("leading", c.elect)
@@ -193,6 +203,35 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// secretsLimit is how long a first generation waits for Secrets that cannot be read. Proxies serve what they have meanwhile.
+const secretsLimit = 30 * time.Second
+
+// waitForSecrets returns once no Secret is unread, after the limit, or with ctx.
+func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int, log *slog.Logger) {
+	deadline := time.Now().Add(limit)
+	for {
+		n := unread()
+		if n == 0 {
+			return
+		}
+		if !time.Now().Before(deadline) {
+			log.Warn("Secrets cannot be read; going on without them, and reading them again", "secrets", n)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// unreadSecrets is how many Secrets that are wanted could not be read yet.
+func (c *Controller) unreadSecrets() (n int) {
+	c.remote.Update(func(t *translate.Translator) { n = t.UnreadSecrets() })
+	return n
 }
 
 // rotate keeps the secrets of TLS session tickets up to date; change tells the first ones.
@@ -247,6 +286,11 @@ func (c *Controller) Ready() error {
 	}
 	if waiting := c.source.Waiting(); len(waiting) > 0 {
 		return fmt.Errorf("still reading the cluster: %s", waiting[0])
+	}
+	select {
+	case <-c.read:
+		return errors.New("still reading Secrets")
+	default:
 	}
 	return errors.New("still reading the cluster")
 }

@@ -3,6 +3,7 @@ package translate
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -71,6 +72,24 @@ type PlanChange struct {
 type Want struct {
 	Object ObjectKey
 	Wanted bool
+}
+
+// UnreadSecret is a wanted Secret of which it is not known whether it exists, an object for Upsert. A listener that refers to one
+// keeps the certificates that it was served with. It ends with the Secret itself, or with its deletion.
+type UnreadSecret struct {
+	metav1.ObjectMeta // namespace and name
+	// Forbidden says that the controller may not read it; otherwise that may pass by itself.
+	Forbidden bool
+}
+
+// UnreadSecrets is how many Secrets could not be read as of the last Commit, but may be soon.
+func (t *Translator) UnreadSecrets() (n int) {
+	for _, forbidden := range t.in.unread.All() {
+		if !forbidden {
+			n++
+		}
+	}
+	return n
 }
 
 // Installed is what a cluster has of the Gateway API.

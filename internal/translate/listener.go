@@ -78,6 +78,7 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 		var p *condition.Problem
 		if certificates, p = t.resolveCertificates(v, k, l); p != nil {
 			refs = p
+			certificates = t.keepCertificates(v, k, l, certificates)
 		}
 	}
 	conflict := l.Conflict

@@ -48,6 +48,14 @@ func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref 
 			"no ReferenceGrant permits the reference to Secret %s", secret)
 	}
 	pair, exists := incremental.Fetch(v, t.keyPairs, secret)
+	if forbidden, unread := incremental.Fetch(v, t.in.unread.Collection, secret); !exists && unread {
+		if forbidden {
+			return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name",
+				"allow its ServiceAccount to get secrets in namespace "+secret.Namespace, "the controller is not allowed to read Secret %s", secret)
+		}
+		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "if that lasts, look at the controller's log",
+			"Secret %s could not be read yet; it is tried again, and until then what was served before stays", secret)
+	}
 	if !exists {
 		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "create it or correct the name",
 			"Secret %s does not exist", secret)

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -83,6 +84,9 @@ func (t *Translator) declareInputs() {
 		infrastructures: incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure]),
 		installed:       incremental.NewInput[name](e, "installed", sameDeeply[Installed]),
 		tickets:         incremental.NewInput[name](e, "tickets", sameDeeply[Tickets]),
+
+		unread: incremental.NewInput[name](e, "unread Secret", same[bool]),
+		last:   incremental.NewInput[listenerKey](e, "last certificates", slices.Equal[[]name]),
 	}
 }
 
@@ -125,7 +129,12 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 	case *discoveryv1.EndpointSlice:
 		set(t.in.endpointSlices, o, nil)
 	case *corev1.Secret:
+		t.in.unread.Delete(nameOf(o))
+		t.continued = t.continued || t.awaited[nameOf(o)]
 		set(t.in.secrets, o, nil)
+	case *UnreadSecret:
+		t.continued = t.continued || t.awaited[nameOf(o)]
+		t.in.unread.Set(nameOf(o), o.Forbidden)
 	case *v1alpha1.GatewayParameters:
 		set(t.in.parameters, o, func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })
 	default:
@@ -179,6 +188,7 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 	case KindEndpointSlice:
 		t.in.endpointSlices.Delete(n)
 	case KindSecret:
+		t.in.unread.Delete(n)
 		t.in.secrets.Delete(n)
 	case KindGatewayParameters:
 		t.in.parameters.Delete(n)

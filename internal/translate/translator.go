@@ -40,6 +40,10 @@ type Translator struct {
 	engine     *incremental.Engine
 	generation uint64
 	in         inputs
+	// shownLast are listeners whose entry of in.last is to be written, see rememberServed.
+	shownLast map[listenerKey][]name
+	awaited   map[name]bool // Secrets that the last Commit wanted
+	continued bool          // one of these was answered since
 	listenerLayer
 	routeLayer
 	backendLayer
@@ -67,6 +71,9 @@ type inputs struct {
 	infrastructures *incremental.Input[name, Infrastructure]
 	installed       *incremental.Input[name, Installed] // under the empty name
 	tickets         *incremental.Input[name, Tickets]   // under the empty name
+
+	unread *incremental.Input[name, bool]          // Secrets that could not be read; true where that is forbidden
+	last   *incremental.Input[listenerKey, []name] // Secrets whose certificates a listener was last served with
 }
 
 // listenerLayer is what is known of GatewayClasses, Gateways and their listeners.
@@ -141,7 +148,7 @@ type statusLayer struct {
 
 // New returns a Translator without objects.
 func New(options Options) *Translator {
-	t := &Translator{options: options, engine: incremental.New()}
+	t := &Translator{options: options, engine: incremental.New(), shownLast: map[listenerKey][]name{}, awaited: map[name]bool{}}
 	t.declareInputs()
 	t.declareInstalled()
 	t.declareGatewayParameters()
@@ -149,8 +156,8 @@ func New(options Options) *Translator {
 	t.declareGateways()
 	t.declareGrants()
 	t.declareListeners()
-	t.declareSecrets()
 	t.declareWants()
+	t.declareSecrets()
 	t.declareShown()
 	t.declareInfrastructures()
 	if options.Cluster {
@@ -179,8 +186,10 @@ type Result struct {
 // changed. Values in it are shared and must not be modified. The generation of
 // the update grows with every Commit that changes config.
 func (t *Translator) Commit() Result {
+	t.rememberServed()
 	stats := t.engine.Commit()
 	r := Result{Config: t.update(), Statuses: t.statusChanges(), Plans: t.planChanges(), Wants: t.wantChanges(), Stats: stats}
+	t.noteServed(r.Wants)
 	if !r.Config.Empty() {
 		t.generation++
 	}

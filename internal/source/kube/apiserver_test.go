@@ -38,6 +38,7 @@ type apiServer struct {
 	refused   map[string]bool                 // resources that are forbidden
 	forbidden map[string]bool                 // resources that are forbidden in a namespace: namespace/resource
 	unlisted  map[string]bool                 // resources that cannot be listed or watched
+	failGet   int32                           // with what code single Secrets are answered; 0 for as they are
 	gets      map[string]int                  // of single Secrets
 	reading   int                             // gets at the moment
 	mostReads int
@@ -268,13 +269,18 @@ func (s *apiServer) secret(w http.ResponseWriter, namespace, name string) {
 	s.gets[key]++
 	s.reading++
 	s.mostReads = max(s.mostReads, s.reading)
-	o := s.objects["secrets"][key]
+	o, code := s.objects["secrets"][key], s.failGet
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.reading--
 	}()
+	reasons := map[int32]metav1.StatusReason{403: metav1.StatusReasonForbidden, 429: metav1.StatusReasonTooManyRequests, 503: metav1.StatusReasonServiceUnavailable}
+	if code != 0 {
+		fail(w, int(code), reasons[code])
+		return
+	}
 	if o == nil {
 		fail(w, http.StatusNotFound, metav1.StatusReasonNotFound)
 		return

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -40,7 +41,7 @@ type table struct {
 func newCatalog() *catalog {
 	return &catalog{
 		tables: map[ID]*table{}, pending: map[ID]bool{}, observed: map[ID]bool{}, definitions: map[string]CRD{},
-		secrets: secrets{wanted: map[name]*secret{}}, telling: map[name]bool{},
+		secrets: secrets{wanted: map[name]*secret{}, retired: map[name]*corev1.Secret{}}, telling: map[name]bool{},
 	}
 }
 
@@ -85,6 +86,7 @@ func (c *catalog) take() Change {
 	}
 	slices.SortFunc(ids, ID.Compare)
 	clear(c.telling)
+	clear(c.secrets.retired)
 	for _, id := range ids {
 		if id.Kind == secretKind {
 			c.telling[name{Namespace: id.Namespace, Name: id.Name}] = true

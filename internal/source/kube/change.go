@@ -75,6 +75,12 @@ type Served struct {
 	Resource             string // as in paths
 }
 
+// UnreadSecret is a Secret of which it is not known whether it exists.
+type UnreadSecret struct {
+	Namespace, Name string
+	Forbidden       bool // the controller may not read it; otherwise that may pass by itself
+}
+
 // Want is a Secret whose contents are needed (Wanted) or no longer.
 type Want struct {
 	Namespace, Name string

@@ -26,12 +26,16 @@ var secretClient = clientKey{schema.GroupVersion{Version: "v1"}, wholeSecret.par
 // secrets are those that are wanted. Source.mu guards them.
 type secrets struct {
 	wanted map[name]*secret
-	ticket uint64 // of the last read that began
+	// retired are the contents of those that ended to be wanted since the last Change was taken: one that is wanted again
+	// meanwhile, as what an unread one would have replaced, need not be read to be known.
+	retired map[name]*corev1.Secret
+	ticket  uint64 // of the last read that began
 }
 
 // secret is what is known of a wanted Secret.
 type secret struct {
 	object  *corev1.Secret // nil while it is not there, or has not been read
+	unread  error          // why it is not known whether it is there; nil once it was read
 	version string         // of object, "" without one
 	ticket  uint64         // of the read that found it
 	reading int            // reads under way: they may have begun before what the watch says
@@ -71,17 +75,17 @@ func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]bo
 
 // Fetch notes which Secrets are wanted and which no longer are, and returns the contents
 // of those wanted, as *corev1.Secret without resourceVersion; of one that does not exist
-// nothing. One that cannot be read now is read again and again, and comes with a Change;
-// one that is no longer wanted comes as deleted. It may be called at any time, also from
+// nothing. One that cannot be read now is among unread, is read again and again, and comes with a Change, be it as
+// deleted; one that is no longer wanted comes as deleted. It may be called at any time, also from
 // within emit. What is returned is shared: nobody may modify it.
-func (s *Source) Fetch(ctx context.Context, wants []Want) []metav1.Object {
+func (s *Source) Fetch(ctx context.Context, wants []Want) (all []metav1.Object, unread []UnreadSecret) {
 	names := s.want(wants)
 	found := make([]metav1.Object, len(names))
 	slots := make(chan struct{}, readers)
-	var all sync.WaitGroup
+	var reads sync.WaitGroup
 	for i, n := range names {
 		slots <- struct{}{}
-		all.Go(func() {
+		reads.Go(func() {
 			defer func() { <-slots }()
 			if err := s.read(ctx, n, false); err != nil {
 				s.reads.AddRateLimited(n)
@@ -89,8 +93,15 @@ func (s *Source) Fetch(ctx context.Context, wants []Want) []metav1.Object {
 			found[i] = s.fetched(n)
 		})
 	}
-	all.Wait()
-	return slices.DeleteFunc(found, func(o metav1.Object) bool { return o == nil })
+	reads.Wait()
+	s.mu.Lock()
+	for _, n := range names {
+		if w := s.catalog.secrets.wanted[n]; w != nil && w.object == nil && w.unread != nil {
+			unread = append(unread, UnreadSecret{n.Namespace, n.Name, apierrors.IsForbidden(w.unread)})
+		}
+	}
+	s.mu.Unlock()
+	return slices.DeleteFunc(found, func(o metav1.Object) bool { return o == nil }), unread
 }
 
 // fetched is what Fetch returns of a Secret; nil for nothing.
@@ -122,10 +133,13 @@ func (s *Source) want(wants []Want) (names []name) {
 			// It does not exist as far as this controller may know; nothing is asked for that would be refused.
 		case w.Wanted:
 			if c.secrets.wanted[n] == nil {
-				c.secrets.wanted[n] = &secret{}
+				c.secrets.wanted[n] = &secret{object: c.secrets.retired[n]}
 			}
 			names = append(names, n)
 		case c.secrets.wanted[n] != nil:
+			if o := c.secrets.wanted[n].object; o != nil {
+				c.secrets.retired[n] = o
+			}
 			delete(c.secrets.wanted, n)
 			c.mark(secretMetadata.id(n), true)
 			s.wake()
@@ -166,15 +180,22 @@ func (s *Source) read(ctx context.Context, n name, tell bool) error {
 			"secret", n.String(), "error", err)
 	}
 	if unknown != nil {
+		if w.ticket == 0 {
+			w.unread = unknown
+		}
 		return unknown
 	}
 	if s.catalog.secrets.wanted[n] != w || ticket < w.ticket {
 		return nil // no longer wanted, or somebody who began later has read it
 	}
-	had := w.object
-	w.object, w.version, w.ticket = nil, "", ticket
+	had, unread := w.object, w.unread != nil
+	w.object, w.version, w.ticket, w.unread = nil, "", ticket, nil
 	if err == nil {
 		w.object, w.version = keepSecret(&o), o.ResourceVersion
+	}
+	if unread && w.object == nil {
+		s.catalog.mark(secretMetadata.id(n), true) // that it is not there is news
+		s.wake()
 	}
 	if (tell || had != nil) && !equality.Semantic.DeepEqual(had, w.object) {
 		s.catalog.mark(secretMetadata.id(n), true)

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -27,7 +28,7 @@ func (c *consumer) value(n string) string {
 }
 
 func (c *consumer) fetch(wants ...Want) []metav1.Object {
-	found := c.Fetch(c.t.Context(), wants)
+	found, _ := c.Fetch(c.t.Context(), wants)
 	for _, o := range found {
 		c.objects[idOf(c.t, o)] = o
 	}
@@ -168,5 +169,68 @@ func TestTroubleIsSaidOnceAndItsEndToo(t *testing.T) {
 		if (tr.text == "") != (step.err == nil) {
 			t.Errorf("step %d: text %q", i, tr.text)
 		}
+	}
+}
+
+// A Secret that could not be read is another thing than one that is not there.
+func TestUnreadSecretsAreNotAbsent(t *testing.T) {
+	for code, forbidden := range map[int32]bool{http.StatusTooManyRequests: false, http.StatusServiceUnavailable: false, http.StatusForbidden: true} {
+		s := newAPIServer(t, true)
+		s.putSecret("there", encoded("v"))
+		c := consume(t, s)
+		c.next()
+		if found, unread := c.Fetch(t.Context(), []Want{{"team", "early", true}}); len(found)+len(unread) != 0 {
+			t.Errorf("absent: found %v, unread %v", found, unread)
+		}
+		s.mu.Lock()
+		s.failGet = code
+		s.mu.Unlock()
+		found, unread := c.Fetch(t.Context(), []Want{{"team", "there", true}, {"team", "absent", true}})
+		if want := []UnreadSecret{{"team", "absent", forbidden}, {"team", "there", forbidden}}; len(found) != 0 || !slices.Equal(unread, want) {
+			t.Errorf("%d: found %v, unread %v", code, found, unread)
+		}
+		s.mu.Lock()
+		s.failGet = 0
+		s.mu.Unlock()
+		c.objects[secretID("absent")] = nil // the consumer wants to know of it what is deleted
+		c.until("both are read", func() bool {
+			_, waiting := c.objects[secretID("absent")]
+			return c.value("there") == "v" && !waiting
+		})
+	}
+}
+
+// What an unread Secret would have replaced is known although nothing can be read.
+func TestASecretThatIsWantedAgainIsKnown(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.putSecret("old", encoded("v"))
+	c := consume(t, s)
+	c.next()
+	c.fetch(Want{"team", "old", true})
+	s.mu.Lock()
+	s.failGet = http.StatusTooManyRequests
+	s.mu.Unlock()
+	// Within emit no other Change is taken, as with this one that nobody has received yet.
+	s.putService("one", 80)
+	eventually(t, "a Change is being told", func() bool {
+		_, ok := c.Get(serviceID("one"))
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return ok && len(c.catalog.pending) == 0
+	})
+	if _, unread := c.Fetch(t.Context(), []Want{{"team", "new", true}, {"team", "old", false}}); len(unread) != 1 {
+		t.Errorf("unread %v", unread)
+	}
+	found, unread := c.Fetch(t.Context(), []Want{{"team", "old", true}})
+	if len(found) != 1 || len(unread) != 0 {
+		t.Errorf("found %v, unread %v", found, unread)
+	}
+	c.next()
+	for range 2 { // what is told afterwards takes nothing away
+		s.putService("one", int64(81+len(c.told)))
+		c.next()
+	}
+	if c.value("old") != "v" {
+		t.Error("the Secret was taken away")
 	}
 }

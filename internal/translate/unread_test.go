@@ -1,0 +1,139 @@
+package translate_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+func pemSecret(t *testing.T, name string) *corev1.Secret {
+	t.Helper()
+	s := &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{}}
+	s.Namespace, s.Name = "default", name
+	for key, file := range map[string]string{corev1.TLSCertKey: "example.crt", corev1.TLSPrivateKeyKey: "example.key"} {
+		data, err := os.ReadFile("testdata/pem/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Data[key] = data
+	}
+	return s
+}
+
+// cluster is what Remote makes of a world: it fetches what is wanted, and commits until nothing more is.
+type cluster struct {
+	*world
+	t       *testing.T
+	secrets map[string]metav1.Object // by name: a Secret, or an UnreadSecret; absent ones have none
+}
+
+func (c *cluster) settle() {
+	c.t.Helper()
+	gone := map[string]bool{}
+	defer func() {
+		for name := range gone {
+			if !c.wants[translate.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}] {
+				c.Delete(translate.KindSecret, "default", name)
+			}
+		}
+		c.commit(c.t)
+	}()
+	for {
+		r := c.commit(c.t)
+		found := false
+		for _, want := range r.Wants {
+			name := want.Object.Name
+			if !want.Wanted {
+				gone[name] = true // as the source does: it tells later, with what is wanted then
+			} else if o := c.secrets[name]; o != nil {
+				c.Upsert(o)
+				found = true
+			}
+		}
+		if !found {
+			return
+		}
+	}
+}
+
+// certificates are the names of the Secrets with which the HTTPS listener is served.
+func (c *cluster) certificates() (names []string) {
+	l := c.config[config.ID{Kind: config.KindListener, Key: "default/gw/https-a"}].GetListener()
+	for _, key := range l.GetCertificates() {
+		names = append(names, strings.TrimPrefix(key, "Secret/default/"))
+		if c.config[config.ID{Kind: config.KindCertificate, Key: key}] == nil {
+			c.t.Errorf("certificate %s is not there", key)
+		}
+	}
+	return names
+}
+
+func (c *cluster) message() string {
+	s := c.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}].Status.(*gwv1.GatewayStatus)
+	for _, l := range s.Listeners {
+		for _, condition := range l.Conditions {
+			if l.Name == "https-a" && condition.Type == string(gwv1.ListenerConditionResolvedRefs) {
+				return condition.Message
+			}
+		}
+	}
+	return "no condition"
+}
+
+// TestUnreadSecretKeepsCertificates lets a listener refer to Secrets in every state, one after the other.
+func TestUnreadSecretKeepsCertificates(t *testing.T) {
+	unread := func(name string, forbidden bool) *translate.UnreadSecret {
+		return &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Forbidden: forbidden}
+	}
+	c := &cluster{newWorldWith(clusterOptions), t, map[string]metav1.Object{
+		"one": pemSecret(t, "one"), "two": unread("two", false), "three": unread("three", true),
+	}}
+	c.Upsert(ownClass("moongate"))
+	c.SetInfrastructure("default", "gw", reachedAt("10.97.0.5"))
+	for _, step := range []struct {
+		what         string
+		do           func()
+		certificates []string
+		unread       int
+		message      string // what it contains
+	}{
+		{"a Secret that could not be read, before anything was served", func() { c.Upsert(secretGateway("two")) }, nil, 1, "Secret default/two could not be read yet"},
+		{"one that is there", func() { c.Upsert(secretGateway("one")) }, []string{"one"}, 0, ""},
+		{"one that could not be read", func() { c.Upsert(secretGateway("two")) }, []string{"one"}, 1, "Secret default/two could not be read yet"},
+		{"another generation", func() { c.Upsert(crowdRoute(1, "/")) }, []string{"one"}, 1, "could not be read yet"},
+		{"it is read", func() { c.secrets["two"] = pemSecret(t, "two"); c.Upsert(c.secrets["two"]) }, []string{"two"}, 0, ""},
+		{"one that is forbidden", func() { c.Upsert(secretGateway("three")) }, []string{"two"}, 0, "the controller is not allowed to read Secret default/three"},
+		{"one that is not there", func() { c.Upsert(secretGateway("absent")) }, nil, 0, "Secret default/absent does not exist"},
+		{"another generation", func() { c.Upsert(crowdRoute(1, "/x")) }, nil, 0, "Secret default/absent does not exist"},
+		{"one that is there, again", func() { c.Upsert(secretGateway("one")) }, []string{"one"}, 0, ""},
+		{"one that could not be read, again", func() { c.Upsert(secretGateway("two")); c.secrets["two"] = unread("two", false) }, []string{"one"}, 1, "could not be read yet"},
+		{"it turns out not to be there", func() { c.Delete(translate.KindSecret, "default", "two") }, nil, 0, "Secret default/two does not exist"},
+	} {
+		step.do()
+		c.settle()
+		if got := c.certificates(); !slices.Equal(got, step.certificates) {
+			t.Errorf("%s: served with %q, want %q", step.what, got, step.certificates)
+		}
+		if got := c.UnreadSecrets(); got != step.unread {
+			t.Errorf("%s: %d unread", step.what, got)
+		}
+		if got := c.message(); !strings.Contains(got, step.message) || step.message == "" && got != "" {
+			t.Errorf("%s: message %q, want %q", step.what, got, step.message)
+		}
+	}
+	c.settle() // what was kept in case is wanted no more
+	c.settle()
+	for want := range c.wants {
+		if want.Name != "two" {
+			t.Errorf("%v is still wanted", want)
+		}
+	}
+}
