@@ -77,7 +77,7 @@ func (c *Conn) run(n int) (keep bool) {
 		c.nc.SetReadDeadline(never)
 	}
 	c.served = true
-	if keep && streamed {
+	if keep && streamed && len(d.rest) > 0 {
 		c.unread(d.rest)
 	}
 	return keep
@@ -171,25 +171,32 @@ func reasonOf(e *http1.Error) observe.Reason {
 type http1Side struct{ c *Conn }
 
 // Next is exchange.Body's.
-func (s http1Side) Next(buf []byte, wait bool) (data []byte, last bool, err error) {
+func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, err error) {
 	c, d := s.c, s.c.d
 	for {
-		n := copy(buf, c.in[c.r:c.w]) // all of it: no buffer of ours is larger
+		buf := b.Take()
+		n := copy(buf, c.in[c.r:c.w])
 		c.r += n
-		if n == 0 && wait {
-			if n, err = c.readBody(buf); n == 0 {
+		read := n == 0 && wait
+		if read {
+			if n, err = c.readBody(b); n == 0 {
 				if err == nil {
 					err = io.ErrUnexpectedEOF
 				}
 				return nil, false, err
 			}
+			buf = b.Take()
 		}
 		data, used, err := d.body.Decode(buf[:n])
 		if err != nil {
 			return nil, false, err
 		}
 		if last = d.body.Done(); last {
-			d.rest = append(d.rest[:0], buf[used:n]...)
+			if read {
+				d.rest = append(d.rest[:0], buf[used:n]...)
+			} else {
+				c.r -= n - used
+			}
 		}
 		if len(data) > 0 || last || !wait {
 			return data, last, nil
@@ -198,10 +205,10 @@ func (s http1Side) Next(buf []byte, wait bool) (data []byte, last bool, err erro
 }
 
 // readBody reads more of the body from the client.
-func (c *Conn) readBody(buf []byte) (int, error) {
+func (c *Conn) readBody(b exchange.Buffer) (int, error) {
 	for {
 		c.bodyWait.set(waitRead, c.set.engine.Now()+c.set.timeouts.BodyIdle.Milliseconds())
-		n, err := c.nc.Read(buf)
+		n, err := c.nc.Read(b.Take())
 		if !c.leave(&c.bodyWait) {
 			return 0, os.ErrDeadlineExceeded
 		}

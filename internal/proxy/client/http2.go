@@ -89,11 +89,10 @@ type stream struct {
 	head  http1.RequestHead
 	leave func() // gone, made once
 
-	// early is the part of the body that was there with the head, early[:n]; nil without one.
-	early    *buffer.Buffer
-	n        int
-	received int64
+	received int64 // bytes of the body
 	stopped  atomic.Bool
+	// little is what a body is waited for with.
+	little [512]byte
 	// refusing: the response tells of a fault of this request alone.
 	refusing bool
 
@@ -118,12 +117,9 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	s.OnGone(d.leave)
 	d.run()
 	s.OnGone(nil)
-	if d.early != nil {
-		buffer.Give(d.early)
-	}
 	d.watch.Reset()
 	d.limit.stream = nil
-	d.c, d.s, d.ex.Client, d.early, d.n, d.received, d.refusing = nil, nil, nil, nil, 0, 0, false
+	d.c, d.s, d.ex.Client, d.received, d.refusing = nil, nil, nil, 0, false
 	d.stopped.Store(false)
 	d.limit.late.Store(false)
 	streams.Put(d)
@@ -189,21 +185,21 @@ func (d *stream) takeBody() (status int, reason observe.Reason) {
 	if h.ExpectContinue && h.ContentLength != 0 {
 		return 0, observe.ReasonOK
 	}
-	d.early = buffer.Take()
-	// With a length of 0 the head is all of the request to a backend, so nothing is sent before it is certain
-	// that nothing follows.
-	n, err := d.read(d.early[:], h.ContentLength == 0)
-	switch {
-	case h.ContentLength == 0 && err != io.EOF:
+	if h.ContentLength == 0 {
+		// The head is all of the request to a backend, so nothing is sent before it is certain that nothing follows.
+		if n, err := d.read(d.little[:], true); n > 0 || err != io.EOF {
+			return brokenBody(err)
+		}
+	}
+	// What is there of a body that has not ended stays with its stream, which holds no more memory than that.
+	n, last := d.s.Buffered()
+	if !last || n > buffer.Size || hasFields(d.s.Trailers()) {
+		return 0, observe.ReasonOK
+	}
+	x.Framing, x.Length, x.Streamed = http1.Length, int64(n), false
+	x.Whole = x.Hold(n)
+	if got, err := d.read(x.Whole, false); got < n {
 		return brokenBody(err)
-	case err == io.EOF && (d.s.Trailers() == nil || d.s.Trailers().Len() == 0):
-		x.Framing, x.Length, x.Streamed = http1.Length, int64(n), false
-		x.Whole = d.early[:n]
-	case n == 0:
-		buffer.Give(d.early)
-		d.early = nil
-	default:
-		d.n = n
 	}
 	return 0, observe.ReasonOK
 }
@@ -245,16 +241,23 @@ func (d *stream) read(buf []byte, wait bool) (n int, err error) {
 }
 
 // Next is exchange.Body's.
-func (d *stream) Next(buf []byte, wait bool) (data []byte, last bool, err error) {
-	var n int
-	if d.early != nil {
-		n = copy(buf, d.early[:d.n])
-		buffer.Give(d.early)
-		d.early = nil
-		wait = false
+func (d *stream) Next(buf exchange.Buffer, wait bool) (data []byte, last bool, err error) {
+	n := 0
+	if there, ended := d.s.Buffered(); there == 0 && !ended {
+		if !wait {
+			return nil, false, nil
+		}
+		if n, err = d.read(d.little[:], true); err != nil && err != io.EOF {
+			return nil, false, err
+		}
 	}
-	got, err := d.read(buf[n:], wait)
-	n += got
+	into := buf.Take()
+	copy(into, d.little[:n])
+	if err == nil {
+		var more int
+		more, err = d.read(into[n:], false)
+		n += more
+	}
 	if last = err == io.EOF; !last && err != nil {
 		return nil, false, err
 	}
@@ -262,7 +265,7 @@ func (d *stream) Next(buf []byte, wait bool) (data []byte, last bool, err error)
 	if l := d.ex.Length; l >= 0 && (d.received > l || last && d.received < l) {
 		return nil, false, errLength
 	}
-	return buf[:n], last, nil
+	return into[:n], last, nil
 }
 
 // Trailer is exchange.Body's.

@@ -205,7 +205,7 @@ func (c *Conn) sweep(now int64) {
 		}
 	}
 	if since := c.watch.Since(); since != 0 && now >= since+goneAfter.Milliseconds() && listen.PeerGone(c.raw) {
-		c.watch.Interrupt()
+		c.watch.Interrupt(since)
 	}
 	if kind, at, seen := c.bodyWait.get(); kind == waitRead && now >= at {
 		c.expire(&c.bodyWait, seen, false)

@@ -36,16 +36,23 @@ type Client struct {
 
 // Body reads a request body that did not come whole with its head, on a goroutine of its own.
 type Body interface {
-	// Next gives the next part of the body, which stands in buf: with wait at least one byte
+	// Next gives the next part of the body, which stands in buf's memory: with wait at least one byte
 	// unless last is set, without wait what is there already, maybe nothing. last tells that the body ends with this part. An
 	// *http1.Error is a malformed body, os.ErrDeadlineExceeded a client that was too slow,
 	// and any other error a client that left.
-	Next(buf []byte, wait bool) (data []byte, last bool, err error)
+	Next(buf Buffer, wait bool) (data []byte, last bool, err error)
 	// Trailer is the trailer section of a body that has ended, without the fields that
 	// concern this hop only. nil and empty are the same.
 	Trailer() *message.Fields
 	// Stop makes a Next under way, and all later ones, return an error soon.
 	Stop()
+}
+
+// Buffer is memory to read to. It is taken when something is there to be read, and given back for a wait, so that requests which wait
+// hold none.
+type Buffer interface {
+	Take() []byte // the same until Give
+	Give()
 }
 
 // Response takes what the client gets. Errors are os.ErrDeadlineExceeded where the client was too
@@ -100,6 +107,9 @@ var longAgo = time.Unix(1, 0)
 // value is ready; a connection uses one for all its requests. It is safe for concurrent use.
 type Watch struct {
 	since atomic.Int64 // the coarse clock when the present wait for a backend began, 0 without one
+	// gone tells that the client of the present exchange has left, or failed it. It is set with mu held, and stays for all waits
+	// of the exchange.
+	gone atomic.Bool
 
 	mu sync.Mutex
 	// attempt is the one whose backend is waited for, nil at other times.
@@ -108,22 +118,30 @@ type Watch struct {
 	dialling context.CancelFunc
 	left     bool // for good
 	cut      bool // by Shutdown, which has lost its patience
-	gone     bool // attempt was interrupted because the client left
 }
 
 // Since is when the wait for a backend began that is under way, by the coarse clock; 0 without one.
 func (w *Watch) Since() int64 { return w.since.Load() }
 
-// Interrupt ends the present wait for a backend: the client has left.
-func (w *Watch) Interrupt() {
+// Interrupt ends the exchange whose wait for a backend began at since: the client has left.
+func (w *Watch) Interrupt(since int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.since.Load() == since { // else that wait is over, and maybe the exchange
+		w.interrupt()
+	}
+}
+
+// Fail ends the present wait for a backend and all that follow in this exchange: it cannot go on.
+func (w *Watch) Fail() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.interrupt()
 }
 
 func (w *Watch) interrupt() {
+	w.gone.Store(true)
 	if w.attempt != nil {
-		w.gone = true
 		w.attempt.interrupt()
 	}
 	if w.dialling != nil {
@@ -131,7 +149,7 @@ func (w *Watch) interrupt() {
 	}
 }
 
-// Leave is Interrupt, of all later waits too.
+// Leave is Fail, of all later exchanges too.
 func (w *Watch) Leave() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -150,7 +168,8 @@ func (w *Watch) Cut() {
 // Reset makes the watch ready for another client. No exchange may be under way.
 func (w *Watch) Reset() {
 	w.mu.Lock()
-	w.left, w.cut, w.gone = false, false, false
+	w.left, w.cut = false, false
+	w.gone.Store(false)
 	w.mu.Unlock()
 }
 
@@ -161,12 +180,21 @@ func (w *Watch) WasCut() bool {
 	return w.cut
 }
 
+// start is called at the beginning of an exchange.
+func (w *Watch) start() {
+	if !w.gone.Load() {
+		return
+	}
+	w.mu.Lock()
+	w.gone.Store(w.left)
+	w.mu.Unlock()
+}
+
 // begin names what to interrupt when the client leaves.
 func (w *Watch) begin(a *attempt) {
 	w.mu.Lock()
 	w.attempt = a
-	w.gone = w.left
-	if w.left {
+	if w.gone.Load() {
 		a.interrupt()
 	}
 	w.mu.Unlock()
@@ -176,7 +204,7 @@ func (w *Watch) begin(a *attempt) {
 func (w *Watch) end() (gone bool) {
 	w.mu.Lock()
 	w.attempt = nil
-	gone = w.gone
+	gone = w.gone.Load()
 	w.mu.Unlock()
 	return gone
 }
@@ -185,15 +213,11 @@ func (w *Watch) end() (gone bool) {
 func (w *Watch) dial(cancel context.CancelFunc) {
 	w.mu.Lock()
 	w.dialling = cancel
-	if w.left && cancel != nil {
+	if w.gone.Load() && cancel != nil {
 		cancel()
 	}
 	w.mu.Unlock()
 }
 
 // goneNow tells whether the client was found to have left.
-func (w *Watch) goneNow() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.gone
-}
+func (w *Watch) goneNow() bool { return w.gone.Load() }

@@ -41,7 +41,7 @@ type Exchange struct {
 	// buffers is parts for net.Buffers.WriteTo, which would allocate a local one.
 	parts   [2][]byte
 	buffers net.Buffers
-	upload  upload
+	body    requestBody
 	// closing tells that the client's connection should take no further requests.
 	closing bool
 	// complete tells that the whole response was sent.
@@ -80,9 +80,8 @@ type Outcome struct {
 func New() *Exchange {
 	x := &Exchange{}
 	x.fx.Seed = rand.Uint64()
-	x.upload.x = x
-	x.upload.done = make(chan struct{}, 1)
-	x.upload.streamed.cond.L = &x.upload.streamed.mu
+	x.body.x = x
+	x.body.cond.L = &x.body.mu
 	return x
 }
 
@@ -97,7 +96,8 @@ func (x *Exchange) Run() Outcome {
 	x.reset()
 	x.note()
 	read := x.handle()
-	x.upload.endMirrors(false) // of a body whose upload never began
+	x.endMirrors(false) // of a body that no attempt was made with
+	x.body.release()
 	x.finish()
 	return Outcome{Complete: x.complete, Read: read}
 }
@@ -118,6 +118,7 @@ func (x *Exchange) Refuse(status int, reason observe.Reason) (complete bool) {
 	} else {
 		x.rec.Reason = reason
 	}
+	x.body.release()
 	x.finish()
 	return x.complete
 }
@@ -132,6 +133,8 @@ func (x *Exchange) reset() {
 	x.listener, x.rule = nil, nil
 	x.deadline = time.Time{}
 	x.closing, x.complete = false, false
+	x.body.bodyState = bodyState{whole: x.body.whole}
+	c.Watch.start()
 }
 
 // note keeps what only the access log shows, before filters change it.

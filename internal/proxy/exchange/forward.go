@@ -36,6 +36,8 @@ type attempt struct {
 	stream   *http2.ClientStream
 	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest; zero is never
 	buf      *buffer.Buffer // nil while nothing has come
+	// whole tells that the stream was opened with all of the body, and unsent that it may still point there.
+	whole, unsent bool
 	// gone tells that the endpoint has left the configuration before it was connected.
 	gone bool
 	// received tells that the backend has sent anything at all.
@@ -92,8 +94,8 @@ func (a *attempt) abort() {
 // forward sends the request to an endpoint of the backend and its response to the client. Another
 // endpoint is tried only where nothing of the request can have reached the first.
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
-	if x.Streamed {
-		x.upload.begin()
+	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
+		return x.bodyFailed()
 	}
 	var tried *upstream.Endpoint
 	reason := observe.ReasonNoEndpoints
@@ -135,8 +137,9 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			limit++
 		}
 	}
-	if x.Streamed && x.upload.cancel() {
-		return x.uploadFailed()
+	x.body.finish(&x.attempt, false)
+	if x.body.failed() != nil {
+		return x.bodyFailed()
 	}
 	if reason == observe.ReasonClientClosed {
 		x.rec.Reason = reason
@@ -199,15 +202,11 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reaso
 		if a.u, place, err = x.dial(ep, a.deadline); err != nil {
 			return x.dialFailed(a, err)
 		}
-		if place == nil && x.upload.running { // half of the body is on its way by HTTP/2
-			a.u.Close()
-			return observe.ReasonUpstreamReset, false
-		}
 		if place == nil || x.open(a, place) {
 			return observe.ReasonOK, false
 		}
-		if x.upload.clientErr != nil {
-			break
+		if x.body.failed() != nil {
+			return observe.ReasonClientClosed, false // forward knows better
 		}
 	}
 	return observe.ReasonConnectFailed, true
@@ -251,7 +250,7 @@ func (x *Exchange) dialFailed(a *attempt, err error) (reason observe.Reason, ret
 // repeatable tells whether the request may be sent again when a connection that was
 // idle turns out dead: its method is idempotent (RFC 9110 section 9.2.2) and its body is at hand.
 func (x *Exchange) repeatable() bool {
-	if x.Streamed {
+	if !x.body.atHand() {
 		return false
 	}
 	switch string(x.Method) {
@@ -272,11 +271,8 @@ func (x *Exchange) timeoutReason() observe.Reason {
 // forwardFailed ends an attempt that brought no final response head: a retry, an
 // answer made here, or nothing where the client is gone.
 func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read bool, then next) {
-	gone := x.Client.Watch.end() // first: that the upload is interrupted next is our own doing
-	if a.stream != nil && !gone && http2.Unprocessed(err) && x.upload.again(a.stream) {
-		return false, replay
-	}
-	x.upload.end(a, false)
+	gone := x.Client.Watch.end()
+	x.body.detach(a)
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
@@ -285,8 +281,18 @@ func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read boo
 	switch {
 	case errors.Is(err, upstream.ErrStale):
 		return false, again
-	case x.Streamed && x.upload.clientErr != nil:
-		return x.uploadFailed(), over
+	case x.body.failed() != nil:
+	case gone:
+	case a.stream != nil && http2.Unprocessed(err) && x.body.atHand():
+		return false, replay
+	case errors.As(err, &toClient), errors.As(err, &malformed), http2.Malformed(err), isTimeout(err):
+	case mayRetry && a.reused && !a.received && x.repeatable():
+		return false, again
+	}
+	x.body.finish(a, false)
+	switch {
+	case x.body.failed() != nil:
+		return x.bodyFailed(), over
 	case gone:
 		x.rec.Reason = observe.ReasonClientClosed
 		return false, over
@@ -297,16 +303,14 @@ func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read boo
 		return x.fail(observe.ReasonUpstreamMalformed), over
 	case isTimeout(err):
 		return x.fail(x.timeoutReason()), over
-	case mayRetry && a.reused && !a.received && x.repeatable():
-		return false, again
 	}
 	return x.fail(observe.ReasonUpstreamReset), over
 }
 
-// uploadFailed answers a request whose body could not be read to its end.
-func (x *Exchange) uploadFailed() (read bool) {
+// bodyFailed answers a request whose body could not be read to its end.
+func (x *Exchange) bodyFailed() (read bool) {
 	var malformed *http1.Error
-	switch err := x.upload.clientErr; {
+	switch err := x.body.failed(); {
 	case errors.As(err, &malformed):
 		return x.failWith(malformed.Status, observe.ReasonBadRequestBody)
 	case isTimeout(err):

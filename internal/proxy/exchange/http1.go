@@ -6,6 +6,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // This file is an attempt by HTTP/1.1, on a connection that it has for itself.
@@ -27,11 +28,12 @@ func (x *Exchange) converse(a *attempt, b *snapshot.BackendRef, mayRetry bool) (
 		a.u.Close()
 		return x.forwardFailed(a, err, mayRetry)
 	}
+	x.body.settle(a)
 	x.fx.Response = &x.resp
 	b.Filters.RunResponse(&x.fx)
 	x.rule.Filters.RunResponse(&x.fx)
 	complete := x.relay(a, rest)
-	uploaded := x.upload.end(a, complete)
+	uploaded := x.body.finish(a, complete)
 	gone := x.Client.Watch.end()
 	if complete && uploaded && !gone && x.respHead.KeepAlive {
 		a.u.Release()
@@ -50,13 +52,17 @@ type sent struct {
 	tried bool
 }
 
-// send writes the request and waits for the first bytes of the response, or starts the upload
-// that writes it.
+// send writes the request and waits for the first bytes of the response, or starts what
+// writes it together with its body.
 func (x *Exchange) send(a *attempt) (s sent) {
 	hop := http1.Hop{TETrailers: x.TETrailers, ExpectContinue: x.ExpectContinue}
 	x.up = http1.AppendRequestHead(x.up[:0], &x.Request.Request, x.Framing, x.Length, hop)
 	if x.Streamed {
-		x.upload.start(a.u)
+		turn, err := x.body.rewind()
+		if err != nil {
+			return sent{err: err, tried: true}
+		}
+		x.body.start(a, turn, 0)
 		return s
 	}
 	body := x.Whole
@@ -130,10 +136,43 @@ type errClientWrite struct{ error }
 // relayInterim passes a 1xx response on.
 func (x *Exchange) relayInterim() error {
 	if x.resp.Status == 100 {
-		x.upload.continued = true
+		x.body.continued = true
 	}
 	if err := x.Client.Response.Interim(&x.resp); err != nil {
 		return errClientWrite{err}
 	}
 	return nil
+}
+
+// sendChunk sends what stands in x.up, which is the head if this is the first part of the body, then the part, and behind the last
+// the end of the body.
+func (x *Exchange) sendChunk(u *upstream.Conn, data []byte, last bool) error {
+	chunked := x.Framing == http1.Chunked
+	if chunked && len(data) > 0 {
+		x.up = http1.AppendChunkHead(x.up, len(data))
+	}
+	if len(data) > copyLimit {
+		x.parts = [2][]byte{x.up, data}
+		x.buffers = x.parts[:]
+		if _, err := x.buffers.WriteTo(u.Conn); err != nil {
+			return err
+		}
+		x.up = x.up[:0]
+	} else {
+		x.up = append(x.up, data...)
+	}
+	if chunked {
+		if len(data) > 0 {
+			x.up = append(x.up, http1.ChunkEnd...)
+		}
+		if last {
+			x.up = http1.AppendLastChunk(x.up, x.Client.Body.Trailer())
+		}
+	}
+	if len(x.up) == 0 {
+		return nil
+	}
+	_, err := u.Write(x.up)
+	x.up = x.up[:0]
+	return err
 }

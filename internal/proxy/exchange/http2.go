@@ -27,21 +27,42 @@ func (x *Exchange) open(a *attempt, place *upstream.Shared) bool {
 	if x.Framing == http1.Length {
 		x.out.Length = x.Length
 	}
-	var err error
-	if !x.Streamed {
+	turn, err := 0, error(nil)
+	if x.Streamed {
+		if turn, err = x.body.rewind(); err == nil {
+			x.out.Body, x.out.Last = x.body.opening()
+		}
+	}
+	if err == nil {
 		a.stream, err = place.Open(&x.out)
-	} else if x.upload.early() {
-		a.stream, err = x.upload.open(place)
-	} else {
-		err = x.upload.clientErr
 	}
 	if err != nil {
 		a.stream = nil
 		place.Leave(false)
 		return false
 	}
-	a.place, a.reused = place, place.Used()
+	a.place, a.reused, a.whole = place, place.Used(), x.out.Last
+	if !a.whole {
+		x.body.start(a, turn, len(x.out.Body))
+	}
 	return true
+}
+
+// sendData sends a part of the body, and behind the last the end of the body.
+func (x *Exchange) sendData(s *http2.ClientStream, data []byte, last bool) error {
+	if !last {
+		return s.Write(data, false)
+	}
+	t := x.Client.Body.Trailer()
+	if t == nil || t.Len() == 0 {
+		return s.Write(data, true)
+	}
+	if len(data) > 0 {
+		if err := s.Write(data, false); err != nil {
+			return err
+		}
+	}
+	return s.WriteTrailers(t)
 }
 
 // close ends the stream, and gives its place back.
@@ -61,22 +82,17 @@ func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry b
 	defer func() {
 		a.Give()
 		a.close()
-		if then == over && x.Streamed {
-			x.upload.release()
-		}
 	}()
 	ended, err := x.readStreamHead(a)
 	if err != nil {
 		return x.forwardFailed(a, err, mayRetry)
 	}
-	if x.Streamed {
-		x.upload.streamed.settle()
-	}
+	x.body.settle(a)
 	x.fx.Response = &x.resp
 	b.Filters.RunResponse(&x.fx)
 	x.rule.Filters.RunResponse(&x.fx)
 	x.complete = x.relayStream(a, ended)
-	uploaded := x.upload.end(a, x.complete)
+	uploaded := x.body.finish(a, x.complete)
 	x.Client.Watch.end()
 	return uploaded, over
 }
@@ -110,7 +126,7 @@ func (x *Exchange) relayStream(a *attempt, ended bool) (complete bool) {
 	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
 	x.addDate()
 	head := Head{Response: &x.resp, Framing: http1.Chunked, Length: a.stream.ContentLength(),
-		Close: x.closes(), Unread: x.upload.neverComes()}
+		Close: x.closes(), Unread: x.body.neverComes()}
 	empty := string(x.Method) == "HEAD" || x.resp.Status == http.StatusNoContent || x.resp.Status == http.StatusNotModified
 	var part Part
 	var err error
@@ -156,6 +172,9 @@ func (x *Exchange) readStream(a *attempt) (Part, error) {
 	n := 0
 	if a.stream.Buffered() == 0 {
 		a.Give()
+		if a.unsent {
+			x.body.settle(a)
+		}
 		since := &x.Client.Watch.since
 		since.Store(x.Client.Engine.Now())
 		var err error

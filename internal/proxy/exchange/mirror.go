@@ -115,8 +115,7 @@ func (m *mirrored) feed(part []byte) {
 }
 
 // endMirrors says that a streamed body has ended, or broken off.
-func (l *upload) endMirrors(clean bool) {
-	x := l.x
+func (x *Exchange) endMirrors(clean bool) {
 	for i, m := range x.mirrors {
 		if !clean {
 			m.broken.Store(true)

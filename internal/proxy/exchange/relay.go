@@ -16,7 +16,7 @@ func (x *Exchange) relay(a *attempt, rest []byte) (complete bool) {
 	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
 	x.addDate()
 	head := Head{Response: &x.resp, Framing: x.respHead.Framing, Length: x.respHead.ContentLength,
-		Close: x.closes(), Unread: x.upload.neverComes()}
+		Close: x.closes(), Unread: x.body.neverComes()}
 	x.respBody.Init(x.respHead.Framing, x.respHead.ContentLength, &x.Client.Engine.Limits)
 	if x.respHead.Framing == http1.Chunked { // the trailer section comes when a.buf holds other things
 		x.fx.Scratch = x.respHead.KeepNominated(x.fx.Scratch)

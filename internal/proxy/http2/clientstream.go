@@ -167,6 +167,13 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 	return s.s.taken()
 }
 
+// Taken reports whether ClientRequest.Body is not used any more.
+func (s *ClientStream) Taken() bool {
+	s.s.c.mu.Lock()
+	defer s.s.c.mu.Unlock()
+	return len(s.s.data) == 0 || s.s.unwritable() != nil
+}
+
 // SetDeadline is until when calls wait, those under way too; zero is for ever. It may be called from any goroutine
 // before Close.
 func (s *ClientStream) SetDeadline(t time.Time) {

@@ -141,6 +141,13 @@ func (s *Stream) Read(p []byte) (int, error) {
 	}
 }
 
+// Buffered is how many bytes Read has without waiting, and whether they are the last of the body.
+func (s *Stream) Buffered() (n int, last bool) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.body.Len(), s.remoteEnded && s.err == nil
+}
+
 // credit gives bytes of the body back to the stream's window, when that is enough to be worth a frame.
 func (s *Stream) credit(n int) {
 	s.consumed += n

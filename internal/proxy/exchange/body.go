@@ -1,0 +1,433 @@
+package exchange
+
+import (
+	"errors"
+	"sync"
+	"time"
+	"unsafe"
+
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+const (
+	// uploadGrace is how long an upload may go on after its response is complete.
+	uploadGrace = time.Second
+	// replayable is how many bytes of a streamed request body are kept, so that the request can be sent again when
+	// a backend has not processed it (RFC 9113 section 8.7).
+	replayable = 64 << 10
+)
+
+// requestBody is the body of an exchange's request. Where it did not come whole with its head, it is read once from the
+// client, by whichever goroutine needs more of it, and each attempt sends it from its first byte on, through a cursor. What was
+// read is kept until no attempt can need it: bytes that are forgotten end the way for further attempts, so
+// that no backend is sent a body without its beginning. All of its state is bodyState, which is new for each
+// exchange.
+type requestBody struct {
+	x    *Exchange
+	mu   sync.Mutex
+	cond sync.Cond // of mu: something of bodyState has changed
+	bodyState
+}
+
+// bodyState is guarded by mu, but for in, continued and whole.
+type bodyState struct {
+	first, last *piece // what is at hand of the body, up to end
+	from, end   int64  // where in the body that begins, and how much was read
+	complete    bool   // the body has been read to its end
+	err         error  // what was wrong with the client: a timeout, an *http1.Error or the end of the stream
+	reading     bool   // a goroutine waits for the client
+	stopped     bool   // nobody wants more
+	settled     bool   // no other attempt will come
+	senders     int    // goroutines that have not ended
+
+	cursor cursor
+
+	in bodyBuffer // what is read to; the reading goroutine's
+	// continued tells that a 100 was relayed; main goroutine only.
+	continued bool
+	whole     *piece // what Request.Whole stands in, where Exchange.Hold has made it; main goroutine only
+}
+
+// cursor is how far the present attempt has come with the body.
+type cursor struct {
+	turn    int   // counts the attempts; a sender of an earlier one sends nothing more
+	at      int64 // what was sent
+	sending bool  // the sender is writing to the attempt's connection
+	done    bool  // the last byte was sent
+}
+
+// bodyBuffer lends a buffer while something is there to be read.
+type bodyBuffer struct{ b *buffer.Buffer }
+
+func (b *bodyBuffer) Take() []byte {
+	if b.b == nil {
+		b.b = buffer.Take()
+	}
+	return b.b[:]
+}
+
+func (b *bodyBuffer) Give() {
+	if b.b != nil {
+		buffer.Give(b.b)
+		b.b = nil
+	}
+}
+
+// Hold returns memory for a body of n bytes, buffer.Size at most, that is there as a whole. It is the exchange's.
+func (x *Exchange) Hold(n int) []byte {
+	p := takePiece(n)
+	if p.large != nil {
+		p.bytes = p.large[:]
+	}
+	x.body.whole = p
+	return p.bytes[:n]
+}
+
+// begin takes what is there of a streamed body, without waiting. It fails where the client does.
+func (b *requestBody) begin() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.read(false)
+	return b.err
+}
+
+// read reads the next part from the client. mu is held, but not meanwhile.
+func (b *requestBody) read(wait bool) {
+	b.reading = true
+	b.mu.Unlock()
+	data, last, err := b.x.Client.Body.Next(&b.in, wait)
+	if err == nil && len(data) > 0 {
+		b.x.feedMirrors(data)
+	}
+	b.mu.Lock()
+	b.reading = false
+	b.cond.Broadcast()
+	switch {
+	case err == nil:
+		b.complete = last
+		b.add(data)
+	case !b.stopped: // else it is our own doing
+		b.err = err
+	}
+	b.in.Give()
+}
+
+// add takes in what was read; mu is held.
+func (b *requestBody) add(data []byte) {
+	n := len(data)
+	if n == 0 {
+		return
+	}
+	p := b.last
+	if p == nil || cap(p.bytes)-len(p.bytes) < n || p.large != nil {
+		if n > classes[largest-1] {
+			large := b.in.b
+			from := int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(large)))
+			p, b.in.b = largePiece(large, from, from+n), nil
+			data = nil
+		} else { // grows with the body, so that many small parts need few pieces
+			p = takePiece(max(n, min(int(b.end-b.from), classes[largest-1])))
+		}
+		p.at = b.end
+		if b.last == nil {
+			b.first = p
+		} else {
+			b.last.next = p
+		}
+		b.last = p
+	}
+	p.bytes = append(p.bytes, data...)
+	b.end += int64(n)
+}
+
+// forget gives up what the present attempt has sent where no other can follow, or where it is too much to be kept; mu
+// is held.
+func (b *requestBody) forget() {
+	if !b.settled && b.end <= replayable {
+		return
+	}
+	for b.first != nil && b.first.end() <= b.cursor.at {
+		p := b.first
+		if b.first = p.next; b.first == nil {
+			b.last = nil
+		}
+		b.from = p.end()
+		p.free()
+	}
+}
+
+// atHand reports whether the request could be sent from its first byte on.
+func (b *requestBody) atHand() bool {
+	if !b.x.Streamed {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.from == 0 && b.err == nil
+}
+
+// allAtHand reports whether that needs no more of the client.
+func (b *requestBody) allAtHand() bool {
+	if !b.x.Streamed {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.from == 0 && b.err == nil && b.complete
+}
+
+// failed is what was wrong with the client, nil where nothing was.
+func (b *requestBody) failed() error {
+	if !b.x.Streamed {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.err
+}
+
+var errForgotten = errors.New("the beginning of the request body is not at hand any more")
+
+// rewind puts the cursor of a new attempt before the first byte. The attempt before must have been detached.
+func (b *requestBody) rewind() (turn int, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.err != nil:
+		return 0, b.err
+	case b.from != 0 || b.settled:
+		return 0, errForgotten
+	}
+	b.cursor = cursor{turn: b.cursor.turn + 1}
+	return b.cursor.turn, nil
+}
+
+// upcoming is what is at hand at the cursor, as far as it stands in one piece, and whether it is the last of the body; mu is held.
+func (b *requestBody) upcoming() (data []byte, last bool) {
+	at := b.cursor.at
+	for p := b.first; p != nil; p = p.next {
+		if at < p.end() {
+			data = p.bytes[at-p.at:]
+			break
+		}
+	}
+	return data, b.complete && at+int64(len(data)) == b.end
+}
+
+// opening is what a stream is opened with: what is at hand of the body, as far as it stands in one piece. last reports whether it is
+// all of the request.
+func (b *requestBody) opening() (data []byte, last bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if data, last = b.upcoming(); last {
+		t := b.x.Client.Body.Trailer()
+		last = t == nil || t.Len() == 0
+	}
+	return data, last
+}
+
+// next returns what the attempt sends next: with wait at least one byte unless last is set. ok is false where there is nothing to
+// be sent any more. Until sent is called the bytes stay where they are.
+func (b *requestBody) next(turn int, wait bool) (data []byte, last, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if turn != b.cursor.turn || b.cursor.done || b.stopped || b.err != nil {
+			return nil, false, false
+		}
+		data, last = b.upcoming()
+		switch {
+		case len(data) > 0 || last || !wait:
+			b.cursor.sending = true
+			return data, last, true
+		case b.reading:
+			b.cond.Wait()
+		default:
+			if b.read(true); b.err != nil {
+				b.mu.Unlock()
+				b.x.Client.Watch.Fail() // who waits for the backend finds the cause in err
+				b.mu.Lock()
+			}
+		}
+	}
+}
+
+// sent notes how many bytes of next's were sent, and reports whether there is more to do.
+func (b *requestBody) sent(turn, n int, last bool, err error) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := &b.cursor
+	c.sending = false
+	b.cond.Broadcast()
+	if err != nil || turn != c.turn {
+		return false
+	}
+	c.at += int64(n)
+	c.done = last
+	b.forget()
+	return !last
+}
+
+// start has the body sent on the attempt by a goroutine of its own, so that a response which starts meanwhile is relayed (full
+// duplex). opened bytes of it were given to the stream when it was opened.
+func (b *requestBody) start(a *attempt, turn, opened int) {
+	b.mu.Lock()
+	b.senders++
+	b.cursor.sending = a.stream != nil
+	b.mu.Unlock()
+	go b.send(a.u, a.stream, turn, opened)
+}
+
+func (b *requestBody) send(u *upstream.Conn, stream *http2.ClientStream, turn, opened int) {
+	defer func() {
+		b.mu.Lock()
+		b.senders--
+		b.cond.Broadcast()
+		b.mu.Unlock()
+	}()
+	if stream != nil && !b.sent(turn, opened, false, stream.Write(nil, false)) { // once flow control has let that through
+		return
+	}
+	for wait := stream != nil; ; wait = true { // by HTTP/1.1 the head does not wait for the body
+		data, last, ok := b.next(turn, wait)
+		if !ok {
+			return
+		}
+		var err error
+		if stream != nil {
+			err = b.x.sendData(stream, data, last)
+		} else {
+			err = b.x.sendChunk(u, data, last)
+		}
+		if !b.sent(turn, len(data), last, err) {
+			return
+		}
+	}
+}
+
+// detach ends what is under way on the attempt, on which nothing is sent after that.
+func (b *requestBody) detach(a *attempt) {
+	if !b.x.Streamed {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cursor.turn++
+	b.cond.Broadcast()
+	if !b.cursor.sending {
+		return
+	}
+	b.mu.Unlock()
+	a.abort()
+	b.mu.Lock()
+	for b.cursor.sending {
+		b.cond.Wait()
+	}
+}
+
+// settle says that there will be no other attempt: the response has begun. Nothing of the body is kept from now on but what has not
+// been sent.
+func (b *requestBody) settle(a *attempt) {
+	if b.whole == nil && !b.x.Streamed {
+		return
+	}
+	a.unsent = a.stream != nil && a.whole && !a.stream.Taken()
+	if a.unsent {
+		return // and asked again, as nobody tells
+	}
+	if b.whole != nil {
+		b.drop()
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settled = true
+	if a.whole { // there is no sender
+		b.cursor.at = b.end
+	}
+	b.forget()
+}
+
+// drop gives up a body that is there as a whole.
+func (b *requestBody) drop() {
+	b.x.Whole = nil
+	b.whole.free()
+	b.whole = nil
+}
+
+// finish waits for the senders and reports whether all of the body was sent. Where the response is complete they get a moment to end
+// by themselves; else they are interrupted.
+func (b *requestBody) finish(a *attempt, responseComplete bool) (clean bool) {
+	x := b.x
+	if !x.Streamed {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.settled = true
+	if responseComplete && !b.awaited() {
+		b.waitFor(uploadGrace)
+	}
+	if b.senders > 0 {
+		b.cursor.turn++
+		b.stopped = true
+		b.cond.Broadcast()
+		b.mu.Unlock()
+		a.abort()
+		x.Client.Body.Stop()
+		b.mu.Lock()
+		for b.senders > 0 {
+			b.cond.Wait()
+		}
+	}
+	x.rec.BytesReceived = b.end
+	x.endMirrors(b.complete && b.err == nil)
+	return b.cursor.done || a.whole
+}
+
+// waitFor waits for the senders, so long at most; mu is held, but not meanwhile.
+func (b *requestBody) waitFor(d time.Duration) {
+	if b.senders == 0 {
+		return
+	}
+	late := false
+	t := time.AfterFunc(d, func() {
+		b.mu.Lock()
+		late = true
+		b.cond.Broadcast()
+		b.mu.Unlock()
+	})
+	for b.senders > 0 && !late {
+		b.cond.Wait()
+	}
+	t.Stop()
+}
+
+// release gives all memory back. No attempt is under way.
+func (b *requestBody) release() {
+	if b.whole != nil {
+		b.drop()
+	}
+	for p := b.first; p != nil; {
+		next := p.next
+		p.free()
+		p = next
+	}
+	b.first, b.last = nil, nil
+}
+
+// neverComes reports whether the client was promised a 100 that did not come: it will not send its body.
+func (b *requestBody) neverComes() bool {
+	if !b.x.Streamed {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.awaited()
+}
+
+func (b *requestBody) awaited() bool {
+	return b.x.ExpectContinue && !b.continued && b.end == 0
+}
