@@ -1,0 +1,193 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// silent is a connection to a server that says nothing.
+func silent(t *testing.T) *upstream.Conn {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := upstream.NewSet(upstream.Options{})
+	t.Cleanup(func() {
+		set.Close()
+		l.Close()
+	})
+	port := l.Addr().(*net.TCPAddr).Port
+	err = set.Apply([]*config.Resource{{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{
+		Key: "b", Endpoints: []*config.Endpoint{{Address: "127.0.0.1", Port: uint32(port)}}}}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := set.Get("b").Endpoints()[0].Dial(t.Context(), time.Now().Add(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestWatchRemembers: what ends an exchange while no backend is waited for ends all waits that begin later, and none of
+// the next exchange.
+func TestWatchRemembers(t *testing.T) {
+	var w Watch
+	w.start()
+	w.Fail()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w.dial(cancel)
+	if ctx.Err() == nil {
+		t.Error("a dial is not interrupted")
+	}
+	w.dial(nil)
+	for range 2 {
+		u := silent(t)
+		w.begin(&attempt{u: u})
+		got := make(chan error, 1)
+		go func() {
+			_, err := u.Read(make([]byte, 1))
+			got <- err
+		}()
+		select {
+		case err := <-got:
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("the wait ended by %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("an attempt is not interrupted")
+		}
+		if !w.end() {
+			t.Error("the client has not left")
+		}
+	}
+	w.start()
+	w.begin(&attempt{u: silent(t)})
+	if w.end() {
+		t.Error("the next exchange is interrupted")
+	}
+	w.since.Store(2)
+	w.Interrupt(1)
+	if w.goneNow() {
+		t.Error("a wait that has begun later is interrupted")
+	}
+}
+
+// fakeBody gives its parts, and then its error, or waits to be stopped where that is nil.
+type fakeBody struct {
+	parts   []string
+	err     error
+	waits   chan struct{} // closed when it waits
+	stopped chan struct{}
+}
+
+func (f *fakeBody) Next(b Buffer, wait bool) ([]byte, bool, error) {
+	if len(f.parts) > 0 {
+		data := b.Take()
+		n := copy(data, f.parts[0])
+		f.parts = f.parts[1:]
+		return data[:n], false, nil
+	}
+	if !wait || f.err != nil {
+		return nil, false, f.err
+	}
+	close(f.waits)
+	<-f.stopped
+	return nil, false, os.ErrDeadlineExceeded
+}
+
+func (f *fakeBody) Trailer() *message.Fields { return nil }
+func (f *fakeBody) Stop()                    { close(f.stopped) }
+
+func withBody(f *fakeBody) *Exchange {
+	f.waits, f.stopped = make(chan struct{}), make(chan struct{})
+	x := New()
+	x.Client = &Client{Engine: &Engine{}, Watch: &Watch{}, Body: f}
+	x.reset()
+	x.Streamed, x.Framing, x.Length = true, http1.Chunked, -1
+	return x
+}
+
+// TestBodyErrors: the error of a client outlives that it is told to stop, and what that brings about is none.
+func TestBodyErrors(t *testing.T) {
+	malformed := &http1.Error{Status: 400}
+	for _, tc := range []struct {
+		name string
+		err  error
+	}{{"malformed", malformed}, {"slow", os.ErrDeadlineExceeded}, {"none", nil}} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := &fakeBody{parts: []string{"a", "b"}, err: tc.err}
+			x := withBody(f)
+			if err := x.body.begin(); err != nil {
+				t.Fatal(err)
+			}
+			a := &attempt{u: silent(t)}
+			x.Client.Watch.begin(a)
+			turn, err := x.body.rewind()
+			if err != nil {
+				t.Fatal(err)
+			}
+			x.body.start(a, turn, 0)
+			if tc.err != nil {
+				if _, err := a.u.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("the wait for the backend ended by %v", err)
+				}
+			} else {
+				<-f.waits
+			}
+			if x.body.finish(a, false) {
+				t.Error("all of the body was sent")
+			}
+			if got := x.body.failed(); got != tc.err {
+				t.Errorf("failed by %v, want %v", got, tc.err)
+			}
+			x.body.release()
+		})
+	}
+}
+
+// TestBodyIsForgotten: no attempt begins when the first byte is not at hand any more, and nothing of a body is left in
+// the next exchange.
+func TestBodyIsForgotten(t *testing.T) {
+	long := string(make([]byte, replayable))
+	f := &fakeBody{parts: []string{"a", long}}
+	x := withBody(f)
+	if err := x.body.begin(); err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{u: silent(t)}
+	turn, err := x.body.rewind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.body.detach(a) // refused before anything was sent
+	if turn, err = x.body.rewind(); err != nil {
+		t.Fatal(err)
+	}
+	x.body.start(a, turn, 0)
+	<-f.waits // all that came was sent
+	x.body.detach(a)
+	if _, err := x.body.rewind(); err != errForgotten {
+		t.Errorf("another attempt begins: %v", err)
+	}
+	if x.body.first != nil {
+		t.Error("memory is held for what is not needed any more")
+	}
+	x.body.finish(a, false)
+	x.body.release()
+	x.reset()
+	if x.body.bodyState != (bodyState{}) {
+		t.Errorf("the next exchange begins with %+v", x.body.bodyState)
+	}
+}
