@@ -53,6 +53,7 @@ type next uint8
 const (
 	over   next = iota // the exchange has ended
 	again              // once more, on a new connection
+	stale              // likewise, and nothing was sent
 	replay             // the backend has not processed the request: any connection will do
 )
 
@@ -128,12 +129,14 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			return read
 		}
 		reason = observe.ReasonUpstreamReset
-		fresh = then == again // idle connections of this endpoint may all be dead
+		fresh = then != replay // idle connections of this endpoint may all be dead
 		if then == replay {
 			if replays == maxReplays {
 				break
 			}
 			replays++
+		}
+		if then != again { // a stale connection is followed by a new one, so that this ends
 			limit++
 		}
 	}
@@ -280,7 +283,7 @@ func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read boo
 	var toClient errClientWrite
 	switch {
 	case errors.Is(err, upstream.ErrStale):
-		return false, again
+		return false, stale
 	case x.body.failed() != nil:
 	case gone:
 	case a.stream != nil && http2.Unprocessed(err) && x.body.atHand():
