@@ -205,7 +205,7 @@ func TestBackendTLSKeepsIdle(t *testing.T) {
 	g.serve(addr, nil)
 	g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0)})
 	for range 20 {
-		if got := g.talk("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close\r\n\r\na"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		if got := g.talk("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close\r\n\r\na"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Error(got)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/moongate-dev/moongate/internal/config"
 )
 
 // restartingBackend answers every request, until its connections are closed, or its port too.
@@ -88,5 +90,49 @@ func TestStaleUsesUpNoAttempt(t *testing.T) {
 		if got := g.talk(get); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Fatalf("got %q", got)
 		}
+	}
+}
+
+// TestTerminatingIsNotReused: a request that may not be sent again is not sent on a connection which an endpoint that is terminating may be
+// closing, while others use it.
+func TestTerminatingIsNotReused(t *testing.T) {
+	checkLeaks(t)
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for used := false; ; used = true {
+			head, err := readHead(r)
+			if err != nil || used && strings.HasPrefix(head, "POST") {
+				return // as a server does that is ending
+			}
+			if _, length, ok := strings.Cut(head, "Content-Length: 3\r\n"); ok && length != "" {
+				r.Discard(3)
+			}
+			if strings.Contains(head, "chunked") {
+				for line := ""; line != "0\r\n"; {
+					line, _ = r.ReadString('\n')
+				}
+				r.ReadString('\n')
+			}
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		}
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	endpoints := backend("Service/default/b/80", addr)[1]
+	endpoints.GetEndpoints().Endpoints[0].Terminating = true
+	g.apply([]*config.Resource{endpoints})
+	for range 3 {
+		for _, request := range []string{
+			"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+			"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
+			"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+		} {
+			if got := g.talk(request); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+				t.Errorf("%.30q: got %q", request, got)
+			}
+		}
+	}
+	if n := g.upstreams.Get("Service/default/b/80").Stats().Dialled; n != 1+6 {
+		t.Errorf("%d connections, want one for all requests that may be repeated, and one for each other", n)
 	}
 }

@@ -182,7 +182,12 @@ func (x *Exchange) attemptDeadline() time.Time {
 // a. retry tells that another endpoint may do better.
 func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reason observe.Reason, retry bool) {
 	for !fresh {
-		u := ep.Idle()
+		var u *upstream.Conn
+		if x.repeatable() {
+			u = ep.Idle()
+		} else {
+			u = ep.IdleRecent()
+		}
 		if u == nil {
 			break
 		}
@@ -251,11 +256,11 @@ func (x *Exchange) dialFailed(a *attempt, err error) (reason observe.Reason, ret
 }
 
 // repeatable tells whether the request may be sent again when a connection that was
-// idle turns out dead: its method is idempotent (RFC 9110 section 9.2.2) and its body is at hand.
-func (x *Exchange) repeatable() bool {
-	if !x.body.atHand() {
-		return false
-	}
+// idle turns out dead, whatever comes of it meanwhile: its method is idempotent (RFC 9110 section 9.2.2) and all of its body at
+// hand.
+func (x *Exchange) repeatable() bool { return x.idempotent() && x.body.allAtHand() }
+
+func (x *Exchange) idempotent() bool {
 	switch string(x.Method) {
 	case "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
 		return true
@@ -289,7 +294,7 @@ func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read boo
 	case a.stream != nil && http2.Unprocessed(err) && x.body.atHand():
 		return false, replay
 	case errors.As(err, &toClient), errors.As(err, &malformed), http2.Malformed(err), isTimeout(err):
-	case mayRetry && a.reused && !a.received && x.repeatable():
+	case mayRetry && a.reused && !a.received && x.idempotent() && x.body.atHand():
 		return false, again
 	}
 	x.body.finish(a, false)

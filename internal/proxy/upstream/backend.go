@@ -56,6 +56,7 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 			e = newEndpoint(b, p.address)
 		}
 		list.all = append(list.all, e)
+		e.terminating.Store(p.terminating)
 		if p.terminating {
 			terminating = append(terminating, e)
 		} else {
@@ -86,6 +87,7 @@ func (b *Backend) speak(next *speech) (gone []*Endpoint) {
 	fresh := make(map[*Endpoint]*Endpoint, len(old.all))
 	for _, e := range old.all {
 		fresh[e] = newEndpoint(b, e.address)
+		fresh[e].terminating.Store(e.terminating.Load())
 		list.all = append(list.all, fresh[e])
 	}
 	for _, e := range old.usable {

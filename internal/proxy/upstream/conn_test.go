@@ -38,6 +38,44 @@ func TestLastReleasedIsNextTaken(t *testing.T) {
 	}
 }
 
+// TestIdleRecent: for a request that may not be sent again there is only what was in use a moment ago, and nothing of an endpoint
+// that is terminating.
+func TestIdleRecent(t *testing.T) {
+	srv := listen(t)
+	s, b := newSet(t, Options{}, endpoint(srv.addrPort()))
+	e := b.Endpoints()[0]
+	now := time.Now()
+	sweep := func() {
+		now = now.Add(time.Second)
+		s.Sweep(now)
+	}
+	sweep()
+	dial(t, e).Release()
+	sweep()
+	c := e.IdleRecent()
+	if c == nil {
+		t.Fatal("a connection released one interval ago is not given")
+	}
+	c.Release()
+	sweep()
+	sweep()
+	if e.IdleRecent() != nil {
+		t.Error("a connection released two intervals ago is given")
+	}
+	if c = e.Idle(); c == nil {
+		t.Fatal("it is not given to others either")
+	}
+	c.Release()
+	apply(t, s, endpointsResource(key, terminating(srv.addrPort())))
+	if e.IdleRecent() != nil {
+		t.Error("a connection to an endpoint that is terminating is given")
+	}
+	apply(t, s, endpointsResource(key, endpoint(srv.addrPort())))
+	if e.IdleRecent() != c {
+		t.Error("a connection to an endpoint that is ready again is not given")
+	}
+}
+
 func TestIdleLimit(t *testing.T) {
 	srv := listen(t)
 	for _, limit := range []int{-1, 1, 2} {

@@ -23,6 +23,8 @@ type Endpoint struct {
 	life context.Context
 	end  context.CancelFunc
 
+	terminating atomic.Bool // by the configuration
+
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
 
 	// Requests use own, or where the endpoint is spread the lane of their core; see lane.

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -39,14 +40,14 @@ type coreLane struct {
 	_ [64]byte
 }
 
-// take takes the connection that was put there last, nil where there is none.
-func (l *lane) take() *Conn {
+// take takes the connection that was put there last, nil where there is none or it was released before since.
+func (l *lane) take(since int64) *Conn {
 	if l.count.Load() == 0 {
 		return nil
 	}
 	var c *Conn
 	l.mu.Lock()
-	if n := len(l.idle); n > 0 {
+	if n := len(l.idle); n > 0 && l.idle[n-1].released >= since {
 		c = l.idle[n-1]
 		l.idle[n-1] = nil
 		l.idle = l.idle[:n-1]
@@ -133,13 +134,25 @@ func (e *Endpoint) coreLanes() []coreLane {
 
 // Idle takes the connection that was released last, or returns nil; where the endpoint is spread, the one that
 // was released last by this core, or any other. It may have died since; see Conn.Alive.
-func (e *Endpoint) Idle() *Conn {
-	c := e.own.take()
+func (e *Endpoint) Idle() *Conn { return e.idleSince(math.MinInt64) }
+
+// IdleRecent is Idle for a request that may not be sent again: between a look at the connection and the arrival of the request the
+// endpoint may close it, which it does after a time of its own and when it ends. So it gives only what was in use a moment
+// ago, which is less than two intervals between Sweeps, and nothing of an endpoint that is terminating.
+func (e *Endpoint) IdleRecent() *Conn {
+	if e.terminating.Load() {
+		return nil
+	}
+	return e.idleSince(e.backend.set.recent.Load())
+}
+
+func (e *Endpoint) idleSince(since int64) *Conn {
+	c := e.own.take(since)
 	if c == nil {
 		if !e.spread.Load() {
 			return nil
 		}
-		if c = e.idleNearby(); c == nil {
+		if c = e.idleNearby(since); c == nil {
 			return nil
 		}
 	}
@@ -149,10 +162,10 @@ func (e *Endpoint) Idle() *Conn {
 
 // idleNearby looks at all lanes, from this core's on. The first seldom is empty for long, because a
 // connection comes back to where a request ends.
-func (e *Endpoint) idleNearby() *Conn {
+func (e *Endpoint) idleNearby(since int64) *Conn {
 	lanes := e.coreLanes()
 	for i, from := 0, int(e.here()); i < len(lanes); i++ {
-		if c := lanes[(from+i)&(len(lanes)-1)].take(); c != nil {
+		if c := lanes[(from+i)&(len(lanes)-1)].take(since); c != nil {
 			return c
 		}
 	}
@@ -229,7 +242,7 @@ func (e *Endpoint) spreadTo(n int) {
 func (e *Endpoint) deal() {
 	lanes, most := e.coreLanes(), e.backend.set.options.MaxIdle
 	for i := 0; ; i++ {
-		c := e.own.take()
+		c := e.own.take(math.MinInt64)
 		if c == nil {
 			return
 		}
@@ -246,7 +259,7 @@ func (e *Endpoint) gather() {
 	lanes := e.coreLanes()
 	for i := range lanes {
 		l := &lanes[i].lane
-		for c := l.take(); c != nil; c = l.take() {
+		for c := l.take(math.MinInt64); c != nil; c = l.take(math.MinInt64) {
 			if !e.own.keep(c, e.backend.set.options.MaxIdle) {
 				c.Close()
 			}

@@ -87,6 +87,8 @@ type Set struct {
 	// clock is the time of the last Sweep in Unix nanoseconds; a coarse clock, so
 	// that releasing a connection does not ask the system for the time.
 	clock atomic.Int64
+	// recent is the time of the Sweep before that: what was released since is less than two intervals old.
+	recent atomic.Int64
 
 	mu       sync.Mutex // guards backends, closed and every Backend's known and list changes
 	backends map[string]*Backend
@@ -218,6 +220,7 @@ func (s *Set) Sweep(now time.Time) {
 	}
 	s.mu.Unlock()
 	last := s.clock.Swap(now.UnixNano())
+	s.recent.Store(last)
 	expired := now.Add(-s.options.IdleTimeout).UnixNano()
 	for _, b := range s.sweep {
 		for _, e := range b.list.Load().all {
