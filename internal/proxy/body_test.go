@@ -173,3 +173,37 @@ func TestWatchesHoldLittle(t *testing.T) {
 		t.Errorf("a stream holds %d bytes, want %d at most", held, most)
 	}
 }
+
+// TestWaitingUploadsHoldLittle: a client by HTTP/1.1 that has sent one byte of its body and waits holds no large buffer.
+func TestWaitingUploadsHoldLittle(t *testing.T) {
+	const connections, most = 200, 80 << 10
+	heard := make(chan struct{}, connections)
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		heard <- struct{}{}
+		io.Copy(io.Discard, c)
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	before := heapInUse()
+	for range connections {
+		io.WriteString(g.dial(), "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\na")
+	}
+	for range connections {
+		select {
+		case <-heard:
+		case <-time.After(30 * time.Second):
+			t.Fatal("the backend did not hear of all")
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		held := (heapInUse() - before) / connections
+		if held <= most {
+			t.Logf("%d bytes for each upload", held)
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("an upload holds %d bytes, want %d at most", held, most)
+		}
+	}
+}

@@ -174,10 +174,7 @@ type http1Side struct{ c *Conn }
 func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, err error) {
 	c, d := s.c, s.c.d
 	for {
-		buf := b.Take()
-		n := copy(buf, c.in[c.r:c.w])
-		c.r += n
-		read := n == 0 && wait
+		n, read := 0, c.r == c.w && wait
 		if read {
 			if n, err = c.readBody(b); n == 0 {
 				if err == nil {
@@ -185,7 +182,11 @@ func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, e
 				}
 				return nil, false, err
 			}
-			buf = b.Take()
+		}
+		buf := b.Take()
+		if !read {
+			n = copy(buf, c.in[c.r:c.w])
+			c.r += n
 		}
 		data, used, err := d.body.Decode(buf[:n])
 		if err != nil {
@@ -201,6 +202,7 @@ func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, e
 		if len(data) > 0 || last || !wait {
 			return data, last, nil
 		}
+		b.Give()
 	}
 }
 
@@ -208,7 +210,13 @@ func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, e
 func (c *Conn) readBody(b exchange.Buffer) (int, error) {
 	for {
 		c.bodyWait.set(waitRead, c.set.engine.Now()+c.set.timeouts.BodyIdle.Milliseconds())
-		n, err := c.nc.Read(b.Take())
+		var n int
+		var err error
+		if c.nc == net.Conn(c.tcp) && !c.set.plainIO {
+			n, err = c.readSocket(b)
+		} else {
+			n, err = c.nc.Read(b.Take())
+		}
 		if !c.leave(&c.bodyWait) {
 			return 0, os.ErrDeadlineExceeded
 		}

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 )
 
@@ -27,6 +28,42 @@ type rawLoop struct {
 	out     *sender // what TLS writes to instead of the socket, see sending; else nil
 	head    int     // what runRaw returns
 	err     error
+	upload  upload
+}
+
+// upload is the state of readSocket, which is the uploading goroutine's.
+type upload struct {
+	step  func(fd uintptr) bool
+	into  exchange.Buffer
+	n     int
+	errno syscall.Errno
+}
+
+// readSocket reads what follows of a body, outside of a step. It holds no memory while it waits.
+func (c *Conn) readSocket(b exchange.Buffer) (int, error) {
+	u := &c.loop.upload
+	if u.step == nil {
+		u.step = func(fd uintptr) bool {
+			u.n, u.errno = readRaw(fd, u.into.Take())
+			if u.errno == unix.EAGAIN {
+				u.into.Give()
+				return false
+			}
+			return true
+		}
+	}
+	u.into = b
+	err := c.raw.Read(u.step)
+	u.into = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case u.errno != 0:
+		return 0, u.errno
+	case u.n == 0:
+		return 0, io.EOF
+	}
+	return u.n, nil
 }
 
 // runRaw is nextHead without net.Conn: the connection's life between two requests that need

@@ -2,7 +2,11 @@
 
 package client
 
-import "net"
+import (
+	"net"
+
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+)
 
 // rawIO tells that connections without TLS can be run by runRaw.
 const rawIO = false
@@ -11,6 +15,8 @@ const rawIO = false
 type rawLoop struct{}
 
 func (c *Conn) runRaw() (int, error) { return c.readHead() }
+
+func (c *Conn) readSocket(b exchange.Buffer) (int, error) { return c.nc.Read(b.Take()) }
 
 func (c *Conn) writeRaw(b []byte) []byte { return b }
 
