@@ -217,6 +217,111 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// TestDrainIgnored sends requests whole, with DATA, trailers and whatever else may belong to a stream, after the second
+// GOAWAY: a client may have sent them before it knew. They are dropped, and what is under way goes on to its end.
+func TestDrainIgnored(t *testing.T) {
+	const window = 64 << 10
+	release := make(chan struct{})
+	let := sync.OnceFunc(func() { close(release) })
+	defer let()
+	handled := make(chan uint32, 100)
+	s := serve(t, Options{ConnWindow: window}, func(s *Stream) {
+		handled <- s.ID()
+		<-release
+		b, err := io.ReadAll(s)
+		if err != nil {
+			t.Error(err)
+		}
+		name, _ := s.Head.Fields.Get("x-indexed")
+		s.WriteHead(200, fields("x-indexed", string(name)), int64(len(b)), false)
+		s.Write(b, true)
+	})
+	r := s.raw(t)
+	r.headers(1, false, get("/")...)
+	c := s.waitFor(t, "the stream", func(c *Conn) bool { return len(c.streams) == 1 })
+	c.Drain()
+	p := r.until("PING", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing }).(*xhttp2.PingFrame)
+	r.WritePing(true, p.Data)
+	s.waitFor(t, "the second step", func(c *Conn) bool { return c.draining == drainRefuse })
+	body := make([]byte, 1<<10)
+	last := uint32(3)
+	for ; last <= 301; last += 2 { // more than package closed remembers, and more bytes than the connection's window
+		switch last % 3 {
+		case 0: // trailers, with a field that enters the table
+			r.headers(last, false, with(":method", "POST", get("/", "x-indexed", "1")...)...)
+			r.WriteData(last, false, body)
+			r.headers(last, true, "x-sum", "1")
+		case 1:
+			r.headers(last, false, with(":method", "POST", get("/")...)...)
+			r.WriteDataPadded(last, true, body, make([]byte, 10))
+		case 2:
+			r.headers(last, true, get("/")...)
+			r.WriteRSTStream(last, xhttp2.ErrCodeCancel)
+			r.WriteWindowUpdate(last, 1)
+		}
+		if last%51 == 0 { // until what was sent is credited again
+			r.WritePing(false, [8]byte{byte(last)})
+			r.until("the answer", func(f xhttp2.Frame) bool {
+				return f.Header().Type == xhttp2.FramePing && f.Header().Flags.Has(xhttp2.FlagPingAck)
+			})
+		}
+	}
+	r.headers(3, true, "x-late", "1") // of one that came long before
+	r.WriteData(1, false, []byte("hel"))
+	r.headers(1, true, "x-sum", "1")
+	let()
+	var got []byte
+	r.until("the answer", func(f xhttp2.Frame) bool {
+		switch f := f.(type) {
+		case *xhttp2.GoAwayFrame:
+			if f.ErrCode != xhttp2.ErrCodeNo || f.LastStreamID != 1 {
+				t.Fatalf("%v %s", f, f.DebugData())
+			}
+		case *xhttp2.RSTStreamFrame:
+			t.Fatalf("%v", f)
+		case *xhttp2.DataFrame:
+			got = append(got, f.Data()...)
+			return f.StreamEnded()
+		}
+		return false
+	})
+	if string(got) != "hel" {
+		t.Errorf("got %q", got)
+	}
+	r.gone()
+	if err := s.ended(t); err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	if n := len(handled); n != 1 {
+		t.Errorf("%d requests were handled", n)
+	}
+}
+
+// TestDrainEnds has the client make a mistake after streams were ignored: the last GOAWAY names no higher stream than the
+// one before (RFC 9113 section 6.8), so that the client may send again what was ignored.
+func TestDrainEnds(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	s := serve(t, Options{}, func(s *Stream) { <-release })
+	r := s.raw(t)
+	r.headers(1, true, get("/")...)
+	c := s.waitFor(t, "the stream", func(c *Conn) bool { return len(c.streams) == 1 })
+	c.Drain()
+	p := r.until("PING", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FramePing }).(*xhttp2.PingFrame)
+	r.WritePing(true, p.Data)
+	r.headers(3, true, get("/")...)
+	r.headers(5, true, get("/")...)
+	r.WriteRawFrame(xhttp2.FrameWindowUpdate, 0, 0, make([]byte, 4)) // by 0, which is an error of the connection
+	var last uint32
+	for code := xhttp2.ErrCodeNo; code == xhttp2.ErrCodeNo; {
+		g := r.until("GOAWAY", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameGoAway }).(*xhttp2.GoAwayFrame)
+		code, last = g.ErrCode, g.LastStreamID
+	}
+	if last != 1 {
+		t.Errorf("the last stream is %d", last)
+	}
+}
+
 // TestDrainUnderLoad drains connections while a client makes requests: none fails.
 func TestDrainUnderLoad(t *testing.T) {
 	s := serve(t, Options{Timeouts: Timeouts{Linger: patience}}, hello)

@@ -150,12 +150,22 @@ func (c *Conn) serve(prior []byte) error {
 	return err
 }
 
-// lastPeer is the number of the last stream that the peer has opened.
+// lastPeer is what GOAWAY gives as the last stream of the peer that was or might be carried out. It never rises from one
+// GOAWAY to the next (RFC 9113 section 6.8).
 func (c *Conn) lastPeer() uint32 {
-	if c.client != nil {
+	switch {
+	case c.client != nil:
 		return 0
+	case c.draining == drainRefuse:
+		return c.refusedAbove
 	}
 	return c.lastID
+}
+
+// ignored reports whether the client has opened the stream after the second GOAWAY, whether or not it knew of it.
+// Its frames are dropped, but for what the connection's flow control and header table need (RFC 9113 section 6.8).
+func (c *Conn) ignored(id uint32) bool {
+	return c.client == nil && c.draining == drainRefuse && id > c.refusedAbove && id%2 == 1
 }
 
 // linger throws away what the client still sends: closing with unread bytes would reset the
@@ -327,6 +337,9 @@ func (c *Conn) find(id uint32) (*Stream, closed.How) {
 	}
 	if id > c.lastID || c.client != nil && id%2 == 0 {
 		return nil, closed.Idle
+	}
+	if c.ignored(id) {
+		return nil, closed.ByUs
 	}
 	return nil, c.closed.How(id)
 }

@@ -48,6 +48,9 @@ type watch struct {
 
 	draining draining
 	drainAt  int64
+	// refusedAbove is the last stream of the client's that the second GOAWAY has said is carried out; those above it
+	// are ignored. It means nothing before.
+	refusedAbove uint32
 }
 
 // errEnd is the end of a connection that nobody will miss.
@@ -214,6 +217,6 @@ func (c *Conn) expireDrain() (bool, error) {
 
 // refuseMore is the second step of draining.
 func (c *Conn) refuseMore() {
-	c.draining = drainRefuse
-	c.out = frame.AppendGoAway(c.out, c.lastID, NoError, "")
+	c.draining, c.refusedAbove = drainRefuse, c.lastID
+	c.out = frame.AppendGoAway(c.out, c.lastPeer(), NoError, "")
 }
