@@ -34,8 +34,9 @@ type block struct {
 	stream uint32
 	ended  bool // END_STREAM
 	bytes  int
-	frames int     // CONTINUATION frames
-	s      *Stream // the one that a request begins, which nobody else knows yet
+	frames int // CONTINUATION frames
+	updates
+	s *Stream // the one that a request begins, which nobody else knows yet
 	// section is that of a response or of trailers; exchanged for the stream's when it is complete.
 	section head.Section
 }
@@ -129,8 +130,19 @@ func (c *Conn) fragment(p []byte) error {
 	if b.bytes += len(p); b.bytes > 2*c.o.MaxHeaderBytes {
 		return fault.Conn(EnhanceYourCalm, "header block too large")
 	}
-	if _, err := c.decoder.Write(p); err != nil {
-		return fault.Conn(CompressionError, "header block cannot be decoded")
+	for len(p) > 0 {
+		leading := !b.field
+		n, ok := b.scan(p)
+		if !ok {
+			return fault.Conn(CompressionError, "update of the table's size behind a field")
+		}
+		if _, err := c.decoder.Write(p[:n]); err != nil {
+			return fault.Conn(CompressionError, "header block cannot be decoded")
+		}
+		if leading && !b.field && b.state == atStart && c.decoder.Close() != nil { // another update may follow
+			return fault.Conn(CompressionError, "header block cannot be decoded")
+		}
+		p = p[n:]
 	}
 	return nil
 }
