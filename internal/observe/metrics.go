@@ -57,6 +57,7 @@ type Metrics struct {
 
 	applyDuration     prometheus.Histogram
 	applyErrors       prometheus.Counter
+	panics            *prometheus.CounterVec
 	translateDuration prometheus.Histogram
 }
 
@@ -100,13 +101,17 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		Help:    "How long it took to translate a change of the objects.",
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
 	})
+	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "moongate_panics_total",
+		Help: "Panics, each of which has ended one connection, request, copy or translated object. All are defects: the log has the stack.",
+	}, []string{"where"})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name:        "moongate_build_info",
 		Help:        "Always 1; its labels say what is running.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "go_version": runtime.Version()},
 	})
 	build.Set(1)
-	m.registry.MustRegister(build, m.applyDuration, m.applyErrors, m.translateDuration, collector{m},
+	m.registry.MustRegister(build, m.panics, m.applyDuration, m.applyErrors, m.translateDuration, collector{m},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -1,6 +1,9 @@
 package observe
 
-import "net/netip"
+import (
+	"log/slog"
+	"net/netip"
+)
 
 // Record is one finished request. Byte slices may point into the connection's
 // buffers: they are read before Finish returns and not kept. A Record is reused
@@ -45,6 +48,8 @@ func (r *Record) end() int64 { return r.StartUnixNano + r.DurationNano }
 type Observer struct {
 	Metrics *Metrics   // nil counts nothing
 	Log     *AccessLog // nil or off logs nothing
+	// Logger is told of panics; nil is silence.
+	Logger *slog.Logger
 	// Core numbers the core at hand. It is asked, instead of Record.Shard, where counters are
 	// spread; nil is never.
 	Core func() uint32

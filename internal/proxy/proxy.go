@@ -52,7 +52,9 @@ func New(o Options) *Proxy {
 	o.Upstream.PlainIO = o.Upstream.PlainIO || o.PlainIO
 	o.Upstream.Logger = o.Logger
 	o.Upstream.HTTP2.MaxHeaderBytes, o.Upstream.HTTP2.MaxFields = o.Limits.MaxHead, o.Limits.MaxFields
-	p := &Proxy{
+	var p *Proxy
+	o.Upstream.Panicked = func(where string, v any) { p.engine.Observer.Panicked(where, v) }
+	p = &Proxy{
 		bindTo:    o.Bind,
 		metrics:   o.Metrics,
 		logger:    o.Logger,
@@ -72,7 +74,7 @@ func New(o Options) *Proxy {
 	}
 	p.metrics.SetUpstreams(p.reportUpstreams)
 	p.compiler = snapshot.Compiler{Backend: p.upstreams.Get, Metrics: p.metrics}
-	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Core: cores.Here}}
+	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Logger: o.Logger, Core: cores.Here}}
 	p.engine.Limits.MaxHead = min(p.engine.Limits.MaxHead, client.MaxHead)
 	p.engine.Background, p.cancel = context.WithCancel(context.Background())
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
@@ -92,12 +94,25 @@ func (p *Proxy) sweep() {
 		case <-p.stop:
 			return
 		case now := <-t.C:
-			p.engine.Clock.Store(now.UnixMilli())
-			p.clients.Sweep(now.UnixMilli())
-			if round%4 == 0 {
-				p.upstreams.Sweep(now)
-			}
+			p.sweepAt(now, round%4 == 0)
 		}
+	}
+}
+
+// sweepAt is one round of the sweeper, with the backends' connections too.
+func (p *Proxy) sweepAt(now time.Time, backends bool) {
+	defer p.recovered("sweep")
+	p.engine.Clock.Store(now.UnixMilli())
+	p.clients.Sweep(now.UnixMilli())
+	if backends {
+		p.upstreams.Sweep(now)
+	}
+}
+
+// recovered is deferred where a panic must not end the goroutine.
+func (p *Proxy) recovered(where string) {
+	if v := recover(); v != nil {
+		p.engine.Observer.Panicked(where, v)
 	}
 }
 
@@ -158,6 +173,7 @@ func (p *Proxy) serve(s *snapshot.Socket) {
 
 // accept starts a connection. It is in the set before Serve can return, so that Shutdown sees it.
 func (p *Proxy) accept(s *snapshot.Socket, tcp *net.TCPConn) {
+	defer p.recovered("accept")
 	port := p.engine.Snapshot.Load().Port(s)
 	if port == nil { // the last listener went this moment
 		tcp.Close()

@@ -164,11 +164,13 @@ func (c *Conn) leave(s *waitState) bool {
 
 // start runs a new connection, which is in its Set.
 func (c *Conn) start() {
+	defer c.recovered()
 	c.side.Socket.Stats.ConnectionOpened()
 	switch {
 	case c.side.HTTPS && !c.handshake():
 	case c.negotiated == protocolHTTP2:
 		go func() { // whose stack the handshake has not made grow
+			defer c.recovered()
 			c.serveHTTP2()
 			c.end()
 		}()

@@ -48,6 +48,7 @@ func (c *Conn) serveHTTP2() {
 		MaxFields:      c.set.engine.Limits.MaxFields,
 		Timeouts:       http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
 		Refused:        c.refusedHTTP2,
+		Panicked:       func(v any) { c.set.engine.Observer.Panicked("http2", v) },
 	}, c.serveStream)
 	c.http2.Store(h)
 	h.Serve(prior) // its error tells what the client did wrong to the connection, which no request is about
@@ -110,6 +111,7 @@ var streams = sync.Pool{New: func() any {
 func (c *Conn) serveStream(s *http2.Stream) {
 	d := streams.Get().(*stream)
 	d.c, d.s = c, s
+	defer d.recovered(s)
 	d.side = c.side
 	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter, d.side.Splicer = &d.watch, d, d, d, nil
 	d.ex.Client = &d.side
@@ -123,6 +125,15 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	d.stopped.Store(false)
 	d.limit.late.Store(false)
 	streams.Put(d)
+}
+
+// recovered is deferred by serveStream: a panic ends the stream alone, and what it has from pools does not go back.
+func (d *stream) recovered(s *http2.Stream) {
+	if v := recover(); v != nil {
+		d.ex.Panicked(v)
+		s.OnGone(nil)
+		s.Reset(http2.InternalError)
+	}
 }
 
 // gone is called when the client has given up the stream, or the connection has ended.

@@ -41,12 +41,14 @@ func (c *Conn) unpark() {
 
 // resume goes on with a connection that was claimed because of what the client did.
 func (c *Conn) resume() {
+	defer c.recovered()
 	c.unpark()
 	c.serve()
 }
 
 // expireParked ends a connection that was claimed because its idle time is over.
 func (c *Conn) expireParked() {
+	defer c.recovered()
 	c.unpark()
 	c.sayClose()
 	c.end()

@@ -11,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // Exchange is one request and its response. It is reused for all requests of a
@@ -32,7 +33,8 @@ type Exchange struct {
 	rule     *snapshot.Rule
 	// deadline is when timeouts.request runs out; zero is never.
 	deadline time.Time
-	attempt  attempt // the present one
+	attempt  attempt            // the present one
+	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
 
 	out http2.ClientRequest // by HTTP/2
 	up  []byte              // what goes to the backend by HTTP/1.1: the head, and the body if it is short

@@ -108,11 +108,12 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		x.rec.Attempts++
 		x.rec.Upstream = ep.Address()
 		ep.Begin()
+		x.endpoint = ep
 		a := &x.attempt
 		*a = attempt{deadline: x.attemptDeadline()}
 		var retry bool
 		if reason, retry = x.connect(ep, fresh, a); reason != observe.ReasonOK {
-			ep.End()
+			x.endEndpoint()
 			if retry {
 				tried, fresh = ep, false
 				if a.gone {
@@ -124,7 +125,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		}
 		var then next
 		read, then = x.try(a, b, !fresh)
-		ep.End()
+		x.endEndpoint()
 		if then == over {
 			return read
 		}
@@ -149,6 +150,12 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		return false
 	}
 	return x.fail(reason)
+}
+
+// endEndpoint follows the present attempt.
+func (x *Exchange) endEndpoint() {
+	x.endpoint.End()
+	x.endpoint = nil
 }
 
 // try makes an attempt that is connected.

@@ -40,6 +40,7 @@ func (x *Exchange) converse(a *attempt, b *snapshot.BackendRef, mayRetry bool) (
 	} else {
 		a.u.Close()
 	}
+	a.u = nil                           // it may be another's
 	x.complete = complete || x.complete // with an answer of ours
 	return uploaded, over
 }

@@ -80,6 +80,9 @@ func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry b
 	}
 	x.Client.Watch.begin(a)
 	defer func() {
+		if then == over && x.upload.running { // a panic passes through
+			x.upload.end(a, false)
+		}
 		a.Give()
 		a.close()
 	}()

@@ -43,6 +43,7 @@ type mirrored struct {
 	pending atomic.Int64
 	// broken tells that the copy is not complete and must not look as if it were.
 	broken atomic.Bool
+	u      *upstream.Conn // that carries it, by HTTP/1.1
 }
 
 // startMirrors sends the copies that the filters want, as the request is now.
@@ -130,6 +131,14 @@ func (x *Exchange) endMirrors(clean bool) {
 
 func (m *mirrored) run() {
 	defer func() {
+		if v := recover(); v != nil {
+			m.engine.Observer.Panicked("mirror", v)
+			m.broken.Store(true)
+			m.engine.mirrors.dropped.Add(1)
+			if m.u != nil {
+				m.u.Close()
+			}
+		}
 		m.engine.mirrors.active.Add(-1)
 		m.engine.mirrors.running.Done()
 	}()
@@ -162,6 +171,7 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 			return m.sendStream(place, deadline)
 		}
 	}
+	m.u = u
 	u.SetDeadline(deadline)
 	if !m.write(u) || !m.discardResponse(u) {
 		u.Close()
@@ -238,6 +248,7 @@ func (m *mirrored) discardResponse(u *upstream.Conn) bool {
 		}
 		if body.Done() {
 			if head.KeepAlive && at+used == end {
+				m.u = nil
 				u.Release()
 			} else {
 				u.Close()

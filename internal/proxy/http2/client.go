@@ -64,7 +64,7 @@ func (cl *Client) Close() { cl.c.Close() }
 func (cl *Client) Drain() {
 	c := cl.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	if c.over || c.draining == drainRefuse {
 		return
 	}
@@ -79,7 +79,7 @@ func (cl *Client) Done() <-chan struct{} { return cl.done }
 // assumed to allow 100.
 func (cl *Client) Available() int {
 	cl.c.mu.Lock()
-	defer cl.c.mu.Unlock()
+	defer cl.c.unlock()
 	return cl.room()
 }
 
@@ -87,7 +87,7 @@ func (cl *Client) Available() int {
 // backend's SETTINGS have come.
 func (cl *Client) MaxStreams() (n int, known bool) {
 	cl.c.mu.Lock()
-	defer cl.c.mu.Unlock()
+	defer cl.c.unlock()
 	return min(cl.c.o.MaxStreams, int(cl.allowed)), cl.c.greeted
 }
 
@@ -129,7 +129,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	s.pending, s.unsent, s.headSaid = true, true, true
 
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	if cl.room() == 0 {
 		cs.recycle()
 		return nil, ErrUnavailable

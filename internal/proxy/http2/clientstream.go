@@ -68,7 +68,7 @@ func (s *ClientStream) recycle() {
 func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	c := s.s.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	for {
 		switch {
 		case s.s.err != nil:
@@ -110,7 +110,7 @@ func fillIn(r *message.Response, x *head.Section) {
 // method or status would have had.
 func (s *ClientStream) ContentLength() int64 {
 	s.s.c.mu.Lock()
-	defer s.s.c.mu.Unlock()
+	defer s.s.c.unlock()
 	return s.length
 }
 
@@ -121,14 +121,14 @@ func (s *ClientStream) Read(p []byte) (int, error) { return s.s.Read(p) }
 // Buffered is how many bytes Read has without waiting.
 func (s *ClientStream) Buffered() int {
 	s.s.c.mu.Lock()
-	defer s.s.c.mu.Unlock()
+	defer s.s.c.unlock()
 	return s.s.body.Len()
 }
 
 // Ended tells that Read would return io.EOF at once, so that the end can be passed on with the last bytes.
 func (s *ClientStream) Ended() bool {
 	s.s.c.mu.Lock()
-	defer s.s.c.mu.Unlock()
+	defer s.s.c.unlock()
 	return s.s.err == nil && s.s.remoteEnded && s.s.body.Len() == 0
 }
 
@@ -145,7 +145,7 @@ func (s *ClientStream) WriteTrailers(f *message.Fields) error { return s.write(n
 func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) error {
 	c := s.s.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	if err := s.s.taken(); err != nil { // of what Open has left
 		return err
 	}
@@ -189,15 +189,20 @@ func (s *ClientStream) Reset(code Code) { s.s.Reset(code) }
 // under way, or come later.
 func (s *ClientStream) Close() {
 	c, freed := s.s.c, s.client.o.Freed
-	c.mu.Lock()
-	c.retire(&s.s, Cancel, Cancel)
-	if c.draining == drainRefuse && len(c.streams) == 0 {
-		c.wakeReader()
-	}
-	c.pushAside()
-	c.mu.Unlock()
+	c.closeStream(&s.s)
 	s.recycle()
 	if freed != nil {
 		freed()
 	}
+}
+
+// closeStream takes leave of a stream of ours.
+func (c *Conn) closeStream(s *Stream) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.retire(s, Cancel, Cancel)
+	if c.draining == drainRefuse && len(c.streams) == 0 {
+		c.wakeReader()
+	}
+	c.pushAside()
 }

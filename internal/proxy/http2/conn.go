@@ -116,7 +116,7 @@ func (c *Conn) Serve(prior []byte) error {
 }
 
 func (c *Conn) serve(prior []byte) error {
-	err := c.read(prior)
+	err := c.readSafely(prior)
 	var told *ConnError
 	tell := err == nil || errors.As(err, &told)
 	if err == errEnd {
@@ -280,8 +280,22 @@ var workers sync.Pool
 // carryOut runs the stream's handler, and tells whether its worker is to wait for another.
 func (c *Conn) carryOut(s *Stream, w *crew.Worker[Stream]) (stays bool) {
 	defer c.handlers.Done()
+	defer func() {
+		if v := recover(); v != nil { // a handler has no panics of its own
+			c.report(v)
+			c.nc.Close()
+		}
+	}()
 	c.handle(s)
+	stays = c.endStream(s, w)
+	s.recycle()
+	return stays
+}
+
+// endStream takes leave of a stream whose handler has returned.
+func (c *Conn) endStream(s *Stream, w *crew.Worker[Stream]) (stays bool) {
 	c.mu.Lock()
+	defer c.unlock()
 	s.gone = nil
 	c.retire(s, InternalError, NoError)
 	if len(c.streams) == 0 {
@@ -294,8 +308,6 @@ func (c *Conn) carryOut(s *Stream, w *crew.Worker[Stream]) (stays bool) {
 	if stays = !c.over; stays {
 		c.crew.Rejoin(w)
 	}
-	c.mu.Unlock()
-	s.recycle()
 	return stays
 }
 

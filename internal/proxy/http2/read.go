@@ -104,9 +104,7 @@ func (c *Conn) fetch(due int64) error {
 		c.armed = due
 		c.nc.SetReadDeadline(c.start.Add(time.Duration(due) * time.Millisecond))
 	}
-	c.mu.Unlock()
-	n, err := c.nc.Read(c.in.Space())
-	c.mu.Lock()
+	n, err := c.readUnlocked()
 	c.now = c.clock()
 	if n > 0 {
 		c.readAt, c.pinged = c.now, false

@@ -119,7 +119,7 @@ func (s *Stream) ID() uint32 { return s.id }
 func (s *Stream) Read(p []byte) (int, error) {
 	c := s.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	for {
 		switch {
 		case s.err != nil:
@@ -174,9 +174,9 @@ func (s *Stream) SetReadDeadline(t time.Time) {
 func (s *Stream) Reset(code Code) {
 	c := s.c
 	c.mu.Lock()
+	defer c.unlock()
 	c.resetStream(s, code)
 	c.pushAside()
-	c.mu.Unlock()
 }
 
 // OnGone has f called once when the stream is reset, by the client or by us, or the connection ends; at
@@ -184,7 +184,7 @@ func (s *Stream) Reset(code Code) {
 // more when OnGone(nil) has returned, or the handler.
 func (s *Stream) OnGone(f func()) {
 	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	defer s.c.unlock()
 	s.gone = f
 	if s.err != nil {
 		s.tellGone()
@@ -201,6 +201,6 @@ func (s *Stream) tellGone() {
 // Err is why the stream is gone, nil while it is not.
 func (s *Stream) Err() error {
 	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	defer s.c.unlock()
 	return s.err
 }

@@ -83,7 +83,7 @@ func (s *Stream) Flush() error { return s.send(nil) }
 func (s *Stream) send(p []byte) error {
 	c := s.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	if s.err != nil {
 		return s.err
 	}
@@ -174,13 +174,18 @@ func (c *Conn) pushAside() {
 }
 
 func (c *Conn) writeAside() {
+	defer c.asides.Done()
+	defer func() {
+		if v := recover(); v != nil {
+			c.report(v)
+		}
+	}()
 	c.mu.Lock()
+	defer c.unlock()
 	if c.rest.memory != nil {
 		c.writeRest()
 	}
 	c.write(nil, math.MaxInt)
-	c.mu.Unlock()
-	c.asides.Done()
 }
 
 // turnsOfStream is how many writes a stream's goroutine makes that has nothing more of its own to be written.
@@ -190,9 +195,12 @@ const turnsOfStream = 1
 // to be written. Then one that waits takes over, or another after so many turns. mu is held, but not
 // during writes.
 func (c *Conn) write(own *Stream, turns int) {
+	written := false
+	defer c.endWriting(&written)
 	for !c.broken && c.hasOutput() {
 		if own == nil || !own.turn.Waits() || c.queue.Starved(&own.turn) {
 			if c.handOver(turns) {
+				written = true
 				return
 			}
 			turns--
@@ -202,17 +210,15 @@ func (c *Conn) write(own *Stream, turns int) {
 		batch, memory := c.gathered, c.gathering
 		c.gathered, c.gathering = nil, nil
 		c.armWrite()
-		c.mu.Unlock()
-		n, err := c.nc.Write(batch)
+		n, err := c.writeUnlocked(batch)
 		batches.Put(memory)
-		c.mu.Lock()
 		c.written(n, err)
 	}
 	if c.gathering != nil { // broken
 		batches.Put(c.gathering)
 		c.gathered, c.gathering = nil, nil
 	}
-	c.writing = false
+	written, c.writing = true, false
 	c.idle.Broadcast()
 }
 
@@ -262,36 +268,38 @@ type rest struct {
 // writeDirect is write without ever waiting for the peer: what the socket does not take is left to a
 // goroutine. mu is held, but not during writes.
 func (c *Conn) writeDirect() {
+	written := false
+	defer c.endWriting(&written)
 	for !c.broken && c.hasOutput() {
 		c.yield()
 		memory := batches.Get().(*[batchSize]byte)
 		batch := c.fill(memory[:0])
-		c.mu.Unlock()
-		n, err := c.direct(batch)
-		c.mu.Lock()
+		n, err := c.directUnlocked(batch)
 		if err == nil && n < len(batch) {
 			c.wrote += int64(n)
 			c.rest = rest{batch[n:], memory}
 			c.asides.Add(1)
 			go c.aside()
+			written = true
 			return
 		}
 		batches.Put(memory)
 		c.written(n, err)
 	}
-	c.writing = false
+	written, c.writing = true, false
 	c.idle.Broadcast()
 }
 
 func (c *Conn) writeRest() {
+	written := false
+	defer c.endWriting(&written)
 	r := c.rest
 	c.rest = rest{}
 	c.armWrite()
-	c.mu.Unlock()
-	n, err := c.nc.Write(r.b)
+	n, err := c.writeUnlocked(r.b)
 	batches.Put(r.memory)
-	c.mu.Lock()
 	c.written(n, err)
+	written = true
 }
 
 // written notes how a write went.

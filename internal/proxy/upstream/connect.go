@@ -135,6 +135,8 @@ func (h *sharing) endWaits(err *DialError) {
 	}
 }
 
+var errPanic = errors.New("internal error, see the log")
+
 var errNoStreams = errors.New("the endpoint allows no streams on a new connection")
 
 // presumed is how many streams a connection is expected to carry while nothing is known.
@@ -156,10 +158,23 @@ func (e *Endpoint) dialMore() {
 // dialShared makes a connection for those who wait, whoever of them is still there then.
 func (e *Endpoint) dialShared() {
 	h := &e.sharing
+	dialling := true
+	defer func() {
+		if v := recover(); v != nil {
+			e.backend.set.options.Panicked("connect", v)
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if dialling {
+				h.dialling--
+			}
+			h.endWaits(e.dialError(ReasonFailed, true, errPanic))
+		}
+	}()
 	c, err := e.Dial(context.Background(), time.Time{})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dialling--
+	dialling = false
 	switch {
 	case err != nil:
 		var dial *DialError

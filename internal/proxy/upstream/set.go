@@ -68,12 +68,18 @@ type Options struct {
 	HTTP2 http2.ClientOptions
 	// Logger is told why TLS to an endpoint failed, once for each second that it is passed over; nil is silence.
 	Logger *slog.Logger
+	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
+	Panicked func(where string, v any)
 }
 
 func (o Options) withDefaults() Options {
 	o.MaxIdle = max(cmp.Or(o.MaxIdle, DefaultMaxIdle), 0)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+	if o.Panicked == nil {
+		o.Panicked = func(string, any) {}
+	}
+	o.HTTP2.Panicked = func(v any) { o.Panicked("http2", v) }
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

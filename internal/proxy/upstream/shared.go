@@ -174,9 +174,14 @@ func (e *Endpoint) share(c *Conn) *Shared {
 }
 
 func (s *Shared) serve() {
+	defer func() {
+		if v := recover(); v != nil {
+			s.endpoint.backend.set.options.Panicked("http2", v)
+		}
+		s.gone()
+		s.conn.Close()
+	}()
 	s.client.Serve() //nolint:errcheck // the streams that it concerned tell of it
-	s.gone()
-	s.conn.Close()
 }
 
 // freed is called when there may be more room.

@@ -28,6 +28,8 @@ type ToBackend struct {
 	// when the stream numbers are used up, or at the end. Both are called without a lock, must not
 	// block, and may be nil. They may call Available, and Drain and Close.
 	Freed, Gone func()
+	// Panicked is as in Options.
+	Panicked func(v any)
 }
 
 const (
@@ -44,7 +46,7 @@ func (o *ToBackend) Options() Options {
 	window := max(Positive(o.StreamWindow, 256<<10), MinWindow)
 	return Options{
 		MaxStreams: o.MaxStreams, MaxHeaderBytes: o.MaxHeaderBytes, MaxFields: o.MaxFields,
-		StreamWindow: window, ConnWindow: max(BackendWindow, window),
+		StreamWindow: window, ConnWindow: max(BackendWindow, window), Panicked: o.Panicked,
 		Timeouts: Timeouts{Ping: Positive(o.PingAfter, 15*time.Second), Pong: Positive(o.PingTimeout, 15*time.Second)},
 	}
 }

@@ -30,6 +30,8 @@ type Options struct {
 	// with the status 400, 431 or 503 and what was wrong. It must not block nor call
 	// anything of this package. May be nil.
 	Refused func(status int, why error)
+	// Panicked is told of a panic that was recovered and ends the connection, by the deferred function. May be nil.
+	Panicked func(v any)
 }
 
 // Timeouts bounds how long a client may keep the connection waiting. Zero fields take the default.

@@ -1,0 +1,19 @@
+package client
+
+// recovered is deferred by the goroutines that run a connection: a panic ends that alone. What the connection has from
+// pools is in an unknown state and does not go back.
+func (c *Conn) recovered() {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if c.d != nil {
+		c.d.ex.Panicked(v)
+	} else {
+		c.set.engine.Observer.Panicked("connection", v)
+	}
+	c.big, c.small, c.d = nil, nil, nil
+	c.in, c.r, c.w = nil, 0, 0
+	c.tcp.SetLinger(0) // the client must not take what it has of a response for all of it
+	c.end()
+}

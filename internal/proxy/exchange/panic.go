@@ -1,0 +1,50 @@
+package exchange
+
+import "github.com/moongate-dev/moongate/internal/observe"
+
+// Panicked ends an exchange through which a panic passed, and is called by the deferred function that has recovered v. What
+// it had from the backend is closed and not used again; the client's connection or stream is the caller's to
+// end, and the Exchange must not be used any more.
+func (x *Exchange) Panicked(v any) {
+	e := x.Client.Engine
+	e.Observer.Panicked("exchange", v)
+	if x.start.IsZero() {
+		return // it had finished, or not begun
+	}
+	x.guard(func() {
+		if x.upload.running {
+			x.upload.end(&x.attempt, false)
+		}
+		x.upload.endMirrors(false)
+	})
+	x.guard(func() {
+		w := x.Client.Watch
+		w.since.Store(0)
+		w.dial(nil)
+		w.end()
+		switch a := &x.attempt; {
+		case a.u != nil:
+			a.u.Close()
+		case a.stream != nil:
+			a.close()
+		}
+	})
+	if x.endpoint != nil {
+		x.endpoint.End()
+		x.endpoint = nil
+	}
+	x.guard(func() {
+		x.rec.Reason = observe.ReasonInternal
+		x.finish()
+	})
+}
+
+// guard has a panic of f end f only.
+func (x *Exchange) guard(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			x.Client.Engine.Observer.Panicked("exchange", v)
+		}
+	}()
+	f()
+}

@@ -1,0 +1,64 @@
+package http2
+
+import "github.com/moongate-dev/moongate/internal/proxy/http2/fault"
+
+// unlock ends what holds mu, and is deferred. A panic that passes through leaves the connection in an unknown state, so
+// it ends with all of its streams.
+func (c *Conn) unlock() {
+	v := recover()
+	if v == nil {
+		c.mu.Unlock()
+		return
+	}
+	c.broken = true
+	c.mu.Unlock()
+	c.nc.Close()
+	panic(v)
+}
+
+// report tells of a panic that was recovered.
+func (c *Conn) report(v any) {
+	if c.o.Panicked != nil {
+		c.o.Panicked(v)
+	}
+}
+
+// readSafely is read, with an error instead of a panic.
+func (c *Conn) readSafely(prior []byte) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c.report(v)
+			err = fault.Conn(InternalError, "internal error")
+		}
+	}()
+	return c.read(prior)
+}
+
+// readUnlocked reads from nc without mu.
+func (c *Conn) readUnlocked() (int, error) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	return c.nc.Read(c.in.Space())
+}
+
+// writeUnlocked writes to nc without mu.
+func (c *Conn) writeUnlocked(b []byte) (int, error) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	return c.nc.Write(b)
+}
+
+// directUnlocked writes as far as the socket takes it at once, without mu.
+func (c *Conn) directUnlocked(b []byte) (int, error) {
+	c.mu.Unlock()
+	defer c.mu.Lock()
+	return c.direct(b)
+}
+
+// endWriting is deferred by the connection's writer; written tells that it has returned.
+func (c *Conn) endWriting(written *bool) {
+	if !*written { // a panic passes through
+		c.broken, c.writing = true, false
+		c.idle.Broadcast()
+	}
+}

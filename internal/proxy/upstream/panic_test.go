@@ -1,0 +1,46 @@
+package upstream
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// TestPanicInDial has the dial for requests that wait panic: they are told, and the next one dials anew.
+func TestPanicInDial(t *testing.T) {
+	l := listen(t)
+	said := make(chan string, 10)
+	set, b := newSet(t, Options{Panicked: func(where string, v any) { said <- where }}, endpoint(l.addrPort()))
+	apply(t, set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: b.Key(), Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
+	seed := uint64(1)
+	e := b.Pick(&seed, nil)
+	for range 3 {
+		w := &waiter{ready: make(chan struct{})}
+		e.sharing.mu.Lock()
+		e.sharing.waiting = append(e.sharing.waiting, w)
+		speech := b.speech.Swap(nil) // a defect: it is never nil
+		e.dialMore()
+		e.sharing.mu.Unlock()
+		select {
+		case <-w.ready:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the request waits for ever")
+		}
+		b.speech.Store(speech)
+		if w.err == nil || !w.err.Retryable || <-said != "connect" {
+			t.Errorf("%+v", w.err)
+		}
+		e.sharing.mu.Lock()
+		if e.sharing.dialling != 0 {
+			t.Errorf("%d dials under way", e.sharing.dialling)
+		}
+		e.sharing.mu.Unlock()
+	}
+	if _, place, err := e.Connect(context.Background(), time.Now().Add(10*time.Second)); err != nil || place == nil {
+		t.Fatalf("%v %v", place, err)
+	} else {
+		place.Leave(false)
+	}
+}
