@@ -153,6 +153,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 		ReservedPorts:  reservedPorts,
 		LeaderElection: o.LeaderElection, Version: b.Version,
 		Translated: func(s incremental.Stats, d time.Duration) { metrics.Translated(s.RunsByName, d) },
+		Panicked:   panicked(metrics, log),
 		Logger:     log,
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -73,7 +74,8 @@ func newGateway(o RunOptions) (*gateway, error) {
 	g.tickets = deliver.Tickets{Secret: func() ([]byte, error) { return secret, nil }, Logger: g.log}
 	g.makeProxy()
 	g.local = deliver.NewLocal(deliver.LocalOptions{
-		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind)}),
+		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind),
+			Panicked: panicked(g.metrics, g.log)}),
 		Proxy:      g.proxy,
 		Publish:    g.objects.publish,
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
@@ -169,5 +171,13 @@ func (g *gateway) retry(ctx context.Context) {
 		case <-tick.C:
 			g.local.Retry()
 		}
+	}
+}
+
+// panicked counts and logs a panic of a translate function.
+func panicked(m *observe.Metrics, log *slog.Logger) func(function, key string, v any) {
+	return func(function, key string, v any) {
+		o := &observe.Observer{Metrics: m, Logger: log.With("function", function, "object", key)}
+		o.Panicked("translate", v)
 	}
 }

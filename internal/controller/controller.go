@@ -56,6 +56,8 @@ type Options struct {
 	LeaderElection bool
 	Version        string
 	// Translated is told what each translation cost; nil tells nobody.
+	// Panicked is translate.Options.Panicked.
+	Panicked   func(function, key string, v any)
 	Translated func(incremental.Stats, time.Duration)
 	Logger     *slog.Logger // nil discards
 }
@@ -110,7 +112,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{
 		Translator: translate.New(translate.Options{
-			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces,
+			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces, Panicked: o.Panicked,
 		}),
 		Publish:      c.publish,
 		Plan:         func(changes []translate.PlanChange) { c.provisioner.Plan(changes) },

@@ -7,13 +7,14 @@ import (
 
 // Collection is a keyed set of values: an Input's, or the result of Map or FlatMap.
 type Collection[K Key[K], V any] struct {
-	engine  *Engine
-	name    string
-	level   int
-	equal   func(a, b V) bool
-	slots   map[K]*slot[K, V]
-	size    int
-	changes []Change[K, V]
+	engine     *Engine
+	name       string
+	comparison string // what equal is called where it panics
+	level      int
+	equal      func(a, b V) bool
+	slots      map[K]*slot[K, V]
+	size       int
+	changes    []Change[K, V]
 }
 
 // Change is what a Commit did to one key.
@@ -41,7 +42,7 @@ func (s *slot[K, V]) forget() {
 }
 
 func newCollection[K Key[K], V any](e *Engine, name string, equal func(a, b V) bool) *Collection[K, V] {
-	return &Collection[K, V]{engine: e, name: name, equal: equal, slots: map[K]*slot[K, V]{}}
+	return &Collection[K, V]{engine: e, name: name, comparison: name + ", comparison", equal: equal, slots: map[K]*slot[K, V]{}}
 }
 
 // Get returns a value outside of a function; inside, use Fetch.
@@ -91,10 +92,18 @@ func (c *Collection[K, V]) slot(k K) *slot[K, V] {
 	return s
 }
 
+// same reports whether a and b are equal; not where that panics.
+func (c *Collection[K, V]) same(k K, a, b V) (equal bool) {
+	if c.equal != nil {
+		c.engine.attempt(c.comparison, func() any { return k }, func() { equal = c.equal(a, b) })
+	}
+	return equal
+}
+
 // put must be called at most once per key and Commit, as must remove.
 func (c *Collection[K, V]) put(k K, v V) {
 	s := c.slot(k)
-	if s.present && c.equal != nil && c.equal(s.value, v) {
+	if s.present && c.same(k, s.value, v) {
 		return
 	}
 	c.changes = append(c.changes, Change[K, V]{Key: k, Old: s.value, New: v, Added: !s.present})
@@ -111,6 +120,7 @@ func (c *Collection[K, V]) remove(k K) {
 	if s == nil || !s.present {
 		return
 	}
+	c.engine.forget(c.comparison, func() any { return k })
 	c.changes = append(c.changes, Change[K, V]{Key: k, Old: s.value, Deleted: true})
 	var zero V
 	s.value, s.present = zero, false

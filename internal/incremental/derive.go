@@ -126,6 +126,8 @@ type job[K any] struct {
 	enqueue *[]*job[K]
 }
 
+func (c *job[K]) name() any { return c.key }
+
 func (c *job[K]) wake() {
 	if !c.queued {
 		c.queued = true
@@ -158,10 +160,11 @@ func (w *work[K, A]) do(run func(*View, *job[K], A), gone func(*job[K])) {
 		old := c.begin()
 		if present {
 			w.view.cell = c
-			run(&w.view, c, a)
+			w.view.engine.attempt(w.view.name, c.name, func() { run(&w.view, c, a) })
 			w.view.cell = nil
 			w.view.engine.ran(w.view.name)
 		} else {
+			w.view.engine.forget(w.view.name, c.name)
 			gone(c)
 			delete(w.jobs, c.key)
 		}

@@ -15,7 +15,11 @@
 // gateways and imports the standard library only.
 package incremental
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+	"maps"
+)
 
 // Key is what collections are keyed by. Compare makes every order that the
 // engine shows deterministic.
@@ -26,8 +30,52 @@ type Key[K any] interface {
 
 // Engine owns the collections and the order in which they were declared.
 type Engine struct {
-	nodes []node
-	stats Stats
+	// Panicked is called when a function panics, by the deferred function that has recovered v. What the function gave for
+	// the key when it last returned stays, and it runs again when its source's value has changed, or something that it had
+	// read before it panicked. With nil panics are not recovered.
+	Panicked func(p Panic, v any)
+
+	nodes  []node
+	stats  Stats
+	failed map[Panic]struct{}
+}
+
+// Panic names a function that panicked for one key.
+type Panic struct {
+	Function string // the name of its collection or index
+	Key      any
+}
+
+// Panics yields the functions whose last run panicked, in no order.
+func (e *Engine) Panics() iter.Seq[Panic] { return maps.Keys(e.failed) }
+
+// attempt runs f, which is the function called name for a key, and reports whether it returned.
+func (e *Engine) attempt(name string, key func() any, f func()) (returned bool) {
+	if e.Panicked == nil {
+		f()
+		return true
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			p := Panic{name, key()}
+			if e.failed == nil {
+				e.failed = map[Panic]struct{}{}
+			}
+			e.failed[p] = struct{}{}
+			e.Panicked(p, v)
+		} else {
+			e.forget(name, key)
+		}
+	}()
+	f()
+	return true
+}
+
+// forget is called when the function has no such key any more.
+func (e *Engine) forget(name string, key func() any) {
+	if len(e.failed) > 0 {
+		delete(e.failed, Panic{name, key()})
+	}
 }
 
 // Stats counts what one Commit did.

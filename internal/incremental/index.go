@@ -11,6 +11,8 @@ type Index[IK comparable, K Key[K], V any] struct {
 	source  *Collection[K, V]
 	keysOf  func(K, V) []IK
 	buckets map[IK]*bucket[IK, K, V]
+	// kept are the index keys of entries for whose value keysOf has panicked: those of the value before.
+	kept map[K][]IK
 }
 
 // bucket is one index key's members, or their absence that somebody read.
@@ -109,10 +111,16 @@ func (ix *Index[IK, K, V]) update() {
 	for _, ch := range ix.source.changes {
 		var before, after []IK
 		if !ch.Added {
-			before = ix.keysOf(ch.Key, ch.Old)
+			before = ix.before(ch.Key, ch.Old)
 		}
-		if !ch.Deleted {
-			after = ix.keysOf(ch.Key, ch.New)
+		if ch.Deleted {
+			ix.engine.forget(ix.name, func() any { return ch.Key })
+		} else if !ix.engine.attempt(ix.name, func() any { return ch.Key }, func() { after = ix.keysOf(ch.Key, ch.New) }) {
+			after = before
+			if ix.kept == nil {
+				ix.kept = map[K][]IK{}
+			}
+			ix.kept[ch.Key] = slices.Clone(before)
 		}
 		for i, ik := range before {
 			if !slices.Contains(after, ik) && !slices.Contains(before[:i], ik) {
@@ -128,6 +136,15 @@ func (ix *Index[IK, K, V]) update() {
 	for _, b := range touched {
 		b.apply()
 	}
+}
+
+// before is what keysOf gave for the value that an entry had, or for the one before where it has panicked.
+func (ix *Index[IK, K, V]) before(k K, old V) []IK {
+	if kept, ok := ix.kept[k]; ok {
+		delete(ix.kept, k)
+		return kept
+	}
+	return ix.keysOf(k, old)
 }
 
 // apply merges the pending changes, which are sorted and distinct because the

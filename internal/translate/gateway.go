@@ -16,6 +16,9 @@ func (t *Translator) declareGateways() {
 	t.gateways = incremental.Map(t.engine, "Gateway", t.in.gateways.Collection,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*gateway.Gateway, bool) {
 			c, ours := incremental.Fetch(v, t.classes, name{"", string(gw.Spec.GatewayClassName)})
+			if t.defect != nil {
+				t.defect(n)
+			}
 			if !ours {
 				return nil, false
 			}

@@ -58,13 +58,19 @@ func (d *dropped) String() string {
 func (t *Translator) declareHTTPRoutes() {
 	t.compiled = incremental.Map(t.engine, "HTTPRoute", t.in.httpRoutes.Collection,
 		func(v *incremental.View, n name, r *gwv1.HTTPRoute) (*compiled, bool) {
+			if t.defect != nil {
+				t.defect(n)
+			}
 			return t.compile(v, n, r), true
 		}, sameCompiled)
 	t.referrers = incremental.NewIndex(t.compiled, "HTTPRoutes by Service",
 		func(_ name, c *compiled) []name { return c.Services })
 	t.attachments = incremental.Map(t.engine, "HTTPRoute attachment", t.in.httpRoutes.Collection,
 		func(v *incremental.View, n name, r *gwv1.HTTPRoute) (*attachment, bool) {
-			c, _ := incremental.Fetch(v, t.compiled, n)
+			c, ok := incremental.Fetch(v, t.compiled, n)
+			if !ok { // compile has panicked
+				return nil, false
+			}
 			a := t.attach(v, &routeFacts{KindHTTPRoute, n, r.Spec.ParentRefs, r.Spec.Hostnames, c.Invalid})
 			a.Expressions, a.Created = c.size(), c.Route.CreatedUnixNano
 			return a, len(a.Parents) > 0

@@ -57,21 +57,25 @@ func (t *Translator) statusChanges() []StatusChange {
 	report(&out, t.otherStatuses, func(k kindName) kindName { return k })
 	report(&out, t.policyStatuses, of(KindBackendTLSPolicy))
 	report(&out, t.parametersStatuses, of(KindGatewayParameters))
+	out = t.tellFailing(out)
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
 	return out
 }
 
 func report[K incremental.Key[K], S any](out *[]StatusChange, c *incremental.Collection[K, *status[S]], keyOf func(K) kindName) {
 	for _, ch := range c.Changes() {
-		k := keyOf(ch.Key)
-		group := gwv1.GroupName
-		if k.Kind == KindGatewayParameters {
-			group = v1alpha1.GroupName
-		}
-		change := StatusChange{Object: ObjectKey{group, string(k.Kind), k.Name.Namespace, k.Name.Name}}
+		change := StatusChange{Object: statusKey(keyOf(ch.Key))}
 		if !ch.Deleted {
 			change.Status, change.Generation = &ch.New.Status, ch.New.Generation
 		}
 		*out = append(*out, change)
 	}
+}
+
+func statusKey(k kindName) ObjectKey {
+	group := gwv1.GroupName
+	if k.Kind == KindGatewayParameters {
+		group = v1alpha1.GroupName
+	}
+	return ObjectKey{group, string(k.Kind), k.Name.Namespace, k.Name.Name}
 }

@@ -31,6 +31,9 @@ type Options struct {
 	Namespaces []string
 	// ReservedPorts are TCP ports that listeners cannot have.
 	ReservedPorts []int32
+	// Panicked is called when a function panics on behalf of an object, by the deferred function that has recovered v. What
+	// was made of the object before stays, and its status says so. With nil panics are not recovered.
+	Panicked func(function, key string, v any)
 }
 
 // Translator holds all objects and keeps config and statuses up to date with
@@ -42,8 +45,10 @@ type Translator struct {
 	in         inputs
 	// shownLast are listeners whose entry of in.last is to be written, see rememberServed.
 	shownLast map[listenerKey][]name
-	awaited   map[name]bool // Secrets that the last Commit wanted
-	continued bool          // one of these was answered since
+	awaited   map[name]bool     // Secrets that the last Commit wanted
+	continued bool              // one of these was answered since
+	failed    map[kindName]bool // of which the status was last said to be that of failing
+	defect    func(name)        // set by tests: called for each HTTPRoute and Gateway
 	listenerLayer
 	routeLayer
 	backendLayer
@@ -149,6 +154,7 @@ type statusLayer struct {
 // New returns a Translator without objects.
 func New(options Options) *Translator {
 	t := &Translator{options: options, engine: incremental.New(), shownLast: map[listenerKey][]name{}, awaited: map[name]bool{}}
+	t.reportPanics()
 	t.declareInputs()
 	t.declareInstalled()
 	t.declareGatewayParameters()

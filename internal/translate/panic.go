@@ -1,0 +1,212 @@
+package translate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// ReasonInternalError is the reason of the condition Accepted of an object on which a function of ours has panicked. What was made of the
+// object before stays in force, and the condition True then; an object that is new is not accepted.
+const ReasonInternalError = "InternalError"
+
+// reportPanics has the engine go on where a function panics.
+func (t *Translator) reportPanics() {
+	if t.options.Panicked == nil {
+		return
+	}
+	t.engine.Panicked = func(p incremental.Panic, v any) {
+		t.options.Panicked(p.Function, fmt.Sprint(p.Key), v)
+	}
+}
+
+// failing are the objects on whose behalf functions have panicked, as far as they have a status.
+func (t *Translator) failing() map[kindName]bool {
+	var out map[kindName]bool
+	for p := range t.engine.Panics() {
+		k, ok := objectOf(p)
+		if !ok {
+			continue
+		}
+		if out == nil {
+			out = map[kindName]bool{}
+		}
+		out[k] = true
+	}
+	return out
+}
+
+// objectOf is the object whose status tells of a function's panic.
+func objectOf(p incremental.Panic) (kindName, bool) {
+	switch k := p.Key.(type) {
+	case kindName:
+		return k, true
+	case listenerKey:
+		return kindName{KindGateway, k.Gateway}, true
+	case name:
+		for _, kind := range []Kind{KindGatewayParameters, KindGatewayClass, KindGateway, KindListenerSet, KindHTTPRoute, KindBackendTLSPolicy} {
+			if strings.HasPrefix(p.Function, string(kind)) {
+				return kindName{kind, k}, true
+			}
+		}
+		for _, f := range []string{"listener", "plan", "ticket keys"} {
+			if strings.HasPrefix(p.Function, f) {
+				return kindName{KindGateway, k}, true
+			}
+		}
+	}
+	return kindName{}, false
+}
+
+// tellFailing adds to the changes that functions have panicked, or do so no more.
+func (t *Translator) tellFailing(out []StatusChange) []StatusChange {
+	now := t.failing()
+	for k := range t.failed {
+		if !now[k] && !slices.ContainsFunc(out, func(c StatusChange) bool { return c.Object == statusKey(k) }) {
+			s, generation := t.currentStatus(k)
+			out = append(out, StatusChange{Object: statusKey(k), Status: s, Generation: generation})
+		}
+	}
+	for k := range now {
+		s, generation := t.failingStatus(k)
+		change := StatusChange{Object: statusKey(k), Status: s, Generation: generation}
+		at := slices.IndexFunc(out, func(c StatusChange) bool { return c.Object == change.Object })
+		switch {
+		case at >= 0:
+			out[at] = change
+		case !t.failed[k] && s != nil:
+			out = append(out, change)
+		}
+	}
+	t.failed = now
+	return out
+}
+
+// currentStatus is what the object's status should be if nothing had panicked; nil where it is not ours.
+func (t *Translator) currentStatus(k kindName) (any, int64) {
+	switch k.Kind {
+	case KindGatewayClass:
+		return statusIn(t.classStatuses, k.Name)
+	case KindGateway:
+		return statusIn(t.gatewayStates, k.Name)
+	case KindListenerSet:
+		return statusIn(t.setStatuses, k.Name)
+	case KindHTTPRoute:
+		return statusIn(t.routeStatuses, k.Name)
+	case KindBackendTLSPolicy:
+		return statusIn(t.policyStatuses, k.Name)
+	case KindGatewayParameters:
+		return statusIn(t.parametersStatuses, k.Name)
+	}
+	return statusIn(t.otherStatuses, k)
+}
+
+func statusIn[K incremental.Key[K], S any](c *incremental.Collection[K, *status[S]], k K) (any, int64) {
+	if s, ok := c.Get(k); ok {
+		return &s.Status, s.Generation
+	}
+	return nil, 0
+}
+
+// failingStatus is the present status with the condition Accepted telling of the panic, or a status with that alone; nil where the
+// object is not known to be ours.
+func (t *Translator) failingStatus(k kindName) (any, int64) {
+	present, generation := t.currentStatus(k)
+	fresh := condition.False(gwv1.GatewayConditionAccepted, ReasonInternalError,
+		"The controller failed on this object, which is a defect of it: its log has more. Please report it.")
+	tell := func(list []metav1.Condition) []metav1.Condition {
+		list = slices.Clone(list)
+		for i := range list {
+			if c := &list[i]; c.Type == fresh.Type {
+				c.Reason = ReasonInternalError
+				c.Message = "The controller failed on a change of this object or of what it refers to, which is a defect of it: its log has more. " +
+					"What was understood last stays in force. Please report it."
+				return list
+			}
+		}
+		return append(list, fresh)
+	}
+	switch s := present.(type) {
+	case *gwv1.GatewayClassStatus:
+		c := *s
+		c.Conditions = tell(s.Conditions)
+		return &c, generation
+	case *gwv1.GatewayStatus:
+		c := *s
+		c.Conditions = tell(s.Conditions)
+		return &c, generation
+	case *gwv1.ListenerSetStatus:
+		c := *s
+		c.Conditions = tell(s.Conditions)
+		return &c, generation
+	case *v1alpha1.GatewayParametersStatus:
+		c := *s
+		c.Conditions = tell(s.Conditions)
+		return &c, generation
+	case *gwv1.RouteStatus:
+		c := *s
+		c.Parents = slices.Clone(s.Parents)
+		for i := range c.Parents {
+			c.Parents[i].Conditions = tell(c.Parents[i].Conditions)
+		}
+		return &c, generation
+	case *gwv1.PolicyStatus:
+		c := *s
+		c.Ancestors = slices.Clone(s.Ancestors)
+		for i := range c.Ancestors {
+			c.Ancestors[i].Conditions = tell(c.Ancestors[i].Conditions)
+		}
+		return &c, generation
+	}
+	return t.freshStatus(k, fresh)
+}
+
+// freshStatus is the status of an object of which nothing was made yet.
+func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, int64) {
+	switch k.Kind {
+	case KindGatewayClass:
+		if c, ok := t.in.classes.Get(k.Name); ok && string(c.Spec.ControllerName) == t.options.ControllerName {
+			return &gwv1.GatewayClassStatus{Conditions: condition.Observed(c.Generation, accepted)}, c.Generation
+		}
+	case KindGateway:
+		if g, ok := t.in.gateways.Get(k.Name); ok {
+			if _, ours := t.classes.Get(name{"", string(g.Spec.GatewayClassName)}); ours {
+				return &gwv1.GatewayStatus{Conditions: condition.Observed(g.Generation, accepted)}, g.Generation
+			}
+		}
+	case KindHTTPRoute:
+		if r, ok := t.in.httpRoutes.Get(k.Name); ok {
+			return t.freshRouteStatus(k.Name.Namespace, r.Generation, r.Spec.ParentRefs, accepted)
+		}
+	}
+	return nil, 0
+}
+
+// freshRouteStatus names those of the parents that are Gateways of ours.
+func (t *Translator) freshRouteStatus(namespace string, generation int64, refs []gwv1.ParentReference, accepted metav1.Condition) (any, int64) {
+	s := &gwv1.RouteStatus{}
+	for _, ref := range refs {
+		n := name{namespace, string(ref.Name)}
+		if ref.Namespace != nil {
+			n.Namespace = string(*ref.Namespace)
+		}
+		if ref.Kind != nil && string(*ref.Kind) != string(KindGateway) {
+			continue
+		}
+		if _, ours := t.owned.Get(n); ours {
+			s.Parents = append(s.Parents, gwv1.RouteParentStatus{ParentRef: ref, ControllerName: gwv1.GatewayController(t.options.ControllerName),
+				Conditions: condition.Observed(generation, accepted)})
+		}
+	}
+	if len(s.Parents) == 0 {
+		return nil, 0
+	}
+	return s, generation
+}
