@@ -6,7 +6,7 @@ import (
 )
 
 // Panicked counts and logs a panic that ended one thing only, with the stack of the goroutine. It is called by the deferred
-// function that has recovered v, and where is one of few words: connection, exchange, mirror, http2, connect, sweep, accept, translate. A nil
+// function that has recovered v, and where is one of few words: connection, exchange, upload, mirror, http2, connect, sweep, accept, translate. A nil
 // Observer does nothing.
 func (o *Observer) Panicked(where string, v any) {
 	if o == nil {

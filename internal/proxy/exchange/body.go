@@ -96,12 +96,15 @@ func (b *requestBody) begin() error {
 // read reads the next part from the client. mu is held, but not meanwhile.
 func (b *requestBody) read(wait bool) {
 	b.reading = true
-	b.mu.Unlock()
-	data, last, err := b.x.Client.Body.Next(&b.in, wait)
-	if err == nil && len(data) > 0 {
-		b.x.feedMirrors(data)
-	}
-	b.mu.Lock()
+	var data []byte
+	var last bool
+	var err error
+	b.unlocked(func() {
+		data, last, err = b.x.Client.Body.Next(&b.in, wait)
+		if err == nil && len(data) > 0 {
+			b.x.feedMirrors(data)
+		}
+	})
 	b.reading = false
 	b.cond.Broadcast()
 	switch {
@@ -112,6 +115,13 @@ func (b *requestBody) read(wait bool) {
 		b.err = err
 	}
 	b.in.Give()
+}
+
+// unlocked calls f without mu, which is held again when it returns, also by a panic.
+func (b *requestBody) unlocked(f func()) {
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	f()
 }
 
 // add takes in what was read; mu is held.
@@ -188,6 +198,9 @@ func (b *requestBody) failed() error {
 	return b.err
 }
 
+// errPanicked ends an exchange whose body was being sent by a goroutine that panicked.
+var errPanicked = errors.New("a panic ended the upload")
+
 var errForgotten = errors.New("the beginning of the request body is not at hand any more")
 
 // rewind puts the cursor of a new attempt before the first byte. The attempt before must have been detached.
@@ -246,9 +259,7 @@ func (b *requestBody) next(turn int, wait bool) (data []byte, last, ok bool) {
 			b.cond.Wait()
 		default:
 			if b.read(true); b.err != nil {
-				b.mu.Unlock()
-				b.x.Client.Watch.Fail() // who waits for the backend finds the cause in err
-				b.mu.Lock()
+				b.unlocked(b.x.Client.Watch.Fail) // who waits for the backend finds the cause in err
 			}
 		}
 	}
@@ -282,10 +293,18 @@ func (b *requestBody) start(a *attempt, turn, opened int) {
 
 func (b *requestBody) send(u *upstream.Conn, stream *http2.ClientStream, turn, opened int) {
 	defer func() {
+		v := recover()
+		if v != nil {
+			b.x.Client.Engine.Observer.Panicked("upload", v)
+			b.x.Client.Watch.Fail()
+		}
 		b.mu.Lock()
+		defer b.mu.Unlock()
+		if v != nil {
+			b.err, b.reading, b.cursor.sending = errPanicked, false, false
+		}
 		b.senders--
 		b.cond.Broadcast()
-		b.mu.Unlock()
 	}()
 	if stream != nil && !b.sent(turn, opened, false, stream.Write(nil, false)) { // once flow control has let that through
 		return
@@ -319,9 +338,7 @@ func (b *requestBody) detach(a *attempt) {
 	if !b.cursor.sending {
 		return
 	}
-	b.mu.Unlock()
-	a.abort()
-	b.mu.Lock()
+	b.unlocked(a.abort)
 	for b.cursor.sending {
 		b.cond.Wait()
 	}
@@ -374,10 +391,10 @@ func (b *requestBody) finish(a *attempt, responseComplete bool) (clean bool) {
 		b.cursor.turn++
 		b.stopped = true
 		b.cond.Broadcast()
-		b.mu.Unlock()
-		a.abort()
-		x.Client.Body.Stop()
-		b.mu.Lock()
+		b.unlocked(func() {
+			a.abort()
+			x.Client.Body.Stop()
+		})
 		for b.senders > 0 {
 			b.cond.Wait()
 		}

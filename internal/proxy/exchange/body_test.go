@@ -88,6 +88,7 @@ func TestWatchRemembers(t *testing.T) {
 type fakeBody struct {
 	parts   []string
 	err     error
+	panics  bool // behind the parts
 	waits   chan struct{} // closed when it waits
 	stopped chan struct{}
 }
@@ -98,6 +99,9 @@ func (f *fakeBody) Next(b Buffer, wait bool) ([]byte, bool, error) {
 		n := copy(data, f.parts[0])
 		f.parts = f.parts[1:]
 		return data[:n], false, nil
+	}
+	if f.panics {
+		panic("body of the test")
 	}
 	if !wait || f.err != nil {
 		return nil, false, f.err
@@ -155,6 +159,41 @@ func TestBodyErrors(t *testing.T) {
 			x.body.release()
 		})
 	}
+}
+
+// TestPanicInUpload: a panic of the goroutine that sends the body ends the wait for the backend, and is what the exchange fails by.
+func TestPanicInUpload(t *testing.T) {
+	x := withBody(&fakeBody{parts: []string{"a"}, panics: true})
+	if err := x.body.begin(); err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{u: silent(t)}
+	x.Client.Watch.begin(a)
+	turn, err := x.body.rewind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.body.start(a, turn, 0)
+	if _, err := a.u.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the wait for the backend ended by %v", err)
+	}
+	x.body.finish(a, false)
+	if err := x.body.failed(); err != errPanicked {
+		t.Errorf("failed by %v", err)
+	}
+	x.body.release()
+	// One of the goroutine that the exchange runs on passes through, and leaves no lock held.
+	x = withBody(&fakeBody{panics: true})
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("the panic did not pass through")
+			}
+		}()
+		x.body.begin()
+	}()
+	x.body.detach(a)
+	x.body.finish(a, false)
 }
 
 // TestBodyIsForgotten: no attempt begins when the first byte is not at hand any more, and nothing of a body is left in

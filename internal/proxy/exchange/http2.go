@@ -79,16 +79,19 @@ func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry b
 		defer x.Client.Limiter.WriteBy(time.Time{})
 	}
 	x.Client.Watch.begin(a)
+	returns := false
 	defer func() {
-		if then == over && x.upload.running { // a panic passes through
-			x.upload.end(a, false)
+		if !returns { // a panic passes through
+			x.body.finish(a, false)
 		}
 		a.Give()
 		a.close()
 	}()
 	ended, err := x.readStreamHead(a)
 	if err != nil {
-		return x.forwardFailed(a, err, mayRetry)
+		read, then = x.forwardFailed(a, err, mayRetry)
+		returns = true
+		return read, then
 	}
 	x.body.settle(a)
 	x.fx.Response = &x.resp
@@ -97,6 +100,7 @@ func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry b
 	x.complete = x.relayStream(a, ended)
 	uploaded := x.body.finish(a, x.complete)
 	x.Client.Watch.end()
+	returns = true
 	return uploaded, over
 }
 

@@ -12,10 +12,9 @@ func (x *Exchange) Panicked(v any) {
 		return // it had finished, or not begun
 	}
 	x.guard(func() {
-		if x.upload.running {
-			x.upload.end(&x.attempt, false)
-		}
-		x.upload.endMirrors(false)
+		x.body.detach(&x.attempt)
+		x.body.finish(&x.attempt, false)
+		x.endMirrors(false)
 	})
 	x.guard(func() {
 		w := x.Client.Watch
@@ -29,6 +28,7 @@ func (x *Exchange) Panicked(v any) {
 			a.close()
 		}
 	})
+	x.guard(x.body.release)
 	if x.endpoint != nil {
 		x.endpoint.End()
 		x.endpoint = nil
