@@ -98,9 +98,13 @@ func (c *Controller) fetch(ctx context.Context, wants []translate.Want) []metav1
 	}
 	found, unread := c.source.Fetch(ctx, secrets)
 	for _, u := range unread {
-		found = append(found, &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Forbidden: u.Forbidden})
+		found = append(found, unreadSecret(u))
 	}
 	return found
+}
+
+func unreadSecret(u kube.UnreadSecret) *translate.UnreadSecret {
+	return &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Forbidden: u.Forbidden}
 }
 
 // unread reports whether it is unknown what a Gateway is, because it or its class was not read.
@@ -127,13 +131,15 @@ func gatewayUnread(o objects, namespace, name string) bool {
 	return o.Unread(kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
 }
 
-// current returns a Secret as the source knows it now.
+// current returns a Secret as the source knows it now: also that it could not be read, and nil where it is not there.
 func (c *Controller) current(key translate.ObjectKey) metav1.Object {
-	o, ok := c.source.Get(kube.ID(key))
-	if !ok {
-		return nil
+	if o, ok := c.source.Get(kube.ID(key)); ok {
+		return o
 	}
-	return o
+	if u, ok := c.source.UnreadSecret(key.Namespace, key.Name); ok {
+		return unreadSecret(u)
+	}
+	return nil
 }
 
 // objectsOf is the source as the writer sees it.

@@ -111,7 +111,7 @@ func TestSecretsOfOtherNamespaces(t *testing.T) {
 	s.put("secrets", "Secret", "other", "there", fields{"type": "Opaque", "data": fields{"k": "bGFyZ2U="}})
 	c := in(t, s, "team")
 	c.next()
-	got := c.Fetch(t.Context(), []Want{{"team", "here", true}, {"other", "there", true}})
+	got, _ := c.Fetch(t.Context(), []Want{{"team", "here", true}, {"other", "there", true}})
 	if len(got) != 1 || got[0].GetName() != "here" {
 		t.Errorf("fetched %v", got)
 	}

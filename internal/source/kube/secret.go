@@ -94,14 +94,23 @@ func (s *Source) Fetch(ctx context.Context, wants []Want) (all []metav1.Object, 
 		})
 	}
 	reads.Wait()
-	s.mu.Lock()
 	for _, n := range names {
-		if w := s.catalog.secrets.wanted[n]; w != nil && w.object == nil && w.unread != nil {
-			unread = append(unread, UnreadSecret{n.Namespace, n.Name, apierrors.IsForbidden(w.unread)})
+		if u, ok := s.UnreadSecret(n.Namespace, n.Name); ok {
+			unread = append(unread, u)
 		}
 	}
-	s.mu.Unlock()
 	return slices.DeleteFunc(found, func(o metav1.Object) bool { return o == nil }), unread
+}
+
+// UnreadSecret reports whether it is unknown at present whether a wanted Secret exists. It may be called at any time.
+func (s *Source) UnreadSecret(namespace, secret string) (u UnreadSecret, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.catalog.secrets.wanted[name{Namespace: namespace, Name: secret}]
+	if w == nil || w.object != nil || w.unread == nil {
+		return UnreadSecret{}, false
+	}
+	return UnreadSecret{namespace, secret, apierrors.IsForbidden(w.unread)}, true
 }
 
 // fetched is what Fetch returns of a Secret; nil for nothing.

@@ -189,6 +189,9 @@ func TestUnreadSecretsAreNotAbsent(t *testing.T) {
 		if want := []UnreadSecret{{"team", "absent", forbidden}, {"team", "there", forbidden}}; len(found) != 0 || !slices.Equal(unread, want) {
 			t.Errorf("%d: found %v, unread %v", code, found, unread)
 		}
+		if u, ok := c.UnreadSecret("team", "there"); !ok || u != (UnreadSecret{"team", "there", forbidden}) {
+			t.Errorf("%d: at present %v, %v", code, u, ok)
+		}
 		s.mu.Lock()
 		s.failGet = 0
 		s.mu.Unlock()
@@ -197,6 +200,11 @@ func TestUnreadSecretsAreNotAbsent(t *testing.T) {
 			_, waiting := c.objects[secretID("absent")]
 			return c.value("there") == "v" && !waiting
 		})
+		for _, n := range []string{"there", "absent"} {
+			if u, ok := c.UnreadSecret("team", n); ok {
+				t.Errorf("%d: unread after it was read: %v", code, u)
+			}
+		}
 	}
 }
 
