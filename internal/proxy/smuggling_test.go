@@ -362,7 +362,7 @@ func (w lockedWriter) Write(p []byte) (int, error) {
 const harmless = "GET /harmless HTTP/1.1\r\nHost: h\r\n" + provenance + "\r\n"
 
 // provenance is what the gateway says of every client here.
-const provenance = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\n"
+const provenance = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\nCDN-Loop: moongate\r\n"
 
 // all is what was heard on all connections, but for the other client and for what the gateway adds.
 func (v *victim) all() string {

@@ -161,6 +161,9 @@ func (x *Exchange) handle() (read bool) {
 		return x.fail(reason)
 	}
 	x.setForwarded()
+	if !x.countPass() {
+		return x.fail(observe.ReasonLoopDetected)
+	}
 	m := x.listener.Table.Lookup(&x.Request.Request)
 	if m == nil {
 		return x.fail(observe.ReasonRouteNotFound)

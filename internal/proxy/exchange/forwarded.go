@@ -13,7 +13,7 @@ var (
 // setForwarded replaces what the client says of its provenance by what we know. A client's
 // own X-Forwarded-*, Forwarded and X-Real-IP are dropped, since a backend would trust
 // them. Via is passed on and not added to: some servers turn off compression for
-// requests that have it.
+// requests that have it, so countPass has another field.
 func (x *Exchange) setForwarded() {
 	h := &x.Header
 	h.RemoveIf(claimsProvenance)

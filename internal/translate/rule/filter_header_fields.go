@@ -23,7 +23,7 @@ var (
 // section 7.6.1, RFC 9112 section 6), with the spellings that some servers take for them.
 // The data plane writes them itself and ignores entries that would.
 var reserved = []string{
-	"connection", "content-length", "content_length", "expect", "http2-settings", "keep-alive", "proxy-connection",
+	"cdn-loop", "connection", "content-length", "content_length", "expect", "http2-settings", "keep-alive", "proxy-connection",
 	"te", "trailer", "transfer-encoding", "transfer_encoding", "upgrade",
 }
 
@@ -52,6 +52,10 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 	for i, n := range f.Remove {
 		if !fieldName.MatchString(n) {
 			return badName(fmt.Sprintf("%s.remove[%d]", field, i), n)
+		}
+		if strings.EqualFold(n, "cdn-loop") {
+			s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.remove[%d]", field, i), "remove the entry",
+				"it is ignored: without %s a loop would not be noticed", n))
 		}
 	}
 	return nil

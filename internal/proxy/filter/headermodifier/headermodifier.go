@@ -19,6 +19,7 @@ import (
 // could make two messages of one. The names with an underscore are those that
 // CGI-like servers take for the real ones.
 var reserved = map[string]bool{
+	"cdn-loop":          true, // a loop would not be noticed without it (RFC 8586 section 2)
 	"connection":        true,
 	"content-length":    true,
 	"content_length":    true,
@@ -57,6 +58,9 @@ func Compile(filterName string, set, add []*config.HeaderField, remove []string)
 	for i, name := range remove {
 		if !token(name) {
 			return Modifier{}, badName(filterName, fmt.Sprintf("remove[%d]", i), name)
+		}
+		if strings.EqualFold(name, "cdn-loop") {
+			continue
 		}
 		m.remove = append(m.remove, []byte(name))
 	}
