@@ -10,7 +10,8 @@
 //
 // # Access log
 //
-// One JSON object a line. Every key is always there, in the order of LogFields; a
+// One JSON object a line. A connection that ended before any request also has port and cause,
+// at the end. Every other key is always there, in the order of LogFields; a
 // value that does not exist is null. Durations are milliseconds with three
 // decimals and their keys end in _ms. Bytes that are not UTF-8 are logged as
 // U+FFFD, control characters are escaped, and values longer than their bound (see

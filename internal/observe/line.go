@@ -15,12 +15,13 @@ const (
 	maxUserAgent = 1024
 	maxRequestID = 256
 	maxLabel     = 512
+	maxCause     = 256
 
 	// What a line has besides those values: keys, numbers, times, addresses.
 	maxFixed = 1024
 	// The longest escape, of one byte, is \u00XX.
 	maxEscape = 6
-	maxLine   = maxFixed + maxEscape*(maxMethod+maxHost+maxTarget+maxUserAgent+maxRequestID+5*maxLabel)
+	maxLine   = maxFixed + maxEscape*(maxMethod+maxHost+maxTarget+maxUserAgent+maxRequestID+maxCause+5*maxLabel)
 )
 
 // LogField describes one key of the access log.
@@ -60,7 +61,7 @@ func LogFields() []LogField {
 // lineBound is at least the length of the record's line.
 func lineBound(r *Record) int {
 	n := min(len(r.Method), maxMethod) + min(len(r.Host), maxHost) + min(len(r.Target), maxTarget) +
-		min(len(r.UserAgent), maxUserAgent) + min(len(r.RequestID), maxRequestID)
+		min(len(r.UserAgent), maxUserAgent) + min(len(r.RequestID), maxRequestID) + min(len(r.Cause), maxCause)
 	return maxFixed + maxEscape*n + r.Stats.logBound()
 }
 
@@ -115,6 +116,12 @@ func appendUpstream(b []byte, r *Record) []byte {
 	}
 	b = append(b, `,"attempts":`...)
 	b = strconv.AppendInt(b, int64(r.Attempts), 10)
+	if r.Cause != "" {
+		b = append(b, `,"port":`...)
+		b = strconv.AppendUint(b, uint64(r.Port), 10)
+		b = append(b, `,"cause":`...)
+		b = appendText(b, []byte(r.Cause), maxCause)
+	}
 	return append(b, '}', '\n')
 }
 

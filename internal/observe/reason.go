@@ -26,6 +26,7 @@ const (
 	ReasonClientClosed
 	ReasonClientTimeout
 	ReasonTLSHandshakeFailed
+	ReasonHTTPOnTLSPort
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
@@ -101,6 +102,8 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonClientClosed:        {Word: "client_closed", Source: SourceClient, Description: "the client closed the connection before the response was complete"},
 	ReasonClientTimeout:       {Word: "client_timeout", Source: SourceClient, Status: 408, Description: "the client was too slow to send its request or to take the response"},
 	ReasonTLSHandshakeFailed:  {Word: "tls_handshake_failed", Source: SourceClient, Description: "the TLS handshake with the client failed"},
+
+	ReasonHTTPOnTLSPort: {Word: "http_on_tls_port", Source: SourceClient, Status: 400, Description: "the client sent HTTP without TLS to a port that has TLS"},
 
 	ReasonConnectFailed:     {Word: "connect_failed", Source: SourceUpstream, Status: 502, Retryable: true, Description: "no connection to the endpoint could be made"},
 	ReasonConnectTimeout:    {Word: "connect_timeout", Source: SourceUpstream, Status: 504, Retryable: true, Description: "the endpoint did not accept a connection in time"},

@@ -37,6 +37,11 @@ type Record struct {
 	UpstreamDurationNano int64          // from sending the last attempt's head to its last byte
 	Attempts             int            // upstream attempts made; 0 where none was made
 
+	// Cause is set where the record is of a connection that ended before any request: it says why, Port is that of the listener,
+	// and Host the server name of TLS. Such a record has no duration.
+	Cause string
+	Port  uint16
+
 	// Shard spreads contention: any number, the same for all requests of one connection.
 	Shard uint32
 }

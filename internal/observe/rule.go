@@ -210,7 +210,9 @@ func (s *RuleStats) count(r *Record) {
 		}
 	}
 	o.add(r)
-	s.total.add(r)
+	if r.Cause == "" {
+		s.total.add(r)
+	}
 }
 
 // logBound bounds what appendLabels appends, keys apart.

@@ -7,8 +7,10 @@
 package client
 
 import (
+	"bytes"
 	stdtls "crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -22,6 +24,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
 
 // Buffer sizes in bytes.
@@ -235,8 +238,16 @@ func (c *Conn) handshake() bool {
 	tc := stdtls.Server(&wire{c.tcp, c}, c.side.Socket.TLS)
 	c.wait.set(waitHandshake, c.set.engine.Now()+c.set.timeouts.Handshake.Milliseconds())
 	err := tc.Handshake()
-	if !c.leave(&c.wait) || err != nil {
-		c.handshakeFailed()
+	if !c.leave(&c.wait) {
+		err = errHandshakeTimeout
+	}
+	if err != nil {
+		var record stdtls.RecordHeaderError
+		if errors.As(err, &record) && looksLikeHTTP(record.RecordHeader) {
+			c.answerPlain()
+			return false
+		}
+		c.handshakeFailed(observe.ReasonTLSHandshakeFailed, tc.ConnectionState().ServerName, tls.Failure(err))
 		return false
 	}
 	c.nc = tc
@@ -336,13 +347,50 @@ func (c *Conn) park() {
 	c.holding.Store(false)
 }
 
-// handshakeFailed counts a connection that ended before any request.
-func (c *Conn) handshakeFailed() {
+var errHandshakeTimeout = errors.New("the client was too slow")
+
+// plainAnswer is for HTTP without TLS on a port that has TLS.
+const plainAnswer = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\nContent-Length: 68\r\n\r\n" +
+	"moongate: 400 http_on_tls_port: this port has TLS, please use https\n"
+
+// looksLikeHTTP reports whether what should have been the header of a TLS record begins a request: with letters, and
+// maybe a space and what follows it.
+func looksLikeHTTP(b [5]byte) bool {
+	method, _, _ := bytes.Cut(b[:], []byte(" "))
+	for _, x := range method {
+		if x < 'A' || x > 'Z' {
+			return false
+		}
+	}
+	return len(method) > 0
+}
+
+// answerPlain answers a request that came without TLS.
+func (c *Conn) answerPlain() {
+	c.tcp.SetDeadline(time.Now().Add(c.set.timeouts.Linger))
+	status := 0
+	if _, err := io.WriteString(c.tcp, plainAnswer); err == nil {
+		status = 400
+	}
+	c.handshakeFailed(observe.ReasonHTTPOnTLSPort, "", errPlain)
+	if status != 0 {
+		c.in = make([]byte, idleBuffer)
+		c.closeLingering()
+	}
+}
+
+var errPlain = errors.New("HTTP without TLS")
+
+// handshakeFailed counts a connection that ended before any request, and says why.
+func (c *Conn) handshakeFailed(reason observe.Reason, serverName string, cause error) {
 	c.set.engine.Observer.Finish(&observe.Record{
 		StartUnixNano: time.Now().UnixNano(),
 		ClientAddr:    c.side.Peer,
 		Scheme:        "https",
-		Reason:        observe.ReasonTLSHandshakeFailed,
+		Host:          []byte(serverName),
+		Port:          c.side.Socket.Addr.Port,
+		Cause:         cause.Error(),
+		Reason:        reason,
 		Stats:         c.side.Socket.Stats.Unrouted(),
 	})
 }

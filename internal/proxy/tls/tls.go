@@ -87,7 +87,19 @@ func Server(find func(serverName string) *Listener) *tls.Config {
 			if l := find(name); l != nil {
 				return l.config(hello, name), nil
 			}
-			return nil, ErrNoListener
+			return unknownName, nil
 		},
 	}
+}
+
+// unknownName has no certificate, which crypto/tls tells the client by the alert unrecognized_name (RFC 6066 section 3); for an
+// error of GetConfigForClient it has internal_error only.
+var unknownName = &tls.Config{MinVersion: minVersion, SessionTicketsDisabled: true}
+
+// Failure is why a handshake with a client failed: err, or ErrNoListener.
+func Failure(err error) error {
+	if err != nil && err.Error() == "tls: no certificates configured" { // which crypto/tls does not export
+		return ErrNoListener
+	}
+	return err
 }
