@@ -93,6 +93,10 @@ type Conn struct {
 	before, after *Conn // in a list of shard; guarded by its mu
 	watched       bool  // the lot has an entry for it
 	fd            int   // which the lot knows it by
+
+	heard  atomic.Bool // its hang-up is reported, or cannot be
+	hungUp atomic.Bool // the client has closed or half-closed the connection; known where heard is set only
+	hearFD int         // which hangUps knows it by; guarded by that one's mu
 }
 
 // waitState is what a connection waits for and until when, in one word that the sweeper
@@ -220,6 +224,9 @@ func (c *Conn) serve() {
 // end closes the connection and takes it out of its Set.
 func (c *Conn) end() {
 	c.tcp.Close()
+	if l := c.set.hangUps.Load(); l != nil && c.heard.Load() {
+		l.forgetHeard(c)
+	}
 	c.park()
 	c.side.Socket.Stats.ConnectionClosed()
 	c.set.remove(c)

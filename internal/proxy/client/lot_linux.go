@@ -88,11 +88,16 @@ func (l *lot) admit(c *Conn) error {
 		c.fd = int(fd)
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if more := c.fd + 1 - len(l.byFD); more > 0 {
-			l.byFD = append(l.byFD, make([]*Conn, more)...)
-		}
-		l.byFD[c.fd] = c
+		l.enter(c, c.fd)
 	})
+}
+
+// enter notes whose descriptor fd is; mu is held.
+func (l *lot) enter(c *Conn, fd int) {
+	if more := fd + 1 - len(l.byFD); more > 0 {
+		l.byFD = append(l.byFD, make([]*Conn, more)...)
+	}
+	l.byFD[fd] = c
 }
 
 // forget undoes admit.
@@ -120,4 +125,28 @@ func (l *lot) watch(raw syscall.RawConn, anew bool) error {
 		return err
 	}
 	return failed
+}
+
+// hear has l report once that the client of c hangs up, or has done so, until forgetHeard; it costs nothing while the
+// client stays. It may be called at any time, also when c has been closed, from which on it does nothing.
+func (l *lot) hear(c *Conn) {
+	_ = c.raw.Control(func(fd uintptr) { // within which the descriptor stays open: the error is that it was closed
+		l.mu.Lock()
+		c.hearFD = int(fd)
+		l.enter(c, c.hearFD)
+		l.mu.Unlock()
+		// Data does not wake who waits for EPOLLRDHUP only. Where the system has no room for another
+		// entry, the client's leaving is noticed when the response is written.
+		event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd)}
+		_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, int(fd), &event)
+	})
+}
+
+// forgetHeard undoes hear for a connection that was closed.
+func (l *lot) forgetHeard(c *Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.hearFD < len(l.byFD) && l.byFD[c.hearFD] == c {
+		l.byFD[c.hearFD] = nil
+	}
 }

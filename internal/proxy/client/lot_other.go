@@ -19,3 +19,7 @@ func (*lot) admit(*Conn) error { return errors.ErrUnsupported }
 func (*lot) forget(*Conn) {}
 
 func (*lot) watch(syscall.RawConn, bool) error { return errors.ErrUnsupported }
+
+func (*lot) hear(*Conn) {}
+
+func (*lot) forgetHeard(*Conn) {}

@@ -13,10 +13,13 @@ import (
 
 // Timing of the sweeper.
 const (
-	// goneAfter is how long a request must have waited for its backend before the sweeper looks
-	// whether its client is still there. It spares short requests the system call, and
+	// goneAfter is how long a request must have waited for its backend before its client's hang-up
+	// ends it. It spares short requests the system call that has hang-ups reported, and
 	// gives the answer to clients that half-close right after they asked.
 	goneAfter = 500 * time.Millisecond
+	// hearEach is for how many connections of a shard one Sweep makes that system call, so that a crowd of
+	// requests does not hold up the clock.
+	hearEach = 128
 	// parkAfter is how long a connection may idle with a goroutine and pooled memory. One that is used
 	// more often pays nothing for being parked.
 	parkAfter = time.Second
@@ -64,10 +67,12 @@ type Set struct {
 	timeouts Timeouts
 	plainIO  bool
 	lot      atomic.Pointer[lot] // nil before the first connection idles, and where there can be none
+	hangUps  atomic.Pointer[lot] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
 	shards   [shards]shard
 
 	mu      sync.Mutex
 	lotless bool          // there is no lot and will be none
+	deaf    bool          // there is no hangUps and will be none
 	done    chan struct{} // closed when the set is empty; nil while nobody waits
 	awaited atomic.Bool   // done is not nil
 }
@@ -83,8 +88,11 @@ func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lotless = true
-	if l := s.lot.Swap(nil); l != nil {
-		l.close()
+	s.deaf = true
+	for _, l := range []*lot{s.lot.Swap(nil), s.hangUps.Swap(nil)} {
+		if l != nil {
+			l.close()
+		}
 	}
 }
 
@@ -112,9 +120,35 @@ func (s *Set) openLot() *lot {
 	return l
 }
 
+// openHangUps returns hangUps, made if need be; nil where there can be none.
+func (s *Set) openHangUps() *lot {
+	if l := s.hangUps.Load(); l != nil {
+		return l
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deaf {
+		return nil
+	}
+	l, err := openLot(func(c *Conn) {
+		if listen.PeerGone(c.raw) { // the event may be of an earlier connection with the same descriptor
+			c.hungUp.Store(true)
+		}
+	})
+	if err != nil { // a client that leaves is noticed when the response is written
+		s.deaf = true
+		return nil
+	}
+	s.hangUps.Store(l)
+	return l
+}
+
 // Serve starts a connection on a goroutine of its own. When it returns, Empty sees the connection.
 func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, https bool) {
-	c := newConn(s, socket, tcp, https)
+	s.begin(newConn(s, socket, tcp, https))
+}
+
+func (s *Set) begin(c *Conn) {
 	// The port is what differs most; connect takes the even ones first.
 	c.shard = &s.shards[c.side.Peer.Port()/2%shards]
 	c.shard.add(c)
@@ -135,8 +169,13 @@ func (s *Set) Sweep(now int64) {
 	if s.engine.Draining.Load() {
 		idleEnd = now + (s.timeouts.Idle - drainIdle).Milliseconds()
 	}
+	var memory [hearEach]*Conn
 	for i := range s.shards {
-		s.shards[i].sweep(now, max(now, idleEnd))
+		for _, c := range s.shards[i].sweep(now, max(now, idleEnd), memory[:0]) {
+			if l := s.openHangUps(); l != nil {
+				l.hear(c)
+			}
+		}
 	}
 }
 
@@ -181,13 +220,14 @@ func (s *Set) remove(c *Conn) {
 	}
 }
 
-// sweep looks at one connection.
-func (c *Conn) sweep(now int64) {
+// sweep looks at one connection, and reports whether its hang-up must be heard of: nobody else may find out that the
+// client of a request has left while its backend is waited for.
+func (c *Conn) sweep(now int64) (hear bool) {
 	if h := c.http2.Load(); h != nil { // which looks after its timeouts itself
 		if c.set.engine.Draining.Load() {
 			h.Drain()
 		}
-		return
+		return false
 	}
 	kind, at, seen := c.wait.get()
 	switch kind {
@@ -204,12 +244,15 @@ func (c *Conn) sweep(now int64) {
 			c.expire(&c.wait, seen, false)
 		}
 	}
-	if since := c.watch.Since(); since != 0 && now >= since+goneAfter.Milliseconds() && listen.PeerGone(c.raw) {
-		c.watch.Interrupt(since)
+	if since := c.watch.Since(); since != 0 && now >= since+goneAfter.Milliseconds() {
+		if hear = !c.heard.Load(); c.hungUp.Load() {
+			c.watch.Interrupt(since)
+		}
 	}
 	if kind, at, seen := c.bodyWait.get(); kind == waitRead && now >= at {
 		c.expire(&c.bodyWait, seen, false)
 	}
+	return hear
 }
 
 // expire interrupts a wait on the client unless it ended meanwhile.

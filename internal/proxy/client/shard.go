@@ -87,16 +87,20 @@ func (s *shard) each(f func(*Conn)) {
 }
 
 // sweep looks at the connections by the coarse clock now; a parked connection is at its end where
-// its idle time ends at idleEnd or before.
-func (s *shard) sweep(now, idleEnd int64) {
+// its idle time ends at idleEnd or before. It returns those whose hang-up must be heard of, no more than fit into due.
+func (s *shard) sweep(now, idleEnd int64, due []*Conn) []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := s.busy.first; c != nil; c = c.after {
-		c.sweep(now)
+		if c.sweep(now) && len(due) < cap(due) {
+			c.heard.Store(true)
+			due = append(due, c)
+		}
 	}
 	for c := s.parked.first; c != nil && c.until <= idleEnd; c = c.after {
 		if c.claim() {
 			go c.expireParked()
 		}
 	}
+	return due
 }
