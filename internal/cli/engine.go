@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy"
@@ -28,6 +30,17 @@ const (
 // plainIOText explains the flag --plain-io of run and proxy.
 const plainIOText = "for diagnosis: use sockets by the portable calls only, which costs some CPU; both ways must serve the same"
 
+// connectionFlags are the flags that bound connections of clients; see proxy.Options.
+type connectionFlags struct{ Max, PerClient int }
+
+func (c *connectionFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&c.Max, "max-connections", 0,
+		"connections of clients at a time; 0 is half of the descriptors that the process may have, negative no limit")
+	flags.IntVar(&c.PerClient, "max-connections-per-client", 0,
+		"of them, those of one client address (of IPv6 the first 64 bits); 0 is half of --max-connections, negative no limit")
+}
+
 // engineOptions are the flags that run and proxy have in common.
 type engineOptions struct {
 	Bind          []netip.Addr // empty is all
@@ -35,6 +48,7 @@ type engineOptions struct {
 	ShutdownDelay time.Duration
 	DrainTimeout  time.Duration
 	PlainIO       bool
+	Connections   connectionFlags
 	Stdout        io.Writer
 	Log           *slog.Logger
 	Hangup        <-chan os.Signal // each reopens the access log; nil for never
@@ -117,7 +131,8 @@ func (e *engine) discard() {
 
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
-	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, Logger: e.o.Log, PlainIO: e.o.PlainIO})
+	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, Logger: e.o.Log, PlainIO: e.o.PlainIO,
+		MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient})
 }
 
 // start serves the admin servers, and answers the context of what runs in the background, which

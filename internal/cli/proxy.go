@@ -35,6 +35,8 @@ type ProxyOptions struct {
 	ShutdownDelay time.Duration // how long to accept on after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
 	PlainIO       bool          // see proxy.Options
+	// Connections bounds those of clients.
+	Connections connectionFlags
 
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
@@ -98,6 +100,7 @@ are followed meanwhile. A second one exits at once. SIGHUP reopens the access lo
 	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
 		"after that, how long requests in flight may take before they are cut")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
+	o.Connections.add(cmd)
 	return cmd
 }
 
@@ -159,7 +162,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	}
 	p := &remoteProxy{o: o, log: log}
 	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
+		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ type RunOptions struct {
 	ShutdownDelay time.Duration // how long to accept on after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
 	PlainIO       bool          // see proxy.Options
+	// Connections bounds those of clients.
+	Connections connectionFlags
 
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
@@ -57,6 +59,7 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
 		"after that, how long requests in flight may take before they are cut")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
+	o.Connections.add(cmd)
 }
 
 // bindAddresses checks --bind.

@@ -32,6 +32,7 @@ var (
 	descListenerUp      = desc("listener_up", "1 where the listener's socket is bound, else 0.", listenerLabels...)
 	descConnections     = desc("downstream_connections_active", "Connections from clients that are open.", socketLabels...)
 	descConnectionTotal = desc("downstream_connections_total", "Connections accepted from clients.", socketLabels...)
+	descRefused         = desc("downstream_connections_refused_total", "Connections from clients that were closed as soon as they were accepted, because the limit was reached (reason overloaded).", "gateway", "address", "port", "limit")
 
 	descUpEndpoints     = desc("upstream_endpoints", "Endpoints of the backend.", backendLabels...)
 	descUpRequests      = desc("upstream_requests_in_flight", "Requests that the backend is working on.", backendLabels...)
@@ -55,7 +56,7 @@ var (
 
 var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
-	descListenerUp, descConnections, descConnectionTotal,
+	descListenerUp, descConnections, descConnectionTotal, descRefused,
 	descProxies,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
@@ -157,6 +158,9 @@ func (e emitter) connections(s *snapshot, others *socketSeries) {
 	socket := func(series *socketSeries, labels ...string) {
 		e.gauge(descConnections, float64(series.open.Load()), labels...)
 		e.counter(descConnectionTotal, series.total.Load(), labels...)
+		for l := range limitCount {
+			e.counter(descRefused, series.refused[l].Load(), append(labels, l.String())...)
+		}
 	}
 	for _, k := range s.sockets {
 		socket(&k.value, k.key.Gateway, k.key.Address, strconv.Itoa(int(k.key.Port)))

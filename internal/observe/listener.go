@@ -80,8 +80,24 @@ type SocketStats struct {
 type socketEntry = tableEntry[SocketLabels, socketSeries]
 
 type socketSeries struct {
-	open  atomic.Int64
-	total atomic.Uint64
+	open    atomic.Int64
+	total   atomic.Uint64
+	refused [limitCount]atomic.Uint64
+}
+
+// ConnectionLimit is a limit that a connection was refused for, which is the reason overloaded.
+type ConnectionLimit uint8
+
+// The limits.
+const (
+	LimitPerClient ConnectionLimit = iota // connections of one client address
+	LimitTotal                            // connections of all clients
+	limitCount
+)
+
+// String is the value of the label limit.
+func (l ConnectionLimit) String() string {
+	return [limitCount]string{"connections_per_client", "connections"}[l]
 }
 
 // Socket returns the handle of a bound port; it is to be released once.
@@ -106,6 +122,9 @@ func (s *SocketStats) ConnectionOpened() {
 
 // ConnectionClosed counts the end of a connection, also after Release.
 func (s *SocketStats) ConnectionClosed() { s.series.open.Add(-1) }
+
+// ConnectionRefused counts a connection that was closed as soon as it was accepted. ConnectionOpened is not called for it.
+func (s *SocketStats) ConnectionRefused(l ConnectionLimit) { s.series.refused[l].Add(1) }
 
 // Connections is the number of connections that are open.
 func (s *SocketStats) Connections() int64 { return s.series.open.Load() }

@@ -208,7 +208,8 @@ func TestCrowd(t *testing.T) {
 					io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
 				}
 			})
-			g := startGateway(t, Timeouts{Handshake: 10 * time.Minute, Idle: 10 * time.Minute}) // however slow the machine is
+			g := startGatewayWith(t, Options{Timeouts: Timeouts{Handshake: 10 * time.Minute, Idle: 10 * time.Minute}, // however slow the machine is
+				MaxConnections: 2 * n, MaxConnectionsPerClient: 2 * n})
 			listener := g.httpListener("l", "")
 			if tc.how == "tls" {
 				listener = g.httpsListener("l", "", "c")

@@ -33,6 +33,31 @@ type Options struct {
 	// other than Linux: for diagnosis, it costs a little more.
 	PlainIO  bool
 	Upstream upstream.Options
+	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (of IPv6 the
+	// first 64 bits). 0 is DefaultMaxConnections, and half of MaxConnections; negative is no limit.
+	MaxConnections, MaxConnectionsPerClient int
+}
+
+const (
+	defaultDescriptors = 16384   // where the system does not say
+	mostDescriptors    = 4 << 20 // where it says that there is no limit
+)
+
+// connectionLimits are those of the options, with their defaults. Half of all descriptors are left for connections to
+// endpoints and the rest, and one client leaves half of the connections for the others. It has no less, because
+// it may be a load balancer that hides thousands.
+func (o *Options) connectionLimits() client.ConnectionLimits {
+	l := client.ConnectionLimits{Total: o.MaxConnections, PerClient: o.MaxConnectionsPerClient}
+	if l.Total == 0 {
+		l.Total = DefaultMaxConnections()
+	}
+	if l.PerClient == 0 {
+		l.PerClient = max(l.Total/2, 1)
+		if l.Total < 0 {
+			l.PerClient = -1
+		}
+	}
+	return l
 }
 
 // Timeouts bounds how long a client may keep the proxy waiting.

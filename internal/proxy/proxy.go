@@ -80,6 +80,7 @@ func New(o Options) *Proxy {
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
 	p.engine.Clock.Store(time.Now().UnixMilli())
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
+	p.clients.Limit(o.connectionLimits(), p.logger)
 	go p.sweep()
 	return p
 }

@@ -89,6 +89,7 @@ type Conn struct {
 	// d is nil until the first byte of a request, and again when the connection is parked.
 	d *dialogue
 
+	key           clientKey
 	shard         *shard
 	before, after *Conn // in a list of shard; guarded by its mu
 	watched       bool  // the lot has an entry for it

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -66,9 +68,12 @@ type Set struct {
 	engine   *exchange.Engine
 	timeouts Timeouts
 	plainIO  bool
+	logger   *slog.Logger
 	lot      atomic.Pointer[lot] // nil before the first connection idles, and where there can be none
 	hangUps  atomic.Pointer[lot] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
 	shards   [shards]shard
+
+	admission admission
 
 	mu      sync.Mutex
 	lotless bool          // there is no lot and will be none
@@ -80,7 +85,13 @@ type Set struct {
 // NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too, on a
 // goroutine each. Close must be called in the end.
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
-	return &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, lotless: plainIO || !rawIO}
+	return &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, lotless: plainIO || !rawIO, logger: discard}
+}
+
+// Limit sets how many connections there may be. Those that are refused are logged now and then. It must be called
+// before Serve.
+func (s *Set) Limit(l ConnectionLimits, logger *slog.Logger) {
+	s.admission.limits, s.logger = l, logger
 }
 
 // Close ends what runs beside the connections. The set must be empty, and remain so.
@@ -143,9 +154,28 @@ func (s *Set) openHangUps() *lot {
 	return l
 }
 
-// Serve starts a connection on a goroutine of its own. When it returns, Empty sees the connection.
+// Serve starts a connection on a goroutine of its own, or closes it where there are too many. When it returns, Empty
+// sees the connection.
 func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, https bool) {
-	s.begin(newConn(s, socket, tcp, https))
+	var client netip.Addr
+	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
+		client = a.AddrPort().Addr()
+	}
+	key := keyOf(client)
+	limit, ok := s.admission.enter(key)
+	if s.admission.isScarce() {
+		s.makeRoom()
+	}
+	if !ok {
+		tcp.SetLinger(0) // so that the kernel keeps nothing of it either
+		tcp.Close()
+		socket.Stats.ConnectionRefused(limit)
+		s.refuse(limit, client)
+		return
+	}
+	c := newConn(s, socket, tcp, https)
+	c.key = key
+	s.begin(c)
 }
 
 func (s *Set) begin(c *Conn) {
@@ -209,6 +239,7 @@ func (s *Set) tell() {
 }
 
 func (s *Set) remove(c *Conn) {
+	s.admission.leave(c.key)
 	c.shard.remove(c)
 	if !s.awaited.Load() {
 		return

@@ -70,6 +70,19 @@ func (s *shard) remove(c *Conn) {
 	s.mu.Unlock()
 }
 
+// expireFirst ends the connection that has been parked longest; false where there is none.
+func (s *shard) expireFirst() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := s.parked.first; c != nil; c = c.after {
+		if c.claim() {
+			go c.expireParked()
+			return true
+		}
+	}
+	return false
+}
+
 func (s *shard) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,0 +1,180 @@
+package proxy
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+)
+
+// counted is the sum of a metric's series that have all the labels, given as name and value in turn.
+func (g *gateway) counted(name string, labels ...string) (sum float64) {
+	g.t.Helper()
+	families, err := g.metrics.Gatherer().Gather()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+	series:
+		for _, m := range f.Metric {
+			has := map[string]string{}
+			for _, l := range m.Label {
+				has[l.GetName()] = l.GetValue()
+			}
+			for i := 0; i < len(labels); i += 2 {
+				if has[labels[i]] != labels[i+1] {
+					continue series
+				}
+			}
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return sum
+}
+
+func (g *gateway) eventually(what string, done func() bool) {
+	g.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			g.t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// crowd connects n times and begins a request on each connection that never ends. Some may be refused.
+func (g *gateway) crowd(n int) (all []net.Conn) {
+	g.t.Helper()
+	for range n {
+		c, err := net.Dial("tcp", g.addr())
+		if err != nil { // it was refused so soon
+			continue
+		}
+		g.t.Cleanup(func() { c.Close() })
+		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nX-Slow: ")
+		all = append(all, c)
+	}
+	return all
+}
+
+// dialFrom connects from an address of this machine, as another client.
+func (g *gateway) dialFrom(ip string) net.Conn {
+	g.t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	c, err := d.Dial("tcp", g.addr())
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	g.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// get makes a request on c and returns the status.
+func get(c net.Conn) (status int, err error) {
+	if _, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+		return 0, err
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return 0, err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+const activeConnections, refusedConnections = "moongate_downstream_connections_active", "moongate_downstream_connections_refused_total"
+
+// TestOneClientIsLimited: a client that opens as many connections as it can, and begins a request on each that never
+// ends, gets no more than its limit, and others do not feel it.
+func TestOneClientIsLimited(t *testing.T) {
+	checkLeaks(t)
+	log := &syncBuffer{}
+	g := startGatewayWith(t, Options{MaxConnections: 100, MaxConnectionsPerClient: 20, Metrics: observe.NewMetrics(observe.MetricsOptions{}),
+		Logger: slog.New(slog.NewTextHandler(log, nil))})
+	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	const attempts = 300
+	held := g.crowd(attempts)
+	g.eventually("refusals", func() bool { return g.counted(refusedConnections, "limit", "connections_per_client") == attempts-20 })
+	if n := g.counted(activeConnections); n != 20 {
+		t.Errorf("%v connections of one client, its limit is 20", n)
+	}
+	for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
+		for range 20 {
+			if status, err := get(g.dialFrom(ip)); status != 200 || err != nil {
+				t.Fatalf("another client got %d, %v", status, err)
+			}
+		}
+	}
+	refused := g.counted(refusedConnections)
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 3)}}
+	if c, err := d.Dial("tcp", g.addr()); err == nil {
+		defer c.Close()
+	}
+	g.eventually("the 21st connection of another client is refused", func() bool { return g.counted(refusedConnections) == refused+1 })
+	if n := strings.Count(log.String(), "connections refused"); n == 0 || n > 5 {
+		t.Errorf("%d lines for %d refusals:\n%s", n, attempts, log)
+	}
+	if !strings.Contains(log.String(), "reason=overloaded limit=connections_per_client client=127.0.0.1") {
+		t.Errorf("logged:\n%s", log)
+	}
+	for _, c := range held {
+		c.Close()
+	}
+	g.eventually("connections that have ended", func() bool { return g.counted(activeConnections) <= 40 })
+	if status, err := get(g.dial()); status != 200 || err != nil {
+		t.Errorf("the client has no connection any more and gets %d, %v", status, err)
+	}
+}
+
+// TestAllConnectionsAreLimited: beyond the limit new connections are refused, but those that idle make room for them.
+func TestAllConnectionsAreLimited(t *testing.T) {
+	checkLeaks(t)
+	g := startGatewayWith(t, Options{MaxConnections: 32, MaxConnectionsPerClient: -1, Metrics: observe.NewMetrics(observe.MetricsOptions{})})
+	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	g.crowd(100)
+	g.eventually("refusals", func() bool { return g.counted(refusedConnections, "limit", "connections") == 68 })
+	if n := g.counted(activeConnections); n != 32 {
+		t.Errorf("%v connections, the limit is 32", n)
+	}
+	idle := startGatewayWith(t, Options{MaxConnections: 32, MaxConnectionsPerClient: -1, Metrics: observe.NewMetrics(observe.MetricsOptions{})})
+	idle.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	for range 32 {
+		idle.dial() // and says nothing
+	}
+	idle.eventually("a connection in place of one that idles", func() bool {
+		c, err := net.Dial("tcp", idle.addr())
+		if err != nil {
+			return false // refused: none idles for long enough yet
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		status, err := get(c)
+		return status == 200 && err == nil
+	})
+	if n := idle.counted(activeConnections); n > 32 {
+		t.Errorf("%v connections, the limit is 32", n)
+	}
+}
+
+// TestDefaultConnectionLimits: the defaults leave descriptors for endpoints, and connections for other clients.
+func TestDefaultConnectionLimits(t *testing.T) {
+	l := (&Options{}).connectionLimits()
+	if l.Total != DefaultMaxConnections() || l.Total < 1 || l.PerClient != max(l.Total/2, 1) {
+		t.Errorf("%+v", l)
+	}
+	if l := (&Options{MaxConnections: -1}).connectionLimits(); l.Total > 0 || l.PerClient > 0 {
+		t.Errorf("without a limit: %+v", l)
+	}
+	if l := (&Options{MaxConnections: 10, MaxConnectionsPerClient: 3}).connectionLimits(); l.Total != 10 || l.PerClient != 3 {
+		t.Errorf("set: %+v", l)
+	}
+}
