@@ -134,11 +134,13 @@ type UpstreamStats struct {
 	ConnectionsActive int
 	ConnectsTotal     uint64 // connections made since the start
 	ConnectErrors     uint64 // attempts that failed
+	MirrorsRefused    uint64 // copies of requests dropped because too many, or too much of one, waited
+	MirrorsFailed     uint64 // copies of requests that failed
 }
 
 // unused says that no request has ever needed the backend.
 func (u *UpstreamStats) unused() bool {
-	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0
+	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed == 0
 }
 
 // SetUpstreams gives the function that reports every backend's pool; it is called at each

@@ -249,6 +249,49 @@ func TestSeveralMirrors(t *testing.T) {
 	}
 }
 
+// TestSlowMirrorStarvesNobody: a mirror that answers nothing has its copies dropped before the others' are, and that
+// is counted for it.
+func TestSlowMirrorStarvesNobody(t *testing.T) {
+	checkLeaks(t)
+	const slow, fast, requests = "Service/m/slow/1", "Service/m/fast/1", 100
+	var copies atomic.Int64
+	g := startGateway(t, Timeouts{})
+	g.apply(append(append(backend("Service/default/b/80", cannedBackend(t, cannedResponse(2), 0)),
+		backend(slow, rawBackend(t, func(c net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) }))...),
+		backend(fast, httpBackend(t, func(http.ResponseWriter, *http.Request) { copies.Add(1) }))...))
+	to := func(mirror string) *config.Rule {
+		r := anyRule()
+		mirrorTo(t, mirror)(r)
+		return r
+	}
+	g.apply([]*config.Resource{g.httpListener("http", ""),
+		routeOf("slow", "default/gw/http", "slow.example", to(slow)), routeOf("fast", "default/gw/http", "fast.example", to(fast))})
+	c := g.dial()
+	r := bufio.NewReader(c)
+	for range 600 {
+		if got := statusOf(t, c, r, "slow.example", "/"); got != "200" {
+			t.Fatal(got)
+		}
+	}
+	underWay := g.engine.Mirrors()
+	if underWay < 100 {
+		t.Errorf("%d copies to the only mirror under way", underWay)
+	}
+	for i := range int64(requests) {
+		if got := statusOf(t, c, r, "fast.example", "/"); got != "200" {
+			t.Fatal(got)
+		}
+		g.eventually("a copy to a mirror that is not slow", func() bool { return copies.Load() > i })
+	}
+	const dropped = "moongate_upstream_mirror_copies_dropped_total"
+	if n := g.counted(dropped, "backend", slow, "reason", "overloaded"); n != float64(600-underWay) {
+		t.Errorf("%v copies of 600 counted as dropped, %d are under way", n, underWay)
+	}
+	if n := g.counted(dropped, "backend", fast); n != 0 {
+		t.Errorf("%v copies to the fast mirror dropped", n)
+	}
+}
+
 // TestWeights: traffic is divided by the weights, the share of an invalid backendRef included.
 func TestWeights(t *testing.T) {
 	checkLeaks(t)

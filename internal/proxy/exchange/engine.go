@@ -39,7 +39,7 @@ type Engine struct {
 func (e *Engine) Now() int64 { return e.Clock.Load() }
 
 // Mirrors is the number of copies of requests under way.
-func (e *Engine) Mirrors() int { return int(e.mirrors.active.Load()) }
+func (e *Engine) Mirrors() int { return e.mirrors.count() }
 
 // Wait waits for the copies of requests that are under way. No exchange may begin any more.
 func (e *Engine) Wait() { e.mirrors.running.Wait() }

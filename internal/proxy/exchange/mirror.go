@@ -19,16 +19,51 @@ import (
 // Bounds of mirroring. A copy that would exceed one is dropped and counted; the request
 // itself never waits for its copies.
 const (
-	maxMirrors    = 512              // copies under way in the process
+	maxMirrors    = 512              // copies under way in the process; see mirrors.enter
 	mirrorQueue   = 512 << 10        // bytes of a body that wait to be sent, a copy
 	mirrorTimeout = 30 * time.Second // for a copy from start to end
 )
 
 // mirrors counts the copies under way.
 type mirrors struct {
-	active  atomic.Int64
+	mu      sync.Mutex
+	active  int
+	to      map[*upstream.Backend]int // of active
 	running sync.WaitGroup
-	dropped atomic.Uint64
+}
+
+// enter counts a copy to b; false is that there are too many. A backend has no more copies under way than there are
+// places free. So one that is slow takes half of them at most, several share the greater part, and there is
+// always room for the copies to another.
+func (m *mirrors) enter(b *upstream.Backend) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.to[b] >= maxMirrors-m.active {
+		return false
+	}
+	if m.to == nil {
+		m.to = make(map[*upstream.Backend]int)
+	}
+	m.active++
+	m.to[b]++
+	m.running.Add(1)
+	return true
+}
+
+func (m *mirrors) leave(b *upstream.Backend) {
+	m.mu.Lock()
+	m.active--
+	if m.to[b]--; m.to[b] == 0 {
+		delete(m.to, b)
+	}
+	m.mu.Unlock()
+	m.running.Done()
+}
+
+func (m *mirrors) count() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.active
 }
 
 // mirrored is the copy of one request (HTTPRouteFilter RequestMirror). All it has is its own: it may outlive
@@ -44,6 +79,8 @@ type mirrored struct {
 	// broken tells that the copy is not complete and must not look as if it were.
 	broken atomic.Bool
 	u      *upstream.Conn // that carries it, by HTTP/1.1
+	// late tells that it is broken because the mirror is slower than the client.
+	late atomic.Bool
 }
 
 // startMirrors sends the copies that the filters want, as the request is now.
@@ -53,9 +90,8 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			continue
 		}
 		e := x.Client.Engine
-		if e.mirrors.active.Add(1) > maxMirrors {
-			e.mirrors.active.Add(-1)
-			e.mirrors.dropped.Add(1)
+		if !e.mirrors.enter(f.Backend) {
+			f.Backend.MirrorDropped(true)
 			continue
 		}
 		m := &mirrored{engine: e, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
@@ -66,7 +102,6 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			m.parts = make(chan []byte, 64)
 			x.mirrors = append(x.mirrors, m)
 		}
-		e.mirrors.running.Add(1)
 		go m.run()
 	}
 }
@@ -112,6 +147,7 @@ func (m *mirrored) feed(part []byte) {
 		default:
 		}
 	}
+	m.late.Store(true)
 	m.broken.Store(true)
 }
 
@@ -134,18 +170,17 @@ func (m *mirrored) run() {
 		if v := recover(); v != nil {
 			m.engine.Observer.Panicked("mirror", v)
 			m.broken.Store(true)
-			m.engine.mirrors.dropped.Add(1)
+			m.backend.MirrorDropped(false)
 			if m.u != nil {
 				m.u.Close()
 			}
 		}
-		m.engine.mirrors.active.Add(-1)
-		m.engine.mirrors.running.Done()
+		m.engine.mirrors.leave(m.backend)
 	}()
 	ep := m.backend.Pick(&m.seed, nil)
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding
-		m.engine.mirrors.dropped.Add(1)
+		m.backend.MirrorDropped(m.late.Load())
 	}
 }
 

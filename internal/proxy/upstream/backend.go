@@ -18,6 +18,18 @@ type Backend struct {
 
 	// Totals outlive the endpoints that they were counted on.
 	open, dialled, failures atomic.Int64
+	// mirrorsRefused and mirrorsFailed are the copies of requests to this backend that were dropped.
+	mirrorsRefused, mirrorsFailed atomic.Int64
+}
+
+// MirrorDropped counts a copy of a request that the backend did not get, or not all of: overloaded because too many
+// copies or bytes of one waited for it, else because it failed.
+func (b *Backend) MirrorDropped(overloaded bool) {
+	if overloaded {
+		b.mirrorsRefused.Add(1)
+	} else {
+		b.mirrorsFailed.Add(1)
+	}
 }
 
 // endpointList is immutable once published.
@@ -168,13 +180,17 @@ type Stats struct {
 	InFlight int64 // requests between Begin and End
 	Dialled  int64 // connections made since the start
 	Failures int64 // connects that failed since the start; not those given up by the caller
+	// MirrorsRefused and MirrorsFailed are copies of requests dropped since the start, see Backend.MirrorDropped; of a
+	// backend only.
+	MirrorsRefused, MirrorsFailed int64
 }
 
 // Stats are the backend's figures. Dialled and Failures never go down, and Open
 // counts connections to endpoints that are gone; Idle and InFlight are sums over
 // the present endpoints.
 func (b *Backend) Stats() Stats {
-	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load()}
+	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load(),
+		MirrorsRefused: b.mirrorsRefused.Load(), MirrorsFailed: b.mirrorsFailed.Load()}
 	for _, e := range b.list.Load().all {
 		s.Idle += e.idleCount() + e.idleShared()
 		s.InFlight += e.inFlightNow()
