@@ -2,11 +2,17 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
+	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -178,3 +184,65 @@ func TestDefaultConnectionLimits(t *testing.T) {
 		t.Errorf("set: %+v", l)
 	}
 }
+
+// TestStalledUploadsStopNobody: uploads that the backend does not read hold up no other request of their connection, and
+// what the connection holds of them is bounded.
+func TestStalledUploadsStopNobody(t *testing.T) {
+	checkLeaks(t)
+	const stalled = 60
+	release := make(chan struct{})
+	var waiting atomic.Int64
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			head, err := readHead(r)
+			if err != nil {
+				return
+			}
+			if strings.Contains(head, "/stall") {
+				waiting.Add(1)
+				<-release
+				return
+			}
+			length, _ := strconv.Atoi(head[strings.Index(head, "Content-Length: ")+16:][:7])
+			n, err := io.CopyN(io.Discard, r, int64(length))
+			if err != nil {
+				return
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n%d", n)
+		}
+	})
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	cc := g.http2Client("")
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	defer close(release)
+	for range stalled {
+		all.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, "POST", "http://h/stall", endless{})
+			if resp, err := cc.RoundTrip(req); err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	g.eventually("uploads that stall", func() bool { return waiting.Load() == stalled })
+	for range 4 { // each more than the window of the connection
+		req, _ := http.NewRequestWithContext(ctx, "POST", "http://h/goes", bytes.NewReader(make([]byte, 2<<20)))
+		late := time.AfterFunc(20*time.Second, cancel)
+		resp, err := cc.RoundTrip(req)
+		if err != nil {
+			t.Fatalf("an upload beside %d that stall: %v", stalled, err)
+		}
+		if b, err := io.ReadAll(resp.Body); string(b) != "2097152" || err != nil {
+			t.Errorf("the backend got %q, %v", b, err)
+		}
+		late.Stop()
+	}
+}
+
+// endless is a body without end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

@@ -220,7 +220,8 @@ func (c *Conn) endHeader() error {
 	}
 	c.controls.Earn(4)
 	s.length = s.Head.ContentLength
-	s.recvWindow = c.o.StreamWindow
+	s.window = c.firstWindow()
+	s.recvWindow = s.window
 	s.sendWindow = c.initialWindow
 	s.remoteEnded = b.ended
 	if v, ok := s.Head.Fields.Get("priority"); ok {

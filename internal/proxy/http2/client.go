@@ -145,7 +145,8 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	}
 	s.id = c.lastID
 	frame.SetStream(s.head, s.id)
-	s.recvWindow, s.sendWindow = c.o.StreamWindow, c.initialWindow
+	s.window = c.firstWindow()
+	s.recvWindow, s.sendWindow = s.window, c.initialWindow
 	if len(c.streams) == 0 {
 		c.busyAt = c.clock()
 	}

@@ -58,6 +58,7 @@ type Conn struct {
 	controls, resets budget.Budget
 
 	recvWindow int // what the peer may still send
+	widened    int // by how much windows of streams are larger than those that streams begin with
 	consumed   int // what was dealt with and not yet told by WINDOW_UPDATE
 	// initialWindow is what new streams may send.
 	initialWindow, sendWindow int
@@ -232,19 +233,14 @@ func (c *Conn) drop(s *Stream) {
 	if !(s.remoteEnded && s.localEnded) {
 		c.open--
 	}
-	c.release(s.body.Clear())
+	s.body.Clear()
 	s.readable.Send()
 	s.writable.Send()
 	s.tellGone()
 }
 
-// release gives bytes of bodies that were held back to the connection's window, where that was not done
-// when they came.
-func (c *Conn) release(n int) {
-	if c.client == nil {
-		c.credit(n)
-	}
-}
+// firstWindow is the window that the peer's part of a stream begins with.
+func (c *Conn) firstWindow() int { return settings.FirstWindow(&c.o, c.client != nil) }
 
 // resetStream sends RST_STREAM for a stream that is open.
 func (c *Conn) resetStream(s *Stream, code Code) {
@@ -329,7 +325,8 @@ func (c *Conn) retire(s *Stream, unsent, unread Code) {
 	default:
 		c.resets.Earn(1)
 	}
-	c.release(s.body.Clear())
+	s.body.Clear()
+	c.widened -= s.window - c.firstWindow()
 	c.closed.Add(s.id, how)
 	delete(c.streams, s.id)
 }
@@ -356,7 +353,8 @@ func (c *Conn) find(id uint32) (*Stream, closed.How) {
 	return nil, c.closed.How(id)
 }
 
-// credit gives bytes of bodies back to the connection's window.
+// credit gives bytes of bodies back to the connection's window, when they have come: else streams that stall would
+// use it up, and all others would stall with them.
 func (c *Conn) credit(n int) {
 	if c.consumed += n; c.consumed >= c.o.ConnWindow/4 && !c.over {
 		c.out = frame.AppendWindowUpdate(c.out, 0, c.consumed)

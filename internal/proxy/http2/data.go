@@ -53,9 +53,7 @@ func (c *Conn) data(b []byte) error {
 		return c.streamError(ProtocolError, errLength)
 	}
 	s.body.Write(b)
-	if c.client != nil {
-		c.credit(len(b)) // the streams' windows bound what is held, see the package's comment
-	}
+	c.credit(len(b)) // the streams' windows bound what is held, see the package's comment
 	s.readable.Send()
 	return nil
 }

@@ -22,13 +22,14 @@
 // can always take WINDOW_UPDATE. A connection without streams holds neither a
 // read nor a write buffer, only 512 bytes to wait with.
 //
-// What a client can make us hold is bounded: Options.ConnWindow bytes of request bodies,
+// What a client can make us hold is bounded: 64 KiB of the request body of each of Options.MaxStreams streams and 4 MiB more of
+// those that are read, 12 MiB by default,
 // one header block, one batch of 80 KiB on its way out and one that is gathered meanwhile, 32 KiB of
 // control frames, and what Options.MaxStreams streams occupy.
 //
 // What a backend can make us hold: ClientOptions.StreamWindow for each of MaxStreams streams, 32 MiB by default, and
-// two heads of each. Its DATA is credited to the connection's window when it comes, so that a client which
-// does not read stalls its own stream only.
+// two heads of each. In both roles DATA is credited to the connection's window when it comes, so that who does not
+// read stalls its own stream only.
 //
 // # Strictness
 //

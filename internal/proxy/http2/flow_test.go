@@ -166,11 +166,11 @@ func TestReadDeadline(t *testing.T) {
 	}
 }
 
-// TestUploadIsBounded sends more than is read: only the windows' worth is kept, and who goes on sending
-// breaks the protocol.
+// TestUploadIsBounded sends what nobody reads: only the windows of streams bound what is kept, and that of the connection is
+// given back, so that other streams go on.
 func TestUploadIsBounded(t *testing.T) {
 	release := make(chan struct{})
-	o := Options{StreamWindow: 64 << 10, ConnWindow: 128 << 10}
+	o := Options{StreamWindow: 64 << 10, ConnWindow: 64 << 10}
 	s := serve(t, o, func(s *Stream) {
 		<-release
 		io.Copy(io.Discard, s)
@@ -178,36 +178,77 @@ func TestUploadIsBounded(t *testing.T) {
 	})
 	r := s.raw(t)
 	piece := make([]byte, 4<<10)
-	for id := uint32(1); id <= 3; id += 2 {
+	sent, window := 0, 64<<10
+	for id := uint32(1); id <= 7; id += 2 {
 		r.headers(id, false, get("/")...)
-		for range 16 {
+		for range 15 {
+			for window < len(piece) {
+				u := r.until("WINDOW_UPDATE", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameWindowUpdate }).(*xhttp2.WindowUpdateFrame)
+				if u.StreamID != 0 {
+					t.Fatalf("the window of stream %d is given back, which nobody reads", u.StreamID)
+				}
+				window += int(u.Increment)
+			}
 			r.WriteData(id, false, piece)
+			sent, window = sent+len(piece), window-len(piece)
 		}
 	}
-	c := s.waitFor(t, "the windows to be used up", func(c *Conn) bool { return c.recvWindow == 0 })
-	held := 0
-	c.mu.Lock()
-	for _, s := range c.streams {
-		held += s.body.Len()
-	}
-	c.mu.Unlock()
-	if held != 128<<10 {
-		t.Errorf("%d bytes are held", held)
-	}
-	// Reading opens both windows again.
+	s.waitFor(t, "all that was sent to be held", func(c *Conn) bool {
+		held := 0
+		for _, s := range c.streams {
+			held += s.body.Len()
+		}
+		return held == sent
+	})
+	// Reading opens the windows of streams again.
 	close(release)
-	var conn, stream uint32
-	for conn < 96<<10 || stream < 32<<10 {
+	opened := map[uint32]uint32{}
+	for opened[1] < 32<<10 || opened[7] < 32<<10 {
 		u := r.until("WINDOW_UPDATE", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameWindowUpdate }).(*xhttp2.WindowUpdateFrame)
-		if u.StreamID == 0 {
-			conn += u.Increment
-		} else if u.StreamID == 1 {
-			stream += u.Increment
+		opened[u.StreamID] += u.Increment
+	}
+	for id := uint32(1); id <= 7; id += 2 {
+		r.WriteData(id, true, piece)
+	}
+	s.quiet(t)
+}
+
+// TestWindowsWiden: a stream whose body is read gets its whole window, as long as those of all streams together remain
+// below the bound.
+func TestWindowsWiden(t *testing.T) {
+	const streams, whole = 30, 256 << 10
+	release := make(chan struct{})
+	s := serve(t, Options{StreamWindow: whole}, func(s *Stream) {
+		io.ReadFull(s, make([]byte, 16<<10))
+		<-release
+		s.WriteHead(204, nil, -1, true)
+	})
+	r := s.raw(t)
+	increments := map[uint32]uint32{}
+	for i := range uint32(streams) {
+		id := 2*i + 1
+		r.headers(id, false, get("/")...)
+		r.WriteData(id, false, make([]byte, 16<<10))
+		for increments[id] == 0 {
+			u := r.until("WINDOW_UPDATE", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameWindowUpdate }).(*xhttp2.WindowUpdateFrame)
+			increments[u.StreamID] += u.Increment
 		}
 	}
-	r.WriteData(1, true, piece)
-	r.WriteData(3, true, piece)
-	s.quiet(t)
+	wide := 0
+	for i := range uint32(streams) {
+		switch n := increments[2*i+1]; n {
+		case 16 << 10:
+		case 16<<10 + whole - 65535:
+			wide++
+		default:
+			t.Errorf("the window of a stream has grown by %d", n)
+		}
+	}
+	if most := maxWidened / (whole - 65535); wide != most {
+		t.Errorf("%d of %d streams have a wide window, want %d", wide, streams, most)
+	}
+	close(release)
+	s.waitFor(t, "the end of all streams", func(c *Conn) bool { return len(c.streams) == 0 && c.widened == 0 })
 }
 
 func TestUploadAboveWindow(t *testing.T) {
@@ -221,16 +262,6 @@ func TestUploadAboveWindow(t *testing.T) {
 	}
 	if code := r.reset(1); code != xhttp2.ErrCodeFlowControl {
 		t.Errorf("reset with %v", code)
-	}
-	r = s.raw(t)
-	for id := uint32(1); id <= 5; id += 2 {
-		r.headers(id, false, get("/")...)
-		for range 6 {
-			r.WriteData(id, false, piece)
-		}
-	}
-	if code, _ := r.goAway(); code != xhttp2.ErrCodeFlowControl {
-		t.Errorf("GOAWAY with %v", code)
 	}
 }
 

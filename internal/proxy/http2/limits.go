@@ -8,6 +8,7 @@ const (
 	resetBurst, resetRate     = 256, 64   // streams at once, and per second
 	maxContinuations          = 32        // CONTINUATION frames of one header block
 	maxControl                = 16 << 10  // bytes of control frames that wait to be written
+	maxWidened                = 4 << 20   // bytes by which all streams of a client may have more than their first windows
 
 	costSettings     = 8 // goes through all streams
 	costContinuation = 8

@@ -43,6 +43,7 @@ type Stream struct {
 	length       int64 // of the body by its head, -1 where that is not known
 	received     int64 // bytes of DATA
 	recvWindow   int   // what the peer may still send
+	window       int   // what recvWindow is while nothing is held
 	consumed     int   // what was read and not yet told by WINDOW_UPDATE
 	readDeadline time.Time
 	readable     signal.Signal
@@ -127,7 +128,6 @@ func (s *Stream) Read(p []byte) (int, error) {
 		case s.body.Len() > 0:
 			n := s.body.Read(p)
 			s.credit(n)
-			c.release(n)
 			c.pushAside()
 			return n, nil
 		case s.remoteEnded:
@@ -151,11 +151,25 @@ func (s *Stream) Buffered() (n int, last bool) {
 // credit gives bytes of the body back to the stream's window, when that is enough to be worth a frame.
 func (s *Stream) credit(n int) {
 	s.consumed += n
-	if !s.remoteEnded && s.consumed >= s.c.o.StreamWindow/4 {
-		s.c.out = frame.AppendWindowUpdate(s.c.out, s.id, s.consumed)
-		s.recvWindow += s.consumed
-		s.consumed = 0
+	if s.remoteEnded || s.consumed < s.window/4 {
+		return
 	}
+	more := s.consumed + s.widen()
+	s.c.out = frame.AppendWindowUpdate(s.c.out, s.id, more)
+	s.recvWindow += more
+	s.consumed = 0
+}
+
+// widen gives a stream whose body is read its whole window, as long as the connection allows, and returns by how much it
+// grows.
+func (s *Stream) widen() (more int) {
+	more = s.c.o.StreamWindow - s.window
+	if more <= 0 || s.c.widened+more > maxWidened {
+		return 0
+	}
+	s.window += more
+	s.c.widened += more
+	return more
 }
 
 // Trailers are the request's trailer fields, complete after Read returned io.EOF.

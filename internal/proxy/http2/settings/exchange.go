@@ -5,6 +5,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
+// FirstWindow is the window that the peer's part of a stream begins with. A client gets more when its body is read.
+func FirstWindow(o *Options, toServer bool) int {
+	if toServer {
+		return o.StreamWindow
+	}
+	return min(o.StreamWindow, frame.DefaultWindow)
+}
+
 // AppendGreeting appends our SETTINGS and what the connection's window has above the default.
 func AppendGreeting(dst []byte, o *Options, toServer bool) []byte {
 	start := len(dst)
@@ -14,7 +22,7 @@ func AppendGreeting(dst []byte, o *Options, toServer bool) []byte {
 	} else {
 		dst = frame.AppendSetting(dst, frame.SettingMaxStreams, o.MaxStreams)
 	}
-	dst = frame.AppendSetting(dst, frame.SettingInitialWindow, o.StreamWindow)
+	dst = frame.AppendSetting(dst, frame.SettingInitialWindow, FirstWindow(o, toServer))
 	dst = frame.AppendSetting(dst, frame.SettingMaxHeaderList, o.MaxHeaderBytes)
 	dst = frame.AppendSetting(dst, frame.SettingNoOldPriorities, 1)
 	if o.ExtendedConnect {

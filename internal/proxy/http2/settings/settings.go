@@ -20,8 +20,10 @@ type Options struct {
 	// connection ends.
 	MaxHeaderBytes int
 	MaxFields      int // field lines of a header or trailer section; 128
-	// StreamWindow is how many bytes of a request body a client may send ahead of who reads it,
-	// ConnWindow those of all streams; 256 KiB and 1 MiB, at least 64 KiB.
+	// StreamWindow is how many bytes of a request body a client may send ahead of who reads it; 256 KiB, at
+	// least 64 KiB. It begins with 64 KiB, and has the rest when some of that has been read.
+	// ConnWindow is the connection's; 1 MiB, at least 64 KiB. It bounds what is under way in the
+	// network only, since all that comes is credited at once.
 	StreamWindow, ConnWindow int
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
 	ExtendedConnect bool
