@@ -40,6 +40,8 @@ var (
 	descUpActive        = desc("upstream_connections_active", "Connections to the backend that carry a request.", backendLabels...)
 	descUpConnects      = desc("upstream_connects_total", "Connections made to the backend.", backendLabels...)
 	descUpConnectErrors = desc("upstream_connect_errors_total", "Attempts to connect to the backend that failed.", backendLabels...)
+	descUpWaiting       = desc("upstream_requests_waiting", "Requests that wait for a connection to the backend.", backendLabels...)
+	descUpRefused       = desc("upstream_requests_refused_total", "Requests that an endpoint of the backend was not asked for because too many waited for a connection to it (reason overloaded, where no other endpoint had room).", backendLabels...)
 	descMirrorsDropped  = desc("upstream_mirror_copies_dropped_total", "Copies of requests that the backend did not get, or not all of; reason is overloaded where too many or too much of one waited for it, else failed.", "backend", "reason")
 
 	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
@@ -59,7 +61,7 @@ var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
 	descProxies,
-	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped,
+	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descUpWaiting, descUpRefused,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
@@ -195,6 +197,8 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		sum.ConnectionsActive += u.ConnectionsActive
 		sum.ConnectsTotal += u.ConnectsTotal
 		sum.ConnectErrors += u.ConnectErrors
+		sum.RequestsWaiting += u.RequestsWaiting
+		sum.RequestsRefused += u.RequestsRefused
 		sum.MirrorsRefused += u.MirrorsRefused
 		sum.MirrorsFailed += u.MirrorsFailed
 	})
@@ -205,6 +209,8 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		e.gauge(descUpActive, float64(u.ConnectionsActive), backend)
 		e.counter(descUpConnects, u.ConnectsTotal, backend)
 		e.counter(descUpConnectErrors, u.ConnectErrors, backend)
+		e.gauge(descUpWaiting, float64(u.RequestsWaiting), backend)
+		e.counter(descUpRefused, u.RequestsRefused, backend)
 		for reason, n := range map[string]uint64{ReasonOverloaded.String(): u.MirrorsRefused, "failed": u.MirrorsFailed} {
 			if n > 0 { // most backends are no mirrors
 				e.counter(descMirrorsDropped, n, backend, reason)

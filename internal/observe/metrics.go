@@ -134,6 +134,8 @@ type UpstreamStats struct {
 	ConnectionsActive int
 	ConnectsTotal     uint64 // connections made since the start
 	ConnectErrors     uint64 // attempts that failed
+	RequestsWaiting   int    // requests that wait for a connection
+	RequestsRefused   uint64 // requests refused because too many waited
 	MirrorsRefused    uint64 // copies of requests dropped because too many, or too much of one, waited
 	MirrorsFailed     uint64 // copies of requests that failed
 }

@@ -229,6 +229,8 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 			ConnectionsActive: int(s.Open - s.Idle),
 			ConnectsTotal:     uint64(s.Dialled),
 			ConnectErrors:     uint64(s.Failures),
+			RequestsWaiting:   int(s.Waiting),
+			RequestsRefused:   uint64(s.Refused),
 			MirrorsRefused:    uint64(s.MirrorsRefused),
 			MirrorsFailed:     uint64(s.MirrorsFailed),
 		})

@@ -130,15 +130,17 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			return read
 		}
 		reason = observe.ReasonUpstreamReset
+		// A stale connection was no attempt, unless we asked for a new one and were given one that another had just used: then
+		// it counts, so that this ends.
+		if then == replay || then == stale && !fresh {
+			limit++
+		}
 		fresh = then != replay // idle connections of this endpoint may all be dead
 		if then == replay {
 			if replays == maxReplays {
 				break
 			}
 			replays++
-		}
-		if then != again { // a stale connection is followed by a new one, so that this ends
-			limit++
 		}
 	}
 	x.body.finish(&x.attempt, false)
@@ -217,6 +219,11 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reaso
 		if a.u, place, err = x.dial(ep, a.deadline); err != nil {
 			return x.dialFailed(a, err)
 		}
+		// It may have been given back while we waited, like an idle one.
+		if a.reused = a.u != nil && a.u.Reused; a.reused && x.Streamed && !a.u.Alive() {
+			a.u.Close()
+			continue
+		}
 		if place == nil || x.open(a, place) {
 			return observe.ReasonOK, false
 		}
@@ -253,6 +260,8 @@ func (x *Exchange) dialFailed(a *attempt, err error) (reason observe.Reason, ret
 		reason = x.timeoutReason()
 	case upstream.ReasonCanceled:
 		reason = observe.ReasonClientClosed
+	case upstream.ReasonOverloaded:
+		reason = observe.ReasonOverloaded
 	case upstream.ReasonTLS:
 		reason = observe.ReasonUpstreamTLSFailed
 	default:

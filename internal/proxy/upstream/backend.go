@@ -18,6 +18,8 @@ type Backend struct {
 
 	// Totals outlive the endpoints that they were counted on.
 	open, dialled, failures atomic.Int64
+	// refused counts requests for which too many others waited already.
+	refused atomic.Int64
 	// mirrorsRefused and mirrorsFailed are the copies of requests to this backend that were dropped.
 	mirrorsRefused, mirrorsFailed atomic.Int64
 }
@@ -180,6 +182,8 @@ type Stats struct {
 	InFlight int64 // requests between Begin and End
 	Dialled  int64 // connections made since the start
 	Failures int64 // connects that failed since the start; not those given up by the caller
+	Waiting  int64 // requests that wait for a connection
+	Refused  int64 // requests since the start that were refused because too many waited; of a backend only
 	// MirrorsRefused and MirrorsFailed are copies of requests dropped since the start, see Backend.MirrorDropped; of a
 	// backend only.
 	MirrorsRefused, MirrorsFailed int64
@@ -190,10 +194,11 @@ type Stats struct {
 // the present endpoints.
 func (b *Backend) Stats() Stats {
 	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load(),
-		MirrorsRefused: b.mirrorsRefused.Load(), MirrorsFailed: b.mirrorsFailed.Load()}
+		Refused: b.refused.Load(), MirrorsRefused: b.mirrorsRefused.Load(), MirrorsFailed: b.mirrorsFailed.Load()}
 	for _, e := range b.list.Load().all {
 		s.Idle += e.idleCount() + e.idleShared()
 		s.InFlight += e.inFlightNow()
+		s.Waiting += e.waiting()
 	}
 	return s
 }

@@ -63,6 +63,9 @@ func (c *Conn) Release() {
 		c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // a broken socket shows at its next use
 	}
 	c.released = c.endpoint.backend.set.clock.Load()
+	if !c.closed.Load() && c.endpoint.dials.hand(c) {
+		return
+	}
 	if c.closed.Load() || !c.endpoint.keep(c) {
 		c.Close()
 	}

@@ -30,7 +30,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time) (*Conn, *Sha
 			return conn, place, nil
 		}
 	}
-	c, err := e.Dial(ctx, deadline)
+	c, err := e.dialInTurn(ctx, deadline)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,6 +72,10 @@ func (e *Endpoint) await(ctx context.Context, deadline time.Time) (*Conn, *Share
 	if s := e.Place(); s != nil {
 		h.mu.Unlock()
 		return nil, s, nil
+	}
+	if len(h.waiting) >= e.backend.set.options.MaxWaiting {
+		h.mu.Unlock()
+		return nil, nil, e.crowded()
 	}
 	w := &waiter{ready: make(chan struct{})}
 	h.waiting = append(h.waiting, w)
@@ -142,14 +146,14 @@ var errNoStreams = errors.New("the endpoint allows no streams on a new connectio
 // presumed is how many streams a connection is expected to carry while nothing is known.
 const presumed = 100
 
-// dialMore makes as many connections as those who wait will need; mu is held.
+// dialMore makes as many connections as those who wait will need, and no more at a time than is allowed; mu is held.
 func (e *Endpoint) dialMore() {
 	h := &e.sharing
 	each := int(h.limit.Load())
 	if each <= 0 {
 		each = presumed
 	}
-	for h.dialling*each < len(h.waiting) {
+	for h.dialling*each < len(h.waiting) && h.dialling < e.backend.set.options.MaxDials {
 		h.dialling++
 		go e.dialShared()
 	}

@@ -23,6 +23,7 @@ const (
 	ReasonGone        Reason = "endpoint_gone"       // the endpoint left the configuration before it answered
 	ReasonResources   Reason = "connect_resources"   // we ran out of descriptors or local ports
 	ReasonTLS         Reason = "tls_failed"          // the TLS handshake failed, or it chose no protocol of ours
+	ReasonOverloaded  Reason = "overloaded"          // too many requests wait for a connection to the endpoint
 	ReasonDeadline    Reason = "deadline"            // the caller's deadline passed
 	ReasonCanceled    Reason = "canceled"            // the caller's context ended
 	ReasonClosed      Reason = "closed"              // the Set is closed

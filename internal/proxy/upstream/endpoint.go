@@ -37,6 +37,7 @@ type Endpoint struct {
 	met atomic.Int64
 
 	sharing sharing
+	dials   dialQueue
 
 	open, dialled, failures atomic.Int64
 }
@@ -62,10 +63,14 @@ func (e *Endpoint) Stats() Stats {
 		Open:     e.open.Load(),
 		Idle:     e.idleCount() + e.idleShared(),
 		InFlight: e.inFlightNow(),
+		Waiting:  e.waiting(),
 		Dialled:  e.dialled.Load(),
 		Failures: e.failures.Load(),
 	}
 }
+
+// waiting is how many requests wait for a connection.
+func (e *Endpoint) waiting() int64 { return e.dials.hungry.Load() + e.sharing.hungry.Load() }
 
 // avoided tells whether a connect failed a moment ago. The clock is read only for
 // endpoints with a failure behind them.

@@ -45,6 +45,10 @@ const (
 	// on a reused connection.
 	DefaultIdleTimeout    = 50 * time.Second
 	DefaultConnectTimeout = 5 * time.Second
+	// DefaultMaxDials is what a backend's queue for connections takes, mostly (SOMAXCONN was 128, and is 4096).
+	DefaultMaxDials = 512
+	// DefaultMaxWaiting is what 512 dials at a time get done within the connect timeout, even over a slow network.
+	DefaultMaxWaiting = 4096
 )
 
 // avoidFor is how long an endpoint is passed over after a failed connect: long
@@ -61,6 +65,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// ConnectTimeout bounds one dial.
 	ConnectTimeout time.Duration
+	// MaxDials is how many connections to one endpoint are made at a time, MaxWaiting how many requests wait for a
+	// connection to it, or for a place on one that is shared.
+	MaxDials, MaxWaiting int
 	// PlainIO makes connections be read and written by way of net.Conn alone, as they are on
 	// systems other than Linux: for diagnosis, it costs a little more.
 	PlainIO bool
@@ -80,6 +87,8 @@ func (o Options) withDefaults() Options {
 		o.Panicked = func(string, any) {}
 	}
 	o.HTTP2.Panicked = func(v any) { o.Panicked("http2", v) }
+	o.MaxDials = max(cmp.Or(o.MaxDials, DefaultMaxDials), 1)
+	o.MaxWaiting = max(cmp.Or(o.MaxWaiting, DefaultMaxWaiting), 1)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
