@@ -132,7 +132,7 @@ func (e *engine) discard() {
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
 	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, Logger: e.o.Log, PlainIO: e.o.PlainIO,
-		MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient})
+		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient})
 }
 
 // start serves the admin servers, and answers the context of what runs in the background, which

@@ -2,10 +2,14 @@ package cli
 
 import (
 	"context"
+	"math"
 	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -132,4 +136,37 @@ func readHeap() (resident, allocated uint64) {
 	}
 	metrics.Read(samples)
 	return samples[0].Value.Uint64() + samples[1].Value.Uint64() + samples[2].Value.Uint64(), samples[3].Value.Uint64()
+}
+
+// ofContainer is the part of a container's memory, in percent, that the program takes for its own; the rest is for what the
+// kernel counts beside, such as the buffers of sockets.
+const ofContainer = 90
+
+// memoryLimit returns how many bytes the program may use, 0 where nobody says: GOMEMLIMIT, or else most of what its
+// container may have, which is then in force as if GOMEMLIMIT had said so.
+func memoryLimit() int64 {
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		return limit
+	}
+	limit := containerLimit("/sys/fs/cgroup")
+	if limit > 0 {
+		limit = limit / 100 * ofContainer
+		debug.SetMemoryLimit(limit)
+	}
+	return limit
+}
+
+// containerLimit reads what the control group mounted at root allows; 0 is no limit.
+func containerLimit(root string) int64 {
+	for _, name := range []string{"memory.max", "memory/memory.limit_in_bytes"} { // version 2, and 1
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			continue
+		}
+		// Version 2 says max where there is no limit, version 1 nearly 2^63.
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && 0 < n && n < 1<<60 {
+			return n
+		}
+	}
+	return 0
 }

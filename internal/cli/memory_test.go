@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"os"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"testing"
@@ -117,4 +119,30 @@ func TestGrowthIsSet(t *testing.T) {
 		t.Errorf("GOGC is %d with %d MiB that live, want %d", got, len(held)>>20, leastGrowth)
 	}
 	runtime.KeepAlive(held)
+}
+
+// TestContainerLimit: both versions of control groups are understood, and what says that there is no limit.
+func TestContainerLimit(t *testing.T) {
+	for _, tc := range []struct {
+		file, text string
+		want       int64
+	}{
+		{"memory.max", "134217728\n", 128 << 20},
+		{"memory.max", "max\n", 0},
+		{"memory/memory.limit_in_bytes", "268435456\n", 256 << 20},
+		{"memory/memory.limit_in_bytes", "9223372036854771712\n", 0},
+		{"other", "1", 0},
+	} {
+		root := t.TempDir()
+		name := filepath.Join(root, tc.file)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(tc.text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := containerLimit(root); got != tc.want {
+			t.Errorf("%s with %q: %d, want %d", tc.file, tc.text, got, tc.want)
+		}
+	}
 }

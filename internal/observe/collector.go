@@ -46,6 +46,7 @@ var (
 
 	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
 
+	descScarce     = desc("memory_scarce", "1 while new connections and requests are refused because memory is scarce (reason overloaded), else 0.")
 	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written.")
 	descLogErrors  = desc("access_log_write_errors_total", "Failed writes of the access log.")
 	descGeneration = desc("config_generation", "Generation of the configuration in force.")
@@ -61,7 +62,7 @@ var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
 	descProxies,
-	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descUpWaiting, descUpRefused,
+	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descUpWaiting, descUpRefused, descScarce,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
@@ -98,6 +99,11 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	e.counter(descLogDropped, c.m.log.Dropped())
 	e.counter(descLogErrors, c.m.log.WriteErrors())
 	e.gauge(descGeneration, float64(s.generation))
+	scarce := 0.0
+	if c.m.scarce.Load() {
+		scarce = 1
+	}
+	e.gauge(descScarce, scarce)
 	e.gauge(descFolded, float64(s.folded))
 	if !s.lastApply.IsZero() {
 		e.gauge(descLastApply, float64(s.lastApply.UnixNano())/1e9)

@@ -92,12 +92,13 @@ type ConnectionLimit uint8
 const (
 	LimitPerClient ConnectionLimit = iota // connections of one client address
 	LimitTotal                            // connections of all clients
+	LimitMemory                           // memory, see SetMemoryScarce
 	limitCount
 )
 
 // String is the value of the label limit.
 func (l ConnectionLimit) String() string {
-	return [limitCount]string{"connections_per_client", "connections"}[l]
+	return [limitCount]string{"connections_per_client", "connections", "memory"}[l]
 }
 
 // Socket returns the handle of a bound port; it is to be released once.

@@ -40,6 +40,7 @@ type Metrics struct {
 	upstreams    atomic.Pointer[func(func(UpstreamStats))]
 	unreadKinds  atomic.Pointer[func() []string]
 	proxies      atomic.Pointer[func(func(GatewayProxies))]
+	scarce       atomic.Bool // see SetMemoryScarce
 
 	mu           sync.Mutex // guards what follows; never held while a scrape is written
 	rules        *table[ruleKey, ruleSeries]
@@ -152,6 +153,9 @@ func (m *Metrics) SetUpstreams(report func(emit func(UpstreamStats))) { m.upstre
 // SetUnreadKinds gives the function that returns the kinds of objects that cannot be read; it is called at each scrape and
 // must be safe for concurrent use.
 func (m *Metrics) SetUnreadKinds(report func() []string) { m.unreadKinds.Store(&report) }
+
+// SetMemoryScarce says whether connections and requests are refused because memory is scarce.
+func (m *Metrics) SetMemoryScarce(scarce bool) { m.scarce.Store(scarce) }
 
 // ConfigApply is one generation that the proxy applied or refused.
 type ConfigApply struct {

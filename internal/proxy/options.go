@@ -36,6 +36,10 @@ type Options struct {
 	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (of IPv6 the
 	// first 64 bits). 0 is DefaultMaxConnections, and half of MaxConnections; negative is no limit.
 	MaxConnections, MaxConnectionsPerClient int
+	// MemoryLimit is how many bytes the process may use; near it load is shed. 0 is no limit.
+	MemoryLimit int64
+
+	memoryUsed func() uint64 // for tests; nil asks the runtime
 }
 
 const (

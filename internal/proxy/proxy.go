@@ -31,6 +31,7 @@ type Proxy struct {
 
 	engine   *exchange.Engine
 	clients  *client.Set
+	memory   *memory
 	cancel   context.CancelFunc // ends what runs in the background
 	stop     chan struct{}      // ends the sweeper
 	stopOnce sync.Once
@@ -80,6 +81,7 @@ func New(o Options) *Proxy {
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
 	p.engine.Clock.Store(time.Now().UnixMilli())
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
+	p.memory = newMemory(o.MemoryLimit, o.memoryUsed)
 	p.clients.Limit(o.connectionLimits(), p.logger)
 	go p.sweep()
 	return p
@@ -105,6 +107,7 @@ func (p *Proxy) sweepAt(now time.Time, backends bool) {
 	defer p.recovered("sweep")
 	p.engine.Clock.Store(now.UnixMilli())
 	p.clients.Sweep(now.UnixMilli())
+	p.watchMemory(now)
 	if backends {
 		p.upstreams.Sweep(now)
 	}

@@ -123,6 +123,20 @@ func (p *clientPart) leave(k clientKey) {
 	}
 }
 
+// closeEach is how many connections of a shard CloseIdle ends at most.
+const closeEach = 16
+
+// CloseIdle ends connections that idle, some of those that have done so for longest: memory is scarce.
+func (s *Set) CloseIdle() {
+	for i := range s.shards {
+		for range closeEach {
+			if !s.shards[i].expireFirst() {
+				break
+			}
+		}
+	}
+}
+
 // makeRoom ends a connection that idles: one that has been parked longest in one of the shards.
 func (s *Set) makeRoom() {
 	for range shards {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -162,7 +163,10 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, https bool) {
 		client = a.AddrPort().Addr()
 	}
 	key := keyOf(client)
-	limit, ok := s.admission.enter(key)
+	limit, ok := observe.LimitMemory, false
+	if !s.engine.Overloaded.Load() {
+		limit, ok = s.admission.enter(key)
+	}
 	if s.admission.isScarce() {
 		s.makeRoom()
 	}

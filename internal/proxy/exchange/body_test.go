@@ -88,7 +88,7 @@ func TestWatchRemembers(t *testing.T) {
 type fakeBody struct {
 	parts   []string
 	err     error
-	panics  bool // behind the parts
+	panics  bool          // behind the parts
 	waits   chan struct{} // closed when it waits
 	stopped chan struct{}
 }

@@ -29,6 +29,8 @@ type Engine struct {
 	Clock atomic.Int64
 	// Draining makes every response end its connection.
 	Draining atomic.Bool
+	// Overloaded makes every new request be refused: memory is scarce.
+	Overloaded atomic.Bool
 
 	// Every request reads what stands above; what copies of requests write to lies apart.
 	_       [128]byte

@@ -160,6 +160,9 @@ func (x *Exchange) handle() (read bool) {
 	if reason := x.findListener(); reason != observe.ReasonOK {
 		return x.fail(reason)
 	}
+	if x.Client.Engine.Overloaded.Load() {
+		return x.fail(observe.ReasonOverloaded)
+	}
 	x.setForwarded()
 	if !x.countPass() {
 		return x.fail(observe.ReasonLoopDetected)

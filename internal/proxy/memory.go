@@ -1,0 +1,91 @@
+package proxy
+
+import (
+	"runtime"
+	"runtime/metrics"
+	"sync/atomic"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+)
+
+const (
+	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
+	// refused, until less than acceptAt is in use.
+	idleAt, refuseAt, acceptAt = 80, 90, 85
+	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
+	collectEvery = time.Second
+)
+
+// memory watches how much memory is in use, and sheds load before there is none left. It is the sweeper's.
+type memory struct {
+	limit      uint64 // bytes; 0 is none
+	used       func() uint64
+	samples    []metrics.Sample
+	collecting atomic.Bool
+	collected  time.Time
+}
+
+func newMemory(limit int64, used func() uint64) *memory {
+	m := &memory{limit: uint64(max(limit, 0)), used: used, samples: []metrics.Sample{
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/unused:bytes"},
+		{Name: "/gc/heap/live:bytes"},
+	}}
+	if used == nil {
+		m.used = m.inUse
+	}
+	return m
+}
+
+// inUse is what the runtime has of the system, without garbage and what is free: stacks and what lived in the heap at the
+// last collection, for the most part.
+func (m *memory) inUse() uint64 {
+	metrics.Read(m.samples)
+	at := func(i int) uint64 { return m.samples[i].Value.Uint64() }
+	return at(0) - min(at(0), at(1)+at(2)+at(3)+at(4)) + at(5)
+}
+
+// watchMemory looks how much is in use, and does what that asks for.
+func (p *Proxy) watchMemory(now time.Time) {
+	m := p.memory
+	if m.limit == 0 {
+		return
+	}
+	used := m.used()
+	if used < m.limit/100*idleAt {
+		p.shed(false, used)
+		return
+	}
+	p.clients.CloseIdle()
+	switch {
+	case used >= m.limit/100*refuseAt:
+		p.shed(true, used)
+	case used < m.limit/100*acceptAt:
+		p.shed(false, used)
+	}
+	if now.Sub(m.collected) >= collectEvery && m.collecting.CompareAndSwap(false, true) {
+		m.collected = now
+		go func() {
+			defer m.collecting.Store(false)
+			runtime.GC()
+		}()
+	}
+}
+
+// shed begins or ends the refusal of what is new.
+func (p *Proxy) shed(on bool, used uint64) {
+	if p.engine.Overloaded.Swap(on) == on {
+		return
+	}
+	p.metrics.SetMemoryScarce(on)
+	if on {
+		p.logger.Warn("memory is scarce: new connections and requests are refused", "reason", observe.ReasonOverloaded.String(),
+			"used", used, "limit", p.memory.limit)
+	} else {
+		p.logger.Info("memory is not scarce any more", "used", used, "limit", p.memory.limit)
+	}
+}

@@ -1,0 +1,70 @@
+package proxy
+
+import (
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+)
+
+// TestMemoryIsScarce: near the limit connections that idle end, then what is new is refused, while a connection that is
+// used remains; with less in use all is as before.
+func TestMemoryIsScarce(t *testing.T) {
+	checkLeaks(t)
+	var used atomic.Uint64
+	log := &syncBuffer{}
+	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), Logger: slog.New(slog.NewTextHandler(log, nil)),
+		MemoryLimit: 1000, memoryUsed: used.Load})
+	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
+	for range 3 {
+		g.dial() // and says nothing
+	}
+	g.eventually("connections", func() bool { return g.counted(activeConnections) == 3 })
+	used.Store(820)
+	g.eventually("connections that idle are closed", func() bool { return g.counted(activeConnections) == 0 })
+	c := g.dial()
+	if status, err := get(c); status != 200 || err != nil {
+		t.Fatalf("%d, %v with 82 %% in use", status, err)
+	}
+	used.Store(950)
+	g.eventually("a request on a connection that was there is refused", func() bool {
+		status, err := get(c)
+		if err != nil || status != 200 && status != 503 {
+			t.Fatalf("%d, %v", status, err)
+		}
+		return status == 503
+	})
+	g.eventually("the refusal is counted", func() bool {
+		return g.counted("moongate_memory_scarce") == 1 && g.counted("moongate_requests_total", "reason", "overloaded", "code", "503") == 1
+	})
+	g.crowd(1)
+	g.eventually("a new connection is refused", func() bool { return g.counted(refusedConnections, "limit", "memory") >= 1 })
+	used.Store(870)
+	if n := g.counted("moongate_memory_scarce"); n != 1 {
+		t.Error("the refusal ends too soon")
+	}
+	used.Store(500)
+	g.eventually("memory is not scarce any more", func() bool { return g.counted("moongate_memory_scarce") == 0 })
+	if status, err := get(g.dial()); status != 200 || err != nil {
+		t.Errorf("%d, %v with enough memory", status, err)
+	}
+	if strings.Count(log.String(), "memory is scarce") != 1 {
+		t.Errorf("logged:\n%s", log)
+	}
+}
+
+// TestMemoryInUse: what the runtime says is in use follows what the program holds.
+func TestMemoryInUse(t *testing.T) {
+	m := newMemory(1, nil)
+	runtime.GC()
+	before := m.used()
+	held := make([]byte, 64<<20)
+	runtime.GC()
+	if grown := int64(m.used()) - int64(before); grown < 32<<20 || grown > 256<<20 {
+		t.Errorf("64 MiB more are held, %d bytes more are in use", grown)
+	}
+	runtime.KeepAlive(held)
+}
