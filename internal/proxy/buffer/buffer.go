@@ -4,7 +4,10 @@
 // It imports the standard library only.
 package buffer
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // Sizes in bytes.
 const (
@@ -24,8 +27,25 @@ type Buffer [Size]byte
 
 var pool = sync.Pool{New: func() any { return new(Buffer) }}
 
+// lent counts the buffers that are lent, where a test wants to know.
+var lent atomic.Pointer[atomic.Int64]
+
+// Count makes n follow how many buffers are lent from now on; nil ends that. It is for tests which look for buffers that are
+// never given back: else nothing is counted.
+func Count(n *atomic.Int64) { lent.Store(n) }
+
 // Take lends a buffer until Give.
-func Take() *Buffer { return pool.Get().(*Buffer) }
+func Take() *Buffer {
+	if n := lent.Load(); n != nil {
+		n.Add(1)
+	}
+	return pool.Get().(*Buffer)
+}
 
 // Give takes it back; nothing may point into it.
-func Give(b *Buffer) { pool.Put(b) }
+func Give(b *Buffer) {
+	if n := lent.Load(); n != nil {
+		n.Add(-1)
+	}
+	pool.Put(b)
+}
