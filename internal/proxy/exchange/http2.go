@@ -97,9 +97,10 @@ func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry b
 	x.fx.Response = &x.resp
 	b.Filters.RunResponse(&x.fx)
 	x.rule.Filters.RunResponse(&x.fx)
-	x.complete = x.relayStream(a, ended)
-	uploaded := x.body.finish(a, x.complete)
+	complete := x.relayStream(a, ended)
+	uploaded := x.body.finish(a, complete)
 	x.Client.Watch.end()
+	x.complete = complete || x.complete // with an answer of ours
 	returns = true
 	return uploaded, over
 }
@@ -143,14 +144,18 @@ func (x *Exchange) relayStream(a *attempt, ended bool) (complete bool) {
 	case ended:
 		part.Last = true
 	default:
-		part, err = x.streamPart(a, 0)
+		if part, err = x.streamPart(a, 0); err == nil && len(part.Data()) == 0 && !part.Last {
+			err = a.stream.Err()
+		}
+		if err != nil {
+			x.brokeOff(err)
+			return false
+		}
 	}
 	if head.Length >= 0 && !empty {
 		head.Framing = http1.Length
 	}
-	if err == nil {
-		err = x.sent(part.Data(), x.Client.Response.Start(head, part))
-	}
+	err = x.sent(part.Data(), x.Client.Response.Start(head, part))
 	for err == nil && !part.Last {
 		if part, err = x.readStream(a); err == nil {
 			err = x.sent(part.Data(), x.Client.Response.More(part))
@@ -164,6 +169,23 @@ func (x *Exchange) relayStream(a *attempt, ended bool) (complete bool) {
 		return false
 	}
 	return true
+}
+
+// brokeOff answers a request whose response has broken off behind its head, but before anything of it was sent.
+func (x *Exchange) brokeOff(err error) {
+	if !x.deadline.IsZero() {
+		x.Client.Limiter.WriteBy(time.Time{}) // as in forwardFailed
+	}
+	switch {
+	case x.Client.Watch.goneNow():
+		x.rec.Status, x.rec.Reason = 0, observe.ReasonClientClosed
+	case http2.Malformed(err):
+		x.fail(observe.ReasonUpstreamMalformed)
+	case isTimeout(err):
+		x.fail(x.timeoutReason())
+	default:
+		x.fail(observe.ReasonUpstreamReset)
+	}
 }
 
 // awaitEnd waits for END_STREAM of a response that cannot have a body. The client has all of it.

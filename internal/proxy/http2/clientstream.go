@@ -132,6 +132,9 @@ func (s *ClientStream) Ended() bool {
 	return s.s.err == nil && s.s.remoteEnded && s.s.body.Len() == 0
 }
 
+// Err is why the stream has broken off, nil while it has not.
+func (s *ClientStream) Err() error { return s.s.Err() }
+
 // Trailers are the response's trailer fields, complete after Read returned io.EOF, and valid until Close.
 func (s *ClientStream) Trailers() *message.Fields { return &s.s.trailer.Fields }
 
