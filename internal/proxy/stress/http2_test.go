@@ -273,11 +273,11 @@ func (c *h2conn) takeData(f *http2.DataFrame) error {
 	c.mu.Lock()
 	st := c.streams[f.StreamID]
 	c.recvWin -= n
-	over := c.recvWin < 0
+	over := n > 0 && c.recvWin < 0 // an empty frame needs no window
 	kept := false
 	if st != nil {
 		st.recvWin -= n
-		over = over || st.recvWin < 0
+		over = over || n > 0 && st.recvWin < 0
 		if st.ended {
 			c.mu.Unlock()
 			c.s.fail(nil, "%s: DATA behind the end of stream %d", c.name, f.StreamID)
