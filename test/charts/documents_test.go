@@ -79,7 +79,7 @@ func helm(t *testing.T, document string, words []string) {
 			i++
 		case "--set":
 			i++
-			if err := strvals.ParseInto(words[i], values); err != nil {
+			if err := strvals.ParseInto(strings.Trim(words[i], "'"), values); err != nil { // as a shell reads it
 				t.Errorf("%s: %q: %v", document, words, err)
 			}
 		default:

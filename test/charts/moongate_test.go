@@ -146,6 +146,8 @@ func TestEveryValue(t *testing.T) {
 		{"controllerName", string(class.Spec.ControllerName), "example.org/second"},
 		{"controllerName", c.Args[3], "--controller-name=example.org/second"},
 		{"logLevel", c.Args[8], "--log-level=debug"},
+		{"watchNamespaces", c.Args[10], "--watch-namespaces=blog,moongate-system,shop"},
+		{"watchNamespaces", strings.Join(get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-proxy").Spec.NamespaceSelector.MatchNames, ","), "blog,moongate-system,shop"},
 		{"gatewayClass.name", class.Spec.ParametersRef.Name, "second"},
 		{"gatewayClass.parameters", string(*class.Spec.ParametersRef.Namespace), parameters.Namespace},
 		{"gatewayClass.parameters", fmt.Sprint(parameters.Spec.Autoscaling.MaxReplicas), "5"},
@@ -197,6 +199,9 @@ func TestSchemaRefuses(t *testing.T) {
 		{"moongate", "{replicas: -1}", "replicas"},
 		{"moongate", "{controllerName: moongate}", "controllerName"},
 		{"moongate", "{logLevel: loud}", "logLevel"},
+		{"moongate", "{watchNamespaces: shop}", "watchNamespaces"},
+		{"moongate", "{watchNamespaces: [Shop]}", "watchNamespaces"},
+		{"moongate", "{watchNamespaces: [shop, shop]}", "watchNamespaces"},
 		{"moongate", "{gatewayClass: {name: Big}}", "name"},
 		{"moongate", "{gatewayClass: {parameters: 3}}", "parameters"},
 		{"moongate", "{crds: {channel: standard}}", "channel"},
@@ -312,9 +317,11 @@ func TestPermissions(t *testing.T) {
 		}
 	}
 	r := mustRender(t, "moongate", nil)
+	some := mustRender(t, "moongate", parse(t, "{watchNamespaces: [shop]}"))
 	for heading, rules := range map[string][]rbacv1.PolicyRule{
-		"Permissions in the cluster":                get[*rbacv1.ClusterRole](t, r, "ClusterRole moongate-controller-moongate-system").Rules,
-		"Permissions in the controller's namespace": get[*rbacv1.Role](t, r, "Role moongate-controller").Rules,
+		"Permissions in the cluster":                      get[*rbacv1.ClusterRole](t, r, "ClusterRole moongate-controller-moongate-system").Rules,
+		"Permissions in the controller's namespace":       get[*rbacv1.Role](t, r, "Role moongate-controller").Rules,
+		"Permissions in the cluster with watchNamespaces": get[*rbacv1.ClusterRole](t, some, "ClusterRole moongate-controller-moongate-system").Rules,
 	} {
 		var has []string
 		for _, rule := range rules {
@@ -324,6 +331,80 @@ func TestPermissions(t *testing.T) {
 		slices.Sort(told[heading])
 		if !slices.Equal(has, told[heading]) {
 			t.Errorf("%s\nchart:           %q\ndocs/install.md: %q", heading, has, told[heading])
+		}
+	}
+}
+
+// TestWatchNamespaces checks that Roles have exactly what the ClusterRole no longer has, in each namespace and nowhere else.
+func TestWatchNamespaces(t *testing.T) {
+	const name = "moongate-controller-moongate-system"
+	lines := func(rules []rbacv1.PolicyRule) (all []string) {
+		for _, rule := range rules {
+			all = append(all, flatten(rule)...)
+		}
+		slices.Sort(all)
+		return all
+	}
+	whole := lines(get[*rbacv1.ClusterRole](t, mustRender(t, "moongate", nil), "ClusterRole "+name).Rules)
+	for values, want := range map[string][]string{
+		"{watchNamespaces: [shop, blog]}": {"blog/", "shop/"},
+		// The class's parameters are in the release's namespace, which has to be watched for them.
+		"{watchNamespaces: [shop], gatewayClass: {parameters: {replicas: 2}}}":            {"", "shop/"},
+		"{watchNamespaces: [moongate-system], gatewayClass: {parameters: {replicas: 2}}}": {""},
+	} {
+		r := mustRender(t, "moongate", parse(t, values))
+		rest := lines(get[*rbacv1.ClusterRole](t, r, "ClusterRole "+name).Rules)
+		var has []string
+		for object := range r.objects(t) {
+			if in, ok := strings.CutPrefix(object, "Role "); ok && strings.HasSuffix(in, name) {
+				has = append(has, strings.TrimSuffix(in, name))
+			}
+		}
+		slices.Sort(has)
+		if !slices.Equal(has, want) {
+			t.Errorf("%s: Roles in %q, want %q", values, has, want)
+		}
+		for _, namespace := range want {
+			all := append(lines(get[*rbacv1.Role](t, r, "Role "+namespace+name).Rules), rest...)
+			slices.Sort(all)
+			if !slices.Equal(all, whole) {
+				t.Errorf("%s: ClusterRole and Role have\n%q, want\n%q", values, all, whole)
+			}
+			b := get[*rbacv1.RoleBinding](t, r, "RoleBinding "+namespace+name)
+			if b.RoleRef.Name != name || b.RoleRef.Kind != "Role" || b.Subjects[0].Name != "moongate-controller" || b.Subjects[0].Namespace != "moongate-system" {
+				t.Errorf("%s: binding %+v", values, b)
+			}
+		}
+		for _, line := range rest {
+			if strings.HasPrefix(line, "core secrets") || strings.Contains(line, " create") || strings.Contains(line, " delete") {
+				t.Errorf("%s: in the whole cluster: %s", values, line)
+			}
+		}
+		args := get[*appsv1.Deployment](t, r, "Deployment moongate-controller").Spec.Template.Spec.Containers[0].Args
+		flag := "--watch-namespaces=" + strings.ReplaceAll(strings.Join(want, ","), "/", "")
+		if want[0] == "" {
+			flag = strings.Replace(flag, "=", "=moongate-system", 1)
+		}
+		if !slices.Contains(args, flag) {
+			t.Errorf("%s: args %q lack %s", values, args, flag)
+		}
+	}
+	for _, values := range []string{"{}", "{watchNamespaces: []}", "{watchNamespaces: null}"} {
+		r := mustRender(t, "moongate", parse(t, values))
+		if all := lines(get[*rbacv1.ClusterRole](t, r, "ClusterRole "+name).Rules); !slices.Equal(all, whole) {
+			t.Errorf("%s: the ClusterRole has %q", values, all)
+		}
+		for _, arg := range get[*appsv1.Deployment](t, r, "Deployment moongate-controller").Spec.Template.Spec.Containers[0].Args {
+			if strings.Contains(arg, "watch-namespaces") {
+				t.Errorf("%s: %s", values, arg)
+			}
+		}
+	}
+	// The Gateway that the notes propose has to be one that is served.
+	notes := mustRender(t, "moongate", parse(t, "{watchNamespaces: [shop, blog]}")).notes
+	for _, want := range []string{"namespaces only: shop, blog.\n", "  kubectl -n shop apply -f", "  kubectl -n shop get gateway web\n"} {
+		if !strings.Contains(notes, want) {
+			t.Errorf("the notes lack %q:\n%s", want, notes)
 		}
 	}
 }

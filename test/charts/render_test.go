@@ -135,7 +135,7 @@ var strict = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }()
 
-// objects decodes everything that was rendered, by "Kind name".
+// objects decodes everything that was rendered, by "Kind name", or "Kind namespace/name" outside the release's namespace.
 func (r rendered) objects(t *testing.T) map[string]runtime.Object {
 	t.Helper()
 	objects := map[string]runtime.Object{}
@@ -145,6 +145,9 @@ func (r rendered) objects(t *testing.T) map[string]runtime.Object {
 			t.Fatal(err)
 		}
 		name := head.GetKind() + " " + head.GetName()
+		if ns := head.GetNamespace(); ns != "" && ns != r.chart.Name()+"-system" {
+			name = head.GetKind() + " " + ns + "/" + head.GetName()
+		}
 		if objects[name] != nil {
 			t.Errorf("%s was rendered twice", name)
 		}
