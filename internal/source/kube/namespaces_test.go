@@ -122,6 +122,27 @@ func TestSecretsOfOtherNamespaces(t *testing.T) {
 	}
 }
 
+// TestSecretRefused checks that the log says where the controller needs to read Secrets.
+func TestSecretRefused(t *testing.T) {
+	for where, namespaces := range map[string][]string{"in the whole cluster": nil, "in namespace team": {"other", "team"}} {
+		t.Run(where, func(t *testing.T) {
+			t.Parallel() // trouble is logged once it lasts
+			s := newAPIServer(t, true)
+			s.install(nil)
+			c := in(t, s, namespaces...)
+			c.next()
+			s.mu.Lock()
+			s.refused["secrets"] = true
+			s.mu.Unlock()
+			c.Fetch(t.Context(), []Want{{"team", "s", true}})
+			eventually(t, "the log says that the Secret cannot be read", func() bool { return strings.Contains(c.log.String(), "A Secret cannot be read") })
+			if want := "allow the controller's ServiceAccount to get secrets " + where + ","; !strings.Contains(c.log.String(), want) {
+				t.Errorf("the log lacks %q:\n%s", want, c.log)
+			}
+		})
+	}
+}
+
 func TestNamespacesOption(t *testing.T) {
 	for _, test := range []struct {
 		namespaces         []string

@@ -185,7 +185,11 @@ func (s *Source) read(ctx context.Context, n name, tell bool) error {
 		unknown = nil
 	}
 	if say, _ := s.secretTrouble.next(unknown, time.Now()); say && reached(err) {
-		s.log.Warn("A Secret cannot be read; what is known of it stays: allow the controller's ServiceAccount to get secrets in the whole cluster, if that is what is refused",
+		namespace := metav1.NamespaceAll
+		if s.namespaces[0] != metav1.NamespaceAll {
+			namespace = n.Namespace
+		}
+		s.log.Warn("A Secret cannot be read; what is known of it stays: allow the controller's ServiceAccount to get secrets "+where(namespace)+", if that is what is refused",
 			"secret", n.String(), "error", err)
 	}
 	if unknown != nil {

@@ -406,13 +406,17 @@ func remedyFor(k *kind, namespace string, err error) string {
 		if k.group != "" {
 			resource += "." + k.group
 		}
-		where := "in the whole cluster"
-		if namespace != metav1.NamespaceAll {
-			where = "in namespace " + namespace
-		}
-		return fmt.Sprintf("allow the controller's ServiceAccount to list and watch %s %s", resource, where)
+		return fmt.Sprintf("allow the controller's ServiceAccount to list and watch %s %s", resource, where(namespace))
 	case apierrors.IsUnauthorized(err):
 		return "the API server does not accept the controller's credentials: renew them"
 	}
 	return "it is tried again"
+}
+
+// where says in what part of the cluster a permission is needed; namespace is "" for all.
+func where(namespace string) string {
+	if namespace == metav1.NamespaceAll {
+		return "in the whole cluster"
+	}
+	return "in namespace " + namespace
 }
