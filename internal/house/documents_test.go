@@ -2,10 +2,13 @@ package house
 
 import (
 	"encoding/json"
+	"io/fs"
 	"os"
 	"os/exec"
+	gopath "path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -67,5 +70,90 @@ func TestArchitectureRooms(t *testing.T) {
 		if !named && dir != "internal/proxy" {
 			t.Errorf("docs/architecture.md does not name %s", dir)
 		}
+	}
+}
+
+// TestRoomsOnce checks that no folder has two rows in the table of docs/architecture.md.
+func TestRoomsOnce(t *testing.T) {
+	document, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, rows := regexp.MustCompile("`([^`]+)`"), map[string]int{}
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]+) \\|").FindAllStringSubmatch(string(document), -1) {
+		parent := "" // of the first folder; the others of a row are beside it
+		for i, cell := range code.FindAllStringSubmatch(row[1], -1) {
+			if i == 0 {
+				parent = gopath.Dir(cell[1])
+				rows[gopath.Clean(cell[1])]++
+			} else {
+				rows[gopath.Join(parent, cell[1])]++
+			}
+		}
+	}
+	if rows["internal/translate"] == 0 {
+		t.Errorf("the table was not found: %v", rows)
+	}
+	for folder, n := range rows {
+		if n > 1 {
+			t.Errorf("docs/architecture.md has %d rows for %s", n, folder)
+		}
+	}
+}
+
+// TestDocumentedPaths checks that paths and files of the repository that the documents name exist. A path may begin at the
+// root, in internal or in internal/proxy, so only its end is compared; <name> and * stand for anything within a segment.
+func TestDocumentedPaths(t *testing.T) {
+	var all []string           // files and folders, from the root, each with a slash before
+	begin := map[string]bool{} // the folders that a path may begin with
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == root {
+			return err
+		}
+		if entry.IsDir() && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin") {
+			return filepath.SkipDir
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		all = append(all, "/"+rel)
+		if dir, name := gopath.Split(rel); entry.IsDir() && (dir == "" || dir == "internal/" || dir == "internal/proxy/") {
+			begin[name] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, placeholder := regexp.MustCompile("`([^`\n]+)`"), regexp.MustCompile("<[^/>]*>")
+	checked := 0
+	for _, document := range append(documents, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, span := range code.FindAllStringSubmatch(string(text), -1) {
+			for _, word := range strings.Fields(span[1]) {
+				first, _, slash := strings.Cut(word, "/")
+				if ext := gopath.Ext(word); !(slash && begin[first]) && (ext == word || ext != ".go" && ext != ".proto") {
+					continue
+				}
+				checked++
+				end := regexp.QuoteMeta("/" + strings.TrimSuffix(placeholder.ReplaceAllString(word, "*"), "/"))
+				is := regexp.MustCompile(strings.ReplaceAll(end, `\*`, "[^/]*") + "$")
+				if !slices.ContainsFunc(all, is.MatchString) {
+					t.Errorf("%s names %s, which is not in the repository", filepath.Base(document), word)
+				}
+			}
+		}
+	}
+	if checked < 50 {
+		t.Errorf("%d paths were found in the documents", checked)
 	}
 }
