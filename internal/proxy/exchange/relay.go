@@ -93,6 +93,9 @@ func (x *Exchange) readBody(a *attempt) (data []byte, surplus bool, err error) {
 		if eof := x.respBody.EOF(); eof != nil {
 			return nil, false, eof
 		}
+		if x.respHead.Framing == http1.UntilClose && a.u.WasReset() {
+			return nil, false, io.ErrUnexpectedEOF
+		}
 		return nil, false, nil
 	}
 	return nil, false, err

@@ -44,6 +44,21 @@ func (p *probe) alive() bool {
 	return err == nil && p.ok
 }
 
+// tcpClose is the state of a socket that was reset, or whose peer and we have both ended (TCP_CLOSE).
+const tcpClose = 7
+
+// reset reports whether the connection was reset by the peer.
+func (p *probe) reset() (yes bool) {
+	if p.raw == nil {
+		return false
+	}
+	err := p.raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		yes = err == nil && info.State == tcpClose
+	})
+	return err == nil && yes
+}
+
 // quiet tells whether nothing came on a socket, not even its end. The call is raw because it
 // cannot block and is made for most requests: telling the scheduler would cost as much
 // again. unix.Recvfrom allocates.

@@ -14,5 +14,7 @@ func (*probe) init(*net.TCPConn, bool) {}
 
 func (*probe) alive() bool { return true }
 
+func (*probe) reset() bool { return false }
+
 // rawConn is the socket for raw calls, nil where there are none.
 func (*probe) rawConn() syscall.RawConn { return nil }
