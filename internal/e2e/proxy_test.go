@@ -134,7 +134,7 @@ func newControl(t *testing.T) (*control, *cluster) {
 	go c.verifier.Run(t.Context())
 	eventually(t, "the signing keys are known", c.verifier.Ready)
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{
-		Translator:   translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true}),
+		Translator:   translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Loopback: true}),
 		Publish:      func([]translate.StatusChange) {},
 		Plan:         func([]translate.PlanChange) {},
 		Fetch:        func(context.Context, []translate.Want) []metav1.Object { return nil },

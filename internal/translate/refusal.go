@@ -102,7 +102,7 @@ func (t *Translator) whyRefused(ip netip.Addr, all []denied) string {
 		return "has a zone"
 	case ip.IsUnspecified() || thisNetwork.Contains(ip):
 		return "is no address of a host"
-	case ip.IsLoopback() && t.options.Cluster:
+	case ip.IsLoopback() && t.options.Cluster && !t.options.Loopback:
 		return "is a loopback address: the proxy's own"
 	case ip.IsLinkLocalUnicast():
 		return "is a link-local address: of the proxy's node, or of a metadata service"

@@ -29,6 +29,9 @@ type Options struct {
 	Cluster bool
 	// Namespaces are those whose objects the translator is given, as far as it is not all; messages tell of others.
 	Namespaces []string
+	// Loopback has requests sent to backends on loopback addresses, also where Cluster is set: of proxies that share the
+	// machine with them, as in tests. In a cluster a loopback address is the proxy's own.
+	Loopback bool
 	// ReservedPorts are TCP ports that listeners cannot have.
 	ReservedPorts []int32
 	// Panicked is called when a function panics on behalf of an object, by the deferred function that has recovered v. What
