@@ -15,6 +15,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // rule is the compiled rule of the gateway's only route.
@@ -196,7 +197,7 @@ func TestPanicInMirror(t *testing.T) {
 	g := startGatewayWith(t, Options{Metrics: metrics})
 	g.serve(echo(t), func(r *config.Rule) {})
 	f := &g.rule().Filters
-	f.Mirrors = append(f.Mirrors, &filter.Mirror{Numerator: 1, Denominator: 1}) // no backend: a defect
+	f.Mirrors = append(f.Mirrors, &filter.Mirror{Backend: &upstream.Backend{}, Numerator: 1, Denominator: 1}) // no list of endpoints: a defect
 	for i := range 4 {
 		c := g.dial()
 		if i%2 == 0 {
