@@ -42,7 +42,9 @@ func (t *Translator) endpointsOf(v *incremental.View, k backendKey) *config.Endp
 			}
 		}
 	}
-	found = ofOneFamily(found, svc.Family)
+	if svc.Family != "" {
+		found = ofOneFamily(found, svc.Family)
+	}
 	out := &config.Endpoints{Key: k.String()}
 	for at, terminating := range found {
 		out.Endpoints = append(out.Endpoints, &config.Endpoint{
@@ -55,8 +57,7 @@ func (t *Translator) endpointsOf(v *incremental.View, k backendKey) *config.Endp
 	return out
 }
 
-// ofOneFamily returns the endpoints of the Service's primary address family, IPv4 where it does not say: a Service of both has each pod
-// once in either. Those of the other family are used while only they are ready, or while the first has none.
+// ofOneFamily returns the endpoints of a dual-stack Service's primary address family: each pod is there once in either. Those of the other family are used while only they are ready, or while the first has none.
 func ofOneFamily(found map[netip.AddrPort]bool, primary corev1.IPFamily) map[netip.AddrPort]bool {
 	var families [2]map[netip.AddrPort]bool // primary, other
 	var ready [2]bool

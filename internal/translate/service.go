@@ -11,7 +11,7 @@ import (
 // service is what routes and backends need of a Service.
 type service struct {
 	External bool // type ExternalName
-	// Family is the one that comes first, "" where the Service does not say.
+	// Family is the first one of a dual-stack Service, "" for others.
 	Family corev1.IPFamily
 	Ports  []servicePort
 }
@@ -47,7 +47,7 @@ func (t *Translator) declareServices() {
 	t.services = incremental.Map(t.engine, "Service", t.in.services.Collection,
 		func(_ *incremental.View, _ name, svc *corev1.Service) (*service, bool) {
 			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName}
-			if len(svc.Spec.IPFamilies) > 0 {
+			if len(svc.Spec.IPFamilies) > 1 {
 				s.Family = svc.Spec.IPFamilies[0]
 			}
 			for _, p := range svc.Spec.Ports {
