@@ -28,6 +28,9 @@ func (g *gateway) rule() *snapshot.Rule {
 	return m.Value
 }
 
+// publish makes what was changed in a rule known to the goroutines of requests.
+func (g *gateway) publish() { g.engine.Snapshot.Store(g.engine.Snapshot.Load()) }
+
 // panicFilter panics for requests whose field X-Panic says so.
 func panicFilter(x *filter.Exchange) {
 	if v, _ := x.Request.Header.Get("x-panic"); len(v) > 0 {
@@ -108,6 +111,7 @@ func TestPanicInExchange(t *testing.T) {
 				} else {
 					f.Response = append(f.Response, panicFilter)
 				}
+				g.publish()
 
 				// By HTTP/2 another stream of the connection goes on.
 				cc := g.http2Client("")
@@ -198,6 +202,7 @@ func TestPanicInMirror(t *testing.T) {
 	g.serve(echo(t), func(r *config.Rule) {})
 	f := &g.rule().Filters
 	f.Mirrors = append(f.Mirrors, &filter.Mirror{Backend: &upstream.Backend{}, Numerator: 1, Denominator: 1}) // no list of endpoints: a defect
+	g.publish()
 	for i := range 4 {
 		c := g.dial()
 		if i%2 == 0 {

@@ -350,7 +350,7 @@ func (b *requestBody) settle(a *attempt) {
 	if b.whole == nil && !b.x.Streamed {
 		return
 	}
-	a.unsent = a.stream != nil && a.whole && !a.stream.Taken()
+	a.unsent = a.stream != nil && a.whole && !a.stream.GiveUpBody()
 	if a.unsent {
 		return // and asked again, as nobody tells
 	}

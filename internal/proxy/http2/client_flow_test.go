@@ -360,3 +360,47 @@ func TestClientOverTLS(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestGivenUpBodyIsNotSent: a backend that has answered all and wants no more of the request gets no byte of it when windows
+// grow later, since the memory may be another's by then.
+func TestGivenUpBodyIsNotSent(t *testing.T) {
+	for _, grow := range []string{"SETTINGS", "WINDOW_UPDATE"} {
+		c, r, _ := manual(t, ClientOptions{}, xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 0})
+		body := []byte("secret of one client")
+		request := post("")
+		request.Body, request.Length = body, int64(len(body))
+		s := open(t, c, request)
+		id := r.head()
+		if s.GiveUpBody() {
+			t.Fatal("the body is given up while the backend may take it")
+		}
+		r.headers(id, false, ":status", "200")
+		r.WriteData(id, true, []byte("answer"))
+		r.WriteRSTStream(id, xhttp2.ErrCodeNo)
+		if _, err := s.ReadHead(&message.Response{}); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(10 * time.Second); !s.GiveUpBody(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the body is not given up")
+			}
+		}
+		copy(body, "secret of another one")
+		if grow == "SETTINGS" {
+			r.WriteSettings(xhttp2.Setting{ID: xhttp2.SettingInitialWindowSize, Val: 1000})
+		} else {
+			r.WriteWindowUpdate(id, 1000)
+		}
+		for i := range byte(3) { // answers go before DATA in one write, so one PING would not do
+			r.WritePing(false, [8]byte{i})
+			r.until("the answer to the PING", func(f xhttp2.Frame) bool {
+				if d, ok := f.(*xhttp2.DataFrame); ok {
+					t.Errorf("%s: %q is sent", grow, d.Data())
+				}
+				p, ok := f.(*xhttp2.PingFrame)
+				return ok && p.IsAck()
+			})
+		}
+		s.Close()
+	}
+}

@@ -170,11 +170,16 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 	return s.s.taken()
 }
 
-// Taken reports whether ClientRequest.Body is not used any more.
-func (s *ClientStream) Taken() bool {
+// GiveUpBody reports whether ClientRequest.Body is not used any more. What the backend will not take, as it has reset the stream
+// behind a complete response, is given up. It is only for streams that were opened with all of the body.
+func (s *ClientStream) GiveUpBody() bool {
 	s.s.c.mu.Lock()
-	defer s.s.c.mu.Unlock()
-	return len(s.s.data) == 0 || s.s.unwritable() != nil
+	defer s.s.c.unlock()
+	if s.s.unwritable() != nil {
+		s.s.turn.Leave()
+		s.s.data, s.s.pending = nil, false
+	}
+	return len(s.s.data) == 0
 }
 
 // SetDeadline is until when calls wait, those under way too; zero is for ever. It may be called from any goroutine

@@ -325,6 +325,7 @@ func (c *Conn) retire(s *Stream, unsent, unread Code) {
 	default:
 		c.resets.Earn(1)
 	}
+	s.turn.Leave()
 	s.body.Clear()
 	c.widened -= s.window - c.firstWindow()
 	c.closed.Add(s.id, how)

@@ -30,11 +30,16 @@ func (c *Conn) endSettings() error {
 		if s.sendWindow += change; s.sendWindow > frame.MaxWindow {
 			return fault.Conn(FlowControlError, "window too large")
 		}
-		if s.pending && s.sendWindow > 0 {
-			c.queue.Add(&s.turn, s.short())
-		}
+		c.wantTurn(s)
 	}
 	return nil
+}
+
+// wantTurn puts a stream whose window has grown among those that write, if it has anything to be written.
+func (c *Conn) wantTurn(s *Stream) {
+	if s.pending && s.sendWindow > 0 && s.unwritable() == nil {
+		c.queue.Add(&s.turn, s.short())
+	}
 }
 
 func (c *Conn) ping(b []byte) error {
@@ -73,9 +78,8 @@ func (c *Conn) windowUpdate(n int) error {
 	case n > frame.MaxWindow-s.sendWindow:
 		return c.streamError(FlowControlError, errWindow)
 	}
-	if s.sendWindow += n; s.pending && s.sendWindow > 0 {
-		c.queue.Add(&s.turn, s.short())
-	}
+	s.sendWindow += n
+	c.wantTurn(s)
 	return nil
 }
 
