@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"time"
 )
@@ -17,12 +16,13 @@ type waiter struct {
 }
 
 // Connect makes a connection for a request that has found none by Idle and Place: a Conn to use
-// alone, or a place on one that is shared, which may be one that is there by now. It ends by the connect timeout
-// and by deadline (zero: none), or when ctx ends. Make a context only for this: it is the way to give up when the
+// alone, or a place on one that is shared, which may be one that is there by now. All of it, waiting for others
+// and the dial, ends by the connect timeout and by deadline (zero: none), or when ctx ends. Make a context only for this: it is the way to give up when the
 // client vanishes. The error is a *DialError; nothing was sent.
 func (e *Endpoint) Connect(ctx context.Context, deadline time.Time) (*Conn, *Shared, error) {
+	limit := e.connectLimit(deadline)
 	for e.multiplexes() {
-		conn, place, err := e.await(ctx, deadline)
+		conn, place, err := e.await(ctx, limit)
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -30,7 +30,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time) (*Conn, *Sha
 			return conn, place, nil
 		}
 	}
-	c, err := e.dialInTurn(ctx, deadline)
+	c, err := e.dialInTurn(ctx, limit)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -66,7 +66,7 @@ func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 }
 
 // await waits for a place. Neither a connection nor an error is that the backend speaks HTTP/1.1.
-func (e *Endpoint) await(ctx context.Context, deadline time.Time) (*Conn, *Shared, error) {
+func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, error) {
 	h := &e.sharing
 	h.mu.Lock()
 	if s := e.Place(); s != nil {
@@ -82,17 +82,15 @@ func (e *Endpoint) await(ctx context.Context, deadline time.Time) (*Conn, *Share
 	h.hungry.Store(int64(len(h.waiting)))
 	e.dialMore()
 	h.mu.Unlock()
-	var late <-chan time.Time
-	if !deadline.IsZero() {
-		t := time.NewTimer(time.Until(deadline))
-		defer t.Stop()
-		late = t.C
-	}
+	t := time.NewTimer(time.Until(limit.at))
+	defer t.Stop()
 	var gaveUp *DialError
 	select {
 	case <-w.ready:
-	case <-late:
-		gaveUp = e.dialError(ReasonDeadline, false, os.ErrDeadlineExceeded)
+	case <-t.C:
+		if gaveUp = h.failure.Load(); gaveUp == nil || limit.reason == ReasonDeadline {
+			gaveUp = e.passed(limit)
+		}
 	case <-ctx.Done():
 		gaveUp = e.dialError(ReasonCanceled, false, ctx.Err())
 	}
@@ -179,11 +177,17 @@ func (e *Endpoint) dialShared() {
 	defer h.mu.Unlock()
 	h.dialling--
 	dialling = false
+	if err == nil {
+		h.failure.Store(nil)
+	}
 	switch {
 	case err != nil:
 		var dial *DialError
-		if h.dialling == 0 && errors.As(err, &dial) { // else another may bring what is wanted
-			h.endWaits(dial)
+		if errors.As(err, &dial) {
+			h.failure.Store(dial)
+			if h.dialling == 0 { // else another may bring what is wanted
+				h.endWaits(dial)
+			}
 		}
 	case e.speaksHTTP2(c):
 		h.exclusive.Store(false)

@@ -52,16 +52,50 @@ var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 // Dial makes a new connection, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
 // none), or until ctx ends. The error is a *DialError.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) {
+	return e.dialBy(ctx, e.connectLimit(deadline))
+}
+
+// dialLimit is when making a connection is given up, and the reason of the error then.
+type dialLimit struct {
+	at     time.Time
+	reason Reason
+}
+
+// connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
+func (e *Endpoint) connectLimit(deadline time.Time) dialLimit {
+	at := time.Now().Add(e.backend.set.options.ConnectTimeout)
+	if deadline.IsZero() || at.Before(deadline) {
+		return dialLimit{at, ReasonTimeout}
+	}
+	return dialLimit{deadline, ReasonDeadline}
+}
+
+// queued returns the limit for a request that waits for its turn, or has: if it passes, the others are the cause, and not
+// the endpoint.
+func (l dialLimit) queued() dialLimit {
+	if l.reason == ReasonTimeout {
+		l.reason = ReasonOverloaded
+	}
+	return l
+}
+
+// passed returns the error for a limit that has passed.
+func (e *Endpoint) passed(limit dialLimit) *DialError {
+	switch limit.reason {
+	case ReasonDeadline:
+		return e.dialError(ReasonDeadline, false, os.ErrDeadlineExceeded)
+	case ReasonOverloaded:
+		return e.crowded()
+	}
+	return e.dialError(ReasonTimeout, true, os.ErrDeadlineExceeded)
+}
+
+func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit) (*Conn, error) {
 	s := e.backend.set
 	if s.open.shut() {
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
 	}
-	limit := time.Now().Add(s.options.ConnectTimeout)
-	ours := deadline.IsZero() || limit.Before(deadline)
-	if !ours {
-		limit = deadline
-	}
-	dialer := net.Dialer{Deadline: limit, KeepAliveConfig: keepAlive}
+	dialer := net.Dialer{Deadline: limit.at, KeepAliveConfig: keepAlive}
 	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -69,19 +103,19 @@ func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) 
 	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
 	dialled, err := dialer.DialContext(living, "tcp", e.text)
 	if err != nil {
-		return nil, e.failed(ctx, ours, ReasonFailed, err)
+		return nil, e.failed(ctx, limit, ReasonFailed, err)
 	}
 	socket := dialled.(*net.TCPConn)
 	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
 	c.probe.init(socket, c.plain)
 	if speech := e.backend.speech.Load(); speech.tls != nil {
-		err = c.handshake(living, socket, speech.tls, limit)
+		err = c.handshake(living, socket, speech.tls, limit.at)
 		if err == nil && speech.http2 && !c.speaksHTTP2() {
 			err = errNotHTTP2
 		}
 		if err != nil {
 			socket.Close()
-			return nil, e.failed(ctx, ours, ReasonTLS, err)
+			return nil, e.failed(ctx, limit, ReasonTLS, err)
 		}
 	}
 	e.avoidUntil.Store(0)
@@ -101,9 +135,8 @@ func (e *Endpoint) dialError(reason Reason, retryable bool, err error) *DialErro
 }
 
 // failed says why the dial failed and, where the endpoint is to blame, has it
-// passed over for a moment. ours: the connect timeout was the limit, not the caller's deadline;
-// reason is what it is called where the error tells nothing better.
-func (e *Endpoint) failed(ctx context.Context, ours bool, reason Reason, err error) *DialError {
+// passed over for a moment. reason is what it is called where the error tells nothing better.
+func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, err error) *DialError {
 	var netErr net.Error
 	switch {
 	case ctx.Err() != nil:
@@ -121,8 +154,8 @@ func (e *Endpoint) failed(ctx context.Context, ours bool, reason Reason, err err
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		reason = ReasonUnreachable
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
-		if !ours {
-			return e.dialError(ReasonDeadline, false, err)
+		if limit.reason != ReasonTimeout {
+			return e.passed(limit)
 		}
 		reason = ReasonTimeout
 	}

@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,7 +29,7 @@ type dialWaiter struct {
 var errCrowded = errors.New("too many requests wait for a connection to the endpoint")
 
 // dialInTurn is Dial for a request by HTTP/1.1. The connection may be one that was given back meanwhile.
-func (e *Endpoint) dialInTurn(ctx context.Context, deadline time.Time) (*Conn, error) {
+func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit) (*Conn, error) {
 	q, o := &e.dials, &e.backend.set.options
 	q.mu.Lock()
 	switch {
@@ -45,7 +44,8 @@ func (e *Endpoint) dialInTurn(ctx context.Context, deadline time.Time) (*Conn, e
 		q.waiting = append(q.waiting, w)
 		q.hungry.Store(int64(len(q.waiting)))
 		q.mu.Unlock()
-		if err := e.awaitTurn(ctx, deadline, w); err != nil {
+		limit = limit.queued()
+		if err := e.awaitTurn(ctx, limit, w); err != nil {
 			return nil, err
 		}
 		if w.conn != nil {
@@ -53,7 +53,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, deadline time.Time) (*Conn, e
 		}
 	}
 	defer q.done()
-	return e.Dial(ctx, deadline)
+	return e.dialBy(ctx, limit)
 }
 
 // crowded counts a request that is refused.
@@ -63,34 +63,24 @@ func (e *Endpoint) crowded() *DialError {
 }
 
 // awaitTurn returns when w is served, or an error when it has given up.
-func (e *Endpoint) awaitTurn(ctx context.Context, deadline time.Time, w *dialWaiter) error {
-	limit := time.Now().Add(e.backend.set.options.ConnectTimeout)
-	ours := deadline.IsZero() || limit.Before(deadline)
-	if !ours {
-		limit = deadline
-	}
-	t := time.NewTimer(time.Until(limit))
+func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter) error {
+	t := time.NewTimer(time.Until(limit.at))
 	defer t.Stop()
-	var err *DialError
+	var gaveUp func() *DialError
 	select {
 	case <-w.ready:
 		return nil
 	case <-t.C:
-		if err = e.dialError(ReasonDeadline, false, os.ErrDeadlineExceeded); ours {
-			err = e.dialError(ReasonOverloaded, true, errCrowded)
-		}
+		gaveUp = func() *DialError { return e.passed(limit) }
 	case <-ctx.Done():
-		err = e.dialError(ReasonCanceled, false, ctx.Err())
+		gaveUp = func() *DialError { return e.dialError(ReasonCanceled, false, ctx.Err()) }
 	case <-e.life.Done():
-		err = e.dialError(ReasonGone, true, context.Canceled)
+		gaveUp = func() *DialError { return e.dialError(ReasonGone, true, context.Canceled) }
 	}
 	if !e.dials.abandon(w) { // it was served at the same moment
 		return nil
 	}
-	if err.Reason == ReasonOverloaded {
-		e.backend.refused.Add(1)
-	}
-	return err
+	return gaveUp()
 }
 
 // abandon gives up waiting; false is that the waiter has been served.

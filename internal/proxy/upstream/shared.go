@@ -117,6 +117,8 @@ type sharing struct {
 	exclusive atomic.Bool
 	// hungry is len(waiting), to be read without mu.
 	hungry atomic.Int64
+	// failure is the error of the last dial, nil where it succeeded.
+	failure atomic.Pointer[DialError]
 
 	mu       sync.Mutex
 	waiting  []*waiter // in the order in which they came

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"sync"
 	"testing"
 	"time"
 
@@ -144,4 +145,52 @@ func descriptors(t testing.TB) int {
 		t.Fatal(err)
 	}
 	return len(entries)
+}
+
+// TestWaitForStreamEndsByConnectTimeout has requests arrive all the time for an endpoint with HTTP/2 that answers no connect, so that
+// a dial is always under way: each of them is told after the connect timeout nevertheless.
+func TestWaitForStreamEndsByConnectTimeout(t *testing.T) {
+	const timeout = 200 * time.Millisecond
+	_, e := sharedEndpoint(t, Options{ConnectTimeout: timeout, MaxDials: 4}, full(t))
+	e.sharing.limit.Store(1) // a stream on each connection, so that each request wants a dial of its own
+	ended := make(chan error, 1)
+	go func() {
+		_, _, err := e.Connect(context.Background(), time.Time{})
+		ended <- err
+	}()
+	ctx, cancel := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	giveUp := time.After(10 * timeout)
+	for {
+		select {
+		case err := <-ended:
+			wantDialError(t, err, ReasonTimeout, true)
+			return
+		case <-giveUp:
+			t.Fatalf("the first request still waits after %v", 10*timeout)
+		case <-time.After(timeout / 8):
+			work.Go(func() { e.Connect(ctx, time.Time{}) }) //nolint:errcheck
+		}
+	}
+}
+
+// TestTurnAndDialEndByConnectTimeout has the turn of a request come late: its dial has what is left of the connect timeout, and
+// the endpoint is not blamed.
+func TestTurnAndDialEndByConnectTimeout(t *testing.T) {
+	const timeout = 2 * time.Second
+	_, b := newSet(t, Options{ConnectTimeout: timeout, MaxDials: 1}, endpoint(full(t)))
+	e := b.Endpoints()[0]
+	e.dials.dialing = 1
+	time.AfterFunc(timeout*3/4, e.dials.done)
+	begun := time.Now()
+	_, _, err := e.Connect(context.Background(), time.Time{})
+	wantDialError(t, err, ReasonOverloaded, true)
+	if took := time.Since(begun); took > timeout*3/2 {
+		t.Errorf("took %v", took)
+	}
+	if e.avoided() || b.Stats().Refused != 1 {
+		t.Errorf("avoided %v, %+v", e.avoided(), b.Stats())
+	}
 }
