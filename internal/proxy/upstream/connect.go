@@ -34,7 +34,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time) (*Conn, *Sha
 	if err != nil {
 		return nil, nil, err
 	}
-	if !e.speaksHTTP2(c) {
+	if c.Reused || !e.speaksHTTP2(c) {
 		return c, nil, nil
 	}
 	// The backend has changed its mind since it chose HTTP/1.1.
@@ -57,7 +57,8 @@ func (e *Endpoint) multiplexes() bool {
 	return s.http2 || s.tls != nil && !e.sharing.exclusive.Load()
 }
 
-// speaksHTTP2 tells what is spoken on a new connection.
+// speaksHTTP2 reports whether HTTP/2 is spoken on a new connection. On one that served requests by HTTP/1.1 it is not, whatever
+// the configuration says by now.
 func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 	if c.secure != nil {
 		return c.speaksHTTP2()
