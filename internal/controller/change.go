@@ -107,9 +107,10 @@ func unreadSecret(u kube.UnreadSecret) *translate.UnreadSecret {
 	return &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Forbidden: u.Forbidden}
 }
 
-// unread reports whether it is unknown what a Gateway is, because it or its class was not read.
-func (c *Controller) unread(namespace, name string) bool {
-	return gatewayUnread(c.source, namespace, name)
+// unread reports whether it is unknown what a Gateway is, because it or its class was not read, or translation panics on it.
+func (c *Controller) unread(namespace, name string) (is bool) {
+	c.remote.View(func(t *translate.Translator) { is = gatewayUnread(c.source, t, namespace, name) })
+	return is
 }
 
 // objects are what is known of a cluster: *kube.Source, or a stand-in of tests.
@@ -118,9 +119,14 @@ type objects interface {
 	Unread(kube.ID) bool
 }
 
-func gatewayUnread(o objects, namespace, name string) bool {
+// failing says on which objects translation panics: *translate.Translator, or a stand-in of tests.
+type failing interface {
+	Failing(translate.ObjectKey) bool
+}
+
+func gatewayUnread(o objects, f failing, namespace, name string) bool {
 	id := kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindGateway), Namespace: namespace, Name: name}
-	if o.Unread(id) {
+	if o.Unread(id) || f.Failing(translate.ObjectKey(id)) {
 		return true
 	}
 	gw, exists := o.Get(id)

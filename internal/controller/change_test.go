@@ -10,11 +10,13 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/source/kube"
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 type cluster struct {
 	gateways map[string]string // the class, by namespace/name
 	unread   map[string]bool   // by kind, namespace and name, as kube.ID prints them
+	failing  map[string]bool   // the same
 }
 
 func (c cluster) Get(id kube.ID) (metav1.Object, bool) {
@@ -24,14 +26,17 @@ func (c cluster) Get(id kube.ID) (metav1.Object, bool) {
 
 func (c cluster) Unread(id kube.ID) bool { return c.unread[id.String()] }
 
+func (c cluster) Failing(key translate.ObjectKey) bool { return c.failing[kube.ID(key).String()] }
+
 // TestGatewayUnread is about Gateways without a plan: only those that were read, with their class, are not ours.
 func TestGatewayUnread(t *testing.T) {
 	c := cluster{
 		gateways: map[string]string{"shop/foreign": "foreign", "shop/lost": "lost"},
 		unread:   map[string]bool{"Gateway shop/bad": true, "GatewayClass lost": true},
+		failing:  map[string]bool{"Gateway shop/panics": true},
 	}
-	for name, want := range map[string]bool{"foreign": false, "gone": false, "bad": true, "lost": true} {
-		if got := gatewayUnread(c, "shop", name); got != want {
+	for name, want := range map[string]bool{"foreign": false, "gone": false, "bad": true, "lost": true, "panics": true} {
+		if got := gatewayUnread(c, c, "shop", name); got != want {
 			t.Errorf("%s: unread is %v", name, got)
 		}
 	}

@@ -126,6 +126,13 @@ func (r *Remote) Update(edit func(*translate.Translator)) Delivery {
 	return r.take(&result)
 }
 
+// View lets look read the translator as of the last Commit.
+func (r *Remote) View(look func(*translate.Translator)) {
+	r.translating.Lock()
+	defer r.translating.Unlock()
+	look(r.o.Translator)
+}
+
 // refresh tells the translator what is new of the proxies and delivers what follows.
 func (r *Remote) refresh() {
 	r.translating.Lock()

@@ -39,7 +39,7 @@ type Options struct {
 	// Namespaces are those of the Gateways that there may be; nil is all.
 	Namespaces []string
 	// Unread reports whether it is unknown what a Gateway without a plan is, because it, its class, or one of
-	// their kinds could not be read: what runs for it stays. Nil is never.
+	// their kinds could not be read, or translation panics on it: what runs for it stays. Nil is never.
 	Unread func(namespace, name string) bool
 	// Pods takes the UIDs of the pods that there are for a Gateway, by name, whenever they changed and before Report
 	// takes them; nil tells nobody.

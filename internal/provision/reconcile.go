@@ -385,7 +385,7 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 		}
 		p.mu.Unlock()
 		if log {
-			p.o.Logger.Warn("what runs for a Gateway stays as it is, because the Gateway or its GatewayClass cannot be read; correct it, or delete it", "gateway", g.String())
+			p.o.Logger.Warn("what runs for a Gateway stays as it is, because the Gateway or its GatewayClass cannot be read, or translation fails on it; correct it, or delete it", "gateway", g.String())
 		}
 		return again, nil
 	}

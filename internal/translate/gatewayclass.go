@@ -18,7 +18,10 @@ type class struct {
 
 func (t *Translator) declareGatewayClasses() {
 	t.classes = incremental.Map(t.engine, "GatewayClass", t.in.classes.Collection,
-		func(v *incremental.View, _ name, gc *gwv1.GatewayClass) (class, bool) {
+		func(v *incremental.View, n name, gc *gwv1.GatewayClass) (class, bool) {
+			if t.defect != nil {
+				t.defect(n)
+			}
 			if string(gc.Spec.ControllerName) != t.options.ControllerName {
 				return class{}, false
 			}

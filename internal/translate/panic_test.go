@@ -33,6 +33,41 @@ func acceptedOf(t *testing.T, changes []StatusChange, objectName string) *metav1
 	return nil
 }
 
+// TestPanicInTheFirstCommit has translation panic before anything was made of a Gateway, on its own behalf or its class's: it has no
+// plan, and that does not mean that it is not ours.
+func TestPanicInTheFirstCommit(t *testing.T) {
+	for _, bad := range []string{"gw", "moongate"} {
+		tr := New(Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Panicked: func(string, string, any) {}})
+		tr.defect = func(n name) {
+			if n.Name == bad {
+				panic("a defect")
+			}
+		}
+		class := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "moongate"}, Spec: gwv1.GatewayClassSpec{ControllerName: "moongate.dev/gateway-controller"}}
+		key := func(n string) ObjectKey { return ObjectKey{gwv1.GroupName, string(KindGateway), "default", n} }
+		tr.Upsert(class)
+		for n, className := range map[string]string{"gw": "moongate", "foreign": "foreign"} {
+			tr.Upsert(&gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n}, Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(className)}})
+		}
+		if r := tr.Commit(); len(r.Plans) != 0 {
+			t.Errorf("%s: plans %v", bad, r.Plans)
+		}
+		for n, want := range map[string]bool{"gw": true, "foreign": false, "absent": false} {
+			if got := tr.Failing(key(n)); got != want {
+				t.Errorf("%s panics: Gateway %s is failing: %v", bad, n, got)
+			}
+		}
+		bad = ""
+		tr.Upsert(&gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gw", Generation: 2}, Spec: gwv1.GatewaySpec{GatewayClassName: "moongate"}})
+		class = class.DeepCopy()
+		class.Generation = 2
+		tr.Upsert(class)
+		if r := tr.Commit(); len(r.Plans) != 1 || tr.Failing(key("gw")) {
+			t.Errorf("corrected: plans %v, failing %v", r.Plans, tr.Failing(key("gw")))
+		}
+	}
+}
+
 // TestPanic has translation panic on behalf of a route and of a Gateway, new and edited: what was made of it stays, its status says
 // so, others are served, and the next edit recovers it.
 func TestPanic(t *testing.T) {

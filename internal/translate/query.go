@@ -28,6 +28,19 @@ func (t *Translator) HasStatus(o ObjectKey) bool {
 	}
 }
 
+// Failing reports whether a function panicked on behalf of the object, as of the last Commit: then it is not known what it should be
+// now. What is made of a Gateway depends on its GatewayClass, so a Gateway is failing while that is.
+func (t *Translator) Failing(o ObjectKey) bool {
+	n := name{o.Namespace, o.Name}
+	if t.failed[kindName{Kind(o.Kind), n}] {
+		return true
+	}
+	if gw, ok := t.in.gateways.Get(n); ok && Kind(o.Kind) == KindGateway {
+		return t.failed[kindName{KindGatewayClass, name{"", string(gw.Spec.GatewayClassName)}}]
+	}
+	return false
+}
+
 func has[K incremental.Key[K], V any](c *incremental.Collection[K, V], k K) bool {
 	_, ok := c.Get(k)
 	return ok

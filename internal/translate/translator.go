@@ -51,7 +51,7 @@ type Translator struct {
 	awaited   map[name]bool     // Secrets that the last Commit wanted
 	continued bool              // one of these was answered since
 	failed    map[kindName]bool // of which the status was last said to be that of failing
-	defect    func(name)        // set by tests: called for each HTTPRoute and Gateway
+	defect    func(name)        // set by tests: called for each HTTPRoute, Gateway and GatewayClass
 	listenerLayer
 	routeLayer
 	backendLayer
