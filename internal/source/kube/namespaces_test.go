@@ -103,6 +103,26 @@ func TestWatchedNamespacesOneRefused(t *testing.T) {
 	}
 }
 
+// TestTroubleWhileAnotherNamespaceIsListed breaks the watch of one namespace for a moment, just when the other one is listed for the
+// first time: nothing is listed anew afterwards, and the kind counts as listed nevertheless.
+func TestTroubleWhileAnotherNamespaceIsListed(t *testing.T) {
+	s := unstarted(t, newAPIServer(t, true))
+	f := &feed{source: s, kind: kindNamed("HTTPRoute"), to: s.catalog.table(kindNamed("HTTPRoute"))}
+	s.feeds[f.kind] = f
+	blue, green := &scope{feed: f, namespace: "blue"}, &scope{feed: f, namespace: "green"}
+	f.scopes = []*scope{blue, green}
+	ctx := t.Context()
+	s.note(ctx, blue, nil)
+	blue.Replace(nil, "1")
+	s.note(ctx, green, nil)
+	s.note(ctx, blue, errClosed)
+	green.Replace(nil, "1")
+	s.note(ctx, blue, nil)
+	if !f.listed || f.failing {
+		t.Errorf("listed %v, failing %v", f.listed, f.failing)
+	}
+}
+
 // TestSecretsOfOtherNamespaces wants Secrets here and elsewhere.
 func TestSecretsOfOtherNamespaces(t *testing.T) {
 	s := newAPIServer(t, true)

@@ -268,17 +268,24 @@ func (p *scope) Replace(objects []any, _ string) error {
 	}
 	p.do(func() {
 		p.done = true
-		waits := slices.ContainsFunc(p.scopes, func(other *scope) bool { return !other.done || other.trouble.text != "" })
-		if (!p.listed || p.failing) && !waits {
+		if !p.listed && !slices.ContainsFunc(p.scopes, func(other *scope) bool { return !other.done }) {
 			if p.failing {
 				p.source.log.Info("Objects of a kind can be read, which is served with the others from now on", "kind", p.kind.name)
 			}
-			p.listed, p.failing = true, false
-			p.source.installedChanged = true
+			p.listed, p.source.installedChanged = true, true
 		}
+		p.recovered()
 		p.to.replace(p.namespace, all, bad)
 	})
 	return nil
+}
+
+// recovered notes that a kind that could not be read can be, once it is listed and no scope has trouble. Source.mu is held.
+func (f *feed) recovered() {
+	if f.failing && f.listed && f.trouble.text == "" {
+		f.failing, f.source.installedChanged = false, true
+		f.source.wake()
+	}
 }
 
 // Resync does nothing: there is nobody who would need to be told again.
@@ -355,10 +362,8 @@ func (s *Source) note(ctx context.Context, f *scope, err error) {
 	}
 	if err != nil && reached(err) {
 		f.remedy = remedyFor(f.kind, f.namespace, err)
-	} else if err == nil && f.listed && f.failing && f.feed.trouble.text == "" {
-		f.failing, s.installedChanged = false, true
-		s.wake()
 	}
+	f.recovered()
 	log := s.log.With("kind", f.kind.name)
 	if f.namespace != metav1.NamespaceAll {
 		log = log.With("namespace", f.namespace)
