@@ -53,6 +53,8 @@ type Source struct {
 	installedChanged                bool
 	told                            *Installed
 	reach, discovery, secretTrouble trouble
+	// reachedSince is when the API server answered again after it was away.
+	reachedSince time.Time
 }
 
 // New makes a Source; the error says what is wrong with the configuration. Nothing is

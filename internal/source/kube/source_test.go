@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"reflect"
@@ -538,6 +539,32 @@ func TestAnAbsentServerSkipsNothing(t *testing.T) {
 		if f.failing != step.failing {
 			t.Errorf("step %d: failing is %v", i, f.failing)
 		}
+	}
+}
+
+// TestTheEndOfAnOutageIsNoTrouble: the first request that is answered ends the outage, and those of other kinds come a moment later.
+func TestTheEndOfAnOutageIsNoTrouble(t *testing.T) {
+	s := unstarted(t, newAPIServer(t, true))
+	scopeOf := func(kind string) *scope {
+		f := &feed{source: s, kind: kindNamed(kind), listed: true}
+		f.scopes = []*scope{{feed: f, done: true}}
+		return f.scopes[0]
+	}
+	first, second := scopeOf("HTTPRoute"), scopeOf("Gateway")
+	s.skip = time.Minute
+	refused := errors.New("connection refused")
+	for _, p := range []*scope{first, second} {
+		s.note(t.Context(), p, refused)
+		p.trouble.since = p.trouble.since.Add(-time.Hour)
+		s.note(t.Context(), p, refused)
+	}
+	s.note(t.Context(), first, nil)
+	answered := time.Now()
+	if second.check(answered); second.failing {
+		t.Error("a kind is unreadable at the moment the API server answers again")
+	}
+	if second.check(answered.Add(s.skip)); !second.failing {
+		t.Error("a kind that goes on not being readable is not noted")
 	}
 }
 

@@ -78,7 +78,14 @@ func (f *feed) check(now time.Time) {
 		}
 		since = f.unlistedSince
 	}
-	if f.failing || s.reach.text != "" || since.IsZero() || now.Sub(since) < s.skip {
+	if f.failing || s.reach.text != "" || since.IsZero() {
+		return
+	}
+	// Trouble may have begun as the API server went away; what is tried again now tells whether it goes on.
+	if since.Before(s.reachedSince) {
+		since = s.reachedSince
+	}
+	if now.Sub(since) < s.skip {
 		return
 	}
 	f.failing, s.installedChanged = true, true

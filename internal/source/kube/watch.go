@@ -382,7 +382,11 @@ func (s *Source) noteReach(err error) {
 	if reached(err) {
 		away = nil
 	}
-	say, over := s.reach.next(away, time.Now())
+	now := time.Now()
+	if away == nil && s.reach.text != "" {
+		s.reachedSince = now
+	}
+	say, over := s.reach.next(away, now)
 	switch {
 	case over:
 		s.log.Info("The API server answers again")
