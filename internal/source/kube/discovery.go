@@ -123,7 +123,11 @@ func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time
 			// The objects are the same: what differs comes out when they are listed.
 			f.stopped = true
 			f.cancel()
-			s.start(ctx, k, version, f.to).listed = f.listed
+			next := s.start(ctx, k, version, f.to)
+			next.listed = f.listed
+			for i, p := range f.scopes {
+				next.scopes[i].done = p.done
+			}
 			s.installedChanged = true
 		case s.defined(k) && f.absent.IsZero():
 			f.absent = now

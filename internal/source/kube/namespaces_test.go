@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 )
@@ -118,8 +119,68 @@ func TestTroubleWhileAnotherNamespaceIsListed(t *testing.T) {
 	s.note(ctx, blue, errClosed)
 	green.Replace(nil, "1")
 	s.note(ctx, blue, nil)
-	if !f.listed || f.failing {
-		t.Errorf("listed %v, failing %v", f.listed, f.failing)
+	if !f.listed || f.failing() {
+		t.Errorf("listed %v, failing %v", f.listed, f.failing())
+	}
+}
+
+// TestAForbiddenNamespaceHoldsUpNobody starts without the Role of one namespace for good: the other one is read and goes on, and nothing
+// is said of objects of the first until it can be read.
+func TestAForbiddenNamespaceHoldsUpNobody(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		s.putRouteIn("blue", "a")
+		s.putRouteIn("green", "b")
+		s.mu.Lock()
+		s.forbidden = map[string]bool{}
+		for _, k := range append(slices.Clone(kinds), secretMetadata) {
+			if k.namespaced() {
+				s.forbidden["green/"+strings.TrimPrefix(k.group+"/"+k.resource, "/")] = true
+			}
+		}
+		s.mu.Unlock()
+		c := follow(t, s.config(), func(source *Source) {
+			source.namespaces, source.skip = namespacesOf([]string{"blue", "green"}), 300*time.Millisecond
+		})
+		c.next()
+		if got := c.routes(); !slices.Equal(got, []string{"blue/a"}) {
+			t.Errorf("routes %v", got)
+		}
+		route := func(namespace string) ID { return ID{gatewayGroup, "HTTPRoute", namespace, "absent"} }
+		if c.Unread(route("blue")) || !c.Unread(route("green")) {
+			t.Errorf("unread: blue %v, green %v", c.Unread(route("blue")), c.Unread(route("green")))
+		}
+		remedy := "allow the controller's ServiceAccount to list and watch httproutes.gateway.networking.k8s.io in namespace green"
+		if !slices.Contains(c.UnreadKinds(), Unread{gatewayGroup, "HTTPRoute", remedy}) {
+			t.Errorf("unread kinds %v", c.UnreadKinds())
+		}
+		s.mu.Lock()
+		s.forbidden = nil
+		s.mu.Unlock()
+		c.until("the namespace joins in", func() bool {
+			return slices.Equal(c.routes(), []string{"blue/a", "green/b"}) && len(c.installed.Unread) == 0
+		})
+		if c.Unread(route("green")) {
+			t.Error("still unread")
+		}
+	})
+}
+
+// TestNothingIsDispensableInAllNamespaces: a verb that is missing everywhere is no matter of one namespace.
+func TestNothingIsDispensableInAllNamespaces(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.unlisted[gatewayGroup+"/httproutes"] = true
+	c := follow(t, s.config(), func(source *Source) {
+		source.namespaces, source.skip = namespacesOf([]string{"blue", "green"}), 50*time.Millisecond
+	})
+	eventually(t, "both are said to hold up the start", func() bool {
+		return strings.Count(c.log.String(), "the start waits for them") == 2 && len(c.Waiting()) == 1
+	})
+	select {
+	case change := <-c.changes:
+		t.Errorf("a Change came: %+v", change)
+	default:
 	}
 }
 

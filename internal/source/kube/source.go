@@ -182,7 +182,7 @@ func (s *Source) Get(id ID) (metav1.Object, bool) {
 	return o, ok
 }
 
-// Unread reports whether nothing can be said of an object: its kind is not listed, or the
+// Unread reports whether nothing can be said of an object: its kind is not listed in its namespace, or the
 // object exists and cannot be decoded. It may be called at any time.
 func (s *Source) Unread(id ID) bool {
 	s.mu.Lock()
@@ -193,7 +193,7 @@ func (s *Source) Unread(id ID) bool {
 	}
 	f := s.feeds[t.kind]
 	n := name{Namespace: id.Namespace, Name: id.Name}
-	return f == nil || !f.listed || t.undecoded[n] && t.objects[n] == nil
+	return f == nil || !f.reads(id.Namespace) || t.undecoded[n] && t.objects[n] == nil
 }
 
 // Waiting says what the first Change waits for, and why; empty once everything has been
@@ -209,8 +209,8 @@ func (s *Source) waiting() (list []string) {
 		list = append(list, because("which kinds are served", s.discovery.text))
 	}
 	for k, f := range s.feeds {
-		if !f.listed && (!f.failing || k.essential) {
-			list = append(list, because(k.name, f.trouble.text))
+		if !f.listed && (!f.failing() || k.essential) {
+			list = append(list, because(k.name, f.problem()))
 		}
 	}
 	slices.Sort(list)

@@ -520,9 +520,10 @@ func TestTheStartWaitsForWhatIsServed(t *testing.T) {
 
 // An API server that is away is no reason to go on without anything.
 func TestAnAbsentServerSkipsNothing(t *testing.T) {
-	f := &feed{kind: kindNamed("ListenerSet")}
 	s := unstarted(t, newAPIServer(t, true))
-	f.source, s.skip = s, time.Minute
+	s.skip = time.Minute
+	f := &feed{source: s, kind: kindNamed("ListenerSet")}
+	f.scopes = []*scope{{feed: f}}
 	start := time.Now()
 	for i, step := range []struct {
 		after   time.Duration
@@ -536,8 +537,8 @@ func TestAnAbsentServerSkipsNothing(t *testing.T) {
 			s.reach.text = "connection refused"
 		}
 		f.check(start.Add(step.after))
-		if f.failing != step.failing {
-			t.Errorf("step %d: failing is %v", i, f.failing)
+		if f.failing() != step.failing {
+			t.Errorf("step %d: failing is %v", i, f.failing())
 		}
 	}
 }

@@ -32,8 +32,8 @@ func (s *Source) UnreadKinds() []Unread {
 // unreadKinds is UnreadKinds. s.mu is held.
 func (s *Source) unreadKinds() (list []Unread) {
 	for k, f := range s.feeds {
-		if f.failing {
-			list = append(list, Unread{k.group, k.name, cmp.Or(f.remedy, "it is tried again")})
+		if i := slices.IndexFunc(f.scopes, func(p *scope) bool { return p.failing }); i >= 0 {
+			list = append(list, Unread{k.group, k.name, cmp.Or(f.scopes[i].remedy, "it is tried again")})
 		}
 	}
 	slices.SortFunc(list, func(a, b Unread) int { return strings.Compare(a.Group+"/"+a.Kind, b.Group+"/"+b.Kind) })
@@ -54,10 +54,12 @@ func (s *Source) watchFeeds(ctx context.Context) {
 			for _, f := range s.feeds {
 				f.check(now)
 			}
-			if !s.feeds[secretMetadata].listed && now.Sub(polled) >= s.secretsPoll {
+			if now.Sub(polled) >= s.secretsPoll {
 				polled = now
 				for n := range s.catalog.secrets.wanted {
-					s.reads.Add(n)
+					if !s.feeds[secretMetadata].reads(n.Namespace) {
+						s.reads.Add(n)
+					}
 				}
 			}
 			s.mu.Unlock()
@@ -65,20 +67,39 @@ func (s *Source) watchFeeds(ctx context.Context) {
 	}
 }
 
-// check notes that the kind cannot be read for too long. An API server that is away is another matter: what is known stays,
-// and nothing is known to be unreadable. Source.mu is held.
+// check looks for parts of the kind that cannot be read, and says what becomes of the start. Source.mu is held.
 func (f *feed) check(now time.Time) {
-	s := f.source
-	since := f.trouble.since
-	if !f.listed {
-		if s.reach.text != "" {
-			f.unlistedSince = time.Time{}
-		} else if f.unlistedSince.IsZero() {
-			f.unlistedSince = now
+	var failed []*scope
+	for _, p := range f.scopes {
+		before := p.failing
+		if p.check(now); p.failing && !before && !p.done { // otherwise note logs it
+			failed = append(failed, p)
 		}
-		since = f.unlistedSince
 	}
-	if f.failing || s.reach.text != "" || since.IsZero() {
+	f.settle()
+	for _, p := range failed {
+		if f.kind.essential && !f.listed {
+			p.log().Warn("Objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
+		} else {
+			p.log().Warn("Objects of a kind cannot be listed; going on without them until they can: " + p.remedy)
+		}
+	}
+}
+
+// check notes that a scope cannot be read for too long. An API server that is away is another matter: what is known stays,
+// and nothing is known to be unreadable. Source.mu is held.
+func (p *scope) check(now time.Time) {
+	s := p.source
+	since := p.trouble.since
+	if !p.done {
+		if s.reach.text != "" {
+			p.unlistedSince = time.Time{}
+		} else if p.unlistedSince.IsZero() {
+			p.unlistedSince = now
+		}
+		since = p.unlistedSince
+	}
+	if p.failing || s.reach.text != "" || since.IsZero() {
 		return
 	}
 	// Trouble may have begun as the API server went away; what is tried again now tells whether it goes on.
@@ -88,13 +109,6 @@ func (f *feed) check(now time.Time) {
 	if now.Sub(since) < s.skip {
 		return
 	}
-	f.failing, s.installedChanged = true, true
-	switch {
-	case f.listed: // note logs it
-	case f.kind.essential:
-		s.log.Warn("Objects of a kind cannot be listed; the start waits for them, because what is served depends on them: "+f.remedy, "kind", f.kind.name)
-	default:
-		s.log.Warn("Objects of a kind cannot be listed; going on without them until they can: "+f.remedy, "kind", f.kind.name)
-	}
+	p.failing, s.installedChanged = true, true
 	s.wake()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"reflect"
 	"slices"
@@ -40,14 +41,10 @@ type feed struct {
 	to      sink
 	cancel  context.CancelFunc
 	// Guarded by Source.mu:
-	stopped, listed bool
-	trouble         trouble // of the first of scopes that has any
-	scopes          []*scope
-	// unlistedSince is since when the kind is not listed though the API server answers; zero while that is not so.
-	unlistedSince time.Time
-	// failing is set once the kind cannot be listed or watched for Source.skip.
-	failing bool
-	remedy  string // for the newest trouble
+	stopped bool
+	// listed is set once each of scopes was, or is gone on without.
+	listed bool
+	scopes []*scope
 	// absent is since when discovery does not find the kind; zero while it does.
 	absent time.Time
 }
@@ -59,6 +56,11 @@ type scope struct {
 	// Guarded by Source.mu:
 	done    bool // has been listed
 	trouble trouble
+	remedy  string // for the newest trouble
+	// unlistedSince is since when it is not listed though the API server answers; zero while that is not so.
+	unlistedSince time.Time
+	// failing is set once it cannot be listed or watched for Source.skip.
+	failing bool
 }
 
 // kept is a decoded object without what is not needed.
@@ -267,25 +269,73 @@ func (p *scope) Replace(objects []any, _ string) error {
 		}
 	}
 	p.do(func() {
-		p.done = true
-		if !p.listed && !slices.ContainsFunc(p.scopes, func(other *scope) bool { return !other.done }) {
-			if p.failing {
-				p.source.log.Info("Objects of a kind can be read, which is served with the others from now on", "kind", p.kind.name)
-			}
-			p.listed, p.source.installedChanged = true, true
+		if !p.done && p.failing {
+			p.log().Info("Objects of a kind can be read, which is served with the others from now on")
 		}
+		p.done = true
 		p.recovered()
+		p.settle()
 		p.to.replace(p.namespace, all, bad)
 	})
 	return nil
 }
 
-// recovered notes that a kind that could not be read can be, once it is listed and no scope has trouble. Source.mu is held.
-func (f *feed) recovered() {
-	if f.failing && f.listed && f.trouble.text == "" {
-		f.failing, f.source.installedChanged = false, true
-		f.source.wake()
+// recovered notes that what could not be read can be. Source.mu is held.
+func (p *scope) recovered() {
+	if p.failing && p.done && p.trouble.text == "" {
+		p.failing, p.source.installedChanged = false, true
+		p.source.wake()
 	}
+}
+
+// settle counts the kind as listed once each scope was, or is gone on without. Source.mu is held.
+func (f *feed) settle() {
+	if f.listed || !slices.ContainsFunc(f.scopes, func(p *scope) bool { return p.done }) ||
+		slices.ContainsFunc(f.scopes, func(p *scope) bool { return !p.done && !p.dispensable() }) {
+		return
+	}
+	f.listed, f.source.installedChanged = true, true
+	f.source.wake()
+}
+
+// dispensable reports whether the start does not wait for a scope, as long as another one of the kind is read: it could not be listed
+// for long, and of an essential kind because that is forbidden. A namespace whose Role is gone must not hold up all others.
+func (p *scope) dispensable() bool {
+	return p.failing && (!p.kind.essential || p.trouble.class == string(metav1.StatusReasonForbidden))
+}
+
+// failing reports whether any part of the kind cannot be read. Source.mu is held.
+func (f *feed) failing() bool {
+	return slices.ContainsFunc(f.scopes, func(p *scope) bool { return p.failing })
+}
+
+// reads reports whether the objects of a namespace were listed. Source.mu is held.
+func (f *feed) reads(namespace string) bool {
+	for _, p := range f.scopes {
+		if p.namespace == metav1.NamespaceAll || p.namespace == namespace {
+			return p.done
+		}
+	}
+	return f.listed
+}
+
+// problem is why the kind is not read, "" for no known reason. Source.mu is held.
+func (f *feed) problem() string {
+	for _, p := range f.scopes {
+		if p.trouble.text != "" {
+			return p.trouble.text
+		}
+	}
+	return ""
+}
+
+// log is a logger that says what is read.
+func (p *scope) log() *slog.Logger {
+	log := p.source.log.With("kind", p.kind.name)
+	if p.namespace != metav1.NamespaceAll {
+		log = log.With("namespace", p.namespace)
+	}
+	return log
 }
 
 // Resync does nothing: there is nobody who would need to be told again.
@@ -339,40 +389,29 @@ func (t *trouble) next(err error, now time.Time) (say, over bool) {
 }
 
 // note takes in how a request of a feed went.
-func (s *Source) note(ctx context.Context, f *scope, err error) {
+func (s *Source) note(ctx context.Context, p *scope, err error) {
 	if ctx.Err() != nil || expected(err) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if f.stopped {
+	if p.stopped {
 		return
 	}
 	if apierrors.IsNotFound(err) {
 		s.lookAgain() // the kind may be gone
 	}
 	s.noteReach(err)
-	say, over := f.trouble.next(err, time.Now())
-	f.feed.trouble = trouble{}
-	for _, other := range f.scopes {
-		if other.trouble.text != "" {
-			f.feed.trouble = other.trouble
-			break
-		}
-	}
+	say, over := p.trouble.next(err, time.Now())
 	if err != nil && reached(err) {
-		f.remedy = remedyFor(f.kind, f.namespace, err)
+		p.remedy = remedyFor(p.kind, p.namespace, err)
 	}
-	f.recovered()
-	log := s.log.With("kind", f.kind.name)
-	if f.namespace != metav1.NamespaceAll {
-		log = log.With("namespace", f.namespace)
-	}
+	p.recovered()
 	switch {
 	case over:
-		log.Info("Objects are read again")
+		p.log().Info("Objects are read again")
 	case say && reached(err):
-		log.Warn("Objects cannot be read; what is known of them stays: "+remedyFor(f.kind, f.namespace, err), "error", err)
+		p.log().Warn("Objects cannot be read; what is known of them stays: "+remedyFor(p.kind, p.namespace, err), "error", err)
 	}
 }
 
