@@ -21,7 +21,7 @@
 // that only an older version than v1 can give is read as if it were of v1.
 //
 // While the API server is away nothing is deleted; afterwards the differences come out,
-// also where the server has forgotten what happened meanwhile.
+// also where the server has forgotten what happened meanwhile, or where its data were restored from a backup.
 //
 // A kind that cannot be listed for 30 s while the API server answers is gone on without, and joins
 // when it can be, unless what is served depends on it: for that the start waits, since proxies keep what they have.

@@ -3,6 +3,7 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"reflect"
 	"slices"
@@ -272,6 +273,38 @@ func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
 			}
 		}
 		eventually(t, "its return is logged", func() bool { return strings.Contains(c.log.String(), "answers again") })
+	})
+}
+
+// TestRestoredServer gives the API server the data of a backup: what was written after it goes, and what is written then is followed,
+// though its versions are those of the past.
+func TestRestoredServer(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		s.putRoute("stays", "a.example", nil)
+		s.putRoute("changes", "a.example", nil)
+		s.mu.Lock()
+		version, backup := s.version, maps.Clone(s.objects)
+		for resource, objects := range backup {
+			backup[resource] = maps.Clone(objects)
+		}
+		s.mu.Unlock()
+		for i := range 50 {
+			s.putRoute("changes", fmt.Sprintf("b%d.example", i), nil)
+		}
+		s.putRoute("later", "c.example", nil)
+		c := consume(t, s)
+		c.next()
+		s.stop()
+		s.mu.Lock()
+		s.version, s.objects, s.history = version, backup, nil
+		s.mu.Unlock()
+		s.start()
+		s.putRoute("new", "d.example", nil)
+		c.until("what the backup has is known, and what was written since", func() bool {
+			changed, _ := c.objects[routeID("changes")].(*gwv1.HTTPRoute)
+			return c.objects[routeID("later")] == nil && c.objects[routeID("new")] != nil && changed.Spec.Hostnames[0] == "a.example"
+		})
 	})
 }
 

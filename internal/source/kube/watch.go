@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metadatascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -152,6 +154,13 @@ func (s *Source) requests(k *kind, version, namespace string) (
 		return get(&o, "PartialObjectMetadataList").Do(ctx).Get()
 	}
 	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		if o.SendInitialEvents == nil && o.ResourceVersion != "" {
+			now, err := list(ctx, metav1.ListOptions{Limit: 1})
+			if err == nil && earlier(now, o.ResourceVersion) { // an error is left to the watch
+				// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
+				return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
+			}
+		}
 		o.Watch = true
 		var timeout time.Duration
 		if o.TimeoutSeconds != nil {
@@ -160,6 +169,17 @@ func (s *Source) requests(k *kind, version, namespace string) (
 		return get(&o, "PartialObjectMetadata").Timeout(timeout).Watch(ctx)
 	}
 	return list, follow
+}
+
+// earlier reports whether a list is of a version before another one. Versions of one kind are numbers that grow.
+func earlier(list runtime.Object, version string) bool {
+	meta, err := apimeta.ListAccessor(list)
+	if err != nil {
+		return false
+	}
+	now, errNow := strconv.ParseUint(meta.GetResourceVersion(), 10, 64)
+	last, errLast := strconv.ParseUint(version, 10, 64)
+	return errNow == nil && errLast == nil && now < last
 }
 
 var parameters = runtime.NewParameterCodec(scheme)
