@@ -276,7 +276,12 @@ func (d *decision) chooseRule() error {
 		}
 	}
 	routes := edit.Table()
-	d.rule = routes.Lookup(&d.req)
+	var limit error
+	d.rule, limit = routes.Lookup(&d.req)
+	if limit != nil {
+		d.answerWith(observe.ReasonMatchLimit, "")
+		return nil
+	}
 	candidates := routes.Explain(&d.req)
 	slices.SortStableFunc(candidates, func(a, b match.Candidate[struct{}]) int { return cmp.Compare(distance(a), distance(b)) })
 	for _, c := range candidates {

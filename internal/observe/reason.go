@@ -27,6 +27,7 @@ const (
 	ReasonClientTimeout
 	ReasonTLSHandshakeFailed
 	ReasonHTTPOnTLSPort
+	ReasonMatchLimit
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
@@ -104,6 +105,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonTLSHandshakeFailed:  {Word: "tls_handshake_failed", Source: SourceClient, Description: "the TLS handshake with the client failed"},
 
 	ReasonHTTPOnTLSPort: {Word: "http_on_tls_port", Source: SourceClient, Status: 400, Description: "the client sent HTTP without TLS to a port that has TLS"},
+	ReasonMatchLimit:    {Word: "match_limit", Source: SourceClient, Status: 431, Description: "the path, query or headers are too long for the regular expressions that the request would have to be matched against"},
 
 	ReasonConnectFailed:     {Word: "connect_failed", Source: SourceUpstream, Status: 502, Retryable: true, Description: "no connection to the endpoint could be made"},
 	ReasonConnectTimeout:    {Word: "connect_timeout", Source: SourceUpstream, Status: 504, Retryable: true, Description: "the endpoint did not accept a connection in time"},

@@ -21,7 +21,7 @@ import (
 // rule is the compiled rule of the gateway's only route.
 func (g *gateway) rule() *snapshot.Rule {
 	g.t.Helper()
-	m := g.state.listeners["default/gw/http"].table.Lookup(&message.Request{Method: []byte("GET"), MatchHost: []byte("a.test"), Path: []byte("/")})
+	m, _ := g.state.listeners["default/gw/http"].table.Lookup(&message.Request{Method: []byte("GET"), MatchHost: []byte("a.test"), Path: []byte("/")})
 	if m == nil {
 		g.t.Fatal("no rule")
 	}

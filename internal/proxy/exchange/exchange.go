@@ -167,7 +167,10 @@ func (x *Exchange) handle() (read bool) {
 	if !x.countPass() {
 		return x.fail(observe.ReasonLoopDetected)
 	}
-	m := x.listener.Table.Lookup(&x.Request.Request)
+	m, err := x.listener.Table.Lookup(&x.Request.Request)
+	if err != nil {
+		return x.fail(observe.ReasonMatchLimit)
+	}
 	if m == nil {
 		return x.fail(observe.ReasonRouteNotFound)
 	}

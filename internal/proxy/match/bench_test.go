@@ -57,7 +57,7 @@ func browserRequest(host, path string) *message.Request {
 func benchLookup(b *testing.B, table *Table[string], reqs []*message.Request) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if table.Lookup(reqs[i%len(reqs)]) == nil {
+		if r, _ := table.Lookup(reqs[i%len(reqs)]); r == nil {
 			b.Fatal("no rule")
 		}
 	}

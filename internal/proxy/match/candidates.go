@@ -36,8 +36,8 @@ func guardOf(headers []valueMatch) *valueMatch {
 }
 
 // first returns the match that goes before all others that fit, or nil.
-func (c *candidates[V]) first(req *message.Request) *match[V] {
-	best := c.plain.first(req)
+func (c *candidates[V]) first(req *message.Request, b *budget) *match[V] {
+	best := c.plain.first(req, b)
 	for i := range c.guarded {
 		g := &c.guarded[i]
 		value, ok := singleValue(req, g.name)
@@ -48,7 +48,7 @@ func (c *candidates[V]) first(req *message.Request) *match[V] {
 		if list == nil {
 			continue
 		}
-		if m := list.first(req); m != nil && (best == nil || goesBefore(m, best)) {
+		if m := list.first(req, b); m != nil && (best == nil || goesBefore(m, best)) {
 			best = m
 		}
 	}
@@ -135,10 +135,10 @@ func (c *candidates[V]) appendTo(list []*match[V]) []*match[V] {
 // matchList is in the order of precedence and immutable.
 type matchList[V any] []*match[V]
 
-func (l matchList[V]) first(req *message.Request) *match[V] {
+func (l matchList[V]) first(req *message.Request, b *budget) *match[V] {
 	for _, m := range l {
 		// The regular expression is the dearest predicate.
-		if m.fitsRequest(req) && (m.path.regex == nil || m.path.regex.Match(req.Path)) {
+		if m.fitsRequest(req, b) && (m.path.regex == nil || m.path.regex.match(req.Path, b)) {
 			return m
 		}
 	}

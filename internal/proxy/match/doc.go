@@ -47,6 +47,9 @@
 //
 // # Limits
 //
+// What the regular expressions of a request may cost is bounded (see maxSteps); beyond it no rule is found,
+// which is ErrMatchLimit.
+//
 // Matches of one hostname that have the same path, and all regular expressions for paths
 // of one hostname, are tried one after the other, unless they ask for different values of a
 // header: these are found by the value. Such a list is the only thing whose length a

@@ -20,7 +20,7 @@ type Candidate[V any] struct {
 	Effective string // config.Hostname.Effective it was found under
 	Original  string // config.Hostname.Original
 	// Matched tells that the request satisfies the match; the first such
-	// Candidate is the one that Lookup returns.
+	// Candidate is the one that Lookup returns, unless that is ErrMatchLimit.
 	Matched bool
 	// Why is empty for the winner. For others it is the first predicate that
 	// failed, or the criterion by which the winner goes before.
@@ -38,10 +38,11 @@ type considered[V any] struct {
 // nearness is the greatest for matches that the request satisfies, less for those
 // whose path fits, else the number of bytes that path and value begin with in common.
 func (m *match[V]) nearness(req *message.Request) int {
-	if !m.path.fits(req.Path) {
+	b := unlimited
+	if !m.path.fits(req.Path, &b) {
 		return commonPrefix(m.path.value, req.Path)
 	}
-	if !m.fitsRequest(req) {
+	if !m.fitsRequest(req, &b) {
 		return math.MaxInt - 1
 	}
 	return math.MaxInt
@@ -147,7 +148,8 @@ func lostTo[V any](c, winner *considered[V]) string {
 
 // failure describes the first predicate that the request does not satisfy, or is "".
 func (m *match[V]) failure(req *message.Request) string {
-	if !m.path.fits(req.Path) {
+	b := unlimited
+	if !m.path.fits(req.Path, &b) {
 		return m.path.failure()
 	}
 	if m.method != "" && m.method != string(req.Method) {
@@ -155,13 +157,13 @@ func (m *match[V]) failure(req *message.Request) string {
 	}
 	for i := range m.headers {
 		v := &m.headers[i]
-		if !v.fitsHeader(req) {
+		if !v.fitsHeader(req, &b) {
 			return v.failure("header", v.headerValue(req))
 		}
 	}
 	for i := range m.query {
 		v := &m.query[i]
-		if !v.fitsQuery(req.Query) {
+		if !v.fitsQuery(req.Query, &b) {
 			return v.failure("query parameter", v.queryValue(req))
 		}
 	}

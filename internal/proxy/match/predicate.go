@@ -2,9 +2,6 @@ package match
 
 import (
 	"bytes"
-	"fmt"
-	"regexp"
-	"regexp/syntax"
 	"sync"
 
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -22,15 +19,15 @@ const (
 type pathMatch struct {
 	kind  pathKind
 	value string
-	regex *regexp.Regexp
+	regex *expression
 }
 
-func (p *pathMatch) fits(path []byte) bool {
+func (p *pathMatch) fits(path []byte, b *budget) bool {
 	switch p.kind {
 	case exactPath:
 		return string(path) == p.value
 	case regexPath:
-		return p.regex.Match(path)
+		return p.regex.match(path, b)
 	}
 	if p.value == "" {
 		return true
@@ -43,30 +40,30 @@ func (p *pathMatch) fits(path []byte) bool {
 type valueMatch struct {
 	name  string // header names in lower case
 	value string
-	regex *regexp.Regexp // nil: equal to value
+	regex *expression // nil: equal to value
 }
 
 // fitsRequest looks at everything but the path.
-func (m *match[V]) fitsRequest(req *message.Request) bool {
+func (m *match[V]) fitsRequest(req *message.Request, b *budget) bool {
 	if m.method != "" && m.method != string(req.Method) {
 		return false
 	}
 	for i := range m.headers {
-		if !m.headers[i].fitsHeader(req) {
+		if !m.headers[i].fitsHeader(req, b) {
 			return false
 		}
 	}
 	for i := range m.query {
-		if !m.query[i].fitsQuery(req.Query) {
+		if !m.query[i].fitsQuery(req.Query, b) {
 			return false
 		}
 	}
 	return true
 }
 
-func (v *valueMatch) fitsHeader(req *message.Request) bool {
+func (v *valueMatch) fitsHeader(req *message.Request, b *budget) bool {
 	if v.name == "host" {
-		return v.fitsValue(req.Host)
+		return v.fitsValue(req.Host, b)
 	}
 	first := nextLine(&req.Header, 0, v.name)
 	if first < 0 {
@@ -75,19 +72,21 @@ func (v *valueMatch) fitsHeader(req *message.Request) bool {
 	second := nextLine(&req.Header, first+1, v.name)
 	switch {
 	case second < 0:
-		return v.fitsValue(req.Header.At(first).Value)
+		return v.fitsValue(req.Header.At(first).Value, b)
 	case v.regex == nil:
 		return equalJoined(&req.Header, first, v.name, v.value)
+	case b.exceeded():
+		return false
 	}
 	buf := scratch.Get().(*[]byte)
 	defer scratch.Put(buf)
 	*buf = appendJoined((*buf)[:0], &req.Header, first, v.name)
-	return v.regex.Match(*buf)
+	return v.regex.match(*buf, b)
 }
 
-func (v *valueMatch) fitsValue(value []byte) bool {
+func (v *valueMatch) fitsValue(value []byte, b *budget) bool {
 	if v.regex != nil {
-		return v.regex.Match(value)
+		return v.regex.match(value, b)
 	}
 	return string(value) == v.value
 }
@@ -134,7 +133,7 @@ func appendJoined(dst []byte, h *message.Fields, i int, name string) []byte {
 	return dst
 }
 
-func (v *valueMatch) fitsQuery(query []byte) bool {
+func (v *valueMatch) fitsQuery(query []byte, b *budget) bool {
 	raw, ok := queryParam(query, v.name)
 	if !ok {
 		return false
@@ -143,12 +142,12 @@ func (v *valueMatch) fitsQuery(query []byte) bool {
 		return decodesTo(raw, v.value)
 	}
 	if bytes.IndexByte(raw, '%') < 0 && bytes.IndexByte(raw, '+') < 0 {
-		return v.regex.Match(raw)
+		return v.regex.match(raw, b)
 	}
 	buf := scratch.Get().(*[]byte)
 	defer scratch.Put(buf)
 	*buf = appendDecoded((*buf)[:0], raw)
-	return v.regex.Match(*buf)
+	return v.regex.match(*buf, b)
 }
 
 // queryParam returns the encoded value of the first parameter of that name.
@@ -200,17 +199,4 @@ func decodeByte(raw []byte) (c byte, size int) {
 		}
 	}
 	return raw[0], 1
-}
-
-// compileRegex makes an expression that must match the whole input.
-func compileRegex(pattern string) (*regexp.Regexp, error) {
-	// Parsed alone first, so that "a)|(b" cannot escape the group below.
-	if _, err := syntax.Parse(pattern, syntax.Perl); err != nil {
-		return nil, err
-	}
-	re, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
-	if err != nil {
-		return nil, fmt.Errorf("anchored: %w", err)
-	}
-	return re, nil
 }

@@ -35,7 +35,7 @@ func checkEdits(t *testing.T, data []byte) (hits int) {
 		}
 		for range 4 {
 			req := c.request()
-			got, want := whereRule(table.Lookup(req)), model.winner(req)
+			got, want := whereRule(lookup(table, req)), model.winner(req)
 			if got != want {
 				t.Fatalf("%s\n got %q\nwant %q", show(req), got, want)
 			}
@@ -47,7 +47,7 @@ func checkEdits(t *testing.T, data []byte) (hits int) {
 		}
 	}
 	for _, a := range before {
-		if got := whereRule(a.table.Lookup(a.req)); got != a.where {
+		if got := whereRule(lookup(a.table, a.req)); got != a.where {
 			t.Fatalf("%s: a later edit changed the answer of an older table\n got %q\nwant %q", show(a.req), got, a.where)
 		}
 	}
@@ -173,7 +173,7 @@ func FuzzRequest(f *testing.F) {
 		if !plain(name + v1 + v2) {
 			return // not what a parser lets through
 		}
-		if got, want := whereRule(table.Lookup(req)), model.winner(req); got != want {
+		if got, want := whereRule(lookup(table, req)), model.winner(req); got != want {
 			t.Fatalf("%s\n got %q\nwant %q", show(req), got, want)
 		}
 		checkExplain(t, table, model, req)

@@ -31,34 +31,39 @@ type group[V any] struct {
 }
 
 // Lookup returns the rule that takes the request, or nil. It reads Method, Host,
-// MatchHost, Path, Query and Header, keeps none of them and does not allocate.
-func (t *Table[V]) Lookup(req *message.Request) *Rule[V] {
+// MatchHost, Path, Query and Header, keeps none of them and does not allocate. The only error is ErrMatchLimit.
+func (t *Table[V]) Lookup(req *message.Request) (*Rule[V], error) {
 	if t == nil {
-		return nil
+		return nil, nil
 	}
+	left := budget(maxSteps)
 	hosts := t.hosts.fitting(req.MatchHost)
 	for groups := hosts.next(); groups != nil; groups = hosts.next() {
 		for _, g := range *groups {
-			if m := g.lookup(req); m != nil {
-				return &m.Rule
+			m := g.lookup(req, &left)
+			if left.exceeded() {
+				return nil, ErrMatchLimit
+			}
+			if m != nil {
+				return &m.Rule, nil
 			}
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-func (g *group[V]) lookup(req *message.Request) *match[V] {
+func (g *group[V]) lookup(req *message.Request, b *budget) *match[V] {
 	if c := g.exact.find(req.Path); c != nil {
-		if m := c.first(req); m != nil {
+		if m := c.first(req, b); m != nil {
 			return m
 		}
 	}
-	if m := g.regex.first(req); m != nil {
+	if m := g.regex.first(req, b); m != nil {
 		return m
 	}
 	prefixes := g.prefix.fitting(req.Path)
 	for c := prefixes.next(); c != nil; c = prefixes.next() {
-		if m := c.first(req); m != nil {
+		if m := c.first(req, b); m != nil {
 			return m
 		}
 	}
