@@ -12,21 +12,53 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// declareExpressions bounds the regular expressions of a listener, which routes of several namespaces may
-// share. Those of older routes come first, so that a new one cannot end what is served.
+// shareKey names what routes of a namespace may have of a listener.
+type shareKey struct {
+	listenerKey
+	Namespace string
+}
+
+func (k shareKey) Compare(o shareKey) int {
+	return cmp.Or(k.listenerKey.Compare(o.listenerKey), cmp.Compare(k.Namespace, o.Namespace))
+}
+
+// excessKey names a route without room on a listener.
+type excessKey struct {
+	listenerKey
+	Route name
+}
+
+func (k excessKey) Compare(o excessKey) int {
+	return cmp.Or(k.listenerKey.Compare(o.listenerKey), k.Route.Compare(o.Route))
+}
+
+// declareExpressions bounds the regular expressions of a listener. Each namespace has a share of its own, which routes
+// of others cannot take. Those of older routes come first, so that a new one cannot end what is served.
 func (t *Translator) declareExpressions() {
-	t.expressions = incremental.NewIndex(t.attachments, "HTTPRoutes with regular expressions by listener",
-		func(_ name, a *attachment) []listenerKey {
-			if a.Expressions == 0 {
-				return nil
+	sharesOf := func(n name, a *attachment) (keys []shareKey) {
+		if a.Expressions == 0 {
+			return nil
+		}
+		for _, k := range a.Listeners {
+			keys = append(keys, shareKey{k, n.Namespace})
+		}
+		return keys
+	}
+	t.expressions = incremental.NewIndex(t.attachments, "HTTPRoutes with regular expressions by listener", sharesOf)
+	t.shares = incremental.FlatMap(t.engine, "namespaces with regular expressions", t.attachments,
+		func(_ *incremental.View, n name, a *attachment) (out []incremental.Entry[shareKey, struct{}]) {
+			for _, k := range sharesOf(n, a) {
+				out = append(out, incremental.Entry[shareKey, struct{}]{Key: k})
 			}
-			return a.Listeners
-		})
-	t.excess = incremental.Map(t.engine, "regular expressions beyond a limit", t.admissions,
-		func(v *incremental.View, k listenerKey, _ admission) ([]name, bool) {
-			excess := t.beyondLimit(v, incremental.Lookup(v, t.expressions, k))
-			return excess, len(excess) > 0
-		}, slices.Equal[[]name])
+			return out
+		}, same[struct{}])
+	t.excess = incremental.FlatMap(t.engine, "regular expressions beyond a limit", t.shares,
+		func(v *incremental.View, k shareKey, _ struct{}) (out []incremental.Entry[excessKey, struct{}]) {
+			for _, n := range t.beyondLimit(v, incremental.Lookup(v, t.expressions, k)) {
+				out = append(out, incremental.Entry[excessKey, struct{}]{Key: excessKey{k.listenerKey, n}})
+			}
+			return out
+		}, same[struct{}])
 }
 
 // beyondLimit returns those of routes, by age, that have no room left. One that needs less than was left over
@@ -43,7 +75,7 @@ func (t *Translator) beyondLimit(v *incremental.View, routes []name) (excess []n
 		all = append(all, sized{n, a.Expressions, a.Created})
 		total += a.Expressions
 	}
-	if total <= rule.MaxListenerSize {
+	if total <= rule.MaxShareSize {
 		return nil
 	}
 	slices.SortFunc(all, func(a, b sized) int {
@@ -51,7 +83,7 @@ func (t *Translator) beyondLimit(v *incremental.View, routes []name) (excess []n
 	})
 	total = 0
 	for _, r := range all {
-		if total+r.size > rule.MaxListenerSize {
+		if total+r.size > rule.MaxShareSize {
 			excess = append(excess, r.name)
 		} else {
 			total += r.size
@@ -68,7 +100,7 @@ func (t *Translator) bounded(v *incremental.View, n name, a *attachment) *compil
 		return c
 	}
 	for _, k := range a.Listeners {
-		if excess, _ := incremental.Fetch(v, t.excess, k); slices.Contains(excess, n) {
+		if _, is := incremental.Fetch(v, t.excess, excessKey{k, n}); is {
 			return c.withoutExpressions(k)
 		}
 	}
@@ -94,8 +126,8 @@ func (c *compiled) withoutExpressions(k listenerKey) *compiled {
 	for _, e := range c.Expressions {
 		out.Dropped = append(out.Dropped, &dropped{Rule: e.Rule, Problem: *condition.NewProblem(gwv1.RouteReasonUnsupportedValue, e.Field,
 			"shorten it, or attach the route to another listener",
-			"listener %q of Gateway %s has no room for the regular expressions of this route, %s and what follows, of size %d when compiled: with those of older routes they would exceed %d",
-			k.Name, k.Gateway, rule.Shown(e.Pattern), c.size(), rule.MaxListenerSize)})
+			"listener %q of Gateway %s has no room for the regular expressions of this route, %s and what follows, of size %d when compiled: with those of older routes of its namespace they would exceed %d",
+			k.Name, k.Gateway, rule.Shown(e.Pattern), c.size(), rule.MaxShareSize)})
 	}
 	slices.SortFunc(out.Dropped, func(a, b *dropped) int { return cmp.Compare(a.Rule, b.Rule) })
 	out.judge()

@@ -44,6 +44,49 @@ func (w *world) rules(n string) (indexes []uint32, partial string) {
 	return indexes, partial
 }
 
+// TestExpressionsOfNamespaces has a namespace bring more regular expressions than a listener takes of it: routes of
+// another one keep theirs, though they are newer. A route that comes wakes none whose verdict stays.
+func TestExpressionsOfNamespaces(t *testing.T) {
+	w := newWorld()
+	w.Upsert(ownClass("moongate"))
+	gw, all := crowdGateway(1), gwv1.NamespacesFromAll
+	for i := range gw.Spec.Listeners {
+		gw.Spec.Listeners[i].AllowedRoutes = &gwv1.AllowedRoutes{Namespaces: &gwv1.RouteNamespaces{From: &all}}
+	}
+	w.Upsert(gw)
+	w.Upsert(crowdService(1))
+	of := func(namespace, n string, created int64) *gwv1.HTTPRoute {
+		r := expressionRoute(n, created, 1)
+		home := gwv1.Namespace("default")
+		r.Namespace, r.Spec.ParentRefs[0].Namespace = namespace, &home
+		return r
+	}
+	const many = 120
+	for i := range many {
+		w.Upsert(of("greedy", fmt.Sprintf("old-%03d", i), int64(100+i)))
+	}
+	w.Upsert(of("modest", "young", 1000))
+	w.commit(t)
+	served := func(key string) int {
+		return len(w.config[config.ID{Kind: config.KindRoute, Key: "HTTPRoute/" + key}].GetRoute().GetRules())
+	}
+	if first, last := served("greedy/old-000"), served("greedy/old-119"); first != 2 || last != 1 {
+		t.Errorf("of the oldest and the newest route %d and %d rules are served, want 2 and 1", first, last)
+	}
+	if got := served("modest/young"); got != 2 {
+		t.Errorf("of another namespace's route %d rules are served, want 2", got)
+	}
+
+	w.Upsert(of("greedy", "newest", 2000))
+	if r := w.commit(t); r.Stats.RunsByName["HTTPRoute config"] != 1 || r.Stats.RunsByName["HTTPRoute status"] != 1 {
+		t.Errorf("a route beyond the limit runs %v", r.Stats.RunsByName)
+	}
+	w.Upsert(of("greedy", "oldest", 1))
+	if r := w.commit(t); r.Stats.RunsByName["HTTPRoute config"] != 2 || r.Stats.RunsByName["HTTPRoute status"] != 2 {
+		t.Errorf("a route that takes the place of another one runs %v", r.Stats.RunsByName)
+	}
+}
+
 // TestListenerExpressions fills a listener with regular expressions: the newest route loses its rules that
 // have any, and nothing else, until there is room.
 func TestListenerExpressions(t *testing.T) {
@@ -51,7 +94,7 @@ func TestListenerExpressions(t *testing.T) {
 	w.Upsert(ownClass("moongate"))
 	w.Upsert(crowdGateway(1))
 	w.Upsert(crowdService(1))
-	const full = 20 // routes of five expressions each
+	const full = 5 // routes of five expressions each
 	for i := range full {
 		w.Upsert(expressionRoute(fmt.Sprintf("old-%02d", i), int64(100+i), 5))
 	}
@@ -72,7 +115,7 @@ func TestListenerExpressions(t *testing.T) {
 		all(fmt.Sprintf("old-%02d", i), true)
 	}
 	_, partial := w.rules("new")
-	for _, part := range []string{"Rule 1: spec.rules[1].matches[0].path.value", "/xxxxx0.{0,990}", `of Gateway default/gw has no room`, "200000", "attach the route to another listener"} {
+	for _, part := range []string{"Rule 1: spec.rules[1].matches[0].path.value", "/xxxxx0.{0,990}", `of Gateway default/gw has no room`, "50000", "attach the route to another listener"} {
 		if !strings.Contains(partial, part) {
 			t.Errorf("%q is not in %q", part, partial)
 		}
@@ -85,7 +128,7 @@ func TestListenerExpressions(t *testing.T) {
 	w.commit(t)
 	all("small", true)
 
-	w.Delete(translate.KindHTTPRoute, "default", "old-07")
+	w.Delete(translate.KindHTTPRoute, "default", "old-02")
 	w.commit(t)
 	all("new", true)
 
@@ -93,7 +136,7 @@ func TestListenerExpressions(t *testing.T) {
 	w.commit(t)
 	all("oldest", true)
 	all("new", false)
-	all("old-19", true)
+	all("old-04", true)
 
 	only := expressionRoute("only", 1<<32, 5)
 	only.Spec.Rules = only.Spec.Rules[1:]

@@ -123,8 +123,9 @@ type routeLayer struct {
 	referrers         *incremental.Index[name, name, *compiled] // Service -> routes that refer to it
 	attachments       *incremental.Collection[name, *attachment]
 	attached          *incremental.Index[listenerKey, name, *attachment]
-	expressions       *incremental.Index[listenerKey, name, *attachment] // routes that have any
-	excess            *incremental.Collection[listenerKey, []name]       // those beyond the limit of a listener
+	shares            *incremental.Collection[shareKey, struct{}]     // namespaces with regular expressions, of each listener
+	expressions       *incremental.Index[shareKey, name, *attachment] // routes that have any
+	excess            *incremental.Collection[excessKey, struct{}]    // those beyond the limit
 	routes            *incremental.Collection[name, *config.Route]
 }
 

@@ -18,8 +18,8 @@ const (
 	maxPatternSize = 2_000
 	// MaxRouteSize bounds all expressions of a route.
 	MaxRouteSize = 10_000
-	// MaxListenerSize bounds those of all routes of a listener.
-	MaxListenerSize = 200_000
+	// MaxShareSize bounds those of all routes of a namespace on a listener.
+	MaxShareSize = 50_000
 )
 
 // Expressions are what the regular expressions of a rule amount to.
