@@ -219,11 +219,7 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reaso
 		if a.u, place, err = x.dial(ep, a.deadline); err != nil {
 			return x.dialFailed(a, err)
 		}
-		// It may have been given back while we waited, like an idle one.
-		if a.reused = a.u != nil && a.u.Reused; a.reused && x.Streamed && !a.u.Alive() {
-			a.u.Close()
-			continue
-		}
+		a.reused = a.u != nil && a.u.Reused // it may have been given back while we waited
 		if place == nil || x.open(a, place) {
 			return observe.ReasonOK, false
 		}
@@ -241,7 +237,7 @@ func (x *Exchange) dial(ep *upstream.Endpoint, deadline time.Time) (*upstream.Co
 	defer cancel()
 	w.dial(cancel)
 	w.since.Store(e.Now())
-	u, place, err := ep.Connect(ctx, deadline)
+	u, place, err := ep.Connect(ctx, deadline, x.repeatable())
 	w.since.Store(0)
 	w.dial(nil)
 	return u, place, err

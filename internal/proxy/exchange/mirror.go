@@ -198,7 +198,7 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 		place := ep.Place()
 		if place == nil {
 			var err error
-			if u, place, err = ep.Connect(m.engine.Background, deadline); err != nil {
+			if u, place, err = ep.Connect(m.engine.Background, deadline, true); err != nil {
 				return false
 			}
 		}

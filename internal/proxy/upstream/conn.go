@@ -70,9 +70,12 @@ func (c *Conn) Release() {
 	if !c.closed.Load() && c.endpoint.dials.hand(c) {
 		return
 	}
-	if c.closed.Load() || !c.endpoint.keep(c) {
+	e := c.endpoint // c may be another's once it is kept
+	if c.closed.Load() || !e.keep(c) {
 		c.Close()
+		return
 	}
+	e.serveWaiting()
 }
 
 // Close closes the connection. It may be called more than once, and while another goroutine

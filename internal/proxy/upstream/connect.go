@@ -18,8 +18,9 @@ type waiter struct {
 // Connect makes a connection for a request that has found none by Idle and Place: a Conn to use
 // alone, or a place on one that is shared, which may be one that is there by now. All of it, waiting for others
 // and the dial, ends by the connect timeout and by deadline (zero: none), or when ctx ends. Make a context only for this: it is the way to give up when the
-// client vanishes. The error is a *DialError; nothing was sent.
-func (e *Endpoint) Connect(ctx context.Context, deadline time.Time) (*Conn, *Shared, error) {
+// client vanishes. The error is a *DialError; nothing was sent. A Conn may be Reused, and was alive just now; a request that is
+// not repeatable gets only what IdleRecent would give it.
+func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable bool) (*Conn, *Shared, error) {
 	limit := e.connectLimit(deadline)
 	for e.multiplexes() {
 		conn, place, err := e.await(ctx, limit)
@@ -30,7 +31,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time) (*Conn, *Sha
 			return conn, place, nil
 		}
 	}
-	c, err := e.dialInTurn(ctx, limit)
+	c, err := e.dialInTurn(ctx, limit, repeatable)
 	if err != nil {
 		return nil, nil, err
 	}

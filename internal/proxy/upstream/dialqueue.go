@@ -22,38 +22,90 @@ type dialQueue struct {
 
 // dialWaiter is a request that waits.
 type dialWaiter struct {
-	ready chan struct{} // closed when conn is set, or it may dial
-	conn  *Conn
+	ready      chan struct{} // closed when conn is set, or it may dial
+	conn       *Conn
+	repeatable bool
 }
 
 var errCrowded = errors.New("too many requests wait for a connection to the endpoint")
 
-// dialInTurn is Dial for a request by HTTP/1.1. The connection may be one that was given back meanwhile.
-func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit) (*Conn, error) {
+// dialInTurn is Dial for a request by HTTP/1.1. The connection may be one that was given back meanwhile, and was alive just now.
+func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, repeatable bool) (*Conn, error) {
 	q, o := &e.dials, &e.backend.set.options
-	q.mu.Lock()
-	switch {
-	case q.dialing < o.MaxDials:
-		q.dialing++
-		q.mu.Unlock()
-	case len(q.waiting) >= o.MaxWaiting:
-		q.mu.Unlock()
-		return nil, e.crowded()
-	default:
-		w := &dialWaiter{ready: make(chan struct{})}
-		q.waiting = append(q.waiting, w)
+	for again := false; ; again = true {
+		q.mu.Lock()
+		if q.dialing < o.MaxDials {
+			q.dialing++
+			q.mu.Unlock()
+			break
+		}
+		if !again && len(q.waiting) >= o.MaxWaiting {
+			q.mu.Unlock()
+			return nil, e.crowded()
+		}
+		w := &dialWaiter{ready: make(chan struct{}), repeatable: repeatable}
+		at := len(q.waiting)
+		if again { // it had its turn
+			at = 0
+		}
+		q.waiting = slices.Insert(q.waiting, at, w)
 		q.hungry.Store(int64(len(q.waiting)))
 		q.mu.Unlock()
 		limit = limit.queued()
+		if c := e.aliveIdle(repeatable); c != nil { // given back before it could be seen that we wait
+			if !q.abandon(w) {
+				q.pass(w)
+			}
+			return c, nil
+		}
 		if err := e.awaitTurn(ctx, limit, w); err != nil {
 			return nil, err
 		}
-		if w.conn != nil {
+		if w.conn == nil {
+			break
+		}
+		if w.conn.Alive() {
 			return w.conn, nil
 		}
+		w.conn.Close()
 	}
 	defer q.done()
 	return e.dialBy(ctx, limit)
+}
+
+// aliveIdle is Idle, or IdleRecent for a request that is not repeatable, for a connection that is alive.
+func (e *Endpoint) aliveIdle(repeatable bool) *Conn {
+	for {
+		c := e.idleFor(repeatable)
+		if c == nil || c.Alive() {
+			return c
+		}
+		c.Close()
+	}
+}
+
+func (e *Endpoint) idleFor(repeatable bool) *Conn {
+	if repeatable {
+		return e.Idle()
+	}
+	return e.IdleRecent()
+}
+
+// serveWaiting hands idle connections to requests that wait. It follows keep: a request that began to wait after hand had seen
+// none may have looked for idle connections before this one was kept.
+func (e *Endpoint) serveWaiting() {
+	for e.dials.hungry.Load() > 0 {
+		c := e.Idle()
+		if c == nil || e.dials.hand(c) {
+			return
+		}
+		if !e.keep(c) {
+			c.Close()
+		}
+		if e.terminating.Load() {
+			return // those who wait must not have it
+		}
+	}
 }
 
 // crowded counts a request that is refused.
@@ -107,28 +159,48 @@ func (q *dialQueue) done() {
 	q.dialing--
 }
 
+// pass gives what w was served with to others, as it needs it no more.
+func (q *dialQueue) pass(w *dialWaiter) {
+	if w.conn != nil {
+		w.conn.Release()
+	} else {
+		q.done()
+	}
+}
+
 // next takes the first that waits, or nil; mu is held.
-func (q *dialQueue) next() *dialWaiter {
-	if len(q.waiting) == 0 {
+func (q *dialQueue) next() *dialWaiter { return q.take(func(*dialWaiter) bool { return true }) }
+
+// take takes the first that waits and that fits, or nil; mu is held.
+func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
+	i := slices.IndexFunc(q.waiting, fits)
+	if i < 0 {
 		return nil
 	}
-	w := q.waiting[0]
-	q.waiting[0] = nil
-	if q.waiting = q.waiting[1:]; len(q.waiting) == 0 {
+	w := q.waiting[i]
+	if i == 0 {
+		q.waiting[0] = nil
+		q.waiting = q.waiting[1:]
+	} else {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+	}
+	if len(q.waiting) == 0 {
 		q.waiting = nil
 	}
 	q.hungry.Store(int64(len(q.waiting)))
 	return w
 }
 
-// hand gives a connection that was released to the first that waits; false where none does.
+// hand gives a connection that was released to the first that waits, of a terminating endpoint to the first
+// that is repeatable as for IdleRecent; false where there is none.
 func (q *dialQueue) hand(c *Conn) bool {
 	if q.hungry.Load() == 0 {
 		return false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	w := q.next()
+	ending := c.endpoint.terminating.Load()
+	w := q.take(func(w *dialWaiter) bool { return w.repeatable || !ending })
 	if w == nil {
 		return false
 	}

@@ -27,12 +27,14 @@ type connected struct {
 }
 
 // connect calls Connect, and returns when it waits.
-func connect(t *testing.T, e *Endpoint) <-chan connected {
+func connect(t *testing.T, e *Endpoint) <-chan connected { t.Helper(); return connectAs(t, e, true) }
+
+func connectAs(t *testing.T, e *Endpoint, repeatable bool) <-chan connected {
 	t.Helper()
 	waiting := e.dials.hungry.Load()
 	got := make(chan connected, 1)
 	go func() {
-		c, s, err := e.Connect(context.Background(), time.Time{})
+		c, s, err := e.Connect(context.Background(), time.Time{}, repeatable)
 		got <- connected{c, s, err}
 	}()
 	eventually(t, "the request waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
@@ -59,6 +61,83 @@ func TestHandedOverSpeaksAsBefore(t *testing.T) {
 	e.backend.speech.Store(&speech{http2: true})
 	c.Release()
 	if g := wait(t, got); g.conn != c || g.place != nil || g.err != nil {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestGivenBackBeforeTheWait has a connection be given back when a request has found none idle, and before it waits.
+func TestGivenBackBeforeTheWait(t *testing.T) {
+	_, _, e, c := allTurnsTaken(t)
+	if e.Idle() != nil {
+		t.Fatal("an idle connection")
+	}
+	c.Release()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if got, _, err := e.Connect(ctx, time.Time{}, true); got != c || err != nil {
+		t.Fatalf("%v %v, want the connection that is idle", got, err)
+	}
+	if st := e.Stats(); st.Waiting != 0 || !c.Reused {
+		t.Errorf("%+v, reused %v", st, c.Reused)
+	}
+}
+
+// TestKeptWhileAnotherBeganToWait has a request look for idle connections between the releaser's look for requests
+// that wait and its keeping the connection.
+func TestKeptWhileAnotherBeganToWait(t *testing.T) {
+	_, _, e, c := allTurnsTaken(t)
+	if e.dials.hand(c) {
+		t.Fatal("handed to nobody")
+	}
+	got := connect(t, e)
+	if !e.keep(c) {
+		t.Fatal("not kept")
+	}
+	e.serveWaiting()
+	if g := wait(t, got); g.conn != c {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestDeadIsNotHandedOver has a connection that the endpoint has closed be released to a request that waits: it waits on, for the
+// next one.
+func TestDeadIsNotHandedOver(t *testing.T) {
+	srv, _, e, dead := allTurnsTaken(t)
+	alive := dial(t, e)
+	for _, c := range srv.accepted(t, 2) {
+		if c.RemoteAddr().String() == dead.LocalAddr().String() {
+			c.Close()
+		}
+	}
+	eventually(t, "the end of the connection is seen", func() bool { return !dead.Alive() })
+	got := connect(t, e)
+	dead.Release()
+	eventually(t, "the dead connection is closed, and the request waits", func() bool {
+		return e.Stats().Open == 1 && e.dials.hungry.Load() == 1
+	})
+	alive.Release()
+	if g := wait(t, got); g.conn != alive || !alive.Reused {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestTerminatingIsHandedToRepeatable: a connection of a terminating endpoint goes to the first request that may be sent again.
+func TestTerminatingIsHandedToRepeatable(t *testing.T) {
+	srv, s, e, c := allTurnsTaken(t)
+	once := connectAs(t, e, false)
+	repeatable := connectAs(t, e, true)
+	apply(t, s, endpointsResource(key, terminating(srv.addrPort())))
+	c.Release()
+	if g := wait(t, repeatable); g.conn != c {
+		t.Errorf("%+v", g)
+	}
+	c.Release()
+	if n := e.Stats().Idle; n != 1 {
+		t.Errorf("%d idle connections, want 1: nobody may have it", n)
+	}
+	e.dials.done() // its turn to dial
+	g := wait(t, once)
+	if g.err != nil || g.conn == c || g.conn.Reused {
 		t.Errorf("%+v", g)
 	}
 }

@@ -38,7 +38,7 @@ func TestPanicInDial(t *testing.T) {
 		}
 		e.sharing.mu.Unlock()
 	}
-	if _, place, err := e.Connect(context.Background(), time.Now().Add(10*time.Second)); err != nil || place == nil {
+	if _, place, err := e.Connect(context.Background(), time.Now().Add(10*time.Second), true); err != nil || place == nil {
 		t.Fatalf("%v %v", place, err)
 	} else {
 		place.Leave(false)

@@ -18,6 +18,7 @@ type server struct {
 	net.Listener
 	mu    sync.Mutex
 	conns []net.Conn
+	ended bool // stop has closed conns
 	done  sync.WaitGroup
 }
 
@@ -41,6 +42,9 @@ func (s *server) serve() {
 		}
 		s.mu.Lock()
 		s.conns = append(s.conns, c)
+		if s.ended {
+			c.Close()
+		}
 		s.mu.Unlock()
 		s.done.Go(func() {
 			defer c.Close()
@@ -74,6 +78,7 @@ func (s *server) accepted(t testing.TB, n int) []net.Conn {
 func (s *server) stop() {
 	s.Close()
 	s.mu.Lock()
+	s.ended = true
 	for _, c := range s.conns {
 		c.Close()
 	}

@@ -77,7 +77,7 @@ func take(t *testing.T, e *Endpoint) *Shared {
 	t.Helper()
 	p := e.Place()
 	if p == nil {
-		c, place, err := e.Connect(context.Background(), time.Now().Add(10*time.Second))
+		c, place, err := e.Connect(context.Background(), time.Now().Add(10*time.Second), true)
 		if err != nil || c != nil {
 			t.Fatalf("%v %v", c, err)
 		}
@@ -188,7 +188,7 @@ func TestDialFailsForAllWaiters(t *testing.T) {
 	var work sync.WaitGroup
 	for range 20 {
 		work.Go(func() {
-			_, _, err := e.Connect(context.Background(), time.Time{})
+			_, _, err := e.Connect(context.Background(), time.Time{}, true)
 			wantDialError(t, err, ReasonRefused, true)
 		})
 	}
@@ -236,7 +236,7 @@ func TestSharedEndsWithTheSet(t *testing.T) {
 	}
 	st.Close()
 	p.Leave(false)
-	if _, _, err := e.Connect(context.Background(), time.Time{}); err == nil {
+	if _, _, err := e.Connect(context.Background(), time.Time{}, true); err == nil {
 		t.Error("a connection of a closed Set")
 	}
 	eventually(t, "the connection has ended", func() bool { return server.ended.Load() == 1 })

@@ -124,17 +124,17 @@ func TestDialIsGivenUpWithItsEndpoint(t *testing.T) {
 // TestWaitingIsGivenUp: by the deadline, by the client's leaving, and when the endpoint leaves. Nothing is left of it.
 func TestWaitingIsGivenUp(t *testing.T) {
 	s, e := sharedEndpoint(t, Options{ConnectTimeout: time.Minute}, full(t))
-	_, _, err := e.Connect(context.Background(), time.Now().Add(20*time.Millisecond))
+	_, _, err := e.Connect(context.Background(), time.Now().Add(20*time.Millisecond), true)
 	wantDialError(t, err, ReasonDeadline, false)
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(20*time.Millisecond, cancel)
-	_, _, err = e.Connect(ctx, time.Time{})
+	_, _, err = e.Connect(ctx, time.Time{}, true)
 	wantDialError(t, err, ReasonCanceled, false)
 	if n := e.sharing.hungry.Load(); n != 0 || len(e.sharing.waiting) != 0 {
 		t.Errorf("%d wait", n)
 	}
 	time.AfterFunc(20*time.Millisecond, func() { apply(t, s, endpointsResource(key)) })
-	_, _, err = e.Connect(context.Background(), time.Time{})
+	_, _, err = e.Connect(context.Background(), time.Time{}, true)
 	wantDialError(t, err, ReasonGone, true)
 }
 
@@ -155,7 +155,7 @@ func TestWaitForStreamEndsByConnectTimeout(t *testing.T) {
 	e.sharing.limit.Store(1) // a stream on each connection, so that each request wants a dial of its own
 	ended := make(chan error, 1)
 	go func() {
-		_, _, err := e.Connect(context.Background(), time.Time{})
+		_, _, err := e.Connect(context.Background(), time.Time{}, true)
 		ended <- err
 	}()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -171,7 +171,7 @@ func TestWaitForStreamEndsByConnectTimeout(t *testing.T) {
 		case <-giveUp:
 			t.Fatalf("the first request still waits after %v", 10*timeout)
 		case <-time.After(timeout / 8):
-			work.Go(func() { e.Connect(ctx, time.Time{}) }) //nolint:errcheck
+			work.Go(func() { e.Connect(ctx, time.Time{}, true) }) //nolint:errcheck
 		}
 	}
 }
@@ -185,7 +185,7 @@ func TestTurnAndDialEndByConnectTimeout(t *testing.T) {
 	e.dials.dialing = 1
 	time.AfterFunc(timeout*3/4, e.dials.done)
 	begun := time.Now()
-	_, _, err := e.Connect(context.Background(), time.Time{})
+	_, _, err := e.Connect(context.Background(), time.Time{}, true)
 	wantDialError(t, err, ReasonOverloaded, true)
 	if took := time.Since(begun); took > timeout*3/2 {
 		t.Errorf("took %v", took)
