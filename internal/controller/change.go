@@ -56,14 +56,56 @@ func (c *Controller) change(ch kube.Change) {
 // another leader.
 func (c *Controller) sweep() {
 	c.remote.Update(func(t *translate.Translator) {
-		var unwanted []status.Key
-		for _, id := range c.objects.shared() {
-			if !t.HasStatus(translate.ObjectKey(id)) {
-				unwanted = append(unwanted, status.Key(id))
-			}
-		}
-		c.writer.Sweep(unwanted) // here, where nothing newer can be published before
+		// Here, where nothing newer can be published before.
+		c.writer.Sweep(unwanted(c.objects.shared(), c.source, t, gwv1.GatewayController(c.o.ControllerName)))
 	})
+}
+
+// unwanted are those of the objects that translation wants no status of. An object is left out while nobody knows what its status should
+// be: translation panics on it, or it has an entry of ours for a parent that is unknown.
+func unwanted(ids []kube.ID, o objects, t translation, ours gwv1.GatewayController) (keys []status.Key) {
+	for _, id := range ids {
+		if key := translate.ObjectKey(id); !t.HasStatus(key) && !t.Failing(key) && !hasUnknownParent(id, o, t, ours) {
+			keys = append(keys, status.Key(id))
+		}
+	}
+	return keys
+}
+
+// hasUnknownParent reports whether the status of a route or policy has an entry of ours for a Gateway or ListenerSet of which it is
+// unknown what it is.
+func hasUnknownParent(id kube.ID, o objects, f failing, ours gwv1.GatewayController) bool {
+	object, _ := o.Get(id)
+	for _, e := range status.Entries(object) {
+		if e.Controller == ours && parentUnknown(o, f, id.Namespace, e.Ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// parentUnknown is about what a reference from an object of the namespace names.
+func parentUnknown(o objects, f failing, namespace string, ref gwv1.ParentReference) bool {
+	if ref.Namespace != nil {
+		namespace = string(*ref.Namespace)
+	}
+	if ref.Kind == nil || *ref.Kind == gwv1.Kind(translate.KindGateway) {
+		return gatewayUnread(o, f, namespace, string(ref.Name))
+	}
+	if *ref.Kind != gwv1.Kind(translate.KindListenerSet) {
+		return false
+	}
+	id := kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindListenerSet), Namespace: namespace, Name: string(ref.Name)}
+	if o.Unread(id) || f.Failing(translate.ObjectKey(id)) {
+		return true
+	}
+	object, _ := o.Get(id)
+	set, ok := object.(*gwv1.ListenerSet)
+	if !ok {
+		return false
+	}
+	gateway := set.Spec.ParentRef
+	return parentUnknown(o, f, namespace, gwv1.ParentReference{Kind: gateway.Kind, Namespace: gateway.Namespace, Name: gateway.Name})
 }
 
 func installed(i *kube.Installed) translate.Installed {
@@ -117,6 +159,12 @@ func (c *Controller) unread(namespace, name string) (is bool) {
 type objects interface {
 	Get(kube.ID) (metav1.Object, bool)
 	Unread(kube.ID) bool
+}
+
+// translation is what sweep asks: *translate.Translator, or a stand-in of tests.
+type translation interface {
+	failing
+	HasStatus(translate.ObjectKey) bool
 }
 
 // failing says on which objects translation panics: *translate.Translator, or a stand-in of tests.

@@ -82,3 +82,24 @@ func valueOr[T any](p *T, otherwise T) T {
 	}
 	return *p
 }
+
+// Entry is what a controller says of an object at one parent of a route, or ancestor of a policy.
+type Entry struct {
+	Ref        gwv1.ParentReference
+	Controller gwv1.GatewayController
+}
+
+// Entries are those in the status of a route or policy; none for other objects.
+func Entries(object metav1.Object) (out []Entry) {
+	if policy, ok := object.(*gwv1.BackendTLSPolicy); ok {
+		for _, a := range policy.Status.Ancestors {
+			out = append(out, Entry{a.AncestorRef, a.ControllerName})
+		}
+	}
+	if s := routeStatus(object); s != nil {
+		for _, p := range s.Parents {
+			out = append(out, Entry{p.ParentRef, p.ControllerName})
+		}
+	}
+	return out
+}
