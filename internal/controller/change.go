@@ -39,6 +39,12 @@ func (c *Controller) change(ch kube.Change) {
 				t.SetInstalled(installed(ch.Installed))
 			}
 			for _, id := range ch.Deletes {
+				if id.Kind == string(translate.KindSecret) { // the deletion may be of an earlier Want
+					if o := c.current(translate.ObjectKey(id)); o != nil {
+						t.Upsert(o)
+						continue
+					}
+				}
 				t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 			}
 			for _, o := range ch.Upserts {

@@ -170,9 +170,7 @@ func (r *Remote) fetched() {
 		if r.o.Current != nil {
 			o = r.o.Current(f.key)
 		}
-		if o != nil {
-			r.o.Translator.Upsert(o)
-		}
+		r.o.Translator.Fetched(f.key, o)
 	}
 	r.tell()
 	result := r.translate()

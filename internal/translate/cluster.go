@@ -75,7 +75,7 @@ type Want struct {
 }
 
 // UnreadSecret is a wanted Secret of which it is not known whether it exists, an object for Upsert. A listener that refers to one
-// keeps the certificates that it was served with. It ends with the Secret itself, or with its deletion.
+// keeps the certificates that it was served with, as it does before Fetched is called. It ends with the Secret itself, or with its deletion.
 type UnreadSecret struct {
 	metav1.ObjectMeta // namespace and name
 	// Forbidden says that the controller may not read it; otherwise that may pass by itself.

@@ -275,13 +275,14 @@ type world struct {
 	statuses map[translate.ObjectKey]translate.StatusChange
 	plans    map[string]*translate.Plan // by namespace/name
 	wants    map[translate.ObjectKey]bool
+	absent   map[translate.ObjectKey]bool // Secrets that were said not to be there
 }
 
 func newWorld() *world { return newWorldWith(options) }
 
 func newWorldWith(o translate.Options) *world {
 	return &world{translate.New(o), map[config.ID]*config.Resource{}, map[translate.ObjectKey]translate.StatusChange{},
-		map[string]*translate.Plan{}, map[translate.ObjectKey]bool{}}
+		map[string]*translate.Plan{}, map[translate.ObjectKey]bool{}, map[translate.ObjectKey]bool{}}
 }
 
 func (w *world) upsert(i input) {

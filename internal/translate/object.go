@@ -86,6 +86,7 @@ func (t *Translator) declareInputs() {
 		tickets:         incremental.NewInput[name](e, "tickets", sameDeeply[Tickets]),
 
 		unread: incremental.NewInput[name](e, "unread Secret", same[bool]),
+		absent: incremental.NewInput[name](e, "absent Secret", same[bool]),
 		last:   incremental.NewInput[listenerKey](e, "last certificates", slices.Equal[[]name]),
 	}
 }
@@ -130,10 +131,10 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 		set(t.in.endpointSlices, o, nil)
 	case *corev1.Secret:
 		t.in.unread.Delete(nameOf(o))
-		t.continued = t.continued || t.awaited[nameOf(o)]
+		t.in.absent.Delete(nameOf(o))
 		set(t.in.secrets, o, nil)
 	case *UnreadSecret:
-		t.continued = t.continued || t.awaited[nameOf(o)]
+		t.in.absent.Delete(nameOf(o))
 		t.in.unread.Set(nameOf(o), o.Forbidden)
 	case *v1alpha1.GatewayParameters:
 		set(t.in.parameters, o, func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })
@@ -188,8 +189,7 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 	case KindEndpointSlice:
 		t.in.endpointSlices.Delete(n)
 	case KindSecret:
-		t.in.unread.Delete(n)
-		t.in.secrets.Delete(n)
+		t.deleteSecret(n)
 	case KindGatewayParameters:
 		t.in.parameters.Delete(n)
 	}

@@ -2,6 +2,7 @@ package translate_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -41,6 +42,10 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 			if step%10 != 9 {
 				continue
 			}
+			for len(w.answerAbsent(current)) > 0 {
+				w.commit(t)
+			}
+			w.commit(t)
 			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.Plans)+len(again.Wants) != 0 {
 				t.Fatalf("seed %d step %d: a commit without changes does %v", seed, step, again)
 			}
@@ -53,6 +58,19 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 			}
 		}
 	}
+}
+
+// answerAbsent answers the Wants of Secrets that are not there, as far as it has not done so, and returns them.
+func (w *world) answerAbsent(current map[string]input) (answered []translate.ObjectKey) {
+	for key := range w.wants {
+		if _, there := current[fmt.Sprintf("%T/%s/%s", &corev1.Secret{}, key.Namespace, key.Name)]; !there && !w.absent[key] {
+			w.Fetched(key, nil)
+			w.absent[key] = true
+			answered = append(answered, key)
+		}
+	}
+	maps.DeleteFunc(w.absent, func(key translate.ObjectKey, _ bool) bool { return !w.wants[key] })
+	return answered
 }
 
 // change does one random thing: an upsert, a delete, or an echo of what is there.
@@ -170,6 +188,7 @@ func TestStatusEchoWakesNothing(t *testing.T) {
 			w.upsert(i)
 		}
 		w.commit(t)
+		w.commit(t) // takes in what listeners are served with
 		for _, i := range inputs {
 			if i.object == nil {
 				continue

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -51,15 +52,10 @@ func (t *Translator) declareWants() {
 		}, same[bool])
 }
 
-// lastCertificates are the Secrets that a listener was last served with, as far as it may still read them, while one that it refers to
-// could not be read; otherwise none.
+// lastCertificates are the Secrets that a listener was last served with, as far as it may still read them, while it is not known of one
+// that it refers to whether it exists, because it was not read yet or could not be; otherwise none.
 func (t *Translator) lastCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (kept []name) {
-	unread := false
-	for _, ref := range l.Certificates {
-		_, is := incremental.Fetch(v, t.in.unread.Collection, name(ref.Secret))
-		unread = unread || is && !ref.Unknown
-	}
-	if !unread {
+	if !t.options.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return t.unknownSecret(v, k, ref) }) {
 		return nil
 	}
 	last, _ := incremental.Fetch(v, t.in.last.Collection, k)
@@ -69,6 +65,17 @@ func (t *Translator) lastCertificates(v *incremental.View, k listenerKey, l *lis
 		}
 	}
 	return kept
+}
+
+// unknownSecret reports whether a listener may read a Secret of which it is not known whether it exists.
+func (t *Translator) unknownSecret(v *incremental.View, k listenerKey, ref listener.CertificateRef) bool {
+	n := name(ref.Secret)
+	if ref.Unknown || !t.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, n) {
+		return false
+	}
+	_, exists := incremental.Fetch(v, t.in.secrets.Collection, n)
+	_, absent := incremental.Fetch(v, t.in.absent.Collection, n)
+	return !exists && !absent
 }
 
 // keepCertificates adds to the certificates of a listener those of lastCertificates.
@@ -82,43 +89,52 @@ func (t *Translator) keepCertificates(v *incremental.View, k listenerKey, l *lis
 	return keys
 }
 
-// noteServed notes with which certificates listeners are served as of the Commit that ends.
-func (t *Translator) noteServed(wants []Want) {
-	if !t.options.Cluster {
-		return
-	}
+// noteServed notes with which certificates listeners are served as of the Commit that ends, for the next one.
+func (t *Translator) noteServed() {
 	for _, ch := range t.serving.Changes() {
-		t.shownLast[ch.Key] = nil
-		if ch.Deleted {
+		if ch.Deleted || len(ch.New.Certificates) == 0 {
+			t.in.last.Delete(ch.Key)
 			continue
 		}
+		var secrets []name
 		for _, key := range ch.New.Certificates {
-			t.shownLast[ch.Key] = append(t.shownLast[ch.Key], secretOf(key))
+			secrets = append(secrets, secretOf(key))
 		}
+		t.in.last.Set(ch.Key, secrets)
 	}
-	clear(t.awaited)
+}
+
+// noteAsked notes of which Secrets an answer is owed as of the Commit that ends.
+func (t *Translator) noteAsked(wants []Want) {
 	for _, want := range wants {
+		n := name{want.Object.Namespace, want.Object.Name}
+		t.in.absent.Delete(n) // what was known of it was for those who wanted it
 		if want.Wanted {
-			t.awaited[name{want.Object.Namespace, want.Object.Name}] = true
+			t.asked[n] = true
+		} else {
+			delete(t.asked, n)
 		}
 	}
 }
 
-// rememberServed makes what noteServed noted an input, unless the Commit that begins only takes in what the last one wanted: of such a one
-// nobody has been told.
-func (t *Translator) rememberServed() {
-	continued := t.continued
-	if t.continued = false; continued {
+// Fetched takes the answer to a Want: the Secret, an UnreadSecret, or nil for one that does not exist.
+func (t *Translator) Fetched(key ObjectKey, o metav1.Object) {
+	delete(t.asked, name{key.Namespace, key.Name})
+	if o == nil {
+		t.Delete(Kind(key.Kind), key.Namespace, key.Name)
 		return
 	}
-	for k, secrets := range t.shownLast {
-		if len(secrets) == 0 {
-			t.in.last.Delete(k)
-		} else {
-			t.in.last.Set(k, secrets)
-		}
+	t.Upsert(o)
+}
+
+// deleteSecret notes that a Secret does not exist, unless nobody wants to know, or the answer is still to come: then what is said is of
+// an earlier Want.
+func (t *Translator) deleteSecret(n name) {
+	t.in.unread.Delete(n)
+	t.in.secrets.Delete(n)
+	if _, wanted := t.wants.Get(n); wanted && !t.asked[n] {
+		t.in.absent.Set(n, true)
 	}
-	clear(t.shownLast)
 }
 
 // secretOf is the inverse of config.SecretKey.

@@ -46,12 +46,9 @@ type Translator struct {
 	engine     *incremental.Engine
 	generation uint64
 	in         inputs
-	// shownLast are listeners whose entry of in.last is to be written, see rememberServed.
-	shownLast map[listenerKey][]name
-	awaited   map[name]bool     // Secrets that the last Commit wanted
-	continued bool              // one of these was answered since
-	failed    map[kindName]bool // of which the status was last said to be that of failing
-	defect    func(name)        // set by tests: called for each HTTPRoute, Gateway and GatewayClass
+	asked      map[name]bool     // wanted Secrets of which Fetched was not called yet
+	failed     map[kindName]bool // of which the status was last said to be that of failing
+	defect     func(name)        // set by tests: called for each HTTPRoute, Gateway and GatewayClass
 	listenerLayer
 	routeLayer
 	backendLayer
@@ -81,6 +78,7 @@ type inputs struct {
 	tickets         *incremental.Input[name, Tickets]   // under the empty name
 
 	unread *incremental.Input[name, bool]          // Secrets that could not be read; true where that is forbidden
+	absent *incremental.Input[name, bool]          // wanted Secrets that do not exist
 	last   *incremental.Input[listenerKey, []name] // Secrets whose certificates a listener was last served with
 }
 
@@ -157,7 +155,7 @@ type statusLayer struct {
 
 // New returns a Translator without objects.
 func New(options Options) *Translator {
-	t := &Translator{options: options, engine: incremental.New(), shownLast: map[listenerKey][]name{}, awaited: map[name]bool{}}
+	t := &Translator{options: options, engine: incremental.New(), asked: map[name]bool{}}
 	t.reportPanics()
 	t.declareInputs()
 	t.declareInstalled()
@@ -196,10 +194,12 @@ type Result struct {
 // changed. Values in it are shared and must not be modified. The generation of
 // the update grows with every Commit that changes config.
 func (t *Translator) Commit() Result {
-	t.rememberServed()
 	stats := t.engine.Commit()
 	r := Result{Config: t.update(), Statuses: t.statusChanges(), Plans: t.planChanges(), Wants: t.wantChanges(), Stats: stats}
-	t.noteServed(r.Wants)
+	if t.options.Cluster {
+		t.noteServed()
+		t.noteAsked(r.Wants)
+	}
 	if !r.Config.Empty() {
 		t.generation++
 	}

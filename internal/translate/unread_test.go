@@ -53,8 +53,8 @@ func (c *cluster) settle() {
 			name := want.Object.Name
 			if !want.Wanted {
 				gone[name] = true // as the source does: it tells later, with what is wanted then
-			} else if o := c.secrets[name]; o != nil {
-				c.Upsert(o)
+			} else {
+				c.Fetched(want.Object, c.secrets[name])
 				found = true
 			}
 		}
@@ -134,6 +134,61 @@ func TestUnreadSecretKeepsCertificates(t *testing.T) {
 	for want := range c.wants {
 		if want.Name != "two" {
 			t.Errorf("%v is still wanted", want)
+		}
+	}
+}
+
+// TestCertificatesStayWhileASecretIsRead has an HTTPS listener refer to another Secret, whose read takes longer than other changes,
+// and then tells that it cannot be read, or is not there.
+func TestCertificatesStayWhileASecretIsRead(t *testing.T) {
+	secret := func(name string) translate.ObjectKey {
+		return translate.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}
+	}
+	for _, test := range []struct {
+		answer metav1.Object
+		want   []string
+	}{
+		{&translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "two"}}, []string{"one"}},
+		{pemSecret(t, "two"), []string{"two"}},
+		{nil, nil},
+	} {
+		c := &cluster{newWorldWith(clusterOptions), t, map[string]metav1.Object{"one": pemSecret(t, "one")}}
+		c.Upsert(ownClass("moongate"))
+		c.SetInfrastructure("default", "gw", reachedAt("10.97.0.5"))
+		c.Upsert(secretGateway("one"))
+		c.settle()
+		expect := func(what string, want []string) {
+			t.Helper()
+			if got := c.certificates(); !slices.Equal(got, want) {
+				t.Errorf("%s, answered %T: served with %q, want %q", what, test.answer, got, want)
+			}
+		}
+		expect("before", []string{"one"})
+
+		c.Upsert(secretGateway("two"))
+		for i := range 3 { // commits between the Want and its answer
+			c.commit(t)
+			c.Upsert(crowdRoute(1, "/"+strings.Repeat("x", i)))
+			if !c.wants[secret("one")] || !c.wants[secret("two")] {
+				t.Fatalf("wanted are %v", c.wants)
+			}
+		}
+		expect("while it is read", []string{"one"})
+		c.Delete(translate.KindSecret, "default", "two") // what is left of an earlier Want is no answer
+		c.commit(t)
+		expect("after a late deletion", []string{"one"})
+		c.Fetched(secret("two"), test.answer)
+		c.commit(t)
+		c.Upsert(crowdRoute(1, "/y"))
+		c.commit(t)
+		expect("answered", test.want)
+		if kept := slices.Contains(test.want, "one"); c.wants[secret("one")] != kept {
+			t.Errorf("answered %T: wanted are %v", test.answer, c.wants)
+		}
+		if test.answer != nil {
+			c.Delete(translate.KindSecret, "default", "two")
+			c.commit(t)
+			expect("once it is deleted", nil)
 		}
 	}
 }

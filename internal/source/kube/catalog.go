@@ -93,7 +93,7 @@ func (c *catalog) take() Change {
 		}
 		if o, k, ok := c.get(id); ok {
 			change.Upserts = append(change.Upserts, k.seen(o))
-		} else if c.pending[id] {
+		} else if c.pending[id] && !(id.Kind == secretKind && c.secrets.unknown(name{Namespace: id.Namespace, Name: id.Name})) {
 			change.Deletes = append(change.Deletes, id)
 		}
 	}

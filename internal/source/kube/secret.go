@@ -41,6 +41,12 @@ type secret struct {
 	reading int            // reads under way: they may have begun before what the watch says
 }
 
+// unknown reports whether a Secret is wanted and has not been read since.
+func (s *secrets) unknown(n name) bool {
+	w := s.wanted[n]
+	return w != nil && w.ticket == 0
+}
+
 // secretSink takes what a watch says of Secrets, and has the wanted ones read again.
 type secretSink struct{ source *Source }
 

@@ -242,3 +242,37 @@ func TestASecretThatIsWantedAgainIsKnown(t *testing.T) {
 		t.Error("the Secret was taken away")
 	}
 }
+
+// A Secret that is wanted again and could not be read since is not told as deleted, because nobody knows that it is.
+func TestAnUnreadSecretIsNotToldAsDeleted(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.putSecret("one", encoded("v"))
+	c := consume(t, s)
+	c.next()
+	c.fetch(Want{"team", "one", true})
+	c.fetch(Want{"team", "one", false})
+	eventually(t, "the deletion is being told", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.catalog.telling[nameOf(&metav1.ObjectMeta{Namespace: "team", Name: "one"})]
+	})
+	s.mu.Lock()
+	s.failGet = http.StatusTooManyRequests
+	s.mu.Unlock()
+	if _, unread := c.Fetch(t.Context(), []Want{{"team", "one", true}}); len(unread) != 1 {
+		t.Fatalf("unread %v", unread)
+	}
+	c.next() // of the time before it was wanted again
+	for i := range 2 {
+		s.putService("marker", int64(80+i))
+		for c.objects[serviceID("marker")] == nil || c.objects[serviceID("marker")].(*corev1.Service).Spec.Ports[0].Port != int32(80+i) {
+			if change := c.next(); len(change.Deletes) > 0 {
+				t.Errorf("told as deleted: %v", change.Deletes)
+			}
+		}
+	}
+	s.mu.Lock()
+	s.failGet = 0
+	s.mu.Unlock()
+	c.until("it comes", func() bool { return c.value("one") == "v" })
+}
