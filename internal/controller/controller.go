@@ -188,7 +188,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	run("waiting for Secrets", func(ctx context.Context) error {
 		select {
 		case <-c.read:
-			waitForSecrets(ctx, secretsLimit, c.unreadSecrets, c.log)
+			waitForSecrets(ctx, secretsLimit, c.remote.UnreadSecrets, c.log)
 			close(c.full)
 		case <-ctx.Done():
 		}
@@ -207,7 +207,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	return nil
 }
 
-// secretsLimit is how long a first generation waits for Secrets that cannot be read. Proxies serve what they have meanwhile.
+// secretsLimit is how long a replica that starts waits for Secrets that are being read, or cannot be, before it may lead.
 const secretsLimit = 30 * time.Second
 
 // waitForSecrets returns once no Secret is unread, after the limit, or with ctx.
@@ -228,12 +228,6 @@ func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int,
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-}
-
-// unreadSecrets is how many Secrets that are wanted could not be read yet.
-func (c *Controller) unreadSecrets() (n int) {
-	c.remote.Update(func(t *translate.Translator) { n = t.UnreadSecrets() })
-	return n
 }
 
 // rotate keeps the secrets of TLS session tickets up to date; change tells the first ones.

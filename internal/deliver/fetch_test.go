@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,4 +232,84 @@ func TestNewerThanFetched(t *testing.T) {
 	if string(got.ChainPem) != string(newer.Data[corev1.TLSCertKey]) {
 		t.Error("the older one is served")
 	}
+}
+
+// TestUnreadSecretsHoldTheFirstGeneration: a controller that begins to lead and cannot read a Secret of a Gateway, be it that it may not,
+// leaves its proxies with what they have, until the Secret is read or the limit is over. Others wait for nothing.
+func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		forbidden bool
+		limit     time.Duration
+		read      bool // before the limit
+	}{
+		{"read in time", false, forever, true}, {"allowed in time", true, forever, true},
+		{"never read", false, time.Second, false}, {"never allowed", true, time.Second, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := newVault(t)
+			goOn := v.hang("slow")
+			defer goOn()
+			unread := &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "slow"}, Forbidden: test.forbidden}
+			var now atomic.Pointer[corev1.Secret]
+			c := newCluster(t, 100*time.Millisecond, v.options, func(o *deliver.RemoteOptions) {
+				o.SecretsLimit = test.limit
+				o.Current = func(key translate.ObjectKey) metav1.Object {
+					if key.Name == "slow" && now.Load() == nil {
+						return unread
+					}
+					return v.secret(key.Name)
+				}
+			})
+			c.set(class(), secured("gw", 1, "slow"), secured("other", 1, "quick"))
+			delivertest.Eventually(t, "the quick one is read", func() bool { return c.UnreadSecrets() == 1 })
+			start := time.Now()
+			c.Lead("first")
+			goOn() // the answer is that it could not be read
+			p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
+			delivertest.Eventually(t, "the other Gateway is served", func() bool {
+				return c.acked("n/other", "pod-0") && other.has(config.KindCertificate, "Secret/n/quick")
+			})
+			certificate := func() bool { return p.has(config.KindCertificate, "Secret/n/slow") }
+			if !test.read {
+				delivertest.Eventually(t, "it is served without", func() bool { return p.has(config.KindListener, "n/gw/tls-slow") })
+				if waited := time.Since(start); waited < test.limit {
+					t.Errorf("sent without its certificate after %s", waited)
+				}
+				delivertest.Eventually(t, "the status says so", func() bool {
+					s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
+					return s != nil && slices.ContainsFunc(s.Listeners, func(l gwv1.ListenerStatus) bool { return has(l.Conditions, "ResolvedRefs", metav1.ConditionFalse) })
+				})
+			} else {
+				delivertest.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
+				delivertest.Eventually(t, "the answer is taken in", func() (is bool) {
+					c.View(func(t *translate.Translator) { is = len(t.Unread()) == 1 })
+					return is
+				})
+				if n := c.UnreadSecrets(); test.forbidden == (n == 1) {
+					t.Errorf("%d Secrets may be read soon", n)
+				}
+				c.set(named(gateway(82), "another"))
+				c.connect(t, "n/another", "pod-0")
+				delivertest.Eventually(t, "what comes later is served", func() bool { return c.acked("n/another", "pod-0") })
+				if got := p.ids(); len(got) > 0 {
+					t.Errorf("before its Secret is known, the proxy has %v", got)
+				}
+			}
+			s := v.secret("slow")
+			now.Store(s)
+			c.set(s)
+			delivertest.Eventually(t, "it is served with its certificate", certificate)
+			if n := c.UnreadSecrets(); n != 0 {
+				t.Errorf("%d Secrets are unread", n)
+			}
+		})
+	}
+}
+
+// secret is what was read of a name.
+func (v *vault) secret(name string) *corev1.Secret {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.secrets[name]
 }

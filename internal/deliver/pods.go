@@ -30,6 +30,8 @@ type gateway struct {
 	// awaits says that a listener wants an object that is not known yet. What was translated without it is neither
 	// sent nor published: its proxies keep the certificate that they have.
 	awaits bool
+	spared bool // it awaits, among others, a Secret that could not be read
+	sent   bool // something was sent to a proxy of it in this epoch
 }
 
 // pod is one proxy: one that is connected, or that the cluster calls ready.
@@ -175,6 +177,7 @@ func (r *Remote) markOverdue(g *gateway, now time.Time) bool {
 
 // forgetAnswers makes everything that the proxies said be of an epoch that is over.
 func (r *Remote) forgetAnswers(g *gateway) {
+	g.sent = false
 	for name, p := range g.pods {
 		if p.stream != nil {
 			p.stream.end(errStandby)

@@ -43,6 +43,9 @@ type RemoteOptions struct {
 	Logger     *slog.Logger // nil discards
 	// HoldLimit is how long a status waits for a proxy that does not answer; default 15 s.
 	HoldLimit time.Duration
+	// SecretsLimit is how long after Lead a Gateway of which nothing was sent since waits for Secrets that cannot be read, also those
+	// that may not: until then its proxies go on with what they have. Default 30 s.
+	SecretsLimit time.Duration
 	// CommitLimit is how long a Commit may take before Alive fails; default 2 minutes.
 	CommitLimit time.Duration
 }
@@ -72,8 +75,9 @@ type Remote struct {
 
 	// mu guards all that follows, and is held during Publish and Plan.
 	mu      sync.Mutex
-	started bool   // the first Update is done
-	epoch   string // "" on standby
+	started bool      // the first Update is done
+	epoch   string    // "" on standby
+	led     time.Time // when the epoch began
 	parts   *partition.Partition
 	// desired are the latest statuses, published or not, of the objects that are ours.
 	desired  map[translate.ObjectKey]translate.StatusChange
@@ -96,6 +100,9 @@ func NewRemote(o RemoteOptions) *Remote {
 	}
 	if o.HoldLimit <= 0 {
 		o.HoldLimit = 15 * time.Second
+	}
+	if o.SecretsLimit <= 0 {
+		o.SecretsLimit = secretsLimit
 	}
 	if o.CommitLimit <= 0 {
 		o.CommitLimit = commitLimit
@@ -179,6 +186,15 @@ func (r *Remote) fetched() {
 	r.take(&result)
 }
 
+// secretsLimit is the default of RemoteOptions.SecretsLimit.
+const secretsLimit = 30 * time.Second
+
+// UnreadSecrets is how many wanted Secrets were not read yet, or could not be but may be soon.
+func (r *Remote) UnreadSecrets() (n int) {
+	r.View(func(t *translate.Translator) { n = t.UnreadSecrets() + len(r.fetches.unknown()) })
+	return n
+}
+
 // await notes which Gateways want what is not known yet, and returns those for which that is new, or over. mu and
 // translating are held.
 func (r *Remote) await(now time.Time) (changed []*gateway) {
@@ -186,6 +202,18 @@ func (r *Remote) await(now time.Time) (changed []*gateway) {
 	for _, key := range r.fetches.unknown() {
 		for _, name := range r.o.Translator.WantedBy(key) {
 			waits[name] = true
+		}
+	}
+	for _, g := range r.gateways {
+		g.spared = false
+	}
+	if r.epoch != "" && now.Sub(r.led) < r.o.SecretsLimit {
+		for _, key := range r.o.Translator.Unread() {
+			for _, name := range r.o.Translator.WantedBy(key) {
+				if g := r.gateway(name); !g.sent {
+					waits[name], g.spared = true, true
+				}
+			}
 		}
 	}
 	for name := range waits {
@@ -295,7 +323,8 @@ func (r *Remote) Lead(epoch string) {
 		return
 	}
 	now := time.Now()
-	r.epoch = epoch
+	r.epoch, r.led = epoch, now
+	r.await(now)
 	var plans []translate.PlanChange
 	for name, g := range r.gateways {
 		r.owe(g, now)
@@ -361,7 +390,11 @@ func (r *Remote) expire(now time.Time) {
 	r.mu.Lock()
 	var late []*gateway
 	for _, g := range r.gateways {
-		if r.markOverdue(g, now) {
+		spared := g.spared && now.Sub(r.led) >= r.o.SecretsLimit
+		if spared {
+			r.o.Logger.Warn("Secrets of a Gateway cannot be read; its proxies are sent their configuration without them", "gateway", g.name)
+		}
+		if r.markOverdue(g, now) || spared {
 			late = append(late, g)
 			r.stale[g.name] = struct{}{}
 		}

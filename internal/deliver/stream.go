@@ -240,6 +240,7 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 		delta = part.Since(s.base)
 	}
 	s.idle, s.waits, s.sent = false, true, delta.Generation
+	s.gateway.sent = true
 	return r.epoch, &delta, nil
 }
 

@@ -3,6 +3,7 @@ package translate
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -90,6 +91,14 @@ func (t *Translator) UnreadSecrets() (n int) {
 		}
 	}
 	return n
+}
+
+// Unread are the Secrets that could not be read as of the last Commit, sorted; those that may not be among them.
+func (t *Translator) Unread() (keys []ObjectKey) {
+	for n := range t.in.unread.All() {
+		keys = append(keys, ObjectKey{corev1.GroupName, string(KindSecret), n.Namespace, n.Name})
+	}
+	return keys
 }
 
 // Installed is what a cluster has of the Gateway API.
