@@ -21,7 +21,7 @@ const (
 	// retry is when to ask again after an error.
 	retry = time.Second
 	// unlisted is how long a kind whose CRD is there may be absent from discovery before it
-	// counts as not served: an API server that has just started does not know all at once.
+	// counts as not served, and how long the start waits for an essential one: an API server that has just started does not know all at once.
 	unlisted = 30 * time.Second
 )
 
@@ -113,8 +113,17 @@ func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time
 	now := time.Now()
 	for _, k := range kinds {
 		f, version := s.feeds[k], found[k]
+		if f != nil || version != "" || !s.hasDefinition(k) {
+			delete(s.unnamed, k)
+		} else if s.unnamed[k].IsZero() {
+			s.unnamed[k] = now
+		}
 		switch {
-		case !k.optional, f == nil && version == "":
+		case !k.optional:
+		case f == nil && version == "":
+			if s.hasDefinition(k) && now.Sub(s.unnamed[k]) < s.grace {
+				again = retry
+			}
 		case f == nil:
 			s.start(ctx, k, version, s.catalog.table(k))
 		case f.version == version:
@@ -145,8 +154,22 @@ func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time
 
 // defined says that there is a CRD, or that nobody knows. s.mu is held.
 func (s *Source) defined(k *kind) bool {
+	return s.hasDefinition(k) || !s.feeds[definitionMetadata].listed
+}
+
+// hasDefinition reports whether there is a CRD. s.mu is held.
+func (s *Source) hasDefinition(k *kind) bool {
 	_, ok := s.catalog.definitions[k.resource+"."+k.group]
-	return ok || !s.feeds[definitionMetadata].listed
+	return ok
+}
+
+// awaitsDiscovery reports whether a kind has a CRD and discovery does not name it, but may do so in a moment. s.mu is held.
+func (s *Source) awaitsDiscovery(k *kind) bool {
+	if !k.optional || s.feeds[k] != nil || !s.hasDefinition(k) {
+		return false
+	}
+	since := s.unnamed[k]
+	return since.IsZero() || time.Since(since) < s.grace
 }
 
 // lookAgain lets discover ask soon.

@@ -49,6 +49,8 @@ type Source struct {
 	feeds   map[*kind]*feed
 	// discovered is set once discovery has said what is served.
 	discovered bool
+	// unnamed is since when discovery does not name a kind that has a CRD and is not read.
+	unnamed map[*kind]time.Time
 	// installedChanged is set if what installed returns may differ from told.
 	installedChanged                bool
 	told                            *Installed
@@ -79,7 +81,7 @@ func New(options Options) (*Source, error) {
 		awake:      make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reads: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),
-		catalog: newCatalog(), feeds: map[*kind]*feed{},
+		catalog: newCatalog(), feeds: map[*kind]*feed{}, unnamed: map[*kind]time.Time{},
 	}
 	if err := s.connect(config); err != nil {
 		return nil, fmt.Errorf("the configuration of the API server: %w", err)
@@ -211,6 +213,11 @@ func (s *Source) waiting() (list []string) {
 	for k, f := range s.feeds {
 		if !f.listed && (!f.failing() || k.essential) {
 			list = append(list, because(k.name, f.problem()))
+		}
+	}
+	for _, k := range kinds {
+		if k.essential && s.awaitsDiscovery(k) {
+			list = append(list, because(k.name, "has a CustomResourceDefinition and is not served yet"))
 		}
 	}
 	slices.Sort(list)

@@ -241,6 +241,37 @@ func TestAKindWithACRDIsNotGoneAtOnce(t *testing.T) {
 	c.until("it goes", func() bool { return c.objects[routeID("one")] == nil })
 }
 
+// TestTheStartWaitsForDiscovery: without routes, because the API server does not name their kind yet, a first generation would end all of them.
+func TestTheStartWaitsForDiscovery(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.putRoute("one", "a.example", nil)
+	route := kindNamed("HTTPRoute")
+	s.mu.Lock()
+	s.unserve(route)
+	s.mu.Unlock()
+	c := consume(t, s, func(s *Source) { s.grace = time.Hour })
+	eventually(t, "it waits for nothing else", func() bool {
+		waiting := c.Waiting()
+		return len(waiting) == 1 && strings.HasPrefix(waiting[0], "HTTPRoute: has a CustomResourceDefinition")
+	})
+	s.define(route, "v1")
+	if c.next(); c.objects[routeID("one")] == nil {
+		t.Error("the first Change lacks the route")
+	}
+}
+
+// TestTheStartDoesNotWaitForDiscoveryForEver: a CRD may serve none of the versions that are read.
+func TestTheStartDoesNotWaitForDiscoveryForEver(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	s.mu.Lock()
+	s.unserve(kindNamed("ReferenceGrant"))
+	s.mu.Unlock()
+	c := consume(t, s, func(s *Source) { s.grace = 50 * time.Millisecond })
+	c.next()
+}
+
 func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
 	both(t, func(t *testing.T, s *apiServer) {
 		s.install(nil)
