@@ -273,11 +273,19 @@ func (c *Controller) authenticate(ctx context.Context) (deliver.Caller, error) {
 	return deliver.Caller{Gateway: id.Namespace + "/" + name, Pod: id.Pod, PodUID: id.PodUID}, nil
 }
 
-// Ready says nil once everything in the cluster was read, else what is missing.
+// Ready says nil once everything that a leader needs was read, else what is missing.
 func (c *Controller) Ready() error {
 	select {
 	case <-c.full:
-		return nil
+		select {
+		case <-c.provisioner.Listed():
+			return nil
+		default:
+		}
+		if waiting := c.provisioner.Waiting(); len(waiting) > 0 {
+			return fmt.Errorf("still reading what runs for Gateways: %s", waiting[0])
+		}
+		return errors.New("still reading what runs for Gateways")
 	default:
 	}
 	if waiting := c.source.Waiting(); len(waiting) > 0 {

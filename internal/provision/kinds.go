@@ -27,7 +27,9 @@ const (
 	kindService    = "Service"
 	kindDeployment = "Deployment"
 
-	kindServiceAccount = "ServiceAccount"
+	kindServiceAccount   = "ServiceAccount"
+	kindDisruptionBudget = "PodDisruptionBudget"
+	kindAutoscaler       = "HorizontalPodAutoscaler"
 )
 
 // resources are the kinds that are watched, by the name of the kind.
@@ -36,13 +38,13 @@ var resources = map[string]struct {
 	resource string
 	empty    Object // of the type
 }{
-	kindServiceAccount:        {corev1.SchemeGroupVersion, "serviceaccounts", &corev1.ServiceAccount{}},
-	"ConfigMap":               {corev1.SchemeGroupVersion, "configmaps", &corev1.ConfigMap{}},
-	kindService:               {corev1.SchemeGroupVersion, "services", &corev1.Service{}},
-	kindPod:                   {corev1.SchemeGroupVersion, "pods", &corev1.Pod{}},
-	kindDeployment:            {appsv1.SchemeGroupVersion, "deployments", &appsv1.Deployment{}},
-	"PodDisruptionBudget":     {policyv1.SchemeGroupVersion, "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}},
-	"HorizontalPodAutoscaler": {autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}},
+	kindServiceAccount:   {corev1.SchemeGroupVersion, "serviceaccounts", &corev1.ServiceAccount{}},
+	"ConfigMap":          {corev1.SchemeGroupVersion, "configmaps", &corev1.ConfigMap{}},
+	kindService:          {corev1.SchemeGroupVersion, "services", &corev1.Service{}},
+	kindPod:              {corev1.SchemeGroupVersion, "pods", &corev1.Pod{}},
+	kindDeployment:       {appsv1.SchemeGroupVersion, "deployments", &appsv1.Deployment{}},
+	kindDisruptionBudget: {policyv1.SchemeGroupVersion, "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}},
+	kindAutoscaler:       {autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}},
 }
 
 // ownSelector selects what a Provisioner made; another installation's is told from ours by an annotation.
@@ -137,7 +139,7 @@ func (c *client) get(ctx context.Context, kind, namespace, name string) (Object,
 
 // autoscalers are all of a namespace, ours and others.
 func (c *client) autoscalers(ctx context.Context, namespace string) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
-	r := resources["HorizontalPodAutoscaler"]
+	r := resources[kindAutoscaler]
 	var list autoscalingv2.HorizontalPodAutoscalerList
 	err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).Do(ctx).Into(&list)
 	return list.Items, err

@@ -2,10 +2,12 @@ package provision
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +65,9 @@ const unreadRetry = 10 * time.Second
 // deleted leaves, Kubernetes removes at once.
 const grace = 30 * time.Second
 
+// skip is how long a kind or a namespace that cannot be listed, though others can, holds up Listed.
+const skip = 30 * time.Second
+
 // workers bounds how many Gateways are applied at once.
 const workers = 4
 
@@ -72,13 +77,15 @@ type Provisioner struct {
 	client *client
 	store  *store
 	grace  time.Duration
+	skip   time.Duration // see the constant
 
 	reports workqueue.TypedInterface[gatewayName]
 	// listed is closed once every kind was listed, told once what was listed has been reported.
 	listed, told chan struct{}
 
 	mu       sync.Mutex
-	unlisted map[scope]bool
+	unlisted map[scope]*trouble
+	read     map[string]bool // kinds that were listed somewhere
 	// work is the queue of Run; nil while nobody leads.
 	work workqueue.TypedRateLimitingInterface[gatewayName]
 	// planned says that a leader's first plans came.
@@ -115,13 +122,17 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, store: newStore(o.ControllerName), listed: make(chan struct{}), told: make(chan struct{}),
+		o: o, client: c, grace: grace, skip: skip, store: newStore(o.ControllerName), listed: make(chan struct{}), told: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
-		unlisted: map[scope]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
+		unlisted: map[scope]*trouble{}, read: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
 	for kind := range resources {
 		for _, namespace := range o.namespaces() {
-			p.unlisted[scope{kind, namespace}] = true
+			log := o.Logger.With("kind", kind)
+			if namespace != metav1.NamespaceAll {
+				log = log.With("namespace", namespace)
+			}
+			p.unlisted[scope{kind, namespace}] = &trouble{log: log}
 		}
 	}
 	p.store.split = len(o.Namespaces) > 0
@@ -130,7 +141,7 @@ func New(o Options) (*Provisioner, error) {
 	return p, nil
 }
 
-// Listed is closed once Watch has seen and reported everything that runs.
+// Listed is closed once Watch has seen and reported everything that runs, but for what cannot be listed for long and is not waited for.
 func (p *Provisioner) Listed() <-chan struct{} { return p.told }
 
 // forget drops what only a leader knows.
@@ -158,11 +169,62 @@ func (p *Provisioner) changed(g gatewayName, kind string) {
 func (p *Provisioner) synced(listed scope) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if delete(p.unlisted, listed); len(p.unlisted) == 0 {
+	p.read[listed.kind] = true
+	p.known(listed)
+}
+
+// known waits no longer for a scope. p.mu is held.
+func (p *Provisioner) known(s scope) {
+	if delete(p.unlisted, s); len(p.unlisted) == 0 {
 		select {
 		case <-p.listed:
 		default:
 			close(p.listed)
+		}
+	}
+}
+
+// Waiting says which kinds Listed waits for, and why; sorted.
+func (p *Provisioner) Waiting() (list []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for s, t := range p.unlisted {
+		list = append(list, strings.TrimSuffix(s.kind+" "+s.namespace, " ")+": "+t.why())
+	}
+	slices.Sort(list)
+	return list
+}
+
+// dispensable reports whether there is no need to wait for a scope that cannot be listed. Without budgets and autoscalers
+// everything else can be done: those of them that are there are then unknown, not absent. A namespace whose Role is gone must not hold up others. p.mu is held.
+func (p *Provisioner) dispensable(s scope, err error) bool {
+	switch s.kind {
+	case kindDisruptionBudget, kindAutoscaler:
+		var status apierrors.APIStatus
+		return errors.As(err, &status)
+	}
+	return apierrors.IsForbidden(err) && s.namespace != metav1.NamespaceAll && p.read[s.kind]
+}
+
+// goOnWithout ends the wait for what cannot be listed for long, until all is known or ctx ends.
+func (p *Provisioner) goOnWithout(ctx context.Context) {
+	tick := time.NewTicker(max(p.skip/30, time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.listed:
+			return
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			p.mu.Lock()
+			for s, t := range p.unlisted {
+				if err := t.lasts(now, p.skip); err != nil && p.dispensable(s, err) {
+					t.log.Warn("Objects of a kind cannot be listed; going on without them until they can: allow the controller's ServiceAccount to list and watch them", "error", err)
+					p.known(s)
+				}
+			}
+			p.mu.Unlock()
 		}
 	}
 }
@@ -245,11 +307,9 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 	silent := klog.NewContext(ctx, klog.Logger{}) // trouble says it, and once
 	for kind, r := range resources {
 		for _, namespace := range p.o.namespaces() {
-			log := p.o.Logger.With("kind", kind)
-			if namespace != metav1.NamespaceAll {
-				log = log.With("namespace", namespace)
-			}
-			trouble := &trouble{log: log}
+			p.mu.Lock()
+			trouble := p.unlisted[scope{kind, namespace}]
+			p.mu.Unlock()
 			reflector := cache.NewReflectorWithOptions(p.client.listWatch(kind, namespace, trouble.note), r.empty, kindStore{p.store, kind, namespace}, cache.ReflectorOptions{
 				Name: "provision " + kind, Logger: &klog.Logger{},
 				Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second},
@@ -257,6 +317,7 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 			wg.Go(func() { reflector.RunWithContext(silent) })
 		}
 	}
+	wg.Go(func() { p.goOnWithout(ctx) })
 	select {
 	case <-p.listed:
 	case <-ctx.Done():
@@ -286,6 +347,8 @@ type trouble struct {
 	log   *slog.Logger
 	mu    sync.Mutex
 	began bool
+	err   error     // the newest, nil without one
+	since time.Time // of errors that are dispensed with alike
 }
 
 func (t *trouble) note(ctx context.Context, err error) {
@@ -294,6 +357,10 @@ func (t *trouble) note(ctx context.Context, err error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err == nil || apierrors.ReasonForError(err) != apierrors.ReasonForError(t.err) {
+		t.since = time.Now()
+	}
+	t.err = err
 	switch {
 	case err != nil && !t.began:
 		t.log.Warn("cannot watch what runs for Gateways; trying again", "error", err)
@@ -301,6 +368,25 @@ func (t *trouble) note(ctx context.Context, err error) {
 		t.log.Info("what runs for Gateways is watched again")
 	}
 	t.began = err != nil
+}
+
+// lasts returns the error that has lasted for so long; nil for none.
+func (t *trouble) lasts(now time.Time, long time.Duration) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil || now.Sub(t.since) < long {
+		return nil
+	}
+	return t.err
+}
+
+func (t *trouble) why() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		return "not listed yet"
+	}
+	return t.err.Error()
 }
 
 // report tells of one Gateway, if there is news.

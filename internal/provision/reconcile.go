@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -157,6 +158,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 	h := p.history(g, n)
 	// handOver says that the number of replicas is not ours, but maybe was.
 	handOver := plan.Parameters.Autoscaling != nil
+	var unscaled error // why the number of replicas is not applied
 	if live != nil {
 		if !owned(live, plan) {
 			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of this Gateway; rename the Gateway, or delete the %s", n.kind, g.namespace, n.name, n.kind)}
@@ -174,14 +176,21 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		}
 		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && plan.Parameters.Autoscaling == nil {
 			scaled, err := p.scaledByOthers(ctx, plan, d)
-			if err != nil {
+			switch _, replicas := differs["spec.replicas"]; {
+			case apierrors.IsForbidden(err):
+				// Whether there is one is unknown: everything but the number of replicas is applied.
+				scaled = true
+				if replicas {
+					unscaled = refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}
+				}
+			case err != nil:
 				return 0, err
 			}
 			if scaled {
 				delete(wanted["spec"].(map[string]any), "replicas")
 				delete(differs, "spec.replicas")
 				if len(differs) == 0 {
-					return scaledPoll, nil // that it has gone is not told
+					return scaledPoll, unscaled // that it has gone is not told
 				}
 				later, handOver = scaledPoll, true
 			}
@@ -214,7 +223,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
 	}
 	p.store.written(n.kind, after)
-	return later, err
+	return later, cmp.Or(err, unscaled)
 }
 
 // scaledPoll is how often to look whether an autoscaler of somebody else is still there.

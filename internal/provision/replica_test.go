@@ -36,6 +36,12 @@ type replica struct {
 // startReplica watches, and waits until everything was listed. Nobody leads yet.
 func startReplica(t *testing.T, s *server, namespaces ...string) *replica {
 	t.Helper()
+	return startReplicaAfter(t, s, skip, namespaces...)
+}
+
+// startReplicaAfter is startReplica with another limit for what cannot be listed.
+func startReplicaAfter(t *testing.T, s *server, limit time.Duration, namespaces ...string) *replica {
+	t.Helper()
 	r := &replica{reports: map[string]report{}, ca: "certificate"}
 	p, err := New(Options{
 		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress, Namespaces: namespaces,
@@ -50,7 +56,7 @@ func startReplica(t *testing.T, s *server, namespaces ...string) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Provisioner = p
+	r.Provisioner, p.skip = p, limit
 	run(t, p.Watch)
 	select {
 	case <-p.listed:

@@ -32,6 +32,8 @@ type server struct {
 	more    chan struct{} // closed with the next event
 	writes  []string      // "<verb> <object>", those that were carried out
 	listed  []string      // namespaces, "" for all
+	// forbidden are resources that may not be listed or watched, or namespace/resource.
+	forbidden map[string]bool
 	// fail makes a request fail; mutate is an admission webhook. Both may be nil.
 	fail   func(verb, object string) *metav1.Status
 	mutate func(object string, t tree)
@@ -72,6 +74,14 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource, namespace, object := path(r.URL.Path)
 	w.Header().Set("Content-Type", "application/json")
 	verb := map[string]string{"GET": "get", "PATCH": "apply", "DELETE": "delete"}[r.Method]
+	s.mu.Lock()
+	forbidden := object == "" && (s.forbidden[resource] || s.forbidden[namespace+"/"+resource])
+	s.mu.Unlock()
+	if forbidden {
+		w.WriteHeader(http.StatusForbidden)
+		json.NewEncoder(w).Encode(status(http.StatusForbidden, metav1.StatusReasonForbidden, resource+" is forbidden"))
+		return
+	}
 	if r.URL.Query().Get("watch") != "" {
 		s.watch(w, r, resource, namespace)
 		return
