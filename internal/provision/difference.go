@@ -18,14 +18,22 @@ func encode(object Object) (map[string]any, error) {
 		return nil, err
 	}
 	delete(tree, "status")
-	body, err := json.Marshal(tree) // sorted
-	if err != nil {
+	annotations := tree["metadata"].(map[string]any)["annotations"].(map[string]any) // meta sets both
+	if nameOf(object).kind == kindDeployment {
+		if annotations[annotationTemplate], err = hashOf(tree["spec"].(map[string]any)["template"]); err != nil {
+			return nil, err
+		}
+	}
+	if annotations[annotationApplied], err = hashOf(tree); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(body)
-	annotations := tree["metadata"].(map[string]any)["annotations"].(map[string]any) // meta sets both
-	annotations[annotationApplied] = hex.EncodeToString(sum[:8])
 	return tree, nil
+}
+
+func hashOf(tree any) (string, error) {
+	body, err := json.Marshal(tree) // sorted
+	sum := sha256.Sum256(body)
+	return hex.EncodeToString(sum[:8]), err
 }
 
 // treeOf is an object as its JSON, without what is null.

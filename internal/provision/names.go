@@ -29,6 +29,8 @@ const (
 	annotationController = "moongate.dev/controller"
 	// annotationApplied has a hash of what was applied, so that a controller that restarts writes nothing.
 	annotationApplied = "moongate.dev/applied"
+	// annotationTemplate of a Deployment has a hash of spec.template as it was applied: what is there no longer is seen by it alone.
+	annotationTemplate = "moongate.dev/applied-template"
 	// annotationAddress tells what a Service is asked for: position in spec.addresses, type and value.
 	annotationAddress = "moongate.dev/address"
 )

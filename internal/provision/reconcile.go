@@ -195,13 +195,13 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 				later, handOver = scaledPoll, true
 			}
 		}
-		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted) {
+		if live.GetAnnotations()[annotationApplied] == appliedHash(wanted, annotationApplied) {
 			if wait := h.wait(time.Now()); wait > 0 {
 				return wait, nil
 			}
 			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", describe(differs))
 		}
-		if d, ok := live.(*appsv1.Deployment); ok && restarts(d, differs) {
+		if d, ok := live.(*appsv1.Deployment); ok && restarts(d, appliedHash(wanted, annotationTemplate), differs) {
 			end, ok := p.beginRollout(g)
 			if !ok {
 				return rolloutRetry, nil
@@ -274,8 +274,8 @@ func differsFrom(wanted map[string]any, live Object) (map[string]string, error) 
 	return differences(wanted, tree), nil
 }
 
-func appliedHash(tree map[string]any) string {
-	return tree["metadata"].(map[string]any)["annotations"].(map[string]any)[annotationApplied].(string) // encode sets it
+func appliedHash(tree map[string]any, annotation string) string {
+	return tree["metadata"].(map[string]any)["annotations"].(map[string]any)[annotation].(string) // encode sets it
 }
 
 // history is what is remembered of an object. Only the worker that has its Gateway uses it.

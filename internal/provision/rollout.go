@@ -18,10 +18,14 @@ const (
 // rolloutRetry is how long, at most, a Gateway waits for its turn without looking; the end of another rollout wakes it earlier.
 const rolloutRetry = 30 * time.Second
 
-// restarts reports whether a change replaces proxies that serve. Where none does nobody is disturbed, and the change may be what helps.
-func restarts(d *appsv1.Deployment, differs map[string]string) bool {
+// restarts reports whether a change replaces proxies that serve: template, the hash of the pods' template, is another one, or somebody
+// changed a field of that. Where none serves nobody is disturbed, and the change may be what helps.
+func restarts(d *appsv1.Deployment, template string, differs map[string]string) bool {
 	if d.Status.ReadyReplicas == 0 {
 		return false
+	}
+	if d.Annotations[annotationTemplate] != template {
+		return true
 	}
 	for path := range differs {
 		if strings.HasPrefix(path, "spec.template.") {

@@ -7,6 +7,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -106,6 +107,37 @@ func TestRolloutsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRemovalsAreRollouts: a field of the pods' template that is no longer wanted has no value to differ from, and its removal replaces the proxies all the same.
+func TestRemovalsAreRollouts(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	const deployment = "deployments/shop/web-moongate"
+	with := planOf(web, func(p *translate.Plan) {
+		p.Parameters.ClassOnly = &v1alpha1.ClassOnly{NodeSelector: map[string]string{"disk": "fast"}}
+	})
+	if err := r.settle(t, s, with); err != nil {
+		t.Fatal(err)
+	}
+	s.set(deployment, func(o tree) { o["status"] = tree{"readyReplicas": 1.0} })
+	for i := range rolloutsAtLeast {
+		r.starting[gatewayName{"shop", fmt.Sprint("other", i)}] = true
+	}
+	selector := func() any { return s.at(deployment, "spec", "template", "spec", "nodeSelector") }
+	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	if selector() == nil {
+		t.Error("the proxies are replaced beside all that may be replaced at a time")
+	}
+	clear(r.starting)
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	if selector() != nil {
+		t.Errorf("the node selector is still %v", selector())
+	}
+}
+
 func TestRollingOut(t *testing.T) {
 	progressing := func(status corev1.ConditionStatus, reason string) []appsv1.DeploymentCondition {
 		return []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason}}
@@ -131,8 +163,9 @@ func TestRollingOut(t *testing.T) {
 		}
 	}
 	serving := aDeployment(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 1 })
+	serving.Annotations = map[string]string{annotationTemplate: "same"}
 	for path, want := range map[string]bool{"spec.template.spec.containers[0].image": true, "spec.replicas": false, "metadata.labels.a": false} {
-		if got := restarts(serving, map[string]string{path: "x"}); got != want {
+		if got := restarts(serving, "same", map[string]string{path: "x"}); got != want {
 			t.Errorf("%s of a Deployment that serves: %v", path, got)
 		}
 	}
