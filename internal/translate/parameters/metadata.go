@@ -23,32 +23,37 @@ var powerful = []string{
 	"controller-revision-hash", // tells others theirs
 }
 
-// internal are annotations of Services that ask for a load balancer in the cluster's own network, or belong to
-// that. Without them it would be open to the world, so it is worse to leave them out.
-var internal = []string{
-	"cloud.google.com/load-balancer-type",
-	"networking.gke.io/load-balancer-type",
-	"service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type",
-	"service.beta.kubernetes.io/aws-load-balancer-internal",
-	"service.beta.kubernetes.io/aws-load-balancer-nlb-target-type",
-	"service.beta.kubernetes.io/aws-load-balancer-scheme",
-	"service.beta.kubernetes.io/aws-load-balancer-type",
-	"service.beta.kubernetes.io/azure-load-balancer-internal",
-	"service.beta.kubernetes.io/oci-load-balancer-internal",
-	"service.beta.kubernetes.io/openstack-internal-load-balancer",
-	"service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type",
+// internal has the annotations of Services, with their values in lower case, that ask for a load balancer in the
+// cluster's own network. Without them it would be open to the world, so it is worse to leave them out.
+var internal = map[string][]string{
+	"cloud.google.com/load-balancer-type":                                {"internal"},
+	"networking.gke.io/load-balancer-type":                               {"internal"},
+	"service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type": {"intranet"},
+	"service.beta.kubernetes.io/aws-load-balancer-internal":              {"true", "0.0.0.0/0"},
+	"service.beta.kubernetes.io/aws-load-balancer-scheme":                {"internal"},
+	"service.beta.kubernetes.io/azure-load-balancer-internal":            {"true"},
+	"service.beta.kubernetes.io/oci-load-balancer-internal":              {"true"},
+	"service.beta.kubernetes.io/openstack-internal-load-balancer":        {"true"},
+	"service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type":     {"private"},
+}
+
+// controllers has the annotations that choose the controller that reads those of AWS. They are left out where the class
+// locks service.loadBalancerClass, which does the same.
+var controllers = map[string][]string{
+	"service.beta.kubernetes.io/aws-load-balancer-nlb-target-type": {"instance", "ip"},
+	"service.beta.kubernetes.io/aws-load-balancer-type":            {"external", "nlb", "nlb-ip"},
 }
 
 // Metadata is what of a Gateway's labels and annotations its class allows on objects of a kind. The maps are new.
 func Metadata(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, labels, annotations map[string]string) (l, a map[string]string) {
 	l, a = map[string]string{}, map[string]string{}
 	for key, v := range labels {
-		if labelAllowed(class, kind, key) {
+		if labelAllowed(class, kind, key, v) {
 			l[key] = v
 		}
 	}
 	for key, v := range annotations {
-		if annotationAllowed(class, kind, key) {
+		if annotationAllowed(class, kind, key, v) {
 			a[key] = v
 		}
 	}
@@ -58,9 +63,9 @@ func Metadata(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, labels, ann
 // Allowed is what of a Gateway's labels and annotations its class allows on anything, nil for nothing, and the
 // paths below spec.infrastructure of the others, in order.
 func Allowed(class *v1alpha1.ClassOnly, labels, annotations map[string]string) (l, a map[string]string, leftOut []string) {
-	some := func(field string, m map[string]string, allowed func(*v1alpha1.ClassOnly, v1alpha1.MetadataKind, string) bool) (out map[string]string) {
+	some := func(field string, m map[string]string, allowed func(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key, value string) bool) (out map[string]string) {
 		for _, key := range slices.Sorted(maps.Keys(m)) {
-			if !slices.ContainsFunc(v1alpha1.MetadataKinds, func(k v1alpha1.MetadataKind) bool { return allowed(class, k, key) }) {
+			if !slices.ContainsFunc(v1alpha1.MetadataKinds, func(k v1alpha1.MetadataKind) bool { return allowed(class, k, key, m[key]) }) {
 				leftOut = append(leftOut, fmt.Sprintf("%s[%q]", field, key))
 				continue
 			}
@@ -76,18 +81,25 @@ func Allowed(class *v1alpha1.ClassOnly, labels, annotations map[string]string) (
 	return l, a, leftOut
 }
 
-func labelAllowed(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key string) bool {
+func labelAllowed(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key, _ string) bool {
 	if class != nil && class.Infrastructure != nil {
 		return ruleAllows(class.Infrastructure.Labels, kind, key)
 	}
 	return harmless(key)
 }
 
-func annotationAllowed(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key string) bool {
+func annotationAllowed(class *v1alpha1.ClassOnly, kind v1alpha1.MetadataKind, key, value string) bool {
 	if class != nil && class.Infrastructure != nil {
 		return ruleAllows(class.Infrastructure.Annotations, kind, key)
 	}
-	return harmless(key) || kind == v1alpha1.MetadataService && slices.Contains(internal, key)
+	if kind == v1alpha1.MetadataService {
+		value = strings.ToLower(value)
+		locked := class != nil && (&locks{fields: class.Locked}).has(v1alpha1.LockService, v1alpha1.LockLoadBalancerClass)
+		if slices.Contains(internal[key], value) || !locked && slices.Contains(controllers[key], value) {
+			return true
+		}
+	}
+	return harmless(key)
 }
 
 // harmless reports whether a key is allowed everywhere by default: those without a prefix are private to

@@ -24,10 +24,18 @@ func TestMetadata(t *testing.T) {
 		{"a network", `{}`, "k8s.v1.cni.cncf.io/networks", "", ""},
 		{"a name in the DNS", `{}`, "external-dns.alpha.kubernetes.io/hostname", "", ""},
 		{"ours", `{}`, "moongate.dev/address", "", ""},
-		{"an internal load balancer", `{}`, "service.beta.kubernetes.io/aws-load-balancer-internal", "", "Service"},
+		{"an internal load balancer", `{}`, "service.beta.kubernetes.io/aws-load-balancer-internal=true", "", "Service"},
+		{"one of Google", `{}`, "networking.gke.io/load-balancer-type=Internal", "", "Service"},
+		{"an open load balancer", `{}`, "service.beta.kubernetes.io/aws-load-balancer-internal=false", "", ""},
+		{"an open scheme", `{}`, "service.beta.kubernetes.io/aws-load-balancer-scheme=internet-facing", "", ""},
+		{"an internal one though the service is locked", `{classOnly: {locked: [service]}}`, "service.beta.kubernetes.io/aws-load-balancer-scheme=internal", "", "Service"},
+		{"a controller", `{classOnly: {locked: [service.type]}}`, "service.beta.kubernetes.io/aws-load-balancer-type=external", "", "Service"},
+		{"an unknown controller", `{}`, "service.beta.kubernetes.io/aws-load-balancer-type=x", "", ""},
+		{"a controller that is locked", `{classOnly: {locked: [service]}}`, "service.beta.kubernetes.io/aws-load-balancer-type=external", "", ""},
+		{"its class is locked", `{classOnly: {locked: [service.loadBalancerClass]}}`, "service.beta.kubernetes.io/aws-load-balancer-type=external", "", ""},
 		{"a security group", `{}`, "service.beta.kubernetes.io/aws-load-balancer-security-groups", "", ""},
 		{"nothing is allowed", `{classOnly: {infrastructure: {}}}`, "key1", "", ""},
-		{"the default is off beside rules", `{classOnly: {infrastructure: {labels: [{keys: [a]}]}}}`, "service.beta.kubernetes.io/aws-load-balancer-internal", "", ""},
+		{"the default is off beside rules", `{classOnly: {infrastructure: {labels: [{keys: [a]}]}}}`, "service.beta.kubernetes.io/aws-load-balancer-internal=true", "", ""},
 		{"a key", `{classOnly: {infrastructure: {labels: [{keys: [example.com/team], kinds: [Pod, Deployment]}]}}}`, "example.com/team", "Pod Deployment", ""},
 		{"another key", `{classOnly: {infrastructure: {labels: [{keys: [example.com/team]}]}}}`, "example.com/teams", "", ""},
 		{"a prefix", `{classOnly: {infrastructure: {annotations: [{keys: [a/b], kinds: [Pod]}, {keys: [x, "example.com/*"], kinds: [Service]}]}}}`, "example.com/team", "", "Service"},
@@ -36,7 +44,11 @@ func TestMetadata(t *testing.T) {
 		{"all but those of the Gateway API", `{classOnly: {infrastructure: {labels: [{keys: [gateway.networking.k8s.io/gateway-name]}]}}}`, "gateway.networking.k8s.io/gateway-name", "", ""},
 	} {
 		class := read(t, c.spec).ClassOnly
-		given := map[string]string{c.key: "v"}
+		key, v, hasValue := strings.Cut(c.key, "=")
+		if !hasValue {
+			v = "v"
+		}
+		given := map[string]string{key: v}
 		var labels, annotations []string
 		for _, kind := range v1alpha1.MetadataKinds {
 			l, a := parameters.Metadata(class, kind, given, given)
@@ -56,10 +68,10 @@ func TestMetadata(t *testing.T) {
 		l, a, leftOut := parameters.Allowed(class, given, given)
 		var want []string
 		if c.label == "" {
-			want = append(want, `labels["`+c.key+`"]`)
+			want = append(want, `labels["`+key+`"]`)
 		}
 		if c.annotation == "" {
-			want = append(want, `annotations["`+c.key+`"]`)
+			want = append(want, `annotations["`+key+`"]`)
 		}
 		if !slices.Equal(leftOut, want) || (l == nil) != (c.label == "") || (a == nil) != (c.annotation == "") {
 			t.Errorf("%s: %v and %v, left out %v, want %v", c.what, l, a, leftOut, want)
