@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"log/slog"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -175,7 +176,24 @@ func (c *admitted) Close() error {
 	return c.Conn.Close()
 }
 
-// allowance bounds the answers of a stream by ackRate and ackBurst; the zero value has the whole burst.
+// joins bounds how often a pod may begin a stream, in the place of another one or not; the zero value is ready.
+type joins struct{ of map[podKey]allowance }
+
+type podKey struct{ gateway, pod string }
+
+// take reports whether the pod may begin one more.
+func (j *joins) take(k podKey, now time.Time) bool {
+	maps.DeleteFunc(j.of, func(_ podKey, a allowance) bool { return !a.full.After(now) })
+	if j.of == nil {
+		j.of = map[podKey]allowance{}
+	}
+	a := j.of[k]
+	ok := a.take(now)
+	j.of[k] = a
+	return ok
+}
+
+// allowance bounds the answers of a stream, and the streams of a pod, by ackRate and ackBurst; the zero value has the whole burst.
 type allowance struct {
 	full time.Time // when the whole burst is there again
 }

@@ -84,6 +84,7 @@ type Remote struct {
 	held     map[translate.ObjectKey]*heldStatus
 	free     []translate.StatusChange // to be published before mu is released
 	gateways map[string]*gateway
+	joins    joins
 	// stale are the Gateways of whose proxies the translator has not heard the latest.
 	stale    map[string]struct{}
 	stopTick context.CancelFunc // while leading

@@ -31,7 +31,7 @@ const (
 	maxHead = 32 << 10
 	// maxAnswer bounds a message of a proxy, in bytes: its faults, of which each is short.
 	maxAnswer = 1 << 20
-	// ackRate and ackBurst bound the answers that nothing was sent for, as when a port is free again, each second and at once.
+	// ackRate and ackBurst bound the answers that nothing was sent for, as when a port is free again, and the streams of a pod, each second and at once.
 	ackRate, ackBurst = 2, 20
 )
 
@@ -111,9 +111,9 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 		return status.Error(codes.InvalidArgument, "the first message must be a Hello")
 	case hello.Gateway != who.Gateway:
 		if r.refusals.news(caller, codes.PermissionDenied, time.Now()) {
-			r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", who.Gateway, "pod", who.Pod, "asks-for", hello.Gateway)
+			r.o.Logger.Warn("a proxy asks for another's configuration", "gateway", who.Gateway, "pod", who.Pod, "asks-for", said(hello.Gateway))
 		}
-		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", who.Gateway, hello.Gateway)
+		return status.Errorf(codes.PermissionDenied, "this is the identity of Gateway %s, not of %q", who.Gateway, said(hello.Gateway))
 	}
 	ctx, end := context.WithCancelCause(grpcStream.Context())
 	defer end(nil)
@@ -122,7 +122,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 		return err
 	}
 	r.refusals.forget(caller)
-	r.o.Logger.Info("a proxy is connected", "gateway", who.Gateway, "pod", who.Pod, "version", hello.Version, "generation", hello.Generation, "resumes", !s.full)
+	r.o.Logger.Info("a proxy is connected", "gateway", who.Gateway, "pod", who.Pod, "version", said(hello.Version), "generation", hello.Generation, "resumes", !s.full)
 	go func() { end(r.send(ctx, s, grpcStream)) }()
 	go func() { end(r.receive(s, grpcStream)) }()
 	<-ctx.Done()
@@ -158,6 +158,8 @@ func (r *Remote) join(who Caller, hello *wire.Hello, end func(error)) (*stream, 
 		return nil, errNotOurs(who.Gateway)
 	case !g.exists(who.Pod, who.PodUID): // asked here, where SetPods finds who entered before
 		return nil, errNoPod(who.Pod)
+	case !r.joins.take(podKey{who.Gateway, who.Pod}, time.Now()):
+		return nil, status.Error(codes.ResourceExhausted, "too many streams of this pod, one after the other")
 	}
 	return r.enter(g, &who, hello, end), nil
 }
@@ -175,7 +177,7 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 	if !resumes || hello.Generation < p.acked { // it has lost what it acknowledged
 		p.answered, p.acked = false, 0
 	}
-	p.version = hello.Version
+	p.version = said(hello.Version)
 	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, base: hello.Generation}
 	p.stream.wake()
 	r.owe(g, time.Now())
@@ -313,7 +315,7 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 		return nil
 	case a.Epoch != r.epoch || s.idle || a.Generation > s.sent:
 		r.mu.Unlock()
-		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, a.Epoch)
+		return status.Errorf(codes.InvalidArgument, "generation %d of epoch %q was never sent", a.Generation, said(a.Epoch))
 	}
 	news := r.note(s, p, a)
 	r.mu.Unlock()
@@ -334,7 +336,7 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 
 // refused: nothing of the generation is served; everything is sent again after a while.
 func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
-	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", a.Error)
+	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", said(a.Error))
 	p.refusal = said(a.Error)
 	if !s.waits {
 		return
@@ -348,7 +350,7 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
 	})
 }
 
-// maxFault bounds what is kept of a proxy's words, in bytes.
+// maxFault bounds what is kept and logged of a proxy's words, in bytes.
 const maxFault = 512
 
 // note keeps what a proxy cannot do, and answers whether the translator should know. A proxy has a say in the resources

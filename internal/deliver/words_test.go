@@ -1,0 +1,101 @@
+package deliver_test
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
+	"github.com/moongate-dev/moongate/internal/deliver/wire"
+)
+
+// logBuffer is a log that is read while it is written.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// TestLongWords: whatever a proxy says, a line of the log is short.
+func TestLongWords(t *testing.T) {
+	log := &logBuffer{}
+	c, _ := started(t, forever, func(o *deliver.RemoteOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	long := strings.Repeat("x", 100_000)
+	token := identityToken("n/gw", "talker")
+	hello := func(gateway string) *wire.FromProxy {
+		return &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: gateway, Version: long}}}
+	}
+	if _, err := c.ask(t, token, hello("n/"+long)); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("of another Gateway: %v", err)
+	}
+	for _, ack := range []*wire.Ack{{Epoch: "first", Generation: 1, Error: long}, {Epoch: long, Generation: 1 << 60}} {
+		s := c.dial(t, token)
+		if err := s.Send(hello("n/gw")); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if m.GetCommit() != nil {
+				break
+			}
+		}
+		if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: ack}}); err != nil {
+			t.Fatal(err)
+		}
+		want := "refuses its configuration"
+		if ack.Error == "" {
+			want = "was never sent"
+		}
+		delivertest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), want) })
+	}
+	for line := range strings.SplitSeq(log.String(), "\n") {
+		if len(line) > 2000 {
+			t.Errorf("a line of %d bytes: %.300s", len(line), line)
+		}
+	}
+	for _, p := range c.proxies("n/gw") {
+		if len(p.Version) > 600 {
+			t.Errorf("a version of %d bytes", len(p.Version))
+		}
+	}
+}
+
+// TestManyStreams: a pod that begins stream after stream is refused, and others are not concerned.
+func TestManyStreams(t *testing.T) {
+	c, p := started(t, forever)
+	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}
+	var err error
+	// More than ever fits into the burst and the seconds that a slow machine takes for this.
+	for n := 0; n < 1000 && err == nil; n++ {
+		_, err = c.ask(t, identityToken("n/gw", "restless"), hello)
+	}
+	if status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := c.ask(t, identityToken("n/gw", "calm"), hello); err != nil {
+		t.Errorf("another pod is refused: %v", err)
+	}
+	if !p.Ready() || !c.acked("n/gw", "pod-0") {
+		t.Error("another proxy is concerned")
+	}
+}
