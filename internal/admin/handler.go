@@ -90,7 +90,12 @@ func (s *Server) refuse(r *http.Request) string {
 	if site != "" && site != "none" && site != "same-origin" || site == "" && origin != "" && !strings.EqualFold(origin, "http://"+r.Host) {
 		return "This request comes from a page of another site, which this server does not answer. Enter the address by hand to see it."
 	}
-	switch host := hostname(r.Host); {
+	host := hostname(r.Host)
+	// An image of any page can ask for a profile by an address, and then nothing but its name shows the browser.
+	if site == "" && host != "" && !isLoopbackHost(host) && strings.HasPrefix(r.URL.Path+"/", "/debug/pprof/") && strings.HasPrefix(r.UserAgent(), "Mozilla/") {
+		return "Browsers do not say which page a request beyond loopback comes from, so this server gives them no profiles there. Use go tool pprof or curl, or forward the port and open it on localhost."
+	}
+	switch {
 	case host == "", isLoopbackHost(host): // without a Host it is HTTP/1.0, and no browser
 	case s.loopback:
 		return "This server is bound to a loopback address and answers for localhost, 127.0.0.1 and [::1] only, not for the Host of this request."

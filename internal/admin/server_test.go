@@ -274,6 +274,37 @@ func TestHostCheckBeyondLoopback(t *testing.T) {
 	}
 }
 
+// TestProfileBeyondLoopback asks for profiles by an address, as an image of any page can: browsers do not say then
+// where the request comes from.
+func TestProfileBeyondLoopback(t *testing.T) {
+	url := start(t, Options{Address: "0.0.0.0:0"})
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(url, "http://"))
+	url = "http://127.0.0.1:" + port
+	const browser, tool = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "Go-http-client/1.1"
+	for _, tc := range []struct {
+		host, path, agent string
+		status            int
+	}{
+		{"10.1.2.3:9901", "/debug/pprof/symbol", browser, 403},
+
+		{"10.1.2.3:9901", "/debug/pprof/profile?seconds=300", browser, 403},
+		{"10.1.2.3:9901", "/debug/pprof", browser, 403},
+		{"moongate.edge.svc", "/debug/pprof/symbol", browser, 403},
+		{"10.1.2.3:9901", "/debug/pprof/symbol", tool, 200},
+		{"10.1.2.3:9901", "/status", browser, 200},
+		{"localhost:9901", "/debug/pprof/symbol", browser, 200},
+		{"127.0.0.1:9901", "/debug/pprof/symbol", browser, 200},
+	} {
+		r := ask(t, "GET", url+tc.path, tc.host, "User-Agent", tc.agent)
+		if r.status != tc.status {
+			t.Errorf("%s%s from %.12s: %d, want %d", tc.host, tc.path, tc.agent, r.status, tc.status)
+		}
+		if tc.status == 403 && !strings.Contains(r.body, "go tool pprof") {
+			t.Errorf("the refusal does not say what to do: %.200q", r.body)
+		}
+	}
+}
+
 // TestCrossSite asks as browsers do on behalf of pages of other sites.
 func TestCrossSite(t *testing.T) {
 	for _, address := range []string{"127.0.0.1:0", "0.0.0.0:0"} {
