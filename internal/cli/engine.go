@@ -38,7 +38,7 @@ func (c *connectionFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&c.Max, "max-connections", 0,
 		"connections of clients at a time; 0 is half of the descriptors that the process may have, negative no limit")
 	flags.IntVar(&c.PerClient, "max-connections-per-client", 0,
-		"of them, those of one client address (of IPv6 the first 64 bits); 0 is half of --max-connections, negative no limit")
+		"of them, those of one client address (of IPv6 the first 64 bits); 0 is a quarter of --max-connections, negative no limit")
 }
 
 // engineOptions are the flags that run and proxy have in common.

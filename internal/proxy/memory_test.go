@@ -22,9 +22,18 @@ func TestMemoryIsScarce(t *testing.T) {
 	for range 3 {
 		g.dial() // and says nothing
 	}
-	g.eventually("connections", func() bool { return g.counted(activeConnections) == 3 })
+	asked := g.rawHTTP2()
+	asked.head(1, true, request2("GET", "/")...)
+	asked.fr.WriteSettingsAck()
+	if said := asked.outcome(1); said != "200 end" {
+		t.Fatalf("by HTTP/2: %s", said)
+	}
+	g.eventually("connections", func() bool { return g.counted(activeConnections) == 4 })
 	used.Store(820)
 	g.eventually("connections that idle are closed", func() bool { return g.counted(activeConnections) == 0 })
+	if said := asked.outcome(3); said != "goaway closed" {
+		t.Errorf("an idle connection of HTTP/2 ended by %q", said)
+	}
 	c := g.dial()
 	if status, err := get(c); status != 200 || err != nil {
 		t.Fatalf("%d, %v with 82 %% in use", status, err)

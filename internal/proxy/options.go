@@ -34,7 +34,7 @@ type Options struct {
 	PlainIO  bool
 	Upstream upstream.Options
 	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (of IPv6 the
-	// first 64 bits). 0 is DefaultMaxConnections, and half of MaxConnections; negative is no limit.
+	// first 64 bits). 0 is DefaultMaxConnections, and a quarter of MaxConnections; negative is no limit.
 	MaxConnections, MaxConnectionsPerClient int
 	// MemoryLimit is how many bytes the process may use; near it load is shed. 0 is no limit.
 	MemoryLimit int64
@@ -48,15 +48,14 @@ const (
 )
 
 // connectionLimits are those of the options, with their defaults. Half of all descriptors are left for connections to
-// endpoints and the rest, and one client leaves half of the connections for the others. It has no less, because
-// it may be a load balancer that hides thousands.
+// endpoints and the rest, and one client has a quarter of the connections: no less, because it may be a load balancer that hides thousands.
 func (o *Options) connectionLimits() client.ConnectionLimits {
 	l := client.ConnectionLimits{Total: o.MaxConnections, PerClient: o.MaxConnectionsPerClient}
 	if l.Total == 0 {
 		l.Total = DefaultMaxConnections()
 	}
 	if l.PerClient == 0 {
-		l.PerClient = max(l.Total/2, 1)
+		l.PerClient = max(l.Total/4, 1)
 		if l.Total < 0 {
 			l.PerClient = -1
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 )
@@ -56,7 +59,7 @@ func (g *gateway) eventually(what string, done func() bool) {
 	}
 }
 
-// crowd connects n times and begins a request on each connection that never ends. Some may be refused.
+// crowd connects n times and begins a request with a body on each connection that never ends. Some may be refused.
 func (g *gateway) crowd(n int) (all []net.Conn) {
 	g.t.Helper()
 	for range n {
@@ -65,7 +68,7 @@ func (g *gateway) crowd(n int) (all []net.Conn) {
 			continue
 		}
 		g.t.Cleanup(func() { c.Close() })
-		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nX-Slow: ")
+		io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nx")
 		all = append(all, c)
 	}
 	return all
@@ -166,15 +169,69 @@ func TestAllConnectionsAreLimited(t *testing.T) {
 		status, err := get(c)
 		return status == 200 && err == nil
 	})
-	if n := idle.counted(activeConnections); n > 32 {
-		t.Errorf("%v connections, the limit is 32", n)
+	idle.eventually("no more connections than the limit", func() bool { return idle.counted(activeConnections) <= 32 })
+}
+
+// TestIdlersMakeRoom: two clients that hold as many connections as they may, and ask nothing on them, keep out no other, whatever
+// their connections wait for.
+func TestIdlersMakeRoom(t *testing.T) {
+	hello := func(t *testing.T, c net.Conn, protocol string) net.Conn {
+		secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: "h", NextProtos: []string{protocol}})
+		if err := secure.Handshake(); err != nil {
+			return nil // it was refused
+		}
+		return secure
+	}
+	for name, hold := range map[string]func(*testing.T, net.Conn){
+		"handshake": func(_ *testing.T, c net.Conn) { io.WriteString(c, "\x16\x03\x01") },
+		"head": func(t *testing.T, c net.Conn) {
+			if secure := hello(t, c, "http/1.1"); secure != nil {
+				io.WriteString(secure, "GET / HTTP/1.1\r\nHost: h\r\nX-Slow: ")
+			}
+		},
+		"HTTP/2": func(t *testing.T, c net.Conn) {
+			if secure := hello(t, c, "h2"); secure != nil {
+				io.WriteString(secure, http2.ClientPreface)
+				fr := http2.NewFramer(secure, nil)
+				fr.WriteSettings()
+				fr.WriteSettingsAck()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			g := startGatewayWith(t, Options{MaxConnections: 32, MaxConnectionsPerClient: 16, Metrics: observe.NewMetrics(observe.MetricsOptions{}),
+				Timeouts: Timeouts{Handshake: 10 * time.Minute, Head: 10 * time.Minute, Idle: 10 * time.Minute}})
+			g.apply(append(backend("Service/default/b/80", cannedBackend(t, cannedResponse(2), 0)),
+				certificate(t, "c", newECDSA(t), "h"), g.httpsListener("l", "", "c"), routeOf("r", "default/gw/l", "", anyRule())))
+			for range 16 {
+				for _, ip := range []string{"127.0.0.2", "127.0.0.3"} {
+					hold(t, g.dialFrom(ip))
+				}
+			}
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 4)}}
+			g.eventually("another client is served", func() bool {
+				c, err := d.Dial("tcp", g.addr())
+				if err != nil {
+					return false
+				}
+				defer c.Close()
+				c.SetDeadline(time.Now().Add(10 * time.Second))
+				secure := hello(t, c, "http/1.1")
+				if secure == nil {
+					return false
+				}
+				status, err := get(secure)
+				return status == 200 && err == nil
+			})
+		})
 	}
 }
 
 // TestDefaultConnectionLimits: the defaults leave descriptors for endpoints, and connections for other clients.
 func TestDefaultConnectionLimits(t *testing.T) {
 	l := (&Options{}).connectionLimits()
-	if l.Total != DefaultMaxConnections() || l.Total < 1 || l.PerClient != max(l.Total/2, 1) {
+	if l.Total != DefaultMaxConnections() || l.Total < 1 || l.PerClient != max(l.Total/4, 1) {
 		t.Errorf("%+v", l)
 	}
 	if l := (&Options{MaxConnections: -1}).connectionLimits(); l.Total > 0 || l.PerClient > 0 {

@@ -3,7 +3,9 @@ package client
 import (
 	"encoding/binary"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +28,8 @@ const (
 	keepClients = 64
 	// refusalLogEvery is how often refused connections are logged.
 	refusalLogEvery = 10 * time.Second
-	// scarce is the part of all connections that remains when connections which idle begin to be closed for new ones.
+	// scarce is the part of all connections that remains when connections without a request begin to be closed for new
+	// ones, half of that part at a time.
 	scarce = 16
 )
 
@@ -54,7 +57,8 @@ type admission struct {
 	open   atomic.Int64
 	parts  [clientParts]clientPart
 
-	room atomic.Uint32 // the shard where makeRoom looks next
+	room   sync.Mutex   // makeRoom is under way
+	roomAt atomic.Int64 // when makeRoom may look again, by the coarse clock
 
 	refused atomic.Int64 // since the last line of the log
 	logAt   atomic.Int64 // when the next line may be logged, by the coarse clock
@@ -73,7 +77,7 @@ func (a *admission) part(k clientKey) *clientPart {
 
 // enter counts a connection; false is that limit is reached. leave must follow once where it is true.
 func (a *admission) enter(k clientKey) (limit observe.ConnectionLimit, ok bool) {
-	if a.limits.PerClient > 0 && !a.part(k).enter(k, a.limits.PerClient) {
+	if a.byClient() && !a.part(k).enter(k, a.limits.PerClient) {
 		return observe.LimitPerClient, false
 	}
 	if n := a.open.Add(1); a.limits.Total > 0 && n > int64(a.limits.Total) {
@@ -85,12 +89,44 @@ func (a *admission) enter(k clientKey) (limit observe.ConnectionLimit, ok bool) 
 
 func (a *admission) leave(k clientKey) {
 	a.open.Add(-1)
-	if a.limits.PerClient > 0 {
+	if a.byClient() {
 		a.part(k).leave(k)
 	}
 }
 
-// isScarce reports whether connections that idle should end so that others can be accepted.
+// byClient reports whether the connections of each client are counted: for its limit, and to find who has most.
+func (a *admission) byClient() bool { return a.limits.PerClient > 0 || a.limits.Total > 0 }
+
+// counts returns how many connections each client has.
+func (a *admission) counts() map[clientKey]int {
+	all := make(map[clientKey]int)
+	for i := range a.parts {
+		p := &a.parts[i]
+		p.mu.Lock()
+		maps.Copy(all, p.open)
+		p.mu.Unlock()
+	}
+	return all
+}
+
+// level returns to how many connections those clients that have more must come down, so that there are want less.
+func level(counts map[clientKey]int, want int) int {
+	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
+	for i, n := range each {
+		next := 0
+		if i+1 < len(each) {
+			next = each[i+1]
+		}
+		if step := (n - next) * (i + 1); step < want {
+			want -= step
+		} else {
+			return n - (want+i)/(i+1)
+		}
+	}
+	return 0
+}
+
+// isScarce reports whether connections without a request should end so that others can be accepted.
 func (a *admission) isScarce() bool {
 	total := int64(a.limits.Total)
 	return total > 0 && a.open.Load() > total-max(total/scarce, 1)
@@ -100,7 +136,7 @@ func (p *clientPart) enter(k clientKey, limit int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.open[k]
-	if n >= limit {
+	if limit > 0 && n >= limit {
 		return false
 	}
 	if p.open == nil {
@@ -129,21 +165,91 @@ const closeEach = 16
 // CloseIdle ends connections that idle, some of those that have done so for longest: memory is scarce.
 func (s *Set) CloseIdle() {
 	for i := range s.shards {
-		for range closeEach {
-			if !s.shards[i].expireFirst() {
-				break
-			}
+		s.shards[i].end(closeEach, (*Conn).endIdle)
+	}
+}
+
+// makeRoom ends connections that have had no request for a while, of the clients that have most, and reports whether it found any. They
+// count no more from then on.
+func (s *Set) makeRoom() bool {
+	a := &s.admission
+	now := s.engine.Now()
+	if now < a.roomAt.Load() || !a.room.TryLock() {
+		return false
+	}
+	defer a.room.Unlock()
+	counts := a.counts()
+	batch := max(a.limits.Total/scarce/2, 1)
+	for want := batch; ; want *= 2 { // those that have most may have requests on all
+		to := level(counts, want)
+		if s.endAbove(counts, to, batch, now) > 0 {
+			return true
+		}
+		if to == 0 {
+			a.roomAt.Store(now + 1) // a search in vain goes through all connections
+			return false
 		}
 	}
 }
 
-// makeRoom ends a connection that idles: one that has been parked longest in one of the shards.
-func (s *Set) makeRoom() {
-	for range shards {
-		if s.shards[s.admission.room.Add(1)%shards].expireFirst() {
-			return
-		}
+// endAbove ends up to most connections without a request, of clients that have more than level, and returns how many.
+func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
+	left := maps.Clone(counts)
+	for i := range s.shards {
+		ended += s.shards[i].end(most-ended, func(c *Conn) bool {
+			if left[c.key] <= level || !c.endUnused(now) {
+				return false
+			}
+			left[c.key]--
+			s.leave(c)
+			return true
+		})
 	}
+	return ended
+}
+
+// leave has a connection that ends not count any more.
+func (s *Set) leave(c *Conn) {
+	if !c.left.Swap(true) {
+		s.admission.leave(c.key)
+	}
+}
+
+// endIdle ends the connection if it has idled for parkAfter at least, and reports whether it does.
+func (c *Conn) endIdle() bool {
+	if h := c.http2.Load(); h != nil {
+		return h.EndIfIdle(parkAfter)
+	}
+	if !c.claim() {
+		return false
+	}
+	go c.expireParked()
+	return true
+}
+
+// endUnused ends the connection if it has waited for a request, the rest of a head or a handshake for parkAfter at least, and reports
+// whether it does.
+func (c *Conn) endUnused(now int64) bool {
+	if c.endIdle() {
+		return true
+	}
+	t, limit := &c.set.timeouts, time.Duration(0)
+	kind, at, seen := c.wait.get()
+	switch kind {
+	case waitIdle:
+		limit = t.Idle
+	case waitHandshake:
+		limit = t.Handshake
+	case waitHead:
+		limit = t.Head
+	default:
+		return false
+	}
+	if now < at-limit.Milliseconds()+parkAfter.Milliseconds() || !c.wait.claim(seen) {
+		return false
+	}
+	go c.tcp.Close() // which ends the wait
+	return true
 }
 
 // refuse logs that a connection was refused; not each, because who attacks must not fill the log.

@@ -83,6 +83,32 @@ func TestAdmissionIsExact(t *testing.T) {
 	}
 }
 
+// TestLevel: those that have most come down first, to what is just enough.
+func TestLevel(t *testing.T) {
+	for _, tc := range []struct {
+		counts []int
+		want   int
+		level  int
+	}{
+		{[]int{10}, 3, 7},
+		{[]int{10, 10, 1}, 1, 9},
+		{[]int{10, 10, 1}, 4, 8},
+		{[]int{10, 7, 1}, 3, 7},
+		{[]int{10, 7, 1}, 4, 6},
+		{[]int{1, 1, 1}, 2, 0},
+		{[]int{2, 1}, 100, 0},
+		{nil, 1, 0},
+	} {
+		counts := map[clientKey]int{}
+		for i, n := range tc.counts {
+			counts[clientKey{uint64(i), true}] = n
+		}
+		if got := level(counts, tc.want); got != tc.level {
+			t.Errorf("%d less of %v: level %d, want %d", tc.want, tc.counts, got, tc.level)
+		}
+	}
+}
+
 func BenchmarkAdmission(b *testing.B) {
 	a := &admission{limits: ConnectionLimits{Total: 1 << 20, PerClient: 1 << 19}}
 	b.ReportAllocs()

@@ -90,6 +90,7 @@ type Conn struct {
 	d *dialogue
 
 	key           clientKey
+	left          atomic.Bool // it does not count any more
 	shard         *shard
 	before, after *Conn // in a list of shard; guarded by its mu
 	watched       bool  // the lot has an entry for it
@@ -110,7 +111,8 @@ const (
 	waitNothing   waitKind = iota
 	waitIdle               // for the first byte of a request; expires
 	waitHandshake          // expires
-	waitRead               // for the rest of a head or body; expires
+	waitHead               // for the rest of a head; expires
+	waitRead               // for the rest of a body; expires
 	waitWrite              // for the client to take bytes; expires
 	waitExpired            // the sweeper has interrupted the wait
 	waitParked             // for whoever claims the connection, see park.go

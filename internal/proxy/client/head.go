@@ -76,7 +76,7 @@ func (c *Conn) waitForHead() {
 		}
 		c.wait.set(waitIdle, c.until)
 	} else {
-		c.wait.set(waitRead, c.headDeadline)
+		c.wait.set(waitHead, c.headDeadline)
 	}
 }
 

@@ -166,8 +166,11 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, https bool) {
 	limit, ok := observe.LimitMemory, false
 	if !s.engine.Overloaded.Load() {
 		limit, ok = s.admission.enter(key)
+		if !ok && limit == observe.LimitTotal && s.makeRoom() {
+			limit, ok = s.admission.enter(key)
+		}
 	}
-	if s.admission.isScarce() {
+	if ok && s.admission.isScarce() {
 		s.makeRoom()
 	}
 	if !ok {
@@ -243,7 +246,7 @@ func (s *Set) tell() {
 }
 
 func (s *Set) remove(c *Conn) {
-	s.admission.leave(c.key)
+	s.leave(c)
 	c.shard.remove(c)
 	if !s.awaited.Load() {
 		return
@@ -274,7 +277,7 @@ func (c *Conn) sweep(now int64) (hear bool) {
 		case c.holding.Load() && now >= since+parkAfter.Milliseconds():
 			c.expire(&c.wait, seen, true)
 		}
-	case waitHandshake, waitRead, waitWrite:
+	case waitHandshake, waitHead, waitRead, waitWrite:
 		if now >= at {
 			c.expire(&c.wait, seen, false)
 		}

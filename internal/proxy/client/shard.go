@@ -70,17 +70,22 @@ func (s *shard) remove(c *Conn) {
 	s.mu.Unlock()
 }
 
-// expireFirst ends the connection that has been parked longest; false where there is none.
-func (s *shard) expireFirst() bool {
+// end calls end for connections until it has reported true so often as most says, and returns how often it has: first for those that
+// are parked, in their order. end must not block.
+func (s *shard) end(most int, end func(*Conn) bool) (ended int) {
+	if most <= 0 {
+		return 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := s.parked.first; c != nil; c = c.after {
-		if c.claim() {
-			go c.expireParked()
-			return true
+	for _, l := range [...]*list{&s.parked, &s.busy} {
+		for c := l.first; c != nil && ended < most; c = c.after {
+			if end(c) {
+				ended++
+			}
 		}
 	}
-	return false
+	return ended
 }
 
 func (s *shard) empty() bool {

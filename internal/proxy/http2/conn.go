@@ -79,6 +79,7 @@ type Conn struct {
 	rest      rest
 	broken    bool  // a write has failed
 	over      bool  // all streams are gone
+	hasty     bool  // ended by EndIfIdle
 	cause     error // why, if it was a write
 }
 
@@ -141,7 +142,7 @@ func (c *Conn) serve(prior []byte) error {
 	for c.writing {
 		c.idle.Wait()
 	}
-	polite := tell && !c.broken
+	polite := tell && !c.broken && !c.hasty
 	c.mu.Unlock()
 	if polite && c.client == nil {
 		c.linger()
@@ -201,6 +202,22 @@ func (c *Conn) Drain() {
 	c.out = frame.AppendPing(c.out, 0, pingOfDrain)
 	c.pushAside()
 	c.wakeReader()
+}
+
+// EndIfIdle ends the connection, without waiting for the client, if it has had no stream for so long at least, and reports whether it
+// does. It returns at once and may be called from any goroutine.
+func (c *Conn) EndIfIdle(least time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over || c.hasty || len(c.streams) > 0 || c.clock()-c.idleAt < least.Milliseconds() {
+		return false
+	}
+	c.hasty = true
+	if c.draining != drainRefuse {
+		c.refuseMore()
+	}
+	c.wakeReader()
+	return true
 }
 
 // Close ends the connection at once. It may be called from any goroutine.
