@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
 )
 
 // TestLoop makes the gateway its own backend, by HTTP/1.1 and HTTP/2, though a filter would take the count away: the request ends, with 508 for
@@ -34,6 +35,27 @@ func TestLoop(t *testing.T) {
 		if len(words) != 11 || words[0] != "loop_detected" {
 			t.Errorf("%q", words)
 		}
+	}
+}
+
+// TestMirrorLoop makes the gateway the mirror of its own requests, twice: copies are not copied again, so that they do not double with
+// each pass.
+func TestMirrorLoop(t *testing.T) {
+	checkLeaks(t)
+	const self = "Service/default/self/80"
+	var requests atomic.Int32
+	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{})})
+	g.apply(backend(self, g.addr()))
+	g.serve(httpBackend(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) }), mirrorTo(t, self, self))
+	if status, err := get(g.dial()); status != 200 || err != nil {
+		t.Fatal(status, err)
+	}
+	g.eventually("the end of all copies", func() bool { return g.engine.Mirrors() == 0 })
+	if n := requests.Load(); n != 1+2 {
+		t.Errorf("one request became %d, want 3: itself and two copies", n)
+	}
+	if n := g.counted("moongate_upstream_mirror_copies_dropped_total", "reason", "failed"); n != 4 {
+		t.Errorf("%v copies counted as dropped, want 4", n)
 	}
 }
 

@@ -83,10 +83,15 @@ type mirrored struct {
 	late atomic.Bool
 }
 
-// startMirrors sends the copies that the filters want, as the request is now.
+// startMirrors sends the copies that the filters want, as the request is now. Of a request that has passed a proxy of Moongate
+// before there are none: were it a copy that has come back, each pass would multiply it.
 func (x *Exchange) startMirrors(list []*filter.Mirror) {
 	for _, f := range list {
 		if !f.Wanted(&x.fx) {
+			continue
+		}
+		if passes(&x.Header) > 1 {
+			f.Backend.MirrorDropped(false)
 			continue
 		}
 		e := x.Client.Engine
