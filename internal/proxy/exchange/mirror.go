@@ -19,8 +19,9 @@ import (
 // Bounds of mirroring. A copy that would exceed one is dropped and counted; the request
 // itself never waits for its copies.
 const (
-	maxMirrors    = 512              // copies under way in the process; see mirrors.enter
-	mirrorQueue   = 512 << 10        // bytes of a body that wait to be sent, a copy
+	maxMirrors    = 1024             // copies under way in the process; see mirrors.enter
+	ownMirrors    = 8                // of a namespace, in addition to maxMirrors where that is used up
+	mirrorQueue   = 256 << 10        // bytes of a body that wait to be sent, a copy
 	mirrorTimeout = 30 * time.Second // for a copy from start to end
 )
 
@@ -28,33 +29,47 @@ const (
 type mirrors struct {
 	mu      sync.Mutex
 	active  int
-	to      map[*upstream.Backend]int // of active
+	of      map[string]int // of active, by namespace of the route
+	to      map[mirrorOf]int
 	running sync.WaitGroup
 }
 
-// enter counts a copy to b; false is that there are too many. A backend has no more copies under way than there are
-// places free. So one that is slow takes half of them at most, several share the greater part, and there is
-// always room for the copies to another.
-func (m *mirrors) enter(b *upstream.Backend) bool {
+// mirrorOf is what a namespace's copies go to.
+type mirrorOf struct {
+	namespace string
+	backend   *upstream.Backend
+}
+
+// enter counts a copy to b for a route of the namespace; false is that there are too many. A namespace may have as many under way
+// as places are free, and half of them at most therefore; further ones share what it leaves, and each has ownMirrors in any case. What a
+// namespace may have is shared likewise among its mirrors, so that one that is slow leaves half to the others.
+func (m *mirrors) enter(namespace string, b *upstream.Backend) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.to[b] >= maxMirrors-m.active {
+	of, to := m.of[namespace], mirrorOf{namespace, b}
+	more := (maxMirrors - m.active - of) / 2 // that the namespace may have
+	if of >= ownMirrors && m.to[to] >= more {
 		return false
 	}
 	if m.to == nil {
-		m.to = make(map[*upstream.Backend]int)
+		m.of, m.to = make(map[string]int), make(map[mirrorOf]int)
 	}
 	m.active++
-	m.to[b]++
+	m.of[namespace]++
+	m.to[to]++
 	m.running.Add(1)
 	return true
 }
 
-func (m *mirrors) leave(b *upstream.Backend) {
+func (m *mirrors) leave(namespace string, b *upstream.Backend) {
+	to := mirrorOf{namespace, b}
 	m.mu.Lock()
 	m.active--
-	if m.to[b]--; m.to[b] == 0 {
-		delete(m.to, b)
+	if m.of[namespace]--; m.of[namespace] == 0 {
+		delete(m.of, namespace)
+	}
+	if m.to[to]--; m.to[to] == 0 {
+		delete(m.to, to)
 	}
 	m.mu.Unlock()
 	m.running.Done()
@@ -69,13 +84,14 @@ func (m *mirrors) count() int {
 // mirrored is the copy of one request (HTTPRouteFilter RequestMirror). All it has is its own: it may outlive
 // the request.
 type mirrored struct {
-	engine  *Engine
-	backend *upstream.Backend
-	seed    uint64
-	req     Request
-	parts   chan []byte // of a streamed body; closed at its end
-	trailer message.Fields
-	pending atomic.Int64
+	engine    *Engine
+	namespace string
+	backend   *upstream.Backend
+	seed      uint64
+	req       Request
+	parts     chan []byte // of a streamed body; closed at its end
+	trailer   message.Fields
+	pending   atomic.Int64
 	// broken tells that the copy is not complete and must not look as if it were.
 	broken atomic.Bool
 	u      *upstream.Conn // that carries it, by HTTP/1.1
@@ -95,11 +111,11 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			continue
 		}
 		e := x.Client.Engine
-		if !e.mirrors.enter(f.Backend) {
+		if !e.mirrors.enter(x.rule.Namespace, f.Backend) {
 			f.Backend.MirrorDropped(true)
 			continue
 		}
-		m := &mirrored{engine: e, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
+		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
 		m.req.ExpectContinue, m.req.Target = false, nil // the body comes without being asked for
 		m.req.Request = cloneHead(&x.Request.Request)
 		m.req.Whole = bytes.Clone(x.Whole)
@@ -180,7 +196,7 @@ func (m *mirrored) run() {
 				m.u.Close()
 			}
 		}
-		m.engine.mirrors.leave(m.backend)
+		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
 	ep := m.backend.Pick(&m.seed, nil)
 	if ep == nil || !m.send(ep) {

@@ -17,9 +17,10 @@ import (
 
 // Rule is a compiled config.Rule, shared by all listeners its route is attached to.
 type Rule struct {
-	Failure  *Failure // what every request is answered with; nil where the rule can be carried out
-	Filters  Filters
-	Backends []BackendRef
+	Namespace string   // of its route
+	Failure   *Failure // what every request is answered with; nil where the rule can be carried out
+	Filters   Filters
+	Backends  []BackendRef
 	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 is none.
 	RequestTimeout, BackendTimeout time.Duration
 
@@ -107,6 +108,7 @@ func (p *Compiler) Route(c *config.Route) (*Route, error) {
 	}
 	r.Compiled = compiled
 	for i, ru := range r.rules {
+		ru.Namespace = c.Namespace
 		ru.stats = p.ruleStats(c, c.Rules[i])
 	}
 	return r, nil
