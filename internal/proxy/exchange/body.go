@@ -124,32 +124,43 @@ func (b *requestBody) unlocked(f func()) {
 	f()
 }
 
-// add takes in what was read; mu is held.
+// growth bounds the size of pieces that are larger than what is put in them.
+const growth = 16 << 10
+
+// add takes in what was read; mu is held. What does not fill most of the buffer that it stands in is copied, to what is free of the last
+// piece first, so that the memory held is about as much as the bytes.
 func (b *requestBody) add(data []byte) {
-	n := len(data)
-	if n == 0 {
+	if len(data) > classes[largest-1] {
+		large := b.in.b
+		from := int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(large)))
+		b.in.b = nil
+		b.append(largePiece(large, from, from+len(data)))
+		b.end += int64(len(data))
 		return
 	}
-	p := b.last
-	if p == nil || cap(p.bytes)-len(p.bytes) < n || p.large != nil {
-		if n > classes[largest-1] {
-			large := b.in.b
-			from := int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(large)))
-			p, b.in.b = largePiece(large, from, from+n), nil
-			data = nil
-		} else { // grows with the body, so that many small parts need few pieces
-			p = takePiece(max(n, min(int(b.end-b.from), classes[largest-1])))
+	for len(data) > 0 {
+		p := b.last
+		if p == nil || len(p.bytes) == cap(p.bytes) || p.large != nil {
+			// It grows with the body, so that many small parts need few pieces.
+			p = takePiece(max(len(data), min(int(b.end-b.from), growth)))
+			b.append(p)
 		}
-		p.at = b.end
-		if b.last == nil {
-			b.first = p
-		} else {
-			b.last.next = p
-		}
-		b.last = p
+		n := min(len(data), cap(p.bytes)-len(p.bytes))
+		p.bytes = append(p.bytes, data[:n]...)
+		b.end += int64(n)
+		data = data[n:]
 	}
-	p.bytes = append(p.bytes, data...)
-	b.end += int64(n)
+}
+
+// append adds a piece behind what was read; mu is held.
+func (b *requestBody) append(p *piece) {
+	p.at = b.end
+	if b.last == nil {
+		b.first = p
+	} else {
+		b.last.next = p
+	}
+	b.last = p
 }
 
 // forget gives up what the present attempt has sent where no other can follow, or where it is too much to be kept; mu

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -228,5 +230,43 @@ func TestBodyIsForgotten(t *testing.T) {
 	x.reset()
 	if x.body.bodyState != (bodyState{}) {
 		t.Errorf("the next exchange begins with %+v", x.body.bodyState)
+	}
+}
+
+// TestBodyMemory: what is held of a body is about as much as its bytes, in whatever bursts they come.
+func TestBodyMemory(t *testing.T) {
+	for _, burst := range []int{1, 512, 513, 4097, 16384, 16385, 20000, 32769, 50000, 65536} {
+		f := &fakeBody{}
+		var want strings.Builder
+		for i := 0; want.Len()+burst <= replayable; i++ {
+			f.parts = append(f.parts, strings.Repeat(string(rune('a'+i%26)), burst))
+			want.WriteString(f.parts[i])
+		}
+		x := withBody(f)
+		for range len(f.parts) {
+			if err := x.body.begin(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var got strings.Builder
+		held := 0
+		for p := x.body.first; p != nil; p = p.next {
+			if p.at != int64(got.Len()) {
+				t.Errorf("bursts of %d bytes: a piece at %d stands behind %d bytes", burst, p.at, got.Len())
+			}
+			got.Write(p.bytes)
+			if p.large != nil {
+				held += buffer.Size
+			} else {
+				held += cap(p.bytes)
+			}
+		}
+		if got.String() != want.String() {
+			t.Errorf("bursts of %d bytes: another body", burst)
+		}
+		if most := want.Len() + 32<<10; held > most {
+			t.Errorf("bursts of %d bytes: %d are held of %d, want %d at most", burst, held, want.Len(), most)
+		}
+		x.body.release()
 	}
 }

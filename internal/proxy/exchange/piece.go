@@ -16,7 +16,7 @@ type piece struct {
 }
 
 // classes are the sizes that pieces have; more is in a buffer.Buffer.
-var classes = [...]int{512, 4 << 10, 16 << 10}
+var classes = [...]int{512, 4 << 10, 16 << 10, 32 << 10, 64 << 10}
 
 const largest = len(classes)
 
