@@ -193,30 +193,29 @@ func (w *Watch) start() {
 // begin names what to interrupt when the client leaves.
 func (w *Watch) begin(a *attempt) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.attempt = a
 	if w.gone.Load() {
 		a.interrupt()
 	}
-	w.mu.Unlock()
 }
 
 // end ends that and tells whether the client left.
 func (w *Watch) end() (gone bool) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.attempt = nil
-	gone = w.gone.Load()
-	w.mu.Unlock()
-	return gone
+	return w.gone.Load()
 }
 
 // dial names what ends a dial, in the same way; nil when it is over.
 func (w *Watch) dial(cancel context.CancelFunc) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.dialling = cancel
 	if w.gone.Load() && cancel != nil {
 		cancel()
 	}
-	w.mu.Unlock()
 }
 
 // goneNow tells whether the client was found to have left.
