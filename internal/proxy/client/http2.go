@@ -115,7 +115,7 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	d.side = c.side
 	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter, d.side.Splicer = &d.watch, d, d, d, nil
 	d.ex.Client = &d.side
-	d.limit.stream = s
+	d.limit.stream, d.limit.engine = s, c.set.engine
 	s.OnGone(d.leave)
 	d.run()
 	s.OnGone(nil)
@@ -132,6 +132,7 @@ func (d *stream) recovered(s *http2.Stream) {
 	if v := recover(); v != nil {
 		d.ex.Panicked(v)
 		s.OnGone(nil)
+		d.limit.writeBy(time.Time{})
 		s.Reset(http2.InternalError)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
@@ -13,8 +14,9 @@ import (
 // only during a write: at other times there is still something better to tell it.
 type limit struct {
 	stream *http2.Stream // whose it is at the moment
-	set    bool          // there is a limit; the stream's goroutine alone uses it
-	expire func()        // expired, made once
+	engine *exchange.Engine
+	set    bool   // there is a limit; the stream's goroutine alone uses it
+	expire func() // expired, made once
 
 	mu      sync.Mutex
 	by      time.Time // zero is never
@@ -69,6 +71,11 @@ func (l *limit) end(err error) error {
 }
 
 func (l *limit) expired() {
+	defer func() { // the timer's goroutine is nobody else's
+		if v := recover(); v != nil {
+			l.engine.Observer.Panicked("http2", v)
+		}
+	}()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// The timer may be late, and the stream another.
