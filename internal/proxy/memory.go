@@ -11,8 +11,9 @@ import (
 
 const (
 	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
-	// refused, until less than acceptAt is in use.
-	idleAt, refuseAt, acceptAt = 80, 90, 85
+	// refused and request bodies held back by flow control, until less than acceptAt is in use. At cutAt HTTP/2 connections that
+	// hold most are ended, so many that refuseAt is reached.
+	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
 	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
 	collectEvery = time.Second
 )
@@ -69,6 +70,12 @@ func (p *Proxy) watchMemory(now time.Time) {
 	}
 	if now.Sub(m.collected) >= collectEvery && m.collecting.CompareAndSwap(false, true) {
 		m.collected = now
+		if used >= m.limit/100*cutAt { // once for each collection, which shows what came of it
+			if n := p.clients.CutLargest(used - m.limit/100*refuseAt); n > 0 {
+				p.logger.Warn("memory is scarce: connections that hold much of request bodies are ended", "reason", observe.ReasonOverloaded.String(),
+					"connections", n, "used", used, "limit", m.limit)
+			}
+		}
 		go func() {
 			defer m.collecting.Store(false)
 			runtime.GC()
@@ -86,6 +93,7 @@ func (p *Proxy) shed(on bool, used uint64) {
 		p.logger.Warn("memory is scarce: new connections and requests are refused", "reason", observe.ReasonOverloaded.String(),
 			"used", used, "limit", p.memory.limit)
 	} else {
+		p.clients.Resume()
 		p.logger.Info("memory is not scarce any more", "used", used, "limit", p.memory.limit)
 	}
 }

@@ -1,13 +1,18 @@
 package proxy
 
 import (
+	"io"
 	"log/slog"
+	"net"
+	"net/http"
 	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/client"
 )
 
 // TestMemoryIsScarce: near the limit connections that idle end, then what is new is refused, while a connection that is
@@ -76,4 +81,57 @@ func TestMemoryInUse(t *testing.T) {
 		t.Errorf("64 MiB more are held, %d bytes more are in use", grown)
 	}
 	runtime.KeepAlive(held)
+}
+
+// TestMemoryRunsOut: near the limit a connection that holds much of request bodies ends, and one that holds little remains.
+func TestMemoryRunsOut(t *testing.T) {
+	checkLeaks(t)
+	const limit = 1 << 30
+	var used atomic.Uint64
+	release := make(chan struct{})
+	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), MemoryLimit: limit, memoryUsed: used.Load})
+	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		<-release
+		io.WriteString(w, "hello")
+	}), nil)
+	upload := func(streams int) *rawHTTP2 {
+		r := g.rawHTTP2()
+		r.fr.WriteSettingsAck()
+		for i := range streams {
+			id := uint32(2*i + 1)
+			r.head(id, false, request2("POST", "/")...)
+			for range 4 {
+				r.fr.WriteData(id, false, make([]byte, 10_000))
+			}
+		}
+		return r
+	}
+	large, small := upload(40), upload(1)
+	g.eventually("what they hold", func() bool {
+		held := 0
+		g.clients.Each(func(c *client.Conn) { held += c.Held() })
+		return held == 41*40_000
+	})
+	used.Store(limit / 100 * 96)
+	large.c.SetDeadline(time.Now().Add(20 * time.Second))
+	for {
+		if _, err := large.fr.ReadFrame(); err != nil {
+			if isTimeout(err) {
+				t.Fatal("the connection that holds most does not end")
+			}
+			break
+		}
+	}
+	used.Store(0)
+	g.eventually("memory is not scarce any more", func() bool { return g.counted("moongate_memory_scarce") == 0 })
+	small.fr.WriteData(1, true, nil)
+	close(release)
+	if said := small.outcome(1); said != "200 end" {
+		t.Errorf("the other connection: %s", said)
+	}
+}
+
+func isTimeout(err error) bool {
+	ne, ok := err.(net.Error)
+	return ok && ne.Timeout()
 }

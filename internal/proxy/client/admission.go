@@ -169,6 +169,47 @@ func (s *Set) CloseIdle() {
 	}
 }
 
+// largeHold is how many bytes a connection holds at least that CutLargest ends.
+const largeHold = 1 << 20
+
+// CutLargest ends the HTTP/2 connections that hold most of request bodies, whatever they do, until they have held so many bytes
+// together, and returns how many it has ended.
+func (s *Set) CutLargest(bytes uint64) (cut int) {
+	type held struct {
+		c *Conn
+		n int
+	}
+	var large []held
+	s.Each(func(c *Conn) {
+		if n := c.Held(); n >= largeHold {
+			large = append(large, held{c, n})
+		}
+	})
+	slices.SortFunc(large, func(a, b held) int { return b.n - a.n })
+	for sum := uint64(0); cut < len(large) && sum < bytes; cut++ {
+		sum += uint64(large[cut].n)
+		large[cut].c.cut()
+	}
+	return cut
+}
+
+// Held is how many bytes of request bodies the connection holds, or may hold, by HTTP/2; 0 by HTTP/1.
+func (c *Conn) Held() int {
+	if h := c.http2.Load(); h != nil {
+		return h.Held()
+	}
+	return 0
+}
+
+// Resume has HTTP/2 connections take on what was withheld while memory was scarce.
+func (s *Set) Resume() {
+	s.Each(func(c *Conn) {
+		if h := c.http2.Load(); h != nil {
+			h.Resume()
+		}
+	})
+}
+
 // makeRoom ends connections that have had no request for a while, of the clients that have most, and reports whether it found any. They
 // count no more from then on.
 func (s *Set) makeRoom() bool {

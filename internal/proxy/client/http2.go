@@ -47,6 +47,7 @@ func (c *Conn) serveHTTP2() {
 		MaxHeaderBytes: c.set.engine.Limits.MaxHead,
 		MaxFields:      c.set.engine.Limits.MaxFields,
 		Timeouts:       http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
+		Scarce:         &c.set.engine.Overloaded,
 		Refused:        c.refusedHTTP2,
 		Panicked:       func(v any) { c.set.engine.Observer.Panicked("http2", v) },
 	}, c.serveStream)

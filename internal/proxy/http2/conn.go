@@ -220,6 +220,33 @@ func (c *Conn) EndIfIdle(least time.Duration) bool {
 	return true
 }
 
+// Resume gives the streams' windows back what was withheld while Options.Scarce was true. It returns at once and may be called from any
+// goroutine.
+func (c *Conn) Resume() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.streams {
+		if s.err == nil {
+			s.credit(0)
+		}
+	}
+	c.pushAside()
+}
+
+// kept is how many bytes of a request body that were read may still be held, to be sent again.
+const kept = 64 << 10
+
+// Held is how many bytes of request bodies the connection holds, or may hold.
+func (c *Conn) Held() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.streams {
+		waiting := s.body.Len()
+		n += waiting + int(min(s.received-int64(waiting), kept))
+	}
+	return n
+}
+
 // Close ends the connection at once. It may be called from any goroutine.
 func (c *Conn) Close() { c.nc.Close() }
 

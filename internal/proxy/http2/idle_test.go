@@ -1,6 +1,8 @@
 package http2
 
 import (
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,4 +50,44 @@ func TestEndIfIdle(t *testing.T) {
 	if conn.EndIfIdle(0) {
 		t.Error("a connection that is over ends again")
 	}
+}
+
+// TestScarce: while memory is scarce a body that is read gives nothing back to its stream's window, and later it gives all.
+func TestScarce(t *testing.T) {
+	const size = 40_000
+	var scarce atomic.Bool
+	scarce.Store(true)
+	read := make(chan struct{})
+	s := serve(t, Options{Scarce: &scarce}, func(s *Stream) {
+		if _, err := io.ReadFull(s, make([]byte, size)); err != nil {
+			t.Error(err)
+		}
+		close(read)
+		s.Read(make([]byte, 1)) // until the connection ends
+	})
+	r := s.raw(t)
+	r.headers(1, false, ":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/")
+	for sent := 0; sent < size; sent += 10_000 {
+		r.WriteData(1, false, make([]byte, 10_000))
+	}
+	<-read
+	r.WritePing(false, [8]byte{1})
+	r.until("the answer to a PING", func(f xhttp2.Frame) bool {
+		if w, ok := f.(*xhttp2.WindowUpdateFrame); ok && w.StreamID == 1 {
+			t.Errorf("the stream's window grows by %d", w.Increment)
+		}
+		return f.Header().Type == xhttp2.FramePing && f.Header().Flags.Has(xhttp2.FlagPingAck)
+	})
+	s.mu.Lock()
+	conn := s.conns[0]
+	s.mu.Unlock()
+	if n := conn.Held(); n != size {
+		t.Errorf("%d bytes are held, want %d", n, size)
+	}
+	scarce.Store(false)
+	conn.Resume()
+	r.until("WINDOW_UPDATE", func(f xhttp2.Frame) bool {
+		w, ok := f.(*xhttp2.WindowUpdateFrame)
+		return ok && w.StreamID == 1 && w.Increment >= size
+	})
 }

@@ -151,6 +151,9 @@ func (s *Stream) Buffered() (n int, last bool) {
 // credit gives bytes of the body back to the stream's window, when that is enough to be worth a frame.
 func (s *Stream) credit(n int) {
 	s.consumed += n
+	if scarce := s.c.o.Scarce; scarce != nil && scarce.Load() {
+		return
+	}
 	if s.remoteEnded || s.consumed < s.window/4 {
 		return
 	}

@@ -1,10 +1,11 @@
 // Package settings is what the owner of an HTTP/2 connection may set, with its defaults, and what we and the peer tell each
 // other of that in SETTINGS (RFC 9113 section 6.5). It exists so that all limits stand in one place.
 //
-// It is pure and imports its neighbours frame and fault, and time for durations; it never reads a clock.
+// It is pure and imports its neighbours frame and fault, time for durations, and sync/atomic; it never reads a clock.
 package settings
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
@@ -28,6 +29,9 @@ type Options struct {
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
 	ExtendedConnect bool
 	Timeouts        Timeouts
+	// Scarce, while it is true, has bodies that are read give nothing back to the windows of their streams: memory is scarce.
+	// Conn.Resume is to be called when it has become false. May be nil.
+	Scarce *atomic.Bool
 	// Refused is told of requests that are answered or reset here and never reach a handler:
 	// with the status 400, 431 or 503 and what was wrong. It must not block nor call
 	// anything of this package. May be nil.
