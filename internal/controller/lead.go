@@ -140,12 +140,14 @@ func (c *Controller) lead(ctx context.Context) {
 	c.log.Info("leading", "epoch", epoch)
 	c.setLeading(true)
 	c.remote.Lead(epoch)
-	c.sweep()
 	// They end after Standby, so that nothing is handed to one that has ended.
 	parts, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	if ctx.Err() != nil { // the Lease was lost while Lead waited for a translation
+		c.remote.Standby()
 		end()
+	} else {
+		c.sweep()
 	}
 	var all sync.WaitGroup
 	for what, run := range map[string]func(context.Context) error{

@@ -1,12 +1,16 @@
 package controller
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/provision"
+	"github.com/moongate-dev/moongate/internal/source/kube"
 )
 
 // TestReady: a replica that cannot lead, because it has not read what runs for Gateways, is not ready.
@@ -19,5 +23,31 @@ func TestReady(t *testing.T) {
 	close(c.full)
 	if err := c.Ready(); err == nil || !strings.Contains(err.Error(), "ConfigMap: not listed yet") {
 		t.Errorf("it says %v", err)
+	}
+}
+
+// TestLeaseLostMeanwhile: a replica that lost the Lease while it waited for a translation is on standby before it does anything else.
+func TestLeaseLostMeanwhile(t *testing.T) {
+	var c *Controller
+	translated := 0
+	c, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, ControllerName: "moongate.dev/gateway-controller", Namespace: "moongate-system",
+		Identity: "a", Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller",
+		Translated: func(incremental.Stats, time.Duration) {
+			if c.remote.Status().Leading {
+				translated++
+			}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.remote.Close)
+	c.tickets.Secret = func() ([]byte, error) { return []byte("secret"), nil }
+	c.change(kube.Change{Full: true})
+	ctx, lose := context.WithCancel(t.Context())
+	lose()
+	c.lead(ctx)
+	if translated > 0 || c.remote.Status().Leading || c.Leading() {
+		t.Errorf("%d translations as a leader without the Lease", translated)
 	}
 }

@@ -434,6 +434,11 @@ func podUIDs(objects map[objectName]Object) map[string]string {
 // Run applies plans until ctx ends, and forgets them then, so no Plan of one leadership may come after its
 // end. The leader does it, while Watch runs.
 func (p *Provisioner) Run(ctx context.Context) error {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.forget()
+	}()
 	select {
 	case <-p.listed:
 	case <-ctx.Done():
@@ -451,9 +456,6 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	<-ctx.Done()
 	work.ShutDown()
 	wg.Wait()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.forget()
 	return nil
 }
 

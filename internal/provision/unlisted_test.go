@@ -1,12 +1,14 @@
 package provision
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -32,6 +34,23 @@ func TestGoesOnWithoutBudgetsAndAutoscalers(t *testing.T) {
 	live := r.store.find("shop", objectName{kindDeployment, "web-moongate"}).(*appsv1.Deployment)
 	if *live.Spec.Replicas != 2 || live.Spec.Template.Spec.Containers[0].Image != r.o.Image {
 		t.Errorf("%d replicas of %s", *live.Spec.Replicas, live.Spec.Template.Spec.Containers[0].Image)
+	}
+}
+
+// TestAShortLeadershipIsForgotten: the plans of one that is over before everything was listed must not be the first ones of the next.
+func TestAShortLeadershipIsForgotten(t *testing.T) {
+	p, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Plan([]translate.PlanChange{planOf(web, nil)})
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if err := p.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if p.planned || len(p.plans) > 0 {
+		t.Errorf("it still has %v", p.plans)
 	}
 }
 
