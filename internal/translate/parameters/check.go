@@ -165,8 +165,11 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 		}
 	}
 	for i, r := range s.DeniedEndpoints {
-		if _, err := netip.ParsePrefix(r); err != nil {
-			c.add(fmt.Sprintf("spec.classOnly.deniedEndpoints[%d]", i), "write it like 192.0.2.0/24", "%q is not a range of IP addresses", r)
+		field := fmt.Sprintf("spec.classOnly.deniedEndpoints[%d]", i)
+		if p, err := netip.ParsePrefix(r); err != nil {
+			c.add(field, "write it like 192.0.2.0/24", "%q is not a range of IP addresses", r)
+		} else if p.Addr().Is4In6() {
+			c.add(field, "write it like 192.0.2.0/24", "%q is a range of IPv4 addresses in the form of IPv6, which no address matches", r)
 		}
 	}
 	if m := s.Infrastructure; m != nil {
