@@ -64,8 +64,9 @@ var kinds = []*kind{
 		func(o *gwv1.TLSRoute) { o.Status = gwv1.TLSRouteStatus{} }, "v1alpha3", "v1alpha2"),
 	custom("UDPRoute", "udproutes", &gwv1.UDPRouteList{},
 		func(o *gwv1.UDPRoute) { o.Status = gwv1.UDPRouteStatus{} }, "v1alpha2"),
-	ours(custom("GatewayParameters", "gatewayparameters", &v1alpha1.GatewayParametersList{},
-		func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })),
+	// Without them the addresses that a class denies would be open.
+	essential(ours(custom("GatewayParameters", "gatewayparameters", &v1alpha1.GatewayParametersList{},
+		func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} }))),
 }
 
 // secretMetadata and definitionMetadata are watched for what they say of other things;

@@ -565,6 +565,9 @@ func TestTheStartGoesOnWithoutAKind(t *testing.T) {
 func TestTheStartWaitsForWhatIsServed(t *testing.T) {
 	s := newAPIServer(t, true)
 	s.install(nil)
+	if !kindNamed("GatewayParameters").essential {
+		t.Error("the start does not wait for the addresses that a class denies")
+	}
 	s.unlisted["discovery.k8s.io/endpointslices"] = true
 	c := consume(t, s, func(s *Source) { s.skip = 50 * time.Millisecond })
 	eventually(t, "it is said", func() bool {
