@@ -91,7 +91,10 @@ func (t *Translator) refuse(v *incremental.View, n name, s *discoveryv1.Endpoint
 var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122 section 3.2.1.3
 	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 behind NAT64, RFC 6052
-	broadcast   = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+	// metadataServices are those of clouds that are not link-local: EC2, Azure, Alibaba Cloud.
+	metadataServices = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200")}
+
+	broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 )
 
 // whyRefused says why no request is sent to an address, or "". Of files, whose author looks after the
@@ -106,6 +109,8 @@ func (t *Translator) whyRefused(ip netip.Addr, all []denied) string {
 		return "is a loopback address: the proxy's own"
 	case ip.IsLinkLocalUnicast():
 		return "is a link-local address: of the proxy's node, or of a metadata service"
+	case slices.Contains(metadataServices, ip):
+		return "is the address of a metadata service"
 	case ip.IsMulticast() || ip == broadcast:
 		return "is an address of many hosts"
 	}
