@@ -160,7 +160,7 @@ func TestExplain(t *testing.T) {
 		{[]string{"-H", "Host: b.example.com", "GET", "https://a.example.com:8443/"}, []string{"421 misdirected", `chosen by server name "a.example.com"`}},
 		{[]string{"GET", "https://c.example.com:8443/"}, []string{"the TLS handshake fails"}},
 		{[]string{"GET", "http://x.example.com/"}, []string{"nothing listens on port 80", "8080 (default/gw/http)"}},
-		{[]string{"GET", "http://a.example.com:8443/"}, []string{"speaks HTTPS"}},
+		{[]string{"GET", "http://a.example.com:8443/"}, []string{"400 http_on_tls_port", "speaks HTTPS"}},
 		{[]string{"GET", "http://x.example.com:8080/%00"}, []string{"400 bad_request"}},
 	} {
 		stdout, stderr, code := moongate(append([]string{"explain", "-f", path}, c.args...)...)

@@ -182,8 +182,12 @@ func (d *decision) chooseListener() (bool, error) {
 	}
 	for _, l := range hosts.All() {
 		if (l.Protocol == config.Protocol_PROTOCOL_HTTPS) != https {
-			d.Answer = Answer{Reason: "wrong_protocol", Text: fmt.Sprintf("port %d speaks %s (listener %s), not %s",
-				l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))}
+			text := fmt.Sprintf("port %d speaks %s (listener %s), not %s", l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))
+			if https {
+				d.Answer = Answer{Reason: "wrong_protocol", Text: text}
+			} else {
+				d.answerWith(observe.ReasonHTTPOnTLSPort, text)
+			}
 			return false, nil
 		}
 	}
