@@ -23,10 +23,17 @@ type Shown struct {
 	index map[string]struct{}
 }
 
+// maxShownNames bounds the names of a listener's certificates that are compared with those of each other listener. An
+// overlap that only names beyond it have is not reported; requests are answered 421 all the same.
+const maxShownNames = 1000
+
 // NewShown reads the names of a listener's certificates, which are in lower case.
 func NewShown(l *Listener, certificates ...[]string) *Shown {
 	s := &Shown{Port: l.Port, index: map[string]struct{}{}}
+	left := maxShownNames
 	for _, names := range certificates {
+		names = names[:min(left, len(names))]
+		left -= len(names)
 		if hosts := hostsOf(l.Hostname, names); len(hosts) > 0 {
 			s.Hosts, s.Names = append(s.Hosts, hosts...), append(s.Names, names...)
 		}

@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 )
@@ -35,6 +36,22 @@ func TestShownOverlaps(t *testing.T) {
 	far := NewShown(&Listener{Port: 444, Hostname: "foo.test"}, []string{"*.test"})
 	if far.Overlaps(of("bar.test", "*.test")) {
 		t.Error("ports overlap")
+	}
+}
+
+// TestShownBound: Overlaps looks up at most the hosts of both, which large Secrets must not make many.
+func TestShownBound(t *testing.T) {
+	var certificates [][]string
+	for i := range 64 {
+		var names []string
+		for j := range 5000 {
+			names = append(names, fmt.Sprintf("h%d-%d.test", i, j))
+		}
+		certificates = append(certificates, names)
+	}
+	s := NewShown(&Listener{Port: 443}, certificates...)
+	if len(s.Hosts) != 1000 || len(s.Names) != 1000 || len(s.index) > 2000 {
+		t.Errorf("%d hosts, %d names, %d in the index", len(s.Hosts), len(s.Names), len(s.index))
 	}
 }
 
