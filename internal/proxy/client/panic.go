@@ -1,5 +1,12 @@
 package client
 
+// recovered is deferred by what looks after all connections: a panic about one of them leaves the others alone.
+func (s *Set) recovered() {
+	if v := recover(); v != nil {
+		s.engine.Observer.Panicked("connection", v)
+	}
+}
+
 // recovered is deferred by the goroutines that run a connection: a panic ends that alone. What the connection has from
 // pools is in an unknown state and does not go back.
 func (c *Conn) recovered() {

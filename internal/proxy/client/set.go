@@ -120,6 +120,7 @@ func (s *Set) openLot() *lot {
 		return l
 	}
 	l, err := openLot(func(c *Conn) {
+		defer s.recovered()
 		if c.claim() {
 			go c.resume()
 		}
@@ -143,6 +144,7 @@ func (s *Set) openHangUps() *lot {
 		return nil
 	}
 	l, err := openLot(func(c *Conn) {
+		defer s.recovered()
 		if listen.PeerGone(c.raw) { // the event may be of an earlier connection with the same descriptor
 			c.hungUp.Store(true)
 		}

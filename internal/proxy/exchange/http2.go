@@ -33,15 +33,16 @@ func (x *Exchange) open(a *attempt, place *upstream.Shared) bool {
 			x.out.Body, x.out.Last = x.body.opening()
 		}
 	}
+	a.place = place
 	if err == nil {
 		a.stream, err = place.Open(&x.out)
 	}
 	if err != nil {
-		a.stream = nil
+		a.stream, a.place = nil, nil
 		place.Leave(false)
 		return false
 	}
-	a.place, a.reused, a.whole = place, place.Used(), x.out.Last
+	a.reused, a.whole = place.Used(), x.out.Last
 	if !a.whole {
 		x.body.start(a, turn, len(x.out.Body))
 	}
@@ -70,6 +71,7 @@ func (a *attempt) close() {
 	a.stream.Close()
 	a.stream = nil
 	a.place.Leave(a.received)
+	a.place = nil
 }
 
 // converseStream is converse on a stream, to which the request was sent already.
@@ -82,6 +84,7 @@ func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry b
 	returns := false
 	defer func() {
 		if !returns { // a panic passes through
+			x.Client.Watch.end()
 			x.body.finish(a, false)
 		}
 		a.Give()

@@ -26,6 +26,9 @@ func (x *Exchange) Panicked(v any) {
 			a.u.Close()
 		case a.stream != nil:
 			a.close()
+		case a.place != nil:
+			a.place.Leave(false)
+			a.place = nil
 		}
 	})
 	x.guard(x.body.release)

@@ -124,7 +124,19 @@ func (c *Conn) serve(prior []byte) error {
 	if err == errEnd {
 		err = nil
 	}
+	polite := c.bid(told, tell)
+	if polite && c.client == nil {
+		c.linger()
+	}
+	c.nc.Close()
+	c.asides.Wait()
+	return err
+}
+
+// bid says what is to be said at the end of the connection, and ends its streams. It reports whether the peer may be waited for.
+func (c *Conn) bid(told *ConnError, tell bool) (polite bool) {
 	c.mu.Lock()
+	defer c.unlock()
 	c.in.Park()
 	cause := ErrClosed
 	if told != nil {
@@ -142,14 +154,7 @@ func (c *Conn) serve(prior []byte) error {
 	for c.writing {
 		c.idle.Wait()
 	}
-	polite := tell && !c.broken && !c.hasty
-	c.mu.Unlock()
-	if polite && c.client == nil {
-		c.linger()
-	}
-	c.nc.Close()
-	c.asides.Wait()
-	return err
+	return tell && !c.broken && !c.hasty
 }
 
 // lastPeer is what GOAWAY gives as the last stream of the peer that was or might be carried out. It never rises from one

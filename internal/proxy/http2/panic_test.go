@@ -16,7 +16,14 @@ import (
 // fragile panics in Read or Write once it was told to.
 type fragile struct {
 	net.Conn
-	reads, writes atomic.Bool
+	reads, writes, ends atomic.Bool
+}
+
+func (f *fragile) SetWriteDeadline(t time.Time) error {
+	if f.ends.Load() {
+		panic("a defect in SetWriteDeadline")
+	}
+	return f.Conn.SetWriteDeadline(t)
 }
 
 func (f *fragile) Read(b []byte) (int, error) {
@@ -150,5 +157,42 @@ func TestPanicEndsClient(t *testing.T) {
 				t.Error("nobody was told")
 			}
 		})
+	}
+}
+
+// TestPanicAtTheEnd: a panic while the connection ends leaves no lock held, on which its streams would wait for ever.
+func TestPanicAtTheEnd(t *testing.T) {
+	nc, peer := pair(t)
+	cl := NewClient(nc, ClientOptions{})
+	ended := make(chan any, 1)
+	go func() {
+		defer func() { ended <- recover() }()
+		cl.Serve()
+	}()
+	r := &raw{t: t, nc: peer, Framer: xhttp2.NewFramer(peer, peer)}
+	r.enc = hpack.NewEncoder(&r.buf)
+	if _, err := io.ReadFull(peer, make([]byte, len(Preface))); err != nil {
+		t.Fatal(err)
+	}
+	r.WriteSettings()
+	s := open(t, cl, ask("GET", "/"))
+	r.head()
+	nc.ends.Store(true)
+	peer.Close()
+	if <-ended == nil {
+		t.Fatal("nothing panicked")
+	}
+	closed := make(chan struct{})
+	go func() {
+		if _, err := s.ReadHead(&message.Response{}); err == nil {
+			t.Error("the request has not failed")
+		}
+		s.Close()
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience):
+		t.Fatal("a stream waits for a lock")
 	}
 }
