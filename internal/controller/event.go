@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 )
 
@@ -65,7 +67,7 @@ func (c *Controller) writeEvent(ctx context.Context, t trouble) error {
 		},
 		Type: corev1.EventTypeWarning, Reason: reasonProxiesLag, Message: t.what,
 		Source:              corev1.EventSource{Component: leaseName},
-		ReportingController: c.o.ControllerName, ReportingInstance: c.o.Identity, Action: "Deliver",
+		ReportingController: reportingController, ReportingInstance: c.o.Identity, Action: "Deliver",
 		FirstTimestamp: now, LastTimestamp: now, EventTime: metav1.NewMicroTime(now.Time), Count: 1,
 	}
 	if t.what == "" {
@@ -74,10 +76,13 @@ func (c *Controller) writeEvent(ctx context.Context, t trouble) error {
 	if gateway, ok := c.source.Get(kube.ID{Group: gwv1.GroupName, Kind: "Gateway", Namespace: t.namespace, Name: t.name}); ok {
 		e.InvolvedObject.UID, e.InvolvedObject.ResourceVersion = gateway.GetUID(), gateway.GetResourceVersion()
 	}
-	e.Message = e.Message[:min(len(e.Message), maxEventMessage)]
+	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), maxEventMessage)], "") // the cut may split a character
 	_, err := c.clients.CoreV1().Events(t.namespace).Create(ctx, e, metav1.CreateOptions{})
 	return err
 }
+
+// reportingController is a qualified name, with one slash at most; the name by which classes select the controller may have more.
+const reportingController = v1alpha1.GroupName + "/" + leaseName
 
 // maxEventMessage is what the API server allows, in bytes.
 const maxEventMessage = 1024

@@ -4,8 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clientgotesting "k8s.io/client-go/testing"
 )
@@ -17,6 +19,7 @@ func TestEvents(t *testing.T) {
 	c := newCampaigner(t, s, "a")
 	cluster := fake.NewClientset()
 	c.clients = cluster
+	c.o.ControllerName = "example.org/team/x" // which no field of an Event can have
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); _ = c.writeEvents(ctx) }()
@@ -28,12 +31,18 @@ func TestEvents(t *testing.T) {
 		}
 		return out
 	}
-	c.noteTrouble("n", "gw", "proxy pod-1 has not acknowledged its configuration; "+strings.Repeat("x", 2000))
+	c.noteTrouble("n", "gw", "proxy pod-1 has not acknowledged its configuration;; "+strings.Repeat("\u00fc", 2000)) // whose bytes the limit splits
 	eventually(t, "an Event is written", func() bool { return len(written()) == 1 })
 	e := written()[0]
 	if e.InvolvedObject.Kind != "Gateway" || e.InvolvedObject.Name != "gw" || e.Namespace != "n" || e.Type != corev1.EventTypeWarning ||
 		e.Reason != reasonProxiesLag || !strings.Contains(e.Message, "pod-1") || len(e.Message) > maxEventMessage {
 		t.Errorf("%+v", e)
+	}
+	if len(e.Message) < maxEventMessage-4 || !utf8.ValidString(e.Message) {
+		t.Errorf("the message has %d bytes, %q at its end", len(e.Message), e.Message[len(e.Message)-4:])
+	}
+	if problems := validation.IsQualifiedName(e.ReportingController); len(problems) > 0 {
+		t.Errorf("reported by %q: %v", e.ReportingController, problems)
 	}
 	c.noteTrouble("n", "other", "")
 	eventually(t, "its end is written", func() bool { return len(written()) == 2 })
