@@ -658,3 +658,20 @@ func TestServicesKeepTheirFamilies(t *testing.T) {
 		t.Errorf("the Service is %+v", svc)
 	}
 }
+
+// The same where they could be watched at first.
+func TestSecretsThatCannotBeWatchedAnyMoreAreReadAgain(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.putSecret("one", encoded("first"))
+	c := consume(t, s, func(s *Source) { s.skip, s.secretsPoll = 50*time.Millisecond, 50*time.Millisecond })
+	c.next()
+	c.fetch(Want{"team", "one", true})
+	s.mu.Lock()
+	s.unlisted["secrets"] = true
+	s.mu.Unlock()
+	s.stop()
+	s.start()
+	c.until("the kind is unread", func() bool { return len(c.UnreadKinds()) == 1 && c.UnreadKinds()[0].Kind == secretKind })
+	s.putSecret("one", encoded("second"))
+	c.until("the new contents come", func() bool { return c.value("one") == "second" })
+}

@@ -57,7 +57,7 @@ func (s *Source) watchFeeds(ctx context.Context) {
 			if now.Sub(polled) >= s.secretsPoll {
 				polled = now
 				for n := range s.catalog.secrets.wanted {
-					if !s.feeds[secretMetadata].reads(n.Namespace) {
+					if !s.feeds[secretMetadata].follows(n.Namespace) {
 						s.reads.Add(n)
 					}
 				}

@@ -339,6 +339,16 @@ func (f *feed) reads(namespace string) bool {
 	return f.listed
 }
 
+// follows reports whether the objects of a namespace were listed, and changes of them are heard of. Source.mu is held.
+func (f *feed) follows(namespace string) bool {
+	for _, p := range f.scopes {
+		if p.namespace == metav1.NamespaceAll || p.namespace == namespace {
+			return p.done && !p.failing
+		}
+	}
+	return f.listed && !f.failing()
+}
+
 // problem is why the kind is not read, "" for no known reason. Source.mu is held.
 func (f *feed) problem() string {
 	for _, p := range f.scopes {
