@@ -4,23 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/config"
 )
-
-// recorder is a response that is not sent.
-type recorder struct {
-	header http.Header
-	status int
-	body   string
-}
-
-func (r *recorder) Header() http.Header         { return r.header }
-func (r *recorder) WriteHeader(status int)      { r.status = status }
-func (r *recorder) Write(b []byte) (int, error) { r.body += string(b); return len(b), nil }
 
 const (
 	keyPEM   = "-----BEGIN PRIVATE KEY-----\nbm90IGEga2V5IGF0IGFsbA==\n-----END PRIVATE KEY-----\n"

@@ -162,6 +162,7 @@ func (f *fetches) unknown() (out []translate.ObjectKey) {
 // wait waits until every call has ended; ctx has.
 func (f *fetches) wait() {
 	f.mu.Lock() // who began under it is counted, and nobody begins any more
+	running := &f.running
 	f.mu.Unlock()
-	f.running.Wait()
+	running.Wait()
 }

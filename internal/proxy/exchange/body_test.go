@@ -208,12 +208,12 @@ func TestBodyIsForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &attempt{u: silent(t)}
-	turn, err := x.body.rewind()
-	if err != nil {
+	if _, err := x.body.rewind(); err != nil {
 		t.Fatal(err)
 	}
 	x.body.detach(a) // refused before anything was sent
-	if turn, err = x.body.rewind(); err != nil {
+	turn, err := x.body.rewind()
+	if err != nil {
 		t.Fatal(err)
 	}
 	x.body.start(a, turn, 0)

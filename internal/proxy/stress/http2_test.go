@@ -52,7 +52,6 @@ type h2stream struct {
 	c        *h2conn
 	id       uint32
 	heads    [][]hpack.HeaderField
-	final    bool // the head that is not interim has come
 	trailer  []hpack.HeaderField
 	buf      []byte
 	ended    bool // END_STREAM has come
