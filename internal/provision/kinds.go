@@ -105,7 +105,12 @@ func (c *client) listWatch(kind, namespace string, note func(context.Context, er
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			if c.restored(ctx, kind, namespace, options) {
+			restored, err := c.restored(ctx, kind, namespace, options)
+			if err != nil {
+				note(ctx, err)
+				return nil, err // a watch that begins a moment later would not know
+			}
+			if restored {
 				// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
 				return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
 			}
@@ -117,18 +122,18 @@ func (c *client) listWatch(kind, namespace string, note func(context.Context, er
 	}
 }
 
-// restored reports whether the API server's newest version is before the one that a watch is to go on from. An error is left to the watch.
-func (c *client) restored(ctx context.Context, kind, namespace string, watch metav1.ListOptions) bool {
+// restored reports whether the API server's newest version is before the one that a watch is to go on from.
+func (c *client) restored(ctx context.Context, kind, namespace string, watch metav1.ListOptions) (bool, error) {
 	if watch.SendInitialEvents != nil || watch.ResourceVersion == "" {
-		return false
+		return false, nil
 	}
 	r := resources[kind]
 	list, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&metav1.ListOptions{Limit: 1}, metav1.ParameterCodec).Do(ctx).Get()
 	if err != nil {
-		return false
+		return false, err
 	}
 	now, err := apimeta.ListAccessor(list)
-	return err == nil && newer(watch.ResourceVersion, now.GetResourceVersion())
+	return err == nil && newer(watch.ResourceVersion, now.GetResourceVersion()), err
 }
 
 func (c *client) get(ctx context.Context, kind, namespace, name string) (Object, error) {

@@ -156,7 +156,10 @@ func (s *Source) requests(k *kind, version, namespace string) (
 	follow = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		if o.SendInitialEvents == nil && o.ResourceVersion != "" {
 			now, err := list(ctx, metav1.ListOptions{Limit: 1})
-			if err == nil && earlier(now, o.ResourceVersion) { // an error is left to the watch
+			if err != nil {
+				return nil, err // a watch that begins a moment later would not know
+			}
+			if earlier(now, o.ResourceVersion) {
 				// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
 				return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
 			}
