@@ -161,8 +161,8 @@ func (f *fetches) unknown() (out []translate.ObjectKey) {
 
 // wait waits until every call has ended; ctx has.
 func (f *fetches) wait() {
-	f.mu.Lock() // who began under it is counted, and nobody begins any more
-	running := &f.running
+	f.mu.Lock()
+	//lint:ignore SA2001 calls begin under mu: those that have begun are counted, and no other begins
 	f.mu.Unlock()
-	running.Wait()
+	f.running.Wait()
 }

@@ -124,7 +124,7 @@ func (c *Conn) serve(prior []byte) error {
 	if err == errEnd {
 		err = nil
 	}
-	polite := c.bid(told, tell)
+	polite := c.tearDown(told, tell)
 	if polite && c.client == nil {
 		c.linger()
 	}
@@ -133,8 +133,8 @@ func (c *Conn) serve(prior []byte) error {
 	return err
 }
 
-// bid says what is to be said at the end of the connection, and ends its streams. It reports whether the peer may be waited for.
-func (c *Conn) bid(told *ConnError, tell bool) (polite bool) {
+// tearDown ends all streams and, with tell, sends GOAWAY. It reports whether the peer should be given time to close.
+func (c *Conn) tearDown(told *ConnError, tell bool) (polite bool) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.in.Park()
