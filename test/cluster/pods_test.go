@@ -161,9 +161,12 @@ func (h *harness) testZones(t *testing.T) {
 		}
 		return ""
 	})
-	if got := h.logs(t, "zoned", &corev1.PodLogOptions{}); !strings.Contains(got, "listening") {
-		t.Errorf("the log through the second node is %q", got)
-	}
+	eventually(t, func() string { // a pod runs before it says its first word
+		if got := h.logs(t, "zoned", &corev1.PodLogOptions{}); !strings.Contains(got, "listening") {
+			return fmt.Sprintf("the log through the second node is %q", got)
+		}
+		return ""
+	})
 }
 
 // testAway crashes the API server: traffic goes on, and everything finds its way back.
