@@ -48,6 +48,9 @@ func (c *Controller) change(ch kube.Change) {
 				t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 			}
 			for _, o := range ch.Upserts {
+				if u, ok := o.(*kube.UndecodedParameters); ok {
+					o = (*translate.UndecodedParameters)(u)
+				}
 				t.Upsert(o)
 			}
 		})

@@ -83,6 +83,14 @@ type UnreadSecret struct {
 	Forbidden bool
 }
 
+// UndecodedParameters takes the place of GatewayParameters that exist and cannot be decoded, an object for Upsert. A class that refers to them is
+// not accepted, and denies endpoints all the same. It ends with the GatewayParameters themselves, or with their deletion.
+type UndecodedParameters struct {
+	metav1.ObjectMeta          // namespace and name
+	DeniedEndpoints   []string // what could be read of spec.classOnly.deniedEndpoints
+	Error             string   // why they cannot be decoded
+}
+
 // UnreadSecrets is how many Secrets could not be read as of the last Commit, but may be soon.
 func (t *Translator) UnreadSecrets() (n int) {
 	for _, forbidden := range t.in.unread.All() {

@@ -252,6 +252,13 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 		}
 		err = yaml.UnmarshalStrict([]byte(doc), &fact)
 		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds}
+	case "UndecodedParameters":
+		var fact struct {
+			Kind string
+			translate.UndecodedParameters
+		}
+		err = yaml.UnmarshalStrict([]byte(doc), &fact)
+		i.object = &fact.UndecodedParameters
 	case "Tickets":
 		var fact struct {
 			Kind, Secret string

@@ -77,6 +77,7 @@ func (t *Translator) declareInputs() {
 		endpointSlices: objects[*discoveryv1.EndpointSlice](e, KindEndpointSlice),
 		secrets:        objects[*corev1.Secret](e, KindSecret),
 		parameters:     objects[*v1alpha1.GatewayParameters](e, KindGatewayParameters),
+		undecoded:      incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecoded]),
 		listenerFaults: incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault]),
 		routeFaults:    incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault]),
 		addressFaults:  incremental.NewInput[addressKey](e, "address faults", same[AddressFault]),
@@ -137,7 +138,11 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 		t.in.absent.Delete(nameOf(o))
 		t.in.unread.Set(nameOf(o), o.Forbidden)
 	case *v1alpha1.GatewayParameters:
+		t.in.undecoded.Delete(nameOf(o))
 		set(t.in.parameters, o, func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })
+	case *UndecodedParameters:
+		t.in.parameters.Delete(nameOf(o))
+		t.in.undecoded.Set(nameOf(o), undecoded{o.Error, o.DeniedEndpoints})
 	default:
 		return false
 	}
@@ -192,6 +197,7 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 		t.deleteSecret(n)
 	case KindGatewayParameters:
 		t.in.parameters.Delete(n)
+		t.in.undecoded.Delete(n)
 	}
 }
 

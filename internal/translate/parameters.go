@@ -17,6 +17,12 @@ type checked struct {
 	Problems   []*condition.Problem
 }
 
+// undecoded is what is known of GatewayParameters that cannot be decoded.
+type undecoded struct {
+	Error  string
+	Denied []string
+}
+
 func (t *Translator) declareGatewayParameters() {
 	t.parameters = incremental.Map(t.engine, "GatewayParameters", t.in.parameters.Collection,
 		func(_ *incremental.View, _ name, p *v1alpha1.GatewayParameters) (*checked, bool) {
@@ -33,7 +39,11 @@ func (t *Translator) findParameters(v *incremental.View, field string, group gwv
 			"%s of group %q cannot hold parameters", kind, group)
 	}
 	p, exists := incremental.Fetch(v, t.parameters, n)
+	u, unread := incremental.Fetch(v, t.in.undecoded.Collection, n)
 	switch {
+	case unread:
+		return nil, condition.NewProblem(reason, field+".name", "correct it, or install the CustomResourceDefinitions of this version",
+			"GatewayParameters %s cannot be decoded: %s", n, u.Error)
 	case !exists && t.unwatched(n.Namespace) != "":
 		return nil, condition.NewProblem(reason, field+".namespace", t.unwatched(n.Namespace), "GatewayParameters %s cannot be seen", n)
 	case !exists:

@@ -144,7 +144,11 @@ func (t *Translator) deniedEndpoints(v *incremental.View, gc *gwv1.GatewayClass)
 	if ref == nil || ref.Group != v1alpha1.GroupName || ref.Kind != gwv1.Kind(KindGatewayParameters) {
 		return nil
 	}
-	p, exists := incremental.Fetch(v, t.parameters, name{string(value(ref.Namespace, gwv1.Namespace(""))), ref.Name})
+	n := name{string(value(ref.Namespace, gwv1.Namespace(""))), ref.Name}
+	if u, undecoded := incremental.Fetch(v, t.in.undecoded.Collection, n); undecoded {
+		return u.Denied
+	}
+	p, exists := incremental.Fetch(v, t.parameters, n)
 	if !exists || p.Spec.ClassOnly == nil {
 		return nil
 	}

@@ -72,6 +72,7 @@ type inputs struct {
 	routeFaults    *incremental.Input[routeFaultKey, RouteFault]
 	addressFaults  *incremental.Input[addressKey, AddressFault]
 	parameters     *incremental.Input[name, *v1alpha1.GatewayParameters]
+	undecoded      *incremental.Input[name, undecoded] // GatewayParameters that exist and are not in parameters
 
 	infrastructures *incremental.Input[name, Infrastructure]
 	installed       *incremental.Input[name, Installed] // under the empty name

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -119,7 +120,26 @@ func (t *table) set(o metav1.Object) {
 	}
 }
 
-func (t *table) unreadable(n name) { t.undecoded[n] = true }
+func (t *table) unreadable(n name, part *UndecodedParameters) {
+	t.undecoded[n] = true
+	if part == nil {
+		return
+	}
+	old, known := t.objects[n]
+	if known && !partial(old) {
+		return // the last version that could be decoded stays
+	}
+	t.objects[n] = part
+	if !known || !reflect.DeepEqual(old, part) {
+		t.catalog.mark(t.id(n), known)
+	}
+}
+
+// partial reports whether an object stands for one that cannot be decoded.
+func partial(o metav1.Object) bool {
+	_, is := o.(*UndecodedParameters)
+	return is
+}
 
 func (t *table) remove(n name) {
 	delete(t.undecoded, n)
@@ -130,20 +150,20 @@ func (t *table) remove(n name) {
 	}
 }
 
-func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]bool) {
+func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]*UndecodedParameters) {
 	there := make(map[name]bool, len(all))
 	for _, o := range all {
 		there[nameOf(o)] = true
 		t.set(o)
 	}
 	for n := range t.objects {
-		if !there[n] && !unreadable[n] && (namespace == "" || n.Namespace == namespace) {
+		if _, undecoded := unreadable[n]; !there[n] && !undecoded && (namespace == "" || n.Namespace == namespace) {
 			t.remove(n)
 		}
 	}
 	maps.DeleteFunc(t.undecoded, func(n name, _ bool) bool { return namespace == "" || n.Namespace == namespace })
-	for n := range unreadable {
-		t.unreadable(n)
+	for n, part := range unreadable {
+		t.unreadable(n, part)
 	}
 }
 
@@ -179,9 +199,9 @@ func (d definitions) remove(n name) {
 }
 
 // unreadable does nothing: the metadata of a CRD can always be decoded.
-func (d definitions) unreadable(name) {}
+func (d definitions) unreadable(name, *UndecodedParameters) {}
 
-func (d definitions) replace(_ string, all []metav1.Object, _ map[name]bool) {
+func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*UndecodedParameters) {
 	clear(d.catalog.definitions)
 	for _, o := range all {
 		d.set(o)

@@ -32,7 +32,7 @@ func (id ID) String() string {
 type Change struct {
 	// Upserts are new, or differ in something that translation may read; sorted by ID.
 	// They are typed (*gwv1.HTTPRoute and so on), without status, resourceVersion and
-	// annotations. They are shared: nobody may modify them.
+	// annotations; or *UndecodedParameters. They are shared: nobody may modify them.
 	Upserts []metav1.Object
 	// Deletes are gone; sorted, disjoint from Upserts.
 	Deletes []ID
@@ -79,6 +79,14 @@ type Served struct {
 type UnreadSecret struct {
 	Namespace, Name string
 	Forbidden       bool // the controller may not read it; otherwise that may pass by itself
+}
+
+// UndecodedParameters takes the place of GatewayParameters that exist, do not fit their Go type and were never read whole. The addresses that
+// a class denies are read all the same: they must not be open because of a mistake beside them.
+type UndecodedParameters struct {
+	metav1.ObjectMeta          // namespace and name
+	DeniedEndpoints   []string // those of spec.classOnly.deniedEndpoints that are strings
+	Error             string   // why they cannot be decoded
 }
 
 // Want is a Secret whose contents are needed (Wanted) or no longer.

@@ -7,13 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 // unreadable is an object that an API server holds though it does not fit its Go type: the
 // CRD's schema may be another than ours. It must not keep all others of its kind away.
 type unreadable struct {
 	metav1.PartialObjectMetadata
-	err error
+	err  error
+	part *UndecodedParameters // nil for any other kind
 }
 
 // mixedList is a list of which something may be unreadable.
@@ -25,7 +28,7 @@ type mixedList struct {
 
 // DeepCopyObject is there for the interface; nobody copies these.
 func (u *unreadable) DeepCopyObject() runtime.Object {
-	return &unreadable{*u.PartialObjectMetadata.DeepCopy(), u.err}
+	return &unreadable{*u.PartialObjectMetadata.DeepCopy(), u.err, u.part}
 }
 
 // DeepCopyObject is there for the interface; nobody copies these.
@@ -65,7 +68,7 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 		return obj, gvk, err
 	}
 	if list.Items == nil {
-		if item := d.item(data, nil); item != nil {
+		if item := d.item(data, gvk); item != nil {
 			return item, gvk, nil
 		}
 		return obj, gvk, err
@@ -81,8 +84,8 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 }
 
 // item decodes one object; nil if it has not even a name.
-func (d tolerantDecoder) item(data []byte, defaults *schema.GroupVersionKind) runtime.Object {
-	obj, _, err := d.Decoder.Decode(data, defaults, nil)
+func (d tolerantDecoder) item(data []byte, kind *schema.GroupVersionKind) runtime.Object {
+	obj, _, err := d.Decoder.Decode(data, kind, nil)
 	if err == nil {
 		return obj
 	}
@@ -97,7 +100,35 @@ func (d tolerantDecoder) item(data []byte, defaults *schema.GroupVersionKind) ru
 		return nil
 	}
 	u.Namespace, u.Name, u.ResourceVersion = named.Metadata.Namespace, named.Metadata.Name, named.Metadata.ResourceVersion
+	if kind.Group == v1alpha1.GroupName && kind.Kind == parametersKind {
+		u.part = undecodedParameters(data, u)
+	}
 	return u
+}
+
+const parametersKind = "GatewayParameters"
+
+// undecodedParameters takes from GatewayParameters that cannot be decoded the addresses that they deny.
+func undecodedParameters(data []byte, u *unreadable) *UndecodedParameters {
+	p := &UndecodedParameters{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Error: u.err.Error()}
+	var o any
+	if json.Unmarshal(data, &o) != nil {
+		return p
+	}
+	for _, field := range []string{"spec", "classOnly", "deniedEndpoints"} {
+		fields, _ := o.(map[string]any)
+		o = fields[field]
+	}
+	denied, ok := o.([]any)
+	if !ok {
+		denied = []any{o}
+	}
+	for _, d := range denied {
+		if text, ok := d.(string); ok {
+			p.DeniedEndpoints = append(p.DeniedEndpoints, text)
+		}
+	}
+	return p
 }
 
 // customKind finds the kind of a custom resource, or of a list of them.

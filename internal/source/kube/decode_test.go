@@ -1,10 +1,14 @@
 package kube
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 // FuzzDecode feeds the decoder what no API server should send: it must not panic, nor
@@ -47,5 +51,53 @@ func FuzzDecode(f *testing.F) {
 				}
 			}
 		}
+	})
+}
+
+// TestDeniedEndpointsOutliveAMistake: what closes something is read though the object cannot be decoded, from the first list, from a
+// watch, and with and without an older version.
+func TestDeniedEndpointsOutliveAMistake(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		resource := "moongate.dev/gatewayparameters"
+		put := func(n string, drain any, denied any) {
+			s.put(resource, parametersKind, "team", n, fields{"spec": fields{"drainTimeout": drain, "classOnly": fields{"deniedEndpoints": denied}}})
+		}
+		put("listed", "soon", []any{"10.0.0.0/8", int64(7), "192.0.2.0/24"})
+		c := consume(t, s)
+		id := func(n string) ID { return ID{"moongate.dev", parametersKind, "team", n} }
+		denies := func(n string, want ...string) func() bool {
+			return func() bool {
+				u, ok := c.objects[id(n)].(*UndecodedParameters)
+				return ok && slices.Equal(u.DeniedEndpoints, want) && strings.Contains(u.Error, "soon")
+			}
+		}
+		c.until("what is listed denies", denies("listed", "10.0.0.0/8", "192.0.2.0/24"))
+		if !c.Unread(id("listed")) {
+			t.Error("it counts as read")
+		}
+		put("listed", "soon", "10.0.0.0/9")
+		c.until("it is changed", denies("listed", "10.0.0.0/9"))
+		put("watched", "soon", []any{"2001:db8::/32"})
+		c.until("what is watched denies", denies("watched", "2001:db8::/32"))
+		put("none", "soon", nil)
+		c.until("none denies nothing", denies("none"))
+
+		put("listed", "5s", []any{"10.0.0.0/10"})
+		good := func() bool { _, ok := c.objects[id("listed")].(*v1alpha1.GatewayParameters); return ok }
+		c.until("it is mended", good)
+		put("listed", "soon", []any{"10.0.0.0/11"})
+		put("last", "1s", nil)
+		c.until("one more comes", func() bool { return c.objects[id("last")] != nil })
+		if !good() || c.Unread(id("listed")) {
+			t.Error("the last valid version did not stay")
+		}
+		s.remove(resource, "team", "watched")
+		c.until("it goes when it is deleted", func() bool { return c.objects[id("watched")] == nil })
+		s.stop()
+		s.remove(resource, "team", "none")
+		s.compact() // lists again
+		s.start()
+		c.until("it goes while nobody looks", func() bool { return c.objects[id("none")] == nil })
 	})
 }

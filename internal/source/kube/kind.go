@@ -149,7 +149,7 @@ func clearMeta(o metav1.Object) {
 
 // seen is what translation gets of a kept object.
 func (k *kind) seen(o metav1.Object) metav1.Object {
-	if k.view == nil {
+	if k.view == nil || partial(o) {
 		return o
 	}
 	return k.view(o)

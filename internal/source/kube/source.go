@@ -195,7 +195,7 @@ func (s *Source) Unread(id ID) bool {
 	}
 	f := s.feeds[t.kind]
 	n := name{Namespace: id.Namespace, Name: id.Name}
-	return f == nil || !f.reads(id.Namespace) || t.undecoded[n] && t.objects[n] == nil
+	return f == nil || !f.reads(id.Namespace) || t.undecoded[n] && (t.objects[n] == nil || partial(t.objects[n]))
 }
 
 // Waiting says what the first Change waits for, and why; empty once everything has been

@@ -28,11 +28,11 @@ import (
 type sink interface {
 	set(o metav1.Object)
 	remove(n name)
-	// unreadable is called for an object that cannot be decoded.
-	unreadable(n name)
+	// unreadable is called for an object that cannot be decoded; part is nil but for GatewayParameters.
+	unreadable(n name, part *UndecodedParameters)
 	// replace takes all that there is in a namespace, or in all for ""; of those in unreadable the
 	// last version stays.
-	replace(namespace string, all []metav1.Object, unreadable map[name]bool)
+	replace(namespace string, all []metav1.Object, unreadable map[name]*UndecodedParameters)
 }
 
 // feed is the watch of one kind in one version.
@@ -265,7 +265,7 @@ func (f *feed) Add(obj any) error {
 	case ok:
 		f.do(func() { f.to.set(o) })
 	case o != nil:
-		f.do(func() { f.to.unreadable(nameOf(o)) })
+		f.do(func() { f.to.unreadable(nameOf(o), obj.(*unreadable).part) })
 	}
 	return nil
 }
@@ -283,12 +283,12 @@ func (f *feed) Delete(obj any) error {
 
 // Replace takes everything that there is in the namespace.
 func (p *scope) Replace(objects []any, _ string) error {
-	all, bad := make([]metav1.Object, 0, len(objects)), map[name]bool{}
+	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*UndecodedParameters{}
 	for _, obj := range objects {
 		if o, ok := p.read(obj); ok {
 			all = append(all, o)
 		} else if o != nil {
-			bad[nameOf(o)] = true
+			bad[nameOf(o)] = obj.(*unreadable).part
 		}
 	}
 	p.do(func() {
