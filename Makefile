@@ -48,19 +48,30 @@ check: build ## the inner loop: vet and everything quick (under 3 minutes)
 	go test -short $(TESTFLAGS) $(PKGS)
 
 # Allocation tests count what the race detector adds, so both ways are run: first as it
-# ships, then with the detector. Go keeps results of the other modules though files of
-# this one have changed.
+# ships, then with the detector.
 .PHONY: test
-test: build ## every test, again under the race detector, and on a cluster (root)
+test: test-packages test-h2load test-modules test-race test-in-cluster ## every test, again under the race detector, and on a cluster (root)
+
+.PHONY: test-packages
+test-packages: build
 	go test $(TESTFLAGS) $(PKGS)
+
+.PHONY: test-h2load
+test-h2load: build
 	@$(MAKE) --no-print-directory -C test h2load
-	set -e; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go test -count 1 $(TESTFLAGS) ./...); done
+
+# Go keeps results of the other modules though files of this one have changed.
+.PHONY: test-modules
+test-modules: build
+	failed=0; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go test -count 1 $(TESTFLAGS) ./...) || failed=1; done; exit $$failed
+
+.PHONY: test-race
+test-race: build
 ifeq ($(RACE),yes)
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
 else
 	@echo 'no C compiler: the race detector is not run' >&2
 endif
-	@$(MAKE) --no-print-directory test-in-cluster
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
@@ -68,7 +79,7 @@ lint: ## gofmt, go vet, staticcheck
 	go vet $(PKGS)
 	go build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
-	set -e; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go vet ./... && $(CURDIR)/bin/staticcheck ./...); done
+	failed=0; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go vet ./... && $(CURDIR)/bin/staticcheck ./...) || failed=1; done; exit $$failed
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (10s) each

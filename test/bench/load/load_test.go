@@ -134,7 +134,9 @@ func answer(t *testing.T, text string, closing bool) netip.AddrPort {
 						return
 					}
 					io.WriteString(c, text)
-					if closing {
+					if closing { // in order: bytes that nobody reads would make it a reset
+						c.(*net.TCPConn).CloseWrite()
+						io.Copy(io.Discard, c)
 						return
 					}
 				}
