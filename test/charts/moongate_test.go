@@ -148,6 +148,7 @@ func TestEveryValue(t *testing.T) {
 		{"logLevel", c.Args[8], "--log-level=debug"},
 		{"watchNamespaces", c.Args[10], "--watch-namespaces=blog,moongate-system,shop"},
 		{"watchNamespaces", strings.Join(get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-proxy").Spec.NamespaceSelector.MatchNames, ","), "blog,moongate-system,shop"},
+		{"watchNamespaces", strings.Join(policy.Ingress[0].From[0].NamespaceSelector.MatchExpressions[0].Values, ","), "blog,moongate-system,shop"},
 		{"gatewayClass.name", class.Spec.ParametersRef.Name, "second"},
 		{"gatewayClass.parameters", string(*class.Spec.ParametersRef.Namespace), parameters.Namespace},
 		{"gatewayClass.parameters", fmt.Sprint(parameters.Spec.Autoscaling.MaxReplicas), "5"},
