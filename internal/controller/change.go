@@ -113,8 +113,14 @@ func parentUnknown(o objects, f failing, namespace string, ref gwv1.ParentRefere
 	if !ok {
 		return false
 	}
-	gateway := set.Spec.ParentRef
-	return parentUnknown(o, f, namespace, gwv1.ParentReference{Kind: gateway.Kind, Namespace: gateway.Namespace, Name: gateway.Name})
+	parent := set.Spec.ParentRef
+	if parent.Kind != nil && *parent.Kind != gwv1.Kind(translate.KindGateway) {
+		return false // nor is it followed: sets that name each other have no end
+	}
+	if parent.Namespace != nil {
+		namespace = string(*parent.Namespace)
+	}
+	return gatewayUnread(o, f, namespace, string(parent.Name))
 }
 
 func installed(i *kube.Installed) translate.Installed {

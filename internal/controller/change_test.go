@@ -49,6 +49,10 @@ func TestSweepSparesWhatIsUnknown(t *testing.T) {
 			"ListenerSet shop/foreign-set": &gwv1.ListenerSet{Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: "foreign"}}}},
 	}
 	shop, set := gwv1.Namespace("shop"), gwv1.Kind("ListenerSet")
+	// No CRD keeps a set from naming another set.
+	for name, parent := range map[string]string{"self": "self", "one": "other", "other": "one"} {
+		c.objects["ListenerSet shop/"+name] = &gwv1.ListenerSet{Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Kind: &set, Name: gwv1.ObjectName(parent)}}}
+	}
 	at := func(name string) gwv1.ParentReference { return gwv1.ParentReference{Name: gwv1.ObjectName(name)} }
 	atSet := func(name string) gwv1.ParentReference {
 		return gwv1.ParentReference{Kind: &set, Name: gwv1.ObjectName(name)}
@@ -68,6 +72,7 @@ func TestSweepSparesWhatIsUnknown(t *testing.T) {
 		"served": entry(ours, at("foreign")), "itself-panics": entry(ours, at("foreign")), "at-foreign": entry(ours, at("foreign")), "at-bad": entry(ours, at("foreign"), at("bad")),
 		"at-lost": entry(ours, at("lost")), "at-panics": entry(ours, at("panics")), "theirs": entry(theirs, at("bad")), "at-gone": entry(ours, at("gone")),
 		"at-set": entry(ours, atSet("set")), "at-bad-set": entry(ours, atSet("bad-set")), "at-foreign-set": entry(ours, atSet("foreign-set")),
+		"at-self": entry(ours, atSet("self")), "at-loop": entry(ours, atSet("one")),
 	} {
 		add("HTTPRoute", "shop", name, &gwv1.HTTPRoute{Status: gwv1.HTTPRouteStatus{RouteStatus: gwv1.RouteStatus{Parents: parents}}})
 	}
@@ -82,7 +87,7 @@ func TestSweepSparesWhatIsUnknown(t *testing.T) {
 		got = append(got, key.Name)
 	}
 	slices.Sort(got)
-	if want := []string{"at-foreign", "at-foreign-set", "at-gone", "policy-at-foreign", "theirs"}; !slices.Equal(got, want) {
+	if want := []string{"at-foreign", "at-foreign-set", "at-gone", "at-loop", "at-self", "policy-at-foreign", "theirs"}; !slices.Equal(got, want) {
 		t.Errorf("swept: %q, want %q", got, want)
 	}
 }
