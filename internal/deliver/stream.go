@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -371,10 +372,9 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 		if id != (config.ID{}) && !part.Holds(id) {
 			continue
 		}
-		if rejected[id] = said(f.GetMessage()); p.rejected[id] != rejected[id] {
-			r.o.Logger.Warn("a proxy cannot carry out a resource and keeps the version before", "gateway", s.gateway.name, "pod", s.pod, "resource", id.String(), "error", rejected[id])
-		}
+		rejected[id] = said(f.GetMessage())
 	}
+	r.logRejected(s, p.rejected, rejected)
 	// A proxy that is heard for the first time may be the one that serves what another one cannot.
 	news := !maps.Equal(listeners, p.listeners) || !maps.Equal(rejected, p.rejected) || !p.heard && len(s.gateway.faults) > 0
 	p.listeners, p.rejected, p.heard = listeners, rejected, true
@@ -382,6 +382,25 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 		r.stale[s.gateway.name] = struct{}{}
 	}
 	return news
+}
+
+// logRejected says what is new of what a proxy cannot carry out. One Ack has room for many words, and mu is held.
+func (r *Remote) logRejected(s *stream, before, now map[config.ID]string) {
+	const most = 8
+	var fresh []config.ID
+	for id, message := range now {
+		if before[id] != message {
+			fresh = append(fresh, id)
+		}
+	}
+	slices.SortFunc(fresh, config.CompareID)
+	for i, id := range fresh {
+		if i == most {
+			r.o.Logger.Warn("a proxy cannot carry out more resources and keeps the versions before", "gateway", s.gateway.name, "pod", s.pod, "more", len(fresh)-most)
+			return
+		}
+		r.o.Logger.Warn("a proxy cannot carry out a resource and keeps the version before", "gateway", s.gateway.name, "pod", s.pod, "resource", id.String(), "error", now[id])
+	}
 }
 
 // said is the beginning of a proxy's words.

@@ -99,3 +99,34 @@ func TestManyStreams(t *testing.T) {
 		t.Error("another proxy is concerned")
 	}
 }
+
+// TestManyWords: an Ack that rejects one thing a hundred thousand times, in other words than the last, writes few lines.
+func TestManyWords(t *testing.T) {
+	log := &logBuffer{}
+	c, _ := started(t, forever, func(o *deliver.RemoteOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	s := c.dial(t, identityToken("n/gw", "talker"))
+	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
+		t.Fatal(err)
+	}
+	var commit *wire.Commit
+	for commit == nil {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit = m.GetCommit()
+	}
+	for _, word := range []string{"first", "last"} {
+		ack := &wire.Ack{Epoch: "first", Generation: commit.Generation}
+		for range 100_000 { // of a kind that is not known here
+			ack.Rejected = append(ack.Rejected, &wire.Fault{Message: word})
+		}
+		if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: ack}}); err != nil {
+			t.Fatal(err)
+		}
+		delivertest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "error="+word) })
+	}
+	if n := strings.Count(log.String(), "cannot carry out"); n != 2 {
+		t.Errorf("%d lines", n)
+	}
+}
