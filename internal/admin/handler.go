@@ -92,7 +92,7 @@ func (s *Server) refuse(r *http.Request) string {
 	}
 	host := hostname(r.Host)
 	// An image of any page can ask for a profile by an address, and then nothing but its name shows the browser.
-	if site == "" && host != "" && !isLoopbackHost(host) && strings.HasPrefix(r.URL.Path+"/", "/debug/pprof/") && strings.HasPrefix(r.UserAgent(), "Mozilla/") {
+	if site == "" && host != "" && !isLoopbackHost(host) && strings.HasPrefix(r.URL.Path+"/", "/debug/pprof/") && !isTool(r.UserAgent()) {
 		return "Browsers do not say which page a request beyond loopback comes from, so this server gives them no profiles there. Use go tool pprof or curl, or forward the port and open it on localhost."
 	}
 	switch {
@@ -104,6 +104,11 @@ func (s *Server) refuse(r *http.Request) string {
 		return "This server shows its state only where it is asked for by an IP address, its machine's name or a name within a cluster, not by the Host of this request, which may be that of another site."
 	}
 	return ""
+}
+
+// isTool reports whether a User-Agent is that of a tool which follows no page. Not all that browsers fetch bears their own name: media does not.
+func isTool(agent string) bool {
+	return agent == "" || slices.ContainsFunc([]string{"Go-http-client/", "curl/", "Wget/"}, func(tool string) bool { return strings.HasPrefix(agent, tool) })
 }
 
 // hostname returns a Host without the port, brackets and the final dot.
