@@ -91,8 +91,12 @@ func (t *Translator) refuse(v *incremental.View, n name, s *discoveryv1.Endpoint
 var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122 section 3.2.1.3
 	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 behind NAT64, RFC 6052
-	// metadataServices are those of clouds that are not link-local: EC2, Azure, Alibaba Cloud.
-	metadataServices = []netip.Addr{netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200")}
+	// metadataServices are those of clouds that are not link-local: EC2 and its pod identities, Google Cloud, Oracle Cloud, Scaleway,
+	// Azure, Alibaba Cloud.
+	metadataServices = []netip.Addr{
+		netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
+		netip.MustParseAddr("fd00:42::42"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
+	}
 
 	broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 )
