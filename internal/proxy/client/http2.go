@@ -223,6 +223,8 @@ func brokenBody(err error) (status int, reason observe.Reason) {
 	switch {
 	case isTimeout(err):
 		return http.StatusRequestTimeout, observe.ReasonClientTimeout
+	case errors.Is(err, exchange.ErrHeldBack):
+		return observe.ReasonOverloaded.Status(), observe.ReasonOverloaded
 	case errors.As(err, &reset) && !reset.ByPeer:
 		return 0, observe.ReasonBadRequestBody
 	}
@@ -243,10 +245,15 @@ func (d *stream) read(buf []byte, wait bool) (n int, err error) {
 		}
 		got, err := d.s.Read(buf[n:])
 		n += got
-		if err != nil {
-			if until == longAgo && errors.Is(err, os.ErrDeadlineExceeded) {
-				return n, nil
-			}
+		switch {
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return n, err
+		case until == longAgo:
+			return n, nil
+		case d.s.Withheld():
+			return n, exchange.ErrHeldBack
+		default:
 			return n, err
 		}
 	}

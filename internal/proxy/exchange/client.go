@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -38,8 +39,8 @@ type Client struct {
 type Body interface {
 	// Next gives the next part of the body, which stands in buf's memory: with wait at least one byte
 	// unless last is set, without wait what is there already, maybe nothing. last tells that the body ends with this part. An
-	// *http1.Error is a malformed body, os.ErrDeadlineExceeded a client that was too slow,
-	// and any other error a client that left.
+	// *http1.Error is a malformed body, os.ErrDeadlineExceeded a client that was too slow, ErrHeldBack one
+	// that was kept from sending, and any other error a client that left.
 	Next(buf Buffer, wait bool) (data []byte, last bool, err error)
 	// Trailer is the trailer section of a body that has ended, without the fields that
 	// concern this hop only. nil and empty are the same.
@@ -47,6 +48,9 @@ type Body interface {
 	// Stop makes a Next under way, and all later ones, return an error soon.
 	Stop()
 }
+
+// ErrHeldBack is that nothing of a body came because memory is scarce, and its sender may send no more.
+var ErrHeldBack = errors.New("exchange: request body held back")
 
 // Buffer is memory to read to. It is taken when something is there to be read, and given back for a wait, so that requests which wait
 // hold none.

@@ -335,6 +335,8 @@ func (x *Exchange) bodyFailed() (read bool) {
 		return x.failWith(malformed.Status, observe.ReasonBadRequestBody)
 	case isTimeout(err):
 		return x.fail(observe.ReasonClientTimeout)
+	case errors.Is(err, ErrHeldBack):
+		return x.fail(observe.ReasonOverloaded)
 	case errors.Is(err, errPanicked):
 		return x.fail(observe.ReasonInternal)
 	}

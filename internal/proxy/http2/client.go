@@ -47,12 +47,12 @@ func NewClient(nc net.Conn, o ClientOptions) *Client {
 // Serve runs the connection to its end, when nc is closed and all streams have failed that were not
 // complete. The error is nil after Drain, after GOAWAY and where it ended while no stream was open.
 func (cl *Client) Serve() error {
+	defer close(cl.done)
 	err := cl.c.serve(nil)
 	cl.c.mu.Lock()
+	defer cl.c.mu.Unlock()
 	cl.gone = true
 	cl.tell()
-	cl.c.mu.Unlock()
-	close(cl.done)
 	return err
 }
 

@@ -241,13 +241,15 @@ func (c *Conn) Resume() {
 // kept is how many bytes of a request body that were read may still be held, to be sent again.
 const kept = 64 << 10
 
-// Held is how many bytes of request bodies the connection holds, or may hold.
+// Held is how many bytes of request bodies the connection holds, or may hold. A body of which the response has begun is not sent again.
 func (c *Conn) Held() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.streams {
 		waiting := s.body.Len()
-		n += waiting + int(min(s.received-int64(waiting), kept))
+		if n += waiting; !s.answered {
+			n += int(min(s.received-int64(waiting), kept))
+		}
 	}
 	return n
 }

@@ -2,6 +2,7 @@ package http2
 
 import (
 	"io"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -90,4 +91,73 @@ func TestScarce(t *testing.T) {
 		w, ok := f.(*xhttp2.WindowUpdateFrame)
 		return ok && w.StreamID == 1 && w.Increment >= size
 	})
+}
+
+// TestHeldUntilAnswered: what was read of a body counts until the response begins, because it may have to be sent again until then.
+func TestHeldUntilAnswered(t *testing.T) {
+	const size = 40_000
+	read, answer := make(chan struct{}), make(chan struct{})
+	s := serve(t, Options{}, func(s *Stream) {
+		io.ReadFull(s, make([]byte, size))
+		close(read)
+		<-answer
+		s.WriteHead(200, nil, -1, false)
+		s.Flush()
+		s.Read(make([]byte, 1)) // until the connection ends
+	})
+	r := s.raw(t)
+	r.headers(1, false, ":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/")
+	for sent := 0; sent < size; sent += 10_000 {
+		r.WriteData(1, false, make([]byte, 10_000))
+	}
+	<-read
+	s.mu.Lock()
+	conn := s.conns[0]
+	s.mu.Unlock()
+	if n := conn.Held(); n != size {
+		t.Errorf("%d bytes are held, want %d", n, size)
+	}
+	close(answer)
+	r.until("the response", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders })
+	if n := conn.Held(); n != 0 {
+		t.Errorf("%d bytes are held of a stream that was answered", n)
+	}
+	r.WriteData(1, false, make([]byte, 100))
+}
+
+// TestPanicInOnGone: what panics at the end of one stream keeps the news from no other.
+func TestPanicInOnGone(t *testing.T) {
+	const streams = 8
+	var waiting sync.WaitGroup
+	waiting.Add(streams)
+	told, panics := make(chan struct{}, streams), atomic.Int64{}
+	s := serve(t, Options{Panicked: func(any) { panics.Add(1) }}, func(s *Stream) {
+		gone := make(chan struct{})
+		s.OnGone(func() {
+			told <- struct{}{}
+			close(gone)
+			if s.ID()%4 == 1 {
+				panic("gone")
+			}
+		})
+		waiting.Done()
+		<-gone
+	})
+	r := s.raw(t)
+	for i := range streams {
+		r.headers(uint32(2*i+1), true, get("/")...)
+	}
+	waiting.Wait()
+	r.nc.Close()
+	for range streams {
+		select {
+		case <-told:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d streams are not told that they are gone", streams-len(told))
+		}
+	}
+	s.ended(t)
+	if panics.Load() != streams/2 {
+		t.Errorf("%d panics were reported", panics.Load())
+	}
 }

@@ -58,6 +58,7 @@ type Stream struct {
 	pending    bool  // the above is for the connection's writer to take
 	unsent     bool  // opened by us, and head was not taken
 	headEnd    int64 // where that ends in all that the connection has put into batches
+	answered   bool  // the final head was said
 	sendWindow int
 	writable   signal.Signal
 	waiting    bool // a goroutine waits for writable
@@ -148,6 +149,13 @@ func (s *Stream) Buffered() (n int, last bool) {
 	return s.body.Len(), s.remoteEnded && s.err == nil
 }
 
+// Withheld reports whether the client can send no more of the body because memory is scarce.
+func (s *Stream) Withheld() bool {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	return s.recvWindow <= 0 && s.consumed >= s.window/4
+}
+
 // credit gives bytes of the body back to the stream's window, when that is enough to be worth a frame.
 func (s *Stream) credit(n int) {
 	s.consumed += n
@@ -209,10 +217,17 @@ func (s *Stream) OnGone(f func()) {
 }
 
 func (s *Stream) tellGone() {
-	if f := s.gone; f != nil {
-		s.gone = nil
-		f()
+	f := s.gone
+	if f == nil {
+		return
 	}
+	s.gone = nil
+	defer func() {
+		if v := recover(); v != nil { // it must not keep the news from other streams
+			s.c.report(v)
+		}
+	}()
+	f()
 }
 
 // Err is why the stream is gone, nil while it is not.

@@ -87,7 +87,7 @@ func (s *Stream) send(p []byte) error {
 	if s.err != nil {
 		return s.err
 	}
-	s.data, s.pending = p, true
+	s.data, s.pending, s.answered = p, true, s.headSaid
 	c.queue.Add(&s.turn, s.short())
 	if c.writing {
 		c.gather()
