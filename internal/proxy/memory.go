@@ -16,6 +16,9 @@ const (
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
 	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
 	collectEvery = time.Second
+	// settleCycles is how many collections must end before it shows what came of ended connections: the first may begin before they have
+	// let go of what they hold, and what went into pools lives for two more.
+	settleCycles = 3
 )
 
 // memory watches how much memory is in use, and sheds load before there is none left. It is the sweeper's.
@@ -23,8 +26,10 @@ type memory struct {
 	limit      uint64 // bytes; 0 is none
 	used       func() uint64
 	samples    []metrics.Sample
+	cycles     func() uint64 // collections that have ended
 	collecting atomic.Bool
 	collected  time.Time
+	cutAt      uint64 // of cycles, when connections were last ended
 }
 
 func newMemory(limit int64, used func() uint64) *memory {
@@ -38,6 +43,11 @@ func newMemory(limit int64, used func() uint64) *memory {
 	}}
 	if used == nil {
 		m.used = m.inUse
+	}
+	collections := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
+	m.cycles = func() uint64 {
+		metrics.Read(collections)
+		return collections[0].Value.Uint64()
 	}
 	return m
 }
@@ -70,8 +80,9 @@ func (p *Proxy) watchMemory(now time.Time) {
 	}
 	if now.Sub(m.collected) >= collectEvery && m.collecting.CompareAndSwap(false, true) {
 		m.collected = now
-		if used >= m.limit/100*cutAt { // once for each collection, which shows what came of it
+		if cycle := m.cycles(); used >= m.limit/100*cutAt && cycle >= m.cutAt {
 			if n := p.clients.CutLargest(used - m.limit/100*refuseAt); n > 0 {
+				m.cutAt = cycle + settleCycles
 				p.logger.Warn("memory is scarce: connections that hold much of request bodies are ended", "reason", observe.ReasonOverloaded.String(),
 					"connections", n, "used", used, "limit", m.limit)
 			}
