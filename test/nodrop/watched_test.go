@@ -20,7 +20,7 @@ import (
 func TestWatchedNamespaces(t *testing.T) {
 	w := open(t)
 	cluster(t, "apply", filepath.Join(setting("ROOT"), "test/nodrop/testdata/watched.yaml"))
-	const system, watched, elsewhere = "narrow-system", "watched", "elsewhere"
+	const system, watched, elsewhere, proxies = "narrow-system", "watched", "elsewhere", "web-narrow"
 	if err := helm("moongate", system, "moongate", "crds.enabled=false", "image.repository="+setting("IMAGE"), "image.tag="+current,
 		"controllerName=example.org/narrow", "gatewayClass.name=narrow", "watchNamespaces={"+watched+"}",
 		"gatewayClass.parameters.autoscaling.maxReplicas=2"); err != nil {

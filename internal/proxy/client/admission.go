@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
 // ConnectionLimits bounds how many connections a Set has at a time; 0 is no limit.
@@ -55,6 +56,8 @@ func keyOf(addr netip.Addr) clientKey {
 type admission struct {
 	limits ConnectionLimits
 	open   atomic.Int64
+	// ending is how many connections makeRoom ends that have not ended yet. They are not among open.
+	ending atomic.Int64
 	parts  [clientParts]clientPart
 
 	room   sync.Mutex   // makeRoom is under way
@@ -87,6 +90,14 @@ func (a *admission) enter(k clientKey) (limit observe.ConnectionLimit, ok bool) 
 	return 0, true
 }
 
+// enterAnyway counts a connection beyond all limits. leave must follow once.
+func (a *admission) enterAnyway(k clientKey) {
+	a.open.Add(1)
+	if a.byClient() {
+		a.part(k).enter(k, 0)
+	}
+}
+
 func (a *admission) leave(k clientKey) {
 	a.open.Add(-1)
 	if a.byClient() {
@@ -109,9 +120,9 @@ func (a *admission) counts() map[clientKey]int {
 	return all
 }
 
-// level returns to how many connections those clients that have more must come down, so that there are want less.
-func level(counts map[clientKey]int, want int) int {
-	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
+// level returns to how many connections those clients that have more must come down, so that there are want less. each is what they
+// have, sorted from most to least.
+func level(each []int, want int) int {
 	for i, n := range each {
 		next := 0
 		if i+1 < len(each) {
@@ -211,7 +222,8 @@ func (s *Set) Resume() {
 }
 
 // makeRoom ends connections that have had no request for a while, of the clients that have most, and reports whether it found any. They
-// count no more from then on.
+// count no more from then on; how many there may be of these is bounded. A search goes through all connections, so one that finds few is
+// the last for a while.
 func (s *Set) makeRoom() bool {
 	a := &s.admission
 	now := s.engine.Now()
@@ -219,47 +231,83 @@ func (s *Set) makeRoom() bool {
 		return false
 	}
 	defer a.room.Unlock()
-	counts := a.counts()
 	batch := max(a.limits.Total/scarce/2, 1)
+	most := batch - int(a.ending.Load())
+	if most < (batch+1)/2 {
+		return false
+	}
+	counts := a.counts()
+	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
 	for want := batch; ; want *= 2 { // those that have most may have requests on all
-		to := level(counts, want)
-		if s.endAbove(counts, to, batch, now) > 0 {
-			return true
+		to := level(each, want)
+		ended := s.endAbove(counts, to, most, now)
+		if ended == 0 && to > 0 {
+			continue
 		}
-		if to == 0 {
-			a.roomAt.Store(now + 1) // a search in vain goes through all connections
-			return false
+		if ended < most {
+			a.roomAt.Store(now + 1)
 		}
+		return ended > 0
 	}
 }
 
-// endAbove ends up to most connections without a request, of clients that have more than level, and returns how many.
+// endAbove ends up to most connections without a request, of clients that have more than level, and returns how many. It takes them out
+// of counts.
 func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
-	left := maps.Clone(counts)
 	for i := range s.shards {
 		ended += s.shards[i].end(most-ended, func(c *Conn) bool {
-			if left[c.key] <= level || !c.endUnused(now) {
+			if counts[c.key] <= level || !c.endUnused(now) {
 				return false
 			}
-			left[c.key]--
-			s.leave(c)
+			counts[c.key]--
 			return true
 		})
 	}
 	return ended
 }
 
-// leave has a connection that ends not count any more.
-func (s *Set) leave(c *Conn) {
-	if !c.left.Swap(true) {
+// How a connection counts.
+const (
+	countsOpen   uint32 = iota // among admission.open
+	countsEnding               // among admission.ending
+	countsNot
+)
+
+// evict has a connection that is being ended not count any more.
+func (s *Set) evict(c *Conn) {
+	if c.counts.CompareAndSwap(countsOpen, countsEnding) {
+		s.admission.ending.Add(1)
 		s.admission.leave(c.key)
 	}
 }
 
-// endIdle ends the connection if it has idled for parkAfter at least, and reports whether it does.
+// spare has a connection count again that was to be ended and goes on, be it one too many.
+func (s *Set) spare(c *Conn) {
+	if c.counts.CompareAndSwap(countsEnding, countsOpen) {
+		s.admission.ending.Add(-1)
+		s.admission.enterAnyway(c.key)
+	}
+}
+
+// leave has a connection that has ended not count any more.
+func (s *Set) leave(c *Conn) {
+	switch c.counts.Swap(countsNot) {
+	case countsOpen:
+		s.admission.leave(c.key)
+	case countsEnding:
+		s.admission.ending.Add(-1)
+	}
+}
+
+// endIdle ends the connection if it has idled for parkAfter at least, and reports whether it does. Over HTTP/2 a client that takes the end
+// of a response may still send, which would have the kernel throw away what is under way, so it has as much time for that as for any response.
 func (c *Conn) endIdle() bool {
 	if h := c.http2.Load(); h != nil {
-		return h.EndIfIdle(parkAfter)
+		least := parkAfter
+		if listen.Unsent(c.raw) {
+			least = c.set.timeouts.WriteIdle
+		}
+		return h.EndIfIdle(least)
 	}
 	if !c.claim() {
 		return false
@@ -268,10 +316,11 @@ func (c *Conn) endIdle() bool {
 	return true
 }
 
-// endUnused ends the connection if it has waited for a request, the rest of a head or a handshake for parkAfter at least, and reports
+// endUnused evicts the connection if it has waited for a request, the rest of a head or a handshake for parkAfter at least, and reports
 // whether it does.
 func (c *Conn) endUnused(now int64) bool {
 	if c.endIdle() {
+		c.set.evict(c)
 		return true
 	}
 	t, limit := &c.set.timeouts, time.Duration(0)
@@ -286,9 +335,15 @@ func (c *Conn) endUnused(now int64) bool {
 	default:
 		return false
 	}
-	if now < at-limit.Milliseconds()+parkAfter.Milliseconds() || !c.wait.claim(seen) {
+	switch {
+	case now < at-limit.Milliseconds()+parkAfter.Milliseconds():
+		return false
+	case kind == waitIdle: // a request may come at this moment, and is carried out then
+		return c.interrupt(&c.wait, seen, func() { c.set.evict(c) })
+	case !c.wait.claim(seen):
 		return false
 	}
+	c.set.evict(c)
 	go c.tcp.Close() // which ends the wait
 	return true
 }

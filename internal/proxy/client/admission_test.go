@@ -1,9 +1,14 @@
 package client
 
 import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 )
@@ -99,11 +104,7 @@ func TestLevel(t *testing.T) {
 		{[]int{2, 1}, 100, 0},
 		{nil, 1, 0},
 	} {
-		counts := map[clientKey]int{}
-		for i, n := range tc.counts {
-			counts[clientKey{uint64(i), true}] = n
-		}
-		if got := level(counts, tc.want); got != tc.level {
+		if got := level(tc.counts, tc.want); got != tc.level {
 			t.Errorf("%d less of %v: level %d, want %d", tc.want, tc.counts, got, tc.level)
 		}
 	}
@@ -117,4 +118,124 @@ func BenchmarkAdmission(b *testing.B) {
 		a.enter(k)
 		a.leave(k)
 	}
+}
+
+// TestEvictionLosesRace: a request that comes just when its connection is given up for others is carried out with those that follow, or
+// not at all, and connections are counted for what they are.
+func TestEvictionLosesRace(t *testing.T) {
+	set, addr := servedBy(t, false, nil, limited(1000))
+	evictions, answered := 0, 0
+	for i := range 300 {
+		c, server := idleClient(t, set, addr)
+		given := make(chan bool)
+		go func() {
+			time.Sleep(time.Duration(i) * time.Microsecond / 2)
+			given <- server.endUnused(set.engine.Now() + 3000)
+		}()
+		ask := func() error {
+			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err == nil {
+				_, err = io.Copy(io.Discard, resp.Body)
+			}
+			return err
+		}
+		err := ask()
+		if err == nil {
+			answered++
+		}
+		if <-given {
+			evictions++
+		} else {
+			if err != nil {
+				t.Fatalf("connection %d: %v", i, err)
+			}
+			if err := ask(); err != nil {
+				t.Fatalf("connection %d, after the race: %v", i, err)
+			}
+			answered++
+			if n := set.admission.open.Load(); n != 1 {
+				t.Fatalf("connection %d goes on, and %d count", i, n)
+			}
+		}
+		c.Close()
+		for set.admission.open.Load() != 0 || set.admission.ending.Load() != 0 {
+			time.Sleep(50 * time.Microsecond)
+		}
+	}
+	if evictions == 0 {
+		t.Error("no connection was given up")
+	}
+	families, err := set.engine.Observer.Metrics.Gatherer().Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	carriedOut := 0
+	for _, f := range families {
+		if f.GetName() == "moongate_requests_total" {
+			for _, m := range f.Metric {
+				carriedOut += int(m.GetCounter().GetValue())
+			}
+		}
+	}
+	if carriedOut != answered {
+		t.Errorf("%d requests were carried out, and %d answered", carriedOut, answered)
+	}
+}
+
+// TestEvictionsAreBounded: connections that were given up for others and have not ended yet are few, and a search that finds few is the
+// last for a while.
+func TestEvictionsAreBounded(t *testing.T) {
+	set, addr := servedBy(t, false, nil, limited(256))
+	a := &set.admission
+	const batch = 256 / scarce / 2
+	for range 2*batch + 1 {
+		c, _ := idleClient(t, set, addr)
+		defer c.Close()
+	}
+	set.engine.Clock.Add(2 * parkAfter.Milliseconds())
+	a.ending.Store(batch) // as if so many did not end
+	if set.makeRoom() {
+		t.Error("more are given up though those before have not ended")
+	}
+	a.ending.Store(0)
+	for _, want := range []int64{batch + 1, 1, 0} {
+		if a.roomAt.Load() != 0 {
+			t.Errorf("a search that found a batch holds up the next one")
+		}
+		if !set.makeRoom() || a.open.Load() != want {
+			t.Errorf("%d connections count, want %d", a.open.Load(), want)
+		}
+		for a.ending.Load() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	if a.roomAt.Load() <= set.engine.Now() {
+		t.Error("a search that found little does not hold up the next one")
+	}
+}
+
+func limited(total int) func(*Set) {
+	return func(s *Set) { s.Limit(ConnectionLimits{Total: total}, discard) }
+}
+
+// idleClient connects, and returns when the other end waits for a request.
+func idleClient(t *testing.T, set *Set, addr string) (c net.Conn, server *Conn) {
+	t.Helper()
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	for server == nil {
+		set.Each(func(k *Conn) {
+			if k.side.Peer.Port() == uint16(c.LocalAddr().(*net.TCPAddr).Port) {
+				server = k
+			}
+		})
+	}
+	for kind, _, _ := server.wait.get(); kind != waitIdle; kind, _, _ = server.wait.get() {
+		time.Sleep(100 * time.Microsecond)
+	}
+	return c, server
 }

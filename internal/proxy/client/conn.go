@@ -90,7 +90,7 @@ type Conn struct {
 	d *dialogue
 
 	key           clientKey
-	left          atomic.Bool // it does not count any more
+	counts        atomic.Uint32 // countsOpen and so on
 	shard         *shard
 	before, after *Conn // in a list of shard; guarded by its mu
 	watched       bool  // the lot has an entry for it

@@ -119,6 +119,7 @@ func (c *Conn) headExpired(n int) (goOn bool, head int, err error) {
 		return false, 0, nil
 	}
 	c.nc.SetReadDeadline(never)
+	c.set.spare(c)
 	if n == 0 && idled {
 		c.park()
 		return false, parked, nil

@@ -297,12 +297,17 @@ func (c *Conn) sweep(now int64) (hear bool) {
 
 // expire interrupts a wait on the client unless it ended meanwhile.
 func (c *Conn) expire(s *waitState, seen uint64, idled bool) {
+	c.interrupt(s, seen, func() { c.idled = idled })
+}
+
+// interrupt is expire, and reports whether it did; note is called before anybody can see that, with mu held.
+func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !s.claim(seen) {
-		return
+		return false
 	}
-	c.idled = idled
+	note()
 	switch waitKind(seen >> 56) {
 	case waitHandshake:
 		c.tcp.SetDeadline(longAgo)
@@ -311,6 +316,7 @@ func (c *Conn) expire(s *waitState, seen uint64, idled bool) {
 	default:
 		c.tcp.SetReadDeadline(longAgo)
 	}
+	return true
 }
 
 // cut ends a connection whatever it does.

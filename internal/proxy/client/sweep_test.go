@@ -22,7 +22,7 @@ import (
 func served(t *testing.T) (set *Set, addr string) { return servedBy(t, false, nil) }
 
 // servedBy is served, with or without raw calls, and over TLS where that is not nil.
-func servedBy(t *testing.T, plainIO bool, secure *tls.Config) (set *Set, addr string) {
+func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Set)) (set *Set, addr string) {
 	t.Helper()
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
@@ -33,6 +33,9 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config) (set *Set, addr st
 	var hosts *match.Hosts[*snapshot.Listener]
 	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, HTTPS: secure != nil, Number: 80, Listeners: hosts.With("", l)}}})
 	set = NewSet(engine, Timeouts{}, plainIO)
+	for _, f := range adjust {
+		f(set)
+	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -63,23 +66,8 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config) (set *Set, addr st
 func TestSweeperLosesRace(t *testing.T) {
 	set, addr := served(t)
 	for i := range 300 {
-		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.SetDeadline(time.Now().Add(5 * time.Second))
+		c, server := idleClient(t, set, addr)
 		r := bufio.NewReader(c)
-		var server *Conn
-		for server == nil {
-			set.Each(func(k *Conn) {
-				if k.side.Peer.Port() == uint16(c.LocalAddr().(*net.TCPAddr).Port) {
-					server = k
-				}
-			})
-		}
-		for kind, _, _ := server.wait.get(); kind != waitIdle; kind, _, _ = server.wait.get() {
-			time.Sleep(100 * time.Microsecond)
-		}
 		go func() {
 			time.Sleep(time.Duration(i) * time.Microsecond / 2)
 			// As if pooled memory had idled for too long.

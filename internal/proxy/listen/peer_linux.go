@@ -17,6 +17,13 @@ func Readable(rc syscall.RawConn) bool {
 	return poll(rc, unix.POLLIN)&unix.POLLIN != 0
 }
 
+// Unsent reports whether the peer has yet to acknowledge bytes that were written.
+func Unsent(rc syscall.RawConn) bool {
+	n := 0
+	rc.Control(func(fd uintptr) { n, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	return n > 0
+}
+
 func poll(rc syscall.RawConn, events int16) (got int16) {
 	err := rc.Control(func(fd uintptr) {
 		fds := [1]unix.PollFd{{Fd: int32(fd), Events: events}}

@@ -9,3 +9,6 @@ func PeerGone(syscall.RawConn) bool { return false }
 
 // Readable cannot be told here.
 func Readable(syscall.RawConn) bool { return false }
+
+// Unsent cannot be told here.
+func Unsent(syscall.RawConn) bool { return false }
