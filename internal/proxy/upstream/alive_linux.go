@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"encoding/binary"
 	"net"
 	"syscall"
 	"unsafe"
@@ -47,16 +48,38 @@ func (p *probe) alive() bool {
 // tcpClose is the state of a socket that was reset, or whose peer and we have both ended (TCP_CLOSE).
 const tcpClose = 7
 
-// reset reports whether the connection was reset by the peer.
+// reset reports whether the stream that the peer sends was ended by a reset, and not before that by a FIN; all of it has been read.
 func (p *probe) reset() (yes bool) {
 	if p.raw == nil {
 		return false
 	}
 	err := p.raw.Control(func(fd uintptr) {
 		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		yes = err == nil && info.State == tcpClose
+		yes = err == nil && info.State == tcpClose && !finished(int(fd))
 	})
 	return err == nil && yes
+}
+
+// finished reports whether a FIN has come on a socket that was read to the end. The state does not tell: a reset that follows makes it
+// TCP_CLOSE, as one alone does. But the kernel says with TCP_INQ that there is one more byte to be read where a FIN came, and none
+// where it did not; before Linux 5.1 it says none in either case.
+func finished(fd int) bool {
+	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_INQ, 1) != nil {
+		return false
+	}
+	var into [1]byte
+	var control [64]byte
+	n, size, _, _, err := unix.Recvmsg(fd, into[:], control[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if n != 0 || err != nil {
+		return false
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:size])
+	for _, m := range messages {
+		if m.Header.Level == unix.IPPROTO_TCP && m.Header.Type == unix.TCP_CM_INQ && len(m.Data) >= 4 {
+			return err == nil && binary.NativeEndian.Uint32(m.Data) > 0
+		}
+	}
+	return false
 }
 
 // quiet tells whether nothing came on a socket, not even its end. The call is raw because it

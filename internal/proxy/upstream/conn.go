@@ -54,9 +54,10 @@ func (c *Conn) Alive() bool {
 	return !c.closed.Load() && (c.secure == nil || c.secure.quiet()) && c.probe.alive()
 }
 
-// WasReset reports whether the peer has reset the connection, as far as the system tells. The kernel gives that error once, to a
-// write where one is under way: reads then end as if the peer had ended the stream in order.
-func (c *Conn) WasReset() bool { return c.probe.reset() }
+// WasReset reports, of a connection that gave io.EOF, whether the peer has broken the stream off by a reset, as far as the system
+// tells. The kernel gives that error once, to a write where one is under way: reads then end as if the peer had ended the
+// stream in order. A reset that follows the end of the stream, because the peer wants nothing of the request any more, is none.
+func (c *Conn) WasReset() bool { return (c.secure == nil || c.secure.wire.ended) && c.probe.reset() }
 
 // Release makes the connection available to others. Nothing of the last response may be
 // left to read on it; its deadlines are cleared. It is closed instead where the endpoint

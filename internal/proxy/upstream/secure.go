@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"time"
@@ -21,11 +22,16 @@ type wire struct {
 	*net.TCPConn
 	conn    *Conn
 	looking bool
+	// ended tells that the socket's stream has ended. TLS gives io.EOF for that too, between two records, and not only for a
+	// close_notify, behind which it reads no more.
+	ended bool
 }
 
 func (w *wire) Read(b []byte) (int, error) {
 	if !w.looking {
-		return w.TCPConn.Read(b)
+		n, err := w.TCPConn.Read(b)
+		w.ended = w.ended || err == io.EOF
+		return n, err
 	}
 	if n := w.conn.readNow(b); n > 0 {
 		return n, nil

@@ -1,0 +1,154 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// tlsIdentity is a certificate of example.com, and a Backend that trusts it.
+func tlsIdentity(t *testing.T) (tls.Certificate, *config.Resource) {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	return s.TLS.Certificates[0], &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{
+		Key: key, Tls: &config.BackendTLS{ServerName: "example.com", CaPem: ca},
+	}}}
+}
+
+func tcpState(t *testing.T, c *net.TCPConn) (state uint8) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) { //nolint:errcheck // a closed socket has state 0
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			state = info.State
+		}
+	})
+	return state
+}
+
+// finWait2 is the state of a socket whose peer has acknowledged all of the stream and its end (TCP_FIN_WAIT2).
+const finWait2 = 5
+
+// TestWasReset: a reset that breaks a response off shows, by the read or by WasReset, also where a write has taken the error; one that
+// comes after the end of the stream breaks nothing off.
+func TestWasReset(t *testing.T) {
+	cert, secured := tlsIdentity(t)
+	for _, over := range []string{"socket", "plain", "TLS"} {
+		for i := range 16 {
+			notify, fin, reset, write := i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0
+			if notify && over != "TLS" || !fin && !reset {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s, close_notify %v, FIN %v, reset %v, write %v", over, notify, fin, reset, write), func(t *testing.T) {
+				l, err := net.Listen("tcp", "127.0.0.1:0")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				s, b := newSet(t, Options{PlainIO: over == "plain"}, endpoint(netip.MustParseAddrPort(l.Addr().String())))
+				if over == "TLS" {
+					apply(t, s, secured)
+				}
+				accepted := make(chan net.Conn, 1)
+				go func() {
+					peer, err := l.Accept()
+					if err == nil && over == "TLS" {
+						secure := tls.Server(peer, &tls.Config{Certificates: []tls.Certificate{cert}, SessionTicketsDisabled: true})
+						secure.Handshake() //nolint:errcheck // else the dial fails
+						peer = secure
+					}
+					accepted <- peer
+				}()
+				c := dial(t, b.Endpoints()[0])
+				peer := <-accepted
+				socket, isSocket := peer.(*net.TCPConn)
+				if !isSocket {
+					socket = peer.(*tls.Conn).NetConn().(*net.TCPConn)
+				}
+
+				io.WriteString(peer, strings.Repeat("x", 1000))
+				if notify {
+					peer.(*tls.Conn).CloseWrite()
+				}
+				if fin {
+					socket.CloseWrite()
+					eventually(t, "the end has arrived", func() bool { return tcpState(t, socket) == finWait2 })
+				} else {
+					eventually(t, "all has arrived", func() bool {
+						n, err := unsent(socket)
+						return n == 0 && err == nil
+					})
+				}
+				if reset {
+					socket.SetLinger(0)
+					socket.Close()
+					eventually(t, "the reset has arrived", func() bool { return tcpState(t, c.socket()) == tcpClose })
+				}
+				if write {
+					c.Write([]byte("more of a request"))
+				}
+				var into lent
+				n := 0
+				for err == nil {
+					var more int
+					more, err = c.ReadInto(&into)
+					n += more
+				}
+				broken := reset && !fin && !notify
+				if err == io.EOF && c.WasReset() {
+					err = errors.New("was reset")
+				}
+				if n != 1000 || (err != io.EOF) != broken {
+					t.Errorf("%d bytes, then %v; broken off: %v", n, err, broken)
+				}
+				if broken && !write && !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("%v, want the error of the system", err)
+				}
+				socket.Close()
+			})
+		}
+	}
+}
+
+// unsent returns how many bytes the peer has not acknowledged.
+func unsent(c *net.TCPConn) (n int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	if ctl := raw.Control(func(fd uintptr) { n, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); ctl != nil {
+		return 0, ctl
+	}
+	return n, err
+}
+
+// socket is what the connection is made of.
+func (c *Conn) socket() *net.TCPConn {
+	if c.secure != nil {
+		return c.secure.wire.TCPConn
+	}
+	return c.Conn.(*net.TCPConn)
+}
+
+// lent is a Buffer.
+type lent [64 << 10]byte
+
+func (b *lent) Take() []byte { return b[:] }
+func (b *lent) Give()        {}
