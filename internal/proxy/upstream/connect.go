@@ -153,6 +153,9 @@ func (e *Endpoint) dialMore() {
 	if each <= 0 {
 		each = presumed
 	}
+	if h.dialling == 0 {
+		h.failure.Store(nil) // it may be hours old
+	}
 	for h.dialling*each < len(h.waiting) && h.dialling < e.backend.set.options.MaxDials {
 		h.dialling++
 		go e.dialShared()

@@ -117,7 +117,7 @@ type sharing struct {
 	exclusive atomic.Bool
 	// hungry is len(waiting), to be read without mu.
 	hungry atomic.Int64
-	// failure is the error of the last dial, nil where it succeeded.
+	// failure is the error of the last dial, nil where it succeeded, or where none has failed since there were none under way.
 	failure atomic.Pointer[DialError]
 
 	mu       sync.Mutex
