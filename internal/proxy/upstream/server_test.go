@@ -13,22 +13,26 @@ import (
 
 const key = "Service/default/app/80"
 
-// server echoes whatever it reads, on a loopback port.
+// server is on a loopback port; that of listen echoes whatever it reads.
 type server struct {
 	net.Listener
-	mu    sync.Mutex
-	conns []net.Conn
-	ended bool // stop has closed conns
-	done  sync.WaitGroup
+	handle func(net.Conn)
+	mu     sync.Mutex
+	conns  []net.Conn
+	ended  bool // stop has closed conns
+	done   sync.WaitGroup
 }
 
-func listen(t testing.TB) *server {
+func listen(t testing.TB) *server { t.Helper(); return listenTo(t, echoAll) }
+
+// listenTo is a server that has handle serve each connection, and closes it then.
+func listenTo(t testing.TB, handle func(net.Conn)) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{Listener: l}
+	s := &server{Listener: l, handle: handle}
 	s.done.Go(s.serve)
 	t.Cleanup(s.stop)
 	return s
@@ -48,17 +52,21 @@ func (s *server) serve() {
 		s.mu.Unlock()
 		s.done.Go(func() {
 			defer c.Close()
-			buf := make([]byte, 64)
-			for {
-				n, err := c.Read(buf)
-				if err != nil {
-					return
-				}
-				if _, err := c.Write(buf[:n]); err != nil {
-					return
-				}
-			}
+			s.handle(c)
 		})
+	}
+}
+
+func echoAll(c net.Conn) {
+	buf := make([]byte, 64)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := c.Write(buf[:n]); err != nil {
+			return
+		}
 	}
 }
 
