@@ -68,6 +68,11 @@ func (c *Conn) Release() {
 		c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // a broken socket shows at its next use
 	}
 	c.released = c.endpoint.backend.set.clock.Load()
+	c.giveBack()
+}
+
+// giveBack is Release of a connection that was not used since the last one.
+func (c *Conn) giveBack() {
 	if !c.closed.Load() && c.endpoint.dials.hand(c) {
 		return
 	}

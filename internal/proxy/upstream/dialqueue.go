@@ -95,15 +95,12 @@ func (e *Endpoint) idleFor(repeatable bool) *Conn {
 // none may have looked for idle connections before this one was kept.
 func (e *Endpoint) serveWaiting() {
 	for e.dials.hungry.Load() > 0 {
-		c := e.Idle()
+		c := e.idleFor(e.dials.repeatable())
 		if c == nil || e.dials.hand(c) {
 			return
 		}
 		if !e.keep(c) {
 			c.Close()
-		}
-		if e.terminating.Load() {
-			return // those who wait must not have it
 		}
 	}
 }
@@ -162,7 +159,7 @@ func (q *dialQueue) done() {
 // pass gives what w was served with to others, as it needs it no more.
 func (q *dialQueue) pass(w *dialWaiter) {
 	if w.conn != nil {
-		w.conn.Release()
+		w.conn.giveBack()
 	} else {
 		q.done()
 	}
@@ -191,16 +188,23 @@ func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
 	return w
 }
 
-// hand gives a connection that was released to the first that waits, of a terminating endpoint to the first
-// that is repeatable as for IdleRecent; false where there is none.
+// repeatable reports whether a request waits that may have a connection which idled for long.
+func (q *dialQueue) repeatable() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.ContainsFunc(q.waiting, func(w *dialWaiter) bool { return w.repeatable })
+}
+
+// hand gives a connection that was released to the first that waits, or to the first that is repeatable where IdleRecent would not
+// give it; false where there is none.
 func (q *dialQueue) hand(c *Conn) bool {
 	if q.hungry.Load() == 0 {
 		return false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	ending := c.endpoint.terminating.Load()
-	w := q.take(func(w *dialWaiter) bool { return w.repeatable || !ending })
+	recent := !c.endpoint.terminating.Load() && c.released >= c.endpoint.backend.set.recent.Load()
+	w := q.take(func(w *dialWaiter) bool { return w.repeatable || recent })
 	if w == nil {
 		return false
 	}

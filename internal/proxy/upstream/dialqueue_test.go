@@ -141,3 +141,48 @@ func TestTerminatingIsHandedToRepeatable(t *testing.T) {
 		t.Errorf("%+v", g)
 	}
 }
+
+// TestOldIsNotHandedToUnrepeatable has a request that may not be sent again wait where an old connection is idle, which it must not
+// have: the endpoint may be closing it. A recent one it may.
+func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
+	_, s, e, old := allTurnsTaken(t)
+	recent := dial(t, e)
+	old.Release()
+	now := time.Now()
+	for i := range 3 {
+		s.Sweep(now.Add(time.Duration(20+i) * time.Second))
+	}
+	once := connectAs(t, e, false)
+	served := make(chan struct{})
+	go func() {
+		e.serveWaiting() // as whoever has just kept another one, which was taken meanwhile
+		close(served)
+	}()
+	select {
+	case g := <-once:
+		t.Fatalf("got %+v, old %v", g, g.conn == old)
+	case <-served:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the search does not end")
+	}
+	if st := e.Stats(); st.Idle != 1 || st.Waiting != 1 {
+		t.Errorf("%+v", st)
+	}
+	repeatable := &dialWaiter{ready: make(chan struct{}), repeatable: true}
+	e.dials.mu.Lock()
+	e.dials.waiting = append(e.dials.waiting, repeatable)
+	e.dials.hungry.Store(2)
+	e.dials.mu.Unlock()
+	e.serveWaiting()
+	if repeatable.conn != old {
+		t.Fatalf("%+v, want the old connection to go to the request that may be sent again", repeatable)
+	}
+	e.dials.pass(repeatable) // it is not made recent by having been handed over
+	if st := e.Stats(); st.Idle != 1 || st.Waiting != 1 {
+		t.Errorf("%+v", st)
+	}
+	recent.Release()
+	if g := wait(t, once); g.conn != recent {
+		t.Errorf("%+v", g)
+	}
+}
