@@ -123,7 +123,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonFilterFailed:   {Word: "filter_failed", Source: SourceInternal, Status: 500, Description: "a filter of the rule could not be carried out for this request"},
 	ReasonShuttingDown:   {Word: "shutting_down", Source: SourceInternal, Status: 503, Description: "the gateway is shutting down and the request was not finished within --drain-timeout"},
 	ReasonLoopDetected:   {Word: "loop_detected", Source: SourceInternal, Status: 508, Description: "the request has passed proxies of Moongate ten times: a backend leads back to them"},
-	ReasonOverloaded:     {Word: "overloaded", Source: SourceInternal, Status: 503, Description: "a limit of the gateway on connections or requests is reached"},
+	ReasonOverloaded:     {Word: "overloaded", Source: SourceInternal, Status: 503, Description: "a limit of the gateway on connections or requests is reached, or memory is scarce"},
 }
 
 var reasonByWord = make(map[string]Reason, reasonCount)

@@ -129,6 +129,13 @@ func TestMemoryRunsOut(t *testing.T) {
 	if said := small.outcome(1); said != "200 end" {
 		t.Errorf("the other connection: %s", said)
 	}
+	reasons := make(map[string]int)
+	for _, r := range g.reasonsLogged(41) {
+		reasons[r]++
+	}
+	if reasons["overloaded"] != 40 || reasons["ok"] != 1 {
+		t.Errorf("logged %v", reasons)
+	}
 }
 
 func isTimeout(err error) bool {

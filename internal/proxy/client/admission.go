@@ -199,7 +199,7 @@ func (s *Set) CutLargest(bytes uint64) (cut int) {
 	slices.SortFunc(large, func(a, b held) int { return b.n - a.n })
 	for sum := uint64(0); cut < len(large) && sum < bytes; cut++ {
 		sum += uint64(large[cut].n)
-		large[cut].c.cut()
+		large[cut].c.cut(observe.ReasonOverloaded)
 	}
 	return cut
 }

@@ -143,8 +143,8 @@ func (d *stream) gone() {
 	if d.limit.late.Load() {
 		return // it was us, and the backend has the same deadline
 	}
-	if d.c.watch.WasCut() {
-		d.watch.Cut()
+	if reason, cut := d.c.watch.WasCut(); cut {
+		d.watch.Cut(reason)
 	} else {
 		d.watch.Leave()
 	}

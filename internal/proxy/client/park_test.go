@@ -21,6 +21,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
@@ -243,7 +244,7 @@ func TestParkRaces(t *testing.T) {
 				case 1:
 					set.Each(func(c *Conn) {
 						if c.side.Peer.Port() == uint16(a.LocalAddr().(*net.TCPAddr).Port) {
-							c.cut()
+							c.cut(observe.ReasonShuttingDown)
 						}
 					})
 				case 2:

@@ -218,8 +218,8 @@ func (s *Set) Sweep(now int64) {
 	}
 }
 
-// Cut ends all connections, whatever they do.
-func (s *Set) Cut() { s.Each((*Conn).cut) }
+// Cut ends all connections, whatever they do: the drain has lasted too long.
+func (s *Set) Cut() { s.Each(func(c *Conn) { c.cut(observe.ReasonShuttingDown) }) }
 
 // Empty is closed as soon as there is no connection.
 func (s *Set) Empty() <-chan struct{} {
@@ -319,9 +319,9 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 	return true
 }
 
-// cut ends a connection whatever it does.
-func (c *Conn) cut() {
-	c.watch.Cut()
+// cut ends a connection whatever it does; the reason is that of its requests.
+func (c *Conn) cut(reason observe.Reason) {
+	c.watch.Cut(reason)
 	go func() {
 		c.tcp.Close() // which waits for the step that is under way, see runRaw
 		if c.claim() {

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -8,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -120,8 +122,8 @@ type Watch struct {
 	attempt *attempt
 	// dialling ends the dial that is under way, nil at other times.
 	dialling context.CancelFunc
-	left     bool // for good
-	cut      bool // by Shutdown, which has lost its patience
+	left     bool           // for good
+	cut      observe.Reason // why we have ended the connection; 0 where we have not
 }
 
 // Since is when the wait for a backend began that is under way, by the coarse clock; 0 without one.
@@ -161,27 +163,28 @@ func (w *Watch) Leave() {
 	w.interrupt()
 }
 
-// Cut is Leave where not the client but Shutdown has ended the connection.
-func (w *Watch) Cut() {
+// Cut is Leave where not the client but we have ended the connection, for a reason that its requests end with: Shutdown, which has lost
+// its patience, or want of memory.
+func (w *Watch) Cut(reason observe.Reason) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.left, w.cut = true, true
+	w.left, w.cut = true, cmp.Or(w.cut, reason)
 	w.interrupt()
 }
 
 // Reset makes the watch ready for another client. No exchange may be under way.
 func (w *Watch) Reset() {
 	w.mu.Lock()
-	w.left, w.cut = false, false
+	w.left, w.cut = false, 0
 	w.gone.Store(false)
 	w.mu.Unlock()
 }
 
-// WasCut tells whether Shutdown has ended the connection.
-func (w *Watch) WasCut() bool {
+// WasCut returns why we have ended the connection; false is that we have not.
+func (w *Watch) WasCut() (reason observe.Reason, cut bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.cut
+	return w.cut, w.cut != 0
 }
 
 // start is called at the beginning of an exchange.

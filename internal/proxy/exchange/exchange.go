@@ -238,8 +238,10 @@ func (x *Exchange) findListener() observe.Reason {
 func (x *Exchange) finish() {
 	x.rec.StartUnixNano = x.start.UnixNano()
 	x.rec.DurationNano = int64(time.Since(x.start))
-	if x.rec.Reason == observe.ReasonClientClosed && x.Client.Watch.WasCut() {
-		x.rec.Reason = observe.ReasonShuttingDown
+	if x.rec.Reason == observe.ReasonClientClosed {
+		if reason, cut := x.Client.Watch.WasCut(); cut {
+			x.rec.Reason = reason
+		}
 	}
 	x.Client.Engine.Observer.Finish(&x.rec)
 	x.start = time.Time{}
