@@ -139,11 +139,12 @@ type UpstreamStats struct {
 	RequestsRefused   uint64 // requests refused because too many waited
 	MirrorsRefused    uint64 // copies of requests dropped because too many, or too much of one, waited
 	MirrorsFailed     uint64 // copies of requests that failed
+	MirrorsLooped     uint64 // copies not made of requests that had passed a proxy of Moongate before, or claimed it
 }
 
 // unused says that no request has ever needed the backend.
 func (u *UpstreamStats) unused() bool {
-	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed == 0
+	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0
 }
 
 // SetUpstreams gives the function that reports every backend's pool; it is called at each

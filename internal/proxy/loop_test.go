@@ -54,7 +54,7 @@ func TestMirrorLoop(t *testing.T) {
 	if n := requests.Load(); n != 1+2 {
 		t.Errorf("one request became %d, want 3: itself and two copies", n)
 	}
-	if n := g.counted("moongate_upstream_mirror_copies_dropped_total", "reason", "failed"); n != 4 {
+	if n := g.counted("moongate_upstream_mirror_copies_dropped_total", "reason", "loop_detected"); n != 4 {
 		t.Errorf("%v copies counted as dropped, want 4", n)
 	}
 }

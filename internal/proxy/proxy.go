@@ -236,6 +236,7 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 			RequestsRefused:   uint64(s.Refused),
 			MirrorsRefused:    uint64(s.MirrorsRefused),
 			MirrorsFailed:     uint64(s.MirrorsFailed),
+			MirrorsLooped:     uint64(s.MirrorsLooped),
 		})
 	}
 }

@@ -100,19 +100,20 @@ type mirrored struct {
 }
 
 // startMirrors sends the copies that the filters want, as the request is now. Of a request that has passed a proxy of Moongate
-// before there are none: were it a copy that has come back, each pass would multiply it.
+// before there are none: were it a copy that has come back, each pass would multiply it. A client can claim that, and so have
+// no copies made; who relies on them watches the count.
 func (x *Exchange) startMirrors(list []*filter.Mirror) {
 	for _, f := range list {
 		if !f.Wanted(&x.fx) {
 			continue
 		}
 		if passes(&x.Header) > 1 {
-			f.Backend.MirrorDropped(false)
+			f.Backend.MirrorDropped(upstream.MirrorLooped)
 			continue
 		}
 		e := x.Client.Engine
 		if !e.mirrors.enter(x.rule.Namespace, f.Backend) {
-			f.Backend.MirrorDropped(true)
+			f.Backend.MirrorDropped(upstream.MirrorOverloaded)
 			continue
 		}
 		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
@@ -191,7 +192,7 @@ func (m *mirrored) run() {
 		if v := recover(); v != nil {
 			m.engine.Observer.Panicked("mirror", v)
 			m.broken.Store(true)
-			m.backend.MirrorDropped(false)
+			m.backend.MirrorDropped(upstream.MirrorFailed)
 			if m.u != nil {
 				m.u.Close()
 			}
@@ -201,7 +202,11 @@ func (m *mirrored) run() {
 	ep := m.backend.Pick(&m.seed, nil)
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding
-		m.backend.MirrorDropped(m.late.Load())
+		why := upstream.MirrorFailed
+		if m.late.Load() {
+			why = upstream.MirrorOverloaded
+		}
+		m.backend.MirrorDropped(why)
 	}
 }
 

@@ -20,19 +20,23 @@ type Backend struct {
 	open, dialled, failures atomic.Int64
 	// refused counts requests for which too many others waited already.
 	refused atomic.Int64
-	// mirrorsRefused and mirrorsFailed are the copies of requests to this backend that were dropped.
-	mirrorsRefused, mirrorsFailed atomic.Int64
+	// mirrorsDropped are the copies of requests to this backend that were dropped.
+	mirrorsDropped [mirrorDrops]atomic.Int64
 }
 
-// MirrorDropped counts a copy of a request that the backend did not get, or not all of: overloaded because too many
-// copies or bytes of one waited for it, else because it failed.
-func (b *Backend) MirrorDropped(overloaded bool) {
-	if overloaded {
-		b.mirrorsRefused.Add(1)
-	} else {
-		b.mirrorsFailed.Add(1)
-	}
-}
+// MirrorDrop is why a backend did not get a copy of a request, or not all of it.
+type MirrorDrop uint8
+
+// The reasons of MirrorDropped.
+const (
+	MirrorFailed     MirrorDrop = iota
+	MirrorOverloaded            // too many copies, or bytes of one, waited for it
+	MirrorLooped                // the request has passed a proxy of Moongate before
+	mirrorDrops
+)
+
+// MirrorDropped counts a copy of a request that the backend did not get, or not all of.
+func (b *Backend) MirrorDropped(why MirrorDrop) { b.mirrorsDropped[why].Add(1) }
 
 // endpointList is immutable once published.
 type endpointList struct {
@@ -184,9 +188,9 @@ type Stats struct {
 	Failures int64 // connects that failed since the start; not those given up by the caller
 	Waiting  int64 // requests that wait for a connection
 	Refused  int64 // requests since the start that were refused because too many waited; of a backend only
-	// MirrorsRefused and MirrorsFailed are copies of requests dropped since the start, see Backend.MirrorDropped; of a
+	// MirrorsRefused, MirrorsFailed and MirrorsLooped are copies of requests dropped since the start, see MirrorDrop; of a
 	// backend only.
-	MirrorsRefused, MirrorsFailed int64
+	MirrorsRefused, MirrorsFailed, MirrorsLooped int64
 }
 
 // Stats are the backend's figures. Dialled and Failures never go down, and Open
@@ -194,7 +198,8 @@ type Stats struct {
 // the present endpoints.
 func (b *Backend) Stats() Stats {
 	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load(),
-		Refused: b.refused.Load(), MirrorsRefused: b.mirrorsRefused.Load(), MirrorsFailed: b.mirrorsFailed.Load()}
+		Refused: b.refused.Load(), MirrorsRefused: b.mirrorsDropped[MirrorOverloaded].Load(),
+		MirrorsFailed: b.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: b.mirrorsDropped[MirrorLooped].Load()}
 	for _, e := range b.list.Load().all {
 		s.Idle += e.idleCount() + e.idleShared()
 		s.InFlight += e.inFlightNow()
