@@ -30,7 +30,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 		case conn != nil || place != nil:
 			return conn, place, nil
 		}
-		limit = limit.queued() // what is left is too little for another connect, maybe
+		limit.spent = true
 	}
 	c, err := e.dialInTurn(ctx, limit, repeatable)
 	if err != nil {

@@ -39,7 +39,7 @@ func TestSlowHandshakeIsNotBlamedTwice(t *testing.T) {
 	if first.err != nil || first.conn == nil {
 		t.Fatalf("%+v", first)
 	}
-	wantDialError(t, second.err, ReasonOverloaded, true)
+	wantDialError(t, second.err, ReasonTimeout, true)
 	if e.avoided() || b.Stats().Failures != 0 {
 		t.Errorf("avoided %v, %+v", e.avoided(), b.Stats())
 	}

@@ -59,15 +59,18 @@ func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) 
 type dialLimit struct {
 	at     time.Time
 	reason Reason
+	// spent tells that some of the time went to another's connect, which succeeded. What is left may be too little, and that is not
+	// the endpoint's fault.
+	spent bool
 }
 
 // connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
 func (e *Endpoint) connectLimit(deadline time.Time) dialLimit {
 	at := time.Now().Add(e.backend.set.options.ConnectTimeout)
 	if deadline.IsZero() || at.Before(deadline) {
-		return dialLimit{at, ReasonTimeout}
+		return dialLimit{at: at, reason: ReasonTimeout}
 	}
-	return dialLimit{deadline, ReasonDeadline}
+	return dialLimit{at: deadline, reason: ReasonDeadline}
 }
 
 // queued returns the limit for a request that waits for its turn, or has: if it passes, the others are the cause, and not
@@ -154,7 +157,7 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		reason = ReasonUnreachable
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &netErr) && netErr.Timeout():
-		if limit.reason != ReasonTimeout {
+		if limit.reason != ReasonTimeout || limit.spent {
 			return e.passed(limit)
 		}
 		reason = ReasonTimeout
