@@ -116,6 +116,7 @@ func New(o Options) (*Controller, error) {
 		}),
 		Publish:      c.publish,
 		Plan:         func(changes []translate.PlanChange) { c.provisioner.Plan(changes) },
+		Unlisted:     func(namespace string) bool { return c.provisioner.Unlisted(namespace) },
 		Fetch:        c.fetch,
 		Current:      c.current,
 		Authenticate: c.authenticate,

@@ -24,7 +24,9 @@ type heldStatus struct {
 func (r *Remote) hold(c translate.StatusChange, now time.Time) {
 	h := &heldStatus{change: c, waits: map[string]uint64{}, since: now}
 	if old := r.held[c.Object]; old != nil {
-		h.since = old.since
+		if !r.unlisted(&c) { // else the proxies are not known until now
+			h.since = old.since
+		}
 		r.unhold(old)
 	}
 	for _, name := range concerned(&c) {
@@ -32,7 +34,7 @@ func (r *Remote) hold(c translate.StatusChange, now time.Time) {
 		if g == nil || !r.ours(g) {
 			continue
 		}
-		if generation := r.parts.Part(name).Generation(); !g.serves(generation) || !g.open(&c) {
+		if generation := r.parts.Part(name).Generation(); !g.serves(generation) || !r.open(g, &c) {
 			h.waits[name] = generation
 			g.holding[c.Object] = struct{}{}
 		}
@@ -57,7 +59,7 @@ func (r *Remote) unhold(h *heldStatus) {
 func (r *Remote) release(g *gateway) {
 	for object := range g.holding {
 		h := r.held[object]
-		if !g.serves(h.waits[g.name]) || !g.open(&h.change) {
+		if !g.serves(h.waits[g.name]) || !r.open(g, &h.change) {
 			continue
 		}
 		delete(g.holding, object)
@@ -78,8 +80,17 @@ func (r *Remote) releaseOld(now time.Time) {
 	}
 }
 
+// unlisted reports whether a status is of a Gateway of which it is not known what runs for it.
+func (r *Remote) unlisted(c *translate.StatusChange) bool {
+	_, ok := c.Status.(*gwv1.GatewayStatus)
+	return ok && r.o.Unlisted != nil && r.o.Unlisted(c.Object.Namespace)
+}
+
 // awaited reports whether a status waits for a Gateway of which not everything is known yet.
 func (r *Remote) awaited(h *heldStatus) bool {
+	if r.unlisted(&h.change) {
+		return true
+	}
 	for name := range h.waits {
 		if g := r.gateways[name]; g != nil && g.awaits {
 			return true

@@ -1,6 +1,8 @@
 package deliver
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -134,4 +136,47 @@ func TestDeadline(t *testing.T) {
 	if len(g.pods) > 0 || !g.serves(99) {
 		t.Errorf("pods %v", g.pods)
 	}
+}
+
+// TestUnlistedHoldsStatus: while it is not known what runs for a Gateway, its status is not published, however long that lasts, and those
+// of its routes are. Afterwards the newest one is, once it is served.
+func TestUnlistedHoldsStatus(t *testing.T) {
+	var published []translate.StatusChange
+	unlisted := map[string]bool{"n": true}
+	r := NewRemote(RemoteOptions{Publish: func(s []translate.StatusChange) { published = append(published, s...) }, HoldLimit: time.Minute,
+		Unlisted: func(namespace string) bool { return unlisted[namespace] }})
+	r.epoch = "epoch"
+	for _, name := range []string{"n/gw", "m/gw"} {
+		r.gateway(name).plan = &translate.Plan{}
+	}
+	change := func(kind, namespace string, generation int64, status any) translate.StatusChange {
+		return translate.StatusChange{Object: translate.ObjectKey{Kind: kind, Namespace: namespace, Name: "gw"}, Generation: generation, Status: status}
+	}
+	start := time.Now()
+	for _, c := range []translate.StatusChange{
+		change("Gateway", "n", 1, &gwv1.GatewayStatus{}), change("Gateway", "m", 1, &gwv1.GatewayStatus{}),
+		change("HTTPRoute", "n", 1, &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{{ParentRef: gwv1.ParentReference{Name: "gw"}}}}),
+	} {
+		r.hold(c, start)
+	}
+	expect := func(after time.Duration, want ...string) {
+		t.Helper()
+		r.release(r.gateway("n/gw"))
+		r.releaseOld(start.Add(after))
+		r.publish()
+		var got []string
+		for _, c := range published {
+			got = append(got, fmt.Sprint(c.Object.Kind, " ", c.Object.Namespace, " ", c.Generation))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("after %s: published %q, want %q", after, got, want)
+		}
+		published = nil
+	}
+	expect(time.Hour, "Gateway m 1", "HTTPRoute n 1")
+	r.gateway("n/gw").pods["pod"] = &pod{ready: true} // which is known now, and has acknowledged nothing
+	r.hold(change("Gateway", "n", 2, &gwv1.GatewayStatus{}), start.Add(time.Hour))
+	clear(unlisted)
+	expect(time.Hour)
+	expect(time.Hour+time.Minute, "Gateway n 2")
 }

@@ -68,7 +68,10 @@ func (g *gateway) serves(generation uint64) bool {
 
 // open says that clients can reach what a status calls programmed: the cluster has followed the plan
 // that the status belongs to. Until then the status speaks of what ran before.
-func (g *gateway) open(c *translate.StatusChange) bool {
+func (r *Remote) open(g *gateway, c *translate.StatusChange) bool {
+	if r.unlisted(c) {
+		return false
+	}
 	s, ok := c.Status.(*gwv1.GatewayStatus)
 	p, i := g.plan, g.infrastructure
 	if !ok || p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(s.Conditions, string(gwv1.GatewayConditionProgrammed)) {

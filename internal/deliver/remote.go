@@ -29,6 +29,9 @@ type RemoteOptions struct {
 	// lock held. Until it returns, the proxies of the Gateways that want the object keep what they have, so it must
 	// give up in the end. ctx ends when the object is no longer wanted, or the Remote is closed.
 	Fetch func(ctx context.Context, wants []translate.Want) []metav1.Object
+	// Unlisted reports whether not everything is known of what runs in a namespace: the statuses of its Gateways are not published
+	// meanwhile, since they would say that it has gone. It must neither block nor call the Remote; nil is never.
+	Unlisted func(namespace string) bool
 	// Current returns a fetched object as it is known now, nil for one that is absent: between Fetch and its use
 	// an Update may have brought a newer one. nil takes what Fetch returned.
 	Current func(translate.ObjectKey) metav1.Object

@@ -36,7 +36,7 @@ type Options struct {
 	// CAPEM is what proxies trust; after a change call Refresh.
 	CAPEM func() []byte
 	// Report takes what runs for a Gateway whenever it changed: nil for nothing. readyPods are names,
-	// sorted. Calls do not overlap; the first comes after everything was listed.
+	// sorted. Calls do not overlap; the first comes after everything was listed. It is not called for a Gateway of which not everything could be.
 	Report func(namespace, name string, i *translate.Infrastructure, readyPods []string)
 	// Namespaces are those of the Gateways that there may be; nil is all.
 	Namespaces []string
@@ -84,8 +84,11 @@ type Provisioner struct {
 	listed, told chan struct{}
 
 	mu       sync.Mutex
-	unlisted map[scope]*trouble
-	read     map[string]bool // kinds that were listed somewhere
+	unlisted map[scope]*trouble // those that were never listed
+	skipped  map[scope]bool     // those of them that Listed does not wait for
+	read     map[string]bool    // kinds that were listed somewhere
+	// unknown are the namespaces with a kind that is gone on without, until what runs there was listed and reported.
+	unknown map[string]bool
 	// work is the queue of Run; nil while nobody leads.
 	work workqueue.TypedRateLimitingInterface[gatewayName]
 	// planned says that a leader's first plans came.
@@ -124,7 +127,7 @@ func New(o Options) (*Provisioner, error) {
 	p := &Provisioner{
 		o: o, client: c, grace: grace, skip: skip, store: newStore(o.ControllerName), listed: make(chan struct{}), told: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
-		unlisted: map[scope]*trouble{}, read: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
+		unlisted: map[scope]*trouble{}, skipped: map[scope]bool{}, read: map[string]bool{}, unknown: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
 	for kind := range resources {
 		for _, namespace := range o.namespaces() {
@@ -170,18 +173,42 @@ func (p *Provisioner) synced(listed scope) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.read[listed.kind] = true
-	p.known(listed)
+	delete(p.unlisted, listed)
+	delete(p.skipped, listed)
+	p.settle()
+	if p.unknown[listed.namespace] && !p.incomplete(listed.namespace) {
+		p.reports.Add(gatewayName{namespace: listed.namespace})
+	}
 }
 
-// known waits no longer for a scope. p.mu is held.
-func (p *Provisioner) known(s scope) {
-	if delete(p.unlisted, s); len(p.unlisted) == 0 {
-		select {
-		case <-p.listed:
-		default:
-			close(p.listed)
+// settle closes listed once there is nothing more to wait for. p.mu is held.
+func (p *Provisioner) settle() {
+	if len(p.unlisted) > len(p.skipped) {
+		return
+	}
+	select {
+	case <-p.listed:
+	default:
+		close(p.listed)
+	}
+}
+
+// incomplete reports whether a kind was never listed in a namespace, but for those that may be missing. p.mu is held.
+func (p *Provisioner) incomplete(namespace string) bool {
+	for s := range p.unlisted {
+		if s.namespace == namespace && !optional(s.kind) {
+			return true
 		}
 	}
+	return false
+}
+
+// Unlisted reports whether what runs for the Gateways of a namespace is not known, because a kind cannot be listed there, or was not
+// reported yet: then it stays as it is, and nothing that is reported speaks of it.
+func (p *Provisioner) Unlisted(namespace string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.unknown[namespace]
 }
 
 // Waiting says which kinds Listed waits for, and why; sorted.
@@ -189,17 +216,23 @@ func (p *Provisioner) Waiting() (list []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for s, t := range p.unlisted {
+		if p.skipped[s] {
+			continue
+		}
 		list = append(list, strings.TrimSuffix(s.kind+" "+s.namespace, " ")+": "+t.why())
 	}
 	slices.Sort(list)
 	return list
 }
 
-// dispensable reports whether there is no need to wait for a scope that cannot be listed. Without budgets and autoscalers
-// everything else can be done: those of them that are there are then unknown, not absent. A namespace whose Role is gone must not hold up others. p.mu is held.
+// optional says that everything else can be done without knowing the objects of a kind: budgets and autoscalers that are there are then
+// unknown, not absent.
+func optional(kind string) bool { return kind == kindDisruptionBudget || kind == kindAutoscaler }
+
+// dispensable reports whether there is no need to wait for a scope that cannot be listed. A namespace whose Role is gone must not hold up
+// others: what runs there stays as it is. p.mu is held.
 func (p *Provisioner) dispensable(s scope, err error) bool {
-	switch s.kind {
-	case kindDisruptionBudget, kindAutoscaler:
+	if optional(s.kind) {
 		var status apierrors.APIStatus
 		return errors.As(err, &status)
 	}
@@ -219,11 +252,18 @@ func (p *Provisioner) goOnWithout(ctx context.Context) {
 		case now := <-tick.C:
 			p.mu.Lock()
 			for s, t := range p.unlisted {
-				if err := t.lasts(now, p.skip); err != nil && p.dispensable(s, err) {
-					t.log.Warn("Objects of a kind cannot be listed; going on without them until they can: allow the controller's ServiceAccount to list and watch them", "error", err)
-					p.known(s)
+				if err := t.lasts(now, p.skip); err != nil && !p.skipped[s] && p.dispensable(s, err) {
+					p.skipped[s] = true
+					const remedy = "allow the controller's ServiceAccount to list and watch them"
+					if optional(s.kind) {
+						t.log.Warn("Objects of a kind cannot be listed; going on without them until they can: "+remedy, "error", err)
+						continue
+					}
+					t.log.Warn("Objects of a kind cannot be listed; what runs for the Gateways of the namespace, and their status, stay as they are until they can: "+remedy, "error", err)
+					p.unknown[s.namespace] = true
 				}
 			}
+			p.settle()
 			p.mu.Unlock()
 		}
 	}
@@ -337,7 +377,11 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 		if shutdown {
 			return nil
 		}
-		p.report(g)
+		if g.name == "" {
+			p.reportNamespace(g.namespace)
+		} else {
+			p.report(g)
+		}
 		p.reports.Done(g)
 	}
 }
@@ -389,17 +433,33 @@ func (t *trouble) why() string {
 	return t.err.Error()
 }
 
-// report tells of one Gateway, if there is news.
+// reportNamespace tells of all Gateways of a namespace that was not known until now.
+func (p *Provisioner) reportNamespace(namespace string) {
+	for _, g := range p.store.names() {
+		if g.namespace == namespace {
+			p.report(g)
+		}
+	}
+	p.mu.Lock()
+	delete(p.unknown, namespace)
+	p.mu.Unlock()
+	p.again()
+}
+
+// report tells of one Gateway, if there is news. Of a namespace in which something could not be listed it tells the pods alone: what is
+// missing would look like what has gone.
 func (p *Provisioner) report(g gatewayName) {
 	p.mu.Lock()
-	class, problem := "", p.problems[g]
+	class, problem, incomplete := "", p.problems[g], p.incomplete(g.namespace)
 	if plan := p.plans[g]; plan != nil {
 		class = plan.Class
 	}
 	p.mu.Unlock()
 	var now report
 	objects := p.store.of(g)
-	now.infrastructure, now.ready = observe(objects, class, problem).infrastructure()
+	if !incomplete {
+		now.infrastructure, now.ready = observe(objects, class, problem).infrastructure()
+	}
 	now.pods = podUIDs(objects)
 	before := p.reported[g]
 	if reflect.DeepEqual(before, now) {
@@ -411,7 +471,9 @@ func (p *Provisioner) report(g gatewayName) {
 	if p.o.Pods != nil && !maps.Equal(before.pods, now.pods) {
 		p.o.Pods(g.namespace, g.name, now.pods)
 	}
-	p.o.Report(g.namespace, g.name, now.infrastructure, now.ready)
+	if !incomplete {
+		p.o.Report(g.namespace, g.name, now.infrastructure, now.ready)
+	}
 }
 
 // podUIDs are the UIDs of the pods that have not ended, by name; nil where there is none. Those of any class count, and those

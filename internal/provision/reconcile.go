@@ -41,7 +41,7 @@ type refusal struct{ error }
 // the next time, 0 for when something changes.
 func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	p.mu.Lock()
-	plan, planned := p.plans[g], p.planned
+	plan, planned, unknown := p.plans[g], p.planned, p.unknown[g.namespace]
 	p.mu.Unlock()
 	switch {
 	case !planned:
@@ -54,7 +54,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress,
 		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
 	}
-	if plan.Hold {
+	if plan.Hold || unknown { // of what is not known nothing can be kept, such as the place of an address
 		p.setProblem(g, plan, nil)
 		return 0, p.renewTrust(ctx, plan, settings, running)
 	}

@@ -29,6 +29,8 @@ type replica struct {
 	*Provisioner
 	mu      sync.Mutex
 	reports map[string]report
+	history map[string][]report
+	pods    map[string]map[string]string
 	order   []string
 	ca      string
 }
@@ -42,7 +44,7 @@ func startReplica(t *testing.T, s *server, namespaces ...string) *replica {
 // startReplicaAfter is startReplica with another limit for what cannot be listed.
 func startReplicaAfter(t *testing.T, s *server, limit time.Duration, namespaces ...string) *replica {
 	t.Helper()
-	r := &replica{reports: map[string]report{}, ca: "certificate"}
+	r := &replica{reports: map[string]report{}, history: map[string][]report{}, pods: map[string]map[string]string{}, ca: "certificate"}
 	p, err := New(Options{
 		Config: s.config(), ControllerName: settings.ControllerName, Image: settings.Image, ControllerAddress: settings.ControllerAddress, Namespaces: namespaces,
 		CAPEM: func() []byte { r.mu.Lock(); defer r.mu.Unlock(); return []byte(r.ca) },
@@ -50,7 +52,13 @@ func startReplicaAfter(t *testing.T, s *server, limit time.Duration, namespaces 
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.reports[namespace+"/"+name] = report{infrastructure: i, ready: ready}
+			r.history[namespace+"/"+name] = append(r.history[namespace+"/"+name], report{infrastructure: i, ready: ready})
 			r.order = append(r.order, namespace+"/"+name)
+		},
+		Pods: func(namespace, name string, uids map[string]string) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.pods[namespace+"/"+name] = uids
 		},
 	})
 	if err != nil {
@@ -80,6 +88,13 @@ func (r *replica) last(gateway string) report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reports[gateway]
+}
+
+// reportsOf are all that there were of a Gateway.
+func (r *replica) reportsOf(gateway string) []report {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.history[gateway])
 }
 
 func (r *replica) waiting(gateway string) string {

@@ -8,8 +8,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -96,5 +99,83 @@ func TestAForbiddenNamespaceHoldsUpNobody(t *testing.T) {
 	case <-p.Listed():
 		t.Error("it goes on without Deployments")
 	default:
+	}
+}
+
+// TestUnlistedStaysAsItIs restarts where one kind of what runs in a namespace cannot be listed: nothing is written for the Gateways there, and
+// nothing is said of them, until it can. Those of other namespaces are none the worse.
+func TestUnlistedStaysAsItIs(t *testing.T) {
+	for kind, r := range resources {
+		if optional(kind) {
+			continue
+		}
+		t.Run(kind, func(t *testing.T) { testUnlisted(t, r.resource) })
+	}
+}
+
+func testUnlisted(t *testing.T, resource string) {
+	s := newServer(t)
+	blog := gatewayName{"blog", "web"}
+	plan := func(addresses ...string) translate.PlanChange {
+		return planOf(blog, func(p *translate.Plan) {
+			p.Addresses = addressesOf(addresses...)
+			p.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
+		})
+	}
+	first := startReplica(t, s, "shop", "blog")
+	for _, change := range []translate.PlanChange{planOf(web, nil), plan("10.0.0.1", "10.0.0.2")} {
+		if err := first.settle(t, s, change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, ip := range map[string]string{"web-moongate": "10.0.0.1", "web-moongate-2": "10.0.0.2"} {
+		s.set("services/blog/"+name, func(o tree) { o["spec"].(tree)["clusterIPs"] = []any{ip} })
+	}
+	s.set("pods/blog/web-moongate-x", func(o tree) {
+		o["metadata"].(tree)["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName, gwv1.GatewayClassNameLabelKey: "moongate"}
+		o["metadata"].(tree)["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+	})
+	s.written()
+	s.mu.Lock()
+	s.forbidden = map[string]bool{"blog/" + resource: true}
+	s.mu.Unlock()
+
+	r := startReplicaAfter(t, s, 100*time.Millisecond, "shop", "blog")
+	<-r.Listed()
+	r.Plan([]translate.PlanChange{planOf(web, nil), plan("10.0.0.2", "10.0.0.1")}) // swapped, which moves no address
+	for _, g := range []gatewayName{web, blog} {
+		if again, err := r.reconcile(t.Context(), g); again != 0 || err != nil {
+			t.Errorf("%s: %s, %v", g, again, err)
+		}
+	}
+	eventually(t, "the other namespace is reported", func() bool { return r.last("shop/web").infrastructure != nil })
+	if got := s.written(); len(got) != 0 || !r.Unlisted("blog") || r.Unlisted("shop") || len(r.Waiting()) != 0 {
+		t.Errorf("unlisted: %q was written, it waits for %q", got, r.Waiting())
+	}
+	r.mu.Lock()
+	if slices.Contains(r.order, "blog/web") {
+		t.Errorf("reported: %+v", r.reports["blog/web"].infrastructure)
+	}
+	if known := r.pods["blog/web"]["web-moongate-x"] != ""; known != (resource != "pods") {
+		t.Errorf("the pod is known: %v", known)
+	}
+	r.mu.Unlock()
+
+	s.mu.Lock()
+	s.forbidden = nil
+	s.mu.Unlock()
+	eventually(t, "everything is known", func() bool { return !r.Unlisted("blog") })
+	for _, reported := range r.reportsOf("blog/web") {
+		if i := reported.infrastructure; i == nil || len(i.Addresses) != 2 {
+			t.Errorf("reported: %+v", i)
+		}
+	}
+	if err := r.once(t, s, blog); err != nil {
+		t.Fatal(err)
+	}
+	for name, ip := range map[string]string{"web-moongate": "10.0.0.1", "web-moongate-2": "10.0.0.2"} {
+		if got := s.at("services/blog/"+name, "spec", "clusterIP"); got != ip {
+			t.Errorf("Service %s asks for %v", name, got)
+		}
 	}
 }
