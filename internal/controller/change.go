@@ -66,34 +66,28 @@ func (c *Controller) change(ch kube.Change) {
 func (c *Controller) sweep() {
 	c.remote.Update(func(t *translate.Translator) {
 		// Here, where nothing newer can be published before.
-		c.writer.Sweep(unwanted(c.objects.shared(), c.source, t, gwv1.GatewayController(c.o.ControllerName)))
+		c.writer.Sweep(unwanted(c.objects.shared(), t))
 	})
 }
 
 // unwanted are those of the objects that translation wants no status of. An object is left out while nobody knows what its status should
-// be: translation panics on it, or it has an entry of ours for a parent that is unknown.
-func unwanted(ids []kube.ID, o objects, t translation, ours gwv1.GatewayController) (keys []status.Key) {
+// be, because translation panics on it. What it says of parents that are unknown, the writer spares.
+func unwanted(ids []kube.ID, t translation) (keys []status.Key) {
 	for _, id := range ids {
-		if key := translate.ObjectKey(id); !t.HasStatus(key) && !t.Failing(key) && !hasUnknownParent(id, o, t, ours) {
+		if key := translate.ObjectKey(id); !t.HasStatus(key) && !t.Failing(key) {
 			keys = append(keys, status.Key(id))
 		}
 	}
 	return keys
 }
 
-// hasUnknownParent reports whether the status of a route or policy has an entry of ours for a Gateway or ListenerSet of which it is
-// unknown what it is.
-func hasUnknownParent(id kube.ID, o objects, f failing, ours gwv1.GatewayController) bool {
-	object, _ := o.Get(id)
-	for _, e := range status.Entries(object) {
-		if e.Controller == ours && parentUnknown(o, f, id.Namespace, e.Ref) {
-			return true
-		}
-	}
-	return false
+// parentUnknown reports whether it is not known what the Gateway or ListenerSet is that an object of the namespace refers to, because it
+// was not read, or translation panics on it.
+func (c *Controller) parentUnknown(namespace string, ref gwv1.ParentReference) (is bool) {
+	c.remote.View(func(t *translate.Translator) { is = parentUnknown(c.source, t, namespace, ref) })
+	return is
 }
 
-// parentUnknown is about what a reference from an object of the namespace names.
 func parentUnknown(o objects, f failing, namespace string, ref gwv1.ParentReference) bool {
 	if ref.Namespace != nil {
 		namespace = string(*ref.Namespace)

@@ -2,7 +2,6 @@ package controller
 
 import (
 	"log/slog"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,15 +35,24 @@ func (c cluster) Failing(key translate.ObjectKey) bool { return c.failing[kube.I
 
 func (c cluster) HasStatus(key translate.ObjectKey) bool { return c.wanted[kube.ID(key).String()] }
 
-// TestSweepSparesWhatIsUnknown has routes and policies of which translation wants no status: those keep their entries at whose parent,
-// or in whom, there is something that nobody could read or translate.
-func TestSweepSparesWhatIsUnknown(t *testing.T) {
-	const ours, theirs = "example.org/ours", "example.org/theirs"
+// TestSweepSparesWhatFails has routes of which translation wants no status, and one whose status nobody knows.
+func TestSweepSparesWhatFails(t *testing.T) {
+	c := cluster{wanted: map[string]bool{"HTTPRoute shop/served": true}, failing: map[string]bool{"HTTPRoute shop/panics": true}}
+	var ids []kube.ID
+	for _, name := range []string{"served", "panics", "unwanted"} {
+		ids = append(ids, kube.ID{Group: gwv1.GroupName, Kind: "HTTPRoute", Namespace: "shop", Name: name})
+	}
+	if got := unwanted(ids, c); len(got) != 1 || got[0].Name != "unwanted" {
+		t.Errorf("swept: %v", got)
+	}
+}
+
+// TestParentUnknown is about parents that translation does not know: only those that were read, with what they depend on, are not ours.
+func TestParentUnknown(t *testing.T) {
 	c := cluster{
 		gateways: map[string]string{"shop/foreign": "foreign", "shop/lost": "lost", "shop/panics": "ours"},
 		unread:   map[string]bool{"Gateway shop/bad": true, "GatewayClass lost": true, "ListenerSet shop/bad-set": true},
-		failing:  map[string]bool{"Gateway shop/panics": true, "HTTPRoute shop/itself-panics": true},
-		wanted:   map[string]bool{"HTTPRoute shop/served": true},
+		failing:  map[string]bool{"Gateway shop/panics": true},
 		objects: map[string]metav1.Object{"ListenerSet shop/set": &gwv1.ListenerSet{Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: "bad"}}},
 			"ListenerSet shop/foreign-set": &gwv1.ListenerSet{Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: "foreign"}}}},
 	}
@@ -53,42 +61,18 @@ func TestSweepSparesWhatIsUnknown(t *testing.T) {
 	for name, parent := range map[string]string{"self": "self", "one": "other", "other": "one"} {
 		c.objects["ListenerSet shop/"+name] = &gwv1.ListenerSet{Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Kind: &set, Name: gwv1.ObjectName(parent)}}}
 	}
-	at := func(name string) gwv1.ParentReference { return gwv1.ParentReference{Name: gwv1.ObjectName(name)} }
-	atSet := func(name string) gwv1.ParentReference {
-		return gwv1.ParentReference{Kind: &set, Name: gwv1.ObjectName(name)}
-	}
-	entry := func(controller string, refs ...gwv1.ParentReference) (parents []gwv1.RouteParentStatus) {
-		for _, ref := range refs {
-			parents = append(parents, gwv1.RouteParentStatus{ParentRef: ref, ControllerName: gwv1.GatewayController(controller)})
+	for name, want := range map[string]bool{"foreign": false, "gone": false, "bad": true, "lost": true, "panics": true} {
+		if got := parentUnknown(c, c, "shop", gwv1.ParentReference{Name: gwv1.ObjectName(name)}); got != want {
+			t.Errorf("Gateway %s: unknown is %v", name, got)
 		}
-		return parents
 	}
-	var ids []kube.ID
-	add := func(kind, namespace, name string, o metav1.Object) {
-		id := kube.ID{Group: gwv1.GroupName, Kind: kind, Namespace: namespace, Name: name}
-		ids, c.objects[id.String()] = append(ids, id), o
+	for name, want := range map[string]bool{"set": true, "bad-set": true, "foreign-set": false, "self": false, "one": false, "gone": false} {
+		if got := parentUnknown(c, c, "shop", gwv1.ParentReference{Kind: &set, Name: gwv1.ObjectName(name)}); got != want {
+			t.Errorf("ListenerSet %s: unknown is %v", name, got)
+		}
 	}
-	for name, parents := range map[string][]gwv1.RouteParentStatus{
-		"served": entry(ours, at("foreign")), "itself-panics": entry(ours, at("foreign")), "at-foreign": entry(ours, at("foreign")), "at-bad": entry(ours, at("foreign"), at("bad")),
-		"at-lost": entry(ours, at("lost")), "at-panics": entry(ours, at("panics")), "theirs": entry(theirs, at("bad")), "at-gone": entry(ours, at("gone")),
-		"at-set": entry(ours, atSet("set")), "at-bad-set": entry(ours, atSet("bad-set")), "at-foreign-set": entry(ours, atSet("foreign-set")),
-		"at-self": entry(ours, atSet("self")), "at-loop": entry(ours, atSet("one")),
-	} {
-		add("HTTPRoute", "shop", name, &gwv1.HTTPRoute{Status: gwv1.HTTPRouteStatus{RouteStatus: gwv1.RouteStatus{Parents: parents}}})
-	}
-	add("TLSRoute", "blog", "elsewhere", &gwv1.TLSRoute{Status: gwv1.TLSRouteStatus{RouteStatus: gwv1.RouteStatus{
-		Parents: entry(ours, gwv1.ParentReference{Namespace: &shop, Name: "bad"})}}})
-	for name, gateway := range map[string]string{"policy-at-panics": "panics", "policy-at-foreign": "foreign"} {
-		add("BackendTLSPolicy", "shop", name, &gwv1.BackendTLSPolicy{Status: gwv1.PolicyStatus{
-			Ancestors: []gwv1.PolicyAncestorStatus{{AncestorRef: at(gateway), ControllerName: ours}}}})
-	}
-	var got []string
-	for _, key := range unwanted(ids, c, c, ours) {
-		got = append(got, key.Name)
-	}
-	slices.Sort(got)
-	if want := []string{"at-foreign", "at-foreign-set", "at-gone", "at-loop", "at-self", "policy-at-foreign", "theirs"}; !slices.Equal(got, want) {
-		t.Errorf("swept: %q, want %q", got, want)
+	if !parentUnknown(c, c, "blog", gwv1.ParentReference{Namespace: &shop, Name: "bad"}) || parentUnknown(c, c, "blog", gwv1.ParentReference{Name: "bad"}) {
+		t.Error("the namespace of the reference does not count")
 	}
 }
 

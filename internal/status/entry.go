@@ -2,6 +2,7 @@ package status
 
 import (
 	"reflect"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -15,7 +16,7 @@ type entry struct {
 }
 
 // mergeEntries replaces our entries in a list: those that stay keep their place,
-// those no longer wanted go, new ones come last, as far as limit allows.
+// those no longer wanted go unless m.Unknown has a say, new ones come last, as far as limit allows.
 func mergeEntries[E any](m Merger, existing, want []E, limit int, view func(*E) entry) ([]E, bool) {
 	if staleEntries(m, existing, want, view) {
 		return existing, false
@@ -28,12 +29,13 @@ func mergeEntries[E any](m Merger, existing, want []E, limit int, view func(*E) 
 			merged = append(merged, e)
 			continue
 		}
-		for i := range want {
-			if w := want[i]; !placed[i] && sameRef(view(&w).ref, v.ref) {
-				placed[i] = true
-				merged = append(merged, finish(m, w, view, *v.conditions))
-				break
-			}
+		i := slices.IndexFunc(want, func(w E) bool { return sameRef(view(&w).ref, v.ref) })
+		switch {
+		case i >= 0 && !placed[i]:
+			placed[i] = true
+			merged = append(merged, finish(m, want[i], view, *v.conditions))
+		case i < 0 && m.Unknown != nil && m.Unknown(*v.ref):
+			merged = append(merged, e)
 		}
 	}
 	for i, w := range want {
@@ -81,25 +83,4 @@ func valueOr[T any](p *T, otherwise T) T {
 		return otherwise
 	}
 	return *p
-}
-
-// Entry is what a controller says of an object at one parent of a route, or ancestor of a policy.
-type Entry struct {
-	Ref        gwv1.ParentReference
-	Controller gwv1.GatewayController
-}
-
-// Entries are those in the status of a route or policy; none for other objects.
-func Entries(object metav1.Object) (out []Entry) {
-	if policy, ok := object.(*gwv1.BackendTLSPolicy); ok {
-		for _, a := range policy.Status.Ancestors {
-			out = append(out, Entry{a.AncestorRef, a.ControllerName})
-		}
-	}
-	if s := routeStatus(object); s != nil {
-		for _, p := range s.Parents {
-			out = append(out, Entry{p.ParentRef, p.ControllerName})
-		}
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -127,6 +128,34 @@ func TestRouteKeepsForeignParents(t *testing.T) {
 	got, changed = merger().Route(existing, nil)
 	if want := []gwv1.RouteParentStatus{existing.Parents[0], existing.Parents[3]}; !changed || !reflect.DeepEqual(got.Parents, want) {
 		t.Errorf("after the end: changed %v, got %v, want %v", changed, got.Parents, want)
+	}
+}
+
+// TestUnknownParentsStay: an entry of ours for a parent that is unknown keeps its place and content, unless something else is wanted there.
+func TestUnknownParentsStay(t *testing.T) {
+	m := merger()
+	m.Unknown = func(ref gwv1.ParentReference) bool { return strings.HasPrefix(string(ref.Name), "unread") }
+	existing := gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{
+		parent(ours, "gone", condition("Accepted", "True", 1, then)), parent(ours, "unread", condition("Accepted", "True", 1, then)),
+		parent(ours, "gw", condition("Accepted", "True", 1, then)), parent(ours, "unread-and-wanted", condition("Accepted", "True", 1, then)),
+	}}
+	names := func(s gwv1.RouteStatus) (all []string) {
+		for _, p := range s.Parents {
+			all = append(all, fmt.Sprint(p.ParentRef.Name, " ", p.Conditions[0].Status))
+		}
+		return all
+	}
+	wanted := &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{
+		parent("", "unread-and-wanted", condition("Accepted", "False", 1, then)), parent("", "gw", condition("Accepted", "False", 1, then))}}
+	merged, changed := m.Route(existing, wanted)
+	if want := []string{"unread True", "gw False", "unread-and-wanted False"}; !changed || !slices.Equal(names(merged), want) {
+		t.Errorf("changed %v to %q, want %q", changed, names(merged), want)
+	}
+	if again, changed := m.Route(merged, wanted); changed {
+		t.Errorf("changed again, to %q", names(again))
+	}
+	if ended, changed := m.Route(merged, nil); !changed || !slices.Equal(names(ended), []string{"unread True", "unread-and-wanted False"}) {
+		t.Errorf("nothing is wanted: changed %v to %q", changed, names(ended))
 	}
 }
 

@@ -37,6 +37,9 @@ type Merger struct {
 	// Now is the lastTransitionTime of conditions that change; of full seconds, as
 	// Kubernetes keeps them.
 	Now time.Time
+	// Unknown reports whether it is not known what a parent or ancestor is: an entry of ours for it stays as it is where none is
+	// wanted. Nil is never.
+	Unknown func(gwv1.ParentReference) bool
 	// generation of the object that is merged into; 0 where unknown. Nothing can have
 	// observed a later one: who says so does not keep us from writing.
 	generation int64
@@ -47,7 +50,7 @@ type Merger struct {
 // *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for
 // every kind of route) or *PolicyStatus, of which the last two hold our entries
 // only, or *v1alpha1.GatewayParametersStatus for one of those; lastTransitionTime
-// is ignored; nil ends our relation to the object.
+// is ignored; nil ends our relation to the object, but for entries whose parent is Unknown.
 // The result has desired's type. ok is false if object and desired do not go
 // together.
 //

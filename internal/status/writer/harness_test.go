@@ -271,9 +271,11 @@ type site struct {
 	*apiServer
 	*cache
 	*Writer
-	log  *lines
-	stop context.CancelFunc
-	done chan struct{}
+	log *lines
+	// unread are the Gateways and ListenerSets that are unknown, by name.
+	unread sync.Map
+	stop   context.CancelFunc
+	done   chan struct{}
 }
 
 // lines is a log that may be written from anywhere.
@@ -298,15 +300,20 @@ func (l *lines) count(words string) int {
 func newSite(t *testing.T, server *apiServer) *site {
 	t.Helper()
 	c := &cache{server: server, seen: map[status.Key]metav1.Object{}}
-	log := &lines{}
-	w, err := New(Options{
+	s := &site{apiServer: server, cache: c, log: &lines{}}
+	var err error
+	s.Writer, err = New(Options{
 		Config: &rest.Config{Host: "http://api.test", Transport: server}, ControllerName: ours, Objects: c,
-		Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Unknown: func(_ string, ref gwv1.ParentReference) bool {
+			_, is := s.unread.Load(string(ref.Name))
+			return is
+		},
+		Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &site{apiServer: server, cache: c, Writer: w, log: log}
+	return s
 }
 
 // start runs the writer until end, at the latest until the test ends.

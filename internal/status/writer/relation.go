@@ -3,6 +3,7 @@ package writer
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -13,12 +14,12 @@ import (
 // abandoned says that an object that is no longer ours has no other controller
 // either: only then what we wrote is ours to clear. Routes and policies say by
 // entry whose it is, so there it always is.
-func (w *Writer) abandoned(object metav1.Object) bool {
+func (w *Writer) abandoned(object metav1.Object, unknown func(gwv1.ParentReference) bool) bool {
 	switch o := object.(type) {
 	case *gwv1.GatewayClass:
 		return false // its controllerName never changes: it is foreign, or about to be ours again
 	case *gwv1.Gateway:
-		return w.withoutClass(o)
+		return w.withoutClass(o) && !unknown(gwv1.ParentReference{Name: gwv1.ObjectName(o.Name)})
 	case *gwv1.ListenerSet:
 		ref := o.Spec.ParentRef
 		if ref.Kind != nil && *ref.Kind != "Gateway" || ref.Group != nil && *ref.Group != gwv1.GroupName {
@@ -30,9 +31,55 @@ func (w *Writer) abandoned(object metav1.Object) bool {
 		}
 		parent, ok := w.options.Objects.Get(status.Key{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: string(ref.Name)})
 		gateway, isGateway := parent.(*gwv1.Gateway)
-		return !ok || !isGateway || w.withoutClass(gateway)
+		kind := gwv1.Kind("ListenerSet")
+		return (!ok || !isGateway || w.withoutClass(gateway)) && !unknown(gwv1.ParentReference{Kind: &kind, Name: gwv1.ObjectName(o.Name)})
 	}
 	return true
+}
+
+const (
+	// unknownPoll is how often an object is looked at while it is not known what its parent is.
+	unknownPoll = 10 * time.Second
+	// knownAfter is how long a parent must have been known before our entry for it goes: what is wanted there now comes only once it was
+	// translated and is served.
+	knownAfter = time.Minute
+)
+
+// parent is what a ParentReference names, whatever the section.
+type parent struct{ kind, namespace, name string }
+
+// unknown is Options.Unknown for an object of a namespace. It notes in a whether anything was unknown, and says so for a while longer.
+func (w *Writer) unknown(a *attempt, namespace string) func(gwv1.ParentReference) bool {
+	a.kept = false
+	return func(ref gwv1.ParentReference) bool {
+		if w.options.Unknown == nil {
+			return false
+		}
+		p := parent{"Gateway", namespace, string(ref.Name)}
+		if ref.Kind != nil {
+			p.kind = string(*ref.Kind)
+		}
+		if ref.Namespace != nil {
+			p.namespace = string(*ref.Namespace)
+		}
+		now := w.options.Now()
+		if w.options.Unknown(namespace, ref) {
+			if a.unknown == nil {
+				a.unknown = map[parent]time.Time{}
+			}
+			a.unknown[p] = now
+		}
+		since, was := a.unknown[p]
+		if was && now.Sub(since) < knownAfter {
+			a.kept = true
+			return true
+		}
+		if was {
+			delete(a.unknown, p)
+			a.stored = nil // what was written with the entry is not what is to be written now
+		}
+		return false
+	}
 }
 
 // withoutClass says that nobody can look after a Gateway: its class does not exist.

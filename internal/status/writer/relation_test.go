@@ -113,6 +113,63 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// TestUnknownParents: what was said at a parent of which nobody knows what it is stays, whether something is wanted at others, nothing any
+// more, or nothing from the beginning. It goes once the parent is known for a while and still nothing is wanted there.
+func TestUnknownParents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		mixed, ended, swept, policy := key("HTTPRoute", "mixed"), key("HTTPRoute", "ended"), key("HTTPRoute", "swept"), key("BackendTLSPolicy", "policy")
+		for _, k := range []status.Key{mixed, ended, swept} {
+			s.addRoute(k, 1)
+			edit(s.apiServer, k, func(r *gwv1.HTTPRoute) {
+				r.Status.Parents = slices.Concat(r.Status.Parents, parents(ours, "unread", 1, "Unread"), parents(ours, "gone", 1, "Gone"))
+			})
+			s.see(k)
+		}
+		s.set(policy, &gwv1.BackendTLSPolicy{ObjectMeta: meta(policy, 1), Status: gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{
+			{AncestorRef: gwv1.ParentReference{Name: "unread"}, ControllerName: ours, Conditions: conditions(1, "Unread")},
+			{AncestorRef: gwv1.ParentReference{Name: "gone"}, ControllerName: ours, Conditions: conditions(1, "Gone")}}}})
+		s.see(policy)
+		gateway, set := s.addGateway("unread", "unread-class"), s.addSet("unread-set", "unread")
+		for _, name := range []string{"unread", "unread-set"} {
+			s.unread.Store(name, true)
+		}
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{wanted(mixed, 1, "Accepted"), {Key: ended}, {Key: policy}, {Key: gateway}, {Key: set}})
+		s.Sweep([]status.Key{swept})
+		ancestors := func() (all []string) {
+			for _, a := range s.object(policy).(*gwv1.BackendTLSPolicy).Status.Ancestors {
+				all = append(all, string(a.AncestorRef.Name))
+			}
+			return all
+		}
+		look := func(when, ofMixed, ofOthers, ofGateway string, ofPolicy ...string) {
+			t.Helper()
+			synctest.Wait()
+			expect(t, when+", mixed", s.reasons(mixed), ofMixed)
+			expect(t, when+", ended", s.reasons(ended), ofOthers)
+			expect(t, when+", swept", s.reasons(swept), ofOthers)
+			expect(t, when+", Gateway", reasonOf(s.object(gateway)), ofGateway)
+			expect(t, when+", ListenerSet", reasonOf(s.object(set)), ofGateway)
+			if got := ancestors(); !slices.Equal(got, ofPolicy) {
+				t.Errorf("%s, policy: %q", when, got)
+			}
+			s.see(mixed, ended, swept, policy, gateway, set)
+		}
+		time.Sleep(time.Second)
+		look("unknown", "example Theirs, moongate Accepted, moongate Unread", "example Theirs, moongate Unread", "Accepted", "unread")
+		time.Sleep(time.Hour)
+		look("for long", "example Theirs, moongate Accepted, moongate Unread", "example Theirs, moongate Unread", "Accepted", "unread")
+		s.unread.Clear()
+		time.Sleep(knownAfter - unknownPoll - time.Second)
+		look("just known", "example Theirs, moongate Accepted, moongate Unread", "example Theirs, moongate Unread", "Accepted", "unread")
+		s.settle(t)
+		look("known", "example Theirs, moongate Accepted", "example Theirs", "Pending")
+		expect(t, "objects that are remembered", len(s.entries), 1)
+	})
+}
+
 func (s *apiServer) finalized(k status.Key) bool {
 	return slices.Contains(s.object(k).(*gwv1.GatewayClass).Finalizers, gwv1.GatewayClassFinalizerGatewaysExist)
 }

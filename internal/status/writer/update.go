@@ -26,6 +26,9 @@ type attempt struct {
 	// readAt the object is read, if no newer one was seen until then.
 	conflict string
 	readAt   time.Time
+	// unknown is when a parent was unknown last, by what it is; kept says that something of the status stays for that.
+	unknown map[parent]time.Time
+	kept    bool
 	// stored is the JSON of the status that the API server made of what we wrote of storedOf.
 	stored   []byte
 	storedOf uint64
@@ -54,6 +57,9 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, revision
 			subresource = []string{"status"}
 		} else if body = w.finalizerPatch(object); body == nil {
 			a.failures, a.failure = 0, ""
+			if a.kept {
+				return unknownPoll
+			}
 			return 0
 		}
 		now := w.options.Now()
@@ -111,13 +117,14 @@ func (w *Writer) newest(ctx context.Context, a *attempt, key status.Key) (metav1
 // next is the patch of the status that is due; nil for none. It corrects what
 // someone else has changed if the same was written before.
 func (w *Writer) next(a *attempt, object metav1.Object, change Change, revision uint64) (body []byte, corrects bool, err error) {
+	unknown := w.unknown(a, object.GetNamespace())
 	switch {
-	case change.Desired == nil && !w.abandoned(object):
+	case change.Desired == nil && !w.abandoned(object, unknown):
 		return nil, false, nil
 	case change.Desired != nil && change.Generation != object.GetGeneration():
 		return nil, false, nil // what fits this object is on its way
 	}
-	m := status.Merger{ControllerName: w.options.ControllerName, Now: w.options.Now()}
+	m := status.Merger{ControllerName: w.options.ControllerName, Now: w.options.Now(), Unknown: unknown}
 	merged, changed, ok := m.Merge(object, change.Desired)
 	if !ok {
 		return nil, false, errMismatch{object, change.Desired}

@@ -54,6 +54,9 @@ type Options struct {
 	ControllerName gwv1.GatewayController
 	// Objects are the objects as last seen.
 	Objects Objects
+	// Unknown reports whether it is not known what the Gateway or ListenerSet is that an object of a namespace refers to: what we said of
+	// the object there stays, also in the status of the Gateway or ListenerSet itself. It may block; nil is never.
+	Unknown func(namespace string, ref gwv1.ParentReference) bool
 	// Version is the version of a kind to write to; nil or "": v1, and v1alpha1 of our own kinds.
 	Version func(group, kind string) string
 	// Workers is how many objects are written at a time; 0: 8.
