@@ -216,13 +216,17 @@ func (r *Remote) tell() bool {
 		overdue, rejected := g.overdue(r.o.HoldLimit), g.rejections(func(id config.ID) bool {
 			return id.Kind != config.KindRoute && id.Kind != config.KindListener
 		})
+		var lagging []string
+		if i.Lagging != "" {
+			lagging = append(lagging, i.Lagging)
+		}
 		switch {
 		case g.served():
-			i.Lagging = sentences(append(overdue, rejected...))
+			i.Lagging = sentences(slices.Concat(lagging, overdue, rejected))
 		case i.Waiting == "" && len(overdue) > 0:
 			i.Waiting = sentences(overdue)
 		default:
-			i.Lagging = sentences(rejected)
+			i.Lagging = sentences(slices.Concat(lagging, rejected))
 		}
 		t.SetInfrastructure(namespace, short, &i)
 	}

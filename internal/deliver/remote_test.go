@@ -372,6 +372,26 @@ func TestOneLags(t *testing.T) {
 	delivertest.Eventually(t, "its end is told", told("n/gw: "))
 }
 
+// TestServedWithoutPartOfThePlan: what a Gateway is served without is said beside what its proxies lack, and takes nothing from its being programmed.
+func TestServedWithoutPartOfThePlan(t *testing.T) {
+	c, _ := started(t, 50*time.Millisecond)
+	second := c.connect(t, "n/gw", "pod-1")
+	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
+	kind := gwv1.IPAddressType
+	c.SetInfrastructure("n", "gw", &translate.Infrastructure{Ready: true, Lagging: "there is no budget",
+		Addresses: []gwv1.GatewayStatusAddress{{Type: &kind, Value: "192.0.2.1"}}}, []string{"pod-0", "pod-1"})
+	says := func(words ...string) func() bool {
+		return func() bool {
+			status, message := c.said("gw")
+			return status == metav1.ConditionTrue && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(message, w) })
+		}
+	}
+	delivertest.Eventually(t, "it is said", says("there is no budget"))
+	defer second.block()()
+	c.set(edited("/two", 2))
+	delivertest.Eventually(t, "both are said", says("there is no budget. ", "proxy pod-1 has not acknowledged"))
+}
+
 // TestRejectedReachesStatus: what a proxy cannot carry out is said of the object that it comes from, of the other Gateways of a
 // route nothing, and no more once it can.
 func TestRejectedReachesStatus(t *testing.T) {

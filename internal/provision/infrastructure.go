@@ -22,13 +22,13 @@ type observed struct {
 	deployments []*appsv1.Deployment
 	pods        []*corev1.Pod // those that are not ending, by name
 	class       string        // "" where it is not known
-	problem     string        // why something cannot be applied, "" for no reason
+	problem     problem       // why something cannot be applied
 }
 
 // observe sorts the objects of a Gateway. Those of another class than class are on their
 // way out and count no more; class "" is for not knowing it.
-func observe(objects map[objectName]Object, class, problem string) observed {
-	o := observed{class: class, problem: problem}
+func observe(objects map[objectName]Object, class string, why problem) observed {
+	o := observed{class: class, problem: why}
 	for _, object := range objects {
 		if class != "" && object.GetLabels()[gwv1.GatewayClassNameLabelKey] != labelValue(class) {
 			continue
@@ -57,7 +57,7 @@ func observe(objects map[objectName]Object, class, problem string) observed {
 
 // infrastructure is what to report of what runs, and the names of the pods that are ready.
 func (o observed) infrastructure() (*translate.Infrastructure, []string) {
-	if len(o.services)+len(o.deployments)+len(o.pods) == 0 && o.problem == "" {
+	if len(o.services)+len(o.deployments)+len(o.pods) == 0 && o.problem.failed == "" {
 		return nil, nil
 	}
 	var ready []string
@@ -66,10 +66,10 @@ func (o observed) infrastructure() (*translate.Infrastructure, []string) {
 			ready = append(ready, pod.Name)
 		}
 	}
-	i := &translate.Infrastructure{Addresses: o.addresses(), Class: o.class, Ports: o.ports(), Ready: len(ready) > 0}
+	i := &translate.Infrastructure{Addresses: o.addresses(), Class: o.class, Ports: o.ports(), Ready: len(ready) > 0, Lagging: o.problem.minor}
 	switch {
-	case o.problem != "":
-		i.Waiting = o.problem
+	case o.problem.failed != "":
+		i.Waiting = o.problem.failed
 	case !i.Ready:
 		i.Waiting = o.whyNotReady()
 	default:

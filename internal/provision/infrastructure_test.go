@@ -115,7 +115,7 @@ func TestInfrastructure(t *testing.T) {
 		for i, object := range c.objects {
 			objects[objectName{fmt.Sprintf("%T", object), fmt.Sprint(object.GetName(), i)}] = object
 		}
-		i, pods := observe(objects, "moongate", "").infrastructure()
+		i, pods := observe(objects, "moongate", problem{}).infrastructure()
 		got := "nothing"
 		if i != nil {
 			var addresses []string
@@ -131,7 +131,7 @@ func TestInfrastructure(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.what, got, c.want)
 		}
 	}
-	if i, _ := observe(nil, "", "quota").infrastructure(); i == nil || i.Waiting != "quota" {
+	if i, _ := observe(nil, "", problem{failed: "quota"}).infrastructure(); i == nil || i.Waiting != "quota" {
 		t.Errorf("a problem before anything runs: %+v", i)
 	}
 }
@@ -160,7 +160,7 @@ func TestPorts(t *testing.T) {
 		for i, object := range c.objects {
 			objects[objectName{fmt.Sprintf("%T", object), fmt.Sprint(object.GetName(), i)}] = object
 		}
-		i, _ := observe(objects, "moongate", "").infrastructure()
+		i, _ := observe(objects, "moongate", problem{}).infrastructure()
 		if !reflect.DeepEqual(i.Ports, c.want) || i.Class != "moongate" {
 			t.Errorf("%s: ports %v of class %q, want %v", c.what, i.Ports, i.Class, c.want)
 		}

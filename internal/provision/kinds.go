@@ -28,6 +28,7 @@ const (
 	kindDeployment = "Deployment"
 
 	kindServiceAccount   = "ServiceAccount"
+	kindConfigMap        = "ConfigMap"
 	kindDisruptionBudget = "PodDisruptionBudget"
 	kindAutoscaler       = "HorizontalPodAutoscaler"
 )
@@ -39,7 +40,7 @@ var resources = map[string]struct {
 	empty    Object // of the type
 }{
 	kindServiceAccount:   {corev1.SchemeGroupVersion, "serviceaccounts", &corev1.ServiceAccount{}},
-	"ConfigMap":          {corev1.SchemeGroupVersion, "configmaps", &corev1.ConfigMap{}},
+	kindConfigMap:        {corev1.SchemeGroupVersion, "configmaps", &corev1.ConfigMap{}},
 	kindService:          {corev1.SchemeGroupVersion, "services", &corev1.Service{}},
 	kindPod:              {corev1.SchemeGroupVersion, "pods", &corev1.Pod{}},
 	kindDeployment:       {appsv1.SchemeGroupVersion, "deployments", &appsv1.Deployment{}},

@@ -76,7 +76,7 @@ func serviceAccount(plan *translate.Plan, s Settings) *corev1.ServiceAccount {
 // configMap has what the proxies trust. Its change reaches pods that run.
 func configMap(plan *translate.Plan, s Settings) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta(plan, s, v1alpha1.MetadataConfigMap, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("v1", kindConfigMap), ObjectMeta: meta(plan, s, v1alpha1.MetadataConfigMap, Name(plan.Name, plan.Class)),
 		Data: map[string]string{caFile: string(s.CAPEM)},
 	}
 }

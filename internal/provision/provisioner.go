@@ -94,7 +94,7 @@ type Provisioner struct {
 	// planned says that a leader's first plans came.
 	planned  bool
 	plans    map[gatewayName]*translate.Plan
-	problems map[gatewayName]string    // why a plan cannot be carried out
+	problems map[gatewayName]problem
 	failures map[gatewayName]string    // why the last try failed, as it was logged
 	absent   map[gatewayName]time.Time // since when there is no plan for what runs
 	unread   map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
@@ -150,7 +150,7 @@ func (p *Provisioner) Listed() <-chan struct{} { return p.told }
 // forget drops what only a leader knows.
 func (p *Provisioner) forget() {
 	p.work, p.planned = nil, false
-	p.plans, p.problems = map[gatewayName]*translate.Plan{}, map[gatewayName]string{}
+	p.plans, p.problems = map[gatewayName]*translate.Plan{}, map[gatewayName]problem{}
 	p.failures = map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}

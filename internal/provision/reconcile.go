@@ -37,6 +37,45 @@ const (
 // refusal is an error that a user can do something about; all others may pass by themselves.
 type refusal struct{ error }
 
+// unscaled is an error that keeps a Deployment at another number of replicas than it should have.
+type unscaled struct{ error }
+
+func (u unscaled) Unwrap() error { return u.error }
+
+// outcome is what keeps a plan from being carried out. What is minor, a Gateway is served without: a budget, an autoscaler, another
+// number of replicas.
+type outcome struct{ failed, minor []error }
+
+// note takes what came of an object of a kind.
+func (o *outcome) note(kind string, err error) {
+	var replicas unscaled
+	switch {
+	case err == nil:
+	case optional(kind), errors.As(err, &replicas):
+		o.minor = append(o.minor, err)
+	default:
+		o.failed = append(o.failed, err)
+	}
+}
+
+// problem is what is worth a user's attention of an outcome; "" for nothing.
+type problem struct{ failed, minor string }
+
+// after is the problem of a new outcome. What may pass by itself, such as an API server that is away, leaves what was said before.
+func (p problem) after(o outcome) problem {
+	said := func(errs []error, before string) string {
+		var r refusal
+		switch err := errors.Join(errs...); {
+		case err == nil:
+			return ""
+		case errors.As(err, &r):
+			return r.Error()
+		}
+		return before
+	}
+	return problem{said(o.failed, p.failed), said(o.minor, p.minor)}
+}
+
 // reconcile makes one Gateway's objects what its plan says. again is when to look at it
 // the next time, 0 for when something changes.
 func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.Duration, err error) {
@@ -55,20 +94,18 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
 	}
 	if plan.Hold || unknown { // of what is not known nothing can be kept, such as the place of an address
-		p.setProblem(g, plan, nil)
+		p.setProblem(g, plan, outcome{})
 		return 0, p.renewTrust(ctx, plan, settings, running)
 	}
 	objects, err := Objects(plan, settings)
 	if err != nil {
-		p.setProblem(g, plan, refusal{err})
+		p.setProblem(g, plan, outcome{failed: []error{refusal{err}}})
 		return 0, nil // another plan is what helps
 	}
-	var failed []error
+	var came outcome
 	for _, object := range objects {
 		later, err := p.apply(ctx, g, plan, object)
-		if err != nil {
-			failed = append(failed, err)
-		}
+		came.note(nameOf(object).kind, err)
 		if later > 0 && (again == 0 || later < again) {
 			again = later
 		}
@@ -77,13 +114,12 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	maps.DeleteFunc(leaving, func(n objectName, _ Object) bool {
 		return slices.ContainsFunc(objects, func(object Object) bool { return nameOf(object) == n })
 	})
-	failed = append(failed, p.renewTrust(ctx, plan, settings, leaving))
-	if errors.Join(failed...) == nil {
-		failed = append(failed, p.prune(ctx, plan, running, objects))
+	came.note(kindConfigMap, p.renewTrust(ctx, plan, settings, leaving))
+	if len(came.failed) == 0 {
+		p.prune(ctx, plan, running, objects, &came)
 	}
-	err = errors.Join(failed...)
-	p.setProblem(g, plan, err)
-	return again, err
+	p.setProblem(g, plan, came)
+	return again, errors.Join(slices.Concat(came.failed, came.minor)...)
 }
 
 // renewTrust gives proxies that stay as they are, because their Gateway's plan is held or is of another class now, the certificates by which they know
@@ -124,21 +160,18 @@ func servicesOf(objects map[objectName]Object) []*corev1.Service {
 	return all
 }
 
-// setProblem keeps what is worth a user's attention, unless the plan is no longer the Gateway's. What may pass by
-// itself, such as an API server that is away, leaves what was said before.
-func (p *Provisioner) setProblem(g gatewayName, plan *translate.Plan, err error) {
-	var r refusal
-	if err != nil && !errors.As(err, &r) {
-		return
-	}
+// setProblem keeps what is worth a user's attention, unless the plan is no longer the Gateway's.
+func (p *Provisioner) setProblem(g gatewayName, plan *translate.Plan, came outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.plans[g] != plan {
 		return
 	}
-	delete(p.problems, g)
-	if err != nil {
-		p.problems[g] = r.Error()
+	now := p.problems[g].after(came)
+	if now == (problem{}) {
+		delete(p.problems, g)
+	} else {
+		p.problems[g] = now
 	}
 	p.reports.Add(g)
 }
@@ -158,7 +191,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 	h := p.history(g, n)
 	// handOver says that the number of replicas is not ours, but maybe was.
 	handOver := plan.Parameters.Autoscaling != nil
-	var unscaled error // why the number of replicas is not applied
+	var kept error // why the number of replicas is not applied
 	if live != nil {
 		if !owned(live, plan) {
 			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of this Gateway; rename the Gateway, or delete the %s", n.kind, g.namespace, n.name, n.kind)}
@@ -181,7 +214,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 				// Whether there is one is unknown: everything but the number of replicas is applied.
 				scaled = true
 				if replicas {
-					unscaled = refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}
+					kept = unscaled{refusal{fmt.Errorf("%s %s/%s: the number of replicas stays, because another autoscaler may set it: %s; look at the role of the controller", n.kind, g.namespace, n.name, message(err))}}
 				}
 			case err != nil:
 				return 0, err
@@ -190,7 +223,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 				delete(wanted["spec"].(map[string]any), "replicas")
 				delete(differs, "spec.replicas")
 				if len(differs) == 0 {
-					return scaledPoll, unscaled // that it has gone is not told
+					return scaledPoll, kept // that it has gone is not told
 				}
 				later, handOver = scaledPoll, true
 			}
@@ -223,7 +256,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		p.o.Logger.Warn("the API server keeps a field other than it was applied", "gateway", g.String(), "object", n.String(), "field", describe(h.settled))
 	}
 	p.store.written(n.kind, after)
-	return later, cmp.Or(err, unscaled)
+	return later, cmp.Or(err, kept)
 }
 
 // scaledPoll is how often to look whether an autoscaler of somebody else is still there.
@@ -340,7 +373,7 @@ func message(err error) string {
 // prune removes what runs and is no longer in the plan. Without ports there is no Service in a
 // plan, but an address that is lost may not come back, so those there are stay.
 // What ran under another class serves until there is something in its place.
-func (p *Provisioner) prune(ctx context.Context, plan *translate.Plan, running map[objectName]Object, wanted []Object) error {
+func (p *Provisioner) prune(ctx context.Context, plan *translate.Plan, running map[objectName]Object, wanted []Object, came *outcome) {
 	keep := map[objectName]bool{}
 	replaced := false
 	for _, object := range wanted {
@@ -350,16 +383,14 @@ func (p *Provisioner) prune(ctx context.Context, plan *translate.Plan, running m
 			replaced = true
 		}
 	}
-	var failed []error
 	for n, object := range running {
 		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(plan.Class)
 		switch {
 		case keep[n], n.kind == kindPod, ofClass && n.kind == kindService && len(plan.Ports) == 0, !ofClass && !replaced:
 		default:
-			failed = append(failed, p.remove(ctx, object, n))
+			came.note(n.kind, p.remove(ctx, object, n))
 		}
 	}
-	return errors.Join(failed...)
 }
 
 func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) error {

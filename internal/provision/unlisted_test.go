@@ -2,6 +2,7 @@ package provision
 
 import (
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -38,6 +40,68 @@ func TestGoesOnWithoutBudgetsAndAutoscalers(t *testing.T) {
 	if *live.Spec.Replicas != 2 || live.Spec.Template.Spec.Containers[0].Image != r.o.Image {
 		t.Errorf("%d replicas of %s", *live.Spec.Replicas, live.Spec.Template.Spec.Containers[0].Image)
 	}
+}
+
+// TestServedWithoutBudgetsAndAutoscalers has no right at all to budgets and autoscalers, as with a role of one's own: the Gateway is as ready as
+// it would be with them, the rest of the plan is carried out, and what is missing is said.
+func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	plan := func(addresses []gwv1.GatewaySpecAddress, edit func(*translate.Plan)) translate.PlanChange {
+		return planOf(web, func(p *translate.Plan) {
+			p.Addresses, p.Parameters.Service = addresses, &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
+			edit(p)
+		})
+	}
+	two := func(p *translate.Plan) { p.Parameters.Replicas = pointer[int32](2) }
+	if err := r.settle(t, s, plan(addressesOf("10.0.0.1", "10.0.0.2"), func(*translate.Plan) {})); err != nil {
+		t.Fatal(err)
+	}
+	s.set("pods/shop/web-moongate-x", func(o tree) {
+		o["metadata"].(tree)["labels"] = tree{labelManagedBy: managedBy, labelName: proxyName, gwv1.GatewayClassNameLabelKey: "moongate"}
+		o["metadata"].(tree)["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
+		o["status"] = tree{"conditions": []any{tree{"type": "Ready", "status": "True"}}}
+	})
+	s.written()
+	s.mu.Lock()
+	s.forbidden = map[string]bool{"horizontalpodautoscalers": true, "poddisruptionbudgets": true}
+	s.fail = func(_, object string) *metav1.Status {
+		if strings.HasPrefix(object, "horizontalpodautoscalers/") || strings.HasPrefix(object, "poddisruptionbudgets/") {
+			return status(http.StatusForbidden, metav1.StatusReasonForbidden, "no such right")
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	for _, test := range []struct {
+		what    string
+		plan    translate.PlanChange
+		lagging string
+	}{
+		{"a budget", plan(addressesOf("10.0.0.1"), two), "PodDisruptionBudget shop/web-moongate is forbidden: no such right"},
+		{"an autoscaler", plan(addressesOf("10.0.0.1"), func(p *translate.Plan) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 1} }),
+			"HorizontalPodAutoscaler shop/web-moongate is forbidden: no such right"},
+		{"another number of replicas", plan(addressesOf("10.0.0.1"), func(p *translate.Plan) { p.Parameters.Replicas = pointer[int32](1) }), "the number of replicas stays"},
+	} {
+		r = startReplicaAfter(t, s, 100*time.Millisecond)
+		s.set("deployments/shop/web-moongate", func(o tree) { o["spec"].(tree)["replicas"] = 2 })
+		if err := r.settle(t, s, test.plan); err == nil {
+			t.Errorf("%s: no error", test.what)
+		}
+		eventually(t, test.what+": "+test.lagging, func() bool {
+			i := r.last("shop/web").infrastructure
+			return i != nil && i.Waiting == "" && i.Ready && strings.Contains(i.Lagging, test.lagging)
+		})
+		if slices.Contains(s.names(), "services/shop/web-moongate-2") {
+			t.Errorf("%s: the Service of an address that nobody wants is still there", test.what)
+		}
+	}
+	s.mu.Lock()
+	s.forbidden, s.fail = nil, nil
+	s.mu.Unlock()
+	if err := r.settle(t, s, plan(addressesOf("10.0.0.1"), two)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all is well", func() bool { i := r.last("shop/web").infrastructure; return i.Waiting == "" && i.Lagging == "" })
 }
 
 // TestAShortLeadershipIsForgotten: the plans of one that is over before everything was listed must not be the first ones of the next.

@@ -28,8 +28,8 @@ type Infrastructure struct {
 	// Waiting says what the Gateway still waits for and what helps, "" for nothing. Programmed is
 	// False with reason Pending while it is not empty, also where Ready.
 	Waiting string
-	// Lagging says which proxies do not serve what is current while others do, "" for none. Programmed is True nevertheless, and
-	// says so: one node that is lost must not look like a Gateway that is.
+	// Lagging says which proxies do not serve what is current while others do, or what else of the plan a Gateway is served without, ""
+	// for none. Programmed is True nevertheless, and says so: one node that is lost must not look like a Gateway that is.
 	Lagging string
 }
 
