@@ -266,6 +266,9 @@ const scaledPoll = time.Minute
 // would be a fight without an end, and each time end proxies that are needed.
 func (p *Provisioner) scaledByOthers(ctx context.Context, plan *translate.Plan, d *appsv1.Deployment) (bool, error) {
 	list, err := p.client.autoscalers(ctx, d.Namespace)
+	if apierrors.IsNotFound(err) {
+		return false, nil // the cluster serves none
+	}
 	if err != nil {
 		return false, fmt.Errorf("HorizontalPodAutoscalers of namespace %s: %w", d.Namespace, err)
 	}

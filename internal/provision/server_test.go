@@ -34,6 +34,7 @@ type server struct {
 	listed  []string      // namespaces, "" for all
 	// forbidden are resources that may not be listed or watched, or namespace/resource.
 	forbidden map[string]bool
+	missing   string // a resource that is not served
 	// fail makes a request fail; mutate is an admission webhook. Both may be nil.
 	fail   func(verb, object string) *metav1.Status
 	mutate func(object string, t tree)
@@ -76,7 +77,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	verb := map[string]string{"GET": "get", "PATCH": "apply", "DELETE": "delete"}[r.Method]
 	s.mu.Lock()
 	forbidden := object == "" && (s.forbidden[resource] || s.forbidden[namespace+"/"+resource])
+	missing := s.missing != "" && s.missing == resource
 	s.mu.Unlock()
+	if missing {
+		http.NotFound(w, r)
+		return
+	}
 	if forbidden {
 		w.WriteHeader(http.StatusForbidden)
 		json.NewEncoder(w).Encode(status(http.StatusForbidden, metav1.StatusReasonForbidden, resource+" is forbidden"))

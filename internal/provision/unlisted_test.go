@@ -104,6 +104,21 @@ func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 	eventually(t, "all is well", func() bool { i := r.last("shop/web").infrastructure; return i.Waiting == "" && i.Lagging == "" })
 }
 
+// TestWithoutAutoscalingAPI has a cluster that does not serve autoscaling/v2: nobody else sets a number of replicas there.
+func TestWithoutAutoscalingAPI(t *testing.T) {
+	s := newServer(t)
+	s.missing = "horizontalpodautoscalers"
+	r := startReplicaAfter(t, s, 100*time.Millisecond)
+	for replicas := range int32(3) {
+		if err := r.settle(t, s, planOf(web, func(p *translate.Plan) { p.Parameters.Replicas = pointer(replicas + 1) })); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.at("deployments/shop/web-moongate", "spec", "replicas"); got != float64(replicas+1) {
+			t.Errorf("%v replicas, want %d", got, replicas+1)
+		}
+	}
+}
+
 // TestAShortLeadershipIsForgotten: the plans of one that is over before everything was listed must not be the first ones of the next.
 func TestAShortLeadershipIsForgotten(t *testing.T) {
 	p, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}})
