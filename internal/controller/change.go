@@ -81,6 +81,11 @@ func unwanted(ids []kube.ID, t translation) (keys []status.Key) {
 	return keys
 }
 
+// gatewaysUnread reports whether there may be Gateways that were not read.
+func (c *Controller) gatewaysUnread() bool {
+	return c.source.UnreadAny(gwv1.GroupName, string(translate.KindGateway))
+}
+
 // parentUnknown reports whether it is not known what the Gateway or ListenerSet is that an object of the namespace refers to, because it
 // was not read, or translation panics on it.
 func (c *Controller) parentUnknown(namespace string, ref gwv1.ParentReference) (is bool) {

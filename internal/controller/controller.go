@@ -105,7 +105,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c.writer, err = writer.New(writer.Options{
 		Config: o.Config, ControllerName: gwv1.GatewayController(o.ControllerName),
-		Objects: objectsOf{c.source}, Unknown: c.parentUnknown, Version: c.objects.version, Logger: o.Logger,
+		Objects: objectsOf{c.source}, Unknown: c.parentUnknown, GatewaysUnread: c.gatewaysUnread, Version: c.objects.version, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err

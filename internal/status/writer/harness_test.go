@@ -272,7 +272,7 @@ type site struct {
 	*cache
 	*Writer
 	log *lines
-	// unread are the Gateways and ListenerSets that are unknown, by name.
+	// unread are the Gateways and ListenerSets that are unknown, by name; "" for some Gateways.
 	unread sync.Map
 	stop   context.CancelFunc
 	done   chan struct{}
@@ -307,6 +307,10 @@ func newSite(t *testing.T, server *apiServer) *site {
 		Unknown: func(_ string, ref gwv1.ParentReference) bool {
 			_, is := s.unread.Load(string(ref.Name))
 			return is
+		},
+		GatewaysUnread: func() bool {
+			_, are := s.unread.Load("")
+			return are
 		},
 		Logger: slog.New(slog.NewTextHandler(s.log, nil)),
 	})

@@ -45,7 +45,7 @@ const (
 	knownAfter = time.Minute
 )
 
-// parent is what a ParentReference names, whatever the section.
+// parent is what a ParentReference names, whatever the section; the zero value stands for all Gateways.
 type parent struct{ kind, namespace, name string }
 
 // unknown is Options.Unknown for an object of a namespace. It notes in a whether anything was unknown, and says so for a while longer.
@@ -62,24 +62,28 @@ func (w *Writer) unknown(a *attempt, namespace string) func(gwv1.ParentReference
 		if ref.Namespace != nil {
 			p.namespace = string(*ref.Namespace)
 		}
-		now := w.options.Now()
-		if w.options.Unknown(namespace, ref) {
-			if a.unknown == nil {
-				a.unknown = map[parent]time.Time{}
-			}
-			a.unknown[p] = now
-		}
-		since, was := a.unknown[p]
-		if was && now.Sub(since) < knownAfter {
-			a.kept = true
-			return true
-		}
-		if was {
-			delete(a.unknown, p)
-			a.stored = nil // what was written with the entry is not what is to be written now
-		}
-		return false
+		return a.lately(p, w.options.Unknown(namespace, ref), w.options.Now())
 	}
+}
+
+// lately reports whether something is unknown, or was until a moment ago.
+func (a *attempt) lately(p parent, unknown bool, now time.Time) bool {
+	if unknown {
+		if a.unknown == nil {
+			a.unknown = map[parent]time.Time{}
+		}
+		a.unknown[p] = now
+	}
+	last, was := a.unknown[p]
+	if was && now.Sub(last) < knownAfter {
+		a.kept = true
+		return true
+	}
+	if was {
+		delete(a.unknown, p)
+		a.stored = nil // what was written with the entry is not what is to be written now
+	}
+	return false
 }
 
 // withoutClass says that nobody can look after a Gateway: its class does not exist.
@@ -93,8 +97,8 @@ func classKey(name string) status.Key {
 }
 
 // finalizerPatch is what adds or removes the finalizer that keeps a class of ours
-// while Gateways name it; nil where it is as it should be.
-func (w *Writer) finalizerPatch(object metav1.Object) []byte {
+// while Gateways name it; nil where it is as it should be. A Gateway that is unread may name it.
+func (w *Writer) finalizerPatch(a *attempt, object metav1.Object) []byte {
 	class, ok := object.(*gwv1.GatewayClass)
 	if !ok || class.Spec.ControllerName != w.options.ControllerName {
 		return nil
@@ -107,7 +111,7 @@ func (w *Writer) finalizerPatch(object metav1.Object) []byte {
 	switch {
 	case used && !has && class.DeletionTimestamp == nil: // none may be added to what is being deleted
 		finalizers = append(finalizers, gwv1.GatewayClassFinalizerGatewaysExist)
-	case !used && has && swept:
+	case !used && has && swept && !a.lately(parent{}, w.options.GatewaysUnread != nil && w.options.GatewaysUnread(), w.options.Now()):
 		finalizers = slices.DeleteFunc(finalizers, func(f string) bool { return f == gwv1.GatewayClassFinalizerGatewaysExist })
 	default:
 		return nil

@@ -174,6 +174,37 @@ func (s *apiServer) finalized(k status.Key) bool {
 	return slices.Contains(s.object(k).(*gwv1.GatewayClass).Finalizers, gwv1.GatewayClassFinalizerGatewaysExist)
 }
 
+// TestClassFinalizerOfUnread: a class keeps its finalizer while there may be Gateways that name it and could not be read, and loses it once
+// all are read and name others.
+func TestClassFinalizerOfUnread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		var classes []status.Key
+		for _, name := range []string{"unused", "used"} {
+			k := s.addClass(name, ours)
+			edit(s.apiServer, k, func(c *gwv1.GatewayClass) { c.Finalizers = []string{gwv1.GatewayClassFinalizerGatewaysExist} })
+			s.see(k)
+			classes = append(classes, k)
+			s.Publish([]Change{{k, &gwv1.GatewayClassStatus{Conditions: conditions(1, "Accepted")}, 1}})
+		}
+		s.unread.Store("", true)
+		s.Sweep(nil)
+		s.start(t)
+		defer s.end()
+		time.Sleep(time.Hour)
+		for _, k := range classes {
+			expect(t, k.Name+" while Gateways are unread", s.finalized(k), true)
+		}
+		s.see(classes...)
+		s.unread.Clear()
+		time.Sleep(knownAfter / 2) // what was read is told a little later
+		s.Gateway("default", "was-unread", "used")
+		s.settle(t)
+		expect(t, "the class of none", s.finalized(classes[0]), false)
+		expect(t, "the class of the Gateway that was unread", s.finalized(classes[1]), true)
+	})
+}
+
 func TestClassFinalizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, newAPIServer())

@@ -26,7 +26,7 @@ type attempt struct {
 	// readAt the object is read, if no newer one was seen until then.
 	conflict string
 	readAt   time.Time
-	// unknown is when a parent was unknown last, by what it is; kept says that something of the status stays for that.
+	// unknown is when a parent was unknown last, by what it is; kept says that something of the object stays for that.
 	unknown map[parent]time.Time
 	kept    bool
 	// stored is the JSON of the status that the API server made of what we wrote of storedOf.
@@ -55,7 +55,7 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, revision
 		var subresource []string
 		if body != nil {
 			subresource = []string{"status"}
-		} else if body = w.finalizerPatch(object); body == nil {
+		} else if body = w.finalizerPatch(a, object); body == nil {
 			a.failures, a.failure = 0, ""
 			if a.kept {
 				return unknownPoll

@@ -57,6 +57,9 @@ type Options struct {
 	// Unknown reports whether it is not known what the Gateway or ListenerSet is that an object of a namespace refers to: what we said of
 	// the object there stays, also in the status of the Gateway or ListenerSet itself. It may block; nil is never.
 	Unknown func(namespace string, ref gwv1.ParentReference) bool
+	// GatewaysUnread reports whether there may be Gateways of which Gateway was not told the class that they name: no finalizer is
+	// removed meanwhile. Nil is never.
+	GatewaysUnread func() bool
 	// Version is the version of a kind to write to; nil or "": v1, and v1alpha1 of our own kinds.
 	Version func(group, kind string) string
 	// Workers is how many objects are written at a time; 0: 8.
@@ -215,7 +218,7 @@ func (w *Writer) Gateway(namespace, name, class string) {
 
 // Sweep is called once before each Run, when all objects have been seen and translated: unwanted are the routes and policies that translation wants no
 // status of, and that lose what entries of ours they still have from before. Those
-// whose status is held back for the time being are not among them. Before Sweep no
+// whose status is held back for the time being are not among them. Before Sweep, and while GatewaysUnread, no
 // finalizer is removed.
 func (w *Writer) Sweep(unwanted []status.Key) {
 	w.mu.Lock()

@@ -1,0 +1,53 @@
+package kube
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestUnreadAny: all objects of a kind are known once it was listed everywhere and each one can be decoded, or if there can be none.
+func TestUnreadAny(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.define(kindNamed("Gateway"), "v1")
+	put := func(namespace string, class any) {
+		s.put(gatewayGroup+"/gateways", "Gateway", namespace, "gw", fields{"spec": fields{"gatewayClassName": class}})
+	}
+	put("blue", "moongate")
+	s.mu.Lock()
+	s.forbidden = map[string]bool{}
+	for _, k := range append([]*kind{secretMetadata}, kinds...) {
+		if k.namespaced() {
+			s.forbidden["green/"+strings.TrimPrefix(k.group+"/"+k.resource, "/")] = true
+		}
+	}
+	s.mu.Unlock()
+	if source := unstarted(t, s); !source.UnreadAny(gatewayGroup, "Gateway") || !source.UnreadAny(gatewayGroup, "Nothing") {
+		t.Error("known before anything is read")
+	}
+	c := follow(t, s.config(), func(source *Source) {
+		source.namespaces, source.skip, source.grace = namespacesOf([]string{"blue", "green"}), 300*time.Millisecond, 0
+	})
+	c.next()
+	unread := func(want bool) func() bool {
+		return func() bool { return c.UnreadAny(gatewayGroup, "Gateway") == want }
+	}
+	if !unread(true)() || c.UnreadAny(gatewayGroup, "ListenerSet") {
+		t.Errorf("a namespace may not be listed: unread is %v; of a kind without a CRD: %v", unread(true)(), c.UnreadAny(gatewayGroup, "ListenerSet"))
+	}
+	s.mu.Lock()
+	s.forbidden = nil
+	s.mu.Unlock()
+	eventually(t, "everything is listed", unread(false))
+	put("blue", fields{"not": "a name"})
+	eventually(t, "the newest version of one cannot be decoded", unread(true))
+	put("blue", "moongate")
+	eventually(t, "it can be decoded", unread(false))
+	s.mu.Lock()
+	s.unserve(kindNamed("Gateway"))
+	s.mu.Unlock()
+	c.lookAgain()
+	eventually(t, "the CRD is there, and the kind is not served", unread(true))
+	s.remove(crdGroup+"/customresourcedefinitions", "", "gateways."+gatewayGroup)
+	eventually(t, "the CRD is gone", unread(false))
+}
