@@ -143,9 +143,15 @@ func (c *Controller) lead(ctx context.Context) {
 	// They end after Standby, so that nothing is handed to one that has ended.
 	parts, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
-	if ctx.Err() != nil { // the Lease was lost while Lead waited for a translation
+	// At once, whatever this waits for: sweep waits for a translation.
+	silent := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(silent)
 		c.remote.Standby()
 		end()
+	})
+	if ctx.Err() != nil { // the Lease was lost while Lead waited for a translation
+		<-silent
 	} else {
 		c.sweep()
 	}
@@ -159,9 +165,7 @@ func (c *Controller) lead(ctx context.Context) {
 			}
 		})
 	}
-	<-ctx.Done()
-	c.remote.Standby()
-	end()
+	<-silent // so that it cannot end the next time as leader
 	all.Wait()
 	c.setLeading(false)
 	c.log.Info("no longer leading")

@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,4 +51,48 @@ func TestLeaseLostMeanwhile(t *testing.T) {
 	if translated > 0 || c.remote.Status().Leading || c.Leading() {
 		t.Errorf("%d translations as a leader without the Lease", translated)
 	}
+}
+
+// TestLeaseLostInSweep: a replica that loses the Lease while its first sweep waits for a translation serves no proxy from then on. What
+// ends that does not end the next time as leader.
+func TestLeaseLostInSweep(t *testing.T) {
+	var c *Controller
+	var lose context.CancelFunc
+	var ended bool
+	c, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, ControllerName: "moongate.dev/gateway-controller", Namespace: "moongate-system",
+		Identity: "a", Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller",
+		Translated: func(incremental.Stats, time.Duration) {
+			if lose == nil {
+				return
+			}
+			lose()
+			for until := time.Now().Add(5 * time.Second); c.remote.Status().Leading && time.Now().Before(until); {
+				time.Sleep(time.Millisecond)
+			}
+			ended, lose = !c.remote.Status().Leading, nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.remote.Close)
+	c.tickets.Secret = func() ([]byte, error) { return []byte("secret"), nil }
+	c.change(kube.Change{Full: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	lose = cancel
+	c.lead(ctx)
+	if !ended || c.Leading() {
+		t.Errorf("it was silent while the translation went on: %v; it leads: %v", ended, c.Leading())
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var leading sync.WaitGroup
+	leading.Go(func() { c.lead(ctx) })
+	for until := time.Now().Add(time.Minute); !c.remote.Status().Leading && time.Now().Before(until); {
+		time.Sleep(time.Millisecond)
+	}
+	if !c.remote.Status().Leading {
+		t.Error("it does not lead again")
+	}
+	end()
+	leading.Wait()
 }
