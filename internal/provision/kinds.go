@@ -95,20 +95,20 @@ func newClient(config *rest.Config) (*client, error) {
 // newObject makes an empty object of a kind of resources.
 func newObject(kind string) Object { return resources[kind].empty.DeepCopyObject().(Object) }
 
-// listWatch lists and watches one kind in a namespace, or in all for "", and notes how each attempt ended.
-func (c *client) listWatch(kind, namespace string, note func(context.Context, error)) cache.ListerWatcher {
+// listWatch lists and watches one kind in a namespace, or in all for "", and tells trouble how each attempt ended.
+func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.ListerWatcher {
 	r := resources[kind]
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = ownSelector
 			list, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Get()
-			note(ctx, err)
+			trouble.listed(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			restored, err := c.restored(ctx, kind, namespace, options)
 			if err != nil {
-				note(ctx, err)
+				trouble.watched(ctx, err)
 				return nil, err // a watch that begins a moment later would not know
 			}
 			if restored {
@@ -117,7 +117,7 @@ func (c *client) listWatch(kind, namespace string, note func(context.Context, er
 			}
 			options.LabelSelector, options.Watch = ownSelector, true
 			events, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
-			note(ctx, err)
+			trouble.watched(ctx, err)
 			return events, err
 		},
 	}

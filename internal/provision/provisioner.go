@@ -350,7 +350,7 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 			p.mu.Lock()
 			trouble := p.unlisted[scope{kind, namespace}]
 			p.mu.Unlock()
-			reflector := cache.NewReflectorWithOptions(p.client.listWatch(kind, namespace, trouble.note), r.empty, kindStore{p.store, kind, namespace}, cache.ReflectorOptions{
+			reflector := cache.NewReflectorWithOptions(p.client.listWatch(kind, namespace, trouble), r.empty, kindStore{p.store, kind, namespace}, cache.ReflectorOptions{
 				Name: "provision " + kind, Logger: &klog.Logger{},
 				Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second},
 			})
@@ -386,51 +386,79 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 	}
 }
 
-// trouble logs that a kind cannot be watched: when it begins, and when it is over.
+// trouble logs that a kind cannot be listed or watched: when it begins, and when it is over.
 type trouble struct {
 	log   *slog.Logger
 	mu    sync.Mutex
 	began bool
-	err   error     // the newest, nil without one
-	since time.Time // of errors that are dispensed with alike
+	// list and watch are the newest errors of either, nil without one: where only lists succeed nothing is followed.
+	list, watch error
+	since       time.Time // of errors of lists that are dispensed with alike
 }
 
-func (t *trouble) note(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // the latter are told by listing anew
+// listed takes how a list ended.
+func (t *trouble) listed(ctx context.Context, err error) {
+	if ignored(ctx, err) {
 		return
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err == nil || apierrors.ReasonForError(err) != apierrors.ReasonForError(t.err) {
+	if t.list == nil || apierrors.ReasonForError(err) != apierrors.ReasonForError(t.list) {
 		t.since = time.Now()
 	}
-	t.err = err
-	switch {
-	case err != nil && !t.began:
-		t.log.Warn("cannot watch what runs for Gateways; trying again", "error", err)
-	case err == nil && t.began:
-		t.log.Info("what runs for Gateways is watched again")
-	}
-	t.began = err != nil
+	t.list = err
+	t.say(err)
 }
 
-// lasts returns the error that has lasted for so long; nil for none.
+// watched takes whether a watch was established. One that was goes on from a list, or begins with one.
+func (t *trouble) watched(ctx context.Context, err error) {
+	if ignored(ctx, err) || apierrors.IsInvalid(err) { // an older API server, which cannot begin with a list
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.watch = err; err == nil {
+		t.list = nil
+	}
+	t.say(err)
+}
+
+// ignored are ends of a replica, and what is told by listing anew.
+func ignored(ctx context.Context, err error) bool {
+	return ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
+}
+
+// say logs what is new. t.mu is held.
+func (t *trouble) say(err error) {
+	is := t.list != nil || t.watch != nil
+	switch {
+	case is && !t.began:
+		t.log.Warn("cannot watch what runs for Gateways; trying again", "error", err)
+	case !is && t.began:
+		t.log.Info("what runs for Gateways is watched again")
+	}
+	t.began = is
+}
+
+// lasts returns the error of lists that has lasted for so long; nil for none.
 func (t *trouble) lasts(now time.Time, long time.Duration) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err == nil || now.Sub(t.since) < long {
+	if t.list == nil || now.Sub(t.since) < long {
 		return nil
 	}
-	return t.err
+	return t.list
 }
 
 func (t *trouble) why() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err == nil {
-		return "not listed yet"
+	for _, err := range []error{t.list, t.watch} {
+		if err != nil {
+			return err.Error()
+		}
 	}
-	return t.err.Error()
+	return "not listed yet"
 }
 
 // reportNamespace tells of all Gateways of a namespace that was not known until now.

@@ -35,6 +35,7 @@ type server struct {
 	// forbidden are resources that may not be listed or watched, or namespace/resource.
 	forbidden map[string]bool
 	missing   string // a resource that is not served
+	unwatched bool   // nothing may be watched
 	// fail makes a request fail; mutate is an admission webhook. Both may be nil.
 	fail   func(verb, object string) *metav1.Status
 	mutate func(object string, t tree)
@@ -76,7 +77,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	verb := map[string]string{"GET": "get", "PATCH": "apply", "DELETE": "delete"}[r.Method]
 	s.mu.Lock()
-	forbidden := object == "" && (s.forbidden[resource] || s.forbidden[namespace+"/"+resource])
+	forbidden := s.unwatched && r.URL.Query().Get("watch") != "" || object == "" && (s.forbidden[resource] || s.forbidden[namespace+"/"+resource])
 	missing := s.missing != "" && s.missing == resource
 	s.mu.Unlock()
 	if missing {

@@ -1,10 +1,14 @@
 package provision
 
 import (
+	"bytes"
 	"context"
+	"io"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -257,4 +261,50 @@ func testUnlisted(t *testing.T, resource string) {
 			t.Errorf("Service %s asks for %v", name, got)
 		}
 	}
+}
+
+// TestWatchRefused lists and may not watch: that is said once, and its end once, however often a list succeeds in between.
+func TestWatchRefused(t *testing.T) {
+	s := newServer(t)
+	s.unwatched = true
+	var mu sync.Mutex
+	var log bytes.Buffer
+	p, err := New(Options{Config: s.config(), CAPEM: func() []byte { return nil }, Report: func(string, string, *translate.Infrastructure, []string) {},
+		Logger: slog.New(slog.NewTextHandler(lockedWriter{&mu, &log}, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, p.Watch)
+	count := func(words string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Count(log.String(), words)
+	}
+	eventually(t, "each kind was tried several times", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.listed) > 5*len(resources) && count("cannot watch what runs") >= len(resources)
+	})
+	if began, ended := count("cannot watch what runs"), count("is watched again"); began != len(resources) || ended != 0 {
+		t.Errorf("of %d kinds, %d cannot be watched and %d can again", len(resources), began, ended)
+	}
+	s.mu.Lock()
+	s.unwatched = false
+	s.mu.Unlock()
+	eventually(t, "all are watched again", func() bool { return count("is watched again") == len(resources) })
+	if began := count("cannot watch what runs"); began != len(resources) {
+		t.Errorf("of %d kinds, %d could not be watched", len(resources), began)
+	}
+}
+
+// lockedWriter may be written from anywhere.
+type lockedWriter struct {
+	mu *sync.Mutex
+	to io.Writer
+}
+
+func (w lockedWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.to.Write(p)
 }
