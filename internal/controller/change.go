@@ -123,7 +123,7 @@ func parentUnknown(o objects, f failing, namespace string, ref gwv1.ParentRefere
 }
 
 func installed(i *kube.Installed) translate.Installed {
-	var out translate.Installed
+	out := translate.Installed{UnreadNamespaces: i.UnreadNamespaces}
 	for _, crd := range i.CRDs {
 		out.CRDs = append(out.CRDs, translate.InstalledCRD(crd))
 	}

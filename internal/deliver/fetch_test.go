@@ -307,6 +307,52 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 	}
 }
 
+// TestAnUnreadNamespaceHoldsTheFirstGeneration: while nobody knows whether a Gateway may use a Secret of another namespace, because that cannot be
+// read, its proxies keep what they have, for however long. Others wait for nothing.
+func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
+	v := newVault(t)
+	c := newCluster(t, 100*time.Millisecond, v.options, func(o *deliver.RemoteOptions) { o.SecretsLimit = time.Millisecond })
+	central := gwv1.Namespace("central")
+	abroad := secured("gw", 1, "s")
+	abroad.Spec.Listeners[1].TLS.CertificateRefs[0].Namespace = &central
+	unread := func(namespaces ...string) {
+		c.Update(func(t *translate.Translator) {
+			t.SetInstalled(translate.Installed{UnreadNamespaces: namespaces, Kinds: []translate.Kind{translate.KindHTTPRoute}})
+		})
+	}
+	c.set(class(), abroad, secured("other", 1, "quick"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "central"}})
+	unread("central")
+	c.Lead("first")
+	p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
+	delivertest.Eventually(t, "the other Gateway is served", func() bool {
+		return c.acked("n/other", "pod-0") && other.has(config.KindCertificate, "Secret/n/quick")
+	})
+	delivertest.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
+	c.set(named(gateway(82), "another"))
+	c.connect(t, "n/another", "pod-0")
+	delivertest.Eventually(t, "what comes later is served", func() bool { return c.acked("n/another", "pod-0") })
+	if got := p.ids(); len(got) > 0 {
+		t.Errorf("before the namespace is read, the proxy has %v", got)
+	}
+	if s := c.published("Gateway", "gw"); s.Status != nil {
+		t.Errorf("its status is %v", s.Status)
+	}
+	c.Update(func(t *translate.Translator) {
+		t.SetInstalled(translate.Installed{Kinds: []translate.Kind{translate.KindHTTPRoute}})
+		t.Upsert(&gwv1.ReferenceGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "central", Name: "g"}, Spec: gwv1.ReferenceGrantSpec{
+			From: []gwv1.ReferenceGrantFrom{{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "n"}}, To: []gwv1.ReferenceGrantTo{{Kind: "Secret"}}}})
+	})
+	delivertest.Eventually(t, "it is served with its certificate", func() bool { return p.has(config.KindCertificate, "Secret/central/s") })
+
+	// What was sent once is not held back again.
+	abroad = secured("other", 2, "quick")
+	abroad.Spec.Listeners[1].TLS.CertificateRefs = append(abroad.Spec.Listeners[1].TLS.CertificateRefs, gwv1.SecretObjectReference{Name: "s", Namespace: &central})
+	c.set(abroad)
+	unread("central")
+	c.set(named(gateway(83), "other"))
+	delivertest.Eventually(t, "a change is served", func() bool { return !other.has(config.KindCertificate, "Secret/n/quick") })
+}
+
 // secret is what was read of a name.
 func (v *vault) secret(name string) *corev1.Secret {
 	v.mu.Lock()

@@ -220,6 +220,19 @@ func (r *Remote) await(now time.Time) (changed []*gateway) {
 			}
 		}
 	}
+	if r.epoch != "" {
+		for _, name := range r.o.Translator.Undecided() {
+			g := r.gateway(name)
+			if g.sent {
+				continue // its proxies have what was translated without
+			}
+			if !waits[name] && !g.awaits {
+				r.o.Logger.Warn("A Gateway refers to a Secret in a namespace that cannot be read; its proxies keep what they have until it can be, or the reference goes",
+					"gateway", name)
+			}
+			waits[name] = true
+		}
+	}
 	for name := range waits {
 		r.gateway(name)
 	}

@@ -19,7 +19,7 @@ func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1
 	}
 	key.Service = name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}
 	if !t.permitted(v, from, group, kind, key.Service) {
-		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", t.grantRemedy(from, kind, key.Service),
+		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", t.grantRemedy(v, from, kind, key.Service),
 			"no ReferenceGrant permits the reference to Service %s", key.Service)
 	}
 	if ref.Port == nil {

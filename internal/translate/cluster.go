@@ -117,6 +117,8 @@ type Installed struct {
 	Kinds []Kind
 	// Unread are the kinds whose objects cannot be read, sorted; those of no interest to translation among them.
 	Unread []UnreadKind
+	// UnreadNamespaces are those of which nothing can be read, sorted: the translator is not given what is there.
+	UnreadNamespaces []string
 }
 
 // UnreadKind is a kind whose objects cannot be read, and what helps.
@@ -144,5 +146,5 @@ func (t *Translator) SetInfrastructure(namespace, gatewayName string, i *Infrast
 
 // SetInstalled tells what the cluster has. Without it everything is there in the version that we were built with.
 func (t *Translator) SetInstalled(i Installed) {
-	t.in.installed.Set(name{}, Installed{slices.Clone(i.CRDs), slices.Clone(i.Kinds), slices.Clone(i.Unread)})
+	t.in.installed.Set(name{}, Installed{slices.Clone(i.CRDs), slices.Clone(i.Kinds), slices.Clone(i.Unread), slices.Clone(i.UnreadNamespaces)})
 }

@@ -246,12 +246,13 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 		i.infrastructure = &fact.Infrastructure
 	case "Installed":
 		var fact struct {
-			Kind  string
-			CRDs  []translate.InstalledCRD
-			Kinds []translate.Kind
+			Kind             string
+			CRDs             []translate.InstalledCRD
+			Kinds            []translate.Kind
+			UnreadNamespaces []string
 		}
 		err = yaml.UnmarshalStrict([]byte(doc), &fact)
-		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds}
+		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds, UnreadNamespaces: fact.UnreadNamespaces}
 	case "UndecodedParameters":
 		var fact struct {
 			Kind string

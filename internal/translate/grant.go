@@ -50,17 +50,20 @@ func (t *Translator) permitted(v *incremental.View, from referrer, group, kind s
 	return false
 }
 
-// unwatched returns what helps where a namespace is not watched, so that nothing of it can be seen, and "" where it is.
-func (t *Translator) unwatched(namespace string) string {
-	if len(t.options.Namespaces) == 0 || slices.Contains(t.options.Namespaces, namespace) {
-		return ""
+// unseen returns what helps where nothing of a namespace can be seen, because it is not watched or cannot be read, and "" where it can.
+func (t *Translator) unseen(v *incremental.View, namespace string) string {
+	if len(t.options.Namespaces) > 0 && !slices.Contains(t.options.Namespaces, namespace) {
+		return "namespace " + namespace + " is not watched: add it to --watch-namespaces of the controller, or refer to another"
 	}
-	return "namespace " + namespace + " is not watched: add it to --watch-namespaces of the controller, or refer to another"
+	if _, unread := incremental.Fetch(v, t.unreadNamespaces, name{"", namespace}); unread {
+		return "allow the controller's ServiceAccount to list and watch what is in namespace " + namespace + ": nothing of it can be read"
+	}
+	return ""
 }
 
-// grantRemedy says how to make a reference permitted. In a namespace that is not watched nobody can see whether it is.
-func (t *Translator) grantRemedy(from referrer, kind string, to name) string {
-	if remedy := t.unwatched(to.Namespace); remedy != "" {
+// grantRemedy says how to make a reference permitted. In a namespace of which nothing can be seen nobody knows whether it is.
+func (t *Translator) grantRemedy(v *incremental.View, from referrer, kind string, to name) string {
+	if remedy := t.unseen(v, to.Namespace); remedy != "" {
 		return remedy
 	}
 	return "add a ReferenceGrant in namespace " + to.Namespace + " from " + from.Kind + " in namespace " +

@@ -11,8 +11,18 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/support"
 )
 
-// declareInstalled tells the kinds apart from the versions, on which no listener depends.
+// declareInstalled tells the kinds and namespaces apart from the versions, on which no listener depends.
 func (t *Translator) declareInstalled() {
+	t.unreadNamespaces = incremental.FlatMap(t.engine, "unread namespaces", t.in.installed.Collection,
+		func(v *incremental.View, _ name, i Installed) (out []incremental.Entry[name, bool]) {
+			for _, namespace := range i.UnreadNamespaces {
+				n := name{"", namespace}
+				if _, exists := incremental.Fetch(v, t.in.namespaces.Collection, n); exists { // of one that does not all is known
+					out = append(out, incremental.Entry[name, bool]{Key: n, Value: true})
+				}
+			}
+			return out
+		}, same[bool])
 	t.kinds = incremental.Map(t.engine, "installed kinds", t.in.installed.Collection,
 		func(_ *incremental.View, _ name, i Installed) ([]Kind, bool) { return i.Kinds, true }, slices.Equal[[]Kind])
 }

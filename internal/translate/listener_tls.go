@@ -44,7 +44,7 @@ func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref 
 			"%s of group %q cannot hold a certificate", ref.Kind, ref.Group)
 	}
 	if !t.permitted(v, from, ref.Group, ref.Kind, secret) {
-		return "", condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", t.grantRemedy(from, ref.Kind, secret),
+		return "", condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", t.grantRemedy(v, from, ref.Kind, secret),
 			"no ReferenceGrant permits the reference to Secret %s", secret)
 	}
 	pair, exists := incremental.Fetch(v, t.keyPairs, secret)

@@ -44,8 +44,8 @@ func (t *Translator) findParameters(v *incremental.View, field string, group gwv
 	case unread:
 		return nil, condition.NewProblem(reason, field+".name", "correct it, or install the CustomResourceDefinitions of this version",
 			"GatewayParameters %s cannot be decoded: %s", n, u.Error)
-	case !exists && t.unwatched(n.Namespace) != "":
-		return nil, condition.NewProblem(reason, field+".namespace", t.unwatched(n.Namespace), "GatewayParameters %s cannot be seen", n)
+	case !exists && t.unseen(v, n.Namespace) != "":
+		return nil, condition.NewProblem(reason, field+".namespace", t.unseen(v, n.Namespace), "GatewayParameters %s cannot be seen", n)
 	case !exists:
 		return nil, condition.NewProblem(reason, field+".name", "create it or correct the reference", "GatewayParameters %s does not exist", n)
 	case len(p.Problems) > 0:

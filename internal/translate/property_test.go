@@ -101,7 +101,15 @@ func identify(i input) string {
 	case i.object == nil:
 		return "Fault/" + i.listener + i.gateway + "/" + i.address
 	}
-	return fmt.Sprintf("%T/%s/%s", i.object, i.object.GetNamespace(), i.object.GetName())
+	return fmt.Sprintf("%s/%s/%s", typeOf(i.object), i.object.GetNamespace(), i.object.GetName())
+}
+
+// typeOf is the type of an object, or of the one whose place it takes.
+func typeOf(o metav1.Object) string {
+	if _, undecoded := o.(*translate.UndecodedParameters); undecoded {
+		o = &v1alpha1.GatewayParameters{}
+	}
+	return fmt.Sprintf("%T", o)
 }
 
 func withdraw(w *world, i input) {
@@ -121,11 +129,11 @@ func withdraw(w *world, i input) {
 
 func kindOf(o metav1.Object) translate.Kind {
 	for kind, fresh := range kinds {
-		if fmt.Sprintf("%T", fresh()) == fmt.Sprintf("%T", o) {
+		if typeOf(fresh()) == typeOf(o) {
 			return translate.Kind(kind)
 		}
 	}
-	panic(fmt.Sprintf("%T", o))
+	panic(typeOf(o))
 }
 
 // echo is the object as it comes back after somebody wrote its status.

@@ -53,3 +53,14 @@ func (t *Translator) WantedBy(secret ObjectKey) (gateways []string) {
 	}
 	return slices.Compact(gateways) // sorted by Gateway
 }
+
+// Undecided returns the Gateways, as "<namespace>/<name>", of which a listener refers to a Secret of another namespace that cannot be read, as
+// of the last Commit: nobody knows whether a ReferenceGrant permits that.
+func (t *Translator) Undecided() (gateways []string) {
+	for n := range t.unreadNamespaces.All() {
+		for _, k := range t.abroad.Get(n.Name) {
+			gateways = append(gateways, k.Gateway.String())
+		}
+	}
+	return gateways
+}

@@ -23,6 +23,15 @@ func (t *Translator) declareSecrets() {
 			}
 			return secrets
 		})
+	t.abroad = incremental.NewIndex(t.listeners, "listeners by other namespace",
+		func(k listenerKey, l *listener.Listener) (namespaces []string) {
+			for _, ref := range l.Certificates {
+				if !ref.Unknown && ref.Secret.Namespace != k.Gateway.Namespace {
+					namespaces = append(namespaces, ref.Secret.Namespace)
+				}
+			}
+			return namespaces
+		})
 	t.keyPairs = incremental.Map(t.engine, "Secret", t.in.secrets.Collection,
 		func(v *incremental.View, n name, s *corev1.Secret) (*certificate.KeyPair, bool) {
 			// Most Secrets of a cluster are none of our business, and checking keys is dear.

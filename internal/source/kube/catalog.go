@@ -26,6 +26,8 @@ type catalog struct {
 	// definitions are the CRDs of the groups that are read, by name.
 	definitions map[string]CRD
 	secrets     secrets
+	// withheld are the namespaces that the start went on without. Nothing is told of them before all that is essential there is known.
+	withheld map[string]bool
 	// telling are the Secrets in the Change that was taken last, and may still be told.
 	telling map[name]bool
 }
@@ -42,7 +44,7 @@ type table struct {
 func newCatalog() *catalog {
 	return &catalog{
 		tables: map[ID]*table{}, pending: map[ID]bool{}, observed: map[ID]bool{}, definitions: map[string]CRD{},
-		secrets: secrets{wanted: map[name]*secret{}, retired: map[name]*corev1.Secret{}}, telling: map[name]bool{},
+		secrets: secrets{wanted: map[name]*secret{}, retired: map[name]*corev1.Secret{}}, telling: map[name]bool{}, withheld: map[string]bool{},
 	}
 }
 
@@ -81,9 +83,15 @@ func (c *catalog) get(id ID) (metav1.Object, *kind, bool) {
 // take makes a Change of all that is pending.
 func (c *catalog) take() Change {
 	var change Change
+	// New ones: a map that was large once stays large.
+	pending, observed := map[ID]bool{}, map[ID]bool{}
 	ids := make([]ID, 0, len(c.pending))
-	for id := range c.pending {
-		ids = append(ids, id)
+	for id, known := range c.pending {
+		if c.withheld[id.Namespace] {
+			pending[id] = known
+		} else {
+			ids = append(ids, id)
+		}
 	}
 	slices.SortFunc(ids, ID.Compare)
 	clear(c.telling)
@@ -99,11 +107,14 @@ func (c *catalog) take() Change {
 		}
 	}
 	for id := range c.observed {
-		change.Observed = append(change.Observed, id)
+		if c.withheld[id.Namespace] {
+			observed[id] = true
+		} else {
+			change.Observed = append(change.Observed, id)
+		}
 	}
 	slices.SortFunc(change.Observed, ID.Compare)
-	// New ones: a map that was large once stays large.
-	c.pending, c.observed = map[ID]bool{}, map[ID]bool{}
+	c.pending, c.observed = pending, observed
 	return change
 }
 

@@ -59,6 +59,8 @@ type Installed struct {
 	Kinds []Served
 	// Unread are the kinds, of whatever group, that cannot be listed or watched, sorted by group and kind.
 	Unread []Unread
+	// UnreadNamespaces are those of which nothing may be read, sorted: nothing is told of them.
+	UnreadNamespaces []string
 }
 
 // CRD is a CustomResourceDefinition with its annotations of the Gateway API; "" where one

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -182,7 +183,7 @@ func (s *Source) lookAgain() {
 
 // installed is what the cluster has. s.mu is held.
 func (s *Source) installed() *Installed {
-	i := &Installed{CRDs: s.catalog.crds(), Unread: s.unreadKinds()}
+	i := &Installed{CRDs: s.catalog.crds(), Unread: s.unreadKinds(), UnreadNamespaces: slices.Sorted(maps.Keys(s.catalog.withheld))}
 	for k, f := range s.feeds {
 		if k.optional && f.listed {
 			i.Kinds = append(i.Kinds, Served{k.group, k.name, f.version, k.resource})

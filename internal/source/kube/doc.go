@@ -25,7 +25,8 @@
 //
 // A kind that cannot be listed for 30 s while the API server answers is gone on without, and joins
 // when it can be, unless what is served depends on it: for that the start waits, since proxies keep what they have.
-// Of several namespaces one that is forbidden for so long is gone on without, whatever the kind.
+// Of several namespaces one of which all that is essential is forbidden for so long is gone on without, unless a GatewayClass has its
+// parameters there. Nothing is told of it until all that is essential there has been listed, and then all at once.
 // While Secrets cannot be watched, the wanted ones are read each minute.
 //
 // # Permissions

@@ -40,9 +40,16 @@ const (
 	crdGroup   = "apiextensions.k8s.io"
 )
 
+// Those that are in no namespace.
+var (
+	namespaceKind = builtin("", "Namespace", "namespaces", keepNamespace)
+	classKind     = essential(custom("GatewayClass", "gatewayclasses", &gwv1.GatewayClassList{},
+		func(o *gwv1.GatewayClass) { o.Status = gwv1.GatewayClassStatus{} }, "v1beta1"))
+)
+
 // kinds are all that translation reads but Secrets.
 var kinds = []*kind{
-	builtin("", "Namespace", "namespaces", keepNamespace),
+	namespaceKind,
 	builtin("", "Service", "services", keepService),
 	builtin(discoveryv1.GroupName, "EndpointSlice", "endpointslices", keepEndpointSlice),
 	essential(custom("BackendTLSPolicy", "backendtlspolicies", &gwv1.BackendTLSPolicyList{},
@@ -51,8 +58,7 @@ var kinds = []*kind{
 		func(o *gwv1.GRPCRoute) { o.Status = gwv1.GRPCRouteStatus{} }, "v1alpha2"),
 	essential(custom("Gateway", "gateways", &gwv1.GatewayList{},
 		func(o *gwv1.Gateway) { o.Status = gwv1.GatewayStatus{} }, "v1beta1")),
-	essential(custom("GatewayClass", "gatewayclasses", &gwv1.GatewayClassList{},
-		func(o *gwv1.GatewayClass) { o.Status = gwv1.GatewayClassStatus{} }, "v1beta1")),
+	classKind,
 	essential(custom("HTTPRoute", "httproutes", &gwv1.HTTPRouteList{},
 		func(o *gwv1.HTTPRoute) { o.Status = gwv1.HTTPRouteStatus{} }, "v1beta1")),
 	custom("ListenerSet", "listenersets", &gwv1.ListenerSetList{},
@@ -162,7 +168,7 @@ func (k *kind) same(a, b metav1.Object) bool {
 
 // namespaced reports whether objects of the kind are in namespaces.
 func (k *kind) namespaced() bool {
-	return k.name != "Namespace" && k.name != "GatewayClass" && k != definitionMetadata
+	return k != namespaceKind && k != classKind && k != definitionMetadata
 }
 
 func (k *kind) id(n name) ID { return ID{k.group, k.name, n.Namespace, n.Name} }

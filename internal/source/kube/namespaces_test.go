@@ -1,12 +1,15 @@
 package kube
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
 
@@ -124,46 +127,184 @@ func TestTroubleWhileAnotherNamespaceIsListed(t *testing.T) {
 	}
 }
 
+// forbid lets nothing of a namespace be listed but what is excepted, as group/resource.
+func (s *apiServer) forbid(namespace string, but ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forbidden = map[string]bool{}
+	for _, k := range append(slices.Clone(kinds), secretMetadata) {
+		if resource := strings.TrimPrefix(k.group+"/"+k.resource, "/"); k.namespaced() && !slices.Contains(but, resource) {
+			s.forbidden[namespace+"/"+resource] = true
+		}
+	}
+}
+
+// permit forbids nothing but these, as namespace/group/resource.
+func (s *apiServer) permit(but ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forbidden = map[string]bool{}
+	for _, resource := range but {
+		s.forbidden[resource] = true
+	}
+}
+
+// impatient runs a Source that watches some namespaces, and goes on without those that are forbidden after a moment.
+func impatient(t *testing.T, s *apiServer, namespaces ...string) *consumer {
+	t.Helper()
+	return follow(t, s.config(), func(source *Source) { source.namespaces, source.skip = namespacesOf(namespaces), 300*time.Millisecond })
+}
+
 // TestAForbiddenNamespaceHoldsUpNobody starts without the Role of one namespace for good: the other one is read and goes on, and nothing
-// is said of objects of the first until it can be read.
+// is said of objects of the first until all that is essential of it can be read. Then all comes at once, since a route or Service must
+// not be in force before the policies that protect it.
 func TestAForbiddenNamespaceHoldsUpNobody(t *testing.T) {
 	both(t, func(t *testing.T, s *apiServer) {
 		s.install(nil)
+		s.put("namespaces", "Namespace", "", "green", fields{})
 		s.putRouteIn("blue", "a")
 		s.putRouteIn("green", "b")
-		s.mu.Lock()
-		s.forbidden = map[string]bool{}
-		for _, k := range append(slices.Clone(kinds), secretMetadata) {
-			if k.namespaced() {
-				s.forbidden["green/"+strings.TrimPrefix(k.group+"/"+k.resource, "/")] = true
-			}
-		}
-		s.mu.Unlock()
-		c := follow(t, s.config(), func(source *Source) {
-			source.namespaces, source.skip = namespacesOf([]string{"blue", "green"}), 300*time.Millisecond
-		})
+		s.putRouteIn("green", "c")
+		s.putRouteIn("other", "z")
+		s.forbid("green")
+		c := impatient(t, s, "blue", "green")
 		c.next()
 		if got := c.routes(); !slices.Equal(got, []string{"blue/a"}) {
 			t.Errorf("routes %v", got)
 		}
+		c.until("it is said of which namespace nothing is read", func() bool { return slices.Equal(c.installed.UnreadNamespaces, []string{"green"}) })
 		route := func(namespace string) ID { return ID{gatewayGroup, "HTTPRoute", namespace, "absent"} }
 		if c.Unread(route("blue")) || !c.Unread(route("green")) {
 			t.Errorf("unread: blue %v, green %v", c.Unread(route("blue")), c.Unread(route("green")))
 		}
 		remedy := "allow the controller's ServiceAccount to list and watch httproutes.gateway.networking.k8s.io in namespace green"
-		if !slices.Contains(c.UnreadKinds(), Unread{gatewayGroup, "HTTPRoute", remedy}) {
-			t.Errorf("unread kinds %v", c.UnreadKinds())
+		c.until("it is said which kinds are unread", func() bool {
+			return slices.Contains(c.UnreadKinds(), Unread{gatewayGroup, "HTTPRoute", remedy})
+		})
+
+		s.permit("green/" + gatewayGroup + "/backendtlspolicies")
+		c.until("the other kinds can be read", func() bool { return len(c.installed.Unread) == 1 })
+		s.remove(gatewayGroup+"/httproutes", "green", "c")
+		s.putRouteIn("green", "d")
+		s.putRouteIn("blue", "e")
+		c.until("the other namespace goes on", func() bool { return len(c.routes()) == 2 })
+		if !c.Unread(route("green")) {
+			t.Error("a namespace counts as read without its policies")
 		}
-		s.mu.Lock()
-		s.forbidden = nil
-		s.mu.Unlock()
+		for id := range c.objects {
+			if id.Namespace == "green" {
+				t.Errorf("%v is told without the policies of its namespace", id)
+			}
+		}
+		if len(c.Waiting()) != 0 {
+			t.Errorf("it waits for %v", c.Waiting())
+		}
+
+		s.permit()
 		c.until("the namespace joins in", func() bool {
-			return slices.Equal(c.routes(), []string{"blue/a", "green/b"}) && len(c.installed.Unread) == 0
+			return slices.Equal(c.routes(), []string{"blue/a", "blue/e", "green/b", "green/d"}) && len(c.installed.Unread) == 0 && len(c.installed.UnreadNamespaces) == 0
 		})
 		if c.Unread(route("green")) {
 			t.Error("still unread")
 		}
+		s.putRouteIn("green", "f")
+		c.until("it goes on", func() bool { return len(c.routes()) == 5 })
 	})
+}
+
+// TestANamespaceIsReadWholeOrNotAtAll: where a part of what is essential can be read, the start waits for the rest.
+func TestANamespaceIsReadWholeOrNotAtAll(t *testing.T) {
+	for _, missing := range []string{gatewayGroup + "/backendtlspolicies", "discovery.k8s.io/endpointslices", gatewayGroup + "/httproutes"} {
+		t.Run(missing, func(t *testing.T) {
+			s := newAPIServer(t, true)
+			s.install(nil)
+			s.permit("green/" + missing)
+			c := impatient(t, s, "blue", "green")
+			eventually(t, "it is said that the start waits", func() bool { return strings.Contains(c.log.String(), "the start waits for them") })
+			if waiting := c.Waiting(); len(waiting) != 1 || strings.Contains(c.log.String(), "Nothing of a namespace") {
+				t.Errorf("it waits for %v; log:\n%s", waiting, c.log)
+			}
+			select {
+			case change := <-c.changes:
+				t.Errorf("a Change came: %+v", change)
+			default:
+			}
+			s.permit()
+			c.next()
+		})
+	}
+}
+
+// TestOneRefusalIsNotMany: a namespace that is slow to be listed is not gone on without because it is forbidden for a moment.
+func TestOneRefusalIsNotMany(t *testing.T) {
+	s := unstarted(t, newAPIServer(t, true))
+	s.skip, s.discovered = time.Minute, true
+	s.namespaces = []string{"blue", "green"}
+	var green []*scope
+	for _, k := range kinds {
+		if k.namespaced() {
+			f := &feed{source: s, kind: k, to: s.catalog.table(k)}
+			f.scopes = []*scope{{feed: f, namespace: "blue", done: true}, {feed: f, namespace: "green"}}
+			s.feeds[k], green = f, append(green, f.scopes[1])
+		}
+	}
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "any"}, "", nil)
+	for _, test := range []struct {
+		what  string
+		err   error
+		after time.Duration
+		want  bool
+	}{
+		{"slow", apierrors.NewInternalError(errors.New("slow")), 2 * time.Minute, false},
+		{"forbidden just now", forbidden, 0, false}, {"forbidden for long", forbidden, time.Minute + time.Second, true},
+	} {
+		for _, p := range green {
+			s.note(t.Context(), p, test.err)
+		}
+		s.mu.Lock()
+		s.check(time.Now())
+		s.check(time.Now().Add(test.after))
+		if got := s.catalog.withheld["green"]; got != test.want {
+			t.Errorf("%s: gone on without it: %v", test.what, got)
+		}
+		s.mu.Unlock()
+	}
+}
+
+// TestTheStartWaitsForParametersOfAClass that are in a forbidden namespace: the addresses that they deny are denied to all Gateways. A
+// namespace that does not exist has none.
+func TestTheStartWaitsForParametersOfAClass(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	class := func(n, namespace string) {
+		s.put(gatewayGroup+"/gatewayclasses", "GatewayClass", "", n, fields{"spec": fields{"controllerName": "example.org/x",
+			"parametersRef": fields{"group": "moongate.dev", "kind": parametersKind, "namespace": namespace, "name": "p"}}})
+	}
+	s.put("namespaces", "Namespace", "", "green", fields{})
+	class("first", "green")
+	s.forbid("green")
+	c := impatient(t, s, "blue", "green")
+	eventually(t, "it is said what the start waits for", func() bool {
+		waiting := c.Waiting()
+		return len(waiting) == 1 && strings.HasPrefix(waiting[0], "GatewayParameters green/p of GatewayClass first: ") &&
+			strings.Contains(c.log.String(), "green/p of GatewayClass first")
+	})
+	select {
+	case change := <-c.changes:
+		t.Errorf("a Change came: %+v", change)
+	default:
+	}
+	class("first", "blue")
+	c.next()
+	class("second", "green")
+	c.until("it is there", func() bool { return c.objects[ID{gatewayGroup, "GatewayClass", "", "second"}] != nil })
+	if len(c.Waiting()) != 0 {
+		t.Errorf("after the start, it waits for %v", c.Waiting())
+	}
+
+	class("second", "nowhere")
+	s.forbid("nowhere")
+	impatient(t, s, "blue", "nowhere").next()
 }
 
 // TestNothingIsDispensableInAllNamespaces: a verb that is missing everywhere is no matter of one namespace.

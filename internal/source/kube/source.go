@@ -184,8 +184,8 @@ func (s *Source) Get(id ID) (metav1.Object, bool) {
 	return o, ok
 }
 
-// Unread reports whether nothing can be said of an object: its kind is not listed in its namespace, or the
-// object exists and cannot be decoded. It may be called at any time.
+// Unread reports whether nothing can be said of an object: its kind is not listed in its namespace, the
+// start went on without its namespace, or the object exists and cannot be decoded. It may be called at any time.
 func (s *Source) Unread(id ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *Source) Unread(id ID) bool {
 	}
 	f := s.feeds[t.kind]
 	n := name{Namespace: id.Namespace, Name: id.Name}
-	return f == nil || !f.reads(id.Namespace) || t.undecoded[n] && (t.objects[n] == nil || partial(t.objects[n]))
+	return f == nil || !f.reads(id.Namespace) || s.catalog.withheld[id.Namespace] || t.undecoded[n] && (t.objects[n] == nil || partial(t.objects[n]))
 }
 
 // Waiting says what the first Change waits for, and why; empty once everything has been
@@ -219,6 +219,9 @@ func (s *Source) waiting() (list []string) {
 		if k.essential && s.awaitsDiscovery(k) {
 			list = append(list, because(k.name, "has a CustomResourceDefinition and is not served yet"))
 		}
+	}
+	if s.told == nil {
+		list = append(list, s.unreadParameters()...)
 	}
 	slices.Sort(list)
 	return list

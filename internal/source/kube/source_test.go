@@ -603,7 +603,7 @@ func TestAnAbsentServerSkipsNothing(t *testing.T) {
 		if s.reach.text = ""; step.away {
 			s.reach.text = "connection refused"
 		}
-		f.check(start.Add(step.after))
+		f.scopes[0].check(start.Add(step.after))
 		if f.failing() != step.failing {
 			t.Errorf("step %d: failing is %v", i, f.failing())
 		}

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 const (
@@ -40,7 +44,7 @@ func (s *Source) unreadKinds() (list []Unread) {
 	return list
 }
 
-// watchFeeds looks for kinds that cannot be read until ctx ends.
+// watchFeeds looks for kinds and namespaces that cannot be read until ctx ends.
 func (s *Source) watchFeeds(ctx context.Context) {
 	tick := time.NewTicker(max(s.skip/30, time.Millisecond))
 	defer tick.Stop()
@@ -51,9 +55,7 @@ func (s *Source) watchFeeds(ctx context.Context) {
 			return
 		case now := <-tick.C:
 			s.mu.Lock()
-			for _, f := range s.feeds {
-				f.check(now)
-			}
+			s.check(now)
 			if now.Sub(polled) >= s.secretsPoll {
 				polled = now
 				for n := range s.catalog.secrets.wanted {
@@ -67,23 +69,95 @@ func (s *Source) watchFeeds(ctx context.Context) {
 	}
 }
 
-// check looks for parts of the kind that cannot be read, and says what becomes of the start. Source.mu is held.
-func (f *feed) check(now time.Time) {
+// check looks for what cannot be read, and says what becomes of the start. s.mu is held.
+func (s *Source) check(now time.Time) {
 	var failed []*scope
-	for _, p := range f.scopes {
-		before := p.failing
-		if p.check(now); p.failing && !before && !p.done { // otherwise note logs it
-			failed = append(failed, p)
+	for _, f := range s.feeds {
+		for _, p := range f.scopes {
+			before := p.failing
+			if p.check(now); p.failing && !before && !p.done { // otherwise note logs it
+				failed = append(failed, p)
+			}
 		}
 	}
-	f.settle()
+	s.checkNamespaces(now)
+	for _, f := range s.feeds {
+		f.settle()
+	}
 	for _, p := range failed {
-		if f.kind.essential && !f.listed {
+		switch {
+		case s.catalog.withheld[p.namespace]:
+		case p.kind.essential && !p.listed:
 			p.log().Warn("Objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
-		} else {
+		default:
 			p.log().Warn("Objects of a kind cannot be listed; going on without them until they can: " + p.remedy)
 		}
 	}
+}
+
+// checkNamespaces finds the namespaces of which nothing essential may be listed, and goes on without them: one whose RoleBinding is gone must
+// not hold up all others. Such a one joins in when everything essential of it has been listed. s.mu is held.
+func (s *Source) checkNamespaces(now time.Time) {
+	if !s.discovered {
+		return
+	}
+	withheld := s.catalog.withheld
+	var forbidden []string
+	for _, namespace := range s.namespaces {
+		listed, refused := true, true
+		for _, f := range s.feeds {
+			for _, p := range f.scopes {
+				if f.kind.essential && f.kind.namespaced() && p.namespace == namespace {
+					listed, refused = listed && p.done, refused && p.forbidden(now)
+				}
+			}
+		}
+		switch {
+		case withheld[namespace] && listed:
+			delete(withheld, namespace)
+			s.log.Info("A namespace can be read, which is served with the others from now on", "namespace", namespace)
+			s.installedChanged = true
+			s.wake()
+		case !withheld[namespace] && refused:
+			forbidden = append(forbidden, namespace)
+		}
+	}
+	if len(forbidden)+len(withheld) == len(s.namespaces) {
+		return // a permission that is missing everywhere is no matter of one namespace
+	}
+	for _, namespace := range forbidden {
+		withheld[namespace], s.installedChanged = true, true
+		s.log.Warn("Nothing of a namespace may be read; going on without it until all of it can be: "+namespaceRemedy, "namespace", namespace)
+		for _, what := range s.unreadParameters() {
+			s.log.Warn("The start waits for a namespace that may not be read, since a class may deny addresses there: " + what)
+		}
+	}
+}
+
+const namespaceRemedy = "allow the controller's ServiceAccount to list and watch what is in it, by the RoleBinding of the Role of watchNamespaces"
+
+// unreadParameters are those of GatewayClasses, whoever's they are, in namespaces that are withheld. The addresses that they deny would be open to
+// the Gateways of all namespaces, so the start waits for these. s.mu is held.
+func (s *Source) unreadParameters() (list []string) {
+	for _, o := range s.catalog.table(classKind).objects {
+		gc, ok := o.(*gwv1.GatewayClass)
+		if !ok || gc.Spec.ParametersRef == nil || gc.Spec.ParametersRef.Namespace == nil ||
+			gc.Spec.ParametersRef.Group != v1alpha1.GroupName || gc.Spec.ParametersRef.Kind != parametersKind {
+			continue
+		}
+		if namespace := string(*gc.Spec.ParametersRef.Namespace); s.unreadNamespace(namespace) {
+			list = append(list, because("GatewayParameters "+namespace+"/"+gc.Spec.ParametersRef.Name+" of GatewayClass "+gc.Name,
+				"nothing of the namespace may be read: "+namespaceRemedy))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// unreadNamespace reports whether a namespace exists, as far as is known, and is withheld. Of one that does not, all is known. s.mu is held.
+func (s *Source) unreadNamespace(namespace string) bool {
+	_, exists := s.catalog.table(namespaceKind).objects[name{Name: namespace}]
+	return exists && s.catalog.withheld[namespace]
 }
 
 // check notes that a scope cannot be read for too long. An API server that is away is another matter: what is known stays,

@@ -292,7 +292,7 @@ func (p *scope) Replace(objects []any, _ string) error {
 		}
 	}
 	p.do(func() {
-		if !p.done && p.failing {
+		if !p.done && p.failing && !p.source.catalog.withheld[p.namespace] {
 			p.log().Info("Objects of a kind can be read, which is served with the others from now on")
 		}
 		p.done = true
@@ -321,10 +321,20 @@ func (f *feed) settle() {
 	f.source.wake()
 }
 
-// dispensable reports whether the start does not wait for a scope, as long as another one of the kind is read: it could not be listed
-// for long, and of an essential kind because that is forbidden. A namespace whose Role is gone must not hold up all others.
+// dispensable reports whether the start does not wait for a scope, as long as another one of the kind is read. What is essential is gone
+// on without for a whole namespace or not at all: a Service must not be reached without the policies that protect it. Source.mu is held.
 func (p *scope) dispensable() bool {
-	return p.failing && (!p.kind.essential || p.trouble.class == string(metav1.StatusReasonForbidden))
+	if p.kind.essential {
+		return p.source.catalog.withheld[p.namespace]
+	}
+	return p.failing
+}
+
+// forbidden reports whether the controller was not allowed to list the scope for long, whenever it tried. Source.mu is held.
+func (p *scope) forbidden(now time.Time) bool {
+	s := p.source
+	return !p.done && s.reach.text == "" && p.trouble.class == string(metav1.StatusReasonForbidden) &&
+		now.Sub(p.trouble.since) >= s.skip && now.Sub(s.reachedSince) >= s.skip
 }
 
 // failing reports whether any part of the kind cannot be read. Source.mu is held.
