@@ -48,8 +48,8 @@ func (c *Controller) change(ch kube.Change) {
 				t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 			}
 			for _, o := range ch.Upserts {
-				if u, ok := o.(*kube.UndecodedParameters); ok {
-					o = (*translate.UndecodedParameters)(u)
+				if u, ok := o.(*kube.Undecoded); ok {
+					o = (*translate.Undecoded)(u)
 				}
 				t.Upsert(o)
 			}

@@ -52,9 +52,5 @@ func (t *Translator) checkBackend(v *incremental.View, key backendKey, field str
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use http or "+appProtocolH2C,
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
-	if policy, found := t.backendTLSPolicy(v, key.Service, port.Name); found {
-		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "remove the BackendTLSPolicy to reach the Service without TLS",
-			"BackendTLSPolicy %s asks for TLS to Service %s, which is not supported yet", policy, key.Service)
-	}
-	return nil
+	return t.checkBackendTLSPolicies(v, key.Service, port.Name, field)
 }

@@ -19,6 +19,8 @@ const maxAncestors = 16
 func (t *Translator) declareBackendTLSPolicies() {
 	t.policiesByService = incremental.NewIndex(t.in.policies.Collection, "BackendTLSPolicies by Service",
 		func(n name, p *gwv1.BackendTLSPolicy) []name { return targetServices(n, p) })
+	t.undecodedPolicies = incremental.NewIndex(t.in.undecodedPolicies.Collection, "undecoded BackendTLSPolicies by namespace",
+		func(n name, _ undecodedPolicy) []string { return []string{n.Namespace} })
 }
 
 func targetServices(n name, p *gwv1.BackendTLSPolicy) (out []name) {
@@ -30,18 +32,35 @@ func targetServices(n name, p *gwv1.BackendTLSPolicy) (out []name) {
 	return out
 }
 
-// backendTLSPolicy finds a policy for a Service's port: one for the whole Service
-// or for the port's name.
-func (t *Translator) backendTLSPolicy(v *incremental.View, svc name, portName string) (name, bool) {
+// undecodedPolicy is what is known of a BackendTLSPolicy that cannot be decoded.
+type undecodedPolicy struct {
+	Error   string
+	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName // none: any Service of the namespace may be one
+}
+
+// checkBackendTLSPolicies looks for a policy that is for a Service's port, or may be.
+func (t *Translator) checkBackendTLSPolicies(v *incremental.View, svc name, portName, field string) *condition.Problem {
 	for _, n := range incremental.Lookup(v, t.policiesByService, svc) {
-		p, _ := incremental.Fetch(v, t.in.policies.Collection, n)
-		for _, ref := range p.Spec.TargetRefs {
-			if string(ref.Name) == svc.Name && (ref.SectionName == nil || string(*ref.SectionName) == portName) {
-				return n, true
-			}
+		if p, _ := incremental.Fetch(v, t.in.policies.Collection, n); targets(p.Spec.TargetRefs, svc, portName) {
+			return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "remove the BackendTLSPolicy to reach the Service without TLS",
+				"BackendTLSPolicy %s asks for TLS to Service %s, which is not supported yet", n, svc)
 		}
 	}
-	return name{}, false
+	for _, n := range incremental.Lookup(v, t.undecodedPolicies, svc.Namespace) {
+		if p, _ := incremental.Fetch(v, t.in.undecodedPolicies.Collection, n); len(p.Targets) == 0 || targets(p.Targets, svc, portName) {
+			return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "correct it, or install the CustomResourceDefinitions of this version",
+				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be decoded: %s", n, svc, p.Error)
+		}
+	}
+	return nil
+}
+
+// targets reports whether one of a policy's targetRefs is a Service as a whole, or its port of that name.
+func targets(refs []gwv1.LocalPolicyTargetReferenceWithSectionName, svc name, portName string) bool {
+	return slices.ContainsFunc(refs, func(ref gwv1.LocalPolicyTargetReferenceWithSectionName) bool {
+		return ref.Group == corev1.GroupName && ref.Kind == gwv1.Kind(KindService) && string(ref.Name) == svc.Name &&
+			(ref.SectionName == nil || string(*ref.SectionName) == portName)
+	})
 }
 
 // declareBackendTLSPolicyStatuses reports on each Gateway that reaches a target

@@ -83,12 +83,17 @@ type UnreadSecret struct {
 	Forbidden bool
 }
 
-// UndecodedParameters takes the place of GatewayParameters that exist and cannot be decoded, an object for Upsert. A class that refers to them is
-// not accepted, and denies endpoints all the same. It ends with the GatewayParameters themselves, or with their deletion.
-type UndecodedParameters struct {
-	metav1.ObjectMeta          // namespace and name
-	DeniedEndpoints   []string // what could be read of spec.classOnly.deniedEndpoints
-	Error             string   // why they cannot be decoded
+// Undecoded takes the place of an object that exists and cannot be decoded, an object for Upsert: what it closes stays closed. A class that
+// refers to such GatewayParameters is not accepted, and denies endpoints all the same; what such a BackendTLSPolicy may be for is not reached. It ends
+// with the object itself, or with its deletion.
+type Undecoded struct {
+	metav1.ObjectMeta // namespace and name
+	Kind              string
+	Error             string // why it cannot be decoded
+	// DeniedEndpoints are what could be read of spec.classOnly.deniedEndpoints of GatewayParameters.
+	DeniedEndpoints []string
+	// Targets are the spec.targetRefs of a BackendTLSPolicy; without any it may be for all Services of its namespace.
+	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
 }
 
 // UnreadSecrets is how many Secrets could not be read as of the last Commit, but may be soon.

@@ -253,13 +253,14 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 		}
 		err = yaml.UnmarshalStrict([]byte(doc), &fact)
 		i.installed = &translate.Installed{CRDs: fact.CRDs, Kinds: fact.Kinds, UnreadNamespaces: fact.UnreadNamespaces}
-	case "UndecodedParameters":
+	case "Undecoded":
 		var fact struct {
-			Kind string
-			translate.UndecodedParameters
+			Kind, Of string
+			translate.Undecoded
 		}
 		err = yaml.UnmarshalStrict([]byte(doc), &fact)
-		i.object = &fact.UndecodedParameters
+		fact.Undecoded.Kind = fact.Of
+		i.object = &fact.Undecoded
 	case "Tickets":
 		var fact struct {
 			Kind, Secret string

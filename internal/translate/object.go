@@ -65,22 +65,23 @@ type AddressFault struct{ Message string }
 func (t *Translator) declareInputs() {
 	e := t.engine
 	t.in = inputs{
-		classes:        objects[*gwv1.GatewayClass](e, KindGatewayClass),
-		gateways:       objects[*gwv1.Gateway](e, KindGateway),
-		listenerSets:   objects[*gwv1.ListenerSet](e, KindListenerSet),
-		httpRoutes:     objects[*gwv1.HTTPRoute](e, KindHTTPRoute),
-		otherRoutes:    incremental.NewInput[kindName](e, "other routes", sameDeeply[otherRoute]),
-		grants:         objects[*gwv1.ReferenceGrant](e, KindReferenceGrant),
-		policies:       objects[*gwv1.BackendTLSPolicy](e, KindBackendTLSPolicy),
-		namespaces:     objects[*corev1.Namespace](e, KindNamespace),
-		services:       objects[*corev1.Service](e, KindService),
-		endpointSlices: objects[*discoveryv1.EndpointSlice](e, KindEndpointSlice),
-		secrets:        objects[*corev1.Secret](e, KindSecret),
-		parameters:     objects[*v1alpha1.GatewayParameters](e, KindGatewayParameters),
-		undecoded:      incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecoded]),
-		listenerFaults: incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault]),
-		routeFaults:    incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault]),
-		addressFaults:  incremental.NewInput[addressKey](e, "address faults", same[AddressFault]),
+		classes:             objects[*gwv1.GatewayClass](e, KindGatewayClass),
+		gateways:            objects[*gwv1.Gateway](e, KindGateway),
+		listenerSets:        objects[*gwv1.ListenerSet](e, KindListenerSet),
+		httpRoutes:          objects[*gwv1.HTTPRoute](e, KindHTTPRoute),
+		otherRoutes:         incremental.NewInput[kindName](e, "other routes", sameDeeply[otherRoute]),
+		grants:              objects[*gwv1.ReferenceGrant](e, KindReferenceGrant),
+		policies:            objects[*gwv1.BackendTLSPolicy](e, KindBackendTLSPolicy),
+		namespaces:          objects[*corev1.Namespace](e, KindNamespace),
+		services:            objects[*corev1.Service](e, KindService),
+		endpointSlices:      objects[*discoveryv1.EndpointSlice](e, KindEndpointSlice),
+		secrets:             objects[*corev1.Secret](e, KindSecret),
+		parameters:          objects[*v1alpha1.GatewayParameters](e, KindGatewayParameters),
+		undecodedParameters: incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecodedParameters]),
+		undecodedPolicies:   incremental.NewInput[name](e, "undecoded BackendTLSPolicy", sameDeeply[undecodedPolicy]),
+		listenerFaults:      incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault]),
+		routeFaults:         incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault]),
+		addressFaults:       incremental.NewInput[addressKey](e, "address faults", same[AddressFault]),
 
 		infrastructures: incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure]),
 		installed:       incremental.NewInput[name](e, "installed", sameDeeply[Installed]),
@@ -123,6 +124,7 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 	case *gwv1beta1.ReferenceGrant:
 		set(t.in.grants, (*gwv1.ReferenceGrant)(o), nil)
 	case *gwv1.BackendTLSPolicy:
+		t.in.undecodedPolicies.Delete(nameOf(o))
 		set(t.in.policies, o, func(o *gwv1.BackendTLSPolicy) { o.Status = gwv1.PolicyStatus{} })
 	case *corev1.Namespace:
 		set(t.in.namespaces, o, func(o *corev1.Namespace) { o.Status = corev1.NamespaceStatus{} })
@@ -138,11 +140,19 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 		t.in.absent.Delete(nameOf(o))
 		t.in.unread.Set(nameOf(o), o.Forbidden)
 	case *v1alpha1.GatewayParameters:
-		t.in.undecoded.Delete(nameOf(o))
+		t.in.undecodedParameters.Delete(nameOf(o))
 		set(t.in.parameters, o, func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })
-	case *UndecodedParameters:
-		t.in.parameters.Delete(nameOf(o))
-		t.in.undecoded.Set(nameOf(o), undecoded{o.Error, o.DeniedEndpoints})
+	case *Undecoded:
+		switch Kind(o.Kind) {
+		case KindGatewayParameters:
+			t.in.parameters.Delete(nameOf(o))
+			t.in.undecodedParameters.Set(nameOf(o), undecodedParameters{o.Error, o.DeniedEndpoints})
+		case KindBackendTLSPolicy:
+			t.in.policies.Delete(nameOf(o))
+			t.in.undecodedPolicies.Set(nameOf(o), undecodedPolicy{o.Error, o.Targets})
+		default:
+			return false
+		}
 	default:
 		return false
 	}
@@ -187,6 +197,7 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 		t.in.grants.Delete(n)
 	case KindBackendTLSPolicy:
 		t.in.policies.Delete(n)
+		t.in.undecodedPolicies.Delete(n)
 	case KindNamespace:
 		t.in.namespaces.Delete(n)
 	case KindService:
@@ -197,7 +208,7 @@ func (t *Translator) Delete(kind Kind, namespace, objectName string) {
 		t.deleteSecret(n)
 	case KindGatewayParameters:
 		t.in.parameters.Delete(n)
-		t.in.undecoded.Delete(n)
+		t.in.undecodedParameters.Delete(n)
 	}
 }
 

@@ -17,8 +17,8 @@ type checked struct {
 	Problems   []*condition.Problem
 }
 
-// undecoded is what is known of GatewayParameters that cannot be decoded.
-type undecoded struct {
+// undecodedParameters is what is known of GatewayParameters that cannot be decoded.
+type undecodedParameters struct {
 	Error  string
 	Denied []string
 }
@@ -39,7 +39,7 @@ func (t *Translator) findParameters(v *incremental.View, field string, group gwv
 			"%s of group %q cannot hold parameters", kind, group)
 	}
 	p, exists := incremental.Fetch(v, t.parameters, n)
-	u, unread := incremental.Fetch(v, t.in.undecoded.Collection, n)
+	u, unread := incremental.Fetch(v, t.in.undecodedParameters.Collection, n)
 	switch {
 	case unread:
 		return nil, condition.NewProblem(reason, field+".name", "correct it, or install the CustomResourceDefinitions of this version",

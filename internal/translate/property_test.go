@@ -106,8 +106,8 @@ func identify(i input) string {
 
 // typeOf is the type of an object, or of the one whose place it takes.
 func typeOf(o metav1.Object) string {
-	if _, undecoded := o.(*translate.UndecodedParameters); undecoded {
-		o = &v1alpha1.GatewayParameters{}
+	if u, undecoded := o.(*translate.Undecoded); undecoded {
+		o = kinds[u.Kind]()
 	}
 	return fmt.Sprintf("%T", o)
 }

@@ -149,7 +149,7 @@ func (t *Translator) deniedEndpoints(v *incremental.View, gc *gwv1.GatewayClass)
 		return nil
 	}
 	n := name{string(value(ref.Namespace, gwv1.Namespace(""))), ref.Name}
-	if u, undecoded := incremental.Fetch(v, t.in.undecoded.Collection, n); undecoded {
+	if u, undecoded := incremental.Fetch(v, t.in.undecodedParameters.Collection, n); undecoded {
 		return u.Denied
 	}
 	p, exists := incremental.Fetch(v, t.parameters, n)

@@ -57,22 +57,23 @@ type Translator struct {
 
 // inputs are the objects as they came, without what nobody here reads.
 type inputs struct {
-	classes        *incremental.Input[name, *gwv1.GatewayClass]
-	gateways       *incremental.Input[name, *gwv1.Gateway]
-	listenerSets   *incremental.Input[name, *gwv1.ListenerSet]
-	httpRoutes     *incremental.Input[name, *gwv1.HTTPRoute]
-	otherRoutes    *incremental.Input[kindName, otherRoute]
-	grants         *incremental.Input[name, *gwv1.ReferenceGrant]
-	policies       *incremental.Input[name, *gwv1.BackendTLSPolicy]
-	namespaces     *incremental.Input[name, *corev1.Namespace]
-	services       *incremental.Input[name, *corev1.Service]
-	endpointSlices *incremental.Input[name, *discoveryv1.EndpointSlice]
-	secrets        *incremental.Input[name, *corev1.Secret]
-	listenerFaults *incremental.Input[listenerKey, ListenerFault]
-	routeFaults    *incremental.Input[routeFaultKey, RouteFault]
-	addressFaults  *incremental.Input[addressKey, AddressFault]
-	parameters     *incremental.Input[name, *v1alpha1.GatewayParameters]
-	undecoded      *incremental.Input[name, undecoded] // GatewayParameters that exist and are not in parameters
+	classes             *incremental.Input[name, *gwv1.GatewayClass]
+	gateways            *incremental.Input[name, *gwv1.Gateway]
+	listenerSets        *incremental.Input[name, *gwv1.ListenerSet]
+	httpRoutes          *incremental.Input[name, *gwv1.HTTPRoute]
+	otherRoutes         *incremental.Input[kindName, otherRoute]
+	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
+	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
+	namespaces          *incremental.Input[name, *corev1.Namespace]
+	services            *incremental.Input[name, *corev1.Service]
+	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
+	secrets             *incremental.Input[name, *corev1.Secret]
+	listenerFaults      *incremental.Input[listenerKey, ListenerFault]
+	routeFaults         *incremental.Input[routeFaultKey, RouteFault]
+	addressFaults       *incremental.Input[addressKey, AddressFault]
+	parameters          *incremental.Input[name, *v1alpha1.GatewayParameters]
+	undecodedParameters *incremental.Input[name, undecodedParameters] // those that exist and are not in parameters
+	undecodedPolicies   *incremental.Input[name, undecodedPolicy]     // those that exist and are not in policies
 
 	infrastructures *incremental.Input[name, Infrastructure]
 	installed       *incremental.Input[name, Installed] // under the empty name
@@ -120,6 +121,7 @@ type routeLayer struct {
 	namespaceLabels   *incremental.Collection[name, map[string]string]
 	services          *incremental.Collection[name, *service]
 	policiesByService *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
+	undecodedPolicies *incremental.Index[string, name, undecodedPolicy] // by namespace
 	compiled          *incremental.Collection[name, *compiled]
 	referrers         *incremental.Index[name, name, *compiled] // Service -> routes that refer to it
 	attachments       *incremental.Collection[name, *attachment]

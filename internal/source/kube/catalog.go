@@ -131,7 +131,7 @@ func (t *table) set(o metav1.Object) {
 	}
 }
 
-func (t *table) unreadable(n name, part *UndecodedParameters) {
+func (t *table) unreadable(n name, part *Undecoded) {
 	t.undecoded[n] = true
 	if part == nil {
 		return
@@ -148,7 +148,7 @@ func (t *table) unreadable(n name, part *UndecodedParameters) {
 
 // partial reports whether an object stands for one that cannot be decoded.
 func partial(o metav1.Object) bool {
-	_, is := o.(*UndecodedParameters)
+	_, is := o.(*Undecoded)
 	return is
 }
 
@@ -161,7 +161,7 @@ func (t *table) remove(n name) {
 	}
 }
 
-func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]*UndecodedParameters) {
+func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]*Undecoded) {
 	there := make(map[name]bool, len(all))
 	for _, o := range all {
 		there[nameOf(o)] = true
@@ -210,9 +210,9 @@ func (d definitions) remove(n name) {
 }
 
 // unreadable does nothing: the metadata of a CRD can always be decoded.
-func (d definitions) unreadable(name, *UndecodedParameters) {}
+func (d definitions) unreadable(name, *Undecoded) {}
 
-func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*UndecodedParameters) {
+func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*Undecoded) {
 	clear(d.catalog.definitions)
 	for _, o := range all {
 		d.set(o)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
 // ID names an object, whatever version it is read in.
@@ -32,7 +33,7 @@ func (id ID) String() string {
 type Change struct {
 	// Upserts are new, or differ in something that translation may read; sorted by ID.
 	// They are typed (*gwv1.HTTPRoute and so on), without status, resourceVersion and
-	// annotations; or *UndecodedParameters. They are shared: nobody may modify them.
+	// annotations; or *Undecoded. They are shared: nobody may modify them.
 	Upserts []metav1.Object
 	// Deletes are gone; sorted, disjoint from Upserts.
 	Deletes []ID
@@ -83,12 +84,16 @@ type UnreadSecret struct {
 	Forbidden       bool // the controller may not read it; otherwise that may pass by itself
 }
 
-// UndecodedParameters takes the place of GatewayParameters that exist, do not fit their Go type and were never read whole. The addresses that
-// a class denies are read all the same: they must not be open because of a mistake beside them.
-type UndecodedParameters struct {
-	metav1.ObjectMeta          // namespace and name
-	DeniedEndpoints   []string // those of spec.classOnly.deniedEndpoints that are strings
-	Error             string   // why they cannot be decoded
+// Undecoded takes the place of GatewayParameters or of a BackendTLSPolicy that exists, does not fit its Go type and was never read whole. What
+// they close is read all the same: it must not be open because of a mistake beside it.
+type Undecoded struct {
+	metav1.ObjectMeta // namespace and name
+	Kind              string
+	Error             string // why it cannot be decoded
+	// DeniedEndpoints are, of GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
+	DeniedEndpoints []string
+	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
+	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
 }
 
 // Want is a Secret whose contents are needed (Wanted) or no longer.

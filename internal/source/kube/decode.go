@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
@@ -16,7 +17,7 @@ import (
 type unreadable struct {
 	metav1.PartialObjectMetadata
 	err  error
-	part *UndecodedParameters // nil for any other kind
+	part *Undecoded // nil for any other kind
 }
 
 // mixedList is a list of which something may be unreadable.
@@ -100,20 +101,34 @@ func (d tolerantDecoder) item(data []byte, kind *schema.GroupVersionKind) runtim
 		return nil
 	}
 	u.Namespace, u.Name, u.ResourceVersion = named.Metadata.Namespace, named.Metadata.Name, named.Metadata.ResourceVersion
-	if kind.Group == v1alpha1.GroupName && kind.Kind == parametersKind {
-		u.part = undecodedParameters(data, u)
-	}
+	u.part = undecoded(data, kind, u)
 	return u
 }
 
-const parametersKind = "GatewayParameters"
+const (
+	parametersKind = "GatewayParameters"
+	policyKind     = "BackendTLSPolicy"
+)
 
-// undecodedParameters takes from GatewayParameters that cannot be decoded the addresses that they deny.
-func undecodedParameters(data []byte, u *unreadable) *UndecodedParameters {
-	p := &UndecodedParameters{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Error: u.err.Error()}
+// undecoded takes from an object that cannot be decoded what it closes; nil for a kind that closes nothing.
+func undecoded(data []byte, kind *schema.GroupVersionKind, u *unreadable) *Undecoded {
+	part := &Undecoded{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Kind: kind.Kind, Error: u.err.Error()}
+	switch kind.GroupKind() {
+	case schema.GroupKind{Group: v1alpha1.GroupName, Kind: parametersKind}:
+		part.DeniedEndpoints = deniedEndpoints(data)
+	case schema.GroupKind{Group: gwv1.GroupName, Kind: policyKind}:
+		part.Targets = targets(data)
+	default:
+		return nil
+	}
+	return part
+}
+
+// deniedEndpoints are the addresses that GatewayParameters deny.
+func deniedEndpoints(data []byte) (list []string) {
 	var o any
 	if json.Unmarshal(data, &o) != nil {
-		return p
+		return nil
 	}
 	for _, field := range []string{"spec", "classOnly", "deniedEndpoints"} {
 		fields, _ := o.(map[string]any)
@@ -125,10 +140,30 @@ func undecodedParameters(data []byte, u *unreadable) *UndecodedParameters {
 	}
 	for _, d := range denied {
 		if text, ok := d.(string); ok {
-			p.DeniedEndpoints = append(p.DeniedEndpoints, text)
+			list = append(list, text)
 		}
 	}
-	return p
+	return list
+}
+
+// targets are the targetRefs of a policy; nil unless all of them can be read.
+func targets(data []byte) (list []gwv1.LocalPolicyTargetReferenceWithSectionName) {
+	var policy struct {
+		Spec struct {
+			TargetRefs []json.RawMessage
+		}
+	}
+	if json.Unmarshal(data, &policy) != nil {
+		return nil
+	}
+	for _, raw := range policy.Spec.TargetRefs {
+		var ref gwv1.LocalPolicyTargetReferenceWithSectionName
+		if json.Unmarshal(raw, &ref) != nil || ref.Kind == "" || ref.Name == "" {
+			return nil
+		}
+		list = append(list, ref)
+	}
+	return list
 }
 
 // customKind finds the kind of a custom resource, or of a list of them.

@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
@@ -19,6 +20,7 @@ func FuzzDecode(f *testing.F) {
 		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRoute","metadata":{"name":"a"},"spec":{"hostnames":7}}`,
 		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"HTTPRouteList","metadata":{"resourceVersion":"1"},"items":[{"metadata":{"name":"a"}},{"metadata":{"name":"b"},"spec":[]},{},null,7]}`,
 		`{"apiVersion":"moongate.dev/v1alpha1","kind":"GatewayParameters","metadata":{"name":"a"},"spec":{"drainTimeout":"soon"}}`,
+		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"BackendTLSPolicy","metadata":{"name":"a"},"spec":{"validation":7,"targetRefs":[{"kind":"Service","name":"b"},null]}}`,
 		`{"apiVersion":"v1","kind":"Status"}`, `{}`, `[]`, ``, `{"kind":"HTTPRoute","apiVersion":"gateway.networking.k8s.io/v1","metadata":7}`,
 	} {
 		f.Add([]byte(seed))
@@ -68,7 +70,7 @@ func TestDeniedEndpointsOutliveAMistake(t *testing.T) {
 		id := func(n string) ID { return ID{"moongate.dev", parametersKind, "team", n} }
 		denies := func(n string, want ...string) func() bool {
 			return func() bool {
-				u, ok := c.objects[id(n)].(*UndecodedParameters)
+				u, ok := c.objects[id(n)].(*Undecoded)
 				return ok && slices.Equal(u.DeniedEndpoints, want) && strings.Contains(u.Error, "soon")
 			}
 		}
@@ -99,5 +101,55 @@ func TestDeniedEndpointsOutliveAMistake(t *testing.T) {
 		s.compact() // lists again
 		s.start()
 		c.until("it goes while nobody looks", func() bool { return c.objects[id("none")] == nil })
+	})
+}
+
+// TestTargetsOutliveAMistake: a policy that cannot be decoded says which Services it is for, as far as all of its targets can be read.
+func TestTargetsOutliveAMistake(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		put := func(n string, validation any, refs ...any) {
+			s.put(gatewayGroup+"/backendtlspolicies", policyKind, "team", n, fields{"spec": fields{"validation": validation, "targetRefs": refs}})
+		}
+		ref := func(name any) any {
+			return fields{"group": "", "kind": "Service", "name": name, "sectionName": "https"}
+		}
+		put("listed", "none", ref("one"), ref("two"))
+		c := consume(t, s)
+		id := func(n string) ID { return ID{gatewayGroup, policyKind, "team", n} }
+		targets := func(n string, want ...string) func() bool {
+			return func() bool {
+				u, ok := c.objects[id(n)].(*Undecoded)
+				if !ok || u.Error == "" || len(u.Targets) != len(want) {
+					return false
+				}
+				for i, ref := range u.Targets {
+					if string(ref.Name) != want[i] || ref.Kind != "Service" || *ref.SectionName != "https" {
+						return false
+					}
+				}
+				return true
+			}
+		}
+		c.until("what is listed has its targets", targets("listed", "one", "two"))
+		if !c.Unread(id("listed")) {
+			t.Error("it counts as read")
+		}
+		put("one target", "none", ref("one"), ref(int64(7)))
+		c.until("a target that cannot be read may be any", targets("one target"))
+		put("no kind", "none", fields{"name": "one"})
+		c.until("so may one without its kind", targets("no kind"))
+		s.put(gatewayGroup+"/backendtlspolicies", policyKind, "team", "no list", fields{"spec": "none"})
+		c.until("and one of no policy", targets("no list"))
+
+		put("listed", fields{"hostname": "one.example"}, ref("one"))
+		good := func() bool { _, ok := c.objects[id("listed")].(*gwv1.BackendTLSPolicy); return ok }
+		c.until("it is mended", good)
+		put("listed", "none", ref("two"))
+		s.remove(gatewayGroup+"/backendtlspolicies", "team", "no list")
+		c.until("another one goes when it is deleted", func() bool { return c.objects[id("no list")] == nil })
+		if !good() || c.Unread(id("listed")) {
+			t.Error("the last valid version did not stay")
+		}
 	})
 }

@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
-
-	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 // patient bounds what should happen at once, for machines that are busy.
@@ -161,8 +159,8 @@ func eventually(t testing.TB, what string, holds func() bool) {
 }
 
 func idOf(t testing.TB, o metav1.Object) ID {
-	if partial(o) {
-		return ID{v1alpha1.GroupName, parametersKind, o.GetNamespace(), o.GetName()}
+	if u, ok := o.(*Undecoded); ok {
+		return kindNamed(u.Kind).id(nameOf(u))
 	}
 	t.Helper()
 	gvks, _, err := scheme.ObjectKinds(o.(runtime.Object))

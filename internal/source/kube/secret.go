@@ -57,7 +57,7 @@ func (t secretSink) set(o metav1.Object) {
 }
 
 // unreadable does nothing: the metadata of a Secret can always be decoded.
-func (t secretSink) unreadable(name, *UndecodedParameters) {}
+func (t secretSink) unreadable(name, *Undecoded) {}
 
 // remove has it read: it may be there again.
 func (t secretSink) remove(n name) {
@@ -66,7 +66,7 @@ func (t secretSink) remove(n name) {
 	}
 }
 
-func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*UndecodedParameters) {
+func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*Undecoded) {
 	there := map[name]bool{}
 	for _, o := range all {
 		there[nameOf(o)] = true

@@ -28,11 +28,11 @@ import (
 type sink interface {
 	set(o metav1.Object)
 	remove(n name)
-	// unreadable is called for an object that cannot be decoded; part is nil but for GatewayParameters.
-	unreadable(n name, part *UndecodedParameters)
+	// unreadable is called for an object that cannot be decoded; part is nil for a kind that closes nothing.
+	unreadable(n name, part *Undecoded)
 	// replace takes all that there is in a namespace, or in all for ""; of those in unreadable the
 	// last version stays.
-	replace(namespace string, all []metav1.Object, unreadable map[name]*UndecodedParameters)
+	replace(namespace string, all []metav1.Object, unreadable map[name]*Undecoded)
 }
 
 // feed is the watch of one kind in one version.
@@ -283,7 +283,7 @@ func (f *feed) Delete(obj any) error {
 
 // Replace takes everything that there is in the namespace.
 func (p *scope) Replace(objects []any, _ string) error {
-	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*UndecodedParameters{}
+	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*Undecoded{}
 	for _, obj := range objects {
 		if o, ok := p.read(obj); ok {
 			all = append(all, o)
