@@ -38,6 +38,7 @@ type apiServer struct {
 	refused   map[string]bool                 // resources that are forbidden
 	forbidden map[string]bool                 // resources that are forbidden in a namespace: namespace/resource
 	unlisted  map[string]bool                 // resources that cannot be listed or watched
+	unwatched map[string]bool                 // resources that cannot be watched
 	failGet   int32                           // with what code single Secrets are answered; 0 for as they are
 	gets      map[string]int                  // of single Secrets
 	reading   int                             // gets at the moment
@@ -218,7 +219,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	held := s.held[resource]
-	refused := s.refused[resource] || s.forbidden[namespace+"/"+resource] || s.unlisted[resource] && len(rest) == 1
+	refused := s.refused[resource] || s.forbidden[namespace+"/"+resource] || s.unlisted[resource] && len(rest) == 1 ||
+		s.unwatched[resource] && r.URL.Query().Get("watch") != ""
 	s.mu.Unlock()
 	if held != nil {
 		select {

@@ -116,12 +116,12 @@ func TestTroubleWhileAnotherNamespaceIsListed(t *testing.T) {
 	blue, green := &scope{feed: f, namespace: "blue"}, &scope{feed: f, namespace: "green"}
 	f.scopes = []*scope{blue, green}
 	ctx := t.Context()
-	s.note(ctx, blue, nil)
+	s.note(ctx, blue, &blue.listing, nil)
 	blue.Replace(nil, "1")
-	s.note(ctx, green, nil)
-	s.note(ctx, blue, errClosed)
+	s.note(ctx, green, &green.listing, nil)
+	s.note(ctx, blue, &blue.watching, errClosed)
 	green.Replace(nil, "1")
-	s.note(ctx, blue, nil)
+	s.note(ctx, blue, &blue.watching, nil)
 	if !f.listed || f.failing() {
 		t.Errorf("listed %v, failing %v", f.listed, f.failing())
 	}
@@ -259,7 +259,7 @@ func TestOneRefusalIsNotMany(t *testing.T) {
 		{"forbidden just now", forbidden, 0, false}, {"forbidden for long", forbidden, time.Minute + time.Second, true},
 	} {
 		for _, p := range green {
-			s.note(t.Context(), p, test.err)
+			s.note(t.Context(), p, &p.listing, test.err)
 		}
 		s.mu.Lock()
 		s.check(time.Now())

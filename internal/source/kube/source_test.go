@@ -622,11 +622,11 @@ func TestTheEndOfAnOutageIsNoTrouble(t *testing.T) {
 	s.skip = time.Minute
 	refused := errors.New("connection refused")
 	for _, p := range []*scope{first, second} {
-		s.note(t.Context(), p, refused)
-		p.trouble.since = p.trouble.since.Add(-time.Hour)
-		s.note(t.Context(), p, refused)
+		s.note(t.Context(), p, &p.watching, refused)
+		p.watching.since = p.watching.since.Add(-time.Hour)
+		s.note(t.Context(), p, &p.watching, refused)
 	}
-	s.note(t.Context(), first, nil)
+	s.note(t.Context(), first, &first.watching, nil)
 	answered := time.Now()
 	if second.check(answered); second.failing {
 		t.Error("a kind is unreadable at the moment the API server answers again")
@@ -646,6 +646,37 @@ func TestSecretsThatCannotBeWatchedAreReadAgain(t *testing.T) {
 	c.fetch(Want{"team", "one", true})
 	s.putSecret("one", encoded("second"))
 	c.until("the new contents come", func() bool { return c.value("one") == "second" })
+}
+
+// TestWhatCannotBeWatchedIsSaid: who may list a kind but not watch it reads it again and again, and says so for as long as that lasts.
+func TestWhatCannotBeWatchedIsSaid(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		s.putRoute("a", "a.example", nil)
+		unwatched := func(is bool) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.unwatched = map[string]bool{gatewayGroup + "/httproutes": is}
+		}
+		unwatched(true)
+		c := consume(t, s, func(s *Source) { s.skip = 50 * time.Millisecond })
+		c.next()
+		remedy := "allow the controller's ServiceAccount to list and watch httproutes.gateway.networking.k8s.io in the whole cluster"
+		c.until("it is told", func() bool { return slices.Equal(c.installed.Unread, []Unread{{gatewayGroup, "HTTPRoute", remedy}}) })
+		eventually(t, "the log says it", func() bool {
+			return strings.Contains(c.log.String(), "Objects cannot be watched") && strings.Contains(c.log.String(), remedy)
+		})
+		s.putRoute("b", "b.example", nil)
+		c.until("changes are read", func() bool { return c.objects[routeID("b")] != nil })
+		if len(c.UnreadKinds()) != 1 {
+			t.Error("a list that succeeds makes it forgotten")
+		}
+		unwatched(false)
+		c.until("it is over", func() bool { return len(c.installed.Unread) == 0 })
+		if strings.Count(c.log.String(), "Objects are read again") != 1 {
+			t.Errorf("log:\n%s", c.log)
+		}
+	})
 }
 
 // TestServicesKeepTheirFamilies: which address family comes first decides which endpoints are used.

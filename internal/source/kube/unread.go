@@ -164,7 +164,10 @@ func (s *Source) unreadNamespace(namespace string) bool {
 // and nothing is known to be unreadable. Source.mu is held.
 func (p *scope) check(now time.Time) {
 	s := p.source
-	since := p.trouble.since
+	since := p.listing.since
+	if w := p.watching.since; since.IsZero() || !w.IsZero() && w.Before(since) {
+		since = w
+	}
 	if !p.done {
 		if s.reach.text != "" {
 			p.unlistedSince = time.Time{}

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +57,10 @@ type scope struct {
 	*feed
 	namespace string
 	// Guarded by Source.mu:
-	done    bool // has been listed
-	trouble trouble
-	remedy  string // for the newest trouble
+	done bool // has been listed
+	// Where lists are allowed and watches are not, each list succeeds: they are told apart, or the trouble would never last.
+	listing, watching trouble
+	remedy            string // for the newest trouble
 	// unlistedSince is since when it is not listed though the API server answers; zero while that is not so.
 	unlistedSince time.Time
 	// failing is set once it cannot be listed or watched for Source.skip.
@@ -108,15 +110,15 @@ func (p *scope) reflector() *cache.Reflector {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			obj, err := list(ctx, o)
-			s.note(ctx, p, err)
+			s.note(ctx, p, &p.listing, err)
 			return obj, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := follow(ctx, o)
 			if err == nil && reflect.TypeOf(w) == nothing {
-				s.note(ctx, p, errClosed)
+				s.note(ctx, p, &p.watching, errClosed)
 			} else {
-				s.note(ctx, p, err)
+				s.note(ctx, p, &p.watching, err)
 			}
 			return w, err
 		},
@@ -303,9 +305,12 @@ func (p *scope) Replace(objects []any, _ string) error {
 	return nil
 }
 
+// trouble is why the scope cannot be listed or watched, "" where nothing is known to be wrong. Source.mu is held.
+func (p *scope) trouble() string { return cmp.Or(p.listing.text, p.watching.text) }
+
 // recovered notes that what could not be read can be. Source.mu is held.
 func (p *scope) recovered() {
-	if p.failing && p.done && p.trouble.text == "" {
+	if p.failing && p.done && p.trouble() == "" {
 		p.failing, p.source.installedChanged = false, true
 		p.source.wake()
 	}
@@ -333,8 +338,8 @@ func (p *scope) dispensable() bool {
 // forbidden reports whether the controller was not allowed to list the scope for long, whenever it tried. Source.mu is held.
 func (p *scope) forbidden(now time.Time) bool {
 	s := p.source
-	return !p.done && s.reach.text == "" && p.trouble.class == string(metav1.StatusReasonForbidden) &&
-		now.Sub(p.trouble.since) >= s.skip && now.Sub(s.reachedSince) >= s.skip
+	return !p.done && s.reach.text == "" && p.listing.class == string(metav1.StatusReasonForbidden) &&
+		now.Sub(p.listing.since) >= s.skip && now.Sub(s.reachedSince) >= s.skip
 }
 
 // failing reports whether any part of the kind cannot be read. Source.mu is held.
@@ -365,8 +370,8 @@ func (f *feed) follows(namespace string) bool {
 // problem is why the kind is not read, "" for no known reason. Source.mu is held.
 func (f *feed) problem() string {
 	for _, p := range f.scopes {
-		if p.trouble.text != "" {
-			return p.trouble.text
+		if text := p.trouble(); text != "" {
+			return text
 		}
 	}
 	return ""
@@ -431,8 +436,8 @@ func (t *trouble) next(err error, now time.Time) (say, over bool) {
 	return true, false
 }
 
-// note takes in how a request of a feed went.
-func (s *Source) note(ctx context.Context, p *scope, err error) {
+// note takes in how a request of a feed went; t is p.listing or p.watching.
+func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 	if ctx.Err() != nil || expected(err) {
 		return
 	}
@@ -445,7 +450,14 @@ func (s *Source) note(ctx context.Context, p *scope, err error) {
 		s.lookAgain() // the kind may be gone
 	}
 	s.noteReach(err)
-	say, over := p.trouble.next(err, time.Now())
+	now := time.Now()
+	say, over := t.next(err, now)
+	if err == nil && t == &p.watching { // what is watched was listed, or is streamed
+		_, listed := p.listing.next(nil, now)
+		over = over || listed
+	}
+	over = over && p.trouble() == ""
+	say = say && (t == &p.listing || p.listing.text == "") // one of both is enough
 	if err != nil && reached(err) {
 		p.remedy = remedyFor(p.kind, p.namespace, err)
 	}
@@ -453,8 +465,10 @@ func (s *Source) note(ctx context.Context, p *scope, err error) {
 	switch {
 	case over:
 		p.log().Info("Objects are read again")
+	case say && reached(err) && t == &p.watching:
+		p.log().Warn("Objects cannot be watched; they are listed again and again, which is late and costs much: "+p.remedy, "error", err)
 	case say && reached(err):
-		p.log().Warn("Objects cannot be read; what is known of them stays: "+remedyFor(p.kind, p.namespace, err), "error", err)
+		p.log().Warn("Objects cannot be read; what is known of them stays: "+p.remedy, "error", err)
 	}
 }
 
