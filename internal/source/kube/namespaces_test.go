@@ -2,6 +2,7 @@ package kube
 
 import (
 	"errors"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -238,7 +239,7 @@ func TestANamespaceIsReadWholeOrNotAtAll(t *testing.T) {
 // TestOneRefusalIsNotMany: a namespace that is slow to be listed is not gone on without because it is forbidden for a moment.
 func TestOneRefusalIsNotMany(t *testing.T) {
 	s := unstarted(t, newAPIServer(t, true))
-	s.skip, s.discovered = time.Minute, true
+	s.skip, s.discovered, s.log = time.Minute, true, slog.New(slog.DiscardHandler)
 	s.namespaces = []string{"blue", "green"}
 	var green []*scope
 	for _, k := range kinds {

@@ -323,9 +323,10 @@ func TestRestoredServer(t *testing.T) {
 		for i := range 50 {
 			s.putRoute("changes", fmt.Sprintf("b%d.example", i), nil)
 		}
-		s.putRoute("later", "c.example", nil)
 		c := consume(t, s)
 		c.next()
+		s.putRoute("later", "c.example", nil)
+		c.until("the watch goes on, after it asked for the version", func() bool { return c.objects[routeID("later")] != nil })
 		s.stop()
 		s.mu.Lock()
 		s.version, s.objects, s.history = version, backup, nil
