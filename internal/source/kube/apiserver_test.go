@@ -46,6 +46,9 @@ type apiServer struct {
 	agents    map[string]bool
 	accepts   map[string]string // by path, what is preferred
 	lists     int               // that were not streamed
+	whole     map[string]int    // of a resource: lists without a limit, also streamed ones
+	failBegin int               // with what code a watch from a version, and the list of one object before it, are answered; 0 for as they are, -1 for not at all
+	failed    int               // how often that was
 }
 
 type event struct {
@@ -58,7 +61,7 @@ func newAPIServer(t testing.TB, streams bool) *apiServer {
 	s := &apiServer{
 		t: t, addr: "127.0.0.1:0", streams: streams, version: 100, written: make(chan struct{}),
 		objects: map[string]map[string]*unstructured.Unstructured{}, served: map[string][]metav1.APIResource{},
-		held: map[string]chan struct{}{}, refused: map[string]bool{}, unlisted: map[string]bool{}, gets: map[string]int{}, agents: map[string]bool{}, accepts: map[string]string{},
+		held: map[string]chan struct{}{}, refused: map[string]bool{}, unlisted: map[string]bool{}, gets: map[string]int{}, agents: map[string]bool{}, accepts: map[string]string{}, whole: map[string]int{},
 	}
 	s.start()
 	t.Cleanup(s.stop)
@@ -219,6 +222,18 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	held := s.held[resource]
+	from := r.URL.Query().Get("resourceVersion") != "" && r.URL.Query().Get("watch") != "" && r.URL.Query().Get("sendInitialEvents") == ""
+	failing := 0
+	if len(rest) == 1 && resource == gatewayGroup+"/httproutes" {
+		switch {
+		case from || r.URL.Query().Get("limit") == "1":
+			if failing = s.failBegin; failing != 0 {
+				s.failed++
+			}
+		default:
+			s.whole[resource]++
+		}
+	}
 	refused := s.refused[resource] || s.forbidden[namespace+"/"+resource] || s.unlisted[resource] && len(rest) == 1 ||
 		s.unwatched[resource] && r.URL.Query().Get("watch") != ""
 	s.mu.Unlock()
@@ -230,6 +245,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	switch q := r.URL.Query(); {
+	case failing < 0:
+		panic(http.ErrAbortHandler)
+	case failing > 0:
+		fail(w, failing, metav1.StatusReasonInternalError)
 	case refused:
 		fail(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	case len(rest) == 0:

@@ -649,8 +649,47 @@ func TestSecretsThatCannotBeWatchedAreReadAgain(t *testing.T) {
 	c.until("the new contents come", func() bool { return c.value("one") == "second" })
 }
 
+// TestAWatchThatDoesNotBeginIsTriedAgain: what keeps a watch from going on for a moment does not make everything be listed, and what happened
+// meanwhile is not missed.
+func TestAWatchThatDoesNotBeginIsTriedAgain(t *testing.T) {
+	for what, code := range map[string]int{"internal error": 500, "timeout": 504, "no answer": -1} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			both(t, func(t *testing.T, s *apiServer) {
+				s.install(nil)
+				c := consume(t, s)
+				c.next()
+				s.putRoute("a", "a.example", nil)
+				c.until("the watch goes on", func() bool { return c.objects[routeID("a")] != nil })
+				s.mu.Lock()
+				before := s.whole[gatewayGroup+"/httproutes"]
+				s.failBegin = code
+				s.mu.Unlock()
+				s.stop()
+				s.start()
+				s.putRoute("b", "b.example", nil)
+				eventually(t, "it is tried several times", func() bool {
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					return s.failed > 3
+				})
+				s.mu.Lock()
+				s.failBegin = 0
+				s.mu.Unlock()
+				c.until("the watch goes on", func() bool { return c.objects[routeID("b")] != nil })
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if n := s.whole[gatewayGroup+"/httproutes"] - before; n > 0 {
+					t.Errorf("everything was listed %d times", n)
+				}
+			})
+		})
+	}
+}
+
 // TestWhatCannotBeWatchedIsSaid: who may list a kind but not watch it reads it again and again, and says so for as long as that lasts.
 func TestWhatCannotBeWatchedIsSaid(t *testing.T) {
+	t.Parallel() // it takes a while until everything is listed again
 	both(t, func(t *testing.T, s *apiServer) {
 		s.install(nil)
 		s.putRoute("a", "a.example", nil)

@@ -107,6 +107,7 @@ func (s *Source) start(ctx context.Context, k *kind, version string, to sink) *f
 func (p *scope) reflector() *cache.Reflector {
 	s := p.source
 	list, follow := s.requests(p.kind, p.version, p.namespace)
+	failed := 0 // watches in a row that did not begin
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			obj, err := list(ctx, o)
@@ -116,9 +117,16 @@ func (p *scope) reflector() *cache.Reflector {
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := follow(ctx, o)
 			if err == nil && reflect.TypeOf(w) == nothing {
-				s.note(ctx, p, &p.watching, errClosed)
-			} else {
-				s.note(ctx, p, &p.watching, err)
+				w, err = nil, errClosed
+			}
+			s.note(ctx, p, &p.watching, err)
+			switch {
+			case o.SendInitialEvents != nil: // falls back to a list, or is one
+			case err == nil || !repeatable(err) || failed == watchTries:
+				failed = 0
+			default:
+				failed++
+				return nil, apierrors.NewTooManyRequestsError(err.Error()) // others make the reflector list everything
 			}
 			return w, err
 		},
@@ -126,6 +134,15 @@ func (p *scope) reflector() *cache.Reflector {
 	return cache.NewReflectorWithOptions(lw, nil, p, cache.ReflectorOptions{
 		Name: "moongate", TypeDescription: p.kind.name, Backoff: patience(),
 	})
+}
+
+// watchTries is how often in a row a watch that does not begin is tried again from where it was, before everything is listed: for some 10 s.
+const watchTries = 10
+
+// repeatable reports whether a watch that did not begin for this reason may do so a little later.
+func repeatable(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || status.Status().Code >= http.StatusInternalServerError || apierrors.IsForbidden(err)
 }
 
 // stop ends the watch and what is known by it. Source.mu is held.
