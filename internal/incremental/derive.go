@@ -29,6 +29,30 @@ func (m *mapping[K, A, B]) update() {
 	m.sortChanges()
 }
 
+// Keys declares a collection of the index keys that have members. A FlatMap that returns the same keys for each member would have to
+// remember for each of them whose they are.
+func Keys[IK Key[IK], K Key[K], V any](ix *Index[IK, K, V], name string) *Collection[IK, struct{}] {
+	m := &keySet[IK, K, V]{newCollection[IK](ix.engine, name, func(_, _ struct{}) bool { return true }), ix}
+	m.level = ix.engine.declare(m)
+	return m.Collection
+}
+
+type keySet[IK Key[IK], K Key[K], V any] struct {
+	*Collection[IK, struct{}]
+	index *Index[IK, K, V]
+}
+
+func (m *keySet[IK, K, V]) update() {
+	for _, b := range m.index.touched {
+		if len(b.members) > 0 {
+			m.put(b.key, struct{}{})
+		} else {
+			m.remove(b.key)
+		}
+	}
+	m.sortChanges()
+}
+
 // Entry is one result of a FlatMap function.
 type Entry[K, V any] struct {
 	Key   K

@@ -184,6 +184,32 @@ func TestIndex(t *testing.T) {
 	expect(t, "counts", entries(counts), "blue=2 red=0")
 }
 
+func TestKeys(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[string])
+	byWord := incremental.NewIndex(in.Collection, "by word", func(_ key, s string) (words []key) {
+		for _, w := range strings.Fields(s) {
+			words = append(words, key(w))
+		}
+		return words
+	})
+	words := incremental.Keys(byWord, "words")
+	lengths := incremental.Map(e, "lengths", words, func(_ *incremental.View, k key, _ struct{}) (int, bool) { return len(k), true }, same[int])
+	in.Set("a", "red blue")
+	in.Set("b", "red red")
+	expectRuns(t, e.Commit(), map[string]int{"lengths": 2})
+	expect(t, "lengths", entries(lengths), "blue=4 red=3")
+	in.Delete("a")
+	in.Set("c", "red green")
+	expectRuns(t, e.Commit(), map[string]int{"lengths": 1}) // not for red, whose members are others
+	expect(t, "lengths", entries(lengths), "green=5 red=3")
+	in.Delete("b")
+	in.Set("c", "")
+	e.Commit()
+	expect(t, "lengths", entries(lengths), "")
+	expectRuns(t, e.Commit(), map[string]int{})
+}
+
 func TestIndexOverDerived(t *testing.T) {
 	e := incremental.New()
 	in := incremental.NewInput[key](e, "in", same[int])

@@ -11,6 +11,7 @@ type Index[IK comparable, K Key[K], V any] struct {
 	source  *Collection[K, V]
 	keysOf  func(K, V) []IK
 	buckets map[IK]*bucket[IK, K, V]
+	touched []*bucket[IK, K, V] // those whose members the last Commit changed
 	// kept are the index keys of entries for whose value keysOf has panicked: those of the value before.
 	kept map[K][]IK
 }
@@ -97,14 +98,13 @@ func (b *bucket[IK, K, V]) dropIfUnused() {
 	}
 }
 
-func (ix *Index[IK, K, V]) reset() {}
+func (ix *Index[IK, K, V]) reset() { ix.touched = nil }
 
 func (ix *Index[IK, K, V]) update() {
-	var touched []*bucket[IK, K, V]
 	note := func(ik IK, m membership[K]) {
 		b := ix.bucket(ik)
 		if len(b.pending) == 0 {
-			touched = append(touched, b)
+			ix.touched = append(ix.touched, b)
 		}
 		b.pending = append(b.pending, m)
 	}
@@ -133,7 +133,7 @@ func (ix *Index[IK, K, V]) update() {
 			}
 		}
 	}
-	for _, b := range touched {
+	for _, b := range ix.touched {
 		b.apply()
 	}
 }

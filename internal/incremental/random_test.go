@@ -30,7 +30,7 @@ func newGraph(seed uint64) *graph {
 	for i := range 3 + r.IntN(8) {
 		source := g.all[r.IntN(len(g.all))]
 		read, name := g.reader(r), fmt.Sprint("derived", i)
-		switch r.IntN(3) {
+		switch r.IntN(4) {
 		case 0:
 			g.index = append(g.index, incremental.NewIndex(source, "index of "+name, func(_ key, n int) []int {
 				return []int{n % 5, n % 3, n % 5}
@@ -48,6 +48,13 @@ func newGraph(seed uint64) *graph {
 					list = append(list, incremental.Entry[key, int]{Key: key(fmt.Sprint((out + j) % keys)), Value: out + len(k)})
 				}
 				return list
+			}, same[int]))
+		case 3:
+			index := incremental.NewIndex(source, "index by keys of "+name, func(_ key, n int) []key {
+				return []key{key(fmt.Sprint(n % 5)), key(fmt.Sprint(n % 3)), key(fmt.Sprint(n % 5))}[n%2:]
+			})
+			g.all = append(g.all, incremental.Map(g.engine, name, incremental.Keys(index, "keys of "+name), func(v *incremental.View, k key, _ struct{}) (int, bool) {
+				return read(v, len(incremental.Lookup(v, index, k))), true
 			}, same[int]))
 		}
 	}
@@ -196,6 +203,25 @@ func BenchmarkSharedBy10000(b *testing.B) {
 		shared.Set("s", i+2)
 		if s := e.Commit(); s.Runs != 10000 {
 			b.Fatal(s)
+		}
+	}
+}
+
+// BenchmarkLeave50000 lets all members of an index key leave at once.
+func BenchmarkLeave50000(b *testing.B) {
+	for b.Loop() {
+		e := incremental.New()
+		in := incremental.NewInput[key](e, "in", same[int])
+		shares := incremental.Keys(incremental.NewIndex(in.Collection, "index", func(key, int) []key { return []key{"all"} }), "keys")
+		for i := range 50000 {
+			in.Set(key(fmt.Sprint(i)), i)
+		}
+		e.Commit()
+		for i := range 50000 {
+			in.Delete(key(fmt.Sprint(i)))
+		}
+		if e.Commit(); shares.Len() != 0 {
+			b.Fatal(shares.Len())
 		}
 	}
 }

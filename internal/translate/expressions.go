@@ -35,23 +35,17 @@ func (k excessKey) Compare(o excessKey) int {
 // declareExpressions bounds the regular expressions of a listener. Each namespace has a share of its own, which routes
 // of others cannot take. Those of older routes come first, so that a new one cannot end what is served.
 func (t *Translator) declareExpressions() {
-	sharesOf := func(n name, a *attachment) (keys []shareKey) {
-		if a.Expressions == 0 {
-			return nil
-		}
-		for _, k := range a.Listeners {
-			keys = append(keys, shareKey{k, n.Namespace})
-		}
-		return keys
-	}
-	t.expressions = incremental.NewIndex(t.attachments, "HTTPRoutes with regular expressions by listener", sharesOf)
-	t.shares = incremental.FlatMap(t.engine, "namespaces with regular expressions", t.attachments,
-		func(_ *incremental.View, n name, a *attachment) (out []incremental.Entry[shareKey, struct{}]) {
-			for _, k := range sharesOf(n, a) {
-				out = append(out, incremental.Entry[shareKey, struct{}]{Key: k})
+	t.expressions = incremental.NewIndex(t.attachments, "HTTPRoutes with regular expressions by listener",
+		func(n name, a *attachment) (keys []shareKey) {
+			if a.Expressions == 0 {
+				return nil
 			}
-			return out
-		}, same[struct{}])
+			for _, k := range a.Listeners {
+				keys = append(keys, shareKey{k, n.Namespace})
+			}
+			return keys
+		})
+	t.shares = incremental.Keys(t.expressions, "namespaces with regular expressions")
 	t.excess = incremental.FlatMap(t.engine, "regular expressions beyond a limit", t.shares,
 		func(v *incremental.View, k shareKey, _ struct{}) (out []incremental.Entry[excessKey, struct{}]) {
 			for _, n := range t.beyondLimit(v, incremental.Lookup(v, t.expressions, k)) {
