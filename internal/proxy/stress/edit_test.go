@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,12 +242,15 @@ func (s *run) reopen(p *peer) {
 	}
 }
 
+var nextPort atomic.Int32
+
 // freePort is a port that nothing listens on, below those that the system gives to outgoing connections, and below
 // those of other packages' tests.
 func freePort(t testing.TB) int {
 	t.Helper()
+	nextPort.CompareAndSwap(0, int32(10000+rand.IntN(4000)))
 	for range 1000 {
-		port := 10000 + rand.IntN(5000)
+		port := int(nextPort.Add(1)) // never the same twice: it is not bound at once
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			l.Close()
