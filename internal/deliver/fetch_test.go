@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -308,47 +309,80 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 }
 
 // TestAnUnreadNamespaceHoldsTheFirstGeneration: while nobody knows whether a Gateway may use a Secret of another namespace, because that cannot be
-// read, its proxies keep what they have, for however long. Others wait for nothing.
+// read, proxies that have a configuration keep it, for however long, and the Gateway its status. Those that have none are served.
 func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 	v := newVault(t)
 	c := newCluster(t, 100*time.Millisecond, v.options, func(o *deliver.RemoteOptions) { o.SecretsLimit = time.Millisecond })
 	central := gwv1.Namespace("central")
-	abroad := secured("gw", 1, "s")
-	abroad.Spec.Listeners[1].TLS.CertificateRefs[0].Namespace = &central
-	unread := func(namespaces ...string) {
+	abroad := func(name string) *gwv1.Gateway {
+		g := secured(name, 1, "s")
+		g.Spec.Listeners[1].TLS.CertificateRefs[0].Namespace = &central
+		return g
+	}
+	grant := &gwv1.ReferenceGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "central", Name: "g"}, Spec: gwv1.ReferenceGrantSpec{
+		From: []gwv1.ReferenceGrantFrom{{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "n"}}, To: []gwv1.ReferenceGrantTo{{Kind: "Secret"}}}}
+	readable := func(is bool) {
 		c.Update(func(t *translate.Translator) {
-			t.SetInstalled(translate.Installed{UnreadNamespaces: namespaces, Kinds: []translate.Kind{translate.KindHTTPRoute}})
+			i := translate.Installed{Kinds: []translate.Kind{translate.KindHTTPRoute}}
+			if is {
+				t.Upsert(grant)
+			} else {
+				t.Delete(translate.KindReferenceGrant, "central", "g")
+				i.UnreadNamespaces = []string{"central"}
+			}
+			t.SetInstalled(i)
 		})
 	}
-	c.set(class(), abroad, secured("other", 1, "quick"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "central"}})
-	unread("central")
-	c.Lead("first")
+	certified := func(p *remote) func() bool {
+		return func() bool { return p.has(config.KindCertificate, "Secret/central/s") }
+	}
+	route := edited("/one", 1)
+	route.Spec.ParentRefs = append(route.Spec.ParentRefs, gwv1.ParentReference{Name: "other"})
+	c.set(class(), abroad("gw"), secured("other", 1, "quick"), route, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "central"}})
+	readable(true)
+	c.Lead("zero")
 	p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
-	delivertest.Eventually(t, "the other Gateway is served", func() bool {
-		return c.acked("n/other", "pod-0") && other.has(config.KindCertificate, "Secret/n/quick")
+	c.up("n/gw", "pod-0")
+	c.up("n/other", "pod-0")
+	delivertest.Eventually(t, "both are served", func() bool {
+		return certified(p)() && other.has(config.KindCertificate, "Secret/n/quick") && c.programmed("gw") && c.programmed("other") && c.routeGeneration() == 1
 	})
+
+	c.Standby()
+	readable(false)
+	c.Lead("first")
+	delivertest.Eventually(t, "the other Gateway is served", func() bool { return c.acked("n/other", "pod-0") })
 	delivertest.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
-	c.set(named(gateway(82), "another"))
-	c.connect(t, "n/another", "pod-0")
-	delivertest.Eventually(t, "what comes later is served", func() bool { return c.acked("n/another", "pod-0") })
-	if got := p.ids(); len(got) > 0 {
-		t.Errorf("before the namespace is read, the proxy has %v", got)
-	}
-	if s := c.published("Gateway", "gw"); s.Status != nil {
-		t.Errorf("its status is %v", s.Status)
-	}
-	c.Update(func(t *translate.Translator) {
-		t.SetInstalled(translate.Installed{Kinds: []translate.Kind{translate.KindHTTPRoute}})
-		t.Upsert(&gwv1.ReferenceGrant{ObjectMeta: metav1.ObjectMeta{Namespace: "central", Name: "g"}, Spec: gwv1.ReferenceGrantSpec{
-			From: []gwv1.ReferenceGrantFrom{{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "n"}}, To: []gwv1.ReferenceGrantTo{{Kind: "Secret"}}}})
+	route = edited("/two", 2)
+	route.Spec.ParentRefs = append(route.Spec.ParentRefs, gwv1.ParentReference{Name: "other"})
+	c.set(route)
+	delivertest.Eventually(t, "the route's status comes for the sake of its other parent", func() bool { return c.routeGeneration() == 2 })
+	c.set(abroad("late"))
+	c.connect(t, "n/late", "pod-0")
+	delivertest.Eventually(t, "a Gateway that has nothing to keep is served, and its status says what is wrong", func() bool {
+		s, _ := c.published("Gateway", "late").Status.(*gwv1.GatewayStatus)
+		return c.acked("n/late", "pod-0") && s != nil && slices.ContainsFunc(s.Listeners[1].Conditions, func(c metav1.Condition) bool {
+			return c.Reason == string(gwv1.ListenerReasonRefNotPermitted) && strings.Contains(c.Message, "central")
+		})
 	})
-	delivertest.Eventually(t, "it is served with its certificate", func() bool { return p.has(config.KindCertificate, "Secret/central/s") })
+	fresh := c.connect(t, "n/gw", "pod-1")
+	delivertest.Eventually(t, "a proxy that has nothing to keep is served", func() bool { return fresh.has(config.KindListener, "n/gw/l0") })
+	if !certified(p)() || p.route("/two") {
+		t.Errorf("before the namespace is read, the proxy has %v", p.ids())
+	}
+	if !c.programmed("gw") {
+		t.Errorf("its status is %v", c.published("Gateway", "gw").Status)
+	}
+	readable(true)
+	delivertest.Eventually(t, "all are served with the certificate", func() bool {
+		return certified(p)() && p.route("/two") && certified(fresh)() && c.acked("n/gw", "pod-0", "pod-1") && c.programmed("gw")
+	})
 
 	// What was sent once is not held back again.
-	abroad = secured("other", 2, "quick")
-	abroad.Spec.Listeners[1].TLS.CertificateRefs = append(abroad.Spec.Listeners[1].TLS.CertificateRefs, gwv1.SecretObjectReference{Name: "s", Namespace: &central})
-	c.set(abroad)
-	unread("central")
+	changed := secured("other", 2, "quick")
+	changed.Spec.Listeners[1].TLS.CertificateRefs = append(changed.Spec.Listeners[1].TLS.CertificateRefs, gwv1.SecretObjectReference{Name: "s", Namespace: &central})
+	readable(false)
+	c.set(changed)
 	c.set(named(gateway(83), "other"))
 	delivertest.Eventually(t, "a change is served", func() bool { return !other.has(config.KindCertificate, "Secret/n/quick") })
 }

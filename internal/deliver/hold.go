@@ -92,7 +92,12 @@ func (r *Remote) awaited(h *heldStatus) bool {
 		return true
 	}
 	for name := range h.waits {
-		if g := r.gateways[name]; g != nil && g.awaits {
+		g := r.gateways[name]
+		if g == nil {
+			continue
+		}
+		// What is new of a route at other Gateways waits for an undecided one no longer than for a proxy.
+		if _, own := h.change.Status.(*gwv1.GatewayStatus); g.awaits || own && g.held() {
 			return true
 		}
 	}

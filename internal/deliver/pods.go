@@ -31,7 +31,10 @@ type gateway struct {
 	// sent nor published: its proxies keep the certificate that they have.
 	awaits bool
 	spared bool // it awaits, among others, a Secret that could not be read
-	sent   bool // something was sent to a proxy of it in this epoch
+	// undecided says that nobody knows whether a listener may use a Secret, because its namespace cannot be read. Proxies that have a
+	// configuration keep it; others are sent what was translated without.
+	undecided bool
+	sent      bool // something was sent to a proxy of it in this epoch
 }
 
 // pod is one proxy: one that is connected, or that the cluster calls ready.
@@ -50,12 +53,32 @@ type pod struct {
 	rejected  map[config.ID]string
 }
 
+// keeps says that the proxy has, or may have, a configuration of an earlier epoch and nothing of this one.
+func (p *pod) keeps() bool {
+	if p.stream == nil {
+		return p.ready && !p.answered
+	}
+	return p.stream.keeps()
+}
+
+// held says that proxies keep what they have because the Gateway is undecided.
+func (g *gateway) held() bool {
+	if g.undecided {
+		for _, p := range g.pods {
+			if p.keeps() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // counts says that what is said to be served must be served by this proxy.
 func (p *pod) counts() bool { return !p.overdue && (p.ready || p.answered && p.stream != nil) }
 
 // serves says that everyone who counts has acknowledged the generation.
 func (g *gateway) serves(generation uint64) bool {
-	if g.awaits {
+	if g.awaits || g.held() {
 		return false
 	}
 	for _, p := range g.pods {
@@ -97,7 +120,7 @@ func (r *Remote) gateway(name string) *gateway {
 // tidy forgets a Gateway of which there is nothing any more.
 func (r *Remote) tidy(name string) {
 	g := r.gateways[name]
-	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults)+len(g.routeFaults) == 0 && len(g.uids) == 0 && !g.awaits {
+	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults)+len(g.routeFaults) == 0 && len(g.uids) == 0 && !g.awaits && !g.undecided {
 		delete(r.gateways, name)
 	}
 	if r.gateways[name] == nil {
@@ -154,7 +177,7 @@ func (r *Remote) owe(g *gateway, now time.Time) {
 	generation := r.parts.Part(g.name).Generation()
 	for _, p := range g.pods {
 		switch current := p.answered && p.acked >= generation; {
-		case current || r.epoch == "" || g.awaits:
+		case current || r.epoch == "" || g.awaits || g.undecided && p.keeps():
 			p.behind = time.Time{}
 		case p.behind.IsZero():
 			p.behind = now

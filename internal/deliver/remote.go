@@ -220,27 +220,22 @@ func (r *Remote) await(now time.Time) (changed []*gateway) {
 			}
 		}
 	}
-	if r.epoch != "" {
-		for _, name := range r.o.Translator.Undecided() {
-			g := r.gateway(name)
-			if g.sent {
-				continue // its proxies have what was translated without
-			}
-			if !waits[name] && !g.awaits {
-				r.o.Logger.Warn("A Gateway refers to a Secret in a namespace that cannot be read; its proxies keep what they have until it can be, or the reference goes",
-					"gateway", name)
-			}
-			waits[name] = true
+	undecided := map[string]bool{}
+	for _, name := range r.o.Translator.Undecided() {
+		undecided[name] = true
+		if g := r.gateway(name); !g.undecided {
+			r.o.Logger.Warn("A Gateway refers to a Secret in a namespace that cannot be read; proxies that have a configuration keep it until that can be, or the reference goes",
+				"gateway", name)
 		}
 	}
 	for name := range waits {
 		r.gateway(name)
 	}
 	for name, g := range r.gateways {
-		if g.awaits == waits[name] {
+		if g.awaits == waits[name] && g.undecided == undecided[name] {
 			continue
 		}
-		g.awaits = waits[name]
+		g.awaits, g.undecided = waits[name], undecided[name]
 		for object := range g.holding {
 			r.held[object].since = now // the proxies could not have it until now
 		}

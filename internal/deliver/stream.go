@@ -64,6 +64,7 @@ type stream struct {
 	end     func(cause error) // safe for concurrent use
 	woken   chan struct{}     // of capacity 1
 	full    bool              // everything must be sent next
+	has     bool              // a configuration, of whatever epoch, when it began
 	idle    bool              // nothing was sent yet
 	base    uint64            // the generation that it has, unless full
 	sent    uint64            // the generation that it was sent last
@@ -71,6 +72,9 @@ type stream struct {
 	paused  bool              // after a refusal
 	acks    allowance         // of answers that nothing was sent for
 }
+
+// keeps says that the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
+func (s *stream) keeps() bool { return s.has && s.full && !s.waits }
 
 func (s *stream) wake() {
 	select {
@@ -179,7 +183,7 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 		p.answered, p.acked = false, 0
 	}
 	p.version = said(hello.Version)
-	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, base: hello.Generation}
+	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, has: hello.Epoch != "", base: hello.Generation}
 	p.stream.wake()
 	r.owe(g, time.Now())
 	return p.stream
@@ -231,7 +235,7 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	defer r.mu.Unlock()
 	part := r.parts.Part(s.gateway.name)
 	switch {
-	case r.epoch == "" || s.gateway.awaits || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
+	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.keeps() || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
 		return "", nil, nil
 	case !r.ours(s.gateway):
 		return "", nil, errNotOurs(s.gateway.name)
