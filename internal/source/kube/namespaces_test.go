@@ -386,3 +386,32 @@ func TestNamespacesOption(t *testing.T) {
 		}
 	}
 }
+
+// TestAKindThatComesLaterWaitsForNoNamespace: a kind that begins to be served after the start is read and served where it may be listed, though a
+// namespace has been forbidden meanwhile.
+func TestAKindThatComesLaterWaitsForNoNamespace(t *testing.T) {
+	s := newAPIServer(t, true)
+	s.install(nil)
+	for _, namespace := range []string{"blue", "green"} {
+		s.put("namespaces", "Namespace", "", namespace, fields{})
+		s.putRouteIn(namespace, "a")
+	}
+	c := follow(t, s.config(), func(source *Source) {
+		source.namespaces, source.skip, source.grace = namespacesOf([]string{"blue", "green"}), 300*time.Millisecond, 0
+	})
+	c.next()
+	installed := func() bool {
+		return slices.ContainsFunc(c.installed.Kinds, func(k Served) bool { return k.Kind == "HTTPRoute" })
+	}
+	if !installed() {
+		t.Fatalf("kinds %v", c.installed.Kinds)
+	}
+	s.forbid("green")
+	s.mu.Lock()
+	s.unserve(kindNamed("HTTPRoute"))
+	s.mu.Unlock()
+	s.remove(crdGroup+"/customresourcedefinitions", "", "httproutes."+gatewayGroup)
+	c.until("the kind goes", func() bool { return !installed() })
+	s.define(kindNamed("HTTPRoute"), "v1")
+	c.until("it comes again", func() bool { return installed() && slices.Contains(c.routes(), "blue/a") })
+}

@@ -195,6 +195,9 @@ func (s *Source) Unread(id ID) bool {
 	}
 	f := s.feeds[t.kind]
 	n := name{Namespace: id.Namespace, Name: id.Name}
+	if s.catalog.withheld[id.Namespace] && !s.unreadNamespace(id.Namespace) {
+		return false // there is no such namespace
+	}
 	return f == nil || !f.reads(id.Namespace) || s.catalog.withheld[id.Namespace] || t.undecoded[n] && (t.objects[n] == nil || partial(t.objects[n]))
 }
 

@@ -157,7 +157,8 @@ func (s *Source) unreadParameters() (list []string) {
 // unreadNamespace reports whether a namespace exists, as far as is known, and is withheld. Of one that does not, all is known. s.mu is held.
 func (s *Source) unreadNamespace(namespace string) bool {
 	_, exists := s.catalog.table(namespaceKind).objects[name{Name: namespace}]
-	return exists && s.catalog.withheld[namespace]
+	f := s.feeds[namespaceKind]
+	return s.catalog.withheld[namespace] && (exists || f == nil || !f.listed)
 }
 
 // check notes that a scope cannot be read for too long. An API server that is away is another matter: what is known stays,

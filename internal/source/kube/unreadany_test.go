@@ -14,6 +14,8 @@ func TestUnreadAny(t *testing.T) {
 		s.put(gatewayGroup+"/gateways", "Gateway", namespace, "gw", fields{"spec": fields{"gatewayClassName": class}})
 	}
 	put("blue", "moongate")
+	s.put("namespaces", "Namespace", "", "blue", fields{})
+	s.put("namespaces", "Namespace", "", "green", fields{})
 	s.mu.Lock()
 	s.forbidden = map[string]bool{}
 	for _, k := range append([]*kind{secretMetadata}, kinds...) {
@@ -35,6 +37,10 @@ func TestUnreadAny(t *testing.T) {
 	if !unread(true)() || c.UnreadAny(gatewayGroup, "ListenerSet") {
 		t.Errorf("a namespace may not be listed: unread is %v; of a kind without a CRD: %v", unread(true)(), c.UnreadAny(gatewayGroup, "ListenerSet"))
 	}
+	s.remove("namespaces", "", "green")
+	eventually(t, "there is no such namespace", unread(false))
+	s.put("namespaces", "Namespace", "", "green", fields{})
+	eventually(t, "there is", unread(true))
 	s.mu.Lock()
 	s.forbidden = nil
 	s.mu.Unlock()

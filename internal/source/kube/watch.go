@@ -344,10 +344,12 @@ func (f *feed) settle() {
 }
 
 // dispensable reports whether the start does not wait for a scope, as long as another one of the kind is read. What is essential is gone
-// on without for a whole namespace or not at all: a Service must not be reached without the policies that protect it. Source.mu is held.
+// on without for a whole namespace or not at all: a Service must not be reached without the policies that protect it. A kind that begins to
+// be served after the start does not wait for a namespace that is forbidden by then. Source.mu is held.
 func (p *scope) dispensable() bool {
-	if p.kind.essential {
-		return p.source.catalog.withheld[p.namespace]
+	s := p.source
+	if p.kind.essential && (s.told == nil || p.namespace == "" || p.listing.class != string(metav1.StatusReasonForbidden)) {
+		return s.catalog.withheld[p.namespace]
 	}
 	return p.failing
 }
@@ -483,7 +485,7 @@ func (s *Source) note(ctx context.Context, p *scope, t *trouble, err error) {
 	case over:
 		p.log().Info("Objects are read again")
 	case say && reached(err) && t == &p.watching:
-		p.log().Warn("Objects cannot be watched; they are listed again and again, which is late and costs much: "+p.remedy, "error", err)
+		p.log().Warn("Objects cannot be watched: what is known of them is as of their last list, which is late and costs much: "+p.remedy, "error", err)
 	case say && reached(err):
 		p.log().Warn("Objects cannot be read; what is known of them stays: "+p.remedy, "error", err)
 	}
