@@ -159,6 +159,20 @@ func TestUnknownParentsStay(t *testing.T) {
 	}
 }
 
+// TestUnknownParentsGoWithTheReference: what a route does not refer to any more is not kept.
+func TestUnknownParentsGoWithTheReference(t *testing.T) {
+	m := merger()
+	m.Unknown = func(gwv1.ParentReference) bool { return true }
+	r := &gwv1.HTTPRoute{Status: gwv1.HTTPRouteStatus{RouteStatus: gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{
+		parent(ours, "stays", condition("Accepted", "True", 1, then)), parent(ours, "left", condition("Accepted", "True", 1, then)),
+	}}}}
+	r.Spec.ParentRefs = []gwv1.ParentReference{{Name: "stays"}}
+	merged, changed, ok := m.Merge(r, nil)
+	if s, is := merged.(*gwv1.RouteStatus); !ok || !changed || !is || len(s.Parents) != 1 || s.Parents[0].ParentRef.Name != "stays" {
+		t.Errorf("%v, changed %v", merged, changed)
+	}
+}
+
 func TestRouteMatchesDefaultedReferences(t *testing.T) {
 	group, kind, section := gwv1.Group(gwv1.GroupName), gwv1.Kind("Gateway"), gwv1.SectionName("web")
 	written := parent(ours, "gw", condition("Accepted", "True", 1, then))

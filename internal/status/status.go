@@ -14,6 +14,7 @@ package status
 
 import (
 	"reflect"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,7 +71,12 @@ func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, o
 	case *v1alpha1.GatewayParameters:
 		return apply(o.Status, desired, m.GatewayParameters)
 	}
-	if s := routeStatus(object); s != nil {
+	if s, parents := partsOfRoute(object); s != nil {
+		if unknown := m.Unknown; unknown != nil { // of a parent that the route does not name any more nothing is to be said
+			m.Unknown = func(ref gwv1.ParentReference) bool {
+				return slices.ContainsFunc(parents, func(p gwv1.ParentReference) bool { return sameRef(&p, &ref) }) && unknown(ref)
+			}
+		}
 		return apply(*s, desired, m.Route)
 	}
 	return nil, false, false
@@ -85,21 +91,21 @@ func apply[S any](existing S, desired any, merge func(S, *S) (S, bool)) (any, bo
 	return &merged, changed, true
 }
 
-// routeStatus is the part of a route that every kind of route has; nil for other objects.
-func routeStatus(object metav1.Object) *gwv1.RouteStatus {
+// partsOfRoute returns the parts of a route that every kind of route has; nil for other objects.
+func partsOfRoute(object metav1.Object) (*gwv1.RouteStatus, []gwv1.ParentReference) {
 	switch o := object.(type) {
 	case *gwv1.HTTPRoute:
-		return &o.Status.RouteStatus
+		return &o.Status.RouteStatus, o.Spec.ParentRefs
 	case *gwv1.GRPCRoute:
-		return &o.Status.RouteStatus
+		return &o.Status.RouteStatus, o.Spec.ParentRefs
 	case *gwv1.TLSRoute:
-		return &o.Status.RouteStatus
+		return &o.Status.RouteStatus, o.Spec.ParentRefs
 	case *gwv1.TCPRoute:
-		return &o.Status.RouteStatus
+		return &o.Status.RouteStatus, o.Spec.ParentRefs
 	case *gwv1.UDPRoute:
-		return &o.Status.RouteStatus
+		return &o.Status.RouteStatus, o.Spec.ParentRefs
 	}
-	return nil
+	return nil, nil
 }
 
 // GatewayClass merges; desired nil: the class is no longer ours, and its status

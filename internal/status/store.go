@@ -146,7 +146,7 @@ func keyOf(object metav1.Object) Key {
 // statusOf is the Status of an object; invalid where there is none. That of a
 // route is the struct in it that all routes share.
 func statusOf(object metav1.Object) reflect.Value {
-	if s := routeStatus(object); s != nil {
+	if s, _ := partsOfRoute(object); s != nil {
 		return reflect.ValueOf(s).Elem()
 	}
 	return reflect.ValueOf(object).Elem().FieldByName("Status")

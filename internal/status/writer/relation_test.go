@@ -123,6 +123,7 @@ func TestUnknownParents(t *testing.T) {
 			s.addRoute(k, 1)
 			edit(s.apiServer, k, func(r *gwv1.HTTPRoute) {
 				r.Status.Parents = slices.Concat(r.Status.Parents, parents(ours, "unread", 1, "Unread"), parents(ours, "gone", 1, "Gone"))
+				r.Spec.ParentRefs = append(r.Spec.ParentRefs, gwv1.ParentReference{Name: "unread"}, gwv1.ParentReference{Name: "gone"})
 			})
 			s.see(k)
 		}
