@@ -108,7 +108,7 @@ func (s *Server) refuse(r *http.Request) string {
 
 // isTool reports whether a User-Agent is that of a tool which follows no page. Not all that browsers fetch bears their own name: media does not.
 func isTool(agent string) bool {
-	return agent == "" || slices.ContainsFunc([]string{"Go-http-client/", "curl/", "Wget/"}, func(tool string) bool { return strings.HasPrefix(agent, tool) })
+	return agent == "" || agent == "Wget" || slices.ContainsFunc([]string{"Go-http-client/", "curl/", "Wget/"}, func(tool string) bool { return strings.HasPrefix(agent, tool) })
 }
 
 // hostname returns a Host without the port, brackets and the final dot.

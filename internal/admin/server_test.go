@@ -288,6 +288,7 @@ func TestProfileBeyondLoopback(t *testing.T) {
 		{"10.1.2.3:9901", "/debug/pprof/symbol", browser, 403},
 		{"10.1.2.3:9901", "/debug/pprof/symbol", "AppleCoreMedia/1.0.0.20A362", 403},
 		{"10.1.2.3:9901", "/debug/pprof/symbol", "curl/8.14.1", 200},
+		{"10.1.2.3:9901", "/debug/pprof/symbol", "Wget", 200}, // BusyBox
 		{"10.1.2.3:9901", "/debug/pprof/profile?seconds=300", browser, 403},
 		{"10.1.2.3:9901", "/debug/pprof", browser, 403},
 		{"moongate.edge.svc", "/debug/pprof/symbol", browser, 403},
