@@ -238,10 +238,10 @@ func (s *Set) makeRoom() bool {
 	}
 	counts := a.counts()
 	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
-	for want := batch; ; want *= 2 { // those that have most may have requests on all
+	ended := 0
+	for want := batch; ; want *= 2 { // those that have most may have requests on nearly all
 		to := level(each, want)
-		ended := s.endAbove(counts, to, most, now)
-		if ended == 0 && to > 0 {
+		if ended += s.endAbove(counts, to, most-ended, now); ended < (batch+1)/2 && to > 0 {
 			continue
 		}
 		if ended < most {
@@ -304,7 +304,11 @@ func (s *Set) leave(c *Conn) {
 func (c *Conn) endIdle() bool {
 	if h := c.http2.Load(); h != nil {
 		least := parkAfter
-		if listen.Unsent(c.raw) {
+		idle, answered := h.Idle(least)
+		if !idle {
+			return false
+		}
+		if answered && listen.Unsent(c.raw) {
 			least = c.set.timeouts.WriteIdle
 		}
 		return h.EndIfIdle(least)

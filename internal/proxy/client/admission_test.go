@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -215,6 +216,28 @@ func TestEvictionsAreBounded(t *testing.T) {
 	}
 }
 
+// TestRoomIsFoundAtOthers: a client that has most connections, with requests on nearly all, does not keep those of others from making room.
+func TestRoomIsFoundAtOthers(t *testing.T) {
+	set, addr := servedBy(t, false, nil, limited(256))
+	const batch = 256 / scarce / 2
+	for i := range 60 {
+		c, server := idleClient(t, set, addr)
+		defer c.Close()
+		if i > 0 {
+			server.wait.set(waitRead, 1<<40) // as in the body of a request
+		}
+	}
+	for i := range 2 * batch {
+		c, _ := idleClientFrom(t, set, addr, fmt.Sprintf("127.0.0.%d", 2+i))
+		defer c.Close()
+	}
+	set.engine.Clock.Add(2 * parkAfter.Milliseconds())
+	before := set.admission.open.Load()
+	if !set.makeRoom() || before-set.admission.open.Load() < batch/2 {
+		t.Errorf("%d of %d connections remain", set.admission.open.Load(), before)
+	}
+}
+
 func limited(total int) func(*Set) {
 	return func(s *Set) { s.Limit(ConnectionLimits{Total: total}, discard) }
 }
@@ -222,14 +245,20 @@ func limited(total int) func(*Set) {
 // idleClient connects, and returns when the other end waits for a request.
 func idleClient(t *testing.T, set *Set, addr string) (c net.Conn, server *Conn) {
 	t.Helper()
-	c, err := net.Dial("tcp", addr)
+	return idleClientFrom(t, set, addr, "127.0.0.1")
+}
+
+func idleClientFrom(t *testing.T, set *Set, addr, ip string) (c net.Conn, server *Conn) {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
+	c, err := d.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.SetDeadline(time.Now().Add(20 * time.Second))
 	for server == nil {
 		set.Each(func(k *Conn) {
-			if k.side.Peer.Port() == uint16(c.LocalAddr().(*net.TCPAddr).Port) {
+			if k.side.Peer == c.LocalAddr().(*net.TCPAddr).AddrPort() {
 				server = k
 			}
 		})

@@ -209,12 +209,25 @@ func (c *Conn) Drain() {
 	c.wakeReader()
 }
 
+// Idle reports whether the connection has had no stream for so long at least, and whether it had one before: then the end of a response
+// may be under way.
+func (c *Conn) Idle(least time.Duration) (yes, answered bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.idles(least), c.lastID != 0
+}
+
+// idles reports whether the connection goes on and has had no stream for so long at least. mu is held.
+func (c *Conn) idles(least time.Duration) bool {
+	return !c.over && !c.hasty && len(c.streams) == 0 && c.clock()-c.idleAt >= least.Milliseconds()
+}
+
 // EndIfIdle ends the connection, without waiting for the client, if it has had no stream for so long at least, and reports whether it
 // does. It returns at once and may be called from any goroutine.
 func (c *Conn) EndIfIdle(least time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over || c.hasty || len(c.streams) > 0 || c.clock()-c.idleAt < least.Milliseconds() {
+	if !c.idles(least) {
 		return false
 	}
 	c.hasty = true
@@ -241,15 +254,18 @@ func (c *Conn) Resume() {
 // kept is how many bytes of a request body that were read may still be held, to be sent again.
 const kept = 64 << 10
 
-// Held is how many bytes of request bodies the connection holds, or may hold. A body of which the response has begun is not sent again.
+// Held is how many bytes of request bodies the connection holds, or may hold: of a body of which the response has begun, which is not sent
+// again, what its reader has taken since it last waited for more.
 func (c *Conn) Held() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.streams {
 		waiting := s.body.Len()
-		if n += waiting; !s.answered {
-			n += int(min(s.received-int64(waiting), kept))
+		taken := s.received - int64(waiting)
+		if s.answered {
+			taken -= s.passed
 		}
+		n += waiting + int(min(taken, kept))
 	}
 	return n
 }

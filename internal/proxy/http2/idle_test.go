@@ -96,14 +96,18 @@ func TestScarce(t *testing.T) {
 // TestHeldUntilAnswered: what was read of a body counts until the response begins, because it may have to be sent again until then.
 func TestHeldUntilAnswered(t *testing.T) {
 	const size = 40_000
-	read, answer := make(chan struct{}), make(chan struct{})
+	read, answer, taken, passed := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	s := serve(t, Options{}, func(s *Stream) {
 		io.ReadFull(s, make([]byte, size))
 		close(read)
 		<-answer
 		s.WriteHead(200, nil, -1, false)
 		s.Flush()
-		s.Read(make([]byte, 1)) // until the connection ends
+		s.Read(make([]byte, 200))
+		s.SetReadDeadline(longAgo)
+		s.Read(make([]byte, 200)) // a look
+		close(taken)
+		<-passed
 	})
 	r := s.raw(t)
 	r.headers(1, false, ":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/")
@@ -119,10 +123,17 @@ func TestHeldUntilAnswered(t *testing.T) {
 	}
 	close(answer)
 	r.until("the response", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders })
-	if n := conn.Held(); n != 0 {
-		t.Errorf("%d bytes are held of a stream that was answered", n)
+	for deadline := time.Now().Add(10 * time.Second); conn.Held() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes are held of a stream that was answered and waits for more", conn.Held())
+		}
 	}
 	r.WriteData(1, false, make([]byte, 100))
+	<-taken
+	if n := conn.Held(); n != 100 {
+		t.Errorf("%d bytes are held, want those that the reader has taken and not passed on", n)
+	}
+	close(passed)
 }
 
 // TestPanicInOnGone: what panics at the end of one stream keeps the news from no other.

@@ -42,6 +42,7 @@ type Stream struct {
 	body         body.Queue
 	length       int64 // of the body by its head, -1 where that is not known
 	received     int64 // bytes of DATA
+	passed       int64 // of those, what the reader had taken when it last waited for more
 	recvWindow   int   // what the peer may still send
 	window       int   // what recvWindow is while nothing is held
 	consumed     int   // what was read and not yet told by WINDOW_UPDATE
@@ -135,6 +136,9 @@ func (s *Stream) Read(p []byte) (int, error) {
 			return 0, io.EOF
 		case len(p) == 0:
 			return 0, nil
+		}
+		if s.readDeadline != longAgo { // else it only looks
+			s.passed = s.received
 		}
 		if !s.readable.Wait(&c.mu, s.readDeadline) {
 			return 0, os.ErrDeadlineExceeded
