@@ -191,6 +191,36 @@ func flood(t *testing.T, begin func(*raw), frame func(*raw, uint32) error, sent 
 	t.Logf("%d frames, %d bytes held, %d bytes of answers, %d handlers: %v", c.frames, grown, <-answers, most.Load(), told)
 }
 
+// TestSmallCredits: a client that gives the windows back for each small read of a large response is no flood, be it for a part of each
+// frame or for what the windows are used up by: then each frame is as small.
+func TestSmallCredits(t *testing.T) {
+	const size, read, initial = 2 << 20, 512, 65535
+	for name, holds := range map[string]int{"large frames": 0, "small frames": initial - read} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, Options{}, func(s *Stream) {
+				s.WriteHead(200, nil, -1, false)
+				s.Write(make([]byte, size), true)
+			})
+			r := s.raw(t)
+			r.headers(1, true, get("/")...)
+			got, given := 0, 0
+			for got < size {
+				f := r.until("DATA", func(f xhttp2.Frame) bool {
+					return f.Header().Type == xhttp2.FrameData || f.Header().Type == xhttp2.FrameGoAway
+				})
+				d, ok := f.(*xhttp2.DataFrame)
+				if !ok {
+					t.Fatalf("after %d bytes: %v", got, f)
+				}
+				for got += len(d.Data()); given+read <= got-holds; given += read {
+					r.WriteWindowUpdate(1, read)
+					r.WriteWindowUpdate(0, read)
+				}
+			}
+		})
+	}
+}
+
 // TestHonestClient does much of what floods do, as honest clients do it.
 func TestHonestClient(t *testing.T) {
 	s := serve(t, Options{}, func(s *Stream) {

@@ -10,6 +10,9 @@ const (
 	maxControl                = 16 << 10  // bytes of control frames that wait to be written
 	maxWidened                = 4 << 20   // bytes by which all streams of a client may have more than their first windows
 
+	earningData     = 64  // bytes of a DATA frame of ours that is worth control frames of the peer
+	bytesPerControl = 256 // and for how many bytes it is worth another one
+
 	costSettings     = 8 // goes through all streams
 	costContinuation = 8
 	costEmptyData    = 2

@@ -371,8 +371,10 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 		s.data = s.data[n:]
 		s.sendWindow -= n
 		c.sendWindow -= n
-		if rest == 0 || n >= 1<<10 { // not a trickle that a tiny window makes
-			c.controls.Earn(3)
+		// Peers may give windows back for each frame, or for each small read of it; what goes back in small parts is sent in such ones.
+		// But a tiny window must not make a trickle.
+		if rest == 0 || n >= earningData {
+			c.controls.Earn(3 + int64(n)/bytesPerControl)
 		}
 	}
 	if rest == 0 && len(s.tail) > 0 {
