@@ -104,7 +104,12 @@ func TestAdmissionByAddress(t *testing.T) {
 	}
 	p.dial("127.0.0.3")
 	soon(t, "another address is let in", func() bool { return p.counts(maxStrangers+1, maxStrangers+1) })
-	introduce := func() {
+	introduce := func(have int) {
+		soon(t, "they are accepted", func() bool { // which the counts show before
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			return len(p.open) >= have
+		})
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		for _, c := range p.open {
@@ -112,11 +117,11 @@ func TestAdmissionByAddress(t *testing.T) {
 		}
 	}
 	for have := maxStrangers + 1; have < maxPeers+1; have++ {
-		introduce()
+		introduce(have)
 		p.dial("127.0.0.2")
 		soon(t, "with an identity there is room", func() bool { return p.counts(have+1, 1) })
 	}
-	introduce()
+	introduce(maxPeers + 1)
 	if !p.ended(p.dial("127.0.0.2")) {
 		t.Error("more than an address may have were let in")
 	}
