@@ -461,13 +461,15 @@ func (c *h2conn) writeHead(d dice, id uint32, end bool, fields []string) error {
 	if err := c.fr.WriteHeaders(p); err != nil {
 		return err
 	}
-	for b = b[n:]; !p.EndHeaders; {
-		n := 1 + d.IntN(len(b))
+	for left := 3; !p.EndHeaders; left-- { // many of them are a flood
+		b = b[n:]
+		if n = 1 + d.IntN(len(b)); left == 1 {
+			n = len(b)
+		}
 		p.EndHeaders = n == len(b)
 		if err := c.fr.WriteContinuation(id, p.EndHeaders, b[:n]); err != nil {
 			return err
 		}
-		b = b[n:]
 	}
 	return nil
 }
