@@ -197,15 +197,12 @@ func (e *Endpoint) dialShared() {
 		}
 	case e.speaksHTTP2(c):
 		h.exclusive.Store(false)
-		waited := len(h.waiting)
-		if e.share(c) == nil {
+		s := e.share(c)
+		if s == nil {
 			h.endWaits(e.dialError(ReasonGone, true, context.Canceled))
 			return
 		}
-		e.feedLocked()
-		if len(h.waiting) > 0 && len(h.waiting) == waited {
-			h.endWaits(e.dialError(ReasonFailed, true, errNoStreams))
-		}
+		e.feedFrom(s)
 		e.dialMore()
 	default:
 		h.exclusive.Store(true)
@@ -217,6 +214,17 @@ func (e *Endpoint) dialShared() {
 		w.conn = c
 		close(w.ready)
 		h.endWaits(nil)
+	}
+}
+
+// feedFrom gives places to those who wait, now that there is a new connection; who remains is told where it takes no streams. Requests that did
+// not wait may have taken all of its places before. mu is held.
+func (e *Endpoint) feedFrom(s *Shared) {
+	h := &e.sharing
+	waited := len(h.waiting)
+	e.feedLocked()
+	if len(h.waiting) == waited && s.places.Load() <= 0 {
+		h.endWaits(e.dialError(ReasonFailed, true, errNoStreams))
 	}
 }
 

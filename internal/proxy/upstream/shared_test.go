@@ -265,3 +265,29 @@ func BenchmarkPlace(b *testing.B) {
 		e.Place().Leave(true)
 	}
 }
+
+// TestPlacesTakenByOthers: requests that find a place without waiting may take all of a new connection's before those who wait for it. These
+// go on waiting for the next one; only a connection that gives nobody a place ends their wait.
+func TestPlacesTakenByOthers(t *testing.T) {
+	server := newH2CServer(t, 100)
+	_, e := sharedEndpoint(t, Options{}, server.addr)
+	h := &e.sharing
+	for taken, ended := range map[bool]bool{true: false, false: true} {
+		c := dial(t, e)
+		w := &waiter{ready: make(chan struct{})}
+		h.mu.Lock()
+		s := e.share(c)
+		for taken && s.take() {
+		}
+		if !taken {
+			s.places.Add(shut) // as when it takes no streams, or has ended
+		}
+		h.waiting = append(h.waiting, w)
+		e.feedFrom(s)
+		if got := w.err != nil; got != ended || w.place != nil {
+			t.Errorf("all places taken: %v; error %v, place %v", taken, w.err, w.place)
+		}
+		h.waiting = nil
+		h.mu.Unlock()
+	}
+}
