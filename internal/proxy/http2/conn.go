@@ -255,14 +255,18 @@ func (c *Conn) Resume() {
 const kept = 64 << 10
 
 // Held is how many bytes of request bodies the connection holds, or may hold: of a body of which the response has begun, which is not sent
-// again, what its reader has taken since it last waited for more.
+// again, what its reader has taken since it last waited for more, and nothing once it has ended.
 func (c *Conn) Held() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.streams {
 		waiting := s.body.Len()
 		taken := s.received - int64(waiting)
-		if s.answered {
+		switch {
+		case !s.answered:
+		case s.remoteEnded && waiting == 0 || s.err != nil:
+			taken = 0
+		default:
 			taken -= s.passed
 		}
 		n += waiting + int(min(taken, kept))

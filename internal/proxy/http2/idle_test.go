@@ -136,6 +136,33 @@ func TestHeldUntilAnswered(t *testing.T) {
 	close(passed)
 }
 
+// TestNothingHeldOfAWholeBody: what was read to its end counts until the response begins, however long that takes.
+func TestNothingHeldOfAWholeBody(t *testing.T) {
+	const size = 40_000
+	answered := make(chan struct{})
+	s := serve(t, Options{}, func(s *Stream) {
+		if n, err := io.Copy(io.Discard, s); n != size || err != nil {
+			t.Error(n, err)
+		}
+		s.WriteHead(200, nil, -1, false)
+		s.Flush()
+		close(answered)
+		<-gone(s)
+	})
+	r := s.raw(t)
+	r.headers(1, false, ":method", "POST", ":scheme", "http", ":authority", "a", ":path", "/")
+	for sent := 0; sent < size; sent += 10_000 {
+		r.WriteData(1, sent+10_000 == size, make([]byte, 10_000))
+	}
+	<-answered
+	s.mu.Lock()
+	conn := s.conns[0]
+	s.mu.Unlock()
+	if n := conn.Held(); n != 0 {
+		t.Errorf("%d bytes are held of a stream that was answered", n)
+	}
+}
+
 // TestPanicInOnGone: what panics at the end of one stream keeps the news from no other.
 func TestPanicInOnGone(t *testing.T) {
 	const streams = 8
