@@ -113,6 +113,33 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// TestUnknownParentGoesWithItsReference: an entry that was kept, and written with the others, goes when the route does not refer to its
+// parent any more, though nothing else is wanted than before.
+func TestUnknownParentGoesWithItsReference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		route := key("HTTPRoute", "route")
+		s.addRoute(route, 1)
+		edit(s.apiServer, route, func(r *gwv1.HTTPRoute) {
+			r.Status.Parents = slices.Concat(r.Status.Parents, parents(ours, "unread", 1, "Unread"), parents(ours, "gone", 1, "Gone"))
+			r.Spec.ParentRefs = append(r.Spec.ParentRefs, gwv1.ParentReference{Name: "unread"})
+		})
+		s.see(route)
+		s.unread.Store("unread", true)
+		s.start(t)
+		defer s.end()
+		s.Publish([]Change{{Key: route}})
+		time.Sleep(time.Second)
+		s.see(route)
+		time.Sleep(time.Minute)
+		expect(t, "it is unknown", s.reasons(route), "example Theirs, moongate Unread")
+		edit(s.apiServer, route, func(r *gwv1.HTTPRoute) { r.Spec.ParentRefs, r.Generation = nil, 2 })
+		s.see(route)
+		s.settle(t)
+		expect(t, "the route does not refer to it", s.reasons(route), "example Theirs")
+	})
+}
+
 // TestUnknownParents: what was said at a parent of which nobody knows what it is stays, whether something is wanted at others, nothing any
 // more, or nothing from the beginning. It goes once the parent is known for a while and still nothing is wanted there.
 func TestUnknownParents(t *testing.T) {

@@ -32,6 +32,7 @@ type attempt struct {
 	// stored is the JSON of the status that the API server made of what we wrote of storedOf.
 	stored   []byte
 	storedOf uint64
+	storedAt int64 // the object's generation
 	fight    bool // was logged
 	// Of what was wanted in revision failedOf, that many writes failed in a row.
 	failures int
@@ -76,7 +77,7 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, revision
 		}
 		a.seen = after
 		if subresource != nil {
-			a.stored, a.storedOf = statusText(after), revision
+			a.stored, a.storedOf, a.storedAt = statusText(after), revision, after.GetGeneration()
 		}
 	}
 	return newerWait // only a next Run comes to it
@@ -132,7 +133,7 @@ func (w *Writer) next(a *attempt, object metav1.Object, change Change, revision 
 	if !changed {
 		return nil, false, nil
 	}
-	corrects = a.stored != nil && a.storedOf == revision
+	corrects = a.stored != nil && a.storedOf == revision && a.storedAt == object.GetGeneration()
 	if corrects && bytes.Equal(a.stored, statusText(object)) {
 		return nil, false, nil // an older CRD, say, has no place for a part of it
 	}
