@@ -378,6 +378,10 @@ func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 		return certified(p)() && p.route("/two") && certified(fresh)() && c.acked("n/gw", "pod-0", "pod-1") && c.programmed("gw")
 	})
 
+	// A pod that is ready and does not connect holds nothing up for longer than at any other Gateway.
+	c.up("n/other", "pod-0", "pod-1")
+	delivertest.Eventually(t, "the pod is overdue", func() bool { return c.programmed("other") && len(c.proxies("n/other")) == 2 && c.acked("n/other", "pod-0") })
+
 	// What was sent once is not held back again.
 	changed := secured("other", 2, "quick")
 	changed.Spec.Listeners[1].TLS.CertificateRefs = append(changed.Spec.Listeners[1].TLS.CertificateRefs, gwv1.SecretObjectReference{Name: "s", Namespace: &central})
@@ -385,6 +389,10 @@ func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 	c.set(changed)
 	c.set(named(gateway(83), "other"))
 	delivertest.Eventually(t, "a change is served", func() bool { return !other.has(config.KindCertificate, "Secret/n/quick") })
+	changed = changed.DeepCopy()
+	changed.Generation = 3
+	c.set(changed)
+	delivertest.Eventually(t, "its status comes though one pod says nothing", func() bool { return c.published("Gateway", "other").Generation == 3 })
 }
 
 // secret is what was read of a name.

@@ -65,7 +65,7 @@ func (p *pod) keeps() bool {
 func (g *gateway) held() bool {
 	if g.undecided {
 		for _, p := range g.pods {
-			if p.keeps() {
+			if p.counts() && p.keeps() {
 				return true
 			}
 		}
@@ -177,7 +177,7 @@ func (r *Remote) owe(g *gateway, now time.Time) {
 	generation := r.parts.Part(g.name).Generation()
 	for _, p := range g.pods {
 		switch current := p.answered && p.acked >= generation; {
-		case current || r.epoch == "" || g.awaits || g.undecided && p.keeps():
+		case current || r.epoch == "" || g.awaits || g.undecided && p.stream != nil && p.stream.keeps():
 			p.behind = time.Time{}
 		case p.behind.IsZero():
 			p.behind = now

@@ -64,7 +64,7 @@ type stream struct {
 	end     func(cause error) // safe for concurrent use
 	woken   chan struct{}     // of capacity 1
 	full    bool              // everything must be sent next
-	has     bool              // a configuration, of whatever epoch, when it began
+	has     bool              // a configuration, of whatever epoch, when it began; false once something was sent
 	idle    bool              // nothing was sent yet
 	base    uint64            // the generation that it has, unless full
 	sent    uint64            // the generation that it was sent last
@@ -74,7 +74,7 @@ type stream struct {
 }
 
 // keeps says that the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
-func (s *stream) keeps() bool { return s.has && s.full && !s.waits }
+func (s *stream) keeps() bool { return s.has && s.full }
 
 func (s *stream) wake() {
 	select {
@@ -246,7 +246,7 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	} else {
 		delta = part.Since(s.base)
 	}
-	s.idle, s.waits, s.sent = false, true, delta.Generation
+	s.idle, s.has, s.waits, s.sent = false, false, true, delta.Generation
 	s.gateway.sent = true
 	return r.epoch, &delta, nil
 }
