@@ -380,7 +380,9 @@ func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 
 	// A pod that is ready and does not connect holds nothing up for longer than at any other Gateway.
 	c.up("n/other", "pod-0", "pod-1")
-	delivertest.Eventually(t, "the pod is overdue", func() bool { return c.programmed("other") && len(c.proxies("n/other")) == 2 && c.acked("n/other", "pod-0") })
+	delivertest.Eventually(t, "the pod is overdue", func() bool {
+		return c.programmed("other") && len(c.proxies("n/other")) == 2 && c.acked("n/other", "pod-0")
+	})
 
 	// What was sent once is not held back again.
 	changed := secured("other", 2, "quick")

@@ -33,7 +33,7 @@ type attempt struct {
 	stored   []byte
 	storedOf uint64
 	storedAt int64 // the object's generation
-	fight    bool // was logged
+	fight    bool  // was logged
 	// Of what was wanted in revision failedOf, that many writes failed in a row.
 	failures int
 	failedOf uint64
