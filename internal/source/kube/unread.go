@@ -87,7 +87,7 @@ func (s *Source) check(now time.Time) {
 	for _, p := range failed {
 		switch {
 		case s.catalog.withheld[p.namespace]:
-		case p.kind.essential && !p.listed:
+		case p.kind.essential && !p.listed && s.told == nil:
 			p.log().Warn("Objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
 		default:
 			p.log().Warn("Objects of a kind cannot be listed; going on without them until they can: " + p.remedy)
