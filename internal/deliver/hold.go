@@ -97,7 +97,7 @@ func (r *Remote) awaited(h *heldStatus) bool {
 			continue
 		}
 		// What is new of a route at other Gateways waits for an undecided one no longer than for a proxy.
-		if _, own := h.change.Status.(*gwv1.GatewayStatus); g.awaits || own && g.held() {
+		if _, own := h.change.Status.(*gwv1.GatewayStatus); g.awaits || own && g.retains() {
 			return true
 		}
 	}

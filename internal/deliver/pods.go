@@ -53,19 +53,19 @@ type pod struct {
 	rejected  map[config.ID]string
 }
 
-// keeps says that the proxy has, or may have, a configuration of an earlier epoch and nothing of this one.
-func (p *pod) keeps() bool {
+// retains says that the proxy has, or may have, a configuration of an earlier epoch and nothing of this one.
+func (p *pod) retains() bool {
 	if p.stream == nil {
 		return p.ready && !p.answered
 	}
-	return p.stream.keeps()
+	return p.stream.retains()
 }
 
-// held says that proxies keep what they have because the Gateway is undecided.
-func (g *gateway) held() bool {
+// retains says that proxies keep an earlier configuration because the Gateway is undecided.
+func (g *gateway) retains() bool {
 	if g.undecided {
 		for _, p := range g.pods {
-			if p.counts() && p.keeps() {
+			if p.counts() && p.retains() {
 				return true
 			}
 		}
@@ -78,7 +78,7 @@ func (p *pod) counts() bool { return !p.overdue && (p.ready || p.answered && p.s
 
 // serves says that everyone who counts has acknowledged the generation.
 func (g *gateway) serves(generation uint64) bool {
-	if g.awaits || g.held() {
+	if g.awaits || g.retains() {
 		return false
 	}
 	for _, p := range g.pods {
@@ -177,7 +177,7 @@ func (r *Remote) owe(g *gateway, now time.Time) {
 	generation := r.parts.Part(g.name).Generation()
 	for _, p := range g.pods {
 		switch current := p.answered && p.acked >= generation; {
-		case current || r.epoch == "" || g.awaits || g.undecided && p.stream != nil && p.stream.keeps():
+		case current || r.epoch == "" || g.awaits || g.undecided && p.stream != nil && p.stream.retains():
 			p.behind = time.Time{}
 		case p.behind.IsZero():
 			p.behind = now

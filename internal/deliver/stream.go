@@ -58,23 +58,23 @@ type service struct {
 
 // stream is one proxy's. What is not said otherwise is guarded by Remote.mu.
 type stream struct {
-	gateway *gateway          // set once
-	pod     string            // set once
-	uid     string            // set once; of the pod, "" where that is not known
-	end     func(cause error) // safe for concurrent use
-	woken   chan struct{}     // of capacity 1
-	full    bool              // everything must be sent next
-	has     bool              // a configuration, of whatever epoch, when it began; false once something was sent
-	idle    bool              // nothing was sent yet
-	base    uint64            // the generation that it has, unless full
-	sent    uint64            // the generation that it was sent last
-	waits   bool              // for the answer to it
-	paused  bool              // after a refusal
-	acks    allowance         // of answers that nothing was sent for
+	gateway    *gateway          // set once
+	pod        string            // set once
+	uid        string            // set once; of the pod, "" where that is not known
+	end        func(cause error) // safe for concurrent use
+	woken      chan struct{}     // of capacity 1
+	full       bool              // everything must be sent next
+	configured bool              // the proxy came with a configuration, of whatever epoch, and was sent nothing since
+	idle       bool              // nothing was sent yet
+	base       uint64            // the generation that it has, unless full
+	sent       uint64            // the generation that it was sent last
+	waits      bool              // for the answer to it
+	paused     bool              // after a refusal
+	acks       allowance         // of answers that nothing was sent for
 }
 
-// keeps says that the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
-func (s *stream) keeps() bool { return s.has && s.full }
+// retains says that the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
+func (s *stream) retains() bool { return s.configured && s.full }
 
 func (s *stream) wake() {
 	select {
@@ -183,7 +183,7 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 		p.answered, p.acked = false, 0
 	}
 	p.version = said(hello.Version)
-	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, has: hello.Epoch != "", base: hello.Generation}
+	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, configured: hello.Epoch != "", base: hello.Generation}
 	p.stream.wake()
 	r.owe(g, time.Now())
 	return p.stream
@@ -235,7 +235,7 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	defer r.mu.Unlock()
 	part := r.parts.Part(s.gateway.name)
 	switch {
-	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.keeps() || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
+	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
 		return "", nil, nil
 	case !r.ours(s.gateway):
 		return "", nil, errNotOurs(s.gateway.name)
@@ -246,7 +246,7 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	} else {
 		delta = part.Since(s.base)
 	}
-	s.idle, s.has, s.waits, s.sent = false, false, true, delta.Generation
+	s.idle, s.configured, s.waits, s.sent = false, false, true, delta.Generation
 	s.gateway.sent = true
 	return r.epoch, &delta, nil
 }

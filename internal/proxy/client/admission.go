@@ -299,16 +299,16 @@ func (s *Set) leave(c *Conn) {
 	}
 }
 
-// endIdle ends the connection if it has idled for parkAfter at least, and reports whether it does. Over HTTP/2 a client that takes the end
-// of a response may still send, which would have the kernel throw away what is under way, so it has as much time for that as for any response.
+// endIdle ends the connection if it has idled for parkAfter at least, and reports whether it does. A client of HTTP/2 may send frames while it
+// still receives the end of a response; closing the connection then would reset it and lose that end, so such a client gets WriteIdle.
 func (c *Conn) endIdle() bool {
 	if h := c.http2.Load(); h != nil {
 		least := parkAfter
-		idle, answered := h.Idle(least)
+		idle, used := h.Idle(least)
 		if !idle {
 			return false
 		}
-		if answered && listen.Unsent(c.raw) {
+		if used && listen.Unsent(c.raw) {
 			least = c.set.timeouts.WriteIdle
 		}
 		return h.EndIfIdle(least)

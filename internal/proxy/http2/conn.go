@@ -209,9 +209,9 @@ func (c *Conn) Drain() {
 	c.wakeReader()
 }
 
-// Idle reports whether the connection has had no stream for so long at least, and whether it had one before: then the end of a response
-// may be under way.
-func (c *Conn) Idle(least time.Duration) (yes, answered bool) {
+// Idle reports whether the connection has had no stream for so long at least, and whether it was used before: then the end of a response
+// may still be on its way.
+func (c *Conn) Idle(least time.Duration) (idle, used bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.idles(least), c.lastID != 0
