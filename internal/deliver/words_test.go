@@ -33,6 +33,20 @@ func (l *logBuffer) String() string {
 	return l.b.String()
 }
 
+// committed receives a generation, and returns its end.
+func committed(t *testing.T, s wire.Delivery_StreamClient) *wire.Commit {
+	t.Helper()
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if commit := m.GetCommit(); commit != nil {
+			return commit
+		}
+	}
+}
+
 // TestLongWords: whatever a proxy says, a line of the log is short.
 func TestLongWords(t *testing.T) {
 	log := &logBuffer{}
@@ -50,15 +64,7 @@ func TestLongWords(t *testing.T) {
 		if err := s.Send(hello("n/gw")); err != nil {
 			t.Fatal(err)
 		}
-		for {
-			m, err := s.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if m.GetCommit() != nil {
-				break
-			}
-		}
+		committed(t, s)
 		if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: ack}}); err != nil {
 			t.Fatal(err)
 		}
@@ -108,14 +114,7 @@ func TestManyWords(t *testing.T) {
 	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
 		t.Fatal(err)
 	}
-	var commit *wire.Commit
-	for commit == nil {
-		m, err := s.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		commit = m.GetCommit()
-	}
+	commit := committed(t, s)
 	for _, word := range []string{"first", "last"} {
 		ack := &wire.Ack{Epoch: "first", Generation: commit.Generation}
 		for range 100_000 { // of a kind that is not known here
