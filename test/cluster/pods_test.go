@@ -133,9 +133,19 @@ func (h *harness) testLoadBalancer(t *testing.T) {
 			return ""
 		})
 	}
-	list, err := h.client.CoreV1().Events(echoNamespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=AllocationFailed"})
-	if err != nil || len(list.Items) < 2 {
-		t.Errorf("%d events about addresses that cannot be had, %v; want 2", len(list.Items), err)
+	// Events are recorded in the background, and neither of these Services
+	// has an address before it is looked at either.
+	eventually(t, func() string {
+		list, err := h.client.CoreV1().Events(echoNamespace).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=AllocationFailed"})
+		if err != nil || len(list.Items) < 2 {
+			return fmt.Sprintf("%d events about addresses that cannot be had, %v; want 2", len(list.Items), err)
+		}
+		return ""
+	})
+	for _, name := range []string{"outside", "taken"} {
+		if ingress := h.service(t, name).Status.LoadBalancer.Ingress; len(ingress) > 0 {
+			t.Errorf("%s got %v", name, ingress)
+		}
 	}
 }
 
