@@ -5,9 +5,7 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
@@ -47,7 +45,7 @@ func (c *Conn) beginHeaders() error {
 	h := &c.head
 	c.pings = 0
 	if h.Stream == 0 {
-		return fault.Conn(ProtocolError, "HEADERS on stream 0")
+		return connError(ProtocolError, "HEADERS on stream 0")
 	}
 	if h.Has(frame.FlagPadded) {
 		c.fixed = 1
@@ -56,7 +54,7 @@ func (c *Conn) beginHeaders() error {
 		c.fixed += 5
 	}
 	if c.left -= c.fixed; c.left < 0 {
-		return fault.Conn(FrameSizeError, "HEADERS too short")
+		return connError(FrameSizeError, "HEADERS too short")
 	}
 	if c.decoder == nil {
 		c.decoder = hpack.NewDecoder(headerTable, c.field)
@@ -72,22 +70,22 @@ func (c *Conn) identify() error {
 	b := &c.block
 	s, how := c.find(b.stream)
 	switch {
-	case how == closed.Idle && c.client != nil:
-		return fault.Conn(ProtocolError, "HEADERS on a stream that we have not opened")
-	case how == closed.Idle && b.stream%2 == 0:
-		return fault.Conn(ProtocolError, "stream with an even number")
-	case how == closed.Idle:
+	case how == neverOpened && c.client != nil:
+		return connError(ProtocolError, "HEADERS on a stream that we have not opened")
+	case how == neverOpened && b.stream%2 == 0:
+		return connError(ProtocolError, "stream with an even number")
+	case how == neverOpened:
 		c.lastID = b.stream
 		if c.draining == drainRefuse {
 			return nil
 		}
 		b.kind, b.s = blockHeader, c.newStream(b.stream)
-	case how == closed.ByUs, how == closed.LongAgo && c.client != nil:
+	case how == closedByUs, how == closedLongAgo && c.client != nil:
 		return c.control(1)
-	case how == closed.LongAgo:
-		return fault.Conn(ProtocolError, "stream numbers do not rise")
-	case how == closed.Ended:
-		return fault.Conn(StreamClosed, "HEADERS on a stream that has ended")
+	case how == closedLongAgo:
+		return connError(ProtocolError, "stream numbers do not rise")
+	case how == closedByEnd:
+		return connError(StreamClosed, "HEADERS on a stream that has ended")
 	case s == nil || s.remoteEnded:
 		return c.streamError(StreamClosed, errAfterEnd)
 	case s.of != nil && !s.of.headed:
@@ -119,7 +117,7 @@ func (c *Conn) continueBlock() error {
 	b := &c.block
 	b.frames++
 	if b.frames > maxContinuations {
-		return fault.Conn(EnhanceYourCalm, "too many CONTINUATION frames")
+		return connError(EnhanceYourCalm, "too many CONTINUATION frames")
 	}
 	return c.control(costContinuation)
 }
@@ -128,19 +126,19 @@ func (c *Conn) continueBlock() error {
 func (c *Conn) fragment(p []byte) error {
 	b := &c.block
 	if b.bytes += len(p); b.bytes > 2*c.o.MaxHeaderBytes {
-		return fault.Conn(EnhanceYourCalm, "header block too large")
+		return connError(EnhanceYourCalm, "header block too large")
 	}
 	for len(p) > 0 {
 		leading := !b.field
 		n, ok := b.scan(p)
 		if !ok {
-			return fault.Conn(CompressionError, "update of the table's size behind a field")
+			return connError(CompressionError, "update of the table's size behind a field")
 		}
 		if _, err := c.decoder.Write(p[:n]); err != nil {
-			return fault.Conn(CompressionError, "header block cannot be decoded")
+			return connError(CompressionError, "header block cannot be decoded")
 		}
 		if leading && !b.field && b.state == atStart && c.decoder.Close() != nil { // another update may follow
-			return fault.Conn(CompressionError, "header block cannot be decoded")
+			return connError(CompressionError, "header block cannot be decoded")
 		}
 		p = p[n:]
 	}
@@ -170,7 +168,7 @@ func (c *Conn) endBlock() error {
 	b.open = false
 	c.decoder.SetEmitEnabled(true)
 	if c.decoder.Close() != nil {
-		return fault.Conn(CompressionError, "header block cut off")
+		return connError(CompressionError, "header block cut off")
 	}
 	switch b.kind {
 	case blockHeader:
@@ -211,26 +209,26 @@ func (c *Conn) endHeader() error {
 		}
 	}
 	if why != nil {
-		c.closed.Add(s.id, closed.ByUs)
+		c.closed.add(s.id, closedByUs)
 		s.recycle()
 		if c.o.Refused != nil {
 			c.o.Refused(status, why)
 		}
 		return c.provoked()
 	}
-	c.controls.Earn(4)
+	c.controls.earn(4)
 	s.length = s.Head.ContentLength
 	s.window = c.firstWindow()
 	s.recvWindow = s.window
 	s.sendWindow = c.initialWindow
 	s.remoteEnded = b.ended
 	if v, ok := s.Head.Fields.Get("priority"); ok {
-		s.turn.Prioritise(v)
+		s.entry.Prioritise(v)
 	}
 	c.streams[s.id] = s
 	c.open++
 	c.handlers.Add(1)
-	c.crew.Employ(s)
+	c.workers.start(s)
 	return nil
 }
 

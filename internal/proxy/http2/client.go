@@ -4,16 +4,9 @@ import (
 	"net"
 	"time"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/direct"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/intake"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 )
-
-// ClientOptions configures a connection to a backend; the zero value is ready for production.
-type ClientOptions = settings.ToBackend
 
 // Client is our side of a connection to a backend. All methods may be called from any goroutine.
 type Client struct {
@@ -32,14 +25,14 @@ type Client struct {
 // NewClient makes a connection of nc, which must have been agreed on to speak HTTP/2. Nothing happens on it
 // before Serve or Open.
 func NewClient(nc net.Conn, o ClientOptions) *Client {
-	c := newConn(nc, o.Options())
-	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: settings.Assumed}
+	c := newConn(nc, o.connOptions())
+	cl := &Client{c: c, o: o, done: make(chan struct{}), allowed: assumedStreams}
 	c.client = cl
-	c.in = intake.Make(make([]byte, answerBuffer))
+	c.in = newReadBuffer(make([]byte, answerBuffer))
 	c.prefaced = len(Preface) // which servers do not send
-	c.out = settings.AppendGreeting([]byte(Preface), &c.o, true)
+	c.out = appendPreface([]byte(Preface), &c.o, true)
 	if o.Raw != nil {
-		c.direct = direct.Write(o.Raw)
+		c.direct = tryWriter(o.Raw)
 	}
 	return cl
 }
@@ -83,7 +76,7 @@ func (cl *Client) Available() int {
 	return cl.room()
 }
 
-// MaxStreams is how many streams may be open at once by the limits of both sides. known tells that the
+// MaxStreams is how many streams may be open at once by the limits of both sides. known reports that the
 // backend's SETTINGS have come.
 func (cl *Client) MaxStreams() (n int, known bool) {
 	cl.c.mu.Lock()
@@ -107,7 +100,7 @@ type RequestHead = encode.Request
 type ClientRequest struct {
 	RequestHead
 	// Body is what is at hand of the body, and is sent together with the head as far as flow control lets it. It must
-	// stay as it is until the stream is closed. Last tells that it is all of it, and that there are
+	// stay as it is until the stream is closed. Last reports that it is all of it, and that there are
 	// no trailers.
 	Body []byte
 	Last bool
@@ -152,7 +145,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	}
 	c.streams[s.id] = s
 	c.open++
-	c.queue.Open(&s.turn)
+	c.queue.Open(&s.entry)
 	c.pushAside()
 	return cs, nil
 }
@@ -181,7 +174,7 @@ func (cl *Client) goAway(last uint32) {
 func (cl *Client) giveUp(which func(*Stream) bool) {
 	for _, s := range cl.c.streams {
 		if s.err == nil && !s.remoteEnded && which(s) {
-			s.err = fault.ErrUnprocessed
+			s.err = ErrUnprocessed
 			cl.c.drop(s)
 		}
 	}

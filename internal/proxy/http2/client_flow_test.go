@@ -19,7 +19,6 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -51,7 +50,7 @@ func TestSlowReaderStallsNoOther(t *testing.T) {
 	c.c.mu.Lock()
 	held := 0
 	for _, s := range stalled {
-		n := s.s.body.Len()
+		n := s.s.body.len()
 		if held += n; n > window+1 {
 			t.Errorf("a stream holds %d bytes", n)
 		}
@@ -92,13 +91,13 @@ func TestWindowIsEnforced(t *testing.T) {
 	}
 	credited := 0
 	go func() {
-		for range 2 * settings.BackendWindow / frame.MaxPayload {
+		for range 2 * clientWindow / frame.MaxPayload {
 			if r.WriteData(id, false, make([]byte, frame.MaxPayload)) != nil {
 				return
 			}
 		}
 	}()
-	for credited < settings.BackendWindow {
+	for credited < clientWindow {
 		f := r.until("credit", func(f xhttp2.Frame) bool {
 			return f.Header().Type == xhttp2.FrameWindowUpdate && f.Header().StreamID == 0
 		})

@@ -12,7 +12,6 @@ import (
 	xhttp2 "golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
@@ -342,7 +341,7 @@ func TestBackendBreaksConnection(t *testing.T) {
 func TestStrayFrames(t *testing.T) {
 	c, r := rawBackend(t, ClientOptions{})
 	var ids []uint32
-	for range 2 * closed.Remembered { // the first are remembered no more
+	for range 2 * rememberedStreams { // the first are remembered no more
 		s := open(t, c, ask("GET", "/"))
 		ids = append(ids, r.request())
 		s.Close()

@@ -7,7 +7,6 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/encode"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/signal"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -34,8 +33,8 @@ type ClientStream struct {
 var clientStreams = sync.Pool{New: func() any {
 	s := &ClientStream{}
 	s.s.of = s
-	s.s.readable = signal.Make()
-	s.s.writable = signal.Make()
+	s.s.readable = newSignal()
+	s.s.writable = newSignal()
 	return s
 }}
 
@@ -44,7 +43,7 @@ func takeStream(cl *Client) *ClientStream {
 	s := clientStreams.Get().(*ClientStream)
 	s.client, s.length = cl, -1
 	s.s.c = cl.c
-	s.s.turn.Begin(&s.s)
+	s.s.entry.Begin(&s.s)
 	return s
 }
 
@@ -63,7 +62,7 @@ func (s *ClientStream) recycle() {
 }
 
 // ReadHead waits for the next response head and fills in r, Reason apart: first for every interim
-// one, then for the final one. What r points to is valid until the next call, or Close after the final one. ended tells that
+// one, then for the final one. What r points to is valid until the next call, or Close after the final one. ended reports that
 // there is neither body nor trailers.
 func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	c := s.s.c
@@ -82,9 +81,9 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 		case s.headed:
 			s.taken = true
 			fillIn(r, &s.s.header)
-			return s.s.remoteEnded && s.s.body.Len() == 0 && s.s.trailer.Fields.Len() == 0, nil
+			return s.s.remoteEnded && s.s.body.len() == 0 && s.s.trailer.Fields.Len() == 0, nil
 		}
-		if !s.s.readable.Wait(&c.mu, s.s.readDeadline) {
+		if !s.s.readable.wait(&c.mu, s.s.readDeadline) {
 			return false, os.ErrDeadlineExceeded
 		}
 	}
@@ -122,14 +121,14 @@ func (s *ClientStream) Read(p []byte) (int, error) { return s.s.Read(p) }
 func (s *ClientStream) Buffered() int {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
-	return s.s.body.Len()
+	return s.s.body.len()
 }
 
-// Ended tells that Read would return io.EOF at once, so that the end can be passed on with the last bytes.
+// Ended reports that Read would return io.EOF at once, so that the end can be passed on with the last bytes.
 func (s *ClientStream) Ended() bool {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
-	return s.s.err == nil && s.s.remoteEnded && s.s.body.Len() == 0
+	return s.s.err == nil && s.s.remoteEnded && s.s.body.len() == 0
 }
 
 // Err is why the stream has broken off, nil while it has not.
@@ -165,7 +164,7 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 		s.s.tail = encode.AppendSection(s.s.tail, s.s.id, 0, trailers, -1, true, false)
 	}
 	s.s.data, s.s.end, s.s.pending = p, last, true
-	c.queue.Add(&s.s.turn, s.s.short())
+	c.queue.Add(&s.s.entry, s.s.short())
 	c.pushAside()
 	return s.s.taken()
 }
@@ -176,7 +175,7 @@ func (s *ClientStream) GiveUpBody() bool {
 	s.s.c.mu.Lock()
 	defer s.s.c.unlock()
 	if s.s.unwritable() != nil {
-		s.s.turn.Leave()
+		s.s.entry.Leave()
 		s.s.data, s.s.pending = nil, false
 	}
 	return len(s.s.data) == 0
@@ -186,7 +185,7 @@ func (s *ClientStream) GiveUpBody() bool {
 // before Close.
 func (s *ClientStream) SetDeadline(t time.Time) {
 	s.s.SetReadDeadline(t)
-	s.s.writable.Send()
+	s.s.writable.send()
 }
 
 // Reset gives the stream up with RST_STREAM, unless it has ended. Calls under way return. It may be

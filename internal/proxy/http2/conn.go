@@ -9,20 +9,9 @@ import (
 
 	"golang.org/x/net/http2/hpack"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/budget"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/crew"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/intake"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/turn"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/writesched"
 )
-
-// Options configures a connection; the zero value is ready for production.
-type Options = settings.Options
-
-// Timeouts bounds how long a client may keep the connection waiting.
-type Timeouts = settings.Timeouts
 
 // Preface is what a client's connection begins with (RFC 9113 section 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -40,7 +29,7 @@ type Conn struct {
 	asides   sync.WaitGroup // goroutines of writeAside
 	aside    func()
 
-	in     intake.Buffer // the reader's alone
+	in     readBuffer // the reader's alone
 	little [parkedBuffer]byte
 
 	mu sync.Mutex
@@ -53,9 +42,9 @@ type Conn struct {
 	streams map[uint32]*Stream // that somebody uses, handlers or callers of Client.Open
 	open    int                // of them, those that are open by the protocol
 	lastID  uint32             // the highest that the client has used, be it the peer or us
-	closed  closed.Recent
+	closed  closedStreams
 
-	controls, resets budget.Budget
+	controls, resets floodLimiter
 
 	recvWindow int // what the peer may still send
 	widened    int // by how much windows of streams are larger than those that streams begin with
@@ -63,8 +52,8 @@ type Conn struct {
 	// initialWindow is what new streams may send.
 	initialWindow, sendWindow int
 
-	crew       crew.Crew[Stream]
-	queue      turn.Queue[Stream]
+	workers    workerPool
+	queue      writesched.Scheduler[Stream]
 	out        []byte                    // control frames to be written before anything else
 	writing    bool                      // a goroutine is the writer, or was told to be
 	direct     func([]byte) (int, error) // see writeDirect; nil where it cannot be
@@ -90,20 +79,20 @@ type Conn struct {
 func New(nc net.Conn, o Options, handle func(*Stream)) *Conn {
 	c := newConn(nc, o)
 	c.handle = handle
-	c.crew.Do, c.crew.Pool = c.carryOut, &workers
-	c.out = settings.AppendGreeting(nil, &c.o, false)
+	c.workers.do = c.carryOut
+	c.out = appendPreface(nil, &c.o, false)
 	return c
 }
 
 func newConn(nc net.Conn, o Options) *Conn {
-	c := &Conn{nc: nc, o: o.WithDefaults(), start: time.Now(), streams: map[uint32]*Stream{}}
+	c := &Conn{nc: nc, o: o.withDefaults(), start: time.Now(), streams: map[uint32]*Stream{}}
 	c.aside = c.writeAside
 	c.idle.L = &c.mu
-	c.controls = budget.New(controlBurst, controlRate)
-	c.resets = budget.New(resetBurst, resetRate)
+	c.controls = newFloodLimiter(controlBurst, controlRate)
+	c.resets = newFloodLimiter(resetBurst, resetRate)
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
 	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
-	c.in = intake.Make(c.little[:])
+	c.in = newReadBuffer(c.little[:])
 	return c
 }
 
@@ -137,7 +126,7 @@ func (c *Conn) serve(prior []byte) error {
 func (c *Conn) tearDown(told *ConnError, tell bool) (polite bool) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.in.Park()
+	c.in.shrink()
 	cause := ErrClosed
 	if told != nil {
 		cause = told
@@ -146,7 +135,7 @@ func (c *Conn) tearDown(told *ConnError, tell bool) (polite bool) {
 		c.out = frame.AppendGoAway(c.out, c.lastPeer(), NoError, "")
 	}
 	c.die(cause)
-	c.crew.Dismiss(c.crew.Len())
+	c.workers.stop(c.workers.n)
 	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	if tell {
 		c.push()
@@ -260,7 +249,7 @@ func (c *Conn) Held() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.streams {
-		waiting := s.body.Len()
+		waiting := s.body.len()
 		taken := s.received - int64(waiting)
 		switch {
 		case !s.answered:
@@ -300,18 +289,18 @@ func (c *Conn) die(cause error) {
 
 // drop lets go of what a stream that is gone has waiting, and tells those who wait for it.
 func (c *Conn) drop(s *Stream) {
-	s.turn.Leave()
+	s.entry.Leave()
 	if !(s.remoteEnded && s.localEnded) {
 		c.open--
 	}
-	s.body.Clear()
-	s.readable.Send()
-	s.writable.Send()
+	s.body.clear()
+	s.readable.send()
+	s.writable.send()
 	s.tellGone()
 }
 
 // firstWindow is the window that the peer's part of a stream begins with.
-func (c *Conn) firstWindow() int { return settings.FirstWindow(&c.o, c.client != nil) }
+func (c *Conn) firstWindow() int { return firstWindow(&c.o, c.client != nil) }
 
 // resetStream sends RST_STREAM for a stream that is open.
 func (c *Conn) resetStream(s *Stream, code Code) {
@@ -339,13 +328,13 @@ func (c *Conn) endRemote(s *Stream) {
 	if s.localEnded {
 		c.open--
 	}
-	s.readable.Send()
+	s.readable.send()
 }
 
 var workers sync.Pool
 
-// carryOut runs the stream's handler, and tells whether its worker is to wait for another.
-func (c *Conn) carryOut(s *Stream, w *crew.Worker[Stream]) (stays bool) {
+// carryOut runs the stream's handler, and reports whether its worker is to wait for another.
+func (c *Conn) carryOut(s *Stream, w *worker) (stays bool) {
 	defer c.handlers.Done()
 	defer func() {
 		if v := recover(); v != nil { // a handler has no panics of its own
@@ -360,7 +349,7 @@ func (c *Conn) carryOut(s *Stream, w *crew.Worker[Stream]) (stays bool) {
 }
 
 // endStream takes leave of a stream whose handler has returned.
-func (c *Conn) endStream(s *Stream, w *crew.Worker[Stream]) (stays bool) {
+func (c *Conn) endStream(s *Stream, w *worker) (stays bool) {
 	c.mu.Lock()
 	defer c.unlock()
 	s.gone = nil
@@ -373,7 +362,7 @@ func (c *Conn) endStream(s *Stream, w *crew.Worker[Stream]) (stays bool) {
 	}
 	c.push()
 	if stays = !c.over; stays {
-		c.crew.Rejoin(w)
+		c.workers.put(w)
 	}
 	return stays
 }
@@ -381,48 +370,48 @@ func (c *Conn) endStream(s *Stream, w *crew.Worker[Stream]) (stays bool) {
 // retire takes leave of a stream that is not used any more. One that has not ended is reset, with the
 // code unsent where our side has not ended, else with unread.
 func (c *Conn) retire(s *Stream, unsent, unread Code) {
-	how := closed.Ended
+	how := closedByEnd
 	switch {
 	case s.byPeer:
-		how = closed.ByPeer
+		how = closedByPeer
 	case s.err != nil:
-		how = closed.ByUs
+		how = closedByUs
 	case !s.localEnded:
-		how = closed.ByUs
+		how = closedByUs
 		c.resetStream(s, unsent)
 	case !s.remoteEnded:
-		how = closed.ByUs
+		how = closedByUs
 		c.resetStream(s, unread)
 	default:
-		c.resets.Earn(1)
+		c.resets.earn(1)
 	}
-	s.turn.Leave()
-	s.body.Clear()
+	s.entry.Leave()
+	s.body.clear()
 	c.widened -= s.window - c.firstWindow()
-	c.closed.Add(s.id, how)
+	c.closed.add(s.id, how)
 	delete(c.streams, s.id)
 }
 
 // find is the stream that is open, or else how it was closed.
-func (c *Conn) find(id uint32) (*Stream, closed.How) {
+func (c *Conn) find(id uint32) (*Stream, closeReason) {
 	if s := c.streams[id]; s != nil {
 		switch {
 		case s.err == nil && !(s.remoteEnded && s.localEnded):
-			return s, closed.Not
+			return s, notClosed
 		case s.err == nil:
-			return nil, closed.Ended
+			return nil, closedByEnd
 		case s.byPeer:
-			return nil, closed.ByPeer
+			return nil, closedByPeer
 		}
-		return nil, closed.ByUs
+		return nil, closedByUs
 	}
 	if id > c.lastID || c.client != nil && id%2 == 0 {
-		return nil, closed.Idle
+		return nil, neverOpened
 	}
 	if c.ignored(id) {
-		return nil, closed.ByUs
+		return nil, closedByUs
 	}
-	return nil, c.closed.How(id)
+	return nil, c.closed.reason(id)
 }
 
 // credit gives bytes of bodies back to the connection's window, when they have come: else streams that stall would

@@ -3,8 +3,6 @@ package http2
 import (
 	"encoding/binary"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
@@ -15,11 +13,11 @@ func (c *Conn) endSettings() error {
 	}
 	c.greeted = true
 	if c.client != nil {
-		c.client.allow(c.settings.Streams)
+		c.client.allow(c.settings.streams)
 	}
 	c.out = frame.AppendHeader(c.out, 0, frame.Settings, frame.FlagAck, 0)
-	change := c.settings.Window - c.initialWindow
-	c.initialWindow = c.settings.Window
+	change := c.settings.window - c.initialWindow
+	c.initialWindow = c.settings.window
 	if change == 0 {
 		return nil
 	}
@@ -28,17 +26,17 @@ func (c *Conn) endSettings() error {
 			continue
 		}
 		if s.sendWindow += change; s.sendWindow > frame.MaxWindow {
-			return fault.Conn(FlowControlError, "window too large")
+			return connError(FlowControlError, "window too large")
 		}
-		c.wantTurn(s)
+		c.schedule(s)
 	}
 	return nil
 }
 
-// wantTurn puts a stream whose window has grown among those that write, if it has anything to be written.
-func (c *Conn) wantTurn(s *Stream) {
+// schedule puts a stream whose window has grown among those that write, if it has anything to be written.
+func (c *Conn) schedule(s *Stream) {
 	if s.pending && s.sendWindow > 0 && s.unwritable() == nil {
-		c.queue.Add(&s.turn, s.short())
+		c.queue.Add(&s.entry, s.short())
 	}
 }
 
@@ -58,9 +56,9 @@ func (c *Conn) windowUpdate(n int) error {
 	if c.head.Stream == 0 {
 		switch {
 		case n == 0:
-			return fault.Conn(ProtocolError, "WINDOW_UPDATE of 0")
+			return connError(ProtocolError, "WINDOW_UPDATE of 0")
 		case n > frame.MaxWindow-c.sendWindow:
-			return fault.Conn(FlowControlError, "window too large")
+			return connError(FlowControlError, "window too large")
 		}
 		if c.sendWindow += n; c.sendWindow > 0 {
 			c.queue.Feed()
@@ -69,8 +67,8 @@ func (c *Conn) windowUpdate(n int) error {
 	}
 	s, how := c.find(c.head.Stream)
 	switch {
-	case how == closed.Idle:
-		return fault.Conn(ProtocolError, "WINDOW_UPDATE of an idle stream")
+	case how == neverOpened:
+		return connError(ProtocolError, "WINDOW_UPDATE of an idle stream")
 	case s == nil:
 		return nil
 	case n == 0:
@@ -79,7 +77,7 @@ func (c *Conn) windowUpdate(n int) error {
 		return c.streamError(FlowControlError, errWindow)
 	}
 	s.sendWindow += n
-	c.wantTurn(s)
+	c.schedule(s)
 	return nil
 }
 
@@ -92,7 +90,7 @@ func (c *Conn) priority(b []byte) error {
 	case !c.dependsOnItself(b):
 		return nil
 	case c.head.Stream > c.lastID:
-		return fault.Conn(ProtocolError, "stream depends on itself")
+		return connError(ProtocolError, "stream depends on itself")
 	}
 	return c.streamError(ProtocolError, errDepends)
 }
@@ -104,21 +102,21 @@ func (c *Conn) dependsOnItself(b []byte) bool {
 
 func (c *Conn) priorityUpdate(id uint32, value []byte) error {
 	if c.client != nil {
-		return fault.Conn(ProtocolError, "PRIORITY_UPDATE from a server") // RFC 9218 section 7.1
+		return connError(ProtocolError, "PRIORITY_UPDATE from a server") // RFC 9218 section 7.1
 	}
 	if id == 0 {
-		return fault.Conn(ProtocolError, "PRIORITY_UPDATE of stream 0")
+		return connError(ProtocolError, "PRIORITY_UPDATE of stream 0")
 	}
 	if s, _ := c.find(id); s != nil {
-		c.queue.Reprioritise(&s.turn, value)
+		c.queue.Reprioritise(&s.entry, value)
 	}
 	return nil
 }
 
 func (c *Conn) peerReset(code Code) error {
 	s, how := c.find(c.head.Stream)
-	if how == closed.Idle {
-		return fault.Conn(ProtocolError, "RST_STREAM of an idle stream")
+	if how == neverOpened {
+		return connError(ProtocolError, "RST_STREAM of an idle stream")
 	}
 	if s == nil {
 		return c.control(1)

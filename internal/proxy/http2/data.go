@@ -1,8 +1,6 @@
 package http2
 
 import (
-	"github.com/moongate-dev/moongate/internal/proxy/http2/closed"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
@@ -11,23 +9,23 @@ func (c *Conn) beginData() error {
 	h := &c.head
 	c.pings = 0
 	if h.Stream == 0 {
-		return fault.Conn(ProtocolError, "DATA on stream 0")
+		return connError(ProtocolError, "DATA on stream 0")
 	}
 	if c.recvWindow -= h.Length; c.recvWindow < 0 {
-		return fault.Conn(FlowControlError, "more DATA than the connection's window")
+		return connError(FlowControlError, "more DATA than the connection's window")
 	}
 	if h.Has(frame.FlagPadded) {
 		if h.Length == 0 {
-			return fault.Conn(FrameSizeError, "padded frame without the length of padding")
+			return connError(FrameSizeError, "padded frame without the length of padding")
 		}
 		c.fixed = 1
 		c.left--
 	}
 	s, how := c.find(h.Stream)
 	switch {
-	case how == closed.Idle:
-		return fault.Conn(ProtocolError, "DATA on an idle stream")
-	case how == closed.ByUs, how == closed.LongAgo && c.client != nil:
+	case how == neverOpened:
+		return connError(ProtocolError, "DATA on an idle stream")
+	case how == closedByUs, how == closedLongAgo && c.client != nil:
 	case s == nil || s.remoteEnded:
 		return c.streamError(StreamClosed, errAfterEnd)
 	case s.of != nil && !s.of.headed:
@@ -52,9 +50,9 @@ func (c *Conn) data(b []byte) error {
 		c.credit(len(b))
 		return c.streamError(ProtocolError, errLength)
 	}
-	s.body.Write(b)
+	s.body.write(b)
 	c.credit(len(b)) // the streams' windows bound what is held, see the package's comment
-	s.readable.Send()
+	s.readable.send()
 	return nil
 }
 
@@ -71,7 +69,7 @@ func (c *Conn) endData() error {
 		s.credit(overhead) // nobody will read it
 	}
 	if h.Length > overhead {
-		c.controls.Earn(2)
+		c.controls.earn(2)
 	} else if !h.Has(frame.FlagEndStream) {
 		if err := c.control(costEmptyData); err != nil {
 			return err

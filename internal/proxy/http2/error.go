@@ -1,43 +1,89 @@
 package http2
 
-import "github.com/moongate-dev/moongate/internal/proxy/http2/fault"
-
-// What ends streams and connections, see package fault.
-type (
-	Code       = fault.Code
-	ConnError  = fault.ConnError
-	ResetError = fault.ResetError
-
-	MalformedError = fault.MalformedError
+import (
+	"errors"
+	"fmt"
 )
 
-// ErrClosed is what calls on a stream return when its connection is gone, or the stream has
-// been ended by its handler.
-var ErrClosed = fault.ErrClosed
-
-// ErrUnavailable tells that a connection to a backend takes no new stream; nothing was sent.
-var ErrUnavailable = fault.ErrUnavailable
-
-// Malformed tells whether err means that the backend does not speak HTTP/2 as it should.
-func Malformed(err error) bool { return fault.Malformed(err) }
-
-// Unprocessed tells whether the request that ended with err may be sent again whatever its method.
-func Unprocessed(err error) bool { return fault.Unprocessed(err) }
+// Code is an error code (RFC 9113 section 7).
+type Code uint32
 
 // Error codes.
 const (
-	NoError            = fault.NoError
-	ProtocolError      = fault.ProtocolError
-	InternalError      = fault.InternalError
-	FlowControlError   = fault.FlowControlError
-	SettingsTimeout    = fault.SettingsTimeout
-	StreamClosed       = fault.StreamClosed
-	FrameSizeError     = fault.FrameSizeError
-	RefusedStream      = fault.RefusedStream
-	Cancel             = fault.Cancel
-	CompressionError   = fault.CompressionError
-	ConnectError       = fault.ConnectError
-	EnhanceYourCalm    = fault.EnhanceYourCalm
-	InadequateSecurity = fault.InadequateSecurity
-	HTTP11Required     = fault.HTTP11Required
+	NoError            Code = 0x0
+	ProtocolError      Code = 0x1
+	InternalError      Code = 0x2
+	FlowControlError   Code = 0x3
+	SettingsTimeout    Code = 0x4
+	StreamClosed       Code = 0x5
+	FrameSizeError     Code = 0x6
+	RefusedStream      Code = 0x7
+	Cancel             Code = 0x8
+	CompressionError   Code = 0x9
+	ConnectError       Code = 0xa
+	EnhanceYourCalm    Code = 0xb
+	InadequateSecurity Code = 0xc
+	HTTP11Required     Code = 0xd
 )
+
+// ConnError ends a connection; it was told to the peer as GOAWAY.
+type ConnError struct {
+	Code Code
+	Why  string
+}
+
+// connError returns a ConnError.
+func connError(code Code, why string) *ConnError { return &ConnError{code, why} }
+
+func (e *ConnError) Error() string {
+	return fmt.Sprintf("http2: connection error %#x: %s", uint32(e.Code), e.Why)
+}
+
+// ResetError is what calls on a stream return after one side has reset it.
+type ResetError struct {
+	Code   Code
+	ByPeer bool
+}
+
+func (e *ResetError) Error() string {
+	who := "us"
+	if e.ByPeer {
+		who = "the peer"
+	}
+	return fmt.Sprintf("http2: stream reset by %s with %#x", who, uint32(e.Code))
+}
+
+// ErrClosed is what calls on a stream return when its connection is gone, or the stream has
+// been ended by its handler.
+var ErrClosed = errors.New("http2: closed")
+
+// ErrUnavailable reports that a connection to a backend takes no new stream at the moment, or not any more.
+// Nothing was sent.
+var ErrUnavailable = errors.New("http2: no stream can be opened")
+
+// ErrUnprocessed is the error of requests that a backend has not looked at.
+var ErrUnprocessed = errors.New("http2: the backend has not processed the request")
+
+// MalformedError is a response that is malformed (RFC 9113 section 8.1.1) or too large. Its stream was reset.
+type MalformedError struct{ Why error }
+
+func (e *MalformedError) Error() string { return "http2: malformed response: " + e.Why.Error() }
+
+// Unwrap is why.
+func (e *MalformedError) Unwrap() error { return e.Why }
+
+// Malformed reports whether err means that the backend does not speak HTTP/2 as it should, in this response
+// or on the connection.
+func Malformed(err error) bool {
+	var response *MalformedError
+	var conn *ConnError
+	return errors.As(err, &response) || errors.As(err, &conn)
+}
+
+// Unprocessed reports whether err means that the backend surely has not done anything about the request, so
+// that it may be sent again whatever its method (RFC 9113 section 8.7).
+func Unprocessed(err error) bool {
+	var reset *ResetError
+	return errors.Is(err, ErrUnprocessed) || errors.Is(err, ErrUnavailable) ||
+		errors.As(err, &reset) && reset.ByPeer && reset.Code == RefusedStream
+}

@@ -48,7 +48,7 @@ func TestSmallBesideLarge(t *testing.T) {
 	s.waitFor(t, "all to have something to be written", func(c *Conn) bool {
 		waiting := 0
 		for _, s := range c.streams {
-			if s.turn.Waits() {
+			if s.entry.Waits() {
 				waiting++
 			}
 		}
@@ -57,7 +57,7 @@ func TestSmallBesideLarge(t *testing.T) {
 	r.headers(2*large+1, true, get("/small")...)
 	s.waitFor(t, "the answer to the small one", func(c *Conn) bool {
 		s := c.streams[2*large+1]
-		return s == nil && c.lastID == 2*large+1 || s != nil && (s.turn.Waits() || s.localEnded)
+		return s == nil && c.lastID == 2*large+1 || s != nil && (s.entry.Waits() || s.localEnded)
 	})
 	before := 0
 	r.until("the small response", func(f xhttp2.Frame) bool {

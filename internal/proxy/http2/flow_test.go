@@ -35,12 +35,12 @@ func (s *server) waitFor(t testing.TB, what string, is func(*Conn) bool) *Conn {
 	return nil
 }
 
-// allPending tells that n streams wait for the client's leave to send.
+// allPending reports that n streams wait for the client's leave to send.
 func allPending(n int) func(*Conn) bool {
 	return func(c *Conn) bool {
 		pending := 0
 		for _, s := range c.streams {
-			if s.pending && !s.turn.Waits() {
+			if s.pending && !s.entry.Waits() {
 				pending++
 			}
 		}
@@ -196,7 +196,7 @@ func TestUploadIsBounded(t *testing.T) {
 	s.waitFor(t, "all that was sent to be held", func(c *Conn) bool {
 		held := 0
 		for _, s := range c.streams {
-			held += s.body.Len()
+			held += s.body.len()
 		}
 		return held == sent
 	})

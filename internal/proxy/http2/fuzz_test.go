@@ -99,7 +99,7 @@ func FuzzConnection(f *testing.F) {
 	})
 }
 
-// calm tells that the client was cut off for what depends on time and on who writes when.
+// calm reports that the client was cut off for what depends on time and on who writes when.
 func calm(err error) bool {
 	var told *ConnError
 	return errors.As(err, &told) && told.Code == EnhanceYourCalm

@@ -3,9 +3,7 @@ package http2
 import (
 	"encoding/binary"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/settings"
 )
 
 // input is how far the frame being read has come. Frames are taken in as their bytes come: DATA
@@ -20,7 +18,7 @@ type input struct {
 	padded   int   // bytes of it
 	skip     bool  // the rest of the frame means nothing
 	frames   int64 // that are complete, header blocks counting as one
-	settings settings.Peer
+	settings peerSettings
 	block    block
 }
 
@@ -76,7 +74,7 @@ func (c *Conn) preface(b []byte) (int, error) {
 	want := Preface[c.prefaced:]
 	k := min(len(b), len(want))
 	if string(b[:k]) != want[:k] {
-		return k, fault.Conn(ProtocolError, "not the preface of HTTP/2")
+		return k, connError(ProtocolError, "not the preface of HTTP/2")
 	}
 	c.prefaced += k
 	return k, nil
@@ -87,13 +85,13 @@ func (c *Conn) begin() error {
 	h := &c.head
 	c.inFrame, c.fixed, c.left, c.padding, c.skip = true, 0, h.Length, 0, false
 	if h.Length > frame.MaxPayload {
-		return fault.Conn(FrameSizeError, "frame too long")
+		return connError(FrameSizeError, "frame too long")
 	}
 	if !c.greeted && (h.Type != frame.Settings || h.Has(frame.FlagAck)) {
-		return fault.Conn(ProtocolError, "the first frame is not SETTINGS")
+		return connError(ProtocolError, "the first frame is not SETTINGS")
 	}
 	if c.block.open != (h.Type == frame.Continuation) || c.block.open && c.block.stream != h.Stream {
-		return fault.Conn(ProtocolError, "header block interrupted, or CONTINUATION without one")
+		return connError(ProtocolError, "header block interrupted, or CONTINUATION without one")
 	}
 	whole, ofStream := -1, true // its length, where there is only one
 	switch h.Type {
@@ -112,7 +110,7 @@ func (c *Conn) begin() error {
 	case frame.Settings:
 		return c.beginSettings()
 	case frame.PushPromise:
-		return fault.Conn(ProtocolError, "PUSH_PROMISE that was not allowed")
+		return connError(ProtocolError, "PUSH_PROMISE that was not allowed")
 	case frame.GoAway:
 		return c.beginOther(8)
 	case frame.PriorityUpdate:
@@ -122,10 +120,10 @@ func (c *Conn) begin() error {
 		return c.control(1)
 	}
 	if h.Length != whole {
-		return fault.Conn(FrameSizeError, "frame of wrong length")
+		return connError(FrameSizeError, "frame of wrong length")
 	}
 	if h.Type != frame.WindowUpdate && ofStream != (h.Stream != 0) {
-		return fault.Conn(ProtocolError, "frame on stream 0, or not on it")
+		return connError(ProtocolError, "frame on stream 0, or not on it")
 	}
 	c.fixed, c.left = whole, 0
 	return nil
@@ -134,10 +132,10 @@ func (c *Conn) begin() error {
 // beginOther is for frames of the connection that may be long and are not needed as a whole.
 func (c *Conn) beginOther(least int) error {
 	if c.head.Stream != 0 {
-		return fault.Conn(ProtocolError, "frame that is not on stream 0")
+		return connError(ProtocolError, "frame that is not on stream 0")
 	}
 	if c.head.Length < least {
-		return fault.Conn(FrameSizeError, "frame of wrong length")
+		return connError(FrameSizeError, "frame of wrong length")
 	}
 	c.fixed = min(c.head.Length, maxPriorityUpdate)
 	c.left -= c.fixed
@@ -149,13 +147,13 @@ func (c *Conn) beginSettings() error {
 	h := &c.head
 	switch {
 	case h.Stream != 0:
-		return fault.Conn(ProtocolError, "SETTINGS of a stream")
+		return connError(ProtocolError, "SETTINGS of a stream")
 	case h.Has(frame.FlagAck) && h.Length != 0, h.Length%frame.SettingLen != 0:
-		return fault.Conn(FrameSizeError, "SETTINGS of wrong length")
+		return connError(FrameSizeError, "SETTINGS of wrong length")
 	}
-	c.settings = settings.Peer{Window: c.initialWindow, Streams: settings.Unlimited}
+	c.settings = peerSettings{window: c.initialWindow, streams: unlimitedStreams}
 	if c.client != nil && c.greeted {
-		c.settings.Streams = c.client.allowed
+		c.settings.streams = c.client.allowed
 	}
 	c.setFixed()
 	return c.control(costSettings)
@@ -182,7 +180,7 @@ func (c *Conn) prefix(b []byte) error {
 		return c.peerReset(Code(binary.BigEndian.Uint32(b)))
 	case frame.Settings:
 		c.setFixed()
-		return c.settings.Entry(frame.Setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]), c.client != nil)
+		return c.settings.set(frame.Setting(binary.BigEndian.Uint16(b)), binary.BigEndian.Uint32(b[2:]), c.client != nil)
 	case frame.Ping:
 		return c.ping(b)
 	case frame.WindowUpdate:
@@ -199,7 +197,7 @@ func (c *Conn) prefix(b []byte) error {
 
 func (c *Conn) pad(n int) error {
 	if n > c.left {
-		return fault.Conn(ProtocolError, "more padding than frame")
+		return connError(ProtocolError, "more padding than frame")
 	}
 	c.left -= n
 	c.padding, c.padded = n, n

@@ -1,7 +1,5 @@
 package http2
 
-import "github.com/moongate-dev/moongate/internal/proxy/http2/fault"
-
 // What a client may ask of us without bringing anything forward. Nobody honest comes near it.
 const (
 	controlBurst, controlRate = 1024, 128 // frames at once, and per second
@@ -20,16 +18,16 @@ const (
 
 // control charges for frames that bring nothing forward.
 func (c *Conn) control(cost int64) error {
-	if c.controls.Spend(c.now, cost) {
+	if c.controls.spend(c.now, cost) {
 		return nil
 	}
-	return fault.Conn(EnhanceYourCalm, "too many control frames")
+	return connError(EnhanceYourCalm, "too many control frames")
 }
 
 // provoked charges for a stream that was reset by the client, or because of it.
 func (c *Conn) provoked() error {
-	if c.resets.Spend(c.now, 1) {
+	if c.resets.spend(c.now, 1) {
 		return nil
 	}
-	return fault.Conn(EnhanceYourCalm, "too many resets")
+	return connError(EnhanceYourCalm, "too many resets")
 }

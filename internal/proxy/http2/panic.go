@@ -1,7 +1,5 @@
 package http2
 
-import "github.com/moongate-dev/moongate/internal/proxy/http2/fault"
-
 // unlock ends what holds mu, and is deferred. A panic that passes through leaves the connection in an unknown state, so
 // it ends with all of its streams.
 func (c *Conn) unlock() {
@@ -28,7 +26,7 @@ func (c *Conn) readSafely(prior []byte) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			c.report(v)
-			err = fault.Conn(InternalError, "internal error")
+			err = connError(InternalError, "internal error")
 		}
 	}()
 	return c.read(prior)
@@ -38,7 +36,7 @@ func (c *Conn) readSafely(prior []byte) (err error) {
 func (c *Conn) readUnlocked() (int, error) {
 	c.mu.Unlock()
 	defer c.mu.Lock()
-	return c.nc.Read(c.in.Space())
+	return c.nc.Read(c.in.space())
 }
 
 // writeUnlocked writes to nc without mu.
@@ -55,7 +53,7 @@ func (c *Conn) directUnlocked(b []byte) (int, error) {
 	return c.direct(b)
 }
 
-// endWriting is deferred by the connection's writer; written tells that it has returned.
+// endWriting is deferred by the connection's writer; written reports that it has returned.
 func (c *Conn) endWriting(written *bool) {
 	if !*written { // a panic passes through
 		c.broken, c.writing = true, false

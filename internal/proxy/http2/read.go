@@ -6,7 +6,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
@@ -66,7 +65,7 @@ func (c *Conn) read(prior []byte) error {
 	if err != nil {
 		return err
 	}
-	c.in.Held(copy(c.in.Space(), prior[n:]))
+	c.in.held(copy(c.in.space(), prior[n:]))
 	for {
 		c.woken = false
 		if c.over {
@@ -76,7 +75,7 @@ func (c *Conn) read(prior []byte) error {
 			return nil
 		}
 		if len(c.out) > maxControl {
-			return fault.Conn(EnhanceYourCalm, "answers are not read")
+			return connError(EnhanceYourCalm, "answers are not read")
 		}
 		if c.client != nil {
 			c.client.tell()
@@ -108,11 +107,11 @@ func (c *Conn) fetch(due int64) error {
 	c.now = c.clock()
 	if n > 0 {
 		c.readAt, c.pinged = c.now, false
-		n, failed := c.consume(c.in.Held(n))
+		n, failed := c.consume(c.in.held(n))
 		if failed != nil {
 			return failed
 		}
-		c.in.Used(n, c.open > 0 && c.head.Type == frame.Data)
+		c.in.used(n, c.open > 0 && c.head.Type == frame.Data)
 	}
 	switch {
 	case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
@@ -167,7 +166,7 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	if at := t.SettingsAck.Milliseconds(); !c.answered && at < due {
 		due, expire = at, (*Conn).expireSettings
 	}
-	if at := c.crew.TrimDue(c.now, len(c.streams) > 0); at != 0 && at < due && c.client == nil {
+	if at := c.workers.trimDue(c.now, len(c.streams) > 0); at != 0 && at < due && c.client == nil {
 		due, expire = at, (*Conn).expireTrim
 	}
 	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
@@ -176,9 +175,9 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	return due, expire
 }
 
-// unfinished tells whether a frame other than DATA has begun and not ended, or a header block.
+// unfinished reports whether a frame other than DATA has begun and not ended, or a header block.
 func (c *Conn) unfinished() bool {
-	return !c.greeted || c.block.open || c.in.Len() > 0 || c.inFrame && c.head.Type != frame.Data
+	return !c.greeted || c.block.open || c.in.len() > 0 || c.inFrame && c.head.Type != frame.Data
 }
 
 func (c *Conn) expireIdle() (bool, error) { return true, nil }
@@ -194,17 +193,17 @@ func (c *Conn) expirePing() (bool, error) {
 }
 
 func (c *Conn) expireHead() (bool, error) {
-	return true, fault.Conn(ProtocolError, "a frame or header block took too long")
+	return true, connError(ProtocolError, "a frame or header block took too long")
 }
 
 func (c *Conn) expireSettings() (bool, error) {
-	return true, fault.Conn(SettingsTimeout, "SETTINGS are not acknowledged")
+	return true, connError(SettingsTimeout, "SETTINGS are not acknowledged")
 }
 
 func (c *Conn) expireBroken() (bool, error) { return true, c.cause }
 
 func (c *Conn) expireTrim() (bool, error) {
-	c.crew.Trim()
+	c.workers.trim()
 	return false, nil
 }
 

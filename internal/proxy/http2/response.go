@@ -3,7 +3,6 @@ package http2
 import (
 	"errors"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
@@ -40,16 +39,16 @@ func (c *Conn) endResponse() error {
 		if !r.keepInterim(x, c.o.MaxHeaderBytes) {
 			return c.streamError(EnhanceYourCalm, errInterims)
 		}
-		s.readable.Send()
+		s.readable.send()
 		return c.control(1)
 	}
 	s.header, b.section = b.section, s.header
 	r.headed, r.length, s.length = true, length, content
-	c.controls.Earn(4)
+	c.controls.earn(4)
 	if b.ended {
 		c.endRemote(s)
 	} else {
-		s.readable.Send()
+		s.readable.send()
 	}
 	return nil
 }
@@ -82,13 +81,13 @@ func (c *Conn) fail(s *Stream, cause error) {
 		c.stopWriting(s, why)
 		return
 	case c.unknown(s):
-		why = fault.ErrUnprocessed
+		why = ErrUnprocessed
 	}
 	s.err = why
 	c.drop(s)
 }
 
-// unknown tells that the backend has certainly not got the head of the stream's request.
+// unknown reports that the backend has certainly not got the head of the stream's request.
 func (c *Conn) unknown(s *Stream) bool { return s.unsent || c.broken && s.headEnd > c.wrote }
 
 // cannotWrite follows a write that failed. A backend may have answered before it closed, such as with 413, so
@@ -100,7 +99,7 @@ func (cl *Client) cannotWrite(cause error) {
 		switch {
 		case s.err != nil:
 		case c.unknown(s):
-			s.err = fault.ErrUnprocessed
+			s.err = ErrUnprocessed
 			c.drop(s)
 		default:
 			c.stopWriting(s, ErrClosed)
@@ -111,6 +110,6 @@ func (cl *Client) cannotWrite(cause error) {
 // stopWriting has calls that write fail, while those that read go on.
 func (c *Conn) stopWriting(s *Stream, why error) {
 	s.stopped = why
-	s.turn.Leave()
-	s.writable.Send()
+	s.entry.Leave()
+	s.writable.send()
 }

@@ -6,11 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/moongate-dev/moongate/internal/proxy/http2/body"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/signal"
-	"github.com/moongate-dev/moongate/internal/proxy/http2/turn"
+	"github.com/moongate-dev/moongate/internal/proxy/http2/writesched"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -32,14 +30,14 @@ type Stream struct {
 
 	// remoteEnded and localEnded tell that END_STREAM came, or is on its way out.
 	remoteEnded, localEnded bool
-	// err tells that the stream is gone, and why.
+	// err reports that the stream is gone, and why.
 	err    error
 	byPeer bool // it was reset by the peer
 	// stopped is why nothing more is written, though the stream is not gone.
 	stopped error
 	gone    func()
 
-	body         body.Queue
+	body         bodyQueue
 	length       int64 // of the body by its head, -1 where that is not known
 	received     int64 // bytes of DATA
 	passed       int64 // of those, what the reader had taken when it last waited for more
@@ -47,7 +45,7 @@ type Stream struct {
 	window       int   // what recvWindow is while nothing is held
 	consumed     int   // what was read and not yet told by WINDOW_UPDATE
 	readDeadline time.Time
-	readable     signal.Signal
+	readable     signal
 
 	// head, data and tail go out in this order. head and tail are frames; they are the
 	// writing goroutine's while pending is false.
@@ -61,11 +59,11 @@ type Stream struct {
 	headEnd    int64 // where that ends in all that the connection has put into batches
 	answered   bool  // the final head was said
 	sendWindow int
-	writable   signal.Signal
+	writable   signal
 	waiting    bool // a goroutine waits for writable
 	lead       bool // this goroutine is to become the connection's writer
 
-	turn turn.Entry[Stream]
+	entry writesched.Entry[Stream]
 }
 
 var streams sync.Pool
@@ -75,11 +73,11 @@ func (c *Conn) newStream(id uint32) *Stream {
 	s, ok := streams.Get().(*Stream)
 	if !ok {
 		s = &Stream{}
-		s.readable = signal.Make()
-		s.writable = signal.Make()
+		s.readable = newSignal()
+		s.writable = newSignal()
 	}
 	s.c, s.id = c, id
-	s.turn.Begin(s)
+	s.entry.Begin(s)
 	s.header.Reset(head.RequestHeader)
 	s.trailer.Reset(head.Trailer)
 	return s
@@ -92,7 +90,7 @@ func (s *Stream) recycle() {
 	}
 }
 
-// clear makes the stream as good as new, and tells whether its memory is worth keeping.
+// clear makes the stream as good as new, and reports whether its memory is worth keeping.
 func (s *Stream) clear() bool {
 	const most = 64 << 10 // of memory that one large stream has made grow
 	if s.header.Cap()+s.trailer.Cap()+cap(s.head)+cap(s.tail) > most {
@@ -102,8 +100,8 @@ func (s *Stream) clear() bool {
 	s.trailer.Reset(head.Trailer)
 	*s = Stream{of: s.of, header: s.header, trailer: s.trailer, head: s.head[:0], tail: s.tail[:0],
 		readable: s.readable, writable: s.writable}
-	s.readable.Clear()
-	s.writable.Clear()
+	s.readable.clear()
+	s.writable.clear()
 	return true
 }
 
@@ -127,8 +125,8 @@ func (s *Stream) Read(p []byte) (int, error) {
 		switch {
 		case s.err != nil:
 			return 0, s.err
-		case s.body.Len() > 0:
-			n := s.body.Read(p)
+		case s.body.len() > 0:
+			n := s.body.read(p)
 			s.credit(n)
 			c.pushAside()
 			return n, nil
@@ -140,7 +138,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		if s.readDeadline != longAgo { // else it only looks
 			s.passed = s.received
 		}
-		if !s.readable.Wait(&c.mu, s.readDeadline) {
+		if !s.readable.wait(&c.mu, s.readDeadline) {
 			return 0, os.ErrDeadlineExceeded
 		}
 	}
@@ -150,7 +148,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) Buffered() (n int, last bool) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	return s.body.Len(), s.remoteEnded && s.err == nil
+	return s.body.len(), s.remoteEnded && s.err == nil
 }
 
 // Withheld reports whether the client can send no more of the body because memory is scarce.
@@ -195,7 +193,7 @@ func (s *Stream) SetReadDeadline(t time.Time) {
 	s.c.mu.Lock()
 	s.readDeadline = t
 	s.c.mu.Unlock()
-	s.readable.Send()
+	s.readable.send()
 }
 
 // Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any

@@ -30,7 +30,7 @@ func (w *crewOf) run(n int) {
 		s.remoteEnded, s.localEnded = true, true
 		w.streams[s.id] = s
 		w.handlers.Add(1)
-		w.crew.Employ(s)
+		w.workers.start(s)
 	}
 	w.mu.Unlock()
 	for range n {
@@ -43,11 +43,11 @@ func (w *crewOf) run(n int) {
 func (w *crewOf) trim() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.crew.TrimDue(w.now, len(w.streams) > 0) != 0 {
-		w.crew.Trim()
+	if w.workers.trimDue(w.now, len(w.streams) > 0) != 0 {
+		w.workers.trim()
 	}
-	w.crew.TrimDue(w.now, len(w.streams) > 0)
-	return w.crew.Len()
+	w.workers.trimDue(w.now, len(w.streams) > 0)
+	return w.workers.n
 }
 
 // Workers stay while they are needed at times, and no longer.
@@ -59,7 +59,7 @@ func TestWorkersAreTrimmed(t *testing.T) {
 	}
 	w.run(5)
 	w.mu.Lock()
-	w.crew.TrimDue(w.now, len(w.streams) > 0) // begins with 5
+	w.workers.trimDue(w.now, len(w.streams) > 0) // begins with 5
 	w.mu.Unlock()
 	w.run(3) // 3 of them are needed
 	if n := w.trim(); n != 3 {
@@ -69,7 +69,7 @@ func TestWorkersAreTrimmed(t *testing.T) {
 		t.Errorf("%d workers are left after a time without streams", n)
 	}
 	w.mu.Lock()
-	due := w.crew.TrimDue(w.now, len(w.streams) > 0)
+	due := w.workers.trimDue(w.now, len(w.streams) > 0)
 	w.mu.Unlock()
 	if due != 0 {
 		t.Error("the reader is to be woken though there is nothing to trim")
@@ -85,15 +85,15 @@ func TestWorkersEndWithTheConnection(t *testing.T) {
 	s.remoteEnded, s.localEnded = true, true
 	w.streams[s.id] = s
 	w.handlers.Add(1)
-	w.crew.Employ(s)
+	w.workers.start(s)
 	w.die(ErrClosed)
-	w.crew.Dismiss(w.crew.Len())
+	w.workers.stop(w.workers.n)
 	w.mu.Unlock()
 	w.end <- struct{}{}
 	w.handlers.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.crew.Len() != 0 {
-		t.Errorf("%d workers wait on a connection that is over", w.crew.Len())
+	if w.workers.n != 0 {
+		t.Errorf("%d workers wait on a connection that is over", w.workers.n)
 	}
 }

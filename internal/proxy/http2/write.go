@@ -88,12 +88,12 @@ func (s *Stream) send(p []byte) error {
 		return s.err
 	}
 	s.data, s.pending, s.answered = p, true, s.headSaid
-	c.queue.Add(&s.turn, s.short())
+	c.queue.Add(&s.entry, s.short())
 	if c.writing {
 		c.gather()
 	} else {
 		c.writing = true
-		c.write(s, turnsOfStream)
+		c.write(s, writesOfStream)
 	}
 	return s.taken()
 }
@@ -109,11 +109,11 @@ func (s *Stream) taken() error {
 			deadline = time.Now().Add(c.o.Timeouts.Write)
 		}
 		s.waiting = true
-		ok := s.writable.Wait(&c.mu, deadline)
+		ok := s.writable.wait(&c.mu, deadline)
 		s.waiting = false
 		if s.lead {
 			s.lead = false
-			c.write(s, turnsOfStream)
+			c.write(s, writesOfStream)
 		} else if !ok {
 			break
 		}
@@ -121,7 +121,7 @@ func (s *Stream) taken() error {
 	if !s.pending {
 		return nil
 	}
-	s.turn.Leave()
+	s.entry.Leave()
 	s.data, s.pending = nil, false
 	if err := s.unwritable(); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (s *Stream) taken() error {
 	return os.ErrDeadlineExceeded
 }
 
-// short tells that one frame ends the stream.
+// short reports that one frame ends the stream.
 func (s *Stream) short() bool {
 	return (s.end || s.headEnds) && len(s.data) <= frame.MaxPayload
 }
@@ -150,7 +150,7 @@ func (c *Conn) hasOutput() bool {
 func (c *Conn) push() {
 	if !c.writing && c.hasOutput() {
 		c.writing = true
-		c.write(nil, turnsOfStream)
+		c.write(nil, writesOfStream)
 	}
 }
 
@@ -166,7 +166,7 @@ func (c *Conn) pushAside() {
 	}
 	if s := c.queue.Front(); s != nil && c.client == nil {
 		s.lead = true
-		s.writable.Send()
+		s.writable.send()
 		return
 	}
 	c.asides.Add(1)
@@ -188,22 +188,22 @@ func (c *Conn) writeAside() {
 	c.write(nil, math.MaxInt)
 }
 
-// turnsOfStream is how many writes a stream's goroutine makes that has nothing more of its own to be written.
-const turnsOfStream = 1
+// writesOfStream is how many writes a stream's goroutine makes that has nothing more of its own to be written.
+const writesOfStream = 1
 
 // write makes this goroutine the connection's writer: until all of own is taken, or there is nothing
-// to be written. Then one that waits takes over, or another after so many turns. mu is held, but not
+// to be written. Then one that waits takes over, or another after so many writes. mu is held, but not
 // during writes.
-func (c *Conn) write(own *Stream, turns int) {
+func (c *Conn) write(own *Stream, writes int) {
 	written := false
 	defer c.endWriting(&written)
 	for !c.broken && c.hasOutput() {
-		if own == nil || !own.turn.Waits() || c.queue.Starved(&own.turn) {
-			if c.handOver(turns) {
+		if own == nil || !own.entry.Waits() || c.queue.Starved(&own.entry) {
+			if c.handOver(writes) {
 				written = true
 				return
 			}
-			turns--
+			writes--
 		}
 		c.yield()
 		c.gather()
@@ -222,15 +222,15 @@ func (c *Conn) write(own *Stream, turns int) {
 	c.idle.Broadcast()
 }
 
-// handOver makes another goroutine the writer: that of a stream that waits for its turn, or where turns are used
+// handOver makes another goroutine the writer: that of a stream that waits for its turn, or where writes are used
 // up one that has nothing else to do.
-func (c *Conn) handOver(turns int) bool {
+func (c *Conn) handOver(writes int) bool {
 	if next := c.queue.Front(); next != nil && c.client == nil {
 		next.lead = true
-		next.writable.Send()
+		next.writable.send()
 		return true
 	}
-	if turns > 0 {
+	if writes > 0 {
 		return false
 	}
 	c.asides.Add(1)
@@ -340,7 +340,7 @@ func (c *Conn) fill(b []byte) []byte {
 		if s == nil {
 			break
 		}
-		c.queue.Serve(&s.turn)
+		c.queue.Serve(&s.entry)
 		b = c.take(s, b)
 	}
 	c.filled += int64(len(b))
@@ -374,7 +374,7 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 		// Peers may give windows back for each frame, or for each small read of it; what goes back in small parts is sent in such ones.
 		// But a tiny window must not make a trickle.
 		if rest == 0 || n >= earningData {
-			c.controls.Earn(3 + int64(n)/bytesPerControl)
+			c.controls.earn(3 + int64(n)/bytesPerControl)
 		}
 	}
 	if rest == 0 && len(s.tail) > 0 {
@@ -389,13 +389,13 @@ func (c *Conn) take(s *Stream, b []byte) []byte {
 	case rest == 0:
 		s.data, s.pending = nil, false
 		if s.waiting {
-			s.writable.Send()
+			s.writable.send()
 		}
 	case s.sendWindow <= 0:
 	case c.sendWindow <= 0:
-		c.queue.Starve(&s.turn, s.short())
+		c.queue.Starve(&s.entry, s.short())
 	default:
-		c.queue.Again(&s.turn)
+		c.queue.Again(&s.entry)
 	}
 	return b
 }

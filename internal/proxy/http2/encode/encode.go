@@ -122,7 +122,7 @@ func appendFields(dst []byte, fields *message.Fields, request bool) []byte {
 }
 
 // AppendSection appends the frames of a response's header section; without a status, of a trailer section. A
-// length of 0 or more is Content-Length. first tells that the peer may not know yet that there is no table.
+// length of 0 or more is Content-Length. first reports that the peer may not know yet that there is no table.
 func AppendSection(dst []byte, stream uint32, status int, fields *message.Fields, length int64, end, first bool) []byte {
 	start := len(dst)
 	dst = begin(dst, first)

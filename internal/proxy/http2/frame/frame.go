@@ -67,7 +67,7 @@ type Header struct {
 	Stream uint32
 }
 
-// Has tells whether the flag is set.
+// Has reports whether the flag is set.
 func (h *Header) Has(flag uint8) bool { return h.Flags&flag != 0 }
 
 // ParseHeader reads the header that b, at least HeaderLen bytes, begins with.

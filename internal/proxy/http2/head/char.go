@@ -29,7 +29,7 @@ var class = func() (t [256]uint8) {
 	return t
 }()
 
-// all tells whether s is not empty and has bytes of that class only.
+// all reports whether s is not empty and has bytes of that class only.
 func all(s string, of uint8) bool {
 	for i := range len(s) {
 		if class[s[i]]&of == 0 {
@@ -73,7 +73,7 @@ func isAuthority(s string) bool { return all(s, isTargetChar) && strings.IndexBy
 
 func isPath(s string) bool { return all(s, isTargetChar) && (s[0] == '/' || s == "*") }
 
-// IsConnectionSpecific tells that HTTP/2 has no place for fields of that name, which is in lower case
+// IsConnectionSpecific reports that HTTP/2 has no place for fields of that name, which is in lower case
 // (RFC 9113 section 8.2.2).
 func IsConnectionSpecific(name string) bool {
 	switch name {

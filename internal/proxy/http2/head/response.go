@@ -51,7 +51,7 @@ func (x *Section) responseField(name, value string) error {
 }
 
 // SettleResponse draws the conclusions from a whole header section of a response that is not too large.
-// ended tells that the stream ends with it, toHead that the request was HEAD. length is
+// ended reports that the stream ends with it, toHead that the request was HEAD. length is
 // Content-Length, -1 without; content is how many bytes must come, -1 where that is not
 // known. The error is for the log.
 func (x *Section) SettleResponse(ended, toHead bool) (length, content int64, err error) {

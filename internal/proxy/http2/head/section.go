@@ -20,7 +20,7 @@ const (
 type Section struct {
 	// Fields are the field lines that are kept.
 	Fields message.Fields
-	// Large tells that it is above the limits; what came after that is missing.
+	// Large reports that it is above the limits; what came after that is missing.
 	Large bool
 	// Err is why it is malformed, the first reason; nil while it is not.
 	Err error
@@ -213,7 +213,7 @@ func (x *Section) field(name, value string) error {
 }
 
 // Settle draws the conclusions from a whole header section that is not too large and fills in h. ended
-// tells that there is no body, extended that CONNECT may have :protocol. The error is for the log.
+// reports that there is no body, extended that CONNECT may have :protocol. The error is for the log.
 func (x *Section) Settle(h *Head, ended, extended bool) error {
 	if x.Err != nil {
 		return x.Err

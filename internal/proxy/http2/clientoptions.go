@@ -1,4 +1,4 @@
-package settings
+package http2
 
 import (
 	"math"
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ToBackend configures a connection to a backend; the zero value is ready for production.
-type ToBackend struct {
+// ClientOptions configures a connection to a backend; the zero value is ready for production.
+type ClientOptions struct {
 	// MaxStreams is how many streams there are at once at most, whatever the backend allows; 128.
 	MaxStreams int
 	// MaxHeaderBytes and MaxFields bound a header or trailer section as in Options; 32 KiB and 128. Above
@@ -33,20 +33,20 @@ type ToBackend struct {
 }
 
 const (
-	// BackendWindow is the connection's window. It bounds nothing but what is under way in the
+	// clientWindow is the connection's window. It bounds nothing but what is under way in the
 	// network, since all that comes is credited at once.
-	BackendWindow = 4 << 20
-	// Unlimited is how many streams a backend allows that says nothing of it, and Assumed how many one does
+	clientWindow = 4 << 20
+	// unlimitedStreams is how many streams a backend allows that says nothing of it, and assumedStreams how many one does
 	// that has said nothing yet.
-	Unlimited, Assumed = math.MaxUint32, 100
+	unlimitedStreams, assumedStreams = math.MaxUint32, 100
 )
 
-// Options are those of the connection, with their defaults.
-func (o *ToBackend) Options() Options {
-	window := max(Positive(o.StreamWindow, 256<<10), MinWindow)
+// connOptions returns those of a connection, with their defaults.
+func (o *ClientOptions) connOptions() Options {
+	window := max(positive(o.StreamWindow, 256<<10), minWindow)
 	return Options{
 		MaxStreams: o.MaxStreams, MaxHeaderBytes: o.MaxHeaderBytes, MaxFields: o.MaxFields,
-		StreamWindow: window, ConnWindow: max(BackendWindow, window), Panicked: o.Panicked,
-		Timeouts: Timeouts{Ping: Positive(o.PingAfter, 15*time.Second), Pong: Positive(o.PingTimeout, 15*time.Second)},
+		StreamWindow: window, ConnWindow: max(clientWindow, window), Panicked: o.Panicked,
+		Timeouts: Timeouts{Ping: positive(o.PingAfter, 15*time.Second), Pong: positive(o.PingTimeout, 15*time.Second)},
 	}
 }

@@ -1,4 +1,4 @@
-package turn
+package writesched
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ type stream struct {
 }
 
 // order serves the queue until it is empty, each stream as often as its name is long.
-func order(q *Queue[stream]) string {
+func order(q *Scheduler[stream]) string {
 	served := map[*stream]int{}
 	var names []string
 	for s := q.Front(); s != nil; s = q.Front() {
@@ -35,7 +35,7 @@ func TestOrder(t *testing.T) {
 		{"aa:u=0,i O:u=7 P:u=1", "OPaa"},             // opened by us, in their order
 		{"aa Z b", "aba"},                            // starved
 	} {
-		var q Queue[stream]
+		var q Scheduler[stream]
 		for _, text := range strings.Fields(c.streams) {
 			name, priority, given := strings.Cut(text, ":")
 			s := &stream{name: name}
@@ -65,7 +65,7 @@ func TestOrder(t *testing.T) {
 }
 
 func TestMoves(t *testing.T) {
-	var q Queue[stream]
+	var q Scheduler[stream]
 	a, b, c := &stream{name: "a"}, &stream{name: "b"}, &stream{name: "c"}
 	for _, s := range []*stream{a, b, c} {
 		s.Begin(s)

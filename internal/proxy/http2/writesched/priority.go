@@ -1,4 +1,4 @@
-package turn
+package writesched
 
 // Prioritise takes in a Priority field value (RFC 9218 section 4). What is not understood is
 // skipped. A stream that says nothing takes turns with others, one that says something

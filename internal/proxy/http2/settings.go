@@ -1,20 +1,19 @@
-package settings
+package http2
 
 import (
-	"github.com/moongate-dev/moongate/internal/proxy/http2/fault"
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
-// FirstWindow is the window that the peer's part of a stream begins with. A client gets more when its body is read.
-func FirstWindow(o *Options, toServer bool) int {
+// firstWindow is the window that the peer's part of a stream begins with. A client gets more when its body is read.
+func firstWindow(o *Options, toServer bool) int {
 	if toServer {
 		return o.StreamWindow
 	}
 	return min(o.StreamWindow, frame.DefaultWindow)
 }
 
-// AppendGreeting appends our SETTINGS and what the connection's window has above the default.
-func AppendGreeting(dst []byte, o *Options, toServer bool) []byte {
+// appendPreface appends our SETTINGS and what the connection's window has above the default.
+func appendPreface(dst []byte, o *Options, toServer bool) []byte {
 	start := len(dst)
 	dst = frame.AppendHeader(dst, 0, frame.Settings, 0, 0)
 	if toServer {
@@ -22,7 +21,7 @@ func AppendGreeting(dst []byte, o *Options, toServer bool) []byte {
 	} else {
 		dst = frame.AppendSetting(dst, frame.SettingMaxStreams, o.MaxStreams)
 	}
-	dst = frame.AppendSetting(dst, frame.SettingInitialWindow, FirstWindow(o, toServer))
+	dst = frame.AppendSetting(dst, frame.SettingInitialWindow, firstWindow(o, toServer))
 	dst = frame.AppendSetting(dst, frame.SettingMaxHeaderList, o.MaxHeaderBytes)
 	dst = frame.AppendSetting(dst, frame.SettingNoOldPriorities, 1)
 	if o.ExtendedConnect {
@@ -35,26 +34,26 @@ func AppendGreeting(dst []byte, o *Options, toServer bool) []byte {
 	return dst
 }
 
-// Peer collects what one SETTINGS frame says, to be applied at once.
-type Peer struct {
-	Window  int    // that each of our streams begins with
-	Streams uint32 // that we may have open
+// peerSettings collects what one SETTINGS frame says, to be applied at once.
+type peerSettings struct {
+	window  int    // that each of our streams begins with
+	streams uint32 // that we may have open
 }
 
-// Entry takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
+// set takes in one setting (RFC 9113 section 6.5.2). Our heads use no dynamic table, our frames
 // fit the least size that peers must accept, and we push nothing, so little concerns us.
-func (p *Peer) Entry(id frame.Setting, value uint32, ofServer bool) error {
+func (p *peerSettings) set(id frame.Setting, value uint32, ofServer bool) error {
 	switch {
 	case id == frame.SettingEnablePush && (value > 1 || ofServer && value > 0),
 		id == frame.SettingExtendedConnect && value > 1,
 		id == frame.SettingMaxFrame && (value < frame.MaxPayload || value > 1<<24-1):
-		return fault.Conn(fault.ProtocolError, "setting out of bounds")
+		return connError(ProtocolError, "setting out of bounds")
 	case id == frame.SettingInitialWindow && value > frame.MaxWindow:
-		return fault.Conn(fault.FlowControlError, "initial window too large")
+		return connError(FlowControlError, "initial window too large")
 	case id == frame.SettingInitialWindow:
-		p.Window = int(value)
+		p.window = int(value)
 	case id == frame.SettingMaxStreams:
-		p.Streams = value
+		p.streams = value
 	}
 	return nil
 }

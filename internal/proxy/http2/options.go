@@ -1,8 +1,4 @@
-// Package settings is what the owner of an HTTP/2 connection may set, with its defaults, and what we and the peer tell each
-// other of that in SETTINGS (RFC 9113 section 6.5). It exists so that all limits stand in one place.
-//
-// It is pure and imports its neighbours frame and fault, time for durations, and sync/atomic; it never reads a clock.
-package settings
+package http2
 
 import (
 	"sync/atomic"
@@ -62,30 +58,30 @@ type Timeouts struct {
 	Drain time.Duration
 }
 
-// MinWindow is the least window that can be set: a peer may send that much before it knows our settings.
-const MinWindow = frame.DefaultWindow
+// minWindow is the least window that can be set: a peer may send that much before it knows our settings.
+const minWindow = frame.DefaultWindow
 
-// WithDefaults has each zero field replaced.
-func (o Options) WithDefaults() Options {
-	o.MaxStreams = Positive(o.MaxStreams, 128)
-	o.MaxHeaderBytes = Positive(o.MaxHeaderBytes, 32<<10)
-	o.MaxFields = Positive(o.MaxFields, 128)
-	o.StreamWindow = max(Positive(o.StreamWindow, 256<<10), MinWindow)
-	o.ConnWindow = max(Positive(o.ConnWindow, 1<<20), MinWindow)
+// withDefaults has each zero field replaced.
+func (o Options) withDefaults() Options {
+	o.MaxStreams = positive(o.MaxStreams, 128)
+	o.MaxHeaderBytes = positive(o.MaxHeaderBytes, 32<<10)
+	o.MaxFields = positive(o.MaxFields, 128)
+	o.StreamWindow = max(positive(o.StreamWindow, 256<<10), minWindow)
+	o.ConnWindow = max(positive(o.ConnWindow, 1<<20), minWindow)
 	t := &o.Timeouts
-	t.Idle = Positive(t.Idle, 75*time.Second)
-	t.Head = Positive(t.Head, 15*time.Second)
-	t.Write = Positive(t.Write, 60*time.Second)
-	t.Ping = Positive(t.Ping, 30*time.Second)
-	t.Pong = Positive(t.Pong, t.Ping)
-	t.SettingsAck = Positive(t.SettingsAck, 15*time.Second)
-	t.Linger = Positive(t.Linger, time.Second)
-	t.Drain = Positive(t.Drain, time.Second)
+	t.Idle = positive(t.Idle, 75*time.Second)
+	t.Head = positive(t.Head, 15*time.Second)
+	t.Write = positive(t.Write, 60*time.Second)
+	t.Ping = positive(t.Ping, 30*time.Second)
+	t.Pong = positive(t.Pong, t.Ping)
+	t.SettingsAck = positive(t.SettingsAck, 15*time.Second)
+	t.Linger = positive(t.Linger, time.Second)
+	t.Drain = positive(t.Drain, time.Second)
 	return o
 }
 
-// Positive is v, or otherwise where v is not positive.
-func Positive[T int | time.Duration](v, otherwise T) T {
+// positive is v, or otherwise where v is not positive.
+func positive[T int | time.Duration](v, otherwise T) T {
 	if v > 0 {
 		return v
 	}

@@ -1,4 +1,4 @@
-package direct
+package http2
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Write makes a write to the socket that never waits: it tells how much the socket has taken. Who calls it has a stream of
+// tryWriter returns what makes a write to the socket that never waits: it tells how much the socket has taken. Who calls it has a stream of
 // its own to look after, with a deadline of its own. nil on systems where we have none.
-func Write(raw syscall.RawConn) func([]byte) (int, error) {
+func tryWriter(raw syscall.RawConn) func([]byte) (int, error) {
 	var b []byte
 	var n uintptr
 	var errno unix.Errno

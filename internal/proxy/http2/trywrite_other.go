@@ -1,0 +1,8 @@
+//go:build !linux
+
+package http2
+
+import "syscall"
+
+// tryWriter returns nil: it is for Linux only.
+func tryWriter(syscall.RawConn) func([]byte) (int, error) { return nil }
