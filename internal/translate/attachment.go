@@ -108,10 +108,10 @@ func (t *Translator) parentGateway(v *incremental.View, r *routeFacts, ref gwv1.
 	}
 	switch Kind(value(ref.Kind, gwv1.Kind(KindGateway))) {
 	case KindGateway:
-		_, ours := incremental.Fetch(v, t.owned, n)
+		_, ours := incremental.Fetch(v, t.managedGateways, n)
 		return n, ours, nil
 	case KindListenerSet:
-		if _, ours := incremental.Fetch(v, t.ownedSets, n); !ours {
+		if _, ours := incremental.Fetch(v, t.managedListenerSets, n); !ours {
 			return n, false, nil
 		}
 		ls, _ := incremental.Fetch(v, t.in.listenerSets.Collection, n)

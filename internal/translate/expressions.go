@@ -121,7 +121,7 @@ func (c *compiled) withoutExpressions(k listenerKey) *compiled {
 		out.Dropped = append(out.Dropped, &dropped{Rule: e.Rule, Problem: *condition.NewProblem(gwv1.RouteReasonUnsupportedValue, e.Field,
 			"shorten it, or attach the route to another listener",
 			"listener %q of Gateway %s has no room for the regular expressions of this route, %s and what follows, of size %d when compiled: with those of older routes of its namespace they would exceed %d",
-			k.Name, k.Gateway, rule.Shown(e.Pattern), c.size(), rule.MaxShareSize)})
+			k.Name, k.Gateway, rule.QuotePattern(e.Pattern), c.size(), rule.MaxShareSize)})
 	}
 	slices.SortFunc(out.Dropped, func(a, b *dropped) int { return cmp.Compare(a.Rule, b.Rule) })
 	out.judge()

@@ -24,16 +24,16 @@ func (t *Translator) declareGateways() {
 			}
 			return t.newGateway(v, gw, c), true
 		}, sameDeeply[*gateway.Gateway])
-	t.owned = incremental.Map(t.engine, "Gateway is ours", t.gateways,
+	t.managedGateways = incremental.Map(t.engine, "managed Gateway", t.gateways,
 		func(_ *incremental.View, _ name, g *gateway.Gateway) (types.UID, bool) { return g.UID, true }, same[types.UID])
-	t.ownedSets = incremental.Map(t.engine, "ListenerSet is ours", t.in.listenerSets.Collection,
+	t.managedListenerSets = incremental.Map(t.engine, "managed ListenerSet", t.in.listenerSets.Collection,
 		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (bool, bool) {
 			ref := ls.Spec.ParentRef
 			if value(ref.Group, gwv1.GroupName) != gwv1.GroupName || value(ref.Kind, gwv1.Kind(KindGateway)) != gwv1.Kind(KindGateway) {
 				return false, false
 			}
 			gw := name{string(value(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}
-			_, ours := incremental.Fetch(v, t.owned, gw)
+			_, ours := incremental.Fetch(v, t.managedGateways, gw)
 			return ours, ours
 		}, same[bool])
 }
@@ -104,9 +104,9 @@ func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway.Gatew
 	var unreached *condition.Problem
 	var lagging string
 	if t.options.Cluster {
-		s.Addresses, unreached, lagging = t.clusterReach(v, n, g)
+		s.Addresses, unreached, lagging = t.clusterAddresses(v, n, g)
 	} else {
-		s.Addresses, unreached = t.ownReach(v, n, g)
+		s.Addresses, unreached = t.localAddresses(v, n, g)
 	}
 	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached, lagging)...)
 	return s

@@ -83,7 +83,7 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 	}
 	conflict := l.Conflict
 	if conflict == nil && claims(l) {
-		conflict = t.taken(v, k, l)
+		conflict = t.portConflict(v, k, l)
 	}
 	reserved := claims(l) && conflict == nil && (len(l.Kinds) > 0 || l.NoRoutes)
 	if reserved {
@@ -116,7 +116,7 @@ func (t *Translator) listenerState(v *incremental.View, k listenerKey, l *listen
 // waits says why no client can reach the listener, whatever is right with it, or nil.
 func (t *Translator) waits(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
 	if t.options.Cluster {
-		if _, reached := incremental.Fetch(v, t.reached, k.Gateway); !reached {
+		if _, reached := incremental.Fetch(v, t.reachable, k.Gateway); !reached {
 			return condition.NewProblem(gwv1.ListenerReasonPending, "", "", "the Gateway is not reached yet; see its condition Programmed")
 		}
 	} else if !t.usable(v, k.Gateway, l.Addresses) {

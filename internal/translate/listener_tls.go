@@ -67,10 +67,10 @@ func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref 
 	return config.SecretKey(secret.Namespace, secret.Name), nil
 }
 
-// declareShown tells of each HTTPS listener what its certificates have, apart from what else there is to them.
-func (t *Translator) declareShown() {
-	t.shown = incremental.Map(t.engine, "names of certificates", t.listeners,
-		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.Shown, bool) {
+// declareCertificateNames tells of each HTTPS listener what its certificates have, apart from what else there is to them.
+func (t *Translator) declareCertificateNames() {
+	t.certificateNames = incremental.Map(t.engine, "certificate names", t.listeners,
+		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.CertificateNames, bool) {
 			if l.Protocol != gwv1.HTTPSProtocolType || !l.Valid() {
 				return nil, false
 			}
@@ -81,25 +81,25 @@ func (t *Translator) declareShown() {
 					names = append(names, pair.Names)
 				}
 			}
-			return listener.NewShown(l, names...), len(names) > 0
-		}, (*listener.Shown).Equal)
-	t.shownBy = incremental.NewIndex(t.shown, "listeners with certificates by Gateway",
-		func(k listenerKey, _ *listener.Shown) []name { return []name{k.Gateway} })
+			return listener.NewCertificateNames(l, names...), len(names) > 0
+		}, (*listener.CertificateNames).Equal)
+	t.certificateNamesBy = incremental.NewIndex(t.certificateNames, "listeners with certificates by Gateway",
+		func(k listenerKey, _ *listener.CertificateNames) []name { return []name{k.Gateway} })
 }
 
 // overlap is what the condition OverlappingTLSConfig of a listener says: certificates go before hostnames. It
 // names the others in the order of their names.
 func (t *Translator) overlap(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	own, is := incremental.Fetch(v, t.shown, k)
+	own, is := incremental.Fetch(v, t.certificateNames, k)
 	if !is {
 		return l.Overlap
 	}
 	var others []string
-	for _, other := range incremental.Lookup(v, t.shownBy, k.Gateway) {
+	for _, other := range incremental.Lookup(v, t.certificateNamesBy, k.Gateway) {
 		if other == k {
 			continue
 		}
-		if s, _ := incremental.Fetch(v, t.shown, other); own.Overlaps(s) {
+		if s, _ := incremental.Fetch(v, t.certificateNames, other); own.Overlaps(s) {
 			others = append(others, other.Name)
 		}
 	}

@@ -200,7 +200,7 @@ func (t *Translator) freshRouteStatus(namespace string, generation int64, refs [
 		if ref.Kind != nil && string(*ref.Kind) != string(KindGateway) {
 			continue
 		}
-		if _, ours := t.owned.Get(n); ours {
+		if _, ours := t.managedGateways.Get(n); ours {
 			s.Parents = append(s.Parents, gwv1.RouteParentStatus{ParentRef: ref, ControllerName: gwv1.GatewayController(t.options.ControllerName),
 				Conditions: condition.Observed(generation, accepted)})
 		}

@@ -36,7 +36,7 @@ func (t *Translator) declareSecrets() {
 		func(v *incremental.View, n name, s *corev1.Secret) (*certificate.KeyPair, bool) {
 			// Most Secrets of a cluster are none of our business, and checking keys is dear.
 			if incremental.Count(v, t.secretUsers, n) == 0 {
-				if _, kept := incremental.Fetch(v, t.wants, n); !kept {
+				if _, kept := incremental.Fetch(v, t.wantedSecrets, n); !kept {
 					return nil, false
 				}
 			}
@@ -44,10 +44,10 @@ func (t *Translator) declareSecrets() {
 		}, (*certificate.KeyPair).Equal)
 }
 
-// declareWants keeps one entry for each Secret that a listener may read. Several listeners may
+// declareWantedSecrets keeps one entry for each Secret that a listener may read. Several listeners may
 // return the same one: the entry stands as long as any of them does.
-func (t *Translator) declareWants() {
-	t.wants = incremental.FlatMap(t.engine, "wanted Secret", t.listeners,
+func (t *Translator) declareWantedSecrets() {
+	t.wantedSecrets = incremental.FlatMap(t.engine, "wanted Secret", t.listeners,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[name, bool]) {
 			for _, ref := range l.Certificates {
 				if !ref.Unknown && t.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, name(ref.Secret)) {
@@ -141,7 +141,7 @@ func (t *Translator) Fetched(key ObjectKey, o metav1.Object) {
 func (t *Translator) deleteSecret(n name) {
 	t.in.unread.Delete(n)
 	t.in.secrets.Delete(n)
-	if _, wanted := t.wants.Get(n); wanted && !t.asked[n] {
+	if _, wanted := t.wantedSecrets.Get(n); wanted && !t.asked[n] {
 		t.in.absent.Set(n, true)
 	}
 }
@@ -153,7 +153,7 @@ func secretOf(key string) name {
 }
 
 func (t *Translator) wantChanges() (out []Want) {
-	for _, ch := range t.wants.Changes() {
+	for _, ch := range t.wantedSecrets.Changes() {
 		out = append(out, Want{ObjectKey{corev1.GroupName, string(KindSecret), ch.Key.Namespace, ch.Key.Name}, !ch.Deleted})
 	}
 	return out

@@ -29,7 +29,7 @@ func (t *Translator) declareTicketKeys() {
 			}
 			return []name{k.Gateway}
 		})
-	t.ticketKeys = incremental.Map(t.engine, "ticket keys", t.owned,
+	t.ticketKeys = incremental.Map(t.engine, "ticket keys", t.managedGateways,
 		func(v *incremental.View, n name, uid types.UID) (*config.TicketKeys, bool) {
 			if incremental.Count(v, t.terminating, n) == 0 {
 				return nil, false

@@ -86,34 +86,34 @@ type inputs struct {
 
 // listenerLayer is what is known of GatewayClasses, Gateways and their listeners.
 type listenerLayer struct {
-	parameters       *incremental.Collection[name, *checked]
-	kinds            *incremental.Collection[name, []Kind] // that are installed, under the empty name
-	unreadNamespaces *incremental.Collection[name, bool]
-	classes          *incremental.Collection[name, class]
-	gateways         *incremental.Collection[name, *gateway.Gateway]
-	owned            *incremental.Collection[name, types.UID] // Gateways of our classes
-	ownedSets        *incremental.Collection[name, bool]      // ListenerSets of those
-	listeners        *incremental.Collection[listenerKey, *listener.Listener]
-	claims           *incremental.Collection[listenerKey, claim]
-	claimsByPort     *incremental.Index[int32, listenerKey, claim]
-	grants           *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
-	secretUsers      *incremental.Index[name, listenerKey, *listener.Listener]
-	abroad           *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
-	wants            *incremental.Collection[name, bool]                         // Secrets
-	keyPairs         *incremental.Collection[name, *certificate.KeyPair]
-	shown            *incremental.Collection[listenerKey, *listener.Shown]  // of HTTPS listeners with a certificate
-	shownBy          *incremental.Index[name, listenerKey, *listener.Shown] // by Gateway
-	plans            *incremental.Collection[name, *Plan]                   // nil outside of a cluster
-	reached          *incremental.Collection[name, bool]                    // Gateways in a cluster that wait for nothing
-	states           *incremental.Collection[listenerKey, *listenerState]
-	serving          *incremental.Collection[listenerKey, *config.Listener]
-	served           *incremental.Collection[listenerKey, bool]
-	certUsers        *incremental.Index[string, listenerKey, *config.Listener]
-	certificates     *incremental.Collection[name, *config.Certificate]
-	terminating      *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
-	ticketKeys       *incremental.Collection[name, *config.TicketKeys]
-	admissions       *incremental.Collection[listenerKey, admission]
-	byGateway        *incremental.Index[name, listenerKey, admission]
+	parameters          *incremental.Collection[name, *checked]
+	kinds               *incremental.Collection[name, []Kind] // that are installed, under the empty name
+	unreadNamespaces    *incremental.Collection[name, bool]
+	classes             *incremental.Collection[name, class]
+	gateways            *incremental.Collection[name, *gateway.Gateway]
+	managedGateways     *incremental.Collection[name, types.UID] // Gateways of our classes
+	managedListenerSets *incremental.Collection[name, bool]      // ListenerSets of those
+	listeners           *incremental.Collection[listenerKey, *listener.Listener]
+	claims              *incremental.Collection[listenerKey, claim]
+	claimsByPort        *incremental.Index[int32, listenerKey, claim]
+	grants              *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
+	secretUsers         *incremental.Index[name, listenerKey, *listener.Listener]
+	abroad              *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
+	wantedSecrets       *incremental.Collection[name, bool]                         // Secrets
+	keyPairs            *incremental.Collection[name, *certificate.KeyPair]
+	certificateNames    *incremental.Collection[listenerKey, *listener.CertificateNames]  // of HTTPS listeners with a certificate
+	certificateNamesBy  *incremental.Index[name, listenerKey, *listener.CertificateNames] // by Gateway
+	plans               *incremental.Collection[name, *Plan]                              // nil outside of a cluster
+	reachable           *incremental.Collection[name, bool]                               // Gateways in a cluster that wait for nothing
+	states              *incremental.Collection[listenerKey, *listenerState]
+	serving             *incremental.Collection[listenerKey, *config.Listener]
+	served              *incremental.Collection[listenerKey, bool]
+	certUsers           *incremental.Index[string, listenerKey, *config.Listener]
+	certificates        *incremental.Collection[name, *config.Certificate]
+	terminating         *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
+	ticketKeys          *incremental.Collection[name, *config.TicketKeys]
+	admissions          *incremental.Collection[listenerKey, admission]
+	byGateway           *incremental.Index[name, listenerKey, admission]
 }
 
 // routeLayer is what is known of routes.
@@ -169,9 +169,9 @@ func New(options Options) *Translator {
 	t.declareGateways()
 	t.declareGrants()
 	t.declareListeners()
-	t.declareWants()
+	t.declareWantedSecrets()
 	t.declareSecrets()
-	t.declareShown()
+	t.declareCertificateNames()
 	t.declareInfrastructures()
 	if options.Cluster {
 		t.declarePlans()

@@ -46,7 +46,7 @@ func (t *Translator) declareOtherRouteStatuses() {
 func (t *Translator) declareListenerSetStatuses() {
 	t.setStatuses = incremental.Map(t.engine, "ListenerSet status", t.in.listenerSets.Collection,
 		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (*status[gwv1.ListenerSetStatus], bool) {
-			if _, ours := incremental.Fetch(v, t.ownedSets, n); !ours {
+			if _, ours := incremental.Fetch(v, t.managedListenerSets, n); !ours {
 				return nil, false
 			}
 			p := condition.NewProblem(gwv1.ListenerSetReasonNotAllowed, "spec.parentRef", "move its listeners to the Gateway",

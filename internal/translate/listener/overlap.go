@@ -9,10 +9,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// Shown is what the certificates of an HTTPS listener say to clients that would use its connections for
+// CertificateNames is what the certificates of an HTTPS listener say to clients that would use its connections for
 // hosts of other listeners, too (RFC 9113 section 9.1.1). A certificate without a host of the listener is left out: no
 // client opens a connection with it. It is immutable.
-type Shown struct {
+type CertificateNames struct {
 	Port int32
 	// Hosts are those of the listener that its certificates have; a wildcard stands for one label. Sorted, distinct.
 	Hosts []string
@@ -23,14 +23,14 @@ type Shown struct {
 	index map[string]struct{}
 }
 
-// maxShownNames bounds the names of a listener's certificates that are compared with those of each other listener. An
+// maxCertificateNames bounds the names of a listener's certificates that are compared with those of each other listener. An
 // overlap that only names beyond it have is not reported; requests are answered 421 all the same.
-const maxShownNames = 1000
+const maxCertificateNames = 1000
 
-// NewShown reads the names of a listener's certificates, which are in lower case.
-func NewShown(l *Listener, certificates ...[]string) *Shown {
-	s := &Shown{Port: l.Port, index: map[string]struct{}{}}
-	left := maxShownNames
+// NewCertificateNames reads the names of a listener's certificates, which are in lower case.
+func NewCertificateNames(l *Listener, certificates ...[]string) *CertificateNames {
+	s := &CertificateNames{Port: l.Port, index: map[string]struct{}{}}
+	left := maxCertificateNames
 	for _, names := range certificates {
 		names = names[:min(left, len(names))]
 		left -= len(names)
@@ -69,12 +69,12 @@ func hostsOf(hostname string, names []string) (hosts []string) {
 }
 
 // Equal compares two.
-func (s *Shown) Equal(o *Shown) bool {
+func (s *CertificateNames) Equal(o *CertificateNames) bool {
 	return s.Port == o.Port && slices.Equal(s.Hosts, o.Hosts) && slices.Equal(s.Names, o.Names)
 }
 
 // has says whether the certificates have a host, or one of those of a wildcard.
-func (s *Shown) has(host string) bool {
+func (s *CertificateNames) has(host string) bool {
 	if _, is := s.index[host]; is {
 		return true
 	}
@@ -92,7 +92,7 @@ func (s *Shown) has(host string) bool {
 
 // Overlaps says whether a client could take a connection for a host of one listener to be good for
 // a host of the other, too.
-func (s *Shown) Overlaps(o *Shown) bool {
+func (s *CertificateNames) Overlaps(o *CertificateNames) bool {
 	return s.Port == o.Port && (slices.ContainsFunc(o.Hosts, s.has) || slices.ContainsFunc(s.Hosts, o.has))
 }
 

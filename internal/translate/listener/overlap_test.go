@@ -7,11 +7,11 @@ import (
 )
 
 func TestShownOverlaps(t *testing.T) {
-	of := func(hostname string, names ...string) *Shown {
-		return NewShown(&Listener{Port: 443, Hostname: hostname}, names)
+	of := func(hostname string, names ...string) *CertificateNames {
+		return NewCertificateNames(&Listener{Port: 443, Hostname: hostname}, names)
 	}
 	for name, tc := range map[string]struct {
-		a, b *Shown
+		a, b *CertificateNames
 		want bool
 	}{
 		"one wildcard for two hosts":                    {of("foo.test", "*.test"), of("bar.test", "*.test"), true},
@@ -26,14 +26,14 @@ func TestShownOverlaps(t *testing.T) {
 		"a wildcard and a name in it":                   {of("*.test", "*.test"), of("", "x.test"), true},
 		"a wildcard that is of no use there":            {of("a.org", "*.test"), of("b.test", "*.test"), false},
 		"a certificate that is of no use there":         {of("a.test", "other.org"), of("other.test", "other.org"), false},
-		"of several certificates the one that is shown": {NewShown(&Listener{Port: 443, Hostname: "a.test"}, []string{"a.test"}, []string{"b.test"}), of("b.test", "b.test"), false},
+		"of several certificates the one that is shown": {NewCertificateNames(&Listener{Port: 443, Hostname: "a.test"}, []string{"a.test"}, []string{"b.test"}), of("b.test", "b.test"), false},
 		"a label and a name":                            {of("test", "test"), of("a.test", "a.test"), false},
 	} {
 		if tc.a.Overlaps(tc.b) != tc.want || tc.b.Overlaps(tc.a) != tc.want {
 			t.Errorf("%s: %v and %v, want %v", name, tc.a.Overlaps(tc.b), tc.b.Overlaps(tc.a), tc.want)
 		}
 	}
-	far := NewShown(&Listener{Port: 444, Hostname: "foo.test"}, []string{"*.test"})
+	far := NewCertificateNames(&Listener{Port: 444, Hostname: "foo.test"}, []string{"*.test"})
 	if far.Overlaps(of("bar.test", "*.test")) {
 		t.Error("ports overlap")
 	}
@@ -49,21 +49,21 @@ func TestShownBound(t *testing.T) {
 		}
 		certificates = append(certificates, names)
 	}
-	s := NewShown(&Listener{Port: 443}, certificates...)
+	s := NewCertificateNames(&Listener{Port: 443}, certificates...)
 	if len(s.Hosts) != 1000 || len(s.Names) != 1000 || len(s.index) > 2000 {
 		t.Errorf("%d hosts, %d names, %d in the index", len(s.Hosts), len(s.Names), len(s.index))
 	}
 }
 
 func TestShownEqual(t *testing.T) {
-	a := NewShown(&Listener{Port: 443, Hostname: "*.test"}, []string{"b.test", "a.test"}, []string{"a.test", "x.org"}, []string{"y.org"})
-	b := NewShown(&Listener{Port: 443, Hostname: "*.test"}, []string{"x.org", "a.test", "b.test"})
+	a := NewCertificateNames(&Listener{Port: 443, Hostname: "*.test"}, []string{"b.test", "a.test"}, []string{"a.test", "x.org"}, []string{"y.org"})
+	b := NewCertificateNames(&Listener{Port: 443, Hostname: "*.test"}, []string{"x.org", "a.test", "b.test"})
 	if !a.Equal(b) || !reflect.DeepEqual(a.Hosts, []string{"a.test", "b.test"}) {
 		t.Errorf("%v, %v", a, b)
 	}
-	for _, other := range []*Shown{
-		NewShown(&Listener{Port: 444, Hostname: "*.test"}, b.Names), NewShown(&Listener{Port: 443}, b.Names),
-		NewShown(&Listener{Port: 443, Hostname: "*.test"}, b.Names[1:]),
+	for _, other := range []*CertificateNames{
+		NewCertificateNames(&Listener{Port: 444, Hostname: "*.test"}, b.Names), NewCertificateNames(&Listener{Port: 443}, b.Names),
+		NewCertificateNames(&Listener{Port: 443, Hostname: "*.test"}, b.Names[1:]),
 	} {
 		if a.Equal(other) {
 			t.Errorf("%v is taken for %v", other, a)

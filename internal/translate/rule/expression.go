@@ -60,17 +60,17 @@ func (s *scope) expression(e, field string) *condition.Problem {
 func (s *scope) fits(e, field string, size int) *condition.Problem {
 	if size > maxPatternSize {
 		return s.unsupported(field, "shorten its repetitions, use fewer classes of Unicode, or split it into several matches",
-			"regular expression %s has size %d when compiled, and at most %d is supported", Shown(e), size, maxPatternSize)
+			"regular expression %s has size %d when compiled, and at most %d is supported", QuotePattern(e), size, maxPatternSize)
 	}
 	if total := s.used + s.expressions.Size + size; total > MaxRouteSize {
 		return s.unsupported(field, "shorten it, or move the rule to another route",
-			"regular expression %s brings those of the route to size %d when compiled, and at most %d is supported", Shown(e), total, MaxRouteSize)
+			"regular expression %s brings those of the route to size %d when compiled, and at most %d is supported", QuotePattern(e), total, MaxRouteSize)
 	}
 	return nil
 }
 
-// Shown is a pattern as a message has it.
-func Shown(pattern string) string {
+// QuotePattern quotes a pattern for a message, cut to 64 bytes.
+func QuotePattern(pattern string) string {
 	const most = 64
 	if len(pattern) <= most {
 		return strconv.Quote(pattern)

@@ -18,7 +18,7 @@ func TestParseSize(t *testing.T) {
 		`\Q\\E(?i)` + strings.Repeat(`[\x41-\x{01E942}]`, 60), "(?i)" + strings.Repeat(`[\\-\x{ffffffffff}]`, 60),
 	} {
 		if size := parseSize(hostile); size <= maxPatternSize {
-			t.Errorf("%s: size %d", Shown(hostile), size)
+			t.Errorf("%s: size %d", QuotePattern(hostile), size)
 		}
 	}
 	for _, ordinary := range []string{

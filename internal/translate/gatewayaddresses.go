@@ -17,8 +17,8 @@ import (
 // maxAddresses is the length that the API server allows for status.addresses.
 const maxAddresses = 16
 
-// ownReach is where a Gateway of this process is reached, and why not everywhere it should be.
-func (t *Translator) ownReach(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+// localAddresses is where a Gateway of this process is reached, and why not everywhere it should be.
+func (t *Translator) localAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	if g.Refused != nil || g.Pending != nil {
 		return nil, nil
 	}
@@ -60,20 +60,20 @@ func notUsable(faults []string) *condition.Problem {
 	return condition.NewProblem(gwv1.GatewayReasonAddressNotUsable, "spec.addresses", "", "%s", strings.Join(faults, ". "))
 }
 
-// clusterReach is where the cluster says that a Gateway is reached, and why not everywhere it should
+// clusterAddresses is where the cluster says that a Gateway is reached, and why not everywhere it should
 // be, or not yet. An address that somebody else could still assign is not assigned; once others are,
 // it is not usable. lagging says which proxies do not serve what is current while others do.
-func (t *Translator) clusterReach(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem, lagging string) {
+func (t *Translator) clusterAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem, lagging string) {
 	infra, runs := incremental.Fetch(v, t.in.infrastructures.Collection, n)
 	if !runs {
 		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet"), ""
 	}
-	out, problem := t.assigned(v, n, g, &infra)
+	out, problem := t.assignedAddresses(v, n, g, &infra)
 	return out, problem, infra.Lagging
 }
 
-// assigned is clusterReach for a Gateway of which something runs.
-func (t *Translator) assigned(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+// assignedAddresses is clusterAddresses for a Gateway of which something runs.
+func (t *Translator) assignedAddresses(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	var faults, faulty, assigned []string
 	for _, a := range g.Binds {
 		if fault, is := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); is {
@@ -120,10 +120,10 @@ func canonical(address string) string {
 	return address
 }
 
-// declareInfrastructures tells of each Gateway of a cluster whether its listeners can be reached,
+// declareInfrastructures declares reachable: whether the listeners of each Gateway of a cluster can be reached,
 // apart from what that depends on.
 func (t *Translator) declareInfrastructures() {
-	t.reached = incremental.Map(t.engine, "Gateway is reached", t.in.infrastructures.Collection,
+	t.reachable = incremental.Map(t.engine, "reachable Gateway", t.in.infrastructures.Collection,
 		func(_ *incremental.View, _ name, i Infrastructure) (bool, bool) {
 			return true, i.Ready && i.Waiting == "" && len(i.Addresses) > 0
 		}, same[bool])

@@ -37,7 +37,7 @@ func (t *Translator) declareClaims() {
 
 // taken says which older Gateway's listener has the port and hostname already.
 // Between Gateways the oldest wins, so that a new one cannot break what is served.
-func (t *Translator) taken(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+func (t *Translator) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
 	if t.options.Cluster {
 		return nil // each has proxies, and so ports, of its own
 	}
