@@ -10,6 +10,6 @@
 // and messages is in package condition, what is claimed to be supported in support.
 //
 // It must never import source, proxy, an I/O package, a clock, randomness or a
-// logger; package house has the test. lastTransitionTime is therefore zero in
+// logger; internal/archtest has the test. lastTransitionTime is therefore zero in
 // the statuses, package status stamps it.
 package translate

@@ -1,4 +1,4 @@
-package house
+package archtest
 
 import (
 	"go/ast"
@@ -75,7 +75,7 @@ func own(pattern, imported string) bool {
 	return imported == dir || strings.HasPrefix(imported, dir+"/")
 }
 
-// TestTranslationIsPure checks house rule 1: no I/O, clock, randomness, goroutine
+// TestTranslationIsPure checks that there is no I/O, clock, randomness, goroutine
 // or logger where config and status come from.
 func TestTranslationIsPure(t *testing.T) {
 	forbidden := []string{"os", "net/http", "log", "log/slog", "math/rand", "math/rand/v2", "crypto/rand", "io/ioutil", "bufio", "sync", "context", "embed"}

@@ -1,4 +1,4 @@
-package house
+package archtest
 
 import (
 	"encoding/json"
@@ -52,8 +52,8 @@ func TestDependencyReasons(t *testing.T) {
 	}
 }
 
-// TestArchitectureRooms checks that docs/architecture.md names every package, or the folder above it.
-func TestArchitectureRooms(t *testing.T) {
+// TestPackagesAreDocumented checks that docs/architecture.md names every package, or the folder above it.
+func TestPackagesAreDocumented(t *testing.T) {
 	document, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +73,8 @@ func TestArchitectureRooms(t *testing.T) {
 	}
 }
 
-// TestRoomsOnce checks that no folder has two rows in the table of docs/architecture.md.
-func TestRoomsOnce(t *testing.T) {
+// TestPackagesAreDocumentedOnce checks that no folder has two rows in the table of docs/architecture.md.
+func TestPackagesAreDocumentedOnce(t *testing.T) {
 	document, err := os.ReadFile(filepath.Join(root, "docs/architecture.md"))
 	if err != nil {
 		t.Fatal(err)

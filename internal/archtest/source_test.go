@@ -1,4 +1,4 @@
-package house
+package archtest
 
 import (
 	"fmt"
@@ -77,7 +77,7 @@ func TestPackageComments(t *testing.T) {
 	}
 }
 
-// TestNames checks house rule 6.
+// TestNames checks that packages and files are named after what they hold.
 func TestNames(t *testing.T) {
 	bad := []string{"utils", "util", "common", "helpers", "helper", "misc"}
 	for _, file := range goFiles(t) {
