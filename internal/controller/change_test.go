@@ -76,7 +76,7 @@ func TestParentUnknown(t *testing.T) {
 	}
 }
 
-// TestGatewayUnread is about Gateways without a plan: only those that were read, with their class, are not ours.
+// TestGatewayUnread is about Gateways without a ProxySpec: only those that were read, with their class, are not ours.
 func TestGatewayUnread(t *testing.T) {
 	c := cluster{
 		gateways: map[string]string{"shop/foreign": "foreign", "shop/lost": "lost"},

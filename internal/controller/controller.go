@@ -115,7 +115,7 @@ func New(o Options) (*Controller, error) {
 			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces, Panicked: o.Panicked,
 		}),
 		Publish:      c.publish,
-		Plan:         func(changes []translate.PlanChange) { c.provisioner.Plan(changes) },
+		Provision:    func(changes []translate.ProxySpecChange) { c.provisioner.Update(changes) },
 		Unlisted:     func(namespace string) bool { return c.provisioner.Unlisted(namespace) },
 		Fetch:        c.fetch,
 		Current:      c.current,

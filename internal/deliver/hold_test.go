@@ -69,8 +69,8 @@ func TestHold(t *testing.T) {
 // TestHoldUntilOpen: a Gateway is not called programmed before its Services have the ports of its listeners, and not for what
 // runs under the class that it had before. What says that it is not programmed waits for nothing of that.
 func TestHoldUntilOpen(t *testing.T) {
-	http, https := translate.PlanPort{Port: 80}, translate.PlanPort{Port: 443}
-	both := []translate.PlanPort{http, https}
+	http, https := translate.ProxyPort{Port: 80}, translate.ProxyPort{Port: 443}
+	both := []translate.ProxyPort{http, https}
 	for _, c := range []struct {
 		what           string
 		infrastructure *translate.Infrastructure
@@ -81,7 +81,7 @@ func TestHoldUntilOpen(t *testing.T) {
 		{"all is there", &translate.Infrastructure{Class: "c", Ports: both}, false, metav1.ConditionTrue, true},
 		{"a port is missing", &translate.Infrastructure{Class: "c", Ports: both[:1]}, false, metav1.ConditionTrue, false},
 		{"every port is missing", &translate.Infrastructure{Class: "c", Ports: both[:0]}, false, metav1.ConditionTrue, false},
-		{"a port of the same number is", &translate.Infrastructure{Ports: []translate.PlanPort{http, {Port: 443, UDP: true}}}, false, metav1.ConditionTrue, false},
+		{"a port of the same number is", &translate.Infrastructure{Ports: []translate.ProxyPort{http, {Port: 443, UDP: true}}}, false, metav1.ConditionTrue, false},
 		{"it is missing, and the status says more", &translate.Infrastructure{Class: "c", Ports: both[:1]}, false, metav1.ConditionFalse, true},
 		{"no Service is needed", &translate.Infrastructure{Class: "c"}, false, metav1.ConditionTrue, true},
 		{"it is of another class", &translate.Infrastructure{Class: "b", Ports: both}, false, metav1.ConditionTrue, false},
@@ -92,7 +92,7 @@ func TestHoldUntilOpen(t *testing.T) {
 		r := NewRemote(RemoteOptions{Publish: func(s []translate.StatusChange) { published += len(s) }})
 		r.epoch = "epoch"
 		g := r.gateway("n/gw")
-		g.plan, g.infrastructure = &translate.Plan{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
+		g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
 		s := translate.StatusChange{Object: translate.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1,
 			Status: &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: string(gwv1.GatewayConditionProgrammed), Status: c.programmed}}}}
 		r.hold(s, time.Now())
@@ -147,7 +147,7 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 		Unlisted: func(namespace string) bool { return unlisted[namespace] }})
 	r.epoch = "epoch"
 	for _, name := range []string{"n/gw", "m/gw"} {
-		r.gateway(name).plan = &translate.Plan{}
+		r.gateway(name).spec = &translate.ProxySpec{}
 	}
 	change := func(kind, namespace string, generation int64, status any) translate.StatusChange {
 		return translate.StatusChange{Object: translate.ObjectKey{Kind: kind, Namespace: namespace, Name: "gw"}, Generation: generation, Status: status}

@@ -18,8 +18,8 @@ import (
 
 // gateway is what is known of one Gateway's proxies; guarded by Remote.mu.
 type gateway struct {
-	name           string          // "<namespace>/<name>"
-	plan           *translate.Plan // nil: none
+	name           string               // "<namespace>/<name>"
+	spec           *translate.ProxySpec // nil: none
 	infrastructure *translate.Infrastructure
 	pods           map[string]*pod
 	holding        map[translate.ObjectKey]struct{}   // of Remote.held
@@ -89,21 +89,21 @@ func (g *gateway) serves(generation uint64) bool {
 	return true
 }
 
-// open says that clients can reach what a status calls programmed: the cluster has followed the plan
+// open says that clients can reach what a status calls programmed: the cluster has followed the ProxySpec
 // that the status belongs to. Until then the status speaks of what ran before.
 func (r *Remote) open(g *gateway, c *translate.StatusChange) bool {
 	if r.unlisted(c) {
 		return false
 	}
 	s, ok := c.Status.(*gwv1.GatewayStatus)
-	p, i := g.plan, g.infrastructure
+	p, i := g.spec, g.infrastructure
 	if !ok || p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(s.Conditions, string(gwv1.GatewayConditionProgrammed)) {
 		return true
 	}
 	if i.Class != "" && i.Class != p.Class {
 		return false
 	}
-	missing := func(port translate.PlanPort) bool { return !slices.Contains(i.Ports, port) }
+	missing := func(port translate.ProxyPort) bool { return !slices.Contains(i.Ports, port) }
 	return i.Ports == nil || !slices.ContainsFunc(p.Ports, missing)
 }
 
@@ -129,7 +129,7 @@ func (r *Remote) tidy(name string) {
 }
 
 // ours says that there is something to be served for the Gateway.
-func (r *Remote) ours(g *gateway) bool { return g.plan != nil || r.parts.Has(g.name) }
+func (r *Remote) ours(g *gateway) bool { return g.spec != nil || r.parts.Has(g.name) }
 
 func (r *Remote) setReady(g *gateway, names []string, now time.Time) {
 	for name, p := range g.pods {

@@ -68,7 +68,7 @@ func (c callFrom) Context() context.Context { return c.ctx }
 func TestRefusedOnceInLog(t *testing.T) {
 	var log bytes.Buffer
 	r := NewRemote(RemoteOptions{Translator: translate.New(translate.Options{Cluster: true}),
-		Publish: func([]translate.StatusChange) {}, Plan: func([]translate.PlanChange) {}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Publish: func([]translate.StatusChange) {}, Provision: func([]translate.ProxySpecChange) {}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Authenticate: func(context.Context) (Caller, error) {
 			return Caller{}, status.Error(codes.PermissionDenied, "of no Gateway")
 		}})

@@ -17,13 +17,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// RemoteOptions are the ends that a Remote connects. Publish and Plan must neither block nor call the Remote.
+// RemoteOptions are the ends that a Remote connects. Publish and Provision must neither block nor call the Remote.
 type RemoteOptions struct {
 	Translator *translate.Translator
 	// Publish takes statuses once what they say is served. Calls do not overlap.
 	Publish func([]translate.StatusChange)
-	// Plan takes what the Gateways need to run, at once; on Lead all of it, be it nothing. Calls do not overlap.
-	Plan func([]translate.PlanChange)
+	// Provision takes what the Gateways need to run, at once; on Lead all of it, be it nothing. Calls do not overlap.
+	Provision func([]translate.ProxySpecChange)
 	// Fetch reads an object that is newly wanted, and returns nothing where it does not exist; or notes that one
 	// is no longer wanted. It is called with one Want at a time, for several objects at the same time, and with no
 	// lock held. Until it returns, the proxies of the Gateways that want the object keep what they have, so it must
@@ -76,7 +76,7 @@ type Remote struct {
 	// translating is held while the translator is used; it is taken before mu.
 	translating sync.Mutex
 
-	// mu guards all that follows, and is held during Publish and Plan.
+	// mu guards all that follows, and is held during Publish and Provision.
 	mu      sync.Mutex
 	started bool      // the first Update is done
 	epoch   string    // "" on standby
@@ -251,9 +251,9 @@ func (r *Remote) take(result *translate.Result) Delivery {
 	if !result.Config.Empty() {
 		touched = r.parts.Apply(&result.Config)
 	}
-	for _, change := range result.Plans {
+	for _, change := range result.ProxySpecs {
 		g := r.gateway(change.Namespace + "/" + change.Name)
-		g.plan = change.Plan
+		g.spec = change.Spec
 		touched = append(touched, g.name)
 	}
 	awaiting := r.await(now)
@@ -268,8 +268,8 @@ func (r *Remote) take(result *translate.Result) Delivery {
 		}
 	}
 	if r.epoch != "" {
-		if len(result.Plans) > 0 {
-			r.o.Plan(result.Plans)
+		if len(result.ProxySpecs) > 0 {
+			r.o.Provision(result.ProxySpecs)
 		}
 		r.wake(touched, now)
 		for _, s := range result.Statuses {
@@ -322,7 +322,7 @@ func (r *Remote) SetPods(namespace, name string, uids map[string]string) {
 	r.tidy(g.name)
 }
 
-// Lead begins to serve, to publish and to plan: first everything that is known. The epoch must
+// Lead begins to serve, to publish and to provision: first everything that is known. The epoch must
 // be another one each time, and never "".
 func (r *Remote) Lead(epoch string) {
 	r.Standby()
@@ -337,18 +337,18 @@ func (r *Remote) Lead(epoch string) {
 	now := time.Now()
 	r.epoch, r.led = epoch, now
 	r.await(now)
-	var plans []translate.PlanChange
+	var specs []translate.ProxySpecChange
 	for name, g := range r.gateways {
 		r.owe(g, now)
-		if g.plan != nil {
-			plans = append(plans, translate.PlanChange{Namespace: g.plan.Namespace, Name: g.plan.Name, Plan: g.plan})
+		if g.spec != nil {
+			specs = append(specs, translate.ProxySpecChange{Namespace: g.spec.Namespace, Name: g.spec.Name, Spec: g.spec})
 		}
 		r.tidy(name)
 	}
-	slices.SortFunc(plans, func(a, b translate.PlanChange) int {
+	slices.SortFunc(specs, func(a, b translate.ProxySpecChange) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
-	r.o.Plan(plans) // be it none: then what runs is to go
+	r.o.Provision(specs) // be it none: then what runs is to go
 	for _, s := range r.desired {
 		r.hold(s, now)
 	}

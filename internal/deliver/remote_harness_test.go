@@ -27,7 +27,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// cluster is a Remote that serves over TLS on loopback, and what it published and planned.
+// cluster is a Remote that serves over TLS on loopback, and what it published and specified.
 type cluster struct {
 	*deliver.Remote
 	authority *delivertest.Authority
@@ -38,7 +38,7 @@ type cluster struct {
 	mu       sync.Mutex
 	statuses map[translate.ObjectKey]translate.StatusChange
 	history  []translate.StatusChange
-	plans    map[string]*translate.Plan
+	specs    map[string]*translate.ProxySpec
 }
 
 // forever is a HoldLimit that no test reaches.
@@ -51,7 +51,7 @@ func newCluster(t *testing.T, limit time.Duration, change ...func(*deliver.Remot
 
 func newClusterAt(t *testing.T, authority *delivertest.Authority, address string, limit time.Duration, change ...func(*deliver.RemoteOptions)) *cluster {
 	t.Helper()
-	c := &cluster{statuses: map[translate.ObjectKey]translate.StatusChange{}, plans: map[string]*translate.Plan{},
+	c := &cluster{statuses: map[translate.ObjectKey]translate.StatusChange{}, specs: map[string]*translate.ProxySpec{},
 		authority: authority, caFile: delivertest.File(t, authority)}
 	o := deliver.RemoteOptions{
 		Translator: translate.New(translate.Options{ControllerName: controller, Cluster: true}),
@@ -63,11 +63,11 @@ func newClusterAt(t *testing.T, authority *delivertest.Authority, address string
 				c.history = append(c.history, s)
 			}
 		},
-		Plan: func(changes []translate.PlanChange) {
+		Provision: func(changes []translate.ProxySpecChange) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
 			for _, p := range changes {
-				c.plans[p.Namespace+"/"+p.Name] = p.Plan
+				c.specs[p.Namespace+"/"+p.Name] = p.Spec
 			}
 		},
 		Authenticate: identity,

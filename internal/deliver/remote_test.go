@@ -79,8 +79,8 @@ func TestNoReadyProxy(t *testing.T) {
 	c := newCluster(t, forever)
 	c.Lead("first")
 	c.set(class(), gateway(80), edited("/one", 1))
-	if got, _ := c.said("gw"); got != metav1.ConditionFalse || c.routeGeneration() != 1 || c.plans["n/gw"] == nil {
-		t.Errorf("Programmed %q, route of generation %d, plans %v", got, c.routeGeneration(), c.plans)
+	if got, _ := c.said("gw"); got != metav1.ConditionFalse || c.routeGeneration() != 1 || c.specs["n/gw"] == nil {
+		t.Errorf("Programmed %q, route of generation %d, specs %v", got, c.routeGeneration(), c.specs)
 	}
 }
 
@@ -529,8 +529,8 @@ func TestGatewayGoes(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if plan, told := c.plans["n/gw"]; plan != nil || !told {
-		t.Errorf("plan %v, told: %v", plan, told)
+	if spec, told := c.specs["n/gw"]; spec != nil || !told {
+		t.Errorf("spec %v, told: %v", spec, told)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // TestLateAnswer: what a stream says after another took its place, or after its epoch, counts for nothing.
 func TestLateAnswer(t *testing.T) {
 	r := NewRemote(RemoteOptions{Translator: translate.New(translate.Options{Cluster: true}),
-		Publish: func([]translate.StatusChange) {}, Plan: func([]translate.PlanChange) {}, HoldLimit: time.Hour})
+		Publish: func([]translate.StatusChange) {}, Provision: func([]translate.ProxySpecChange) {}, HoldLimit: time.Hour})
 	defer r.Close()
 	r.Update(func(*translate.Translator) {})
 	r.Lead("epoch")

@@ -19,7 +19,7 @@ func TestAlive(t *testing.T) {
 		r := deliver.NewRemote(deliver.RemoteOptions{
 			Translator:  translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true}),
 			Publish:     func([]translate.StatusChange) {},
-			Plan:        func([]translate.PlanChange) {},
+			Provision:   func([]translate.ProxySpecChange) {},
 			CommitLimit: limit,
 		})
 		t.Cleanup(r.Close)

@@ -136,7 +136,7 @@ func newControl(t *testing.T) (*control, *cluster) {
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{
 		Translator:   translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Loopback: true}),
 		Publish:      func([]translate.StatusChange) {},
-		Plan:         func([]translate.PlanChange) {},
+		Provision:    func([]translate.ProxySpecChange) {},
 		Fetch:        func(context.Context, []translate.Want) []metav1.Object { return nil },
 		Authenticate: c.authenticate,
 	})

@@ -152,16 +152,16 @@ func TestOnACluster(t *testing.T) {
 	const name = "web-moongate"
 	g := gatewayName{r.namespace, "web"}
 	uid := r.gateway(t, "web")
-	plan := func(edit func(*translate.Plan)) []translate.PlanChange {
-		change := planOf(g, edit)
-		change.Plan.UID = uid
-		return []translate.PlanChange{change}
+	spec := func(edit func(*translate.ProxySpec)) []translate.ProxySpecChange {
+		change := specOf(g, edit)
+		change.Spec.UID = uid
+		return []translate.ProxySpecChange{change}
 	}
 	three := int32(3)
-	base := func(p *translate.Plan) { p.Parameters.Replicas = &three }
+	base := func(p *translate.ProxySpec) { p.Parameters.Replicas = &three }
 	writes := &counter{}
 	p, end := r.lead(t, writes)
-	p.Plan(plan(base))
+	p.Update(spec(base))
 	serves := func() bool {
 		l := p.last(g.String())
 		return l.infrastructure != nil && l.infrastructure.Waiting == "" && len(l.infrastructure.Addresses) == 1 && len(l.ready) == 3
@@ -174,16 +174,16 @@ func TestOnACluster(t *testing.T) {
 
 	end() // another leader
 	p, _ = r.lead(t, writes)
-	p.Plan(plan(base))
+	p.Update(spec(base))
 	eventually(t, "another leader says the same", func() bool { return reflect.DeepEqual(p.last(g.String()), before) })
 	service := find[*corev1.Service](t, r, kindService, name)
 
 	// One listener more, on TCP and UDP: an edit of the Service, and of nothing else.
-	ports := func(p *translate.Plan) {
+	ports := func(p *translate.ProxySpec) {
 		base(p)
-		p.Ports = []translate.PlanPort{{Port: 53}, {Port: 53, UDP: true}, {Port: 80}}
+		p.Ports = []translate.ProxyPort{{Port: 53}, {Port: 53, UDP: true}, {Port: 80}}
 	}
-	p.Plan(plan(ports))
+	p.Update(spec(ports))
 	eventually(t, "the ports are there", func() bool { return len(find[*corev1.Service](t, r, kindService, name).Spec.Ports) == 3 })
 	after := find[*corev1.Service](t, r, kindService, name)
 	if after.Spec.ClusterIP != service.Spec.ClusterIP || !slices.ContainsFunc(after.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == service.Spec.Ports[0].NodePort }) {
@@ -197,7 +197,7 @@ func TestOnACluster(t *testing.T) {
 	}
 
 	// From a number of replicas to an autoscaler, which has no metrics here and leaves them alone.
-	p.Plan(plan(func(p *translate.Plan) {
+	p.Update(spec(func(p *translate.ProxySpec) {
 		ports(p)
 		p.Parameters.Replicas, p.Parameters.Autoscaling = nil, &v1alpha1.Autoscaling{MinReplicas: pointer[int32](2), MaxReplicas: 9}
 	}))
@@ -208,7 +208,7 @@ func TestOnACluster(t *testing.T) {
 	if d := find[*appsv1.Deployment](t, r, kindDeployment, name); *d.Spec.Replicas != 3 {
 		t.Errorf("%d replicas", *d.Spec.Replicas)
 	}
-	p.Plan(plan(ports))
+	p.Update(spec(ports))
 	eventually(t, "the autoscaler is gone", func() bool {
 		_, err := r.get(t.Context(), "HorizontalPodAutoscaler", r.namespace, name)
 		return err != nil
@@ -219,7 +219,7 @@ func TestOnACluster(t *testing.T) {
 
 	// Two addresses, of which the second becomes the only one.
 	pinned := before.infrastructure.Addresses[0].Value
-	p.Plan(plan(func(p *translate.Plan) { ports(p); p.Addresses = addressesOf("10.97.0.200", pinned) }))
+	p.Update(spec(func(p *translate.ProxySpec) { ports(p); p.Addresses = addressesOf("10.97.0.200", pinned) }))
 	eventually(t, "both addresses", func() bool {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 2 && i.Addresses[0].Value == "10.97.0.200" && i.Addresses[1].Value == pinned
@@ -227,7 +227,7 @@ func TestOnACluster(t *testing.T) {
 	if svc := find[*corev1.Service](t, r, kindService, name); svc.UID != service.UID || svc.Spec.LoadBalancerIP != pinned {
 		t.Errorf("the address went to another Service: %+v", svc)
 	}
-	p.Plan(plan(func(p *translate.Plan) { ports(p); p.Addresses = addressesOf("10.97.0.200") }))
+	p.Update(spec(func(p *translate.ProxySpec) { ports(p); p.Addresses = addressesOf("10.97.0.200") }))
 	eventually(t, "one address", func() bool {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 1 && i.Addresses[0].Value == "10.97.0.200"
@@ -235,7 +235,7 @@ func TestOnACluster(t *testing.T) {
 
 	// Another type of Service and back, which keeps the address in the cluster.
 	inside := find[*corev1.Service](t, r, kindService, name+"-2").Spec.ClusterIP
-	p.Plan(plan(func(p *translate.Plan) {
+	p.Update(spec(func(p *translate.ProxySpec) {
 		ports(p)
 		p.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
 	}))
@@ -243,7 +243,7 @@ func TestOnACluster(t *testing.T) {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 1 && i.Addresses[0].Value == inside && i.Waiting == ""
 	})
-	p.Plan(plan(ports))
+	p.Update(spec(ports))
 	eventually(t, "an address of the load balancer", func() bool {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 1 && i.Addresses[0].Value != inside && i.Waiting == ""
@@ -253,7 +253,7 @@ func TestOnACluster(t *testing.T) {
 	if err := r.raw().Delete().AbsPath(r.gateways() + "/web").Do(t.Context()).Error(); err != nil {
 		t.Fatal(err)
 	}
-	p.Plan([]translate.PlanChange{{Namespace: g.namespace, Name: g.name}})
+	p.Update([]translate.ProxySpecChange{{Namespace: g.namespace, Name: g.name}})
 	eventually(t, "nothing is left", func() bool { return p.last(g.String()).infrastructure == nil && len(p.store.of(g)) == 0 })
 }
 
@@ -262,10 +262,10 @@ func TestHostNetwork(t *testing.T) {
 	mapImage(t)
 	r := newReal(t)
 	g := gatewayName{r.namespace, "edge"}
-	change := planOf(g, func(p *translate.Plan) { p.Parameters.ClassOnly = &v1alpha1.ClassOnly{HostNetwork: true} })
-	change.Plan.UID = r.gateway(t, "edge")
+	change := specOf(g, func(p *translate.ProxySpec) { p.Parameters.ClassOnly = &v1alpha1.ClassOnly{HostNetwork: true} })
+	change.Spec.UID = r.gateway(t, "edge")
 	p, _ := r.lead(t, &counter{})
-	p.Plan([]translate.PlanChange{change})
+	p.Update([]translate.ProxySpecChange{change})
 	eventually(t, "it is reached at its node", func() bool {
 		l := p.last(g.String())
 		if l.infrastructure == nil || l.infrastructure.Waiting != "" || len(l.infrastructure.Addresses) != 1 || len(l.ready) != 1 {
@@ -280,12 +280,12 @@ func TestHostNetwork(t *testing.T) {
 func TestNoImage(t *testing.T) {
 	r := newReal(t)
 	g := gatewayName{r.namespace, "web"}
-	change := planOf(g, func(p *translate.Plan) {
+	change := specOf(g, func(p *translate.ProxySpec) {
 		p.Parameters.ClassOnly = &v1alpha1.ClassOnly{Image: "example.org/nobody-has-this"}
 	})
-	change.Plan.UID = r.gateway(t, "web")
+	change.Spec.UID = r.gateway(t, "web")
 	p, _ := r.lead(t, &counter{})
-	p.Plan([]translate.PlanChange{change})
+	p.Update([]translate.ProxySpecChange{change})
 	eventually(t, "the image is said to be missing", func() bool {
 		return strings.Contains(p.waiting(g.String()), `cannot get image "example.org/nobody-has-this"`)
 	})
@@ -312,8 +312,8 @@ func TestApplied(t *testing.T) {
 		}
 		s := settings
 		s.Services = in.Services
-		in.Plan.Namespace = r.namespace
-		objects, err := Objects(&in.Plan, s)
+		in.Spec.Namespace = r.namespace
+		objects, err := Objects(&in.Spec, s)
 		if err != nil {
 			continue // such files are there too
 		}

@@ -41,33 +41,33 @@ const (
 )
 
 // deployment runs the proxies. Nothing in it depends on the listeners, so that an edit of these restarts none.
-func deployment(plan *translate.Plan, s Settings) (*appsv1.Deployment, error) {
-	classOnly := plan.Parameters.ClassOnly
+func deployment(spec *translate.ProxySpec, s Settings) (*appsv1.Deployment, error) {
+	classOnly := spec.Parameters.ClassOnly
 	if classOnly == nil {
 		classOnly = &v1alpha1.ClassOnly{}
 	}
 	d := &appsv1.Deployment{
-		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: meta(plan, s, v1alpha1.MetadataDeployment, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: meta(spec, s, v1alpha1.MetadataDeployment, Name(spec.Name, spec.Class)),
 		Spec: appsv1.DeploymentSpec{
-			Selector:             &metav1.LabelSelector{MatchLabels: identityLabels(plan)},
+			Selector:             &metav1.LabelSelector{MatchLabels: identityLabels(spec)},
 			Strategy:             strategy(classOnly),
 			RevisionHistoryLimit: pointer[int32](2),
-			Template:             corev1.PodTemplateSpec{Spec: pod(plan, s, classOnly)},
+			Template:             corev1.PodTemplateSpec{Spec: pod(spec, s, classOnly)},
 		},
 	}
-	if plan.Parameters.Autoscaling == nil { // otherwise the number is the autoscaler's
+	if spec.Parameters.Autoscaling == nil { // otherwise the number is the autoscaler's
 		d.Spec.Replicas = pointer[int32](1)
-		if r := plan.Parameters.Replicas; r != nil {
+		if r := spec.Parameters.Replicas; r != nil {
 			d.Spec.Replicas = r
 		}
 	}
-	d.Spec.Template.Labels, d.Spec.Template.Annotations = labelsAndAnnotations(plan, s, v1alpha1.MetadataPod)
+	d.Spec.Template.Labels, d.Spec.Template.Annotations = labelsAndAnnotations(spec, s, v1alpha1.MetadataPod)
 	if classOnly.DeploymentPatch == nil || len(classOnly.DeploymentPatch.Raw) == 0 {
 		return d, nil
 	}
 	patched, err := patch(d, classOnly.DeploymentPatch.Raw)
 	if err != nil {
-		return nil, parameterError(plan, "spec.classOnly.deploymentPatch", err)
+		return nil, parameterError(spec, "spec.classOnly.deploymentPatch", err)
 	}
 	return patched, nil
 }
@@ -111,10 +111,10 @@ func strategy(classOnly *v1alpha1.ClassOnly) appsv1.DeploymentStrategy {
 	}
 }
 
-func pod(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) corev1.PodSpec {
-	grace := orDefault(plan.Parameters.ShutdownDelay, defaultShutdownDelay) + orDefault(plan.Parameters.DrainTimeout, defaultDrainTimeout) + lastWords
+func pod(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOnly) corev1.PodSpec {
+	grace := orDefault(spec.Parameters.ShutdownDelay, defaultShutdownDelay) + orDefault(spec.Parameters.DrainTimeout, defaultDrainTimeout) + lastWords
 	p := corev1.PodSpec{
-		ServiceAccountName:            Name(plan.Name, plan.Class),
+		ServiceAccountName:            Name(spec.Name, spec.Class),
 		AutomountServiceAccountToken:  pointer(false),
 		EnableServiceLinks:            pointer(false),
 		TerminationGracePeriodSeconds: pointer(int64(math.Ceil(grace.Seconds()))),
@@ -122,14 +122,14 @@ func pod(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) corev1
 			RunAsNonRoot: pointer(true), RunAsUser: pointer[int64](user), RunAsGroup: pointer[int64](user), FSGroup: pointer[int64](user),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
-		Containers:                []corev1.Container{container(plan, s, classOnly)},
-		Volumes:                   volumes(Name(plan.Name, plan.Class)),
+		Containers:                []corev1.Container{container(spec, s, classOnly)},
+		Volumes:                   volumes(Name(spec.Name, spec.Class)),
 		ImagePullSecrets:          classOnly.ImagePullSecrets,
 		NodeSelector:              classOnly.NodeSelector,
 		Tolerations:               classOnly.Tolerations,
 		Affinity:                  classOnly.Affinity,
 		PriorityClassName:         classOnly.PriorityClassName,
-		TopologySpreadConstraints: spread(plan, classOnly),
+		TopologySpreadConstraints: spread(spec, classOnly),
 	}
 	if classOnly.HostNetwork {
 		p.HostNetwork, p.DNSPolicy = true, corev1.DNSClusterFirstWithHostNet
@@ -145,8 +145,8 @@ func pod(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) corev1
 
 // spread keeps proxies apart, in zones and on nodes, where these allow it. Both are named, because any constraint of a pod takes the
 // place of the scheduler's default ones, which spread over zones.
-func spread(plan *translate.Plan, classOnly *v1alpha1.ClassOnly) []corev1.TopologySpreadConstraint {
-	selector := &metav1.LabelSelector{MatchLabels: identityLabels(plan)}
+func spread(spec *translate.ProxySpec, classOnly *v1alpha1.ClassOnly) []corev1.TopologySpreadConstraint {
+	selector := &metav1.LabelSelector{MatchLabels: identityLabels(spec)}
 	var constraints []corev1.TopologySpreadConstraint
 	for _, c := range classOnly.TopologySpreadConstraints {
 		if c.LabelSelector == nil {
@@ -154,7 +154,7 @@ func spread(plan *translate.Plan, classOnly *v1alpha1.ClassOnly) []corev1.Topolo
 		}
 		constraints = append(constraints, c)
 	}
-	if len(constraints) == 0 && several(plan) {
+	if len(constraints) == 0 && several(spec) {
 		for _, key := range []string{corev1.LabelTopologyZone, corev1.LabelHostname} {
 			constraints = append(constraints, corev1.TopologySpreadConstraint{
 				MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selector,
@@ -164,7 +164,7 @@ func spread(plan *translate.Plan, classOnly *v1alpha1.ClassOnly) []corev1.Topolo
 	return constraints
 }
 
-func container(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) corev1.Container {
+func container(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOnly) corev1.Container {
 	image := s.Image
 	if classOnly.Image != "" {
 		image = classOnly.Image
@@ -173,10 +173,10 @@ func container(plan *translate.Plan, s Settings, classOnly *v1alpha1.ClassOnly) 
 	if classOnly.HostNetwork {
 		capabilities.Add = []corev1.Capability{"NET_BIND_SERVICE"}
 	}
-	resources := resourcesOf(plan)
+	resources := resourcesOf(spec)
 	return corev1.Container{
 		Name: "proxy", Image: image, ImagePullPolicy: classOnly.ImagePullPolicy,
-		Args:      arguments(plan, s),
+		Args:      arguments(spec, s),
 		Env:       environment(resources, classOnly.Env),
 		Resources: resources,
 		// Of the listeners' ports none is here: they would restart the pods. In the network of a
@@ -207,13 +207,13 @@ var (
 
 // resourcesOf are those of the parameters, with the default request of each resource that these neither request nor limit; Kubernetes makes a
 // limit alone a request. An autoscaler cannot tell the utilization of CPU without a request.
-func resourcesOf(plan *translate.Plan) corev1.ResourceRequirements {
+func resourcesOf(spec *translate.ProxySpec) corev1.ResourceRequirements {
 	var r corev1.ResourceRequirements
-	if plan.Parameters.Resources != nil {
-		r = *plan.Parameters.Resources.DeepCopy()
+	if spec.Parameters.Resources != nil {
+		r = *spec.Parameters.Resources.DeepCopy()
 	}
 	cpu := defaultCPU
-	if plan.Parameters.Autoscaling != nil {
+	if spec.Parameters.Autoscaling != nil {
 		cpu = defaultScaledCPU
 	}
 	for name, request := range map[corev1.ResourceName]resource.Quantity{corev1.ResourceCPU: cpu, corev1.ResourceMemory: defaultMemory} {
@@ -237,8 +237,8 @@ func probe(path string, period, timeout, failures int32) *corev1.Probe {
 	}
 }
 
-func arguments(plan *translate.Plan, s Settings) []string {
-	logLevel, accessLog := plan.Parameters.LogLevel, plan.Parameters.AccessLog
+func arguments(spec *translate.ProxySpec, s Settings) []string {
+	logLevel, accessLog := spec.Parameters.LogLevel, spec.Parameters.AccessLog
 	if logLevel == "" {
 		logLevel = "info"
 	}
@@ -248,15 +248,15 @@ func arguments(plan *translate.Plan, s Settings) []string {
 	return []string{
 		"proxy",
 		"--controller=" + s.ControllerAddress,
-		"--gateway=" + plan.Namespace + "/" + plan.Name,
+		"--gateway=" + spec.Namespace + "/" + spec.Name,
 		"--ca-file=" + caDir + "/" + caFile,
 		"--token-file=" + tokenDir + "/" + tokenFile,
 		"--state-dir=" + stateDir,
 		"--health-address=:" + strconv.Itoa(HealthPort),
 		"--access-log=" + accessLog,
 		"--log-level=" + logLevel,
-		"--shutdown-delay=" + orDefault(plan.Parameters.ShutdownDelay, defaultShutdownDelay).String(),
-		"--drain-timeout=" + orDefault(plan.Parameters.DrainTimeout, defaultDrainTimeout).String(),
+		"--shutdown-delay=" + orDefault(spec.Parameters.ShutdownDelay, defaultShutdownDelay).String(),
+		"--drain-timeout=" + orDefault(spec.Parameters.DrainTimeout, defaultDrainTimeout).String(),
 	}
 }
 

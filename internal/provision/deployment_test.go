@@ -30,10 +30,10 @@ func TestRequests(t *testing.T) {
 		{"a request of CPU", &corev1.ResourceRequirements{Requests: list(corev1.ResourceCPU, "100m")}, scaled, "100m", "32Mi"},
 		{"no request is wanted", &corev1.ResourceRequirements{Requests: list(corev1.ResourceCPU, "0")}, nil, "0", "32Mi"},
 	} {
-		plan := &translate.Plan{Namespace: "shop", Name: "web", Class: "moongate"}
-		plan.Parameters.Resources, plan.Parameters.Autoscaling = c.resources, c.autoscaling
+		spec := &translate.ProxySpec{Namespace: "shop", Name: "web", Class: "moongate"}
+		spec.Parameters.Resources, spec.Parameters.Autoscaling = c.resources, c.autoscaling
 		before := c.resources.DeepCopy()
-		d, err := deployment(plan, settings)
+		d, err := deployment(spec, settings)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,10 +53,10 @@ func TestRequests(t *testing.T) {
 // TestSpread checks that several proxies are spread over zones as well as nodes, and that a class's own constraints take the place of both.
 func TestSpread(t *testing.T) {
 	two := int32(2)
-	plan := &translate.Plan{Namespace: "shop", Name: "web", Class: "moongate"}
+	spec := &translate.ProxySpec{Namespace: "shop", Name: "web", Class: "moongate"}
 	keys := func() (keys []string) {
 		t.Helper()
-		d, err := deployment(plan, settings)
+		d, err := deployment(spec, settings)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -71,11 +71,11 @@ func TestSpread(t *testing.T) {
 	if got := keys(); len(got) != 0 {
 		t.Errorf("one proxy: %q", got)
 	}
-	plan.Parameters.Replicas = &two
+	spec.Parameters.Replicas = &two
 	if got := keys(); len(got) != 2 || got[0] != "topology.kubernetes.io/zone" || got[1] != "kubernetes.io/hostname" {
 		t.Errorf("two proxies: %q", got)
 	}
-	plan.Parameters.ClassOnly = &v1alpha1.ClassOnly{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "rack", WhenUnsatisfiable: corev1.ScheduleAnyway}}}
+	spec.Parameters.ClassOnly = &v1alpha1.ClassOnly{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: "rack", WhenUnsatisfiable: corev1.ScheduleAnyway}}}
 	if got := keys(); len(got) != 1 || got[0] != "rack" {
 		t.Errorf("with constraints of the class: %q", got)
 	}

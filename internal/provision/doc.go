@@ -1,5 +1,5 @@
 // Package provision runs the proxies of Gateways in a cluster. Pure functions turn a
-// translate.Plan into objects (Objects), a Provisioner applies them server-side, watches what
+// translate.ProxySpec into objects (Objects), a Provisioner applies them server-side, watches what
 // becomes of them and reports it as translate.Infrastructure. It exists so that translation
 // stays pure and the proxy knows nothing of Kubernetes.
 //

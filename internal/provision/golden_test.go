@@ -23,11 +23,11 @@ var settings = Settings{
 
 // input is the first document of a golden file.
 type input struct {
-	Plan     translate.Plan
+	Spec     translate.ProxySpec
 	Services []*corev1.Service // that run already
 }
 
-// TestGolden compares the objects of each plan in testdata with those that follow it there.
+// TestGolden compares the objects of each ProxySpec in testdata with those that follow it there.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -46,7 +46,7 @@ func TestGolden(t *testing.T) {
 			}
 			s := settings
 			s.Services = in.Services
-			got := print(t, &in.Plan, s)
+			got := print(t, &in.Spec, s)
 			if *update {
 				if err := os.WriteFile(file, []byte(head+"\n---\n"+got), 0o644); err != nil {
 					t.Fatal(err)
@@ -60,10 +60,10 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// print is the objects of a plan as YAML, or the error.
-func print(t *testing.T, plan *translate.Plan, s Settings) string {
+// print is the objects of a ProxySpec as YAML, or the error.
+func print(t *testing.T, spec *translate.ProxySpec, s Settings) string {
 	t.Helper()
-	objects, err := Objects(plan, s)
+	objects, err := Objects(spec, s)
 	if err != nil {
 		return "error: " + err.Error() + "\n"
 	}

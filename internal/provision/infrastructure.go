@@ -149,17 +149,17 @@ func (o observed) onNodes() bool {
 }
 
 // ports are those that every Service has; nil where none is needed, or there is none yet.
-func (o observed) ports() (all []translate.PlanPort) {
+func (o observed) ports() (all []translate.ProxyPort) {
 	if len(o.services) == 0 || o.onNodes() {
 		return nil
 	}
-	all = []translate.PlanPort{}
+	all = []translate.ProxyPort{}
 	for _, p := range o.services[0].Spec.Ports {
 		everywhere := !slices.ContainsFunc(o.services, func(svc *corev1.Service) bool {
 			return !slices.ContainsFunc(svc.Spec.Ports, func(q corev1.ServicePort) bool { return q.Port == p.Port && q.Protocol == p.Protocol })
 		})
 		if everywhere {
-			all = append(all, translate.PlanPort{Port: p.Port, UDP: p.Protocol == corev1.ProtocolUDP})
+			all = append(all, translate.ProxyPort{Port: p.Port, UDP: p.Protocol == corev1.ProtocolUDP})
 		}
 	}
 	return all

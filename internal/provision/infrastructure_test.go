@@ -148,12 +148,12 @@ func TestPorts(t *testing.T) {
 	for _, c := range []struct {
 		what    string
 		objects []Object
-		want    []translate.PlanPort
+		want    []translate.ProxyPort
 	}{
 		{"no Service yet", []Object{aDeployment(nil)}, nil},
-		{"one", []Object{with(aService("a", "0//", lb), http, quic)}, []translate.PlanPort{{Port: 80}, {Port: 443, UDP: true}}},
-		{"another one that is behind", []Object{with(aService("a", "0//", lb), http, https), with(aService("b", "1//", lb), https, quic)}, []translate.PlanPort{{Port: 443}}},
-		{"another one that has none of them", []Object{with(aService("a", "0//", lb), http), with(aService("b", "1//", lb), quic)}, []translate.PlanPort{}},
+		{"one", []Object{with(aService("a", "0//", lb), http, quic)}, []translate.ProxyPort{{Port: 80}, {Port: 443, UDP: true}}},
+		{"another one that is behind", []Object{with(aService("a", "0//", lb), http, https), with(aService("b", "1//", lb), https, quic)}, []translate.ProxyPort{{Port: 443}}},
+		{"another one that has none of them", []Object{with(aService("a", "0//", lb), http), with(aService("b", "1//", lb), quic)}, []translate.ProxyPort{}},
 		{"in the network of nodes", []Object{aDeployment(onHosts), with(aService("a", "0//", corev1.ServiceTypeClusterIP), http)}, nil},
 	} {
 		objects := map[objectName]Object{}

@@ -10,10 +10,10 @@ import (
 )
 
 // TestMetadataByKind makes everything that can run for a Gateway, whose class allows one annotation on
-// each kind: each object has its own and no other, whatever the plan holds.
+// each kind: each object has its own and no other, whatever the spec holds.
 func TestMetadataByKind(t *testing.T) {
-	plan := &translate.Plan{
-		Namespace: "shop", Name: "gw", UID: "1", Class: "moongate", Ports: []translate.PlanPort{{Port: 80}},
+	spec := &translate.ProxySpec{
+		Namespace: "shop", Name: "gw", UID: "1", Class: "moongate", Ports: []translate.ProxyPort{{Port: 80}},
 		Labels: map[string]string{"team": "web", "sidecar.istio.io/inject": "true"}, Annotations: map[string]string{"moongate.dev/address": "forged"},
 		Parameters: v1alpha1.GatewayParametersSpec{
 			Autoscaling: &v1alpha1.Autoscaling{MaxReplicas: 3},
@@ -22,11 +22,11 @@ func TestMetadataByKind(t *testing.T) {
 	}
 	for _, kind := range v1alpha1.MetadataKinds {
 		key := "only/" + string(kind)
-		plan.Annotations[key] = "v"
-		plan.Parameters.ClassOnly.Infrastructure.Annotations = append(plan.Parameters.ClassOnly.Infrastructure.Annotations,
+		spec.Annotations[key] = "v"
+		spec.Parameters.ClassOnly.Infrastructure.Annotations = append(spec.Parameters.ClassOnly.Infrastructure.Annotations,
 			v1alpha1.MetadataRule{Keys: []string{key}, Kinds: []v1alpha1.MetadataKind{kind}})
 	}
-	objects, err := Objects(plan, settings)
+	objects, err := Objects(spec, settings)
 	if err != nil {
 		t.Fatal(err)
 	}

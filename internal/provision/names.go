@@ -82,10 +82,10 @@ func labelValue(name string) string {
 }
 
 // identityLabels tell the proxies of a Gateway from all other pods. A Deployment cannot change them.
-func identityLabels(plan *translate.Plan) map[string]string {
+func identityLabels(spec *translate.ProxySpec) map[string]string {
 	return map[string]string{
-		gwv1.GatewayNameLabelKey:      labelValue(plan.Name),
-		gwv1.GatewayClassNameLabelKey: labelValue(plan.Class),
+		gwv1.GatewayNameLabelKey:      labelValue(spec.Name),
+		gwv1.GatewayClassNameLabelKey: labelValue(spec.Class),
 		labelManagedBy:                managedBy,
 		labelName:                     proxyName,
 	}
@@ -93,13 +93,13 @@ func identityLabels(plan *translate.Plan) map[string]string {
 
 // meta is the metadata of an object of the Gateway. What the Gateway's user asks for comes
 // first, so that it cannot take the place of what we tell things by.
-func meta(plan *translate.Plan, s Settings, kind v1alpha1.MetadataKind, name string) metav1.ObjectMeta {
+func meta(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind, name string) metav1.ObjectMeta {
 	yes := true
-	labels, annotations := labelsAndAnnotations(plan, s, kind)
+	labels, annotations := labelsAndAnnotations(spec, s, kind)
 	return metav1.ObjectMeta{
-		Name: name, Namespace: plan.Namespace, Labels: labels, Annotations: annotations,
+		Name: name, Namespace: spec.Namespace, Labels: labels, Annotations: annotations,
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: gwv1.GroupVersion.String(), Kind: "Gateway", Name: plan.Name, UID: plan.UID,
+			APIVersion: gwv1.GroupVersion.String(), Kind: "Gateway", Name: spec.Name, UID: spec.UID,
 			Controller: &yes, BlockOwnerDeletion: &yes,
 		}},
 	}
@@ -107,10 +107,10 @@ func meta(plan *translate.Plan, s Settings, kind v1alpha1.MetadataKind, name str
 
 // labelsAndAnnotations are those of an object of that kind; a pod has no other metadata of ours, since its
 // Deployment owns it. Of the user's there are those that the class allows on the kind.
-func labelsAndAnnotations(plan *translate.Plan, s Settings, kind v1alpha1.MetadataKind) (labels, annotations map[string]string) {
-	labels, annotations = parameters.Metadata(plan.Parameters.ClassOnly, kind, plan.Labels, plan.Annotations)
-	maps.Copy(labels, identityLabels(plan))
-	annotations[annotationGateway] = plan.Name
+func labelsAndAnnotations(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind) (labels, annotations map[string]string) {
+	labels, annotations = parameters.Metadata(spec.Parameters.ClassOnly, kind, spec.Labels, spec.Annotations)
+	maps.Copy(labels, identityLabels(spec))
+	annotations[annotationGateway] = spec.Name
 	annotations[annotationController] = s.ControllerName
 	return labels, annotations
 }

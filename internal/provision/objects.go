@@ -23,30 +23,30 @@ type Object interface {
 // Settings are what all Gateways have in common.
 type Settings struct {
 	ControllerName    string // of our GatewayClasses
-	Image             string // unless the plan's parameters name another
+	Image             string // unless the spec's parameters name another
 	ControllerAddress string // host:port
 	CAPEM             []byte
 	// Services are those that run for the Gateway; each keeps the address that it has, if that is still wanted.
 	Services []*corev1.Service
 }
 
-// Objects are what a plan needs, in the order in which to apply them: what pods refer to comes
-// before them. A plan without ports needs no Service, and ends none. The error is of the plan's parameters.
-func Objects(plan *translate.Plan, s Settings) ([]Object, error) {
-	deployment, err := deployment(plan, s)
+// Objects are what a ProxySpec needs, in the order in which to apply them: what pods refer to comes
+// before them. A spec without ports needs no Service, and ends none. The error is of the spec's parameters.
+func Objects(spec *translate.ProxySpec, s Settings) ([]Object, error) {
+	deployment, err := deployment(spec, s)
 	if err != nil {
 		return nil, err
 	}
-	objects := []Object{serviceAccount(plan, s), configMap(plan, s)}
-	for _, service := range services(plan, s) {
+	objects := []Object{serviceAccount(spec, s), configMap(spec, s)}
+	for _, service := range services(spec, s) {
 		objects = append(objects, service)
 	}
 	objects = append(objects, deployment)
-	if several(plan) {
-		objects = append(objects, disruptionBudget(plan, s))
+	if several(spec) {
+		objects = append(objects, disruptionBudget(spec, s))
 	}
-	if plan.Parameters.Autoscaling != nil {
-		objects = append(objects, autoscaler(plan, s))
+	if spec.Parameters.Autoscaling != nil {
+		objects = append(objects, autoscaler(spec, s))
 	}
 	return objects, nil
 }
@@ -58,25 +58,25 @@ func kind(apiVersion, kind string) metav1.TypeMeta {
 func pointer[T any](v T) *T { return &v }
 
 // several says that more than one proxy may run.
-func several(plan *translate.Plan) bool {
-	if a := plan.Parameters.Autoscaling; a != nil {
+func several(spec *translate.ProxySpec) bool {
+	if a := spec.Parameters.Autoscaling; a != nil {
 		return a.MaxReplicas > 1
 	}
-	return plan.Parameters.Replicas != nil && *plan.Parameters.Replicas > 1
+	return spec.Parameters.Replicas != nil && *spec.Parameters.Replicas > 1
 }
 
 // serviceAccount is the identity of the proxies. It has no rights, and its pods no token for the API server.
-func serviceAccount(plan *translate.Plan, s Settings) *corev1.ServiceAccount {
+func serviceAccount(spec *translate.ProxySpec, s Settings) *corev1.ServiceAccount {
 	return &corev1.ServiceAccount{
-		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: meta(plan, s, v1alpha1.MetadataServiceAccount, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: meta(spec, s, v1alpha1.MetadataServiceAccount, Name(spec.Name, spec.Class)),
 		AutomountServiceAccountToken: pointer(false),
 	}
 }
 
 // configMap has what the proxies trust. Its change reaches pods that run.
-func configMap(plan *translate.Plan, s Settings) *corev1.ConfigMap {
+func configMap(spec *translate.ProxySpec, s Settings) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
-		TypeMeta: kind("v1", kindConfigMap), ObjectMeta: meta(plan, s, v1alpha1.MetadataConfigMap, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("v1", kindConfigMap), ObjectMeta: meta(spec, s, v1alpha1.MetadataConfigMap, Name(spec.Name, spec.Class)),
 		Data: map[string]string{caFile: string(s.CAPEM)},
 	}
 }
@@ -84,19 +84,19 @@ func configMap(plan *translate.Plan, s Settings) *corev1.ConfigMap {
 // disruptionBudget lets one proxy at a time be drained, which leaves one that is ready where
 // there are several. A proxy that is not ready holds no drain up. There is none for a
 // single proxy: it could only forbid every drain.
-func disruptionBudget(plan *translate.Plan, s Settings) *policyv1.PodDisruptionBudget {
+func disruptionBudget(spec *translate.ProxySpec, s Settings) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
-		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(plan, s, v1alpha1.MetadataPodDisruptionBudget, Name(plan.Name, plan.Class)),
+		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(spec, s, v1alpha1.MetadataPodDisruptionBudget, Name(spec.Name, spec.Class)),
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable:             pointer(intstr.FromInt32(1)),
-			Selector:                   &metav1.LabelSelector{MatchLabels: identityLabels(plan)},
+			Selector:                   &metav1.LabelSelector{MatchLabels: identityLabels(spec)},
 			UnhealthyPodEvictionPolicy: pointer(policyv1.AlwaysAllow),
 		},
 	}
 }
 
-func autoscaler(plan *translate.Plan, s Settings) *autoscalingv2.HorizontalPodAutoscaler {
-	a := plan.Parameters.Autoscaling
+func autoscaler(spec *translate.ProxySpec, s Settings) *autoscalingv2.HorizontalPodAutoscaler {
+	a := spec.Parameters.Autoscaling
 	least, utilization := a.MinReplicas, a.CPUUtilization
 	if least == nil {
 		least = pointer[int32](1)
@@ -104,9 +104,9 @@ func autoscaler(plan *translate.Plan, s Settings) *autoscalingv2.HorizontalPodAu
 	if utilization == nil {
 		utilization = pointer[int32](80)
 	}
-	name := Name(plan.Name, plan.Class)
+	name := Name(spec.Name, spec.Class)
 	return &autoscalingv2.HorizontalPodAutoscaler{
-		TypeMeta: kind("autoscaling/v2", "HorizontalPodAutoscaler"), ObjectMeta: meta(plan, s, v1alpha1.MetadataHorizontalPodAutoscaler, name),
+		TypeMeta: kind("autoscaling/v2", "HorizontalPodAutoscaler"), ObjectMeta: meta(spec, s, v1alpha1.MetadataHorizontalPodAutoscaler, name),
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name},
 			MinReplicas:    least, MaxReplicas: a.MaxReplicas,
@@ -122,6 +122,6 @@ func autoscaler(plan *translate.Plan, s Settings) *autoscalingv2.HorizontalPodAu
 }
 
 // parameterError is a field of GatewayParameters that cannot be used.
-func parameterError(plan *translate.Plan, field string, err error) error {
-	return fmt.Errorf("GatewayParameters of GatewayClass %q: %s: %w; correct or remove it", plan.Class, field, err)
+func parameterError(spec *translate.ProxySpec, field string, err error) error {
+	return fmt.Errorf("GatewayParameters of GatewayClass %q: %s: %w; correct or remove it", spec.Class, field, err)
 }

@@ -23,18 +23,18 @@ func FuzzPatch(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, patch []byte) {
-		change := planOf(web, nil)
-		plain, err := deployment(change.Plan, settings)
+		change := specOf(web, nil)
+		plain, err := deployment(change.Spec, settings)
 		if err != nil {
 			t.Fatal(err)
 		}
-		change.Plan.Parameters.ClassOnly = &v1alpha1.ClassOnly{DeploymentPatch: &runtime.RawExtension{Raw: patch}}
-		got, err := deployment(change.Plan, settings)
+		change.Spec.Parameters.ClassOnly = &v1alpha1.ClassOnly{DeploymentPatch: &runtime.RawExtension{Raw: patch}}
+		got, err := deployment(change.Spec, settings)
 		if err != nil {
 			return
 		}
 		if got.Name != plain.Name || got.Namespace != plain.Namespace || got.Kind != "Deployment" || !reflect.DeepEqual(got.OwnerReferences, plain.OwnerReferences) ||
-			!reflect.DeepEqual(got.Spec.Selector, plain.Spec.Selector) || !owned(got, change.Plan) || got.Annotations[annotationController] != settings.ControllerName {
+			!reflect.DeepEqual(got.Spec.Selector, plain.Spec.Selector) || !owned(got, change.Spec) || got.Annotations[annotationController] != settings.ControllerName {
 			t.Errorf("%s made it %+v", patch, got)
 		}
 		for key, value := range got.Spec.Selector.MatchLabels {
@@ -53,7 +53,7 @@ func FuzzPatch(f *testing.F) {
 
 // TestTerms reads the parameters that end in the pod's time to end.
 func TestTerms(t *testing.T) {
-	d, err := deployment(&translate.Plan{Name: "a", Class: "b"}, settings)
+	d, err := deployment(&translate.ProxySpec{Name: "a", Class: "b"}, settings)
 	if err != nil {
 		t.Fatal(err)
 	}

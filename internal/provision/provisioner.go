@@ -40,7 +40,7 @@ type Options struct {
 	Report func(namespace, name string, i *translate.Infrastructure, readyPods []string)
 	// Namespaces are those of the Gateways that there may be; nil is all.
 	Namespaces []string
-	// Unread reports whether it is unknown what a Gateway without a plan is, because it, its class, or one of
+	// Unread reports whether it is unknown what a Gateway without a ProxySpec is, because it, its class, or one of
 	// their kinds could not be read, or translation panics on it: what runs for it stays. Nil is never.
 	Unread func(namespace, name string) bool
 	// Pods takes the UIDs of the pods that there are for a Gateway, by name, whenever they changed and before Report
@@ -60,7 +60,7 @@ func (o *Options) namespaces() []string {
 // unreadRetry is how long until a Gateway that could not be read is looked at again.
 const unreadRetry = 10 * time.Second
 
-// grace is how long what runs outlives its plan: a GatewayClass that is replaced, or a plan that
+// grace is how long what runs outlives its ProxySpec: a GatewayClass that is replaced, or a ProxySpec that
 // a new leader has not been given, must not end what serves. What an owner that was
 // deleted leaves, Kubernetes removes at once.
 const grace = 30 * time.Second
@@ -71,7 +71,7 @@ const skip = 30 * time.Second
 // workers bounds how many Gateways are applied at once.
 const workers = 4
 
-// Provisioner applies plans and reports what becomes of them. It is safe for concurrent use.
+// Provisioner applies ProxySpecs and reports what becomes of them. It is safe for concurrent use.
 type Provisioner struct {
 	o      Options
 	client *client
@@ -91,14 +91,14 @@ type Provisioner struct {
 	unknown map[string]bool
 	// work is the queue of Run; nil while nobody leads.
 	work workqueue.TypedRateLimitingInterface[gatewayName]
-	// planned says that a leader's first plans came.
-	planned  bool
-	plans    map[gatewayName]*translate.Plan
-	problems map[gatewayName]problem
-	failures map[gatewayName]string    // why the last try failed, as it was logged
-	absent   map[gatewayName]time.Time // since when there is no plan for what runs
-	unread   map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
-	objects  map[gatewayName]map[objectName]*history
+	// specified says that a leader's first ProxySpecs came.
+	specified bool
+	specs     map[gatewayName]*translate.ProxySpec
+	problems  map[gatewayName]problem
+	failures  map[gatewayName]string    // why the last try failed, as it was logged
+	absent    map[gatewayName]time.Time // since when there is no spec for what runs
+	unread    map[gatewayName]bool      // Gateways of which it was logged that they cannot be read
+	objects   map[gatewayName]map[objectName]*history
 
 	waiting map[gatewayName]bool // for their turn to replace proxies; guarded by mu
 
@@ -115,7 +115,7 @@ type report struct {
 	pods           map[string]string // UIDs of those that have not ended, by name
 }
 
-// New makes a Provisioner that knows no plan. The error is one of Options.Config.
+// New makes a Provisioner that knows no spec. The error is one of Options.Config.
 func New(o Options) (*Provisioner, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -149,8 +149,8 @@ func (p *Provisioner) Listed() <-chan struct{} { return p.told }
 
 // forget drops what only a leader knows.
 func (p *Provisioner) forget() {
-	p.work, p.planned = nil, false
-	p.plans, p.problems = map[gatewayName]*translate.Plan{}, map[gatewayName]problem{}
+	p.work, p.specified = nil, false
+	p.specs, p.problems = map[gatewayName]*translate.ProxySpec{}, map[gatewayName]problem{}
 	p.failures = map[gatewayName]string{}
 	p.unread, p.waiting = map[gatewayName]bool{}, map[gatewayName]bool{}
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
@@ -269,10 +269,10 @@ func (p *Provisioner) goOnWithout(ctx context.Context) {
 	}
 }
 
-// Plan takes plans that changed; the newest of a Gateway wins. It never blocks. A leader calls it
-// after Run was started or shortly before, first with all plans there are, be it none: objects of
-// Gateways without a plan are removed, after a grace.
-func (p *Provisioner) Plan(changes []translate.PlanChange) {
+// Update takes ProxySpecs that changed; the newest of a Gateway wins. It never blocks. A leader calls it
+// after Run was started or shortly before, first with all there are, be it none: objects of
+// Gateways without a ProxySpec are removed, after a grace.
+func (p *Provisioner) Update(changes []translate.ProxySpecChange) {
 	if p.take(changes) {
 		p.again()
 	}
@@ -289,40 +289,40 @@ func (p *Provisioner) again() {
 	for _, g := range running {
 		p.work.Add(g)
 	}
-	for g := range p.plans {
+	for g := range p.specs {
 		p.work.Add(g)
 	}
 }
 
-// take answers whether these are the first plans.
-func (p *Provisioner) take(changes []translate.PlanChange) bool {
+// take answers whether these are the first specs.
+func (p *Provisioner) take(changes []translate.ProxySpecChange) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	first := !p.planned
-	p.planned = true
+	first := !p.specified
+	p.specified = true
 	for _, change := range changes {
 		g := gatewayName{change.Namespace, change.Name}
-		if change.Plan == nil {
-			delete(p.plans, g)
+		if change.Spec == nil {
+			delete(p.specs, g)
 			delete(p.problems, g)
 			delete(p.objects, g)
 		} else {
-			p.plans[g] = change.Plan
+			p.specs[g] = change.Spec
 			delete(p.absent, g)
 		}
 		p.reports.Add(g) // which class counts may have changed
 		if p.work != nil {
-			p.work.Forget(g) // what failed before says nothing of this plan
+			p.work.Forget(g) // what failed before says nothing of this spec
 			p.work.Add(g)
 		}
 	}
 	return first
 }
 
-// Refresh applies every plan anew as far as it differs, as after a change of Options.CAPEM. It never blocks.
+// Refresh applies every spec anew as far as it differs, as after a change of Options.CAPEM. It never blocks.
 func (p *Provisioner) Refresh() { p.again() }
 
-// Gateway is the Gateway whose proxies run under a ServiceAccount; false for one of no plan. The ServiceAccount must be
+// Gateway is the Gateway whose proxies run under a ServiceAccount; false for one without a ProxySpec. The ServiceAccount must be
 // the one of that UID, made for the Gateway as it is: one that has the name only, or was made for a Gateway that is no more,
 // is nobody's. Its class may be the one that the Gateway had before, whose proxies serve until there are others.
 func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name string, ok bool) {
@@ -333,11 +333,11 @@ func (p *Provisioner) Gateway(namespace, serviceAccount, uid string) (name strin
 	owner := metav1.GetControllerOf(account)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	plan := p.plans[gatewayName{namespace, account.GetAnnotations()[annotationGateway]}]
-	if plan == nil || owner == nil || owner.UID != plan.UID {
+	spec := p.specs[gatewayName{namespace, account.GetAnnotations()[annotationGateway]}]
+	if spec == nil || owner == nil || owner.UID != spec.UID {
 		return "", false
 	}
-	return plan.Name, true
+	return spec.Name, true
 }
 
 // Watch follows what runs, and reports it, until ctx ends. Every replica does it, once.
@@ -479,8 +479,8 @@ func (p *Provisioner) reportNamespace(namespace string) {
 func (p *Provisioner) report(g gatewayName) {
 	p.mu.Lock()
 	class, problem, incomplete := "", p.problems[g], p.incomplete(g.namespace)
-	if plan := p.plans[g]; plan != nil {
-		class = plan.Class
+	if spec := p.specs[g]; spec != nil {
+		class = spec.Class
 	}
 	p.mu.Unlock()
 	var now report
@@ -521,7 +521,7 @@ func podUIDs(objects map[objectName]Object) map[string]string {
 	return uids
 }
 
-// Run applies plans until ctx ends, and forgets them then, so no Plan of one leadership may come after its
+// Run applies ProxySpecs until ctx ends, and forgets them then, so no Update of one leadership may come after its
 // end. The leader does it, while Watch runs.
 func (p *Provisioner) Run(ctx context.Context) error {
 	defer func() {

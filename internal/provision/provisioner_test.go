@@ -22,7 +22,7 @@ var fourObjects = []string{"apply configmaps/shop/web-moongate", "apply deployme
 
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
 
-// TestWritesOnlyWhatDiffers counts the writes: none for a plan that is carried out, also
+// TestWritesOnlyWhatDiffers counts the writes: none for a spec that is carried out, also
 // by another replica, and one for one thing that changes.
 func TestWritesOnlyWhatDiffers(t *testing.T) {
 	s := newServer(t)
@@ -39,14 +39,14 @@ func TestWritesOnlyWhatDiffers(t *testing.T) {
 	}
 	for _, step := range steps {
 		step.do()
-		if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		if err := r.settle(t, s, specOf(web, nil)); err != nil {
 			t.Fatal(step.what, err)
 		}
 		if got := sorted(s.written()); !slices.Equal(got, step.want) {
 			t.Errorf("%s: %q was written, want %q", step.what, got, step.want)
 		}
 	}
-	ports := planOf(web, func(p *translate.Plan) { p.Ports = append(p.Ports, translate.PlanPort{Port: 443}) })
+	ports := specOf(web, func(p *translate.ProxySpec) { p.Ports = append(p.Ports, translate.ProxyPort{Port: 443}) })
 	if err := r.settle(t, s, ports); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestDrift(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			s := newServer(t)
 			r := startReplica(t, s)
-			if err := r.settle(t, s, planOf(web, nil)); err != nil {
+			if err := r.settle(t, s, specOf(web, nil)); err != nil {
 				t.Fatal(err)
 			}
 			before := s.at(service, "spec")
@@ -105,7 +105,7 @@ func TestNoFight(t *testing.T) {
 	}
 	r := startReplica(t, s)
 	for range 3 {
-		if err := r.settle(t, s, planOf(web, nil)); err != nil {
+		if err := r.settle(t, s, specOf(web, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,7 +146,7 @@ func TestForeignObjects(t *testing.T) {
 	s.set("services/shop/foreign", foreign)
 	r := startReplica(t, s)
 	r.grace = 0
-	if err := r.settle(t, s, planOf(web, nil)); err == nil {
+	if err := r.settle(t, s, specOf(web, nil)); err == nil {
 		t.Error("a ConfigMap of somebody else was taken over without an error")
 	}
 	if _, err := r.reconcile(t.Context(), gatewayName{"shop", "foreign"}); err != nil {
@@ -170,8 +170,8 @@ func TestForeignObjects(t *testing.T) {
 func TestSameName(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
-	first := planOf(gatewayName{"shop", "a-b"}, func(p *translate.Plan) { p.Class = "c" })
-	second := planOf(gatewayName{"shop", "a"}, func(p *translate.Plan) { p.Class = "b-c" })
+	first := specOf(gatewayName{"shop", "a-b"}, func(p *translate.ProxySpec) { p.Class = "c" })
+	second := specOf(gatewayName{"shop", "a"}, func(p *translate.ProxySpec) { p.Class = "b-c" })
 	if err := r.settle(t, s, first); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestRefused(t *testing.T) {
 	s.mu.Unlock()
 	const want = "Service shop/web-moongate is forbidden: exceeded quota: services; look at quotas"
 	says := func() bool { return strings.HasPrefix(r.waiting("shop/web"), want) }
-	if err := r.settle(t, s, planOf(web, nil)); err == nil {
+	if err := r.settle(t, s, specOf(web, nil)); err == nil {
 		t.Error("no error")
 	}
 	eventually(t, want, says)
@@ -235,12 +235,12 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestPrune removes what a plan no longer has, and nothing else.
+// TestPrune removes what a spec no longer has, and nothing else.
 func TestPrune(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
 	three := int32(3)
-	rich := planOf(web, func(p *translate.Plan) {
+	rich := specOf(web, func(p *translate.ProxySpec) {
 		p.Addresses = addressesOf("10.0.0.1", "10.0.0.2")
 		p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: three}
 	})
@@ -250,7 +250,7 @@ func TestPrune(t *testing.T) {
 	if got := len(s.written()); got != 7 {
 		t.Fatalf("%d objects, want 7: %q", got, s.names())
 	}
-	plain := planOf(web, func(p *translate.Plan) { p.Addresses = addressesOf("10.0.0.2") })
+	plain := specOf(web, func(p *translate.ProxySpec) { p.Addresses = addressesOf("10.0.0.2") })
 	if err := r.settle(t, s, plain); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestPrune(t *testing.T) {
 		t.Errorf("%q was written, want %q", got, want)
 	}
 	// Without ports there is no Service to make, but the address stays.
-	if err := r.settle(t, s, planOf(web, func(p *translate.Plan) { p.Ports = nil })); err != nil {
+	if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Ports = nil })); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.written(); len(got) != 0 || s.at("services/shop/web-moongate-2") == nil {
@@ -274,8 +274,8 @@ func TestPrune(t *testing.T) {
 func TestClassChange(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
-	other := planOf(web, func(p *translate.Plan) { p.Class = "other" })
-	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+	other := specOf(web, func(p *translate.ProxySpec) { p.Class = "other" })
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.settle(t, s, other); err != nil {
@@ -310,11 +310,11 @@ func TestClassChange(t *testing.T) {
 }
 
 // TestWithoutPlan removes what is not a Gateway's of ours any more, after a grace, and
-// never before the leader has its plans.
+// never before the leader has its specs.
 func TestWithoutPlan(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
-	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
 	s.written()
@@ -322,20 +322,20 @@ func TestWithoutPlan(t *testing.T) {
 	r = startReplica(t, s) // a new leader
 	r.grace = 0
 	if again, err := r.reconcile(t.Context(), web); again != 0 || err != nil || len(s.written()) != 0 {
-		t.Fatalf("without plans: %s, %v", again, err)
+		t.Fatalf("without specs: %s, %v", again, err)
 	}
 	r.grace = time.Hour
-	r.Plan([]translate.PlanChange{planOf(gatewayName{"shop", "another"}, nil)})
+	r.Update([]translate.ProxySpecChange{specOf(gatewayName{"shop", "another"}, nil)})
 	again, err := r.reconcile(t.Context(), web)
 	if again <= 0 || err != nil || len(s.written()) != 0 {
 		t.Fatalf("within the grace: %s, %v", again, err)
 	}
-	r.Plan([]translate.PlanChange{planOf(web, func(p *translate.Plan) { p.Hold, p.Ports, p.Labels = true, nil, map[string]string{"a": "b"} })})
+	r.Update([]translate.ProxySpecChange{specOf(web, func(p *translate.ProxySpec) { p.Hold, p.Ports, p.Labels = true, nil, map[string]string{"a": "b"} })})
 	if again, err := r.reconcile(t.Context(), web); again != 0 || err != nil || len(s.written()) != 0 {
-		t.Fatalf("a plan that is held: %s, %v", again, err)
+		t.Fatalf("a spec that is held: %s, %v", again, err)
 	}
 	r.grace = 0
-	if err := r.settle(t, s, translate.PlanChange{Namespace: web.namespace, Name: web.name}); err != nil {
+	if err := r.settle(t, s, translate.ProxySpecChange{Namespace: web.namespace, Name: web.name}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "nothing is left, and nothing reported", func() bool { return len(s.names()) == 0 && r.last("shop/web").infrastructure == nil })
@@ -347,10 +347,10 @@ func TestAutoscaling(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
 	three := int32(3)
-	if err := r.settle(t, s, planOf(web, func(p *translate.Plan) { p.Parameters.Replicas = &three })); err != nil {
+	if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = &three })); err != nil {
 		t.Fatal(err)
 	}
-	scaled := planOf(web, func(p *translate.Plan) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 9} })
+	scaled := specOf(web, func(p *translate.ProxySpec) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 9} })
 	var seen []any
 	s.mutate = func(object string, o tree) {
 		if object == deployment {
@@ -372,7 +372,7 @@ func TestAutoscaling(t *testing.T) {
 
 // TestHalfway stops a leader after each of its writes. The next one finishes the work.
 func TestHalfway(t *testing.T) {
-	plan := planOf(web, func(p *translate.Plan) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 3} })
+	spec := specOf(web, func(p *translate.ProxySpec) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 3} })
 	var want []string
 	for allowed := range 7 {
 		s := newServer(t)
@@ -393,7 +393,7 @@ func TestHalfway(t *testing.T) {
 		}
 		first := startReplica(t, s)
 		end := run(t, first.Run)
-		first.Plan([]translate.PlanChange{plan})
+		first.Update([]translate.ProxySpecChange{spec})
 		if allowed < 6 { // there are six objects
 			<-stopped
 		} else {
@@ -404,7 +404,7 @@ func TestHalfway(t *testing.T) {
 		s.fail = nil
 		s.mu.Unlock()
 		second := startReplica(t, s)
-		second.Plan([]translate.PlanChange{plan})
+		second.Update([]translate.ProxySpecChange{spec})
 		run(t, second.Run)
 		eventually(t, "everything is there", func() bool { return len(s.names()) == 6 })
 		var all []string
@@ -420,12 +420,12 @@ func TestHalfway(t *testing.T) {
 	}
 }
 
-// TestReports follows a Gateway from its plan to its removal, with Run and all.
+// TestReports follows a Gateway from its spec to its removal, with Run and all.
 func TestReports(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
 	run(t, r.Run)
-	r.Plan([]translate.PlanChange{planOf(web, nil)})
+	r.Update([]translate.ProxySpecChange{specOf(web, nil)})
 	eventually(t, "everything is there", func() bool { return len(s.names()) == len(fourObjects) })
 	eventually(t, "it waits for a proxy", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no proxy is ready yet") })
 	s.set("pods/shop/web-1", func(o tree) {
@@ -471,7 +471,7 @@ func TestReports(t *testing.T) {
 	for _, name := range s.names() {
 		s.set(name, nil) // as Kubernetes does when the Gateway is deleted
 	}
-	r.Plan([]translate.PlanChange{{Namespace: "shop", Name: "web"}})
+	r.Update([]translate.ProxySpecChange{{Namespace: "shop", Name: "web"}})
 	eventually(t, "nothing runs", func() bool { return r.last("shop/web").infrastructure == nil })
 }
 
@@ -479,7 +479,7 @@ func TestReports(t *testing.T) {
 func TestNamespaces(t *testing.T) {
 	s := newServer(t)
 	other := startReplica(t, s)
-	if err := other.settle(t, s, planOf(gatewayName{"away", "web"}, nil)); err != nil {
+	if err := other.settle(t, s, specOf(gatewayName{"away", "web"}, nil)); err != nil {
 		t.Fatal(err)
 	}
 	there := len(s.names())
@@ -489,7 +489,7 @@ func TestNamespaces(t *testing.T) {
 
 	r := startReplica(t, s, "shop", "blog", "shop")
 	run(t, r.Run)
-	r.Plan([]translate.PlanChange{planOf(web, nil), planOf(gatewayName{"blog", "web"}, nil)})
+	r.Update([]translate.ProxySpecChange{specOf(web, nil), specOf(gatewayName{"blog", "web"}, nil)})
 	eventually(t, "both run", func() bool { return len(s.names()) == there+2*len(fourObjects) })
 	for _, name := range []string{"shop/web", "blog/web"} {
 		eventually(t, name+" waits for a proxy", func() bool { return strings.HasPrefix(r.waiting(name), "no proxy is ready yet") })
@@ -510,7 +510,7 @@ func TestNamespaces(t *testing.T) {
 func TestUnreadIsKept(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
-	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
 	s.written()
@@ -519,7 +519,7 @@ func TestUnreadIsKept(t *testing.T) {
 	r.grace = 0
 	unread := true
 	r.o.Unread = func(namespace, name string) bool { return unread && namespace == "shop" && name == "web" }
-	r.Plan(nil)
+	r.Update(nil)
 	for range 2 {
 		if again, err := r.reconcile(t.Context(), web); again <= 0 || err != nil || len(s.written()) != 0 {
 			t.Fatalf("unread: next look after %s, error %v; there are %q", again, err, s.names())
@@ -545,7 +545,7 @@ func TestDriftBesideAWebhook(t *testing.T) {
 		}
 	}
 	r := startReplica(t, s)
-	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
 	s.written()
@@ -569,7 +569,7 @@ func TestRestoredServer(t *testing.T) {
 	const service = "services/shop/web-moongate"
 	s := newServer(t)
 	r := startReplica(t, s)
-	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
@@ -599,31 +599,31 @@ func TestRestoredServer(t *testing.T) {
 	}
 }
 
-// TestTrustIsRenewed gives the certificates of a new authority to proxies that stay as they are: those of a plan that is held, and those of the
+// TestTrustIsRenewed gives the certificates of a new authority to proxies that stay as they are: those of a spec that is held, and those of the
 // class that the Gateway had before.
 func TestTrustIsRenewed(t *testing.T) {
-	held := func(p *translate.Plan) { p.Hold = true }
-	for what, plan := range map[string]translate.PlanChange{
-		"held":                      planOf(web, held),
-		"held under another class":  planOf(web, func(p *translate.Plan) { p.Hold, p.Class = true, "other" }),
-		"of another class":          planOf(web, func(p *translate.Plan) { p.Class = "other" }),
-		"held, parameters unlike":   planOf(web, func(p *translate.Plan) { p.Hold, p.Parameters.LogLevel = true, "debug" }),
-		"held, nothing is to begin": planOf(gatewayName{"shop", "new"}, held),
+	held := func(p *translate.ProxySpec) { p.Hold = true }
+	for what, spec := range map[string]translate.ProxySpecChange{
+		"held":                      specOf(web, held),
+		"held under another class":  specOf(web, func(p *translate.ProxySpec) { p.Hold, p.Class = true, "other" }),
+		"of another class":          specOf(web, func(p *translate.ProxySpec) { p.Class = "other" }),
+		"held, parameters unlike":   specOf(web, func(p *translate.ProxySpec) { p.Hold, p.Parameters.LogLevel = true, "debug" }),
+		"held, nothing is to begin": specOf(gatewayName{"shop", "new"}, held),
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newServer(t)
 			r := startReplica(t, s)
-			if err := r.settle(t, s, planOf(web, nil)); err != nil {
+			if err := r.settle(t, s, specOf(web, nil)); err != nil {
 				t.Fatal(err)
 			}
 			s.written()
 			r.mu.Lock()
 			r.ca = "another"
 			r.mu.Unlock()
-			if err := r.settle(t, s, plan); err != nil {
+			if err := r.settle(t, s, spec); err != nil {
 				t.Fatal(err)
 			}
-			if plan.Name != "web" {
+			if spec.Name != "web" {
 				if got := s.written(); len(got) != 0 {
 					t.Errorf("%q was written", got)
 				}
@@ -633,7 +633,7 @@ func TestTrustIsRenewed(t *testing.T) {
 				t.Errorf("proxies trust %v", got)
 			}
 			class := s.at("configmaps/shop/web-moongate", "metadata", "labels", gwv1.GatewayClassNameLabelKey)
-			if got := s.written(); class != "moongate" || plan.Plan.Hold && !slices.Equal(got, []string{"apply configmaps/shop/web-moongate"}) {
+			if got := s.written(); class != "moongate" || spec.Spec.Hold && !slices.Equal(got, []string{"apply configmaps/shop/web-moongate"}) {
 				t.Errorf("%q was written; the ConfigMap is of class %v", got, class)
 			}
 			if err := r.once(t, s, web); err != nil || len(s.written()) != 0 {
@@ -649,8 +649,8 @@ func TestForeignAutoscaler(t *testing.T) {
 	const deployment, autoscaler = "deployments/shop/web-moongate", "horizontalpodautoscalers/shop/theirs"
 	s := newServer(t)
 	r := startReplica(t, s)
-	debug := planOf(web, func(p *translate.Plan) { p.Parameters.LogLevel = "debug" })
-	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+	debug := specOf(web, func(p *translate.ProxySpec) { p.Parameters.LogLevel = "debug" })
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
 	target := func(name string) func(tree) {
@@ -690,7 +690,7 @@ func TestReportedBeforeListed(t *testing.T) {
 	first := startReplica(t, s)
 	const gateways = 20
 	for i := range gateways {
-		if err := first.settle(t, s, planOf(gatewayName{"shop", fmt.Sprint("web-", i)}, nil)); err != nil {
+		if err := first.settle(t, s, specOf(gatewayName{"shop", fmt.Sprint("web-", i)}, nil)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -739,7 +739,7 @@ func TestServiceAccountIsOurs(t *testing.T) {
 	r := startReplica(t, s)
 	// Somebody made it before the Gateway was there, under the name that its own would have.
 	s.set(account, func(o tree) { o["metadata"].(tree)["uid"] = "foreign" })
-	if err := r.settle(t, s, planOf(web, nil)); err == nil {
+	if err := r.settle(t, s, specOf(web, nil)); err == nil {
 		t.Error("a foreign ServiceAccount was taken over")
 	}
 	if name, ok := r.Gateway("shop", "web-moongate", "foreign"); ok {
@@ -766,13 +766,13 @@ func TestServiceAccountIsOurs(t *testing.T) {
 	if _, ok := r.Gateway("shop", "web-moongate", "another"); ok {
 		t.Error("the token of one that had the name before is believed")
 	}
-	again := planOf(web, func(p *translate.Plan) { p.UID = "uid-of-another" })
-	r.Plan([]translate.PlanChange{again})
+	again := specOf(web, func(p *translate.ProxySpec) { p.UID = "uid-of-another" })
+	r.Update([]translate.ProxySpecChange{again})
 	if _, ok := r.Gateway("shop", "web-moongate", uid); ok {
 		t.Error("one that was made for a Gateway that is no more is believed")
 	}
 	// The proxies of the class that the Gateway had before serve on until there are others.
-	r.Plan([]translate.PlanChange{planOf(web, func(p *translate.Plan) { p.Class = "other" })})
+	r.Update([]translate.ProxySpecChange{specOf(web, func(p *translate.ProxySpec) { p.Class = "other" })})
 	if name, ok := r.Gateway("shop", "web-moongate", uid); !ok || name != "web" {
 		t.Errorf("under another class ours is of %q, %v", name, ok)
 	}

@@ -42,7 +42,7 @@ type unscaled struct{ error }
 
 func (u unscaled) Unwrap() error { return u.error }
 
-// outcome is what keeps a plan from being carried out. What is minor, a Gateway is served without: a budget, an autoscaler, another
+// outcome is what keeps a ProxySpec from being carried out. What is minor, a Gateway is served without: a budget, an autoscaler, another
 // number of replicas.
 type outcome struct{ failed, minor []error }
 
@@ -76,16 +76,16 @@ func (p problem) after(o outcome) problem {
 	return problem{said(o.failed, p.failed), said(o.minor, p.minor)}
 }
 
-// reconcile makes one Gateway's objects what its plan says. again is when to look at it
+// reconcile makes one Gateway's objects what its ProxySpec says. again is when to look at it
 // the next time, 0 for when something changes.
 func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	p.mu.Lock()
-	plan, planned, unknown := p.plans[g], p.planned, p.unknown[g.namespace]
+	spec, specified, unknown := p.specs[g], p.specified, p.unknown[g.namespace]
 	p.mu.Unlock()
 	switch {
-	case !planned:
+	case !specified:
 		return 0, nil
-	case plan == nil:
+	case spec == nil:
 		return p.abandon(ctx, g)
 	}
 	running := p.store.of(g)
@@ -93,18 +93,18 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress,
 		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
 	}
-	if plan.Hold || unknown { // of what is not known nothing can be kept, such as the place of an address
-		p.setProblem(g, plan, outcome{})
-		return 0, p.renewTrust(ctx, plan, settings, running)
+	if spec.Hold || unknown { // of what is not known nothing can be kept, such as the place of an address
+		p.setProblem(g, spec, outcome{})
+		return 0, p.renewTrust(ctx, spec, settings, running)
 	}
-	objects, err := Objects(plan, settings)
+	objects, err := Objects(spec, settings)
 	if err != nil {
-		p.setProblem(g, plan, outcome{failed: []error{refusal{err}}})
-		return 0, nil // another plan is what helps
+		p.setProblem(g, spec, outcome{failed: []error{refusal{err}}})
+		return 0, nil // another spec is what helps
 	}
 	var came outcome
 	for _, object := range objects {
-		later, err := p.apply(ctx, g, plan, object)
+		later, err := p.apply(ctx, g, spec, object)
 		came.note(nameOf(object).kind, err)
 		if later > 0 && (again == 0 || later < again) {
 			again = later
@@ -114,24 +114,24 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	maps.DeleteFunc(leaving, func(n objectName, _ Object) bool {
 		return slices.ContainsFunc(objects, func(object Object) bool { return nameOf(object) == n })
 	})
-	came.note(kindConfigMap, p.renewTrust(ctx, plan, settings, leaving))
+	came.note(kindConfigMap, p.renewTrust(ctx, spec, settings, leaving))
 	if len(came.failed) == 0 {
-		p.prune(ctx, plan, running, objects, &came)
+		p.prune(ctx, spec, running, objects, &came)
 	}
-	p.setProblem(g, plan, came)
+	p.setProblem(g, spec, came)
 	return again, errors.Join(slices.Concat(came.failed, came.minor)...)
 }
 
-// renewTrust gives proxies that stay as they are, because their Gateway's plan is held or is of another class now, the certificates by which they know
+// renewTrust gives proxies that stay as they are, because their Gateway's ProxySpec is held or is of another class now, the certificates by which they know
 // the controller. Nothing else is changed, and nothing is made that has gone.
-func (p *Provisioner) renewTrust(ctx context.Context, plan *translate.Plan, s Settings, running map[objectName]Object) error {
+func (p *Provisioner) renewTrust(ctx context.Context, spec *translate.ProxySpec, s Settings, running map[objectName]Object) error {
 	var failed []error
 	for n, object := range running {
 		live, ok := object.(*corev1.ConfigMap)
-		if !ok || live.DeletionTimestamp != nil || !owned(live, plan) || live.Data[caFile] == string(s.CAPEM) {
+		if !ok || live.DeletionTimestamp != nil || !owned(live, spec) || live.Data[caFile] == string(s.CAPEM) {
 			continue
 		}
-		wanted := configMap(plan, s)
+		wanted := configMap(spec, s)
 		wanted.Name, wanted.UID = live.Name, live.UID // with the UID the API server makes no new one
 		wanted.Labels[gwv1.GatewayClassNameLabelKey] = live.Labels[gwv1.GatewayClassNameLabelKey]
 		tree, err := encode(wanted)
@@ -160,11 +160,11 @@ func servicesOf(objects map[objectName]Object) []*corev1.Service {
 	return all
 }
 
-// setProblem keeps what is worth a user's attention, unless the plan is no longer the Gateway's.
-func (p *Provisioner) setProblem(g gatewayName, plan *translate.Plan, came outcome) {
+// setProblem keeps what is worth a user's attention, unless the spec is no longer the Gateway's.
+func (p *Provisioner) setProblem(g gatewayName, spec *translate.ProxySpec, came outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.plans[g] != plan {
+	if p.specs[g] != spec {
 		return
 	}
 	now := p.problems[g].after(came)
@@ -178,7 +178,7 @@ func (p *Provisioner) setProblem(g gatewayName, plan *translate.Plan, came outco
 
 // apply makes one object what it should be; if it is, nothing is written. later is when to
 // try again in a fight with another writer.
-func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.Plan, object Object) (later time.Duration, err error) {
+func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.ProxySpec, object Object) (later time.Duration, err error) {
 	n := nameOf(object)
 	wanted, err := encode(object)
 	if err != nil {
@@ -190,10 +190,10 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 	}
 	h := p.history(g, n)
 	// handOver says that the number of replicas is not ours, but maybe was.
-	handOver := plan.Parameters.Autoscaling != nil
+	handOver := spec.Parameters.Autoscaling != nil
 	var kept error // why the number of replicas is not applied
 	if live != nil {
-		if !owned(live, plan) {
+		if !owned(live, spec) {
 			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of this Gateway; rename the Gateway, or delete the %s", n.kind, g.namespace, n.name, n.kind)}
 		}
 		if live.GetDeletionTimestamp() != nil {
@@ -207,8 +207,8 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, plan *translate.
 		if len(differs) == 0 {
 			return 0, nil
 		}
-		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && plan.Parameters.Autoscaling == nil {
-			scaled, err := p.scaledByOthers(ctx, plan, d)
+		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && spec.Parameters.Autoscaling == nil {
+			scaled, err := p.scaledByOthers(ctx, spec, d)
 			switch _, replicas := differs["spec.replicas"]; {
 			case apierrors.IsForbidden(err):
 				// Whether there is one is unknown: everything but the number of replicas is applied.
@@ -264,7 +264,7 @@ const scaledPoll = time.Minute
 
 // scaledByOthers reports whether an autoscaler that is not ours decides on the number of replicas. To change that back
 // would be a fight without an end, and each time end proxies that are needed.
-func (p *Provisioner) scaledByOthers(ctx context.Context, plan *translate.Plan, d *appsv1.Deployment) (bool, error) {
+func (p *Provisioner) scaledByOthers(ctx context.Context, spec *translate.ProxySpec, d *appsv1.Deployment) (bool, error) {
 	list, err := p.client.autoscalers(ctx, d.Namespace)
 	if apierrors.IsNotFound(err) {
 		return false, nil // the cluster serves none
@@ -275,7 +275,7 @@ func (p *Provisioner) scaledByOthers(ctx context.Context, plan *translate.Plan, 
 	return slices.ContainsFunc(list, func(a autoscalingv2.HorizontalPodAutoscaler) bool {
 		ref := a.Spec.ScaleTargetRef
 		group, _, _ := strings.Cut(ref.APIVersion, "/")
-		return group == appsv1.GroupName && ref.Kind == kindDeployment && ref.Name == d.Name && !owned(&a, plan)
+		return group == appsv1.GroupName && ref.Kind == kindDeployment && ref.Name == d.Name && !owned(&a, spec)
 	}), nil
 }
 
@@ -342,12 +342,12 @@ func (h *history) wait(now time.Time) time.Duration {
 
 // owned says that an object is the Gateway's: of this one, or of one of its name that is no
 // more, if the object is known to have been made for it.
-func owned(object Object, plan *translate.Plan) bool {
-	if owner := metav1.GetControllerOf(object); owner != nil && (owner.UID == plan.UID || owner.Kind != "Gateway") {
-		return owner.UID == plan.UID
+func owned(object Object, spec *translate.ProxySpec) bool {
+	if owner := metav1.GetControllerOf(object); owner != nil && (owner.UID == spec.UID || owner.Kind != "Gateway") {
+		return owner.UID == spec.UID
 	}
 	return object.GetLabels()[labelManagedBy] == managedBy && object.GetLabels()[labelName] == proxyName &&
-		object.GetAnnotations()[annotationGateway] == plan.Name
+		object.GetAnnotations()[annotationGateway] == spec.Name
 }
 
 // explain makes a refusal of what the API server will not do, whoever asks how often.
@@ -373,10 +373,10 @@ func message(err error) string {
 	return err.Error()
 }
 
-// prune removes what runs and is no longer in the plan. Without ports there is no Service in a
-// plan, but an address that is lost may not come back, so those there are stay.
+// prune removes what runs and is no longer in the spec. Without ports there is no Service in a
+// spec, but an address that is lost may not come back, so those there are stay.
 // What ran under another class serves until there is something in its place.
-func (p *Provisioner) prune(ctx context.Context, plan *translate.Plan, running map[objectName]Object, wanted []Object, came *outcome) {
+func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object, came *outcome) {
 	keep := map[objectName]bool{}
 	replaced := false
 	for _, object := range wanted {
@@ -387,9 +387,9 @@ func (p *Provisioner) prune(ctx context.Context, plan *translate.Plan, running m
 		}
 	}
 	for n, object := range running {
-		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(plan.Class)
+		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class)
 		switch {
-		case keep[n], n.kind == kindPod, ofClass && n.kind == kindService && len(plan.Ports) == 0, !ofClass && !replaced:
+		case keep[n], n.kind == kindPod, ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
 		default:
 			came.note(n.kind, p.remove(ctx, object, n))
 		}

@@ -117,18 +117,18 @@ func eventually(t *testing.T, what string, true func() bool) {
 
 var web = gatewayName{"shop", "web"}
 
-func planOf(g gatewayName, edit func(*translate.Plan)) translate.PlanChange {
-	p := &translate.Plan{Namespace: g.namespace, Name: g.name, UID: types.UID("uid-of-" + g.name), Class: "moongate", Ports: []translate.PlanPort{{Port: 80}}}
+func specOf(g gatewayName, edit func(*translate.ProxySpec)) translate.ProxySpecChange {
+	p := &translate.ProxySpec{Namespace: g.namespace, Name: g.name, UID: types.UID("uid-of-" + g.name), Class: "moongate", Ports: []translate.ProxyPort{{Port: 80}}}
 	if edit != nil {
 		edit(p)
 	}
-	return translate.PlanChange{Namespace: g.namespace, Name: g.name, Plan: p}
+	return translate.ProxySpecChange{Namespace: g.namespace, Name: g.name, Spec: p}
 }
 
-// settle plans and reconciles once, in this goroutine, once the watches have come up with the server.
-func (r *replica) settle(t *testing.T, s *server, change translate.PlanChange) error {
+// settle takes a ProxySpec and reconciles once, in this goroutine, once the watches have come up with the server.
+func (r *replica) settle(t *testing.T, s *server, change translate.ProxySpecChange) error {
 	t.Helper()
-	r.Plan([]translate.PlanChange{change})
+	r.Update([]translate.ProxySpecChange{change})
 	return r.once(t, s, gatewayName{change.Namespace, change.Name})
 }
 

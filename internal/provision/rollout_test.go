@@ -16,9 +16,9 @@ import (
 func TestRolloutsAreBounded(t *testing.T) {
 	const gateways = 12
 	s := newServer(t)
-	var plans []translate.PlanChange
+	var specs []translate.ProxySpecChange
 	for i := range gateways {
-		plans = append(plans, planOf(gatewayName{"shop", fmt.Sprint("g", i)}, nil))
+		specs = append(specs, specOf(gatewayName{"shop", fmt.Sprint("g", i)}, nil))
 	}
 	deployment := func(i int) string { return fmt.Sprintf("deployments/shop/g%d-moongate", i) }
 	number := func(o tree, path ...string) float64 {
@@ -57,14 +57,14 @@ func TestRolloutsAreBounded(t *testing.T) {
 	}
 	first := startReplica(t, s)
 	end := run(t, first.Run)
-	first.Plan(plans)
+	first.Update(specs)
 	eventually(t, "everything is there", func() bool { return len(s.names()) == 4*gateways })
 	end()
 
 	second := startReplica(t, s)
 	second.o.Image = "example.org/moongate:v2"
 	run(t, second.Run)
-	second.Plan(plans)
+	second.Update(specs)
 	upgraded := func() (all []int) {
 		for i := range gateways {
 			if number(tree{"generation": s.at(deployment(i), "metadata", "generation")}, "generation") > 1 {
@@ -112,7 +112,7 @@ func TestRemovalsAreRollouts(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
 	const deployment = "deployments/shop/web-moongate"
-	with := planOf(web, func(p *translate.Plan) {
+	with := specOf(web, func(p *translate.ProxySpec) {
 		p.Parameters.ClassOnly = &v1alpha1.ClassOnly{NodeSelector: map[string]string{"disk": "fast"}}
 	})
 	if err := r.settle(t, s, with); err != nil {
@@ -123,7 +123,7 @@ func TestRemovalsAreRollouts(t *testing.T) {
 		r.starting[gatewayName{"shop", fmt.Sprint("other", i)}] = true
 	}
 	selector := func() any { return s.at(deployment, "spec", "template", "spec", "nodeSelector") }
-	if err := r.settle(t, s, planOf(web, nil)); err != nil {
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
 	if selector() == nil {

@@ -36,10 +36,10 @@ func requestOf(service *corev1.Service) request {
 	return request{at, kind, value}
 }
 
-// requests are what a plan's Services are asked for, one each.
-func requests(plan *translate.Plan) []request {
+// requests are what a spec's Services are asked for, one each.
+func requests(spec *translate.ProxySpec) []request {
 	var all []request
-	for i, a := range plan.Addresses {
+	for i, a := range spec.Addresses {
 		kind := gwv1.IPAddressType
 		if a.Type != nil {
 			kind = *a.Type
@@ -56,29 +56,29 @@ func requests(plan *translate.Plan) []request {
 	return all
 }
 
-// services are the Services of a plan; none without ports, as Kubernetes wants one at least.
-func services(plan *translate.Plan, s Settings) []*corev1.Service {
-	if len(plan.Ports) == 0 {
+// services are the Services of a spec; none without ports, as Kubernetes wants one at least.
+func services(spec *translate.ProxySpec, s Settings) []*corev1.Service {
+	if len(spec.Ports) == 0 {
 		return nil
 	}
 	var all []*corev1.Service
-	wanted := requests(plan)
-	names := placeServices(plan, wanted, s.Services)
+	wanted := requests(spec)
+	names := placeServices(spec, wanted, s.Services)
 	for i, r := range wanted {
-		all = append(all, service(plan, s, names[i], r))
+		all = append(all, service(spec, s, names[i], r))
 	}
 	return all
 }
 
-func service(plan *translate.Plan, s Settings, name string, r request) *corev1.Service {
-	p := plan.Parameters.Service
+func service(spec *translate.ProxySpec, s Settings, name string, r request) *corev1.Service {
+	p := spec.Parameters.Service
 	if p == nil {
 		p = &v1alpha1.Service{}
 	}
 	svc := &corev1.Service{
-		TypeMeta: kind("v1", "Service"), ObjectMeta: meta(plan, s, v1alpha1.MetadataService, name),
+		TypeMeta: kind("v1", "Service"), ObjectMeta: meta(spec, s, v1alpha1.MetadataService, name),
 		Spec: corev1.ServiceSpec{
-			Type: serviceType(plan), Selector: identityLabels(plan), Ports: servicePorts(plan), IPFamilyPolicy: p.IPFamilyPolicy,
+			Type: serviceType(spec), Selector: identityLabels(spec), Ports: servicePorts(spec), IPFamilyPolicy: p.IPFamilyPolicy,
 		},
 	}
 	svc.Annotations[annotationAddress] = r.String()
@@ -101,8 +101,8 @@ func service(plan *translate.Plan, s Settings, name string, r request) *corev1.S
 
 // serviceType is LoadBalancer unless the parameters say otherwise. In the network of their
 // nodes proxies are reached without one.
-func serviceType(plan *translate.Plan) corev1.ServiceType {
-	p := plan.Parameters
+func serviceType(spec *translate.ProxySpec) corev1.ServiceType {
+	p := spec.Parameters
 	switch {
 	case p.Service != nil && p.Service.Type != "":
 		return p.Service.Type
@@ -112,9 +112,9 @@ func serviceType(plan *translate.Plan) corev1.ServiceType {
 	return corev1.ServiceTypeLoadBalancer
 }
 
-func servicePorts(plan *translate.Plan) []corev1.ServicePort {
+func servicePorts(spec *translate.ProxySpec) []corev1.ServicePort {
 	var ports []corev1.ServicePort
-	for _, p := range plan.Ports {
+	for _, p := range spec.Ports {
 		port := corev1.ServicePort{Name: fmt.Sprintf("p%d", p.Port), Port: p.Port, TargetPort: intstr.FromInt32(p.Port), Protocol: corev1.ProtocolTCP}
 		if p.UDP {
 			port.Name, port.Protocol = port.Name+"-udp", corev1.ProtocolUDP
@@ -127,15 +127,15 @@ func servicePorts(plan *translate.Plan) []corev1.ServicePort {
 // placeServices chooses the name of the Service for each request. A Service that has the
 // address that a request names serves it, so that an edit of spec.addresses moves no address from
 // one Service to another, and an address that came by chance can be written down and kept.
-func placeServices(plan *translate.Plan, wanted []request, existing []*corev1.Service) []string {
+func placeServices(spec *translate.ProxySpec, wanted []request, existing []*corev1.Service) []string {
 	names := make([]string, len(wanted))
 	taken := map[string]bool{}
 	existing = slices.SortedFunc(slices.Values(existing), func(a, b *corev1.Service) int {
-		return placeOf(plan, a.Name) - placeOf(plan, b.Name)
+		return placeOf(spec, a.Name) - placeOf(spec, b.Name)
 	})
 	claim := func(i int, fits func(*corev1.Service) bool) {
 		for _, svc := range existing {
-			if names[i] == "" && !taken[svc.Name] && svc.DeletionTimestamp == nil && placeOf(plan, svc.Name) < places && fits(svc) {
+			if names[i] == "" && !taken[svc.Name] && svc.DeletionTimestamp == nil && placeOf(spec, svc.Name) < places && fits(svc) {
 				names[i], taken[svc.Name] = svc.Name, true
 			}
 		}
@@ -151,11 +151,11 @@ func placeServices(plan *translate.Plan, wanted []request, existing []*corev1.Se
 		}
 	}
 	for i, r := range wanted {
-		claim(i, func(svc *corev1.Service) bool { return canBecome(plan, svc, r) })
+		claim(i, func(svc *corev1.Service) bool { return canBecome(spec, svc, r) })
 	}
 	for i := range wanted {
 		for place := 0; names[i] == ""; place++ {
-			if name := serviceName(plan.Name, plan.Class, place); !taken[name] && !slices.ContainsFunc(existing, func(svc *corev1.Service) bool { return svc.Name == name }) {
+			if name := serviceName(spec.Name, spec.Class, place); !taken[name] && !slices.ContainsFunc(existing, func(svc *corev1.Service) bool { return svc.Name == name }) {
 				names[i], taken[name] = name, true
 			}
 		}
@@ -168,9 +168,9 @@ func placeServices(plan *translate.Plan, wanted []request, existing []*corev1.Se
 const places = 32
 
 // placeOf is the place that the name of a Service is of; places for none.
-func placeOf(plan *translate.Plan, name string) int {
+func placeOf(spec *translate.ProxySpec, name string) int {
 	for place := range places {
-		if serviceName(plan.Name, plan.Class, place) == name {
+		if serviceName(spec.Name, spec.Class, place) == name {
 			return place
 		}
 	}
@@ -192,6 +192,6 @@ func hasAddress(svc *corev1.Service, address string) bool {
 
 // canBecome says that a Service of another address can be edited into the one of a
 // request. The address within the cluster cannot be edited.
-func canBecome(plan *translate.Plan, svc *corev1.Service, r request) bool {
-	return r.value == "" || r.kind != string(gwv1.IPAddressType) || serviceType(plan) == corev1.ServiceTypeLoadBalancer
+func canBecome(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
+	return r.value == "" || r.kind != string(gwv1.IPAddressType) || serviceType(spec) == corev1.ServiceTypeLoadBalancer
 }

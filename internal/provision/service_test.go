@@ -50,7 +50,7 @@ func TestAddressesStay(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	pool := []string{"10.0.0.1", "10.0.0.2", "10.0.0.3", "lb.example", ""}
 	for range 300 {
-		plan := &translate.Plan{Namespace: "shop", Name: "web", Class: "moongate", Ports: []translate.PlanPort{{Port: 80}}}
+		spec := &translate.ProxySpec{Namespace: "shop", Name: "web", Class: "moongate", Ports: []translate.ProxyPort{{Port: 80}}}
 		var running []*corev1.Service
 		for range 6 {
 			before := map[string]string{} // address by Service
@@ -59,17 +59,17 @@ func TestAddressesStay(t *testing.T) {
 					before[r.value] = svc.Name
 				}
 			}
-			plan.Addresses = nil
+			spec.Addresses = nil
 			for _, i := range random.Perm(len(pool))[:1+random.IntN(len(pool))] {
 				kind := gwv1.IPAddressType
 				if strings.Contains(pool[i], "example") {
 					kind = gwv1.HostnameAddressType
 				}
-				plan.Addresses = append(plan.Addresses, gwv1.GatewaySpecAddress{Type: &kind, Value: pool[i]})
+				spec.Addresses = append(spec.Addresses, gwv1.GatewaySpecAddress{Type: &kind, Value: pool[i]})
 			}
 			s := settings
 			s.Services = running
-			next := services(plan, s)
+			next := services(spec, s)
 			names := map[string]bool{}
 			for i, svc := range next {
 				r := requestOf(svc)
@@ -77,8 +77,8 @@ func TestAddressesStay(t *testing.T) {
 					t.Fatalf("a second Service %q", svc.Name)
 				}
 				names[svc.Name] = true
-				if r.position != i || r.value != plan.Addresses[i].Value || r.kind != string(*plan.Addresses[i].Type) {
-					t.Fatalf("entry %d %+v is served by %+v", i, plan.Addresses[i], r)
+				if r.position != i || r.value != spec.Addresses[i].Value || r.kind != string(*spec.Addresses[i].Type) {
+					t.Fatalf("entry %d %+v is served by %+v", i, spec.Addresses[i], r)
 				}
 				if had, ok := before[r.value]; ok && had != svc.Name {
 					t.Fatalf("%s went from Service %s to %s", r.value, had, svc.Name)
@@ -99,19 +99,19 @@ func TestAddressesStay(t *testing.T) {
 
 // TestPinned writes down an address that came by chance: the Service that has it is asked for it.
 func TestPinned(t *testing.T) {
-	plan := planOf(web, func(p *translate.Plan) { p.Addresses = addressesOf("10.0.0.5", "10.0.0.6") }).Plan
+	spec := specOf(web, func(p *translate.ProxySpec) { p.Addresses = addressesOf("10.0.0.5", "10.0.0.6") }).Spec
 	running := aService("web-moongate", "0//", corev1.ServiceTypeLoadBalancer, "10.0.0.6")
 	s := settings
 	s.Services = []*corev1.Service{running}
-	got := services(plan, s)
+	got := services(spec, s)
 	if len(got) != 2 || got[1].Name != "web-moongate" || got[1].Spec.LoadBalancerIP != "10.0.0.6" || got[0].Name != "web-moongate-2" {
 		t.Errorf("Services %v", got)
 	}
 	// Within the cluster an address cannot be changed, so another one is another Service.
-	plan.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
-	plan.Addresses = addressesOf("10.96.0.5")
+	spec.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
+	spec.Addresses = addressesOf("10.96.0.5")
 	s.Services = []*corev1.Service{aService("web-moongate", "0//", corev1.ServiceTypeClusterIP, "10.96.0.4")}
-	if got := services(plan, s); got[0].Name != "web-moongate-2" || got[0].Spec.ClusterIP != "10.96.0.5" {
+	if got := services(spec, s); got[0].Name != "web-moongate-2" || got[0].Spec.ClusterIP != "10.96.0.5" {
 		t.Errorf("Services %v", got)
 	}
 }

@@ -28,7 +28,7 @@ func TestGoesOnWithoutBudgetsAndAutoscalers(t *testing.T) {
 	s := newServer(t)
 	s.forbidden = map[string]bool{"horizontalpodautoscalers": true, "poddisruptionbudgets": true}
 	r := startReplicaAfter(t, s, 100*time.Millisecond)
-	if err := r.settle(t, s, planOf(web, func(p *translate.Plan) { p.Parameters.Replicas = pointer[int32](2) })); err != nil {
+	if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](2) })); err != nil {
 		t.Fatal(err)
 	}
 	const deployment = "deployments/shop/web-moongate"
@@ -36,7 +36,7 @@ func TestGoesOnWithoutBudgetsAndAutoscalers(t *testing.T) {
 		t.Fatalf("there is %v", s.names())
 	}
 	r.o.Image = "example.org/moongate:v2"
-	err := r.applyDeployment(t, s, planOf(web, func(p *translate.Plan) { p.Parameters.Replicas = pointer[int32](3) }))
+	err := r.applyDeployment(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](3) }))
 	if err == nil || !strings.Contains(err.Error(), "the number of replicas stays") {
 		t.Errorf("the error is %v", err)
 	}
@@ -47,18 +47,18 @@ func TestGoesOnWithoutBudgetsAndAutoscalers(t *testing.T) {
 }
 
 // TestServedWithoutBudgetsAndAutoscalers has no right at all to budgets and autoscalers, as with a role of one's own: the Gateway is as ready as
-// it would be with them, the rest of the plan is carried out, and what is missing is said.
+// it would be with them, the rest of the spec is carried out, and what is missing is said.
 func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
-	plan := func(addresses []gwv1.GatewaySpecAddress, edit func(*translate.Plan)) translate.PlanChange {
-		return planOf(web, func(p *translate.Plan) {
+	spec := func(addresses []gwv1.GatewaySpecAddress, edit func(*translate.ProxySpec)) translate.ProxySpecChange {
+		return specOf(web, func(p *translate.ProxySpec) {
 			p.Addresses, p.Parameters.Service = addresses, &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
 			edit(p)
 		})
 	}
-	two := func(p *translate.Plan) { p.Parameters.Replicas = pointer[int32](2) }
-	if err := r.settle(t, s, plan(addressesOf("10.0.0.1", "10.0.0.2"), func(*translate.Plan) {})); err != nil {
+	two := func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](2) }
+	if err := r.settle(t, s, spec(addressesOf("10.0.0.1", "10.0.0.2"), func(*translate.ProxySpec) {})); err != nil {
 		t.Fatal(err)
 	}
 	s.set("pods/shop/web-moongate-x", func(o tree) {
@@ -78,17 +78,17 @@ func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 	s.mu.Unlock()
 	for _, test := range []struct {
 		what    string
-		plan    translate.PlanChange
+		spec    translate.ProxySpecChange
 		lagging string
 	}{
-		{"a budget", plan(addressesOf("10.0.0.1"), two), "PodDisruptionBudget shop/web-moongate is forbidden: no such right"},
-		{"an autoscaler", plan(addressesOf("10.0.0.1"), func(p *translate.Plan) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 1} }),
+		{"a budget", spec(addressesOf("10.0.0.1"), two), "PodDisruptionBudget shop/web-moongate is forbidden: no such right"},
+		{"an autoscaler", spec(addressesOf("10.0.0.1"), func(p *translate.ProxySpec) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 1} }),
 			"HorizontalPodAutoscaler shop/web-moongate is forbidden: no such right"},
-		{"another number of replicas", plan(addressesOf("10.0.0.1"), func(p *translate.Plan) { p.Parameters.Replicas = pointer[int32](1) }), "the number of replicas stays"},
+		{"another number of replicas", spec(addressesOf("10.0.0.1"), func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer[int32](1) }), "the number of replicas stays"},
 	} {
 		r = startReplicaAfter(t, s, 100*time.Millisecond)
 		s.set("deployments/shop/web-moongate", func(o tree) { o["spec"].(tree)["replicas"] = 2 })
-		if err := r.settle(t, s, test.plan); err == nil {
+		if err := r.settle(t, s, test.spec); err == nil {
 			t.Errorf("%s: no error", test.what)
 		}
 		eventually(t, test.what+": "+test.lagging, func() bool {
@@ -102,7 +102,7 @@ func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 	s.mu.Lock()
 	s.forbidden, s.fail = nil, nil
 	s.mu.Unlock()
-	if err := r.settle(t, s, plan(addressesOf("10.0.0.1"), two)); err != nil {
+	if err := r.settle(t, s, spec(addressesOf("10.0.0.1"), two)); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "all is well", func() bool { i := r.last("shop/web").infrastructure; return i.Waiting == "" && i.Lagging == "" })
@@ -114,7 +114,7 @@ func TestWithoutAutoscalingAPI(t *testing.T) {
 	s.missing = "horizontalpodautoscalers"
 	r := startReplicaAfter(t, s, 100*time.Millisecond)
 	for replicas := range int32(3) {
-		if err := r.settle(t, s, planOf(web, func(p *translate.Plan) { p.Parameters.Replicas = pointer(replicas + 1) })); err != nil {
+		if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = pointer(replicas + 1) })); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.at("deployments/shop/web-moongate", "spec", "replicas"); got != float64(replicas+1) {
@@ -123,35 +123,35 @@ func TestWithoutAutoscalingAPI(t *testing.T) {
 	}
 }
 
-// TestAShortLeadershipIsForgotten: the plans of one that is over before everything was listed must not be the first ones of the next.
+// TestAShortLeadershipIsForgotten: the specs of one that is over before everything was listed must not be the first ones of the next.
 func TestAShortLeadershipIsForgotten(t *testing.T) {
 	p, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Plan([]translate.PlanChange{planOf(web, nil)})
+	p.Update([]translate.ProxySpecChange{specOf(web, nil)})
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	if err := p.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if p.planned || len(p.plans) > 0 {
-		t.Errorf("it still has %v", p.plans)
+	if p.specified || len(p.specs) > 0 {
+		t.Errorf("it still has %v", p.specs)
 	}
 }
 
-// applyDeployment applies the Deployment of a plan alone.
-func (r *replica) applyDeployment(t *testing.T, s *server, change translate.PlanChange) error {
+// applyDeployment applies the Deployment of a spec alone.
+func (r *replica) applyDeployment(t *testing.T, s *server, change translate.ProxySpecChange) error {
 	t.Helper()
 	g := gatewayName{change.Namespace, change.Name}
 	eventually(t, "the store has the Deployment", func() bool { return r.store.find(g.namespace, objectName{kindDeployment, g.name + "-moongate"}) != nil })
-	objects, err := Objects(change.Plan, Settings{ControllerName: r.o.ControllerName, Image: r.o.Image, ControllerAddress: r.o.ControllerAddress})
+	objects, err := Objects(change.Spec, Settings{ControllerName: r.o.ControllerName, Image: r.o.Image, ControllerAddress: r.o.ControllerAddress})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, object := range objects {
 		if nameOf(object).kind == kindDeployment {
-			_, err = r.apply(t.Context(), g, change.Plan, object)
+			_, err = r.apply(t.Context(), g, change.Spec, object)
 		}
 	}
 	return err
@@ -199,14 +199,14 @@ func TestUnlistedStaysAsItIs(t *testing.T) {
 func testUnlisted(t *testing.T, resource string) {
 	s := newServer(t)
 	blog := gatewayName{"blog", "web"}
-	plan := func(addresses ...string) translate.PlanChange {
-		return planOf(blog, func(p *translate.Plan) {
+	spec := func(addresses ...string) translate.ProxySpecChange {
+		return specOf(blog, func(p *translate.ProxySpec) {
 			p.Addresses = addressesOf(addresses...)
 			p.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
 		})
 	}
 	first := startReplica(t, s, "shop", "blog")
-	for _, change := range []translate.PlanChange{planOf(web, nil), plan("10.0.0.1", "10.0.0.2")} {
+	for _, change := range []translate.ProxySpecChange{specOf(web, nil), spec("10.0.0.1", "10.0.0.2")} {
 		if err := first.settle(t, s, change); err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +225,7 @@ func testUnlisted(t *testing.T, resource string) {
 
 	r := startReplicaAfter(t, s, 100*time.Millisecond, "shop", "blog")
 	<-r.Listed()
-	r.Plan([]translate.PlanChange{planOf(web, nil), plan("10.0.0.2", "10.0.0.1")}) // swapped, which moves no address
+	r.Update([]translate.ProxySpecChange{specOf(web, nil), spec("10.0.0.2", "10.0.0.1")}) // swapped, which moves no address
 	for _, g := range []gatewayName{web, blog} {
 		if again, err := r.reconcile(t.Context(), g); again != 0 || err != nil {
 			t.Errorf("%s: %s, %v", g, again, err)

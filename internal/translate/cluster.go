@@ -20,25 +20,25 @@ type Infrastructure struct {
 	Addresses []gwv1.GatewayStatusAddress
 	// Ready says that at least one proxy serves; otherwise Programmed is False.
 	Ready bool
-	// Class and Ports tell how much of a Plan has come true: the class whose objects these are, "" where
+	// Class and Ports tell how much of a ProxySpec has come true: the class whose objects these are, "" where
 	// that is not known, and the ports that each Service has, nil where none is needed. Translation
 	// reads neither: who shows a status waits by them.
 	Class string
-	Ports []PlanPort
+	Ports []ProxyPort
 	// Waiting says what the Gateway still waits for and what helps, "" for nothing. Programmed is
 	// False with reason Pending while it is not empty, also where Ready.
 	Waiting string
-	// Lagging says which proxies do not serve what is current while others do, or what else of the plan a Gateway is served without, ""
+	// Lagging says which proxies do not serve what is current while others do, or what else of the ProxySpec a Gateway is served without, ""
 	// for none. Programmed is True nevertheless, and says so: one node that is lost must not look like a Gateway that is.
 	Lagging string
 }
 
-// Plan is what one Gateway of ours needs to run in a cluster.
-type Plan struct {
+// ProxySpec is what one Gateway of ours needs to run in a cluster.
+type ProxySpec struct {
 	Namespace, Name string
 	UID             types.UID
-	Class           string     // spec.gatewayClassName
-	Ports           []PlanPort // of listeners that nothing in the Gateway speaks against; sorted, distinct
+	Class           string      // spec.gatewayClassName
+	Ports           []ProxyPort // of listeners that nothing in the Gateway speaks against; sorted, distinct
 	// Addresses are the entries of spec.addresses that may be asked for, in order, each value once: type
 	// IPAddress, in canonical form; an empty value leaves the choice to the cluster. Empty: one
 	// address of the cluster's choice.
@@ -55,16 +55,16 @@ type Plan struct {
 	Hold bool
 }
 
-// PlanPort is a port to be reached.
-type PlanPort struct {
+// ProxyPort is a port to be reached.
+type ProxyPort struct {
 	Port int32
 	UDP  bool
 }
 
-// PlanChange is a Plan that is new or other than before; nil where the Gateway is gone or no longer ours.
-type PlanChange struct {
+// ProxySpecChange is a ProxySpec that is new or other than before; nil where the Gateway is gone or no longer ours.
+type ProxySpecChange struct {
 	Namespace, Name string
-	Plan            *Plan
+	Spec            *ProxySpec
 }
 
 // Want is an object that translation would read (Wanted) or no longer reads. Only Secrets are

@@ -104,13 +104,13 @@ func TestGatewayEnds(t *testing.T) {
 		"class elsewhere": func(w *world) { gc := ownClass("moongate"); gc.Spec.ControllerName = "example.com/x"; w.Upsert(gc) },
 	} {
 		w := clusterWorld(t, "one")
-		if len(w.plans) != 1 || len(w.wants) != 1 || len(w.config) != 3 {
-			t.Fatalf("before: plans %v, wants %v, config %v", w.plans, w.wants, w.config)
+		if len(w.specs) != 1 || len(w.wants) != 1 || len(w.config) != 3 {
+			t.Fatalf("before: specs %v, wants %v, config %v", w.specs, w.wants, w.config)
 		}
 		end(w)
 		r := w.commit(t)
-		if len(r.Plans) != 1 || r.Plans[0] != (translate.PlanChange{Namespace: "default", Name: "gw"}) {
-			t.Errorf("%s: plans %v, want the end of one", what, r.Plans)
+		if len(r.ProxySpecs) != 1 || r.ProxySpecs[0] != (translate.ProxySpecChange{Namespace: "default", Name: "gw"}) {
+			t.Errorf("%s: specs %v, want the end of one", what, r.ProxySpecs)
 		}
 		if len(w.wants) != 0 || len(w.config) != 0 {
 			t.Errorf("%s: wants %v and config %v are left", what, w.wants, w.config)
@@ -133,8 +133,8 @@ func TestDeletionHolds(t *testing.T) {
 	gw.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	w.Upsert(gw)
 	r := w.commit(t)
-	if len(r.Plans) != 1 || r.Plans[0].Plan == nil || !r.Plans[0].Plan.Hold || len(r.Plans[0].Plan.Ports) == 0 {
-		t.Errorf("plans %v, want one on hold", r.Plans)
+	if len(r.ProxySpecs) != 1 || r.ProxySpecs[0].Spec == nil || !r.ProxySpecs[0].Spec.Hold || len(r.ProxySpecs[0].Spec.Ports) == 0 {
+		t.Errorf("specs %v, want one on hold", r.ProxySpecs)
 	}
 	if !r.Config.Empty() {
 		t.Errorf("the deletion alone changed config: %v", r.Config)
@@ -160,8 +160,8 @@ func TestInfrastructureChangesNoConfig(t *testing.T) {
 	} {
 		w.SetInfrastructure("default", "gw", c.i)
 		r := w.commit(t)
-		if !r.Config.Empty() || len(r.Plans) != 0 || len(r.Wants) != 0 {
-			t.Errorf("%s: config %v, plans %v, wants %v", c.what, r.Config, r.Plans, r.Wants)
+		if !r.Config.Empty() || len(r.ProxySpecs) != 0 || len(r.Wants) != 0 {
+			t.Errorf("%s: config %v, specs %v, wants %v", c.what, r.Config, r.ProxySpecs, r.Wants)
 		}
 		if got := gatewayCondition(t, w, "Programmed"); got.Reason != c.programmed {
 			t.Errorf("%s: %v, want %s", c.what, got, c.programmed)
@@ -220,9 +220,9 @@ func TestBadParametersHold(t *testing.T) {
 		}
 		w.SetInfrastructure("default", "gw", reachedAt("10.97.0.5"))
 		w.commit(t)
-		before, plan := w.print(t), *w.plans["default/gw"]
-		if plan.Hold || *plan.Parameters.Replicas != 3 {
-			t.Fatalf("%s: plan %+v", of, plan)
+		before, spec := w.print(t), *w.specs["default/gw"]
+		if spec.Hold || *spec.Parameters.Replicas != 3 {
+			t.Fatalf("%s: spec %+v", of, spec)
 		}
 		negative := int32(-1)
 		invalid := p.DeepCopy()
@@ -242,9 +242,9 @@ func TestBadParametersHold(t *testing.T) {
 			if !r.Config.Empty() {
 				t.Errorf("%s, %s: config %v", of, what, r.Config)
 			}
-			held := w.plans["default/gw"]
-			if !held.Hold || !reflect.DeepEqual(held.Ports, plan.Ports) || held.Parameters.ClassOnly != nil {
-				t.Errorf("%s, %s: plan %+v", of, what, held)
+			held := w.specs["default/gw"]
+			if !held.Hold || !reflect.DeepEqual(held.Ports, spec.Ports) || held.Parameters.ClassOnly != nil {
+				t.Errorf("%s, %s: spec %+v", of, what, held)
 			}
 			if c := gatewayCondition(t, w, "Accepted"); c.Status == metav1.ConditionTrue {
 				t.Errorf("%s, %s: %v", of, what, c)
@@ -285,8 +285,8 @@ func TestPlansAreForClusters(t *testing.T) {
 	w := newWorld()
 	w.Upsert(ownClass("moongate"))
 	w.Upsert(secretGateway())
-	if r := w.commit(t); len(r.Plans) != 0 {
-		t.Errorf("plans %v", r.Plans)
+	if r := w.commit(t); len(r.ProxySpecs) != 0 {
+		t.Errorf("specs %v", r.ProxySpecs)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestGolden(t *testing.T) {
 			w.commit(t)
 			got := "---\n" + w.printConfig(t) + "---\n" + w.printStatus(t)
 			if optionsOf(path).Cluster {
-				got += "---\n" + w.printPlans(t) + "---\n" + w.printWants(t)
+				got += "---\n" + w.printProxySpecs(t) + "---\n" + w.printWants(t)
 			}
 			if *update {
 				if err := os.WriteFile(path, []byte(g.inputText+got), 0o644); err != nil {
@@ -282,7 +282,7 @@ type world struct {
 	*translate.Translator
 	config   map[config.ID]*config.Resource
 	statuses map[translate.ObjectKey]translate.StatusChange
-	plans    map[string]*translate.Plan // by namespace/name
+	specs    map[string]*translate.ProxySpec // by namespace/name
 	wants    map[translate.ObjectKey]bool
 	absent   map[translate.ObjectKey]bool // Secrets that were said not to be there
 }
@@ -291,7 +291,7 @@ func newWorld() *world { return newWorldWith(options) }
 
 func newWorldWith(o translate.Options) *world {
 	return &world{translate.New(o), map[config.ID]*config.Resource{}, map[translate.ObjectKey]translate.StatusChange{},
-		map[string]*translate.Plan{}, map[translate.ObjectKey]bool{}, map[translate.ObjectKey]bool{}}
+		map[string]*translate.ProxySpec{}, map[translate.ObjectKey]bool{}, map[translate.ObjectKey]bool{}}
 }
 
 func (w *world) upsert(i input) {
@@ -342,30 +342,30 @@ func (w *world) commit(t *testing.T) translate.Result {
 		}
 	}
 	w.checkReferences(t)
-	w.commitPlans(t, r)
+	w.commitProxySpecs(t, r)
 	return r
 }
 
-// commitPlans applies what is for a cluster and checks that every Gateway of ours has a plan.
-func (w *world) commitPlans(t *testing.T, r translate.Result) {
+// commitProxySpecs applies what is for a cluster and checks that every Gateway of ours has a spec.
+func (w *world) commitProxySpecs(t *testing.T, r translate.Result) {
 	t.Helper()
-	for _, p := range r.Plans {
+	for _, p := range r.ProxySpecs {
 		key := p.Namespace + "/" + p.Name
 		switch {
-		case p.Plan == nil && w.plans[key] == nil:
-			t.Errorf("end of the plan of %s, which is not there", key)
-		case p.Plan == nil:
-			delete(w.plans, key)
-		case p.Plan.Namespace != p.Namespace || p.Plan.Name != p.Name:
-			t.Errorf("plan of %s says %s/%s", key, p.Plan.Namespace, p.Plan.Name)
+		case p.Spec == nil && w.specs[key] == nil:
+			t.Errorf("end of the spec of %s, which is not there", key)
+		case p.Spec == nil:
+			delete(w.specs, key)
+		case p.Spec.Namespace != p.Namespace || p.Spec.Name != p.Name:
+			t.Errorf("spec of %s says %s/%s", key, p.Spec.Namespace, p.Spec.Name)
 		default:
-			w.plans[key] = p.Plan
+			w.specs[key] = p.Spec
 		}
 	}
-	if !slices.IsSortedFunc(r.Plans, func(a, b translate.PlanChange) int {
+	if !slices.IsSortedFunc(r.ProxySpecs, func(a, b translate.ProxySpecChange) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	}) {
-		t.Errorf("plans are not sorted: %v", r.Plans)
+		t.Errorf("specs are not sorted: %v", r.ProxySpecs)
 	}
 	if !slices.IsSortedFunc(r.Wants, func(a, b translate.Want) int { return a.Object.Compare(b.Object) }) {
 		t.Errorf("wants are not sorted: %v", r.Wants)
@@ -439,7 +439,7 @@ func backendsOf(t *testing.T, r *config.Route) (keys []string) {
 }
 
 func (w *world) print(t *testing.T) string {
-	return w.printConfig(t) + w.printStatus(t) + w.printPlans(t) + w.printWants(t)
+	return w.printConfig(t) + w.printStatus(t) + w.printProxySpecs(t) + w.printWants(t)
 }
 
 func scratch(t *testing.T, o translate.Options, inputs []input) string {

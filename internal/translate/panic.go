@@ -56,7 +56,7 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 				return kindName{kind, k}, true
 			}
 		}
-		for _, f := range []string{"listener", "plan", "ticket keys"} {
+		for _, f := range []string{"listener", "proxy spec", "ticket keys"} {
 			if strings.HasPrefix(p.Function, f) {
 				return kindName{KindGateway, k}, true
 			}

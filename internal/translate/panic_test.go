@@ -34,7 +34,7 @@ func acceptedOf(t *testing.T, changes []StatusChange, objectName string) *metav1
 }
 
 // TestPanicInTheFirstCommit has translation panic before anything was made of a Gateway, on its own behalf or its class's: it has no
-// plan, and that does not mean that it is not ours.
+// spec, and that does not mean that it is not ours.
 func TestPanicInTheFirstCommit(t *testing.T) {
 	for _, bad := range []string{"gw", "moongate"} {
 		tr := New(Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Panicked: func(string, string, any) {}})
@@ -49,8 +49,8 @@ func TestPanicInTheFirstCommit(t *testing.T) {
 		for n, className := range map[string]string{"gw": "moongate", "foreign": "foreign"} {
 			tr.Upsert(&gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n}, Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(className)}})
 		}
-		if r := tr.Commit(); len(r.Plans) != 0 {
-			t.Errorf("%s: plans %v", bad, r.Plans)
+		if r := tr.Commit(); len(r.ProxySpecs) != 0 {
+			t.Errorf("%s: specs %v", bad, r.ProxySpecs)
 		}
 		for n, want := range map[string]bool{"gw": true, "foreign": false, "absent": false} {
 			if got := tr.Failing(key(n)); got != want {
@@ -62,8 +62,8 @@ func TestPanicInTheFirstCommit(t *testing.T) {
 		class = class.DeepCopy()
 		class.Generation = 2
 		tr.Upsert(class)
-		if r := tr.Commit(); len(r.Plans) != 1 || tr.Failing(key("gw")) {
-			t.Errorf("corrected: plans %v, failing %v", r.Plans, tr.Failing(key("gw")))
+		if r := tr.Commit(); len(r.ProxySpecs) != 1 || tr.Failing(key("gw")) {
+			t.Errorf("corrected: specs %v, failing %v", r.ProxySpecs, tr.Failing(key("gw")))
 		}
 	}
 }

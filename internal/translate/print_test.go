@@ -37,12 +37,12 @@ func (w *world) printConfig(t *testing.T) string {
 	return section(t, "config", list)
 }
 
-// printPlans leaves out the parameters where there are none, and the addresses' type, which is one.
-func (w *world) printPlans(t *testing.T) string {
+// printProxySpecs leaves out the parameters where there are none, and the addresses' type, which is one.
+func (w *world) printProxySpecs(t *testing.T) string {
 	t.Helper()
 	list := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, key := range slices.Sorted(maps.Keys(w.plans)) {
-		p := w.plans[key]
+	for _, key := range slices.Sorted(maps.Keys(w.specs)) {
+		p := w.specs[key]
 		var shown struct {
 			UID         string                          `json:"uid,omitempty"`
 			Class       string                          `json:"class"`
@@ -59,7 +59,7 @@ func (w *world) printPlans(t *testing.T) string {
 		}
 		for _, a := range p.Addresses {
 			if *a.Type != gwv1.IPAddressType || a.Routability != "" {
-				t.Errorf("%s: plan of address %v", key, a)
+				t.Errorf("%s: spec of address %v", key, a)
 			}
 			shown.Addresses = append(shown.Addresses, a.Value)
 		}
@@ -77,7 +77,7 @@ func (w *world) printPlans(t *testing.T) string {
 		plainStyle(n.Content[0])
 		list.Content = append(list.Content, mapping("Gateway "+key, n.Content[0]))
 	}
-	return section(t, "plans", list)
+	return section(t, "proxySpecs", list)
 }
 
 // plainStyle drops the quotes and braces of JSON, but for lists of scalars.

@@ -46,7 +46,7 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 				w.commit(t)
 			}
 			w.commit(t)
-			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.Plans)+len(again.Wants) != 0 {
+			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.ProxySpecs)+len(again.Wants) != 0 {
 				t.Fatalf("seed %d step %d: a commit without changes does %v", seed, step, again)
 			}
 			var inputs []input

@@ -10,16 +10,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
-// declarePlans makes a Plan for each Gateway of our classes. It reads nothing that the proxies
+// declareProxySpecs makes a ProxySpec for each Gateway of our classes. It reads nothing that the proxies
 // say, so that a port which one of them cannot bind is not taken from the others.
-func (t *Translator) declarePlans() {
-	t.plans = incremental.Map(t.engine, "plan", t.in.gateways.Collection,
-		func(v *incremental.View, n name, gw *gwv1.Gateway) (*Plan, bool) {
+func (t *Translator) declareProxySpecs() {
+	t.proxySpecs = incremental.Map(t.engine, "proxy spec", t.in.gateways.Collection,
+		func(v *incremental.View, n name, gw *gwv1.Gateway) (*ProxySpec, bool) {
 			g, ours := incremental.Fetch(v, t.gateways, n)
 			if !ours {
 				return nil, false
 			}
-			p := &Plan{
+			p := &ProxySpec{
 				Namespace: n.Namespace, Name: n.Name, UID: gw.UID, Class: string(gw.Spec.GatewayClassName),
 				Parameters: g.Parameters,
 				// What is being deleted with its dependents would have them made again.
@@ -34,15 +34,15 @@ func (t *Translator) declarePlans() {
 			}
 			for _, listenerName := range g.Listeners {
 				if l, _ := incremental.Fetch(v, t.listeners, listenerKey{n, listenerName}); l.Valid() {
-					p.Ports = append(p.Ports, PlanPort{l.Port, l.Protocol == gwv1.UDPProtocolType})
+					p.Ports = append(p.Ports, ProxyPort{l.Port, l.Protocol == gwv1.UDPProtocolType})
 				}
 			}
-			slices.SortFunc(p.Ports, func(a, b PlanPort) int {
+			slices.SortFunc(p.Ports, func(a, b ProxyPort) int {
 				return cmp.Or(cmp.Compare(a.Port, b.Port), compareBool(a.UDP, b.UDP))
 			})
 			p.Ports = slices.Compact(p.Ports)
 			return p, true
-		}, sameDeeply[*Plan])
+		}, sameDeeply[*ProxySpec])
 }
 
 // compareBool puts false first.
@@ -67,12 +67,12 @@ func plain[K, V ~string](m map[K]V) map[string]string {
 	return out
 }
 
-func (t *Translator) planChanges() (out []PlanChange) {
+func (t *Translator) proxySpecChanges() (out []ProxySpecChange) {
 	if !t.options.Cluster {
 		return nil
 	}
-	for _, ch := range t.plans.Changes() {
-		out = append(out, PlanChange{ch.Key.Namespace, ch.Key.Name, ch.New})
+	for _, ch := range t.proxySpecs.Changes() {
+		out = append(out, ProxySpecChange{ch.Key.Namespace, ch.Key.Name, ch.New})
 	}
 	return out
 }

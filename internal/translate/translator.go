@@ -103,7 +103,7 @@ type listenerLayer struct {
 	keyPairs            *incremental.Collection[name, *certificate.KeyPair]
 	certificateNames    *incremental.Collection[listenerKey, *listener.CertificateNames]  // of HTTPS listeners with a certificate
 	certificateNamesBy  *incremental.Index[name, listenerKey, *listener.CertificateNames] // by Gateway
-	plans               *incremental.Collection[name, *Plan]                              // nil outside of a cluster
+	proxySpecs          *incremental.Collection[name, *ProxySpec]                         // nil outside of a cluster
 	reachable           *incremental.Collection[name, bool]                               // Gateways in a cluster that wait for nothing
 	states              *incremental.Collection[listenerKey, *listenerState]
 	serving             *incremental.Collection[listenerKey, *config.Listener]
@@ -174,7 +174,7 @@ func New(options Options) *Translator {
 	t.declareCertificateNames()
 	t.declareInfrastructures()
 	if options.Cluster {
-		t.declarePlans()
+		t.declareProxySpecs()
 	}
 	t.declareListenerStates()
 	t.declareTicketKeys()
@@ -188,11 +188,11 @@ func New(options Options) *Translator {
 
 // Result is what one Commit changed.
 type Result struct {
-	Config   config.Update
-	Statuses []StatusChange // sorted by Object
-	Plans    []PlanChange   // sorted by Gateway; with Options.Cluster only
-	Wants    []Want         // sorted by Object
-	Stats    incremental.Stats
+	Config     config.Update
+	Statuses   []StatusChange    // sorted by Object
+	ProxySpecs []ProxySpecChange // sorted by Gateway; with Options.Cluster only
+	Wants      []Want            // sorted by Object
+	Stats      incremental.Stats
 }
 
 // Commit brings everything up to date with the objects and returns what has
@@ -200,7 +200,7 @@ type Result struct {
 // the update grows with every Commit that changes config.
 func (t *Translator) Commit() Result {
 	stats := t.engine.Commit()
-	r := Result{Config: t.update(), Statuses: t.statusChanges(), Plans: t.planChanges(), Wants: t.wantChanges(), Stats: stats}
+	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecChanges(), Wants: t.wantChanges(), Stats: stats}
 	if t.options.Cluster {
 		t.noteServed()
 		t.noteAsked(r.Wants)
