@@ -13,8 +13,8 @@ type Backend struct {
 	list atomic.Pointer[endpointList] // never nil
 
 	config       atomic.Pointer[config.Backend]
-	speech       atomic.Pointer[speech] // never nil
-	hasEndpoints bool                   // an Endpoints resource is there; guarded by set.mu
+	transport    atomic.Pointer[transport] // never nil
+	hasEndpoints bool                      // an Endpoints resource is there; guarded by set.mu
 
 	// Totals outlive the endpoints that they were counted on.
 	open, dialled, failures atomic.Int64
@@ -93,13 +93,13 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 	return gone
 }
 
-// speak puts next in force. Where connections made before are no good for it, all endpoints are begun
+// setTransport puts next in force. Where connections made before are no good for it, all endpoints are begun
 // anew, and the old ones are returned; the Set's mu is held.
-func (b *Backend) speak(next *speech) (gone []*Endpoint) {
-	if b.speech.Load().same(next) {
+func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
+	if b.transport.Load().same(next) {
 		return nil // and the sessions to resume are kept
 	}
-	b.speech.Store(next)
+	b.transport.Store(next)
 	old := b.list.Load()
 	list := &endpointList{}
 	fresh := make(map[*Endpoint]*Endpoint, len(old.all))

@@ -22,7 +22,7 @@ type Conn struct {
 
 	endpoint  *Endpoint
 	probe     probe
-	talk      talk
+	roundTrip roundTrip
 	splicing  *splicing // nil until the first Splice
 	released  int64     // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool

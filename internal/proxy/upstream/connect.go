@@ -55,7 +55,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 
 // multiplexes tells whether a new connection can be expected to be shared.
 func (e *Endpoint) multiplexes() bool {
-	s := e.backend.speech.Load()
+	s := e.backend.transport.Load()
 	return s.http2 || s.tls != nil && !e.sharing.exclusive.Load()
 }
 
@@ -65,7 +65,7 @@ func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 	if c.secure != nil {
 		return c.speaksHTTP2()
 	}
-	return e.backend.speech.Load().http2
+	return e.backend.transport.Load().http2
 }
 
 // await waits for a place. Neither a connection nor an error is that the backend speaks HTTP/1.1.

@@ -111,9 +111,9 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit) (*Conn, error) {
 	socket := dialled.(*net.TCPConn)
 	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
 	c.probe.init(socket, c.plain)
-	if speech := e.backend.speech.Load(); speech.tls != nil {
-		err = c.handshake(living, socket, speech.tls, limit.at)
-		if err == nil && speech.http2 && !c.speaksHTTP2() {
+	if transport := e.backend.transport.Load(); transport.tls != nil {
+		err = c.handshake(living, socket, transport.tls, limit.at)
+		if err == nil && transport.http2 && !c.speaksHTTP2() {
 			err = errNotHTTP2
 		}
 		if err != nil {

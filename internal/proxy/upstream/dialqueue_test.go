@@ -58,7 +58,7 @@ func wait(t *testing.T, got <-chan connected) connected {
 func TestHandedOverSpeaksAsBefore(t *testing.T) {
 	_, _, e, c := allTurnsTaken(t)
 	got := connect(t, e)
-	e.backend.speech.Store(&speech{http2: true})
+	e.backend.transport.Store(&transport{http2: true})
 	c.Release()
 	if g := wait(t, got); g.conn != c || g.place != nil || g.err != nil {
 		t.Errorf("%+v", g)

@@ -27,11 +27,11 @@ type Endpoint struct {
 
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
 
-	// Requests use own, or where the endpoint is spread the lane of their core; see lane.
+	// Requests use own, or where the endpoint is spread the shard of their core; see shard.
 	spread atomic.Bool
-	lanes  atomic.Pointer[[]coreLane]
-	own    lane
-	// inFlight are the requests between Begin and End, but for those that lanes have not told of.
+	shards atomic.Pointer[[]coreShard]
+	own    shard
+	// inFlight are the requests between Begin and End, but for those that shards have not reported.
 	inFlight atomic.Int64
 	// met counts since the last Sweep how often two cores wrote to inFlight at the same moment.
 	met atomic.Int64
@@ -83,8 +83,8 @@ func (e *Endpoint) avoided() bool {
 // on shared ones may end.
 func (e *Endpoint) retire() {
 	e.end()
-	e.everyLane(func(l *lane) {
-		for _, c := range l.retire() {
+	e.everyShard(func(s *shard) {
+		for _, c := range s.retire() {
 			c.Close()
 		}
 	})
@@ -97,32 +97,32 @@ func (e *Endpoint) retire() {
 func (e *Endpoint) sweep(expired, last int64) {
 	e.sweepShared(expired)
 	e.balance()
-	e.everyLane(func(l *lane) { l.sweep(expired, last) })
+	e.everyShard(func(s *shard) { s.sweep(expired, last) })
 }
 
-func (l *lane) sweep(expired, last int64) {
-	if l.count.Load() == 0 {
+func (s *shard) sweep(expired, last int64) {
+	if s.count.Load() == 0 {
 		return
 	}
 	var dead [sweepBatch]*Conn
 	for at, more := 0, true; more; {
 		n := 0
-		l.mu.Lock()
+		s.mu.Lock()
 		for range sweepBatch {
-			if more = at < len(l.idle); !more {
+			if more = at < len(s.idle); !more {
 				break
 			}
-			c := l.idle[at]
+			c := s.idle[at]
 			if c.released > expired && (c.released >= last || c.Alive()) {
 				at++
 				continue
 			}
 			dead[n] = c
 			n++
-			l.idle = slices.Delete(l.idle, at, at+1)
+			s.idle = slices.Delete(s.idle, at, at+1)
 		}
-		l.count.Store(int64(len(l.idle)))
-		l.mu.Unlock()
+		s.count.Store(int64(len(s.idle)))
+		s.mu.Unlock()
 		for _, c := range dead[:n] {
 			c.Close()
 		}

@@ -20,7 +20,7 @@ func TestPanicInDial(t *testing.T) {
 		w := &waiter{ready: make(chan struct{})}
 		e.sharing.mu.Lock()
 		e.sharing.waiting = append(e.sharing.waiting, w)
-		speech := b.speech.Swap(nil) // a defect: it is never nil
+		transport := b.transport.Swap(nil) // a defect: it is never nil
 		e.dialMore()
 		e.sharing.mu.Unlock()
 		select {
@@ -28,7 +28,7 @@ func TestPanicInDial(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("the request waits for ever")
 		}
-		b.speech.Store(speech)
+		b.transport.Store(transport)
 		if w.err == nil || !w.err.Retryable || <-said != "connect" {
 			t.Errorf("%+v", w.err)
 		}

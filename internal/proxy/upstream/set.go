@@ -127,12 +127,12 @@ func NewSet(options Options) *Set {
 // connections; one that goes closes its idle connections at once, and those in
 // use when they are released. Backend and Endpoints of one key may come in any order.
 func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
-	parsed, speeches := make([][]parsedEndpoint, len(upserts)), make([]*speech, len(upserts))
+	parsed, transports := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:
-			speeches[i], err = newSpeech(k.Backend)
+			transports[i], err = newTransport(k.Backend)
 		case *config.Resource_Endpoints:
 			parsed[i], err = parseEndpoints(k.Endpoints)
 		}
@@ -147,7 +147,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		case *config.Resource_Backend:
 			b := s.backend(k.Backend.Key)
 			b.config.Store(k.Backend)
-			gone = append(gone, b.speak(speeches[i])...)
+			gone = append(gone, b.setTransport(transports[i])...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
 			b.hasEndpoints = true
@@ -175,7 +175,7 @@ func (s *Set) backend(key string) *Backend {
 	if b == nil {
 		b = &Backend{key: key, set: s}
 		b.list.Store(&endpointList{})
-		b.speech.Store(inClear)
+		b.transport.Store(cleartext)
 		s.backends[key] = b
 	}
 	return b

@@ -10,10 +10,10 @@ func TestTurnAllocatesNothing(t *testing.T) {
 		if spread {
 			for _, e := range b.Endpoints() {
 				e.spreadTo(4)
-				for range e.coreLanes() { // let all stacks grow
-					for i := range e.coreLanes() {
+				for range e.coreShards() { // let all stacks grow
+					for i := range e.coreShards() {
 						c := e.Idle()
-						e.coreLanes()[i].keep(c, 1)
+						e.coreShards()[i].keep(c, 1)
 					}
 				}
 			}

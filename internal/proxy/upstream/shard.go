@@ -18,64 +18,64 @@ const (
 	// gatherBelow is with how few requests since the last Sweep it is gathered again. So an endpoint
 	// that few requests go to is known exactly by all of them.
 	gatherBelow = 1000
-	// unspoken is by how many requests in flight a core may differ from what it has told the others.
-	unspoken = 8
+	// unreported is by how many requests in flight a core may differ from what it has reported to the others.
+	unreported = 8
 )
 
-// lane is where the requests of one core find an endpoint's idle connections and count themselves. An
+// shard is where the requests of one core find an endpoint's idle connections and count themselves. An
 // endpoint has one for all cores, until they are seen to wait for each other there.
-type lane struct {
+type shard struct {
 	mu      sync.Mutex // guards idle and retired
 	idle    []*Conn    // a stack: the last released is the next taken, so a quiet pool shrinks
 	retired bool       // the endpoint is no longer in the configuration
 
 	count atomic.Int64  // len(idle), to be read without mu
 	busy  atomic.Int64  // requests in flight beyond Endpoint.inFlight; may be below 0
-	begun atomic.Uint64 // requests since the last Sweep; of a core's lane only
+	begun atomic.Uint64 // requests since the last Sweep; of a core's shard only
 }
 
-// coreLane is a lane that shares no cache line with another, of which the hardware fetches two at a time.
-type coreLane struct {
-	lane
+// coreShard is a shard that shares no cache line with another, of which the hardware fetches two at a time.
+type coreShard struct {
+	shard
 	_ [64]byte
 }
 
 // take takes the connection that was put there last, nil where there is none or it was released before since.
-func (l *lane) take(since int64) *Conn {
-	if l.count.Load() == 0 {
+func (s *shard) take(since int64) *Conn {
+	if s.count.Load() == 0 {
 		return nil
 	}
 	var c *Conn
-	l.mu.Lock()
-	if n := len(l.idle); n > 0 && l.idle[n-1].released >= since {
-		c = l.idle[n-1]
-		l.idle[n-1] = nil
-		l.idle = l.idle[:n-1]
-		l.count.Store(int64(n - 1))
+	s.mu.Lock()
+	if n := len(s.idle); n > 0 && s.idle[n-1].released >= since {
+		c = s.idle[n-1]
+		s.idle[n-1] = nil
+		s.idle = s.idle[:n-1]
+		s.count.Store(int64(n - 1))
 	}
-	l.mu.Unlock()
+	s.mu.Unlock()
 	return c
 }
 
-// keep puts c on the stack; false is that the lane takes no more.
-func (l *lane) keep(c *Conn, limit int) bool {
-	l.mu.Lock()
-	room := !l.retired && len(l.idle) < limit
+// keep puts c on the stack; false is that the shard takes no more.
+func (s *shard) keep(c *Conn, limit int) bool {
+	s.mu.Lock()
+	room := !s.retired && len(s.idle) < limit
 	if room {
-		l.idle = append(l.idle, c)
-		l.count.Store(int64(len(l.idle)))
+		s.idle = append(s.idle, c)
+		s.count.Store(int64(len(s.idle)))
 	}
-	l.mu.Unlock()
+	s.mu.Unlock()
 	return room
 }
 
 // retire takes no connections from now on, and returns those that are there.
-func (l *lane) retire() []*Conn {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := l.idle
-	l.idle, l.retired = nil, true
-	l.count.Store(0)
+func (s *shard) retire() []*Conn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.idle
+	s.idle, s.retired = nil, true
+	s.count.Store(0)
 	return all
 }
 
@@ -83,9 +83,9 @@ func (l *lane) retire() []*Conn {
 // Pick, before a connection is asked for, so that a slow connect counts too.
 func (e *Endpoint) Begin() {
 	if e.spread.Load() {
-		l := &e.coreLanes()[e.here()].lane
-		l.begun.Add(1)
-		e.countNearby(l, 1)
+		s := &e.coreShards()[e.here()].shard
+		s.begun.Add(1)
+		e.countNearby(s, 1)
 		return
 	}
 	if old := e.inFlight.Load(); !e.inFlight.CompareAndSwap(old, old+1) {
@@ -97,16 +97,16 @@ func (e *Endpoint) Begin() {
 // End is the counterpart of Begin.
 func (e *Endpoint) End() {
 	if e.spread.Load() {
-		e.countNearby(&e.coreLanes()[e.here()].lane, -1)
+		e.countNearby(&e.coreShards()[e.here()].shard, -1)
 		return
 	}
 	e.inFlight.Add(-1)
 }
 
-// countNearby counts in this core's lane. Requests begin and end at about the same rate, so that it seldom has
+// countNearby counts in this core's shard. Requests begin and end at about the same rate, so that it seldom has
 // to tell the others.
-func (e *Endpoint) countNearby(l *lane, n int64) {
-	if b := l.busy.Add(n); (b >= unspoken || b <= -unspoken) && l.busy.CompareAndSwap(b, 0) {
+func (e *Endpoint) countNearby(s *shard, n int64) {
+	if b := s.busy.Add(n); (b >= unreported || b <= -unreported) && s.busy.CompareAndSwap(b, 0) {
 		e.inFlight.Add(b)
 	}
 }
@@ -116,17 +116,17 @@ func (e *Endpoint) countNearby(l *lane, n int64) {
 func (e *Endpoint) load() int64 {
 	n := e.inFlight.Load()
 	if e.spread.Load() {
-		n += e.coreLanes()[e.here()].busy.Load()
+		n += e.coreShards()[e.here()].busy.Load()
 	}
 	return n
 }
 
-// here is the number of this core's lane.
-func (e *Endpoint) here() uint32 { return cores.Here() & uint32(len(e.coreLanes())-1) }
+// here is the number of this core's shard.
+func (e *Endpoint) here() uint32 { return cores.Here() & uint32(len(e.coreShards())-1) }
 
-// coreLanes are those made when the endpoint was first spread; a power of two, or none.
-func (e *Endpoint) coreLanes() []coreLane {
-	if p := e.lanes.Load(); p != nil {
+// coreShards are those made when the endpoint was first spread; a power of two, or none.
+func (e *Endpoint) coreShards() []coreShard {
+	if p := e.shards.Load(); p != nil {
 		return *p
 	}
 	return nil
@@ -160,12 +160,12 @@ func (e *Endpoint) idleSince(since int64) *Conn {
 	return c
 }
 
-// idleNearby looks at all lanes, from this core's on. The first seldom is empty for long, because a
+// idleNearby looks at all shards, from this core's on. The first seldom is empty for long, because a
 // connection comes back to where a request ends.
 func (e *Endpoint) idleNearby(since int64) *Conn {
-	lanes := e.coreLanes()
-	for i, from := 0, int(e.here()); i < len(lanes); i++ {
-		if c := lanes[(from+i)&(len(lanes)-1)].take(since); c != nil {
+	shards := e.coreShards()
+	for i, from := 0, int(e.here()); i < len(shards); i++ {
+		if c := shards[(from+i)&(len(shards)-1)].take(since); c != nil {
 			return c
 		}
 	}
@@ -178,17 +178,17 @@ func (e *Endpoint) keep(c *Conn) bool {
 	if !e.spread.Load() {
 		return e.own.keep(c, most)
 	}
-	lanes := e.coreLanes()
-	for i, from := 0, int(e.here()); i < len(lanes); i++ {
-		at := (from + i) & (len(lanes) - 1)
-		if l, limit := &lanes[at].lane, share(most, len(lanes), at); int(l.count.Load()) < limit && l.keep(c, limit) {
+	shards := e.coreShards()
+	for i, from := 0, int(e.here()); i < len(shards); i++ {
+		at := (from + i) & (len(shards) - 1)
+		if s, limit := &shards[at].shard, share(most, len(shards), at); int(s.count.Load()) < limit && s.keep(c, limit) {
 			return true
 		}
 	}
 	return false
 }
 
-// share is the part that lane i of n has of the idle connections that an endpoint may keep.
+// share is the part that shard i of n has of the idle connections that an endpoint may keep.
 func share(most, n, i int) int {
 	limit := most / n
 	if i < most%n {
@@ -207,47 +207,47 @@ func (e *Endpoint) balance() {
 	if !e.spread.Load() {
 		if n := cores.Count(); met >= spreadAt && n >= spreadOver {
 			e.spreadTo(n)
-		} else if e.lanes.Load() != nil {
+		} else if e.shards.Load() != nil {
 			e.gather() // what was on its way when it was gathered
 		}
 		return
 	}
-	begun, lanes := uint64(0), e.coreLanes()
-	for i := range lanes {
-		begun += lanes[i].begun.Swap(0)
+	begun, shards := uint64(0), e.coreShards()
+	for i := range shards {
+		begun += shards[i].begun.Swap(0)
 	}
 	if begun < gatherBelow {
 		e.gather()
 	}
 }
 
-// spreadTo gives each of n cores, a power of two, a lane, and deals the idle connections out to them.
+// spreadTo gives each of n cores, a power of two, a shard, and deals the idle connections out to them.
 func (e *Endpoint) spreadTo(n int) {
 	e.own.mu.Lock()
-	if e.own.retired { // lanes made now would not be retired
+	if e.own.retired { // shards made now would not be retired
 		e.own.mu.Unlock()
 		return
 	}
-	if e.lanes.Load() == nil {
-		lanes := make([]coreLane, n)
-		e.lanes.Store(&lanes)
+	if e.shards.Load() == nil {
+		shards := make([]coreShard, n)
+		e.shards.Store(&shards)
 	}
 	e.spread.Store(true)
 	e.own.mu.Unlock()
 	e.deal()
 }
 
-// deal hands the connections of the lane that all share out to the cores' lanes, one by one, so that
+// deal hands the connections of the shard that all share out to the cores' shards, one by one, so that
 // hardly a request misses them.
 func (e *Endpoint) deal() {
-	lanes, most := e.coreLanes(), e.backend.set.options.MaxIdle
+	shards, most := e.coreShards(), e.backend.set.options.MaxIdle
 	for i := 0; ; i++ {
 		c := e.own.take(math.MinInt64)
 		if c == nil {
 			return
 		}
-		at := i & (len(lanes) - 1)
-		if !lanes[at].keep(c, share(most, len(lanes), at)) {
+		at := i & (len(shards) - 1)
+		if !shards[at].keep(c, share(most, len(shards), at)) {
 			c.Close()
 		}
 	}
@@ -256,36 +256,36 @@ func (e *Endpoint) deal() {
 // gather undoes spreadTo; it may be called again and again.
 func (e *Endpoint) gather() {
 	e.spread.Store(false)
-	lanes := e.coreLanes()
-	for i := range lanes {
-		l := &lanes[i].lane
-		for c := l.take(math.MinInt64); c != nil; c = l.take(math.MinInt64) {
+	shards := e.coreShards()
+	for i := range shards {
+		s := &shards[i].shard
+		for c := s.take(math.MinInt64); c != nil; c = s.take(math.MinInt64) {
 			if !e.own.keep(c, e.backend.set.options.MaxIdle) {
 				c.Close()
 			}
 		}
-		e.inFlight.Add(l.busy.Swap(0))
+		e.inFlight.Add(s.busy.Swap(0))
 	}
 }
 
-// everyLane calls f for all lanes, in use or not.
-func (e *Endpoint) everyLane(f func(*lane)) {
+// everyShard calls f for all shards, in use or not.
+func (e *Endpoint) everyShard(f func(*shard)) {
 	f(&e.own)
-	lanes := e.coreLanes()
-	for i := range lanes {
-		f(&lanes[i].lane)
+	shards := e.coreShards()
+	for i := range shards {
+		f(&shards[i].shard)
 	}
 }
 
 // idleCount is how many connections are idle.
 func (e *Endpoint) idleCount() (n int64) {
-	e.everyLane(func(l *lane) { n += l.count.Load() })
+	e.everyShard(func(s *shard) { n += s.count.Load() })
 	return n
 }
 
 // inFlightNow is how many requests are between Begin and End.
 func (e *Endpoint) inFlightNow() int64 {
 	n := e.inFlight.Load()
-	e.everyLane(func(l *lane) { n += l.busy.Load() })
+	e.everyShard(func(s *shard) { n += s.busy.Load() })
 	return n
 }

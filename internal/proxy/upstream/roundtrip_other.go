@@ -2,8 +2,8 @@
 
 package upstream
 
-// talk has no state on this system.
-type talk struct{}
+// roundTrip has no state on this system.
+type roundTrip struct{}
 
 // WriteRead writes head and body, which may be nil, and reads the first bytes of what comes back.
 // An error of the write is not reported: if the response cannot be read either, that is. A

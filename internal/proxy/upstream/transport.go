@@ -19,49 +19,49 @@ const (
 // show one certificate, and may share their ticket keys.
 const resumable = 64
 
-// speech is how a backend's endpoints are spoken to; immutable. The zero value is HTTP/1.1 in cleartext.
-type speech struct {
+// transport holds the protocol and the TLS settings that a backend's endpoints are dialled with; immutable. The zero value is HTTP/1.1 in cleartext.
+type transport struct {
 	http2 bool        // nothing else
 	tls   *tls.Config // nil is cleartext
 	ca    []byte      // what tls was made of
 }
 
-// newSpeech reads a Backend. The error says what is wrong with its authorities.
-func newSpeech(b *config.Backend) (*speech, error) {
-	s := &speech{http2: b.Protocol == config.BackendProtocol_BACKEND_PROTOCOL_H2C}
+// newTransport reads a Backend. The error says what is wrong with its authorities.
+func newTransport(b *config.Backend) (*transport, error) {
+	t := &transport{http2: b.Protocol == config.BackendProtocol_BACKEND_PROTOCOL_H2C}
 	if b.Tls == nil {
-		return s, nil
+		return t, nil
 	}
 	if b.Tls.ServerName == "" {
 		return nil, fmt.Errorf("upstream: Backend %s: tls.server_name is empty: give the name that the certificate is verified for", b.Key)
 	}
-	s.ca = b.Tls.CaPem
-	s.tls = &tls.Config{
+	t.ca = b.Tls.CaPem
+	t.tls = &tls.Config{
 		ServerName:         b.Tls.ServerName,
 		MinVersion:         tls.VersionTLS12,
 		NextProtos:         []string{protocolHTTP2, protocolHTTP1},
 		ClientSessionCache: tls.NewLRUClientSessionCache(resumable),
 	}
-	if s.http2 {
-		s.tls.NextProtos = []string{protocolHTTP2}
+	if t.http2 {
+		t.tls.NextProtos = []string{protocolHTTP2}
 	}
-	if len(s.ca) == 0 {
-		return s, nil
+	if len(t.ca) == 0 {
+		return t, nil
 	}
-	s.tls.RootCAs = x509.NewCertPool()
-	if !s.tls.RootCAs.AppendCertsFromPEM(s.ca) {
+	t.tls.RootCAs = x509.NewCertPool()
+	if !t.tls.RootCAs.AppendCertsFromPEM(t.ca) {
 		return nil, fmt.Errorf("upstream: Backend %s: tls.ca_pem has no certificate in PEM: give at least one, or none for those of the system", b.Key)
 	}
-	return s, nil
+	return t, nil
 }
 
-// same tells whether connections made by one are good for the other.
-func (s *speech) same(o *speech) bool {
-	if s.http2 != o.http2 || (s.tls == nil) != (o.tls == nil) {
+// same reports whether connections made by one are good for the other.
+func (t *transport) same(o *transport) bool {
+	if t.http2 != o.http2 || (t.tls == nil) != (o.tls == nil) {
 		return false
 	}
-	return s.tls == nil || s.tls.ServerName == o.tls.ServerName && bytes.Equal(s.ca, o.ca)
+	return t.tls == nil || t.tls.ServerName == o.tls.ServerName && bytes.Equal(t.ca, o.ca)
 }
 
-// inClear is how a backend is spoken to while its Backend resource has not come.
-var inClear = &speech{}
+// cleartext is used while the Backend resource has not come.
+var cleartext = &transport{}

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// talk sends a request and waits for its response inside one RawConn.Read: the
+// roundTrip sends a request and waits for its response inside one RawConn.Read: the
 // poller is armed before the request goes out, so that no read is made just to
 // learn that nothing has come yet (net.Conn makes one for each wait). The calls are
 // raw: the socket does not block, so the scheduler need not know of them.
-type talk struct {
+type roundTrip struct {
 	step    func(fd uintptr) bool
 	wait    func(fd uintptr) bool
 	look    func(fd uintptr)
@@ -31,7 +31,7 @@ type talk struct {
 	peek    [1]byte
 }
 
-func (t *talk) init() {
+func (t *roundTrip) init() {
 	t.step = func(fd uintptr) bool {
 		if !t.sent {
 			t.sent = true
@@ -61,7 +61,7 @@ func (t *talk) init() {
 }
 
 // take reads into the buffer; false is that nothing is there, and the buffer is given back for the wait.
-func (t *talk) take(fd uintptr) bool {
+func (t *roundTrip) take(fd uintptr) bool {
 	into := t.buffer.Take()
 	t.n, t.errno = read(fd, into[:min(len(into), t.most)])
 	if t.errno == unix.EAGAIN {
@@ -72,7 +72,7 @@ func (t *talk) take(fd uintptr) bool {
 }
 
 // result is what a wait for the backend has brought.
-func (t *talk) result() (int, error) {
+func (t *roundTrip) result() (int, error) {
 	switch {
 	case t.errno != 0:
 		return 0, t.errno
@@ -87,7 +87,7 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 	if c.plain {
 		return c.Conn.Read(b.Take())
 	}
-	t := &c.talk
+	t := &c.roundTrip
 	if t.wait == nil {
 		t.init()
 	}
@@ -107,7 +107,7 @@ func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
 	if c.plain {
 		return c.writeReadPlain(head, body, b)
 	}
-	t := &c.talk
+	t := &c.roundTrip
 	if t.step == nil {
 		t.init()
 	}
@@ -154,7 +154,7 @@ func (c *Conn) ReadMore(into []byte) int {
 }
 
 func (c *Conn) readNow(into []byte) int {
-	t := &c.talk
+	t := &c.roundTrip
 	if t.look == nil {
 		t.init()
 	}

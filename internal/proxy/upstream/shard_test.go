@@ -10,8 +10,8 @@ import (
 )
 
 func TestSharesAddUp(t *testing.T) {
-	if size := unsafe.Sizeof(coreLane{}); size != 128 {
-		t.Errorf("a lane has %d bytes, want 128", size)
+	if size := unsafe.Sizeof(coreShard{}); size != 128 {
+		t.Errorf("a shard has %d bytes, want 128", size)
 	}
 	for _, n := range []int{1, 2, 8, 64} {
 		for most := range 300 {
@@ -20,7 +20,7 @@ func TestSharesAddUp(t *testing.T) {
 				sum += share(most, n, i)
 			}
 			if sum != most {
-				t.Fatalf("%d lanes share %d of %d", n, sum, most)
+				t.Fatalf("%d shards share %d of %d", n, sum, most)
 			}
 		}
 	}
@@ -95,7 +95,7 @@ func TestSpreadLosesNothing(t *testing.T) {
 	}
 }
 
-// A connection that comes back to an endpoint that left is closed, whatever the lane.
+// A connection that comes back to an endpoint that left is closed, whatever the shard.
 func TestRetiredWhileSpread(t *testing.T) {
 	manyCores(t)
 	srv := listen(t)
@@ -117,11 +117,11 @@ func TestPickSeesWhatIsSpread(t *testing.T) {
 	for _, e := range b.Endpoints() {
 		e.spreadTo(4)
 	}
-	for i := range 4 * unspoken {
-		lanes := busy.coreLanes()
-		lanes[i%len(lanes)].busy.Add(1)
+	for i := range 4 * unreported {
+		shards := busy.coreShards()
+		shards[i%len(shards)].busy.Add(1)
 	}
-	for range 4 * unspoken { // and these by way of this core's lane
+	for range 4 * unreported { // and these by way of this core's shard
 		busy.Begin()
 	}
 	seed := uint64(1)
@@ -130,8 +130,8 @@ func TestPickSeesWhatIsSpread(t *testing.T) {
 			t.Fatalf("picked %v with %d requests in flight", got, got.inFlightNow())
 		}
 	}
-	if got := busy.Stats().InFlight; got != 8*unspoken {
-		t.Errorf("%d in flight, want %d", got, 8*unspoken)
+	if got := busy.Stats().InFlight; got != 8*unreported {
+		t.Errorf("%d in flight, want %d", got, 8*unreported)
 	}
 }
 
@@ -164,9 +164,9 @@ func turn(b *Backend, seed *uint64) {
 // All cores use two endpoints, as they do where a Service has few pods.
 func BenchmarkTurnParallel(b *testing.B) {
 	for _, spread := range []bool{false, true} {
-		name := "one lane"
+		name := "one shard"
 		if spread {
-			name = "a lane for each core"
+			name = "a shard for each core"
 		}
 		b.Run(name, func(b *testing.B) {
 			backend := pooled(b, 64)
