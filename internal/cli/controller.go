@@ -161,7 +161,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	}
 	metrics.SetUnreadKinds(c.UnreadKinds)
 	metrics.SetProxies(c.Proxies)
-	go newSpare().run(ctx)
+	go newScavenger().run(ctx)
 	return serveController(ctx, o, c, metrics, log)
 }
 

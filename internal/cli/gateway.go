@@ -88,7 +88,7 @@ func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
 	g.background.Go(func() { g.retry(inner) })
 	g.background.Go(func() { g.tickets.Run(inner, g.local.Update) })
-	g.background.Go(func() { newSpare().often().run(inner) })
+	g.background.Go(func() { newScavenger().often().run(inner) })
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
 

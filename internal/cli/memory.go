@@ -25,8 +25,8 @@ const (
 	// worth bounds the time that is spent on giving memory back: the next time is not before so many times
 	// what the last one took.
 	worth = 50
-	// leastSpare is how much it must be, in bytes.
-	leastSpare = 2 << 20
+	// leastReturn is how much it must be, in bytes.
+	leastReturn = 2 << 20
 	// headroom is how far a proxy's heap may outgrow what lives in it between two collections, in bytes; a
 	// heap of less may double, as Go does it. A proxy allocates next to nothing for a request, so collections are rare.
 	headroom = 12 << 20
@@ -34,10 +34,10 @@ const (
 	leastGrowth = 25
 )
 
-// spare gives memory back to the system while there is little to do. A first list or a mass of new routes leaves a heap
+// scavenger gives memory back to the system while there is little to do. A first list or a mass of new routes leaves a heap
 // twice as large as what stays; a program that then rests collects it after minutes, and keeps
 // the room for the next time. While there is much to do the collector is left alone.
-type spare struct {
+type scavenger struct {
 	kept      uint64        // bytes of the heap after it was last given back
 	allocated uint64        // since the start, at the last look
 	cpu       time.Duration // that the process had used at the last look
@@ -50,8 +50,8 @@ type spare struct {
 	used      func() time.Duration // cpuTime
 }
 
-func newSpare() *spare {
-	return &spare{every: lookAround, read: readHeap, used: cpuTime, give: func() {
+func newScavenger() *scavenger {
+	return &scavenger{every: lookAround, read: readHeap, used: cpuTime, give: func() {
 		runtime.GC() // pools let go of what two collections in a row find unused
 		debug.FreeOSMemory()
 		releaseProgram()
@@ -59,13 +59,13 @@ func newSpare() *spare {
 }
 
 // often looks as a proxy needs it.
-func (s *spare) often() *spare {
+func (s *scavenger) often() *scavenger {
 	s.every = proxyLookAround
 	return s
 }
 
 // bound keeps the heap's growth within headroom too, unless who started the process chose one.
-func (s *spare) bound() *spare {
+func (s *scavenger) bound() *scavenger {
 	if os.Getenv("GOGC") == "" {
 		s.growth = 100
 	}
@@ -76,7 +76,7 @@ func (s *spare) bound() *spare {
 func growthFor(live uint64) int { return int(min(100, max(leastGrowth, headroom*100/max(live, 1)))) }
 
 // run looks until ctx ends.
-func (s *spare) run(ctx context.Context) {
+func (s *scavenger) run(ctx context.Context) {
 	tick := time.NewTicker(s.every)
 	defer tick.Stop()
 	for {
@@ -92,7 +92,7 @@ func (s *spare) run(ctx context.Context) {
 // look gives back where that is worth a collection, an eighth of the heap, and there has been little to do for a
 // while: no more than a twentieth of it was allocated since the last look, and the processors rested. A
 // proxy at work need not allocate.
-func (s *spare) look() {
+func (s *scavenger) look() {
 	s.tune()
 	resident, allocated := s.read()
 	cpu := s.used()
@@ -103,7 +103,7 @@ func (s *spare) look() {
 	if since > resident/20 || used.Seconds() > busy*s.every.Seconds() {
 		s.calm = 0
 	}
-	if s.calm < calm || s.pause > 0 || resident < s.kept+max(s.kept/8, leastSpare) {
+	if s.calm < calm || s.pause > 0 || resident < s.kept+max(s.kept/8, leastReturn) {
 		return
 	}
 	s.give()
@@ -113,7 +113,7 @@ func (s *spare) look() {
 }
 
 // tune sets how far the heap may grow.
-func (s *spare) tune() {
+func (s *scavenger) tune() {
 	if s.growth == 0 {
 		return
 	}

@@ -13,7 +13,7 @@ func TestSpareGivesBackWhenThereIsLittleToDo(t *testing.T) {
 	const mib = 1 << 20
 	var resident, allocated uint64
 	given := 0
-	s := &spare{
+	s := &scavenger{
 		every: lookAround,
 		read:  func() (uint64, uint64) { return resident, allocated },
 		used:  func() time.Duration { return 0 },
@@ -50,7 +50,7 @@ func TestSpareWaitsForCalm(t *testing.T) {
 	var resident uint64 = 80 << 20
 	var used time.Duration
 	given := 0
-	s := (&spare{
+	s := (&scavenger{
 		read: func() (uint64, uint64) { return resident, 0 },
 		used: func() time.Duration { return used },
 		give: func() { given++; used += 20 * time.Millisecond },
@@ -84,7 +84,7 @@ func TestSpareOfARealHeap(t *testing.T) {
 	for i := range held {
 		held[i] = make([]byte, 1<<20)
 	}
-	s := newSpare()
+	s := newScavenger()
 	s.used = func() time.Duration { return 0 } // other tests may be at work
 	before, _ := s.read()
 	runtime.KeepAlive(held)
@@ -112,7 +112,7 @@ func TestGrowthIsSet(t *testing.T) {
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	held := make([]byte, 64<<20)
 	runtime.GC()
-	s := newSpare().bound()
+	s := newScavenger().bound()
 	s.give = func() {}
 	s.look()
 	if got := debug.SetGCPercent(100); got != leastGrowth {

@@ -144,7 +144,7 @@ func RunProxy(ctx context.Context, o ProxyOptions) error {
 		}
 	})
 	p.background.Go(func() { p.awaitConfig(inner) })
-	p.background.Go(func() { newSpare().often().bound().run(inner) })
+	p.background.Go(func() { newScavenger().often().bound().run(inner) })
 	<-ctx.Done()
 	p.shutdown()
 	p.close()

@@ -281,8 +281,8 @@ func (s *Set) evict(c *Conn) {
 	}
 }
 
-// spare has a connection count again that was to be ended and goes on, be it one too many.
-func (s *Set) spare(c *Conn) {
+// readmit has a connection count again that was to be ended and goes on, be it one too many.
+func (s *Set) readmit(c *Conn) {
 	if c.counts.CompareAndSwap(countsEnding, countsOpen) {
 		s.admission.ending.Add(-1)
 		s.admission.enterAnyway(c.key)

@@ -42,7 +42,7 @@ const (
 
 var (
 	smallBuffers = sync.Pool{New: func() any { return new([smallBuffer]byte) }}
-	dialogues    = sync.Pool{New: func() any { return &dialogue{ex: exchange.New()} }}
+	http1States  = sync.Pool{New: func() any { return &http1State{ex: exchange.New()} }}
 )
 
 // Conn is a client's connection. One goroutine runs it (serve), none while it is parked; while a request body
@@ -86,19 +86,19 @@ type Conn struct {
 	// idled is why the sweeper has interrupted the wait: to have the connection parked. Guarded by mu.
 	idled bool
 
-	// d is nil until the first byte of a request, and again when the connection is parked.
-	d *dialogue
+	// h1 is nil until the first byte of a request, and again when the connection is parked.
+	h1 *http1State
 
 	key           clientKey
 	counts        atomic.Uint32 // countsOpen and so on
 	shard         *shard
 	before, after *Conn // in a list of shard; guarded by its mu
-	watched       bool  // the lot has an entry for it
-	fd            int   // which the lot knows it by
+	watched       bool  // the idle poller has an entry for it
+	fd            int   // which the idle poller knows it by
 
-	heard  atomic.Bool // its hang-up is reported, or cannot be
-	hungUp atomic.Bool // the client has closed or half-closed the connection; known where heard is set only
-	hearFD int         // which hangUps knows it by; guarded by that one's mu
+	hangUpWatched atomic.Bool // its hang-up is reported, or cannot be
+	hungUp        atomic.Bool // the client has closed or half-closed the connection; known where hangUpWatched is set only
+	hangUpFD      int         // which hangUps knows it by; guarded by that one's mu
 }
 
 // waitState is what a connection waits for and until when, in one word that the sweeper
@@ -214,9 +214,9 @@ func (c *Conn) serve() {
 			continue
 		}
 		switch {
-		case c.d != nil && c.d.linger:
+		case c.h1 != nil && c.h1.linger:
 			c.closeLingering()
-		case c.d != nil && c.d.complete || head == 0 && err == nil:
+		case c.h1 != nil && c.h1.complete || head == 0 && err == nil:
 			c.sayClose()
 		}
 		break
@@ -227,8 +227,8 @@ func (c *Conn) serve() {
 // end closes the connection and takes it out of its Set.
 func (c *Conn) end() {
 	c.tcp.Close()
-	if l := c.set.hangUps.Load(); l != nil && c.heard.Load() {
-		l.forgetHeard(c)
+	if l := c.set.hangUps.Load(); l != nil && c.hangUpWatched.Load() {
+		l.unwatchHangUp(c)
 	}
 	c.park()
 	c.side.Socket.Stats.ConnectionClosed()
@@ -323,14 +323,14 @@ func (c *Conn) hold() {
 	}
 }
 
-// dialogue is the one of the connection, made if need be.
-func (c *Conn) dialogue() *dialogue {
-	if c.d == nil {
-		c.d = dialogues.Get().(*dialogue)
-		c.d.ex.Client = &c.side
+// http1State is the one of the connection, made if need be.
+func (c *Conn) http1State() *http1State {
+	if c.h1 == nil {
+		c.h1 = http1States.Get().(*http1State)
+		c.h1.ex.Client = &c.side
 		c.hold()
 	}
-	return c.d
+	return c.h1
 }
 
 // lend gives all pooled memory back, for others to use while this connection waits: what is used again at once is
@@ -342,11 +342,11 @@ func (c *Conn) lend() {
 	if c.small != nil {
 		smallBuffers.Put(c.small)
 	}
-	if c.d != nil {
-		c.d.ex.Client = nil
-		dialogues.Put(c.d)
+	if c.h1 != nil {
+		c.h1.ex.Client = nil
+		http1States.Put(c.h1)
 	}
-	c.big, c.small, c.d = nil, nil, nil
+	c.big, c.small, c.h1 = nil, nil, nil
 	c.in, c.r, c.w = nil, 0, 0
 }
 

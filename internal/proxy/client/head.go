@@ -64,8 +64,8 @@ func (c *Conn) parseHead() (int, error) {
 		return 0, http1.ErrIncomplete
 	}
 	c.fresh = false
-	d := c.dialogue()
-	return http1.ParseRequest(c.in[c.r:c.w], &d.ex.Request.Request, &d.head, &c.set.engine.Limits)
+	st := c.http1State()
+	return http1.ParseRequest(c.in[c.r:c.w], &st.ex.Request.Request, &st.head, &c.set.engine.Limits)
 }
 
 // waitForHead says until when the next read may take.
@@ -85,7 +85,7 @@ func (c *Conn) arrived(n int) {
 	if c.headDeadline == 0 {
 		c.until = 0
 		c.headDeadline = c.set.engine.Now() + c.set.timeouts.Head.Milliseconds()
-		c.dialogue().ex.Begin()
+		c.http1State().ex.Begin()
 		c.fresh = true
 	} else if bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit {
 		c.fresh = true // parsing starts over, so it is done only where a line has ended
@@ -119,7 +119,7 @@ func (c *Conn) headExpired(n int) (goOn bool, head int, err error) {
 		return false, 0, nil
 	}
 	c.nc.SetReadDeadline(never)
-	c.set.spare(c)
+	c.set.readmit(c)
 	if n == 0 && idled {
 		c.park()
 		return false, parked, nil

@@ -22,9 +22,9 @@ const copyLimit = 4 << 10
 // lastChunk ends a chunked body without a trailer section.
 const lastChunk = "0\r\n\r\n"
 
-// dialogue is what an HTTP/1 connection needs while it has a request. It is reused for all
+// http1State is what an HTTP/1 connection needs while it has a request. It is reused for all
 // requests of a connection, and for other connections after that.
-type dialogue struct {
+type http1State struct {
 	ex   *exchange.Exchange
 	head http1.RequestHead
 	body http1.Body // of a request that did not come whole
@@ -47,13 +47,13 @@ type dialogue struct {
 // run carries out the request whose head of n bytes stands at in[r:], and tells
 // whether the connection can take another one.
 func (c *Conn) run(n int) (keep bool) {
-	d := c.d
-	x := d.ex
+	st := c.h1
+	x := st.ex
 	if c.set.engine.Logging {
 		x.Target = targetOf(c.in[c.r : c.r+n])
 	}
 	c.takeBody(n)
-	h := &d.head
+	h := &st.head
 	c.side.Protocol = "HTTP/1.1"
 	if h.Minor == 0 {
 		c.side.Protocol = "HTTP/1.0"
@@ -63,22 +63,22 @@ func (c *Conn) run(n int) (keep bool) {
 	if h.Form == http1.Authority {
 		h.KeepAlive = false // what follows may be meant for the tunnel
 	}
-	d.framing, d.keep, d.stopped = http1.NoBody, false, false
+	st.framing, st.keep, st.stopped = http1.NoBody, false, false
 	streamed := x.Streamed
 	outcome := x.Run()
-	d.complete = outcome.Complete
-	keep = d.keep && outcome.Complete && outcome.Read
+	st.complete = outcome.Complete
+	keep = st.keep && outcome.Complete && outcome.Read
 	// The client may be sending its next request already.
-	d.linger = d.complete && !keep && (more || streamed)
-	if !d.complete && d.framing == http1.UntilClose {
+	st.linger = st.complete && !keep && (more || streamed)
+	if !st.complete && st.framing == http1.UntilClose {
 		c.tcp.SetLinger(0) // only a reset tells this end from a complete body
 	}
-	if d.stopped {
+	if st.stopped {
 		c.nc.SetReadDeadline(never)
 	}
 	c.served = true
-	if keep && streamed && len(d.rest) > 0 {
-		c.unread(d.rest)
+	if keep && streamed && len(st.rest) > 0 {
+		c.unread(st.rest)
 	}
 	return keep
 }
@@ -93,7 +93,7 @@ func targetOf(head []byte) []byte {
 
 // isWhole tells whether all of the request whose head of n bytes stands at in[r:] is there.
 func (c *Conn) isWhole(n int) bool {
-	switch h := &c.d.head; h.Framing {
+	switch h := &c.h1.head; h.Framing {
 	case http1.NoBody:
 		return true
 	case http1.Length:
@@ -104,22 +104,22 @@ func (c *Conn) isWhole(n int) bool {
 
 // takeBody steps over the head and, where the whole body is there, over the body.
 func (c *Conn) takeBody(head int) {
-	d := c.d
+	st := c.h1
 	c.r += head
-	d.ex.Whole, d.ex.Streamed = nil, false
-	switch h := &d.head; h.Framing {
+	st.ex.Whole, st.ex.Streamed = nil, false
+	switch h := &st.head; h.Framing {
 	case http1.NoBody:
 		return
 	case http1.Length:
 		if n := h.ContentLength; n <= int64(c.w-c.r) {
-			d.ex.Whole = c.in[c.r : c.r+int(n)]
+			st.ex.Whole = c.in[c.r : c.r+int(n)]
 			c.r += int(n)
 			return
 		}
 	}
-	d.ex.Streamed = true
-	d.body.Init(d.head.Framing, d.head.ContentLength, &c.set.engine.Limits)
-	d.rest = d.rest[:0]
+	st.ex.Streamed = true
+	st.body.Init(st.head.Framing, st.head.ContentLength, &c.set.engine.Limits)
+	st.rest = st.rest[:0]
 }
 
 // unread puts back what was read behind a request.
@@ -133,21 +133,21 @@ func (c *Conn) unread(b []byte) {
 
 // refuse answers a head that could not be parsed, and ends the connection.
 func (c *Conn) refuse(err error) {
-	d := c.dialogue()
-	d.head = http1.RequestHead{Minor: 1}
+	st := c.http1State()
+	st.head = http1.RequestHead{Minor: 1}
 	c.side.Protocol = "HTTP/1.1"
 	switch e := err.(type) {
 	case *http1.Error:
-		d.complete = d.ex.Refuse(e.Status, reasonOf(e))
+		st.complete = st.ex.Refuse(e.Status, reasonOf(e))
 	default:
 		if err == errHeadTimeout {
 			c.nc.SetReadDeadline(never)
-			d.complete = d.ex.Refuse(observe.ReasonClientTimeout.Status(), observe.ReasonClientTimeout)
+			st.complete = st.ex.Refuse(observe.ReasonClientTimeout.Status(), observe.ReasonClientTimeout)
 		} else {
-			d.complete = d.ex.Refuse(0, observe.ReasonClientClosed)
+			st.complete = st.ex.Refuse(0, observe.ReasonClientClosed)
 		}
 	}
-	d.linger = d.complete
+	st.linger = st.complete
 }
 
 // reasonOf is the reason for a message that the parser refused.
@@ -172,7 +172,7 @@ type http1Side struct{ c *Conn }
 
 // Next is exchange.Body's.
 func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, err error) {
-	c, d := s.c, s.c.d
+	c, st := s.c, s.c.h1
 	for {
 		n, read := 0, c.r == c.w && wait
 		if read {
@@ -188,13 +188,13 @@ func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, e
 			n = copy(buf, c.in[c.r:c.w])
 			c.r += n
 		}
-		data, used, err := d.body.Decode(buf[:n])
+		data, used, err := st.body.Decode(buf[:n])
 		if err != nil {
 			return nil, false, err
 		}
-		if last = d.body.Done(); last {
+		if last = st.body.Done(); last {
 			if read {
-				d.rest = append(d.rest[:0], buf[used:n]...)
+				st.rest = append(st.rest[:0], buf[used:n]...)
 			} else {
 				c.r -= n - used
 			}
@@ -228,18 +228,18 @@ func (c *Conn) readBody(b exchange.Buffer) (int, error) {
 
 // Trailer is exchange.Body's.
 func (s http1Side) Trailer() *message.Fields {
-	d := s.c.d
-	if d.head.Framing != http1.Chunked {
+	st := s.c.h1
+	if st.head.Framing != http1.Chunked {
 		return nil
 	}
-	trailer := d.body.Trailer()
-	d.head.DropNominated(trailer)
+	trailer := st.body.Trailer()
+	st.head.DropNominated(trailer)
 	return trailer
 }
 
 // Stop is exchange.Body's.
 func (s http1Side) Stop() {
-	s.c.d.stopped = true
+	s.c.h1.stopped = true
 	s.c.nc.SetReadDeadline(longAgo)
 }
 
@@ -248,30 +248,30 @@ func (s http1Side) WriteBy(t time.Time) { s.c.nc.SetWriteDeadline(t) }
 
 // Interim is exchange.Response's; HTTP/1.0 has none (RFC 9110 section 15.2).
 func (s http1Side) Interim(r *message.Response) error {
-	d := s.c.d
-	if d.head.Minor == 0 {
+	st := s.c.h1
+	if st.head.Minor == 0 {
 		return nil
 	}
-	d.out = http1.AppendResponseHead(d.out[:0], r, http1.NoBody, -1, http1.Hop{})
-	return s.c.write(d.out)
+	st.out = http1.AppendResponseHead(st.out[:0], r, http1.NoBody, -1, http1.Hop{})
+	return s.c.write(st.out)
 }
 
 // Start is exchange.Response's.
 func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
-	d := s.c.d
-	d.framing = h.Framing
+	st := s.c.h1
+	st.framing = h.Framing
 	if h.Framing == http1.Chunked || h.Framing == http1.UntilClose {
-		d.framing = http1.Chunked
-		if d.head.Minor == 0 {
-			d.framing = http1.UntilClose
+		st.framing = http1.Chunked
+		if st.head.Minor == 0 {
+			st.framing = http1.UntilClose
 		}
 	}
-	d.keep = d.head.KeepAlive && !h.Close && !h.Unread && d.framing != http1.UntilClose
-	hop := http1.Hop{Close: !d.keep, KeepAlive: d.keep && d.head.Minor == 0}
-	d.out = http1.AppendResponseHead(d.out[:0], h.Response, d.framing, h.Length, hop)
-	d.more = p.More
+	st.keep = st.head.KeepAlive && !h.Close && !h.Unread && st.framing != http1.UntilClose
+	hop := http1.Hop{Close: !st.keep, KeepAlive: st.keep && st.head.Minor == 0}
+	st.out = http1.AppendResponseHead(st.out[:0], h.Response, st.framing, h.Length, hop)
+	st.more = p.More
 	err := s.c.send(&p)
-	d.more = false
+	st.more = false
 	return err
 }
 
@@ -284,22 +284,22 @@ func (s http1Side) Splice(p *splice.Pipe) error {
 
 // More is exchange.Response's.
 func (s http1Side) More(p exchange.Part) error {
-	s.c.d.out = s.c.d.out[:0]
+	s.c.h1.out = s.c.h1.out[:0]
 	return s.c.send(&p)
 }
 
-// send writes what stands in d.out and a part of the body behind it: in one write where there is
+// send writes what stands in st.out and a part of the body behind it: in one write where there is
 // room for the former before the latter, or where one of them is short.
 func (c *Conn) send(p *exchange.Part) error {
-	d := c.d
-	chunked := d.framing == http1.Chunked
+	st := c.h1
+	chunked := st.framing == http1.Chunked
 	data := p.Data()
 	if chunked && len(data) > 0 {
-		d.out = http1.AppendChunkHead(d.out, len(data))
+		st.out = http1.AppendChunkHead(st.out, len(data))
 	}
-	if len(data) > 0 && len(d.out) <= p.At && len(p.Buf)-p.End >= len(http1.ChunkEnd)+len(lastChunk) {
-		start, end := p.At-len(d.out), p.End
-		copy(p.Buf[start:], d.out)
+	if len(data) > 0 && len(st.out) <= p.At && len(p.Buf)-p.End >= len(http1.ChunkEnd)+len(lastChunk) {
+		start, end := p.At-len(st.out), p.End
+		copy(p.Buf[start:], st.out)
 		if chunked {
 			end += copy(p.Buf[end:], http1.ChunkEnd)
 			if p.Last && (p.Trailer == nil || p.Trailer.Len() == 0) {
@@ -310,26 +310,26 @@ func (c *Conn) send(p *exchange.Part) error {
 		if err := c.write(p.Buf[start:end]); err != nil || !chunked || !p.Last {
 			return err
 		}
-		d.out = http1.AppendLastChunk(d.out[:0], p.Trailer)
-		return c.write(d.out)
+		st.out = http1.AppendLastChunk(st.out[:0], p.Trailer)
+		return c.write(st.out)
 	}
 	if len(data) > copyLimit {
-		if err := c.writeBoth(d.out, data); err != nil {
+		if err := c.writeBoth(st.out, data); err != nil {
 			return err
 		}
-		d.out = d.out[:0]
+		st.out = st.out[:0]
 	} else {
-		d.out = append(d.out, data...)
+		st.out = append(st.out, data...)
 	}
 	if chunked {
 		if len(data) > 0 {
-			d.out = append(d.out, http1.ChunkEnd...)
+			st.out = append(st.out, http1.ChunkEnd...)
 		}
 		if p.Last {
-			d.out = http1.AppendLastChunk(d.out, p.Trailer)
+			st.out = http1.AppendLastChunk(st.out, p.Trailer)
 		}
 	}
-	return c.write(d.out)
+	return c.write(st.out)
 }
 
 // write sends bytes to the client.

@@ -14,12 +14,12 @@ func (c *Conn) recovered() {
 	if v == nil {
 		return
 	}
-	if c.d != nil {
-		c.d.ex.Panicked(v)
+	if c.h1 != nil {
+		c.h1.ex.Panicked(v)
 	} else {
 		c.set.engine.Observer.Panicked("connection", v)
 	}
-	c.big, c.small, c.d = nil, nil, nil
+	c.big, c.small, c.h1 = nil, nil, nil
 	c.in, c.r, c.w = nil, 0, 0
 	c.tcp.SetLinger(0) // the client must not take what it has of a response for all of it
 	c.end()

@@ -1,6 +1,6 @@
 package client
 
-// A connection that idles is parked: it gives back what came from pools, its goroutine ends, and the lot
+// A connection that idles is parked: it gives back what came from pools, its goroutine ends, and the idle poller
 // watches it. What comes next (bytes, the end of its idle time, a cut) claims it, which only one
 // can, and goes on with it on a new goroutine.
 
@@ -10,7 +10,7 @@ const parked = -2
 // retire parks the connection. False means that this could not be done, and it goes on as it was; true
 // that it belongs to somebody else by now.
 func (c *Conn) retire() bool {
-	l := c.set.openLot()
+	l := c.set.openIdlePoller()
 	if l == nil || l.admit(c) != nil {
 		return false
 	}
@@ -36,7 +36,7 @@ func (c *Conn) claim() bool {
 // unpark follows a claim.
 func (c *Conn) unpark() {
 	c.shard.unpark(c)
-	c.set.lot.Load().forget(c)
+	c.set.idlePoller.Load().forget(c)
 }
 
 // resume goes on with a connection that was claimed because of what the client did.

@@ -112,7 +112,7 @@ func TestPark(t *testing.T) {
 	set, addr := served(t)
 	first := askerOf(t, addr)
 	first.ask()
-	park(t, set, 1) // which makes the lot
+	park(t, set, 1) // which makes the idle poller
 	before := runtime.NumGoroutine()
 	const n = 20
 	all := []*asker{first}
@@ -129,7 +129,7 @@ func TestPark(t *testing.T) {
 		until(t, "parked", func() bool { return count(set, waitParked) == n+1 })
 		until(t, "no goroutines", func() bool { return runtime.NumGoroutine() <= before })
 		set.Each(func(c *Conn) {
-			if c.in != nil || c.small != nil || c.big != nil || c.d != nil {
+			if c.in != nil || c.small != nil || c.big != nil || c.h1 != nil {
 				t.Error("a parked connection holds memory")
 			}
 		})
@@ -193,11 +193,11 @@ func TestParkedEnds(t *testing.T) {
 			park(t, set, 1)
 			end(set, a)
 			<-set.Empty()
-			set.lot.Load().mu.Lock()
-			defer set.lot.Load().mu.Unlock()
-			for _, c := range set.lot.Load().byFD {
+			set.idlePoller.Load().mu.Lock()
+			defer set.idlePoller.Load().mu.Unlock()
+			for _, c := range set.idlePoller.Load().byFD {
 				if c != nil {
-					t.Error("the lot still has the connection")
+					t.Error("the idle poller still has the connection")
 				}
 			}
 		})
@@ -360,7 +360,7 @@ func TestParkedHTTP2(t *testing.T) {
 	}
 }
 
-// TestUnparkable: where the lot does not take a connection it idles on its goroutine and serves on.
+// TestUnparkable: where the idle poller does not take a connection it idles on its goroutine and serves on.
 func TestUnparkable(t *testing.T) {
 	set, addr := served(t)
 	a := askerOf(t, addr)
@@ -372,7 +372,7 @@ func TestUnparkable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(other)
-	if err := unix.Dup3(other, set.lot.Load().fd, unix.O_CLOEXEC); err != nil { // it can watch nothing any more
+	if err := unix.Dup3(other, set.idlePoller.Load().fd, unix.O_CLOEXEC); err != nil { // it can watch nothing any more
 		t.Fatal(err)
 	}
 	for range 3 {

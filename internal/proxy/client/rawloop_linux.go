@@ -130,7 +130,7 @@ func (c *Conn) rawStep(fd uintptr) bool {
 		}
 		// A short read took all there was, and the poller tells of what comes next. It may have
 		// told of the end of the stream already: within a head and behind the first request, whose
-		// client may have no other, another read looks for that, later the lot.
+		// client may have no other, another read looks for that, later the idle poller.
 		again := c.headDeadline != 0 || first
 		if errno == 0 && (again || n == len(room) || c.nc != net.Conn(c.tcp) && !(l.drained && l.records.usedUp())) {
 			l.drained = l.drained && !again // TLS may hold more itself
@@ -258,7 +258,7 @@ func (c *Conn) writeRaw(b []byte) []byte {
 		return b
 	}
 	var flags uintptr = unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL
-	if c.d != nil && c.d.more {
+	if c.h1 != nil && c.h1.more {
 		flags |= unix.MSG_MORE
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, l.fd, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), flags, 0, 0)

@@ -20,9 +20,9 @@ const (
 	// ends it. It spares short requests the system call that has hang-ups reported, and
 	// gives the answer to clients that half-close right after they asked.
 	goneAfter = 500 * time.Millisecond
-	// hearEach is for how many connections of a shard one Sweep makes that system call, so that a crowd of
+	// watchEach is for how many connections of a shard one Sweep makes that system call, so that a crowd of
 	// requests does not hold up the clock.
-	hearEach = 128
+	watchEach = 128
 	// parkAfter is how long a connection may idle with a goroutine and pooled memory. One that is used
 	// more often pays nothing for being parked.
 	parkAfter = time.Second
@@ -66,27 +66,27 @@ func (t Timeouts) withDefaults() Timeouts {
 
 // Set holds all client connections. One touches a part of it when it is accepted, parked and ends.
 type Set struct {
-	engine   *exchange.Engine
-	timeouts Timeouts
-	plainIO  bool
-	logger   *slog.Logger
-	lot      atomic.Pointer[lot] // nil before the first connection idles, and where there can be none
-	hangUps  atomic.Pointer[lot] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
-	shards   [shards]shard
+	engine     *exchange.Engine
+	timeouts   Timeouts
+	plainIO    bool
+	logger     *slog.Logger
+	idlePoller atomic.Pointer[poller] // nil before the first connection idles, and where there can be none
+	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
+	shards     [shards]shard
 
 	admission admission
 
-	mu      sync.Mutex
-	lotless bool          // there is no lot and will be none
-	deaf    bool          // there is no hangUps and will be none
-	done    chan struct{} // closed when the set is empty; nil while nobody waits
-	awaited atomic.Bool   // done is not nil
+	mu        sync.Mutex
+	noPoller  bool          // there is no idlePoller and will be none
+	noHangUps bool          // there is no hangUps and will be none
+	done      chan struct{} // closed when the set is empty; nil while nobody waits
+	awaited   atomic.Bool   // done is not nil
 }
 
 // NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too, on a
 // goroutine each. Close must be called in the end.
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
-	return &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, lotless: plainIO || !rawIO, logger: discard}
+	return &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard}
 }
 
 // Limit sets how many connections there may be. Those that are refused are logged now and then. It must be called
@@ -99,58 +99,58 @@ func (s *Set) Limit(l ConnectionLimits, logger *slog.Logger) {
 func (s *Set) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lotless = true
-	s.deaf = true
-	for _, l := range []*lot{s.lot.Swap(nil), s.hangUps.Swap(nil)} {
+	s.noPoller = true
+	s.noHangUps = true
+	for _, l := range []*poller{s.idlePoller.Swap(nil), s.hangUps.Swap(nil)} {
 		if l != nil {
 			l.close()
 		}
 	}
 }
 
-// openLot is the lot, made if need be; nil where there can be none.
-func (s *Set) openLot() *lot {
-	if l := s.lot.Load(); l != nil {
+// openIdlePoller returns idlePoller, made if need be; nil where there can be none.
+func (s *Set) openIdlePoller() *poller {
+	if l := s.idlePoller.Load(); l != nil {
 		return l
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.lot.Load()
-	if s.lotless || l != nil {
+	l := s.idlePoller.Load()
+	if s.noPoller || l != nil {
 		return l
 	}
-	l, err := openLot(func(c *Conn) {
+	l, err := openPoller(func(c *Conn) {
 		defer s.recovered()
 		if c.claim() {
 			go c.resume()
 		}
 	})
 	if err != nil { // connections keep their goroutines
-		s.lotless = true
+		s.noPoller = true
 		return nil
 	}
-	s.lot.Store(l)
+	s.idlePoller.Store(l)
 	return l
 }
 
 // openHangUps returns hangUps, made if need be; nil where there can be none.
-func (s *Set) openHangUps() *lot {
+func (s *Set) openHangUps() *poller {
 	if l := s.hangUps.Load(); l != nil {
 		return l
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.deaf {
+	if s.noHangUps {
 		return nil
 	}
-	l, err := openLot(func(c *Conn) {
+	l, err := openPoller(func(c *Conn) {
 		defer s.recovered()
 		if listen.PeerGone(c.raw) { // the event may be of an earlier connection with the same descriptor
 			c.hungUp.Store(true)
 		}
 	})
 	if err != nil { // a client that leaves is noticed when the response is written
-		s.deaf = true
+		s.noHangUps = true
 		return nil
 	}
 	s.hangUps.Store(l)
@@ -208,11 +208,11 @@ func (s *Set) Sweep(now int64) {
 	if s.engine.Draining.Load() {
 		idleEnd = now + (s.timeouts.Idle - drainIdle).Milliseconds()
 	}
-	var memory [hearEach]*Conn
+	var memory [watchEach]*Conn
 	for i := range s.shards {
 		for _, c := range s.shards[i].sweep(now, max(now, idleEnd), memory[:0]) {
 			if l := s.openHangUps(); l != nil {
-				l.hear(c)
+				l.watchHangUp(c)
 			}
 		}
 	}
@@ -260,9 +260,9 @@ func (s *Set) remove(c *Conn) {
 	}
 }
 
-// sweep looks at one connection, and reports whether its hang-up must be heard of: nobody else may find out that the
+// sweep looks at one connection, and reports whether its hang-up must be watched for: nobody else may find out that the
 // client of a request has left while its backend is waited for.
-func (c *Conn) sweep(now int64) (hear bool) {
+func (c *Conn) sweep(now int64) (watch bool) {
 	if h := c.http2.Load(); h != nil { // which looks after its timeouts itself
 		if c.set.engine.Draining.Load() {
 			h.Drain()
@@ -285,14 +285,14 @@ func (c *Conn) sweep(now int64) (hear bool) {
 		}
 	}
 	if since := c.watch.Since(); since != 0 && now >= since+goneAfter.Milliseconds() {
-		if hear = !c.heard.Load(); c.hungUp.Load() {
+		if watch = !c.hangUpWatched.Load(); c.hungUp.Load() {
 			c.watch.Interrupt(since)
 		}
 	}
 	if kind, at, seen := c.bodyWait.get(); kind == waitRead && now >= at {
 		c.expire(&c.bodyWait, seen, false)
 	}
-	return hear
+	return watch
 }
 
 // expire interrupts a wait on the client unless it ended meanwhile.

@@ -105,13 +105,13 @@ func (s *shard) each(f func(*Conn)) {
 }
 
 // sweep looks at the connections by the coarse clock now; a parked connection is at its end where
-// its idle time ends at idleEnd or before. It returns those whose hang-up must be heard of, no more than fit into due.
+// its idle time ends at idleEnd or before. It returns those whose hang-up must be watched for, no more than fit into due.
 func (s *shard) sweep(now, idleEnd int64, due []*Conn) []*Conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := s.busy.first; c != nil; c = c.after {
 		if c.sweep(now) && len(due) < cap(due) {
-			c.heard.Store(true)
+			c.hangUpWatched.Store(true)
 			due = append(due, c)
 		}
 	}

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lot watches parked connections. A goroutine that waits costs its stack, which is more than all the
+// poller watches parked connections. A goroutine that waits costs its stack, which is more than all the
 // rest of an idle connection; here one goroutine waits for all, and each connection is an entry in an
 // epoll set, which the runtime's poller watches like any descriptor.
 //
 // An entry tells of one event and is armed again when its connection is parked again. The kernel
 // drops it when the descriptor is closed. An event may come late, and then wakes another connection
 // that is parked with the same descriptor, or nobody: neither does harm.
-type lot struct {
+type poller struct {
 	file *os.File // the epoll set
 	fd   int      // its descriptor
 	wake func(*Conn)
@@ -25,9 +25,9 @@ type lot struct {
 	byFD []*Conn // parked ones, by descriptor
 }
 
-// openLot makes a lot and its goroutine; close ends both. wake is told of parked connections that
+// openPoller makes a poller and its goroutine; close ends both. wake is told of parked connections that
 // the client has written to or closed; it must not block.
-func openLot(wake func(*Conn)) (*lot, error) {
+func openPoller(wake func(*Conn)) (*poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -36,7 +36,7 @@ func openLot(wake func(*Conn)) (*lot, error) {
 		unix.Close(fd)
 		return nil, os.NewSyscallError("fcntl", err)
 	}
-	l := &lot{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, wake: wake, done: make(chan struct{})}
+	l := &poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, wake: wake, done: make(chan struct{})}
 	raw, err := l.file.SyscallConn()
 	if err != nil {
 		l.file.Close()
@@ -46,16 +46,16 @@ func openLot(wake func(*Conn)) (*lot, error) {
 	return l, nil
 }
 
-// close is for a lot that holds nothing any more.
-func (l *lot) close() {
+// close is for a poller that holds nothing any more.
+func (l *poller) close() {
 	l.file.Close()
 	<-l.done
 }
 
-func (l *lot) run(raw syscall.RawConn) {
+func (l *poller) run(raw syscall.RawConn) {
 	defer close(l.done)
 	events := make([]unix.EpollEvent, 128)
-	_ = raw.Read(func(uintptr) bool { // the error is that the lot is closed
+	_ = raw.Read(func(uintptr) bool { // the error is that the poller is closed
 		for {
 			n, err := unix.EpollWait(l.fd, events, 0)
 			if err == unix.EINTR {
@@ -73,7 +73,7 @@ func (l *lot) run(raw syscall.RawConn) {
 	})
 }
 
-func (l *lot) at(fd int32) *Conn {
+func (l *poller) at(fd int32) *Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(fd) >= len(l.byFD) {
@@ -83,7 +83,7 @@ func (l *lot) at(fd int32) *Conn {
 }
 
 // admit enters a connection, which is not watched yet.
-func (l *lot) admit(c *Conn) error {
+func (l *poller) admit(c *Conn) error {
 	return c.raw.Control(func(fd uintptr) {
 		c.fd = int(fd)
 		l.mu.Lock()
@@ -93,7 +93,7 @@ func (l *lot) admit(c *Conn) error {
 }
 
 // enter notes whose descriptor fd is; mu is held.
-func (l *lot) enter(c *Conn, fd int) {
+func (l *poller) enter(c *Conn, fd int) {
 	if more := fd + 1 - len(l.byFD); more > 0 {
 		l.byFD = append(l.byFD, make([]*Conn, more)...)
 	}
@@ -101,7 +101,7 @@ func (l *lot) enter(c *Conn, fd int) {
 }
 
 // forget undoes admit.
-func (l *lot) forget(c *Conn) {
+func (l *poller) forget(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.byFD[c.fd] == c { // not after it was closed, and another has its descriptor
@@ -111,7 +111,7 @@ func (l *lot) forget(c *Conn) {
 
 // watch arms the entry of the connection behind raw; anew tells that there was one before. From then on the
 // connection belongs to whoever claims it, maybe before watch has returned.
-func (l *lot) watch(raw syscall.RawConn, anew bool) error {
+func (l *poller) watch(raw syscall.RawConn, anew bool) error {
 	op := unix.EPOLL_CTL_ADD
 	if anew {
 		op = unix.EPOLL_CTL_MOD
@@ -127,13 +127,13 @@ func (l *lot) watch(raw syscall.RawConn, anew bool) error {
 	return failed
 }
 
-// hear has l report once that the client of c hangs up, or has done so, until forgetHeard; it costs nothing while the
+// watchHangUp has l report once that the client of c hangs up, or has done so, until unwatchHangUp; it costs nothing while the
 // client stays. It may be called at any time, also when c has been closed, from which on it does nothing.
-func (l *lot) hear(c *Conn) {
+func (l *poller) watchHangUp(c *Conn) {
 	_ = c.raw.Control(func(fd uintptr) { // within which the descriptor stays open: the error is that it was closed
 		l.mu.Lock()
-		c.hearFD = int(fd)
-		l.enter(c, c.hearFD)
+		c.hangUpFD = int(fd)
+		l.enter(c, c.hangUpFD)
 		l.mu.Unlock()
 		// Data does not wake who waits for EPOLLRDHUP only. Where the system has no room for another
 		// entry, the client's leaving is noticed when the response is written.
@@ -142,11 +142,11 @@ func (l *lot) hear(c *Conn) {
 	})
 }
 
-// forgetHeard undoes hear for a connection that was closed.
-func (l *lot) forgetHeard(c *Conn) {
+// unwatchHangUp undoes watchHangUp for a connection that was closed.
+func (l *poller) unwatchHangUp(c *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.hearFD < len(l.byFD) && l.byFD[c.hearFD] == c {
-		l.byFD[c.hearFD] = nil
+	if c.hangUpFD < len(l.byFD) && l.byFD[c.hangUpFD] == c {
+		l.byFD[c.hangUpFD] = nil
 	}
 }
