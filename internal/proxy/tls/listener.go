@@ -111,7 +111,7 @@ func newConfig(c *Certificate, tickets [][32]byte) *tls.Config {
 		NextProtos:   protocols,
 		Certificates: c.pair,
 		// Small first records cost the first responses of a connection more writes than they spare
-		// their clients time, see docs/performance.md.
+		// their clients time, see docs/performance-learned.md.
 		DynamicRecordSizingDisabled: true,
 		SessionTicketsDisabled:      len(tickets) == 0,
 	}
