@@ -167,8 +167,8 @@ func (e *engine) reopenOnHangup(ctx context.Context) {
 // ready says that a whole configuration is in force, unless the end has begun; it answers whether that is news.
 func (e *engine) ready() bool { return e.notReady.CompareAndSwap(&errStarting, &served) }
 
-// tellListeners logs what is served, one line a listener, and answers how many there are.
-func (e *engine) tellListeners() int {
+// logListeners logs what is served, one line a listener, and answers how many there are.
+func (e *engine) logListeners() int {
 	bound := e.proxy.Bound()
 	for _, l := range bound {
 		e.o.Log.Info("listening", "listener", l.Key, "protocol", strings.TrimPrefix(l.Protocol.String(), "PROTOCOL_"),

@@ -30,9 +30,9 @@ type gateway struct {
 	log     *slog.Logger
 	source  *files.Source
 	local   *deliver.Local
-	objects *shelf
+	objects *objectStore
 	tickets deliver.Tickets
-	told    map[string]bool // problems of the manifests that were logged and are still there
+	logged  map[string]bool // problems of the manifests that were logged and are still there
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -50,7 +50,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{o: o, log: slog.New(slog.NewTextHandler(o.Stderr, nil)), objects: newShelf()}
+	g := &gateway{o: o, log: slog.New(slog.NewTextHandler(o.Stderr, nil)), objects: newObjectStore()}
 	if g.source, err = files.New(o.Files, files.Options{}); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
@@ -107,7 +107,7 @@ func (g *gateway) run(ctx context.Context) error {
 func (g *gateway) change(c files.Change) {
 	g.objects.change(c)
 	if c.ProblemsChanged {
-		g.tellProblems(c.Problems)
+		g.logProblems(c.Problems)
 	}
 	delivery := g.local.Update(func(t *translate.Translator) {
 		if c.Full { // so that what is served first is whole, whoever is faster
@@ -130,7 +130,7 @@ func (g *gateway) change(c files.Change) {
 
 // started says once what is served now.
 func (g *gateway) started() {
-	if g.tellListeners() == 0 {
+	if g.logListeners() == 0 {
 		g.log.Warn("no listener is served; moongate status and moongate check tell why", "files", strings.Join(g.o.Files, ","))
 	}
 	if g.o.Ready != nil {
@@ -142,13 +142,13 @@ func (g *gateway) started() {
 	debug.FreeOSMemory()
 }
 
-// tellProblems logs each problem when it appears, and not again while it stays.
-func (g *gateway) tellProblems(problems []files.Problem) {
+// logProblems logs each problem when it appears, and not again while it stays.
+func (g *gateway) logProblems(problems []files.Problem) {
 	now := make(map[string]bool, len(problems))
 	for _, p := range problems {
 		text := p.String()
 		now[text] = true
-		if g.told[text] {
+		if g.logged[text] {
 			continue
 		}
 		if p.Ignored {
@@ -157,7 +157,7 @@ func (g *gateway) tellProblems(problems []files.Problem) {
 			g.log.Warn("cannot use", "what", text)
 		}
 	}
-	g.told = now
+	g.logged = now
 }
 
 // retry tries what could not be bound again, until ctx ends.

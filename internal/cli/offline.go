@@ -38,8 +38,8 @@ func readOffline(paths []string, class string) (*offline, error) {
 		snapshot.Objects = takeClass(snapshot.Objects, class)
 	}
 	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil)})
-	shelf := newShelf()
-	shelf.change(files.Change{Upserts: snapshot.Objects, Problems: snapshot.Problems, Full: true})
+	store := newObjectStore()
+	store.change(files.Change{Upserts: snapshot.Objects, Problems: snapshot.Problems, Full: true})
 	positions := map[files.ObjectID]files.Position{}
 	for _, o := range snapshot.Objects {
 		t.Upsert(o.Object)
@@ -48,8 +48,8 @@ func readOffline(paths []string, class string) (*offline, error) {
 		}
 	}
 	result := t.Commit()
-	shelf.publish(result.Statuses)
-	off := &offline{resources: result.Config.Upserts, status: shelf.status(), positions: positions}
+	store.publish(result.Statuses)
+	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions}
 	off.status.Problems = append(off.status.Problems, dangling(snapshot.Objects)...)
 	return off, nil
 }

@@ -220,7 +220,7 @@ func (p *remoteProxy) awaitConfig(ctx context.Context) {
 	if !p.ready() {
 		return // it ends already
 	}
-	p.tellListeners()
+	p.logListeners()
 	health, admin := p.servers[0].Addr().String(), p.servers[1].Addr().String()
 	if p.o.Ready != nil {
 		p.o.Ready(RunningProxy{Health: health, Admin: admin})

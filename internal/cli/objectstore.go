@@ -19,9 +19,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// shelf is what /status shows: the Gateway API objects as a cluster would hold them, and what
+// objectStore is what /status shows: the Gateway API objects as a cluster would hold them, and what
 // in the manifests could not be used. It is safe for concurrent use.
-type shelf struct {
+type objectStore struct {
 	objects  *status.Store
 	problems atomic.Pointer[[]files.Problem]
 
@@ -30,12 +30,12 @@ type shelf struct {
 	waiting map[translate.ObjectKey]string
 }
 
-func newShelf() *shelf {
-	return &shelf{objects: status.NewStore(controllerName), waiting: map[translate.ObjectKey]string{}}
+func newObjectStore() *objectStore {
+	return &objectStore{objects: status.NewStore(controllerName), waiting: map[translate.ObjectKey]string{}}
 }
 
 // change takes what the manifests say now.
-func (s *shelf) change(c files.Change) {
+func (s *objectStore) change(c files.Change) {
 	for _, id := range c.Deletes {
 		s.objects.Delete(status.Key(id))
 		s.note(translate.StatusChange{Object: translate.ObjectKey(id)})
@@ -49,7 +49,7 @@ func (s *shelf) change(c files.Change) {
 }
 
 // publish merges new statuses into the objects.
-func (s *shelf) publish(changes []translate.StatusChange) {
+func (s *objectStore) publish(changes []translate.StatusChange) {
 	now := time.Now()
 	for _, c := range changes {
 		s.objects.Apply(status.Key(c.Object), c.Status, now)
@@ -58,7 +58,7 @@ func (s *shelf) publish(changes []translate.StatusChange) {
 }
 
 // note keeps whether a Gateway is served.
-func (s *shelf) note(c translate.StatusChange) {
+func (s *objectStore) note(c translate.StatusChange) {
 	if c.Object.Kind != string(translate.KindGateway) {
 		return
 	}
@@ -88,7 +88,7 @@ func (s *shelf) note(c translate.StatusChange) {
 }
 
 // unserved returns which Gateways are accepted and not served, and why; nil for none.
-func (s *shelf) unserved() error {
+func (s *objectStore) unserved() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) == 0 {
@@ -102,7 +102,7 @@ func (s *shelf) unserved() error {
 	return errors.New(strings.Join(lines, "\n"))
 }
 
-func (s *shelf) status() admin.Status {
+func (s *objectStore) status() admin.Status {
 	shown := admin.Status{Items: []any{}, Problems: []admin.Problem{}}
 	for _, item := range s.objects.Items() {
 		shown.Items = append(shown.Items, item)
