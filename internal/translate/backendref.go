@@ -52,5 +52,5 @@ func (t *Translator) checkBackend(v *incremental.View, key backendKey, field str
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use http or "+appProtocolH2C,
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
-	return t.checkBackendTLSPolicies(v, key.Service, port.Name, field)
+	return t.checkBackendTLS(v, key.Service, &port, field)
 }

@@ -12,6 +12,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
+// managedGateway is what does not change of a Gateway of one of our classes.
+type managedGateway struct {
+	UID     types.UID // "" in manifests that name none
+	Created int64     // in nanoseconds since the epoch
+}
+
 func (t *Translator) declareGateways() {
 	t.gateways = incremental.Map(t.engine, "Gateway", t.in.gateways.Collection,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*gateway.Gateway, bool) {
@@ -25,7 +31,9 @@ func (t *Translator) declareGateways() {
 			return t.newGateway(v, gw, c), true
 		}, sameDeeply[*gateway.Gateway])
 	t.managedGateways = incremental.Map(t.engine, "managed Gateway", t.gateways,
-		func(_ *incremental.View, _ name, g *gateway.Gateway) (types.UID, bool) { return g.UID, true }, same[types.UID])
+		func(_ *incremental.View, _ name, g *gateway.Gateway) (managedGateway, bool) {
+			return managedGateway{g.UID, g.Created}, true
+		}, same[managedGateway])
 	t.managedListenerSets = incremental.Map(t.engine, "managed ListenerSet", t.in.listenerSets.Collection,
 		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (bool, bool) {
 			ref := ls.Spec.ParentRef

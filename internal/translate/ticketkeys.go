@@ -1,8 +1,6 @@
 package translate
 
 import (
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
@@ -30,12 +28,12 @@ func (t *Translator) declareTicketKeys() {
 			return []name{k.Gateway}
 		})
 	t.ticketKeys = incremental.Map(t.engine, "ticket keys", t.managedGateways,
-		func(v *incremental.View, n name, uid types.UID) (*config.TicketKeys, bool) {
+		func(v *incremental.View, n name, g managedGateway) (*config.TicketKeys, bool) {
 			if incremental.Count(v, t.terminating, n) == 0 {
 				return nil, false
 			}
 			now, _ := incremental.Fetch(v, t.in.tickets.Collection, name{})
-			keys := certificate.TicketSecrets(now.Secret, n.String(), uid, now.Period)
+			keys := certificate.TicketSecrets(now.Secret, n.String(), g.UID, now.Period)
 			return &config.TicketKeys{Key: n.String(), Keys: keys}, len(keys) > 0
 		}, sameMessage[*config.TicketKeys])
 }

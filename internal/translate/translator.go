@@ -6,7 +6,6 @@ import (
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -52,6 +51,7 @@ type Translator struct {
 	listenerLayer
 	routeLayer
 	backendLayer
+	backendTLSLayer
 	statusLayer
 }
 
@@ -91,8 +91,8 @@ type listenerLayer struct {
 	unreadNamespaces    *incremental.Collection[name, bool]
 	classes             *incremental.Collection[name, class]
 	gateways            *incremental.Collection[name, *gateway.Gateway]
-	managedGateways     *incremental.Collection[name, types.UID] // Gateways of our classes
-	managedListenerSets *incremental.Collection[name, bool]      // ListenerSets of those
+	managedGateways     *incremental.Collection[name, managedGateway]
+	managedListenerSets *incremental.Collection[name, bool] // ListenerSets of those
 	listeners           *incremental.Collection[listenerKey, *listener.Listener]
 	claims              *incremental.Collection[listenerKey, claim]
 	claimsByPort        *incremental.Index[int32, listenerKey, claim]
@@ -118,18 +118,16 @@ type listenerLayer struct {
 
 // routeLayer is what is known of routes.
 type routeLayer struct {
-	namespaceLabels   *incremental.Collection[name, map[string]string]
-	services          *incremental.Collection[name, *service]
-	policiesByService *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
-	undecodedPolicies *incremental.Index[string, name, undecodedPolicy] // by namespace
-	compiled          *incremental.Collection[name, *compiled]
-	referrers         *incremental.Index[name, name, *compiled] // Service -> routes that refer to it
-	attachments       *incremental.Collection[name, *attachment]
-	attached          *incremental.Index[listenerKey, name, *attachment]
-	shares            *incremental.Collection[shareKey, struct{}]     // namespaces with regular expressions, of each listener
-	expressions       *incremental.Index[shareKey, name, *attachment] // routes that have any
-	excess            *incremental.Collection[excessKey, struct{}]    // those beyond the limit
-	routes            *incremental.Collection[name, *config.Route]
+	namespaceLabels *incremental.Collection[name, map[string]string]
+	services        *incremental.Collection[name, *service]
+	compiled        *incremental.Collection[name, *compiled]
+	referrers       *incremental.Index[name, name, *compiled] // Service -> routes that refer to it
+	attachments     *incremental.Collection[name, *attachment]
+	attached        *incremental.Index[listenerKey, name, *attachment]
+	shares          *incremental.Collection[shareKey, struct{}]     // namespaces with regular expressions, of each listener
+	expressions     *incremental.Index[shareKey, name, *attachment] // routes that have any
+	excess          *incremental.Collection[excessKey, struct{}]    // those beyond the limit
+	routes          *incremental.Collection[name, *config.Route]
 }
 
 // backendLayer is what the accepted routes need of Services and EndpointSlices.
@@ -146,12 +144,11 @@ type backendLayer struct {
 
 // statusLayer is what users are told, by kind.
 type statusLayer struct {
-	classStatuses  *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
-	gatewayStates  *incremental.Collection[name, *status[gwv1.GatewayStatus]]
-	setStatuses    *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
-	routeStatuses  *incremental.Collection[name, *status[gwv1.RouteStatus]]
-	otherStatuses  *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
-	policyStatuses *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+	classStatuses *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
+	gatewayStates *incremental.Collection[name, *status[gwv1.GatewayStatus]]
+	setStatuses   *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
+	routeStatuses *incremental.Collection[name, *status[gwv1.RouteStatus]]
+	otherStatuses *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
 
 	classesByParameters  *incremental.Index[name, name, *gwv1.GatewayClass]
 	gatewaysByParameters *incremental.Index[name, name, *gateway.Gateway]

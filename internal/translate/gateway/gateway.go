@@ -20,6 +20,7 @@ import (
 // Gateway is a Gateway of one of our classes, apart from its listeners.
 type Gateway struct {
 	UID        types.UID // "" in manifests that name none
+	Created    int64     // in nanoseconds since the epoch
 	Generation int64
 	Refused    *condition.Problem // why it is not accepted, apart from its listeners
 	Refs       *condition.Problem // a reference of the Gateway itself that does not resolve
@@ -46,6 +47,9 @@ type Gateway struct {
 // New reads a Gateway; what other objects tell of it is left empty.
 func New(gw *gwv1.Gateway) *Gateway {
 	g := &Gateway{UID: gw.UID, Generation: max(1, gw.Generation)}
+	if t := gw.CreationTimestamp; !t.IsZero() {
+		g.Created = t.UnixNano()
+	}
 	for _, l := range gw.Spec.Listeners {
 		if !slices.Contains(g.Listeners, string(l.Name)) {
 			g.Listeners = append(g.Listeners, string(l.Name))

@@ -1,0 +1,180 @@
+package policy
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+func of(name string, created int64, spec string) Policy[string] {
+	namespace, name, _ := strings.Cut(name, "/")
+	return Policy[string]{types.NamespacedName{Namespace: namespace, Name: name}, created, spec}
+}
+
+func TestTargets(t *testing.T) {
+	section := gwv1.SectionName("https")
+	refs := []gwv1.LocalPolicyTargetReferenceWithSectionName{
+		{LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Kind: "Service", Name: "a"}},
+		{LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Group: "g", Kind: "K", Name: "b"}, SectionName: &section},
+	}
+	whole, part := Target{"", "Service", "ns", "a", ""}, Target{"g", "K", "ns", "b", "https"}
+	if got := Targets("ns", refs); !slices.Equal(got, []Target{whole, part}) {
+		t.Errorf("got %v", got)
+	}
+	if got := part.Levels(); !slices.Equal(got, []Target{part, {"g", "K", "ns", "b", ""}}) {
+		t.Errorf("levels of a section: %v", got)
+	}
+	if got := whole.Levels(); !slices.Equal(got, []Target{whole}) {
+		t.Errorf("levels of an object: %v", got)
+	}
+}
+
+func TestSelector(t *testing.T) {
+	web := Target{"", "Service", "ns", "a", ""}
+	for name, test := range map[string]struct {
+		selector *metav1.LabelSelector
+		target   Target
+		labels   map[string]string
+		want     bool
+	}{
+		"labels match":        {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, web, map[string]string{"app": "web", "x": "y"}, true},
+		"labels differ":       {&metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, web, map[string]string{"app": "api"}, false},
+		"empty selects all":   {&metav1.LabelSelector{}, web, nil, true},
+		"absent selects none": {nil, web, nil, false},
+		"another namespace":   {&metav1.LabelSelector{}, Target{"", "Service", "other", "a", ""}, nil, false},
+		"another kind":        {&metav1.LabelSelector{}, Target{"", "Pod", "ns", "a", ""}, nil, false},
+		"another group":       {&metav1.LabelSelector{}, Target{"g", "Service", "ns", "a", ""}, nil, false},
+		"a section":           {&metav1.LabelSelector{}, Target{"", "Service", "ns", "a", "https"}, nil, false},
+		"an expression": {&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
+			web, map[string]string{"app": ""}, true},
+	} {
+		s, err := NewSelector("ns", "", "Service", test.selector)
+		if err != nil || s.Selects(test.target, test.labels) != test.want {
+			t.Errorf("%s: selects %v, error %v", name, !test.want, err)
+		}
+	}
+	wrong := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Like"}}}
+	if s, err := NewSelector("ns", "", "Service", wrong); err == nil || s.Selects(web, nil) {
+		t.Errorf("a malformed selector: error %v", err)
+	}
+}
+
+func TestWinner(t *testing.T) {
+	if _, ok := Winner[string](nil); ok {
+		t.Error("there is a winner of none")
+	}
+	for name, test := range map[string]struct {
+		list []Policy[string]
+		want string
+	}{
+		"the oldest":         {[]Policy[string]{of("ns/a", 2, ""), of("ns/b", 1, "")}, "ns/b"},
+		"then by name":       {[]Policy[string]{of("ns/b", 1, ""), of("ns/a", 1, "")}, "ns/a"},
+		"namespace before":   {[]Policy[string]{of("b/a", 1, ""), of("a/b", 1, "")}, "a/b"},
+		"not as one string":  {[]Policy[string]{of("a-b/x", 1, ""), of("a/x", 1, "")}, "a/x"},
+		"one alone":          {[]Policy[string]{of("ns/a", 5, "")}, "ns/a"},
+		"no timestamp: name": {[]Policy[string]{of("ns/b", 0, ""), of("ns/a", 0, "")}, "ns/a"},
+	} {
+		for range 2 {
+			if got, ok := Winner(test.list); !ok || got.Name.String() != test.want {
+				t.Errorf("%s: %s, want %s", name, got.Name, test.want)
+			}
+			slices.Reverse(test.list)
+		}
+	}
+}
+
+func TestInForce(t *testing.T) {
+	join := func(specific, general string) string { return specific + "+" + general }
+	port, service, gateway := []Policy[string]{of("ns/p", 9, "port")}, []Policy[string]{of("ns/s", 5, "service")}, []Policy[string]{of("ns/h", 2, "loser"), of("ns/g", 1, "gateway")}
+	for name, test := range map[string]struct {
+		levels [][]Policy[string]
+		merge  Merge[string]
+		want   string
+	}{
+		"nothing": {[][]Policy[string]{nil, nil}, nil, ""},
+		"the more specific, though it is younger": {[][]Policy[string]{port, service, gateway}, nil, "port"},
+		"the next where there is none":            {[][]Policy[string]{nil, service, gateway}, nil, "service"},
+		"merged":                                  {[][]Policy[string]{port, service, gateway}, join, "port+service+gateway"},
+		"merged over a gap":                       {[][]Policy[string]{port, nil, gateway}, join, "port+gateway"},
+		"merged alone":                            {[][]Policy[string]{nil, nil, gateway}, join, "gateway"},
+	} {
+		if got, ok := InForce(test.levels, test.merge); got != test.want || ok != (test.want != "") {
+			t.Errorf("%s: %q, %v, want %q", name, got, ok, test.want)
+		}
+	}
+}
+
+func TestAccepted(t *testing.T) {
+	target := Target{"", "Service", "ns", "a", "https"}
+	won := Outcome{Field: "spec.targetRefs[0]", Target: target}
+	lost := Outcome{Field: "spec.targetRefs[1]", Target: target, Lost: &types.NamespacedName{Namespace: "ns", Name: "older"}}
+	missing := Outcome{Field: "spec.targetRefs[2]", Target: target, Missing: NotFound("spec.targetRefs[2]", target, "correct the name")}
+	invalid := condition.NewProblem(gwv1.PolicyReasonInvalid, "spec.options", "remove it", "it is not known")
+	for name, test := range map[string]struct {
+		invalid  *condition.Problem
+		outcomes []Outcome
+		status   metav1.ConditionStatus
+		reason   gwv1.PolicyConditionReason
+		message  []string
+	}{
+		"in force":                {nil, []Outcome{won}, "True", gwv1.PolicyReasonAccepted, nil},
+		"lost":                    {nil, []Outcome{lost}, "False", gwv1.PolicyReasonConflicted, []string{"spec.targetRefs[1]: ns/older is in force for Service ns/a, section \"https\""}},
+		"missing":                 {nil, []Outcome{missing}, "False", gwv1.PolicyReasonTargetNotFound, []string{"spec.targetRefs[2]: ", "does not exist; correct the name"}},
+		"lost and missing":        {nil, []Outcome{missing, lost}, "False", gwv1.PolicyReasonConflicted, []string{"targetRefs[1]", "targetRefs[2]"}},
+		"in force for one":        {nil, []Outcome{won, lost}, "True", gwv1.PolicyReasonAccepted, []string{"targetRefs[1]", "ns/older"}},
+		"invalid wherever it won": {invalid, []Outcome{won}, "False", gwv1.PolicyReasonInvalid, []string{"spec.options: it is not known; remove it"}},
+	} {
+		got := Accepted(test.invalid, test.outcomes)
+		if got.Type != "Accepted" || got.Status != test.status || got.Reason != string(test.reason) || test.message == nil && got.Message != "" {
+			t.Errorf("%s: %+v", name, got)
+		}
+		for _, part := range test.message {
+			if !strings.Contains(got.Message, part) {
+				t.Errorf("%s: message %q lacks %q", name, got.Message, part)
+			}
+		}
+	}
+	if got := Accepted(nil, []Outcome{won}, "spec.options: ignored"); got.Message != "spec.options: ignored" {
+		t.Errorf("notes: %q", got.Message)
+	}
+}
+
+func TestAncestors(t *testing.T) {
+	var all []Ancestor
+	for i := range 20 {
+		all = append(all, Ancestor{types.NamespacedName{Namespace: "ns", Name: strconv.Itoa(i)}, int64(100 - i)})
+	}
+	named, beyond := Ancestors(append(slices.Clone(all), all...))
+	if len(named) != MaxAncestors || len(beyond) != 4 || named[0].Gateway.Name != "19" || beyond[0].Gateway.Name != "3" || beyond[3].Gateway.Name != "0" {
+		t.Errorf("named %v, beyond %v", named, beyond)
+	}
+	// A Gateway that is younger than all takes no place of theirs.
+	again, last := Ancestors(append(all, Ancestor{types.NamespacedName{Namespace: "a", Name: "a"}, 1000}))
+	if !slices.Equal(again, named) || last[len(last)-1].Gateway.Name != "a" {
+		t.Errorf("named %v, beyond %v", again, last)
+	}
+	if named, beyond = Ancestors(nil); len(named)+len(beyond) != 0 {
+		t.Errorf("of none: %v, %v", named, beyond)
+	}
+}
+
+func TestStatus(t *testing.T) {
+	group, kind, namespace := gwv1.Group(gwv1.GroupName), gwv1.Kind("Gateway"), gwv1.Namespace("ns")
+	got := Ancestor{Gateway: types.NamespacedName{Namespace: "ns", Name: "gw"}}.Status("example.com/c", 7, Accepted(nil, nil))
+	want := gwv1.PolicyAncestorStatus{
+		AncestorRef:    gwv1.ParentReference{Group: &group, Kind: &kind, Namespace: &namespace, Name: "gw"},
+		ControllerName: "example.com/c",
+		Conditions:     []metav1.Condition{{Type: "Accepted", Status: "True", Reason: "Accepted", ObservedGeneration: 7}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v", got)
+	}
+}

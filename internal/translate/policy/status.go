@@ -1,0 +1,112 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// Outcome is what became of one of a policy's targets.
+type Outcome struct {
+	Field  string // such as spec.targetRefs[0]
+	Target Target
+	// Missing is why the policy is not attached to the target, or nil.
+	Missing *condition.Problem
+	// Lost is the policy that is in force for the target instead, or nil.
+	Lost *types.NamespacedName
+}
+
+// problem is why the policy is not in force for the target, or nil.
+func (o *Outcome) problem() *condition.Problem {
+	switch {
+	case o.Missing != nil:
+		return o.Missing
+	case o.Lost != nil:
+		return condition.NewProblem(gwv1.PolicyReasonConflicted, o.Field, "remove one of both, or attach them to different targets",
+			"%s is in force for %s, because it is older or comes first by name", o.Lost, o.Target)
+	}
+	return nil
+}
+
+// String names a target in a message.
+func (t Target) String() string {
+	s := fmt.Sprintf("%s %s/%s", t.Kind, t.Namespace, t.Name)
+	if t.Section != "" {
+		s += fmt.Sprintf(", section %q", t.Section)
+	}
+	return s
+}
+
+// NotFound is the problem of a target that does not exist: a policy for a section is never widened to the whole object.
+func NotFound(field string, t Target, remedy string) *condition.Problem {
+	return condition.NewProblem(gwv1.PolicyReasonTargetNotFound, field, remedy, "%s does not exist", t)
+}
+
+// Accepted is that condition of a policy with those outcomes: invalid is why it cannot be carried out wherever it is attached, or
+// nil; notes are for a policy that is accepted. A policy is accepted where it is in force for any of its targets; the message
+// tells of the others.
+func Accepted(invalid *condition.Problem, outcomes []Outcome, notes ...string) metav1.Condition {
+	if invalid != nil {
+		return condition.False(gwv1.PolicyConditionAccepted, invalid.Reason, invalid.String())
+	}
+	var problems []*condition.Problem
+	reason := string(gwv1.PolicyReasonTargetNotFound)
+	for i := range outcomes {
+		if p := outcomes[i].problem(); p != nil {
+			problems = append(problems, p)
+			if p.Reason == string(gwv1.PolicyReasonConflicted) {
+				reason = p.Reason
+			}
+		}
+	}
+	if len(problems) > 0 && len(problems) == len(outcomes) {
+		return condition.False(gwv1.PolicyConditionAccepted, reason, condition.List(problems))
+	}
+	c := condition.True(gwv1.PolicyConditionAccepted, gwv1.PolicyReasonAccepted)
+	if len(problems) > 0 {
+		notes = append(notes, condition.List(problems))
+	}
+	c.Message = strings.Join(notes, ". ")
+	return c
+}
+
+// MaxAncestors is the length that the API server allows for status.ancestors.
+const MaxAncestors = 16
+
+// Ancestor is a Gateway whose requests a policy concerns.
+type Ancestor struct {
+	Gateway types.NamespacedName
+	Created int64 // in nanoseconds since the epoch
+}
+
+// Compare puts the oldest first, then the first by namespace and name: a new Gateway takes no other's place in a status.
+func (a Ancestor) Compare(o Ancestor) int {
+	return cmp.Or(cmp.Compare(a.Created, o.Created), cmp.Compare(a.Gateway.Namespace, o.Gateway.Namespace), cmp.Compare(a.Gateway.Name, o.Gateway.Name))
+}
+
+// Ancestors returns those that a policy's status names, and those for which it has no place. GEP-2648 wants the latter signalled on
+// the objects that it concerns there.
+func Ancestors(all []Ancestor) (named, beyond []Ancestor) {
+	all = slices.Clone(all)
+	slices.SortFunc(all, Ancestor.Compare)
+	all = slices.Compact(all)
+	n := min(len(all), MaxAncestors)
+	return all[:n], all[n:]
+}
+
+// Status is an entry of status.ancestors.
+func (a Ancestor) Status(controller string, generation int64, conditions ...metav1.Condition) gwv1.PolicyAncestorStatus {
+	group, kind, namespace := gwv1.Group(gwv1.GroupName), gwv1.Kind("Gateway"), gwv1.Namespace(a.Gateway.Namespace)
+	return gwv1.PolicyAncestorStatus{
+		AncestorRef:    gwv1.ParentReference{Group: &group, Kind: &kind, Namespace: &namespace, Name: gwv1.ObjectName(a.Gateway.Name)},
+		ControllerName: gwv1.GatewayController(controller),
+		Conditions:     condition.Observed(generation, conditions...),
+	}
+}
