@@ -31,6 +31,7 @@ type Exchange struct {
 	start    time.Time
 	listener *snapshot.Listener
 	rule     *snapshot.Rule
+	ref      *snapshot.BackendRef // of rule, once it is chosen
 	// deadline is when timeouts.request runs out; zero is never.
 	deadline time.Time
 	attempt  attempt            // the present one
@@ -132,7 +133,7 @@ func (x *Exchange) reset() {
 	c := x.Client
 	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.scheme(), uint32(c.Peer.Port())
-	x.listener, x.rule = nil, nil
+	x.listener, x.rule, x.ref = nil, nil, nil
 	x.deadline = time.Time{}
 	x.closing, x.complete = false, false
 	x.body.bodyState = bodyState{whole: x.body.whole}
@@ -178,15 +179,15 @@ func (x *Exchange) handle() (read bool) {
 	if s := x.rule.StatsFor(x.listener); s != nil {
 		x.rec.Stats = s
 	}
+	x.fx.Request = &x.Request.Request
+	x.fx.Scheme = x.Client.scheme()
+	x.fx.ListenerPort = uint16(x.listener.Config.Port)
 	if f := x.rule.Failure; f != nil {
 		return x.failWith(f.Status, f.Reason)
 	}
 	if x.rule.RequestTimeout > 0 {
 		x.deadline = x.start.Add(x.rule.RequestTimeout)
 	}
-	x.fx.Request = &x.Request.Request
-	x.fx.Scheme = x.Client.scheme()
-	x.fx.ListenerPort = uint16(x.listener.Config.Port)
 	if reply := x.rule.Filters.RunRequest(&x.fx); reply != nil {
 		return x.answer(reply)
 	}
@@ -196,6 +197,7 @@ func (x *Exchange) handle() (read bool) {
 	}
 	x.rec.Backend = ref + 1
 	b := &x.rule.Backends[ref]
+	x.ref = b
 	if b.Failure != nil {
 		return x.failWith(b.Failure.Status, b.Failure.Reason)
 	}

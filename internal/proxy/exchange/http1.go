@@ -29,9 +29,7 @@ func (x *Exchange) converse(a *attempt, b *snapshot.BackendRef, mayRetry bool) (
 		return x.forwardFailed(a, err, mayRetry)
 	}
 	x.body.settle(a)
-	x.fx.Response = &x.resp
-	b.Filters.RunResponse(&x.fx)
-	x.rule.Filters.RunResponse(&x.fx)
+	x.filterResponse()
 	complete := x.relay(a, rest)
 	uploaded := x.body.finish(a, complete)
 	gone := x.Client.Watch.end()

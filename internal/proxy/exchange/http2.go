@@ -97,9 +97,7 @@ func (x *Exchange) converseStream(a *attempt, b *snapshot.BackendRef, mayRetry b
 		return read, then
 	}
 	x.body.settle(a)
-	x.fx.Response = &x.resp
-	b.Filters.RunResponse(&x.fx)
-	x.rule.Filters.RunResponse(&x.fx)
+	x.filterResponse()
 	complete := x.relayStream(a, ended)
 	uploaded := x.body.finish(a, complete)
 	x.Client.Watch.end()

@@ -25,7 +25,8 @@ func (x *Exchange) fail(reason observe.Reason) (read bool) {
 	return x.failWith(reason.Status(), reason)
 }
 
-// failWith answers with a short text that names the reason word.
+// failWith answers with a short text that names the reason word. The response filters of the rule
+// see it as they see the responses of backends.
 func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
 	start := len(x.fx.Scratch)
 	b := append(x.fx.Scratch, "moongate: "...)
@@ -36,6 +37,8 @@ func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
 	body := x.fx.Made(start)
 	x.resp.Reset()
 	x.resp.Header.Add(contentTypeName, textPlain)
+	x.resp.Status = status
+	x.filterResponse()
 	return x.reply(status, reason, body)
 }
 
@@ -49,9 +52,21 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 	for i := range r.Header.Len() {
 		x.resp.Header.Append(*r.Header.At(i))
 	}
-	x.fx.Response = &x.resp
-	x.rule.Filters.RunResponse(&x.fx)
+	x.resp.Status = r.Status
+	x.filterResponse()
 	return x.reply(r.Status, reason, r.Body)
+}
+
+// filterResponse runs the response filters on the head in x.resp: those of the backendRef, then those of the rule, as far as
+// both are chosen.
+func (x *Exchange) filterResponse() {
+	x.fx.Response = &x.resp
+	if x.ref != nil {
+		x.ref.Filters.RunResponse(&x.fx)
+	}
+	if x.rule != nil {
+		x.rule.Filters.RunResponse(&x.fx)
+	}
 }
 
 // reply sends a response made here: x.resp's fields, and the body unless the method is HEAD.
@@ -64,9 +79,12 @@ func (x *Exchange) reply(status int, reason observe.Reason, body []byte) (read b
 	x.addDate()
 	head := Head{Response: &x.resp, Framing: http1.Length, Length: int64(len(body)), Close: x.closes(), Unread: x.Streamed}
 	part := Part{Last: true}
-	if string(x.Method) == "HEAD" {
+	switch {
+	case status == http.StatusNoContent: // which has no Content-Length either (RFC 9110 section 8.6)
+		head.Framing, head.Length = http1.NoBody, -1
+	case string(x.Method) == "HEAD":
 		head.Framing = http1.NoBody
-	} else {
+	default:
 		part.Buf, part.End = body, len(body)
 		x.rec.BytesSent = int64(len(body))
 	}

@@ -81,7 +81,8 @@ type Filter struct {
 	// Request runs before the backend is asked. A Reply (the exchange's own, see
 	// Exchange.Reply) ends the request: no later filter and no backend sees it.
 	Request func(*Exchange) *Reply
-	// Response runs on the head of the final response, not on interim (1xx) ones.
+	// Response runs on the head of the final response, not on interim (1xx) ones, also on one that the
+	// gateway made: a Reply, or a failure. Request may not have run then.
 	Response func(*Exchange)
 	// Mirror asks for a copy of the request; the engine sends it.
 	Mirror *Mirror
