@@ -37,6 +37,8 @@ func (d *decision) carryOut() error {
 			d.Answer = Answer{reply.Status, reply.Reason, fmt.Sprintf("%d %s", reply.Status, reply.Reason)}
 			if location, ok := reply.Header.Get("Location"); ok {
 				d.Answer.Text += ", Location: " + string(location)
+			} else if reason, ok := observe.ReasonByWord(reply.Reason); ok {
+				d.Answer.Text += ": " + reason.Description()
 			}
 			return nil
 		}

@@ -37,6 +37,13 @@ type Exchange struct {
 	Scratch []byte
 
 	reply Reply
+	notes []note
+}
+
+// note is what a filter's Request function has left for its Response function.
+type note struct {
+	owner any
+	value []byte
 }
 
 // scratchKept bounds the scratch memory that an exchange keeps for the next, in bytes.
@@ -52,6 +59,22 @@ func (x *Exchange) Reset() {
 	r := &x.reply
 	r.Status, r.Reason, r.Body = 0, "", nil
 	r.Header.Reset()
+	clear(x.notes)
+	x.notes = x.notes[:0]
+}
+
+// Note keeps value until the exchange ends: what a filter's Request function saw of a request, which later
+// filters may change before its Response function runs. The owner is the compiled filter, as a pointer, and has one note.
+func (x *Exchange) Note(owner any, value []byte) { x.notes = append(x.notes, note{owner, value}) }
+
+// Noted returns the owner's note; false is that it has none, because its Request function did not leave one or did not run.
+func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
+	for i := range x.notes {
+		if x.notes[i].owner == owner {
+			return x.notes[i].value, true
+		}
+	}
+	return nil, false
 }
 
 // Made is what was appended to Scratch since it was start bytes long.

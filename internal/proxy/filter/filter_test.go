@@ -58,6 +58,24 @@ func TestAuthority(t *testing.T) {
 	}
 }
 
+var owners [2]int
+
+func TestNote(t *testing.T) {
+	var x Exchange
+	x.Note(&owners[0], []byte("first"))
+	x.Note(&owners[1], nil)
+	if value, ok := x.Noted(&owners[0]); string(value) != "first" || !ok {
+		t.Errorf("%q %v", value, ok)
+	}
+	if value, ok := x.Noted(&owners[1]); value != nil || !ok {
+		t.Errorf("a note without a value: %q %v", value, ok)
+	}
+	x.Reset()
+	if value, ok := x.Noted(&owners[0]); value != nil || ok {
+		t.Errorf("left for the next exchange: %q", value)
+	}
+}
+
 func TestResetKeepsMemory(t *testing.T) {
 	var x Exchange
 	use := func() {
@@ -66,6 +84,7 @@ func TestResetKeepsMemory(t *testing.T) {
 		start := len(x.Scratch)
 		x.Scratch = append(x.Scratch, "value"...)
 		x.Reply(302, "redirect").Header.Add(x.Made(start), x.Made(start))
+		x.Note(&owners[0], x.Made(start))
 	}
 	use()
 	if n := testing.AllocsPerRun(100, use); n != 0 {
@@ -98,7 +117,8 @@ func TestMadeValuesStay(t *testing.T) {
 // Reset sets field by field, and so must know all of them.
 func TestResetLeavesNothing(t *testing.T) {
 	x := Exchange{Request: new(message.Request), Response: new(message.Response), Scheme: "http", ListenerPort: 1, Seed: 1,
-		Scratch: []byte("x"), reply: Reply{Status: 1, Reason: "x", Body: []byte("x")}}
+		Scratch: []byte("x"), reply: Reply{Status: 1, Reason: "x", Body: []byte("x")},
+		notes: []note{{&owners[0], []byte("x")}}}
 	x.reply.Header.Add([]byte("a"), []byte("b"))
 	for i, v := 0, reflect.ValueOf(x); i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
@@ -111,10 +131,10 @@ func TestResetLeavesNothing(t *testing.T) {
 		}
 	}
 	x.Reset()
-	if len(x.Scratch) != 0 || x.reply.Header.Len() != 0 {
-		t.Errorf("%d bytes and %d lines are left", len(x.Scratch), x.reply.Header.Len())
+	if len(x.Scratch) != 0 || x.reply.Header.Len() != 0 || len(x.notes) != 0 || x.notes[:1][0].value != nil {
+		t.Errorf("%d bytes, %d lines and %d notes are left", len(x.Scratch), x.reply.Header.Len(), len(x.notes))
 	}
-	x.Scratch, x.reply.Header = nil, message.Fields{}
+	x.Scratch, x.notes, x.reply.Header = nil, nil, message.Fields{}
 	if !reflect.DeepEqual(x, Exchange{}) {
 		t.Errorf("left: %+v", x)
 	}
