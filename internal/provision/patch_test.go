@@ -34,7 +34,7 @@ func FuzzPatch(f *testing.F) {
 			return
 		}
 		if got.Name != plain.Name || got.Namespace != plain.Namespace || got.Kind != "Deployment" || !reflect.DeepEqual(got.OwnerReferences, plain.OwnerReferences) ||
-			!reflect.DeepEqual(got.Spec.Selector, plain.Spec.Selector) || !owned(got, change.Spec) || got.Annotations[annotationController] != settings.ControllerName {
+			!reflect.DeepEqual(got.Spec.Selector, plain.Spec.Selector) || !controlledBy(got, change.Spec) || got.Annotations[annotationController] != settings.ControllerName {
 			t.Errorf("%s made it %+v", patch, got)
 		}
 		for key, value := range got.Spec.Selector.MatchLabels {

@@ -80,8 +80,8 @@ type Provisioner struct {
 	skip   time.Duration // see the constant
 
 	reports workqueue.TypedInterface[gatewayName]
-	// listed is closed once every kind was listed, told once what was listed has been reported.
-	listed, told chan struct{}
+	// listed is closed once every kind was listed, ready once what was listed has been reported.
+	listed, ready chan struct{}
 
 	mu       sync.Mutex
 	unlisted map[scope]*trouble // those that were never listed
@@ -125,7 +125,7 @@ func New(o Options) (*Provisioner, error) {
 		return nil, err
 	}
 	p := &Provisioner{
-		o: o, client: c, grace: grace, skip: skip, store: newStore(o.ControllerName), listed: make(chan struct{}), told: make(chan struct{}),
+		o: o, client: c, grace: grace, skip: skip, store: newStore(o.ControllerName), listed: make(chan struct{}), ready: make(chan struct{}),
 		reports:  workqueue.NewTyped[gatewayName](),
 		unlisted: map[scope]*trouble{}, skipped: map[scope]bool{}, read: map[string]bool{}, unknown: map[string]bool{}, reported: map[gatewayName]report{}, starting: map[gatewayName]bool{},
 	}
@@ -145,7 +145,7 @@ func New(o Options) (*Provisioner, error) {
 }
 
 // Listed is closed once Watch has seen and reported everything that runs, but for what cannot be listed for long and is not waited for.
-func (p *Provisioner) Listed() <-chan struct{} { return p.told }
+func (p *Provisioner) Listed() <-chan struct{} { return p.ready }
 
 // forget drops what only a leader knows.
 func (p *Provisioner) forget() {
@@ -156,7 +156,7 @@ func (p *Provisioner) forget() {
 	p.absent, p.objects = map[gatewayName]time.Time{}, map[gatewayName]map[objectName]*history{}
 }
 
-// changed is told by the store.
+// changed is called by the store.
 func (p *Provisioner) changed(g gatewayName, kind string) {
 	p.reports.Add(g)
 	p.mu.Lock()
@@ -371,7 +371,7 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 		}
 		p.report(g)
 	}
-	close(p.told)
+	close(p.ready)
 	for {
 		g, shutdown := p.reports.Get()
 		if shutdown {

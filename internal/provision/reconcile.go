@@ -128,7 +128,7 @@ func (p *Provisioner) renewTrust(ctx context.Context, spec *translate.ProxySpec,
 	var failed []error
 	for n, object := range running {
 		live, ok := object.(*corev1.ConfigMap)
-		if !ok || live.DeletionTimestamp != nil || !owned(live, spec) || live.Data[caFile] == string(s.CAPEM) {
+		if !ok || live.DeletionTimestamp != nil || !controlledBy(live, spec) || live.Data[caFile] == string(s.CAPEM) {
 			continue
 		}
 		wanted := configMap(spec, s)
@@ -193,7 +193,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	handOver := spec.Parameters.Autoscaling != nil
 	var kept error // why the number of replicas is not applied
 	if live != nil {
-		if !owned(live, spec) {
+		if !controlledBy(live, spec) {
 			return 0, refusal{fmt.Errorf("%s %s/%s exists and is not of this Gateway; rename the Gateway, or delete the %s", n.kind, g.namespace, n.name, n.kind)}
 		}
 		if live.GetDeletionTimestamp() != nil {
@@ -275,7 +275,7 @@ func (p *Provisioner) scaledByOthers(ctx context.Context, spec *translate.ProxyS
 	return slices.ContainsFunc(list, func(a autoscalingv2.HorizontalPodAutoscaler) bool {
 		ref := a.Spec.ScaleTargetRef
 		group, _, _ := strings.Cut(ref.APIVersion, "/")
-		return group == appsv1.GroupName && ref.Kind == kindDeployment && ref.Name == d.Name && !owned(&a, spec)
+		return group == appsv1.GroupName && ref.Kind == kindDeployment && ref.Name == d.Name && !controlledBy(&a, spec)
 	}), nil
 }
 
@@ -340,9 +340,9 @@ func (h *history) wait(now time.Time) time.Duration {
 	return 0
 }
 
-// owned says that an object is the Gateway's: of this one, or of one of its name that is no
+// controlledBy reports whether an object is the Gateway's: of this one, or of one of its name that is no
 // more, if the object is known to have been made for it.
-func owned(object Object, spec *translate.ProxySpec) bool {
+func controlledBy(object Object, spec *translate.ProxySpec) bool {
 	if owner := metav1.GetControllerOf(object); owner != nil && (owner.UID == spec.UID || owner.Kind != "Gateway") {
 		return owner.UID == spec.UID
 	}
