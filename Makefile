@@ -54,19 +54,23 @@ test: test-packages test-h2load test-modules test-race test-in-cluster ## every 
 
 .PHONY: test-packages
 test-packages: build
+	@date '+%H:%M:%S $@'
 	go test $(TESTFLAGS) $(PKGS)
 
 .PHONY: test-h2load
 test-h2load: build
+	@date '+%H:%M:%S $@'
 	@$(MAKE) --no-print-directory -C test h2load
 
 # Go keeps results of the other modules though files of this one have changed.
 .PHONY: test-modules
 test-modules: build
+	@date '+%H:%M:%S $@'
 	failed=0; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go test -count 1 $(TESTFLAGS) ./...) || failed=1; done; exit $$failed
 
 .PHONY: test-race
 test-race: build
+	@date '+%H:%M:%S $@'
 ifeq ($(RACE),yes)
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
 else
@@ -75,6 +79,7 @@ endif
 
 .PHONY: lint
 lint: ## gofmt, go vet, staticcheck
+	@date '+%H:%M:%S $@'
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "gofmt -w is needed for:"; echo "$$unformatted"; exit 1; }
 	go vet $(PKGS)
 	go build -o bin/staticcheck honnef.co/go/tools/cmd/staticcheck
@@ -131,14 +136,17 @@ test-in-cluster: test-cluster scripted conformance nodrop scale-small ## everyth
 
 .PHONY: conformance
 conformance: ## the official conformance suite, with Moongate from its chart, and its report into conformance/ (root)
+	@date '+%H:%M:%S $@'
 	@$(MAKE) --no-print-directory -C test/conformance all
 
 .PHONY: scripted
 scripted: ## its simplest tests with a gateway that is not Moongate: what they prove is the cluster (root)
+	@date '+%H:%M:%S $@'
 	@$(MAKE) --no-print-directory -C test/conformance scripted
 
 .PHONY: nodrop
 nodrop: ## requests under way while everything fails or changes (root)
+	@date '+%H:%M:%S $@'
 	@$(MAKE) --no-print-directory -C test/nodrop all
 
 .PHONY: scale
@@ -147,6 +155,7 @@ scale: ## what thousands of routes cost, and how soon a change is served; see do
 
 .PHONY: scale-small
 scale-small: ## the same with few routes: whether every answer, count and status is right (root)
+	@date '+%H:%M:%S $@'
 	@$(MAKE) --no-print-directory -C test/scale small
 
 .PHONY: cluster
@@ -159,4 +168,5 @@ cluster-down: ## end it
 
 .PHONY: test-cluster
 test-cluster: ## test the cluster itself (root)
+	@date '+%H:%M:%S $@'
 	@$(MAKE) --no-print-directory -C test/cluster test
