@@ -1,0 +1,51 @@
+package config
+
+import (
+	"slices"
+	"testing"
+)
+
+// TestID names a Resource of every kind, and fails for a kind that was added without a name.
+func TestID(t *testing.T) {
+	all := []*Resource{
+		{Kind: &Resource_Certificate{&Certificate{Key: SecretKey("ns", "s")}}},
+		{Kind: &Resource_Backend{&Backend{Key: ServiceBackendKey("ns", "b", 80)}}},
+		{Kind: &Resource_Endpoints{&Endpoints{Key: ServiceBackendKey("ns", "b", 80)}}},
+		{Kind: &Resource_Listener{&Listener{Key: ListenerKey("ns", "gw", "l")}}},
+		{Kind: &Resource_Route{&Route{Key: RouteKey("HTTPRoute", "ns", "r")}}},
+		{Kind: &Resource_TicketKeys{&TicketKeys{Key: GatewayKey("ns", "gw")}}},
+	}
+	want := []string{"Certificate Secret/ns/s", "Backend Service/ns/b/80", "Endpoints Service/ns/b/80", "Listener ns/gw/l", "Route HTTPRoute/ns/r", "TicketKeys ns/gw"}
+	for i, r := range all {
+		if got := r.ID().String(); got != want[i] {
+			t.Errorf("got %q, want %q", got, want[i])
+		}
+	}
+	if kinds := (&Resource{}).ProtoReflect().Descriptor().Oneofs().ByName("kind").Fields().Len(); kinds != len(all) {
+		t.Errorf("Resource has %d kinds, this test %d", kinds, len(all))
+	}
+	if got := Kind(200).String(); got != "Kind(200)" {
+		t.Errorf("an unknown kind is %q", got)
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a Resource without a kind has an ID")
+		}
+	}()
+	(&Resource{}).ID()
+}
+
+// TestOrder: what others refer to is applied before them.
+func TestOrder(t *testing.T) {
+	ids := []ID{{KindRoute, "a"}, {KindListener, "b"}, {KindListener, "a"}, {KindCertificate, "z"}, {KindBackend, "y"}}
+	slices.SortFunc(ids, CompareID)
+	if want := []ID{{KindCertificate, "z"}, {KindBackend, "y"}, {KindListener, "a"}, {KindListener, "b"}, {KindRoute, "a"}}; !slices.Equal(ids, want) {
+		t.Errorf("got %v, want %v", ids, want)
+	}
+	if u := (Update{}); !u.Empty() {
+		t.Error("an update without changes is not empty")
+	}
+	if u := (Update{Removals: ids}); u.Empty() {
+		t.Error("an update with removals is empty")
+	}
+}
