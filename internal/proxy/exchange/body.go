@@ -7,8 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
-	"github.com/moongate-dev/moongate/internal/proxy/http2"
-	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
 const (
@@ -293,16 +292,16 @@ func (b *requestBody) sent(turn, n int, last bool, err error) bool {
 }
 
 // start has the body sent on the attempt by a goroutine of its own, so that a response which starts meanwhile is relayed (full
-// duplex). opened bytes of it were given to the stream when it was opened.
+// duplex). opened bytes of it were given to the transport when it was opened.
 func (b *requestBody) start(a *attempt, turn, opened int) {
 	b.mu.Lock()
 	b.senders++
-	b.cursor.sending = a.stream != nil
+	b.cursor.sending = a.headSent
 	b.mu.Unlock()
-	go b.send(a.u, a.stream, turn, opened)
+	go b.send(a.transport, a.headSent, turn, opened)
 }
 
-func (b *requestBody) send(u *upstream.Conn, stream *http2.ClientStream, turn, opened int) {
+func (b *requestBody) send(to requestWriter, headSent bool, turn, opened int) {
 	defer func() {
 		v := recover()
 		if v != nil {
@@ -317,21 +316,19 @@ func (b *requestBody) send(u *upstream.Conn, stream *http2.ClientStream, turn, o
 		b.senders--
 		b.cond.Broadcast()
 	}()
-	if stream != nil && !b.sent(turn, opened, false, stream.Write(nil, false)) { // once flow control has let that through
+	if headSent && !b.sent(turn, opened, false, to.write(nil, false, nil)) { // once flow control has let that through
 		return
 	}
-	for wait := stream != nil; ; wait = true { // by HTTP/1.1 the head does not wait for the body
+	for wait := headSent; ; wait = true { // a head that was not sent does not wait for the body
 		data, last, ok := b.next(turn, wait)
 		if !ok {
 			return
 		}
-		var err error
-		if stream != nil {
-			err = b.x.sendData(stream, data, last)
-		} else {
-			err = b.x.sendChunk(u, data, last)
+		var trailer *message.Fields
+		if last {
+			trailer = b.x.Client.Body.Trailer()
 		}
-		if !b.sent(turn, len(data), last, err) {
+		if !b.sent(turn, len(data), last, to.write(data, last, trailer)) {
 			return
 		}
 	}
@@ -361,7 +358,7 @@ func (b *requestBody) settle(a *attempt) {
 	if b.whole == nil && !b.x.Streamed {
 		return
 	}
-	a.unsent = a.stream != nil && a.whole && !a.stream.GiveUpBody()
+	a.unsent = a.whole && !a.transport.releaseBody()
 	if a.unsent {
 		return // and asked again, as nobody tells
 	}

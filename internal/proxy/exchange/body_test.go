@@ -41,6 +41,12 @@ func silent(t *testing.T) *upstream.Conn {
 	return u
 }
 
+func attemptOn(u *upstream.Conn) *attempt {
+	a := &attempt{}
+	a.useHTTP1(u)
+	return a
+}
+
 // TestWatchRemembers: what ends an exchange while no backend is waited for ends all waits that begin later, and none of
 // the next exchange.
 func TestWatchRemembers(t *testing.T) {
@@ -49,14 +55,14 @@ func TestWatchRemembers(t *testing.T) {
 	w.Fail()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w.dial(cancel)
+	w.begin(canceller(cancel))
 	if ctx.Err() == nil {
 		t.Error("a dial is not interrupted")
 	}
-	w.dial(nil)
+	w.end()
 	for range 2 {
 		u := silent(t)
-		w.begin(&attempt{u: u})
+		w.begin(attemptOn(u))
 		got := make(chan error, 1)
 		go func() {
 			_, err := u.Read(make([]byte, 1))
@@ -75,7 +81,7 @@ func TestWatchRemembers(t *testing.T) {
 		}
 	}
 	w.start()
-	w.begin(&attempt{u: silent(t)})
+	w.begin(attemptOn(silent(t)))
 	if w.end() {
 		t.Error("the next exchange is interrupted")
 	}
@@ -138,15 +144,13 @@ func TestBodyErrors(t *testing.T) {
 			if err := x.body.begin(); err != nil {
 				t.Fatal(err)
 			}
-			a := &attempt{u: silent(t)}
+			a := attemptOn(silent(t))
 			x.Client.Watch.begin(a)
-			turn, err := x.body.rewind()
-			if err != nil {
+			if err := x.open(a); err != nil {
 				t.Fatal(err)
 			}
-			x.body.start(a, turn, 0)
 			if tc.err != nil {
-				if _, err := a.u.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+				if _, err := a.http1.u.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("the wait for the backend ended by %v", err)
 				}
 			} else {
@@ -169,14 +173,12 @@ func TestPanicInUpload(t *testing.T) {
 	if err := x.body.begin(); err != nil {
 		t.Fatal(err)
 	}
-	a := &attempt{u: silent(t)}
+	a := attemptOn(silent(t))
 	x.Client.Watch.begin(a)
-	turn, err := x.body.rewind()
-	if err != nil {
+	if err := x.open(a); err != nil {
 		t.Fatal(err)
 	}
-	x.body.start(a, turn, 0)
-	if _, err := a.u.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+	if _, err := a.http1.u.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the wait for the backend ended by %v", err)
 	}
 	x.body.finish(a, false)
@@ -207,16 +209,14 @@ func TestBodyIsForgotten(t *testing.T) {
 	if err := x.body.begin(); err != nil {
 		t.Fatal(err)
 	}
-	a := &attempt{u: silent(t)}
+	a := attemptOn(silent(t))
 	if _, err := x.body.rewind(); err != nil {
 		t.Fatal(err)
 	}
 	x.body.detach(a) // refused before anything was sent
-	turn, err := x.body.rewind()
-	if err != nil {
+	if err := x.open(a); err != nil {
 		t.Fatal(err)
 	}
-	x.body.start(a, turn, 0)
 	<-f.waits // all that came was sent
 	x.body.detach(a)
 	if _, err := x.body.rewind(); err != errForgotten {

@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"net/netip"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // Client is the side of an exchange that faces the client: what is known of the client, and
@@ -35,6 +35,13 @@ type Client struct {
 	Watch    *Watch
 	// Splicer is nil where bytes for the client pass more than a socket.
 	Splicer Splicer
+}
+
+// Splicer moves a part of the response body to the client without a copy. Errors are as those
+// of Response.
+type Splicer interface {
+	// Splice sends all that the pipe holds.
+	Splice(*splice.Pipe) error
 }
 
 // Body reads a request body that did not come whole with its head, on a goroutine of its own.
@@ -117,13 +124,10 @@ type Watch struct {
 	// of the exchange.
 	gone atomic.Bool
 
-	mu sync.Mutex
-	// attempt is the one whose backend is waited for, nil at other times.
-	attempt *attempt
-	// dialling ends the dial that is under way, nil at other times.
-	dialling context.CancelFunc
-	left     bool           // for good
-	cut      observe.Reason // why we have ended the connection; 0 where we have not
+	mu     sync.Mutex
+	waiter interrupter    // what waits on behalf of the client, nil at other times
+	left   bool           // for good
+	cut    observe.Reason // why we have ended the connection; 0 where we have not
 }
 
 // Since is when the wait for a backend began that is under way, by the coarse clock; 0 without one.
@@ -147,11 +151,8 @@ func (w *Watch) Fail() {
 
 func (w *Watch) interrupt() {
 	w.gone.Store(true)
-	if w.attempt != nil {
-		w.attempt.interrupt()
-	}
-	if w.dialling != nil {
-		w.dialling()
+	if w.waiter != nil {
+		w.waiter.interrupt()
 	}
 }
 
@@ -197,32 +198,25 @@ func (w *Watch) start() {
 	w.mu.Unlock()
 }
 
-// begin names what to interrupt when the client leaves.
-func (w *Watch) begin(a *attempt) {
+// interrupter is what waits for a backend: interrupt ends the wait, and those that follow.
+type interrupter interface{ interrupt() }
+
+// begin names what to interrupt when the client leaves, or fails the exchange. Where it has done so already, that is interrupted at once.
+func (w *Watch) begin(i interrupter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.attempt = a
+	w.waiter = i
 	if w.gone.Load() {
-		a.interrupt()
+		i.interrupt()
 	}
 }
 
-// end ends that and tells whether the client left.
+// end ends that and reports whether the client left.
 func (w *Watch) end() (gone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.attempt = nil
+	w.waiter = nil
 	return w.gone.Load()
-}
-
-// dial names what ends a dial, in the same way; nil when it is over.
-func (w *Watch) dial(cancel context.CancelFunc) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dialling = cancel
-	if w.gone.Load() && cancel != nil {
-		cancel()
-	}
 }
 
 // goneNow tells whether the client was found to have left.

@@ -2,13 +2,11 @@ package exchange
 
 import (
 	"math/rand/v2"
-	"net"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
-	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -24,9 +22,7 @@ type Exchange struct {
 	rec observe.Record
 	fx  filter.Exchange
 
-	resp     message.Response
-	respHead http1.ResponseHead
-	respBody http1.Body
+	resp message.Response
 
 	start    time.Time
 	listener *snapshot.Listener
@@ -37,14 +33,7 @@ type Exchange struct {
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
 
-	out http2.ClientRequest // by HTTP/2
-	up  []byte              // what goes to the backend by HTTP/1.1: the head, and the body if it is short
-	// first is what a response by HTTP/2 is waited for with.
-	first [512]byte
-	// buffers is parts for net.Buffers.WriteTo, which would allocate a local one.
-	parts   [2][]byte
-	buffers net.Buffers
-	body    requestBody
+	body requestBody
 	// closing tells that the client's connection should take no further requests.
 	closing bool
 	// complete tells that the whole response was sent.

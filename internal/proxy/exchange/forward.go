@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
-	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -28,25 +27,6 @@ const (
 	copyLimit = 4 << 10
 )
 
-// attempt is one try at one endpoint: on a connection of its own (HTTP/1.1), or by a stream on a
-// connection that is shared (HTTP/2).
-type attempt struct {
-	u        *upstream.Conn
-	place    *upstream.Shared // where u is nil
-	stream   *http2.ClientStream
-	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest; zero is never
-	buf      *buffer.Buffer // nil while nothing has come
-	// whole tells that the stream was opened with all of the body, and unsent that it may still point there.
-	whole, unsent bool
-	// gone tells that the endpoint has left the configuration before it was connected.
-	gone bool
-	// received tells that the backend has sent anything at all.
-	received bool
-	// reused tells that the connection served a request before, so that it may turn out
-	// closed by the peer without anything being wrong.
-	reused bool
-}
-
 // next is what follows an attempt.
 type next uint8
 
@@ -57,47 +37,13 @@ const (
 	replay             // the backend has not processed the request: any connection will do
 )
 
-// Take is where to read what the backend sends, see upstream.Buffer.
-func (a *attempt) Take() []byte {
-	if a.buf == nil {
-		a.buf = buffer.Take()
-	}
-	return a.buf[buffer.Headroom:buffer.End]
-}
-
-// Give gives the buffer back, if there is one; nothing may point into it.
-func (a *attempt) Give() {
-	if a.buf != nil {
-		buffer.Give(a.buf)
-		a.buf = nil
-	}
-}
-
-// interrupt makes waits for the backend end as by a deadline.
-func (a *attempt) interrupt() {
-	if a.u != nil {
-		a.u.SetDeadline(longAgo)
-		return
-	}
-	a.stream.SetDeadline(longAgo)
-}
-
-// abort makes reads and writes that are under way fail.
-func (a *attempt) abort() {
-	switch {
-	case a.u != nil:
-		a.u.Close()
-	case a.stream != nil:
-		a.stream.Reset(http2.Cancel)
-	}
-}
-
 // forward sends the request to an endpoint of the backend and its response to the client. Another
 // endpoint is tried only where nothing of the request can have reached the first.
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
 		return x.bodyFailed()
 	}
+	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
 	var tried *upstream.Endpoint
 	reason := observe.ReasonNoEndpoints
 	for fresh, limit, replays := false, maxConnects, 0; x.rec.Attempts < limit; {
@@ -110,7 +56,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		ep.Begin()
 		x.endpoint = ep
 		a := &x.attempt
-		*a = attempt{deadline: x.attemptDeadline()}
+		a.attemptState = attemptState{deadline: x.attemptDeadline()}
 		var retry bool
 		if reason, retry = x.connect(ep, fresh, a); reason != observe.ReasonOK {
 			x.endEndpoint()
@@ -124,7 +70,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			break
 		}
 		var then next
-		read, then = x.try(a, b, !fresh)
+		read, then = x.try(a, !fresh)
 		x.endEndpoint()
 		if then == over {
 			return read
@@ -160,22 +106,36 @@ func (x *Exchange) endEndpoint() {
 	x.endpoint = nil
 }
 
-// try makes an attempt that is connected.
-func (x *Exchange) try(a *attempt, b *snapshot.BackendRef, mayRetry bool) (read bool, then next) {
-	var sent time.Time
+// try waits for the response to a request that was begun, and relays it. Nothing follows where anything was sent to the client; again
+// does only where mayRetry is set.
+func (x *Exchange) try(a *attempt, mayRetry bool) (read bool, then next) {
 	if x.Client.Engine.Logging { // nothing else shows it
-		sent = time.Now()
+		defer x.measure(time.Now())
 	}
-	if a.u != nil {
-		read, then = x.converse(a, b, mayRetry)
-	} else {
-		read, then = x.converseStream(a, b, mayRetry)
+	if !x.deadline.IsZero() {
+		x.Client.Limiter.WriteBy(x.deadline)
+		defer x.Client.Limiter.WriteBy(time.Time{})
 	}
-	if x.Client.Engine.Logging {
-		x.rec.UpstreamDurationNano = int64(time.Since(sent))
+	x.Client.Watch.begin(a)
+	defer a.Give()
+	if err := x.readHead(a); err != nil {
+		a.abort()
+		read, then = x.forwardFailed(a, err, mayRetry)
+		a.end(false)
+		return read, then
 	}
-	return read, then
+	x.body.settle(a)
+	x.filterResponse()
+	complete := x.relay(a)
+	uploaded := x.body.finish(a, complete)
+	gone := x.Client.Watch.end()
+	a.end(complete && uploaded && !gone)
+	x.complete = complete || x.complete // with an answer of ours
+	return uploaded, over
 }
+
+// measure notes how long an attempt took that began at start.
+func (x *Exchange) measure(start time.Time) { x.rec.UpstreamDurationNano = int64(time.Since(start)) }
 
 func (x *Exchange) attemptDeadline() time.Time {
 	if t := x.rule.BackendTimeout; t > 0 {
@@ -207,41 +167,80 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reaso
 			u.Close()
 			continue
 		}
-		a.u, a.reused = u, true
-		return observe.ReasonOK, false
+		return x.opened(a, u, nil)
 	}
-	if place := ep.Place(); place != nil && x.open(a, place) {
-		return observe.ReasonOK, false
+	if place := ep.Place(); place != nil {
+		if reason, retry = x.opened(a, nil, place); !retry {
+			return reason, false
+		}
 	}
 	for range maxConnects { // a connection may be used up before our stream is opened
-		var err error
-		var place *upstream.Shared
-		if a.u, place, err = x.dial(ep, a.deadline); err != nil {
+		u, place, err := x.dial(ep, a)
+		if err != nil {
 			return x.dialFailed(a, err)
 		}
-		a.reused = a.u != nil && a.u.Reused // it may have been given back while we waited
-		if place == nil || x.open(a, place) {
-			return observe.ReasonOK, false
-		}
-		if x.body.failed() != nil {
-			return observe.ReasonClientClosed, false // forward knows better
+		if reason, retry = x.opened(a, u, place); !retry {
+			return reason, false
 		}
 	}
 	return observe.ReasonConnectFailed, true
 }
 
+// opened begins the request on a connection, or on a place where that is nil. retry reports that another one is needed.
+func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) (reason observe.Reason, retry bool) {
+	if u != nil {
+		a.useHTTP1(u)
+	} else {
+		a.useHTTP2(place)
+	}
+	err := x.open(a)
+	if err == nil {
+		return observe.ReasonOK, false
+	}
+	a.end(false)
+	if x.body.failed() != nil {
+		return observe.ReasonClientClosed, false // forward knows better
+	}
+	return observe.ReasonConnectFailed, true
+}
+
+// open begins the request.
+func (x *Exchange) open(a *attempt) error {
+	turn, first, last := 0, x.Whole, true
+	if x.Streamed {
+		var err error
+		if turn, err = x.body.rewind(); err != nil {
+			return err
+		}
+		if first, last = nil, false; a.headSent {
+			first, last = x.body.opening()
+		}
+	}
+	if err := a.transport.open(&x.Request, first, last); err != nil {
+		return err
+	}
+	if a.whole = last; !last {
+		x.body.start(a, turn, len(first))
+	}
+	return nil
+}
+
 // dial waits for a connection, or until the client leaves.
-func (x *Exchange) dial(ep *upstream.Endpoint, deadline time.Time) (*upstream.Conn, *upstream.Shared, error) {
-	w, e := x.Client.Watch, x.Client.Engine
+func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *upstream.Shared, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	w.dial(cancel)
-	w.since.Store(e.Now())
-	u, place, err := ep.Connect(ctx, deadline, x.repeatable())
-	w.since.Store(0)
-	w.dial(nil)
+	x.Client.Watch.begin(canceller(cancel))
+	a.waits()
+	u, place, err := ep.Connect(ctx, a.deadline, x.repeatable())
+	a.waited()
+	x.Client.Watch.end()
 	return u, place, err
 }
+
+// canceller interrupts what waits by a context.
+type canceller context.CancelFunc
+
+func (c canceller) interrupt() { c() }
 
 // dialFailed says why there is no connection.
 func (x *Exchange) dialFailed(a *attempt, err error) (reason observe.Reason, retry bool) {
@@ -296,16 +295,15 @@ func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read boo
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
-	var malformed *http1.Error
 	var toClient errClientWrite
 	switch {
 	case errors.Is(err, upstream.ErrStale):
 		return false, stale
 	case x.body.failed() != nil:
 	case gone:
-	case a.stream != nil && http2.Unprocessed(err) && x.body.atHand():
+	case http2.Unprocessed(err) && x.body.atHand():
 		return false, replay
-	case errors.As(err, &toClient), errors.As(err, &malformed), http2.Malformed(err), isTimeout(err):
+	case errors.As(err, &toClient), isMalformed(err), isTimeout(err):
 	case mayRetry && a.reused && !a.received && x.idempotent() && x.body.atHand():
 		return false, again
 	}
@@ -319,7 +317,7 @@ func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read boo
 	case errors.As(err, &toClient):
 		x.rec.Reason = x.writeFailed(toClient.error)
 		return false, over
-	case errors.As(err, &malformed), http2.Malformed(err):
+	case isMalformed(err):
 		return x.fail(observe.ReasonUpstreamMalformed), over
 	case isTimeout(err):
 		return x.fail(x.timeoutReason()), over

@@ -1,177 +1,268 @@
 package exchange
 
 import (
-	"time"
+	"errors"
+	"io"
+	"net"
+	"unsafe"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
-	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// This file is an attempt by HTTP/1.1, on a connection that it has for itself.
+// http1Transport is the transport for HTTP/1.1. Its memory is kept for the next attempt.
+type http1Transport struct {
+	a *attempt
+	u *upstream.Conn
 
-// converse sends the request on a connection and relays the response. Nothing follows where
-// anything was sent to the client; again does only where mayRetry is set.
-func (x *Exchange) converse(a *attempt, b *snapshot.BackendRef, mayRetry bool) (read bool, then next) {
-	if !a.deadline.IsZero() {
-		a.u.SetDeadline(a.deadline) // before Watch.begin, which may want none to come later
-		if !x.deadline.IsZero() {
-			x.Client.Limiter.WriteBy(x.deadline)
-			defer x.Client.Limiter.WriteBy(time.Time{})
-		}
-	}
-	x.Client.Watch.begin(a)
-	defer a.Give()
-	rest, err := x.readResponseHead(a, x.send(a))
-	if err != nil {
-		a.u.Close()
-		return x.forwardFailed(a, err, mayRetry)
-	}
-	x.body.settle(a)
-	x.filterResponse()
-	complete := x.relay(a, rest)
-	uploaded := x.body.finish(a, complete)
-	gone := x.Client.Watch.end()
-	if complete && uploaded && !gone && x.respHead.KeepAlive {
-		a.u.Release()
-	} else {
-		a.u.Close()
-	}
-	a.u = nil                           // it may be another's
-	x.complete = complete || x.complete // with an answer of ours
-	return uploaded, over
+	out []byte // what is to be sent next: the head, and behind it a short body; chunk heads
+	// body is the request body that readHead sends behind out.
+	body    []byte
+	chunked bool // the request body
+	// sent reports whether the request was sent, or whoever writes its body does that.
+	sent bool
+	// parts and buffers are for net.Buffers.WriteTo, which would allocate local ones.
+	parts   [2][]byte
+	buffers net.Buffers
+
+	at, limit int   // attempt.buf[at:limit] was read, and not used up
+	readErr   error // of the last read
+	head      http1.ResponseHead
+	response  http1.Body
+	nominated []byte // what head points to when the trailer section comes
 }
 
-// sent is what came back while a request was sent.
-type sent struct {
-	n   int // bytes in a.buf behind the headroom
-	err error
-	// tried tells that a read was made: without it n and err say nothing.
-	tried bool
-}
-
-// send writes the request and waits for the first bytes of the response, or starts what
-// writes it together with its body.
-func (x *Exchange) send(a *attempt) (s sent) {
-	hop := http1.Hop{TETrailers: x.TETrailers, ExpectContinue: x.ExpectContinue}
-	x.up = http1.AppendRequestHead(x.up[:0], &x.Request.Request, x.Framing, x.Length, hop)
-	if x.Streamed {
-		turn, err := x.body.rewind()
-		if err != nil {
-			return sent{err: err, tried: true}
-		}
-		x.body.start(a, turn, 0)
-		return s
+// open implements transport.
+func (t *http1Transport) open(r *Request, first []byte, last bool) error {
+	if d := t.a.deadline; !d.IsZero() {
+		t.u.SetDeadline(d) //nolint:errcheck // a broken socket shows when it is written to
 	}
-	body := x.Whole
-	if len(body) <= copyLimit {
-		x.up, body = append(x.up, body...), nil
+	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue}
+	t.out = http1.AppendRequestHead(t.out[:0], &r.Request, r.Framing, r.Length, hop)
+	t.chunked, t.sent, t.body = r.Framing == http1.Chunked, !last, first
+	if len(first) <= copyLimit {
+		t.out, t.body = append(t.out, first...), nil
 	}
-	// An error of the write shows again when the response is read; there may be one
-	// nevertheless, such as 413 of a server that does not read the body.
-	since := &x.Client.Watch.since
-	since.Store(x.Client.Engine.Now())
-	s.n, s.err = a.u.WriteRead(x.up, body, a)
-	since.Store(0)
-	s.tried = true
-	return s
-}
-
-// readResponseHead reads up to the final response head, passing interim responses on. What
-// came behind the head is rest, in a.buf.
-func (x *Exchange) readResponseHead(a *attempt, first sent) (rest []byte, err error) {
-	c := x.Client
-	at, end := buffer.Headroom, buffer.Headroom
-	for interim := 0; ; {
-		if end == buffer.End { // interim responses have filled the buffer
-			end = buffer.Headroom + copy(a.buf[buffer.Headroom:], a.buf[at:end])
-			at = buffer.Headroom
-		}
-		n, err := first.n, first.err
-		if !first.tried {
-			c.Watch.since.Store(c.Engine.Now())
-			if end == buffer.Headroom {
-				n, err = a.u.ReadInto(a)
-			} else {
-				n, err = a.u.Read(a.buf[end:buffer.End])
-			}
-			c.Watch.since.Store(0)
-		}
-		first.tried = false
-		end += n
-		a.received = a.received || n > 0
-		for n > 0 {
-			used, perr := http1.ParseResponse(a.buf[at:end], x.Method, &x.resp, &x.respHead, &c.Engine.Limits)
-			if perr == http1.ErrIncomplete {
-				break
-			}
-			if perr != nil {
-				return nil, perr
-			}
-			at += used
-			if x.resp.Status >= 200 {
-				return x.fill(a, at, end), nil
-			}
-			if interim++; interim > maxInterim || x.resp.Status == 101 {
-				return nil, errInterim // we asked for no upgrade
-			}
-			if err := x.relayInterim(); err != nil {
-				return nil, err
-			}
-			n = end - at
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-var errInterim = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "interim responses without end, or a switch of protocols that nobody asked for"}
-
-// errClientWrite wraps what went wrong with the client while its backend was being read.
-type errClientWrite struct{ error }
-
-// relayInterim passes a 1xx response on.
-func (x *Exchange) relayInterim() error {
-	if x.resp.Status == 100 {
-		x.body.continued = true
-	}
-	if err := x.Client.Response.Interim(&x.resp); err != nil {
-		return errClientWrite{err}
-	}
+	t.at, t.limit, t.readErr = buffer.Headroom, buffer.Headroom, nil
 	return nil
 }
 
-// sendChunk sends what stands in x.up, which is the head if this is the first part of the body, then the part, and behind the last
-// the end of the body.
-func (x *Exchange) sendChunk(u *upstream.Conn, data []byte, last bool) error {
-	chunked := x.Framing == http1.Chunked
-	if chunked && len(data) > 0 {
-		x.up = http1.AppendChunkHead(x.up, len(data))
+// write implements transport. It sends what stands in out, which is the head at first.
+func (t *http1Transport) write(data []byte, last bool, trailer *message.Fields) error {
+	if t.chunked && len(data) > 0 {
+		t.out = http1.AppendChunkHead(t.out, len(data))
 	}
 	if len(data) > copyLimit {
-		x.parts = [2][]byte{x.up, data}
-		x.buffers = x.parts[:]
-		if _, err := x.buffers.WriteTo(u.Conn); err != nil {
+		t.parts = [2][]byte{t.out, data}
+		t.buffers = t.parts[:]
+		if _, err := t.buffers.WriteTo(t.u.Conn); err != nil {
 			return err
 		}
-		x.up = x.up[:0]
+		t.out = t.out[:0]
 	} else {
-		x.up = append(x.up, data...)
+		t.out = append(t.out, data...)
 	}
-	if chunked {
+	if t.chunked {
 		if len(data) > 0 {
-			x.up = append(x.up, http1.ChunkEnd...)
+			t.out = append(t.out, http1.ChunkEnd...)
 		}
 		if last {
-			x.up = http1.AppendLastChunk(x.up, x.Client.Body.Trailer())
+			t.out = http1.AppendLastChunk(t.out, trailer)
 		}
 	}
-	if len(x.up) == 0 {
+	if len(t.out) == 0 {
 		return nil
 	}
-	_, err := u.Write(x.up)
-	x.up = x.up[:0]
+	_, err := t.u.Write(t.out)
+	t.out = t.out[:0]
 	return err
+}
+
+// releaseBody implements transport: what was given to open was written when the first bytes of a response were waited for.
+func (t *http1Transport) releaseBody() bool { return true }
+
+// readHead implements transport.
+func (t *http1Transport) readHead(method []byte, resp *message.Response) error {
+	for unparsed := t.at < t.limit; ; unparsed = true {
+		if unparsed {
+			used, err := http1.ParseResponse(t.a.buf[t.at:t.limit], method, resp, &t.head, &t.a.engine.Limits)
+			switch {
+			case err == nil:
+				if t.at += used; resp.Status >= 200 {
+					t.beginBody()
+				}
+				return nil
+			case err != http1.ErrIncomplete:
+				return err
+			}
+		}
+		for n := 0; n == 0; {
+			if t.readErr != nil {
+				return t.readErr
+			}
+			n = t.readMore()
+		}
+	}
+}
+
+// readMore sends the request, if that has not been done, waits for more of what comes back, and puts it behind what was read.
+func (t *http1Transport) readMore() (n int) {
+	a := t.a
+	if t.limit == buffer.End { // interim responses have filled the buffer
+		t.limit = buffer.Headroom + copy(a.buf[buffer.Headroom:], a.buf[t.at:t.limit])
+		t.at = buffer.Headroom
+	}
+	a.waits()
+	switch {
+	case !t.sent:
+		// An error of the write shows again when the response is read; there may be one
+		// nevertheless, such as 413 of a server that does not read the body.
+		t.sent = true
+		n, t.readErr = t.u.WriteRead(t.out, t.body, a)
+		t.body = nil
+	case t.limit == buffer.Headroom:
+		n, t.readErr = t.u.ReadInto(a)
+	default:
+		n, t.readErr = t.u.Read(a.buf[t.limit:buffer.End])
+	}
+	a.waited()
+	t.limit += n
+	a.received = a.received || n > 0
+	return n
+}
+
+// beginBody follows the final head.
+func (t *http1Transport) beginBody() {
+	t.a.framing, t.a.length = t.head.Framing, t.head.ContentLength
+	t.response.Init(t.head.Framing, t.head.ContentLength, &t.a.engine.Limits)
+	if t.head.Framing == http1.Chunked {
+		t.nominated = t.head.KeepNominated(t.nominated[:0])
+	}
+	// What came with the head and what has come since are one part, so that client and gateway handle fewer and larger ones.
+	t.u.Large = t.spliceable(t.head.ContentLength)
+	if left := t.head.ContentLength - int64(t.limit-t.at); t.head.Framing == http1.Length && !t.spliceable(left) {
+		t.limit = t.fillUp(t.limit, left)
+	}
+}
+
+// fillUp reads up to want bytes behind attempt.buf[end], without waiting, and returns where they end.
+func (t *http1Transport) fillUp(end int, want int64) int {
+	for want > 0 && end < buffer.End {
+		n := t.u.ReadMore(t.a.buf[end:min(int64(buffer.End), int64(end)+want)])
+		if n == 0 {
+			break
+		}
+		end += n
+		want -= int64(n)
+	}
+	return end
+}
+
+// readPart implements transport.
+func (t *http1Transport) readPart(wait bool) (Part, error) {
+	if wait {
+		a := t.a
+		a.waits()
+		n, err := t.u.ReadInto(a)
+		a.waited()
+		if n == 0 {
+			return t.ended(err)
+		}
+		// An error comes again with the next read.
+		t.at, t.limit = buffer.Headroom, buffer.Headroom+n
+		if t.head.Framing == http1.Length {
+			t.limit = t.fillUp(t.limit, t.response.Remaining()-int64(n))
+		}
+	}
+	data, used, err := t.response.Decode(t.a.buf[t.at:t.limit])
+	if err != nil {
+		return Part{}, err
+	}
+	if used < t.limit-t.at { // bytes that nobody asked for: the backend's next response would be off
+		t.head.KeepAlive = false
+	}
+	return t.part(data), nil
+}
+
+// ended is what a read that brought err and nothing else means for the body.
+func (t *http1Transport) ended(err error) (Part, error) {
+	if !errors.Is(err, io.EOF) {
+		return Part{}, err
+	}
+	if eof := t.response.EOF(); eof != nil {
+		return Part{}, eof
+	}
+	if t.head.Framing == http1.UntilClose && t.u.WasReset() {
+		return Part{}, io.ErrUnexpectedEOF
+	}
+	return t.part(nil), nil
+}
+
+// part makes data, which stands in attempt.buf if it is not empty, a part of the response.
+func (t *http1Transport) part(data []byte) Part {
+	p := Part{Last: t.response.Done()}
+	if len(data) > 0 {
+		buf := t.a.buf
+		p.Buf = buf[:]
+		p.At = int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(buf)))
+		p.End = p.At + len(data)
+	}
+	if p.Last && t.head.Framing == http1.Chunked {
+		p.Trailer = t.response.Trailer()
+		t.head.DropNominated(p.Trailer)
+	}
+	return p
+}
+
+// spliceable reports whether the rest of the response body, of left bytes, can go from socket to
+// socket: where nobody needs to see it, and it is long enough.
+func (t *http1Transport) spliceable(left int64) bool {
+	return left >= splice.Worth && t.head.Framing == http1.Length && t.a.splices && t.u.Splices()
+}
+
+// takePipe implements bodySplicer.
+func (t *http1Transport) takePipe() *splice.Pipe {
+	left := t.response.Remaining()
+	if !t.spliceable(left) {
+		return nil
+	}
+	p := splice.Take()
+	if p != nil {
+		t.response.Skip(int64(t.u.SpliceMore(p, left)))
+	}
+	return p
+}
+
+// fillPipe implements bodySplicer.
+func (t *http1Transport) fillPipe(p *splice.Pipe) error {
+	if t.response.Done() {
+		return io.EOF
+	}
+	t.a.waits()
+	n, err := t.u.Splice(p, t.response.Remaining())
+	t.a.waited()
+	if errors.Is(err, io.EOF) {
+		return t.response.EOF()
+	}
+	t.response.Skip(int64(n))
+	return err
+}
+
+// interrupt implements transport.
+func (t *http1Transport) interrupt() { t.u.SetDeadline(longAgo) } //nolint:errcheck // as in open
+
+// abort implements transport.
+func (t *http1Transport) abort() { t.u.Close() }
+
+// end implements transport.
+func (t *http1Transport) end(complete bool) {
+	if complete && t.head.KeepAlive {
+		t.u.Release()
+	} else {
+		t.u.Close()
+	}
+	t.u, t.body, t.parts, t.buffers = nil, nil, [2][]byte{}, nil
 }

@@ -101,17 +101,18 @@ func TestBreaksBeforeAnythingWasSent(t *testing.T) {
 			x.Client = &Client{Engine: &Engine{}, Response: got, Limiter: got, Watch: &Watch{}}
 			x.Method = request.Method
 			a := &x.attempt
-			a.stream = stream
-			ended, err := x.readStreamHead(a)
-			if err != nil || ended {
-				t.Fatal(ended, err)
+			a.engine = x.Client.Engine
+			a.http2 = http2Transport{a: a, stream: stream}
+			a.transport = &a.http2
+			if err := x.readHead(a); err != nil || a.http2.ended {
+				t.Fatal(a.http2.ended, err)
 			}
 			close(headRead)
 			<-seen
 			if how != "RST_STREAM" {
 				<-served
 			}
-			complete := x.relayStream(a, ended)
+			complete := x.relay(a)
 			if complete || !x.complete || len(got.status) != 1 || got.status[0] != 502 || got.body.String() != "moongate: 502 upstream_reset\n" ||
 				x.rec.Reason != observe.ReasonUpstreamReset || x.rec.Status != 502 {
 				t.Errorf("complete %v, answered %v: %d %q, logged as %d %v", complete, x.complete, got.status, got.body.String(), x.rec.Status, x.rec.Reason)

@@ -17,19 +17,9 @@ func (x *Exchange) Panicked(v any) {
 		x.endMirrors(false)
 	})
 	x.guard(func() {
-		w := x.Client.Watch
-		w.since.Store(0)
-		w.dial(nil)
-		w.end()
-		switch a := &x.attempt; {
-		case a.u != nil:
-			a.u.Close()
-		case a.stream != nil:
-			a.close()
-		case a.place != nil:
-			a.place.Leave(false)
-			a.place = nil
-		}
+		x.Client.Watch.since.Store(0)
+		x.Client.Watch.end()
+		x.attempt.end(false)
 	})
 	x.guard(x.body.release)
 	if x.endpoint != nil {

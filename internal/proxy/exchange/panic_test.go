@@ -5,8 +5,8 @@ import "testing"
 // TestPanicInInterruptLeavesWatch has interrupting what is waited for panic: the watch can be used on.
 func TestPanicInInterruptLeavesWatch(t *testing.T) {
 	for name, begin := range map[string]func(*Watch){
-		"attempt": func(w *Watch) { w.begin(&attempt{}) }, // neither connection nor stream: a defect
-		"dial":    func(w *Watch) { w.dial(func() { panic("a defect") }) },
+		"attempt": func(w *Watch) { w.begin(&attempt{}) }, // without a transport: a defect
+		"dial":    func(w *Watch) { w.begin(canceller(func() { panic("a defect") })) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &Watch{}

@@ -3,125 +3,104 @@ package exchange
 import (
 	"errors"
 	"io"
-	"unsafe"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
-	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// relay sends the final response to the client: the head in x.resp and the body, of which
-// rest came with the head. complete tells that client and backend agree that it is all there.
-func (x *Exchange) relay(a *attempt, rest []byte) (complete bool) {
+// errClientWrite wraps what went wrong with the client while its backend was being read.
+type errClientWrite struct{ error }
+
+var errInterim = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "interim responses without end, or a switch of protocols that nobody asked for"}
+
+// readHead reads up to the final response head, passing interim responses on.
+func (x *Exchange) readHead(a *attempt) error {
+	for interim := 0; ; interim++ {
+		switch err := a.transport.readHead(x.Method, &x.resp); {
+		case err != nil:
+			return err
+		case x.resp.Status >= 200:
+			return nil
+		case interim == maxInterim, x.resp.Status == 101: // we asked for no upgrade
+			return errInterim
+		}
+		if err := x.relayInterim(); err != nil {
+			return err
+		}
+	}
+}
+
+// relayInterim passes a 1xx response on.
+func (x *Exchange) relayInterim() error {
+	if x.resp.Status == 100 {
+		x.body.continued = true
+	}
+	if err := x.Client.Response.Interim(&x.resp); err != nil {
+		return errClientWrite{err}
+	}
+	return nil
+}
+
+// relay sends the final response to the client: the head in x.resp and the body. complete reports whether client and backend agree that
+// it is all there.
+func (x *Exchange) relay(a *attempt) (complete bool) {
 	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
 	x.addDate()
-	head := Head{Response: &x.resp, Framing: x.respHead.Framing, Length: x.respHead.ContentLength,
-		Close: x.closes(), Unread: x.body.neverComes()}
-	x.respBody.Init(x.respHead.Framing, x.respHead.ContentLength, &x.Client.Engine.Limits)
-	if x.respHead.Framing == http1.Chunked { // the trailer section comes when a.buf holds other things
-		x.fx.Scratch = x.respHead.KeepNominated(x.fx.Scratch)
-	}
-
-	data, n, err := x.respBody.Decode(rest)
-	surplus := n < len(rest)
-	if err != nil { // malformed, and nothing of it was sent
-		x.fail(observe.ReasonUpstreamMalformed)
+	head := Head{Response: &x.resp, Framing: a.framing, Length: a.length, Close: x.closes(), Unread: x.body.neverComes()}
+	part, err := a.transport.readPart(false)
+	if err != nil {
+		x.brokeOff(err)
 		return false
 	}
-	part := x.part(a, data)
-	pipe := x.beginSplice(a)
+	splicer, pipe := x.takePipe(a)
 	part.More = pipe != nil && pipe.Held() > 0
-	err = x.sent(data, x.Client.Response.Start(head, part))
+	err = x.sent(part, x.Client.Response.Start(head, part))
 	if pipe != nil {
-		err = x.splice(a, pipe, err)
+		part.Last, err = x.splice(a, splicer, pipe, err)
 	}
-	for err == nil && !x.respBody.Done() {
-		data, surplus, err = x.readBody(a)
-		if part := x.part(a, data); err == nil && (part.Last || len(data) > 0) {
-			err = x.sent(data, x.Client.Response.More(part))
+	for err == nil && !part.Last {
+		if a.unsent {
+			x.body.settle(a)
+		}
+		if part, err = a.transport.readPart(true); err == nil && (part.Last || len(part.Data()) > 0) {
+			err = x.sent(part, x.Client.Response.More(part))
 		}
 	}
 	if err != nil {
 		x.relayFailed(err)
 		return false
 	}
-	if surplus { // bytes that nobody asked for: the backend's next response would be off
-		x.respHead.KeepAlive = false
-	}
 	return true
 }
 
-// part makes data, which stands in the attempt's buffer if it is not empty, a part of the response.
-func (x *Exchange) part(a *attempt, data []byte) Part {
-	p := Part{Last: x.respBody.Done()}
-	if len(data) > 0 {
-		p.Buf = a.buf[:]
-		p.At = int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(a.buf)))
-		p.End = p.At + len(data)
-	}
-	if p.Last && x.respHead.Framing == http1.Chunked {
-		p.Trailer = x.respBody.Trailer()
-		x.respHead.DropNominated(p.Trailer)
-	}
-	return p
-}
-
 // sent counts a part of the body, and marks an error as the client's.
-func (x *Exchange) sent(data []byte, err error) error {
-	x.rec.BytesSent += int64(len(data))
+func (x *Exchange) sent(p Part, err error) error {
+	x.rec.BytesSent += int64(len(p.Data()))
 	if err != nil {
 		return errClientWrite{err}
 	}
 	return nil
 }
 
-// readBody reads the next part of the response body.
-func (x *Exchange) readBody(a *attempt) (data []byte, surplus bool, err error) {
-	since := &x.Client.Watch.since
-	since.Store(x.Client.Engine.Now())
-	n, err := a.u.ReadInto(a)
-	since.Store(0)
-	if n > 0 {
-		if x.respHead.Framing == http1.Length {
-			n = x.fillUp(a, buffer.Headroom+n, x.respBody.Remaining()-int64(n)) - buffer.Headroom
-		}
-		// An error comes again with the next read.
-		data, used, err := x.respBody.Decode(a.buf[buffer.Headroom : buffer.Headroom+n])
-		return data, used < n, err
+// brokeOff answers a request whose response has broken off behind its head, but before anything of it was sent.
+func (x *Exchange) brokeOff(err error) {
+	if !x.deadline.IsZero() {
+		x.Client.Limiter.WriteBy(time.Time{}) // as in forwardFailed
 	}
-	if errors.Is(err, io.EOF) {
-		if eof := x.respBody.EOF(); eof != nil {
-			return nil, false, eof
-		}
-		if x.respHead.Framing == http1.UntilClose && a.u.WasReset() {
-			return nil, false, io.ErrUnexpectedEOF
-		}
-		return nil, false, nil
+	switch {
+	case x.Client.Watch.goneNow():
+		x.rec.Status, x.rec.Reason = 0, observe.ReasonClientClosed
+	case isMalformed(err):
+		x.fail(observe.ReasonUpstreamMalformed)
+	case isTimeout(err):
+		x.fail(x.timeoutReason())
+	default:
+		x.fail(observe.ReasonUpstreamReset)
 	}
-	return nil, false, err
-}
-
-// fill adds to a.buf[at:end], which is what came of the body with the head, what has come since,
-// so that client and gateway handle fewer and larger parts.
-func (x *Exchange) fill(a *attempt, at, end int) []byte {
-	a.u.Large = x.spliceable(a, x.respHead.ContentLength)
-	if left := x.respHead.ContentLength - int64(end-at); x.respHead.Framing == http1.Length && !x.spliceable(a, left) {
-		end = x.fillUp(a, end, left)
-	}
-	return a.buf[at:end]
-}
-
-// fillUp reads up to want bytes behind a.buf[end], without waiting, and returns where they end.
-func (x *Exchange) fillUp(a *attempt, end int, want int64) int {
-	for want > 0 && end < buffer.End {
-		n := a.u.ReadMore(a.buf[end:min(int64(buffer.End), int64(end)+want)])
-		if n == 0 {
-			break
-		}
-		end += n
-		want -= int64(n)
-	}
-	return end
 }
 
 // relayFailed says why a response broke off. That it did so is for the client's side to show.
@@ -136,5 +115,58 @@ func (x *Exchange) relayFailed(err error) {
 		x.rec.Reason = x.timeoutReason()
 	default:
 		x.rec.Reason = observe.ReasonUpstreamTruncated
+	}
+}
+
+// isMalformed reports whether what a backend has sent was no response.
+func isMalformed(err error) bool {
+	var malformed *http1.Error
+	return errors.As(err, &malformed) || http2.Malformed(err)
+}
+
+// bodySplicer is a transport from which response bodies can be moved to the client without a copy.
+type bodySplicer interface {
+	// takePipe returns a pipe with what has come already of a body that is to be spliced, or nil. It follows the first readPart.
+	takePipe() *splice.Pipe
+	// fillPipe waits for more of the body and moves it into the pipe, which is empty; io.EOF is the end of the body, and
+	// upstream.ErrNoSplice that the rest has to be read.
+	fillPipe(*splice.Pipe) error
+}
+
+// takePipe returns a pipe by which the rest of the body is to be relayed, and whence it is filled, or nil.
+func (x *Exchange) takePipe(a *attempt) (bodySplicer, *splice.Pipe) {
+	if !a.splices || a.length < splice.Worth {
+		return nil, nil
+	}
+	s, ok := a.transport.(bodySplicer)
+	if !ok {
+		return nil, nil
+	}
+	return s, s.takePipe()
+}
+
+// splice relays the rest of the body by way of the pipe, unless started is an error, and gives the pipe back. Where it
+// cannot, it returns early and without an error; last reports whether it has relayed all.
+func (x *Exchange) splice(a *attempt, from bodySplicer, p *splice.Pipe, started error) (last bool, err error) {
+	defer splice.Give(p)
+	if started != nil {
+		return false, started
+	}
+	a.Give() // what it held is sent
+	for {
+		if p.Held() == 0 {
+			switch err := from.fillPipe(p); {
+			case err == io.EOF:
+				return true, nil
+			case err == upstream.ErrNoSplice:
+				return false, nil
+			case err != nil:
+				return false, err
+			}
+		}
+		x.rec.BytesSent += int64(p.Held())
+		if err := x.Client.Splicer.Splice(p); err != nil {
+			return false, errClientWrite{err}
+		}
 	}
 }
