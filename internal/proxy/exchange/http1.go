@@ -165,6 +165,7 @@ func (t *http1Transport) fillUp(end int, want int64) int {
 func (t *http1Transport) readPart(wait bool) (Part, error) {
 	if wait {
 		a := t.a
+		t.head.Forget() // a buffer that is given back for the wait would be held by it
 		a.waits()
 		n, err := t.u.ReadInto(a)
 		a.waited()
@@ -231,6 +232,7 @@ func (t *http1Transport) takePipe() *splice.Pipe {
 	}
 	p := splice.Take()
 	if p != nil {
+		t.head.Forget() // as in readPart
 		t.response.Skip(int64(t.u.SpliceMore(p, left)))
 	}
 	return p

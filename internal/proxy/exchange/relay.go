@@ -59,6 +59,10 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	splicer, pipe := x.takePipe(a)
 	part.More = pipe != nil && pipe.Held() > 0
 	err = x.sent(part, x.Client.Response.Start(head, part))
+	if !part.Last {
+		x.resp.Header.Forget() // else it would hold a buffer that is given back while more is waited for
+		x.resp.Reason = nil
+	}
 	if pipe != nil {
 		part.Last, err = x.splice(a, splicer, pipe, err)
 	}

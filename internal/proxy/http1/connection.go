@@ -71,6 +71,16 @@ func (s *section) KeepNominated(dst []byte) []byte {
 	return dst
 }
 
+// Forget lets go of the buffer that the head was parsed in, when KeepNominated has been called or no trailer section is to come.
+// DropNominated may be called after it.
+func (s *section) Forget() {
+	s.host, s.upgrade = nil, nil
+	if !s.chunked {
+		s.nominations = 0
+	}
+	clear(s.nominated[s.nominations:])
+}
+
 // DropNominated removes the fields that Connection nominated. Header has lost them
 // already; the engine calls it for a trailer section.
 func (s *section) DropNominated(f *message.Fields) {

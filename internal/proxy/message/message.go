@@ -24,6 +24,12 @@ type Fields struct {
 // Reset empties the section and keeps its memory.
 func (f *Fields) Reset() { f.list = f.list[:0] }
 
+// Forget is Reset, and lets go of the buffers that lines point into, those of earlier sections too.
+func (f *Fields) Forget() {
+	f.Reset()
+	clear(f.list[:cap(f.list)])
+}
+
 // Len is the number of field lines.
 func (f *Fields) Len() int { return len(f.list) }
 
