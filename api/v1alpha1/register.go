@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"embed"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,3 +23,8 @@ var SchemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
 
 // AddToScheme adds the types to a scheme.
 var AddToScheme = SchemeBuilder.AddToScheme
+
+// Definitions has the CustomResourceDefinitions of the group, as "<group>_<plural>.yaml".
+//
+//go:embed moongate.dev_*.yaml
+var Definitions embed.FS

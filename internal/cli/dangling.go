@@ -9,8 +9,8 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/files"
-	"github.com/moongate-dev/moongate/internal/source/manifest"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
@@ -18,8 +18,8 @@ import (
 // the objects with that change.
 func takeClass(objects []files.Object, name string) []files.Object {
 	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
-	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), "GatewayClass"
-	taken := files.Object{ID: files.ObjectID{Group: gwv1.GroupName, Kind: "GatewayClass", Name: name}}
+	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
+	taken := files.Object{ID: kind.GatewayClass.Key("", name)}
 	var rest []files.Object
 	for _, o := range objects {
 		if c, ok := o.Object.(*gwv1.GatewayClass); ok && c.Name == name {
@@ -38,46 +38,34 @@ func takeClass(objects []files.Object, name string) []files.Object {
 // among them, or that another controller manages. In a cluster that may be meant; in files it is a mistake.
 type references struct {
 	classes  map[string]*gwv1.GatewayClass
-	parents  map[files.ObjectID]bool // Gateways and ListenerSets
+	parents  map[kind.ObjectKey]bool // Gateways and ListenerSets
 	problems []admin.Problem
 }
 
 func dangling(objects []files.Object) []admin.Problem {
-	r := &references{classes: map[string]*gwv1.GatewayClass{}, parents: map[files.ObjectID]bool{}}
+	r := &references{classes: map[string]*gwv1.GatewayClass{}, parents: map[kind.ObjectKey]bool{}}
 	for _, o := range objects {
 		switch o := o.Object.(type) {
 		case *gwv1.GatewayClass:
 			r.classes[o.Name] = o
-		case *gwv1.Gateway:
-			r.parents[parentID("Gateway", o.Namespace, o.Name)] = true
-		case *gwv1.ListenerSet:
-			r.parents[parentID("ListenerSet", o.Namespace, o.Name)] = true
+		case *gwv1.Gateway, *gwv1.ListenerSet:
+			r.parents[kind.KeyOf(o)] = true
 		}
 	}
 	for _, o := range objects {
 		switch typed := o.Object.(type) {
 		case *gwv1.Gateway:
 			r.class(o, string(typed.Spec.GatewayClassName))
-		case *gwv1.HTTPRoute:
-			r.route(o, typed.Spec.ParentRefs)
-		case *gwv1.GRPCRoute:
-			r.route(o, typed.Spec.ParentRefs)
-		case *gwv1.TLSRoute:
-			r.route(o, typed.Spec.ParentRefs)
-		case *gwv1.TCPRoute:
-			r.route(o, typed.Spec.ParentRefs)
-		case *gwv1.UDPRoute:
-			r.route(o, typed.Spec.ParentRefs)
 		case *gwv1.ListenerSet:
 			p := typed.Spec.ParentRef
-			r.parent(o, "spec.parentRef", "Gateway", p.Namespace, string(p.Name))
+			r.parent(o, "spec.parentRef", kind.Gateway.Kind, p.Namespace, string(p.Name))
+		default:
+			if k := kind.Of(o.Object); k != nil && k.Route() {
+				r.route(o, kind.ParentsOf(o.Object))
+			}
 		}
 	}
 	return r.problems
-}
-
-func parentID(kind, namespace, name string) files.ObjectID {
-	return files.ObjectID{Group: gwv1.GroupName, Kind: kind, Namespace: namespace, Name: name}
 }
 
 func (r *references) class(o files.Object, name string) {
@@ -104,43 +92,43 @@ func (r *references) route(o files.Object, refs []gwv1.ParentReference) {
 		r.add(o, "spec.parentRefs", "the route names no parent, so nobody serves it", "name a Gateway: parentRefs: [{name: my-gateway}]")
 	}
 	for i, ref := range refs {
-		kind := "Gateway"
-		if ref.Kind != nil {
-			kind = string(*ref.Kind)
+		parent := kind.Gateway.Kind
+		if ref.Kind != nil && string(*ref.Kind) != parent.Name {
+			parent = kind.ListenerSet.Kind
 		}
-		known := kind == "Gateway" || kind == "ListenerSet"
-		if known && (ref.Group == nil || *ref.Group == gwv1.GroupName) {
-			r.parent(o, fmt.Sprintf("spec.parentRefs[%d]", i), kind, ref.Namespace, string(ref.Name))
+		known := ref.Kind == nil || string(*ref.Kind) == parent.Name
+		if known && (ref.Group == nil || string(*ref.Group) == parent.Group) {
+			r.parent(o, fmt.Sprintf("spec.parentRefs[%d]", i), parent, ref.Namespace, string(ref.Name))
 		}
 	}
 }
 
 // parent checks that a parent is there.
-func (r *references) parent(o files.Object, field, kind string, namespace *gwv1.Namespace, name string) {
+func (r *references) parent(o files.Object, field string, k *kind.Kind, namespace *gwv1.Namespace, name string) {
 	in := o.ID.Namespace
 	if namespace != nil {
 		in = string(*namespace)
 	}
-	if r.parents[parentID(kind, in, name)] {
+	if r.parents[k.Key(in, name)] {
 		return
 	}
 	var names []string
-	remedy := fmt.Sprintf("add the %s to the files", kind)
+	remedy := fmt.Sprintf("add the %s to the files", k.Name)
 	for id := range r.parents {
-		if id.Kind == kind && id.Namespace == in {
+		if id.Kind == k.Name && id.Namespace == in {
 			names = append(names, id.Name)
 		}
 	}
 	near := schema.Nearest(name, names)
-	for _, id := range slices.SortedFunc(maps.Keys(r.parents), manifest.CompareIDs) {
-		if near == "" && id.Kind == kind && id.Name == name {
+	for _, id := range slices.SortedFunc(maps.Keys(r.parents), kind.ObjectKey.Compare) {
+		if near == "" && id.Kind == k.Name && id.Name == name {
 			remedy = fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s", id.Namespace, id.Namespace)
 		}
 	}
 	if near != "" {
 		remedy = fmt.Sprintf("did you mean %s?", near)
 	}
-	r.add(o, field+".name", fmt.Sprintf("there is no %s %s/%s", kind, in, name), remedy)
+	r.add(o, field+".name", fmt.Sprintf("there is no %s %s/%s", k.Name, in, name), remedy)
 }
 
 func (r *references) add(o files.Object, field, message, remedy string) {

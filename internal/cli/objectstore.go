@@ -14,6 +14,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/status"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -41,7 +42,7 @@ func (s *objectStore) change(c files.Change) {
 		s.note(translate.StatusChange{Object: translate.ObjectKey(id)})
 	}
 	for _, o := range c.Upserts {
-		if o.ID.Group == gwv1.GroupName {
+		if k := kind.Of(o.Object); k != nil && k.Custom {
 			s.objects.Upsert(o.Object)
 		}
 	}

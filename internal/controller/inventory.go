@@ -5,12 +5,9 @@ import (
 	"slices"
 	"sync"
 
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/status"
-	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // inventory knows which objects with a status there are, and in which version to write them. It
@@ -60,11 +57,8 @@ func (in *inventory) all() []kube.ID {
 // shared are those whose status several controllers write: routes and policies.
 func (in *inventory) shared() []kube.ID {
 	return slices.DeleteFunc(in.all(), func(id kube.ID) bool {
-		switch translate.Kind(id.Kind) {
-		case translate.KindGatewayClass, translate.KindGateway, translate.KindListenerSet, translate.KindReferenceGrant:
-			return true
-		}
-		return id.Group != gwv1.GroupName
+		k := kind.Find(id.Group, id.Kind)
+		return k == nil || !k.Shared()
 	})
 }
 
@@ -75,7 +69,7 @@ func (in *inventory) len() int {
 }
 
 // known are the groups whose objects /status shows.
-func known(group string) bool { return group == gwv1.GroupName || group == v1alpha1.GroupName }
+func known(group string) bool { return slices.Contains(kind.Groups(), group) }
 
 // Objects are those of the Gateway API and of ours as they were last seen, in the order of
 // their IDs; nobody may modify them.

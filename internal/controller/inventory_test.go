@@ -23,7 +23,7 @@ func TestInventory(t *testing.T) {
 		id(gatewayAPI, "BackendTLSPolicy", "p"), id("moongate.dev", "GatewayParameters", "x")
 	in.change(&kube.Change{Observed: []kube.ID{gateway, route, policy, parameters},
 		Installed: &kube.Installed{Kinds: []kube.Served{{Group: gatewayAPI, Kind: "HTTPRoute", Version: "v1beta1"}}}})
-	if got, want := in.all(), []kube.ID{policy, gateway, route, parameters}; !reflect.DeepEqual(got, want) {
+	if got, want := in.all(), []kube.ID{policy, gateway, parameters, route}; !reflect.DeepEqual(got, want) {
 		t.Errorf("all: %v, want %v", got, want)
 	}
 	if got, want := in.shared(), []kube.ID{policy, route}; !reflect.DeepEqual(got, want) {

@@ -49,6 +49,7 @@ func TestCheckMistakes(t *testing.T) {
 		{"21-duration", "HTTPRoute default/duration", "spec.rules[0].timeouts.request", ";"},
 		{"22-duplicate", "HTTPRoute default/good", "is already defined", "remove one of the two"},
 		{"23-syntax", "", "23-syntax.yaml:", "check the indentation"},
+		{"25-class-only", "Gateway default/class-only", "spec.infrastructure.parametersRef", "remove classOnly"},
 		{"24-no-parameters", "Gateway default/parameters", "spec.infrastructure.parametersRef", "remove parametersRef"},
 	}
 	lines := strings.Split(stdout, "\n")

@@ -21,6 +21,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // The bounds of the lists, by the CRDs. Beyond them nothing is added: an API
@@ -47,9 +48,9 @@ type Merger struct {
 }
 
 // Merge returns object's status with desired in it, and whether that is another
-// one. The object is one of gateway-api v1 with a status; desired is a
+// one. The object is of a kind with a status; desired is a
 // *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for
-// every kind of route) or *PolicyStatus, of which the last two hold our entries
+// every kind of route) or *PolicyStatus (for every kind of policy), of which the last two hold our entries
 // only, or *v1alpha1.GatewayParametersStatus for one of those; lastTransitionTime
 // is ignored; nil ends our relation to the object, but for entries whose parent is Unknown.
 // The result has desired's type. ok is false if object and desired do not go
@@ -59,20 +60,20 @@ type Merger struct {
 // has changes nothing.
 func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, ok bool) {
 	m.generation = object.GetGeneration()
-	switch o := object.(type) {
-	case *gwv1.GatewayClass:
-		return apply(o.Status, desired, m.GatewayClass)
-	case *gwv1.Gateway:
-		return apply(o.Status, desired, m.Gateway)
-	case *gwv1.ListenerSet:
-		return apply(o.Status, desired, m.ListenerSet)
-	case *gwv1.BackendTLSPolicy:
-		return apply(o.Status, desired, m.Policy)
-	case *v1alpha1.GatewayParameters:
-		return apply(o.Status, desired, m.GatewayParameters)
-	}
-	if s, parents := partsOfRoute(object); s != nil {
+	switch s := kind.StatusOf(object).(type) {
+	case *gwv1.GatewayClassStatus:
+		return apply(*s, desired, m.GatewayClass)
+	case *gwv1.GatewayStatus:
+		return apply(*s, desired, m.Gateway)
+	case *gwv1.ListenerSetStatus:
+		return apply(*s, desired, m.ListenerSet)
+	case *gwv1.PolicyStatus:
+		return apply(*s, desired, m.Policy)
+	case *v1alpha1.GatewayParametersStatus:
+		return apply(*s, desired, m.GatewayParameters)
+	case *gwv1.RouteStatus:
 		if unknown := m.Unknown; unknown != nil { // of a parent that the route does not name any more nothing is to be said
+			parents := kind.ParentsOf(object)
 			m.Unknown = func(ref gwv1.ParentReference) bool {
 				return slices.ContainsFunc(parents, func(p gwv1.ParentReference) bool { return sameRef(&p, &ref) }) && unknown(ref)
 			}
@@ -89,23 +90,6 @@ func apply[S any](existing S, desired any, merge func(S, *S) (S, bool)) (any, bo
 	}
 	merged, changed := merge(existing, d)
 	return &merged, changed, true
-}
-
-// partsOfRoute returns the parts of a route that every kind of route has; nil for other objects.
-func partsOfRoute(object metav1.Object) (*gwv1.RouteStatus, []gwv1.ParentReference) {
-	switch o := object.(type) {
-	case *gwv1.HTTPRoute:
-		return &o.Status.RouteStatus, o.Spec.ParentRefs
-	case *gwv1.GRPCRoute:
-		return &o.Status.RouteStatus, o.Spec.ParentRefs
-	case *gwv1.TLSRoute:
-		return &o.Status.RouteStatus, o.Spec.ParentRefs
-	case *gwv1.TCPRoute:
-		return &o.Status.RouteStatus, o.Spec.ParentRefs
-	case *gwv1.UDPRoute:
-		return &o.Status.RouteStatus, o.Spec.ParentRefs
-	}
-	return nil, nil
 }
 
 // GatewayClass merges; desired nil: the class is no longer ours, and its status

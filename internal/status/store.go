@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"encoding/json"
 	"reflect"
 	"slices"
@@ -9,18 +8,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Key names an object.
-type Key struct{ Group, Kind, Namespace, Name string }
-
-// Compare orders by kind, namespace and name.
-func (k Key) Compare(o Key) int {
-	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Group, o.Group),
-		cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
-}
+type Key = kind.ObjectKey
 
 // Store holds objects with their statuses, as a cluster would: where there is no
 // cluster, it is what one can look at. It is safe for concurrent use.
@@ -40,7 +34,7 @@ func NewStore(controllerName gwv1.GatewayController) *Store {
 // Upsert adds an object or replaces it. It keeps the status that it has, unless
 // its generation went down: then it is another object of that name.
 func (s *Store) Upsert(object metav1.Object) {
-	key := keyOf(object)
+	key := kind.KeyOf(object)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := object
@@ -134,22 +128,13 @@ func (i Item) MarshalJSON() ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-func keyOf(object metav1.Object) Key {
-	k := Key{Namespace: object.GetNamespace(), Name: object.GetName()}
-	if o, ok := object.(runtime.Object); ok {
-		gvk := o.GetObjectKind().GroupVersionKind()
-		k.Group, k.Kind = gvk.Group, gvk.Kind
-	}
-	return k
-}
-
-// statusOf is the Status of an object; invalid where there is none. That of a
+// statusOf is the status of an object; invalid where there is none. That of a
 // route is the struct in it that all routes share.
 func statusOf(object metav1.Object) reflect.Value {
-	if s, _ := partsOfRoute(object); s != nil {
+	if s := kind.StatusOf(object); s != nil {
 		return reflect.ValueOf(s).Elem()
 	}
-	return reflect.ValueOf(object).Elem().FieldByName("Status")
+	return reflect.Value{}
 }
 
 // withStatus is a shallow copy of an object with that status.

@@ -7,6 +7,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 func route(name string, generation int64) *gwv1.HTTPRoute {
@@ -26,8 +28,8 @@ func gateway() *gwv1.Gateway {
 }
 
 var (
-	routeKey   = Key{gwv1.GroupName, "HTTPRoute", "default", "web"}
-	gatewayKey = Key{gwv1.GroupName, "Gateway", "default", "gw"}
+	routeKey   = kind.HTTPRoute.Key("default", "web")
+	gatewayKey = kind.Gateway.Key("default", "gw")
 )
 
 func accepted(generation int64) *gwv1.RouteStatus {

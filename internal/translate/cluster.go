@@ -3,12 +3,12 @@ package translate
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // KindGatewayParameters is our own kind, of group moongate.dev.
@@ -83,18 +83,9 @@ type UnreadSecret struct {
 	Forbidden bool
 }
 
-// Undecoded takes the place of an object that exists and cannot be decoded, an object for Upsert: what it closes stays closed. A class that
-// refers to such GatewayParameters is not accepted, and denies endpoints all the same; what such a BackendTLSPolicy may be for is not reached. It ends
-// with the object itself, or with its deletion.
-type Undecoded struct {
-	metav1.ObjectMeta // namespace and name
-	Kind              string
-	Error             string // why it cannot be decoded
-	// DeniedEndpoints are what could be read of spec.classOnly.deniedEndpoints of GatewayParameters.
-	DeniedEndpoints []string
-	// Targets are the spec.targetRefs of a BackendTLSPolicy; without any it may be for all Services of its namespace.
-	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
-}
+// Undecoded takes the place of an object that exists and cannot be decoded, an object for Upsert. A class that
+// refers to such GatewayParameters is not accepted, and denies endpoints all the same; what such a BackendTLSPolicy may be for is not reached.
+type Undecoded = kind.Undecoded
 
 // UnreadSecrets is how many Secrets could not be read as of the last Commit, but may be soon.
 func (t *Translator) UnreadSecrets() (n int) {
@@ -109,7 +100,7 @@ func (t *Translator) UnreadSecrets() (n int) {
 // Unread are the Secrets that could not be read as of the last Commit, sorted; those that may not be among them.
 func (t *Translator) Unread() (keys []ObjectKey) {
 	for n := range t.in.unread.All() {
-		keys = append(keys, ObjectKey{corev1.GroupName, string(KindSecret), n.Namespace, n.Name})
+		keys = append(keys, kind.Secret.Key(n.Namespace, n.Name))
 	}
 	return keys
 }

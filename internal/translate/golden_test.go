@@ -14,14 +14,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-	gwv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -165,26 +163,16 @@ func readGolden(t *testing.T, path string) golden {
 	return g
 }
 
-var kinds = map[string]func() metav1.Object{
-	"GatewayClass":     func() metav1.Object { return &gwv1.GatewayClass{} },
-	"Gateway":          func() metav1.Object { return &gwv1.Gateway{} },
-	"ListenerSet":      func() metav1.Object { return &gwv1.ListenerSet{} },
-	"HTTPRoute":        func() metav1.Object { return &gwv1.HTTPRoute{} },
-	"GRPCRoute":        func() metav1.Object { return &gwv1.GRPCRoute{} },
-	"TLSRoute":         func() metav1.Object { return &gwv1.TLSRoute{} },
-	"TCPRoute":         func() metav1.Object { return &gwv1.TCPRoute{} },
-	"UDPRoute":         func() metav1.Object { return &gwv1.UDPRoute{} },
-	"ReferenceGrant":   func() metav1.Object { return &gwv1beta1.ReferenceGrant{} },
-	"BackendTLSPolicy": func() metav1.Object { return &gwv1.BackendTLSPolicy{} },
-	"Namespace":        func() metav1.Object { return &corev1.Namespace{} },
-	"Service":          func() metav1.Object { return &corev1.Service{} },
-	"EndpointSlice":    func() metav1.Object { return &discoveryv1.EndpointSlice{} },
-	"Secret":           func() metav1.Object { return &corev1.Secret{} },
-
-	"GatewayParameters": func() metav1.Object { return &v1alpha1.GatewayParameters{} },
-}
-
-var clusterScoped = []string{"GatewayClass", "Namespace"}
+// kinds are those that translation reads.
+var kinds = func() map[string]func() metav1.Object {
+	m := map[string]func() metav1.Object{}
+	for _, k := range kind.All() {
+		if translate.New(translate.Options{}).Upsert(k.New()) {
+			m[k.Name] = k.New
+		}
+	}
+	return m
+}()
 
 var pemFile = regexp.MustCompile(`\$\{([a-z.-]+)\}`)
 
@@ -215,7 +203,7 @@ func decode(t *testing.T, path, doc string) input {
 	if err := yaml.UnmarshalStrict([]byte(doc), o); err != nil {
 		t.Fatalf("%s: %s: %v", path, head.Kind, err)
 	}
-	if o.GetNamespace() == "" && !slices.Contains(clusterScoped, head.Kind) {
+	if o.GetNamespace() == "" && kind.Of(o).Namespaced {
 		o.SetNamespace("default")
 	}
 	if s, is := o.(*corev1.Secret); is { // as the API server does

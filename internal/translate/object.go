@@ -5,14 +5,11 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-	gwv1beta1 "sigs.k8s.io/gateway-api/apis/v1beta1"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Kind is a kind of object that translation reads.
@@ -65,18 +62,18 @@ type AddressFault struct{ Message string }
 func (t *Translator) declareInputs() {
 	e := t.engine
 	t.in = inputs{
-		classes:             objects[*gwv1.GatewayClass](e, KindGatewayClass),
-		gateways:            objects[*gwv1.Gateway](e, KindGateway),
-		listenerSets:        objects[*gwv1.ListenerSet](e, KindListenerSet),
-		httpRoutes:          objects[*gwv1.HTTPRoute](e, KindHTTPRoute),
+		classes:             objects(t, kind.GatewayClass),
+		gateways:            objects(t, kind.Gateway),
+		listenerSets:        objects(t, kind.ListenerSet),
+		httpRoutes:          objects(t, kind.HTTPRoute),
 		otherRoutes:         incremental.NewInput[kindName](e, "other routes", sameDeeply[otherRoute]),
-		grants:              objects[*gwv1.ReferenceGrant](e, KindReferenceGrant),
-		policies:            objects[*gwv1.BackendTLSPolicy](e, KindBackendTLSPolicy),
-		namespaces:          objects[*corev1.Namespace](e, KindNamespace),
-		services:            objects[*corev1.Service](e, KindService),
-		endpointSlices:      objects[*discoveryv1.EndpointSlice](e, KindEndpointSlice),
-		secrets:             objects[*corev1.Secret](e, KindSecret),
-		parameters:          objects[*v1alpha1.GatewayParameters](e, KindGatewayParameters),
+		grants:              objects(t, kind.ReferenceGrant),
+		policies:            objects(t, kind.BackendTLSPolicy),
+		namespaces:          objects(t, kind.Namespace),
+		services:            objects(t, kind.Service),
+		endpointSlices:      objects(t, kind.EndpointSlice),
+		secrets:             objects(t, kind.Secret),
+		parameters:          objects(t, kind.GatewayParameters),
 		undecodedParameters: incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecodedParameters]),
 		undecodedPolicies:   incremental.NewInput[name](e, "undecoded BackendTLSPolicy", sameDeeply[undecodedPolicy]),
 		listenerFaults:      incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault]),
@@ -91,10 +88,62 @@ func (t *Translator) declareInputs() {
 		absent: incremental.NewInput[name](e, "absent Secret", same[bool]),
 		last:   incremental.NewInput[listenerKey](e, "last certificates", slices.Equal[[]name]),
 	}
+	for _, k := range []*kind.Kind{kind.GRPCRoute.Kind, kind.TLSRoute.Kind, kind.TCPRoute.Kind, kind.UDPRoute.Kind} {
+		key := func(n name) kindName { return kindName{Kind(k.Name), n} }
+		t.stores[k.Name] = &store{
+			kind: k,
+			set: func(n name, o metav1.Object) {
+				t.in.otherRoutes.Set(key(n), otherRoute{generationOf(o), kind.ParentsOf(o)})
+			},
+			remove: func(n name) { t.in.otherRoutes.Delete(key(n)) },
+		}
+	}
+	secrets := t.stores[kind.Secret.Name]
+	secrets.remove, secrets.set = t.deleteSecret, func(n name, o metav1.Object) {
+		t.in.unread.Delete(n)
+		t.in.absent.Delete(n)
+		t.in.secrets.Set(n, o.(*corev1.Secret))
+	}
+	parameters := t.stores[kind.GatewayParameters.Name]
+	parameters.also(t.in.undecodedParameters.Delete)
+	parameters.undecoded = func(n name, u *Undecoded) {
+		t.in.parameters.Delete(n)
+		t.in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints})
+	}
+	policies := t.stores[kind.BackendTLSPolicy.Name]
+	policies.also(t.in.undecodedPolicies.Delete)
+	policies.undecoded = func(n name, u *Undecoded) {
+		t.in.policies.Delete(n)
+		t.in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, u.Targets})
+	}
 }
 
-func objects[O metav1.Object](e *incremental.Engine, kind Kind) *incremental.Input[name, O] {
-	return incremental.NewInput[name](e, string(kind), sameDeeply[O])
+// store takes the objects of one kind in.
+type store struct {
+	kind *kind.Kind
+	set  func(n name, o metav1.Object)
+	// remove removes an object; one that is not there is no error.
+	remove func(n name)
+	// undecoded takes what stands for an object that cannot be decoded, and removes the object; nil for a kind that closes nothing.
+	undecoded func(n name, u *Undecoded)
+}
+
+// objects declares the input of a kind.
+func objects[O metav1.Object](t *Translator, k kind.Typed[O]) *incremental.Input[name, O] {
+	in := incremental.NewInput[name](t.engine, k.Name, sameDeeply[O])
+	t.stores[k.Name] = &store{
+		kind:   k.Kind,
+		set:    func(n name, o metav1.Object) { in.Set(n, o.(O)) },
+		remove: in.Delete,
+	}
+	return in
+}
+
+// also has f called with the name of each object of the kind that is set or removed.
+func (s *store) also(f func(name)) {
+	set, remove := s.set, s.remove
+	s.set = func(n name, o metav1.Object) { f(n); set(n, o) }
+	s.remove = func(n name) { f(n); remove(n) }
 }
 
 func sameDeeply[V any](a, b V) bool { return equality.Semantic.DeepEqual(a, b) }
@@ -103,112 +152,31 @@ func sameDeeply[V any](a, b V) bool { return equality.Semantic.DeepEqual(a, b) }
 // translation reads. The object is not modified and must not be afterwards.
 func (t *Translator) Upsert(obj metav1.Object) bool {
 	switch o := obj.(type) {
-	case *gwv1.GatewayClass:
-		set(t.in.classes, o, func(o *gwv1.GatewayClass) { o.Status = gwv1.GatewayClassStatus{} })
-	case *gwv1.Gateway:
-		set(t.in.gateways, o, func(o *gwv1.Gateway) { o.Status = gwv1.GatewayStatus{} })
-	case *gwv1.ListenerSet:
-		set(t.in.listenerSets, o, func(o *gwv1.ListenerSet) { o.Status = gwv1.ListenerSetStatus{} })
-	case *gwv1.HTTPRoute:
-		set(t.in.httpRoutes, o, func(o *gwv1.HTTPRoute) { o.Status = gwv1.HTTPRouteStatus{} })
-	case *gwv1.GRPCRoute:
-		t.setOther(KindGRPCRoute, o, o.Spec.ParentRefs)
-	case *gwv1.TLSRoute:
-		t.setOther(KindTLSRoute, o, o.Spec.ParentRefs)
-	case *gwv1.TCPRoute:
-		t.setOther(KindTCPRoute, o, o.Spec.ParentRefs)
-	case *gwv1.UDPRoute:
-		t.setOther(KindUDPRoute, o, o.Spec.ParentRefs)
-	case *gwv1.ReferenceGrant:
-		set(t.in.grants, o, nil)
-	case *gwv1beta1.ReferenceGrant:
-		set(t.in.grants, (*gwv1.ReferenceGrant)(o), nil)
-	case *gwv1.BackendTLSPolicy:
-		t.in.undecodedPolicies.Delete(nameOf(o))
-		set(t.in.policies, o, func(o *gwv1.BackendTLSPolicy) { o.Status = gwv1.PolicyStatus{} })
-	case *corev1.Namespace:
-		set(t.in.namespaces, o, func(o *corev1.Namespace) { o.Status = corev1.NamespaceStatus{} })
-	case *corev1.Service:
-		set(t.in.services, o, func(o *corev1.Service) { o.Status = corev1.ServiceStatus{} })
-	case *discoveryv1.EndpointSlice:
-		set(t.in.endpointSlices, o, nil)
-	case *corev1.Secret:
-		t.in.unread.Delete(nameOf(o))
-		t.in.absent.Delete(nameOf(o))
-		set(t.in.secrets, o, nil)
 	case *UnreadSecret:
 		t.in.absent.Delete(nameOf(o))
 		t.in.unread.Set(nameOf(o), o.Forbidden)
-	case *v1alpha1.GatewayParameters:
-		t.in.undecodedParameters.Delete(nameOf(o))
-		set(t.in.parameters, o, func(o *v1alpha1.GatewayParameters) { o.Status = v1alpha1.GatewayParametersStatus{} })
+		return true
 	case *Undecoded:
-		switch Kind(o.Kind) {
-		case KindGatewayParameters:
-			t.in.parameters.Delete(nameOf(o))
-			t.in.undecodedParameters.Set(nameOf(o), undecodedParameters{o.Error, o.DeniedEndpoints})
-		case KindBackendTLSPolicy:
-			t.in.policies.Delete(nameOf(o))
-			t.in.undecodedPolicies.Set(nameOf(o), undecodedPolicy{o.Error, o.Targets})
-		default:
+		s := t.stores[o.Kind]
+		if s == nil || s.undecoded == nil {
 			return false
 		}
-	default:
+		s.undecoded(nameOf(o), o)
+		return true
+	}
+	k := kind.Of(obj)
+	if k == nil || t.stores[k.Name] == nil {
 		return false
 	}
+	// Without what changes on every write, our own status writes among them, so that those wake nothing.
+	t.stores[k.Name].set(nameOf(obj), k.View(obj))
 	return true
-}
-
-// set stages a copy without what changes on every write (our own status writes
-// among them), so that those wake nothing.
-func set[T any, O interface {
-	*T
-	metav1.Object
-}](in *incremental.Input[name, O], obj O, clearStatus func(O)) {
-	kept := *obj
-	o := O(&kept)
-	o.SetManagedFields(nil)
-	o.SetResourceVersion("")
-	if clearStatus != nil {
-		clearStatus(o)
-	}
-	in.Set(nameOf(o), o)
-}
-
-func (t *Translator) setOther(kind Kind, o metav1.Object, parents []gwv1.ParentReference) {
-	t.in.otherRoutes.Set(kindName{kind, nameOf(o)}, otherRoute{generationOf(o), parents})
 }
 
 // Delete removes an object; one that is not there is no error.
 func (t *Translator) Delete(kind Kind, namespace, objectName string) {
-	n := name{namespace, objectName}
-	switch kind {
-	case KindGatewayClass:
-		t.in.classes.Delete(n)
-	case KindGateway:
-		t.in.gateways.Delete(n)
-	case KindListenerSet:
-		t.in.listenerSets.Delete(n)
-	case KindHTTPRoute:
-		t.in.httpRoutes.Delete(n)
-	case KindGRPCRoute, KindTLSRoute, KindTCPRoute, KindUDPRoute:
-		t.in.otherRoutes.Delete(kindName{kind, n})
-	case KindReferenceGrant:
-		t.in.grants.Delete(n)
-	case KindBackendTLSPolicy:
-		t.in.policies.Delete(n)
-		t.in.undecodedPolicies.Delete(n)
-	case KindNamespace:
-		t.in.namespaces.Delete(n)
-	case KindService:
-		t.in.services.Delete(n)
-	case KindEndpointSlice:
-		t.in.endpointSlices.Delete(n)
-	case KindSecret:
-		t.deleteSecret(n)
-	case KindGatewayParameters:
-		t.in.parameters.Delete(n)
-		t.in.undecodedParameters.Delete(n)
+	if s := t.stores[string(kind)]; s != nil {
+		s.remove(name{namespace, objectName})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -51,10 +52,14 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 	case listenerKey:
 		return kindName{KindGateway, k.Gateway}, true
 	case name:
-		for _, kind := range []Kind{KindGatewayParameters, KindGatewayClass, KindGateway, KindListenerSet, KindHTTPRoute, KindBackendTLSPolicy} {
-			if strings.HasPrefix(p.Function, string(kind)) {
-				return kindName{kind, k}, true
+		var found *kind.Kind // the longest name that fits: Gateway begins GatewayClass
+		for _, kind := range kind.All() {
+			if strings.HasPrefix(p.Function, kind.Name) && (found == nil || len(kind.Name) > len(found.Name)) {
+				found = kind
 			}
+		}
+		if found != nil && found.HasStatus() {
+			return kindName{Kind(found.Name), k}, true
 		}
 		for _, f := range []string{"listener", "proxy spec", "ticket keys"} {
 			if strings.HasPrefix(p.Function, f) {
@@ -87,32 +92,6 @@ func (t *Translator) tellFailing(out []StatusChange) []StatusChange {
 	}
 	t.failed = now
 	return out
-}
-
-// currentStatus is what the object's status should be if nothing had panicked; nil where it is not ours.
-func (t *Translator) currentStatus(k kindName) (any, int64) {
-	switch k.Kind {
-	case KindGatewayClass:
-		return statusIn(t.classStatuses, k.Name)
-	case KindGateway:
-		return statusIn(t.gatewayStates, k.Name)
-	case KindListenerSet:
-		return statusIn(t.setStatuses, k.Name)
-	case KindHTTPRoute:
-		return statusIn(t.routeStatuses, k.Name)
-	case KindBackendTLSPolicy:
-		return statusIn(t.policyStatuses, k.Name)
-	case KindGatewayParameters:
-		return statusIn(t.parametersStatuses, k.Name)
-	}
-	return statusIn(t.otherStatuses, k)
-}
-
-func statusIn[K incremental.Key[K], S any](c *incremental.Collection[K, *status[S]], k K) (any, int64) {
-	if s, ok := c.Get(k); ok {
-		return &s.Status, s.Generation
-	}
-	return nil, 0
 }
 
 // failingStatus is the present status with the condition Accepted telling of the panic, or a status with that alone; nil where the

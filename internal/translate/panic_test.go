@@ -44,7 +44,9 @@ func TestPanicInTheFirstCommit(t *testing.T) {
 			}
 		}
 		class := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "moongate"}, Spec: gwv1.GatewayClassSpec{ControllerName: "moongate.dev/gateway-controller"}}
-		key := func(n string) ObjectKey { return ObjectKey{gwv1.GroupName, string(KindGateway), "default", n} }
+		key := func(n string) ObjectKey {
+			return ObjectKey{Group: gwv1.GroupName, Kind: string(KindGateway), Namespace: "default", Name: n}
+		}
 		tr.Upsert(class)
 		for n, className := range map[string]string{"gw": "moongate", "foreign": "foreign"} {
 			tr.Upsert(&gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: n}, Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(className)}})

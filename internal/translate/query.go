@@ -1,31 +1,12 @@
 package translate
 
-import (
-	"slices"
-
-	"github.com/moongate-dev/moongate/internal/incremental"
-)
+import "slices"
 
 // HasStatus says whether translation wants a status of the object, as of the last Commit: who
 // starts anew can tell by it which entries of ours are left from before.
 func (t *Translator) HasStatus(o ObjectKey) bool {
-	n := name{o.Namespace, o.Name}
-	switch kind := Kind(o.Kind); kind {
-	case KindGatewayClass:
-		return has(t.classStatuses, n)
-	case KindGateway:
-		return has(t.gatewayStates, n)
-	case KindListenerSet:
-		return has(t.setStatuses, n)
-	case KindHTTPRoute:
-		return has(t.routeStatuses, n)
-	case KindBackendTLSPolicy:
-		return has(t.policyStatuses, n)
-	case KindGatewayParameters:
-		return has(t.parametersStatuses, n)
-	default:
-		return has(t.otherStatuses, kindName{kind, n})
-	}
+	wanted, _ := t.currentStatus(kindName{Kind(o.Kind), name{o.Namespace, o.Name}})
+	return wanted != nil
 }
 
 // Failing reports whether a function panicked on behalf of the object, as of the last Commit: then it is not known what it should be
@@ -39,11 +20,6 @@ func (t *Translator) Failing(o ObjectKey) bool {
 		return t.failed[kindName{KindGatewayClass, name{"", string(gw.Spec.GatewayClassName)}}]
 	}
 	return false
-}
-
-func has[K incremental.Key[K], V any](c *incremental.Collection[K, V], k K) bool {
-	_, ok := c.Get(k)
-	return ok
 }
 
 // WantedBy returns the Gateways, as "<namespace>/<name>", whose listeners refer to a Secret, as of the last Commit.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
@@ -154,7 +155,7 @@ func secretOf(key string) name {
 
 func (t *Translator) wantChanges() (out []Want) {
 	for _, ch := range t.wantedSecrets.Changes() {
-		out = append(out, Want{ObjectKey{corev1.GroupName, string(KindSecret), ch.Key.Namespace, ch.Key.Name}, !ch.Deleted})
+		out = append(out, Want{kind.Secret.Key(ch.Key.Namespace, ch.Key.Name), !ch.Deleted})
 	}
 	return out
 }

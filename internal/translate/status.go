@@ -1,23 +1,14 @@
 package translate
 
 import (
-	"cmp"
 	"slices"
 
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// ObjectKey names an object that has a status.
-type ObjectKey struct{ Group, Kind, Namespace, Name string }
-
-// Compare orders by kind, namespace and name.
-func (k ObjectKey) Compare(o ObjectKey) int {
-	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Group, o.Group),
-		cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
-}
+// ObjectKey names an object.
+type ObjectKey = kind.ObjectKey
 
 // StatusChange is what one object's status should be as far as it is ours.
 type StatusChange struct {
@@ -45,37 +36,68 @@ func (t *Translator) declareStatuses() {
 	t.declareOtherRouteStatuses()
 	t.declareBackendTLSPolicyStatuses()
 	t.declareGatewayParametersStatuses()
+	report(t, kind.GatewayClass.Kind, t.classStatuses)
+	report(t, kind.Gateway.Kind, t.gatewayStates)
+	report(t, kind.ListenerSet.Kind, t.setStatuses)
+	report(t, kind.HTTPRoute.Kind, t.routeStatuses)
+	report(t, kind.BackendTLSPolicy.Kind, t.policyStatuses)
+	report(t, kind.GatewayParameters.Kind, t.parametersStatuses)
+	reportAll(t, []*kind.Kind{kind.GRPCRoute.Kind, kind.TLSRoute.Kind, kind.TCPRoute.Kind, kind.UDPRoute.Kind}, t.otherStatuses,
+		func(k kindName) kindName { return k }, func(k kindName) kindName { return k })
 }
 
-func (t *Translator) statusChanges() []StatusChange {
-	var out []StatusChange
-	of := func(kind Kind) func(name) kindName { return func(n name) kindName { return kindName{kind, n} } }
-	report(&out, t.classStatuses, of(KindGatewayClass))
-	report(&out, t.gatewayStates, of(KindGateway))
-	report(&out, t.setStatuses, of(KindListenerSet))
-	report(&out, t.routeStatuses, of(KindHTTPRoute))
-	report(&out, t.otherStatuses, func(k kindName) kindName { return k })
-	report(&out, t.policyStatuses, of(KindBackendTLSPolicy))
-	report(&out, t.parametersStatuses, of(KindGatewayParameters))
+// reports is what is reported on objects.
+type reports struct {
+	// changes append what the last Commit changed.
+	changes []func([]StatusChange) []StatusChange
+	// current returns, by kind, what an object's status should be and the generation it was computed for; nil where the object is not ours.
+	current map[Kind]func(kindName) (any, int64)
+}
+
+// report has a collection be the statuses of a kind.
+func report[S any](t *Translator, k *kind.Kind, c *incremental.Collection[name, *status[S]]) {
+	reportAll(t, []*kind.Kind{k}, c, func(n name) kindName { return kindName{Kind(k.Name), n} }, func(k kindName) name { return k.Name })
+}
+
+// reportAll has a collection be the statuses of several kinds, whose objects are named by its keys.
+func reportAll[K incremental.Key[K], S any](t *Translator, kinds []*kind.Kind, c *incremental.Collection[K, *status[S]], object func(K) kindName, key func(kindName) K) {
+	t.reports.changes = append(t.reports.changes, func(out []StatusChange) []StatusChange {
+		for _, ch := range c.Changes() {
+			change := StatusChange{Object: statusKey(object(ch.Key))}
+			if !ch.Deleted {
+				change.Status, change.Generation = &ch.New.Status, ch.New.Generation
+			}
+			out = append(out, change)
+		}
+		return out
+	})
+	for _, k := range kinds {
+		t.reports.current[Kind(k.Name)] = func(k kindName) (any, int64) {
+			if s, ok := c.Get(key(k)); ok {
+				return &s.Status, s.Generation
+			}
+			return nil, 0
+		}
+	}
+}
+
+func (t *Translator) statusChanges() (out []StatusChange) {
+	for _, changes := range t.reports.changes {
+		out = changes(out)
+	}
 	out = t.tellFailing(out)
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
 	return out
 }
 
-func report[K incremental.Key[K], S any](out *[]StatusChange, c *incremental.Collection[K, *status[S]], keyOf func(K) kindName) {
-	for _, ch := range c.Changes() {
-		change := StatusChange{Object: statusKey(keyOf(ch.Key))}
-		if !ch.Deleted {
-			change.Status, change.Generation = &ch.New.Status, ch.New.Generation
-		}
-		*out = append(*out, change)
+// currentStatus is what the object's status should be if nothing had panicked; nil where it is not ours.
+func (t *Translator) currentStatus(k kindName) (any, int64) {
+	if current := t.reports.current[k.Kind]; current != nil {
+		return current(k)
 	}
+	return nil, 0
 }
 
 func statusKey(k kindName) ObjectKey {
-	group := gwv1.GroupName
-	if k.Kind == KindGatewayParameters {
-		group = v1alpha1.GroupName
-	}
-	return ObjectKey{group, string(k.Kind), k.Name.Namespace, k.Name.Name}
+	return kind.Named(string(k.Kind)).Key(k.Name.Namespace, k.Name.Name)
 }

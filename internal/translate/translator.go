@@ -45,6 +45,8 @@ type Translator struct {
 	engine     *incremental.Engine
 	generation uint64
 	in         inputs
+	stores     map[string]*store // by kind
+	reports    reports
 	asked      map[name]bool     // wanted Secrets of which Fetched was not called yet
 	failed     map[kindName]bool // of which the status was last said to be that of failing
 	defect     func(name)        // set by tests: called for each HTTPRoute, Gateway and GatewayClass
@@ -157,7 +159,7 @@ type statusLayer struct {
 
 // New returns a Translator without objects.
 func New(options Options) *Translator {
-	t := &Translator{options: options, engine: incremental.New(), asked: map[name]bool{}}
+	t := &Translator{options: options, engine: incremental.New(), asked: map[name]bool{}, stores: map[string]*store{}, reports: reports{current: map[Kind]func(kindName) (any, int64){}}}
 	t.reportPanics()
 	t.declareInputs()
 	t.declareInstalled()

@@ -25,9 +25,6 @@ const (
 	Ignored    = manifest.Ignored
 )
 
-// CompareIDs orders by group, kind, namespace and name.
-func CompareIDs(a, b ObjectID) int { return manifest.CompareIDs(a, b) }
-
 // Object is one object as it is to be served.
 type Object struct {
 	ID ObjectID

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // report keeps the list of all problems. Each file has its own; all are put
@@ -140,7 +142,9 @@ func (f *file) duplicates() []Problem {
 			report(o, p, first)
 		}
 	}
-	slices.SortFunc(list, func(a, b Problem) int { return cmp.Or(cmp.Compare(a.Line, b.Line), CompareIDs(a.Object, b.Object)) })
+	slices.SortFunc(list, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), kind.ObjectKey.Compare(a.Object, b.Object))
+	})
 	return list
 }
 

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // changeSet is what happened since begin.
@@ -143,8 +145,8 @@ func (c *catalog) commit() Change {
 	for id := range c.change.deletes {
 		out.Deletes = append(out.Deletes, id)
 	}
-	slices.SortFunc(out.Upserts, func(a, b Object) int { return CompareIDs(a.ID, b.ID) })
-	slices.SortFunc(out.Deletes, CompareIDs)
+	slices.SortFunc(out.Upserts, func(a, b Object) int { return a.ID.Compare(b.ID) })
+	slices.SortFunc(out.Deletes, kind.ObjectKey.Compare)
 	for o := range c.change.objects {
 		for _, d := range o.definitions {
 			c.change.files[d.file] = true

@@ -53,14 +53,14 @@ type Source struct {
 
 // Snapshot is everything at one time.
 type Snapshot struct {
-	Objects  []Object // sorted by CompareIDs
+	Objects  []Object // sorted by key
 	Problems []Problem
 }
 
 // Change is what happened since the previous Change.
 type Change struct {
-	Upserts []Object   // new or changed, sorted by CompareIDs
-	Deletes []ObjectID // sorted by CompareIDs, disjoint from Upserts
+	Upserts []Object   // new or changed, sorted by key
+	Deletes []ObjectID // sorted by key, disjoint from Upserts
 	// Problems is the full current list, shared with other Changes: nobody may modify it.
 	Problems []Problem
 	// ProblemsChanged is set if it differs from that of the previous Change.

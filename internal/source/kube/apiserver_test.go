@@ -96,9 +96,9 @@ func (s *apiServer) stop() {
 // install serves all optional kinds in their first version, or in that given.
 func (s *apiServer) install(versions map[string]string) {
 	for _, k := range kinds {
-		if k.optional {
+		if k.Custom {
 			version := k.versions[0]
-			if v := versions[k.name]; v != "" {
+			if v := versions[k.Name]; v != "" {
 				version = v
 			}
 			s.define(k, version)
@@ -107,13 +107,13 @@ func (s *apiServer) install(versions map[string]string) {
 }
 
 // define creates a kind's CRD, or serves it in another version.
-func (s *apiServer) define(k *kind, version string) {
+func (s *apiServer) define(k *watchedKind, version string) {
 	s.mu.Lock()
 	s.unserve(k)
-	gv := k.group + "/" + version
-	s.served[gv] = append(s.served[gv], metav1.APIResource{Name: k.resource, Kind: k.name, Namespaced: k.name != "GatewayClass"})
+	gv := k.Group + "/" + version
+	s.served[gv] = append(s.served[gv], metav1.APIResource{Name: k.Resource, Kind: k.Name, Namespaced: k.Name != "GatewayClass"})
 	s.mu.Unlock()
-	s.put(crdGroup+"/customresourcedefinitions", "CustomResourceDefinition", "", k.resource+"."+k.group, map[string]any{
+	s.put(crdGroup+"/customresourcedefinitions", "CustomResourceDefinition", "", k.Resource+"."+k.Group, map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{
 			"gateway.networking.k8s.io/bundle-version": "v1.7.0", "gateway.networking.k8s.io/channel": "standard",
 		}},
@@ -121,9 +121,9 @@ func (s *apiServer) define(k *kind, version string) {
 }
 
 // unserve takes a kind out of discovery. s.mu is held.
-func (s *apiServer) unserve(k *kind) {
+func (s *apiServer) unserve(k *watchedKind) {
 	for gv, list := range s.served {
-		s.served[gv] = slices.DeleteFunc(list, func(r metav1.APIResource) bool { return r.Name == k.resource })
+		s.served[gv] = slices.DeleteFunc(list, func(r metav1.APIResource) bool { return r.Name == k.Resource })
 		if len(s.served[gv]) == 0 {
 			delete(s.served, gv)
 		}
@@ -330,8 +330,8 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, names
 	s.lists++
 	kind := "List"
 	for _, k := range kinds {
-		if strings.TrimPrefix(k.group+"/"+k.resource, "/") == resource {
-			kind = k.name + "List"
+		if strings.TrimPrefix(k.Group+"/"+k.Resource, "/") == resource {
+			kind = k.Name + "List"
 		}
 	}
 	out := map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}}
@@ -393,8 +393,8 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, resource, name
 
 func (s *apiServer) kindOf(resource string) string {
 	for _, k := range kinds {
-		if strings.TrimPrefix(k.group+"/"+k.resource, "/") == resource {
-			return k.name
+		if strings.TrimPrefix(k.Group+"/"+k.Resource, "/") == resource {
+			return k.Name
 		}
 	}
 	return "Thing"

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // BenchmarkMemory5000 reports what 5,000 HTTPRoutes, Services and EndpointSlices occupy
@@ -101,7 +103,7 @@ func BenchmarkStatusWrite(b *testing.B) {
 	if err := <-done; err != nil {
 		b.Fatal(err)
 	}
-	written, _ := c.Get(ID{gatewayGroup, "HTTPRoute", "team", "route-1"})
+	written, _ := c.Get(kind.ObjectKey{Group: gatewayGroup, Kind: "HTTPRoute", Namespace: "team", Name: "route-1"})
 	routes := c.catalog.table(kindNamed("HTTPRoute"))
 	version := 0
 	for b.Loop() {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/gateway-api/pkg/consts"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 type name = types.NamespacedName
@@ -19,10 +21,10 @@ func nameOf(o metav1.Object) name { return name{Namespace: o.GetNamespace(), Nam
 
 // catalog has all objects, and what of them the next Change tells. Source.mu guards it.
 type catalog struct {
-	tables map[ID]*table // by group and kind
+	tables map[kind.ObjectKey]*table // by group and kind
 	// pending are objects that differ from what was told of them; true if anything was.
-	pending  map[ID]bool
-	observed map[ID]bool
+	pending  map[kind.ObjectKey]bool
+	observed map[kind.ObjectKey]bool
 	// definitions are the CRDs of the groups that are read, by name.
 	definitions map[string]CRD
 	secrets     secrets
@@ -34,7 +36,7 @@ type catalog struct {
 
 // table has the objects of one kind.
 type table struct {
-	*kind
+	*watchedKind
 	catalog *catalog
 	objects map[name]metav1.Object // as kept
 	// undecoded are the objects that exist and do not fit their type; of some an older version is in objects.
@@ -43,13 +45,13 @@ type table struct {
 
 func newCatalog() *catalog {
 	return &catalog{
-		tables: map[ID]*table{}, pending: map[ID]bool{}, observed: map[ID]bool{}, definitions: map[string]CRD{},
+		tables: map[kind.ObjectKey]*table{}, pending: map[kind.ObjectKey]bool{}, observed: map[kind.ObjectKey]bool{}, definitions: map[string]CRD{},
 		secrets: secrets{wanted: map[name]*secret{}, retired: map[name]*corev1.Secret{}}, telling: map[name]bool{}, withheld: map[string]bool{},
 	}
 }
 
-func (c *catalog) table(k *kind) *table {
-	key := ID{Group: k.group, Kind: k.name}
+func (c *catalog) table(k *watchedKind) *table {
+	key := kind.ObjectKey{Group: k.Group, Kind: k.Name}
 	if c.tables[key] == nil {
 		c.tables[key] = &table{k, c, map[name]metav1.Object{}, map[name]bool{}}
 	}
@@ -57,35 +59,35 @@ func (c *catalog) table(k *kind) *table {
 }
 
 // mark lets the next Change tell of an object; known says that an earlier one did.
-func (c *catalog) mark(id ID, known bool) {
+func (c *catalog) mark(id kind.ObjectKey, known bool) {
 	if _, ok := c.pending[id]; !ok {
 		c.pending[id] = known
 	}
 }
 
 // get finds an object as it is kept.
-func (c *catalog) get(id ID) (metav1.Object, *kind, bool) {
-	if id.Group == "" && id.Kind == secretKind {
+func (c *catalog) get(id kind.ObjectKey) (metav1.Object, *watchedKind, bool) {
+	if id.Group == "" && id.Kind == kind.Secret.Name {
 		w := c.secrets.wanted[name{Namespace: id.Namespace, Name: id.Name}]
 		if w == nil || w.object == nil {
 			return nil, nil, false
 		}
 		return w.object, secretMetadata, true
 	}
-	t := c.tables[ID{Group: id.Group, Kind: id.Kind}]
+	t := c.tables[kind.ObjectKey{Group: id.Group, Kind: id.Kind}]
 	if t == nil {
 		return nil, nil, false
 	}
 	o, ok := t.objects[name{Namespace: id.Namespace, Name: id.Name}]
-	return o, t.kind, ok
+	return o, t.watchedKind, ok
 }
 
 // take makes a Change of all that is pending.
 func (c *catalog) take() Change {
 	var change Change
 	// New ones: a map that was large once stays large.
-	pending, observed := map[ID]bool{}, map[ID]bool{}
-	ids := make([]ID, 0, len(c.pending))
+	pending, observed := map[kind.ObjectKey]bool{}, map[kind.ObjectKey]bool{}
+	ids := make([]kind.ObjectKey, 0, len(c.pending))
 	for id, known := range c.pending {
 		if c.withheld[id.Namespace] {
 			pending[id] = known
@@ -93,16 +95,16 @@ func (c *catalog) take() Change {
 			ids = append(ids, id)
 		}
 	}
-	slices.SortFunc(ids, ID.Compare)
+	slices.SortFunc(ids, kind.ObjectKey.Compare)
 	clear(c.telling)
 	clear(c.secrets.retired)
 	for _, id := range ids {
-		if id.Kind == secretKind {
+		if id.Kind == kind.Secret.Name {
 			c.telling[name{Namespace: id.Namespace, Name: id.Name}] = true
 		}
 		if o, k, ok := c.get(id); ok {
 			change.Upserts = append(change.Upserts, k.seen(o))
-		} else if c.pending[id] && !(id.Kind == secretKind && c.secrets.unknown(name{Namespace: id.Namespace, Name: id.Name})) {
+		} else if c.pending[id] && !(id.Kind == kind.Secret.Name && c.secrets.unknown(name{Namespace: id.Namespace, Name: id.Name})) {
 			change.Deletes = append(change.Deletes, id)
 		}
 	}
@@ -113,7 +115,7 @@ func (c *catalog) take() Change {
 			change.Observed = append(change.Observed, id)
 		}
 	}
-	slices.SortFunc(change.Observed, ID.Compare)
+	slices.SortFunc(change.Observed, kind.ObjectKey.Compare)
 	c.pending, c.observed = pending, observed
 	return change
 }
@@ -123,15 +125,15 @@ func (t *table) set(o metav1.Object) {
 	old, known := t.objects[n]
 	t.objects[n] = o
 	delete(t.undecoded, n)
-	if t.status && (!known || old.GetResourceVersion() != o.GetResourceVersion()) {
-		t.catalog.observed[t.id(n)] = true
+	if t.HasStatus() && (!known || old.GetResourceVersion() != o.GetResourceVersion()) {
+		t.catalog.observed[t.key(n)] = true
 	}
 	if !known || !t.same(old, o) {
-		t.catalog.mark(t.id(n), known)
+		t.catalog.mark(t.key(n), known)
 	}
 }
 
-func (t *table) unreadable(n name, part *Undecoded) {
+func (t *table) unreadable(n name, part *kind.Undecoded) {
 	t.undecoded[n] = true
 	if part == nil {
 		return
@@ -142,13 +144,13 @@ func (t *table) unreadable(n name, part *Undecoded) {
 	}
 	t.objects[n] = part
 	if !known || !reflect.DeepEqual(old, part) {
-		t.catalog.mark(t.id(n), known)
+		t.catalog.mark(t.key(n), known)
 	}
 }
 
 // partial reports whether an object stands for one that cannot be decoded.
 func partial(o metav1.Object) bool {
-	_, is := o.(*Undecoded)
+	_, is := o.(*kind.Undecoded)
 	return is
 }
 
@@ -156,12 +158,12 @@ func (t *table) remove(n name) {
 	delete(t.undecoded, n)
 	if _, known := t.objects[n]; known {
 		delete(t.objects, n)
-		delete(t.catalog.observed, t.id(n))
-		t.catalog.mark(t.id(n), true)
+		delete(t.catalog.observed, t.key(n))
+		t.catalog.mark(t.key(n), true)
 	}
 }
 
-func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]*Undecoded) {
+func (t *table) replace(namespace string, all []metav1.Object, unreadable map[name]*kind.Undecoded) {
 	there := make(map[name]bool, len(all))
 	for _, o := range all {
 		there[nameOf(o)] = true
@@ -187,7 +189,7 @@ type definitions struct {
 // crdOf reads a CRD of one of the groups that we read.
 func crdOf(o metav1.Object) (CRD, bool) {
 	_, group, _ := strings.Cut(o.GetName(), ".")
-	if !slices.ContainsFunc(kinds, func(k *kind) bool { return k.optional && k.group == group }) {
+	if !slices.ContainsFunc(kinds, func(k *watchedKind) bool { return k.Custom && k.Group == group }) {
 		return CRD{}, false
 	}
 	annotations := o.GetAnnotations()
@@ -210,9 +212,9 @@ func (d definitions) remove(n name) {
 }
 
 // unreadable does nothing: the metadata of a CRD can always be decoded.
-func (d definitions) unreadable(name, *Undecoded) {}
+func (d definitions) unreadable(name, *kind.Undecoded) {}
 
-func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*Undecoded) {
+func (d definitions) replace(_ string, all []metav1.Object, _ map[name]*kind.Undecoded) {
 	clear(d.catalog.definitions)
 	for _, o := range all {
 		d.set(o)

@@ -1,46 +1,29 @@
 package kube
 
 import (
-	"cmp"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// ID names an object, whatever version it is read in.
-type ID struct {
-	Group     string // "" for the core group
-	Kind      string
-	Namespace string // "" for a cluster-scoped object
-	Name      string
-}
+// ID names an object.
+type ID = kind.ObjectKey
 
-// Compare orders by group, kind, namespace and name.
-func (id ID) Compare(o ID) int {
-	return cmp.Or(cmp.Compare(id.Group, o.Group), cmp.Compare(id.Kind, o.Kind),
-		cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
-}
-
-// String is "Kind namespace/name", or "Kind name" for a cluster-scoped object.
-func (id ID) String() string {
-	if id.Namespace == "" {
-		return id.Kind + " " + id.Name
-	}
-	return id.Kind + " " + id.Namespace + "/" + id.Name
-}
+// Undecoded takes the place of an object that cannot be decoded.
+type Undecoded = kind.Undecoded
 
 // Change is what happened since the previous Change.
 type Change struct {
-	// Upserts are new, or differ in something that translation may read; sorted by ID.
+	// Upserts are new, or differ in something that translation may read; sorted by key.
 	// They are typed (*gwv1.HTTPRoute and so on), without status, resourceVersion and
 	// annotations; or *Undecoded. They are shared: nobody may modify them.
 	Upserts []metav1.Object
 	// Deletes are gone; sorted, disjoint from Upserts.
-	Deletes []ID
+	Deletes []kind.ObjectKey
 	// Observed are the objects of kinds with a status that were written by whomever, also
 	// those of Upserts; sorted. A Change may have nothing else: it is for those who write
 	// statuses, and no matter of translation.
-	Observed []ID
+	Observed []kind.ObjectKey
 	// Installed is set where it differs from what it was, and in the first Change.
 	Installed *Installed
 	// Full is set on the first Change, which has everything but Secrets.
@@ -82,18 +65,6 @@ type Served struct {
 type UnreadSecret struct {
 	Namespace, Name string
 	Forbidden       bool // the controller may not read it; otherwise that may pass by itself
-}
-
-// Undecoded takes the place of GatewayParameters or of a BackendTLSPolicy that exists, does not fit its Go type and was never read whole. What
-// they close is read all the same: it must not be open because of a mistake beside it.
-type Undecoded struct {
-	metav1.ObjectMeta // namespace and name
-	Kind              string
-	Error             string // why it cannot be decoded
-	// DeniedEndpoints are, of GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
-	DeniedEndpoints []string
-	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
-	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
 }
 
 // Want is a Secret whose contents are needed (Wanted) or no longer.

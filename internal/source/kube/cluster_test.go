@@ -28,6 +28,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // cluster writes what the tests read.
@@ -163,8 +165,8 @@ func TestCluster(t *testing.T) {
 	s := follow(t, as)
 	t.Cleanup(func() { t.Logf("the log:\n%s", s.log) })
 	s.next()
-	sliceID := ID{"discovery.k8s.io", "EndpointSlice", "team", "one"}
-	if n := s.objects[ID{Kind: "Namespace", Name: "team"}]; n == nil || n.GetLabels()["l"] != "1" {
+	sliceID := kind.ObjectKey{Group: "discovery.k8s.io", Kind: "EndpointSlice", Namespace: "team", Name: "one"}
+	if n := s.objects[kind.ObjectKey{Kind: "Namespace", Name: "team"}]; n == nil || n.GetLabels()["l"] != "1" {
 		t.Errorf("namespace %+v", n)
 	}
 	if r := s.objects[routeID("one")].(*gwv1.HTTPRoute); r.Spec.Hostnames[0] != "a.example" || r.Generation == 0 {
@@ -206,7 +208,7 @@ func testOutage(c *cluster, s *consumer, route func(n, host string)) {
 
 func testDefinition(c *cluster, s *consumer, crds []string) {
 	file := crds[slices.IndexFunc(crds, func(f string) bool { return strings.Contains(f, "tcproutes") })]
-	id := ID{gatewayGroup, "TCPRoute", "team", "one"}
+	id := kind.ObjectKey{Group: gatewayGroup, Kind: "TCPRoute", Namespace: "team", Name: "one"}
 	put := func() {
 		c.apply("tcproutes", `{apiVersion: gateway.networking.k8s.io/v1, kind: TCPRoute, metadata: {name: one, namespace: team}, spec: {rules: [{backendRefs: [{name: one, port: 80}]}]}}`)
 	}

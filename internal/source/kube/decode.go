@@ -7,9 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // unreadable is an object that an API server holds though it does not fit its Go type: the
@@ -17,7 +16,7 @@ import (
 type unreadable struct {
 	metav1.PartialObjectMetadata
 	err  error
-	part *Undecoded // nil for any other kind
+	part *kind.Undecoded // nil for any other kind
 }
 
 // mixedList is a list of which something may be unreadable.
@@ -75,9 +74,9 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 		return obj, gvk, err
 	}
 	mixed := &mixedList{ListMeta: list.ListMeta, Items: make([]runtime.Object, 0, len(*list.Items))}
-	kind := gvk.GroupVersion().WithKind(customKind(gvk.GroupKind()).name)
+	itemKind := gvk.GroupVersion().WithKind(customKind(gvk.GroupKind()).Name)
 	for _, raw := range *list.Items {
-		if item := d.item(raw, &kind); item != nil {
+		if item := d.item(raw, &itemKind); item != nil {
 			mixed.Items = append(mixed.Items, item)
 		}
 	}
@@ -85,8 +84,8 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 }
 
 // item decodes one object; nil if it has not even a name.
-func (d tolerantDecoder) item(data []byte, kind *schema.GroupVersionKind) runtime.Object {
-	obj, _, err := d.Decoder.Decode(data, kind, nil)
+func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime.Object {
+	obj, _, err := d.Decoder.Decode(data, gvk, nil)
 	if err == nil {
 		return obj
 	}
@@ -101,75 +100,14 @@ func (d tolerantDecoder) item(data []byte, kind *schema.GroupVersionKind) runtim
 		return nil
 	}
 	u.Namespace, u.Name, u.ResourceVersion = named.Metadata.Namespace, named.Metadata.Name, named.Metadata.ResourceVersion
-	u.part = undecoded(data, kind, u)
+	u.part = customKind(gvk.GroupKind()).Leftover(data, metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, err)
 	return u
 }
 
-const (
-	parametersKind = "GatewayParameters"
-	policyKind     = "BackendTLSPolicy"
-)
-
-// undecoded takes from an object that cannot be decoded what it closes; nil for a kind that closes nothing.
-func undecoded(data []byte, kind *schema.GroupVersionKind, u *unreadable) *Undecoded {
-	part := &Undecoded{ObjectMeta: metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, Kind: kind.Kind, Error: u.err.Error()}
-	switch kind.GroupKind() {
-	case schema.GroupKind{Group: v1alpha1.GroupName, Kind: parametersKind}:
-		part.DeniedEndpoints = deniedEndpoints(data)
-	case schema.GroupKind{Group: gwv1.GroupName, Kind: policyKind}:
-		part.Targets = targets(data)
-	default:
-		return nil
-	}
-	return part
-}
-
-// deniedEndpoints are the addresses that GatewayParameters deny.
-func deniedEndpoints(data []byte) (list []string) {
-	var o any
-	if json.Unmarshal(data, &o) != nil {
-		return nil
-	}
-	for _, field := range []string{"spec", "classOnly", "deniedEndpoints"} {
-		fields, _ := o.(map[string]any)
-		o = fields[field]
-	}
-	denied, ok := o.([]any)
-	if !ok {
-		denied = []any{o}
-	}
-	for _, d := range denied {
-		if text, ok := d.(string); ok {
-			list = append(list, text)
-		}
-	}
-	return list
-}
-
-// targets are the targetRefs of a policy; nil unless all of them can be read.
-func targets(data []byte) (list []gwv1.LocalPolicyTargetReferenceWithSectionName) {
-	var policy struct {
-		Spec struct {
-			TargetRefs []json.RawMessage
-		}
-	}
-	if json.Unmarshal(data, &policy) != nil {
-		return nil
-	}
-	for _, raw := range policy.Spec.TargetRefs {
-		var ref gwv1.LocalPolicyTargetReferenceWithSectionName
-		if json.Unmarshal(raw, &ref) != nil || ref.Kind == "" || ref.Name == "" {
-			return nil
-		}
-		list = append(list, ref)
-	}
-	return list
-}
-
 // customKind finds the kind of a custom resource, or of a list of them.
-func customKind(gk schema.GroupKind) *kind {
+func customKind(gk schema.GroupKind) *watchedKind {
 	for _, k := range kinds {
-		if k.optional && k.group == gk.Group && (gk.Kind == k.name || gk.Kind == k.name+"List") {
+		if k.Custom && k.Group == gk.Group && (gk.Kind == k.Name || gk.Kind == k.Name+"List") {
 			return k
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // FuzzDecode feeds the decoder what no API server should send: it must not panic, nor
@@ -48,7 +49,7 @@ func FuzzDecode(f *testing.F) {
 				}
 			case metav1.Object:
 				gvk, _, err := scheme.ObjectKinds(item.(runtime.Object))
-				if err == nil && gvk[0].Kind == routes.name {
+				if err == nil && gvk[0].Kind == routes.Name {
 					routes.seen(routes.keep(item.(runtime.Object)))
 				}
 			}
@@ -63,14 +64,16 @@ func TestDeniedEndpointsOutliveAMistake(t *testing.T) {
 		s.install(nil)
 		resource := "moongate.dev/gatewayparameters"
 		put := func(n string, drain any, denied any) {
-			s.put(resource, parametersKind, "team", n, fields{"spec": fields{"drainTimeout": drain, "classOnly": fields{"deniedEndpoints": denied}}})
+			s.put(resource, kind.GatewayParameters.Name, "team", n, fields{"spec": fields{"drainTimeout": drain, "classOnly": fields{"deniedEndpoints": denied}}})
 		}
 		put("listed", "soon", []any{"10.0.0.0/8", int64(7), "192.0.2.0/24"})
 		c := consume(t, s)
-		id := func(n string) ID { return ID{"moongate.dev", parametersKind, "team", n} }
+		id := func(n string) kind.ObjectKey {
+			return kind.ObjectKey{Group: "moongate.dev", Kind: kind.GatewayParameters.Name, Namespace: "team", Name: n}
+		}
 		denies := func(n string, want ...string) func() bool {
 			return func() bool {
-				u, ok := c.objects[id(n)].(*Undecoded)
+				u, ok := c.objects[id(n)].(*kind.Undecoded)
 				return ok && slices.Equal(u.DeniedEndpoints, want) && strings.Contains(u.Error, "soon")
 			}
 		}
@@ -109,17 +112,19 @@ func TestTargetsOutliveAMistake(t *testing.T) {
 	both(t, func(t *testing.T, s *apiServer) {
 		s.install(nil)
 		put := func(n string, validation any, refs ...any) {
-			s.put(gatewayGroup+"/backendtlspolicies", policyKind, "team", n, fields{"spec": fields{"validation": validation, "targetRefs": refs}})
+			s.put(gatewayGroup+"/backendtlspolicies", kind.BackendTLSPolicy.Name, "team", n, fields{"spec": fields{"validation": validation, "targetRefs": refs}})
 		}
 		ref := func(name any) any {
 			return fields{"group": "", "kind": "Service", "name": name, "sectionName": "https"}
 		}
 		put("listed", "none", ref("one"), ref("two"))
 		c := consume(t, s)
-		id := func(n string) ID { return ID{gatewayGroup, policyKind, "team", n} }
+		id := func(n string) kind.ObjectKey {
+			return kind.ObjectKey{Group: gatewayGroup, Kind: kind.BackendTLSPolicy.Name, Namespace: "team", Name: n}
+		}
 		targets := func(n string, want ...string) func() bool {
 			return func() bool {
-				u, ok := c.objects[id(n)].(*Undecoded)
+				u, ok := c.objects[id(n)].(*kind.Undecoded)
 				if !ok || u.Error == "" || len(u.Targets) != len(want) {
 					return false
 				}
@@ -139,7 +144,7 @@ func TestTargetsOutliveAMistake(t *testing.T) {
 		c.until("a target that cannot be read may be any", targets("one target"))
 		put("no kind", "none", fields{"name": "one"})
 		c.until("so may one without its kind", targets("no kind"))
-		s.put(gatewayGroup+"/backendtlspolicies", policyKind, "team", "no list", fields{"spec": "none"})
+		s.put(gatewayGroup+"/backendtlspolicies", kind.BackendTLSPolicy.Name, "team", "no list", fields{"spec": "none"})
 		c.until("and one of no policy", targets("no list"))
 
 		put("listed", fields{"hostname": "one.example"}, ref("one"))

@@ -78,15 +78,15 @@ func (s *Source) ask(ctx context.Context) time.Duration {
 }
 
 // served is the version that each optional kind is to be read in.
-func (s *Source) served(ctx context.Context) (map[*kind]string, error) {
+func (s *Source) served(ctx context.Context) (map[*watchedKind]string, error) {
 	lists := map[schema.GroupVersion]*metav1.APIResourceList{}
-	found := map[*kind]string{}
+	found := map[*watchedKind]string{}
 	for _, k := range kinds {
-		if !k.optional {
+		if !k.Custom {
 			continue
 		}
 		for _, version := range k.versions {
-			gv := schema.GroupVersion{Group: k.group, Version: version}
+			gv := schema.GroupVersion{Group: k.Group, Version: version}
 			list := lists[gv]
 			if list == nil {
 				list = &metav1.APIResourceList{}
@@ -99,7 +99,7 @@ func (s *Source) served(ctx context.Context) (map[*kind]string, error) {
 				lists[gv] = list
 			}
 			if found[k] == "" && slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool {
-				return r.Name == k.resource && r.Kind == k.name
+				return r.Name == k.Resource && r.Kind == k.Name
 			}) {
 				found[k] = version
 			}
@@ -110,7 +110,7 @@ func (s *Source) served(ctx context.Context) (map[*kind]string, error) {
 
 // follow starts and ends watches so that they are those of what was found. It returns when
 // to ask again, 0 for no reason. s.mu is held.
-func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time.Duration) {
+func (s *Source) follow(ctx context.Context, found map[*watchedKind]string) (again time.Duration) {
 	now := time.Now()
 	for _, k := range kinds {
 		f, version := s.feeds[k], found[k]
@@ -120,7 +120,7 @@ func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time
 			s.unnamed[k] = now
 		}
 		switch {
-		case !k.optional:
+		case !k.Custom:
 		case f == nil && version == "":
 			if s.hasDefinition(k) && now.Sub(s.unnamed[k]) < s.grace {
 				again = retry
@@ -145,7 +145,7 @@ func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time
 		case s.defined(k) && now.Sub(f.absent) < s.grace:
 			again = retry
 		default:
-			s.log.Info("The API server no longer serves this kind", "kind", k.name, "group", k.group)
+			s.log.Info("The API server no longer serves this kind", "kind", k.Name, "group", k.Group)
 			f.stop()
 			s.installedChanged = true
 		}
@@ -154,19 +154,19 @@ func (s *Source) follow(ctx context.Context, found map[*kind]string) (again time
 }
 
 // defined says that there is a CRD, or that nobody knows. s.mu is held.
-func (s *Source) defined(k *kind) bool {
+func (s *Source) defined(k *watchedKind) bool {
 	return s.hasDefinition(k) || !s.feeds[definitionMetadata].listed
 }
 
 // hasDefinition reports whether there is a CRD. s.mu is held.
-func (s *Source) hasDefinition(k *kind) bool {
-	_, ok := s.catalog.definitions[k.resource+"."+k.group]
+func (s *Source) hasDefinition(k *watchedKind) bool {
+	_, ok := s.catalog.definitions[k.Resource+"."+k.Group]
 	return ok
 }
 
 // awaitsDiscovery reports whether a kind has a CRD and discovery does not name it, but may do so in a moment. s.mu is held.
-func (s *Source) awaitsDiscovery(k *kind) bool {
-	if !k.optional || s.feeds[k] != nil || !s.hasDefinition(k) {
+func (s *Source) awaitsDiscovery(k *watchedKind) bool {
+	if !k.Custom || s.feeds[k] != nil || !s.hasDefinition(k) {
 		return false
 	}
 	since := s.unnamed[k]
@@ -185,8 +185,8 @@ func (s *Source) lookAgain() {
 func (s *Source) installed() *Installed {
 	i := &Installed{CRDs: s.catalog.crds(), Unread: s.unreadKinds(), UnreadNamespaces: slices.Sorted(maps.Keys(s.catalog.withheld))}
 	for k, f := range s.feeds {
-		if k.optional && f.listed {
-			i.Kinds = append(i.Kinds, Served{k.group, k.name, f.version, k.resource})
+		if k.Custom && f.listed {
+			i.Kinds = append(i.Kinds, Served{k.Group, k.Name, f.version, k.Resource})
 		}
 	}
 	slices.SortFunc(i.Kinds, func(a, b Served) int { return strings.Compare(a.Group+"/"+a.Kind, b.Group+"/"+b.Kind) })

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // patient bounds what should happen at once, for machines that are busy.
@@ -24,9 +26,9 @@ type consumer struct {
 	end     func()
 	log     *logBuffer
 
-	objects   map[ID]metav1.Object
-	upserts   map[ID]int
-	observed  map[ID]int
+	objects   map[kind.ObjectKey]metav1.Object
+	upserts   map[kind.ObjectKey]int
+	observed  map[kind.ObjectKey]int
 	installed *Installed
 	told      []Change
 }
@@ -65,8 +67,8 @@ func follow(t testing.TB, config *rest.Config, adjust ...func(*Source)) *consume
 		a(source)
 	}
 	c := &consumer{
-		Source: source, t: t, log: log, changes: make(chan Change), objects: map[ID]metav1.Object{},
-		upserts: map[ID]int{}, observed: map[ID]int{},
+		Source: source, t: t, log: log, changes: make(chan Change), objects: map[kind.ObjectKey]metav1.Object{},
+		upserts: map[kind.ObjectKey]int{}, observed: map[kind.ObjectKey]int{},
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -158,23 +160,29 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-func idOf(t testing.TB, o metav1.Object) ID {
-	if u, ok := o.(*Undecoded); ok {
-		return kindNamed(u.Kind).id(nameOf(u))
+func idOf(t testing.TB, o metav1.Object) kind.ObjectKey {
+	if u, ok := o.(*kind.Undecoded); ok {
+		return kindNamed(u.Kind).key(nameOf(u))
 	}
 	t.Helper()
 	gvks, _, err := scheme.ObjectKinds(o.(runtime.Object))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ID{gvks[0].Group, gvks[0].Kind, o.GetNamespace(), o.GetName()}
+	return kind.ObjectKey{Group: gvks[0].Group, Kind: gvks[0].Kind, Namespace: o.GetNamespace(), Name: o.GetName()}
 }
 
 const gatewayGroup = "gateway.networking.k8s.io"
 
-func routeID(n string) ID   { return ID{gatewayGroup, "HTTPRoute", "team", n} }
-func serviceID(n string) ID { return ID{"", "Service", "team", n} }
-func secretID(n string) ID  { return ID{"", "Secret", "team", n} }
+func routeID(n string) kind.ObjectKey {
+	return kind.ObjectKey{Group: gatewayGroup, Kind: "HTTPRoute", Namespace: "team", Name: n}
+}
+func serviceID(n string) kind.ObjectKey {
+	return kind.ObjectKey{Kind: "Service", Namespace: "team", Name: n}
+}
+func secretID(n string) kind.ObjectKey {
+	return kind.ObjectKey{Kind: "Secret", Namespace: "team", Name: n}
+}
 
 type fields = map[string]any
 
@@ -194,9 +202,9 @@ func (s *apiServer) putSecret(n, value string) {
 	s.put("secrets", "Secret", "team", n, fields{"type": "Opaque", "data": fields{"k": value}})
 }
 
-func kindNamed(n string) *kind {
+func kindNamed(n string) *watchedKind {
 	for _, k := range kinds {
-		if k.name == n {
+		if k.Name == n {
 			return k
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // in runs a Source that watches some namespaces only.
@@ -41,7 +43,7 @@ func (s *apiServer) asked() (list []string) {
 	defer s.mu.Unlock()
 	for path := range s.accepts {
 		for _, k := range append(slices.Clone(kinds), secretMetadata) {
-			if k.namespaced() && strings.HasSuffix(path, "/"+k.resource) && !strings.Contains(path, "/namespaces/") {
+			if k.Namespaced && strings.HasSuffix(path, "/"+k.Resource) && !strings.Contains(path, "/namespaces/") {
 				list = append(list, path)
 			}
 		}
@@ -63,7 +65,7 @@ func TestWatchedNamespaces(t *testing.T) {
 		if got := c.routes(); !slices.Equal(got, []string{"blue/old", "green/old"}) {
 			t.Errorf("routes %v", got)
 		}
-		for _, id := range []ID{{"", "Namespace", "", "other"}, {gatewayGroup, "GatewayClass", "", "class"}} {
+		for _, id := range []kind.ObjectKey{kind.Namespace.Key("", "other"), kind.GatewayClass.Key("", "class")} {
 			if c.objects[id] == nil {
 				t.Errorf("%v is in no namespace and was not read; there is %v", id, slices.Collect(maps.Keys(c.objects)))
 			}
@@ -134,7 +136,7 @@ func (s *apiServer) forbid(namespace string, but ...string) {
 	defer s.mu.Unlock()
 	s.forbidden = map[string]bool{}
 	for _, k := range append(slices.Clone(kinds), secretMetadata) {
-		if resource := strings.TrimPrefix(k.group+"/"+k.resource, "/"); k.namespaced() && !slices.Contains(but, resource) {
+		if resource := strings.TrimPrefix(k.Group+"/"+k.Resource, "/"); k.Namespaced && !slices.Contains(but, resource) {
 			s.forbidden[namespace+"/"+resource] = true
 		}
 	}
@@ -174,7 +176,9 @@ func TestAForbiddenNamespaceHoldsUpNobody(t *testing.T) {
 			t.Errorf("routes %v", got)
 		}
 		c.until("it is said of which namespace nothing is read", func() bool { return slices.Equal(c.installed.UnreadNamespaces, []string{"green"}) })
-		route := func(namespace string) ID { return ID{gatewayGroup, "HTTPRoute", namespace, "absent"} }
+		route := func(namespace string) kind.ObjectKey {
+			return kind.ObjectKey{Group: gatewayGroup, Kind: "HTTPRoute", Namespace: namespace, Name: "absent"}
+		}
 		if c.Unread(route("blue")) || !c.Unread(route("green")) {
 			t.Errorf("unread: blue %v, green %v", c.Unread(route("blue")), c.Unread(route("green")))
 		}
@@ -243,7 +247,7 @@ func TestOneRefusalIsNotMany(t *testing.T) {
 	s.namespaces = []string{"blue", "green"}
 	var green []*scope
 	for _, k := range kinds {
-		if k.namespaced() {
+		if k.Namespaced {
 			f := &feed{source: s, kind: k, to: s.catalog.table(k)}
 			f.scopes = []*scope{{feed: f, namespace: "blue", done: true}, {feed: f, namespace: "green"}}
 			s.feeds[k], green = f, append(green, f.scopes[1])
@@ -279,7 +283,7 @@ func TestTheStartWaitsForParametersOfAClass(t *testing.T) {
 	s.install(nil)
 	class := func(n, namespace string) {
 		s.put(gatewayGroup+"/gatewayclasses", "GatewayClass", "", n, fields{"spec": fields{"controllerName": "example.org/x",
-			"parametersRef": fields{"group": "moongate.dev", "kind": parametersKind, "namespace": namespace, "name": "p"}}})
+			"parametersRef": fields{"group": "moongate.dev", "kind": kind.GatewayParameters.Name, "namespace": namespace, "name": "p"}}})
 	}
 	s.put("namespaces", "Namespace", "", "green", fields{})
 	class("first", "green")
@@ -298,7 +302,9 @@ func TestTheStartWaitsForParametersOfAClass(t *testing.T) {
 	class("first", "blue")
 	c.next()
 	class("second", "green")
-	c.until("it is there", func() bool { return c.objects[ID{gatewayGroup, "GatewayClass", "", "second"}] != nil })
+	c.until("it is there", func() bool {
+		return c.objects[kind.ObjectKey{Group: gatewayGroup, Kind: "GatewayClass", Name: "second"}] != nil
+	})
 	if len(c.Waiting()) != 0 {
 		t.Errorf("after the start, it waits for %v", c.Waiting())
 	}

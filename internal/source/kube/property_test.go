@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Whatever happens, and however the watch is disturbed, the sum of all Changes and of what
@@ -81,7 +83,7 @@ func disturbObjects(random *rand.Rand, s *apiServer, c *consumer, wanted map[str
 // takeAny is take for Secrets that were wanted and not found, which are deleted nonetheless.
 func (c *consumer) takeAny(change Change) {
 	for _, id := range change.Deletes {
-		if id.Kind == secretKind && c.objects[id] == nil {
+		if id.Kind == kind.Secret.Name && c.objects[id] == nil {
 			c.objects[id] = &corev1.Secret{}
 		}
 	}

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 const (
@@ -57,7 +59,7 @@ func (t secretSink) set(o metav1.Object) {
 }
 
 // unreadable does nothing: the metadata of a Secret can always be decoded.
-func (t secretSink) unreadable(name, *Undecoded) {}
+func (t secretSink) unreadable(name, *kind.Undecoded) {}
 
 // remove has it read: it may be there again.
 func (t secretSink) remove(n name) {
@@ -66,7 +68,7 @@ func (t secretSink) remove(n name) {
 	}
 }
 
-func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*Undecoded) {
+func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*kind.Undecoded) {
 	there := map[name]bool{}
 	for _, o := range all {
 		there[nameOf(o)] = true
@@ -126,10 +128,10 @@ func (s *Source) fetched(n name) metav1.Object {
 	if s.catalog.telling[n] {
 		// The Change that is being told is older than what is returned, and may be taken
 		// in after it: what is here is told once more.
-		s.catalog.mark(secretMetadata.id(n), true)
+		s.catalog.mark(secretMetadata.key(n), true)
 		s.wake()
 	}
-	o, _, ok := s.catalog.get(secretMetadata.id(n))
+	o, _, ok := s.catalog.get(secretMetadata.key(n))
 	if !ok {
 		return nil
 	}
@@ -156,7 +158,7 @@ func (s *Source) want(wants []Want) (names []name) {
 				c.secrets.retired[n] = o
 			}
 			delete(c.secrets.wanted, n)
-			c.mark(secretMetadata.id(n), true)
+			c.mark(secretMetadata.key(n), true)
 			s.wake()
 		}
 	}
@@ -210,14 +212,14 @@ func (s *Source) read(ctx context.Context, n name, tell bool) error {
 	had, unread := w.object, w.unread != nil
 	w.object, w.version, w.ticket, w.unread = nil, "", ticket, nil
 	if err == nil {
-		w.object, w.version = keepSecret(&o), o.ResourceVersion
+		w.object, w.version = wholeSecret.keep(&o).(*corev1.Secret), o.ResourceVersion
 	}
 	if unread && w.object == nil {
-		s.catalog.mark(secretMetadata.id(n), true) // that it is not there is news
+		s.catalog.mark(secretMetadata.key(n), true) // that it is not there is news
 		s.wake()
 	}
 	if (tell || had != nil) && !equality.Semantic.DeepEqual(had, w.object) {
-		s.catalog.mark(secretMetadata.id(n), true)
+		s.catalog.mark(secretMetadata.key(n), true)
 		s.wake()
 	}
 	return nil

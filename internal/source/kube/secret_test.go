@@ -15,6 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -139,7 +141,7 @@ func TestAnOlderChangeDoesNotUndoAFetch(t *testing.T) {
 		return c.catalog.telling[nameOf(&metav1.ObjectMeta{Namespace: "team", Name: "one"})]
 	})
 	c.fetch(Want{"team", "one", true})
-	if change := c.next(); !reflect.DeepEqual(change.Deletes, []ID{secretID("one")}) {
+	if change := c.next(); !reflect.DeepEqual(change.Deletes, []kind.ObjectKey{secretID("one")}) {
 		t.Fatalf("the Change is %+v", change)
 	}
 	c.until("what was fetched comes again", func() bool { return c.value("one") == "v" })

@@ -13,6 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Options say which API server to read.
@@ -46,11 +48,11 @@ type Source struct {
 
 	mu      sync.Mutex
 	catalog *catalog
-	feeds   map[*kind]*feed
+	feeds   map[*watchedKind]*feed
 	// discovered is set once discovery has said what is served.
 	discovered bool
 	// unnamed is since when discovery does not name a kind that has a CRD and is not read.
-	unnamed map[*kind]time.Time
+	unnamed map[*watchedKind]time.Time
 	// installedChanged is set if what installed returns may differ from told.
 	installedChanged                bool
 	told                            *Installed
@@ -81,7 +83,7 @@ func New(options Options) (*Source, error) {
 		awake:      make(chan struct{}, 1), look: make(chan struct{}, 1),
 		reads: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[name](100*time.Millisecond, 2*time.Second)),
-		catalog: newCatalog(), feeds: map[*kind]*feed{}, unnamed: map[*kind]time.Time{},
+		catalog: newCatalog(), feeds: map[*watchedKind]*feed{}, unnamed: map[*watchedKind]time.Time{},
 	}
 	if err := s.connect(config); err != nil {
 		return nil, fmt.Errorf("the configuration of the API server: %w", err)
@@ -137,7 +139,7 @@ func (s *Source) begin(ctx context.Context) {
 	}})
 	s.start(ctx, secretMetadata, "v1", secretSink{s})
 	for _, k := range kinds {
-		if !k.optional {
+		if !k.Custom {
 			s.start(ctx, k, k.versions[0], s.catalog.table(k))
 		}
 	}
@@ -177,7 +179,7 @@ func (s *Source) wake() {
 // Get returns an object as it was last seen: with status and resourceVersion where its
 // kind has a status. It may be newer than the last Change. Secrets are there only while
 // wanted. The object is shared: nobody may modify it. It may be called at any time.
-func (s *Source) Get(id ID) (metav1.Object, bool) {
+func (s *Source) Get(id kind.ObjectKey) (metav1.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, _, ok := s.catalog.get(id)
@@ -186,14 +188,14 @@ func (s *Source) Get(id ID) (metav1.Object, bool) {
 
 // Unread reports whether nothing can be said of an object: its kind is not listed in its namespace, the
 // start went on without its namespace, or the object exists and cannot be decoded. It may be called at any time.
-func (s *Source) Unread(id ID) bool {
+func (s *Source) Unread(id kind.ObjectKey) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	t := s.catalog.tables[ID{Group: id.Group, Kind: id.Kind}]
+	t := s.catalog.tables[kind.ObjectKey{Group: id.Group, Kind: id.Kind}]
 	if t == nil {
 		return true
 	}
-	f := s.feeds[t.kind]
+	f := s.feeds[t.watchedKind]
 	n := name{Namespace: id.Namespace, Name: id.Name}
 	if s.catalog.withheld[id.Namespace] && !s.unreadNamespace(id.Namespace) {
 		return false // there is no such namespace
@@ -214,13 +216,13 @@ func (s *Source) waiting() (list []string) {
 		list = append(list, because("which kinds are served", s.discovery.text))
 	}
 	for k, f := range s.feeds {
-		if !f.listed && (!f.failing() || k.essential) {
-			list = append(list, because(k.name, f.problem()))
+		if !f.listed && (!f.failing() || k.Essential) {
+			list = append(list, because(k.Name, f.problem()))
 		}
 	}
 	for _, k := range kinds {
-		if k.essential && s.awaitsDiscovery(k) {
-			list = append(list, because(k.name, "has a CustomResourceDefinition and is not served yet"))
+		if k.Essential && s.awaitsDiscovery(k) {
+			list = append(list, because(k.Name, "has a CustomResourceDefinition and is not served yet"))
 		}
 	}
 	if s.told == nil {

@@ -17,6 +17,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // both runs a test with lists that are streamed, and with those that are not.
@@ -29,21 +30,21 @@ func both(t *testing.T, test func(t *testing.T, s *apiServer)) {
 func TestTheFirstChangeHasEverything(t *testing.T) {
 	both(t, func(t *testing.T, s *apiServer) {
 		s.install(nil)
-		var want []ID
+		var want []kind.ObjectKey
 		for _, k := range kinds {
-			if k.optional {
+			if k.Custom {
 				namespace := "team"
-				if k.name == "GatewayClass" {
+				if k.Name == "GatewayClass" {
 					namespace = ""
 				}
-				s.put(k.group+"/"+k.resource, k.name, namespace, "one", fields{
+				s.put(k.Group+"/"+k.Resource, k.Name, namespace, "one", fields{
 					"metadata": fields{
 						"labels": fields{"l": "1"}, "finalizers": []any{"example.org/f"},
 						"annotations": fields{corev1.LastAppliedConfigAnnotation: "{}", "example.org/a": "1"},
 					},
 					"status": fields{"conditions": []any{fields{"type": "Accepted"}}},
 				})
-				want = append(want, ID{k.group, k.name, namespace, "one"})
+				want = append(want, kind.ObjectKey{Group: k.Group, Kind: k.Name, Namespace: namespace, Name: "one"})
 			}
 		}
 		s.put("namespaces", "Namespace", "", "team", fields{"metadata": fields{"labels": fields{"l": "1"}}, "status": fields{"phase": "Active"}})
@@ -58,8 +59,8 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 			}},
 		})
 		s.putSecret("one", "aaaa")
-		want = append(want, ID{Kind: "Namespace", Name: "team"}, serviceID("one"), ID{"discovery.k8s.io", "EndpointSlice", "team", "one"})
-		slices.SortFunc(want, ID.Compare)
+		want = append(want, kind.ObjectKey{Kind: "Namespace", Name: "team"}, serviceID("one"), kind.ObjectKey{Group: "discovery.k8s.io", Kind: "EndpointSlice", Namespace: "team", Name: "one"})
+		slices.SortFunc(want, kind.ObjectKey.Compare)
 
 		release := s.hold(gatewayGroup + "/udproutes")
 		c := consume(t, s)
@@ -73,7 +74,7 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 		}
 		release()
 		change := c.next()
-		var got []ID
+		var got []kind.ObjectKey
 		for _, o := range change.Upserts {
 			got = append(got, idOf(t, o))
 		}
@@ -95,14 +96,14 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 		if len(route.Status.Parents) > 0 || route.Generation != 1 {
 			t.Errorf("route %+v", route)
 		}
-		if p := c.objects[ID{"moongate.dev", "GatewayParameters", "team", "one"}].(*v1alpha1.GatewayParameters); len(p.Status.Conditions) > 0 {
+		if p := c.objects[kind.ObjectKey{Group: "moongate.dev", Kind: "GatewayParameters", Namespace: "team", Name: "one"}].(*v1alpha1.GatewayParameters); len(p.Status.Conditions) > 0 {
 			t.Errorf("GatewayParameters come with a status: %+v", p.Status)
 		}
-		if g, _ := c.Get(ID{gatewayGroup, "Gateway", "team", "one"}); len(g.(*gwv1.Gateway).Status.Conditions) != 1 || g.GetResourceVersion() == "" ||
+		if g, _ := c.Get(kind.ObjectKey{Group: gatewayGroup, Kind: "Gateway", Namespace: "team", Name: "one"}); len(g.(*gwv1.Gateway).Status.Conditions) != 1 || g.GetResourceVersion() == "" ||
 			!reflect.DeepEqual(g.GetAnnotations(), map[string]string{"example.org/a": "1"}) || g.GetManagedFields() != nil || len(g.GetFinalizers()) != 1 {
 			t.Errorf("Get: %+v", g)
 		}
-		checkSlice(t, c.objects[ID{"discovery.k8s.io", "EndpointSlice", "team", "one"}].(*discoveryv1.EndpointSlice))
+		checkSlice(t, c.objects[kind.ObjectKey{Group: "discovery.k8s.io", Kind: "EndpointSlice", Namespace: "team", Name: "one"}].(*discoveryv1.EndpointSlice))
 		if svc := c.objects[serviceID("one")].(*corev1.Service); svc.Spec.ClusterIP != "" || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != 80 || svc.Spec.Type != "ClusterIP" {
 			t.Errorf("service %+v", svc)
 		}
@@ -126,7 +127,7 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 
 func checkSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 	t.Helper()
-	name, port := "http", int32(8080)
+	name, port, tcp, yes, no := "http", int32(8080), corev1.ProtocolTCP, true, false
 	want := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "team", Name: "one", Labels: map[string]string{discoveryv1.LabelServiceName: "one"}},
 		AddressType: "IPv4", Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &tcp}},
@@ -160,7 +161,7 @@ func TestWhatTranslationDoesNotReadWakesNothing(t *testing.T) {
 
 		s.putRoute("one", "a.example", fields{"status": fields{"parents": []any{fields{"controllerName": "example.org/c"}}}})
 		change := c.next()
-		if change.ConcernsTranslation() || !slices.Equal(change.Observed, []ID{routeID("one")}) {
+		if change.ConcernsTranslation() || !slices.Equal(change.Observed, []kind.ObjectKey{routeID("one")}) {
 			t.Errorf("after a write of a status: %+v", change)
 		}
 		if o, _ := c.Get(routeID("one")); len(o.(*gwv1.HTTPRoute).Status.Parents) != 1 {
@@ -181,7 +182,7 @@ func TestWhatTranslationDoesNotReadWakesNothing(t *testing.T) {
 		}
 		s.putRoute("one", "b.example", nil)
 		change = c.next()
-		if len(change.Upserts) != 1 || !slices.Equal(change.Observed, []ID{routeID("one")}) {
+		if len(change.Upserts) != 1 || !slices.Equal(change.Observed, []kind.ObjectKey{routeID("one")}) {
 			t.Errorf("after an edit: %+v", change)
 		}
 	})
@@ -298,7 +299,7 @@ func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
 			return c.objects[routeID("goes")] == nil && !serviceStays && c.objects[serviceID("new")] != nil &&
 				c.objects[routeID("changes")].(*gwv1.HTTPRoute).Spec.Hostnames[0] == "b.example"
 		})
-		for _, id := range []ID{routeID("stays"), serviceID("stays"), serviceID("changes")} {
+		for _, id := range []kind.ObjectKey{routeID("stays"), serviceID("stays"), serviceID("changes")} {
 			if c.upserts[id] != 1 {
 				t.Errorf("%v came %d times", id, c.upserts[id])
 			}
@@ -354,13 +355,13 @@ func TestOlderVersions(t *testing.T) {
 	s.put(gatewayGroup+"/referencegrants", "ReferenceGrant", "team", "one", fields{"spec": fields{"from": []any{fields{"group": "", "kind": "Service", "namespace": "n"}}}})
 	c := consume(t, s)
 	c.next()
-	tcpID := ID{gatewayGroup, "TCPRoute", "team", "one"}
+	tcpID := kind.ObjectKey{Group: gatewayGroup, Kind: "TCPRoute", Namespace: "team", Name: "one"}
 	check := func() {
 		t.Helper()
 		if r := c.objects[tcpID].(*gwv1.TCPRoute); r.Spec.ParentRefs[0].Name != "g" {
 			t.Errorf("TCPRoute %+v", r)
 		}
-		if g := c.objects[ID{gatewayGroup, "ReferenceGrant", "team", "one"}].(*gwv1.ReferenceGrant); g.Spec.From[0].Namespace != "n" {
+		if g := c.objects[kind.ObjectKey{Group: gatewayGroup, Kind: "ReferenceGrant", Namespace: "team", Name: "one"}].(*gwv1.ReferenceGrant); g.Spec.From[0].Namespace != "n" {
 			t.Errorf("ReferenceGrant %+v", g)
 		}
 	}
@@ -377,7 +378,9 @@ func TestOlderVersions(t *testing.T) {
 	s.define(kindNamed("TCPRoute"), "v1")
 	c.until("it is read in v1", func() bool { return version("TCPRoute") == "v1" })
 	s.put(gatewayGroup+"/tcproutes", "TCPRoute", "team", "two", fields{"spec": parents})
-	c.until("another comes", func() bool { return c.objects[ID{gatewayGroup, "TCPRoute", "team", "two"}] != nil })
+	c.until("another comes", func() bool {
+		return c.objects[kind.ObjectKey{Group: gatewayGroup, Kind: "TCPRoute", Namespace: "team", Name: "two"}] != nil
+	})
 	check()
 	if c.upserts[tcpID] != 1 {
 		t.Errorf("the same object came %d times", c.upserts[tcpID])
@@ -388,7 +391,9 @@ func TestOneUnreadableObjectHurtsOnlyItself(t *testing.T) {
 	both(t, func(t *testing.T, s *apiServer) {
 		s.install(nil)
 		resource := "moongate.dev/gatewayparameters"
-		id := func(n string) ID { return ID{"moongate.dev", "GatewayParameters", "team", n} }
+		id := func(n string) kind.ObjectKey {
+			return kind.ObjectKey{Group: "moongate.dev", Kind: "GatewayParameters", Namespace: "team", Name: n}
+		}
 		put := func(n, drain string) {
 			s.put(resource, "GatewayParameters", "team", n, fields{"spec": fields{"drainTimeout": drain}})
 		}
@@ -479,7 +484,9 @@ func TestConnectionsThatCloseAreAnOutage(t *testing.T) {
 
 // What could not be read must not be taken for what is not there.
 func TestUnreadIsNotAbsent(t *testing.T) {
-	gateway := func(n string) ID { return ID{gatewayGroup, "Gateway", "team", n} }
+	gateway := func(n string) kind.ObjectKey {
+		return kind.ObjectKey{Group: gatewayGroup, Kind: "Gateway", Namespace: "team", Name: n}
+	}
 	both(t, func(t *testing.T, s *apiServer) {
 		put := func(n string, class any) {
 			s.put(gatewayGroup+"/gateways", "Gateway", "team", n, fields{"spec": fields{"gatewayClassName": class}})
@@ -492,9 +499,9 @@ func TestUnreadIsNotAbsent(t *testing.T) {
 			t.Error("before anything is listed an absent Gateway counts as read")
 		}
 		c.next()
-		for id, want := range map[ID]bool{
+		for id, want := range map[kind.ObjectKey]bool{
 			gateway("good"): false, gateway("bad"): true, gateway("absent"): false,
-			{gatewayGroup, "GatewayClass", "", "moongate"}: true, // not served
+			kind.GatewayClass.Key("", "moongate"): true, // not served
 		} {
 			if got := c.Unread(id); got != want {
 				t.Errorf("%v: unread is %v", id, got)
@@ -535,7 +542,7 @@ func TestTheStartGoesOnWithoutAKind(t *testing.T) {
 		s.install(nil)
 		s.putRoute("one", "a.example", nil)
 		s.put(gatewayGroup+"/listenersets", "ListenerSet", "team", "set", fields{"spec": fields{"parentRef": fields{"name": "g"}}})
-		setID := ID{gatewayGroup, "ListenerSet", "team", "set"}
+		setID := kind.ObjectKey{Group: gatewayGroup, Kind: "ListenerSet", Namespace: "team", Name: "set"}
 		s.unlisted[gatewayGroup+"/listenersets"] = true
 		c := consume(t, s, func(s *Source) { s.skip = 300 * time.Millisecond })
 		change := c.next()
@@ -566,7 +573,7 @@ func TestTheStartGoesOnWithoutAKind(t *testing.T) {
 func TestTheStartWaitsForWhatIsServed(t *testing.T) {
 	s := newAPIServer(t, true)
 	s.install(nil)
-	if !kindNamed("GatewayParameters").essential {
+	if !kindNamed("GatewayParameters").Essential {
 		t.Error("the start does not wait for the addresses that a class denies")
 	}
 	s.unlisted["discovery.k8s.io/endpointslices"] = true
@@ -742,7 +749,7 @@ func TestSecretsThatCannotBeWatchedAnyMoreAreReadAgain(t *testing.T) {
 	s.mu.Unlock()
 	s.stop()
 	s.start()
-	c.until("the kind is unread", func() bool { return len(c.UnreadKinds()) == 1 && c.UnreadKinds()[0].Kind == secretKind })
+	c.until("the kind is unread", func() bool { return len(c.UnreadKinds()) == 1 && c.UnreadKinds()[0].Kind == kind.Secret.Name })
 	s.putSecret("one", encoded("second"))
 	c.until("the new contents come", func() bool { return c.value("one") == "second" })
 }

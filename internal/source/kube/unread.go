@@ -9,7 +9,7 @@ import (
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 const (
@@ -37,7 +37,7 @@ func (s *Source) UnreadKinds() []Unread {
 func (s *Source) unreadKinds() (list []Unread) {
 	for k, f := range s.feeds {
 		if i := slices.IndexFunc(f.scopes, func(p *scope) bool { return p.failing }); i >= 0 {
-			list = append(list, Unread{k.group, k.name, cmp.Or(f.scopes[i].remedy, "it is tried again")})
+			list = append(list, Unread{k.Group, k.Name, cmp.Or(f.scopes[i].remedy, "it is tried again")})
 		}
 	}
 	slices.SortFunc(list, func(a, b Unread) int { return strings.Compare(a.Group+"/"+a.Kind, b.Group+"/"+b.Kind) })
@@ -87,7 +87,7 @@ func (s *Source) check(now time.Time) {
 	for _, p := range failed {
 		switch {
 		case s.catalog.withheld[p.namespace]:
-		case p.kind.essential && !p.listed && s.told == nil:
+		case p.kind.Essential && !p.listed && s.told == nil:
 			p.log().Warn("Objects of a kind cannot be listed; the start waits for them, because what is served depends on them: " + p.remedy)
 		default:
 			p.log().Warn("Objects of a kind cannot be listed; going on without them until they can: " + p.remedy)
@@ -107,7 +107,7 @@ func (s *Source) checkNamespaces(now time.Time) {
 		listed, refused := true, true
 		for _, f := range s.feeds {
 			for _, p := range f.scopes {
-				if f.kind.essential && f.kind.namespaced() && p.namespace == namespace {
+				if f.kind.Essential && f.kind.Namespaced && p.namespace == namespace {
 					listed, refused = listed && p.done, refused && p.forbidden(now)
 				}
 			}
@@ -142,7 +142,7 @@ func (s *Source) unreadParameters() (list []string) {
 	for _, o := range s.catalog.table(classKind).objects {
 		gc, ok := o.(*gwv1.GatewayClass)
 		if !ok || gc.Spec.ParametersRef == nil || gc.Spec.ParametersRef.Namespace == nil ||
-			gc.Spec.ParametersRef.Group != v1alpha1.GroupName || gc.Spec.ParametersRef.Kind != parametersKind {
+			kind.Find(string(gc.Spec.ParametersRef.Group), string(gc.Spec.ParametersRef.Kind)) != kind.GatewayParameters.Kind {
 			continue
 		}
 		if namespace := string(*gc.Spec.ParametersRef.Namespace); s.unreadNamespace(namespace) {

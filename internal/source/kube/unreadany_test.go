@@ -18,9 +18,9 @@ func TestUnreadAny(t *testing.T) {
 	s.put("namespaces", "Namespace", "", "green", fields{})
 	s.mu.Lock()
 	s.forbidden = map[string]bool{}
-	for _, k := range append([]*kind{secretMetadata}, kinds...) {
-		if k.namespaced() {
-			s.forbidden["green/"+strings.TrimPrefix(k.group+"/"+k.resource, "/")] = true
+	for _, k := range append([]*watchedKind{secretMetadata}, kinds...) {
+		if k.Namespaced {
+			s.forbidden["green/"+strings.TrimPrefix(k.Group+"/"+k.Resource, "/")] = true
 		}
 	}
 	s.mu.Unlock()

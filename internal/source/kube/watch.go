@@ -23,6 +23,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // sink takes what a feed brings. Source.mu is held.
@@ -30,16 +32,16 @@ type sink interface {
 	set(o metav1.Object)
 	remove(n name)
 	// unreadable is called for an object that cannot be decoded; part is nil for a kind that closes nothing.
-	unreadable(n name, part *Undecoded)
+	unreadable(n name, part *kind.Undecoded)
 	// replace takes all that there is in a namespace, or in all for ""; of those in unreadable the
 	// last version stays.
-	replace(namespace string, all []metav1.Object, unreadable map[name]*Undecoded)
+	replace(namespace string, all []metav1.Object, unreadable map[name]*kind.Undecoded)
 }
 
 // feed is the watch of one kind in one version.
 type feed struct {
 	source  *Source
-	kind    *kind
+	kind    *watchedKind
 	version string
 	to      sink
 	cancel  context.CancelFunc
@@ -84,12 +86,12 @@ func patience() *wait.Backoff {
 }
 
 // start watches a kind until ctx ends or the feed is stopped. Source.mu is held.
-func (s *Source) start(ctx context.Context, k *kind, version string, to sink) *feed {
+func (s *Source) start(ctx context.Context, k *watchedKind, version string, to sink) *feed {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &feed{source: s, kind: k, version: version, to: to, cancel: cancel}
 	s.feeds[k] = f
 	namespaces := []string{metav1.NamespaceAll}
-	if k.namespaced() {
+	if k.Namespaced {
 		namespaces = s.namespaces
 	}
 	for _, namespace := range namespaces {
@@ -132,7 +134,7 @@ func (p *scope) reflector() *cache.Reflector {
 		},
 	}
 	return cache.NewReflectorWithOptions(lw, nil, p, cache.ReflectorOptions{
-		Name: "moongate", TypeDescription: p.kind.name, Backoff: patience(),
+		Name: "moongate", TypeDescription: p.kind.Name, Backoff: patience(),
 	})
 }
 
@@ -155,14 +157,14 @@ func (f *feed) stop() {
 
 // requests are how a kind is listed and watched in a namespace, or in all for "". They are not repeated by the client: the
 // reflector does that, and knows what became of them.
-func (s *Source) requests(k *kind, version, namespace string) (
+func (s *Source) requests(k *watchedKind, version, namespace string) (
 	list func(context.Context, metav1.ListOptions) (runtime.Object, error),
 	follow func(context.Context, metav1.ListOptions) (watch.Interface, error),
 ) {
-	gv := schema.GroupVersion{Group: k.group, Version: version}
+	gv := schema.GroupVersion{Group: k.Group, Version: version}
 	c := s.clients[clientKey{gv, k.partial}]
 	get := func(o *metav1.ListOptions, partial string) *rest.Request {
-		r := c.Get().MaxRetries(0).Namespace(namespace).Resource(k.resource).SpecificallyVersionedParams(o, parameters, gv)
+		r := c.Get().MaxRetries(0).Namespace(namespace).Resource(k.Resource).SpecificallyVersionedParams(o, parameters, gv)
 		if k.partial {
 			as := ";as=" + partial + ";g=meta.k8s.io;v=v1"
 			r.SetHeader("Accept", runtime.ContentTypeProtobuf+as+","+runtime.ContentTypeJSON+as)
@@ -218,13 +220,13 @@ func (s *Source) connect(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range append([]*kind{definitionMetadata, secretMetadata, wholeSecret}, kinds...) {
+	for _, k := range append([]*watchedKind{definitionMetadata, secretMetadata, wholeSecret}, kinds...) {
 		for _, version := range k.versions {
-			key := clientKey{schema.GroupVersion{Group: k.group, Version: version}, k.partial}
+			key := clientKey{schema.GroupVersion{Group: k.Group, Version: version}, k.partial}
 			if s.clients[key] != nil {
 				continue
 			}
-			if s.clients[key], err = client(config, shared, key, k.optional); err != nil {
+			if s.clients[key], err = client(config, shared, key, k.Custom); err != nil {
 				return err
 			}
 		}
@@ -256,12 +258,9 @@ func (f *feed) read(obj any) (o metav1.Object, ok bool) {
 		return o.Object, true
 	case *unreadable:
 		f.source.log.Warn("An object cannot be read and is left as it was: does the CustomResourceDefinition have another schema than this version expects?",
-			"object", f.kind.id(nameOf(o)).String(), "error", o.err)
+			"object", f.kind.key(nameOf(o)).String(), "error", o.err)
 		return o, false
 	case runtime.Object:
-		if f.kind.keep == nil {
-			return keepMetadata(o), true
-		}
 		return f.kind.keep(o), true
 	}
 	return nil, false
@@ -302,7 +301,7 @@ func (f *feed) Delete(obj any) error {
 
 // Replace takes everything that there is in the namespace.
 func (p *scope) Replace(objects []any, _ string) error {
-	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*Undecoded{}
+	all, bad := make([]metav1.Object, 0, len(objects)), map[name]*kind.Undecoded{}
 	for _, obj := range objects {
 		if o, ok := p.read(obj); ok {
 			all = append(all, o)
@@ -348,7 +347,7 @@ func (f *feed) settle() {
 // be served after the start does not wait for a namespace that is forbidden by then. Source.mu is held.
 func (p *scope) dispensable() bool {
 	s := p.source
-	if p.kind.essential && (s.told == nil || p.namespace == "" || p.listing.class != string(metav1.StatusReasonForbidden)) {
+	if p.kind.Essential && (s.told == nil || p.namespace == "" || p.listing.class != string(metav1.StatusReasonForbidden)) {
 		return s.catalog.withheld[p.namespace]
 	}
 	return p.failing
@@ -398,7 +397,7 @@ func (f *feed) problem() string {
 
 // log is a logger that says what is read.
 func (p *scope) log() *slog.Logger {
-	log := p.source.log.With("kind", p.kind.name)
+	log := p.source.log.With("kind", p.kind.Name)
 	if p.namespace != metav1.NamespaceAll {
 		log = log.With("namespace", p.namespace)
 	}
@@ -523,12 +522,12 @@ func expected(err error) bool {
 		apierrors.IsInvalid(err) // streaming a list, which an older API server cannot
 }
 
-func remedyFor(k *kind, namespace string, err error) string {
+func remedyFor(k *watchedKind, namespace string, err error) string {
 	switch {
 	case apierrors.IsForbidden(err):
-		resource := k.resource
-		if k.group != "" {
-			resource += "." + k.group
+		resource := k.Resource
+		if k.Group != "" {
+			resource += "." + k.Group
 		}
 		return fmt.Sprintf("allow the controller's ServiceAccount to list and watch %s %s", resource, where(namespace))
 	case apierrors.IsUnauthorized(err):

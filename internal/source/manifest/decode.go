@@ -156,7 +156,7 @@ func (d *Document) unknownKind(group, apiVersion, kindName string, node *yaml.No
 	if meant, reason := misnamed(group, kindName); meant != nil {
 		d.malformed(identify(node), lineOf(node, "kind"), "kind", &syntaxError{
 			reason: fmt.Sprintf("%s %s", schema.Show(kindName), reason),
-			remedy: fmt.Sprintf("write apiVersion: %s and kind: %s", meant.apiVersion(), meant.name),
+			remedy: fmt.Sprintf("write apiVersion: %s and kind: %s", meant.apiVersion(), meant.Name),
 		})
 		return
 	}
@@ -164,17 +164,17 @@ func (d *Document) unknownKind(group, apiVersion, kindName string, node *yaml.No
 	d.Unused = append(d.Unused, Unused{shown, schema.Show(apiVersion), node.Line - 1})
 }
 
-func (d *Document) addObject(k *kind, version string, obj map[string]any, node *yaml.Node) {
+func (d *Document) addObject(k *manifestKind, version string, obj map[string]any, node *yaml.Node) {
 	meta, _ := obj["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
 	if name == "" {
-		d.malformed(ObjectID{Group: k.group, Kind: k.name}, lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
+		d.malformed(ObjectID{Group: k.Group, Kind: k.Name}, lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
 			reason: "required field is missing", remedy: `add "name" under "metadata"; names are not generated here`})
 		return
 	}
-	e := &Entry{ID: ObjectID{Group: k.group, Kind: k.name, Name: name}, Line: node.Line - 1}
+	e := &Entry{ID: ObjectID{Group: k.Group, Kind: k.Name, Name: name}, Line: node.Line - 1}
 	d.Entries = append(d.Entries, e)
-	if k.namespaced {
+	if k.Namespaced {
 		e.ID.Namespace = "default"
 		if ns, ok := meta["namespace"].(string); ok && ns != "" {
 			e.ID.Namespace = ns
@@ -193,19 +193,19 @@ func (d *Document) addObject(k *kind, version string, obj map[string]any, node *
 }
 
 // decode sets e.Object, or returns why it cannot be.
-func (e *Entry) decode(k *kind, version string, obj, meta map[string]any) []schema.Violation {
-	if !slices.Contains(k.versions, version) {
-		return []schema.Violation{{Field: "apiVersion", Message: "version " + schema.Show(version) + " of " + k.name + " is not served", Remedy: "write apiVersion: " + k.apiVersion()}}
+func (e *Entry) decode(k *manifestKind, version string, obj, meta map[string]any) []schema.Violation {
+	if !slices.Contains(k.Versions, version) {
+		return []schema.Violation{{Field: "apiVersion", Message: "version " + schema.Show(version) + " of " + k.Name + " is not served", Remedy: "write apiVersion: " + k.apiVersion()}}
 	}
-	typed := k.new()
+	typed := k.New()
 	violations := e.checkMeta(k, meta)
 	// What an API server writes itself it does not take from a manifest.
 	delete(obj, "status")
 	for _, f := range []string{"managedFields", "resourceVersion", "selfLink", "uid"} {
 		delete(meta, f)
 	}
-	if k.complete == nil {
-		more, err := schema.Lookup(version, k.name).Admit(obj)
+	if k.Custom {
+		more, err := schema.Lookup(version, k.Name).Admit(obj)
 		if err != nil {
 			return []schema.Violation{{Message: err.Error(), Remedy: "report this as a defect"}}
 		}
@@ -220,10 +220,10 @@ func (e *Entry) decode(k *kind, version string, obj, meta map[string]any) []sche
 	}
 	obj["apiVersion"] = k.apiVersion() // the versions of a kind differ in nothing else
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj, typed); err != nil {
-		return []schema.Violation{{Message: err.Error(), Remedy: "compare it with the documentation of " + k.name}}
+		return []schema.Violation{{Message: err.Error(), Remedy: "compare it with the documentation of " + k.Name}}
 	}
 	typed.SetNamespace(e.ID.Namespace)
-	if k.complete != nil {
+	if !k.Custom {
 		violations = k.complete(typed)
 	}
 	if len(violations) > 0 {
@@ -237,7 +237,7 @@ func (e *Entry) decode(k *kind, version string, obj, meta map[string]any) []sche
 	return nil
 }
 
-func (e *Entry) checkMeta(k *kind, meta map[string]any) []schema.Violation {
+func (e *Entry) checkMeta(k *manifestKind, meta map[string]any) []schema.Violation {
 	violations := checkType(reflect.TypeFor[metav1.ObjectMeta](), meta, "metadata")
 	if len(violations) > 0 {
 		return violations
@@ -247,7 +247,7 @@ func (e *Entry) checkMeta(k *kind, meta map[string]any) []schema.Violation {
 		return []schema.Violation{{Field: "metadata", Message: err.Error(), Remedy: "compare it with another object's"}}
 	}
 	typed.Namespace = e.ID.Namespace
-	for _, err := range validation.ValidateObjectMetaAccessor(typed, k.namespaced, k.nameRule, field.NewPath("metadata")) {
+	for _, err := range validation.ValidateObjectMetaAccessor(typed, k.Namespaced, k.nameRule, field.NewPath("metadata")) {
 		violations = append(violations, schema.FromError(err))
 	}
 	return violations

@@ -79,6 +79,7 @@ func TestEveryKindComesOutTyped(t *testing.T) {
 		{gw + "v1beta1", "ReferenceGrant", "spec: {from: [{group: \"\", kind: A, namespace: b}], to: [{group: \"\", kind: Secret}]}", "*v1.ReferenceGrant"},
 		{gw + "v1", "ReferenceGrant", "spec: {from: [{group: \"\", kind: A, namespace: b}], to: [{group: \"\", kind: Secret}]}", "*v1.ReferenceGrant"},
 		{gw + "v1alpha3", "BackendTLSPolicy", "spec: {targetRefs: [{group: \"\", kind: Service, name: a}], validation: {hostname: a.b, wellKnownCACertificates: System}}", "*v1.BackendTLSPolicy"},
+		{"moongate.dev/v1alpha1", "GatewayParameters", "spec: {drainTimeout: 10s}", "*v1alpha1.GatewayParameters"},
 		{"v1", "Service", "spec: {ports: [{port: 80}]}", "*v1.Service"},
 		{"v1", "Secret", "", "*v1.Secret"},
 		{"v1", "ConfigMap", "", "*v1.ConfigMap"},
@@ -92,7 +93,8 @@ func TestEveryKindComesOutTyped(t *testing.T) {
 		}
 		o := d.Entries[0]
 		gvk := o.Object.(runtime.Object).GetObjectKind().GroupVersionKind()
-		if got := fmt.Sprintf("%T", o.Object); got != test.goType || gvk.Version != "v1" || gvk.Kind != test.kind || gvk.Group != o.ID.Group {
+		version := strings.TrimPrefix(test.goType[:strings.Index(test.goType, ".")], "*")
+		if got := fmt.Sprintf("%T", o.Object); got != test.goType || gvk.Version != version || gvk.Kind != test.kind || gvk.Group != o.ID.Group {
 			t.Errorf("%s %s came out as %s, %v", test.apiVersion, test.kind, got, gvk)
 		}
 		wantNamespace := "default"

@@ -56,7 +56,7 @@ func seeming(group, kindName, namespace, name string) ObjectID {
 	if kindName == "" {
 		return ObjectID{}
 	}
-	if k := findKind(group, kindName); k != nil && k.namespaced && namespace == "" && name != "" {
+	if k := findKind(group, kindName); k != nil && k.Namespaced && namespace == "" && name != "" {
 		id.Namespace = "default"
 	}
 	return id

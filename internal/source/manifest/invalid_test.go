@@ -30,6 +30,8 @@ func TestInvalidDocuments(t *testing.T) {
 			"f.yaml:2: Gateway gw: kind: Gateway is not in this API group; write apiVersion: gateway.networking.k8s.io/v1 and kind: Gateway"},
 		{"version not served", "apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: HTTPRoute\nmetadata: {name: web}\n",
 			"f.yaml:1: HTTPRoute default/web: apiVersion: version v1alpha2 of HTTPRoute is not served; write apiVersion: gateway.networking.k8s.io/v1"},
+		{"parameters with an unknown field", "apiVersion: moongate.dev/v1alpha1\nkind: GatewayParameters\nmetadata: {name: p}\nspec: {replica: 2}\n",
+			`f.yaml:4: GatewayParameters default/p: spec.replica: unknown field; did you mean "replicas"?`},
 		{"field twice", route + "  rules: []\n  rules: []\n", `f.yaml:7: HTTPRoute default/web: field "rules" is there twice; remove one of the two`},
 		{"infinite number", route + "  rules: .inf\n", `f.yaml:6: HTTPRoute default/web: ".inf" is not a value that JSON has; put it in quotes if it is a string`},
 		{"unknown field", route + "  rules:\n  - matches:\n    - path: {value: /}\n    backendRef:\n    - name: a\n",

@@ -4,66 +4,45 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
-const discoveryGroup = "discovery.k8s.io"
-
-// kind is what is known of one kind of object.
-type kind struct {
-	group, name string
-	versions    []string // that are read, preferred first
-	namespaced  bool
-	new         func() metav1.Object
-	nameRule    validation.ValidateNameFunc
+// manifestKind is what is known of one kind of object.
+type manifestKind struct {
+	*kind.Kind
+	nameRule validation.ValidateNameFunc
 	// complete sets the defaults of a core object and says what forbids it; nil for
 	// the kinds that have a CRD.
 	complete func(metav1.Object) []schema.Violation
 }
 
-var kinds = []*kind{
-	{name: "ConfigMap", namespaced: true, new: func() metav1.Object { return new(corev1.ConfigMap) }, complete: completeConfigMap},
-	{name: "Namespace", new: func() metav1.Object { return new(corev1.Namespace) }, nameRule: validation.NameIsDNSLabel, complete: completeNamespace},
-	{name: "Secret", namespaced: true, new: func() metav1.Object { return new(corev1.Secret) }, complete: completeSecret},
-	{name: "Service", namespaced: true, new: func() metav1.Object { return new(corev1.Service) }, nameRule: validation.NameIsDNS1035Label, complete: completeService},
-	{group: discoveryGroup, name: "EndpointSlice", namespaced: true, new: func() metav1.Object { return new(discoveryv1.EndpointSlice) }, complete: completeEndpointSlice},
-	{group: schema.Group, name: "BackendTLSPolicy", new: func() metav1.Object { return new(gwv1.BackendTLSPolicy) }},
-	{group: schema.Group, name: "GRPCRoute", new: func() metav1.Object { return new(gwv1.GRPCRoute) }},
-	{group: schema.Group, name: "Gateway", new: func() metav1.Object { return new(gwv1.Gateway) }},
-	{group: schema.Group, name: "GatewayClass", new: func() metav1.Object { return new(gwv1.GatewayClass) }},
-	{group: schema.Group, name: "HTTPRoute", new: func() metav1.Object { return new(gwv1.HTTPRoute) }},
-	{group: schema.Group, name: "ListenerSet", new: func() metav1.Object { return new(gwv1.ListenerSet) }},
-	{group: schema.Group, name: "ReferenceGrant", new: func() metav1.Object { return new(gwv1.ReferenceGrant) }},
-	{group: schema.Group, name: "TCPRoute", new: func() metav1.Object { return new(gwv1.TCPRoute) }},
-	{group: schema.Group, name: "TLSRoute", new: func() metav1.Object { return new(gwv1.TLSRoute) }},
-	{group: schema.Group, name: "UDPRoute", new: func() metav1.Object { return new(gwv1.UDPRoute) }},
+// completions are those of the kinds that have no CRD.
+var completions = map[*kind.Kind]func(metav1.Object) []schema.Violation{
+	kind.ConfigMap.Kind: completeConfigMap, kind.Namespace.Kind: completeNamespace, kind.Secret.Kind: completeSecret,
+	kind.Service.Kind: completeService, kind.EndpointSlice.Kind: completeEndpointSlice,
 }
 
-func init() {
-	for _, k := range kinds {
-		if k.complete == nil {
-			k.versions = schema.Versions(k.name)
-			k.namespaced = schema.Lookup(k.versions[0], k.name).Namespaced
-		} else {
-			k.versions = []string{"v1"}
+var kinds = func() (list []*manifestKind) {
+	for _, k := range kind.All() {
+		m := &manifestKind{k, k.NameRule, completions[k]}
+		if m.nameRule == nil {
+			m.nameRule = validation.NameIsDNSSubdomain
 		}
-		if k.nameRule == nil {
-			k.nameRule = validation.NameIsDNSSubdomain
-		}
+		list = append(list, m)
 	}
-}
+	return list
+}()
 
-func (k *kind) apiVersion() string { return joinVersion(k.group, k.versions[0]) }
+func (k *manifestKind) apiVersion() string { return joinVersion(k.Group, k.Versions[0]) }
 
-func findKind(group, name string) *kind {
+func findKind(group, name string) *manifestKind {
 	for _, k := range kinds {
-		if k.group == group && k.name == name {
+		if k.Group == group && k.Name == name {
 			return k
 		}
 	}
@@ -87,16 +66,16 @@ func joinVersion(group, version string) string {
 // misnamed finds the kind that was probably meant by one that is not known: the
 // right name in a wrong group, or a name in a right group that is nearly right.
 // Kinds of other groups are somebody else's.
-func misnamed(group, name string) (meant *kind, reason string) {
+func misnamed(group, name string) (meant *manifestKind, reason string) {
 	var names []string
 	for _, k := range kinds {
-		if k.group == group {
-			names = append(names, k.name)
+		if k.Group == group {
+			names = append(names, k.Name)
 		}
-		if k.name == name && k.complete == nil && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")) {
+		if k.Name == name && k.Custom && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")) {
 			return k, "is not in this API group"
 		}
-		if k.name == name && k.complete != nil && (group == schema.Group || group == "" || group == discoveryGroup) {
+		if k.Name == name && !k.Custom && (group == gwv1.GroupName || group == "" || group == kind.EndpointSlice.Group) {
 			return k, "is not in this API group"
 		}
 	}

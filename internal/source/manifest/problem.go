@@ -1,9 +1,10 @@
 package manifest
 
 import (
-	"cmp"
 	"strconv"
 	"strings"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Position is a place in a manifest file.
@@ -22,30 +23,8 @@ func (p Position) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line)
 }
 
-// ObjectID names an object, whatever version it is written in.
-type ObjectID struct {
-	Group     string `json:"group,omitempty"`
-	Kind      string `json:"kind,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name,omitempty"`
-}
-
-// String is "Kind namespace/name", or "Kind name" for a cluster-scoped object.
-func (id ObjectID) String() string {
-	switch {
-	case id.Name == "":
-		return id.Kind
-	case id.Namespace == "":
-		return id.Kind + " " + id.Name
-	}
-	return id.Kind + " " + id.Namespace + "/" + id.Name
-}
-
-// CompareIDs orders by group, kind, namespace and name.
-func CompareIDs(a, b ObjectID) int {
-	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
+// ObjectID names an object.
+type ObjectID = kind.ObjectKey
 
 // Reason is a stable word for what is wrong.
 type Reason string

@@ -7,6 +7,8 @@ import (
 	apiext "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
 //go:generate sh -c "cp -f $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.k8s.io_*s.yaml crds/ && chmod 644 crds/*.yaml && rm -f crds/*_vap_*"
@@ -14,9 +16,13 @@ import (
 //go:embed crds/*.yaml
 var crds embed.FS
 
-// readCRD parses the embedded CRD of that plural name.
-func readCRD(plural string) (*apiextv1.CustomResourceDefinition, error) {
-	b, err := crds.ReadFile("crds/" + Group + "_" + plural + ".yaml")
+// readCRD parses the embedded CRD of a group and plural name.
+func readCRD(group, plural string) (*apiextv1.CustomResourceDefinition, error) {
+	name := group + "_" + plural + ".yaml"
+	b, err := crds.ReadFile("crds/" + name)
+	if group == v1alpha1.GroupName {
+		b, err = v1alpha1.Definitions.ReadFile(name)
+	}
 	if err != nil {
 		return nil, err
 	}

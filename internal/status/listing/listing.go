@@ -19,20 +19,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // pageSize is how many objects one answer has at most.
 const pageSize = 500
-
-// lists are the kinds that have statuses of ours, by group.
-var lists = map[string][]string{
-	gwv1.GroupName:     {"GatewayClass", "Gateway", "ListenerSet", "HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute", "BackendTLSPolicy"},
-	v1alpha1.GroupName: {"GatewayParameters"},
-}
 
 // Problem is a kind that could not be listed.
 type Problem struct {
@@ -76,7 +68,7 @@ func List(ctx context.Context, config *rest.Config, namespace string) (items []m
 	return items, problems, nil
 }
 
-func remedy(err error, k kind, namespace string) string {
+func remedy(err error, k listed, namespace string) string {
 	switch {
 	case apierrors.IsForbidden(err) && namespace == "" && k.namespaced:
 		return fmt.Sprintf("name a namespace that you may read, or ask for the verb list on %s.%s", k.resource, k.group)
@@ -86,14 +78,14 @@ func remedy(err error, k kind, namespace string) string {
 	return "try again"
 }
 
-func keyOf(item map[string]any) status.Key {
+func keyOf(item map[string]any) kind.ObjectKey {
 	meta, _ := item["metadata"].(map[string]any)
 	text := func(v any) string { s, _ := v.(string); return s }
-	return status.Key{Kind: text(item["kind"]), Namespace: text(meta["namespace"]), Name: text(meta["name"])}
+	return kind.ObjectKey{Kind: text(item["kind"]), Namespace: text(meta["namespace"]), Name: text(meta["name"])}
 }
 
-// kind is a kind in the version that is read.
-type kind struct {
+// listed is a kind in the version that is read.
+type listed struct {
 	group, version, kind, resource string
 	namespaced                     bool
 }
@@ -134,9 +126,9 @@ func (c *client) get(ctx context.Context, into any, parameters map[string]string
 }
 
 // installed are the kinds that are served, each in the version that its group prefers.
-func (c *client) installed(ctx context.Context) ([]kind, error) {
-	var kinds []kind
-	for _, group := range []string{gwv1.GroupName, v1alpha1.GroupName} {
+func (c *client) installed(ctx context.Context) ([]listed, error) {
+	var kinds []listed
+	for _, group := range kind.Groups() {
 		var versions metav1.APIGroup
 		if err := c.get(ctx, &versions, nil, group); apierrors.IsNotFound(err) {
 			continue
@@ -152,9 +144,9 @@ func (c *client) installed(ctx context.Context) ([]kind, error) {
 				return nil, err
 			}
 			for _, r := range resources.APIResources {
-				if slices.Contains(lists[group], r.Kind) && !seen[r.Kind] && slices.Contains(r.Verbs, "list") {
+				if k := kind.Find(group, r.Kind); k != nil && k.HasStatus() && !seen[r.Kind] && slices.Contains(r.Verbs, "list") {
 					seen[r.Kind] = true
-					kinds = append(kinds, kind{group, v.Version, r.Kind, r.Name, r.Namespaced})
+					kinds = append(kinds, listed{group, v.Version, r.Kind, r.Name, r.Namespaced})
 				}
 			}
 		}
@@ -163,7 +155,7 @@ func (c *client) installed(ctx context.Context) ([]kind, error) {
 }
 
 // list reads all objects of a kind, page by page.
-func (c *client) list(ctx context.Context, k kind, namespace string) ([]map[string]any, error) {
+func (c *client) list(ctx context.Context, k listed, namespace string) ([]map[string]any, error) {
 	segments := []string{k.group, k.version}
 	if k.namespaced && namespace != "" {
 		segments = append(segments, "namespaces", namespace)

@@ -13,21 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // requestTimeout bounds one request, so that a connection that died silently does not hold a worker.
 const requestTimeout = 30 * time.Second
-
-// resources are the plural names of the kinds that have a status of ours.
-var resources = map[string]string{
-	"GatewayClass": "gatewayclasses", "Gateway": "gateways", "ListenerSet": "listenersets",
-	"HTTPRoute": "httproutes", "GRPCRoute": "grpcroutes", "TLSRoute": "tlsroutes", "TCPRoute": "tcproutes", "UDPRoute": "udproutes",
-	"BackendTLSPolicy": "backendtlspolicies", "GatewayParameters": "gatewayparameters",
-}
 
 // client speaks to the API server in typed JSON.
 type client struct {
@@ -50,25 +41,25 @@ func newClient(config *rest.Config, version func(group, kind string) string) (*c
 }
 
 // patch sends a JSON merge patch to an object or a subresource of it, and answers what the object is then.
-func (c *client) patch(ctx context.Context, key status.Key, like metav1.Object, body []byte, subresource ...string) (metav1.Object, error) {
+func (c *client) patch(ctx context.Context, key kind.ObjectKey, like metav1.Object, body []byte, subresource ...string) (metav1.Object, error) {
 	r := c.rest.Patch(types.MergePatchType).Param("fieldManager", "moongate").Body(body)
 	return c.do(ctx, r, key, like, subresource...)
 }
 
 // get reads an object as it is now.
-func (c *client) get(ctx context.Context, key status.Key, like metav1.Object) (metav1.Object, error) {
+func (c *client) get(ctx context.Context, key kind.ObjectKey, like metav1.Object) (metav1.Object, error) {
 	return c.do(ctx, c.rest.Get(), key, like)
 }
 
 // do sends a request about an object; the answer has the Go type of like.
-func (c *client) do(ctx context.Context, r *rest.Request, key status.Key, like metav1.Object, subresource ...string) (metav1.Object, error) {
+func (c *client) do(ctx context.Context, r *rest.Request, key kind.ObjectKey, like metav1.Object, subresource ...string) (metav1.Object, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	segments := []string{"/apis", key.Group, c.versionOf(key)}
 	if key.Namespace != "" {
 		segments = append(segments, "namespaces", key.Namespace)
 	}
-	segments = append(append(segments, resources[key.Kind], key.Name), subresource...)
+	segments = append(append(segments, kind.Named(key.Kind).Resource, key.Name), subresource...)
 	// Trying again is for whoever calls: it would be with a newer object.
 	result := r.AbsPath(segments...).MaxRetries(0).Do(ctx)
 	if err := result.Error(); err != nil { // which Raw knows by its code alone
@@ -86,14 +77,11 @@ func (c *client) do(ctx context.Context, r *rest.Request, key status.Key, like m
 	return object, nil
 }
 
-func (c *client) versionOf(key status.Key) string {
+func (c *client) versionOf(key kind.ObjectKey) string {
 	if c.version != nil {
 		if v := c.version(key.Group, key.Kind); v != "" {
 			return v
 		}
 	}
-	if key.Group == v1alpha1.GroupName {
-		return v1alpha1.GroupVersion.Version
-	}
-	return gwv1.GroupVersion.Version
+	return kind.Named(key.Kind).Versions[0]
 }

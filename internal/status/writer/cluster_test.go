@@ -22,6 +22,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
@@ -30,10 +31,10 @@ type live struct {
 	t *testing.T
 	*client
 	mu   sync.Mutex
-	seen map[status.Key]metav1.Object
+	seen map[kind.ObjectKey]metav1.Object
 }
 
-func (r *live) Get(key status.Key) (metav1.Object, bool) {
+func (r *live) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o, ok := r.seen[key]
@@ -41,7 +42,7 @@ func (r *live) Get(key status.Key) (metav1.Object, bool) {
 }
 
 // create makes an object anew, and sees it.
-func (r *live) create(k status.Key, object metav1.Object) {
+func (r *live) create(k kind.ObjectKey, object metav1.Object) {
 	r.t.Helper()
 	r.remove(k)
 	o := encode(object)
@@ -53,7 +54,7 @@ func (r *live) create(k status.Key, object metav1.Object) {
 	r.see(k, object)
 }
 
-func (r *live) remove(k status.Key) {
+func (r *live) remove(k kind.ObjectKey) {
 	r.t.Helper()
 	var like metav1.PartialObjectMetadata
 	if _, err := r.do(context.Background(), r.rest.Delete(), k, &like); err != nil && !apierrors.IsNotFound(err) {
@@ -62,7 +63,7 @@ func (r *live) remove(k status.Key) {
 }
 
 // see reads an object into what was seen.
-func (r *live) see(k status.Key, like metav1.Object) metav1.Object {
+func (r *live) see(k kind.ObjectKey, like metav1.Object) metav1.Object {
 	r.t.Helper()
 	o, err := r.get(r.t.Context(), k, like)
 	if err != nil {
@@ -94,7 +95,7 @@ func TestCluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &live{t: t, client: c, seen: map[status.Key]metav1.Object{}}
+	r := &live{t: t, client: c, seen: map[kind.ObjectKey]metav1.Object{}}
 	log := &lines{}
 	w, err := New(Options{Config: config, ControllerName: ours, Objects: r, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
@@ -103,7 +104,7 @@ func TestCluster(t *testing.T) {
 	class, gw, params := key("GatewayClass", "writer-test"), key("Gateway", "writer-test"), key("GatewayParameters", "writer-test")
 	route := key("HTTPRoute", "writer-test")
 	t.Cleanup(func() {
-		for _, k := range []status.Key{gw, route, params, class} {
+		for _, k := range []kind.ObjectKey{Group: gw, Kind: route, Namespace: params, Name: class} {
 			r.remove(k)
 		}
 	})
@@ -152,7 +153,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the parameters have %s", encode(p.Status))
 	}
 	version := r.seen[gw].GetResourceVersion()
-	for _, k := range []status.Key{class, gw, params, route} {
+	for _, k := range []kind.ObjectKey{Group: class, Kind: gw, Namespace: params, Name: route} {
 		w.Observed(k)
 	}
 	settled()

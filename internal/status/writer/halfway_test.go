@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
@@ -74,12 +75,12 @@ type world struct {
 	server *apiServer
 	sites  [2]*site
 	leader *site
-	keys   []status.Key
+	keys   []kind.ObjectKey
 	// Under the server's lock: how late things are seen, and the foreign entries as
 	// they were written, by path.
 	lags   *rand.Rand
 	theirs map[string]string
-	want   map[status.Key]Change
+	want   map[kind.ObjectKey]Change
 }
 
 // TestForeignEntriesAreNeverLost: whatever happens in whatever order, what others
@@ -87,7 +88,7 @@ type world struct {
 func TestForeignEntriesAreNeverLost(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &world{t: t, r: rand.New(rand.NewPCG(seed, 5)), lags: rand.New(rand.NewPCG(seed, 6)), server: newAPIServer(), theirs: map[string]string{}, want: map[status.Key]Change{}}
+			w := &world{t: t, r: rand.New(rand.NewPCG(seed, 5)), lags: rand.New(rand.NewPCG(seed, 6)), server: newAPIServer(), theirs: map[string]string{}, want: map[kind.ObjectKey]Change{}}
 			w.begin()
 			for range 80 {
 				w.step()
@@ -190,7 +191,7 @@ func (w *world) step() {
 	}
 }
 
-func (w *world) edit(k status.Key, change func(*gwv1.HTTPRoute)) {
+func (w *world) edit(k kind.ObjectKey, change func(*gwv1.HTTPRoute)) {
 	edit(w.server, k, func(route *gwv1.HTTPRoute) {
 		change(route)
 		w.theirs[pathOf(k)] = foreignText(route)
@@ -198,7 +199,7 @@ func (w *world) edit(k status.Key, change func(*gwv1.HTTPRoute)) {
 }
 
 // publish wants another status of a route, of its present generation.
-func (w *world) publish(k status.Key) {
+func (w *world) publish(k kind.ObjectKey) {
 	generation := w.server.object(k).GetGeneration()
 	w.want[k] = wanted(k, generation, fmt.Sprint("Ours", w.r.IntN(100)))
 	for _, s := range w.sites {
@@ -278,7 +279,7 @@ func TestForgetsAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, newAPIServer())
 		other, old := key("HTTPRoute", "other"), key("HTTPRoute", "old")
-		for _, k := range []status.Key{web, other, old} {
+		for _, k := range []kind.ObjectKey{web, other, old} {
 			s.addRoute(k, 1)
 		}
 		s.setFail(func(*http.Request) (int, metav1.StatusReason) {

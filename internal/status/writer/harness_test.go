@@ -22,7 +22,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 const (
@@ -166,16 +166,16 @@ func encode(v any) []byte {
 	return text
 }
 
-func pathOf(key status.Key) string {
+func pathOf(key kind.ObjectKey) string {
 	path := "/apis/" + key.Group + "/" + (&client{}).versionOf(key) + "/"
 	if key.Namespace != "" {
 		path += "namespaces/" + key.Namespace + "/"
 	}
-	return path + resources[key.Kind] + "/" + key.Name
+	return path + kind.Named(key.Kind).Resource + "/" + key.Name
 }
 
 // set stores an object as a user would, whatever its version.
-func (s *apiServer) set(key status.Key, object metav1.Object) {
+func (s *apiServer) set(key kind.ObjectKey, object metav1.Object) {
 	var fields map[string]any
 	if err := json.Unmarshal(encode(object), &fields); err != nil {
 		panic(err)
@@ -186,7 +186,7 @@ func (s *apiServer) set(key status.Key, object metav1.Object) {
 }
 
 // edit changes an object as another client would that has the newest version.
-func edit[T metav1.Object](s *apiServer, key status.Key, change func(T)) {
+func edit[T metav1.Object](s *apiServer, key kind.ObjectKey, change func(T)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	object := decode(key, s.objects[pathOf(key)]).(T)
@@ -198,14 +198,14 @@ func edit[T metav1.Object](s *apiServer, key status.Key, change func(T)) {
 	s.put(pathOf(key), fields)
 }
 
-func (s *apiServer) remove(key status.Key) {
+func (s *apiServer) remove(key kind.ObjectKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.objects, pathOf(key))
 }
 
 // object is what is stored; nil where nothing is.
-func (s *apiServer) object(key status.Key) metav1.Object {
+func (s *apiServer) object(key kind.ObjectKey) metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fields := s.objects[pathOf(key)]
@@ -215,7 +215,7 @@ func (s *apiServer) object(key status.Key) metav1.Object {
 	return decode(key, fields)
 }
 
-func decode(key status.Key, fields map[string]any) metav1.Object {
+func decode(key kind.ObjectKey, fields map[string]any) metav1.Object {
 	object := map[string]func() metav1.Object{
 		"GatewayClass": func() metav1.Object { return &gwv1.GatewayClass{} }, "Gateway": func() metav1.Object { return &gwv1.Gateway{} },
 		"ListenerSet": func() metav1.Object { return &gwv1.ListenerSet{} }, "HTTPRoute": func() metav1.Object { return &gwv1.HTTPRoute{} },
@@ -244,10 +244,10 @@ func (s *apiServer) setFail(fail func(*http.Request) (int, metav1.StatusReason))
 type cache struct {
 	server *apiServer
 	mu     sync.Mutex
-	seen   map[status.Key]metav1.Object
+	seen   map[kind.ObjectKey]metav1.Object
 }
 
-func (c *cache) Get(key status.Key) (metav1.Object, bool) {
+func (c *cache) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o, ok := c.seen[key]
@@ -255,7 +255,7 @@ func (c *cache) Get(key status.Key) (metav1.Object, bool) {
 }
 
 // see brings the cache up to date in some objects.
-func (c *cache) see(keys ...status.Key) {
+func (c *cache) see(keys ...kind.ObjectKey) {
 	for _, key := range keys {
 		object := c.server.object(key)
 		c.mu.Lock()
@@ -299,7 +299,7 @@ func (l *lines) count(words string) int {
 // newSite makes a site on a server; call it in a bubble of synctest.
 func newSite(t *testing.T, server *apiServer) *site {
 	t.Helper()
-	c := &cache{server: server, seen: map[status.Key]metav1.Object{}}
+	c := &cache{server: server, seen: map[kind.ObjectKey]metav1.Object{}}
 	s := &site{apiServer: server, cache: c, log: &lines{}}
 	var err error
 	s.Writer, err = New(Options{
@@ -350,18 +350,15 @@ func (s *site) settle(t *testing.T) {
 	t.Fatal("the writer does not come to rest")
 }
 
-func key(kind, name string) status.Key {
-	k := status.Key{Group: gwv1.GroupName, Kind: kind, Namespace: "default", Name: name}
-	switch kind {
-	case "GatewayClass":
-		k.Namespace = ""
-	case "GatewayParameters":
-		k.Group = v1alpha1.GroupName
+func key(kindName, name string) kind.ObjectKey {
+	k := kind.Named(kindName)
+	if k.Namespaced {
+		return k.Key("default", name)
 	}
-	return k
+	return k.Key("", name)
 }
 
-func meta(k status.Key, generation int64) metav1.ObjectMeta {
+func meta(k kind.ObjectKey, generation int64) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name, Generation: generation}
 }
 
@@ -378,19 +375,19 @@ func parents(controller gwv1.GatewayController, gateway string, generation int64
 var web = key("HTTPRoute", "web")
 
 // addRoute stores a route with a foreign entry, and sees it.
-func (s *site) addRoute(k status.Key, generation int64) {
+func (s *site) addRoute(k kind.ObjectKey, generation int64) {
 	route := &gwv1.HTTPRoute{ObjectMeta: meta(k, generation)}
 	route.Status.Parents = parents(foreign, "other", generation, "Theirs")
 	s.set(k, route)
 	s.see(k)
 }
 
-func wanted(k status.Key, generation int64, reason string) Change {
+func wanted(k kind.ObjectKey, generation int64, reason string) Change {
 	return Change{Key: k, Desired: &gwv1.RouteStatus{Parents: parents(ours, "gw", generation, reason)}, Generation: generation}
 }
 
 // reasons are "<controller> <reason>" of the parents of a route, as stored.
-func (s *apiServer) reasons(k status.Key) string {
+func (s *apiServer) reasons(k kind.ObjectKey) string {
 	var all []string
 	for _, p := range s.object(k).(*gwv1.HTTPRoute).Status.Parents {
 		who, _, _ := strings.Cut(string(p.ControllerName), ".")

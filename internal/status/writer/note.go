@@ -6,33 +6,33 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // noteFight tells once that someone keeps undoing what we write.
-func (w *Writer) noteFight(a *attempt, key status.Key, corrects bool) {
+func (w *Writer) noteFight(a *attempt, key kind.ObjectKey, corrects bool) {
 	if !corrects || a.fight {
 		return
 	}
 	a.fight = true
 	w.options.Logger.Warn("another controller keeps changing a status; it is set right at most once a second",
-		"object", describe(key), "remedy", "look for a second controller of the same controllerName: "+string(w.options.ControllerName))
+		"object", key.String(), "remedy", "look for a second controller of the same controllerName: "+string(w.options.ControllerName))
 }
 
 // noteFailure tells why one object is not written, once for each reason.
-func (w *Writer) noteFailure(a *attempt, key status.Key, err error) {
+func (w *Writer) noteFailure(a *attempt, key kind.ObjectKey, err error) {
 	reason := string(apierrors.ReasonForError(err))
 	if a.failure == reason {
 		return
 	}
 	a.failure = reason
-	w.options.Logger.Error("a status cannot be written", "object", describe(key), "reason", reason, "error", err, "remedy", remedy(key, err))
+	w.options.Logger.Error("a status cannot be written", "object", key.String(), "reason", reason, "error", err, "remedy", remedy(key, err))
 }
 
-func remedy(key status.Key, err error) string {
+func remedy(key kind.ObjectKey, err error) string {
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return fmt.Sprintf("give the controller's ServiceAccount the verbs get and patch on %s and %[1]s/status of group %s", resources[key.Kind], key.Group)
+		return fmt.Sprintf("give the controller's ServiceAccount the verbs get and patch on %s and %[1]s/status of group %s", kind.Named(key.Kind).Resource, key.Group)
 	case apierrors.IsInvalid(err):
 		return "check that the CRDs of the Gateway API in the cluster are of a version that this moongate supports"
 	}
@@ -59,14 +59,6 @@ func (w *Writer) noteAnswer() {
 	if before {
 		w.options.Logger.Info("the API server takes statuses again")
 	}
-}
-
-// describe names an object as users do.
-func describe(key status.Key) string {
-	if key.Namespace == "" {
-		return key.Kind + " " + key.Name
-	}
-	return key.Kind + " " + key.Namespace + "/" + key.Name
 }
 
 // errMismatch is a defect of ours: a status for an object that has another one.

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // abandoned says that an object that is no longer ours has no other controller
@@ -29,7 +29,7 @@ func (w *Writer) abandoned(object metav1.Object, unknown func(gwv1.ParentReferen
 		if ref.Namespace != nil {
 			namespace = string(*ref.Namespace)
 		}
-		parent, ok := w.options.Objects.Get(status.Key{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: string(ref.Name)})
+		parent, ok := w.options.Objects.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: string(ref.Name)})
 		gateway, isGateway := parent.(*gwv1.Gateway)
 		kind := gwv1.Kind("ListenerSet")
 		return (!ok || !isGateway || w.withoutClass(gateway)) && !unknown(gwv1.ParentReference{Kind: &kind, Name: gwv1.ObjectName(o.Name)})
@@ -92,8 +92,8 @@ func (w *Writer) withoutClass(g *gwv1.Gateway) bool {
 	return !ok
 }
 
-func classKey(name string) status.Key {
-	return status.Key{Group: gwv1.GroupName, Kind: "GatewayClass", Name: name}
+func classKey(name string) kind.ObjectKey {
+	return kind.ObjectKey{Group: gwv1.GroupName, Kind: "GatewayClass", Name: name}
 }
 
 // finalizerPatch is what adds or removes the finalizer that keeps a class of ours

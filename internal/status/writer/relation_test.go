@@ -9,17 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-func (s *site) addClass(name string, controller gwv1.GatewayController) status.Key {
+func (s *site) addClass(name string, controller gwv1.GatewayController) kind.ObjectKey {
 	k := key("GatewayClass", name)
 	s.set(k, &gwv1.GatewayClass{ObjectMeta: meta(k, 1), Spec: gwv1.GatewayClassSpec{ControllerName: controller}})
 	s.see(k)
 	return k
 }
 
-func (s *site) addGateway(name, class string) status.Key {
+func (s *site) addGateway(name, class string) kind.ObjectKey {
 	k := key("Gateway", name)
 	s.set(k, &gwv1.Gateway{
 		ObjectMeta: meta(k, 1), Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(class)},
@@ -29,7 +29,7 @@ func (s *site) addGateway(name, class string) status.Key {
 	return k
 }
 
-func (s *site) addSet(name, gateway string) status.Key {
+func (s *site) addSet(name, gateway string) kind.ObjectKey {
 	k := key("ListenerSet", name)
 	s.set(k, &gwv1.ListenerSet{
 		ObjectMeta: meta(k, 1), Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: gwv1.ObjectName(gateway)}},
@@ -47,8 +47,8 @@ func TestEndOfOurRelation(t *testing.T) {
 		s.addRoute(web, 1)
 		s.addClass("theirs", foreign)
 		s.addClass("mine", ours)
-		abandoned := []status.Key{s.addGateway("abandoned", "deleted"), s.addSet("of-abandoned", "abandoned"), s.addSet("orphan", "nothing")}
-		kept := []status.Key{s.addGateway("taken", "theirs"), s.addSet("of-taken", "taken"), s.addGateway("mine", "mine"), s.addSet("of-mine", "mine")}
+		abandoned := []kind.ObjectKey{s.addGateway("abandoned", "deleted"), s.addSet("of-abandoned", "abandoned"), s.addSet("orphan", "nothing")}
+		kept := []kind.ObjectKey{s.addGateway("taken", "theirs"), s.addSet("of-taken", "taken"), s.addGateway("mine", "mine"), s.addSet("of-mine", "mine")}
 		s.start(t)
 		defer s.end()
 		s.Publish([]Change{wanted(web, 1, "Accepted")})
@@ -91,7 +91,7 @@ func TestSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, newAPIServer())
 		old, held, clean := key("HTTPRoute", "old"), key("HTTPRoute", "held"), key("HTTPRoute", "clean")
-		for _, k := range []status.Key{web, old, held, clean} {
+		for _, k := range []kind.ObjectKey{web, old, held, clean} {
 			s.addRoute(k, 1)
 			if k != clean {
 				edit(s.apiServer, k, func(r *gwv1.HTTPRoute) {
@@ -101,7 +101,7 @@ func TestSweep(t *testing.T) {
 			s.see(k)
 		}
 		s.Publish([]Change{wanted(web, 1, "Accepted")})
-		s.Sweep([]status.Key{web, old, clean}) // that of web was overtaken by Publish
+		s.Sweep([]kind.ObjectKey{web, old, clean}) // that of web was overtaken by Publish
 		s.start(t)
 		defer s.end()
 		s.settle(t)
@@ -146,7 +146,7 @@ func TestUnknownParents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, newAPIServer())
 		mixed, ended, swept, policy := key("HTTPRoute", "mixed"), key("HTTPRoute", "ended"), key("HTTPRoute", "swept"), key("BackendTLSPolicy", "policy")
-		for _, k := range []status.Key{mixed, ended, swept} {
+		for _, k := range []kind.ObjectKey{mixed, ended, swept} {
 			s.addRoute(k, 1)
 			edit(s.apiServer, k, func(r *gwv1.HTTPRoute) {
 				r.Status.Parents = slices.Concat(r.Status.Parents, parents(ours, "unread", 1, "Unread"), parents(ours, "gone", 1, "Gone"))
@@ -165,7 +165,7 @@ func TestUnknownParents(t *testing.T) {
 		s.start(t)
 		defer s.end()
 		s.Publish([]Change{wanted(mixed, 1, "Accepted"), {Key: ended}, {Key: policy}, {Key: gateway}, {Key: set}})
-		s.Sweep([]status.Key{swept})
+		s.Sweep([]kind.ObjectKey{swept})
 		ancestors := func() (all []string) {
 			for _, a := range s.object(policy).(*gwv1.BackendTLSPolicy).Status.Ancestors {
 				all = append(all, string(a.AncestorRef.Name))
@@ -198,7 +198,7 @@ func TestUnknownParents(t *testing.T) {
 	})
 }
 
-func (s *apiServer) finalized(k status.Key) bool {
+func (s *apiServer) finalized(k kind.ObjectKey) bool {
 	return slices.Contains(s.object(k).(*gwv1.GatewayClass).Finalizers, gwv1.GatewayClassFinalizerGatewaysExist)
 }
 
@@ -207,7 +207,7 @@ func (s *apiServer) finalized(k status.Key) bool {
 func TestClassFinalizerOfUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, newAPIServer())
-		var classes []status.Key
+		var classes []kind.ObjectKey
 		for _, name := range []string{"unused", "used"} {
 			k := s.addClass(name, ours)
 			edit(s.apiServer, k, func(c *gwv1.GatewayClass) { c.Finalizers = []string{gwv1.GatewayClassFinalizerGatewaysExist} })

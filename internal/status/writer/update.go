@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/status"
 )
 
@@ -50,7 +51,7 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, revision
 		}
 		body, corrects, err := w.next(a, object, change, revision)
 		if err != nil {
-			w.options.Logger.Error("a status cannot be written", "object", describe(change.Key), "error", err)
+			w.options.Logger.Error("a status cannot be written", "object", change.Key.String(), "error", err)
 			return 0 // it is the same every time
 		}
 		var subresource []string
@@ -85,7 +86,7 @@ func (w *Writer) update(ctx context.Context, a *attempt, change Change, revision
 
 // newest is the object as it is, as far as anyone knows; nil when it is gone, or
 // when it takes a while to be known.
-func (w *Writer) newest(ctx context.Context, a *attempt, key status.Key) (metav1.Object, time.Duration) {
+func (w *Writer) newest(ctx context.Context, a *attempt, key kind.ObjectKey) (metav1.Object, time.Duration) {
 	object, ok := w.options.Objects.Get(key)
 	if !ok {
 		a.seen = nil
@@ -142,7 +143,7 @@ func (w *Writer) next(a *attempt, object metav1.Object, change Change, revision 
 }
 
 // outcome judges an answer: ok, or when to try again, 0 for never.
-func (w *Writer) outcome(ctx context.Context, a *attempt, key status.Key, revision uint64, object metav1.Object, err error) (wait time.Duration, ok bool) {
+func (w *Writer) outcome(ctx context.Context, a *attempt, key kind.ObjectKey, revision uint64, object metav1.Object, err error) (wait time.Duration, ok bool) {
 	switch {
 	case ctx.Err() != nil:
 		return newerWait, false // what came of it is for the next leader to see

@@ -7,9 +7,7 @@
 // it was seen last; nothing is written where nothing differs. A write names the
 // version that it was made for, so that what others wrote meanwhile is never lost.
 //
-// Its ServiceAccount needs the verb get on gatewayclasses, gateways, listenersets,
-// httproutes, grpcroutes, tlsroutes, tcproutes, udproutes and backendtlspolicies of
-// gateway.networking.k8s.io and gatewayparameters of moongate.dev, patch on the
+// Its ServiceAccount needs the verb get on the kinds of package kind that have a status, patch on the
 // subresource status of each, and patch on gatewayclasses for the finalizer.
 //
 // It imports neither translate, proxy nor source.
@@ -27,18 +25,18 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Objects are the objects as they were last seen, with status and
 // resourceVersion. What it returns is never modified.
 type Objects interface {
-	Get(key status.Key) (metav1.Object, bool)
+	Get(key kind.ObjectKey) (metav1.Object, bool)
 }
 
 // Change is what one object's status should be as far as it is ours.
 type Change struct {
-	Key status.Key
+	Key kind.ObjectKey
 	// Desired is what status.Merger takes; nil where the object is no longer ours.
 	Desired any
 	// Generation is the metadata.generation that Desired was computed for. Desired is
@@ -77,12 +75,12 @@ type Writer struct {
 	running sync.Mutex // held by Run
 
 	mu        sync.Mutex
-	entries   map[status.Key]*entry
+	entries   map[kind.ObjectKey]*entry
 	unsettled int // entries that are not settled
 	// queue has the objects to look at; nil while nobody runs.
-	queue workqueue.TypedDelayingInterface[status.Key]
+	queue workqueue.TypedDelayingInterface[kind.ObjectKey]
 	// classes are those that Gateways name; users counts them by class.
-	classes map[status.Key]string
+	classes map[kind.ObjectKey]string
 	users   map[string]int
 	swept   bool
 	away    bool // the API server did not answer last time
@@ -117,7 +115,7 @@ func New(options Options) (*Writer, error) {
 	}
 	return &Writer{
 		options: options, client: c,
-		entries: map[status.Key]*entry{}, classes: map[status.Key]string{}, users: map[string]int{},
+		entries: map[kind.ObjectKey]*entry{}, classes: map[kind.ObjectKey]string{}, users: map[string]int{},
 	}, nil
 }
 
@@ -150,7 +148,7 @@ func (w *Writer) want(c Change) {
 }
 
 // forget drops an object that is gone.
-func (w *Writer) forget(key status.Key) {
+func (w *Writer) forget(key kind.ObjectKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e := w.entries[key]; e != nil {
@@ -160,7 +158,7 @@ func (w *Writer) forget(key status.Key) {
 }
 
 // ask has the object looked at. Called with mu held.
-func (w *Writer) ask(key status.Key, e *entry) {
+func (w *Writer) ask(key kind.ObjectKey, e *entry) {
 	e.asked++
 	if e.settled {
 		e.settled = false
@@ -181,7 +179,7 @@ func (w *Writer) settle(e *entry) {
 
 // Observed says that an object is another one than before in the cluster, in
 // whatever part, or is gone. It never blocks.
-func (w *Writer) Observed(key status.Key) {
+func (w *Writer) Observed(key kind.ObjectKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if e := w.entries[key]; e != nil {
@@ -192,7 +190,7 @@ func (w *Writer) Observed(key status.Key) {
 // Gateway says which class a Gateway names; "" when the Gateway is gone. A class
 // of ours has a finalizer while a Gateway names it. It never blocks.
 func (w *Writer) Gateway(namespace, name, class string) {
-	key := status.Key{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: name}
+	key := kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: name}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.classes[key]
@@ -220,7 +218,7 @@ func (w *Writer) Gateway(namespace, name, class string) {
 // status of, and that lose what entries of ours they still have from before. Those
 // whose status is held back for the time being are not among them. Before Sweep, and while GatewaysUnread, no
 // finalizer is removed.
-func (w *Writer) Sweep(unwanted []status.Key) {
+func (w *Writer) Sweep(unwanted []kind.ObjectKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.swept = true
@@ -251,7 +249,7 @@ func (w *Writer) Idle() bool {
 func (w *Writer) Run(ctx context.Context) error {
 	w.running.Lock()
 	defer w.running.Unlock()
-	queue := workqueue.NewTypedDelayingQueue[status.Key]()
+	queue := workqueue.NewTypedDelayingQueue[kind.ObjectKey]()
 	w.mu.Lock()
 	w.queue = queue
 	for key, e := range w.entries {
@@ -275,7 +273,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	return nil
 }
 
-func (w *Writer) work(ctx context.Context, queue workqueue.TypedDelayingInterface[status.Key]) {
+func (w *Writer) work(ctx context.Context, queue workqueue.TypedDelayingInterface[kind.ObjectKey]) {
 	for {
 		key, ended := queue.Get()
 		if ended {
@@ -291,7 +289,7 @@ func (w *Writer) work(ctx context.Context, queue workqueue.TypedDelayingInterfac
 }
 
 // look brings one object up to date, or says when to look again.
-func (w *Writer) look(ctx context.Context, key status.Key) time.Duration {
+func (w *Writer) look(ctx context.Context, key kind.ObjectKey) time.Duration {
 	w.mu.Lock()
 	e := w.entries[key]
 	if e == nil {

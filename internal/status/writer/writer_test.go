@@ -12,7 +12,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
-	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 func TestWritesOnlyWhatDiffers(t *testing.T) {
@@ -47,8 +47,8 @@ func TestWritesOnlyWhatDiffers(t *testing.T) {
 func TestEveryKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t, newAPIServer())
-		at := func(kind string) (status.Key, metav1.ObjectMeta) { return key(kind, "x"), meta(key(kind, "x"), 3) }
-		add := func(k status.Key, object metav1.Object, desired any) {
+		at := func(kind string) (kind.ObjectKey, metav1.ObjectMeta) { return key(kind, "x"), meta(key(kind, "x"), 3) }
+		add := func(k kind.ObjectKey, object metav1.Object, desired any) {
 			s.set(k, object)
 			s.see(k)
 			s.Publish([]Change{{k, desired, 3}})
@@ -219,7 +219,7 @@ func TestAway(t *testing.T) {
 	for _, code := range []int{0, http.StatusServiceUnavailable, http.StatusTooManyRequests} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newSite(t, newAPIServer())
-			names := []status.Key{web, key("HTTPRoute", "a"), key("HTTPRoute", "b")}
+			names := []kind.ObjectKey{web, key("HTTPRoute", "a"), key("HTTPRoute", "b")}
 			reason := map[int]metav1.StatusReason{0: "connection refused", 503: metav1.StatusReasonServiceUnavailable, 429: metav1.StatusReasonTooManyRequests}[code]
 			s.setFail(func(*http.Request) (int, metav1.StatusReason) { return code, reason })
 			s.start(t)

@@ -15,6 +15,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/gateway-api/pkg/features"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -56,9 +57,6 @@ var everywhere = []features.FeatureName{
 // inCluster is what else it can do where Gateways run in proxies of their own.
 var inCluster = []features.FeatureName{features.SupportGatewayInfrastructure}
 
-// kinds are those that features are about: a feature's name begins with its kind's.
-var kinds = []gwv1.Kind{"BackendTLSPolicy", "GRPCRoute", "Gateway", "HTTPRoute", "ListenerSet", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"}
-
 // Features are what can be done, sorted by name, without those about a kind that lacks
 // reports as not installed; nil where every one is.
 func Features(cluster bool, lacks func(gwv1.Kind) bool) []gwv1.SupportedFeature {
@@ -76,14 +74,15 @@ func Features(cluster bool, lacks func(gwv1.Kind) bool) []gwv1.SupportedFeature 
 	return out
 }
 
-// kindOf is "" for a feature that is about no kind.
+// kindOf returns the kind that a feature is about, whose name its own begins with; "" for no kind.
 func kindOf(f features.FeatureName) gwv1.Kind {
-	for _, kind := range kinds {
-		if strings.HasPrefix(string(f), string(kind)) {
-			return kind
+	longest := ""
+	for _, k := range kind.All() {
+		if k.Group == gwv1.GroupName && len(k.Name) > len(longest) && strings.HasPrefix(string(f), k.Name) {
+			longest = k.Name
 		}
 	}
-	return ""
+	return gwv1.Kind(longest)
 }
 
 // bundles are the versions that are supported, release candidates among them.

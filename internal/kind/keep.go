@@ -1,4 +1,4 @@
-package kube
+package kind
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -88,17 +88,14 @@ func sharedProtocol(p *corev1.Protocol) *corev1.Protocol {
 }
 
 // keepSecret takes of a Secret what it holds.
-func keepSecret(o *corev1.Secret) *corev1.Secret {
+func keepSecret(obj runtime.Object) metav1.Object {
+	o := obj.(*corev1.Secret)
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID, Labels: o.Labels},
 		Type:       o.Type, Data: o.Data, Immutable: o.Immutable,
 	}
 }
 
-// keepMetadata takes names, version and annotations of what is watched by its metadata.
-func keepMetadata(obj runtime.Object) metav1.Object {
-	o := obj.(*metav1.PartialObjectMetadata)
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: o.Namespace, Name: o.Name, ResourceVersion: o.ResourceVersion, Labels: o.Labels, Annotations: o.Annotations,
-	}}
-}
+func clearNamespace(o *corev1.Namespace) { o.Status = corev1.NamespaceStatus{} }
+
+func clearService(o *corev1.Service) { o.Status = corev1.ServiceStatus{} }

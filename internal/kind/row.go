@@ -1,0 +1,104 @@
+package kind
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// builtin adds a kind that every cluster has, in version v1; clear is nil for one without a status.
+func builtin[T any, O object[T]](k Kind, clear func(O)) Typed[O] {
+	k.Versions = []string{"v1"}
+	k.view = viewOf(clear)
+	return add[T, O](&k)
+}
+
+// custom adds a kind of a CustomResourceDefinition; status is nil for one without a status.
+func custom[T, S any, O object[T]](k Kind, list runtime.Object, status func(O) *S) Typed[O] {
+	if k.Group == "" {
+		k.Group = gwv1.GroupName
+	}
+	k.Custom, k.Cluster, k.list = true, Watched, list
+	var clear func(O)
+	if status != nil {
+		k.status = func(o metav1.Object) any { return status(o.(O)) }
+		clear = func(o O) {
+			var none S
+			*status(o) = none
+		}
+	}
+	k.view = viewOf(clear)
+	if status != nil {
+		k.keep = func(o runtime.Object) metav1.Object { return keepCustom(o.(O)) }
+	} else {
+		k.keep = func(o runtime.Object) metav1.Object { return k.view(keepCustom(o.(O))) }
+	}
+	return add[T, O](&k)
+}
+
+// route adds a kind of route.
+func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus)) Typed[O] {
+	k.Namespaced, k.shared = true, true
+	k.parents = func(o metav1.Object) []gwv1.ParentReference {
+		spec, _ := parts(o.(O))
+		return spec.ParentRefs
+	}
+	return custom(k, list, func(o O) *gwv1.RouteStatus {
+		_, status := parts(o)
+		return status
+	})
+}
+
+// policy adds a kind of policy.
+func policy[T any, O object[T]](k Kind, list runtime.Object, status func(O) *gwv1.PolicyStatus) Typed[O] {
+	k.Namespaced, k.shared = true, true
+	return custom(k, list, status)
+}
+
+func add[T any, O object[T]](k *Kind) Typed[O] {
+	k.goType = reflect.TypeFor[O]()
+	byName[k.Name], byType[k.goType] = k, k
+	all = append(all, k)
+	slices.SortFunc(all, func(a, b *Kind) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Name, b.Name)) })
+	return Typed[O]{k}
+}
+
+// viewOf returns Kind.view; clear may be nil.
+func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object {
+	return func(obj metav1.Object) metav1.Object {
+		seen := *obj.(O)
+		o := O(&seen)
+		o.SetResourceVersion("")
+		o.SetManagedFields(nil)
+		o.SetAnnotations(nil)
+		o.SetFinalizers(nil)
+		o.SetOwnerReferences(nil)
+		o.SetGenerateName("")
+		o.SetSelfLink("")
+		if clear != nil {
+			clear(o)
+		}
+		return o
+	}
+}
+
+// keepCustom drops what is large and nobody reads.
+func keepCustom(o interface {
+	metav1.Object
+	runtime.Object
+}) metav1.Object {
+	o.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
+	o.SetManagedFields(nil)
+	if annotations := o.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
+		if delete(annotations, corev1.LastAppliedConfigAnnotation); len(annotations) == 0 {
+			o.SetAnnotations(nil)
+		}
+	}
+	return o
+}

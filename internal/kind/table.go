@@ -1,0 +1,56 @@
+package kind
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+)
+
+// The kinds: a new one is a row here.
+var (
+	ConfigMap     = builtin[corev1.ConfigMap](Kind{Name: "ConfigMap", Resource: "configmaps", Namespaced: true}, nil)
+	Namespace     = builtin[corev1.Namespace](Kind{Name: "Namespace", Resource: "namespaces", Cluster: WatchedMetadata, Essential: true, NameRule: validation.NameIsDNSLabel, keep: keepNamespace}, clearNamespace)
+	Secret        = builtin[corev1.Secret](Kind{Name: "Secret", Resource: "secrets", Namespaced: true, Cluster: Fetched, keep: keepSecret}, nil)
+	Service       = builtin[corev1.Service](Kind{Name: "Service", Resource: "services", Namespaced: true, Cluster: Watched, Essential: true, NameRule: validation.NameIsDNS1035Label, keep: keepService}, clearService)
+	EndpointSlice = builtin[discoveryv1.EndpointSlice](Kind{Group: discoveryv1.GroupName, Name: "EndpointSlice", Resource: "endpointslices", Namespaced: true, Cluster: Watched, Essential: true, keep: keepEndpointSlice}, nil)
+
+	GatewayClass = custom(Kind{Name: "GatewayClass", Resource: "gatewayclasses", Versions: []string{"v1", "v1beta1"}, Essential: true, Finalizer: true},
+		&gwv1.GatewayClassList{}, func(o *gwv1.GatewayClass) *gwv1.GatewayClassStatus { return &o.Status })
+	Gateway = custom(Kind{Name: "Gateway", Resource: "gateways", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
+		&gwv1.GatewayList{}, func(o *gwv1.Gateway) *gwv1.GatewayStatus { return &o.Status })
+	ListenerSet = custom(Kind{Name: "ListenerSet", Resource: "listenersets", Versions: []string{"v1"}, Namespaced: true},
+		&gwv1.ListenerSetList{}, func(o *gwv1.ListenerSet) *gwv1.ListenerSetStatus { return &o.Status })
+	ReferenceGrant = custom[gwv1.ReferenceGrant, struct{}](Kind{Name: "ReferenceGrant", Resource: "referencegrants", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
+		&gwv1.ReferenceGrantList{}, nil)
+	// Without them the addresses that a class denies would be open.
+	GatewayParameters = custom(Kind{Group: v1alpha1.GroupName, Name: "GatewayParameters", Resource: "gatewayparameters", Versions: []string{v1alpha1.GroupVersion.Version},
+		Namespaced: true, Essential: true, leftover: deniedEndpoints},
+		&v1alpha1.GatewayParametersList{}, func(o *v1alpha1.GatewayParameters) *v1alpha1.GatewayParametersStatus { return &o.Status })
+
+	HTTPRoute = route(Kind{Name: "HTTPRoute", Resource: "httproutes", Versions: []string{"v1", "v1beta1"}, Essential: true}, &gwv1.HTTPRouteList{},
+		func(o *gwv1.HTTPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
+			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
+		})
+	GRPCRoute = route(Kind{Name: "GRPCRoute", Resource: "grpcroutes", Versions: []string{"v1"}, Past: []string{"v1alpha2"}}, &gwv1.GRPCRouteList{},
+		func(o *gwv1.GRPCRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
+			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
+		})
+	TLSRoute = route(Kind{Name: "TLSRoute", Resource: "tlsroutes", Versions: []string{"v1", "v1alpha3", "v1alpha2"}}, &gwv1.TLSRouteList{},
+		func(o *gwv1.TLSRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
+			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
+		})
+	TCPRoute = route(Kind{Name: "TCPRoute", Resource: "tcproutes", Versions: []string{"v1", "v1alpha2"}}, &gwv1.TCPRouteList{},
+		func(o *gwv1.TCPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
+			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
+		})
+	UDPRoute = route(Kind{Name: "UDPRoute", Resource: "udproutes", Versions: []string{"v1", "v1alpha2"}}, &gwv1.UDPRouteList{},
+		func(o *gwv1.UDPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
+			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
+		})
+
+	BackendTLSPolicy = policy(Kind{Name: "BackendTLSPolicy", Resource: "backendtlspolicies", Versions: []string{"v1", "v1alpha3"}, Essential: true, leftover: policyTargets},
+		&gwv1.BackendTLSPolicyList{}, func(o *gwv1.BackendTLSPolicy) *gwv1.PolicyStatus { return &o.Status })
+)

@@ -1,0 +1,62 @@
+package kind
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// Undecoded takes the place of an object that exists, does not fit its Go type and was never read whole. What it closes is read all the same:
+// it must not be open because of a mistake beside it. It ends with the object itself, or with its deletion.
+type Undecoded struct {
+	metav1.ObjectMeta // namespace and name
+	Kind              string
+	Error             string // why it cannot be decoded
+	// DeniedEndpoints are, of GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
+	DeniedEndpoints []string
+	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
+	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
+}
+
+// deniedEndpoints takes the addresses that GatewayParameters deny.
+func deniedEndpoints(data []byte, u *Undecoded) {
+	var o any
+	if json.Unmarshal(data, &o) != nil {
+		return
+	}
+	for _, field := range []string{"spec", "classOnly", "deniedEndpoints"} {
+		fields, _ := o.(map[string]any)
+		o = fields[field]
+	}
+	denied, ok := o.([]any)
+	if !ok {
+		denied = []any{o}
+	}
+	for _, d := range denied {
+		if text, ok := d.(string); ok {
+			u.DeniedEndpoints = append(u.DeniedEndpoints, text)
+		}
+	}
+}
+
+// policyTargets takes the targetRefs of a policy, unless one of them cannot be read.
+func policyTargets(data []byte, u *Undecoded) {
+	var policy struct {
+		Spec struct {
+			TargetRefs []json.RawMessage
+		}
+	}
+	if json.Unmarshal(data, &policy) != nil {
+		return
+	}
+	var list []gwv1.LocalPolicyTargetReferenceWithSectionName
+	for _, raw := range policy.Spec.TargetRefs {
+		var ref gwv1.LocalPolicyTargetReferenceWithSectionName
+		if json.Unmarshal(raw, &ref) != nil || ref.Kind == "" || ref.Name == "" {
+			return
+		}
+		list = append(list, ref)
+	}
+	u.Targets = list
+}
