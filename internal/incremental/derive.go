@@ -186,7 +186,7 @@ func (w *work[K, A]) do(run func(*View, *job[K], A), gone func(*job[K])) {
 			w.view.cell = c
 			w.view.engine.attempt(w.view.name, c.name, func() { run(&w.view, c, a) })
 			w.view.cell = nil
-			w.view.engine.ran(w.view.name)
+			w.view.engine.ran(w.view.name, len(c.deps))
 		} else {
 			w.view.engine.forget(w.view.name, c.name)
 			gone(c)

@@ -82,6 +82,10 @@ func (e *Engine) forget(name string, key func() any) {
 type Stats struct {
 	Runs       int            // functions run
 	RunsByName map[string]int // the same by the collection's name
+	// Reads are the edges that these runs made: entries that they fetched and index keys that they looked up. Each costs memory until
+	// the function runs again, and may wake it.
+	Reads       int
+	ReadsByName map[string]int // the same by the name of the collection that reads
 }
 
 // node is a collection or an index at its place in the order of declaration.
@@ -98,7 +102,7 @@ func New() *Engine { return &Engine{} }
 // Commit applies what was set and deleted since the last Commit and runs what
 // depends on it.
 func (e *Engine) Commit() Stats {
-	e.stats = Stats{RunsByName: map[string]int{}}
+	e.stats = Stats{RunsByName: map[string]int{}, ReadsByName: map[string]int{}}
 	for _, n := range e.nodes {
 		n.reset()
 	}
@@ -113,9 +117,13 @@ func (e *Engine) declare(n node) (level int) {
 	return len(e.nodes) - 1
 }
 
-func (e *Engine) ran(name string) {
+func (e *Engine) ran(name string, reads int) {
 	e.stats.Runs++
 	e.stats.RunsByName[name]++
+	if reads > 0 {
+		e.stats.Reads += reads
+		e.stats.ReadsByName[name] += reads
+	}
 }
 
 // View is how a function reads; it records each read, also of an absence. It

@@ -355,3 +355,32 @@ func TestAllIsSortedAndCanStop(t *testing.T) {
 		t.Errorf("keys %v", seen)
 	}
 }
+
+// TestReadsAreCounted: every edge that a run makes counts once, of an absence and of an index too, and what does not run makes none.
+func TestReadsAreCounted(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", same[int])
+	parity := incremental.NewIndex(in.Collection, "by parity", func(_ key, n int) []int { return []int{n % 2} })
+	incremental.Map(e, "reader", in.Collection, func(v *incremental.View, k key, n int) (int, bool) {
+		incremental.Fetch(v, in.Collection, k)
+		incremental.Fetch(v, in.Collection, k) // the same edge
+		incremental.Fetch(v, in.Collection, "absent")
+		return len(incremental.Lookup(v, parity, n%2)), true
+	}, same[int])
+	incremental.Map(e, "alone", in.Collection, func(_ *incremental.View, _ key, n int) (int, bool) { return n, true }, same[int])
+	for _, step := range []struct {
+		name  key
+		value int
+		reads int
+	}{{"a", 1, 3}, {"b", 2, 3}, {"c", 3, 6}, {"c", 3, 0}} { // c also wakes a, which has counted the odd ones
+		in.Set(step.name, step.value)
+		s := e.Commit()
+		want := map[string]int{}
+		if step.reads > 0 {
+			want["reader"] = step.reads
+		}
+		if s.Reads != step.reads || fmt.Sprint(s.ReadsByName) != fmt.Sprint(want) {
+			t.Errorf("%s=%d: %d reads %v, want %d", step.name, step.value, s.Reads, s.ReadsByName, step.reads)
+		}
+	}
+}
