@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -23,15 +24,16 @@ const (
 	retryEvery = 3 * time.Second
 )
 
-// gateway is source, translator, delivery and proxy in this process.
+// gateway is source, control loop, delivery and proxy in this process.
 type gateway struct {
 	*engine
 	o       RunOptions
 	log     *slog.Logger
 	source  *files.Source
 	local   *deliver.Local
+	loop    *reconcile.Standalone
 	objects *objectStore
-	tickets deliver.Tickets
+	tickets reconcile.Tickets
 	logged  map[string]bool // problems of the manifests that were logged and are still there
 }
 
@@ -71,12 +73,13 @@ func newGateway(o RunOptions) (*gateway, error) {
 	}
 	secret := make([]byte, 32)
 	rand.Read(secret) // which cannot fail: a restart is another one's tickets
-	g.tickets = deliver.Tickets{Secret: func() ([]byte, error) { return secret, nil }, Logger: g.log}
+	g.tickets = reconcile.Tickets{Secret: func() ([]byte, error) { return secret, nil }, Logger: g.log}
 	g.makeProxy()
-	g.local = deliver.NewLocal(deliver.LocalOptions{
+	g.local = deliver.NewLocal(g.proxy)
+	g.loop = reconcile.NewStandalone(reconcile.StandaloneOptions{
 		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind),
 			Panicked: panicked(g.metrics, g.log)}),
-		Proxy:      g.proxy,
+		Delivery:   g.local,
 		Publish:    g.objects.publish,
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
 		Logger:     g.log,
@@ -87,7 +90,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 func (g *gateway) run(ctx context.Context) error {
 	inner := g.start()
 	g.background.Go(func() { g.retry(inner) })
-	g.background.Go(func() { g.tickets.Run(inner, g.local.Update) })
+	g.background.Go(func() { g.tickets.Run(inner, g.loop.Update) })
 	g.background.Go(func() { newScavenger().often().run(inner) })
 	sourceEnded := make(chan error, 1)
 	g.background.Go(func() { sourceEnded <- g.source.Run(inner, g.change) })
@@ -109,7 +112,7 @@ func (g *gateway) change(c files.Change) {
 	if c.ProblemsChanged {
 		g.logProblems(c.Problems)
 	}
-	delivery := g.local.Update(func(t *translate.Translator) {
+	outcome := g.loop.Update(func(t *translate.Translator) {
 		if c.Full { // so that what is served first is whole, whoever is faster
 			t.SetTickets(g.tickets.Current())
 		}
@@ -121,7 +124,7 @@ func (g *gateway) change(c files.Change) {
 		}
 	})
 	if g.o.Delivered != nil {
-		g.o.Delivered(delivery)
+		g.o.Delivered(outcome)
 	}
 	if c.Full && g.ready() {
 		g.started()
@@ -169,7 +172,7 @@ func (g *gateway) retry(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			g.local.Retry()
+			g.loop.Retry()
 		}
 	}
 }

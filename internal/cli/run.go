@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/moongate-dev/moongate/internal/admin"
-	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 )
 
 // RunOptions are the flags of run; the zero value of a field is its default.
@@ -33,7 +33,7 @@ type RunOptions struct {
 	// Ready is called once, when everything accepted is served; nil for nobody.
 	Ready func(Running)
 	// Delivered is told what each change of the manifests took; nil for nobody.
-	Delivered func(deliver.Delivery)
+	Delivered func(reconcile.Outcome)
 }
 
 // Running is a gateway that serves.

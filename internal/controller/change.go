@@ -31,7 +31,7 @@ func (c *Controller) change(ch kube.Change) {
 		}
 	}
 	if ch.ConcernsTranslation() {
-		c.remote.Update(func(t *translate.Translator) {
+		c.loop.Update(func(t *translate.Translator) {
 			if ch.Full { // what is served first is all there is, and rotate goes on from there
 				t.SetTickets(c.tickets.Current())
 			}
@@ -64,7 +64,7 @@ func (c *Controller) change(ch kube.Change) {
 // sweep tells the writer which routes and policies may have entries of ours left from before, be it from the time of
 // another leader.
 func (c *Controller) sweep() {
-	c.remote.Update(func(t *translate.Translator) {
+	c.loop.Update(func(t *translate.Translator) {
 		// Here, where nothing newer can be published before.
 		c.writer.Sweep(unwanted(c.objects.shared(), t))
 	})
@@ -89,7 +89,7 @@ func (c *Controller) gatewaysUnread() bool {
 // parentUnknown reports whether it is not known what the Gateway or ListenerSet is that an object of the namespace refers to, because it
 // was not read, or translation panics on it.
 func (c *Controller) parentUnknown(namespace string, ref gwv1.ParentReference) (is bool) {
-	c.remote.View(func(t *translate.Translator) { is = parentUnknown(c.source, t, namespace, ref) })
+	c.loop.View(func(t *translate.Translator) { is = parentUnknown(c.source, t, namespace, ref) })
 	return is
 }
 
@@ -165,7 +165,7 @@ func unreadSecret(u kube.UnreadSecret) *translate.UnreadSecret {
 
 // unread reports whether it is unknown what a Gateway is, because it or its class was not read, or translation panics on it.
 func (c *Controller) unread(namespace, name string) (is bool) {
-	c.remote.View(func(t *translate.Translator) { is = gatewayUnread(c.source, t, namespace, name) })
+	c.loop.View(func(t *translate.Translator) { is = gatewayUnread(c.source, t, namespace, name) })
 	return is
 }
 

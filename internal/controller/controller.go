@@ -1,5 +1,5 @@
-// Package controller is Moongate in a cluster: it joins what reads the API server, what
-// translates, what delivers to proxies, what runs them and what writes statuses, and decides
+// Package controller is Moongate in a cluster: it joins what reads the API server, the control
+// loop, what delivers to proxies, what runs them and what writes statuses, and decides
 // by a Lease which replica does the last three. It exists so that the joints can be read in one place.
 //
 // Nothing but cli may import it; it must not import proxy.
@@ -27,6 +27,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/provision"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/status/writer"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -69,11 +70,12 @@ type Controller struct {
 	clients     kubernetes.Interface
 	source      *kube.Source
 	remote      *deliver.Remote
+	loop        *reconcile.Cluster
 	provisioner *provision.Provisioner
 	writer      *writer.Writer
 	verifier    *auth.Verifier
 	objects     *inventory
-	tickets     deliver.Tickets
+	tickets     reconcile.Tickets
 	troubles    chan trouble // to be written as Events
 
 	// read is closed once everything but Secrets was read and translated for the first time; full once those were as well, or could
@@ -92,7 +94,7 @@ func New(o Options) (*Controller, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{o: o, log: o.Logger, objects: newInventory(), read: make(chan struct{}), full: make(chan struct{}), troubles: make(chan trouble, 256)}
-	c.tickets = deliver.Tickets{Secret: c.ticketSecret, Logger: c.log}
+	c.tickets = reconcile.Tickets{Secret: c.ticketSecret, Logger: c.log}
 	var err error
 	if c.clients, err = kubernetes.NewForConfig(o.Config); err != nil {
 		return nil, err
@@ -110,19 +112,20 @@ func New(o Options) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.remote = deliver.NewRemote(deliver.RemoteOptions{
+	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate, Logger: o.Logger})
+	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{
 			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces, Panicked: o.Panicked,
 		}),
-		Publish:      c.publish,
-		Provision:    func(changes []translate.ProxySpecChange) { c.provisioner.Update(changes) },
-		Unlisted:     func(namespace string) bool { return c.provisioner.Unlisted(namespace) },
-		Fetch:        c.fetch,
-		Current:      c.current,
-		Authenticate: c.authenticate,
-		Trouble:      c.noteTrouble,
-		Translated:   o.Translated,
-		Logger:       o.Logger,
+		Publish:    c.publish,
+		Provision:  func(changes []translate.ProxySpecChange) { c.provisioner.Update(changes) },
+		Unlisted:   func(namespace string) bool { return c.provisioner.Unlisted(namespace) },
+		Fetch:      c.fetch,
+		Current:    c.current,
+		Delivery:   c.remote,
+		Trouble:    c.noteTrouble,
+		Translated: o.Translated,
+		Logger:     o.Logger,
 	})
 	_, port, err := net.SplitHostPort(o.DeliveryAddress)
 	if err != nil {
@@ -131,7 +134,7 @@ func New(o Options) (*Controller, error) {
 	c.provisioner, err = provision.New(provision.Options{
 		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image, Namespaces: o.Namespaces,
 		ControllerAddress: net.JoinHostPort(c.serviceName(), port),
-		CAPEM:             c.caPEM, Report: c.remote.SetInfrastructure, Pods: c.remote.SetPods, Unread: c.unread, Logger: o.Logger,
+		CAPEM:             c.caPEM, Report: c.loop.SetInfrastructure, Pods: c.remote.SetPods, Unread: c.unread, Logger: o.Logger,
 	})
 	return c, err
 }
@@ -189,7 +192,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	run("waiting for Secrets", func(ctx context.Context) error {
 		select {
 		case <-c.read:
-			waitForSecrets(ctx, secretsLimit, c.remote.UnreadSecrets, c.log)
+			waitForSecrets(ctx, secretsLimit, c.loop.UnreadSecrets, c.log)
 			close(c.full)
 		case <-ctx.Done():
 		}
@@ -199,7 +202,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	run("writing Events", c.writeEvents)
 	run("leading", c.elect)
 	<-ctx.Done()
-	c.remote.Close()
+	c.loop.Close()
 	server.Stop()
 	all.Wait()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
@@ -235,7 +238,7 @@ func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int,
 func (c *Controller) rotate(ctx context.Context) error {
 	select {
 	case <-c.full:
-		c.tickets.Run(ctx, c.remote.Update)
+		c.tickets.Run(ctx, c.loop.Update)
 	case <-ctx.Done():
 	}
 	return nil
@@ -301,7 +304,7 @@ func (c *Controller) Ready() error {
 }
 
 // Alive returns an error where the process does not come back by itself, because translation hangs.
-func (c *Controller) Alive() error { return c.remote.Alive() }
+func (c *Controller) Alive() error { return c.loop.Alive() }
 
 // Leading says whether this replica serves, provisions and writes.
 func (c *Controller) Leading() bool {
@@ -338,4 +341,4 @@ func (c *Controller) Proxies(emit func(observe.GatewayProxies)) {
 }
 
 // Deliveries are the proxies and what they have, for people.
-func (c *Controller) Deliveries() deliver.RemoteStatus { return c.remote.Status() }
+func (c *Controller) Deliveries() reconcile.Status { return c.loop.Status() }

@@ -182,7 +182,7 @@ func newCampaigner(t *testing.T, s *statusServer, identity string) *campaigner {
 		t.Fatal(err)
 	}
 	c.tickets.Secret = func() ([]byte, error) { return []byte("secret"), nil } // the authority's, which is not here
-	t.Cleanup(c.remote.Close)
+	t.Cleanup(c.loop.Close)
 	return &campaigner{Controller: c}
 }
 
@@ -250,7 +250,7 @@ func (s *site) delete(keys ...status.Key) {
 func (s *site) reached(gateway, address string, ready ...string) {
 	kind := gwv1.IPAddressType
 	for _, r := range s.replicas {
-		r.remote.SetInfrastructure("n", gateway, &translate.Infrastructure{Ready: len(ready) > 0,
+		r.loop.SetInfrastructure("n", gateway, &translate.Infrastructure{Ready: len(ready) > 0,
 			Addresses: []gwv1.GatewayStatusAddress{{Type: &kind, Value: address}}}, ready)
 	}
 }

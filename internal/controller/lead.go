@@ -139,7 +139,7 @@ func (c *Controller) lead(ctx context.Context) {
 	epoch := rand.Text()
 	c.log.Info("leading", "epoch", epoch)
 	c.setLeading(true)
-	c.remote.Lead(epoch)
+	c.loop.Lead(epoch)
 	// They end after Standby, so that nothing is handed to one that has ended.
 	parts, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -147,7 +147,7 @@ func (c *Controller) lead(ctx context.Context) {
 	silent := make(chan struct{})
 	context.AfterFunc(ctx, func() {
 		defer close(silent)
-		c.remote.Standby()
+		c.loop.Standby()
 		end()
 	})
 	if ctx.Err() != nil { // the Lease was lost while Lead waited for a translation

@@ -34,7 +34,7 @@ func TestLeaseLostMeanwhile(t *testing.T) {
 	c, err := New(Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, ControllerName: "moongate.dev/gateway-controller", Namespace: "moongate-system",
 		Identity: "a", Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller",
 		Translated: func(incremental.Stats, time.Duration) {
-			if c.remote.Status().Leading {
+			if c.loop.Status().Leading {
 				translated++
 			}
 		},
@@ -42,13 +42,13 @@ func TestLeaseLostMeanwhile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.remote.Close)
+	t.Cleanup(c.loop.Close)
 	c.tickets.Secret = func() ([]byte, error) { return []byte("secret"), nil }
 	c.change(kube.Change{Full: true})
 	ctx, lose := context.WithCancel(t.Context())
 	lose()
 	c.lead(ctx)
-	if translated > 0 || c.remote.Status().Leading || c.Leading() {
+	if translated > 0 || c.loop.Status().Leading || c.Leading() {
 		t.Errorf("%d translations as a leader without the Lease", translated)
 	}
 }
@@ -66,16 +66,16 @@ func TestLeaseLostInSweep(t *testing.T) {
 				return
 			}
 			lose()
-			for until := time.Now().Add(5 * time.Second); c.remote.Status().Leading && time.Now().Before(until); {
+			for until := time.Now().Add(5 * time.Second); c.loop.Status().Leading && time.Now().Before(until); {
 				time.Sleep(time.Millisecond)
 			}
-			ended, lose = !c.remote.Status().Leading, nil
+			ended, lose = !c.loop.Status().Leading, nil
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.remote.Close)
+	t.Cleanup(c.loop.Close)
 	c.tickets.Secret = func() ([]byte, error) { return []byte("secret"), nil }
 	c.change(kube.Change{Full: true})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -87,10 +87,10 @@ func TestLeaseLostInSweep(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	var leading sync.WaitGroup
 	leading.Go(func() { c.lead(ctx) })
-	for until := time.Now().Add(time.Minute); !c.remote.Status().Leading && time.Now().Before(until); {
+	for until := time.Now().Add(time.Minute); !c.loop.Status().Leading && time.Now().Before(until); {
 		time.Sleep(time.Millisecond)
 	}
-	if !c.remote.Status().Leading {
+	if !c.loop.Status().Leading {
 		t.Error("it does not lead again")
 	}
 	end()

@@ -27,7 +27,6 @@ func newPeers(t *testing.T, patience time.Duration) *peers {
 	}
 	p := &peers{Remote: NewRemote(RemoteOptions{}), t: t}
 	p.listener = p.admit(l, patience)
-	t.Cleanup(p.Close)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

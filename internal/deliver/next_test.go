@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // BenchmarkNext is what one change costs while a proxy has thousands of other resources.
@@ -41,7 +40,7 @@ func TestNextCostsWhatChanged(t *testing.T) {
 
 // withRoutes is a Remote with that many resources, and a stream that lacks the last one.
 func withRoutes(n int) (*Remote, *stream) {
-	r := NewRemote(RemoteOptions{Translator: translate.New(translate.Options{})})
+	r := NewRemote(RemoteOptions{})
 	listener := func(i int) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: fmt.Sprint(i), Gateway: "a/b"}}}
 	}
@@ -51,6 +50,6 @@ func withRoutes(n int) (*Remote, *stream) {
 	}
 	r.parts.Apply(all)
 	r.parts.Apply(&config.Update{Generation: 2, Upserts: []*config.Resource{listener(n)}})
-	r.epoch, r.started = "e", true
+	r.epoch, r.complete = "e", true
 	return r, &stream{gateway: r.gateway("a/b"), base: 1}
 }

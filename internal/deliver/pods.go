@@ -9,32 +9,21 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"k8s.io/apimachinery/pkg/api/meta"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // gateway is what is known of one Gateway's proxies; guarded by Remote.mu.
 type gateway struct {
-	name           string               // "<namespace>/<name>"
-	spec           *translate.ProxySpec // nil: none
-	infrastructure *translate.Infrastructure
-	pods           map[string]*pod
-	holding        map[translate.ObjectKey]struct{}   // of Remote.held
-	faults         map[string]translate.ListenerFault // that the translator was told, by config.Listener.key
-	routeFaults    map[string]string                  // that the translator was told, by config.Route.key
-	trouble        string                             // that was told by RemoteOptions.Trouble
-	uids           map[string]string                  // of the pods that there are, by name
-	// awaits says that a listener wants an object that is not known yet. What was translated without it is neither
-	// sent nor published: its proxies keep the certificate that they have.
-	awaits bool
-	spared bool // it awaits, among others, a Secret that could not be read
-	// undecided says that nobody knows whether a listener may use a Secret, because its namespace cannot be read. Proxies that have a
-	// configuration keep it; others are sent what was translated without.
-	undecided bool
-	sent      bool // something was sent to a proxy of it in this epoch
+	name      string // "<namespace>/<name>"
+	runs      bool   // proxies are to run for it
+	pods      map[string]*pod
+	uids      map[string]string // of the pods that there are, by name
+	awaits    bool              // it is Withheld.Unknown, or Unread without that anything was sent
+	undecided bool              // see Withheld.Undecided
+	sent      bool              // something was sent to a proxy of it in this epoch
+	// faulty says that the last Report had faults of listeners.
+	faulty bool
 }
 
 // pod is one proxy: one that is connected, or that the cluster calls ready.
@@ -53,7 +42,7 @@ type pod struct {
 	rejected  map[config.ID]string
 }
 
-// retains says that the proxy has, or may have, a configuration of an earlier epoch and nothing of this one.
+// retains reports whether the proxy has, or may have, a configuration of an earlier epoch and nothing of this one.
 func (p *pod) retains() bool {
 	if p.stream == nil {
 		return p.ready && !p.answered
@@ -61,7 +50,7 @@ func (p *pod) retains() bool {
 	return p.stream.retains()
 }
 
-// retains says that proxies keep an earlier configuration because the Gateway is undecided.
+// retains reports whether proxies keep an earlier configuration because the Gateway is undecided.
 func (g *gateway) retains() bool {
 	if g.undecided {
 		for _, p := range g.pods {
@@ -73,10 +62,10 @@ func (g *gateway) retains() bool {
 	return false
 }
 
-// counts says that what is said to be served must be served by this proxy.
+// counts reports whether what is said to be served must be served by this proxy.
 func (p *pod) counts() bool { return !p.overdue && (p.ready || p.answered && p.stream != nil) }
 
-// serves says that everyone who counts has acknowledged the generation.
+// serves reports whether everyone who counts has acknowledged the generation.
 func (g *gateway) serves(generation uint64) bool {
 	if g.awaits || g.retains() {
 		return false
@@ -89,29 +78,11 @@ func (g *gateway) serves(generation uint64) bool {
 	return true
 }
 
-// open says that clients can reach what a status calls programmed: the cluster has followed the ProxySpec
-// that the status belongs to. Until then the status speaks of what ran before.
-func (r *Remote) open(g *gateway, c *translate.StatusChange) bool {
-	if r.unlisted(c) {
-		return false
-	}
-	s, ok := c.Status.(*gwv1.GatewayStatus)
-	p, i := g.spec, g.infrastructure
-	if !ok || p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(s.Conditions, string(gwv1.GatewayConditionProgrammed)) {
-		return true
-	}
-	if i.Class != "" && i.Class != p.Class {
-		return false
-	}
-	missing := func(port translate.ProxyPort) bool { return !slices.Contains(i.Ports, port) }
-	return i.Ports == nil || !slices.ContainsFunc(p.Ports, missing)
-}
-
 // gateway finds or makes what is known of a Gateway; tidy drops it again.
 func (r *Remote) gateway(name string) *gateway {
 	g := r.gateways[name]
 	if g == nil {
-		g = &gateway{name: name, pods: map[string]*pod{}, holding: map[translate.ObjectKey]struct{}{}}
+		g = &gateway{name: name, pods: map[string]*pod{}}
 		r.gateways[name] = g
 	}
 	return g
@@ -120,7 +91,7 @@ func (r *Remote) gateway(name string) *gateway {
 // tidy forgets a Gateway of which there is nothing any more.
 func (r *Remote) tidy(name string) {
 	g := r.gateways[name]
-	if g != nil && !r.ours(g) && g.infrastructure == nil && len(g.pods) == 0 && len(g.holding) == 0 && len(g.faults)+len(g.routeFaults) == 0 && len(g.uids) == 0 && !g.awaits && !g.undecided {
+	if g != nil && !r.managed(g) && len(g.pods) == 0 && len(g.uids) == 0 && !g.awaits && !g.undecided {
 		delete(r.gateways, name)
 	}
 	if r.gateways[name] == nil {
@@ -128,8 +99,8 @@ func (r *Remote) tidy(name string) {
 	}
 }
 
-// ours says that there is something to be served for the Gateway.
-func (r *Remote) ours(g *gateway) bool { return g.spec != nil || r.parts.Has(g.name) }
+// managed reports whether there is something to be served for the Gateway.
+func (r *Remote) managed(g *gateway) bool { return g.runs || r.parts.Has(g.name) }
 
 func (r *Remote) setReady(g *gateway, names []string, now time.Time) {
 	for name, p := range g.pods {
@@ -152,7 +123,7 @@ func (r *Remote) dropUnseen(g *gateway, name string) {
 	}
 }
 
-// wake makes the proxies of these Gateways be sent what is new, and ends the streams of those that are not ours any more.
+// wake makes the proxies of these Gateways be sent what is new, and ends the streams of those that have nothing to be served any more.
 func (r *Remote) wake(names []string, now time.Time) {
 	for _, name := range names {
 		g := r.gateways[name]
@@ -162,8 +133,8 @@ func (r *Remote) wake(names []string, now time.Time) {
 		for _, p := range g.pods {
 			switch {
 			case p.stream == nil:
-			case !r.ours(g):
-				p.stream.end(errNotOurs(name))
+			case !r.managed(g):
+				p.stream.end(errNotManaged(name))
 			default:
 				p.stream.wake()
 			}
@@ -185,14 +156,14 @@ func (r *Remote) owe(g *gateway, now time.Time) {
 	}
 }
 
-// markOverdue gives up waiting for those who owe an answer for too long, and says whether there is a new one.
+// markOverdue gives up waiting for those who owe an answer for too long, and reports whether there is a new one.
 func (r *Remote) markOverdue(g *gateway, now time.Time) bool {
-	if !r.ours(g) {
+	if !r.managed(g) {
 		return false
 	}
 	found := false
 	for name, p := range g.pods {
-		if p.counts() && !p.behind.IsZero() && now.Sub(p.behind) >= r.o.HoldLimit {
+		if p.counts() && !p.behind.IsZero() && now.Sub(p.behind) >= r.o.AnswerLimit {
 			p.overdue, found = true, true
 			r.o.Logger.Warn("a proxy does not acknowledge its configuration", "gateway", g.name, "pod", name, "connected", p.stream != nil,
 				"acknowledged", p.acked, "current", r.parts.Part(g.name).Generation(), "error", p.refusal)
@@ -201,60 +172,56 @@ func (r *Remote) markOverdue(g *gateway, now time.Time) bool {
 	return found
 }
 
-// forgetAnswers makes everything that the proxies said be of an epoch that is over.
-func (r *Remote) forgetAnswers(g *gateway) {
-	g.sent = false
-	for name, p := range g.pods {
-		if p.stream != nil {
-			p.stream.end(errStandby)
-			p.stream = nil
-		}
-		*p = pod{ready: p.ready, version: p.version}
-		r.dropUnseen(g, name)
-	}
+// Report is what the proxies of a Gateway say of what they were sent.
+type Report struct {
+	Gateway string // "<namespace>/<name>"
+	// Listeners are those that not every proxy serves, by config.Listener.key.
+	Listeners map[string]ListenerFault
+	// Routes are those that proxies cannot carry out, each with a sentence, by config.Route.key.
+	Routes map[string]string
+	// Rejected are sentences about all that proxies cannot carry out, Others about what is neither a route nor a listener,
+	// which have a status of their own.
+	Rejected, Others []string
+	// Overdue are sentences about proxies that owe an answer for too long; they stay the same while they do.
+	Overdue []string
+	// Serving says that a proxy that is ready serves what is current, or may yet be waited for.
+	Serving bool
 }
 
-// tell gives the translator what is new of the proxies and answers whether anything may be. translating is held.
-func (r *Remote) tell() bool {
-	t := r.o.Translator
+// ListenerFault is why proxies do not serve a listener.
+type ListenerFault struct {
+	Message string
+	Refused bool // a proxy cannot carry it out, whatever its port is
+	Others  bool // another proxy serves it
+}
+
+// Reports returns what is new of the proxies since the last time, sorted.
+func (r *Remote) Reports() (out []Report) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.stale) == 0 {
-		return false
-	}
-	for name := range r.stale {
+	for _, name := range slices.Sorted(maps.Keys(r.stale)) {
 		g := r.gateways[name]
 		if g == nil {
-			continue
+			g = &gateway{name: name} // nothing is left of it
 		}
-		r.tellFaults(g)
-		r.tellTrouble(g)
-		namespace, short, _ := strings.Cut(name, "/")
-		if g.infrastructure == nil {
-			t.SetInfrastructure(namespace, short, nil)
-			continue
+		report := Report{Gateway: name, Listeners: g.listenerFaults(), Routes: map[string]string{}, Overdue: g.overdue(r.o.AnswerLimit), Serving: g.served()}
+		g.faulty = len(report.Listeners) > 0
+		rejecting := g.rejecting()
+		for _, id := range slices.SortedFunc(maps.Keys(rejecting), config.CompareID) {
+			sentence := g.rejection(id, rejecting[id])
+			report.Rejected = append(report.Rejected, sentence)
+			switch id.Kind {
+			case config.KindRoute:
+				report.Routes[id.Key] = sentence
+			case config.KindListener: // it is among listenerFaults
+			default:
+				report.Others = append(report.Others, sentence)
+			}
 		}
-		i := *g.infrastructure
-		i.Class, i.Ports = "", nil // for open alone
-		overdue, rejected := g.overdue(r.o.HoldLimit), g.rejections(func(id config.ID) bool {
-			return id.Kind != config.KindRoute && id.Kind != config.KindListener
-		})
-		var lagging []string
-		if i.Lagging != "" {
-			lagging = append(lagging, i.Lagging)
-		}
-		switch {
-		case g.served():
-			i.Lagging = sentences(slices.Concat(lagging, overdue, rejected))
-		case i.Waiting == "" && len(overdue) > 0:
-			i.Waiting = sentences(overdue)
-		default:
-			i.Lagging = sentences(slices.Concat(lagging, rejected))
-		}
-		t.SetInfrastructure(namespace, short, &i)
+		out = append(out, report)
 	}
 	clear(r.stale)
-	return true
+	return out
 }
 
 // served reports whether a proxy that is ready serves what is current, or may yet be waited for.
@@ -267,66 +234,14 @@ func (g *gateway) served() bool {
 	return false
 }
 
-// tellTrouble tells whoever looks after the cluster what is wrong with the proxies of a Gateway, where that is news.
-func (r *Remote) tellTrouble(g *gateway) {
-	now := ""
-	if r.epoch != "" {
-		now = sentences(append(g.overdue(r.o.HoldLimit), g.rejections(func(config.ID) bool { return true })...))
-	}
-	if now == g.trouble {
-		return
-	}
-	g.trouble = now
-	if r.o.Trouble != nil && r.epoch != "" {
-		namespace, name, _ := strings.Cut(g.name, "/")
-		r.o.Trouble(namespace, name, now)
-	}
-}
-
-// tellFaults tells the translator which listeners and routes the proxies cannot serve.
-func (r *Remote) tellFaults(g *gateway) {
-	now := g.listenerFaults()
-	for key, fault := range now {
-		if g.faults[key] != fault {
-			r.o.Logger.Warn("a proxy cannot serve a listener, it tries again every few seconds", "listener", key, "others-do", fault.Others, "error", fault.Message)
-			r.o.Translator.SetListenerFault(key, &fault)
-		}
-	}
-	for key := range g.faults {
-		if _, still := now[key]; !still {
-			r.o.Translator.SetListenerFault(key, nil)
-		}
-	}
-	g.faults = now
-
-	routes := map[string]string{}
-	for id, who := range g.rejecting() {
-		if id.Kind == config.KindRoute {
-			routes[id.Key] = g.rejection(id, who)
-		}
-	}
-	namespace, name, _ := strings.Cut(g.name, "/")
-	for key, message := range routes {
-		if g.routeFaults[key] != message {
-			r.o.Translator.SetRouteFault(key, namespace, name, &translate.RouteFault{Message: message})
-		}
-	}
-	for key := range g.routeFaults {
-		if _, still := routes[key]; !still {
-			r.o.Translator.SetRouteFault(key, namespace, name, nil)
-		}
-	}
-	g.routeFaults = routes
-}
-
 // listenerFaults are the listeners that not every proxy serves, by config.Listener.key. One that another proxy serves is
 // not faulty for it: its clients reach that one.
-func (g *gateway) listenerFaults() map[string]translate.ListenerFault {
-	out := map[string]translate.ListenerFault{}
+func (g *gateway) listenerFaults() map[string]ListenerFault {
+	out := map[string]ListenerFault{}
 	faulty := map[string][]string{} // pods
 	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
 		p := g.pods[pod]
-		note := func(key string, fault translate.ListenerFault) {
+		note := func(key string, fault ListenerFault) {
 			if _, known := out[key]; !known {
 				out[key] = fault
 			}
@@ -335,11 +250,11 @@ func (g *gateway) listenerFaults() map[string]translate.ListenerFault {
 			}
 		}
 		for key, message := range p.listeners {
-			note(key, translate.ListenerFault{Message: message})
+			note(key, ListenerFault{Message: message})
 		}
 		for id, message := range p.rejected {
 			if id.Kind == config.KindListener {
-				note(id.Key, translate.ListenerFault{Message: message, Refused: true})
+				note(id.Key, ListenerFault{Message: message, Refused: true})
 			}
 		}
 	}
@@ -377,18 +292,7 @@ func (g *gateway) rejection(id config.ID, pods []string) string {
 	return fmt.Sprintf("proxy %s cannot carry out %s: %s", listed(pods), what, g.pods[pods[0]].rejected[id])
 }
 
-// rejections are sentences about what proxies cannot carry out, of those Resources that count.
-func (g *gateway) rejections(counts func(config.ID) bool) (out []string) {
-	all := g.rejecting()
-	for _, id := range slices.SortedFunc(maps.Keys(all), config.CompareID) {
-		if counts(id) {
-			out = append(out, g.rejection(id, all[id]))
-		}
-	}
-	return out
-}
-
-// shownPods is how many pods or sentences a message has.
+// shownPods is how many pods a message has.
 const shownPods = 3
 
 // listed names pods.
@@ -399,7 +303,7 @@ func listed(pods []string) string {
 	return strings.Join(pods, ", ")
 }
 
-// overdue says which proxies are, each in a sentence. It stays the same while they are.
+// overdue returns a sentence about each proxy that is. It stays the same while they are.
 func (g *gateway) overdue(limit time.Duration) (out []string) {
 	namespace, _, _ := strings.Cut(g.name, "/")
 	for _, name := range slices.Sorted(maps.Keys(g.pods)) {
@@ -416,14 +320,6 @@ func (g *gateway) overdue(limit time.Duration) (out []string) {
 	return out
 }
 
-// sentences puts the first ones into one message.
-func sentences(all []string) string {
-	if len(all) > shownPods {
-		all = append(slices.Clone(all[:shownPods]), fmt.Sprintf("and %d more", len(all)-shownPods))
-	}
-	return strings.Join(all, ". ")
-}
-
 var errStandby = status.Error(codes.Unavailable, "this controller does not lead")
 
 // exists reports whether there is a pod, as far as anybody can know.
@@ -433,8 +329,8 @@ func errNoPod(pod string) error {
 	return status.Errorf(codes.PermissionDenied, "pod %s, which the token was issued to, is gone, or not known yet", pod)
 }
 
-// errNotOurs tells a proxy to go on with what it has: its pod is about to be deleted, or its
+// errNotManaged tells a proxy to go on with what it has: its pod is about to be deleted, or its
 // Gateway comes back.
-func errNotOurs(gateway string) error {
+func errNotManaged(gateway string) error {
 	return status.Errorf(codes.NotFound, "Gateway %s is not served by this controller; keep what you have", gateway)
 }

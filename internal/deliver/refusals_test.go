@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
-	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // TestRefusals: of each caller a refusal is said once, again after a while, and again once it was served meanwhile; and
@@ -67,14 +67,12 @@ func (c callFrom) Context() context.Context { return c.ctx }
 // TestRefusedOnceInLog checks that a proxy whose Gateway is gone, and which asks again until its pod ends, is one line.
 func TestRefusedOnceInLog(t *testing.T) {
 	var log bytes.Buffer
-	r := NewRemote(RemoteOptions{Translator: translate.New(translate.Options{Cluster: true}),
-		Publish: func([]translate.StatusChange) {}, Provision: func([]translate.ProxySpecChange) {}, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	r := NewRemote(RemoteOptions{Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Authenticate: func(context.Context) (Caller, error) {
 			return Caller{}, status.Error(codes.PermissionDenied, "of no Gateway")
 		}})
-	defer r.Close()
-	r.Update(func(*translate.Translator) {})
-	r.Lead("epoch")
+	r.Apply(&Change{Config: &config.Update{}, Complete: true})
+	r.Lead("epoch", &Withheld{})
 	for port := range 5 {
 		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 7), Port: 4000 + port}})
 		err := (&service{r: r}).Stream(&grpc.GenericServerStream[wire.FromProxy, wire.ToProxy]{ServerStream: callFrom{ctx: ctx}})

@@ -7,13 +7,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
-// RemoteStatus is a Remote at one moment, for people.
+// RemoteStatus is a Remote at one moment, for the dashboard.
 type RemoteStatus struct {
 	Leading    bool            `json:"leading"`
 	Epoch      string          `json:"epoch,omitempty"`
 	Generation uint64          `json:"generation"`
-	Held       int             `json:"heldStatuses"` // that wait for proxies
-	Gateways   []RemoteGateway `json:"gateways"`     // sorted by name
+	Gateways   []RemoteGateway `json:"gateways"` // sorted by name
 }
 
 // RemoteGateway is a Gateway and its proxies.
@@ -37,11 +36,11 @@ type RemoteProxy struct {
 	Rejected  map[string]string `json:"rejected,omitempty"`  // resources, and why
 }
 
-// Status is for the admin page.
+// Status returns what is known of all proxies.
 func (r *Remote) Status() RemoteStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := RemoteStatus{Leading: r.epoch != "", Epoch: r.epoch, Generation: r.parts.Generation(), Held: len(r.held), Gateways: []RemoteGateway{}}
+	s := RemoteStatus{Leading: r.epoch != "", Epoch: r.epoch, Generation: r.parts.Generation(), Gateways: []RemoteGateway{}}
 	for _, name := range slices.Sorted(maps.Keys(r.gateways)) {
 		g := r.gateways[name]
 		part := r.parts.Part(name)

@@ -73,7 +73,7 @@ type stream struct {
 	acks       allowance         // of answers that nothing was sent for
 }
 
-// retains says that the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
+// retains reports whether the proxy has a configuration of an earlier epoch, and was sent nothing of this one.
 func (s *stream) retains() bool { return s.configured && s.full }
 
 func (s *stream) wake() {
@@ -143,7 +143,7 @@ func (r *Remote) canServe() error {
 	switch {
 	case r.epoch == "":
 		return errStandby
-	case !r.started:
+	case !r.complete:
 		return status.Error(codes.Unavailable, "this controller has not read everything yet")
 	}
 	return nil
@@ -159,8 +159,8 @@ func (r *Remote) join(who Caller, hello *wire.Hello, end func(error)) (*stream, 
 	g := r.gateway(who.Gateway)
 	defer r.tidy(who.Gateway)
 	switch {
-	case r.epoch == "" || !r.ours(g):
-		return nil, errNotOurs(who.Gateway)
+	case r.epoch == "" || !r.managed(g):
+		return nil, errNotManaged(who.Gateway)
 	case !g.exists(who.Pod, who.PodUID): // asked here, where SetPods finds who entered before
 		return nil, errNoPod(who.Pod)
 	case !r.joins.take(podKey{who.Gateway, who.Pod}, time.Now()):
@@ -193,17 +193,20 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 func (r *Remote) leave(s *stream) {
 	r.mu.Lock()
 	g := s.gateway
-	if p := g.pods[s.pod]; p != nil && p.stream == s {
+	p := g.pods[s.pod]
+	current := p != nil && p.stream == s
+	if current {
 		p.stream = nil
 		r.dropUnseen(g, s.pod)
-		r.release(g)
-		r.publish()
 		r.tidy(g.name)
 	}
 	news := len(r.stale) > 0
 	r.mu.Unlock()
+	if current {
+		r.answered(g.name)
+	}
 	if news {
-		r.refresh()
+		r.news()
 	}
 }
 
@@ -229,7 +232,7 @@ func (r *Remote) send(ctx context.Context, s *stream, out wire.Delivery_StreamSe
 	}
 }
 
-// next is what a proxy is to be sent now; nil for nothing.
+// next returns what a proxy is to be sent now; nil for nothing.
 func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -237,8 +240,8 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 	switch {
 	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
 		return "", nil, nil
-	case !r.ours(s.gateway):
-		return "", nil, errNotOurs(s.gateway.name)
+	case !r.managed(s.gateway):
+		return "", nil, errNotManaged(s.gateway.name)
 	}
 	var delta partition.Delta
 	if s.full {
@@ -303,7 +306,7 @@ func (r *Remote) receive(s *stream, in wire.Delivery_StreamServer) error {
 	}
 }
 
-// answer takes one answer. Faults reach the translator before anything is published that waited for it.
+// answer takes one answer. Its faults are reported before it counts for Serves.
 func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	r.mu.Lock()
 	p := s.gateway.pods[s.pod]
@@ -325,16 +328,17 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	news := r.note(s, p, a)
 	r.mu.Unlock()
 	if news {
-		r.refresh()
+		r.news()
 	}
 	r.mu.Lock()
-	news = false
-	if s.gateway.pods[s.pod] == p && p.stream == s && r.epoch == a.Epoch {
-		news = r.acknowledged(s, p, a)
-	}
+	current := s.gateway.pods[s.pod] == p && p.stream == s && r.epoch == a.Epoch
+	news = current && r.acknowledged(s, p, a)
 	r.mu.Unlock()
+	if current {
+		r.answered(s.gateway.name)
+	}
 	if news {
-		r.refresh()
+		r.news()
 	}
 	return nil
 }
@@ -358,7 +362,7 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
 // maxFault bounds what is kept and logged of a proxy's words, in bytes.
 const maxFault = 512
 
-// note keeps what a proxy cannot do, and answers whether the translator should know. A proxy has a say in the resources
+// note keeps what a proxy cannot do, and reports whether that is news. A proxy has a say in the resources
 // of its own Gateway only.
 func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	part := r.parts.Part(s.gateway.name)
@@ -380,7 +384,7 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 	}
 	r.logRejected(s, p.rejected, rejected)
 	// A proxy that is heard for the first time may be the one that serves what another one cannot.
-	news := !maps.Equal(listeners, p.listeners) || !maps.Equal(rejected, p.rejected) || !p.heard && len(s.gateway.faults) > 0
+	news := !maps.Equal(listeners, p.listeners) || !maps.Equal(rejected, p.rejected) || !p.heard && s.gateway.faulty
 	p.listeners, p.rejected, p.heard = listeners, rejected, true
 	if news {
 		r.stale[s.gateway.name] = struct{}{}
@@ -415,8 +419,7 @@ func said(message string) string {
 	return strings.ToValidUTF8(message, "")
 }
 
-// acknowledged frees what waited for this answer, and answers whether the translator should know that
-// the proxy is not overdue any more.
+// acknowledged takes note of what the proxy serves, and reports whether it is news that it is not overdue any more.
 func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 	g := s.gateway
 	if s.waits && a.Generation == s.sent {
@@ -432,7 +435,5 @@ func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 	if news {
 		r.stale[g.name] = struct{}{}
 	}
-	r.release(g)
-	r.publish()
 	return news
 }

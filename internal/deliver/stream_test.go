@@ -1,21 +1,19 @@
 package deliver
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
-	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // TestLateAnswer: what a stream says after another took its place, or after its epoch, counts for nothing.
 func TestLateAnswer(t *testing.T) {
-	r := NewRemote(RemoteOptions{Translator: translate.New(translate.Options{Cluster: true}),
-		Publish: func([]translate.StatusChange) {}, Provision: func([]translate.ProxySpecChange) {}, HoldLimit: time.Hour})
-	defer r.Close()
-	r.Update(func(*translate.Translator) {})
-	r.Lead("epoch")
+	r := NewRemote(RemoteOptions{AnswerLimit: time.Hour})
+	r.Apply(&Change{Config: &config.Update{}, Complete: true})
+	r.Lead("epoch", &Withheld{})
 	r.mu.Lock()
 	l := &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "n/gw/l", Gateway: "n/gw"}}}
 	r.parts.Apply(&config.Update{Generation: 1, Upserts: []*config.Resource{l}})
@@ -37,8 +35,10 @@ func TestLateAnswer(t *testing.T) {
 		if err := r.answer(s, ack); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		if p := g.pods["pod"]; p != nil && (p.answered || p.listeners != nil) || len(g.faults) > 0 {
-			t.Errorf("%s: %+v, faults %v", what, p, g.faults)
+		reports := r.Reports()
+		faulty := slices.ContainsFunc(reports, func(report Report) bool { return len(report.Listeners) > 0 })
+		if p := g.pods["pod"]; p != nil && (p.answered || p.listeners != nil) || faulty {
+			t.Errorf("%s: %+v, reports %+v", what, p, reports)
 		}
 	}
 	late(older, "after another stream")
@@ -50,7 +50,7 @@ func TestLateAnswer(t *testing.T) {
 	if ended != 2 {
 		t.Errorf("%d streams were ended, want 2", ended)
 	}
-	r.Lead("next")
+	r.Lead("next", &Withheld{})
 	if err := r.answer(newer, ack); err != nil {
 		t.Errorf("in the next epoch: %v", err)
 	}

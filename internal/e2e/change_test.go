@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/cli"
-	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 )
 
 // load asks without pause until it is stopped and counts answers that are not 200.
@@ -138,9 +138,9 @@ func TestManyRoutes(t *testing.T) {
 		manifests[fmt.Sprintf("routes-%d.yaml", n)] = file(n, "")
 	}
 	var mu sync.Mutex
-	var deliveries []deliver.Delivery
+	var deliveries []reconcile.Outcome
 	g := start(t, manifests, func(o *cli.RunOptions) {
-		o.Delivered = func(d deliver.Delivery) {
+		o.Delivered = func(d reconcile.Outcome) {
 			mu.Lock()
 			defer mu.Unlock()
 			deliveries = append(deliveries, d)

@@ -35,6 +35,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/auth"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -115,6 +116,7 @@ type control struct {
 	authority *auth.Authority
 	verifier  *auth.Verifier
 	remote    *deliver.Remote
+	loop      *reconcile.Cluster
 	server    *grpc.Server
 }
 
@@ -133,14 +135,15 @@ func newControl(t *testing.T) (*control, *cluster) {
 	}
 	go c.verifier.Run(t.Context())
 	eventually(t, "the signing keys are known", c.verifier.Ready)
-	c.remote = deliver.NewRemote(deliver.RemoteOptions{
-		Translator:   translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Loopback: true}),
-		Publish:      func([]translate.StatusChange) {},
-		Provision:    func([]translate.ProxySpecChange) {},
-		Fetch:        func(context.Context, []translate.Want) []metav1.Object { return nil },
-		Authenticate: c.authenticate,
+	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate})
+	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
+		Delivery:   c.remote,
+		Translator: translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Loopback: true}),
+		Publish:    func([]translate.StatusChange) {},
+		Provision:  func([]translate.ProxySpecChange) {},
+		Fetch:      func(context.Context, []translate.Want) []metav1.Object { return nil },
 	})
-	t.Cleanup(func() { c.stop(); c.remote.Close() })
+	t.Cleanup(func() { c.stop(); c.loop.Close() })
 	return c, k
 }
 
@@ -160,7 +163,7 @@ func (c *control) lead(epoch string) {
 	options := append(deliver.ServerOptions(), grpc.Creds(credentials.NewTLS(c.authority.ServerConfig("127.0.0.1"))))
 	c.server = grpc.NewServer(options...)
 	c.remote.Serve(c.server)
-	c.remote.Lead(epoch)
+	c.loop.Lead(epoch)
 	go c.server.Serve(ln)
 }
 
@@ -170,7 +173,7 @@ func (c *control) stop() {
 		c.server.Stop()
 		c.server = nil
 	}
-	c.remote.Standby()
+	c.loop.Standby()
 }
 
 // set upserts objects.
@@ -195,7 +198,7 @@ func (c *control) set(manifests string) {
 		}
 		objects = append(objects, object)
 	}
-	c.remote.Update(func(t *translate.Translator) {
+	c.loop.Update(func(t *translate.Translator) {
 		for _, o := range objects {
 			t.Upsert(o)
 		}

@@ -1,4 +1,4 @@
-package deliver_test
+package reconcile_test
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -36,7 +37,7 @@ func (c *capture) RegisterService(_ *grpc.ServiceDesc, service any) {
 
 func (p *pair) Stream(s wire.Delivery_StreamServer) error { return p.services[rand.IntN(2)].Stream(s) }
 
-func newPair(t *testing.T, limit time.Duration, change ...func(*deliver.RemoteOptions)) *pair {
+func newPair(t *testing.T, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *pair {
 	t.Helper()
 	p := &pair{}
 	authority := delivertest.NewAuthority(t)
@@ -45,7 +46,7 @@ func newPair(t *testing.T, limit time.Duration, change ...func(*deliver.RemoteOp
 		c := newClusterAt(t, authority, "127.0.0.1:0", limit, change...)
 		c.address = address
 		var captured capture
-		c.Serve(&captured)
+		c.remote.Serve(&captured)
 		p.controllers[i], p.services[i] = c, captured.service
 	}
 	return p
@@ -85,7 +86,7 @@ func TestFailoverUnderLoad(t *testing.T) {
 		}
 		return true
 	}
-	p := newPair(t, forever, func(o *deliver.RemoteOptions) {
+	p := newPair(t, forever, func(o *reconcile.ClusterOptions) {
 		publish := o.Publish
 		o.Publish = func(changes []translate.StatusChange) {
 			for _, s := range changes {

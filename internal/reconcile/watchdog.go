@@ -1,4 +1,4 @@
-package deliver
+package reconcile
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 // that are measured need some seconds; what takes this long does not come back by itself.
 const commitLimit = 2 * time.Minute
 
-// watchdog knows since when a Commit runs. Its zero value watches nothing. It has no lock, because who
+// watchdog keeps since when a Commit runs. Its zero value watches nothing. It has no lock, because who
 // asks must get an answer while the translator is in use.
 type watchdog struct{ since atomic.Pointer[time.Time] }
 
@@ -35,4 +35,4 @@ func (w *watchdog) alive(limit time.Duration) error {
 }
 
 // Alive returns an error where translation hangs. It does not wait for anything.
-func (r *Remote) Alive() error { return r.watchdog.alive(r.o.CommitLimit) }
+func (c *Cluster) Alive() error { return c.watchdog.alive(c.o.CommitLimit) }

@@ -1,4 +1,4 @@
-package deliver_test
+package reconcile_test
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -71,7 +71,7 @@ func (v *vault) fetch(ctx context.Context, wants []translate.Want) (out []metav1
 	return out
 }
 
-func (v *vault) options(o *deliver.RemoteOptions) { o.Fetch = v.fetch }
+func (v *vault) options(o *reconcile.ClusterOptions) { o.Fetch = v.fetch }
 
 // secured is a Gateway with a listener for HTTP and one for HTTPS with each of these certificates.
 func secured(name string, generation int64, secrets ...gwv1.ObjectName) *gwv1.Gateway {
@@ -220,7 +220,7 @@ func TestNewerThanFetched(t *testing.T) {
 	goOn := v.hang("s")
 	defer goOn()
 	newer := keyPair(t, "n", "s")
-	c, p := started(t, forever, v.options, func(o *deliver.RemoteOptions) {
+	c, p := started(t, forever, v.options, func(o *reconcile.ClusterOptions) {
 		o.Current = func(translate.ObjectKey) metav1.Object { return newer }
 	})
 	c.set(secured("gw", 2, "s"))
@@ -253,7 +253,7 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 			defer goOn()
 			unread := &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "slow"}, Forbidden: test.forbidden}
 			var now atomic.Pointer[corev1.Secret]
-			c := newCluster(t, 100*time.Millisecond, v.options, func(o *deliver.RemoteOptions) {
+			c := newCluster(t, 100*time.Millisecond, v.options, func(o *reconcile.ClusterOptions) {
 				o.SecretsLimit = test.limit
 				o.Current = func(key translate.ObjectKey) metav1.Object {
 					if key.Name == "slow" && now.Load() == nil {
@@ -312,7 +312,8 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 // read, proxies that have a configuration keep it, for however long, and the Gateway its status. Those that have none are served.
 func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 	v := newVault(t)
-	c := newCluster(t, 100*time.Millisecond, v.options, func(o *deliver.RemoteOptions) { o.SecretsLimit = time.Millisecond })
+	// A proxy that lost its stream is back well within the limit.
+	c := newCluster(t, 2*time.Second, v.options, func(o *reconcile.ClusterOptions) { o.SecretsLimit = time.Millisecond })
 	central := gwv1.Namespace("central")
 	abroad := func(name string) *gwv1.Gateway {
 		g := secured(name, 1, "s")

@@ -1,4 +1,4 @@
-package deliver
+package reconcile
 
 import (
 	"bytes"
@@ -25,10 +25,10 @@ func TestTicketsRun(t *testing.T) {
 	updates, ended := make(chan struct{}, 100), make(chan struct{})
 	go func() {
 		defer close(ended)
-		k.Run(ctx, func(edit func(*translate.Translator)) Delivery {
+		k.Run(ctx, func(edit func(*translate.Translator)) Outcome {
 			edit(translate.New(translate.Options{}))
 			updates <- struct{}{}
-			return Delivery{}
+			return Outcome{}
 		})
 	}()
 	for what, c := range []struct {

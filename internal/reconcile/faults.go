@@ -1,4 +1,4 @@
-package deliver
+package reconcile
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// faults are the facts of this host that the translator was told: listeners that
+// faults are the facts of this host that were reported to the translator: listeners that
 // cannot be bound, and addresses that are not here.
 type faults struct {
 	log       *slog.Logger
@@ -30,13 +30,13 @@ func newFaults(log *slog.Logger) faults { return faults{log: log} }
 
 func (f *faults) any() bool { return len(f.listeners) > 0 || len(f.addresses) > 0 }
 
-// report tells the translator what differs from the last time in which listeners do not serve,
-// and answers whether anything does. An address that is not on this host is the Gateway's
-// fault, all else the listener's.
-func (f *faults) report(t *translate.Translator, served map[config.ID]*config.Resource, failed map[string]error) bool {
+// report gives the translator what differs from the last time in which listeners do not serve, and
+// reports whether anything does. served returns a listener that the proxy has. An address that is not on this host is the
+// Gateway's fault, all else the listener's.
+func (f *faults) report(t *translate.Translator, served func(key string) *config.Listener, failed map[string]error) bool {
 	listeners, addresses := map[string]string{}, map[gatewayAddress]bool{}
 	for key, err := range failed {
-		l := served[config.ID{Kind: config.KindListener, Key: key}].GetListener()
+		l := served(key)
 		if l == nil {
 			continue
 		}
@@ -75,7 +75,7 @@ func (f *faults) reportListeners(t *translate.Translator, now map[string]string)
 
 func (f *faults) reportAddresses(t *translate.Translator, now map[gatewayAddress]bool) bool {
 	news := false
-	tell := func(a gatewayAddress, fault *translate.AddressFault) {
+	set := func(a gatewayAddress, fault *translate.AddressFault) {
 		namespace, name, _ := strings.Cut(a.gateway, "/")
 		t.SetAddressFault(namespace, name, a.address, fault)
 		news = true
@@ -83,19 +83,19 @@ func (f *faults) reportAddresses(t *translate.Translator, now map[gatewayAddress
 	for a := range now {
 		if !f.addresses[a] {
 			f.log.Warn("not an address of this host, trying again every few seconds", "gateway", a.gateway, "address", a.address)
-			tell(a, &translate.AddressFault{Message: "it is not an address of this host; add it to an interface, or name another"})
+			set(a, &translate.AddressFault{Message: "it is not an address of this host; add it to an interface, or name another"})
 		}
 	}
 	for a := range f.addresses {
 		if !now[a] {
-			tell(a, nil)
+			set(a, nil)
 		}
 	}
 	f.addresses = now
 	return news
 }
 
-// onThisHost says whether anything can listen at the address.
+// onThisHost reports whether anything can listen at the address.
 func onThisHost(address string) bool {
 	ln, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {

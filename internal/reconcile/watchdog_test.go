@@ -1,4 +1,4 @@
-package deliver_test
+package reconcile_test
 
 import (
 	"fmt"
@@ -9,14 +9,16 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// TestAlive asks whether a Remote is alive while it translates a cluster for the first time, which
+// TestAlive asks whether a Cluster is alive while it translates a cluster for the first time, which
 // takes longer than a limit of a nanosecond and less than the default.
 func TestAlive(t *testing.T) {
-	remote := func(limit time.Duration) *deliver.Remote {
-		r := deliver.NewRemote(deliver.RemoteOptions{
+	remote := func(limit time.Duration) *reconcile.Cluster {
+		r := reconcile.NewCluster(reconcile.ClusterOptions{
+			Delivery:    deliver.NewRemote(deliver.RemoteOptions{}),
 			Translator:  translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true}),
 			Publish:     func([]translate.StatusChange) {},
 			Provision:   func([]translate.ProxySpecChange) {},
@@ -26,7 +28,7 @@ func TestAlive(t *testing.T) {
 		return r
 	}
 	// dead says whether it ever was not alive until the update was done.
-	dead := func(r *deliver.Remote) (once bool) {
+	dead := func(r *reconcile.Cluster) (once bool) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

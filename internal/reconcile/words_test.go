@@ -1,4 +1,4 @@
-package deliver_test
+package reconcile_test
 
 import (
 	"bytes"
@@ -10,9 +10,9 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 )
 
 // logBuffer is a log that is read while it is written.
@@ -50,7 +50,7 @@ func committed(t *testing.T, s wire.Delivery_StreamClient) *wire.Commit {
 // TestLongWords: whatever a proxy says, a line of the log is short.
 func TestLongWords(t *testing.T) {
 	log := &logBuffer{}
-	c, _ := started(t, forever, func(o *deliver.RemoteOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	c, _ := started(t, forever, func(o *reconcile.ClusterOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 	long := strings.Repeat("x", 100_000)
 	token := identityToken("n/gw", "talker")
 	hello := func(gateway string) *wire.FromProxy {
@@ -109,7 +109,7 @@ func TestManyStreams(t *testing.T) {
 // TestManyWords: an Ack that rejects one thing a hundred thousand times, in other words than the last, writes few lines.
 func TestManyWords(t *testing.T) {
 	log := &logBuffer{}
-	c, _ := started(t, forever, func(o *deliver.RemoteOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	c, _ := started(t, forever, func(o *reconcile.ClusterOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 	s := c.dial(t, identityToken("n/gw", "talker"))
 	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package deliver_test
+package reconcile_test
 
 import (
 	"context"
@@ -28,6 +28,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -106,7 +107,7 @@ func TestOverdue(t *testing.T) {
 // TestOwnGatewayOnly: a proxy gets its own Gateway's listeners, routes, backends and certificates.
 func TestOwnGatewayOnly(t *testing.T) {
 	var wanted sync.Map // by translate.ObjectKey
-	c := newCluster(t, forever, func(o *deliver.RemoteOptions) {
+	c := newCluster(t, forever, func(o *reconcile.ClusterOptions) {
 		o.Fetch = func(_ context.Context, wants []translate.Want) (out []metav1.Object) {
 			for _, w := range wants {
 				if wanted.Store(w.Object, w.Wanted); w.Wanted {
@@ -318,7 +319,7 @@ func TestRemoteFaults(t *testing.T) {
 func TestOneLags(t *testing.T) {
 	var mu sync.Mutex
 	var trouble []string
-	c, first := started(t, 50*time.Millisecond, func(o *deliver.RemoteOptions) {
+	c, first := started(t, 50*time.Millisecond, func(o *reconcile.ClusterOptions) {
 		o.Trouble = func(namespace, name, what string) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -638,14 +639,14 @@ func TestPodIsGone(t *testing.T) {
 		}
 	}
 	refused("a pod that is not known", "pod-0@one")
-	c.SetPods("n", "gw", map[string]string{"pod-0": "one", "pod-1": "x"})
+	c.remote.SetPods("n", "gw", map[string]string{"pod-0": "one", "pod-1": "x"})
 	p := c.connect(t, "n/gw", "pod-0@one")
 	delivertest.Eventually(t, "the pod is served", func() bool { return c.acked("n/gw", "pod-0") })
 	refused("one that had the name before", "pod-0@zero")
 	if !c.acked("n/gw", "pod-0") {
 		t.Error("who was refused took the place of the pod")
 	}
-	c.SetPods("n", "gw", map[string]string{"pod-0": "two", "pod-1": "x"})
+	c.remote.SetPods("n", "gw", map[string]string{"pod-0": "two", "pod-1": "x"})
 	delivertest.Eventually(t, "its stream has ended", func() bool {
 		return !slices.ContainsFunc(c.proxies("n/gw"), func(x deliver.RemoteProxy) bool { return x.Connected })
 	})
@@ -653,7 +654,7 @@ func TestPodIsGone(t *testing.T) {
 	p.stop()
 	next := c.connect(t, "n/gw", "pod-0@two")
 	delivertest.Eventually(t, "the next one of its name is served", func() bool { return next.Ready() && c.acked("n/gw", "pod-0") })
-	c.SetPods("n", "gw", nil)
+	c.remote.SetPods("n", "gw", nil)
 	delivertest.Eventually(t, "its stream has ended", func() bool { return len(c.proxies("n/gw")) == 0 })
 }
 

@@ -1,4 +1,4 @@
-package deliver_test
+package reconcile_test
 
 import (
 	"context"
@@ -24,12 +24,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/client"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/proxy"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// cluster is a Remote that serves over TLS on loopback, and what it published and specified.
+// cluster is a Cluster whose Remote serves over TLS on loopback, and what it published and specified.
 type cluster struct {
-	*deliver.Remote
+	*reconcile.Cluster
+	remote    *deliver.Remote
 	authority *delivertest.Authority
 	caFile    string
 	address   string
@@ -44,16 +46,16 @@ type cluster struct {
 // forever is a HoldLimit that no test reaches.
 const forever = time.Hour
 
-func newCluster(t *testing.T, limit time.Duration, change ...func(*deliver.RemoteOptions)) *cluster {
+func newCluster(t *testing.T, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *cluster {
 	t.Helper()
 	return newClusterAt(t, delivertest.NewAuthority(t), "127.0.0.1:0", limit, change...)
 }
 
-func newClusterAt(t *testing.T, authority *delivertest.Authority, address string, limit time.Duration, change ...func(*deliver.RemoteOptions)) *cluster {
+func newClusterAt(t *testing.T, authority *delivertest.Authority, address string, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *cluster {
 	t.Helper()
 	c := &cluster{statuses: map[translate.ObjectKey]translate.StatusChange{}, specs: map[string]*translate.ProxySpec{},
 		authority: authority, caFile: delivertest.File(t, authority)}
-	o := deliver.RemoteOptions{
+	o := reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{ControllerName: controller, Cluster: true}),
 		Publish: func(changes []translate.StatusChange) {
 			c.mu.Lock()
@@ -70,14 +72,15 @@ func newClusterAt(t *testing.T, authority *delivertest.Authority, address string
 				c.specs[p.Namespace+"/"+p.Name] = p.Spec
 			}
 		},
-		Authenticate: identity,
-		HoldLimit:    limit,
+		HoldLimit: limit,
 	}
 	for _, f := range change {
 		f(&o)
 	}
-	c.Remote = deliver.NewRemote(o)
-	c.address, c.stop = authority.Serve(t, address, func(s *grpc.Server) { c.Serve(s) }, deliver.ServerOptions()...)
+	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: identity, AnswerLimit: o.HoldLimit, Logger: o.Logger})
+	o.Delivery = c.remote
+	c.Cluster = reconcile.NewCluster(o)
+	c.address, c.stop = authority.Serve(t, address, func(s *grpc.Server) { c.remote.Serve(s) }, deliver.ServerOptions()...)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -201,7 +204,7 @@ func (c *cluster) connect(t *testing.T, gateway, pod string, change ...func(*cli
 	return r
 }
 
-func (c *cluster) set(objects ...metav1.Object) deliver.Delivery {
+func (c *cluster) set(objects ...metav1.Object) reconcile.Outcome {
 	return c.Update(func(t *translate.Translator) {
 		for _, o := range objects {
 			t.Upsert(o)
@@ -285,7 +288,7 @@ func named(gw *gwv1.Gateway, name string) *gwv1.Gateway {
 }
 
 // started is a cluster with one Gateway and one ready proxy of it, all in order.
-func started(t *testing.T, limit time.Duration, change ...func(*deliver.RemoteOptions)) (*cluster, *remote) {
+func started(t *testing.T, limit time.Duration, change ...func(*reconcile.ClusterOptions)) (*cluster, *remote) {
 	t.Helper()
 	c := newCluster(t, limit, change...)
 	c.set(class(), gateway(80), edited("/one", 1))

@@ -1,4 +1,4 @@
-package deliver
+package reconcile
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ type Tickets struct {
 	every time.Duration // 0 is ticketLook
 }
 
-// Current is what is to be told to the translator now: with the first Update, and by Run with later ones.
+// Current returns what the translator is to be given now: with the first Update, and by Run with later ones.
 func (k *Tickets) Current() translate.Tickets {
 	secret, err := k.Secret()
 	if err != nil {
@@ -41,19 +41,19 @@ func (k *Tickets) Current() translate.Tickets {
 	return translate.Tickets{Secret: secret, Period: now().Unix() / int64(ticketPeriod/time.Second)}
 }
 
-// Run tells what has become of Current by way of update, which is a Local's or a Remote's, until ctx ends.
-func (k *Tickets) Run(ctx context.Context, update func(edit func(*translate.Translator)) Delivery) {
+// Run gives the translator what has become of Current, by update, which is a Standalone's or a Cluster's, until ctx ends.
+func (k *Tickets) Run(ctx context.Context, update func(edit func(*translate.Translator)) Outcome) {
 	every := k.every
 	if every == 0 {
 		every = ticketLook
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	var told translate.Tickets
+	var given translate.Tickets
 	for {
-		if now := k.Current(); now.Period != told.Period || !bytes.Equal(now.Secret, told.Secret) {
+		if now := k.Current(); now.Period != given.Period || !bytes.Equal(now.Secret, given.Secret) {
 			update(func(t *translate.Translator) { t.SetTickets(now) })
-			told = now
+			given = now
 		}
 		select {
 		case <-ctx.Done():

@@ -1,4 +1,4 @@
-package deliver
+package reconcile
 
 import (
 	"fmt"
@@ -10,19 +10,15 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // TestHold: a newer status takes the place of the one that is held without beginning the wait anew, a status that
 // concerns nobody goes out at once, and so does the word that an object is not ours any more.
 func TestHold(t *testing.T) {
-	var published []translate.StatusChange
-	r := NewRemote(RemoteOptions{Publish: func(s []translate.StatusChange) { published = append(published, s...) }, HoldLimit: time.Minute})
-	r.epoch = "epoch"
-	r.parts.Apply(&config.Update{Generation: 1, Upserts: []*config.Resource{
-		{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "n/gw/l", Gateway: "n/gw"}}}}})
-	g := r.gateway("n/gw")
-	g.pods["pod"] = &pod{ready: true}
+	p := &standIn{generations: map[string]uint64{"n/gw": 1}}
+	r := newStatusGate(p, func(string, *translate.StatusChange) bool { return true }, func(*translate.StatusChange) bool { return false }, time.Minute)
 	other := gwv1.Namespace("n")
 	route := translate.StatusChange{Object: translate.ObjectKey{Kind: "HTTPRoute", Namespace: "m", Name: "r"}, Generation: 1,
 		Status: &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{{ParentRef: gwv1.ParentReference{Namespace: &other, Name: "gw"}},
@@ -30,9 +26,8 @@ func TestHold(t *testing.T) {
 	start := time.Now()
 	step := func(at time.Duration, do func(now time.Time), want ...int64) {
 		t.Helper()
-		published = nil
 		do(start.Add(at))
-		r.publish()
+		published := r.take()
 		if len(published) != len(want) {
 			t.Fatalf("after %s: published %v, want generations %v", at, published, want)
 		}
@@ -48,8 +43,8 @@ func TestHold(t *testing.T) {
 	step(50*time.Second, func(now time.Time) { r.hold(newer, now) })
 	step(59*time.Second, r.releaseOld)
 	step(60*time.Second, r.releaseOld, 2)
-	if len(r.held) > 0 || len(g.holding) > 0 {
-		t.Errorf("still held: %v, %v", r.held, g.holding)
+	if len(r.held) > 0 || len(r.byGateway) > 0 {
+		t.Errorf("still held: %v, %v", r.held, r.byGateway)
 	}
 
 	step(0, func(now time.Time) { r.hold(route, now) })
@@ -62,8 +57,36 @@ func TestHold(t *testing.T) {
 	policy := translate.StatusChange{Object: translate.ObjectKey{Kind: "BackendTLSPolicy", Namespace: "n", Name: "p"}, Generation: 7,
 		Status: &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{{AncestorRef: gwv1.ParentReference{Name: "gw"}}}}}
 	step(0, func(now time.Time) { r.hold(policy, now) })
-	g.pods["pod"].answered, g.pods["pod"].acked = true, 1
-	step(0, func(time.Time) { r.release(g) }, 7)
+	p.acknowledged = 1
+	step(0, func(time.Time) { r.release("n/gw") }, 7)
+}
+
+// standIn are proxies that all have acknowledged the same generation.
+type standIn struct {
+	generations  map[string]uint64 // to be served, by Gateway
+	acknowledged uint64
+}
+
+func (s *standIn) Generation(gateway string) (uint64, bool) {
+	g, ok := s.generations[gateway]
+	return g, ok
+}
+
+func (s *standIn) Serves(_ string, generation uint64) bool { return s.acknowledged >= generation }
+
+func (s *standIn) Withholds(string) (awaits, retains bool) { return false, false }
+
+// leader is a Cluster that leads, with Gateways that proxies are to run for.
+func leader(o ClusterOptions, gateways ...string) *Cluster {
+	o.Delivery = deliver.NewRemote(deliver.RemoteOptions{})
+	c := NewCluster(o)
+	c.leading = true
+	run := map[string]bool{}
+	for _, name := range gateways {
+		run[name] = true
+	}
+	o.Delivery.Apply(&deliver.Change{Config: &config.Update{}, Gateways: run})
+	return c
 }
 
 // TestHoldUntilOpen: a Gateway is not called programmed before its Services have the ports of its listeners, and not for what
@@ -89,52 +112,22 @@ func TestHoldUntilOpen(t *testing.T) {
 		{"nothing is known", nil, false, metav1.ConditionTrue, true},
 	} {
 		published := 0
-		r := NewRemote(RemoteOptions{Publish: func(s []translate.StatusChange) { published += len(s) }})
-		r.epoch = "epoch"
+		r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published += len(s) }}, "n/gw")
 		g := r.gateway("n/gw")
 		g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
 		s := translate.StatusChange{Object: translate.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1,
 			Status: &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: string(gwv1.GatewayConditionProgrammed), Status: c.programmed}}}}
-		r.hold(s, time.Now())
+		r.gate.hold(s, time.Now())
 		r.publish()
 		if out := published == 1; out != c.out {
 			t.Errorf("%s: published %v, want %v", c.what, out, c.out)
 		}
 		g.infrastructure = &translate.Infrastructure{Class: "c", Ports: both}
-		r.release(g)
+		r.gate.release("n/gw")
 		r.publish()
-		if published != 1 || len(r.held)+len(g.holding) > 0 {
-			t.Errorf("%s: published %d times once it has come true, still held %v", c.what, published, r.held)
+		if published != 1 || len(r.gate.held)+len(r.gate.byGateway) > 0 {
+			t.Errorf("%s: published %d times once it has come true, still held %v", c.what, published, r.gate.held)
 		}
-	}
-}
-
-// TestDeadline: who is behind is overdue once, and for the whole of HoldLimit nobody is.
-func TestDeadline(t *testing.T) {
-	r := NewRemote(RemoteOptions{HoldLimit: time.Minute})
-	r.epoch = "epoch"
-	r.parts.Apply(&config.Update{Generation: 1, Upserts: []*config.Resource{
-		{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "n/gw/l", Gateway: "n/gw"}}}}})
-	g := r.gateway("n/gw")
-	start := time.Now()
-	r.setReady(g, []string{"here", "away"}, start)
-	g.pods["here"].answered, g.pods["here"].acked = true, 1
-	r.owe(g, start.Add(time.Second))
-	if sentences(g.overdue(time.Minute)) != "" || r.markOverdue(g, start.Add(59*time.Second)) {
-		t.Error("overdue too early")
-	}
-	if !r.markOverdue(g, start.Add(time.Minute)) || r.markOverdue(g, start.Add(2*time.Minute)) {
-		t.Error("it must be overdue, and found once")
-	}
-	if want := "proxy away has not been connected to the controller for 1m0s and serves what it last had; see kubectl logs -n n away, or delete the pod"; sentences(g.overdue(time.Minute)) != want {
-		t.Errorf("overdue %q", g.overdue(time.Minute))
-	}
-	if !g.serves(1) || g.pods["here"].overdue {
-		t.Error("the overdue one is waited for, or the other is overdue")
-	}
-	r.setReady(g, nil, start)
-	if len(g.pods) > 0 || !g.serves(99) {
-		t.Errorf("pods %v", g.pods)
 	}
 }
 
@@ -143,9 +136,8 @@ func TestDeadline(t *testing.T) {
 func TestUnlistedHoldsStatus(t *testing.T) {
 	var published []translate.StatusChange
 	unlisted := map[string]bool{"n": true}
-	r := NewRemote(RemoteOptions{Publish: func(s []translate.StatusChange) { published = append(published, s...) }, HoldLimit: time.Minute,
-		Unlisted: func(namespace string) bool { return unlisted[namespace] }})
-	r.epoch = "epoch"
+	r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published = append(published, s...) }, HoldLimit: time.Minute,
+		Unlisted: func(namespace string) bool { return unlisted[namespace] }}, "n/gw", "m/gw")
 	for _, name := range []string{"n/gw", "m/gw"} {
 		r.gateway(name).spec = &translate.ProxySpec{}
 	}
@@ -157,12 +149,12 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 		change("Gateway", "n", 1, &gwv1.GatewayStatus{}), change("Gateway", "m", 1, &gwv1.GatewayStatus{}),
 		change("HTTPRoute", "n", 1, &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{{ParentRef: gwv1.ParentReference{Name: "gw"}}}}),
 	} {
-		r.hold(c, start)
+		r.gate.hold(c, start)
 	}
 	expect := func(after time.Duration, want ...string) {
 		t.Helper()
-		r.release(r.gateway("n/gw"))
-		r.releaseOld(start.Add(after))
+		r.gate.release("n/gw")
+		r.gate.releaseOld(start.Add(after))
 		r.publish()
 		var got []string
 		for _, c := range published {
@@ -174,8 +166,8 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 		published = nil
 	}
 	expect(time.Hour, "Gateway m 1", "HTTPRoute n 1")
-	r.gateway("n/gw").pods["pod"] = &pod{ready: true} // which is known now, and has acknowledged nothing
-	r.hold(change("Gateway", "n", 2, &gwv1.GatewayStatus{}), start.Add(time.Hour))
+	r.o.Delivery.SetReady("n/gw", []string{"pod"}) // which is known now, and has acknowledged nothing
+	r.gate.hold(change("Gateway", "n", 2, &gwv1.GatewayStatus{}), start.Add(time.Hour))
 	clear(unlisted)
 	expect(time.Hour)
 	expect(time.Hour+time.Minute, "Gateway n 2")

@@ -1,4 +1,4 @@
-package deliver_test
+package reconcile_test
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/proxy"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -24,9 +25,10 @@ const controller = "example.com/controller"
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-// site is a Local with a proxy, and the statuses that were published last.
+// site is a Standalone with a proxy, and the statuses that were published last.
 type site struct {
-	*deliver.Local
+	*reconcile.Standalone
+	local    *deliver.Local
 	proxy    *proxy.Proxy
 	gateway  *gwv1.GatewayStatus
 	route    *gwv1.RouteStatus
@@ -43,9 +45,10 @@ func newSite(t *testing.T) *site {
 			t.Error(err)
 		}
 	})
-	s.Local = deliver.NewLocal(deliver.LocalOptions{
+	s.local = deliver.NewLocal(s.proxy)
+	s.Standalone = reconcile.NewStandalone(reconcile.StandaloneOptions{
 		Translator: translate.New(translate.Options{ControllerName: controller, DefaultAddresses: []string{"127.0.0.1"}}),
-		Proxy:      s.proxy,
+		Delivery:   s.local,
 		Publish: func(changes []translate.StatusChange) {
 			s.publish++
 			for _, c := range changes {
@@ -93,7 +96,7 @@ func redirect(path string) *gwv1.HTTPRoute {
 
 func ptr[T any](v T) *T { return &v }
 
-func (s *site) set(objects ...metav1.Object) deliver.Delivery {
+func (s *site) set(objects ...metav1.Object) reconcile.Outcome {
 	return s.Update(func(t *translate.Translator) {
 		for _, o := range objects {
 			t.Upsert(o)
@@ -219,7 +222,7 @@ func TestConfigDump(t *testing.T) {
 	ln, port := take(t)
 	ln.Close()
 	s.set(class(), gateway(port), redirect("/"))
-	dump, err := s.Config()
+	dump, err := s.local.Config()
 	if err != nil {
 		t.Fatal(err)
 	}

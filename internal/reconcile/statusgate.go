@@ -1,0 +1,236 @@
+package reconcile
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// statusGate holds statuses back until the proxies of the Gateways that they speak of serve what they say. It is guarded by
+// Cluster.mu.
+type statusGate struct {
+	proxies proxies
+	// open reports whether what runs for a Gateway is what a status belongs to.
+	open func(gateway string, c *translate.StatusChange) bool
+	// unlisted reports whether a status is of a Gateway of which it is not known what runs for it.
+	unlisted func(c *translate.StatusChange) bool
+	limit    time.Duration // see ClusterOptions.HoldLimit
+
+	// desired are the latest statuses, published or not, of the objects that are managed by this controller.
+	desired   map[translate.ObjectKey]translate.StatusChange
+	held      map[translate.ObjectKey]*heldStatus
+	byGateway map[string]map[translate.ObjectKey]struct{} // of held
+	free      []translate.StatusChange                    // wait for nothing
+}
+
+// proxies are what a statusGate asks: *deliver.Remote, or a stand-in of tests.
+type proxies interface {
+	Generation(gateway string) (generation uint64, serving bool)
+	Serves(gateway string, generation uint64) bool
+	Withholds(gateway string) (awaits, retains bool)
+}
+
+// heldStatus is the newest status of an object, which proxies do not serve yet.
+type heldStatus struct {
+	change translate.StatusChange
+	// waits are the generations to be acknowledged, by Gateway.
+	waits map[string]uint64
+	// since is when the object's first status was held that is not published yet: newer ones replace it without
+	// beginning the wait anew.
+	since time.Time
+}
+
+func newStatusGate(p proxies, open func(string, *translate.StatusChange) bool, unlisted func(*translate.StatusChange) bool, limit time.Duration) statusGate {
+	return statusGate{proxies: p, open: open, unlisted: unlisted, limit: limit,
+		desired:   map[translate.ObjectKey]translate.StatusChange{},
+		held:      map[translate.ObjectKey]*heldStatus{},
+		byGateway: map[string]map[translate.ObjectKey]struct{}{},
+	}
+}
+
+// want takes note of the latest status of an object, for holdAll.
+func (s *statusGate) want(c translate.StatusChange) {
+	if c.Status == nil {
+		delete(s.desired, c.Object)
+	} else {
+		s.desired[c.Object] = c
+	}
+}
+
+// holdAll holds the latest status of each object.
+func (s *statusGate) holdAll(now time.Time) {
+	for _, c := range s.desired {
+		s.hold(c, now)
+	}
+}
+
+// hold keeps a status until it is served, or frees it at once. It replaces an older one of the object.
+func (s *statusGate) hold(c translate.StatusChange, now time.Time) {
+	h := &heldStatus{change: c, waits: map[string]uint64{}, since: now}
+	if old := s.held[c.Object]; old != nil {
+		if !s.unlisted(&c) { // else the proxies are not known until now
+			h.since = old.since
+		}
+		s.drop(old)
+	}
+	for _, name := range gatewaysOf(&c) {
+		generation, serving := s.proxies.Generation(name)
+		if serving && (!s.proxies.Serves(name, generation) || !s.open(name, &c)) {
+			h.waits[name] = generation
+			if s.byGateway[name] == nil {
+				s.byGateway[name] = map[translate.ObjectKey]struct{}{}
+			}
+			s.byGateway[name][c.Object] = struct{}{}
+		}
+	}
+	if len(h.waits) == 0 {
+		s.free = append(s.free, c)
+		return
+	}
+	s.held[c.Object] = h
+}
+
+// drop forgets a status that is held.
+func (s *statusGate) drop(h *heldStatus) {
+	for name := range h.waits {
+		s.forget(name, h.change.Object)
+	}
+	delete(s.held, h.change.Object)
+}
+
+// forget notes that an object's status does not wait for a Gateway any more.
+func (s *statusGate) forget(gateway string, object translate.ObjectKey) {
+	delete(s.byGateway[gateway], object)
+	if len(s.byGateway[gateway]) == 0 {
+		delete(s.byGateway, gateway)
+	}
+}
+
+// release frees what waited for this Gateway alone and is served by now.
+func (s *statusGate) release(gateway string) {
+	for object := range s.byGateway[gateway] {
+		h := s.held[object]
+		if !s.proxies.Serves(gateway, h.waits[gateway]) || !s.open(gateway, &h.change) {
+			continue
+		}
+		s.forget(gateway, object)
+		if delete(h.waits, gateway); len(h.waits) == 0 {
+			delete(s.held, object)
+			s.free = append(s.free, h.change)
+		}
+	}
+}
+
+// restart begins the wait of what is held for a Gateway anew.
+func (s *statusGate) restart(gateway string, now time.Time) {
+	for object := range s.byGateway[gateway] {
+		s.held[object].since = now
+	}
+}
+
+// releaseOld frees what was held for too long, though every proxy answers: changes came faster than the answers.
+func (s *statusGate) releaseOld(now time.Time) {
+	for _, h := range s.held {
+		if now.Sub(h.since) >= s.limit && !s.awaited(h) {
+			s.drop(h)
+			s.free = append(s.free, h.change)
+		}
+	}
+}
+
+// awaited reports whether a status waits for a Gateway of which not everything is known yet.
+func (s *statusGate) awaited(h *heldStatus) bool {
+	if s.unlisted(&h.change) {
+		return true
+	}
+	for name := range h.waits {
+		awaits, retains := s.proxies.Withholds(name)
+		// What is new of a route at other Gateways waits for an undecided one no longer than for a proxy.
+		if _, own := h.change.Status.(*gwv1.GatewayStatus); awaits || own && retains {
+			return true
+		}
+	}
+	return false
+}
+
+// take returns what was freed, the latest of each object, sorted.
+func (s *statusGate) take() []translate.StatusChange {
+	if len(s.free) == 0 {
+		return nil
+	}
+	latest := make(map[translate.ObjectKey]translate.StatusChange, len(s.free))
+	for _, c := range s.free {
+		latest[c.Object] = c
+	}
+	s.free = nil
+	return slices.SortedFunc(maps.Values(latest), func(a, b translate.StatusChange) int { return a.Object.Compare(b.Object) })
+}
+
+// clear drops all that is held; what is desired stays.
+func (s *statusGate) clear() {
+	clear(s.held)
+	clear(s.byGateway)
+}
+
+// len returns how many statuses are held.
+func (s *statusGate) len() int { return len(s.held) }
+
+// gatewaysOf returns the Gateways whose proxies must serve what a status says.
+func gatewaysOf(c *translate.StatusChange) []string {
+	var out []string
+	parent := func(ref gwv1.ParentReference) {
+		namespace := c.Object.Namespace
+		if ref.Namespace != nil {
+			namespace = string(*ref.Namespace)
+		}
+		if name := namespace + "/" + string(ref.Name); !slices.Contains(out, name) {
+			out = append(out, name)
+		}
+	}
+	switch s := c.Status.(type) {
+	case *gwv1.GatewayStatus:
+		return []string{c.Object.Namespace + "/" + c.Object.Name}
+	case *gwv1.RouteStatus:
+		for i := range s.Parents {
+			parent(s.Parents[i].ParentRef)
+		}
+	case *gwv1.PolicyStatus:
+		for i := range s.Ancestors {
+			parent(s.Ancestors[i].AncestorRef)
+		}
+	}
+	return out
+}
+
+// unlisted reports whether a status is of a Gateway of which it is not known what runs for it.
+func (c *Cluster) unlisted(s *translate.StatusChange) bool {
+	_, ok := s.Status.(*gwv1.GatewayStatus)
+	return ok && c.o.Unlisted != nil && c.o.Unlisted(s.Object.Namespace)
+}
+
+// open reports whether clients can reach what a status calls programmed: the cluster has followed the ProxySpec
+// that the status belongs to. Until then the status speaks of what ran before. c.mu is held.
+func (c *Cluster) open(gateway string, change *translate.StatusChange) bool {
+	if c.unlisted(change) {
+		return false
+	}
+	s, ok := change.Status.(*gwv1.GatewayStatus)
+	g := c.gateways[gateway]
+	if !ok || g == nil {
+		return true
+	}
+	p, i := g.spec, g.infrastructure
+	if p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(s.Conditions, string(gwv1.GatewayConditionProgrammed)) {
+		return true
+	}
+	if i.Class != "" && i.Class != p.Class {
+		return false
+	}
+	missing := func(port translate.ProxyPort) bool { return !slices.Contains(i.Ports, port) }
+	return i.Ports == nil || !slices.ContainsFunc(p.Ports, missing)
+}
