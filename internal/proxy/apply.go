@@ -300,7 +300,10 @@ func (p *Proxy) relisten(generation uint64) {
 // certificate it is there nevertheless: no other listener may answer for its hostname.
 func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*snapshot.Port) error {
 	l := &snapshot.Listener{Config: ls.config, Table: ls.table}
-	https := ls.config.Protocol == config.Protocol_PROTOCOL_HTTPS
+	mode, ok := snapshot.ModeOf(ls.config.Protocol)
+	if !ok {
+		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)
+	}
 	if ls.stats == nil {
 		gateway, name := snapshot.SplitListenerKey(ls.config.Key)
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
@@ -311,17 +314,17 @@ func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*snapshot.Port) 
 		return err
 	}
 	var certErr error
-	if https {
+	if mode.TLS() {
 		certErr = p.state.chooseTLS(ls)
 		l.TLS = ls.tls
 	}
 	for _, addr := range addrs {
 		port := wanted[addr]
 		if port == nil {
-			port = &snapshot.Port{HTTPS: https, Number: addr.Port}
+			port = &snapshot.Port{Mode: mode, Number: addr.Port}
 			wanted[addr] = port
 		}
-		if port.HTTPS != https {
+		if port.Mode != mode {
 			return fmt.Errorf("port %d is taken by a listener with another protocol", addr.Port)
 		}
 		if other, ok := port.Listeners.Get(ls.config.Hostname); ok {

@@ -183,7 +183,7 @@ func (p *Proxy) accept(s *snapshot.Socket, tcp *net.TCPConn) {
 		tcp.Close()
 		return
 	}
-	p.clients.Serve(s, tcp, port.HTTPS)
+	p.clients.Serve(s, tcp, port.Mode)
 }
 
 // retire stops accepting on a socket that no listener uses. Its connections end with their

@@ -145,11 +145,11 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, https bool) *Conn {
+func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mode) *Conn {
 	c := &Conn{set: set, nc: tcp, tcp: tcp}
-	c.side = exchange.Client{Engine: set.engine, Socket: s, HTTPS: https, Watch: &c.watch,
+	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}}
-	if !https {
+	if !mode.TLS() {
 		c.side.Splicer = http1Side{c}
 	}
 	c.raw, _ = tcp.SyscallConn()
@@ -172,24 +172,33 @@ func (c *Conn) leave(s *waitState) bool {
 	return false
 }
 
+// acceptors run new connections to their end, by the mode of their port.
+var acceptors = [...]func(*Conn){
+	snapshot.HTTP:  (*Conn).serve,
+	snapshot.HTTPS: (*Conn).acceptHTTPS,
+}
+
 // start runs a new connection, which is in its Set.
 func (c *Conn) start() {
 	defer c.recovered()
 	c.side.Socket.Stats.ConnectionOpened()
+	acceptors[c.side.Mode](c)
+}
+
+// acceptHTTPS runs a connection that begins with a TLS handshake.
+func (c *Conn) acceptHTTPS() {
 	switch {
-	case c.side.HTTPS && !c.handshake():
+	case !c.handshake():
+		c.end()
 	case c.negotiated == protocolHTTP2:
 		go func() { // whose stack the handshake has not made grow
 			defer c.recovered()
 			c.serveHTTP2()
 			c.end()
 		}()
-		return
 	default:
 		c.serve()
-		return
 	}
-	c.end()
 }
 
 // serve runs the connection until it ends or is parked.

@@ -76,7 +76,7 @@ func longPolls(t *testing.T, addr string) (set *Set, ln net.Listener, calls *ato
 			if err != nil {
 				return
 			}
-			c := newConn(set, socket, accepted.(*net.TCPConn), false)
+			c := newConn(set, socket, accepted.(*net.TCPConn), snapshot.HTTP)
 			c.raw = controls{c.raw, calls}
 			set.begin(c)
 		}

@@ -28,7 +28,7 @@ const shortestPreface = len("PRI * HTTP/2.0")
 // startsHTTP2 tells whether a head that is none is the preface of HTTP/2 by prior knowledge (RFC 9113
 // section 3.3), at the beginning of a connection in the clear. So HTTP/1 pays nothing for it.
 func (c *Conn) startsHTTP2() bool {
-	if c.served || c.side.HTTPS {
+	if c.served || c.side.Mode.TLS() {
 		return false
 	}
 	got := c.in[c.r:c.w]
@@ -65,7 +65,7 @@ func (c *Conn) refusedHTTP2(status int, _ error) {
 		Reason:        observe.ReasonBadRequest,
 		Stats:         c.side.Socket.Stats.Unrouted(),
 	}
-	if c.side.HTTPS {
+	if c.side.Mode.TLS() {
 		r.Scheme = "https"
 	}
 	switch status {

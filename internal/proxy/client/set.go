@@ -159,7 +159,7 @@ func (s *Set) openHangUps() *poller {
 
 // Serve starts a connection on a goroutine of its own, or closes it where there are too many. When it returns, Empty
 // sees the connection.
-func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, https bool) {
+func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mode) {
 	var client netip.Addr
 	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
 		client = a.AddrPort().Addr()
@@ -182,7 +182,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, https bool) {
 		s.refuse(limit, client)
 		return
 	}
-	c := newConn(s, socket, tcp, https)
+	c := newConn(s, socket, tcp, mode)
 	c.key = key
 	s.begin(c)
 }

@@ -24,6 +24,10 @@ func served(t *testing.T) (set *Set, addr string) { return servedBy(t, false, ni
 // servedBy is served, with or without raw calls, and over TLS where that is not nil.
 func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Set)) (set *Set, addr string) {
 	t.Helper()
+	mode := snapshot.HTTP
+	if secure != nil {
+		mode = snapshot.HTTPS
+	}
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
 	engine.Clock.Store(time.Now().UnixMilli())
@@ -31,7 +35,7 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Se
 	l := &snapshot.Listener{Config: &config.Listener{Key: "default/gw/http", Port: 80},
 		Stats: metrics.Listener(observe.ListenerLabels{Gateway: "default/gw", Listener: "http", Port: 80})}
 	var hosts *match.Hosts[*snapshot.Listener]
-	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, HTTPS: secure != nil, Number: 80, Listeners: hosts.With("", l)}}})
+	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, Mode: mode, Number: 80, Listeners: hosts.With("", l)}}})
 	set = NewSet(engine, Timeouts{}, plainIO)
 	for _, f := range adjust {
 		f(set)
@@ -48,7 +52,7 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Se
 			if err != nil {
 				return
 			}
-			set.Serve(socket, c.(*net.TCPConn), secure != nil)
+			set.Serve(socket, c.(*net.TCPConn), mode)
 		}
 	}()
 	t.Cleanup(func() {

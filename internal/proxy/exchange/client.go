@@ -24,7 +24,7 @@ type Client struct {
 	Peer   netip.AddrPort
 	// PeerText is the client's IP address as X-Forwarded-For shows it.
 	PeerText []byte
-	HTTPS    bool
+	Mode     snapshot.Mode // of the port when the connection was accepted
 	// ServerName is the SNI of the TLS handshake in lower case, empty where there was none.
 	ServerName []byte
 	Protocol   string // for the access log: "HTTP/1.1", "HTTP/1.0", "HTTP/2.0"

@@ -203,13 +203,13 @@ func (x *Exchange) handle() (read bool) {
 func (x *Exchange) findListener() observe.Reason {
 	c := x.Client
 	p := c.Engine.Snapshot.Load().Port(c.Socket)
-	if p == nil || p.HTTPS != c.HTTPS {
+	if p == nil || p.Mode != c.Mode {
 		x.rec.Stats = c.Socket.Stats.Unrouted()
 		x.closing = true // no listener uses the port any more, or this protocol on it
 		return observe.ReasonRouteNotFound
 	}
 	l, ok := p.Listeners.Find(x.MatchHost)
-	if c.HTTPS {
+	if c.Mode.TLS() {
 		shown, shownOK := p.Listeners.Find(c.ServerName)
 		if ok != shownOK || ok && l.Config.Key != shown.Config.Key {
 			x.rec.Stats = c.Socket.Stats.Unrouted()
@@ -239,7 +239,7 @@ func (x *Exchange) finish() {
 }
 
 func (c *Client) scheme() string {
-	if c.HTTPS {
+	if c.Mode.TLS() {
 		return "https"
 	}
 	return "http"

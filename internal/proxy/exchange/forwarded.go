@@ -18,7 +18,7 @@ func (x *Exchange) setForwarded() {
 	h := &x.Header
 	h.RemoveIf(claimsProvenance)
 	h.Add(forwardedFor, x.Client.PeerText)
-	if x.Client.HTTPS {
+	if x.Client.Mode.TLS() {
 		h.Add(forwardedProto, schemeHTTPS)
 	} else {
 		h.Add(forwardedProto, schemeHTTP)

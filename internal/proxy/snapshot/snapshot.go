@@ -30,11 +30,35 @@ type Snapshot struct {
 	Sockets    []*Port // by listen.Socket.ID; nil where no listener uses the socket any more
 }
 
+// Mode is the protocol of a port, by which its connections are accepted.
+type Mode uint8
+
+// The modes.
+const (
+	HTTP Mode = iota
+	HTTPS
+)
+
+// modes are the modes by the protocol of a listener.
+var modes = map[config.Protocol]Mode{
+	config.Protocol_PROTOCOL_HTTP:  HTTP,
+	config.Protocol_PROTOCOL_HTTPS: HTTPS,
+}
+
+// ModeOf returns the mode that listeners with the protocol need of their port; false is that there is none.
+func ModeOf(p config.Protocol) (Mode, bool) {
+	m, ok := modes[p]
+	return m, ok
+}
+
+// TLS reports whether connections begin with a TLS handshake.
+func (m Mode) TLS() bool { return m == HTTPS }
+
 // Port holds the listeners that share a socket.
 type Port struct {
 	// Owner tells a socket from an earlier one with the same ID, whose connections live on.
 	Owner     *Socket
-	HTTPS     bool
+	Mode      Mode
 	Number    uint16
 	Listeners *match.Hosts[*Listener]
 }
