@@ -100,6 +100,11 @@ func TestDocumentLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	tasks, err := filepath.Glob("../../docs/tasks/*.md")
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("no tasks: %v", err)
+	}
+	documents = append(documents, tasks...)
 	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
 	for _, document := range append(documents, "../../README.md") {
 		text, err := os.ReadFile(document)

@@ -12,6 +12,7 @@ const (
 	ReasonInternal Reason = iota
 	ReasonOK
 	ReasonRedirect
+	ReasonPreflight
 	ReasonUpgraded
 
 	ReasonBadRequest
@@ -28,6 +29,7 @@ const (
 	ReasonTLSHandshakeFailed
 	ReasonHTTPOnTLSPort
 	ReasonMatchLimit
+	ReasonPreflightRefused
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
@@ -86,10 +88,11 @@ type ReasonInfo struct {
 }
 
 var reasons = [reasonCount]ReasonInfo{
-	ReasonInternal: {Word: "internal", Source: SourceInternal, Status: 500, Description: "the gateway failed in a way that it should not; please report it"},
-	ReasonOK:       {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
-	ReasonRedirect: {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
-	ReasonUpgraded: {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection was switched to another protocol and has ended"},
+	ReasonInternal:  {Word: "internal", Source: SourceInternal, Status: 500, Description: "the gateway failed in a way that it should not; please report it"},
+	ReasonOK:        {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
+	ReasonRedirect:  {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
+	ReasonPreflight: {Word: "preflight", Source: SourceNone, Description: "a CORS filter answered a preflight request of an origin that it allows"},
+	ReasonUpgraded:  {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection was switched to another protocol and has ended"},
 
 	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112)"},
 	ReasonHeadTooLarge:        {Word: "head_too_large", Source: SourceClient, Status: 431, Description: "the request head has too many bytes or field lines"},
@@ -106,6 +109,8 @@ var reasons = [reasonCount]ReasonInfo{
 
 	ReasonHTTPOnTLSPort: {Word: "http_on_tls_port", Source: SourceClient, Status: 400, Description: "the client sent HTTP without TLS to a port that has TLS"},
 	ReasonMatchLimit:    {Word: "match_limit", Source: SourceClient, Status: 431, Description: "the path, query or headers are too long for the regular expressions that the request would have to be matched against"},
+
+	ReasonPreflightRefused: {Word: "preflight_refused", Source: SourceClient, Status: 403, Description: "a CORS filter refused a preflight request: its origin is not among allowOrigins"},
 
 	ReasonConnectFailed:     {Word: "connect_failed", Source: SourceUpstream, Status: 502, Retryable: true, Description: "no connection to the endpoint could be made"},
 	ReasonConnectTimeout:    {Word: "connect_timeout", Source: SourceUpstream, Status: 504, Retryable: true, Description: "the endpoint did not accept a connection in time"},

@@ -16,6 +16,7 @@ type filterFunc func(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Mes
 
 // filterFuncs is the table of filters; those that are missing here are unsupported.
 var filterFuncs = map[gwv1.HTTPRouteFilterType]filterFunc{
+	gwv1.HTTPRouteFilterCORS:                   cors,
 	gwv1.HTTPRouteFilterRequestHeaderModifier:  requestHeaderModifier,
 	gwv1.HTTPRouteFilterResponseHeaderModifier: responseHeaderModifier,
 	gwv1.HTTPRouteFilterRequestRedirect:        requestRedirect,

@@ -36,6 +36,7 @@ var everywhere = []features.FeatureName{
 	features.SupportHTTPRouteBackendRequestHeaderModification,
 	features.SupportHTTPRouteBackendTimeout,
 	features.SupportHTTPRouteBackendURLRewrite,
+	features.SupportHTTPRouteCORS,
 	features.SupportHTTPRouteDestinationPortMatching,
 	features.SupportHTTPRouteHostRewrite,
 	features.SupportHTTPRouteMethodMatching,

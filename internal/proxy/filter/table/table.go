@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/cors"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/requestheadermodifier"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/requestmirror"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/requestredirect"
@@ -23,6 +24,7 @@ import (
 )
 
 var table = index(
+	of(cors.Compile),
 	of(requestheadermodifier.Compile),
 	of(requestmirror.Compile),
 	of(requestredirect.Compile),

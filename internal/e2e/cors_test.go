@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/cli"
+)
+
+func TestTaskCORS(t *testing.T) {
+	t.Parallel()
+	b := newBackend(t, "app", func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == "OPTIONS" {
+			t.Error("a preflight request reached the backend")
+		}
+		return false
+	})
+	runTask(t, "cors", map[int]*backend{3000: b})
+}
+
+// TestCORS checks over both protocols who is told what, and that nobody is told more than the access log.
+func TestCORS(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	b := newBackend(t, "b", func(w http.ResponseWriter, r *http.Request) bool {
+		w.Header().Set("Access-Control-Allow-Origin", "https://of.backend")
+		w.Header().Set("Access-Control-Allow-Credentials", "true")
+		return false
+	})
+	const cors = "{type: CORS, cors: {allowOrigins: ['https://a.example'], allowMethods: [PUT], exposeHeaders: [X-Total]}}"
+	rules := `  rules:
+  - matches: [{path: {value: /rule}, method: PUT}, {path: {value: /rule}, method: GET}]
+    filters: [{type: URLRewrite, urlRewrite: {hostname: inner.example}}, ` + cors + `, {type: RequestHeaderModifier, requestHeaderModifier: {remove: [Origin]}}]
+    backendRefs: [{name: b, port: 80}]
+  - matches: [{path: {value: /ref}}]
+    backendRefs: [{name: b, port: 80, filters: [` + cors + `]}]
+  - matches: [{path: {value: /moved}}]
+    filters: [` + cors + `, {type: RequestRedirect, requestRedirect: {hostname: other.example}}]
+  - matches: [{path: {value: /down}}]
+    filters: [` + cors + `]
+    backendRefs: [{name: none, port: 80}]
+  - matches: [{path: {value: /missing}}]
+    filters: [` + cors + `]
+    backendRefs: [{name: missing, port: 80}]
+  - matches: [{path: {value: /rule}, method: OPTIONS}, {path: {value: /rule}, method: DELETE}]
+    backendRefs: [{name: b, port: 80}]
+`
+	log := filepath.Join(t.TempDir(), "access.log")
+	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + service("default", "none") + route("r", rules)},
+		func(o *cli.RunOptions) { o.AccessLog = log })
+
+	var h2 http.Transport
+	h2.Protocols = new(http.Protocols)
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(h2.CloseIdleConnections)
+	clients := map[string]*http.Client{"HTTP/1.1": noRedirects, "HTTP/2": {Transport: &h2, Timeout: patience, CheckRedirect: noRedirects.CheckRedirect}}
+	const allowed, other = "https://a.example", "https://b.example"
+	want := map[string]int{}
+	for protocol, client := range clients {
+		for _, c := range []struct {
+			name, method, path, origin, asks string
+			status                           int
+			readable                         bool
+			reason                           string
+		}{
+			{"preflight", "OPTIONS", "/rule", allowed, "PUT", 204, true, "preflight"},
+			{"preflight of another origin", "OPTIONS", "/rule", other, "PUT", 403, false, "preflight_refused"},
+			{"preflight of a method of another rule", "OPTIONS", "/rule", allowed, "DELETE", 200, false, "ok"},
+			{"preflight of a backendRef", "OPTIONS", "/ref", allowed, "PUT", 204, true, "preflight"},
+			{"preflight before a redirect", "OPTIONS", "/moved", allowed, "PUT", 204, true, "preflight"},
+			{"OPTIONS of another rule", "OPTIONS", "/rule", allowed, "", 200, false, "ok"},
+			{"request", "PUT", "/rule", allowed, "", 200, true, "ok"},
+			{"request with what belongs to a preflight", "GET", "/rule", allowed, "PUT", 200, true, "ok"},
+			{"request of another origin", "GET", "/rule", other, "", 200, false, "ok"},
+			{"request of a backendRef", "GET", "/ref", allowed, "", 200, true, "ok"},
+			{"request without origin", "GET", "/ref", "", "", 200, false, "ok"},
+			{"redirect", "GET", "/moved", allowed, "", 302, true, "redirect"},
+			{"redirect of another origin", "GET", "/moved", other, "", 302, false, "redirect"},
+			{"no endpoints", "GET", "/down", allowed, "", 503, true, "no_endpoints"},
+			{"no Service", "GET", "/missing", allowed, "", 500, true, "backend_invalid"},
+			{"no route", "GET", "/", allowed, "", 404, false, "route_not_found"},
+		} {
+			header := map[string]string{}
+			if c.origin != "" {
+				header["Origin"] = c.origin
+			}
+			if c.asks != "" {
+				header["Access-Control-Request-Method"] = c.asks
+			}
+			got := ask{method: c.method, url: local(port, c.path), header: header, client: client}.do(t)
+			origin := got.Header.Get("Access-Control-Allow-Origin")
+			noFilter := c.path == "/" || c.method == "OPTIONS" && c.reason == "ok" // and what the backend says counts
+			if noFilter && origin == "https://of.backend" {
+				origin = ""
+			}
+			wantOrigin := ""
+			if c.readable {
+				wantOrigin = allowed
+			}
+			if got.StatusCode != c.status || origin != wantOrigin || !noFilter && got.Header.Get("Access-Control-Allow-Credentials") != "" {
+				t.Errorf("%s, %s: %d %v", protocol, c.name, got.StatusCode, got.Header)
+			}
+			if !noFilter && !strings.Contains(got.Header.Get("Vary"), "Origin") {
+				t.Errorf("%s, %s: no Vary: %v", protocol, c.name, got.Header)
+			}
+			if c.path == "/rule" && c.method != "OPTIONS" && got.echo.Header.Get("Origin") != "" {
+				t.Errorf("%s, %s: the backend sees %v", protocol, c.name, got.echo.Header)
+			}
+			if c.status == 204 && (got.ContentLength > 0 || got.Header.Get("Content-Length") != "" || got.Header.Get("Access-Control-Allow-Methods") != "PUT") {
+				t.Errorf("%s, %s: %v", protocol, c.name, got.Header)
+			}
+			want[c.reason]++
+		}
+	}
+	g.end()
+	lines, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reason, n := range want {
+		if got := strings.Count(string(lines), `"reason":"`+reason+`"`); got != n {
+			t.Errorf("%d requests are logged as %s, want %d", got, reason, n)
+		}
+	}
+}
