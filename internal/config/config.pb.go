@@ -189,6 +189,7 @@ type Resource struct {
 	//	*Resource_Endpoints
 	//	*Resource_Certificate
 	//	*Resource_TicketKeys
+	//	*Resource_L4Route
 	Kind          isResource_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -285,6 +286,15 @@ func (x *Resource) GetTicketKeys() *TicketKeys {
 	return nil
 }
 
+func (x *Resource) GetL4Route() *L4Route {
+	if x != nil {
+		if x, ok := x.Kind.(*Resource_L4Route); ok {
+			return x.L4Route
+		}
+	}
+	return nil
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -313,6 +323,10 @@ type Resource_TicketKeys struct {
 	TicketKeys *TicketKeys `protobuf:"bytes,6,opt,name=ticket_keys,json=ticketKeys,proto3,oneof"`
 }
 
+type Resource_L4Route struct {
+	L4Route *L4Route `protobuf:"bytes,7,opt,name=l4_route,json=l4Route,proto3,oneof"`
+}
+
 func (*Resource_Listener) isResource_Kind() {}
 
 func (*Resource_Route) isResource_Kind() {}
@@ -324,6 +338,8 @@ func (*Resource_Endpoints) isResource_Kind() {}
 func (*Resource_Certificate) isResource_Kind() {}
 
 func (*Resource_TicketKeys) isResource_Kind() {}
+
+func (*Resource_L4Route) isResource_Kind() {}
 
 // Listener is one accepted listener of a Gateway.
 type Listener struct {
@@ -430,10 +446,10 @@ func (x *Listener) GetCertificates() []string {
 	return nil
 }
 
-// Route is one HTTPRoute as far as it is accepted by at least one listener.
+// Route is one route of HTTP requests, of whatever kind, as far as it is accepted by at least one listener.
 type Route struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
-	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "HTTPRoute/<namespace>/<name>"
+	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<kind>/<namespace>/<name>", as "HTTPRoute/<namespace>/<name>"
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// metadata.creationTimestamp in nanoseconds since the epoch, 0 where absent.
@@ -516,6 +532,93 @@ func (x *Route) GetRules() []*Rule {
 	return nil
 }
 
+// L4Route is one route of connections or datagrams whose bytes are not looked into, as far as it gets any of at least one listener.
+type L4Route struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<kind>/<namespace>/<name>", as "TCPRoute/<namespace>/<name>"
+	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	// metadata.creationTimestamp in nanoseconds since the epoch, 0 where absent.
+	CreatedUnixNano int64         `protobuf:"varint,4,opt,name=created_unix_nano,json=createdUnixNano,proto3" json:"created_unix_nano,omitempty"`
+	Attachments     []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"` // sorted by listener; of a listener without hostnames, as TCP, one L4Route has one
+	// Those of its only rule, without filters. The share of one with a Failure, and all where no weight is above 0, is refused.
+	BackendRefs   []*BackendRef `protobuf:"bytes,6,rep,name=backend_refs,json=backendRefs,proto3" json:"backend_refs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *L4Route) Reset() {
+	*x = L4Route{}
+	mi := &file_config_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *L4Route) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*L4Route) ProtoMessage() {}
+
+func (x *L4Route) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use L4Route.ProtoReflect.Descriptor instead.
+func (*L4Route) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *L4Route) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *L4Route) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *L4Route) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *L4Route) GetCreatedUnixNano() int64 {
+	if x != nil {
+		return x.CreatedUnixNano
+	}
+	return 0
+}
+
+func (x *L4Route) GetAttachments() []*Attachment {
+	if x != nil {
+		return x.Attachments
+	}
+	return nil
+}
+
+func (x *L4Route) GetBackendRefs() []*BackendRef {
+	if x != nil {
+		return x.BackendRefs
+	}
+	return nil
+}
+
 // Attachment is a listener that accepts the route and the hosts it serves there.
 type Attachment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -527,7 +630,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -539,7 +642,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -552,7 +655,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{3}
+	return file_config_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Attachment) GetListener() string {
@@ -582,7 +685,7 @@ type Hostname struct {
 
 func (x *Hostname) Reset() {
 	*x = Hostname{}
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +697,7 @@ func (x *Hostname) String() string {
 func (*Hostname) ProtoMessage() {}
 
 func (x *Hostname) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +710,7 @@ func (x *Hostname) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hostname.ProtoReflect.Descriptor instead.
 func (*Hostname) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{4}
+	return file_config_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Hostname) GetEffective() string {
@@ -643,7 +746,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +758,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +771,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{5}
+	return file_config_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Rule) GetIndex() uint32 {
@@ -738,7 +841,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -750,7 +853,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -763,7 +866,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{6}
+	return file_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Failure) GetStatus() uint32 {
@@ -792,7 +895,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -804,7 +907,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -817,7 +920,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{7}
+	return file_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Match) GetPath() *PathMatch {
@@ -858,7 +961,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +973,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +986,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{8}
+	return file_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *PathMatch) GetType() PathMatchType {
@@ -911,7 +1014,7 @@ type ValueMatch struct {
 
 func (x *ValueMatch) Reset() {
 	*x = ValueMatch{}
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +1026,7 @@ func (x *ValueMatch) String() string {
 func (*ValueMatch) ProtoMessage() {}
 
 func (x *ValueMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +1039,7 @@ func (x *ValueMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueMatch.ProtoReflect.Descriptor instead.
 func (*ValueMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{9}
+	return file_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ValueMatch) GetName() string {
@@ -972,7 +1075,7 @@ type BackendRef struct {
 
 func (x *BackendRef) Reset() {
 	*x = BackendRef{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1087,7 @@ func (x *BackendRef) String() string {
 func (*BackendRef) ProtoMessage() {}
 
 func (x *BackendRef) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1100,7 @@ func (x *BackendRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendRef.ProtoReflect.Descriptor instead.
 func (*BackendRef) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *BackendRef) GetBackend() string {
@@ -1045,7 +1148,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1057,7 +1160,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1070,7 +1173,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Backend) GetKey() string {
@@ -1128,7 +1231,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1243,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1256,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1181,7 +1284,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1193,7 +1296,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1206,7 +1309,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1236,7 +1339,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1351,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1364,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1297,7 +1400,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1412,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1425,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1360,7 +1463,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1372,7 +1475,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1385,7 +1488,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1406,7 +1509,7 @@ var File_config_proto protoreflect.FileDescriptor
 
 const file_config_proto_rawDesc = "" +
 	"\n" +
-	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x19google/protobuf/any.proto\"\x81\x03\n" +
+	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x19google/protobuf/any.proto\"\xbb\x03\n" +
 	"\bResource\x12:\n" +
 	"\blistener\x18\x01 \x01(\v2\x1c.moongate.config.v1.ListenerH\x00R\blistener\x121\n" +
 	"\x05route\x18\x02 \x01(\v2\x19.moongate.config.v1.RouteH\x00R\x05route\x127\n" +
@@ -1414,7 +1517,8 @@ const file_config_proto_rawDesc = "" +
 	"\tendpoints\x18\x04 \x01(\v2\x1d.moongate.config.v1.EndpointsH\x00R\tendpoints\x12C\n" +
 	"\vcertificate\x18\x05 \x01(\v2\x1f.moongate.config.v1.CertificateH\x00R\vcertificate\x12A\n" +
 	"\vticket_keys\x18\x06 \x01(\v2\x1e.moongate.config.v1.TicketKeysH\x00R\n" +
-	"ticketKeysB\x06\n" +
+	"ticketKeys\x128\n" +
+	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4RouteB\x06\n" +
 	"\x04kind\"\xf6\x01\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
@@ -1431,7 +1535,14 @@ const file_config_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12*\n" +
 	"\x11created_unix_nano\x18\x04 \x01(\x03R\x0fcreatedUnixNano\x12@\n" +
 	"\vattachments\x18\x05 \x03(\v2\x1e.moongate.config.v1.AttachmentR\vattachments\x12.\n" +
-	"\x05rules\x18\x06 \x03(\v2\x18.moongate.config.v1.RuleR\x05rules\"d\n" +
+	"\x05rules\x18\x06 \x03(\v2\x18.moongate.config.v1.RuleR\x05rules\"\xfe\x01\n" +
+	"\aL4Route\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
+	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12*\n" +
+	"\x11created_unix_nano\x18\x04 \x01(\x03R\x0fcreatedUnixNano\x12@\n" +
+	"\vattachments\x18\x05 \x03(\v2\x1e.moongate.config.v1.AttachmentR\vattachments\x12A\n" +
+	"\fbackend_refs\x18\x06 \x03(\v2\x1e.moongate.config.v1.BackendRefR\vbackendRefs\"d\n" +
 	"\n" +
 	"Attachment\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12:\n" +
@@ -1523,7 +1634,7 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),        // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),   // 1: moongate.config.v1.PathMatchType
@@ -1531,51 +1642,55 @@ var file_config_proto_goTypes = []any{
 	(*Resource)(nil),     // 3: moongate.config.v1.Resource
 	(*Listener)(nil),     // 4: moongate.config.v1.Listener
 	(*Route)(nil),        // 5: moongate.config.v1.Route
-	(*Attachment)(nil),   // 6: moongate.config.v1.Attachment
-	(*Hostname)(nil),     // 7: moongate.config.v1.Hostname
-	(*Rule)(nil),         // 8: moongate.config.v1.Rule
-	(*Failure)(nil),      // 9: moongate.config.v1.Failure
-	(*Match)(nil),        // 10: moongate.config.v1.Match
-	(*PathMatch)(nil),    // 11: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),   // 12: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),   // 13: moongate.config.v1.BackendRef
-	(*Backend)(nil),      // 14: moongate.config.v1.Backend
-	(*BackendTLS)(nil),   // 15: moongate.config.v1.BackendTLS
-	(*Endpoints)(nil),    // 16: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),     // 17: moongate.config.v1.Endpoint
-	(*Certificate)(nil),  // 18: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),   // 19: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),    // 20: google.protobuf.Any
+	(*L4Route)(nil),      // 6: moongate.config.v1.L4Route
+	(*Attachment)(nil),   // 7: moongate.config.v1.Attachment
+	(*Hostname)(nil),     // 8: moongate.config.v1.Hostname
+	(*Rule)(nil),         // 9: moongate.config.v1.Rule
+	(*Failure)(nil),      // 10: moongate.config.v1.Failure
+	(*Match)(nil),        // 11: moongate.config.v1.Match
+	(*PathMatch)(nil),    // 12: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),   // 13: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),   // 14: moongate.config.v1.BackendRef
+	(*Backend)(nil),      // 15: moongate.config.v1.Backend
+	(*BackendTLS)(nil),   // 16: moongate.config.v1.BackendTLS
+	(*Endpoints)(nil),    // 17: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),     // 18: moongate.config.v1.Endpoint
+	(*Certificate)(nil),  // 19: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),   // 20: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),    // 21: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	5,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	14, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	16, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	18, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	19, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
-	0,  // 6: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
-	6,  // 7: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	8,  // 8: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	7,  // 9: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	10, // 10: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	20, // 11: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	13, // 12: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	9,  // 13: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	11, // 14: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	12, // 15: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	12, // 16: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 17: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	20, // 18: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	9,  // 19: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 20: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	15, // 21: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	17, // 22: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	15, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	17, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	19, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	20, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	6,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
+	0,  // 7: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
+	7,  // 8: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	9,  // 9: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	7,  // 10: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	14, // 11: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	8,  // 12: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	11, // 13: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	21, // 14: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	14, // 15: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	10, // 16: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	12, // 17: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	13, // 18: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	13, // 19: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 20: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	21, // 21: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	10, // 22: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 23: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	16, // 24: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	18, // 25: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -1590,6 +1705,7 @@ func file_config_proto_init() {
 		(*Resource_Endpoints)(nil),
 		(*Resource_Certificate)(nil),
 		(*Resource_TicketKeys)(nil),
+		(*Resource_L4Route)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1597,7 +1713,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

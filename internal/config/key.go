@@ -24,10 +24,11 @@ const (
 	KindListener
 	KindRoute
 	KindTicketKeys // nothing refers to them
+	KindL4Route
 )
 
 var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route",
-	KindTicketKeys: "TicketKeys"}
+	KindTicketKeys: "TicketKeys", KindL4Route: "L4Route"}
 
 // String is the message's name.
 func (k Kind) String() string {
@@ -35,6 +36,20 @@ func (k Kind) String() string {
 		return kindNames[k]
 	}
 	return "Kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// IsRoute reports whether Resources of the kind are attached to listeners, and their keys those of RouteKey.
+func (k Kind) IsRoute() bool { return k == KindRoute || k == KindL4Route }
+
+// Attachments are those of a route of either kind; nil for other Resources, and for nil.
+func (r *Resource) Attachments() []*Attachment {
+	switch k := r.GetKind().(type) {
+	case *Resource_Route:
+		return k.Route.Attachments
+	case *Resource_L4Route:
+		return k.L4Route.Attachments
+	}
+	return nil
 }
 
 // ID names one Resource.
@@ -67,6 +82,8 @@ func (r *Resource) ID() ID {
 		return ID{KindRoute, k.Route.Key}
 	case *Resource_TicketKeys:
 		return ID{KindTicketKeys, k.TicketKeys.Key}
+	case *Resource_L4Route:
+		return ID{KindL4Route, k.L4Route.Key}
 	}
 	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
 }
@@ -92,7 +109,7 @@ func ListenerKey(gatewayNamespace, gatewayName, listener string) string {
 	return gatewayNamespace + "/" + gatewayName + "/" + listener
 }
 
-// RouteKey is Route.key.
+// RouteKey is Route.key and L4Route.key.
 func RouteKey(kind, namespace, name string) string { return kind + "/" + namespace + "/" + name }
 
 // ServiceBackendKey is Backend.key of a Service's port.

@@ -14,8 +14,9 @@ func TestID(t *testing.T) {
 		{Kind: &Resource_Listener{&Listener{Key: ListenerKey("ns", "gw", "l")}}},
 		{Kind: &Resource_Route{&Route{Key: RouteKey("HTTPRoute", "ns", "r")}}},
 		{Kind: &Resource_TicketKeys{&TicketKeys{Key: GatewayKey("ns", "gw")}}},
+		{Kind: &Resource_L4Route{&L4Route{Key: RouteKey("TCPRoute", "ns", "r")}}},
 	}
-	want := []string{"Certificate Secret/ns/s", "Backend Service/ns/b/80", "Endpoints Service/ns/b/80", "Listener ns/gw/l", "Route HTTPRoute/ns/r", "TicketKeys ns/gw"}
+	want := []string{"Certificate Secret/ns/s", "Backend Service/ns/b/80", "Endpoints Service/ns/b/80", "Listener ns/gw/l", "Route HTTPRoute/ns/r", "TicketKeys ns/gw", "L4Route TCPRoute/ns/r"}
 	for i, r := range all {
 		if got := r.ID().String(); got != want[i] {
 			t.Errorf("got %q, want %q", got, want[i])
@@ -26,6 +27,12 @@ func TestID(t *testing.T) {
 	}
 	if got := Kind(200).String(); got != "Kind(200)" {
 		t.Errorf("an unknown kind is %q", got)
+	}
+	for _, r := range all {
+		routed := r.ProtoReflect().WhichOneof(r.ProtoReflect().Descriptor().Oneofs().ByName("kind")).Message().Fields().ByName("attachments") != nil
+		if r.ID().Kind.IsRoute() != routed {
+			t.Errorf("%v is a route: %v, want %v", r.ID(), r.ID().Kind.IsRoute(), routed)
+		}
 	}
 	defer func() {
 		if recover() == nil {

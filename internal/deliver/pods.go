@@ -210,10 +210,10 @@ func (r *Remote) Reports() (out []Report) {
 		for _, id := range slices.SortedFunc(maps.Keys(rejecting), config.CompareID) {
 			sentence := g.rejection(id, rejecting[id])
 			report.Rejected = append(report.Rejected, sentence)
-			switch id.Kind {
-			case config.KindRoute:
+			switch {
+			case id.Kind.IsRoute():
 				report.Routes[id.Key] = sentence
-			case config.KindListener: // it is among listenerFaults
+			case id.Kind == config.KindListener: // it is among listenerFaults
 			default:
 				report.Others = append(report.Others, sentence)
 			}

@@ -101,17 +101,17 @@ func (p *Partition) project(id config.ID) map[string]*config.Resource {
 	switch kind := r.GetKind().(type) {
 	case *config.Resource_Listener:
 		return map[string]*config.Resource{kind.Listener.Gateway: r}
-	case *config.Resource_Route:
-		return p.projectRoute(r, kind.Route)
+	case *config.Resource_Route, *config.Resource_L4Route:
+		return p.projectRoute(r)
 	case *config.Resource_TicketKeys:
 		return map[string]*config.Resource{kind.TicketKeys.Key: r}
 	}
 	return nil
 }
 
-func (p *Partition) projectRoute(r *config.Resource, route *config.Route) map[string]*config.Resource {
+func (p *Partition) projectRoute(r *config.Resource) map[string]*config.Resource {
 	byGateway := map[string][]*config.Attachment{}
-	for _, a := range route.Attachments {
+	for _, a := range r.Attachments() {
 		l := p.resources[config.ID{Kind: config.KindListener, Key: a.Listener}].GetListener()
 		if l != nil {
 			byGateway[l.Gateway] = append(byGateway[l.Gateway], a)
@@ -119,25 +119,32 @@ func (p *Partition) projectRoute(r *config.Resource, route *config.Route) map[st
 	}
 	out := make(map[string]*config.Resource, len(byGateway))
 	for gateway, attachments := range byGateway {
-		if len(attachments) == len(route.Attachments) {
+		if len(attachments) == len(r.Attachments()) {
 			out[gateway] = r
 			continue
 		}
-		projected := shallow(route)
-		projected.Attachments = attachments
-		out[gateway] = &config.Resource{Kind: &config.Resource_Route{Route: projected}}
+		switch k := r.Kind.(type) {
+		case *config.Resource_Route:
+			projected := shallow(k.Route)
+			projected.Attachments = attachments
+			out[gateway] = &config.Resource{Kind: &config.Resource_Route{Route: projected}}
+		case *config.Resource_L4Route:
+			projected := shallow(k.L4Route)
+			projected.Attachments = attachments
+			out[gateway] = &config.Resource{Kind: &config.Resource_L4Route{L4Route: projected}}
+		}
 	}
 	return out
 }
 
 // shallow copies a route's fields, whatever they are, and shares what they hold.
-func shallow(route *config.Route) *config.Route {
-	out := &config.Route{}
+func shallow[M proto.Message](route M) M {
+	out := route.ProtoReflect().New()
 	route.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		out.ProtoReflect().Set(f, v)
+		out.Set(f, v)
 		return true
 	})
-	return out
+	return out.Interface().(M)
 }
 
 // change is one Apply under way.
@@ -166,10 +173,10 @@ func (c *change) take(id config.ID, r *config.Resource) {
 				c.roots[route] = struct{}{}
 			}
 		}
-	case config.KindRoute:
+	case config.KindRoute, config.KindL4Route:
 		c.roots[id] = struct{}{}
-		p.detach(id, old.GetRoute())
-		p.attach(id, r.GetRoute())
+		p.detach(id, old)
+		p.attach(id, r)
 	case config.KindTicketKeys:
 		c.roots[id] = struct{}{}
 	default:
@@ -177,8 +184,8 @@ func (c *change) take(id config.ID, r *config.Resource) {
 	}
 }
 
-func (p *Partition) detach(id config.ID, route *config.Route) {
-	for _, a := range route.GetAttachments() {
+func (p *Partition) detach(id config.ID, route *config.Resource) {
+	for _, a := range route.Attachments() {
 		delete(p.attached[a.Listener], id)
 		if len(p.attached[a.Listener]) == 0 {
 			delete(p.attached, a.Listener)
@@ -186,8 +193,8 @@ func (p *Partition) detach(id config.ID, route *config.Route) {
 	}
 }
 
-func (p *Partition) attach(id config.ID, route *config.Route) {
-	for _, a := range route.GetAttachments() {
+func (p *Partition) attach(id config.ID, route *config.Resource) {
+	for _, a := range route.Attachments() {
 		if p.attached[a.Listener] == nil {
 			p.attached[a.Listener] = map[config.ID]struct{}{}
 		}

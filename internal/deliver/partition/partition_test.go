@@ -50,6 +50,17 @@ func (w *world) route() *config.Resource {
 	return &config.Resource{Kind: &config.Resource_Route{Route: route}}
 }
 
+func (w *world) l4Route() *config.Resource {
+	route := &config.L4Route{Key: fmt.Sprintf("route-%d", w.r.IntN(8))} // as one of requests may be named
+	for _, l := range w.r.Perm(7)[:w.r.IntN(4)] {
+		route.Attachments = append(route.Attachments, &config.Attachment{Listener: fmt.Sprintf("listener-%d", l)})
+	}
+	for range w.r.IntN(3) {
+		route.BackendRefs = append(route.BackendRefs, &config.BackendRef{Backend: w.backendKey()})
+	}
+	return &config.Resource{Kind: &config.Resource_L4Route{L4Route: route}}
+}
+
 func (w *world) backendKey() string { return fmt.Sprintf("backend-%d", w.r.IntN(8)) }
 
 func (w *world) leaf() *config.Resource {
@@ -77,7 +88,7 @@ func (w *world) step() *config.Update {
 			w.update[ids[w.r.IntN(len(ids))]] = nil
 			continue
 		}
-		r := []func() *config.Resource{w.listener, w.route, w.route, w.leaf, w.leaf, w.ticketKeys}[w.r.IntN(6)]()
+		r := []func() *config.Resource{w.listener, w.route, w.route, w.l4Route, w.leaf, w.leaf, w.ticketKeys}[w.r.IntN(7)]()
 		w.update[r.ID()] = r
 	}
 	w.generation++
@@ -122,15 +133,24 @@ func (w *world) naive(gateway string) map[config.ID]*config.Resource {
 		if k := r.GetTicketKeys(); k != nil && k.Key == gateway {
 			out[id] = r
 		}
+		elsewhere := func(a *config.Attachment) bool {
+			l := w.resources[config.ID{Kind: config.KindListener, Key: a.Listener}]
+			return l == nil || l.GetListener().Gateway != gateway
+		}
+		if l4 := proto.CloneOf(r.GetL4Route()); l4 != nil {
+			if l4.Attachments = slices.DeleteFunc(l4.Attachments, elsewhere); len(l4.Attachments) == 0 {
+				continue
+			}
+			out[id] = &config.Resource{Kind: &config.Resource_L4Route{L4Route: l4}}
+			for _, ref := range l4.BackendRefs {
+				backend(ref.Backend)
+			}
+		}
 		route := proto.CloneOf(r.GetRoute())
 		if route == nil {
 			continue
 		}
-		route.Attachments = slices.DeleteFunc(route.Attachments, func(a *config.Attachment) bool {
-			l := w.resources[config.ID{Kind: config.KindListener, Key: a.Listener}]
-			return l == nil || l.GetListener().Gateway != gateway
-		})
-		if len(route.Attachments) == 0 {
+		if route.Attachments = slices.DeleteFunc(route.Attachments, elsewhere); len(route.Attachments) == 0 {
 			continue
 		}
 		out[id] = &config.Resource{Kind: &config.Resource_Route{Route: route}}
