@@ -77,7 +77,7 @@ type flatMapping[K Key[K], A any, K2 Key[K2], B any] struct {
 	*Collection[K2, B]
 	work    *work[K, A]
 	fn      func(*View, K, A) []Entry[K2, B]
-	results map[K][]Entry[K2, B] // of each source key, distinct keys
+	results map[K][]Entry[K2, B] // of each source key, sorted, distinct keys
 	owners  map[K2][]K           // sorted; the first one's entry is the value
 }
 
@@ -93,12 +93,9 @@ func (m *flatMapping[K, A, K2, B]) update() {
 			m.remove(k2)
 			continue
 		}
-		for _, e := range m.results[owners[0]] {
-			if e.Key == k2 {
-				m.put(k2, e.Value)
-				break
-			}
-		}
+		entries := m.results[owners[0]]
+		i, _ := slices.BinarySearchFunc(entries, k2, func(e Entry[K2, B], k K2) int { return e.Key.Compare(k) })
+		m.put(k2, entries[i].Value)
 	}
 	m.sortChanges()
 }
@@ -124,14 +121,10 @@ func (m *flatMapping[K, A, K2, B]) replace(k K, entries []Entry[K2, B], touched 
 	}
 }
 
-// distinct keeps the first entry of each key.
-func distinct[K comparable, V any](entries []Entry[K, V]) []Entry[K, V] {
-	seen := make(map[K]struct{}, len(entries))
-	return slices.DeleteFunc(entries, func(e Entry[K, V]) bool {
-		_, again := seen[e.Key]
-		seen[e.Key] = struct{}{}
-		return again
-	})
+// distinct keeps the first entry of each key, and sorts.
+func distinct[K Key[K], V any](entries []Entry[K, V]) []Entry[K, V] {
+	slices.SortStableFunc(entries, func(a, b Entry[K, V]) int { return a.Key.Compare(b.Key) })
+	return slices.CompactFunc(entries, func(a, b Entry[K, V]) bool { return a.Key == b.Key })
 }
 
 // work runs one function per key of a source, when the source's value or

@@ -25,7 +25,7 @@ func (t *Translator) declareListeners() {
 			}
 			return entries
 		}, sameDeeply[*listener.Listener])
-	t.declareClaims()
+	t.declarePortConflicts()
 }
 
 func (t *Translator) listenerOptions(v *incremental.View, g *gateway.Gateway) listener.Options {

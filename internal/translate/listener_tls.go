@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,8 +84,33 @@ func (t *Translator) declareCertificateNames() {
 			}
 			return listener.NewCertificateNames(l, names...), len(names) > 0
 		}, (*listener.CertificateNames).Equal)
-	t.certificateNamesBy = incremental.NewIndex(t.certificateNames, "listeners with certificates by Gateway",
-		func(k listenerKey, _ *listener.CertificateNames) []name { return []name{k.Gateway} })
+	t.certificateHosts = incremental.NewIndex(t.certificateNames, "listeners by names of certificates",
+		func(k listenerKey, c *listener.CertificateNames) (hosts []certificateHost) {
+			for _, offer := range c.Offers() {
+				hosts = append(hosts, certificateHost{k.Gateway, c.Port, true, offer})
+			}
+			for _, ask := range c.Asks() {
+				hosts = append(hosts, certificateHost{k.Gateway, c.Port, false, ask})
+			}
+			return hosts
+		})
+	t.certificateUsers = incremental.Map(t.engine, "first listeners by names of certificates", incremental.Keys(t.certificateHosts, "names of certificates"),
+		func(v *incremental.View, h certificateHost, _ struct{}) ([]listenerKey, bool) {
+			users := incremental.Lookup(v, t.certificateHosts, h)
+			return slices.Clone(users[:min(len(users), condition.MaxQuoted+2)]), true // more than are named, and the one that asks
+		}, slices.Equal[[]listenerKey])
+}
+
+// certificateHost is what certificates of listeners on a Gateway's port offer, or ask for; see listener.CertificateNames.
+type certificateHost struct {
+	Gateway name
+	Port    int32
+	Offered bool
+	Host    string
+}
+
+func (h certificateHost) Compare(o certificateHost) int {
+	return cmp.Or(h.Gateway.Compare(o.Gateway), cmp.Compare(h.Port, o.Port), compareBool(h.Offered, o.Offered), cmp.Compare(h.Host, o.Host))
 }
 
 // overlap is what the condition OverlappingTLSConfig of a listener says: certificates go before hostnames. It
@@ -95,19 +121,25 @@ func (t *Translator) overlap(v *incremental.View, k listenerKey, l *listener.Lis
 		return l.Overlap
 	}
 	var others []string
-	for _, other := range incremental.Lookup(v, t.certificateNamesBy, k.Gateway) {
-		if other == k {
-			continue
+	note := func(h certificateHost) {
+		users, _ := incremental.Fetch(v, t.certificateUsers, h)
+		for _, other := range users {
+			if other != k {
+				others = append(others, other.Name)
+			}
 		}
-		if s, _ := incremental.Fetch(v, t.certificateNames, other); own.Overlaps(s) {
-			others = append(others, other.Name)
-		}
+	}
+	for _, ask := range own.Asks() {
+		note(certificateHost{k.Gateway, own.Port, true, ask})
+	}
+	for _, offer := range own.Offers() {
+		note(certificateHost{k.Gateway, own.Port, false, offer})
 	}
 	if len(others) == 0 {
 		return l.Overlap
 	}
 	slices.Sort(others)
-	return listener.OverlapProblem(l, others)
+	return listener.OverlapProblem(l, slices.Compact(others))
 }
 
 func (t *Translator) declareCertificates() {

@@ -1,7 +1,10 @@
 package translate
 
 import (
+	"cmp"
 	"slices"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
@@ -24,7 +27,17 @@ type claim struct {
 	Listener listener.Listener
 }
 
-func (t *Translator) declareClaims() {
+// portNumber is the key of what is known of a port.
+type portNumber int32
+
+func (p portNumber) Compare(o portNumber) int { return cmp.Compare(p, o) }
+
+// declarePortConflicts finds the listeners whose port and hostname an older Gateway's listener has already. Between Gateways the oldest wins, so
+// that a new one cannot break what is served. In a cluster each Gateway has proxies, and so ports, of its own.
+func (t *Translator) declarePortConflicts() {
+	if t.options.Cluster {
+		return
+	}
 	t.claims = incremental.Map(t.engine, "listener claim", t.listeners,
 		func(_ *incremental.View, k listenerKey, l *listener.Listener) (claim, bool) {
 			return claim{Age: age{l.Created, k.Gateway}, Listener: listener.Listener{
@@ -32,27 +45,27 @@ func (t *Translator) declareClaims() {
 			}}, claims(l)
 		}, sameDeeply[claim])
 	t.claimsByPort = incremental.NewIndex(t.claims, "claims by port",
-		func(_ listenerKey, c claim) []int32 { return []int32{c.Listener.Port} })
+		func(_ listenerKey, c claim) []portNumber { return []portNumber{portNumber(c.Listener.Port)} })
+	t.portConflicts = incremental.FlatMap(t.engine, "port conflicts", incremental.Keys(t.claimsByPort, "claimed ports"),
+		func(v *incremental.View, port portNumber, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
+			return t.conflictsOf(v, port)
+		}, same[gwv1.ListenerConditionReason])
 }
 
-// taken says which older Gateway's listener has the port and hostname already.
-// Between Gateways the oldest wins, so that a new one cannot break what is served.
-func (t *Translator) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	if t.options.Cluster {
-		return nil // each has proxies, and so ports, of its own
-	}
-	keys := incremental.Lookup(v, t.claimsByPort, l.Port)
-	if len(keys) < 2 {
-		return nil
+// conflictsOf are the conflicts between Gateways on a port, by the listener that loses.
+func (t *Translator) conflictsOf(v *incremental.View, port portNumber) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
+	keys := incremental.Lookup(v, t.claimsByPort, port) // sorted, so by Gateway
+	if keys[0].Gateway == keys[len(keys)-1].Gateway {
+		return nil // it has judged its own listeners
 	}
 	type contender struct {
 		key listenerKey
 		claim
 	}
-	var all []contender
-	for _, key := range keys {
+	all := make([]contender, len(keys))
+	for i, key := range keys {
 		c, _ := incremental.Fetch(v, t.claims, key)
-		all = append(all, contender{key, c})
+		all[i] = contender{key, c}
 	}
 	slices.SortStableFunc(all, func(a, b contender) int {
 		switch {
@@ -63,30 +76,23 @@ func (t *Translator) portConflict(v *incremental.View, k listenerKey, l *listene
 		}
 		return 0
 	})
-	var winners []contender
+	var ports listener.Ports
 	for _, c := range all {
-		i := slices.IndexFunc(winners, func(w contender) bool {
-			return w.key.Gateway != c.key.Gateway && shareAddress(w.Listener.Addresses, c.Listener.Addresses) &&
-				listener.Conflict(&w.Listener, &c.Listener) != ""
-		})
-		if c.key == k {
-			if i < 0 {
-				return nil
-			}
-			w := winners[i]
-			return listener.ConflictProblem(listener.Conflict(&w.Listener, l), l, "a listener of an older Gateway")
-		}
-		if i < 0 {
-			winners = append(winners, c)
+		if reason := ports.Claim(&c.Listener); reason != "" {
+			lost = append(lost, incremental.Entry[listenerKey, gwv1.ListenerConditionReason]{Key: c.key, Value: reason})
 		}
 	}
-	return nil
+	return lost
 }
 
-// shareAddress compares addresses to bind, of which none means the default ones.
-func shareAddress(a, b []string) bool {
-	if len(a) == 0 || len(b) == 0 {
-		return len(a) == len(b)
+// portConflict returns why an older Gateway keeps the listener from its port, or nil.
+func (t *Translator) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+	if t.options.Cluster {
+		return nil
 	}
-	return slices.ContainsFunc(a, func(x string) bool { return slices.Contains(b, x) })
+	reason, lost := incremental.Fetch(v, t.portConflicts, k)
+	if !lost {
+		return nil
+	}
+	return listener.ConflictProblem(reason, l, "a listener of an older Gateway")
 }

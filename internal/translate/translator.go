@@ -97,16 +97,18 @@ type listenerLayer struct {
 	managedListenerSets *incremental.Collection[name, bool] // ListenerSets of those
 	listeners           *incremental.Collection[listenerKey, *listener.Listener]
 	claims              *incremental.Collection[listenerKey, claim]
-	claimsByPort        *incremental.Index[int32, listenerKey, claim]
+	claimsByPort        *incremental.Index[portNumber, listenerKey, claim]                 // in standalone mode, as claims and portConflicts
+	portConflicts       *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose
 	grants              *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
 	secretUsers         *incremental.Index[name, listenerKey, *listener.Listener]
 	abroad              *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
 	wantedSecrets       *incremental.Collection[name, bool]                         // Secrets
 	keyPairs            *incremental.Collection[name, *certificate.KeyPair]
-	certificateNames    *incremental.Collection[listenerKey, *listener.CertificateNames]  // of HTTPS listeners with a certificate
-	certificateNamesBy  *incremental.Index[name, listenerKey, *listener.CertificateNames] // by Gateway
-	proxySpecs          *incremental.Collection[name, *ProxySpec]                         // nil outside of a cluster
-	reachable           *incremental.Collection[name, bool]                               // Gateways in a cluster that wait for nothing
+	certificateNames    *incremental.Collection[listenerKey, *listener.CertificateNames] // of HTTPS listeners with a certificate
+	certificateHosts    *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
+	certificateUsers    *incremental.Collection[certificateHost, []listenerKey] // the first of those in certificateHosts
+	proxySpecs          *incremental.Collection[name, *ProxySpec]               // nil outside of a cluster
+	reachable           *incremental.Collection[name, bool]                     // Gateways in a cluster that wait for nothing
 	states              *incremental.Collection[listenerKey, *listenerState]
 	serving             *incremental.Collection[listenerKey, *config.Listener]
 	served              *incremental.Collection[listenerKey, bool]

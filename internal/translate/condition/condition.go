@@ -70,6 +70,17 @@ func Quoted(names []string) string {
 	return strings.Join(out, ", ")
 }
 
+// MaxQuoted is how many names Some takes: a message that names thousands is of no use.
+const MaxQuoted = maxListed
+
+// Some lists the first of names for a message, and says that there are others where it has more than MaxQuoted.
+func Some(names []string) string {
+	if len(names) <= MaxQuoted {
+		return Quoted(names)
+	}
+	return Quoted(names[:MaxQuoted]) + " and others"
+}
+
 // True is a condition that is True.
 func True[T, R ~string](kind T, reason R) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionTrue, Reason: string(reason)}

@@ -50,8 +50,10 @@ func New(gw *gwv1.Gateway) *Gateway {
 	if t := gw.CreationTimestamp; !t.IsZero() {
 		g.Created = t.UnixNano()
 	}
+	seen := make(map[gwv1.SectionName]bool, len(gw.Spec.Listeners))
 	for _, l := range gw.Spec.Listeners {
-		if !slices.Contains(g.Listeners, string(l.Name)) {
+		if !seen[l.Name] {
+			seen[l.Name] = true
 			g.Listeners = append(g.Listeners, string(l.Name))
 		}
 	}

@@ -9,39 +9,60 @@ import (
 // findConflicts marks listeners of one Gateway that cannot be told apart: none
 // of them wins. It also marks HTTPS listeners whose hostnames overlap. Listeners that
 // are refused for another reason are left out: they take no port from the others.
-func findConflicts(list []*Listener, gw *gwv1.Gateway) {
-	for i, l := range list {
-		if l.Invalid != nil {
-			continue
-		}
-		var clash gwv1.ListenerConditionReason
-		var with, overlap []string
-		for j, other := range list {
-			if i == j || other.Invalid != nil || gw.Spec.Listeners[i].Name == gw.Spec.Listeners[j].Name {
-				continue
-			}
-			otherName := string(gw.Spec.Listeners[j].Name)
-			switch reason := Conflict(l, other); {
-			case reason == "":
-			case clash == "" || reason == gwv1.ListenerReasonProtocolConflict && clash != reason:
-				clash, with = reason, []string{otherName}
-			case reason == clash:
-				with = append(with, otherName)
-			}
-			if l.Port == other.Port && l.Protocol == gwv1.HTTPSProtocolType && other.Protocol == l.Protocol &&
-				overlaps(l.Hostname, other.Hostname) {
-				overlap = append(overlap, otherName)
-			}
-		}
-		if clash != "" {
-			l.Conflict = ConflictProblem(clash, l, condition.Quoted(with)+" of this Gateway")
-		}
-		if overlap != nil {
-			l.Overlap = condition.NewProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "",
-				"hosts of this listener are also hosts of %s on port %d; a request is answered 421 where its connection was opened for another listener",
-				condition.Quoted(overlap), l.Port)
+func findConflicts(list []*Listener) {
+	byPort := map[int32][]*Listener{}
+	for _, l := range list {
+		if l.Invalid == nil && transportOf(l.Protocol) != transportUnknown {
+			byPort[l.Port] = append(byPort[l.Port], l)
 		}
 	}
+	for _, l := range list {
+		if port := byPort[l.Port]; port != nil {
+			findConflictsOfPort(port)
+			findOverlaps(port)
+			delete(byPort, l.Port)
+		}
+	}
+}
+
+// findConflictsOfPort marks those of the listeners on one port that cannot be told apart.
+func findConflictsOfPort(port []*Listener) {
+	// What l clashes with is the same for all of its transport, or for all of its hostname.
+	clashes := map[transport][]*Listener{}
+	for _, t := range []transport{transportHTTP, transportTLS, transportTCP, transportUDP} {
+		for _, other := range port {
+			if protocolsConflict(t, transportOf(other.Protocol)) {
+				clashes[t] = append(clashes[t], other)
+			}
+		}
+	}
+	byHostname := map[string][]*Listener{} // not of UDP
+	for _, l := range port {
+		if transportOf(l.Protocol) != transportUDP {
+			byHostname[l.Hostname] = append(byHostname[l.Hostname], l)
+		}
+	}
+	for _, l := range port {
+		t := transportOf(l.Protocol)
+		if with := namesBeside(l, clashes[t]); with != nil {
+			l.Conflict = ConflictProblem(gwv1.ListenerReasonProtocolConflict, l, condition.Some(with)+" of this Gateway")
+		} else if with := namesBeside(l, byHostname[l.Hostname]); t != transportUDP && with != nil {
+			l.Conflict = ConflictProblem(gwv1.ListenerReasonHostnameConflict, l, condition.Some(with)+" of this Gateway")
+		}
+	}
+}
+
+// namesBeside are the names of the first of some listeners, in their order and without l.
+func namesBeside(l *Listener, some []*Listener) (names []string) {
+	for _, other := range some {
+		if other != l {
+			names = append(names, other.Name)
+		}
+		if len(names) > condition.MaxQuoted {
+			break
+		}
+	}
+	return names
 }
 
 // ConflictProblem says that what with names has what l asks for.
@@ -54,23 +75,69 @@ func ConflictProblem(reason gwv1.ListenerConditionReason, l *Listener, with stri
 		"hostname %q on port %d is the same as that of %s", l.Hostname, l.Port, with)
 }
 
-// Conflict says why two listeners on the same addresses are not distinct, or "".
-func Conflict(a, b *Listener) gwv1.ListenerConditionReason {
-	ta, tb := transportOf(a.Protocol), transportOf(b.Protocol)
-	switch {
-	case a.Port != b.Port || ta == transportUnknown || tb == transportUnknown:
-		return ""
-	case ta == transportUDP || tb == transportUDP:
-		if ta == tb {
+// Ports are the ports that listeners have, of which the first to claim one wins. The zero value has none.
+type Ports struct{ claimed map[portAddress]*claimedPort }
+
+type portAddress struct {
+	address string // "" are the default ones
+	port    int32
+}
+
+type claimedPort struct {
+	transport transport // of TCP; unknown for none
+	udp       bool
+	hostnames map[string]struct{}
+}
+
+// Claim returns why the listener cannot be told apart from one that was there before, or "" where it has its port and hostname now. A
+// listener without addresses is on the default ones.
+func (p *Ports) Claim(l *Listener) gwv1.ListenerConditionReason {
+	addresses := l.Addresses
+	if len(addresses) == 0 {
+		addresses = defaultAddresses
+	}
+	t := transportOf(l.Protocol)
+	for _, a := range addresses {
+		c := p.claimed[portAddress{a, l.Port}]
+		if c == nil {
+			continue
+		}
+		if t == transportUDP && c.udp || protocolsConflict(t, c.transport) {
 			return gwv1.ListenerReasonProtocolConflict
 		}
-		return ""
-	case ta != tb || ta == transportTCP:
-		return gwv1.ListenerReasonProtocolConflict
-	case a.Hostname == b.Hostname:
-		return gwv1.ListenerReasonHostnameConflict
+		if _, taken := c.hostnames[l.Hostname]; taken && t != transportUDP {
+			return gwv1.ListenerReasonHostnameConflict
+		}
+	}
+	if p.claimed == nil {
+		p.claimed = map[portAddress]*claimedPort{}
+	}
+	for _, a := range addresses {
+		at := portAddress{a, l.Port}
+		if p.claimed[at] == nil {
+			p.claimed[at] = &claimedPort{hostnames: map[string]struct{}{}}
+		}
+		if t == transportUDP {
+			p.claimed[at].udp = true
+		} else {
+			p.claimed[at].transport = t
+			p.claimed[at].hostnames[l.Hostname] = struct{}{}
+		}
 	}
 	return ""
+}
+
+var defaultAddresses = []string{""}
+
+// protocolsConflict reports whether listeners with these transports cannot share a port.
+func protocolsConflict(a, b transport) bool {
+	switch {
+	case a == transportUnknown || b == transportUnknown:
+		return false
+	case a == transportUDP || b == transportUDP:
+		return a == b
+	}
+	return a != b || a == transportTCP
 }
 
 // transport is what decides whether protocols can share a port.

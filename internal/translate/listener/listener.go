@@ -31,6 +31,7 @@ type Options struct {
 
 // Listener is a listener as far as its Gateway alone tells.
 type Listener struct {
+	Name       string
 	Field      string // spec.listeners[i]
 	Created    int64  // of the Gateway, in nanoseconds since the epoch
 	Port       int32
@@ -67,22 +68,21 @@ func New(gw *gwv1.Gateway, o Options) []*Listener {
 	if t := gw.CreationTimestamp; !t.IsZero() {
 		created = t.UnixNano()
 	}
-	list := make([]*Listener, len(gw.Spec.Listeners))
+	list, byName := make([]*Listener, len(gw.Spec.Listeners)), map[string]*Listener{}
 	for i := range gw.Spec.Listeners {
 		l := &Listener{
-			Field: fmt.Sprintf("spec.listeners[%d]", i), Created: created, Addresses: o.Addresses,
+			Name: string(gw.Spec.Listeners[i].Name), Field: fmt.Sprintf("spec.listeners[%d]", i), Created: created, Addresses: o.Addresses,
 			Refused: o.Refused, Pending: o.Pending, Unserved: o.Unserved,
 		}
 		l.read(gw, &gw.Spec.Listeners[i], &o)
 		list[i] = l
-		for j := range i {
-			if gw.Spec.Listeners[j].Name == gw.Spec.Listeners[i].Name {
-				list[j].Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, l.Field+".name", "give each listener its own name",
-					"two listeners are named %q", gw.Spec.Listeners[i].Name)
-			}
+		if before := byName[l.Name]; before != nil {
+			before.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, l.Field+".name", "give each listener its own name",
+				"two listeners are named %q", l.Name)
 		}
+		byName[l.Name] = l
 	}
-	findConflicts(list, gw)
+	findConflicts(list)
 	return list
 }
 

@@ -18,9 +18,6 @@ type CertificateNames struct {
 	Hosts []string
 	// Names are all that these certificates have. Sorted, distinct, in lower case.
 	Names []string
-
-	// index has the names, and of each that is no wildcard what is behind its first label, from the dot on.
-	index map[string]struct{}
 }
 
 // maxCertificateNames bounds the names of a listener's certificates that are compared with those of each other listener. An
@@ -29,7 +26,7 @@ const maxCertificateNames = 1000
 
 // NewCertificateNames reads the names of a listener's certificates, which are in lower case.
 func NewCertificateNames(l *Listener, certificates ...[]string) *CertificateNames {
-	s := &CertificateNames{Port: l.Port, index: map[string]struct{}{}}
+	s := &CertificateNames{Port: l.Port}
 	left := maxCertificateNames
 	for _, names := range certificates {
 		names = names[:min(left, len(names))]
@@ -41,12 +38,6 @@ func NewCertificateNames(l *Listener, certificates ...[]string) *CertificateName
 	slices.Sort(s.Hosts)
 	slices.Sort(s.Names)
 	s.Hosts, s.Names = slices.Compact(s.Hosts), slices.Compact(s.Names)
-	for _, n := range s.Names {
-		s.index[n] = struct{}{}
-		if dot := strings.IndexByte(n, '.'); dot > 0 && n[0] != '*' {
-			s.index[n[dot:]] = struct{}{}
-		}
-	}
 	return s
 }
 
@@ -73,32 +64,97 @@ func (s *CertificateNames) Equal(o *CertificateNames) bool {
 	return s.Port == o.Port && slices.Equal(s.Hosts, o.Hosts) && slices.Equal(s.Names, o.Names)
 }
 
-// has says whether the certificates have a host, or one of those of a wildcard.
-func (s *CertificateNames) has(host string) bool {
-	if _, is := s.index[host]; is {
-		return true
+// Two listeners on a port overlap if a client could take a connection for a host of one to be good for a host of the other: if one Asks
+// for what the other Offers. These are strings to be looked up, so that thousands of listeners need not be compared with each other.
+
+// Offers are what the certificates have: the names, and of each that is no wildcard what is behind its first label, from the dot on.
+func (s *CertificateNames) Offers() []string {
+	offers := slices.Clone(s.Names)
+	for _, n := range s.Names {
+		if dot := strings.IndexByte(n, '.'); dot > 0 && n[0] != '*' {
+			offers = append(offers, n[dot:])
+		}
 	}
-	dot := strings.IndexByte(host, '.')
-	if dot <= 0 {
-		return false
-	}
-	around := "*" + host[dot:] // of an exact name the wildcard
-	if host[0] == '*' {
-		around = host[dot:] // of a wildcard the exact names
-	}
-	_, is := s.index[around]
-	return is
+	return distinct(offers)
 }
 
-// Overlaps says whether a client could take a connection for a host of one listener to be good for
-// a host of the other, too.
-func (s *CertificateNames) Overlaps(o *CertificateNames) bool {
-	return s.Port == o.Port && (slices.ContainsFunc(o.Hosts, s.has) || slices.ContainsFunc(s.Hosts, o.has))
+// Asks are what certificates have that are good for one of the hosts: the host, the wildcard around it, or any name in one that is a
+// wildcard.
+func (s *CertificateNames) Asks() []string {
+	asks := slices.Clone(s.Hosts)
+	for _, host := range s.Hosts {
+		switch dot := strings.IndexByte(host, '.'); {
+		case dot <= 0:
+		case host[0] == '*':
+			asks = append(asks, host[dot:])
+		default:
+			asks = append(asks, "*"+host[dot:])
+		}
+	}
+	return distinct(asks)
+}
+
+func distinct(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // OverlapProblem says that certificates of l have hosts in common with those of others, by name.
 func OverlapProblem(l *Listener, others []string) *condition.Problem {
 	return condition.NewProblem(gwv1.ListenerReasonOverlappingCertificates, l.Field+".tls.certificateRefs", "",
 		"certificates here and of %s on port %d share hosts of these listeners; a request is answered 421 where its connection was opened for another listener",
-		condition.Quoted(others), l.Port)
+		condition.Some(others), l.Port)
+}
+
+// findOverlaps marks the HTTPS listeners of one port whose hostnames share hosts.
+func findOverlaps(port []*Listener) {
+	var all []*Listener
+	exact, below := map[string][]*Listener{}, map[string][]*Listener{} // below has those strictly under a wildcard, by its suffix
+	for _, l := range port {
+		if l.Protocol != gwv1.HTTPSProtocolType {
+			continue
+		}
+		all = append(all, l)
+		exact[l.Hostname] = append(exact[l.Hostname], l)
+		for _, suffix := range suffixes(l.Hostname) {
+			below[suffix] = append(below[suffix], l)
+		}
+	}
+	order := make(map[*Listener]int, len(all))
+	for i, l := range all {
+		order[l] = i
+	}
+	for _, l := range all {
+		lists := [][]*Listener{all}
+		if l.Hostname != "" {
+			lists = [][]*Listener{exact[l.Hostname], exact[""]}
+			for _, suffix := range suffixes(l.Hostname) {
+				lists = append(lists, exact["*"+suffix])
+			}
+			if suffix, wildcard := strings.CutPrefix(l.Hostname, "*"); wildcard {
+				lists = append(lists, below[suffix])
+			}
+		}
+		var others []*Listener // of each list more than are named
+		for _, list := range lists {
+			others = append(others, list[:min(len(list), condition.MaxQuoted+2)]...)
+		}
+		slices.SortFunc(others, func(a, b *Listener) int { return order[a] - order[b] })
+		if names := namesBeside(l, others); names != nil {
+			l.Overlap = condition.NewProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "",
+				"hosts of this listener are also hosts of %s on port %d; a request is answered 421 where its connection was opened for another listener",
+				condition.Some(names), l.Port)
+		}
+	}
+}
+
+// suffixes are those of the wildcards that cover a hostname and are not the same, from the dot on.
+func suffixes(hostname string) (all []string) {
+	hostname = strings.TrimPrefix(hostname, "*.")
+	for i := range len(hostname) {
+		if hostname[i] == '.' {
+			all = append(all, hostname[i:])
+		}
+	}
+	return all
 }

@@ -1,0 +1,119 @@
+package listener
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// conflict is what the specification says of two listeners, one by one with all the others: the meaning that the tables must have.
+func conflict(a, b *Listener) gwv1.ListenerConditionReason {
+	ta, tb := transportOf(a.Protocol), transportOf(b.Protocol)
+	switch {
+	case a.Port != b.Port:
+		return ""
+	case ta == transportUDP || tb == transportUDP:
+		if ta == tb {
+			return gwv1.ListenerReasonProtocolConflict
+		}
+		return ""
+	case ta != tb || ta == transportTCP:
+		return gwv1.ListenerReasonProtocolConflict
+	case a.Hostname == b.Hostname:
+		return gwv1.ListenerReasonHostnameConflict
+	}
+	return ""
+}
+
+func randomListeners(r *rand.Rand) (list []*Listener) {
+	protocols := []gwv1.ProtocolType{gwv1.HTTPProtocolType, gwv1.HTTPSProtocolType, gwv1.HTTPSProtocolType, gwv1.TLSProtocolType, gwv1.TCPProtocolType, gwv1.UDPProtocolType}
+	hostnames := []string{"", "a.test", "b.test", "*.test", "*.a.test", "x.a.test", "*.b.a.test", "test", "y.b.a.test", "*.org"}
+	kinds := 1 + r.IntN(len(protocols))
+	for i := range r.IntN(14) {
+		l := &Listener{Name: fmt.Sprintf("l%d", i), Port: 80 + r.Int32N(2), Protocol: protocols[r.IntN(kinds)], Hostname: hostnames[r.IntN(len(hostnames))]}
+		if l.Protocol == gwv1.TCPProtocolType || l.Protocol == gwv1.UDPProtocolType {
+			l.Hostname = ""
+		}
+		for _, a := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
+			if r.IntN(3) == 0 {
+				l.Addresses = append(l.Addresses, a)
+			}
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// TestConflictsOfOneGateway compares what is found by tables with a comparison of each listener with each other.
+func TestConflictsOfOneGateway(t *testing.T) {
+	for seed := range uint64(3000) {
+		list := randomListeners(rand.New(rand.NewPCG(seed, 1)))
+		findConflicts(list)
+		for _, l := range list {
+			var reason gwv1.ListenerConditionReason
+			with, overlap := map[gwv1.ListenerConditionReason][]string{}, []string(nil)
+			for _, other := range list {
+				if other == l {
+					continue
+				}
+				if why := conflict(l, other); why != "" {
+					with[why] = append(with[why], other.Name)
+					if reason != gwv1.ListenerReasonProtocolConflict {
+						reason = why
+					}
+				}
+				if l.Port == other.Port && l.Protocol == gwv1.HTTPSProtocolType && other.Protocol == l.Protocol && overlaps(l.Hostname, other.Hostname) {
+					overlap = append(overlap, other.Name)
+				}
+			}
+			if got := l.Conflict; (got == nil) != (reason == "") || got != nil && (got.Reason != string(reason) || !names(got.What, with[reason])) {
+				t.Fatalf("seed %d: %s of %s: %v, want %s with %v", seed, l.Name, show(list), got, reason, with[reason])
+			}
+			if got := l.Overlap; (got == nil) != (overlap == nil) || got != nil && !names(got.What, overlap) {
+				t.Fatalf("seed %d: %s of %s: %v, want %v", seed, l.Name, show(list), got, overlap)
+			}
+		}
+	}
+}
+
+// names reports whether a message names the first eight, in their order.
+func names(message string, all []string) bool {
+	list := `"` + strings.Join(all[:min(len(all), 8)], `", "`) + `"`
+	return strings.Contains(message, list) && (len(all) <= 8) == !strings.Contains(message, list+" and others")
+}
+
+// TestFirstToClaim compares Ports with a comparison of each listener with all that have won.
+func TestFirstToClaim(t *testing.T) {
+	for seed := range uint64(3000) {
+		list := randomListeners(rand.New(rand.NewPCG(seed, 2)))
+		var ports Ports
+		var winners []*Listener
+		for _, l := range list {
+			var reasons []gwv1.ListenerConditionReason
+			for _, w := range winners {
+				share := len(w.Addresses)+len(l.Addresses) == 0 || slices.ContainsFunc(l.Addresses, func(a string) bool { return slices.Contains(w.Addresses, a) })
+				if why := conflict(w, l); share && why != "" {
+					reasons = append(reasons, why)
+				}
+			}
+			got := ports.Claim(l)
+			if (got == "") != (len(reasons) == 0) || got != "" && !slices.Contains(reasons, got) {
+				t.Fatalf("seed %d: %s of %s: %q, want one of %q", seed, l.Name, show(list), got, reasons)
+			}
+			if got == "" {
+				winners = append(winners, l)
+			}
+		}
+	}
+}
+
+func show(list []*Listener) (text string) {
+	for _, l := range list {
+		text += fmt.Sprintf("%s:%d %s %q %v; ", l.Name, l.Port, l.Protocol, l.Hostname, l.Addresses)
+	}
+	return text
+}

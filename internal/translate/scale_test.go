@@ -1,0 +1,70 @@
+package translate_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// manyListeners is one Gateway with n listeners on two ports, every other one over TLS with one certificate for all of them.
+func manyListeners(w *world, n int, certificate *corev1.Secret) *gwv1.Gateway {
+	gc := &gwv1.GatewayClass{Spec: gwv1.GatewayClassSpec{ControllerName: controllerName}}
+	gc.Name = "moongate"
+	w.Upsert(gc)
+	w.Upsert(certificate)
+	gw := &gwv1.Gateway{Spec: gwv1.GatewaySpec{GatewayClassName: "moongate"}}
+	gw.Namespace, gw.Name = "default", "gw"
+	for i := range n {
+		hostname := gwv1.Hostname(fmt.Sprintf("h%d.example.com", i/2))
+		l := gwv1.Listener{Name: gwv1.SectionName(fmt.Sprintf("l%d", i)), Port: 80, Protocol: gwv1.HTTPProtocolType, Hostname: &hostname}
+		if i%2 == 1 {
+			l.Port, l.Protocol = 443, gwv1.HTTPSProtocolType
+			l.TLS = &gwv1.ListenerTLSConfig{CertificateRefs: []gwv1.SecretObjectReference{{Name: gwv1.ObjectName(certificate.Name)}}}
+		}
+		gw.Spec.Listeners = append(gw.Spec.Listeners, l)
+	}
+	return gw
+}
+
+// TestManyListeners: what 10,000 listeners of one Gateway cost grows with their number and no faster.
+func TestManyListeners(t *testing.T) {
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const listeners = 10_000
+	w := newWorld()
+	gw := manyListeners(w, listeners, pemSecret(t, "cert"))
+	before, begin := heap(), time.Now()
+	w.Upsert(gw)
+	r := w.Commit()
+	took := time.Since(begin)
+	used := heap() - before
+	t.Logf("%d listeners: %d MB, %v, %d runs, %d reads", listeners, used>>20, took, r.Stats.Runs, r.Stats.Reads)
+	if n := len(r.Config.Upserts); n != listeners+1 {
+		t.Errorf("%d resources, want the listeners and a certificate", n)
+	}
+	if used > 100<<20 {
+		t.Errorf("%d MB of heap, want at most 100", used>>20)
+	}
+	if most := 15 * listeners; r.Stats.Runs > most || r.Stats.Reads > most {
+		t.Errorf("%d runs %v and %d reads %v, want at most %d", r.Stats.Runs, r.Stats.RunsByName, r.Stats.Reads, r.Stats.ReadsByName, most)
+	}
+
+	more := *gw
+	more.Generation = 2
+	added := gw.Spec.Listeners[listeners-1]
+	other := gwv1.Hostname("another.example.com")
+	added.Name, added.Hostname = "z", &other
+	more.Spec.Listeners = append(more.Spec.Listeners[:listeners:listeners], added)
+	w.Upsert(&more)
+	if r = w.Commit(); len(r.Config.Upserts) != 1 || r.Stats.Runs > 25 {
+		t.Errorf("one more: %d runs %v, %d reads %v, %d resources, want at most 25 and 1", r.Stats.Runs, r.Stats.RunsByName, r.Stats.Reads, r.Stats.ReadsByName, len(r.Config.Upserts))
+	}
+}
