@@ -14,6 +14,8 @@ const (
 	ReasonRedirect
 	ReasonPreflight
 	ReasonUpgraded
+	ReasonUpgradeIgnored
+	ReasonTunnelIdle
 
 	ReasonBadRequest
 	ReasonHeadTooLarge
@@ -88,11 +90,13 @@ type ReasonInfo struct {
 }
 
 var reasons = [reasonCount]ReasonInfo{
-	ReasonInternal:  {Word: "internal", Source: SourceInternal, Status: 500, Description: "the gateway failed in a way that it should not; please report it"},
-	ReasonOK:        {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
-	ReasonRedirect:  {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
-	ReasonPreflight: {Word: "preflight", Source: SourceNone, Description: "a CORS filter answered a preflight request of an origin that it allows"},
-	ReasonUpgraded:  {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection was switched to another protocol and has ended"},
+	ReasonInternal:       {Word: "internal", Source: SourceInternal, Status: 500, Description: "the gateway failed in a way that it should not; please report it"},
+	ReasonOK:             {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
+	ReasonRedirect:       {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
+	ReasonPreflight:      {Word: "preflight", Source: SourceNone, Description: "a CORS filter answered a preflight request of an origin that it allows"},
+	ReasonUpgraded:       {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection was switched to another protocol and has ended"},
+	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend's response was relayed, but the backend was not asked for the protocol in the request's Upgrade field: the appProtocol of the Service's port does not name it"},
+	ReasonTunnelIdle:     {Word: "tunnel_idle", Source: SourceNone, Description: "the connection was switched to another protocol, and ended because neither side sent anything for an hour"},
 
 	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112)"},
 	ReasonHeadTooLarge:        {Word: "head_too_large", Source: SourceClient, Status: 431, Description: "the request head has too many bytes or field lines"},

@@ -114,6 +114,7 @@ const (
 	waitHead               // for the rest of a head; expires
 	waitRead               // for the rest of a body; expires
 	waitWrite              // for the client to take bytes; expires
+	waitTunnel             // for bytes of either side; expires
 	waitExpired            // the sweeper has interrupted the wait
 	waitParked             // for whoever claims the connection, see park.go
 )
@@ -148,7 +149,7 @@ func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mode) *Conn {
 	c := &Conn{set: set, nc: tcp, tcp: tcp}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
-		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}}
+		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
 	if !mode.TLS() {
 		c.side.Splicer = http1Side{c}
 	}

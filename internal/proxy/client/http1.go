@@ -58,7 +58,10 @@ func (c *Conn) run(n int) (keep bool) {
 	if h.Minor == 0 {
 		c.side.Protocol = "HTTP/1.0"
 	}
-	x.Framing, x.Length, x.ExpectContinue, x.TETrailers = h.Framing, h.ContentLength, h.ExpectContinue, h.TETrailers
+	x.Framing, x.Length, x.ExpectContinue, x.TETrailers, x.Upgrade = h.Framing, h.ContentLength, h.ExpectContinue, h.TETrailers, nil
+	if h.Framing == http1.NoBody && string(x.Method) == http.MethodGet {
+		x.Upgrade = h.Upgrade
+	}
 	more := h.KeepAlive
 	if h.Form == http1.Authority {
 		h.KeepAlive = false // what follows may be meant for the tunnel
@@ -91,9 +94,14 @@ func targetOf(head []byte) []byte {
 	return target
 }
 
-// isWhole tells whether all of the request whose head of n bytes stands at in[r:] is there.
+// isWhole reports whether all of the request whose head of n bytes stands at in[r:] is there, and nothing that follows belongs to it. What
+// becomes of an Upgrade is not known yet.
 func (c *Conn) isWhole(n int) bool {
-	switch h := &c.h1.head; h.Framing {
+	h := &c.h1.head
+	if h.Upgrade != nil {
+		return false
+	}
+	switch h.Framing {
 	case http1.NoBody:
 		return true
 	case http1.Length:

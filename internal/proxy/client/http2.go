@@ -115,6 +115,7 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	defer d.recovered(s)
 	d.side = c.side
 	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter, d.side.Splicer = &d.watch, d, d, d, nil
+	d.side.Switcher = nil
 	d.ex.Client = &d.side
 	d.limit.stream, d.limit.engine = s, c.set.engine
 	s.OnGone(d.leave)

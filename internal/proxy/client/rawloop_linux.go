@@ -11,6 +11,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // rawIO tells that connections without TLS can be run by runRaw.
@@ -29,6 +30,7 @@ type rawLoop struct {
 	head    int     // what runRaw returns
 	err     error
 	upload  upload
+	spliced *splice.Writer // nil before the first wait of splice
 }
 
 // upload is the state of readSocket, which is the uploading goroutine's.

@@ -40,6 +40,7 @@ type Timeouts struct {
 	Head      time.Duration // from the first byte of a request head to its last; default 15 s
 	BodyIdle  time.Duration // without a byte of the request body; default 60 s
 	WriteIdle time.Duration // for one write to the client, of up to 78 KiB, to be taken; default 60 s
+	Tunnel    time.Duration // without a byte in either direction, where HTTP was left; default 1 h
 	// Linger is how long bytes of a client that was already answered are thrown away so
 	// that the answer is not lost with a reset (RFC 9112 section 9.6); default 2 s.
 	Linger time.Duration
@@ -55,6 +56,7 @@ func (t Timeouts) withDefaults() Timeouts {
 		{&t.Head, 15 * time.Second},
 		{&t.BodyIdle, 60 * time.Second},
 		{&t.WriteIdle, 60 * time.Second},
+		{&t.Tunnel, time.Hour},
 		{&t.Linger, 2 * time.Second},
 	} {
 		if *f.d <= 0 {
@@ -279,7 +281,7 @@ func (c *Conn) sweep(now int64) (watch bool) {
 		case c.holding.Load() && now >= since+parkAfter.Milliseconds():
 			c.expire(&c.wait, seen, true)
 		}
-	case waitHandshake, waitHead, waitRead, waitWrite:
+	case waitHandshake, waitHead, waitRead, waitWrite, waitTunnel:
 		if now >= at {
 			c.expire(&c.wait, seen, false)
 		}
@@ -309,7 +311,7 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 	}
 	note()
 	switch waitKind(seen >> 56) {
-	case waitHandshake:
+	case waitHandshake, waitTunnel:
 		c.tcp.SetDeadline(longAgo)
 	case waitWrite:
 		c.tcp.SetWriteDeadline(longAgo)

@@ -1,8 +1,6 @@
 package client
 
 import (
-	"syscall"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
@@ -10,7 +8,8 @@ import (
 
 // splice moves to the client what the pipe holds.
 func (c *Conn) splice(p *splice.Pipe) error {
-	if l := &c.loop; l.inside {
+	l := &c.loop
+	if l.inside {
 		if errno := p.Drain(l.fd); errno != 0 && errno != unix.EAGAIN {
 			return errno
 		}
@@ -18,15 +17,9 @@ func (c *Conn) splice(p *splice.Pipe) error {
 			return nil
 		}
 	}
-	var errno syscall.Errno
-	err := c.raw.Write(func(fd uintptr) bool {
-		for errno = 0; errno == 0 && p.Held() > 0; { // up to EAGAIN, or the poller would not tell of more room
-			errno = p.Drain(fd)
-		}
-		return errno != unix.EAGAIN
-	})
-	if err == nil && errno != 0 {
-		err = errno
+	if l.spliced == nil {
+		l.spliced = &splice.Writer{}
+		l.spliced.Init(c.raw)
 	}
-	return err
+	return l.spliced.Drain(p)
 }

@@ -55,7 +55,7 @@ func TestWatchRemembers(t *testing.T) {
 	w.Fail()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w.begin(canceller(cancel))
+	w.begin(interrupterFunc(cancel))
 	if ctx.Err() == nil {
 		t.Error("a dial is not interrupted")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
 
 // Client is the side of an exchange that faces the client: what is known of the client, and
@@ -35,6 +36,17 @@ type Client struct {
 	Watch    *Watch
 	// Splicer is nil where bytes for the client pass more than a socket.
 	Splicer Splicer
+	// Switcher is nil where the client's protocol cannot be left.
+	Switcher Switcher
+}
+
+// Switcher leaves the client's protocol.
+type Switcher interface {
+	// Switch sends a final head that says so, by the name of the next protocol, and returns the connection as the end of a tunnel: what the client has sent
+	// behind its request is read first. The client's side is not used for anything else after that, but to be ended.
+	Switch(resp *message.Response, protocol []byte) (tunnel.Duplex, error)
+	// Moved is called when bytes have passed through the tunnel.
+	Moved()
 }
 
 // Splicer moves a part of the response body to the client without a copy. Errors are as those
@@ -200,6 +212,11 @@ func (w *Watch) start() {
 
 // interrupter is what waits for a backend: interrupt ends the wait, and those that follow.
 type interrupter interface{ interrupt() }
+
+// interrupterFunc is an interrupter that is called.
+type interrupterFunc func()
+
+func (f interrupterFunc) interrupt() { f() }
 
 // begin names what to interrupt when the client leaves, or fails the exchange. Where it has done so already, that is interrupted at once.
 func (w *Watch) begin(i interrupter) {

@@ -38,7 +38,9 @@ type Exchange struct {
 	closing bool
 	// complete tells that the whole response was sent.
 	complete bool
-	mirrors  []*mirrored
+	// unasked tells that the client wanted another protocol, which its backend was not asked for.
+	unasked bool
+	mirrors []*mirrored
 }
 
 // Request is a request as the client's side hands it over. All of it is set anew for each
@@ -58,6 +60,8 @@ type Request struct {
 	// ExpectContinue: the client waits for 100 before it sends the body.
 	ExpectContinue bool
 	TETrailers     bool // TE: trailers
+	// Upgrade is the protocol that the client wants to switch to, nil where it wants none, or where that is not to be asked of the backend.
+	Upgrade []byte
 }
 
 // Outcome is what an exchange leaves behind.
@@ -124,7 +128,7 @@ func (x *Exchange) reset() {
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref = nil, nil, nil
 	x.deadline = time.Time{}
-	x.closing, x.complete = false, false
+	x.closing, x.complete, x.unasked = false, false, false
 	x.body.bodyState = bodyState{whole: x.body.whole}
 	c.Watch.start()
 }

@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -42,6 +43,9 @@ const (
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
 		return x.bodyFailed()
+	}
+	if x.Upgrade != nil && (x.Client.Switcher == nil || !b.Backend.Upgrades(x.Upgrade)) {
+		x.Upgrade, x.unasked = nil, true
 	}
 	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
 	var tried *upstream.Endpoint
@@ -126,6 +130,10 @@ func (x *Exchange) try(a *attempt, mayRetry bool) (read bool, then next) {
 	}
 	x.body.settle(a)
 	x.filterResponse()
+	if x.resp.Status == http.StatusSwitchingProtocols {
+		x.tunnel(a)
+		return true, over
+	}
 	complete := x.relay(a)
 	uploaded := x.body.finish(a, complete)
 	gone := x.Client.Watch.end()
@@ -229,18 +237,13 @@ func (x *Exchange) open(a *attempt) error {
 func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *upstream.Shared, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	x.Client.Watch.begin(canceller(cancel))
+	x.Client.Watch.begin(interrupterFunc(cancel))
 	a.waits()
 	u, place, err := ep.Connect(ctx, a.deadline, x.repeatable())
 	a.waited()
 	x.Client.Watch.end()
 	return u, place, err
 }
-
-// canceller interrupts what waits by a context.
-type canceller context.CancelFunc
-
-func (c canceller) interrupt() { c() }
 
 // dialFailed says why there is no connection.
 func (x *Exchange) dialFailed(a *attempt, err error) (reason observe.Reason, retry bool) {

@@ -1,15 +1,18 @@
 package exchange
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
+	"time"
 	"unsafe"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -40,7 +43,7 @@ func (t *http1Transport) open(r *Request, first []byte, last bool) error {
 	if d := t.a.deadline; !d.IsZero() {
 		t.u.SetDeadline(d) //nolint:errcheck // a broken socket shows when it is written to
 	}
-	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue}
+	hop := http1.Hop{TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue, Upgrade: r.Upgrade}
 	t.out = http1.AppendRequestHead(t.out[:0], &r.Request, r.Framing, r.Length, hop)
 	t.chunked, t.sent, t.body = r.Framing == http1.Chunked, !last, first
 	if len(first) <= copyLimit {
@@ -268,3 +271,35 @@ func (t *http1Transport) end(complete bool) {
 	}
 	t.u, t.body, t.parts, t.buffers = nil, nil, [2][]byte{}, nil
 }
+
+// switched implements duplexer.
+func (t *http1Transport) switched() []byte { return t.head.Upgrade }
+
+// duplex implements duplexer.
+func (t *http1Transport) duplex() (tunnel.Duplex, func()) {
+	d := &http1Duplex{Conn: t.u, early: bytes.Clone(t.a.buf[t.at:t.limit])}
+	t.head.Forget() // as in readPart
+	t.head.Upgrade = nil
+	t.a.Give()
+	d.SetDeadline(time.Time{}) //nolint:errcheck // as in open
+	return d, d.Reset
+}
+
+// http1Duplex is a connection on which HTTP/1.1 has been left.
+type http1Duplex struct {
+	*upstream.Conn
+	early []byte // what came behind the head
+}
+
+// ReadInto implements tunnel.Duplex.
+func (d *http1Duplex) ReadInto(b tunnel.Buffer) (int, error) {
+	if len(d.early) > 0 {
+		n := copy(b.Take(), d.early)
+		d.early = d.early[n:]
+		return n, nil
+	}
+	return d.ReadIdle(b)
+}
+
+// Interrupt implements tunnel.Duplex.
+func (d *http1Duplex) Interrupt() { d.SetDeadline(longAgo) } //nolint:errcheck // as in open

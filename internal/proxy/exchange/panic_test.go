@@ -6,7 +6,7 @@ import "testing"
 func TestPanicInInterruptLeavesWatch(t *testing.T) {
 	for name, begin := range map[string]func(*Watch){
 		"attempt": func(w *Watch) { w.begin(&attempt{}) }, // without a transport: a defect
-		"dial":    func(w *Watch) { w.begin(canceller(func() { panic("a defect") })) },
+		"dial":    func(w *Watch) { w.begin(interrupterFunc(func() { panic("a defect") })) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &Watch{}

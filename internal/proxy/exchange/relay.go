@@ -3,13 +3,13 @@ package exchange
 import (
 	"errors"
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
-	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // errClientWrite wraps what went wrong with the client while its backend was being read.
@@ -25,7 +25,9 @@ func (x *Exchange) readHead(a *attempt) error {
 			return err
 		case x.resp.Status >= 200:
 			return nil
-		case interim == maxInterim, x.resp.Status == 101: // we asked for no upgrade
+		case x.resp.Status == http.StatusSwitchingProtocols:
+			return x.checkSwitch(a)
+		case interim == maxInterim:
 			return errInterim
 		}
 		if err := x.relayInterim(); err != nil {
@@ -49,6 +51,9 @@ func (x *Exchange) relayInterim() error {
 // it is all there.
 func (x *Exchange) relay(a *attempt) (complete bool) {
 	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonOK
+	if x.unasked {
+		x.rec.Reason = observe.ReasonUpgradeIgnored
+	}
 	x.addDate()
 	head := Head{Response: &x.resp, Framing: a.framing, Length: a.length, Close: x.closes(), Unread: x.body.neverComes()}
 	part, err := a.transport.readPart(false)
@@ -133,7 +138,7 @@ type bodySplicer interface {
 	// takePipe returns a pipe with what has come already of a body that is to be spliced, or nil. It follows the first readPart.
 	takePipe() *splice.Pipe
 	// fillPipe waits for more of the body and moves it into the pipe, which is empty; io.EOF is the end of the body, and
-	// upstream.ErrNoSplice that the rest has to be read.
+	// splice.ErrRefused that the rest has to be read.
 	fillPipe(*splice.Pipe) error
 }
 
@@ -162,7 +167,7 @@ func (x *Exchange) splice(a *attempt, from bodySplicer, p *splice.Pipe, started 
 			switch err := from.fillPipe(p); {
 			case err == io.EOF:
 				return true, nil
-			case err == upstream.ErrNoSplice:
+			case err == splice.ErrRefused:
 				return false, nil
 			case err != nil:
 				return false, err

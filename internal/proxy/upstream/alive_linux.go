@@ -15,8 +15,10 @@ import (
 type probe struct {
 	raw  syscall.RawConn
 	look func(fd uintptr)
-	buf  [1]byte
-	ok   bool
+	// ready is nil before the first await.
+	ready func(fd uintptr) bool
+	buf   [1]byte
+	ok    bool
 }
 
 func (p *probe) init(socket *net.TCPConn, plain bool) {
@@ -43,6 +45,14 @@ func (p *probe) alive() bool {
 	p.ok = false
 	err := p.raw.Control(p.look)
 	return err == nil && p.ok
+}
+
+// await waits until something has come, be it the end of the stream or an error.
+func (p *probe) await() error {
+	if p.ready == nil {
+		p.ready = func(fd uintptr) bool { return !quiet(fd, &p.buf) }
+	}
+	return p.raw.Read(p.ready)
 }
 
 // tcpClose is the state of a socket that was reset, or whose peer and we have both ended (TCP_CLOSE).

@@ -16,5 +16,8 @@ func (*probe) alive() bool { return true }
 
 func (*probe) reset() bool { return false }
 
+// await is never called.
+func (*probe) await() error { return nil }
+
 // rawConn is the socket for raw calls, nil where there are none.
 func (*probe) rawConn() syscall.RawConn { return nil }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -46,6 +47,12 @@ type endpointList struct {
 
 // Key is config.Backend.key.
 func (b *Backend) Key() string { return b.key }
+
+// Upgrades reports whether a request may ask the backend to switch to a protocol.
+func (b *Backend) Upgrades(protocol []byte) bool {
+	t := b.transport.Load()
+	return t.upgrade != "" && strings.EqualFold(t.upgrade, string(protocol))
+}
 
 // Config is the Backend resource, nil as long as only its Endpoints are there.
 func (b *Backend) Config() *config.Backend { return b.config.Load() }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
 )
 
 // Conn is a connection to an endpoint. From Idle or Connect until Release or Close
@@ -23,8 +25,8 @@ type Conn struct {
 	endpoint  *Endpoint
 	probe     probe
 	roundTrip roundTrip
-	splicing  *splicing // nil until the first Splice
-	released  int64     // the Set's clock at Release, Unix nanoseconds
+	splicing  *splice.Reader // nil until the first Splice
+	released  int64          // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
 	plain     bool    // see Options.PlainIO

@@ -9,6 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// firstOfLarge is how much is read of a response of which the most is to be spliced: its head, in most cases.
+const firstOfLarge = 4 << 10
+
 // roundTrip sends a request and waits for its response inside one RawConn.Read: the
 // poller is armed before the request goes out, so that no read is made just to
 // learn that nothing has come yet (net.Conn makes one for each wait). The calls are

@@ -50,10 +50,16 @@ var errNothingYet net.Error = nothingYet{os.ErrDeadlineExceeded}
 // quiet tells whether nothing came for whoever uses the connection. What concerns TLS alone, such as a
 // session ticket (RFC 8446 section 4.6.1), is taken in.
 func (s *secure) quiet() bool {
-	s.wire.looking = true
-	n, err := s.tls.Read(s.look[:])
-	s.wire.looking = false
+	n, err := s.readNow(s.look[:])
 	return n == 0 && errors.Is(err, errNothingYet)
+}
+
+// readNow reads what has come already; errNothingYet is that nothing has. What it does not see is the end of the socket's stream.
+func (s *secure) readNow(into []byte) (int, error) {
+	s.wire.looking = true
+	n, err := s.tls.Read(into)
+	s.wire.looking = false
+	return n, err
 }
 
 // handshake makes c a connection over TLS; limit bounds it, and ctx ends it.

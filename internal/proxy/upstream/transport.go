@@ -21,9 +21,10 @@ const resumable = 64
 
 // transport holds the protocol and the TLS settings that a backend's endpoints are dialled with; immutable. The zero value is HTTP/1.1 in cleartext.
 type transport struct {
-	http2 bool        // nothing else
-	tls   *tls.Config // nil is cleartext
-	ca    []byte      // what tls was made of
+	http2   bool        // nothing else
+	upgrade string      // the protocol that requests may ask for by Upgrade; "" is none
+	tls     *tls.Config // nil is cleartext
+	ca      []byte      // what tls was made of
 }
 
 // newTransport reads a Backend. The error says what is wrong with its authorities.
@@ -57,7 +58,7 @@ func newTransport(b *config.Backend) (*transport, error) {
 
 // same reports whether connections made by one are good for the other.
 func (t *transport) same(o *transport) bool {
-	if t.http2 != o.http2 || (t.tls == nil) != (o.tls == nil) {
+	if t.http2 != o.http2 || t.upgrade != o.upgrade || (t.tls == nil) != (o.tls == nil) {
 		return false
 	}
 	return t.tls == nil || t.tls.ServerName == o.tls.ServerName && bytes.Equal(t.ca, o.ca)

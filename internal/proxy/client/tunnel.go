@@ -1,0 +1,64 @@
+package client
+
+import (
+	"net"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
+)
+
+// duplex is a connection as the end of a tunnel.
+type duplex struct {
+	net.Conn // what is written to
+	c        *Conn
+}
+
+// newDuplex makes the connection the end of a tunnel. It must not be called within a step.
+func newDuplex(c *Conn) *duplex {
+	d := &duplex{c.sending(), c}
+	d.c.tunnelMoved()
+	return d
+}
+
+// tunnelMoved has the idle time of the tunnel begin anew.
+func (c *Conn) tunnelMoved() {
+	c.wait.set(waitTunnel, c.set.engine.Now()+c.set.timeouts.Tunnel.Milliseconds())
+}
+
+// ReadInto implements tunnel.Duplex.
+func (d *duplex) ReadInto(b tunnel.Buffer) (int, error) {
+	c := d.c
+	if c.r < c.w {
+		n := copy(b.Take(), c.in[c.r:c.w])
+		c.r += n
+		return n, nil
+	}
+	switch {
+	case c.set.plainIO:
+		return c.nc.Read(b.Take())
+	case c.nc == net.Conn(c.tcp):
+		return c.readSocket(b)
+	}
+	return c.readRecords(b)
+}
+
+// CloseWrite implements tunnel.Duplex.
+func (d *duplex) CloseWrite() error { return d.c.nc.(interface{ CloseWrite() error }).CloseWrite() }
+
+// Interrupt implements tunnel.Duplex.
+func (d *duplex) Interrupt() { d.c.tcp.SetDeadline(longAgo) }
+
+// Switch is exchange.Switcher's.
+func (s http1Side) Switch(resp *message.Response, protocol []byte) (tunnel.Duplex, error) {
+	st := s.c.h1
+	st.framing, st.keep = http1.UntilClose, false // what breaks off is reset
+	st.out = http1.AppendResponseHead(st.out[:0], resp, http1.NoBody, -1, http1.Hop{Upgrade: protocol})
+	if err := s.c.write(st.out); err != nil {
+		return nil, err
+	}
+	return newDuplex(s.c), nil
+}
+
+// Moved is exchange.Switcher's.
+func (s http1Side) Moved() { s.c.tunnelMoved() }

@@ -1,0 +1,48 @@
+package client
+
+import (
+	"io"
+	"net"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+)
+
+// Raw implements tunnel.Socket.
+func (d *duplex) Raw() syscall.RawConn {
+	if d.c.set.plainIO || d.c.nc != net.Conn(d.c.tcp) {
+		return nil
+	}
+	return d.c.raw
+}
+
+// readRecords reads from TLS outside of the loop, and holds no memory while it waits. What is written meanwhile must leave by a sender.
+func (c *Conn) readRecords(b exchange.Buffer) (int, error) {
+	u, l := &c.loop.upload, &c.loop
+	if u.step == nil {
+		u.step = func(fd uintptr) bool {
+			l.inside, l.fd, l.drained = true, fd, false
+			u.n, u.errno = c.readStep(u.into.Take())
+			l.inside = false
+			if u.errno == unix.EAGAIN {
+				u.into.Give()
+				return false
+			}
+			return true
+		}
+	}
+	u.into = b
+	err := c.raw.Read(u.step)
+	u.into = nil
+	switch {
+	case err != nil:
+		return 0, err
+	case u.errno != 0:
+		return 0, u.errno
+	case u.n == 0:
+		return 0, io.EOF
+	}
+	return u.n, nil
+}

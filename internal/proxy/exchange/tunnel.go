@@ -1,0 +1,93 @@
+package exchange
+
+import (
+	"bytes"
+	"crypto/sha1"
+	"encoding/base64"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
+)
+
+// errSwitch is a 101 that does not answer what the backend was asked for.
+var errSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "a switch of protocols that nobody asked for, or to another one"}
+
+// duplexer is a transport whose connection can leave its protocol.
+type duplexer interface {
+	// switched returns the protocol that a 101 has named.
+	switched() []byte
+	// duplex returns the connection as the end of a tunnel, and what breaks it off: what has come behind the 101 is read first. It follows the
+	// last use of the response.
+	duplex() (end tunnel.Duplex, reset func())
+}
+
+// checkSwitch judges a 101, by which the response head was read to its end. Without a valid Sec-WebSocket-Accept the client would refuse it (RFC 6455
+// section 4.1); but who can have a backend answer 101 without meaning it would have a way past all routing.
+func (x *Exchange) checkSwitch(a *attempt) error {
+	t, ok := a.transport.(duplexer)
+	if !ok || x.Upgrade == nil || !message.EqualFoldBytes(t.switched(), x.Upgrade) {
+		return errSwitch
+	}
+	key, _ := x.Header.Get("sec-websocket-key")
+	accept, _ := x.resp.Header.Get("sec-websocket-accept")
+	if message.EqualFoldBytes(x.Upgrade, websocket) && !bytes.Equal(accept, acceptOf(key)) {
+		return errSwitch
+	}
+	return nil
+}
+
+var websocket = []byte("websocket")
+
+// acceptOf is how a server shows that it has understood a WebSocket handshake (RFC 6455 section 4.2.2).
+func acceptOf(key []byte) []byte {
+	sum := sha1.Sum(append(bytes.Clone(bytes.TrimSpace(key)), "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"...))
+	return base64.StdEncoding.AppendEncode(nil, sum[:])
+}
+
+// tunnel passes the 101 on, and then the bytes of both sides until they end. The timeouts of the rule are those of the response, which this is.
+func (x *Exchange) tunnel(a *attempt) {
+	w := x.Client.Watch
+	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonUpgraded
+	client, err := x.Client.Switcher.Switch(&x.resp, x.Upgrade)
+	if err != nil {
+		w.end()
+		x.rec.Reason = x.writeFailed(err)
+		a.end(false)
+		return
+	}
+	x.resp.Header.Forget() // as in relay
+	x.resp.Reason = nil
+	w.end()
+	x.deadline = time.Time{}
+	x.Client.Limiter.WriteBy(x.deadline)
+	backend, reset := a.transport.(duplexer).duplex()
+	t := &tunnel.Tunnel{
+		Client: client, Backend: backend,
+		Moved:    x.Client.Switcher.Moved,
+		Panicked: func(v any) { x.Client.Engine.Observer.Panicked("tunnel", v) },
+	}
+	w.begin(interrupterFunc(t.Interrupt))
+	end := t.Run()
+	gone := w.end()
+	x.rec.BytesReceived += end.ToBackend
+	x.rec.BytesSent += end.ToClient
+	x.complete = end.Err == nil
+	if !x.complete {
+		reset()
+	}
+	switch {
+	case x.complete:
+	case gone, end.Failed == tunnel.Client && !isTimeout(end.Err):
+		x.rec.Reason = observe.ReasonClientClosed
+	case isTimeout(end.Err):
+		x.rec.Reason = observe.ReasonTunnelIdle
+	case end.Failed == tunnel.Backend:
+		x.rec.Reason = observe.ReasonUpstreamTruncated
+	default:
+		x.rec.Reason = observe.ReasonInternal
+	}
+	a.end(false)
+}

@@ -1,0 +1,48 @@
+package exchange
+
+import (
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+)
+
+// TestCheckSwitch: nothing but the 101 that was asked for begins a tunnel. The pair of keys is that of RFC 6455 section 1.3.
+func TestCheckSwitch(t *testing.T) {
+	const key, accept = "dGhlIHNhbXBsZSBub25jZQ==", "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+	for name, tc := range map[string]struct {
+		asked, key, named, accept string
+		want                      error
+	}{
+		"asked for":                  {"websocket", key, "websocket", accept, nil},
+		"in another case":            {"websocket", key, "WebSocket", accept, nil},
+		"not asked for":              {"", key, "websocket", accept, errSwitch},
+		"another protocol":           {"websocket", key, "other", accept, errSwitch},
+		"another key's":              {"websocket", key, "websocket", "HSmrc0sMlYUkAGmm5OPpG2HaGWk=", errSwitch},
+		"without the key":            {"websocket", "", "websocket", "", errSwitch},
+		"without proof":              {"websocket", key, "websocket", "", errSwitch},
+		"no WebSocket needs a proof": {"other", "", "other", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := New()
+			if tc.asked != "" {
+				x.Upgrade = []byte(tc.asked)
+			}
+			if tc.key != "" {
+				x.Header.Add([]byte("Sec-WebSocket-Key"), []byte(tc.key))
+			}
+			if tc.accept != "" {
+				x.resp.Header.Add([]byte("Sec-WebSocket-Accept"), []byte(tc.accept))
+			}
+			a := &x.attempt
+			a.http1.head = http1.ResponseHead{Upgrade: []byte(tc.named)}
+			a.transport = &a.http1
+			if err := x.checkSwitch(a); err != tc.want {
+				t.Errorf("%v, want %v", err, tc.want)
+			}
+			a.transport = &a.http2
+			if err := x.checkSwitch(a); err != errSwitch {
+				t.Errorf("by HTTP/2: %v", err)
+			}
+		})
+	}
+}

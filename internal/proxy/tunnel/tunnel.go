@@ -1,0 +1,226 @@
+// Package tunnel moves bytes between a client and a backend in both directions, when what they say to each other is not the gateway's
+// business any more: after an Upgrade of HTTP/1.1, and for TCP. It exists so that there is one pump, whatever both ends are.
+//
+// It knows of bytes and sockets only. It must never import a package that knows of protocols, nor one that owns connections.
+package tunnel
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/splice"
+)
+
+// Duplex is one end of a tunnel. One goroutine reads while another writes; Interrupt may be called by any. These are the methods that a
+// connection over TLS, one in cleartext and a stream have in common, and none can be missed.
+type Duplex interface {
+	// ReadInto waits for bytes and reads them into b, which it holds no memory of while it waits. io.EOF is that the peer sends no more.
+	ReadInto(b Buffer) (int, error)
+	Write(b []byte) (int, error)
+	// CloseWrite tells the peer that nothing more comes.
+	CloseWrite() error
+	// Interrupt makes calls fail with os.ErrDeadlineExceeded, those under way and later ones.
+	Interrupt()
+}
+
+// Buffer is memory to read to. It is taken when something is there to be read.
+type Buffer interface {
+	Take() []byte // the same until Give
+	Give()
+}
+
+// Socket is a Duplex whose bytes are those of a socket.
+type Socket interface {
+	// Raw is the socket; nil where it must not be read from or written to directly.
+	Raw() syscall.RawConn
+}
+
+// Tunnel is two ends that are to be joined. Its fields are set before Run.
+type Tunnel struct {
+	Client, Backend Duplex
+	// Moved is called when bytes have moved, in either direction, by two goroutines.
+	Moved func()
+	// Panicked is told of a panic of the goroutine that Run starts, by the deferred function.
+	Panicked func(v any)
+
+	toBackend, toClient direction
+
+	mu  sync.Mutex
+	end End // but for the counts
+}
+
+// Side is one of both ends.
+type Side uint8
+
+// The sides.
+const (
+	Neither Side = iota
+	Client
+	Backend
+)
+
+// End is how a tunnel has ended.
+type End struct {
+	// Failed is the end that failed first; Neither is that both have sent all that they wanted.
+	Failed Side
+	Err    error
+	// ToBackend and ToClient are how many bytes were sent.
+	ToBackend, ToClient int64
+}
+
+// Interrupt ends the tunnel. It may be called by any goroutine while Run is under way.
+func (t *Tunnel) Interrupt() {
+	t.Client.Interrupt()
+	t.Backend.Interrupt()
+}
+
+var errPanicked = errors.New("tunnel: a panic")
+
+// Run moves bytes until both ends have sent their last, or one has failed. An end that sends no more may still receive. Of what
+// has failed the other end is not told: closing it is the caller's.
+func (t *Tunnel) Run() End {
+	t.toBackend.init(t.Client, t.Backend, Client, Backend)
+	t.toClient.init(t.Backend, t.Client, Backend, Client)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if v := recover(); v != nil {
+				t.Panicked(v)
+				t.fail(Neither, errPanicked)
+			}
+		}()
+		t.run(&t.toBackend)
+	}()
+	func() {
+		defer func() { <-done }()
+		finished := false
+		defer func() {
+			if !finished { // a panic passes through
+				t.fail(Neither, errPanicked)
+			}
+		}()
+		t.run(&t.toClient)
+		finished = true
+	}()
+	t.end.ToBackend, t.end.ToClient = t.toBackend.sent.Load(), t.toClient.sent.Load()
+	return t.end
+}
+
+func (t *Tunnel) fail(side Side, err error) {
+	t.mu.Lock()
+	first := t.end.Err == nil
+	if first {
+		t.end.Failed, t.end.Err = side, err
+	}
+	t.mu.Unlock()
+	if first {
+		t.Interrupt()
+	}
+}
+
+// direction moves bytes one way.
+type direction struct {
+	from, to     Duplex
+	source, sink Side
+	sent         atomic.Int64
+	buf          lentBuffer
+	reader       splice.Reader
+	writer       splice.Writer
+	spliced      bool
+}
+
+func (d *direction) init(from, to Duplex, source, sink Side) {
+	d.from, d.to, d.source, d.sink = from, to, source, sink
+	in, out := socketOf(from), socketOf(to)
+	if d.spliced = in != nil && out != nil; d.spliced {
+		d.reader.Init(in)
+		d.writer.Init(out)
+	}
+}
+
+func socketOf(d Duplex) syscall.RawConn {
+	if s, ok := d.(Socket); ok {
+		return s.Raw()
+	}
+	return nil
+}
+
+// lentBuffer lends a buffer while something is there to be read.
+type lentBuffer struct{ b *buffer.Buffer }
+
+func (l *lentBuffer) Take() []byte {
+	if l.b == nil {
+		l.b = buffer.Take()
+	}
+	return l.b[:]
+}
+
+func (l *lentBuffer) Give() {
+	if l.b != nil {
+		buffer.Give(l.b)
+		l.b = nil
+	}
+}
+
+func (t *Tunnel) run(d *direction) {
+	defer d.buf.Give()
+	for {
+		n, err := d.from.ReadInto(&d.buf)
+		if n > 0 {
+			t.Moved()
+			sent, werr := d.to.Write(d.buf.b[:n])
+			d.sent.Add(int64(sent))
+			d.buf.Give()
+			if werr != nil {
+				t.fail(d.sink, werr)
+				return
+			}
+			t.Moved()
+			if d.spliced && n >= splice.Worth {
+				if err := t.splice(d); err != nil {
+					t.fail(d.sink, err)
+					return
+				}
+			}
+		}
+		switch {
+		case err == io.EOF:
+			if err := d.to.CloseWrite(); err != nil {
+				t.fail(d.sink, err)
+			}
+			return
+		case err != nil:
+			t.fail(d.source, err)
+			return
+		}
+	}
+}
+
+// splice moves what has come, without copying it, as long as much comes. An error is the sink's; one of the source comes again with the next read.
+func (t *Tunnel) splice(d *direction) error {
+	p := splice.Take()
+	if p == nil {
+		return nil
+	}
+	defer splice.Give(p)
+	for {
+		n := d.reader.FillNow(p, splice.Most)
+		if n == 0 {
+			return nil
+		}
+		err := d.writer.Drain(p)
+		d.sent.Add(int64(n - p.Held()))
+		if err != nil {
+			return err
+		}
+		t.Moved()
+		if n < splice.Worth {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,48 @@
+package upstream
+
+import (
+	"net"
+	"syscall"
+)
+
+// This file is what a connection offers as the end of a tunnel. It is not released after that.
+
+// ReadIdle is ReadInto for connections that may be silent for long: it holds no memory while it waits, over TLS neither.
+func (c *Conn) ReadIdle(b Buffer) (int, error) {
+	if c.secure == nil || c.probe.rawConn() == nil {
+		return c.ReadInto(b)
+	}
+	n, err := c.secure.readNow(b.Take())
+	if n > 0 || err != errNothingYet {
+		return n, err
+	}
+	b.Give()
+	if err := c.probe.await(); err != nil {
+		return 0, err
+	}
+	return c.secure.tls.Read(b.Take()) // which waits for the rest of a record, where that has not come
+}
+
+// CloseWrite tells the endpoint that nothing more comes.
+func (c *Conn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+
+// Reset is Close by which the endpoint sees that what it was sent is not complete.
+func (c *Conn) Reset() {
+	socket, ok := c.Conn.(*net.TCPConn)
+	if c.secure != nil {
+		socket, ok = c.secure.wire.TCPConn, true
+	}
+	if ok {
+		socket.SetLinger(0) //nolint:errcheck // a broken socket is reset already
+		socket.Close()
+	}
+	c.Close()
+}
+
+// Raw is the socket, where what the connection carries can be read from it; else nil.
+func (c *Conn) Raw() syscall.RawConn {
+	if c.plain {
+		return nil
+	}
+	return c.probe.rawConn()
+}
