@@ -1135,7 +1135,7 @@ func (x *BackendRef) GetFailure() *Failure {
 // come in an Endpoints resource with the same key.
 type Backend struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
-	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "Service/<namespace>/<name>/<port>"
+	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "Service/<namespace>/<name>/<port>", with "/http2" behind where only who refers to it asks for HTTP/2
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Port      uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Kind orders Resources as they must be applied: what others refer to first. Its numbers are
@@ -116,6 +117,16 @@ func RouteKey(kind, namespace, name string) string { return kind + "/" + namespa
 func ServiceBackendKey(namespace, name string, port int32) string {
 	return "Service/" + namespace + "/" + name + "/" + strconv.Itoa(int(port))
 }
+
+// ServiceBackendKeyHTTP2 is Backend.key of a Service's port that is spoken to in HTTP/2 although it does not say so itself.
+func ServiceBackendKeyHTTP2(namespace, name string, port int32) string {
+	return ServiceBackendKey(namespace, name, port) + overHTTP2
+}
+
+const overHTTP2 = "/http2"
+
+// ServicePort is the Backend.key of a Service's port as it is spoken to by itself, from that of any Backend of the port.
+func ServicePort(key string) string { return strings.TrimSuffix(key, overHTTP2) }
 
 // SecretKey is Certificate.key of a Secret.
 func SecretKey(namespace, name string) string { return "Secret/" + namespace + "/" + name }

@@ -73,7 +73,8 @@ func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 	a := &attachment{}
 	hosts := map[listenerKey][]*config.Hostname{}
 	for i, ref := range r.Parents {
-		gateway, ours, p := t.parentGateway(v, r, ref)
+		on, ours, p := t.parentObject(v, r, ref)
+		gateway := on.Gateway
 		if !ours || slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) }) {
 			continue
 		}
@@ -83,7 +84,7 @@ func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 		field := fmt.Sprintf("spec.parentRefs[%d]", i)
 		if p != nil {
 			p.Field = field + p.Field
-		} else if p = t.attachTo(v, r, gateway, ref, field, hosts); p == nil {
+		} else if p = t.attachTo(v, r, on, ref, field, hosts); p == nil {
 			p = r.Invalid
 		}
 		a.Parents = append(a.Parents, parent{ref, p})
@@ -100,37 +101,47 @@ func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 	return a
 }
 
-// parentGateway returns the Gateway that a parentRef means, and whether it is ours.
-func (t *Translator) parentGateway(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (name, bool, *condition.Problem) {
-	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
-	if value(ref.Group, gwv1.GroupName) != gwv1.GroupName {
-		return n, false, nil
-	}
-	switch Kind(value(ref.Kind, gwv1.Kind(KindGateway))) {
-	case KindGateway:
-		_, ours := incremental.Fetch(v, t.managedGateways, n)
-		return n, ours, nil
-	case KindListenerSet:
-		if _, ours := incremental.Fetch(v, t.managedListenerSets, n); !ours {
-			return n, false, nil
-		}
-		ls, _ := incremental.Fetch(v, t.in.listenerSets.Collection, n)
-		gateway := name{string(value(ls.Spec.ParentRef.Namespace, gwv1.Namespace(n.Namespace))), string(ls.Spec.ParentRef.Name)}
-		return gateway, true, condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, ".kind", "refer to a Gateway",
-			"ListenerSet %s is not served: ListenerSets are not supported yet", n)
-	}
-	return n, false, nil
+// parentObject is what a parentRef names: a Gateway, or a ListenerSet of one.
+type parentObject struct {
+	Kind    Kind
+	Name    name
+	Gateway name // Name, of a Gateway
 }
 
-// attachTo adds to hosts what the Gateway's listeners accept for one parentRef; the
-// problem says why none does.
-func (t *Translator) attachTo(v *incremental.View, r *routeFacts, gateway name, ref gwv1.ParentReference,
-	field string, hosts map[listenerKey][]*config.Hostname) *condition.Problem {
-	candidates := t.candidates(v, gateway, ref)
-	if len(candidates) == 0 {
-		return noMatchingParent(gateway, ref, field)
+func (p parentObject) String() string { return string(p.Kind) + " " + p.Name.String() }
+
+// parentObject returns what a parentRef names, and whether it is managed here.
+func (t *Translator) parentObject(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (parentObject, bool, *condition.Problem) {
+	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
+	on := parentObject{Kind(value(ref.Kind, gwv1.Kind(KindGateway))), n, n}
+	if value(ref.Group, gwv1.GroupName) != gwv1.GroupName {
+		return on, false, nil
 	}
-	if p := kindUnsupported(r.Kind, gateway, field); p != nil {
+	switch on.Kind {
+	case KindGateway:
+		_, managed := incremental.Fetch(v, t.managedGateways, n)
+		return on, managed, nil
+	case KindListenerSet:
+		if _, managed := incremental.Fetch(v, t.managedListenerSets, n); !managed {
+			return on, false, nil
+		}
+		ls, _ := incremental.Fetch(v, t.in.listenerSets.Collection, n)
+		on.Gateway = name{string(value(ls.Spec.ParentRef.Namespace, gwv1.Namespace(n.Namespace))), string(ls.Spec.ParentRef.Name)}
+		return on, true, condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, ".kind", "refer to a Gateway",
+			"ListenerSet %s is not served: ListenerSets are not supported yet", n)
+	}
+	return on, false, nil
+}
+
+// attachTo adds to hosts what the parent's listeners accept for one parentRef; the
+// problem says why none does.
+func (t *Translator) attachTo(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference,
+	field string, hosts map[listenerKey][]*config.Hostname) *condition.Problem {
+	candidates := t.candidates(v, on, ref)
+	if len(candidates) == 0 {
+		return noMatchingParent(on, ref, field)
+	}
+	if p := kindUnsupported(r.Kind, on.Gateway, field); p != nil {
 		return p
 	}
 	var refusals []string
@@ -151,11 +162,11 @@ func (t *Translator) attachTo(v *incremental.View, r *routeFacts, gateway name, 
 		return nil
 	case allowed:
 		return condition.NewProblem(gwv1.RouteReasonNoMatchingListenerHostname, "spec.hostnames",
-			"change spec.hostnames or a listener's hostname", "no listener of Gateway %s that allows the route has a hostname in common with it (%s)",
-			gateway, hostnamesOf(candidates))
+			"change spec.hostnames or a listener's hostname", "no listener of %s that allows the route has a hostname in common with it (%s)",
+			on, hostnamesOf(candidates))
 	}
-	return condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, field, "change allowedRoutes of the Gateway or attach elsewhere",
-		"Gateway %s does not allow it: %s", gateway, strings.Join(refusals, ", "))
+	return condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, field, "change allowedRoutes of the "+string(on.Kind)+" or attach elsewhere",
+		"%s does not allow it: %s", on, strings.Join(refusals, ", "))
 }
 
 // candidate is a listener that a parentRef selects.
@@ -164,10 +175,10 @@ type candidate struct {
 	admission
 }
 
-func (t *Translator) candidates(v *incremental.View, gateway name, ref gwv1.ParentReference) (out []candidate) {
-	keys := []listenerKey{{gateway, string(value(ref.SectionName, ""))}}
+func (t *Translator) candidates(v *incremental.View, on parentObject, ref gwv1.ParentReference) (out []candidate) {
+	keys := []listenerKey{{on.Gateway, string(value(ref.SectionName, ""))}}
 	if keys[0].Name == "" {
-		keys = incremental.Lookup(v, t.byGateway, gateway)
+		keys = incremental.Lookup(v, t.byGateway, on.Gateway)
 	}
 	for _, k := range keys {
 		a, exists := incremental.Fetch(v, t.admissions, k)
@@ -186,9 +197,9 @@ func hostnamesOf(candidates []candidate) string {
 	return "listener " + strings.Join(out, ", ")
 }
 
-func noMatchingParent(gateway name, ref gwv1.ParentReference, field string) *condition.Problem {
+func noMatchingParent(on parentObject, ref gwv1.ParentReference, field string) *condition.Problem {
 	var asked []string
-	remedy := "add a listener to the Gateway"
+	remedy := "add a listener to the " + string(on.Kind)
 	switch {
 	case ref.SectionName != nil && ref.Port != nil:
 		field, remedy = field+".sectionName", "name a listener with that port, or leave one of both out"
@@ -203,7 +214,7 @@ func noMatchingParent(gateway name, ref gwv1.ParentReference, field string) *con
 	if ref.Port != nil {
 		asked = append(asked, fmt.Sprintf(" on port %d", *ref.Port))
 	}
-	return condition.NewProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "Gateway %s has no listener%s", gateway, strings.Join(asked, ""))
+	return condition.NewProblem(gwv1.RouteReasonNoMatchingParent, field, remedy, "%s has no listener%s", on, strings.Join(asked, ""))
 }
 
 // refusal says why a listener does not allow a route at all, or "".

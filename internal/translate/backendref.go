@@ -26,7 +26,13 @@ func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1
 		return key, true, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port", "a reference to a Service needs a port")
 	}
 	key.Port = *ref.Port
-	return key, true, t.checkBackend(v, key, field)
+	p = t.checkBackend(v, key, field)
+	if p == nil {
+		svc, _ := incremental.Fetch(v, t.services, key.Service)
+		port, _ := svc.port(key.Port)
+		key.HTTP2 = port.unspoken() && routeKindOf(Kind(from.Kind)).http2
+	}
+	return key, true, p
 }
 
 func (t *Translator) checkBackend(v *incremental.View, key backendKey, field string) *condition.Problem {

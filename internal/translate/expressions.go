@@ -25,7 +25,7 @@ func (k shareKey) Compare(o shareKey) int {
 // excessKey names a route without room on a listener.
 type excessKey struct {
 	listenerKey
-	Route name
+	Route kindName
 }
 
 func (k excessKey) Compare(o excessKey) int {
@@ -35,13 +35,13 @@ func (k excessKey) Compare(o excessKey) int {
 // declareExpressions bounds the regular expressions of a listener. Each namespace has a share of its own, which routes
 // of others cannot take. Those of older routes come first, so that a new one cannot end what is served.
 func (t *Translator) declareExpressions() {
-	t.expressions = incremental.NewIndex(t.attachments, "HTTPRoutes with regular expressions by listener",
-		func(n name, a *attachment) (keys []shareKey) {
+	t.expressions = incremental.NewIndex(t.attachments, "routes with regular expressions by listener",
+		func(k kindName, a *attachment) (keys []shareKey) {
 			if a.Expressions == 0 {
 				return nil
 			}
-			for _, k := range a.Listeners {
-				keys = append(keys, shareKey{k, n.Namespace})
+			for _, l := range a.Listeners {
+				keys = append(keys, shareKey{l, k.Name.Namespace})
 			}
 			return keys
 		})
@@ -57,9 +57,9 @@ func (t *Translator) declareExpressions() {
 
 // beyondLimit returns those of routes, by age, that have no room left. One that needs less than was left over
 // by a larger one before it still has its own.
-func (t *Translator) beyondLimit(v *incremental.View, routes []name) (excess []name) {
+func (t *Translator) beyondLimit(v *incremental.View, routes []kindName) (excess []kindName) {
 	type sized struct {
-		name
+		kindName
 		size    int
 		created int64
 	}
@@ -73,12 +73,12 @@ func (t *Translator) beyondLimit(v *incremental.View, routes []name) (excess []n
 		return nil
 	}
 	slices.SortFunc(all, func(a, b sized) int {
-		return cmp.Or(cmp.Compare(a.created, b.created), a.name.Compare(b.name))
+		return cmp.Or(cmp.Compare(a.created, b.created), a.Name.Compare(b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 	total = 0
 	for _, r := range all {
 		if total+r.size > rule.MaxShareSize {
-			excess = append(excess, r.name)
+			excess = append(excess, r.kindName)
 		} else {
 			total += r.size
 		}
@@ -88,7 +88,7 @@ func (t *Translator) beyondLimit(v *incremental.View, routes []name) (excess []n
 
 // bounded is a route without the rules whose regular expressions have no room on one of its listeners. They
 // are dropped for all of its listeners, since a route is one thing to the data plane.
-func (t *Translator) bounded(v *incremental.View, n name, a *attachment) *compiled {
+func (t *Translator) bounded(v *incremental.View, n kindName, a *attachment) *compiled {
 	c, _ := incremental.Fetch(v, t.compiled, n)
 	if len(c.Expressions) == 0 {
 		return c

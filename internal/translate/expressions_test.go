@@ -78,11 +78,11 @@ func TestExpressionsOfNamespaces(t *testing.T) {
 	}
 
 	w.Upsert(of("greedy", "newest", 2000))
-	if r := w.commit(t); r.Stats.RunsByName["HTTPRoute config"] != 1 || r.Stats.RunsByName["HTTPRoute status"] != 1 {
+	if r := w.commit(t); r.Stats.RunsByName["route config"] != 1 || r.Stats.RunsByName["route status"] != 1 {
 		t.Errorf("a route beyond the limit runs %v", r.Stats.RunsByName)
 	}
 	w.Upsert(of("greedy", "oldest", 1))
-	if r := w.commit(t); r.Stats.RunsByName["HTTPRoute config"] != 2 || r.Stats.RunsByName["HTTPRoute status"] != 2 {
+	if r := w.commit(t); r.Stats.RunsByName["route config"] != 2 || r.Stats.RunsByName["route status"] != 2 {
 		t.Errorf("a route that takes the place of another one runs %v", r.Stats.RunsByName)
 	}
 }

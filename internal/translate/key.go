@@ -45,17 +45,29 @@ func parseListenerKey(s string) listenerKey {
 	return listenerKey{name{namespace, gateway}, listener}
 }
 
-// backendKey names a port of a Service.
+// backendKey names a port of a Service, and how it is spoken to.
 type backendKey struct {
 	Service name
 	Port    int32
+	// HTTP2 says that HTTP/2 is spoken, because of who refers to the port and not because of its appProtocol.
+	HTTP2 bool
 }
 
 func (k backendKey) Compare(o backendKey) int {
-	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port))
+	c := cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port))
+	switch {
+	case c != 0 || k.HTTP2 == o.HTTP2:
+		return c
+	case o.HTTP2:
+		return -1
+	}
+	return 1
 }
 
 func (k backendKey) String() string {
+	if k.HTTP2 {
+		return config.ServiceBackendKeyHTTP2(k.Service.Namespace, k.Service.Name, k.Port)
+	}
 	return config.ServiceBackendKey(k.Service.Namespace, k.Service.Name, k.Port)
 }
 
@@ -78,6 +90,8 @@ type kindName struct {
 func (k kindName) Compare(o kindName) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), k.Name.Compare(o.Name))
 }
+
+func (k kindName) String() string { return string(k.Kind) + " " + k.Name.String() }
 
 // generationOf is metadata.generation, 1 where absent as in a fresh object.
 func generationOf(o metav1.Object) int64 { return max(1, o.GetGeneration()) }

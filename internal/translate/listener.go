@@ -30,7 +30,7 @@ func (t *Translator) declareListeners() {
 
 func (t *Translator) listenerOptions(v *incremental.View, g *gateway.Gateway) listener.Options {
 	o := listener.Options{
-		Reserved: t.options.ReservedPorts, Lacks: t.lacks(v),
+		Reserved: t.options.ReservedPorts, Routes: routeKindsOf, Lacks: t.lacks(v),
 		Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
 	}
 	if !t.options.Cluster {

@@ -65,8 +65,7 @@ func (t *Translator) declareInputs() {
 		classes:             objects(t, kind.GatewayClass),
 		gateways:            objects(t, kind.Gateway),
 		listenerSets:        objects(t, kind.ListenerSet),
-		httpRoutes:          objects(t, kind.HTTPRoute),
-		otherRoutes:         incremental.NewInput[kindName](e, "other routes", sameDeeply[otherRoute]),
+		routes:              incremental.NewInput[kindName](e, "routes", sameDeeply[metav1.Object]),
 		grants:              objects(t, kind.ReferenceGrant),
 		policies:            objects(t, kind.BackendTLSPolicy),
 		namespaces:          objects(t, kind.Namespace),
@@ -88,14 +87,12 @@ func (t *Translator) declareInputs() {
 		absent: incremental.NewInput[name](e, "absent Secret", same[bool]),
 		last:   incremental.NewInput[listenerKey](e, "last certificates", slices.Equal[[]name]),
 	}
-	for _, k := range []*kind.Kind{kind.GRPCRoute.Kind, kind.TLSRoute.Kind, kind.TCPRoute.Kind, kind.UDPRoute.Kind} {
+	for _, k := range routes() {
 		key := func(n name) kindName { return kindName{Kind(k.Name), n} }
 		t.stores[k.Name] = &store{
-			kind: k,
-			set: func(n name, o metav1.Object) {
-				t.in.otherRoutes.Set(key(n), otherRoute{generationOf(o), kind.ParentsOf(o)})
-			},
-			remove: func(n name) { t.in.otherRoutes.Delete(key(n)) },
+			kind:   k,
+			set:    func(n name, o metav1.Object) { t.in.routes.Set(key(n), o) },
+			remove: func(n name) { t.in.routes.Delete(key(n)) },
 		}
 	}
 	secrets := t.stores[kind.Secret.Name]
@@ -116,6 +113,11 @@ func (t *Translator) declareInputs() {
 		t.in.policies.Delete(n)
 		t.in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, u.Targets})
 	}
+}
+
+// routes are the kinds of routes.
+func routes() []*kind.Kind {
+	return slices.DeleteFunc(slices.Clone(kind.All()), func(k *kind.Kind) bool { return !k.Route() })
 }
 
 // store takes the objects of one kind in.

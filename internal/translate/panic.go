@@ -160,9 +160,9 @@ func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, in
 				return &gwv1.GatewayStatus{Conditions: condition.Observed(g.Generation, accepted)}, g.Generation
 			}
 		}
-	case KindHTTPRoute:
-		if r, ok := t.in.httpRoutes.Get(k.Name); ok {
-			return t.freshRouteStatus(k.Name.Namespace, r.Generation, r.Spec.ParentRefs, accepted)
+	default:
+		if r, ok := t.in.routes.Get(k); ok {
+			return t.freshRouteStatus(k.Name.Namespace, r.GetGeneration(), kind.ParentsOf(r), accepted)
 		}
 	}
 	return nil, 0

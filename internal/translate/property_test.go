@@ -347,7 +347,7 @@ func TestGatewayReadsNoRoute(t *testing.T) {
 		r.Generation = 2
 		w.Upsert(r)
 	}
-	if r := w.Commit(); r.Stats.RunsByName["Gateway status"] != 0 || r.Stats.RunsByName["HTTPRoute"] != 100 {
+	if r := w.Commit(); r.Stats.RunsByName["Gateway status"] != 0 || r.Stats.RunsByName["route"] != 100 {
 		t.Errorf("100 changed routes ran %v", r.Stats.RunsByName)
 	}
 }

@@ -64,15 +64,23 @@ func (t *Translator) declareServices() {
 
 // declareBackends keeps a Backend for each Service port that an accepted route uses.
 func (t *Translator) declareBackends() {
-	t.backendUsers = incremental.NewIndex(t.routes, "HTTPRoutes by backend", usedBackends)
+	t.backendUsers = incremental.NewIndex(t.routes, "routes by backend", usedBackends)
 	t.backends = incremental.FlatMap(t.engine, "backend", t.services,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
 			for _, p := range s.Ports {
-				key := backendKey{n, p.Port}
-				if incremental.Count(v, t.backendUsers, key.String()) > 0 {
+				key := backendKey{Service: n, Port: p.Port}
+				own, http2 := p.spokenTo(incremental.Lookup(v, t.backendUsers, key.String()))
+				add := func(protocol config.BackendProtocol) {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
-						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: spoken[p.AppProtocol],
+						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol,
 					}})
+				}
+				if own {
+					add(spoken[p.AppProtocol])
+				}
+				if http2 {
+					key.HTTP2 = true
+					add(config.BackendProtocol_BACKEND_PROTOCOL_H2C)
 				}
 			}
 			return out
@@ -80,10 +88,31 @@ func (t *Translator) declareBackends() {
 	t.declareEndpoints()
 }
 
-// usedBackends is every backend that a route's config refers to.
-func usedBackends(_ name, r *config.Route) (keys []string) {
+// usedBackends is every backend that a route's config refers to, however it is spoken to.
+func usedBackends(_ kindName, r *config.Route) (keys []string) {
 	for _, rl := range r.Rules {
-		keys = append(keys, rule.Backends(rl)...)
+		for _, key := range rule.Backends(rl) {
+			keys = append(keys, config.ServicePort(key))
+		}
 	}
 	return keys
+}
+
+// unspoken reports whether the port does not say what is spoken, so that who refers to it decides.
+func (p *servicePort) unspoken() bool { return p.AppProtocol == "" }
+
+// spokenTo tells whether any of the routes that refer to the port have it spoken to as it says itself, and whether any in HTTP/2
+// because of their kind.
+func (p *servicePort) spokenTo(routes []kindName) (own, http2 bool) {
+	for _, k := range routes {
+		if p.unspoken() && routeKindOf(k.Kind).http2 {
+			http2 = true
+		} else {
+			own = true
+		}
+		if own && (http2 || !p.unspoken()) {
+			break
+		}
+	}
+	return own, http2
 }

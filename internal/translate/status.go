@@ -32,18 +32,15 @@ func (t *Translator) declareStatuses() {
 	t.declareGatewayClassStatuses()
 	t.declareGatewayStatuses()
 	t.declareListenerSetStatuses()
-	t.declareHTTPRouteStatuses()
-	t.declareOtherRouteStatuses()
+	t.declareRouteStatuses()
 	t.declareBackendTLSPolicyStatuses()
 	t.declareGatewayParametersStatuses()
 	report(t, kind.GatewayClass.Kind, t.classStatuses)
 	report(t, kind.Gateway.Kind, t.gatewayStates)
 	report(t, kind.ListenerSet.Kind, t.setStatuses)
-	report(t, kind.HTTPRoute.Kind, t.routeStatuses)
 	report(t, kind.BackendTLSPolicy.Kind, t.policyStatuses)
 	report(t, kind.GatewayParameters.Kind, t.parametersStatuses)
-	reportAll(t, []*kind.Kind{kind.GRPCRoute.Kind, kind.TLSRoute.Kind, kind.TCPRoute.Kind, kind.UDPRoute.Kind}, t.otherStatuses,
-		func(k kindName) kindName { return k }, func(k kindName) kindName { return k })
+	reportAll(t, routes(), t.routeStatuses, func(k kindName) kindName { return k }, func(k kindName) kindName { return k })
 }
 
 // reports is what is reported on objects.

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -62,8 +63,7 @@ type inputs struct {
 	classes             *incremental.Input[name, *gwv1.GatewayClass]
 	gateways            *incremental.Input[name, *gwv1.Gateway]
 	listenerSets        *incremental.Input[name, *gwv1.ListenerSet]
-	httpRoutes          *incremental.Input[name, *gwv1.HTTPRoute]
-	otherRoutes         *incremental.Input[kindName, otherRoute]
+	routes              *incremental.Input[kindName, metav1.Object]
 	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
 	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
 	namespaces          *incremental.Input[name, *corev1.Namespace]
@@ -124,14 +124,14 @@ type listenerLayer struct {
 type routeLayer struct {
 	namespaceLabels *incremental.Collection[name, map[string]string]
 	services        *incremental.Collection[name, *service]
-	compiled        *incremental.Collection[name, *compiled]
-	referrers       *incremental.Index[name, name, *compiled] // Service -> routes that refer to it
-	attachments     *incremental.Collection[name, *attachment]
-	attached        *incremental.Index[listenerKey, name, *attachment]
-	shares          *incremental.Collection[shareKey, struct{}]     // namespaces with regular expressions, of each listener
-	expressions     *incremental.Index[shareKey, name, *attachment] // routes that have any
-	excess          *incremental.Collection[excessKey, struct{}]    // those beyond the limit
-	routes          *incremental.Collection[name, *config.Route]
+	compiled        *incremental.Collection[kindName, *compiled]
+	referrers       *incremental.Index[name, kindName, *compiled] // Service -> routes that refer to it
+	attachments     *incremental.Collection[kindName, *attachment]
+	attached        *incremental.Index[listenerKey, kindName, *attachment]
+	shares          *incremental.Collection[shareKey, struct{}]         // namespaces with regular expressions, of each listener
+	expressions     *incremental.Index[shareKey, kindName, *attachment] // routes that have any
+	excess          *incremental.Collection[excessKey, struct{}]        // those beyond the limit
+	routes          *incremental.Collection[kindName, *config.Route]
 }
 
 // backendLayer is what the accepted routes need of Services and EndpointSlices.
@@ -140,7 +140,7 @@ type backendLayer struct {
 	refusals       *incremental.Collection[name, *refusal]  // by EndpointSlice
 	refused        *incremental.Index[name, name, *refusal] // by Service
 
-	backendUsers *incremental.Index[string, name, *config.Route]
+	backendUsers *incremental.Index[string, kindName, *config.Route]
 	backends     *incremental.Collection[backendKey, *config.Backend]
 	slices       *incremental.Index[name, name, *discoveryv1.EndpointSlice]
 	endpoints    *incremental.Collection[backendKey, *config.Endpoints]
@@ -151,8 +151,7 @@ type statusLayer struct {
 	classStatuses *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
 	gatewayStates *incremental.Collection[name, *status[gwv1.GatewayStatus]]
 	setStatuses   *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
-	routeStatuses *incremental.Collection[name, *status[gwv1.RouteStatus]]
-	otherStatuses *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
+	routeStatuses *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
 
 	classesByParameters  *incremental.Index[name, name, *gwv1.GatewayClass]
 	gatewaysByParameters *incremental.Index[name, name, *gateway.Gateway]
@@ -181,7 +180,7 @@ func New(options Options) *Translator {
 	t.declareTicketKeys()
 	t.declareAdmissions()
 	t.declareServices()
-	t.declareHTTPRoutes()
+	t.declareRoutes()
 	t.declareBackends()
 	t.declareStatuses()
 	return t

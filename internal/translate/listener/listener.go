@@ -22,6 +22,9 @@ type Options struct {
 	Addresses []string
 	// Reserved are TCP ports that listeners cannot have.
 	Reserved []int32
+	// Routes are the kinds of route that listeners of a protocol take here, those of a listener that names none; a protocol without any
+	// is not supported.
+	Routes func(gwv1.ProtocolType) []gwv1.Kind
 	// Lacks says that a kind of route is not installed; nil where every one is.
 	Lacks func(gwv1.Kind) bool
 	// Refused says that the Gateway is not accepted, Pending that it waits for its class,
@@ -93,10 +96,10 @@ func (l *Listener) read(gw *gwv1.Gateway, spec *gwv1.Listener, o *Options) {
 	l.Port, l.Protocol = spec.Port, spec.Protocol
 	l.Hostname = strings.ToLower(string(value(spec.Hostname, "")))
 	l.Kinds = []gwv1.RouteGroupKind{}
-	l.checkProtocol(spec)
+	l.checkProtocol(spec, o)
 	l.checkReserved(o.Reserved)
 	if l.Invalid == nil || l.Invalid.Reason != string(gwv1.ListenerReasonUnsupportedProtocol) {
-		l.readKinds(spec.AllowedRoutes, o.Lacks)
+		l.readKinds(spec.AllowedRoutes, o)
 	}
 	l.readNamespaces(spec.AllowedRoutes)
 	if l.Protocol == gwv1.HTTPSProtocolType {
@@ -110,10 +113,10 @@ func (l *Listener) invalid(reason gwv1.ListenerConditionReason, field, remedy, f
 	}
 }
 
-func (l *Listener) checkProtocol(spec *gwv1.Listener) {
-	switch l.Protocol {
-	case gwv1.HTTPProtocolType, gwv1.HTTPSProtocolType:
-	case gwv1.TLSProtocolType, gwv1.TCPProtocolType, gwv1.UDPProtocolType:
+func (l *Listener) checkProtocol(spec *gwv1.Listener, o *Options) {
+	switch {
+	case len(o.Routes(l.Protocol)) > 0:
+	case routeKinds[l.Protocol] != nil:
 		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP or HTTPS", "protocol %s is not supported yet", l.Protocol)
 	default:
 		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP or HTTPS", "protocol %q is not known", l.Protocol)
@@ -137,42 +140,44 @@ func (l *Listener) checkReserved(ports []int32) {
 	}
 }
 
-const (
-	httpRoute gwv1.Kind = "HTTPRoute"
-	grpcRoute gwv1.Kind = "GRPCRoute"
-)
-
-// routeKinds are the kinds that a protocol allows, by protocol; the ones without
-// support here are refused with a word of explanation.
+// routeKinds are the kinds that a protocol allows by the specification; those that are not taken here are refused with a word of
+// explanation.
 var routeKinds = map[gwv1.ProtocolType][]gwv1.Kind{
-	gwv1.HTTPProtocolType:  {httpRoute, grpcRoute},
-	gwv1.HTTPSProtocolType: {httpRoute, grpcRoute},
+	gwv1.HTTPProtocolType:  {"HTTPRoute", "GRPCRoute"},
+	gwv1.HTTPSProtocolType: {"HTTPRoute", "GRPCRoute"},
+	gwv1.TLSProtocolType:   {"TLSRoute", "TCPRoute"},
+	gwv1.TCPProtocolType:   {"TCPRoute"},
+	gwv1.UDPProtocolType:   {"UDPRoute"},
 }
 
-func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, lacks func(gwv1.Kind) bool) {
+func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 	group := gwv1.Group(gwv1.GroupName)
-	supported := gwv1.RouteGroupKind{Group: &group, Kind: httpRoute}
-	absent := lacks != nil && lacks(httpRoute)
+	supported := o.Routes(l.Protocol)
+	lacks := func(k gwv1.Kind) bool { return o.Lacks != nil && o.Lacks(k) }
 	if allowed == nil || len(allowed.Kinds) == 0 {
-		if l.NoRoutes = absent; !absent {
-			l.Kinds = append(l.Kinds, supported)
+		for _, k := range supported {
+			if !lacks(k) {
+				l.Kinds = append(l.Kinds, gwv1.RouteGroupKind{Group: &group, Kind: k})
+			}
 		}
+		l.NoRoutes = len(l.Kinds) == 0
 		return
 	}
 	for i, k := range allowed.Kinds {
 		native := value(k.Group, gwv1.GroupName) == gwv1.GroupName
-		if native && k.Kind == httpRoute && !absent {
-			if len(l.Kinds) == 0 {
-				l.Kinds = append(l.Kinds, supported)
+		taken := native && slices.Contains(supported, k.Kind)
+		if taken && !lacks(k.Kind) {
+			if !slices.ContainsFunc(l.Kinds, func(known gwv1.RouteGroupKind) bool { return known.Kind == k.Kind }) {
+				l.Kinds = append(l.Kinds, gwv1.RouteGroupKind{Group: &group, Kind: k.Kind})
 			}
 			continue
 		}
 		if l.BadKinds != nil {
 			continue
 		}
-		what, remedy := "is not allowed on a listener of protocol "+string(l.Protocol), "allow HTTPRoute of group "+gwv1.GroupName
+		what, remedy := "is not allowed on a listener of protocol "+string(l.Protocol), "allow "+choice(supported)+" of group "+gwv1.GroupName
 		switch {
-		case native && k.Kind == httpRoute:
+		case taken:
 			what, remedy = "is not installed", "install its CustomResourceDefinition"
 		case native && slices.Contains(routeKinds[l.Protocol], k.Kind):
 			what = "is not supported yet"
@@ -180,6 +185,15 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, lacks func(gwv1.Kind) 
 		l.BadKinds = condition.NewProblem(gwv1.ListenerReasonInvalidRouteKinds, fmt.Sprintf("%s.allowedRoutes.kinds[%d].kind", l.Field, i),
 			remedy, "kind %s of group %q %s", k.Kind, value(k.Group, gwv1.GroupName), what)
 	}
+}
+
+// choice is "A", "A or B" and so on.
+func choice(kinds []gwv1.Kind) string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, string(k))
+	}
+	return strings.Join(names, " or ")
 }
 
 func (l *Listener) readNamespaces(allowed *gwv1.AllowedRoutes) {

@@ -1,12 +1,14 @@
-// Package rule compiles a rule of an HTTPRoute: its matches, filters, timeouts and
+// Package rule compiles a rule of a route of requests: its matches, filters, timeouts and
 // backendRefs. It exists apart from translate because it is one pure function
 // that knows neither the other objects nor who accepts the route; what a
-// reference means it asks its caller. Each filter has its own file.
+// reference means it asks its caller. A rule of whatever kind of route is first brought into one form, Spec, each by a file of its own;
+// each filter has its own file, too.
 //
 // It must never import translate, nor anything that translate must not.
 package rule
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"strings"
@@ -27,10 +29,27 @@ const (
 	reasonRuleInvalid    = "rule_invalid"
 )
 
-func failure(reason string) *config.Failure { return &config.Failure{Status: 500, Reason: reason} }
+func (s *scope) failure(reason string) *config.Failure {
+	return &config.Failure{Status: cmp.Or(s.spec.FailureStatus, 500), Reason: reason}
+}
 
 // Resolve finds the backend that a reference means and returns its config key.
 type Resolve func(ref gwv1.BackendObjectReference, field string) (key string, p *condition.Problem)
+
+// Spec is a rule of a route of any kind. What the kinds have in common stands in the words of HTTPRoute.
+type Spec struct {
+	Name               *gwv1.SectionName
+	Filters            []gwv1.HTTPRouteFilter
+	BackendRefs        []gwv1.HTTPBackendRef
+	Timeouts           *gwv1.HTTPRouteTimeouts
+	Retry              *gwv1.HTTPRouteRetry
+	SessionPersistence *gwv1.SessionPersistence
+	// FailureStatus is what requests are answered with for which there is no valid backend; 0 is 500.
+	FailureStatus uint32
+
+	// matches compiles the matches into scope.rule.
+	matches func(*scope) *condition.Problem
+}
 
 // Result is a compiled rule.
 type Result struct {
@@ -50,7 +69,7 @@ type Result struct {
 }
 
 // Compile compiles spec, which is spec.rules[index] of its route, whose rules before have used that much of MaxRouteSize.
-func Compile(spec *gwv1.HTTPRouteRule, index, used int, resolve Resolve) Result {
+func Compile(spec *Spec, index, used int, resolve Resolve) Result {
 	s := &scope{
 		field: fmt.Sprintf("spec.rules[%d]", index), spec: spec, resolve: resolve, used: used,
 		rule: &config.Rule{Index: uint32(index), Name: string(value(spec.Name, ""))},
@@ -68,7 +87,7 @@ func Compile(spec *gwv1.HTTPRouteRule, index, used int, resolve Resolve) Result 
 // scope is the compilation of one rule.
 type scope struct {
 	field      string // spec.rules[i]
-	spec       *gwv1.HTTPRouteRule
+	spec       *Spec
 	resolve    Resolve
 	rule       *config.Rule
 	unresolved []*condition.Problem
@@ -86,7 +105,7 @@ func (s *scope) unsupported(field, remedy, format string, args ...any) *conditio
 }
 
 func (s *scope) compile() (*config.Rule, *condition.Problem) {
-	if p := s.matches(); p != nil {
+	if p := s.spec.matches(s); p != nil {
 		return nil, p
 	}
 	// Filters come first: a rule that must fail because of one is not merely dropped for
@@ -110,14 +129,13 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 
 // failing is the rule with its matches and nothing else.
 func (s *scope) failing() *config.Rule {
-	return &config.Rule{Index: s.rule.Index, Name: s.rule.Name, Matches: s.rule.Matches, Failure: failure(reasonRuleInvalid)}
+	return &config.Rule{Index: s.rule.Index, Name: s.rule.Name, Matches: s.rule.Matches, Failure: s.failure(reasonRuleInvalid)}
 }
 
 func (s *scope) unsupportedFields() *condition.Problem {
 	switch {
 	case s.spec.Retry != nil:
 		return s.unsupported(".retry", "remove retry", "retries are not supported yet")
-	//lint:ignore SA1019 routes still have the deprecated field, and it must not be passed over
 	case s.spec.SessionPersistence != nil:
 		return s.unsupported(".sessionPersistence", "remove sessionPersistence", "session persistence is not supported yet")
 	}
@@ -177,7 +195,7 @@ func (s *scope) backends() *condition.Problem {
 		if key, resolved := s.backend(spec.BackendObjectReference, s.field+field); resolved {
 			ref.Backend = key
 		} else {
-			ref.Failure = failure(reasonBackendInvalid)
+			ref.Failure = s.failure(reasonBackendInvalid)
 		}
 		s.inBackend = true
 		filters, p := s.filters(spec.Filters, s.field+field+".filters")
@@ -189,7 +207,7 @@ func (s *scope) backends() *condition.Problem {
 		s.rule.BackendRefs = append(s.rule.BackendRefs, ref)
 	}
 	if total == 0 && !redirects {
-		s.rule.Failure = failure(reasonNoBackend)
+		s.rule.Failure = s.failure(reasonNoBackend)
 	}
 	return nil
 }

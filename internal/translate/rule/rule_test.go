@@ -31,14 +31,15 @@ func resolved(ref gwv1.BackendObjectReference, _ string) (string, *condition.Pro
 // TestCompileKeepsItsInput checks that the rule's spec, which others share, is only read.
 func TestCompileKeepsItsInput(t *testing.T) {
 	spec := benchmarked()
-	r := Compile(spec, 3, 0, resolved)
+	rule := HTTP(spec)
+	r := Compile(&rule, 3, 0, resolved)
 	if r.Problem != nil || r.Rule.Index != 3 || len(r.Rule.Filters) != 1 || r.Rule.BackendRefs[0].Backend != "Service/default/web/80" {
 		t.Errorf("compiled to %v", r)
 	}
 	if spec.Matches[0].Headers[0].Name != "X-Version" || spec.BackendRefs[0].Weight != nil {
 		t.Errorf("the spec was changed: %v", spec)
 	}
-	if again := Compile(spec, 3, 0, resolved); again.Rule.String() != r.Rule.String() {
+	if again := Compile(&rule, 3, 0, resolved); again.Rule.String() != r.Rule.String() {
 		t.Errorf("compiled again to %v, want %v", again.Rule, r.Rule)
 	}
 }
@@ -47,6 +48,7 @@ func BenchmarkCompile(b *testing.B) {
 	spec := benchmarked()
 	b.ReportAllocs()
 	for b.Loop() {
-		Compile(spec, 0, 0, resolved)
+		spec := HTTP(spec)
+		Compile(&spec, 0, 0, resolved)
 	}
 }

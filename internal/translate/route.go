@@ -1,0 +1,262 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
+)
+
+// compiled is what a route's rules amount to, whoever accepts it.
+type compiled struct {
+	Generation int64
+	Route      *config.Route        // without attachments; nil for a kind that is not supported yet
+	Unresolved []*condition.Problem // references, for condition ResolvedRefs
+	Notes      []*condition.Problem // values that are ignored
+	Dropped    []*dropped           // rules that cannot be carried out, for PartiallyInvalid
+	Invalid    *condition.Problem   // why the route as a whole is not accepted
+	Services   []name               // that it may refer to; sorted, distinct
+	Rules      int                  // in the spec
+	// Expressions are those of the rules that have any, which Route has too.
+	Expressions []expressions
+}
+
+// expressions are the regular expressions of a rule.
+type expressions struct {
+	Rule int
+	rule.Expressions
+}
+
+// size is that of all regular expressions.
+func (c *compiled) size() (sum int) {
+	for _, e := range c.Expressions {
+		sum += e.Size
+	}
+	return sum
+}
+
+// dropped is a rule that cannot be carried out.
+type dropped struct {
+	Rule    int
+	Problem condition.Problem
+	Fails   bool // its requests fail, since no filter may be skipped; else other rules get them
+}
+
+func (d *dropped) String() string {
+	return fmt.Sprintf("Rule %d: %s", d.Rule, &d.Problem)
+}
+
+func (t *Translator) declareRoutes() {
+	t.compiled = incremental.Map(t.engine, "route", t.in.routes.Collection,
+		func(v *incremental.View, k kindName, o metav1.Object) (*compiled, bool) {
+			if t.defect != nil {
+				t.defect(k.Name)
+			}
+			if rk := routeKindOf(k.Kind); rk != nil {
+				return t.compile(v, k, rk, o), true
+			}
+			return &compiled{Generation: generationOf(o)}, true
+		}, sameCompiled)
+	t.referrers = incremental.NewIndex(t.compiled, "routes by Service",
+		func(_ kindName, c *compiled) []name { return c.Services })
+	t.attachments = incremental.Map(t.engine, "route attachment", t.in.routes.Collection,
+		func(v *incremental.View, k kindName, o metav1.Object) (*attachment, bool) {
+			c, ok := incremental.Fetch(v, t.compiled, k)
+			if !ok { // compile has panicked
+				return nil, false
+			}
+			facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Invalid: c.Invalid}
+			if rk := routeKindOf(k.Kind); rk != nil {
+				facts.Hostnames = rk.hostnames(o)
+			}
+			a := t.attach(v, facts)
+			a.Expressions, a.Created = c.size(), createdOf(o)
+			return a, len(a.Parents) > 0
+		}, sameAttachment)
+	t.attached = incremental.NewIndex(t.attachments, "routes by listener",
+		func(_ kindName, a *attachment) []listenerKey {
+			if a.Invalid {
+				return nil // attachedRoutes counts accepted routes only
+			}
+			return a.Listeners
+		})
+	t.declareExpressions()
+	t.routes = incremental.Map(t.engine, "route config", t.attachments,
+		func(v *incremental.View, k kindName, a *attachment) (*config.Route, bool) {
+			c := t.bounded(v, k, a)
+			if c.Route == nil {
+				return nil, false
+			}
+			return t.routeConfig(v, c, a)
+		}, sameMessage[*config.Route])
+}
+
+func sameCompiled(a, b *compiled) bool {
+	return a.Generation == b.Generation && sameMessage(a.Route, b.Route) && sameDeeply(a.Invalid, b.Invalid) &&
+		sameDeeply(a.Unresolved, b.Unresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services) &&
+		a.Rules == b.Rules && slices.Equal(a.Expressions, b.Expressions)
+}
+
+func sameAttachment(a, b *attachment) bool {
+	return a.Invalid == b.Invalid && a.Expressions == b.Expressions && a.Created == b.Created && sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
+		slices.EqualFunc(a.Hosts, b.Hosts, func(x, y attachedHosts) bool {
+			return slices.EqualFunc(x.Hostnames, y.Hostnames, sameMessage[*config.Hostname])
+		})
+}
+
+// routeConfig is the route as far as a listener that is served lets it in. Of a route
+// that is not accepted it holds the rules whose requests must fail: those that
+// another route's rule would get must not go around the filter.
+func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Route, bool) {
+	r := &config.Route{
+		Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name,
+		CreatedUnixNano: c.Route.CreatedUnixNano, Rules: c.Route.Rules,
+	}
+	for i, k := range a.Listeners {
+		if _, served := incremental.Fetch(v, t.served, k); served {
+			r.Attachments = append(r.Attachments, &config.Attachment{Listener: k.String(), Hostnames: a.Hosts[i].Hostnames})
+		}
+	}
+	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
+	return r, len(r.Attachments) > 0 && len(r.Rules) > 0
+}
+
+func (t *Translator) compile(v *incremental.View, k kindName, rk *routeKind, o metav1.Object) *compiled {
+	n := k.Name
+	c := &compiled{Generation: generationOf(o), Route: &config.Route{
+		Key: config.RouteKey(string(k.Kind), n.Namespace, n.Name), Namespace: n.Namespace, Name: n.Name,
+		CreatedUnixNano: createdOf(o),
+	}}
+	from := referrer{rk.kind.Group, rk.kind.Name, n}
+	resolve := func(ref gwv1.BackendObjectReference, field string) (string, *condition.Problem) {
+		key, permitted, p := t.resolveBackend(v, from, ref, field)
+		if permitted {
+			c.Services = append(c.Services, key.Service)
+		}
+		return key.String(), p
+	}
+	rules := rk.rules(o)
+	c.Rules = len(rules)
+	used := 0 // of the size of regular expressions
+	for i := range rules {
+		compiled := rule.Compile(&rules[i], i, used, resolve)
+		used += compiled.Used
+		if compiled.Expressions.Size > 0 {
+			c.Expressions = append(c.Expressions, expressions{i, compiled.Expressions})
+		}
+		if compiled.Rule != nil {
+			c.Route.Rules = append(c.Route.Rules, compiled.Rule)
+		}
+		if compiled.Problem != nil {
+			c.Dropped = append(c.Dropped, &dropped{i, *compiled.Problem, compiled.Rule != nil})
+		}
+		c.Unresolved = append(c.Unresolved, compiled.Unresolved...)
+		c.Notes = append(c.Notes, compiled.Notes...)
+	}
+	c.judge()
+	slices.SortFunc(c.Services, name.Compare)
+	c.Services = slices.Compact(c.Services)
+	return c
+}
+
+// judge refuses the route where none of its rules can be carried out.
+func (c *compiled) judge() {
+	if len(c.Dropped) < c.Rules || c.Rules == 0 {
+		return
+	}
+	reason := gwv1.RouteReasonIncompatibleFilters
+	for _, d := range c.Dropped {
+		if d.Problem.Reason != string(gwv1.RouteReasonIncompatibleFilters) {
+			reason = gwv1.RouteReasonUnsupportedValue
+		}
+	}
+	c.Invalid = &condition.Problem{Reason: string(reason), Field: "spec.rules", What: "no rule can be carried out: " + droppedMessage(c.Dropped)}
+	c.Dropped = nil
+}
+
+func (t *Translator) declareRouteStatuses() {
+	t.routeStatuses = incremental.Map(t.engine, "route status", t.attachments,
+		func(v *incremental.View, k kindName, a *attachment) (*status[gwv1.RouteStatus], bool) {
+			c := t.bounded(v, k, a)
+			s := &status[gwv1.RouteStatus]{Generation: c.Generation}
+			refused := t.refusedOf(v, c.Services)
+			for _, p := range a.Parents {
+				if c.Route == nil {
+					s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, unsupportedRoute(k.Kind, p)...))
+					continue
+				}
+				if p.Problem == nil {
+					p.Problem = c.Invalid
+				}
+				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, refused, t.routeFault(v, k.Name, c, p))...))
+			}
+			return s, true
+		}, sameDeeply[*status[gwv1.RouteStatus]])
+}
+
+func (t *Translator) parentStatus(p parent, generation int64, conditions ...metav1.Condition) gwv1.RouteParentStatus {
+	return gwv1.RouteParentStatus{
+		ParentRef:      p.Ref,
+		ControllerName: gwv1.GatewayController(t.options.ControllerName),
+		Conditions:     condition.Observed(generation, conditions...),
+	}
+}
+
+// routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
+func (t *Translator) routeFault(v *incremental.View, n name, c *compiled, p parent) string {
+	gw := name{string(value(p.Ref.Namespace, gwv1.Namespace(n.Namespace))), string(p.Ref.Name)}
+	fault, _ := incremental.Fetch(v, t.in.routeFaults.Collection, routeFaultKey{c.Route.Key, gw})
+	return fault.Message
+}
+
+func (c *compiled) conditions(p parent, refused []*condition.Problem, fault string) []metav1.Condition {
+	accepted := condition.True(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
+	accepted.Message = condition.List(c.Notes)
+	if p.Problem != nil {
+		accepted = condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
+	}
+	resolved := condition.True(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonResolvedRefs)
+	if problems := slices.Concat(c.Unresolved, refused); len(problems) > 0 {
+		resolved = condition.False(gwv1.RouteConditionResolvedRefs, problems[0].Reason, condition.List(problems))
+	}
+	out := []metav1.Condition{accepted, resolved}
+	var partial []string
+	if p.Problem == nil && len(c.Dropped) > 0 {
+		partial = append(partial, "Dropped "+droppedMessage(c.Dropped))
+	}
+	if p.Problem == nil && fault != "" {
+		// As the specification words it where what was valid last stays in force.
+		partial = append(partial, "Fall Back to the version before, if there is one: "+condition.NewProblem("", "", "", "%s", fault).String())
+	}
+	if partial != nil {
+		c := condition.True(gwv1.RouteConditionPartiallyInvalid, gwv1.RouteReasonUnsupportedValue)
+		c.Message = strings.Join(partial, ". ")
+		out = append(out, c)
+	}
+	return out
+}
+
+// droppedMessage lists rules that cannot be carried out and tells which fail.
+func droppedMessage(list []*dropped) string {
+	message := condition.List(list)
+	var fails []string
+	for _, d := range list {
+		if d.Fails {
+			fails = append(fails, strconv.Itoa(d.Rule))
+		}
+	}
+	if fails != nil {
+		message += ". Until then requests are answered with 500 that match rule " + strings.Join(fails, ", ")
+	}
+	return message
+}

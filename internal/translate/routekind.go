@@ -1,0 +1,57 @@
+package translate
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
+)
+
+// routeKinds are the kinds of route that listeners take, in the order that a listener's status names them in; routes of others are not
+// supported yet.
+var routeKinds = []*routeKind{httpRoutes}
+
+// routeKind is how routes of one kind are read.
+type routeKind struct {
+	kind *kind.Kind
+	// protocols are those of the listeners that take them.
+	protocols []gwv1.ProtocolType
+	// hostnames are the route's own, none for all of a listener's.
+	hostnames func(metav1.Object) []gwv1.Hostname
+	// http2 says that requests are sent to backends in HTTP/2 where a Service's port does not say what it speaks.
+	http2 bool
+	// rules are the route's.
+	rules func(metav1.Object) []rule.Spec
+}
+
+// routeKindOf returns how routes of a kind are read; nil for one that is not supported yet.
+func routeKindOf(k Kind) *routeKind {
+	for _, rk := range routeKinds {
+		if rk.kind.Name == string(k) {
+			return rk
+		}
+	}
+	return nil
+}
+
+// routeKindsOf are the kinds of route that listeners of a protocol take.
+func routeKindsOf(protocol gwv1.ProtocolType) (kinds []gwv1.Kind) {
+	for _, rk := range routeKinds {
+		if slices.Contains(rk.protocols, protocol) {
+			kinds = append(kinds, gwv1.Kind(rk.kind.Name))
+		}
+	}
+	return kinds
+}
+
+// specsOf brings the rules of a route into the one form that they are compiled from.
+func specsOf[R any](rules []R, lower func(*R) rule.Spec) []rule.Spec {
+	specs := make([]rule.Spec, len(rules))
+	for i := range rules {
+		specs[i] = lower(&rules[i])
+	}
+	return specs
+}
