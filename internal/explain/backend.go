@@ -140,9 +140,9 @@ func speaks(b *config.Backend) string {
 	h2c := b.Protocol == config.BackendProtocol_BACKEND_PROTOCOL_H2C
 	switch {
 	case b.Tls != nil && h2c:
-		return "HTTP/2 over TLS"
+		return "HTTP/2 over TLS to " + b.Tls.ServerName
 	case b.Tls != nil:
-		return "HTTP/2 or HTTP/1.1 over TLS, as the backend chooses"
+		return "HTTP/2 or HTTP/1.1, as the backend chooses, over TLS to " + b.Tls.ServerName
 	case h2c:
 		return "HTTP/2 (h2c)"
 	}

@@ -1,39 +1,198 @@
 package translate
 
 import (
+	"fmt"
+	"maps"
+	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// BackendTLSPolicies are not supported yet. Until then a backend that has one is
-// invalid, since reaching it without TLS would be worse than not at all.
+// A Service's port with a BackendTLSPolicy is reached over TLS or not at all: references to it are invalid where the policy in force
+// cannot be carried out, also if another one could be.
 
 // backendTLSLayer is what is known of BackendTLSPolicies.
 type backendTLSLayer struct {
-	policiesByTarget  *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
-	undecodedPolicies *incremental.Index[string, name, undecodedPolicy] // by namespace
-	policyStatuses    *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+	configMaps          *incremental.Input[name, *corev1.ConfigMap]
+	policiesByTarget    *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
+	policiesByConfigMap *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
+	undecodedPolicies   *incremental.Index[string, name, undecodedPolicy] // by namespace
+	policyAges          *incremental.Collection[name, int64]
+	authorities         *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that policies refer to
+	backendTLS          *incremental.Collection[name, *backendTLS]
+	refusedTLS          *incremental.Collection[name, string] // why policies cannot be carried out
+	policyStatuses      *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+}
+
+// backendTLS is a BackendTLSPolicy as far as itself and its ConfigMaps tell.
+type backendTLS struct {
+	Config  *config.BackendTLS   // nil where Invalid
+	Invalid *condition.Problem   // why it cannot be carried out
+	Refs    []*condition.Problem // of caCertificateRefs
+	Notes   []string             // fields that are ignored
+}
+
+func (b *backendTLS) same(o *backendTLS) bool {
+	return sameMessage(b.Config, o.Config) && sameDeeply(b.Invalid, o.Invalid) && sameDeeply(b.Refs, o.Refs) && slices.Equal(b.Notes, o.Notes)
 }
 
 func (t *Translator) declareBackendTLSPolicies() {
+	t.configMaps = objects(t, kind.ConfigMap)
 	t.policiesByTarget = incremental.NewIndex(t.in.policies.Collection, "BackendTLSPolicies by target",
 		func(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 			return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 		})
+	t.policiesByConfigMap = incremental.NewIndex(t.in.policies.Collection, "BackendTLSPolicies by ConfigMap",
+		func(n name, p *gwv1.BackendTLSPolicy) (configMaps []name) {
+			for _, ref := range p.Spec.Validation.CACertificateRefs {
+				if isConfigMap(ref) {
+					configMaps = append(configMaps, name{n.Namespace, string(ref.Name)})
+				}
+			}
+			return configMaps
+		})
 	t.undecodedPolicies = incremental.NewIndex(t.in.undecodedPolicies.Collection, "undecoded BackendTLSPolicies by namespace",
 		func(n name, _ undecodedPolicy) []string { return []string{n.Namespace} })
+	t.policyAges = incremental.Map(t.engine, "BackendTLSPolicy age", t.in.policies.Collection,
+		func(_ *incremental.View, _ name, p *gwv1.BackendTLSPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
+	t.authorities = incremental.Map(t.engine, "authorities", t.configMaps.Collection,
+		func(v *incremental.View, n name, c *corev1.ConfigMap) (*certificate.Authorities, bool) {
+			if incremental.Count(v, t.policiesByConfigMap, n) == 0 {
+				return nil, false
+			}
+			return certificate.ReadAuthorities(c), true
+		}, (*certificate.Authorities).Equal)
+	t.backendTLS = incremental.Map(t.engine, "BackendTLSPolicy", t.in.policies.Collection,
+		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*backendTLS, bool) {
+			return t.readBackendTLS(v, n, p), true
+		}, (*backendTLS).same)
+	t.refusedTLS = incremental.Map(t.engine, "refused BackendTLSPolicy", t.backendTLS,
+		func(_ *incremental.View, _ name, b *backendTLS) (string, bool) {
+			if b.Invalid == nil {
+				return "", false
+			}
+			return b.Invalid.String(), true
+		}, same[string])
+}
+
+func isConfigMap(ref gwv1.LocalObjectReference) bool {
+	return ref.Group == corev1.GroupName && ref.Kind == gwv1.Kind(kind.ConfigMap.Name)
+}
+
+// readBackendTLS validates a policy, without its targets.
+func (t *Translator) readBackendTLS(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *backendTLS {
+	b := &backendTLS{}
+	if len(p.Spec.Options) > 0 {
+		b.Notes = append(b.Notes, fmt.Sprintf("spec.options: ignored, there are none that are known: %q", slices.Sorted(maps.Keys(p.Spec.Options))))
+	}
+	spec := &p.Spec.Validation
+	authorities := t.trusted(v, n, spec, b)
+	hostname := strings.ToLower(string(spec.Hostname))
+	if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(hostname, "*") {
+		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
+	}
+	if len(spec.SubjectAltNames) > 0 {
+		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.subjectAltNames", "remove it, and write into spec.validation.hostname a name that the certificate has",
+			"subjectAltNames are not supported yet, and who a backend is must not go unverified")
+	}
+	if b.Invalid == nil {
+		b.Config = &config.BackendTLS{ServerName: hostname, CaPem: authorities}
+	}
+	return b
+}
+
+// invalid keeps the first problem: one is enough to act on.
+func (b *backendTLS) invalid(reason gwv1.PolicyConditionReason, field, remedy, format string, args ...any) {
+	if b.Invalid == nil {
+		b.Invalid = condition.NewProblem(reason, field, remedy, format, args...)
+	}
+}
+
+// trusted returns the authorities that a policy names, in PEM; nil are those of the system. What is wrong with them becomes part of b.
+func (t *Translator) trusted(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, b *backendTLS) (all []byte) {
+	wellKnown := value(spec.WellKnownCACertificates, "")
+	switch {
+	case len(spec.CACertificateRefs) > 0 && wellKnown != "":
+		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "remove one of both", "it cannot be used beside caCertificateRefs")
+	case len(spec.CACertificateRefs) == 0 && wellKnown == "":
+		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.caCertificateRefs", "add a reference to a ConfigMap with key "+kind.AuthoritiesKey,
+			"nothing is named to verify the backend's certificate by")
+	case wellKnown != "" && wellKnown != gwv1.WellKnownCACertificatesSystem:
+		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "use System, or caCertificateRefs", "%q is not known", wellKnown)
+	}
+	for i, ref := range spec.CACertificateRefs {
+		text, p := t.resolveAuthorities(v, n.Namespace, ref, fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i))
+		if p != nil {
+			b.Refs = append(b.Refs, p)
+		}
+		all = append(all, text...)
+	}
+	if len(b.Refs) > 0 && len(all) == 0 {
+		b.invalid(gwv1.BackendTLSPolicyReasonNoValidCACertificate, "spec.validation.caCertificateRefs", "see condition ResolvedRefs", "no reference can be used: %s",
+			condition.List(b.Refs))
+	}
+	return all
+}
+
+func (t *Translator) resolveAuthorities(v *incremental.View, namespace string, ref gwv1.LocalObjectReference, field string) ([]byte, *condition.Problem) {
+	if !isConfigMap(ref) {
+		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidKind, field+".kind", "refer to a ConfigMap",
+			"%s of group %q cannot hold authorities", ref.Kind, ref.Group)
+	}
+	n := name{namespace, string(ref.Name)}
+	a, exists := incremental.Fetch(v, t.authorities, n)
+	switch {
+	case !exists:
+		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", "create it or correct the name",
+			"ConfigMap %s does not exist", n)
+	case a.Wrong != "":
+		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", "correct the ConfigMap", "ConfigMap %s: %s", n, a.Wrong)
+	}
+	return a.PEM, nil
 }
 
 // targetOf is a port of a Service as policies name it.
 func targetOf(svc name, portName string) policy.Target {
 	return policy.Target{Group: corev1.GroupName, Kind: string(KindService), Namespace: svc.Namespace, Name: svc.Name, Section: portName}
+}
+
+// attachedTo returns the policies that are attached to a target, by name.
+func (t *Translator) attachedTo(v *incremental.View, target policy.Target) (all []policy.Policy[name]) {
+	for _, n := range incremental.Lookup(v, t.policiesByTarget, target) {
+		created, _ := incremental.Fetch(v, t.policyAges, n)
+		all = append(all, policy.Policy[name]{Name: types.NamespacedName(n), Created: created, Spec: n})
+	}
+	return all
+}
+
+// inForce returns the policy for a Service's port. The problem is of one that cannot be decoded: it may be the one.
+func (t *Translator) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
+	var attached [][]policy.Policy[name]
+	levels := targetOf(svc, portName).Levels()
+	for _, target := range levels {
+		attached = append(attached, t.attachedTo(v, target))
+	}
+	for _, n := range incremental.Lookup(v, t.undecodedPolicies, svc.Namespace) {
+		p, _ := incremental.Fetch(v, t.in.undecodedPolicies.Collection, n)
+		targets := policy.Targets(n.Namespace, p.Targets)
+		if len(targets) == 0 || slices.ContainsFunc(targets, func(t policy.Target) bool { return slices.Contains(levels, t) }) {
+			return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "correct it, or install the CustomResourceDefinitions of this version",
+				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be decoded: %s", n, svc, p.Error)
+		}
+	}
+	n, ok = policy.InForce(attached, nil)
+	return n, ok, nil
 }
 
 // undecodedPolicy is what is known of a BackendTLSPolicy that cannot be decoded.
@@ -42,24 +201,30 @@ type undecodedPolicy struct {
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName // none: any Service of the namespace may be one
 }
 
-// checkBackendTLS looks for a policy that is for a Service's port, or may be.
+// checkBackendTLS returns why a Service's port cannot be reached as its policy or its appProtocol has it, or nil.
 func (t *Translator) checkBackendTLS(v *incremental.View, svc name, port *servicePort, field string) *condition.Problem {
-	levels := targetOf(svc, port.Name).Levels()
-	for _, target := range levels {
-		if attached := incremental.Lookup(v, t.policiesByTarget, target); len(attached) > 0 {
-			return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "remove the BackendTLSPolicy to reach the Service without TLS",
-				"BackendTLSPolicy %s asks for TLS to Service %s, which is not supported yet", attached[0], svc)
-		}
+	n, ok, p := t.inForce(v, svc, port.Name, field)
+	if p != nil {
+		return p
 	}
-	for _, n := range incremental.Lookup(v, t.undecodedPolicies, svc.Namespace) {
-		p, _ := incremental.Fetch(v, t.in.undecodedPolicies.Collection, n)
-		targets := policy.Targets(n.Namespace, p.Targets)
-		if len(targets) == 0 || slices.ContainsFunc(targets, func(t policy.Target) bool { return slices.Contains(levels, t) }) {
-			return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "correct it, or install the CustomResourceDefinitions of this version",
-				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be decoded: %s", n, svc, p.Error)
-		}
+	if !ok && port.AppProtocol == appProtocolHTTPS {
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "attach a BackendTLSPolicy to the Service",
+			"port %d of Service %s has appProtocol %s, and nothing says how its certificate is verified", port.Port, svc, port.AppProtocol)
+	}
+	if why, refused := incremental.Fetch(v, t.refusedTLS, n); ok && refused {
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "", "BackendTLSPolicy %s is for Service %s and cannot be carried out: %s", n, svc, why)
 	}
 	return nil
+}
+
+// backendTLSConfig returns how TLS is spoken to a Service's port, nil for cleartext; false where it must not be reached at all.
+func (t *Translator) backendTLSConfig(v *incremental.View, svc name, portName string) (*config.BackendTLS, bool) {
+	n, ok, p := t.inForce(v, svc, portName, "")
+	if p != nil || !ok {
+		return nil, p == nil
+	}
+	b, _ := incremental.Fetch(v, t.backendTLS, n)
+	return b.Config, b.Config != nil
 }
 
 // declareBackendTLSPolicyStatuses reports on each Gateway that reaches a target
@@ -67,22 +232,59 @@ func (t *Translator) checkBackendTLS(v *incremental.View, svc name, port *servic
 func (t *Translator) declareBackendTLSPolicyStatuses() {
 	t.policyStatuses = incremental.Map(t.engine, "BackendTLSPolicy status", t.in.policies.Collection,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*status[gwv1.PolicyStatus], bool) {
-			var gateways []policy.Ancestor
-			for _, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
-				gateways = append(gateways, t.gatewaysOf(v, target)...)
-			}
-			named, _ := policy.Ancestors(gateways)
-			s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
-			problem := condition.NewProblem(gwv1.PolicyReasonInvalid, "", "remove it to reach the backends without TLS",
-				"BackendTLSPolicy is not supported yet; requests to its targets are answered with 500")
-			for _, a := range named {
-				s.Status.Ancestors = append(s.Status.Ancestors, a.Status(t.options.ControllerName, s.Generation, policy.Accepted(problem, nil)))
-			}
-			return s, len(named) > 0
+			s := t.backendTLSPolicyStatus(v, n, p)
+			return s, len(s.Status.Ancestors) > 0
 		}, sameDeeply[*status[gwv1.PolicyStatus]])
 }
 
-// gatewaysOf are those that reach a Service through a route.
+func (t *Translator) backendTLSPolicyStatus(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *status[gwv1.PolicyStatus] {
+	var gateways []policy.Ancestor
+	outcomes := map[policy.Ancestor][]policy.Outcome{}
+	for i, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
+		reached := t.gatewaysOf(v, target)
+		if len(reached) == 0 {
+			continue
+		}
+		outcome := t.outcome(v, n, target, fmt.Sprintf("spec.targetRefs[%d]", i))
+		for _, a := range reached {
+			outcomes[a] = append(outcomes[a], outcome)
+		}
+		gateways = append(gateways, reached...)
+	}
+	b, _ := incremental.Fetch(v, t.backendTLS, n)
+	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
+	if b == nil { // readBackendTLS has panicked
+		return s
+	}
+	resolved := condition.True(gwv1.BackendTLSPolicyConditionResolvedRefs, gwv1.BackendTLSPolicyReasonResolvedRefs)
+	if len(b.Refs) > 0 {
+		resolved = condition.False(gwv1.BackendTLSPolicyConditionResolvedRefs, b.Refs[0].Reason, condition.List(b.Refs))
+	}
+	named, _ := policy.Ancestors(gateways)
+	for _, a := range named {
+		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(t.options.ControllerName, s.Generation, policy.Accepted(b.Invalid, outcomes[a], b.Notes...), resolved))
+	}
+	return s
+}
+
+// outcome is what became of one of a policy's targets.
+func (t *Translator) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
+	o := policy.Outcome{Field: field, Target: target}
+	svc, exists := incremental.Fetch(v, t.services, name{target.Namespace, target.Name})
+	switch {
+	case !exists:
+		o.Missing = policy.NotFound(field+".name", target.Whole(), "create it or correct the name")
+	case target.Section != "" && !slices.ContainsFunc(svc.Ports, func(p servicePort) bool { return p.Name == target.Section }):
+		o.Missing = policy.NotFound(field+".sectionName", target, "write the name of one of its ports")
+	default:
+		if winner, _ := policy.Winner(t.attachedTo(v, target)); winner.Spec != n {
+			o.Lost = &winner.Name
+		}
+	}
+	return o
+}
+
+// gatewaysOf are those that reach a Service through a route, each once.
 func (t *Translator) gatewaysOf(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
 	if target.Group != corev1.GroupName || target.Kind != string(KindService) {
 		return nil
@@ -94,8 +296,9 @@ func (t *Translator) gatewaysOf(v *incremental.View, target policy.Target) (all 
 		}
 		for _, gw := range a.Gateways {
 			g, _ := incremental.Fetch(v, t.managedGateways, gw)
-			all = append(all, policy.Ancestor{Gateway: types.NamespacedName{Namespace: gw.Namespace, Name: gw.Name}, Created: g.Created})
+			all = append(all, policy.Ancestor{Gateway: types.NamespacedName(gw), Created: g.Created})
 		}
 	}
-	return all
+	slices.SortFunc(all, policy.Ancestor.Compare)
+	return slices.Compact(all)
 }

@@ -17,7 +17,7 @@ func TestPure(t *testing.T) {
 		"github.com/moongate-dev/moongate/internal/source", "github.com/moongate-dev/moongate/internal/proxy", "github.com/moongate-dev/moongate/internal/deliver"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
 	var paths []string
-	for _, pattern := range []string{"*.go", "rule/*.go", "certificate/*.go", "condition/*.go", "gateway/*.go", "listener/*.go", "parameters/*.go", "support/*.go", "../incremental/*.go"} {
+	for _, pattern := range []string{"*.go", "rule/*.go", "certificate/*.go", "condition/*.go", "gateway/*.go", "listener/*.go", "parameters/*.go", "policy/*.go", "support/*.go", "../incremental/*.go"} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)

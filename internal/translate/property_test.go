@@ -226,8 +226,8 @@ func TestUpsertKeepsTheObject(t *testing.T) {
 	if gw.ResourceVersion != "5" || len(gw.Status.Conditions) != 1 {
 		t.Errorf("Upsert changed the object: %v", gw)
 	}
-	if w.Upsert(&corev1.ConfigMap{}) {
-		t.Error("ConfigMap is taken, but nobody reads it")
+	if w.Upsert(&corev1.Pod{}) {
+		t.Error("Pod is taken, but nobody reads it")
 	}
 }
 

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -20,7 +22,7 @@ type servicePort struct {
 	Name        string
 	Port        int32
 	Protocol    corev1.Protocol
-	AppProtocol string
+	AppProtocol string // lower case: names of services are told apart so by nobody (RFC 6335 section 5.1)
 }
 
 // port finds a port by number, the TCP one where there are several.
@@ -36,11 +38,15 @@ func (s *service) port(number int32) (found servicePort, exists bool) {
 // appProtocolH2C is HTTP/2 by prior knowledge in cleartext (KEP-3726).
 const appProtocolH2C = "kubernetes.io/h2c"
 
+// appProtocolHTTPS is HTTP over TLS, which needs a BackendTLSPolicy.
+const appProtocolHTTPS = "https"
+
 // spoken is what HTTPRoutes' requests are sent in, by the appProtocol of the Service's port.
 var spoken = map[string]config.BackendProtocol{
-	"":             config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
-	"http":         config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
-	appProtocolH2C: config.BackendProtocol_BACKEND_PROTOCOL_H2C,
+	"":               config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
+	"http":           config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
+	appProtocolHTTPS: config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
+	appProtocolH2C:   config.BackendProtocol_BACKEND_PROTOCOL_H2C,
 }
 
 func (t *Translator) declareServices() {
@@ -55,7 +61,7 @@ func (t *Translator) declareServices() {
 				if protocol == "" {
 					protocol = corev1.ProtocolTCP
 				}
-				s.Ports = append(s.Ports, servicePort{p.Name, p.Port, protocol, value(p.AppProtocol, "")})
+				s.Ports = append(s.Ports, servicePort{p.Name, p.Port, protocol, strings.ToLower(value(p.AppProtocol, ""))})
 			}
 			return s, true
 		}, sameDeeply[*service])
@@ -70,9 +76,16 @@ func (t *Translator) declareBackends() {
 			for _, p := range s.Ports {
 				key := backendKey{Service: n, Port: p.Port}
 				own, http2 := p.spokenTo(incremental.Lookup(v, t.backendUsers, key.String()))
+				if !own && !http2 {
+					continue
+				}
+				tls, ok := t.backendTLSConfig(v, n, p.Name)
+				if !ok {
+					continue
+				}
 				add := func(protocol config.BackendProtocol) {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
-						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol,
+						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls,
 					}})
 				}
 				if own {

@@ -21,6 +21,7 @@ import (
 
 // everywhere is what this version can do; conformance suites choose their tests by it.
 var everywhere = []features.FeatureName{
+	features.SupportBackendTLSPolicy,
 	features.SupportGateway,
 	features.SupportGatewayAddressEmpty,
 	features.SupportGatewayHTTPListenerIsolation,

@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/cli"
+)
+
+// authority issues certificates.
+type authority struct {
+	t           testing.TB
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         string
+}
+
+func newAuthority(t testing.TB, name string) *authority {
+	t.Helper()
+	a := &authority{t: t, key: newKey(t)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.certificate, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.pem = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (a *authority) issue(host string) *tls.Certificate {
+	a.t.Helper()
+	key := newKey(a.t)
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{host},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// configMap has the certificates of authorities.
+func configMap(name string, authorities ...*authority) string {
+	var all strings.Builder
+	for _, a := range authorities {
+		all.WriteString(a.pem)
+	}
+	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {ca.crt: %q}\n", name, all.String())
+}
+
+// newTLSBackend starts a backend that shows whatever certificate there is at the time, and answers the server name that it was asked for.
+func newTLSBackend(t testing.TB, name string, certificate *atomic.Pointer[tls.Certificate]) *backend {
+	t.Helper()
+	b := &backend{name: name}
+	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Backend", name)
+		json.NewEncoder(w).Encode(echoed{Backend: name, Method: r.Method, Path: r.URL.RequestURI(), Host: r.TLS.ServerName})
+	}))
+	b.Server.EnableHTTP2 = true
+	b.Server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	// A session that is resumed shows no certificate.
+	b.Server.TLS = &tls.Config{SessionTicketsDisabled: true, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Load(), nil }}
+	// StartTLS adds a certificate of its own, which comes last.
+	b.Server.StartTLS()
+	b.port = b.Listener.Addr().(*net.TCPAddr).Port
+	t.Cleanup(b.Close)
+	return b
+}
+
+func backendTLSPolicy(name, service, validation string) string {
+	return fmt.Sprintf(`
+apiVersion: gateway.networking.k8s.io/v1
+kind: BackendTLSPolicy
+metadata: {name: %s}
+spec:
+  targetRefs: [{group: "", kind: Service, name: %s}]
+  validation: {%s}
+---
+`, name, service, validation)
+}
+
+// TestBackendTLSPolicy: a backend is reached over TLS and verified by the ConfigMap as it is, which may change at any time; where it
+// cannot be verified requests fail, and none is sent in cleartext.
+func TestBackendTLSPolicy(t *testing.T) {
+	t.Parallel()
+	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	var shown atomic.Pointer[tls.Certificate]
+	shown.Store(first.issue("web.internal"))
+	var inClear atomic.Int64
+	web := newTLSBackend(t, "web", &shown)
+	plain := newBackend(t, "plain", func(http.ResponseWriter, *http.Request) bool { inClear.Add(1); return false })
+	port := freePort(t)
+	const validation = `hostname: web.internal, caCertificateRefs: [{group: "", kind: ConfigMap, name: ca}]`
+	log := &syncBuffer{}
+	g := start(t, map[string]string{
+		"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "web", web) + service("default", "plain", plain) +
+			route("web", "  rules: [{backendRefs: [{name: web, port: 80}]}, {matches: [{path: {value: /plain}}], backendRefs: [{name: plain, port: 80}]}]") +
+			backendTLSPolicy("web", "web", validation) + backendTLSPolicy("plain", "plain", validation),
+		"ca.yaml": configMap("ca", first),
+	}, func(o *cli.RunOptions) { o.AccessLog, o.Stdout = "json", log })
+
+	get := func(path string) *answer { return ask{url: local(port, path)}.do(t) }
+	if got := get("/"); got.StatusCode != 200 || got.echo.Host != "web.internal" {
+		t.Errorf("verified: %d %q, asked for server name %q", got.StatusCode, got.body, got.echo.Host)
+	}
+	if got := get("/plain"); got.StatusCode != 502 && got.StatusCode != 503 {
+		t.Errorf("a backend that speaks no TLS: %d", got.StatusCode)
+	}
+
+	shown.Store(second.issue("web.internal"))
+	web.CloseClientConnections()
+	if got := get("/"); got.StatusCode != 502 && got.StatusCode != 503 {
+		t.Errorf("a certificate of another authority: %d", got.StatusCode)
+	}
+	eventually(t, "the access log has upstream_tls_failed", func() bool { return strings.Contains(log.String(), "upstream_tls_failed") })
+
+	g.write("ca.yaml", configMap("ca", first, second)) // rotation: both for a while
+	eventually(t, "the ConfigMap is in force", func() bool { return get("/").StatusCode == 200 })
+	g.write("ca.yaml", configMap("ca", first))
+	eventually(t, "an authority that is no longer trusted", func() bool { return get("/").StatusCode >= 502 })
+
+	g.remove("ca.yaml")
+	eventually(t, "the reference does not resolve", func() bool { return get("/").StatusCode == 500 })
+	if status := string(g.adminGet("/status")); !strings.Contains(status, `"NoValidCACertificate"`) || !strings.Contains(status, "ConfigMap default/ca does not exist") {
+		t.Errorf("status: %s", status)
+	}
+	if got := get("/plain"); got.StatusCode != 500 {
+		t.Errorf("without authorities: %d", got.StatusCode)
+	}
+
+	shown.Store(first.issue("other.internal"))
+	g.write("ca.yaml", configMap("ca", first))
+	eventually(t, "the certificate is for another name", func() bool { return get("/").StatusCode >= 502 })
+	shown.Store(first.issue("web.internal"))
+	eventually(t, "all is well again", func() bool { return get("/").StatusCode == 200 })
+	if n := inClear.Load(); n != 0 {
+		t.Errorf("%d requests were sent in cleartext", n)
+	}
+}
+
+// TestBackendTLSTask does what docs/tasks/backend-tls.md says, and checks what check and explain say of it.
+func TestBackendTLSTask(t *testing.T) {
+	t.Parallel()
+	const page = "../../docs/tasks/backend-tls.md"
+	manifests := fenced(t, page, "yaml")
+	ca := newAuthority(t, "ca")
+	var shown atomic.Pointer[tls.Certificate]
+	shown.Store(ca.issue("orders.internal"))
+	orders := newTLSBackend(t, "orders", &shown)
+	port := freePort(t)
+	here := strings.Replace(manifests[0], "port: 80,", fmt.Sprintf("port: %d,", port), 1)
+	slice := fmt.Sprintf(`
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: orders-1, labels: {kubernetes.io/service-name: orders}}
+addressType: IPv4
+ports: [{name: https, port: %d}]
+endpoints: [{addresses: [127.0.0.1]}]
+`, orders.port)
+	g := start(t, map[string]string{"class.yaml": class, "page.yaml": here, "slice.yaml": slice, "ca.yaml": configMap("orders-ca", ca)})
+	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 || got.echo.Host != "orders.internal" {
+		t.Errorf("%d %s", got.StatusCode, got.body)
+	}
+	if stdout, stderr, code := moongate("check", "-f", g.dir); code != 0 {
+		t.Errorf("check: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	explained := func() string {
+		stdout, stderr, _ := moongate("explain", "-f", g.dir, "GET", local(port, "/"))
+		return stdout + stderr
+	}
+	if got := explained(); !strings.Contains(got, "over TLS to orders.internal") {
+		t.Errorf("explain: %s", got)
+	}
+
+	g.remove("ca.yaml")
+	const what = "ConfigMap default/orders-ca does not exist; create it"
+	if stdout, _, code := moongate("check", "-f", g.dir); code != 1 || !strings.Contains(stdout, "BackendTLSPolicy default/orders") || !strings.Contains(stdout, what) {
+		t.Errorf("check without the ConfigMap: exit code %d\n%s", code, stdout)
+	}
+	if got := explained(); !strings.Contains(got, "500 backend_invalid") || !strings.Contains(got, what) {
+		t.Errorf("explain without the ConfigMap: %s", got)
+	}
+	commands := strings.Join(fenced(t, page, "sh"), "")
+	for _, want := range []string{"kubectl create configmap orders-ca --from-file=ca.crt", "moongate explain"} {
+		if !strings.Contains(commands, want) {
+			t.Errorf("%s has no command %q", page, want)
+		}
+	}
+}

@@ -1,0 +1,59 @@
+package certificate
+
+import (
+	"bytes"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
+)
+
+// maxAuthorityBytes bounds what is parsed of a ConfigMap: whoever may write one decides what that is, and proxies hold as much for each
+// backend. Bundles of all public authorities have about 220 KiB.
+const maxAuthorityBytes = 512 << 10
+
+// Authorities are the certificates of a ConfigMap, by which those of servers are verified.
+type Authorities struct {
+	PEM   []byte // blocks of type CERTIFICATE alone, each of which could be parsed
+	Wrong string // why they cannot be used
+}
+
+// Equal compares two.
+func (a *Authorities) Equal(o *Authorities) bool {
+	return a.Wrong == o.Wrong && bytes.Equal(a.PEM, o.PEM)
+}
+
+// ReadAuthorities reads a ConfigMap. It needs at least one certificate, and one that is malformed spoils all: to trust fewer authorities
+// than are asked for would go unnoticed until a server shows a certificate of one that is left out.
+func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
+	text, has := c.Data[kind.AuthoritiesKey]
+	switch {
+	case !has:
+		return &Authorities{Wrong: "data has no " + kind.AuthoritiesKey}
+	case len(text) > maxAuthorityBytes:
+		return &Authorities{Wrong: fmt.Sprintf("%s has %d bytes, and at most %d are read", kind.AuthoritiesKey, len(text), maxAuthorityBytes)}
+	}
+	var out bytes.Buffer
+	rest := []byte(text)
+	for n := 1; ; n++ {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue // nothing else is trusted, nor given to proxies
+		}
+		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+			return &Authorities{Wrong: fmt.Sprintf("PEM block %d of %s: %s", n, kind.AuthoritiesKey, strings.Join(strings.Fields(err.Error()), " "))}
+		}
+		_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer takes all
+	}
+	if out.Len() == 0 {
+		return &Authorities{Wrong: kind.AuthoritiesKey + " has no certificate in PEM"}
+	}
+	return &Authorities{PEM: out.Bytes()}
+}

@@ -1,0 +1,46 @@
+package certificate
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func TestReadAuthorities(t *testing.T) {
+	read := func(name string) string {
+		text, err := os.ReadFile("../testdata/pem/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	example, other, key := read("example.crt"), read("other.crt"), read("example.key")
+	broken := "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+	for name, test := range map[string]struct {
+		data         map[string]string
+		pem, problem string
+	}{
+		"one":                       {map[string]string{"ca.crt": example}, example, ""},
+		"several with words around": {map[string]string{"ca.crt": "first\n" + example + "# second\n" + other}, example + other, ""},
+		"keys are left out":         {map[string]string{"ca.crt": key + example, "tls.key": key}, example, ""},
+		"no key":                    {map[string]string{"ca.pem": example}, "", "data has no ca.crt"},
+		"nothing":                   {nil, "", "data has no ca.crt"},
+		"empty":                     {map[string]string{"ca.crt": ""}, "", "ca.crt has no certificate in PEM"},
+		"no PEM":                    {map[string]string{"ca.crt": "hello"}, "", "ca.crt has no certificate in PEM"},
+		"a private key alone":       {map[string]string{"ca.crt": key}, "", "ca.crt has no certificate in PEM"},
+		"malformed beside a good":   {map[string]string{"ca.crt": example + broken}, "", "PEM block 2 of ca.crt: x509"},
+		"too much":                  {map[string]string{"ca.crt": strings.Repeat("#", maxAuthorityBytes) + example}, "", "bytes, and at most 524288 are read"},
+	} {
+		got := ReadAuthorities(&corev1.ConfigMap{Data: test.data})
+		if !bytes.Equal(got.PEM, []byte(test.pem)) || (got.Wrong == "") != (test.problem == "") || !strings.Contains(got.Wrong, test.problem) {
+			t.Errorf("%s: %d bytes, wrong %q", name, len(got.PEM), got.Wrong)
+		}
+	}
+	a, b := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": example}}), ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": other}})
+	if a.Equal(b) || !a.Equal(a) || a.Equal(&Authorities{Wrong: "x"}) {
+		t.Error("Equal")
+	}
+}
