@@ -47,6 +47,8 @@ func TestImports(t *testing.T) {
 		{"internal/provision/...", []string{module + "internal/source", module + "internal/deliver", module + "internal/proxy", module + "internal/cli"}},
 		{"internal/reconcile/...", []string{module + "internal/source", module + "internal/provision", module + "internal/status/writer", module + "internal/cli"}},
 		{"internal/deliver/...", []string{module + "internal/translate", module + "internal/reconcile", module + "internal/source", module + "internal/status", module + "internal/cli"}},
+		{"cmd/...", []string{module + "internal/testkit", module + "internal/deliver/delivertest"}},
+		{"internal/testkit/...", []string{module}},
 		{"internal/deliver/auth/...", []string{module}},
 		{"internal/deliver/client/...", []string{module + "internal/translate", module + "internal/source", "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/deliver/partition/...", []string{module + "internal/translate", module + "internal/source", module + "internal/proxy", "k8s.io/", "sigs.k8s.io/"}},

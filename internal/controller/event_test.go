@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clientgotesting "k8s.io/client-go/testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestEvents checks that what is wrong with a Gateway's proxies, and that it is over, becomes an Event of the Gateway; and that
@@ -32,7 +34,7 @@ func TestEvents(t *testing.T) {
 		return out
 	}
 	c.noteTrouble("n", "gw", "proxy pod-1 has not acknowledged its configuration;; "+strings.Repeat("\u00fc", 2000)) // whose bytes the limit splits
-	eventually(t, "an Event is written", func() bool { return len(written()) == 1 })
+	testkit.Eventually(t, "an Event is written", func() bool { return len(written()) == 1 })
 	e := written()[0]
 	if e.InvolvedObject.Kind != "Gateway" || e.InvolvedObject.Name != "gw" || e.Namespace != "n" || e.Type != corev1.EventTypeWarning ||
 		e.Reason != reasonProxiesLag || !strings.Contains(e.Message, "pod-1") || len(e.Message) > maxEventMessage {
@@ -45,14 +47,14 @@ func TestEvents(t *testing.T) {
 		t.Errorf("reported by %q: %v", e.ReportingController, problems)
 	}
 	c.noteTrouble("n", "other", "")
-	eventually(t, "its end is written", func() bool { return len(written()) == 2 })
+	testkit.Eventually(t, "its end is written", func() bool { return len(written()) == 2 })
 	if e := written()[1]; e.Type != corev1.EventTypeNormal || e.Reason != reasonProxiesServe {
 		t.Errorf("%+v", e)
 	}
 	for range 10 * cap(c.troubles) {
 		c.noteTrouble("n", "gw", "again")
 	}
-	eventually(t, "all has been looked at", func() bool { return len(c.troubles) == 0 })
+	testkit.Eventually(t, "all has been looked at", func() bool { return len(c.troubles) == 0 })
 	stop()
 	<-done
 	if n := len(written()); n > 2*eventBurst {

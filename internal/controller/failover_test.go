@@ -14,7 +14,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -23,6 +22,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/status"
 	"github.com/moongate-dev/moongate/internal/status/writer"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -195,15 +195,6 @@ func (c *campaigner) begin(t *testing.T) {
 	t.Cleanup(c.stop)
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // site is two replicas in one cluster.
 type site struct {
 	t *testing.T
@@ -288,7 +279,7 @@ func TestNewLeaderWritesWhatIsTrueNow(t *testing.T) {
 	}
 	const ours = `"controllerName":"moongate.dev/gateway-controller"`
 	a.begin(t)
-	eventually(t, "a writes what it knows", func() bool {
+	testkit.Eventually(t, "a writes what it knows", func() bool {
 		return has(moved, ours)() && has(stays, ours)() && has(gw, "192.0.2.1")() && a.writer.Idle()
 	})
 	a.stop()
@@ -297,7 +288,7 @@ func TestNewLeaderWritesWhatIsTrueNow(t *testing.T) {
 	s.apply(gatewayOf("moves", "somebody-elses", 2), gatewayOf("comes", "moongate", 1))
 	s.reached("gw", "192.0.2.2")
 	s.reached("comes", "192.0.2.3")
-	eventually(t, "b writes what changed", func() bool {
+	testkit.Eventually(t, "b writes what changed", func() bool {
 		return !has(moved, ours)() && has(late, ours)() && has(gw, "192.0.2.2")() && b.writer.Idle()
 	})
 	b.stop()
@@ -313,7 +304,7 @@ func TestNewLeaderWritesWhatIsTrueNow(t *testing.T) {
 		// A Gateway without proxies, of which is spoken at once: when that is written, so is all that would be.
 		marker := fmt.Sprint("marker-", i)
 		s.apply(gatewayOf(marker, "moongate", 1), routeTo(marker, marker))
-		eventually(t, "the new leader writes", func() bool { return has(keyOf("HTTPRoute", marker), ours)() && next.writer.Idle() })
+		testkit.Eventually(t, "the new leader writes", func() bool { return has(keyOf("HTTPRoute", marker), ours)() && next.writer.Idle() })
 		if got := server.written(moved); len(got) > 0 {
 			t.Errorf("turn %d: of a route that is of another's Gateway by now was written %s", i, got)
 		}
@@ -331,6 +322,6 @@ func TestNewLeaderWritesWhatIsTrueNow(t *testing.T) {
 	// What ended while nobody led is found, too.
 	s.apply(gatewayOf("gw", "somebody-elses", 2))
 	b.begin(t)
-	eventually(t, "the parents of a Gateway that is another's are gone", func() bool { return !has(stays, ours)() })
+	testkit.Eventually(t, "the parents of a Gateway that is another's are gone", func() bool { return !has(stays, ours)() })
 	s.delete(stays)
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // peers accepts what Admit lets in, on loopback, where each 127.0.0.x is an address of its own.
@@ -81,15 +83,6 @@ func (p *peers) ended(c net.Conn) bool {
 	return errors.Is(err, io.EOF) || err != nil && !(errors.As(err, &timeout) && timeout.Timeout())
 }
 
-func soon(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for until := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("never: %s", what)
-		}
-	}
-}
-
 // TestAdmissionByAddress: one address has so many connections without an identity, and so many with one; another address is
 // not concerned.
 func TestAdmissionByAddress(t *testing.T) {
@@ -97,14 +90,14 @@ func TestAdmissionByAddress(t *testing.T) {
 	for range maxStrangers {
 		p.dial("127.0.0.2")
 	}
-	soon(t, "the first ones are let in", func() bool { return p.counts(maxStrangers, maxStrangers) })
+	testkit.Eventually(t, "the first ones are let in", func() bool { return p.counts(maxStrangers, maxStrangers) })
 	if !p.ended(p.dial("127.0.0.2")) {
 		t.Error("one more was let in")
 	}
 	p.dial("127.0.0.3")
-	soon(t, "another address is let in", func() bool { return p.counts(maxStrangers+1, maxStrangers+1) })
+	testkit.Eventually(t, "another address is let in", func() bool { return p.counts(maxStrangers+1, maxStrangers+1) })
 	introduce := func(have int) {
-		soon(t, "they are accepted", func() bool { // which the counts show before
+		testkit.Eventually(t, "they are accepted", func() bool { // which the counts show before
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return len(p.open) >= have
@@ -118,7 +111,7 @@ func TestAdmissionByAddress(t *testing.T) {
 	for have := maxStrangers + 1; have < maxPeers+1; have++ {
 		introduce(have)
 		p.dial("127.0.0.2")
-		soon(t, "with an identity there is room", func() bool { return p.counts(have+1, 1) })
+		testkit.Eventually(t, "with an identity there is room", func() bool { return p.counts(have+1, 1) })
 	}
 	introduce(maxPeers + 1)
 	if !p.ended(p.dial("127.0.0.2")) {
@@ -137,9 +130,9 @@ func TestAdmissionInTotal(t *testing.T) {
 			first = c
 		}
 	}
-	soon(t, "all places are taken", func() bool { return p.counts(maxAllStrangers, maxAllStrangers) })
+	testkit.Eventually(t, "all places are taken", func() bool { return p.counts(maxAllStrangers, maxAllStrangers) })
 	proxy := p.dial("127.0.0.9")
-	soon(t, "the proxy is let in", func() bool {
+	testkit.Eventually(t, "the proxy is let in", func() bool {
 		a := p.admission.Load()
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -161,7 +154,7 @@ func TestAdmissionInTotal(t *testing.T) {
 func TestAdmissionInTime(t *testing.T) {
 	p := newPeers(t, 200*time.Millisecond)
 	known := p.dial("127.0.0.2")
-	soon(t, "it is let in", func() bool { return p.counts(1, 1) })
+	testkit.Eventually(t, "it is let in", func() bool { return p.counts(1, 1) })
 	p.admission.Load().introduced(known.LocalAddr().String())
 	stranger := p.dial("127.0.0.2")
 	if !p.ended(stranger) {

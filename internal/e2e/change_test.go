@@ -13,6 +13,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/cli"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // load asks without pause until it is stopped and counts answers that are not 200.
@@ -115,7 +116,7 @@ func TestChangeWithoutLoss(t *testing.T) {
 		}
 	}
 	round := func() string { return ask{url: local(plain, "/v")}.do(t).Header.Get("X-Round") }
-	eventually(t, "the last change is served", func() bool { return round() == fmt.Sprint(rounds) })
+	testkit.Eventually(t, "the last change is served", func() bool { return round() == fmt.Sprint(rounds) })
 	l.end(t)
 }
 
@@ -163,7 +164,7 @@ func TestManyRoutes(t *testing.T) {
 		g.write("routes-7.yaml", file(7, ", {matches: [{path: {type: Exact, value: /new}}], backendRefs: [{name: s, port: 80}]}"))
 	}()
 	before, after := 0, 0
-	eventually(t, "the new rule is served", func() bool {
+	testkit.Eventually(t, "the new rule is served", func() bool {
 		got := ask{url: local(port, "/new"), host: "h7.example.com"}.do(t)
 		switch {
 		case got.StatusCode == 404 && after == 0:
@@ -198,16 +199,16 @@ func TestBrokenEdit(t *testing.T) {
 	})
 	for _, broken := range []string{"\tthis: is not YAML", strings.Replace(good, "backendRefs", "backendReffs", 1), strings.Replace(good, "port: 80", "port: eighty", 1)} {
 		g.write("route.yaml", broken)
-		eventually(t, "the mistake is in /status", func() bool { return strings.Contains(string(g.adminGet("/status")), `route.yaml`) })
+		testkit.Eventually(t, "the mistake is in /status", func() bool { return strings.Contains(string(g.adminGet("/status")), `route.yaml`) })
 		if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
 			t.Errorf("with %.40q: %s", broken, got.Status)
 		}
 		g.write("route.yaml", good)
-		eventually(t, "no mistake in /status", func() bool { return !strings.Contains(string(g.adminGet("/status")), `route.yaml`) })
+		testkit.Eventually(t, "no mistake in /status", func() bool { return !strings.Contains(string(g.adminGet("/status")), `route.yaml`) })
 	}
 	if n := strings.Count(g.stderr.String(), "route.yaml"); n != 3 {
 		t.Errorf("3 mistakes were logged %d times:\n%s", n, g.stderr)
 	}
 	g.remove("route.yaml")
-	eventually(t, "the route is gone", func() bool { return ask{url: local(port, "/")}.do(t).StatusCode == 404 })
+	testkit.Eventually(t, "the route is gone", func() bool { return ask{url: local(port, "/")}.do(t).StatusCode == 404 })
 }

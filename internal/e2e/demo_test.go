@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestDemo runs moongate demo, then every curl line that it prints, then edits the example.
@@ -15,7 +17,7 @@ func TestDemo(t *testing.T) {
 	work := t.TempDir()
 	dir := filepath.Join(work, "example")
 	p := startProcess(t, "demo", "--dir", dir, "--admin-address", "127.0.0.1:0", "--access-log", "off")
-	eventually(t, "5 curl lines", func() bool { return len(curlLines(p.stdout.String())) == 5 })
+	testkit.Eventually(t, "5 curl lines", func() bool { return len(curlLines(p.stdout.String())) == 5 })
 	lines := curlLines(p.stdout.String())
 	wants := []string{`"backend": "`, `"backend": "green"`, `"path": "/users"`, "Location: https://demo.example.com:", `"backend": "`}
 	for i, line := range lines {
@@ -41,7 +43,7 @@ func TestDemo(t *testing.T) {
 	}
 	edited := edit("value: /api/v1", "value: /api/v2")
 	line := strings.Replace(lines[2], "/api/v1", "/api/v2", 1)
-	eventually(t, "the edit is served", func() bool { _, out := curl(t, line); return strings.Contains(out, `"path": "/users"`) })
+	testkit.Eventually(t, "the edit is served", func() bool { _, out := curl(t, line); return strings.Contains(out, `"path": "/users"`) })
 	p.signal(syscall.SIGTERM)
 	p.waitExit(patience, 0)
 
@@ -53,7 +55,7 @@ func TestDemo(t *testing.T) {
 	if text, err := os.ReadFile(routes); err != nil || string(text) != edited {
 		t.Errorf("the edited file was written over (%v):\n%s", err, text)
 	}
-	eventually(t, "5 curl lines again", func() bool { return len(curlLines(p.stdout.String())) == 5 })
+	testkit.Eventually(t, "5 curl lines again", func() bool { return len(curlLines(p.stdout.String())) == 5 })
 	for _, line := range curlLines(p.stdout.String())[:2] {
 		if status, out := curl(t, line); status != 200 {
 			t.Errorf("%s after another start: %d %s", line, status, out)

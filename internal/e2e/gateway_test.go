@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/cli"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // patience bounds every wait for something that must happen; a loaded machine is slow.
@@ -183,17 +184,7 @@ func (g *gateway) adminGet(path string) []byte {
 // waitCondition waits until the object has the condition "Type=Status/Reason".
 func (g *gateway) waitCondition(kind, name, want string) {
 	g.t.Helper()
-	eventually(g.t, fmt.Sprintf("%s %s has %s", kind, name, want), func() bool { return g.status(kind, name).find(want) })
-}
-
-// eventually waits for ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
+	testkit.Eventually(g.t, fmt.Sprintf("%s %s has %s", kind, name, want), func() bool { return g.status(kind, name).find(want) })
 }
 
 // backend is an echo server on a loopback port.

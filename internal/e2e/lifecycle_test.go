@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/cli"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestMain lets the test binary be moongate: what needs a process of its own starts it anew.
@@ -54,7 +55,7 @@ func startProcess(t *testing.T, args ...string) *process {
 			t.Logf("log of moongate:\n%s", p.stderr)
 		}
 	})
-	eventually(t, "moongate is ready", func() bool { return strings.Contains(p.stderr.String(), "msg=ready") })
+	testkit.Eventually(t, "moongate is ready", func() bool { return strings.Contains(p.stderr.String(), "msg=ready") })
 	return p
 }
 
@@ -124,11 +125,11 @@ func TestSIGTERM(t *testing.T) {
 	}
 	slow := sendSlow(t, port)
 	p.signal(syscall.SIGTERM)
-	eventually(t, "not ready", func() bool { return ready() == 503 })
+	testkit.Eventually(t, "not ready", func() bool { return ready() == 503 })
 	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
 		t.Errorf("a request within --shutdown-delay: %s", got.Status)
 	}
-	eventually(t, "no new connections", func() bool {
+	testkit.Eventually(t, "no new connections", func() bool {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			return true
@@ -168,7 +169,7 @@ func TestSecondSignal(t *testing.T) {
 	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--drain-timeout", "1h", "--access-log", "off")
 	sendSlow(t, port)
 	p.signal(syscall.SIGTERM)
-	eventually(t, "shutting down", func() bool { return strings.Contains(p.stderr.String(), "shutting down") })
+	testkit.Eventually(t, "shutting down", func() bool { return strings.Contains(p.stderr.String(), "shutting down") })
 	p.signal(syscall.SIGTERM)
 	p.waitExit(patience, 1)
 }
@@ -186,14 +187,14 @@ func TestSIGHUP(t *testing.T) {
 		}
 	}
 	ask{url: local(port, "/one")}.do(t)
-	eventually(t, "the first line", logged(path, "/one"))
+	testkit.Eventually(t, "the first line", logged(path, "/one"))
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
 	p.signal(syscall.SIGHUP)
-	eventually(t, "a new file", logged(path, ""))
+	testkit.Eventually(t, "a new file", logged(path, ""))
 	ask{url: local(port, "/two")}.do(t)
-	eventually(t, "the second line in the new file", logged(path, "/two"))
+	testkit.Eventually(t, "the second line in the new file", logged(path, "/two"))
 	if logged(path+".1", "/two")() {
 		t.Error("the second line is in the old file")
 	}
@@ -215,14 +216,14 @@ func TestReadyWhileServed(t *testing.T) {
 		t.Fatalf("/readyz says %d before: %s", got.StatusCode, got.body)
 	}
 	g.write("b.yaml", second)
-	eventually(t, "/readyz names the Gateway that is not served", func() bool { return ready().StatusCode == 503 })
+	testkit.Eventually(t, "/readyz names the Gateway that is not served", func() bool { return ready().StatusCode == 503 })
 	for _, want := range []string{"default/blocked", "only", fmt.Sprintf("port %d is taken", port)} {
 		if got := ready(); !strings.Contains(got.body, want) || strings.Contains(got.body, "default/gw") {
 			t.Errorf("/readyz does not tell %q: %s", want, got.body)
 		}
 	}
 	taken.Close()
-	eventually(t, "ready once the port is free", func() bool { return ready().StatusCode == 200 })
+	testkit.Eventually(t, "ready once the port is free", func() bool { return ready().StatusCode == 200 })
 
 	// One that goes, or is no longer accepted, holds nothing up.
 	if taken, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -230,9 +231,9 @@ func TestReadyWhileServed(t *testing.T) {
 	}
 	defer taken.Close()
 	g.write("b.yaml", strings.ReplaceAll(second, strconv.Itoa(port), strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)))
-	eventually(t, "not ready again", func() bool { return ready().StatusCode == 503 })
+	testkit.Eventually(t, "not ready again", func() bool { return ready().StatusCode == 503 })
 	g.remove("b.yaml")
-	eventually(t, "ready without the Gateway", func() bool { return ready().StatusCode == 200 })
+	testkit.Eventually(t, "ready without the Gateway", func() bool { return ready().StatusCode == 200 })
 }
 
 // TestProxyReadyWhileServed has a proxy none of whose listeners can be bound.
@@ -256,17 +257,17 @@ func TestProxyReadyWhileServed(t *testing.T) {
 		}
 		return got.StatusCode, got.body
 	}
-	eventually(t, "/readyz names the listener", func() bool {
+	testkit.Eventually(t, "/readyz names the listener", func() bool {
 		status, body := ready()
 		return status == 503 && strings.Contains(body, "default/gw/http") && strings.Contains(body, "address already in use")
 	})
 	// One that is served is enough: taking the proxy out of its Service would end that one too.
 	c.set(gatewayWith(httpListener("http", port, ""), httpListener("other", p.port, "")))
-	eventually(t, "ready with one listener", func() bool { status, _ := ready(); return status == 200 })
+	testkit.Eventually(t, "ready with one listener", func() bool { status, _ := ready(); return status == 200 })
 	c.set(gatewayWith(httpListener("http", port, "")))
-	eventually(t, "not ready without it", func() bool { status, _ := ready(); return status == 503 })
+	testkit.Eventually(t, "not ready without it", func() bool { status, _ := ready(); return status == 503 })
 	taken.Close()
-	eventually(t, "ready once the port is free", func() bool { status, _ := ready(); return status == 200 })
+	testkit.Eventually(t, "ready once the port is free", func() bool { status, _ := ready(); return status == 200 })
 }
 
 // TestPortTaken has a listener's port taken by somebody else, then freed.
@@ -285,11 +286,11 @@ func TestPortTaken(t *testing.T) {
 		t.Errorf("the other listener: %s", got.Status)
 	}
 	taken.Close()
-	eventually(t, "the port is served", func() bool {
+	testkit.Eventually(t, "the port is served", func() bool {
 		got, err := ask{url: local(port, "/")}.try()
 		return err == nil && got.StatusCode == 200
 	})
-	eventually(t, "no fault in the status", func() bool { return !g.status("Gateway", "gw").find("Accepted=False/PortUnavailable") })
+	testkit.Eventually(t, "no fault in the status", func() bool { return !g.status("Gateway", "gw").find("Accepted=False/PortUnavailable") })
 }
 
 // TestAddresses checks spec.addresses: IPv4, IPv6, and one that is not on this host.
@@ -311,7 +312,7 @@ func TestAddresses(t *testing.T) {
 	g.waitCondition("Gateway", "gw", "Programmed=True/Programmed")
 	g.write("gateway.yaml", with("{value: 192.0.2.1}, {value: 127.0.0.2}"))
 	g.waitCondition("Gateway", "gw", "Programmed=False/AddressNotUsable")
-	eventually(t, "the usable address is served", func() bool { return answers("127.0.0.2") })
+	testkit.Eventually(t, "the usable address is served", func() bool { return answers("127.0.0.2") })
 	g.write("gateway.yaml", with("{value: 127.0.0.2}"))
 	g.waitCondition("Gateway", "gw", "Programmed=True/Programmed")
 }

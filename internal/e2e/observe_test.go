@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/cli"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestSeeingIt checks that what happened to a request is in the access log and in the metrics, by
@@ -24,7 +25,7 @@ func TestSeeingIt(t *testing.T) {
 	for _, path := range []string{"/good?q=1", "/bad", "/none"} {
 		ask{url: local(port, path), host: "example.com"}.do(t)
 	}
-	eventually(t, "three lines in the access log", func() bool { return strings.Count(out.String(), "\n") == 3 })
+	testkit.Eventually(t, "three lines in the access log", func() bool { return strings.Count(out.String(), "\n") == 3 })
 	wants := []map[string]any{
 		{"response_code": 200.0, "reason": "ok", "route": "HTTPRoute/default/r", "rule": "good", "gateway": "default/gw", "listener": "http", "method": "GET", "authority": "example.com"},
 		{"response_code": 500.0, "reason": "backend_invalid", "route": "HTTPRoute/default/r", "rule": "1"},
@@ -67,10 +68,10 @@ func TestAllowedRoutes(t *testing.T) {
 		return func() bool { return ask{url: local(port, "/")}.do(t).StatusCode == want }
 	}
 	g.waitCondition("HTTPRoute", "r", "Accepted=False/NotAllowedByListeners")
-	eventually(t, "404 without the label", answers(404))
+	testkit.Eventually(t, "404 without the label", answers(404))
 	g.write("ns.yaml", namespace("yes"))
-	eventually(t, "200 with the label", answers(200))
+	testkit.Eventually(t, "200 with the label", answers(200))
 	g.waitCondition("HTTPRoute", "r", "Accepted=True/Accepted")
 	g.write("ns.yaml", namespace("no"))
-	eventually(t, "404 without the label again", answers(404))
+	testkit.Eventually(t, "404 without the label again", answers(404))
 }

@@ -36,6 +36,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/auth"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -134,7 +135,7 @@ func newControl(t *testing.T) (*control, *cluster) {
 		t.Fatal(err)
 	}
 	go c.verifier.Run(t.Context())
-	eventually(t, "the signing keys are known", c.verifier.Ready)
+	testkit.Eventually(t, "the signing keys are known", c.verifier.Ready)
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate})
 	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
 		Delivery:   c.remote,
@@ -237,7 +238,7 @@ func (p *pod) status(t *testing.T, port int, path string) int {
 // servedBy waits until the backend answers.
 func (p *pod) servedBy(t *testing.T, backend string) {
 	t.Helper()
-	eventually(t, backend+" answers", func() bool {
+	testkit.Eventually(t, backend+" answers", func() bool {
 		got, err := ask{url: local(p.port, "/")}.try()
 		return err == nil && got.echo.Backend == backend
 	})
@@ -282,7 +283,7 @@ func TestProxy(t *testing.T) {
 	// Neither the controller's end nor the container's one after it ends the service.
 	c.stop()
 	p.servedBy(t, "green")
-	eventually(t, "the state is kept", func() bool {
+	testkit.Eventually(t, "the state is kept", func() bool {
 		kept, err := os.ReadDir(filepath.Join(p.dir, "state"))
 		return err == nil && len(kept) > 0
 	})
@@ -302,10 +303,10 @@ func TestProxy(t *testing.T) {
 	// The pod's end: what is in flight ends well, what comes during the delay is served, and by what is new.
 	slow := sendSlow(t, p.port)
 	process.signal(syscall.SIGTERM)
-	eventually(t, "not ready", func() bool { return p.status(t, p.health, "/readyz") == 503 })
+	testkit.Eventually(t, "not ready", func() bool { return p.status(t, p.health, "/readyz") == 503 })
 	c.set(to("green"))
 	p.servedBy(t, "green")
-	eventually(t, "no new connections", func() bool {
+	testkit.Eventually(t, "no new connections", func() bool {
 		conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
 		if err == nil {
 			conn.Close()
@@ -338,7 +339,7 @@ func TestProxyIdentity(t *testing.T) {
 				t.Fatal(err)
 			}
 			go func() { process.exit <- process.Wait() }()
-			eventually(t, "the refusal is logged", func() bool {
+			testkit.Eventually(t, "the refusal is logged", func() bool {
 				return strings.Contains(process.stderr.String(), "Unauthenticated") || strings.Contains(process.stderr.String(), "PermissionDenied")
 			})
 			if got := p.status(t, p.health, "/readyz"); got != 503 {

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestMatches sends one request for each kind of match, and one that misses it.
@@ -260,13 +262,13 @@ spec:
 	answers := func(want int) func() bool {
 		return func() bool { return ask{url: local(port, "/")}.do(t).StatusCode == want }
 	}
-	eventually(t, "without a grant 500", answers(500))
+	testkit.Eventually(t, "without a grant 500", answers(500))
 	g.waitCondition("HTTPRoute", "r", "ResolvedRefs=False/RefNotPermitted")
 	g.write("grant.yaml", grant)
-	eventually(t, "with the grant 200", answers(200))
+	testkit.Eventually(t, "with the grant 200", answers(200))
 	g.waitCondition("HTTPRoute", "r", "ResolvedRefs=True/ResolvedRefs")
 	g.remove("grant.yaml")
-	eventually(t, "the grant revoked 500", answers(500))
+	testkit.Eventually(t, "the grant revoked 500", answers(500))
 }
 
 // TestMirror checks that copies arrive and change nothing for the client.
@@ -292,7 +294,7 @@ func TestMirror(t *testing.T) {
 			t.Fatalf("%d %s", got.StatusCode, got.body)
 		}
 	}
-	eventually(t, "10 copies of 5 bytes", func() bool { return copies.Load() == 10 && bytes.Load() == 50 })
+	testkit.Eventually(t, "10 copies of 5 bytes", func() bool { return copies.Load() == 10 && bytes.Load() == 50 })
 }
 
 // TestMirrors checks several mirrors of one rule, and shares of requests.
@@ -315,10 +317,10 @@ func TestMirrors(t *testing.T) {
 			t.Fatalf("%d from %q", got.StatusCode, got.echo.Backend)
 		}
 	}
-	eventually(t, "a copy of each request", func() bool { return copies["all"].Load() == n })
+	testkit.Eventually(t, "a copy of each request", func() bool { return copies["all"].Load() == n })
 	// Five standard deviations of a binomial(400, 0.5) are 50, with 0.25 44.
 	for name, want := range map[string]struct{ mean, off int64 }{"none": {}, "quarter": {n / 4, 44}, "half": {n / 2, 50}} {
-		eventually(t, "copies to "+name, func() bool { return copies[name].Load() >= want.mean-want.off })
+		testkit.Eventually(t, "copies to "+name, func() bool { return copies[name].Load() >= want.mean-want.off })
 		if got := copies[name].Load(); got > want.mean+want.off {
 			t.Errorf("%s: %d copies, want %d within %d", name, got, want.mean, want.off)
 		}

@@ -1,45 +1,23 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // secret is a kubernetes.io/tls Secret with a fresh self-signed certificate for the hosts.
 func secret(t testing.TB, namespace, name string, hosts ...string) string {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: hosts,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b64 := func(kind string, der []byte) string {
-		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-	}
+	certificate, key := testkit.Certificate{Name: name, Hosts: hosts}.PEM(t)
 	return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s, namespace: %s}\ntype: kubernetes.io/tls\ndata: {tls.crt: %s, tls.key: %s}\n---\n",
-		name, namespace, b64("CERTIFICATE", der), b64("PRIVATE KEY", keyDER))
+		name, namespace, base64.StdEncoding.EncodeToString(certificate), base64.StdEncoding.EncodeToString(key))
 }
 
 func httpsListener(name string, port int, hostname, secrets string) string {
@@ -145,14 +123,14 @@ func TestCertificateChange(t *testing.T) {
 			return conn.ConnectionState().PeerCertificates[0].DNSNames[0] == name
 		}
 	}
-	eventually(t, "the first certificate", serves("first.example.com"))
+	testkit.Eventually(t, "the first certificate", serves("first.example.com"))
 	g.write("secret.yaml", secret(t, "default", "one", "second.example.com"))
-	eventually(t, "the second certificate", serves("second.example.com"))
+	testkit.Eventually(t, "the second certificate", serves("second.example.com"))
 	g.remove("secret.yaml")
 	g.waitCondition("Gateway", "gw", "ResolvedRefs=False/InvalidCertificateRef")
-	eventually(t, "no handshake without a certificate", func() bool { return !serves("second.example.com")() })
+	testkit.Eventually(t, "no handshake without a certificate", func() bool { return !serves("second.example.com")() })
 	g.write("secret.yaml", secret(t, "default", "one", "third.example.com"))
-	eventually(t, "the third certificate", serves("third.example.com"))
+	testkit.Eventually(t, "the third certificate", serves("third.example.com"))
 	g.waitCondition("Gateway", "gw", "ResolvedRefs=True/ResolvedRefs")
 }
 
@@ -180,7 +158,7 @@ func TestResumption(t *testing.T) {
 		_, err = io.Copy(io.Discard, conn) // and with it the ticket
 		return conn.ConnectionState().DidResume, err
 	}
-	eventually(t, "a first visit", func() bool { _, err := visit(); return err == nil })
+	testkit.Eventually(t, "a first visit", func() bool { _, err := visit(); return err == nil })
 	for what, edit := range map[string]func(){
 		"nothing happened": func() {},
 		"another listener": func() {

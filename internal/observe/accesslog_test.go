@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // sink is a destination that can be held up or made to fail.
@@ -53,15 +55,6 @@ func openLog(t *testing.T, destination string, w io.Writer) *AccessLog {
 	return l
 }
 
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !f(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 func TestAccessLogOff(t *testing.T) {
 	l := openLog(t, "off", nil)
 	o := Observer{Log: l}
@@ -80,7 +73,7 @@ func TestAccessLogFlushesByItself(t *testing.T) {
 		before := len(s.String())
 		start := time.Now()
 		o.Finish(exampleRecord(nil))
-		eventually(t, "the line is written", func() bool { return len(s.String()) > before })
+		testkit.Eventually(t, "the line is written", func() bool { return len(s.String()) > before })
 		if took := time.Since(start); took < logFlushInterval/2 {
 			t.Errorf("a line was written after %v: lines are not gathered", took)
 		}
@@ -175,7 +168,7 @@ func TestAccessLogWriteErrors(t *testing.T) {
 	l := openLog(t, "json", &s)
 	l.write(exampleRecord(nil))
 	l.write(exampleRecord(nil))
-	eventually(t, "the failure is counted", func() bool { return l.WriteErrors() == 1 })
+	testkit.Eventually(t, "the failure is counted", func() bool { return l.WriteErrors() == 1 })
 	if l.Dropped() == 0 || !errors.Is(l.LastError(), syscall.ENOSPC) {
 		t.Errorf("%d dropped, error %v", l.Dropped(), l.LastError())
 	}
@@ -199,7 +192,7 @@ func TestAccessLogReopen(t *testing.T) {
 		l.write(r)
 	}
 	logged("FIRST")
-	eventually(t, "the first line is in the file", func() bool { return strings.Contains(content(t, path), "FIRST") })
+	testkit.Eventually(t, "the first line is in the file", func() bool { return strings.Contains(content(t, path), "FIRST") })
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}

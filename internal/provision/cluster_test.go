@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -166,7 +167,7 @@ func TestOnACluster(t *testing.T) {
 		l := p.last(g.String())
 		return l.infrastructure != nil && l.infrastructure.Waiting == "" && len(l.infrastructure.Addresses) == 1 && len(l.ready) == 3
 	}
-	eventually(t, "three proxies are ready", serves)
+	testkit.Eventually(t, "three proxies are ready", serves)
 	before := p.last(g.String())
 	if got := len(writes.take()); got != 5 {
 		t.Errorf("%d writes for five objects", got)
@@ -175,7 +176,7 @@ func TestOnACluster(t *testing.T) {
 	end() // another leader
 	p, _ = r.lead(t, writes)
 	p.Update(spec(base))
-	eventually(t, "another leader says the same", func() bool { return reflect.DeepEqual(p.last(g.String()), before) })
+	testkit.Eventually(t, "another leader says the same", func() bool { return reflect.DeepEqual(p.last(g.String()), before) })
 	service := find[*corev1.Service](t, r, kindService, name)
 
 	// One listener more, on TCP and UDP: an edit of the Service, and of nothing else.
@@ -184,7 +185,7 @@ func TestOnACluster(t *testing.T) {
 		p.Ports = []translate.ProxyPort{{Port: 53}, {Port: 53, UDP: true}, {Port: 80}}
 	}
 	p.Update(spec(ports))
-	eventually(t, "the ports are there", func() bool { return len(find[*corev1.Service](t, r, kindService, name).Spec.Ports) == 3 })
+	testkit.Eventually(t, "the ports are there", func() bool { return len(find[*corev1.Service](t, r, kindService, name).Spec.Ports) == 3 })
 	after := find[*corev1.Service](t, r, kindService, name)
 	if after.Spec.ClusterIP != service.Spec.ClusterIP || !slices.ContainsFunc(after.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == service.Spec.Ports[0].NodePort }) {
 		t.Errorf("the Service was %+v and is %+v", service.Spec, after.Spec)
@@ -201,7 +202,7 @@ func TestOnACluster(t *testing.T) {
 		ports(p)
 		p.Parameters.Replicas, p.Parameters.Autoscaling = nil, &v1alpha1.Autoscaling{MinReplicas: pointer[int32](2), MaxReplicas: 9}
 	}))
-	eventually(t, "the autoscaler is there", func() bool {
+	testkit.Eventually(t, "the autoscaler is there", func() bool {
 		_, err := r.get(t.Context(), "HorizontalPodAutoscaler", r.namespace, name)
 		return err == nil
 	})
@@ -209,7 +210,7 @@ func TestOnACluster(t *testing.T) {
 		t.Errorf("%d replicas", *d.Spec.Replicas)
 	}
 	p.Update(spec(ports))
-	eventually(t, "the autoscaler is gone", func() bool {
+	testkit.Eventually(t, "the autoscaler is gone", func() bool {
 		_, err := r.get(t.Context(), "HorizontalPodAutoscaler", r.namespace, name)
 		return err != nil
 	})
@@ -220,7 +221,7 @@ func TestOnACluster(t *testing.T) {
 	// Two addresses, of which the second becomes the only one.
 	pinned := before.infrastructure.Addresses[0].Value
 	p.Update(spec(func(p *translate.ProxySpec) { ports(p); p.Addresses = addressesOf("10.97.0.200", pinned) }))
-	eventually(t, "both addresses", func() bool {
+	testkit.Eventually(t, "both addresses", func() bool {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 2 && i.Addresses[0].Value == "10.97.0.200" && i.Addresses[1].Value == pinned
 	})
@@ -228,7 +229,7 @@ func TestOnACluster(t *testing.T) {
 		t.Errorf("the address went to another Service: %+v", svc)
 	}
 	p.Update(spec(func(p *translate.ProxySpec) { ports(p); p.Addresses = addressesOf("10.97.0.200") }))
-	eventually(t, "one address", func() bool {
+	testkit.Eventually(t, "one address", func() bool {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 1 && i.Addresses[0].Value == "10.97.0.200"
 	})
@@ -239,12 +240,12 @@ func TestOnACluster(t *testing.T) {
 		ports(p)
 		p.Parameters.Service = &v1alpha1.Service{Type: corev1.ServiceTypeClusterIP}
 	}))
-	eventually(t, "the address in the cluster", func() bool {
+	testkit.Eventually(t, "the address in the cluster", func() bool {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 1 && i.Addresses[0].Value == inside && i.Waiting == ""
 	})
 	p.Update(spec(ports))
-	eventually(t, "an address of the load balancer", func() bool {
+	testkit.Eventually(t, "an address of the load balancer", func() bool {
 		i := p.last(g.String()).infrastructure
 		return len(i.Addresses) == 1 && i.Addresses[0].Value != inside && i.Waiting == ""
 	})
@@ -254,7 +255,7 @@ func TestOnACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Update([]translate.ProxySpecChange{{Namespace: g.namespace, Name: g.name}})
-	eventually(t, "nothing is left", func() bool { return p.last(g.String()).infrastructure == nil && len(p.store.of(g)) == 0 })
+	testkit.Eventually(t, "nothing is left", func() bool { return p.last(g.String()).infrastructure == nil && len(p.store.of(g)) == 0 })
 }
 
 // TestHostNetwork runs a proxy in the network of its node.
@@ -266,7 +267,7 @@ func TestHostNetwork(t *testing.T) {
 	change.Spec.UID = r.gateway(t, "edge")
 	p, _ := r.lead(t, &counter{})
 	p.Update([]translate.ProxySpecChange{change})
-	eventually(t, "it is reached at its node", func() bool {
+	testkit.Eventually(t, "it is reached at its node", func() bool {
 		l := p.last(g.String())
 		if l.infrastructure == nil || l.infrastructure.Waiting != "" || len(l.infrastructure.Addresses) != 1 || len(l.ready) != 1 {
 			return false
@@ -286,7 +287,7 @@ func TestNoImage(t *testing.T) {
 	change.Spec.UID = r.gateway(t, "web")
 	p, _ := r.lead(t, &counter{})
 	p.Update([]translate.ProxySpecChange{change})
-	eventually(t, "the image is said to be missing", func() bool {
+	testkit.Eventually(t, "the image is said to be missing", func() bool {
 		return strings.Contains(p.waiting(g.String()), `cannot get image "example.org/nobody-has-this"`)
 	})
 }
@@ -336,7 +337,7 @@ func TestApplied(t *testing.T) {
 			if err := r.delete(t.Context(), n.kind, after); err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("%s: %s: %v", file, n, err)
 			}
-			eventually(t, "it is gone", func() bool { _, err := r.get(t.Context(), n.kind, r.namespace, n.name); return err != nil })
+			testkit.Eventually(t, "it is gone", func() bool { _, err := r.get(t.Context(), n.kind, r.namespace, n.name); return err != nil })
 		}
 	}
 	if applied < 20 {

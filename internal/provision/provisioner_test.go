@@ -15,6 +15,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -158,12 +159,12 @@ func TestForeignObjects(t *testing.T) {
 		}
 	}
 	const want = "ConfigMap shop/web-moongate exists and is not of this Gateway; rename the Gateway, or delete the ConfigMap"
-	eventually(t, "the Gateway waits for "+want, func() bool { return r.waiting("shop/web") == want })
+	testkit.Eventually(t, "the Gateway waits for "+want, func() bool { return r.waiting("shop/web") == want })
 	s.set("configmaps/shop/web-moongate", nil)
 	if err := r.once(t, s, web); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the problem is gone", func() bool { return !strings.Contains(r.waiting("shop/web"), "ConfigMap") })
+	testkit.Eventually(t, "the problem is gone", func() bool { return !strings.Contains(r.waiting("shop/web"), "ConfigMap") })
 }
 
 // TestSameName has two Gateways whose objects want one name.
@@ -208,7 +209,7 @@ func TestRefused(t *testing.T) {
 	if err := r.settle(t, s, specOf(web, nil)); err == nil {
 		t.Error("no error")
 	}
-	eventually(t, want, says)
+	testkit.Eventually(t, want, says)
 	if s.at("deployments/shop/web-moongate") == nil || len(s.names()) != 3 {
 		t.Errorf("there are %q", s.names())
 	}
@@ -227,7 +228,7 @@ func TestRefused(t *testing.T) {
 	if err := r.once(t, s, web); err != nil {
 		t.Error(err)
 	}
-	eventually(t, "it says so no longer", func() bool { return !says() })
+	testkit.Eventually(t, "it says so no longer", func() bool { return !says() })
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.order) > reports+2 { // the Service's ports, and the end of the refusal
@@ -338,7 +339,7 @@ func TestWithoutPlan(t *testing.T) {
 	if err := r.settle(t, s, translate.ProxySpecChange{Namespace: web.namespace, Name: web.name}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "nothing is left, and nothing reported", func() bool { return len(s.names()) == 0 && r.last("shop/web").infrastructure == nil })
+	testkit.Eventually(t, "nothing is left, and nothing reported", func() bool { return len(s.names()) == 0 && r.last("shop/web").infrastructure == nil })
 }
 
 // TestAutoscaling hands the number of replicas over without changing it.
@@ -397,7 +398,7 @@ func TestHalfway(t *testing.T) {
 		if allowed < 6 { // there are six objects
 			<-stopped
 		} else {
-			eventually(t, "everything is there", func() bool { return len(s.names()) == 6 })
+			testkit.Eventually(t, "everything is there", func() bool { return len(s.names()) == 6 })
 		}
 		end()
 		s.mu.Lock()
@@ -406,7 +407,7 @@ func TestHalfway(t *testing.T) {
 		second := startReplica(t, s)
 		second.Update([]translate.ProxySpecChange{spec})
 		run(t, second.Run)
-		eventually(t, "everything is there", func() bool { return len(s.names()) == 6 })
+		testkit.Eventually(t, "everything is there", func() bool { return len(s.names()) == 6 })
 		var all []string
 		for _, name := range s.names() {
 			all = append(all, fmt.Sprint(name, s.at(name, "spec"), s.at(name, "metadata", "annotations")))
@@ -426,17 +427,17 @@ func TestReports(t *testing.T) {
 	r := startReplica(t, s)
 	run(t, r.Run)
 	r.Update([]translate.ProxySpecChange{specOf(web, nil)})
-	eventually(t, "everything is there", func() bool { return len(s.names()) == len(fourObjects) })
-	eventually(t, "it waits for a proxy", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no proxy is ready yet") })
+	testkit.Eventually(t, "everything is there", func() bool { return len(s.names()) == len(fourObjects) })
+	testkit.Eventually(t, "it waits for a proxy", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no proxy is ready yet") })
 	s.set("pods/shop/web-1", func(o tree) {
 		meta := o["metadata"].(tree)
 		meta["labels"] = s.objects["deployments/shop/web-moongate"]["metadata"].(tree)["labels"]
 		meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
 		o["status"] = tree{"conditions": []any{tree{"type": "Ready", "status": "True"}}}
 	})
-	eventually(t, "it waits for an address", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no load balancer") })
+	testkit.Eventually(t, "it waits for an address", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no load balancer") })
 	s.set("services/shop/web-moongate", func(o tree) { o["status"] = tree{"loadBalancer": tree{"ingress": []any{tree{"ip": "10.0.0.9"}}}} })
-	eventually(t, "it waits for nothing", func() bool { return r.waiting("shop/web") == "" })
+	testkit.Eventually(t, "it waits for nothing", func() bool { return r.waiting("shop/web") == "" })
 	if got := r.last("shop/web"); !got.infrastructure.Ready || len(got.infrastructure.Addresses) != 1 || !slices.Equal(got.ready, []string{"web-1"}) {
 		t.Errorf("reported %+v %q", got.infrastructure, got.ready)
 	}
@@ -445,14 +446,14 @@ func TestReports(t *testing.T) {
 	for i := range 5 { // nothing that is reported
 		s.set("pods/shop/web-1", func(o tree) { o["status"].(tree)["message"] = fmt.Sprint(i) })
 		r.caughtUp(t, s)
-		eventually(t, "it was looked at", func() bool { return r.Provisioner.reports.Len() == 0 })
+		testkit.Eventually(t, "it was looked at", func() bool { return r.Provisioner.reports.Len() == 0 })
 	}
 	s.set("services/shop/web-moongate", func(o tree) {
 		o["spec"].(tree)["type"] = "NodePort"
 		o["status"] = tree{"loadBalancer": tree{"ingress": []any{tree{"ip": "10.0.0.8"}}}}
 	})
-	eventually(t, "it is changed back", func() bool { return s.at("services/shop/web-moongate", "spec", "type") == "LoadBalancer" })
-	eventually(t, "the other address", func() bool {
+	testkit.Eventually(t, "it is changed back", func() bool { return s.at("services/shop/web-moongate", "spec", "type") == "LoadBalancer" })
+	testkit.Eventually(t, "the other address", func() bool {
 		i := r.last("shop/web").infrastructure
 		return len(i.Addresses) == 1 && i.Addresses[0].Value == "10.0.0.8"
 	})
@@ -461,7 +462,7 @@ func TestReports(t *testing.T) {
 	}
 	// A replica that starts says the same at once, and nothing else before.
 	other := startReplica(t, s)
-	eventually(t, "another replica reports", func() bool { return other.last("shop/web").infrastructure != nil })
+	testkit.Eventually(t, "another replica reports", func() bool { return other.last("shop/web").infrastructure != nil })
 	want := r.last("shop/web")
 	unplanned := *want.infrastructure
 	unplanned.Class = "" // which only a leader is told
@@ -472,7 +473,7 @@ func TestReports(t *testing.T) {
 		s.set(name, nil) // as Kubernetes does when the Gateway is deleted
 	}
 	r.Update([]translate.ProxySpecChange{{Namespace: "shop", Name: "web"}})
-	eventually(t, "nothing runs", func() bool { return r.last("shop/web").infrastructure == nil })
+	testkit.Eventually(t, "nothing runs", func() bool { return r.last("shop/web").infrastructure == nil })
 }
 
 // TestNamespaces runs Gateways of two namespaces, and asks nothing of the rest of the cluster.
@@ -490,9 +491,9 @@ func TestNamespaces(t *testing.T) {
 	r := startReplica(t, s, "shop", "blog", "shop")
 	run(t, r.Run)
 	r.Update([]translate.ProxySpecChange{specOf(web, nil), specOf(gatewayName{"blog", "web"}, nil)})
-	eventually(t, "both run", func() bool { return len(s.names()) == there+2*len(fourObjects) })
+	testkit.Eventually(t, "both run", func() bool { return len(s.names()) == there+2*len(fourObjects) })
 	for _, name := range []string{"shop/web", "blog/web"} {
-		eventually(t, name+" waits for a proxy", func() bool { return strings.HasPrefix(r.waiting(name), "no proxy is ready yet") })
+		testkit.Eventually(t, name+" waits for a proxy", func() bool { return strings.HasPrefix(r.waiting(name), "no proxy is ready yet") })
 	}
 	if r.last("away/web").infrastructure != nil {
 		t.Error("what runs in another namespace was read")
@@ -795,7 +796,7 @@ func TestPodsAreTold(t *testing.T) {
 	run(t, p.Watch)
 	is := func(what, uid string) {
 		t.Helper()
-		eventually(t, what, func() bool { mu.Lock(); defer mu.Unlock(); return told["web-0"] == uid })
+		testkit.Eventually(t, what, func() bool { mu.Lock(); defer mu.Unlock(); return told["web-0"] == uid })
 	}
 	state := func(uid, phase string) func(tree) {
 		return func(o tree) {

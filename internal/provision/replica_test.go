@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -106,15 +107,6 @@ func (r *replica) waiting(gateway string) string {
 
 const patience = time.Minute
 
-func eventually(t *testing.T, what string, true func() bool) {
-	t.Helper()
-	for until := time.Now().Add(patience); !true(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(until) {
-			t.Fatalf("after %s still not: %s", patience, what)
-		}
-	}
-}
-
 var web = gatewayName{"shop", "web"}
 
 func specOf(g gatewayName, edit func(*translate.ProxySpec)) translate.ProxySpecChange {
@@ -142,7 +134,7 @@ func (r *replica) once(t *testing.T, s *server, g gatewayName) error {
 // caughtUp waits until the store holds what the server does.
 func (r *replica) caughtUp(t *testing.T, s *server) {
 	t.Helper()
-	eventually(t, "the store has caught up", func() bool {
+	testkit.Eventually(t, "the store has caught up", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		var there, here []string

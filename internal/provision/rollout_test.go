@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -58,7 +59,7 @@ func TestRolloutsAreBounded(t *testing.T) {
 	first := startReplica(t, s)
 	end := run(t, first.Run)
 	first.Update(specs)
-	eventually(t, "everything is there", func() bool { return len(s.names()) == 4*gateways })
+	testkit.Eventually(t, "everything is there", func() bool { return len(s.names()) == 4*gateways })
 	end()
 
 	second := startReplica(t, s)
@@ -78,7 +79,7 @@ func TestRolloutsAreBounded(t *testing.T) {
 		defer second.Provisioner.mu.Unlock()
 		return len(second.Provisioner.waiting)
 	}
-	eventually(t, "as many as may are upgraded, and the one that does not serve", func() bool {
+	testkit.Eventually(t, "as many as may are upgraded, and the one that does not serve", func() bool {
 		all := upgraded()
 		return len(all) == rolloutsAtLeast+1 && all[len(all)-1] == gateways-1 && waiting() == gateways-rolloutsAtLeast-1
 	})
@@ -98,7 +99,7 @@ func TestRolloutsAreBounded(t *testing.T) {
 			})
 			break
 		}
-		eventually(t, "another one is upgraded", func() bool { return len(upgraded()) == n })
+		testkit.Eventually(t, "another one is upgraded", func() bool { return len(upgraded()) == n })
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

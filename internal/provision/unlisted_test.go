@@ -19,6 +19,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -91,7 +92,7 @@ func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 		if err := r.settle(t, s, test.spec); err == nil {
 			t.Errorf("%s: no error", test.what)
 		}
-		eventually(t, test.what+": "+test.lagging, func() bool {
+		testkit.Eventually(t, test.what+": "+test.lagging, func() bool {
 			i := r.last("shop/web").infrastructure
 			return i != nil && i.Waiting == "" && i.Ready && strings.Contains(i.Lagging, test.lagging)
 		})
@@ -105,7 +106,7 @@ func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 	if err := r.settle(t, s, spec(addressesOf("10.0.0.1"), two)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "all is well", func() bool { i := r.last("shop/web").infrastructure; return i.Waiting == "" && i.Lagging == "" })
+	testkit.Eventually(t, "all is well", func() bool { i := r.last("shop/web").infrastructure; return i.Waiting == "" && i.Lagging == "" })
 }
 
 // TestWithoutAutoscalingAPI has a cluster that does not serve autoscaling/v2: nobody else sets a number of replicas there.
@@ -144,7 +145,7 @@ func TestAShortLeadershipIsForgotten(t *testing.T) {
 func (r *replica) applyDeployment(t *testing.T, s *server, change translate.ProxySpecChange) error {
 	t.Helper()
 	g := gatewayName{change.Namespace, change.Name}
-	eventually(t, "the store has the Deployment", func() bool { return r.store.find(g.namespace, objectName{kindDeployment, g.name + "-moongate"}) != nil })
+	testkit.Eventually(t, "the store has the Deployment", func() bool { return r.store.find(g.namespace, objectName{kindDeployment, g.name + "-moongate"}) != nil })
 	objects, err := Objects(change.Spec, Settings{ControllerName: r.o.ControllerName, Image: r.o.Image, ControllerAddress: r.o.ControllerAddress})
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +175,7 @@ func TestAForbiddenNamespaceHoldsUpNobody(t *testing.T) {
 	}
 	p.skip = time.Millisecond
 	run(t, p.Watch)
-	eventually(t, "it says what it waits for", func() bool {
+	testkit.Eventually(t, "it says what it waits for", func() bool {
 		waiting := p.Waiting()
 		return len(waiting) == 2 && strings.HasPrefix(waiting[0], "Deployment blog: ") && strings.Contains(waiting[1], "forbidden")
 	})
@@ -231,7 +232,7 @@ func testUnlisted(t *testing.T, resource string) {
 			t.Errorf("%s: %s, %v", g, again, err)
 		}
 	}
-	eventually(t, "the other namespace is reported", func() bool { return r.last("shop/web").infrastructure != nil })
+	testkit.Eventually(t, "the other namespace is reported", func() bool { return r.last("shop/web").infrastructure != nil })
 	if got := s.written(); len(got) != 0 || !r.Unlisted("blog") || r.Unlisted("shop") || len(r.Waiting()) != 0 {
 		t.Errorf("unlisted: %q was written, it waits for %q", got, r.Waiting())
 	}
@@ -247,7 +248,7 @@ func testUnlisted(t *testing.T, resource string) {
 	s.mu.Lock()
 	s.forbidden = nil
 	s.mu.Unlock()
-	eventually(t, "everything is known", func() bool { return !r.Unlisted("blog") })
+	testkit.Eventually(t, "everything is known", func() bool { return !r.Unlisted("blog") })
 	for _, reported := range r.reportsOf("blog/web") {
 		if i := reported.infrastructure; i == nil || len(i.Addresses) != 2 {
 			t.Errorf("reported: %+v", i)
@@ -280,7 +281,7 @@ func TestWatchRefused(t *testing.T) {
 		defer mu.Unlock()
 		return strings.Count(log.String(), words)
 	}
-	eventually(t, "each kind was tried several times", func() bool {
+	testkit.Eventually(t, "each kind was tried several times", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.listed) > 5*len(resources) && count("cannot watch what runs") >= len(resources)
@@ -291,7 +292,7 @@ func TestWatchRefused(t *testing.T) {
 	s.mu.Lock()
 	s.unwatched = false
 	s.mu.Unlock()
-	eventually(t, "all are watched again", func() bool { return count("is watched again") == len(resources) })
+	testkit.Eventually(t, "all are watched again", func() bool { return count("is watched again") == len(resources) })
 	if began := count("cannot watch what runs"); began != len(resources) {
 		t.Errorf("of %d kinds, %d could not be watched", len(resources), began)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -36,28 +37,28 @@ import (
 func TestRemoteServedBeforeSaid(t *testing.T) {
 	c, first := started(t, forever)
 	second := c.connect(t, "n/gw", "pod-1")
-	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-1") })
+	testkit.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-1") })
 	goOn := second.block()
 	defer goOn()
 	c.set(edited("/two", 2))
-	delivertest.Eventually(t, "the first proxy has the edit", func() bool { return first.route("/two") && c.acked("n/gw", "pod-0") })
+	testkit.Eventually(t, "the first proxy has the edit", func() bool { return first.route("/two") && c.acked("n/gw", "pod-0") })
 	if g, held := c.routeGeneration(), c.Status().Held; g != 1 || held != 1 {
 		t.Errorf("while one proxy is at work: the status is of generation %d, %d are held", g, held)
 	}
 	goOn()
-	delivertest.Eventually(t, "the status is published", func() bool { return c.routeGeneration() == 2 })
+	testkit.Eventually(t, "the status is published", func() bool { return c.routeGeneration() == 2 })
 	if !second.route("/two") || c.Status().Held != 0 {
 		t.Errorf("published before it was served; held: %d", c.Status().Held)
 	}
 
 	defer second.block()()
 	c.set(edited("/three", 3))
-	delivertest.Eventually(t, "the first proxy has the second edit", func() bool { return c.acked("n/gw", "pod-0") && first.route("/three") })
+	testkit.Eventually(t, "the first proxy has the second edit", func() bool { return c.acked("n/gw", "pod-0") && first.route("/three") })
 	if g := c.routeGeneration(); g != 2 {
 		t.Errorf("the status is of generation %d", g)
 	}
 	go second.stop() // its Apply still hangs; the stream ends
-	delivertest.Eventually(t, "nobody waits for a proxy that is gone", func() bool { return c.routeGeneration() == 3 })
+	testkit.Eventually(t, "nobody waits for a proxy that is gone", func() bool { return c.routeGeneration() == 3 })
 }
 
 // TestReadyButNotConnected: a pod that the cluster calls ready is waited for although it is not connected.
@@ -65,7 +66,7 @@ func TestReadyButNotConnected(t *testing.T) {
 	c, _ := started(t, forever)
 	c.up("n/gw", "pod-0", "pod-1")
 	c.set(edited("/two", 2))
-	delivertest.Eventually(t, "the proxy that is connected has it", func() bool { return c.acked("n/gw", "pod-0") })
+	testkit.Eventually(t, "the proxy that is connected has it", func() bool { return c.acked("n/gw", "pod-0") })
 	if g := c.routeGeneration(); g != 1 {
 		t.Errorf("the status is of generation %d", g)
 	}
@@ -88,17 +89,17 @@ func TestNoReadyProxy(t *testing.T) {
 // TestOverdue: who does not answer in time is named, and waited for no more until it answers.
 func TestOverdue(t *testing.T) {
 	c, p := started(t, 50*time.Millisecond)
-	delivertest.Eventually(t, "nobody is overdue", func() bool { return c.programmed("gw") && !c.proxies("n/gw")[0].Overdue })
+	testkit.Eventually(t, "nobody is overdue", func() bool { return c.programmed("gw") && !c.proxies("n/gw")[0].Overdue })
 	goOn := p.block()
 	defer goOn()
 	c.set(edited("/two", 2))
-	delivertest.Eventually(t, "the status is published without the answer", func() bool { return c.routeGeneration() == 2 })
+	testkit.Eventually(t, "the status is published without the answer", func() bool { return c.routeGeneration() == 2 })
 	status, message := c.said("gw")
 	if status != metav1.ConditionFalse || !strings.Contains(message, "pod-0") || !strings.Contains(message, "kubectl") {
 		t.Errorf("Programmed is %s: %s", status, message)
 	}
 	goOn()
-	delivertest.Eventually(t, "the Gateway is programmed again", func() bool { return c.programmed("gw") })
+	testkit.Eventually(t, "the Gateway is programmed again", func() bool { return c.programmed("gw") })
 	if !p.route("/two") {
 		t.Error("it is programmed before it is served")
 	}
@@ -131,7 +132,7 @@ func TestOwnGatewayOnly(t *testing.T) {
 	c.set(class(), gateway(80), edited("/one", 1), other, foreign, service)
 	c.Lead("first")
 	mine, theirs := c.connect(t, "n/gw", "a"), c.connect(t, "n/other", "b")
-	delivertest.Eventually(t, "both are configured", func() bool { return c.acked("n/gw", "a") && c.acked("n/other", "b") })
+	testkit.Eventually(t, "both are configured", func() bool { return c.acked("n/gw", "a") && c.acked("n/other", "b") })
 	if got := mine.ids(); !slices.Equal(got, []string{"Listener n/gw/l0", "Route HTTPRoute/n/r"}) {
 		t.Errorf("n/gw has %v", got)
 	}
@@ -142,8 +143,8 @@ func TestOwnGatewayOnly(t *testing.T) {
 	other = other.DeepCopy()
 	other.Spec.Listeners = other.Spec.Listeners[:1]
 	c.set(other)
-	delivertest.Eventually(t, "the certificate is gone", func() bool { return !theirs.has(config.KindCertificate, "Secret/n/secret") })
-	delivertest.Eventually(t, "the Secret is no longer wanted", func() bool {
+	testkit.Eventually(t, "the certificate is gone", func() bool { return !theirs.has(config.KindCertificate, "Secret/n/secret") })
+	testkit.Eventually(t, "the Secret is no longer wanted", func() bool {
 		is, told := wanted.Load(translate.ObjectKey{Kind: "Secret", Namespace: "n", Name: "secret"})
 		return told && is == false
 	})
@@ -214,7 +215,7 @@ func TestLiar(t *testing.T) {
 	c.set(named(gateway(81), "other"))
 	c.up("n/other", "x") // it must stay programmed
 	victim := c.connect(t, "n/other", "x")
-	delivertest.Eventually(t, "the other Gateway is programmed", func() bool { return c.programmed("other") && victim.Ready() })
+	testkit.Eventually(t, "the other Gateway is programmed", func() bool { return c.programmed("other") && victim.Ready() })
 	s := c.dial(t, identityToken("n/gw", "liar"))
 	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
 		t.Fatal(err)
@@ -234,7 +235,7 @@ func TestLiar(t *testing.T) {
 		&wire.Fault{}, nil)); err != nil {
 		t.Fatal(err)
 	}
-	delivertest.Eventually(t, "it was heard", func() bool { return c.acked("n/gw", "liar") })
+	testkit.Eventually(t, "it was heard", func() bool { return c.acked("n/gw", "liar") })
 	if !c.programmed("other") {
 		t.Error("a proxy spoke for another's listener")
 	}
@@ -252,7 +253,7 @@ func TestRemoteFaults(t *testing.T) {
 	c, first := started(t, forever)
 	second := c.connect(t, "n/gw", "pod-1")
 	c.up("n/gw", "pod-0", "pod-1")
-	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-1") })
+	testkit.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-1") })
 	fault := func(p *remote, err error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -290,7 +291,7 @@ func TestRemoteFaults(t *testing.T) {
 
 	fault(second, taken)
 	before := change(2)
-	delivertest.Eventually(t, "the lagging one is named", said(2, "Programmed", metav1.ConditionTrue, "pod-1", "taken"))
+	testkit.Eventually(t, "the lagging one is named", said(2, "Programmed", metav1.ConditionTrue, "pod-1", "taken"))
 	if !c.programmed("gw") {
 		t.Error("the Gateway is not programmed because of one proxy of two")
 	}
@@ -298,17 +299,17 @@ func TestRemoteFaults(t *testing.T) {
 
 	fault(first, taken)
 	before = change(3)
-	delivertest.Eventually(t, "the fault is told", said(3, "Accepted", metav1.ConditionFalse, "taken"))
+	testkit.Eventually(t, "the fault is told", said(3, "Accepted", metav1.ConditionFalse, "taken"))
 	for _, s := range c.copyHistory()[before:] {
 		if status, _ := s.Status.(*gwv1.GatewayStatus); status != nil && s.Generation == 3 && has(status.Listeners[0].Conditions, "Programmed", metav1.ConditionTrue) {
 			t.Error("a status said Programmed before the fault was told")
 		}
 	}
 	fault(first, nil)
-	delivertest.Eventually(t, "one that serves it is enough", said(3, "Programmed", metav1.ConditionTrue, "pod-1"))
+	testkit.Eventually(t, "one that serves it is enough", said(3, "Programmed", metav1.ConditionTrue, "pod-1"))
 	second.stop()
 	c.up("n/gw", "pod-0")
-	delivertest.Eventually(t, "the fault is gone with its proxy", func() bool {
+	testkit.Eventually(t, "the fault is gone with its proxy", func() bool {
 		s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
 		return said(3, "Programmed", metav1.ConditionTrue)() && !strings.Contains(fmt.Sprint(s.Listeners[0].Conditions), "pod-1")
 	})
@@ -334,13 +335,13 @@ func TestOneLags(t *testing.T) {
 		}
 	}
 	second := c.connect(t, "n/gw", "pod-1")
-	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
+	testkit.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
 	c.up("n/gw", "pod-0", "pod-1")
 	goOn := second.block()
 	defer goOn()
 	before := len(c.copyHistory())
 	c.set(edited("/two", 2))
-	delivertest.Eventually(t, "the lagging one is named", func() bool {
+	testkit.Eventually(t, "the lagging one is named", func() bool {
 		status, message := c.said("gw")
 		return c.routeGeneration() == 2 && status == metav1.ConditionTrue && strings.Contains(message, "proxy pod-1 has not acknowledged") && !strings.Contains(message, "pod-0")
 	})
@@ -352,7 +353,7 @@ func TestOneLags(t *testing.T) {
 			t.Errorf("the Gateway flapped: %v", status.Conditions)
 		}
 	}
-	delivertest.Eventually(t, "it is told", func() bool {
+	testkit.Eventually(t, "it is told", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(trouble) > 0 && strings.Contains(trouble[len(trouble)-1], "n/gw: proxy pod-1 has not acknowledged")
@@ -360,24 +361,24 @@ func TestOneLags(t *testing.T) {
 	stop := first.block()
 	defer stop()
 	c.set(edited("/three", 3))
-	delivertest.Eventually(t, "none serves", func() bool {
+	testkit.Eventually(t, "none serves", func() bool {
 		status, message := c.said("gw")
 		return status == metav1.ConditionFalse && strings.Contains(message, "pod-0") && strings.Contains(message, "pod-1")
 	})
 	stop()
 	goOn()
-	delivertest.Eventually(t, "all is well", func() bool {
+	testkit.Eventually(t, "all is well", func() bool {
 		status, message := c.said("gw")
 		return status == metav1.ConditionTrue && message == "" && c.routeGeneration() == 3
 	})
-	delivertest.Eventually(t, "its end is told", told("n/gw: "))
+	testkit.Eventually(t, "its end is told", told("n/gw: "))
 }
 
 // TestServedWithoutPartOfThePlan: what a Gateway is served without is said beside what its proxies lack, and takes nothing from its being programmed.
 func TestServedWithoutPartOfThePlan(t *testing.T) {
 	c, _ := started(t, 50*time.Millisecond)
 	second := c.connect(t, "n/gw", "pod-1")
-	delivertest.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
+	testkit.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
 	kind := gwv1.IPAddressType
 	c.SetInfrastructure("n", "gw", &translate.Infrastructure{Ready: true, Lagging: "there is no budget",
 		Addresses: []gwv1.GatewayStatusAddress{{Type: &kind, Value: "192.0.2.1"}}}, []string{"pod-0", "pod-1"})
@@ -387,10 +388,10 @@ func TestServedWithoutPartOfThePlan(t *testing.T) {
 			return status == metav1.ConditionTrue && !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(message, w) })
 		}
 	}
-	delivertest.Eventually(t, "it is said", says("there is no budget"))
+	testkit.Eventually(t, "it is said", says("there is no budget"))
 	defer second.block()()
 	c.set(edited("/two", 2))
-	delivertest.Eventually(t, "both are said", says("there is no budget. ", "proxy pod-1 has not acknowledged"))
+	testkit.Eventually(t, "both are said", says("there is no budget. ", "proxy pod-1 has not acknowledged"))
 }
 
 // TestRejectedReachesStatus: what a proxy cannot carry out is said of the object that it comes from, of the other Gateways of a
@@ -400,7 +401,7 @@ func TestRejectedReachesStatus(t *testing.T) {
 	c.set(named(gateway(81), "other"))
 	c.up("n/other", "x")
 	other := c.connect(t, "n/other", "x")
-	delivertest.Eventually(t, "the other Gateway is served", func() bool { return c.acked("n/other", "x") })
+	testkit.Eventually(t, "the other Gateway is served", func() bool { return c.acked("n/other", "x") })
 	route := config.ID{Kind: config.KindRoute, Key: "HTTPRoute/n/r"}
 	p.mu.Lock()
 	p.rejects = map[config.ID]error{route: errors.New("rule 0: no such filter")}
@@ -423,7 +424,7 @@ func TestRejectedReachesStatus(t *testing.T) {
 		}
 		return ""
 	}
-	delivertest.Eventually(t, "it is said of the route", func() bool {
+	testkit.Eventually(t, "it is said of the route", func() bool {
 		return c.routeGeneration() == 2 && strings.Contains(partial("gw"), "proxy pod-0 cannot carry out Route HTTPRoute/n/r: rule 0: no such filter")
 	})
 	for _, s := range c.copyHistory() {
@@ -443,7 +444,7 @@ func TestRejectedReachesStatus(t *testing.T) {
 	changed := gateway(8080)
 	changed.Generation = 2
 	c.set(both("/three", 3), changed)
-	delivertest.Eventually(t, "of the route it is said no more, but of the listener", func() bool {
+	testkit.Eventually(t, "of the route it is said no more, but of the listener", func() bool {
 		s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
 		return c.routeGeneration() == 3 && partial("gw") == "" && has(s.Listeners[0].Conditions, "Accepted", metav1.ConditionFalse) &&
 			strings.Contains(fmt.Sprint(s.Listeners[0].Conditions), "no such protocol")
@@ -461,7 +462,7 @@ func TestSlowProxy(t *testing.T) {
 	c, slow := started(t, forever)
 	c.set(named(gateway(81), "other"))
 	quick := c.connect(t, "n/gw", "pod-1")
-	delivertest.Eventually(t, "the quick one is configured", func() bool { return c.acked("n/gw", "pod-1") })
+	testkit.Eventually(t, "the quick one is configured", func() bool { return c.acked("n/gw", "pod-1") })
 	goOn := slow.block()
 	defer goOn()
 	slow.mu.Lock()
@@ -470,10 +471,10 @@ func TestSlowProxy(t *testing.T) {
 	for i := range 50 {
 		path := fmt.Sprintf("/edit-%d", i)
 		c.set(edited(path, int64(i+2)))
-		delivertest.Eventually(t, "the quick one has it", func() bool { return quick.route(path) })
+		testkit.Eventually(t, "the quick one has it", func() bool { return quick.route(path) })
 	}
 	goOn()
-	delivertest.Eventually(t, "the slow one has the last", func() bool { return slow.route("/edit-49") && c.routeGeneration() == 51 })
+	testkit.Eventually(t, "the slow one has the last", func() bool { return slow.route("/edit-49") && c.routeGeneration() == 51 })
 	slow.mu.Lock()
 	defer slow.mu.Unlock()
 	if n := slow.updates - before; n > 2 {
@@ -516,7 +517,7 @@ func TestGatewayGoes(t *testing.T) {
 	c, p := started(t, forever)
 	before := p.ids()
 	c.Update(func(tr *translate.Translator) { tr.Delete(translate.KindGateway, "n", "gw") })
-	delivertest.Eventually(t, "the stream has ended", func() bool { return !c.acked("n/gw", "pod-0") })
+	testkit.Eventually(t, "the stream has ended", func() bool { return !c.acked("n/gw", "pod-0") })
 	c.SetInfrastructure("n", "gw", nil, nil)
 	m, err := c.ask(t, identityToken("n/gw", "pod-0"), &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}})
 	if m != nil || status.Code(err) != codes.NotFound {
@@ -552,7 +553,7 @@ func TestRefusedGeneration(t *testing.T) {
 	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: &wire.Ack{Error: "cannot read it"}}}); err != nil {
 		t.Fatal(err)
 	}
-	delivertest.Eventually(t, "the reason is told", func() bool {
+	testkit.Eventually(t, "the reason is told", func() bool {
 		status, message := c.said("gw")
 		return status == metav1.ConditionTrue && strings.Contains(message, "proxy bad refuses its configuration: cannot read it")
 	})
@@ -597,7 +598,7 @@ func TestLargeConfiguration(t *testing.T) {
 	c.set(objects...)
 	c.Lead("first")
 	p := c.connect(t, "n/gw", "pod")
-	delivertest.Eventually(t, "it is configured", func() bool { return c.acked("n/gw", "pod") })
+	testkit.Eventually(t, "it is configured", func() bool { return c.acked("n/gw", "pod") })
 	if n := len(p.ids()); n != 301 {
 		t.Errorf("%d resources, want 301", n)
 	}
@@ -641,21 +642,21 @@ func TestPodIsGone(t *testing.T) {
 	refused("a pod that is not known", "pod-0@one")
 	c.remote.SetPods("n", "gw", map[string]string{"pod-0": "one", "pod-1": "x"})
 	p := c.connect(t, "n/gw", "pod-0@one")
-	delivertest.Eventually(t, "the pod is served", func() bool { return c.acked("n/gw", "pod-0") })
+	testkit.Eventually(t, "the pod is served", func() bool { return c.acked("n/gw", "pod-0") })
 	refused("one that had the name before", "pod-0@zero")
 	if !c.acked("n/gw", "pod-0") {
 		t.Error("who was refused took the place of the pod")
 	}
 	c.remote.SetPods("n", "gw", map[string]string{"pod-0": "two", "pod-1": "x"})
-	delivertest.Eventually(t, "its stream has ended", func() bool {
+	testkit.Eventually(t, "its stream has ended", func() bool {
 		return !slices.ContainsFunc(c.proxies("n/gw"), func(x deliver.RemoteProxy) bool { return x.Connected })
 	})
 	refused("a pod that is gone", "pod-0@one")
 	p.stop()
 	next := c.connect(t, "n/gw", "pod-0@two")
-	delivertest.Eventually(t, "the next one of its name is served", func() bool { return next.Ready() && c.acked("n/gw", "pod-0") })
+	testkit.Eventually(t, "the next one of its name is served", func() bool { return next.Ready() && c.acked("n/gw", "pod-0") })
 	c.remote.SetPods("n", "gw", nil)
-	delivertest.Eventually(t, "its stream has ended", func() bool { return len(c.proxies("n/gw")) == 0 })
+	testkit.Eventually(t, "its stream has ended", func() bool { return len(c.proxies("n/gw")) == 0 })
 }
 
 // TestManyAnswers: a proxy that answers again and again what it was not asked loses its stream, and the others notice nothing.

@@ -16,6 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -40,8 +41,8 @@ func (p *pair) Stream(s wire.Delivery_StreamServer) error { return p.services[ra
 func newPair(t *testing.T, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *pair {
 	t.Helper()
 	p := &pair{}
-	authority := delivertest.NewAuthority(t)
-	address, _ := authority.Serve(t, "127.0.0.1:0", func(s *grpc.Server) { wire.RegisterDeliveryServer(s, p) }, deliver.ServerOptions()...)
+	authority := testkit.NewAuthority(t)
+	address, _ := delivertest.Serve(t, authority, "127.0.0.1:0", func(s *grpc.Server) { wire.RegisterDeliveryServer(s, p) }, deliver.ServerOptions()...)
 	for i := range p.controllers {
 		c := newClusterAt(t, authority, "127.0.0.1:0", limit, change...)
 		c.address = address
@@ -105,7 +106,7 @@ func TestFailoverUnderLoad(t *testing.T) {
 	for i, pod := range pods {
 		started[i] = leader.connect(t, "n/gw", pod)
 	}
-	delivertest.Eventually(t, "all are configured", func() bool { return leader.acked("n/gw", pods...) })
+	testkit.Eventually(t, "all are configured", func() bool { return leader.acked("n/gw", pods...) })
 	proxies = started
 	p.up("n/gw", pods...)
 	for i := range edits {
@@ -115,7 +116,7 @@ func TestFailoverUnderLoad(t *testing.T) {
 			leader = p.change()
 		}
 	}
-	delivertest.Eventually(t, "the last edit is published", func() bool { return leader.routeGeneration() == edits+1 && leader.programmed("gw") })
+	testkit.Eventually(t, "the last edit is published", func() bool { return leader.routeGeneration() == edits+1 && leader.programmed("gw") })
 	if early.Load() > 0 {
 		t.Errorf("%d statuses were published before they were served", early.Load())
 	}
@@ -225,7 +226,7 @@ func TestChaos(t *testing.T) {
 			last = append(last, leader.connect(t, "n/"+name, pod))
 		}
 	}
-	delivertest.Eventually(t, "everything is said", func() bool {
+	testkit.Eventually(t, "everything is said", func() bool {
 		return leader.programmed("a") && leader.programmed("b") && leader.acked("n/a", pods...) && leader.acked("n/b", pods...) && leader.published("HTTPRoute", "r-b").Generation == 1000 && leader.Status().Held == 0
 	})
 	for i, proxy := range last {

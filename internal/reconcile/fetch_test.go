@@ -15,8 +15,8 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -93,9 +93,9 @@ func TestSecretThatHangs(t *testing.T) {
 	c.set(named(gateway(81), "other"))
 	other := c.connect(t, "n/other", "pod-0")
 	c.up("n/other", "pod-0")
-	delivertest.Eventually(t, "both are served", func() bool { return c.programmed("gw") && c.programmed("other") && c.acked("n/other", "pod-0") })
+	testkit.Eventually(t, "both are served", func() bool { return c.programmed("gw") && c.programmed("other") && c.acked("n/other", "pod-0") })
 	c.set(secured("gw", 2, "quick"))
-	delivertest.Eventually(t, "the first certificate is served", func() bool {
+	testkit.Eventually(t, "the first certificate is served", func() bool {
 		return p.has(config.KindCertificate, "Secret/n/quick") && c.published("Gateway", "gw").Generation == 2
 	})
 
@@ -107,7 +107,7 @@ func TestSecretThatHangs(t *testing.T) {
 		g.Generation = 2
 		c.set(g)
 	})
-	delivertest.Eventually(t, "the other Gateway is served", func() bool {
+	testkit.Eventually(t, "the other Gateway is served", func() bool {
 		return c.published("Gateway", "other").Generation == 2 && c.acked("n/other", "pod-0") && c.programmed("other")
 	})
 	within(t, "what the cluster says", func() { c.up("n/gw", "pod-0") })
@@ -126,9 +126,9 @@ func TestSecretThatHangs(t *testing.T) {
 		t.Error("it leads on")
 	}
 	c.Lead("second")
-	delivertest.Eventually(t, "the proxy is back", func() bool { return c.proxies("n/gw")[0].Connected })
+	testkit.Eventually(t, "the proxy is back", func() bool { return c.proxies("n/gw")[0].Connected })
 	goOn()
-	delivertest.Eventually(t, "the second certificate is served", func() bool {
+	testkit.Eventually(t, "the second certificate is served", func() bool {
 		return p.has(config.KindCertificate, "Secret/n/slow") && !p.has(config.KindListener, "n/gw/tls-quick") &&
 			c.published("Gateway", "gw").Generation == 3 && c.programmed("gw")
 	})
@@ -165,14 +165,14 @@ func TestFirstGenerationWaitsForSecrets(t *testing.T) {
 	c.set(class(), secured("gw", 1, "slow"), secured("other", 1, "quick"))
 	c.Lead("first")
 	p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
-	delivertest.Eventually(t, "the other Gateway is served with its certificate", func() bool {
+	testkit.Eventually(t, "the other Gateway is served with its certificate", func() bool {
 		return c.acked("n/other", "pod-0") && other.has(config.KindCertificate, "Secret/n/quick")
 	})
 	if got := p.ids(); len(got) > 0 {
 		t.Errorf("before its Secret is known, the proxy has %v", got)
 	}
 	goOn()
-	delivertest.Eventually(t, "it is served with its certificate", func() bool { return p.has(config.KindCertificate, "Secret/n/slow") })
+	testkit.Eventually(t, "it is served with its certificate", func() bool { return p.has(config.KindCertificate, "Secret/n/slow") })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.updates != 1 {
@@ -195,23 +195,23 @@ func TestFetchInOrder(t *testing.T) {
 		}
 	}
 	c.set(secured("gw", 2, "slow"))
-	delivertest.Eventually(t, "it is read", called("slow true"))
+	testkit.Eventually(t, "it is read", called("slow true"))
 	c.set(secured("gw", 3))
-	delivertest.Eventually(t, "it is no longer wanted", called("slow false"))
-	delivertest.Eventually(t, "nobody waits for it", func() bool { return c.published("Gateway", "gw").Generation == 3 })
+	testkit.Eventually(t, "it is no longer wanted", called("slow false"))
+	testkit.Eventually(t, "nobody waits for it", func() bool { return c.published("Gateway", "gw").Generation == 3 })
 	for i := range 20 {
 		c.set(secured("gw", int64(4+2*i), "slow"))
 		c.set(secured("gw", int64(5+2*i)))
 	}
-	delivertest.Eventually(t, "nobody waits for it", func() bool { return c.published("Gateway", "gw").Generation == 43 })
-	delivertest.Eventually(t, "the last word was that it is not wanted", func() bool {
+	testkit.Eventually(t, "nobody waits for it", func() bool { return c.published("Gateway", "gw").Generation == 43 })
+	testkit.Eventually(t, "the last word was that it is not wanted", func() bool {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		return !v.present["slow"]
 	})
 	c.set(secured("gw", 44, "slow"))
 	goOn()
-	delivertest.Eventually(t, "it is served", func() bool { return p.has(config.KindCertificate, "Secret/n/slow") })
+	testkit.Eventually(t, "it is served", func() bool { return p.has(config.KindCertificate, "Secret/n/slow") })
 }
 
 // TestNewerThanFetched: what was read is not put in the place of what an Update brought meanwhile.
@@ -226,7 +226,7 @@ func TestNewerThanFetched(t *testing.T) {
 	c.set(secured("gw", 2, "s"))
 	c.set(newer)
 	goOn()
-	delivertest.Eventually(t, "it is served", func() bool { return p.has(config.KindCertificate, "Secret/n/s") })
+	testkit.Eventually(t, "it is served", func() bool { return p.has(config.KindCertificate, "Secret/n/s") })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	got := p.resources[config.ID{Kind: config.KindCertificate, Key: "Secret/n/s"}].GetCertificate()
@@ -263,27 +263,27 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 				}
 			})
 			c.set(class(), secured("gw", 1, "slow"), secured("other", 1, "quick"))
-			delivertest.Eventually(t, "the quick one is read", func() bool { return c.UnreadSecrets() == 1 })
+			testkit.Eventually(t, "the quick one is read", func() bool { return c.UnreadSecrets() == 1 })
 			start := time.Now()
 			c.Lead("first")
 			goOn() // the answer is that it could not be read
 			p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
-			delivertest.Eventually(t, "the other Gateway is served", func() bool {
+			testkit.Eventually(t, "the other Gateway is served", func() bool {
 				return c.acked("n/other", "pod-0") && other.has(config.KindCertificate, "Secret/n/quick")
 			})
 			certificate := func() bool { return p.has(config.KindCertificate, "Secret/n/slow") }
 			if !test.read {
-				delivertest.Eventually(t, "it is served without", func() bool { return p.has(config.KindListener, "n/gw/tls-slow") })
+				testkit.Eventually(t, "it is served without", func() bool { return p.has(config.KindListener, "n/gw/tls-slow") })
 				if waited := time.Since(start); waited < test.limit {
 					t.Errorf("sent without its certificate after %s", waited)
 				}
-				delivertest.Eventually(t, "the status says so", func() bool {
+				testkit.Eventually(t, "the status says so", func() bool {
 					s, _ := c.published("Gateway", "gw").Status.(*gwv1.GatewayStatus)
 					return s != nil && slices.ContainsFunc(s.Listeners, func(l gwv1.ListenerStatus) bool { return has(l.Conditions, "ResolvedRefs", metav1.ConditionFalse) })
 				})
 			} else {
-				delivertest.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
-				delivertest.Eventually(t, "the answer is taken in", func() (is bool) {
+				testkit.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
+				testkit.Eventually(t, "the answer is taken in", func() (is bool) {
 					c.View(func(t *translate.Translator) { is = len(t.Unread()) == 1 })
 					return is
 				})
@@ -292,7 +292,7 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 				}
 				c.set(named(gateway(82), "another"))
 				c.connect(t, "n/another", "pod-0")
-				delivertest.Eventually(t, "what comes later is served", func() bool { return c.acked("n/another", "pod-0") })
+				testkit.Eventually(t, "what comes later is served", func() bool { return c.acked("n/another", "pod-0") })
 				if got := p.ids(); len(got) > 0 {
 					t.Errorf("before its Secret is known, the proxy has %v", got)
 				}
@@ -300,7 +300,7 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 			s := v.secret("slow")
 			now.Store(s)
 			c.set(s)
-			delivertest.Eventually(t, "it is served with its certificate", certificate)
+			testkit.Eventually(t, "it is served with its certificate", certificate)
 			if n := c.UnreadSecrets(); n != 0 {
 				t.Errorf("%d Secrets are unread", n)
 			}
@@ -345,29 +345,29 @@ func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 	p, other := c.connect(t, "n/gw", "pod-0"), c.connect(t, "n/other", "pod-0")
 	c.up("n/gw", "pod-0")
 	c.up("n/other", "pod-0")
-	delivertest.Eventually(t, "both are served", func() bool {
+	testkit.Eventually(t, "both are served", func() bool {
 		return certified(p)() && other.has(config.KindCertificate, "Secret/n/quick") && c.programmed("gw") && c.programmed("other") && c.routeGeneration() == 1
 	})
 
 	c.Standby()
 	readable(false)
 	c.Lead("first")
-	delivertest.Eventually(t, "the other Gateway is served", func() bool { return c.acked("n/other", "pod-0") })
-	delivertest.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
+	testkit.Eventually(t, "the other Gateway is served", func() bool { return c.acked("n/other", "pod-0") })
+	testkit.Eventually(t, "the proxy is connected", func() bool { return len(c.proxies("n/gw")) == 1 && c.proxies("n/gw")[0].Connected })
 	route = edited("/two", 2)
 	route.Spec.ParentRefs = append(route.Spec.ParentRefs, gwv1.ParentReference{Name: "other"})
 	c.set(route)
-	delivertest.Eventually(t, "the route's status comes for the sake of its other parent", func() bool { return c.routeGeneration() == 2 })
+	testkit.Eventually(t, "the route's status comes for the sake of its other parent", func() bool { return c.routeGeneration() == 2 })
 	c.set(abroad("late"))
 	c.connect(t, "n/late", "pod-0")
-	delivertest.Eventually(t, "a Gateway that has nothing to keep is served, and its status says what is wrong", func() bool {
+	testkit.Eventually(t, "a Gateway that has nothing to keep is served, and its status says what is wrong", func() bool {
 		s, _ := c.published("Gateway", "late").Status.(*gwv1.GatewayStatus)
 		return c.acked("n/late", "pod-0") && s != nil && slices.ContainsFunc(s.Listeners[1].Conditions, func(c metav1.Condition) bool {
 			return c.Reason == string(gwv1.ListenerReasonRefNotPermitted) && strings.Contains(c.Message, "central")
 		})
 	})
 	fresh := c.connect(t, "n/gw", "pod-1")
-	delivertest.Eventually(t, "a proxy that has nothing to keep is served", func() bool { return fresh.has(config.KindListener, "n/gw/l0") })
+	testkit.Eventually(t, "a proxy that has nothing to keep is served", func() bool { return fresh.has(config.KindListener, "n/gw/l0") })
 	if !certified(p)() || p.route("/two") {
 		t.Errorf("before the namespace is read, the proxy has %v", p.ids())
 	}
@@ -375,13 +375,13 @@ func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 		t.Errorf("its status is %v", c.published("Gateway", "gw").Status)
 	}
 	readable(true)
-	delivertest.Eventually(t, "all are served with the certificate", func() bool {
+	testkit.Eventually(t, "all are served with the certificate", func() bool {
 		return certified(p)() && p.route("/two") && certified(fresh)() && c.acked("n/gw", "pod-0", "pod-1") && c.programmed("gw")
 	})
 
 	// A pod that is ready and does not connect holds nothing up for longer than at any other Gateway.
 	c.up("n/other", "pod-0", "pod-1")
-	delivertest.Eventually(t, "the pod is overdue", func() bool {
+	testkit.Eventually(t, "the pod is overdue", func() bool {
 		return c.programmed("other") && len(c.proxies("n/other")) == 2 && c.acked("n/other", "pod-0")
 	})
 
@@ -391,11 +391,11 @@ func TestAnUnreadNamespaceHoldsTheFirstGeneration(t *testing.T) {
 	readable(false)
 	c.set(changed)
 	c.set(named(gateway(83), "other"))
-	delivertest.Eventually(t, "a change is served", func() bool { return !other.has(config.KindCertificate, "Secret/n/quick") })
+	testkit.Eventually(t, "a change is served", func() bool { return !other.has(config.KindCertificate, "Secret/n/quick") })
 	changed = changed.DeepCopy()
 	changed.Generation = 3
 	c.set(changed)
-	delivertest.Eventually(t, "its status comes though one pod says nothing", func() bool { return c.published("Gateway", "other").Generation == 3 })
+	testkit.Eventually(t, "its status comes though one pod says nothing", func() bool { return c.published("Gateway", "other").Generation == 3 })
 }
 
 // secret is what was read of a name.

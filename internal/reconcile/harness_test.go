@@ -25,6 +25,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -32,7 +33,7 @@ import (
 type cluster struct {
 	*reconcile.Cluster
 	remote    *deliver.Remote
-	authority *delivertest.Authority
+	authority *testkit.Authority
 	caFile    string
 	address   string
 	stop      func() // of the server
@@ -48,13 +49,13 @@ const forever = time.Hour
 
 func newCluster(t *testing.T, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *cluster {
 	t.Helper()
-	return newClusterAt(t, delivertest.NewAuthority(t), "127.0.0.1:0", limit, change...)
+	return newClusterAt(t, testkit.NewAuthority(t), "127.0.0.1:0", limit, change...)
 }
 
-func newClusterAt(t *testing.T, authority *delivertest.Authority, address string, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *cluster {
+func newClusterAt(t *testing.T, authority *testkit.Authority, address string, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *cluster {
 	t.Helper()
 	c := &cluster{statuses: map[translate.ObjectKey]translate.StatusChange{}, specs: map[string]*translate.ProxySpec{},
-		authority: authority, caFile: delivertest.File(t, authority)}
+		authority: authority, caFile: delivertest.CAFile(t, authority)}
 	o := reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{ControllerName: controller, Cluster: true}),
 		Publish: func(changes []translate.StatusChange) {
@@ -80,7 +81,7 @@ func newClusterAt(t *testing.T, authority *delivertest.Authority, address string
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: identity, AnswerLimit: o.HoldLimit, Logger: o.Logger})
 	o.Delivery = c.remote
 	c.Cluster = reconcile.NewCluster(o)
-	c.address, c.stop = authority.Serve(t, address, func(s *grpc.Server) { c.remote.Serve(s) }, deliver.ServerOptions()...)
+	c.address, c.stop = delivertest.Serve(t, authority, address, func(s *grpc.Server) { c.remote.Serve(s) }, deliver.ServerOptions()...)
 	t.Cleanup(c.Close)
 	return c
 }
@@ -186,7 +187,7 @@ func (c *cluster) connect(t *testing.T, gateway, pod string, change ...func(*cli
 	close(r.gate)
 	o := client.Options{
 		Controller: strings.Replace(c.address, "127.0.0.1", delivertest.Host, 1), CAFile: c.caFile, Gateway: gateway, Version: "test",
-		TokenFile: delivertest.WriteFile(t, "token", []byte(identityToken(gateway, pod))), Apply: r.apply, Rebind: r.rebind}
+		TokenFile: testkit.WriteFile(t, "token", []byte(identityToken(gateway, pod))), Apply: r.apply, Rebind: r.rebind}
 	for _, f := range change {
 		f(&o)
 	}
@@ -294,16 +295,16 @@ func started(t *testing.T, limit time.Duration, change ...func(*reconcile.Cluste
 	c.set(class(), gateway(80), edited("/one", 1))
 	c.Lead("first")
 	p := c.connect(t, "n/gw", "pod-0")
-	delivertest.Eventually(t, "the proxy is configured", func() bool { return c.acked("n/gw", "pod-0") })
+	testkit.Eventually(t, "the proxy is configured", func() bool { return c.acked("n/gw", "pod-0") })
 	c.up("n/gw", "pod-0")
-	delivertest.Eventually(t, "the Gateway is programmed", func() bool { return c.programmed("gw") })
+	testkit.Eventually(t, "the Gateway is programmed", func() bool { return c.programmed("gw") })
 	return c, p
 }
 
 // keyPair is a Secret with a certificate of its own.
 func keyPair(t *testing.T, namespace, name string) *corev1.Secret {
 	t.Helper()
-	certificate, key := delivertest.NewAuthority(t).KeyPair(t)
+	certificate, key := testkit.Certificate{Hosts: []string{"localhost"}}.PEM(t)
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Type: corev1.SecretTypeTLS,
 		Data: map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}}
 }

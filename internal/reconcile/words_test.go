@@ -1,37 +1,17 @@
 package reconcile_test
 
 import (
-	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
-
-// logBuffer is a log that is read while it is written.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
 
 // committed receives a generation, and returns its end.
 func committed(t *testing.T, s wire.Delivery_StreamClient) *wire.Commit {
@@ -49,7 +29,7 @@ func committed(t *testing.T, s wire.Delivery_StreamClient) *wire.Commit {
 
 // TestLongWords: whatever a proxy says, a line of the log is short.
 func TestLongWords(t *testing.T) {
-	log := &logBuffer{}
+	log := &testkit.Log{}
 	c, _ := started(t, forever, func(o *reconcile.ClusterOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 	long := strings.Repeat("x", 100_000)
 	token := identityToken("n/gw", "talker")
@@ -72,7 +52,7 @@ func TestLongWords(t *testing.T) {
 		if ack.Error == "" {
 			want = "was never sent"
 		}
-		delivertest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), want) })
+		testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), want) })
 	}
 	for line := range strings.SplitSeq(log.String(), "\n") {
 		if len(line) > 2000 {
@@ -108,7 +88,7 @@ func TestManyStreams(t *testing.T) {
 
 // TestManyWords: an Ack that rejects one thing a hundred thousand times, in other words than the last, writes few lines.
 func TestManyWords(t *testing.T) {
-	log := &logBuffer{}
+	log := &testkit.Log{}
 	c, _ := started(t, forever, func(o *reconcile.ClusterOptions) { o.Logger = slog.New(slog.NewTextHandler(log, nil)) })
 	s := c.dial(t, identityToken("n/gw", "talker"))
 	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
@@ -123,7 +103,7 @@ func TestManyWords(t *testing.T) {
 		if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: ack}}); err != nil {
 			t.Fatal(err)
 		}
-		delivertest.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "error="+word) })
+		testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(log.String(), "error="+word) })
 	}
 	if n := strings.Count(log.String(), "cannot carry out"); n != 2 {
 		t.Errorf("%d lines", n)

@@ -19,6 +19,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestCutAtEveryMessage: a stream that ends within a generation leaves what was in force, whole;
@@ -57,7 +58,7 @@ func TestCutAtEveryMessage(t *testing.T) {
 			})
 			close(started)
 			<-halfway
-			delivertest.Eventually(t, "the second generation is served", func() bool { return b.keys() == "a c" })
+			testkit.Eventually(t, "the second generation is served", func() bool { return b.keys() == "a c" })
 			if updates := b.applied(); len(updates) != 2 || len(updates[1].Upserts) != 2 || len(updates[1].Removals) != 1 || !b.Ready() {
 				t.Errorf("%d updates, the last %v", len(updates), updates[len(updates)-1])
 			}
@@ -84,7 +85,7 @@ func TestNewEpoch(t *testing.T) {
 		<-s.Context().Done()
 		return nil
 	})
-	delivertest.Eventually(t, "the second epoch is served", func() bool { return b.keys() == "a b d" })
+	testkit.Eventually(t, "the second epoch is served", func() bool { return b.keys() == "a b d" })
 	u := b.applied()[1]
 	if len(u.Upserts) != 2 || len(u.Removals) != 1 || u.Removals[0].Key != "c" || u.Upserts[0].ID().Key != "b" || u.Upserts[1].ID().Key != "d" {
 		t.Errorf("applied %v, want b, d and the removal of c", u)
@@ -196,7 +197,7 @@ func TestRefusal(t *testing.T) {
 			if a := <-refusals; a.Error == "" {
 				t.Errorf("answered %v", a)
 			}
-			delivertest.Eventually(t, "everything is served", func() bool { return b.keys() == "a y" })
+			testkit.Eventually(t, "everything is served", func() bool { return b.keys() == "a y" })
 			if n := len(b.applied()); n != 2 {
 				t.Errorf("%d updates were applied, want 2", n)
 			}
@@ -206,10 +207,10 @@ func TestRefusal(t *testing.T) {
 
 // TestAddresses: a standby sends on to the next address without a pause; the token is read anew each time.
 func TestAddresses(t *testing.T) {
-	authority := delivertest.NewAuthority(t)
+	authority := testkit.NewAuthority(t)
 	var rounds atomic.Int32
 	tokens := make(chan string, 100)
-	address, _ := authority.Serve(t, "127.0.0.1:0", func(s *grpc.Server) {
+	address, _ := delivertest.Serve(t, authority, "127.0.0.1:0", func(s *grpc.Server) {
 		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
 			return status.Error(codes.Unavailable, "standby")
 		}})
@@ -217,7 +218,7 @@ func TestAddresses(t *testing.T) {
 	_, port, _ := strings.Cut(address, ":")
 	var streams atomic.Int32
 	rewritten := make(chan struct{})
-	authority.Serve(t, "127.0.0.2:"+port, func(s *grpc.Server) {
+	delivertest.Serve(t, authority, "127.0.0.2:"+port, func(s *grpc.Server) {
 		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
 			md, _ := metadata.FromIncomingContext(s.Context())
 			tokens <- strings.Join(md.Get("authorization"), ",")
@@ -232,9 +233,9 @@ func TestAddresses(t *testing.T) {
 			return nil
 		}})
 	})
-	other := delivertest.NewAuthority(t) // one that is on its way out, or in
-	tokenFile := delivertest.WriteFile(t, "token", []byte("first\n"))
-	b := startBench(t, address, delivertest.File(t, other, authority), func(c *Client) {
+	other := testkit.NewAuthority(t) // one that is on its way out, or in
+	tokenFile := testkit.WriteFile(t, "token", []byte("first\n"))
+	b := startBench(t, address, delivertest.CAFile(t, other, authority), func(c *Client) {
 		c.o.TokenFile = tokenFile
 		c.lookup = func(context.Context, string) ([]string, error) {
 			rounds.Add(1)
@@ -248,7 +249,7 @@ func TestAddresses(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(rewritten)
-	delivertest.Eventually(t, "the leader is found", func() bool { return b.keys() == "a" })
+	testkit.Eventually(t, "the leader is found", func() bool { return b.keys() == "a" })
 	if got := <-tokens; got != "Bearer second" {
 		t.Errorf("authorization %q", got)
 	}
@@ -259,15 +260,15 @@ func TestAddresses(t *testing.T) {
 
 // TestStrangers: nothing is told to and taken from a server that the CA does not vouch for.
 func TestStrangers(t *testing.T) {
-	trusted, stranger := delivertest.NewAuthority(t), delivertest.NewAuthority(t)
+	trusted, stranger := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	var streams, attempts atomic.Int32
-	address, _ := stranger.Serve(t, "127.0.0.1:0", func(s *grpc.Server) {
+	address, _ := delivertest.Serve(t, stranger, "127.0.0.1:0", func(s *grpc.Server) {
 		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
 			streams.Add(1)
 			return send(s, begin("e", 1, true), chunk(listener("a", 1)), commit(1))
 		}})
 	})
-	named, _ := trusted.Serve(t, "127.0.0.1:0", func(s *grpc.Server) {
+	named, _ := delivertest.Serve(t, trusted, "127.0.0.1:0", func(s *grpc.Server) {
 		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
 			streams.Add(1)
 			return send(s, begin("e", 1, true), chunk(listener("a", 1)), commit(1))
@@ -279,14 +280,14 @@ func TestStrangers(t *testing.T) {
 			return []string{"127.0.0.1"}, nil
 		}
 	}
-	b := startBench(t, address, delivertest.File(t, trusted), count)
-	delivertest.Eventually(t, "three attempts at the stranger", func() bool { return attempts.Load() >= 3 })
+	b := startBench(t, address, delivertest.CAFile(t, trusted), count)
+	testkit.Eventually(t, "three attempts at the stranger", func() bool { return attempts.Load() >= 3 })
 	b.stop()
 	attempts.Store(0)
-	wrongName := startBench(t, named, delivertest.File(t, trusted), count, func(c *Client) {
+	wrongName := startBench(t, named, delivertest.CAFile(t, trusted), count, func(c *Client) {
 		c.o.Controller = strings.Replace(c.o.Controller, delivertest.Host, "elsewhere.example", 1)
 	})
-	delivertest.Eventually(t, "three attempts at another name", func() bool { return attempts.Load() >= 3 })
+	testkit.Eventually(t, "three attempts at another name", func() bool { return attempts.Load() >= 3 })
 	if streams.Load() > 0 || b.Ready() || wrongName.Ready() {
 		t.Errorf("%d streams with strangers, ready %v %v", streams.Load(), b.Ready(), wrongName.Ready())
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/proxy"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 const testGateway = "n/gw"
@@ -158,11 +159,11 @@ type bench struct {
 // newBench starts a Client; change may change its Options before.
 func newBench(t *testing.T, play func(*wire.Hello, wire.Delivery_StreamServer) error, change ...func(*Client)) *bench {
 	t.Helper()
-	authority := delivertest.NewAuthority(t)
-	address, _ := authority.Serve(t, "127.0.0.1:0", func(s *grpc.Server) {
+	authority := testkit.NewAuthority(t)
+	address, _ := delivertest.Serve(t, authority, "127.0.0.1:0", func(s *grpc.Server) {
 		wire.RegisterDeliveryServer(s, &scripted{play: play})
 	})
-	return startBench(t, address, delivertest.File(t, authority), change...)
+	return startBench(t, address, delivertest.CAFile(t, authority), change...)
 }
 
 func startBench(t *testing.T, address, caFile string, change ...func(*Client)) *bench {
@@ -172,7 +173,7 @@ func startBench(t *testing.T, address, caFile string, change ...func(*Client)) *
 		t.Fatal(err)
 	}
 	e := &engine{resources: map[config.ID]*config.Resource{}}
-	c := New(Options{Controller: net.JoinHostPort(delivertest.Host, port), CAFile: caFile, TokenFile: delivertest.WriteFile(t, "token", []byte("token\n")),
+	c := New(Options{Controller: net.JoinHostPort(delivertest.Host, port), CAFile: caFile, TokenFile: testkit.WriteFile(t, "token", []byte("token\n")),
 		Gateway: testGateway, Version: "test", Apply: e.apply, Rebind: e.rebind})
 	c.lookup = func(context.Context, string) ([]string, error) { return []string{"127.0.0.1"}, nil }
 	for _, f := range change {

@@ -18,6 +18,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/proxy"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // unreachable is a controller that is away.
@@ -67,7 +68,7 @@ func TestRestart(t *testing.T) {
 		<-s.Context().Done()
 		return nil
 	}, keep)
-	delivertest.Eventually(t, "two generations are served", func() bool { return len(b.applied()) == 2 })
+	testkit.Eventually(t, "two generations are served", func() bool { return len(b.applied()) == 2 })
 	b.stop()
 	info, err := os.Stat(filepath.Join(dir, stateName))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -78,8 +79,8 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	alone := startBench(t, unreachable, delivertest.File(t, delivertest.NewAuthority(t)), keep)
-	delivertest.Eventually(t, "it is served without a controller", alone.Ready)
+	alone := startBench(t, unreachable, delivertest.CAFile(t, testkit.NewAuthority(t)), keep)
+	testkit.Eventually(t, "it is served without a controller", alone.Ready)
 	if got := alone.resources[listener("b", 1).ID()].GetListener().GetPort(); alone.keys() != "a b" || got != 2 {
 		t.Errorf("served: %s, b with port %d", alone.keys(), got)
 	}
@@ -101,7 +102,7 @@ func TestRestart(t *testing.T) {
 	if hello := <-hellos; hello.Epoch != "e" || hello.Generation != 2 || hello.Gateway != testGateway {
 		t.Errorf("Hello: %v", hello)
 	}
-	delivertest.Eventually(t, "the third generation is served", func() bool { return resumed.keys() == "b" })
+	testkit.Eventually(t, "the third generation is served", func() bool { return resumed.keys() == "b" })
 }
 
 // TestSavedWhileRunning: a crash loses no more than the last moments.
@@ -121,7 +122,7 @@ func TestSavedWhileRunning(t *testing.T) {
 		}
 		return data
 	}
-	delivertest.Eventually(t, "the state is on disk", func() bool {
+	testkit.Eventually(t, "the state is on disk", func() bool {
 		g, err := decodeState(read(), testGateway, time.Now(), time.Hour)
 		return err == nil && len(g.upserts) == 1
 	})
@@ -161,7 +162,7 @@ func TestBadState(t *testing.T) {
 		<-s.Context().Done()
 		return nil
 	}, keep)
-	delivertest.Eventually(t, "the controller's is served", func() bool { return b.keys() == "c" })
+	testkit.Eventually(t, "the controller's is served", func() bool { return b.keys() == "c" })
 }
 
 // TestIncompleteState: where the proxy could not carry everything out, the next one asks for everything.
