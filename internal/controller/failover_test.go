@@ -4,13 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
-	"net/http"
-	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,91 +18,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/status"
 	"github.com/moongate-dev/moongate/internal/status/writer"
 	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
-// statusServer is as much of an API server as the status writer uses, and remembers each status that was written.
-type statusServer struct {
-	*httptest.Server
-	mu      sync.Mutex
-	version int
-	objects map[string]map[string]any // by path
-	writes  map[string][]string       // statuses as they were written, by path
-}
+// statusServer is an API server of which the replicas use what the status writer does.
+type statusServer struct{ *apiserver.Server }
 
 func newStatusServer(t *testing.T) *statusServer {
-	s := &statusServer{objects: map[string]map[string]any{}, writes: map[string][]string{}}
-	s.Server = httptest.NewServer(s)
-	t.Cleanup(s.Close)
-	return s
-}
-
-func (s *statusServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	w.Header().Set("Content-Type", "application/json")
-	refuse := func(code int, reason metav1.StatusReason) {
-		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-			Status: metav1.StatusFailure, Code: int32(code), Reason: reason})
-	}
-	path, ofStatus := strings.CutSuffix(r.URL.Path, "/status")
-	object := s.objects[path]
-	if object == nil {
-		refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
-		return
-	}
-	if r.Method == http.MethodPatch {
-		body, _ := io.ReadAll(r.Body)
-		var patch map[string]any
-		if err := json.Unmarshal(body, &patch); err != nil {
-			refuse(http.StatusBadRequest, metav1.StatusReasonBadRequest)
-			return
-		}
-		given, here := patch["metadata"].(map[string]any), object["metadata"].(map[string]any)
-		if given["resourceVersion"] != here["resourceVersion"] {
-			refuse(http.StatusConflict, metav1.StatusReasonConflict)
-			return
-		}
-		after := maps.Clone(object)
-		if ofStatus {
-			before, _ := object["status"].(map[string]any)
-			merged := maps.Clone(before)
-			if merged == nil {
-				merged = map[string]any{}
-			}
-			maps.Copy(merged, patch["status"].(map[string]any))
-			maps.DeleteFunc(merged, func(_ string, v any) bool { return v == nil })
-			after["status"] = merged
-			text, _ := json.Marshal(merged)
-			s.writes[path] = append(s.writes[path], string(text))
-		} else {
-			meta := maps.Clone(here)
-			maps.Copy(meta, given)
-			after["metadata"] = meta
-		}
-		s.store(path, after)
-	}
-	_ = json.NewEncoder(w).Encode(s.objects[path])
-}
-
-// store keeps an object in a new version; s.mu is held.
-func (s *statusServer) store(path string, object map[string]any) {
-	s.version++
-	meta := maps.Clone(object["metadata"].(map[string]any))
-	meta["resourceVersion"] = strconv.Itoa(s.version)
-	object["metadata"] = meta
-	s.objects[path] = object
+	s := apiserver.New(
+		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "gatewayclasses", Kind: "GatewayClass", ClusterScoped: true},
+		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "gateways", Kind: "Gateway"},
+		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "httproutes", Kind: "HTTPRoute"})
+	s.Strict = true
+	s.Listen(t)
+	return &statusServer{s}
 }
 
 var plurals = map[string]string{"GatewayClass": "gatewayclasses", "Gateway": "gateways", "HTTPRoute": "httproutes"}
 
-func pathOf(key status.Key) string {
-	namespace := ""
-	if key.Namespace != "" {
-		namespace = "namespaces/" + key.Namespace + "/"
-	}
-	return "/apis/gateway.networking.k8s.io/v1/" + namespace + plurals[key.Kind] + "/" + key.Name
+func refOf(key status.Key) apiserver.Ref {
+	return apiserver.Ref{Group: key.Group, Resource: plurals[key.Kind], Namespace: key.Namespace, Name: key.Name}
 }
 
 // put creates or replaces an object as a user does: its status stays.
@@ -116,25 +47,17 @@ func (s *statusServer) put(key status.Key, o metav1.Object) {
 	var fields map[string]any
 	_ = json.Unmarshal(text, &fields)
 	delete(fields, "status")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if before := s.objects[pathOf(key)]; before != nil && before["status"] != nil {
+	if before := s.Server.Get(refOf(key)); before["status"] != nil {
 		fields["status"] = before["status"]
 	}
-	s.store(pathOf(key), fields)
+	s.Put(refOf(key), fields)
 }
 
-func (s *statusServer) remove(key status.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.objects, pathOf(key))
-}
+func (s *statusServer) remove(key status.Key) { s.Remove(refOf(key)) }
 
 // Get is the object as a watch that is never late has it.
 func (s *statusServer) Get(key status.Key) (metav1.Object, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fields := s.objects[pathOf(key)]
+	fields := s.Server.Get(refOf(key))
 	if fields == nil {
 		return nil, false
 	}
@@ -144,20 +67,24 @@ func (s *statusServer) Get(key status.Key) (metav1.Object, bool) {
 	return object, true
 }
 
-// written are the statuses of an object that were written since the last call.
-func (s *statusServer) written(key status.Key) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.writes[pathOf(key)]
-	delete(s.writes, pathOf(key))
+// written are the statuses that were written since the last call, by object.
+func (s *statusServer) written() map[status.Key][]string {
+	out := map[status.Key][]string{}
+	for _, w := range s.TakeWrites() {
+		for kind, plural := range plurals {
+			if w.Resource == plural && w.Subresource == "status" {
+				key := status.Key{Group: w.Group, Kind: kind, Namespace: w.Namespace, Name: w.Name}
+				text, _ := json.Marshal(w.Object["status"])
+				out[key] = append(out[key], string(text))
+			}
+		}
+	}
 	return out
 }
 
 // statusText is the status of an object as JSON; "" for none.
 func (s *statusServer) statusText(key status.Key) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	text, _ := json.Marshal(s.objects[pathOf(key)]["status"])
+	text, _ := json.Marshal(s.Server.Get(refOf(key))["status"])
 	return string(text)
 }
 
@@ -170,7 +97,7 @@ type campaigner struct {
 // newCampaigner makes a Controller that reads what the test tells, and writes statuses for real.
 func newCampaigner(t *testing.T, s *statusServer, identity string) *campaigner {
 	t.Helper()
-	config := &rest.Config{Host: s.URL}
+	config := &rest.Config{Host: s.URL()}
 	c, err := New(Options{Config: config, ControllerName: "moongate.dev/gateway-controller", Namespace: "moongate-system", Identity: identity,
 		Image: "image", DeliveryAddress: "127.0.0.1:0", Service: "moongate-controller"})
 	if err != nil {
@@ -297,23 +224,22 @@ func TestNewLeaderWritesWhatIsTrueNow(t *testing.T) {
 	s.reached("gw", "192.0.2.2", "pod")
 	s.reached("comes", "192.0.2.3", "pod")
 	for i, next := range []*campaigner{a, b, a} {
-		for _, key := range []status.Key{moved, late, gw} {
-			server.written(key)
-		}
+		server.written()
 		next.begin(t)
 		// A Gateway without proxies, of which is spoken at once: when that is written, so is all that would be.
 		marker := fmt.Sprint("marker-", i)
 		s.apply(gatewayOf(marker, "moongate", 1), routeTo(marker, marker))
 		testkit.Eventually(t, "the new leader writes", func() bool { return has(keyOf("HTTPRoute", marker), ours)() && next.writer.Idle() })
-		if got := server.written(moved); len(got) > 0 {
+		written := server.written()
+		if got := written[moved]; len(got) > 0 {
 			t.Errorf("turn %d: of a route that is of another's Gateway by now was written %s", i, got)
 		}
-		for _, text := range server.written(late) {
+		for _, text := range written[late] {
 			if !strings.Contains(text, ours) {
 				t.Errorf("turn %d: the parents of a route that is ours were wiped: %s", i, text)
 			}
 		}
-		if got := server.written(gw); slices.ContainsFunc(got, func(text string) bool { return !strings.Contains(text, "192.0.2.2") }) {
+		if got := written[gw]; slices.ContainsFunc(got, func(text string) bool { return !strings.Contains(text, "192.0.2.2") }) {
 			t.Errorf("turn %d: an old address was written: %s", i, got)
 		}
 		next.stop()

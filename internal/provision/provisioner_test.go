@@ -16,6 +16,7 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -99,7 +100,7 @@ func TestDrift(t *testing.T) {
 func TestNoFight(t *testing.T) {
 	const deployment = "deployments/shop/web-moongate"
 	s := newServer(t)
-	s.mutate = func(object string, o tree) {
+	s.mutate = func(object string, o tree, _ map[string]tree) {
 		if object == deployment {
 			o["spec"].(tree)["revisionHistoryLimit"] = 7.0
 		}
@@ -195,7 +196,7 @@ func TestSameName(t *testing.T) {
 func TestRefused(t *testing.T) {
 	s := newServer(t)
 	r := startReplica(t, s)
-	refuse := status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota: services")
+	refuse := apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota: services")
 	s.mu.Lock()
 	s.fail = func(verb, object string) *metav1.Status {
 		if verb == "apply" && strings.HasPrefix(object, "services/") {
@@ -214,7 +215,7 @@ func TestRefused(t *testing.T) {
 		t.Errorf("there are %q", s.names())
 	}
 	s.mu.Lock()
-	refuse = status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
+	refuse = apiserver.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "away")
 	s.mu.Unlock()
 	if err := r.once(t, s, web); err == nil {
 		t.Error("no error")
@@ -353,7 +354,7 @@ func TestAutoscaling(t *testing.T) {
 	}
 	scaled := specOf(web, func(p *translate.ProxySpec) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 9} })
 	var seen []any
-	s.mutate = func(object string, o tree) {
+	s.mutate = func(object string, o tree, _ map[string]tree) {
 		if object == deployment {
 			seen = append(seen, o["spec"].(tree)["replicas"])
 		}
@@ -388,7 +389,7 @@ func TestHalfway(t *testing.T) {
 				case stopped <- struct{}{}:
 				default:
 				}
-				return status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "stopped")
+				return apiserver.Failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "stopped")
 			}
 			return nil
 		}
@@ -429,9 +430,10 @@ func TestReports(t *testing.T) {
 	r.Update([]translate.ProxySpecChange{specOf(web, nil)})
 	testkit.Eventually(t, "everything is there", func() bool { return len(s.names()) == len(fourObjects) })
 	testkit.Eventually(t, "it waits for a proxy", func() bool { return strings.HasPrefix(r.waiting("shop/web"), "no proxy is ready yet") })
+	labels := s.at("deployments/shop/web-moongate", "metadata", "labels")
 	s.set("pods/shop/web-1", func(o tree) {
 		meta := o["metadata"].(tree)
-		meta["labels"] = s.objects["deployments/shop/web-moongate"]["metadata"].(tree)["labels"]
+		meta["labels"] = labels
 		meta["annotations"] = tree{annotationGateway: "web", annotationController: settings.ControllerName}
 		o["status"] = tree{"conditions": []any{tree{"type": "Ready", "status": "True"}}}
 	})
@@ -540,7 +542,7 @@ func TestUnreadIsKept(t *testing.T) {
 func TestDriftBesideAWebhook(t *testing.T) {
 	const deployment = "deployments/shop/web-moongate"
 	s := newServer(t)
-	s.mutate = func(object string, o tree) {
+	s.mutate = func(object string, o tree, _ map[string]tree) {
 		if object == deployment {
 			o["spec"].(tree)["replicas"] = 7.0
 		}
@@ -573,24 +575,16 @@ func TestRestoredServer(t *testing.T) {
 	if err := r.settle(t, s, specOf(web, nil)); err != nil {
 		t.Fatal(err)
 	}
-	s.mu.Lock()
-	backup := map[string]tree{}
-	for name, object := range s.objects {
-		backup[name] = clone(object)
-	}
-	version := s.version
-	s.mu.Unlock()
-	for range 50 {
-		s.set(service, func(o tree) { o["spec"].(tree)["later"] = "yes" })
+	restore := s.Backup()
+	for i := range 50 {
+		s.set(service, func(o tree) { o["spec"].(tree)["later"] = fmt.Sprint(i) })
 	}
 	s.set("configmaps/shop/web-moongate", nil)
 	r.caughtUp(t, s)
 
-	s.mu.Lock()
-	s.objects, s.version, s.events = backup, version, nil
-	s.mu.Unlock()
+	restore()
 	s.set(service, func(o tree) { o["spec"].(tree)["type"] = "NodePort" })
-	s.CloseClientConnections() // as it restarts
+	s.Disconnect(t) // as it restarts
 	r.caughtUp(t, s)
 	if err := r.once(t, s, web); err != nil {
 		t.Fatal(err)
@@ -661,9 +655,7 @@ func TestForeignAutoscaler(t *testing.T) {
 	}
 	s.set(autoscaler, target("web-moongate"))
 	s.set(deployment, func(o tree) { o["spec"].(tree)["replicas"] = 5 })
-	s.mu.Lock() // as the API server does where a field is updated: it is nobody's any more who applied it
-	delete(s.applied[deployment][fieldManager]["spec"].(tree), "replicas")
-	s.mu.Unlock()
+	s.Disown(refOf(deployment), fieldManager, "spec", "replicas")
 	s.written()
 	r.caughtUp(t, s)
 	if again, err := r.reconcile(t.Context(), web); again <= 0 || err != nil || len(s.written()) != 0 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -17,11 +16,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -134,13 +135,20 @@ func (r *replica) once(t *testing.T, s *server, g gatewayName) error {
 // caughtUp waits until the store holds what the server does.
 func (r *replica) caughtUp(t *testing.T, s *server) {
 	t.Helper()
+	own, err := labels.Parse(ownSelector)
+	if err != nil {
+		t.Fatal(err)
+	}
 	testkit.Eventually(t, "the store has caught up", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
 		var there, here []string
-		for name, object := range s.objects {
-			if selected(object, &http.Request{URL: mustURL("?labelSelector=" + ownSelectorEscaped)}) {
-				there = append(there, name+" "+fmt.Sprint(object["metadata"].(tree)["resourceVersion"]))
+		for _, name := range s.names() {
+			have := labels.Set{}
+			all, _ := s.at(name, "metadata", "labels").(tree)
+			for key, value := range all {
+				have[key] = fmt.Sprint(value)
+			}
+			if own.Matches(have) {
+				there = append(there, name+" "+fmt.Sprint(s.at(name, "metadata", "resourceVersion")))
 			}
 		}
 		for _, g := range r.store.names() {
@@ -153,16 +161,6 @@ func (r *replica) caughtUp(t *testing.T, s *server) {
 		return slices.Equal(slices.DeleteFunc(there, func(name string) bool { return strings.Contains(name, "foreign") }), here)
 	})
 }
-
-func mustURL(s string) *url.URL {
-	u, err := url.Parse(s)
-	if err != nil {
-		panic(err)
-	}
-	return u
-}
-
-var ownSelectorEscaped = url.QueryEscape(ownSelector)
 
 func addressesOf(values ...string) []gwv1.GatewaySpecAddress {
 	var all []gwv1.GatewaySpecAddress
@@ -180,7 +178,7 @@ func TestFailureOnceInLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ending := status(http.StatusForbidden, metav1.StatusReasonForbidden, "because it is being terminated")
+	ending := apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "because it is being terminated")
 	ending.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}
 	g, other, quota := gatewayName{"n", "g"}, gatewayName{"n", "other"}, errors.New("quota")
 	for i, c := range []struct {

@@ -30,7 +30,7 @@ func TestRolloutsAreBounded(t *testing.T) {
 		return n
 	}
 	most := 0
-	s.mutate = func(object string, o tree) { // as the API server and the deployment controller do
+	s.mutate = func(object string, o tree, all map[string]tree) { // as the API server and the deployment controller do
 		meta, isDeployment := o["metadata"].(tree), o["kind"] == "Deployment"
 		if !isDeployment {
 			return
@@ -45,7 +45,7 @@ func TestRolloutsAreBounded(t *testing.T) {
 			return
 		}
 		rolling := 0
-		for name, other := range s.objects {
+		for name, other := range all {
 			if name != object && number(other, "metadata", "generation") > number(other, "status", "observedGeneration") {
 				rolling++
 			}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -72,7 +73,7 @@ func TestServedWithoutBudgetsAndAutoscalers(t *testing.T) {
 	s.forbidden = map[string]bool{"horizontalpodautoscalers": true, "poddisruptionbudgets": true}
 	s.fail = func(_, object string) *metav1.Status {
 		if strings.HasPrefix(object, "horizontalpodautoscalers/") || strings.HasPrefix(object, "poddisruptionbudgets/") {
-			return status(http.StatusForbidden, metav1.StatusReasonForbidden, "no such right")
+			return apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, "no such right")
 		}
 		return nil
 	}
