@@ -30,12 +30,12 @@ func TestKilledHalfway(t *testing.T) {
 				first.addRoute(other, 1)
 				kill := func() { first.stop() }
 				if written {
-					server.stored = func(string, map[string]any) { kill() }
+					server.setStored(func(kind.ObjectKey, map[string]any) { kill() })
 				} else {
-					server.fail = func(r *http.Request) (int, metav1.StatusReason) {
+					server.setFail(func(r *http.Request) (int, metav1.StatusReason) {
 						kill()
 						return 0, "broken off"
-					}
+					})
 				}
 				changes := []Change{wanted(web, 1, "Accepted"), wanted(other, 1, "Accepted")}
 				first.Publish(changes)
@@ -44,9 +44,8 @@ func TestKilledHalfway(t *testing.T) {
 				<-first.done
 				expect(t, "writes before the end", server.written(), map[bool]int{false: 0, true: 1}[written])
 
-				server.mu.Lock()
-				server.stored, server.fail = nil, nil
-				server.mu.Unlock()
+				server.setStored(nil)
+				server.setFail(nil)
 				edit(server, web, func(r *gwv1.HTTPRoute) {
 					r.Status.Parents = append(r.Status.Parents, parents(foreign, "third", 1, "Later")...)
 				})
@@ -62,7 +61,7 @@ func TestKilledHalfway(t *testing.T) {
 				expect(t, "status", server.reasons(web), "example Later, example Theirs, moongate Accepted")
 				expect(t, "status of the other", server.reasons(other), "example Theirs, moongate Accepted")
 				expect(t, "writes", server.written(), 2)
-				expect(t, "errors", next.log.count("level="), 0)
+				expect(t, "errors", next.log.Count("level="), 0)
 			})
 		}
 	}
@@ -79,7 +78,7 @@ type world struct {
 	// Under the server's lock: how late things are seen, and the foreign entries as
 	// they were written, by path.
 	lags   *rand.Rand
-	theirs map[string]string
+	theirs map[kind.ObjectKey]string
 	want   map[kind.ObjectKey]Change
 }
 
@@ -88,7 +87,7 @@ type world struct {
 func TestForeignEntriesAreNeverLost(t *testing.T) {
 	for seed := range uint64(40) {
 		synctest.Test(t, func(t *testing.T) {
-			w := &world{t: t, r: rand.New(rand.NewPCG(seed, 5)), lags: rand.New(rand.NewPCG(seed, 6)), server: newAPIServer(), theirs: map[string]string{}, want: map[kind.ObjectKey]Change{}}
+			w := &world{t: t, r: rand.New(rand.NewPCG(seed, 5)), lags: rand.New(rand.NewPCG(seed, 6)), server: newAPIServer(), theirs: map[kind.ObjectKey]string{}, want: map[kind.ObjectKey]Change{}}
 			w.begin()
 			for range 80 {
 				w.step()
@@ -116,13 +115,13 @@ func (w *world) begin() {
 	for i := range w.sites {
 		w.sites[i] = newSite(w.t, w.server)
 	}
-	w.server.stored = func(path string, object map[string]any) {
+	w.server.setStored(func(key kind.ObjectKey, object map[string]any) {
 		for _, k := range w.keys {
-			if pathOf(k) != path {
+			if k != key {
 				continue
 			}
-			if got := foreignText(decode(k, object).(*gwv1.HTTPRoute)); got != w.theirs[path] {
-				w.t.Errorf("the entries of others in %s went from\n%s to\n%s", k.Name, w.theirs[path], got)
+			if got := foreignText(decode(k, object).(*gwv1.HTTPRoute)); got != w.theirs[key] {
+				w.t.Errorf("the entries of others in %s went from\n%s to\n%s", k.Name, w.theirs[key], got)
 			}
 			for _, s := range w.sites {
 				lag := time.Duration(w.lags.IntN(900)) * time.Millisecond
@@ -133,12 +132,12 @@ func (w *world) begin() {
 				}()
 			}
 		}
-	}
+	})
 	for i := range 4 {
 		k := key("HTTPRoute", fmt.Sprint("route-", i))
 		w.keys = append(w.keys, k)
 		route := &gwv1.HTTPRoute{ObjectMeta: meta(k, 1)}
-		w.theirs[pathOf(k)] = foreignText(route)
+		w.theirs[k] = foreignText(route)
 		w.server.set(k, route)
 	}
 	w.lead()
@@ -194,7 +193,7 @@ func (w *world) step() {
 func (w *world) edit(k kind.ObjectKey, change func(*gwv1.HTTPRoute)) {
 	edit(w.server, k, func(route *gwv1.HTTPRoute) {
 		change(route)
-		w.theirs[pathOf(k)] = foreignText(route)
+		w.theirs[k] = foreignText(route)
 	})
 }
 

@@ -1,17 +1,13 @@
 package writer
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +19,8 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 )
 
 const (
@@ -30,132 +28,73 @@ const (
 	foreign = gwv1.GatewayController("example.com/other")
 )
 
-// apiServer has the semantics of an API server that the writer depends on: one
-// sequence of versions, preconditions, the status subresource, 404 and 409.
+// apiServer serves in memory, so that tests run on a clock of their own.
 type apiServer struct {
-	mu      sync.Mutex
-	version int
-	objects map[string]map[string]any // by path
+	server *apiserver.Server
+
+	mu sync.Mutex
 	// fail answers for the server, if it is not nil; a code of 0 breaks the connection.
 	fail func(r *http.Request) (code int, reason metav1.StatusReason)
-	// stored is told each object after a change, with the lock held.
-	stored func(path string, object map[string]any)
+	// stored is called with each object after a change, with the server locked.
+	stored func(key kind.ObjectKey, object map[string]any)
 	// writes are the bodies of the patches that changed something; attempts count all, and reads.
 	writes          []string
 	attempts, reads int
 }
 
-func newAPIServer() *apiServer { return &apiServer{objects: map[string]map[string]any{}} }
-
-// RoundTrip serves a request in memory, so that tests run on a clock of their own.
-func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := r.Context().Err(); err != nil {
-		return nil, err
+func newAPIServer() *apiServer {
+	s := &apiServer{server: apiserver.New()}
+	for _, k := range kind.All() {
+		s.server.Serve(apiserver.Kind{Group: k.Group, Version: (&client{}).versionOf(k.Key("", "")), Resource: k.Resource, Kind: k.Name})
 	}
+	s.server.Strict = true
+	s.server.Intercept = func(r *apiserver.Request) *metav1.Status {
+		there := s.server.Get(r.Ref) != nil
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		switch {
+		case !there:
+		case r.Verb == "get":
+			s.reads++
+		default:
+			s.attempts++
+		}
+		return nil
+	}
+	s.server.Stored = func(ref apiserver.Ref, object map[string]any) {
+		s.mu.Lock()
+		stored := s.stored
+		s.mu.Unlock()
+		if stored == nil {
+			return
+		}
+		for _, k := range kind.All() {
+			if k.Group == ref.Group && k.Resource == ref.Resource {
+				stored(k.Key(ref.Namespace, ref.Name), object)
+			}
+		}
+	}
+	return s
+}
+
+// RoundTrip serves a request, or fails as the test wants it.
+func (s *apiServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	fail := s.fail
 	s.mu.Unlock()
-	if fail != nil {
+	if fail != nil && r.Context().Err() == nil {
 		switch code, reason := fail(r); {
 		case code == 0 && reason != "":
 			return nil, fmt.Errorf("dial tcp: %s", reason)
 		case code != 0:
 			w := httptest.NewRecorder()
-			refuse(w, code, reason)
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(code)
+			json.NewEncoder(w).Encode(apiserver.Failure(code, reason))
 			return w.Result(), nil
 		}
 	}
-	w := httptest.NewRecorder()
-	s.serve(w, r)
-	if err := r.Context().Err(); err != nil {
-		return nil, err // it was done, and nobody hears of it
-	}
-	return w.Result(), nil
-}
-
-func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	json.NewEncoder(w).Encode(metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure,
-		Code: int32(code), Reason: reason, Message: "refused for the test: " + string(reason),
-	})
-}
-
-func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	path, subresource := strings.CutSuffix(r.URL.Path, "/status")
-	object := s.objects[path]
-	if object == nil {
-		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound)
-		return
-	}
-	if r.Method == http.MethodGet {
-		s.reads++
-	} else {
-		s.attempts++
-		body, _ := io.ReadAll(r.Body)
-		var patch map[string]any
-		if err := json.Unmarshal(body, &patch); err != nil || r.Method != http.MethodPatch || r.Header.Get("Content-Type") != "application/merge-patch+json" {
-			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
-			return
-		}
-		if v, ok := patch["metadata"].(map[string]any)["resourceVersion"]; !ok || v != object["metadata"].(map[string]any)["resourceVersion"] {
-			refuse(w, http.StatusConflict, metav1.StatusReasonConflict)
-			return
-		}
-		if subresource {
-			patch = map[string]any{"status": patch["status"]}
-		} else {
-			delete(patch, "status")
-		}
-		if object = s.put(path, mergePatch(object, patch).(map[string]any)); object != nil {
-			s.writes = append(s.writes, string(body))
-		}
-		object = s.objects[path]
-	}
-	w.Header().Set("Content-Type", "application/json")
-	json.NewEncoder(w).Encode(object)
-}
-
-// put stores an object under a new version, or answers nil where nothing changed.
-// Called with mu held.
-func (s *apiServer) put(path string, object map[string]any) map[string]any {
-	meta := object["metadata"].(map[string]any)
-	if before := s.objects[path]; before != nil {
-		meta["resourceVersion"] = before["metadata"].(map[string]any)["resourceVersion"]
-		if string(encode(before)) == string(encode(object)) {
-			return nil
-		}
-	}
-	s.version++
-	meta["resourceVersion"] = strconv.Itoa(s.version)
-	s.objects[path] = object
-	if s.stored != nil {
-		s.stored(path, object)
-	}
-	return object
-}
-
-func mergePatch(target, patch any) any {
-	p, ok := patch.(map[string]any)
-	if !ok {
-		return patch
-	}
-	t, _ := target.(map[string]any)
-	merged := maps.Clone(t)
-	if merged == nil {
-		merged = map[string]any{}
-	}
-	for k, v := range p {
-		if v == nil {
-			delete(merged, k)
-		} else {
-			merged[k] = mergePatch(merged[k], v)
-		}
-	}
-	return merged
+	return s.server.RoundTrip(r)
 }
 
 func encode(v any) []byte {
@@ -166,12 +105,8 @@ func encode(v any) []byte {
 	return text
 }
 
-func pathOf(key kind.ObjectKey) string {
-	path := "/apis/" + key.Group + "/" + (&client{}).versionOf(key) + "/"
-	if key.Namespace != "" {
-		path += "namespaces/" + key.Namespace + "/"
-	}
-	return path + kind.Named(key.Kind).Resource + "/" + key.Name
+func refOf(key kind.ObjectKey) apiserver.Ref {
+	return apiserver.Ref{Group: key.Group, Resource: kind.Named(key.Kind).Resource, Namespace: key.Namespace, Name: key.Name}
 }
 
 // set stores an object as a user would, whatever its version.
@@ -180,35 +115,26 @@ func (s *apiServer) set(key kind.ObjectKey, object metav1.Object) {
 	if err := json.Unmarshal(encode(object), &fields); err != nil {
 		panic(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.put(pathOf(key), fields)
+	s.server.Put(refOf(key), fields)
 }
 
 // edit changes an object as another client would that has the newest version.
 func edit[T metav1.Object](s *apiServer, key kind.ObjectKey, change func(T)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	object := decode(key, s.objects[pathOf(key)]).(T)
-	change(object)
-	var fields map[string]any
-	if err := json.Unmarshal(encode(object), &fields); err != nil {
-		panic(err)
-	}
-	s.put(pathOf(key), fields)
+	s.server.Edit(refOf(key), func(fields map[string]any) {
+		object := decode(key, fields).(T)
+		change(object)
+		clear(fields)
+		if err := json.Unmarshal(encode(object), &fields); err != nil {
+			panic(err)
+		}
+	})
 }
 
-func (s *apiServer) remove(key kind.ObjectKey) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.objects, pathOf(key))
-}
+func (s *apiServer) remove(key kind.ObjectKey) { s.server.Remove(refOf(key)) }
 
 // object is what is stored; nil where nothing is.
 func (s *apiServer) object(key kind.ObjectKey) metav1.Object {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	fields := s.objects[pathOf(key)]
+	fields := s.server.Get(refOf(key))
 	if fields == nil {
 		return nil
 	}
@@ -228,16 +154,29 @@ func decode(key kind.ObjectKey, fields map[string]any) metav1.Object {
 	return object
 }
 
-func (s *apiServer) written() int {
+// written returns how many patches changed something.
+func (s *apiServer) written() int { return len(s.patches()) }
+
+// patches returns the bodies of those that changed something.
+func (s *apiServer) patches() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.writes)
+	for _, w := range s.server.TakeWrites() {
+		s.writes = append(s.writes, w.Body)
+	}
+	return s.writes
 }
 
 func (s *apiServer) setFail(fail func(*http.Request) (int, metav1.StatusReason)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fail = fail
+}
+
+func (s *apiServer) setStored(stored func(kind.ObjectKey, map[string]any)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored = stored
 }
 
 // cache is what a controller has seen of the server, which may be less than there is.
@@ -271,36 +210,18 @@ type site struct {
 	*apiServer
 	*cache
 	*Writer
-	log *lines
+	log *testkit.Log
 	// unread are the Gateways and ListenerSets that are unknown, by name; "" for some Gateways.
 	unread sync.Map
 	stop   context.CancelFunc
 	done   chan struct{}
 }
 
-// lines is a log that may be written from anywhere.
-type lines struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) count(words string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.text.String(), words)
-}
-
 // newSite makes a site on a server; call it in a bubble of synctest.
 func newSite(t *testing.T, server *apiServer) *site {
 	t.Helper()
 	c := &cache{server: server, seen: map[kind.ObjectKey]metav1.Object{}}
-	s := &site{apiServer: server, cache: c, log: &lines{}}
+	s := &site{apiServer: server, cache: c, log: &testkit.Log{}}
 	var err error
 	s.Writer, err = New(Options{
 		Config: &rest.Config{Host: "http://api.test", Transport: server}, ControllerName: ours, Objects: c,
