@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/cli"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // authority issues certificates.
@@ -142,15 +143,15 @@ func TestBackendTLSPolicy(t *testing.T) {
 	if got := get("/"); got.StatusCode != 502 && got.StatusCode != 503 {
 		t.Errorf("a certificate of another authority: %d", got.StatusCode)
 	}
-	eventually(t, "the access log has upstream_tls_failed", func() bool { return strings.Contains(log.String(), "upstream_tls_failed") })
+	testkit.Eventually(t, "the access log has upstream_tls_failed", func() bool { return strings.Contains(log.String(), "upstream_tls_failed") })
 
 	g.write("ca.yaml", configMap("ca", first, second)) // rotation: both for a while
-	eventually(t, "the ConfigMap is in force", func() bool { return get("/").StatusCode == 200 })
+	testkit.Eventually(t, "the ConfigMap is in force", func() bool { return get("/").StatusCode == 200 })
 	g.write("ca.yaml", configMap("ca", first))
-	eventually(t, "an authority that is no longer trusted", func() bool { return get("/").StatusCode >= 502 })
+	testkit.Eventually(t, "an authority that is no longer trusted", func() bool { return get("/").StatusCode >= 502 })
 
 	g.remove("ca.yaml")
-	eventually(t, "the reference does not resolve", func() bool { return get("/").StatusCode == 500 })
+	testkit.Eventually(t, "the reference does not resolve", func() bool { return get("/").StatusCode == 500 })
 	if status := string(g.adminGet("/status")); !strings.Contains(status, `"NoValidCACertificate"`) || !strings.Contains(status, "ConfigMap default/ca does not exist") {
 		t.Errorf("status: %s", status)
 	}
@@ -160,9 +161,9 @@ func TestBackendTLSPolicy(t *testing.T) {
 
 	shown.Store(first.issue("other.internal"))
 	g.write("ca.yaml", configMap("ca", first))
-	eventually(t, "the certificate is for another name", func() bool { return get("/").StatusCode >= 502 })
+	testkit.Eventually(t, "the certificate is for another name", func() bool { return get("/").StatusCode >= 502 })
 	shown.Store(first.issue("web.internal"))
-	eventually(t, "all is well again", func() bool { return get("/").StatusCode == 200 })
+	testkit.Eventually(t, "all is well again", func() bool { return get("/").StatusCode == 200 })
 	if n := inClear.Load(); n != 0 {
 		t.Errorf("%d requests were sent in cleartext", n)
 	}

@@ -133,20 +133,12 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	return shown, observe.ReasonOK
 }
 
-const speaksHTTP = "HTTP/1.1"
-
 // speaks is the protocol of a backend's endpoints in words.
 func speaks(b *config.Backend) string {
-	h2c := b.Protocol == config.BackendProtocol_BACKEND_PROTOCOL_H2C
-	switch {
-	case b.Tls != nil && h2c:
-		return "HTTP/2 over TLS to " + b.Tls.ServerName
-	case b.Tls != nil:
-		return "HTTP/2 or HTTP/1.1, as the backend chooses, over TLS to " + b.Tls.ServerName
-	case h2c:
-		return "HTTP/2 (h2c)"
+	if b.Tls != nil {
+		return b.Protocol.Info().TLS + " to " + b.Tls.ServerName
 	}
-	return speaksHTTP
+	return b.Protocol.Info().Cleartext
 }
 
 // describeFilter is the filter's message on one line.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
@@ -190,7 +191,7 @@ func (r *Rule) String() string {
 // String is one line of Print.
 func (b Backend) String() string {
 	text := b.Share + " to " + b.Backend + inParens(b.Position)
-	if b.Speaks != "" && b.Speaks != speaksHTTP {
+	if b.Speaks != "" && b.Speaks != config.BackendProtocol_BACKEND_PROTOCOL_HTTP.Info().Cleartext {
 		text += " in " + b.Speaks
 	}
 	if len(b.Endpoints) > 0 {

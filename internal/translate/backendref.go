@@ -1,9 +1,12 @@
 package translate
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
@@ -54,9 +57,18 @@ func (t *Translator) checkBackend(v *incremental.View, key backendKey, field str
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "refer to a TCP port",
 			"port %d of Service %s has protocol %s", key.Port, key.Service, port.Protocol)
 	}
-	if _, known := spoken[port.AppProtocol]; !known {
-		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use http or "+appProtocolH2C,
+	if _, known := config.BackendProtocolOf(port.AppProtocol); !known {
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+oneOf(config.AppProtocols()),
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
 	return t.checkBackendTLS(v, key.Service, &port, field)
+}
+
+// oneOf lists names as "a, b or c".
+func oneOf(names []string) string {
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }

@@ -72,7 +72,7 @@ func TestAuthoritiesChangeTheBackendAlone(t *testing.T) {
 
 	w.Delete(translate.Kind(kind.ConfigMap.Name), "default", "ca")
 	r = w.commit(t)
-	if !slices.Contains(r.Config.Removals, key) || r.Stats.RunsByName["HTTPRoute"] != 1 {
+	if !slices.Contains(r.Config.Removals, key) || r.Stats.RunsByName["route"] != 1 {
 		t.Errorf("without the ConfigMap: removed %v, ran %v", r.Config.Removals, r.Stats.RunsByName)
 	}
 }

@@ -35,19 +35,8 @@ func (s *service) port(number int32) (found servicePort, exists bool) {
 	return found, exists
 }
 
-// appProtocolH2C is HTTP/2 by prior knowledge in cleartext (KEP-3726).
-const appProtocolH2C = "kubernetes.io/h2c"
-
 // appProtocolHTTPS is HTTP over TLS, which needs a BackendTLSPolicy.
 const appProtocolHTTPS = "https"
-
-// spoken is what HTTPRoutes' requests are sent in, by the appProtocol of the Service's port.
-var spoken = map[string]config.BackendProtocol{
-	"":               config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
-	"http":           config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
-	appProtocolHTTPS: config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
-	appProtocolH2C:   config.BackendProtocol_BACKEND_PROTOCOL_H2C,
-}
 
 func (t *Translator) declareServices() {
 	t.services = incremental.Map(t.engine, "Service", t.in.services.Collection,
@@ -89,7 +78,8 @@ func (t *Translator) declareBackends() {
 					}})
 				}
 				if own {
-					add(spoken[p.AppProtocol])
+					protocol, _ := config.BackendProtocolOf(p.AppProtocol) // of an unknown one no route is carried
+					add(protocol)
 				}
 				if http2 {
 					key.HTTP2 = true

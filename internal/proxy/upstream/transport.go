@@ -29,7 +29,7 @@ type transport struct {
 
 // newTransport reads a Backend. The error says what is wrong with its authorities.
 func newTransport(b *config.Backend) (*transport, error) {
-	t := &transport{http2: b.Protocol == config.BackendProtocol_BACKEND_PROTOCOL_H2C}
+	t := &transport{http2: b.Protocol.Info().HTTP2}
 	if b.Tls == nil {
 		return t, nil
 	}
