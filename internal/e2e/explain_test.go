@@ -17,7 +17,7 @@ func TestExplainFaults(t *testing.T) {
 	text := gatewayWith(httpListener("http", 8080, ""), https("good", "a.example.com", "one"), https("other", "b.example.com", "one"), https("bare", "c.example.com", "missing")) +
 		secret(t, "default", "one", "a.example.com") + service("default", "web", &backend{port: 9999}) + service("default", "empty") +
 		route("r", "  rules: [{backendRefs: [{name: web, port: 80}]}]") +
-		route("half", "  hostnames: [half.example.com]\n  rules: [{backendRefs: [{name: web, port: 80}, {name: empty, port: 80}]}]") +
+		route("half", "  hostnames: [half.example.com]\n  rules: [{timeouts: {request: 10s, backendRequest: 500ms}, backendRefs: [{name: web, port: 80}, {name: empty, port: 80}]}]") +
 		strings.Replace(route("typo", "  hostnames: [typo.example.com]\n  rules: [{backendRefs: [{name: web, port: eighty}]}]"), "\n", "", 1) + `
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
@@ -41,6 +41,7 @@ spec: {gatewayClassName: moongate, addresses: [{type: IPAddress, value: 127.0.0.
 			[]string{"the TLS handshake fails: listener default/gw/bare has no certificate", `Secret default/missing`, "ResolvedRefs=False"}, "what the backend answers"},
 		{[]string{"GET", "http://typo.example.com:8080/"}, 0, []string{refused, "HTTPRoute default/typo", "spec.rules[0].backendRefs[0].port"}, ""},
 		{[]string{"GET", "http://127.0.0.1:20081/"}, 0, []string{"nothing listens on port 20081 of 127.0.0.1; there is ", "127.0.0.2:20081 (default/inside/http)"}, ""},
+		{[]string{"GET", "http://half.example.com:8080/"}, 0, []string{"\nsetting    timeouts.request 10s\nsetting    timeouts.backendRequest 500ms\n"}, ""},
 		{[]string{"--expect", "200", "GET", "http://x.example.com:8080/"}, 0, []string{"what the backend answers"}, ""},
 		{[]string{"--expect", "200", "GET", "http://half.example.com:8080/"}, 1, []string{"expected 200, but the answer is what the backend answers, except"}, ""},
 		{[]string{"--expect", "404", "GET", "http://x.example.com:8080/"}, 1, []string{"expected 404, but the answer is what the backend answers"}, ""},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -44,6 +45,7 @@ func (d *decision) carryOut() error {
 		}
 	}
 	d.forward()
+	d.Settings = settings(rule)
 	d.shareOut(rule)
 	return nil
 }
@@ -148,15 +150,23 @@ func describeFilter(packed *anypb.Any) string {
 	if err != nil {
 		return name
 	}
+	if text := compact(m); text != "" {
+		return name + " " + text
+	}
+	return name
+}
+
+// compact is a message as JSON, "" where it cannot be.
+func compact(m proto.Message) string {
 	text, err := protojson.Marshal(m)
 	if err != nil {
-		return name
+		return ""
 	}
-	var compact bytes.Buffer // protojson's spacing differs from build to build
-	if json.Compact(&compact, text) != nil {
-		return name
+	var out bytes.Buffer // protojson's spacing differs from build to build
+	if json.Compact(&out, text) != nil {
+		return ""
 	}
-	return name + " " + compact.String()
+	return out.String()
 }
 
 // complain adds the conditions that may be why the request fails: those of the rule's route, else

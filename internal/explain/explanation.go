@@ -23,6 +23,7 @@ type Explanation struct {
 	Rule        *Rule        `json:"rule,omitempty"`
 	Filters     []string     `json:"filters,omitempty"`
 	Forwarded   *Forward     `json:"forwarded,omitempty"`
+	Settings    []string     `json:"settings,omitempty"` // of the rule: timeouts and policies
 	Backends    []Backend    `json:"backends,omitempty"`
 	RunnersUp   []Rule       `json:"runnersUp,omitempty"`
 	Answer      Answer       `json:"answer"`
@@ -143,6 +144,9 @@ func (e *Explanation) Print(w io.Writer) error {
 		for _, h := range f.Headers {
 			line("", "%s", h)
 		}
+	}
+	for _, setting := range e.Settings {
+		line("setting", "%s", setting)
 	}
 	for _, back := range e.Backends {
 		line("backend", "%s", back)

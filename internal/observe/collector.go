@@ -42,6 +42,7 @@ var (
 	descUpConnectErrors = desc("upstream_connect_errors_total", "Attempts to connect to the backend that failed.", backendLabels...)
 	descUpWaiting       = desc("upstream_requests_waiting", "Requests that wait for a connection to the backend.", backendLabels...)
 	descUpRefused       = desc("upstream_requests_refused_total", "Requests that an endpoint of the backend was not asked for because too many waited for a connection to it (reason overloaded, where no other endpoint had room).", backendLabels...)
+	descUpRetries       = desc("upstream_retries_total", "Attempts of requests beyond their first: because no connection could be made, one turned out dead, the backend had not processed the request, or the rule's retry asks for it.", backendLabels...)
 	descMirrorsDropped  = desc("upstream_mirror_copies_dropped_total", "Copies of requests that the backend did not get, or not all of; reason is overloaded where too many or too much of one waited for it, loop_detected where the request had passed a proxy of Moongate before by its CDN-Loop, else failed.", "backend", "reason")
 
 	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
@@ -62,7 +63,7 @@ var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
 	descProxies,
-	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descUpWaiting, descUpRefused, descScarce,
+	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descUpWaiting, descUpRefused, descUpRetries, descScarce,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
@@ -205,6 +206,7 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		sum.ConnectErrors += u.ConnectErrors
 		sum.RequestsWaiting += u.RequestsWaiting
 		sum.RequestsRefused += u.RequestsRefused
+		sum.Retries += u.Retries
 		sum.MirrorsRefused += u.MirrorsRefused
 		sum.MirrorsFailed += u.MirrorsFailed
 		sum.MirrorsLooped += u.MirrorsLooped
@@ -218,6 +220,7 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		e.counter(descUpConnectErrors, u.ConnectErrors, backend)
 		e.gauge(descUpWaiting, float64(u.RequestsWaiting), backend)
 		e.counter(descUpRefused, u.RequestsRefused, backend)
+		e.counter(descUpRetries, u.Retries, backend)
 		for reason, n := range map[string]uint64{ReasonOverloaded.String(): u.MirrorsRefused, "failed": u.MirrorsFailed,
 			ReasonLoopDetected.String(): u.MirrorsLooped} {
 			if n > 0 { // most backends are no mirrors

@@ -137,6 +137,7 @@ type UpstreamStats struct {
 	ConnectErrors     uint64 // attempts that failed
 	RequestsWaiting   int    // requests that wait for a connection
 	RequestsRefused   uint64 // requests refused because too many waited
+	Retries           uint64 // attempts of requests beyond their first
 	MirrorsRefused    uint64 // copies of requests dropped because too many, or too much of one, waited
 	MirrorsFailed     uint64 // copies of requests that failed
 	MirrorsLooped     uint64 // copies not made of requests that had passed a proxy of Moongate before, or claimed it

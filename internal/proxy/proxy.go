@@ -234,6 +234,7 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 			ConnectErrors:     uint64(s.Failures),
 			RequestsWaiting:   int(s.Waiting),
 			RequestsRefused:   uint64(s.Refused),
+			Retries:           uint64(s.Retries),
 			MirrorsRefused:    uint64(s.MirrorsRefused),
 			MirrorsFailed:     uint64(s.MirrorsFailed),
 			MirrorsLooped:     uint64(s.MirrorsLooped),

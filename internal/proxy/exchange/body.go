@@ -198,6 +198,16 @@ func (b *requestBody) allAtHand() bool {
 	return b.from == 0 && b.err == nil && b.complete
 }
 
+// wholeSent reports whether the present attempt has sent all of the body.
+func (b *requestBody) wholeSent(a *attempt) bool {
+	if a.whole {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cursor.done
+}
+
 // failed is what was wrong with the client, nil where nothing was.
 func (b *requestBody) failed() error {
 	if !b.x.Streamed {

@@ -32,6 +32,7 @@ type Exchange struct {
 	deadline time.Time
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
+	retry    retryState
 
 	body requestBody
 	// closing tells that the client's connection should take no further requests.

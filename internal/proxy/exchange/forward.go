@@ -8,19 +8,11 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
-	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 const (
-	// maxConnects bounds how many endpoints a request asks for a connection.
-	maxConnects = 3
-	// maxGone bounds how many more it asks for endpoints that have left the configuration meanwhile: that
-	// says nothing of those which came.
-	maxGone = 16
-	// maxReplays bounds how often a request is sent again that a backend has surely not processed.
-	maxReplays = 3
 	// maxInterim bounds the 1xx responses before a final one.
 	maxInterim = 64
 	// copyLimit is up to which size in bytes a request body is copied behind its head for one
@@ -28,18 +20,8 @@ const (
 	copyLimit = 4 << 10
 )
 
-// next is what follows an attempt.
-type next uint8
-
-const (
-	over   next = iota // the exchange has ended
-	again              // once more, on a new connection
-	stale              // likewise, and nothing was sent
-	replay             // the backend has not processed the request: any connection will do
-)
-
-// forward sends the request to an endpoint of the backend and its response to the client. Another
-// endpoint is tried only where nothing of the request can have reached the first.
+// forward sends the request to an endpoint of the backend and its response to the client. What follows an attempt that
+// brought none is judged in retry.go.
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
 		return x.bodyFailed()
@@ -48,60 +30,44 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		x.Upgrade, x.unasked = nil, true
 	}
 	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
-	var tried *upstream.Endpoint
-	reason := observe.ReasonNoEndpoints
-	for fresh, limit, replays := false, maxConnects, 0; x.rec.Attempts < limit; {
-		ep := b.Backend.Pick(&x.fx.Seed, tried)
-		if ep == nil || ep == tried && !fresh {
+	x.retry = retryState{}
+	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
+	for {
+		ep := b.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
 		}
-		x.rec.Attempts++
+		if x.rec.Attempts++; x.rec.Attempts > 1 {
+			b.Backend.Retried()
+		}
 		x.rec.Upstream = ep.Address()
 		ep.Begin()
 		x.endpoint = ep
-		a := &x.attempt
-		a.attemptState = attemptState{deadline: x.attemptDeadline()}
-		var retry bool
-		if reason, retry = x.connect(ep, fresh, a); reason != observe.ReasonOK {
-			x.endEndpoint()
-			if retry {
-				tried, fresh = ep, false
-				if a.gone {
-					limit = min(limit+1, maxConnects+maxGone)
-				}
-				continue
-			}
-			break
-		}
-		var then next
-		read, then = x.try(a, !fresh)
+		x.attempt.attemptState = attemptState{deadline: x.attemptDeadline()}
+		var v verdict
+		read, f, v = x.attemptAt(ep)
 		x.endEndpoint()
-		if then == over {
+		if f.kind == notFailed {
 			return read
 		}
-		reason = observe.ReasonUpstreamReset
-		// A stale connection was no attempt, unless we asked for a new one and were given one that another had just used: then
-		// it counts, so that this ends.
-		if then == replay || then == stale && !fresh {
-			limit++
+		if !v.again {
+			break
 		}
-		fresh = then != replay // idle connections of this endpoint may all be dead
-		if then == replay {
-			if replays == maxReplays {
+		if v.pause > 0 && !x.pause(v.pause) {
+			if f = x.interrupted(); f.kind != notFailed {
 				break
 			}
-			replays++
 		}
 	}
 	x.body.finish(&x.attempt, false)
-	if x.body.failed() != nil {
+	switch {
+	case x.body.failed() != nil:
 		return x.bodyFailed()
-	}
-	if reason == observe.ReasonClientClosed {
-		x.rec.Reason = reason
+	case f.silent:
+		x.rec.Reason = f.reason
 		return false
 	}
-	return x.fail(reason)
+	return x.fail(f.reason)
 }
 
 // endEndpoint follows the present attempt.
@@ -110,36 +76,61 @@ func (x *Exchange) endEndpoint() {
 	x.endpoint = nil
 }
 
-// try waits for the response to a request that was begun, and relays it. Nothing follows where anything was sent to the client; again
-// does only where mayRetry is set.
-func (x *Exchange) try(a *attempt, mayRetry bool) (read bool, then next) {
+// attemptAt makes an attempt at an endpoint. Where that fails, v is what follows.
+func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v verdict) {
+	if f = x.connect(ep, &x.attempt); f.kind != notFailed {
+		return false, f, x.judge(f)
+	}
+	return x.try(&x.attempt)
+}
+
+// try waits for the response to a request that was begun, and relays it. Nothing follows where anything of it was sent to the client.
+func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if x.Client.Engine.Logging { // nothing else shows it
 		defer x.measure(time.Now())
 	}
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(x.deadline)
-		defer x.Client.Limiter.WriteBy(time.Time{})
+		defer x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
 	x.Client.Watch.begin(a)
 	defer a.Give()
 	if err := x.readHead(a); err != nil {
 		a.abort()
-		read, then = x.forwardFailed(a, err, mayRetry)
+		gone := x.Client.Watch.end()
+		x.body.detach(a)
+		f = x.failureOf(a, err, gone)
+		v = x.judge(f)
+		if !v.again {
+			x.body.finish(a, false)
+		}
 		a.end(false)
-		return read, then
+		return false, f, v
+	}
+	ending := observe.ReasonOK
+	if x.rule.Retry.Wants(x.resp.Status) {
+		f = failure{kind: failedByStatus}
+		if v = x.judge(f); v.again {
+			x.discard(a)
+			return false, f, v
+		}
+		ending = v.reason
 	}
 	x.body.settle(a)
 	x.filterResponse()
 	if x.resp.Status == http.StatusSwitchingProtocols {
 		x.tunnel(a)
-		return true, over
+		return true, failure{}, verdict{}
 	}
 	complete := x.relay(a)
 	uploaded := x.body.finish(a, complete)
 	gone := x.Client.Watch.end()
 	a.end(complete && uploaded && !gone)
+	if complete && x.rec.Reason == observe.ReasonOK {
+		x.rec.Reason = ending
+	}
 	x.complete = complete || x.complete // with an answer of ours
-	return uploaded, over
+	return uploaded, failure{}, verdict{}
 }
 
 // measure notes how long an attempt took that began at start.
@@ -155,10 +146,10 @@ func (x *Exchange) attemptDeadline() time.Time {
 	return x.deadline
 }
 
-// connect finds an idle connection or a place on a shared one, unless fresh, or makes one, and puts it into
-// a. retry tells that another endpoint may do better.
-func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reason observe.Reason, retry bool) {
-	for !fresh {
+// connect finds an idle connection or a place on a shared one, unless a new one is needed, or makes one, and begins the request on it.
+func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
+	a.fresh = x.retry.fresh
+	for !a.fresh {
 		var u *upstream.Conn
 		if x.repeatable() {
 			u = ep.Idle()
@@ -175,27 +166,28 @@ func (x *Exchange) connect(ep *upstream.Endpoint, fresh bool, a *attempt) (reaso
 			u.Close()
 			continue
 		}
-		return x.opened(a, u, nil)
+		f, _ := x.opened(a, u, nil)
+		return f
 	}
 	if place := ep.Place(); place != nil {
-		if reason, retry = x.opened(a, nil, place); !retry {
-			return reason, false
+		if f, another := x.opened(a, nil, place); !another {
+			return f
 		}
 	}
 	for range maxConnects { // a connection may be used up before our stream is opened
 		u, place, err := x.dial(ep, a)
 		if err != nil {
-			return x.dialFailed(a, err)
+			return x.dialFailure(err)
 		}
-		if reason, retry = x.opened(a, u, place); !retry {
-			return reason, false
+		if f, another := x.opened(a, u, place); !another {
+			return f
 		}
 	}
-	return observe.ReasonConnectFailed, true
+	return failure{kind: failedToConnect, reason: observe.ReasonConnectFailed}
 }
 
-// opened begins the request on a connection, or on a place where that is nil. retry reports that another one is needed.
-func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) (reason observe.Reason, retry bool) {
+// opened begins the request on a connection, or on a place where that is nil. another reports that another one is needed.
+func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) (f failure, another bool) {
 	if u != nil {
 		a.useHTTP1(u)
 	} else {
@@ -203,13 +195,13 @@ func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) 
 	}
 	err := x.open(a)
 	if err == nil {
-		return observe.ReasonOK, false
+		return failure{}, false
 	}
 	a.end(false)
 	if x.body.failed() != nil {
-		return observe.ReasonClientClosed, false // forward knows better
+		return failure{kind: failedFinally}, false // forward asks the body why
 	}
-	return observe.ReasonConnectFailed, true
+	return failure{kind: failedToConnect, reason: observe.ReasonConnectFailed}, true
 }
 
 // open begins the request.
@@ -245,28 +237,33 @@ func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *ups
 	return u, place, err
 }
 
-// dialFailed says why there is no connection.
-func (x *Exchange) dialFailed(a *attempt, err error) (reason observe.Reason, retry bool) {
+// dialFailure is why there is no connection.
+func (x *Exchange) dialFailure(err error) failure {
 	var dial *upstream.DialError
 	if !errors.As(err, &dial) {
-		return observe.ReasonConnectFailed, false
+		return failure{kind: failedFinally, reason: observe.ReasonConnectFailed}
+	}
+	f := failure{kind: failedFinally}
+	if dial.Retryable {
+		f.kind = failedToConnect
 	}
 	switch dial.Reason {
 	case upstream.ReasonTimeout:
-		reason = observe.ReasonConnectTimeout
+		f.reason = observe.ReasonConnectTimeout
 	case upstream.ReasonDeadline:
-		reason = x.timeoutReason()
+		return x.timeoutFailure(true)
 	case upstream.ReasonCanceled:
-		reason = observe.ReasonClientClosed
+		f.reason, f.silent = observe.ReasonClientClosed, true
 	case upstream.ReasonOverloaded:
-		reason = observe.ReasonOverloaded
+		f.reason = observe.ReasonOverloaded
 	case upstream.ReasonTLS:
-		reason = observe.ReasonUpstreamTLSFailed
+		f.reason = observe.ReasonUpstreamTLSFailed
+	case upstream.ReasonGone:
+		f.reason, f.kind = observe.ReasonConnectFailed, failedGone
 	default:
-		reason = observe.ReasonConnectFailed
-		a.gone = dial.Reason == upstream.ReasonGone
+		f.reason = observe.ReasonConnectFailed
 	}
-	return reason, dial.Retryable
+	return f
 }
 
 // repeatable tells whether the request may be sent again when a connection that was
@@ -288,44 +285,6 @@ func (x *Exchange) timeoutReason() observe.Reason {
 		return observe.ReasonRequestTimeout
 	}
 	return observe.ReasonBackendTimeout
-}
-
-// forwardFailed ends an attempt that brought no final response head: a retry, an
-// answer made here, or nothing where the client is gone.
-func (x *Exchange) forwardFailed(a *attempt, err error, mayRetry bool) (read bool, then next) {
-	gone := x.Client.Watch.end()
-	x.body.detach(a)
-	if !x.deadline.IsZero() {
-		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
-	}
-	var toClient errClientWrite
-	switch {
-	case errors.Is(err, upstream.ErrStale):
-		return false, stale
-	case x.body.failed() != nil:
-	case gone:
-	case http2.Unprocessed(err) && x.body.atHand():
-		return false, replay
-	case errors.As(err, &toClient), isMalformed(err), isTimeout(err):
-	case mayRetry && a.reused && !a.received && x.idempotent() && x.body.atHand():
-		return false, again
-	}
-	x.body.finish(a, false)
-	switch {
-	case x.body.failed() != nil:
-		return x.bodyFailed(), over
-	case gone:
-		x.rec.Reason = observe.ReasonClientClosed
-		return false, over
-	case errors.As(err, &toClient):
-		x.rec.Reason = x.writeFailed(toClient.error)
-		return false, over
-	case isMalformed(err):
-		return x.fail(observe.ReasonUpstreamMalformed), over
-	case isTimeout(err):
-		return x.fail(x.timeoutReason()), over
-	}
-	return x.fail(observe.ReasonUpstreamReset), over
 }
 
 // bodyFailed answers a request whose body could not be read to its end.

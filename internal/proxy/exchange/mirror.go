@@ -199,7 +199,7 @@ func (m *mirrored) run() {
 		}
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
-	ep := m.backend.Pick(&m.seed, nil)
+	ep := m.backend.Pick(&m.seed, new(upstream.Tried))
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding
 		why := upstream.MirrorFailed

@@ -40,6 +40,8 @@ func (x *Exchange) readHead(a *attempt) error {
 func (x *Exchange) relayInterim() error {
 	if x.resp.Status == 100 {
 		x.body.continued = true
+	} else {
+		x.retry.interim = true
 	}
 	if err := x.Client.Response.Interim(&x.resp); err != nil {
 		return errClientWrite{err}

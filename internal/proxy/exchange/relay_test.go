@@ -7,7 +7,6 @@ import (
 	"testing"
 	"weak"
 
-	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 
@@ -49,7 +48,7 @@ func TestWaitHoldsNoBuffer(t *testing.T) {
 				t.Fatal(err)
 			}
 			var seed uint64
-			ep := set.Get(key).Pick(&seed, nil)
+			ep := set.Get(key).Pick(&seed, new(upstream.Tried))
 			client := &slowClient{started: make(chan struct{})}
 			x := New()
 			x.Client = &Client{Engine: &Engine{}, Response: client, Watch: &Watch{}}
@@ -58,8 +57,8 @@ func TestWaitHoldsNoBuffer(t *testing.T) {
 			a.engine, a.watch = x.Client.Engine, x.Client.Watch
 			ep.Begin()
 			defer ep.End()
-			if reason, _ := x.connect(ep, true, a); reason != observe.ReasonOK {
-				t.Fatal(reason)
+			if f := x.connect(ep, a); f.kind != notFailed {
+				t.Fatal(f.reason)
 			}
 			backend, err := l.Accept()
 			if err != nil {

@@ -73,8 +73,8 @@ type attemptState struct {
 	headSent bool
 	// whole reports whether open was given all of the body, and unsent whether the transport may still point there.
 	whole, unsent bool
-	// gone reports whether the endpoint has left the configuration before it was connected.
-	gone bool
+	// fresh reports whether a new connection was asked for.
+	fresh bool
 	// received reports whether the backend has sent anything at all.
 	received bool
 	// reused reports whether the connection served a request before, so that it may turn

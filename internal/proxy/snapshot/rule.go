@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -23,9 +24,27 @@ type Rule struct {
 	Backends  []BackendRef
 	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 is none.
 	RequestTimeout, BackendTimeout time.Duration
+	Retry                          *Retry // nil where the rule says nothing of retries
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
+}
+
+// Retry says when a request is sent again, and how often at most.
+type Retry struct {
+	Attempts int // beyond the first
+	// Statuses are those of responses that ask for it, sorted.
+	Statuses []uint16
+	Backoff  time.Duration // the base interval; 0 is the default
+}
+
+// Wants reports whether a response with the status asks for a retry.
+func (r *Retry) Wants(status int) bool {
+	if r == nil || status < 400 || status > 599 {
+		return false
+	}
+	_, found := slices.BinarySearch(r.Statuses, uint16(status))
+	return found
 }
 
 // Failure is an answer that the configuration prescribes.

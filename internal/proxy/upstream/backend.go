@@ -21,6 +21,8 @@ type Backend struct {
 	open, dialled, failures atomic.Int64
 	// refused counts requests for which too many others waited already.
 	refused atomic.Int64
+	// retries counts attempts of requests beyond their first ones.
+	retries atomic.Int64
 	// mirrorsDropped are the copies of requests to this backend that were dropped.
 	mirrorsDropped [mirrorDrops]atomic.Int64
 }
@@ -44,6 +46,9 @@ type endpointList struct {
 	all    []*Endpoint // in the order of the Endpoints resource
 	usable []*Endpoint // the ready ones; the terminating ones where none is ready
 }
+
+// Retried counts an attempt of a request that had one already.
+func (b *Backend) Retried() { b.retries.Add(1) }
 
 // Key is config.Backend.key.
 func (b *Backend) Key() string { return b.key }
@@ -122,14 +127,41 @@ func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 	return old.all
 }
 
+// Tried are endpoints that a request has tried in vain: the last maxTried of them. The zero value is empty.
+type Tried struct {
+	list [maxTried]*Endpoint
+	n    int // how many were added, which may be more
+}
+
+// maxTried is about as many as a request asks in the time that clients wait.
+const maxTried = 8
+
+// Add adds an endpoint, in the place of the oldest one where there is no room.
+func (t *Tried) Add(e *Endpoint) {
+	if !t.Has(e) {
+		t.list[t.n%maxTried] = e
+		t.n++
+	}
+}
+
+// Has reports whether the endpoint is among them.
+func (t *Tried) Has(e *Endpoint) bool {
+	for i := range min(t.n, maxTried) {
+		if t.list[i] == e {
+			return true
+		}
+	}
+	return false
+}
+
 // Pick chooses an endpoint for a request: of two random ones that which has
 // fewer requests in flight, because that needs no shared state beyond the
 // counters and keeps the longest queue close to the shortest. Terminating
 // endpoints are used only where none is ready; an endpoint whose last connect
-// failed less than a second ago, and the one that this request tried already
-// (nil: none), only where there is no other. nil means there is no endpoint.
+// failed less than a second ago, and those that this request tried already,
+// only where there is no other. nil means there is no endpoint.
 // seed is the state of the exchange's random numbers, see Random.
-func (b *Backend) Pick(seed *uint64, tried *Endpoint) *Endpoint {
+func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 	list := b.list.Load().usable
 	n := uint64(len(list))
 	if n < 2 {
@@ -145,8 +177,8 @@ func (b *Backend) Pick(seed *uint64, tried *Endpoint) *Endpoint {
 		j++
 	}
 	first, second := list[i], list[j]
-	firstFit := first != tried && !first.avoided()
-	secondFit := second != tried && !second.avoided()
+	firstFit := !tried.Has(first) && !first.avoided()
+	secondFit := !tried.Has(second) && !second.avoided()
 	switch {
 	case firstFit && secondFit:
 		if second.load() < first.load() {
@@ -162,12 +194,15 @@ func (b *Backend) Pick(seed *uint64, tried *Endpoint) *Endpoint {
 }
 
 // leastBad looks at every endpoint, from a random one on: the fewest requests in
-// flight among the fit ones; else among those not tried; else the tried one.
-func leastBad(list []*Endpoint, start int, tried *Endpoint) *Endpoint {
-	var fit, untried *Endpoint
+// flight among the fit ones; else among those not tried; else among all.
+func leastBad(list []*Endpoint, start int, tried *Tried) *Endpoint {
+	var fit, untried, least *Endpoint
 	for k := range list {
 		e := list[(start+k)%len(list)]
-		if e == tried {
+		if least == nil || e.load() < least.load() {
+			least = e
+		}
+		if tried.Has(e) {
 			continue
 		}
 		if untried == nil || e.load() < untried.load() {
@@ -183,7 +218,17 @@ func leastBad(list []*Endpoint, start int, tried *Endpoint) *Endpoint {
 	case untried != nil:
 		return untried
 	}
-	return tried
+	return least
+}
+
+// HasOther reports whether there is an endpoint that was not tried.
+func (b *Backend) HasOther(tried *Tried) bool {
+	for _, e := range b.list.Load().usable {
+		if !tried.Has(e) {
+			return true
+		}
+	}
+	return false
 }
 
 // Stats are the figures of an endpoint or a backend.
@@ -195,6 +240,7 @@ type Stats struct {
 	Failures int64 // connects that failed since the start; not those given up by the caller
 	Waiting  int64 // requests that wait for a connection
 	Refused  int64 // requests since the start that were refused because too many waited; of a backend only
+	Retries  int64 // attempts since the start beyond the first of a request; of a backend only
 	// MirrorsRefused, MirrorsFailed and MirrorsLooped are copies of requests dropped since the start, see MirrorDrop; of a
 	// backend only.
 	MirrorsRefused, MirrorsFailed, MirrorsLooped int64
@@ -205,7 +251,7 @@ type Stats struct {
 // the present endpoints.
 func (b *Backend) Stats() Stats {
 	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load(),
-		Refused: b.refused.Load(), MirrorsRefused: b.mirrorsDropped[MirrorOverloaded].Load(),
+		Refused: b.refused.Load(), Retries: b.retries.Load(), MirrorsRefused: b.mirrorsDropped[MirrorOverloaded].Load(),
 		MirrorsFailed: b.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: b.mirrorsDropped[MirrorLooped].Load()}
 	for _, e := range b.list.Load().all {
 		s.Idle += e.idleCount() + e.idleShared()

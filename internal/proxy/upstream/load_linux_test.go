@@ -16,9 +16,9 @@ import (
 // exchange is one request as the engine makes it: a connection that turns out dead is
 // replaced by a new one, a refused endpoint by another.
 func exchange(b *Backend, seed *uint64) error {
-	var tried *Endpoint
+	var tried Tried
 	for attempt := 0; ; attempt++ {
-		e := b.Pick(seed, tried)
+		e := b.Pick(seed, &tried)
 		if e == nil {
 			return errors.New("no endpoint")
 		}
@@ -31,7 +31,7 @@ func exchange(b *Backend, seed *uint64) error {
 		if err == nil || attempt >= 5 {
 			return err
 		}
-		tried = e
+		tried.Add(e)
 	}
 }
 

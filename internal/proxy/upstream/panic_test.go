@@ -15,7 +15,7 @@ func TestPanicInDial(t *testing.T) {
 	set, b := newSet(t, Options{Panicked: func(where string, v any) { said <- where }}, endpoint(l.addrPort()))
 	apply(t, set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: b.Key(), Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})
 	seed := uint64(1)
-	e := b.Pick(&seed, nil)
+	e := b.Pick(&seed, new(Tried))
 	for range 3 {
 		w := &waiter{ready: make(chan struct{})}
 		e.sharing.mu.Lock()

@@ -25,7 +25,7 @@ func TestPickIsEven(t *testing.T) {
 		const each = 10_000
 		count := map[*Endpoint]int{}
 		for range n * each {
-			count[b.Pick(&seed, nil)]++
+			count[b.Pick(&seed, new(Tried))]++
 		}
 		for e, got := range count {
 			if math.Abs(float64(got-each)) > 5*math.Sqrt(each) {
@@ -47,7 +47,7 @@ func TestPickEvensOutLoad(t *testing.T) {
 		slow.Begin()
 	}
 	for range 400 {
-		b.Pick(&seed, nil).Begin()
+		b.Pick(&seed, new(Tried)).Begin()
 	}
 	for _, e := range b.Endpoints() {
 		if n := e.Stats().InFlight; n < 40 || n > 52 {
@@ -61,15 +61,16 @@ func TestPickPrefersAnotherThanTried(t *testing.T) {
 	for _, n := range []int{2, 3, 20} {
 		b := made(t, n)
 		tried := b.Endpoints()[0]
+		set := triedOf(tried)
 		for seed := range uint64(1000) {
-			if b.Pick(&seed, tried) == tried {
+			if b.Pick(&seed, set) == tried {
 				t.Fatalf("%d endpoints: the tried one was picked", n)
 			}
 		}
 	}
 	b := made(t, 1)
 	var seed uint64
-	if b.Pick(&seed, b.Endpoints()[0]) == nil {
+	if b.Pick(&seed, triedOf(b.Endpoints()[0])) == nil {
 		t.Error("the only endpoint is not tried again")
 	}
 }
@@ -83,13 +84,13 @@ func TestPickPassesOverRefused(t *testing.T) {
 	}
 	var seed uint64
 	for range 1000 {
-		if b.Pick(&seed, nil) != list[4] {
+		if b.Pick(&seed, new(Tried)) != list[4] {
 			t.Fatal("a refused endpoint was picked although another is fit")
 		}
 	}
 	picked := map[*Endpoint]bool{}
 	for range 1000 {
-		picked[b.Pick(&seed, list[4])] = true
+		picked[b.Pick(&seed, triedOf(list[4]))] = true
 	}
 	if len(picked) != 4 || picked[list[4]] {
 		t.Errorf("all untried ones refused: %d were picked", len(picked))
@@ -103,14 +104,14 @@ func TestPickPassesOverRefused(t *testing.T) {
 func TestTerminatingEndpointsAreTheLastResort(t *testing.T) {
 	_, b := newSet(t, Options{}, endpoint(address(1)), terminating(address(2)))
 	for seed := range uint64(100) {
-		if b.Pick(&seed, b.Endpoints()[0]) != b.Endpoints()[0] {
+		if b.Pick(&seed, triedOf(b.Endpoints()[0])) != b.Endpoints()[0] {
 			t.Fatal("a terminating endpoint was picked beside a ready one")
 		}
 	}
 	apply(t, b.set, endpointsResource(key, terminating(address(1)), terminating(address(2))))
 	picked := map[*Endpoint]bool{}
 	for seed := range uint64(100) {
-		picked[b.Pick(&seed, nil)] = true
+		picked[b.Pick(&seed, new(Tried))] = true
 	}
 	if len(picked) != 2 {
 		t.Errorf("%d of 2 terminating endpoints were picked", len(picked))
@@ -121,7 +122,7 @@ func TestPickAllocatesNothing(t *testing.T) {
 	b := made(t, 5)
 	var seed uint64
 	if n := testing.AllocsPerRun(1000, func() {
-		e := b.Pick(&seed, nil)
+		e := b.Pick(&seed, new(Tried))
 		e.Begin()
 		e.End()
 	}); n != 0 {
@@ -134,8 +135,51 @@ func BenchmarkPick(b *testing.B) {
 	var seed uint64
 	b.ReportAllocs()
 	for b.Loop() {
-		e := backend.Pick(&seed, nil)
+		e := backend.Pick(&seed, new(Tried))
 		e.Begin()
 		e.End()
+	}
+}
+
+func triedOf(list ...*Endpoint) *Tried {
+	t := new(Tried)
+	for _, e := range list {
+		t.Add(e)
+	}
+	return t
+}
+
+// TestPickGoesThroughAll: each endpoint is picked once before one is picked again, as far as the set remembers.
+func TestPickGoesThroughAll(t *testing.T) {
+	for _, n := range []int{1, 2, 5, maxTried} {
+		b := made(t, n)
+		for seed := range uint64(200) {
+			var tried Tried
+			for i := range n {
+				if !b.HasOther(&tried) {
+					t.Fatalf("%d of %d endpoints tried, and no other is there", i, n)
+				}
+				e := b.Pick(&seed, &tried)
+				if tried.Has(e) {
+					t.Fatalf("%d endpoints: one was picked twice among the first %d", n, i+1)
+				}
+				tried.Add(e)
+				tried.Add(e) // as one
+			}
+			if b.HasOther(&tried) || b.Pick(&seed, &tried) == nil {
+				t.Fatalf("%d endpoints, all tried: none must be left, and one picked", n)
+			}
+		}
+	}
+}
+
+func TestTriedRemembersTheLast(t *testing.T) {
+	b := made(t, maxTried+3)
+	list := b.Endpoints()
+	tried := triedOf(list...)
+	for i, e := range list {
+		if tried.Has(e) != (i >= 3) {
+			t.Errorf("endpoint %d of %d: %v", i, len(list), tried.Has(e))
+		}
 	}
 }

@@ -19,7 +19,7 @@ func TestBackendAndEndpointsComeInAnyOrder(t *testing.T) {
 	}
 	apply(t, s, endpointsResource(key, endpoint(address(1))))
 	b := s.Get(key)
-	if b == nil || b.Config() != nil || b.Pick(&seed, nil) == nil {
+	if b == nil || b.Config() != nil || b.Pick(&seed, new(Tried)) == nil {
 		t.Fatalf("endpoints alone: %+v", b)
 	}
 	apply(t, s, backendResource(key))
@@ -30,11 +30,11 @@ func TestBackendAndEndpointsComeInAnyOrder(t *testing.T) {
 	const other = "Service/default/other/80"
 	apply(t, s, backendResource(other))
 	o := s.Get(other)
-	if o.Pick(&seed, nil) != nil {
+	if o.Pick(&seed, new(Tried)) != nil {
 		t.Error("a Backend without Endpoints has an endpoint")
 	}
 	apply(t, s, endpointsResource(other, endpoint(address(2))))
-	if e := o.Pick(&seed, nil); e == nil || e.Address() != address(2) || e.Backend() != o {
+	if e := o.Pick(&seed, new(Tried)); e == nil || e.Address() != address(2) || e.Backend() != o {
 		t.Errorf("the old pointer does not follow: %v", e)
 	}
 	if all := s.Backends(); len(all) != 2 || all[0] != b || all[1] != o {
@@ -69,11 +69,11 @@ func TestRemovals(t *testing.T) {
 		t.Fatal("a foreign removal took the backend")
 	}
 	remove(config.ID{Kind: config.KindBackend, Key: key})
-	if s.Get(key) != b || b.Config() != nil || b.Pick(&seed, nil) == nil {
+	if s.Get(key) != b || b.Config() != nil || b.Pick(&seed, new(Tried)) == nil {
 		t.Fatal("the Endpoints went with the Backend")
 	}
 	remove(config.ID{Kind: config.KindEndpoints, Key: key})
-	if s.Get(key) != nil || b.Pick(&seed, nil) != nil {
+	if s.Get(key) != nil || b.Pick(&seed, new(Tried)) != nil {
 		t.Fatal("the backend is still there")
 	}
 }
@@ -111,7 +111,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	used.Release()
 	var seed uint64
 	apply(t, s, endpointsResource(key, endpoint(srv.addrPort())))
-	if b.Pick(&seed, nil) != nil || e.Idle() != nil {
+	if b.Pick(&seed, new(Tried)) != nil || e.Idle() != nil {
 		t.Error("a closed Set has endpoints")
 	}
 	var dialError *DialError

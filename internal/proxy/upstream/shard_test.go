@@ -126,7 +126,7 @@ func TestPickSeesWhatIsSpread(t *testing.T) {
 	}
 	seed := uint64(1)
 	for range 100 {
-		if got := b.Pick(&seed, nil); got != free {
+		if got := b.Pick(&seed, new(Tried)); got != free {
 			t.Fatalf("picked %v with %d requests in flight", got, got.inFlightNow())
 		}
 	}
@@ -153,7 +153,7 @@ func pooled(t testing.TB, idle int) *Backend {
 
 // turn is what a request does to an endpoint but for its I/O.
 func turn(b *Backend, seed *uint64) {
-	e := b.Pick(seed, nil)
+	e := b.Pick(seed, new(Tried))
 	e.Begin()
 	if c := e.Idle(); c != nil {
 		c.Release()

@@ -1,0 +1,238 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+const (
+	// maxConnects bounds how many endpoints a request asks for a connection, where its rule says nothing of retries.
+	maxConnects = 3
+	// maxGone bounds how many more it asks for endpoints that have left the configuration meanwhile: that
+	// says nothing of those which came.
+	maxGone = 16
+	// maxReplays bounds how often a request is sent again that a backend has surely not processed.
+	maxReplays = 3
+	// defaultBackoff is what retries of a rule without retry.backoff wait for at first: a backend that answers 503 is not helped by a
+	// second request at once.
+	defaultBackoff = 25 * time.Millisecond
+	// maxBackoffs bounds the wait for a retry, in base intervals.
+	maxBackoffs = 10
+)
+
+// failure is how an attempt ended that left no response for the client.
+type failure struct {
+	kind   failureKind
+	reason observe.Reason // of the answer, where no other attempt follows
+	// silent reports whether the client is not to be answered: it has left.
+	silent bool
+	// unsent reports whether nothing of the request can have reached the backend.
+	unsent bool
+}
+
+type failureKind uint8
+
+const (
+	notFailed         failureKind = iota
+	failedFinally                 // no other attempt can help
+	failedToConnect               // nothing was sent
+	failedGone                    // likewise, because the endpoint has left the configuration
+	failedStale                   // likewise, because the connection that had idled was closed
+	failedUnprocessed             // the backend says that it has not processed the request
+	failedOnIdle                  // a connection that had idled was closed before anything came back: maybe it was closed already
+	failedByReset                 // the connection broke
+	failedByTimeout               // timeouts.backendRequest ran out
+	failedByStatus                // the response has a status for which the rule wants a retry
+)
+
+// retryState is what judge knows of the attempts that a request has had.
+type retryState struct {
+	tried upstream.Tried
+	// fresh reports whether the next attempt needs a new connection: idle ones may all be dead.
+	fresh bool
+	// needsOther reports whether the next attempt needs an endpoint that was not tried.
+	needsOther bool
+	// uncounted are the attempts that do not count towards maxConnects.
+	uncounted     int
+	gone, replays int
+	retries       int // those that the rule's retry allows
+	// interim reports whether the client was sent an interim response, other than 100, of a backend.
+	interim bool
+}
+
+// verdict is what follows a failure.
+type verdict struct {
+	again bool
+	pause time.Duration // before that
+	// reason is how a request ends whose response is relayed though its status asks for a retry.
+	reason observe.Reason
+}
+
+// judge decides what follows a failure of the present attempt. It is the one place where that is done.
+func (x *Exchange) judge(f failure) (v verdict) {
+	r, p := &x.retry, x.rule.Retry
+	r.needsOther = false
+	counted := func() bool { return x.rec.Attempts-r.uncounted < maxConnects }
+	switch f.kind {
+	case failedToConnect:
+		if p != nil {
+			return x.retryByRule(f)
+		}
+		r.tried.Add(x.endpoint)
+		r.fresh, r.needsOther = false, true
+		v.again = counted()
+	case failedGone:
+		r.tried.Add(x.endpoint)
+		r.fresh, r.needsOther = false, true
+		if r.gone < maxGone {
+			r.gone++
+			r.uncounted++
+		}
+		v.again = counted()
+	case failedStale:
+		// That was no attempt, unless we asked for a new connection and were given one that another had just used: then
+		// it counts, so that this ends.
+		if !r.fresh {
+			r.uncounted++
+		}
+		r.fresh = true
+		v.again = counted()
+	case failedUnprocessed:
+		r.uncounted++
+		r.fresh = false
+		v.again = r.replays < maxReplays
+		r.replays++
+	case failedOnIdle:
+		r.fresh = true
+		v.again = counted() && (p == nil || p.Attempts > 0)
+	case failedByReset, failedByTimeout:
+		// The backend may have processed the request, or do so now.
+		if p != nil && !r.interim && (f.unsent || x.idempotent() && x.body.atHand()) {
+			return x.retryByRule(f)
+		}
+	case failedByStatus:
+		switch {
+		case r.interim || p.Attempts == 0:
+		case !x.body.atHand():
+			v.reason = observe.ReasonRetryBodyTooLarge
+			return v
+		default:
+			if v = x.retryByRule(f); !v.again {
+				v.reason = observe.ReasonRetriesExhausted
+			}
+			return v
+		}
+		v.reason = observe.ReasonOK
+	}
+	return v
+}
+
+// retryByRule allows another attempt as far as the rule's retry goes.
+func (x *Exchange) retryByRule(f failure) (v verdict) {
+	r, p := &x.retry, x.rule.Retry
+	if r.retries >= p.Attempts || x.Client.Watch.goneNow() {
+		return v
+	}
+	r.retries++
+	r.uncounted++
+	r.fresh = false
+	r.tried.Add(x.endpoint)
+	v.again = true
+	if p.Backoff > 0 {
+		v.pause = x.backoff(p.Backoff)
+	} else if f.kind != failedToConnect || !x.ref.Backend.HasOther(&r.tried) {
+		v.pause = x.backoff(defaultBackoff)
+	}
+	return v
+}
+
+// backoff is the wait before the present retry: base, doubled for each one before it, and up to half of that more, so that requests which failed at the same
+// moment do not come back at the same moment.
+func (x *Exchange) backoff(base time.Duration) time.Duration {
+	limit := base * maxBackoffs
+	if limit/maxBackoffs != base { // it is years
+		return base
+	}
+	d := base
+	for i := 1; i < x.retry.retries && d < limit; i++ {
+		d *= 2
+	}
+	d = min(d, limit)
+	return d + time.Duration(upstream.Random(&x.fx.Seed)%uint64(d/2+1))
+}
+
+// pause waits; false is that the client has left, or timeouts.request ran out.
+func (x *Exchange) pause(d time.Duration) bool {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	late := !x.deadline.IsZero() && time.Until(x.deadline) < d
+	if late {
+		d = time.Until(x.deadline)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	x.Client.Watch.begin(interrupterFunc(cancel))
+	x.attempt.waits()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	x.attempt.waited()
+	gone := x.Client.Watch.end()
+	return !late && !gone
+}
+
+// interrupted is why pause has not waited to its end.
+func (x *Exchange) interrupted() failure {
+	if x.Client.Watch.goneNow() {
+		return failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
+	}
+	return failure{kind: failedFinally, reason: observe.ReasonRequestTimeout}
+}
+
+// failureOf is what an error means that came instead of a final response head.
+func (x *Exchange) failureOf(a *attempt, err error, gone bool) failure {
+	var toClient errClientWrite
+	switch {
+	case errors.Is(err, upstream.ErrStale):
+		return failure{kind: failedStale, reason: observe.ReasonUpstreamReset, unsent: true}
+	case x.body.failed() != nil:
+		return failure{kind: failedFinally} // forward asks the body why
+	case gone:
+		return failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
+	case http2.Unprocessed(err) && x.body.atHand():
+		return failure{kind: failedUnprocessed, reason: observe.ReasonUpstreamReset}
+	case errors.As(err, &toClient):
+		return failure{kind: failedFinally, reason: x.writeFailed(toClient.error), silent: true}
+	case isMalformed(err):
+		return failure{kind: failedFinally, reason: observe.ReasonUpstreamMalformed}
+	case isTimeout(err):
+		return x.timeoutFailure(false)
+	case !a.fresh && a.reused && !a.received && x.idempotent() && x.body.atHand():
+		return failure{kind: failedOnIdle, reason: observe.ReasonUpstreamReset}
+	}
+	return failure{kind: failedByReset, reason: observe.ReasonUpstreamReset}
+}
+
+// timeoutFailure is that a timeout of the rule ran out: that of the attempt, or that of the request.
+func (x *Exchange) timeoutFailure(unsent bool) failure {
+	f := failure{kind: failedByTimeout, reason: x.timeoutReason(), unsent: unsent}
+	if f.reason == observe.ReasonRequestTimeout {
+		f.kind = failedFinally
+	}
+	return f
+}
+
+// discard gives up a response whose head was read. The connection is used again where all of it is there.
+func (x *Exchange) discard(a *attempt) {
+	sent := x.body.wholeSent(a)
+	gone := x.Client.Watch.end()
+	x.body.detach(a)
+	part, err := a.transport.readPart(false)
+	a.end(sent && !gone && err == nil && part.Last)
+}

@@ -1,0 +1,169 @@
+package exchange
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// failing is an exchange whose attempts fail, at a backend with so many endpoints.
+func failing(t *testing.T, endpoints int, policy *snapshot.Retry) *Exchange {
+	t.Helper()
+	e := &config.Endpoints{Key: "b"}
+	for i := range endpoints {
+		e.Endpoints = append(e.Endpoints, &config.Endpoint{Address: fmt.Sprintf("192.0.2.%d", i+1), Port: 80})
+	}
+	set := upstream.NewSet(upstream.Options{})
+	t.Cleanup(set.Close)
+	if err := set.Apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "b"}}}, {Kind: &config.Resource_Endpoints{Endpoints: e}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	x := New()
+	x.Client = &Client{Engine: &Engine{}, Watch: &Watch{}}
+	x.Method = []byte("GET")
+	x.rule = &snapshot.Rule{Retry: policy}
+	x.ref = &snapshot.BackendRef{Backend: set.Get("b")}
+	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
+	return x
+}
+
+// fails lets an attempt after the other fail until nothing follows, and returns how many there were and the last verdict.
+func (x *Exchange) fails(kinds ...failureKind) (attempts int, last verdict) {
+	for {
+		x.rec.Attempts++
+		x.endpoint = x.ref.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		last = x.judge(failure{kind: kinds[min(x.rec.Attempts, len(kinds))-1]})
+		if !last.again || x.rec.Attempts == 1000 {
+			return x.rec.Attempts, last
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	three, none := &snapshot.Retry{Attempts: 3, Statuses: []uint16{503}}, &snapshot.Retry{Statuses: []uint16{503}}
+	for _, c := range []struct {
+		name   string
+		policy *snapshot.Retry
+		kinds  []failureKind
+		change func(*Exchange)
+		want   int
+		reason observe.Reason
+	}{
+		{name: "no connection", kinds: []failureKind{failedToConnect}, want: maxConnects},
+		{name: "endpoints leave", kinds: []failureKind{failedGone}, want: maxConnects + maxGone},
+		{name: "one endpoint leaves", kinds: []failureKind{failedGone, failedToConnect}, want: maxConnects + 1},
+		{name: "an idle connection is dead", kinds: []failureKind{failedStale, failedToConnect}, want: maxConnects + 1},
+		{name: "new connections are dead", kinds: []failureKind{failedStale}, want: maxConnects + 1},
+		{name: "not processed", kinds: []failureKind{failedUnprocessed}, want: 1 + maxReplays},
+		{name: "closed while idle", kinds: []failureKind{failedOnIdle, failedByReset}, want: 2},
+		{name: "reset", kinds: []failureKind{failedByReset}, want: 1},
+		{name: "timeout", kinds: []failureKind{failedByTimeout}, want: 1},
+		{name: "for good", kinds: []failureKind{failedFinally}, want: 1},
+
+		{name: "rule, no connection", policy: three, kinds: []failureKind{failedToConnect}, want: 4},
+		{name: "rule, status", policy: three, kinds: []failureKind{failedByStatus}, want: 4, reason: observe.ReasonRetriesExhausted},
+		{name: "rule, reset", policy: three, kinds: []failureKind{failedByReset}, want: 4},
+		{name: "rule, timeout", policy: three, kinds: []failureKind{failedByTimeout}, want: 4},
+		{name: "rule, one of each", policy: three, kinds: []failureKind{failedByTimeout, failedToConnect, failedByStatus, failedByReset}, want: 4},
+		{name: "rule, what was not sent does not count", policy: three, kinds: []failureKind{failedStale, failedUnprocessed, failedByStatus}, want: 6, reason: observe.ReasonRetriesExhausted},
+		{name: "rule, for good", policy: three, kinds: []failureKind{failedFinally}, want: 1},
+		{name: "rule, POST and status", policy: three, kinds: []failureKind{failedByStatus}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 4, reason: observe.ReasonRetriesExhausted},
+		{name: "rule, POST and reset", policy: three, kinds: []failureKind{failedByReset}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 1},
+		{name: "rule, POST and timeout", policy: three, kinds: []failureKind{failedByTimeout}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 1},
+		{name: "rule, body forgotten and status", policy: three, kinds: []failureKind{failedByStatus}, change: forgetBody, want: 1, reason: observe.ReasonRetryBodyTooLarge},
+		{name: "rule, body forgotten and timeout", policy: three, kinds: []failureKind{failedByTimeout}, change: forgetBody, want: 1},
+		{name: "rule, interim response and status", policy: three, kinds: []failureKind{failedByStatus}, change: func(x *Exchange) { x.retry.interim = true }, want: 1, reason: observe.ReasonOK},
+		{name: "rule, interim response and timeout", policy: three, kinds: []failureKind{failedByTimeout}, change: func(x *Exchange) { x.retry.interim = true }, want: 1},
+		{name: "rule, client gone", policy: three, kinds: []failureKind{failedToConnect}, change: func(x *Exchange) { x.Client.Watch.Fail() }, want: 1},
+
+		{name: "no attempts, no connection", policy: none, kinds: []failureKind{failedToConnect}, want: 1},
+		{name: "no attempts, status", policy: none, kinds: []failureKind{failedByStatus}, want: 1, reason: observe.ReasonOK},
+		{name: "no attempts, closed while idle", policy: none, kinds: []failureKind{failedOnIdle}, want: 1},
+		{name: "no attempts, but nothing was sent", policy: none, kinds: []failureKind{failedStale, failedByReset}, want: 2},
+	} {
+		x := failing(t, 5, c.policy)
+		if c.change != nil {
+			c.change(x)
+		}
+		got, last := x.fails(c.kinds...)
+		if got != c.want || c.reason != 0 && last.reason != c.reason {
+			t.Errorf("%s: %d attempts and %v, want %d and %v", c.name, got, last.reason, c.want, c.reason)
+		}
+	}
+}
+
+func forgetBody(x *Exchange) { x.Streamed, x.body.from = true, 1 }
+
+// TestTimeoutBeforeSending: the method does not matter where nothing was sent.
+func TestTimeoutBeforeSending(t *testing.T) {
+	x := failing(t, 1, &snapshot.Retry{Attempts: 1})
+	x.Method = []byte("POST")
+	x.rec.Attempts, x.endpoint = 1, x.ref.Backend.Endpoints()[0]
+	if f := x.timeoutFailure(true); f.kind != failedByTimeout || f.reason != observe.ReasonBackendTimeout || !x.judge(f).again {
+		t.Errorf("%+v", f)
+	}
+	x.deadline = time.Now().Add(-time.Second)
+	if f := x.timeoutFailure(true); f.kind != failedFinally || f.reason != observe.ReasonRequestTimeout {
+		t.Errorf("timeouts.request has run out: %+v", f)
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	const base = 100 * time.Millisecond
+	x := failing(t, 5, &snapshot.Retry{Attempts: 100, Backoff: base})
+	seen := map[time.Duration]bool{}
+	for i := 1; i <= 100; i++ {
+		x.retry.retries = i
+		least := min(base<<min(i-1, 10), maxBackoffs*base)
+		d := x.backoff(base)
+		if d < least || d > least+least/2 {
+			t.Fatalf("retry %d waits %v, want %v to %v", i, d, least, least+least/2)
+		}
+		seen[d] = true
+	}
+	if len(seen) < 90 {
+		t.Errorf("%d different waits of 100", len(seen))
+	}
+	if d := x.backoff(1 << 62); d != 1<<62 {
+		t.Errorf("a base without end: %v", d)
+	}
+	// Without a base another endpoint is asked at once, as long as there is one.
+	x = failing(t, 2, &snapshot.Retry{Attempts: 3})
+	for i, want := range []bool{false, true, true} {
+		x.rec.Attempts++
+		x.endpoint = x.ref.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		if v := x.judge(failure{kind: failedToConnect}); !v.again || v.pause > 0 != want {
+			t.Errorf("retry %d: %+v", i+1, v)
+		}
+	}
+}
+
+func TestPause(t *testing.T) {
+	x := failing(t, 1, &snapshot.Retry{Attempts: 1})
+	if !x.pause(time.Millisecond) {
+		t.Error("nothing interrupts, and it says so")
+	}
+	x.deadline = time.Now().Add(5 * time.Millisecond)
+	if x.pause(time.Hour) || x.interrupted().reason != observe.ReasonRequestTimeout || time.Now().Before(x.deadline) {
+		t.Errorf("timeouts.request: %+v", x.interrupted())
+	}
+	x.deadline = time.Time{}
+	go func() {
+		for x.Client.Watch.Since() == 0 { // what the sweeper looks for
+			time.Sleep(time.Millisecond)
+		}
+		x.Client.Watch.Interrupt(x.Client.Watch.Since())
+	}()
+	x.Client.Engine.Clock.Store(1)
+	if x.pause(time.Hour) || x.interrupted().reason != observe.ReasonClientClosed || !x.interrupted().silent {
+		t.Errorf("the client leaves: %+v", x.interrupted())
+	}
+	if x.pause(time.Hour) {
+		t.Error("an exchange whose client has left pauses")
+	}
+}
