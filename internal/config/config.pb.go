@@ -740,6 +740,7 @@ type Rule struct {
 	// Set where requests that match must be answered with an error, for example
 	// because a filter's reference cannot be resolved.
 	Failure       *Failure `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
+	Retry         *Retry   `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"` // unset: what has not been sent, or not been processed, is sent again, and nothing else
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -830,6 +831,74 @@ func (x *Rule) GetFailure() *Failure {
 	return nil
 }
 
+func (x *Rule) GetRetry() *Retry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
+// Retry says when a request is sent again (GEP-1731).
+type Retry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attempts      uint32                 `protobuf:"varint,1,opt,name=attempts,proto3" json:"attempts,omitempty"`                             // beyond the first; 0 is never
+	Codes         []uint32               `protobuf:"varint,2,rep,packed,name=codes,proto3" json:"codes,omitempty"`                            // status codes from 400 to 599 that ask for it; sorted, distinct
+	BackoffNanos  int64                  `protobuf:"varint,3,opt,name=backoff_nanos,json=backoffNanos,proto3" json:"backoff_nanos,omitempty"` // the base interval; 0 is the data plane's default
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Retry) Reset() {
+	*x = Retry{}
+	mi := &file_config_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Retry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Retry) ProtoMessage() {}
+
+func (x *Retry) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Retry.ProtoReflect.Descriptor instead.
+func (*Retry) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Retry) GetAttempts() uint32 {
+	if x != nil {
+		return x.Attempts
+	}
+	return 0
+}
+
+func (x *Retry) GetCodes() []uint32 {
+	if x != nil {
+		return x.Codes
+	}
+	return nil
+}
+
+func (x *Retry) GetBackoffNanos() int64 {
+	if x != nil {
+		return x.BackoffNanos
+	}
+	return 0
+}
+
 // Failure is a reply that the gateway makes instead of forwarding.
 type Failure struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -841,7 +910,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +922,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +935,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{7}
+	return file_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Failure) GetStatus() uint32 {
@@ -895,7 +964,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -907,7 +976,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -920,7 +989,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{8}
+	return file_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Match) GetPath() *PathMatch {
@@ -961,7 +1030,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1042,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1055,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{9}
+	return file_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *PathMatch) GetType() PathMatchType {
@@ -1014,7 +1083,7 @@ type ValueMatch struct {
 
 func (x *ValueMatch) Reset() {
 	*x = ValueMatch{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1026,7 +1095,7 @@ func (x *ValueMatch) String() string {
 func (*ValueMatch) ProtoMessage() {}
 
 func (x *ValueMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1039,7 +1108,7 @@ func (x *ValueMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueMatch.ProtoReflect.Descriptor instead.
 func (*ValueMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ValueMatch) GetName() string {
@@ -1075,7 +1144,7 @@ type BackendRef struct {
 
 func (x *BackendRef) Reset() {
 	*x = BackendRef{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1156,7 @@ func (x *BackendRef) String() string {
 func (*BackendRef) ProtoMessage() {}
 
 func (x *BackendRef) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1169,7 @@ func (x *BackendRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendRef.ProtoReflect.Descriptor instead.
 func (*BackendRef) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *BackendRef) GetBackend() string {
@@ -1148,7 +1217,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1229,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1242,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Backend) GetKey() string {
@@ -1231,7 +1300,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1312,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1325,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1284,7 +1353,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1296,7 +1365,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1309,7 +1378,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1339,7 +1408,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1420,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1433,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1400,7 +1469,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1412,7 +1481,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1425,7 +1494,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1463,7 +1532,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1475,7 +1544,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1488,7 +1557,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1549,7 +1618,7 @@ const file_config_proto_rawDesc = "" +
 	"\thostnames\x18\x02 \x03(\v2\x1c.moongate.config.v1.HostnameR\thostnames\"D\n" +
 	"\bHostname\x12\x1c\n" +
 	"\teffective\x18\x01 \x01(\tR\teffective\x12\x1a\n" +
-	"\boriginal\x18\x02 \x01(\tR\boriginal\"\x86\x03\n" +
+	"\boriginal\x18\x02 \x01(\tR\boriginal\"\xb7\x03\n" +
 	"\x04Rule\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x123\n" +
@@ -1558,7 +1627,12 @@ const file_config_proto_rawDesc = "" +
 	"\fbackend_refs\x18\x05 \x03(\v2\x1e.moongate.config.v1.BackendRefR\vbackendRefs\x122\n" +
 	"\x15request_timeout_nanos\x18\x06 \x01(\x03R\x13requestTimeoutNanos\x12A\n" +
 	"\x1dbackend_request_timeout_nanos\x18\a \x01(\x03R\x1abackendRequestTimeoutNanos\x125\n" +
-	"\afailure\x18\b \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"9\n" +
+	"\afailure\x18\b \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\x12/\n" +
+	"\x05retry\x18\t \x01(\v2\x19.moongate.config.v1.RetryR\x05retry\"^\n" +
+	"\x05Retry\x12\x1a\n" +
+	"\battempts\x18\x01 \x01(\rR\battempts\x12\x14\n" +
+	"\x05codes\x18\x02 \x03(\rR\x05codes\x12#\n" +
+	"\rbackoff_nanos\x18\x03 \x01(\x03R\fbackoffNanos\"9\n" +
 	"\aFailure\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\rR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xcf\x01\n" +
@@ -1634,7 +1708,7 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),        // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),   // 1: moongate.config.v1.PathMatchType
@@ -1646,51 +1720,53 @@ var file_config_proto_goTypes = []any{
 	(*Attachment)(nil),   // 7: moongate.config.v1.Attachment
 	(*Hostname)(nil),     // 8: moongate.config.v1.Hostname
 	(*Rule)(nil),         // 9: moongate.config.v1.Rule
-	(*Failure)(nil),      // 10: moongate.config.v1.Failure
-	(*Match)(nil),        // 11: moongate.config.v1.Match
-	(*PathMatch)(nil),    // 12: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),   // 13: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),   // 14: moongate.config.v1.BackendRef
-	(*Backend)(nil),      // 15: moongate.config.v1.Backend
-	(*BackendTLS)(nil),   // 16: moongate.config.v1.BackendTLS
-	(*Endpoints)(nil),    // 17: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),     // 18: moongate.config.v1.Endpoint
-	(*Certificate)(nil),  // 19: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),   // 20: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),    // 21: google.protobuf.Any
+	(*Retry)(nil),        // 10: moongate.config.v1.Retry
+	(*Failure)(nil),      // 11: moongate.config.v1.Failure
+	(*Match)(nil),        // 12: moongate.config.v1.Match
+	(*PathMatch)(nil),    // 13: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),   // 14: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),   // 15: moongate.config.v1.BackendRef
+	(*Backend)(nil),      // 16: moongate.config.v1.Backend
+	(*BackendTLS)(nil),   // 17: moongate.config.v1.BackendTLS
+	(*Endpoints)(nil),    // 18: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),     // 19: moongate.config.v1.Endpoint
+	(*Certificate)(nil),  // 20: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),   // 21: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),    // 22: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	5,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	15, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	17, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	19, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	20, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	16, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	18, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	20, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	21, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	6,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
 	0,  // 7: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
 	7,  // 8: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
 	9,  // 9: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
 	7,  // 10: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	14, // 11: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	15, // 11: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
 	8,  // 12: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	11, // 13: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	21, // 14: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	14, // 15: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	10, // 16: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	12, // 17: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	13, // 18: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	13, // 19: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 20: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	21, // 21: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	10, // 22: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 23: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	16, // 24: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	18, // 25: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	12, // 13: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	22, // 14: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	15, // 15: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	11, // 16: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	10, // 17: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	13, // 18: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	14, // 19: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	14, // 20: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 21: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	22, // 22: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	11, // 23: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 24: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	17, // 25: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	19, // 26: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -1713,7 +1789,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

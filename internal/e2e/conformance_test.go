@@ -131,9 +131,10 @@ func TestSupportedFeatures(t *testing.T) {
 var featuresElsewhere = []string{
 	"HTTPRouteRequestMirror", "HTTPRouteRequestMultipleMirrors", "HTTPRouteRequestPercentageMirror", // TestMirror, TestMirrors
 	"HTTPRouteBackendTimeout", "HTTPRouteRequestTimeout", // TestFailures
-	"GatewayHTTPSListenerDetectMisdirectedRequests", // TestHTTPS
-	"HTTPRouteBackendProtocolH2C",                   // TestH2CBackend
-	"GatewayPort8080",                               // a port as any other
+	"GatewayHTTPSListenerDetectMisdirectedRequests",        // TestHTTPS
+	"HTTPRouteRetryCodes", "HTTPRouteRetryConnectionError", // TestRetry
+	"HTTPRouteBackendProtocolH2C", // TestH2CBackend
+	"GatewayPort8080",             // a port as any other
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

@@ -138,6 +138,7 @@ func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 		Failure:        compileFailure(c.Failure),
 		RequestTimeout: time.Duration(c.RequestTimeoutNanos),
 		BackendTimeout: time.Duration(c.BackendRequestTimeoutNanos),
+		Retry:          compileRetry(c.Retry),
 	}
 	var err error
 	if r.Filters, err = p.filters(c.Filters); err != nil {
@@ -158,6 +159,18 @@ func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 		r.Backends = append(r.Backends, ref)
 	}
 	return r, nil
+}
+
+func compileRetry(c *config.Retry) *Retry {
+	if c == nil {
+		return nil
+	}
+	r := &Retry{Attempts: int(c.Attempts), Backoff: time.Duration(c.BackoffNanos)}
+	for _, code := range c.Codes {
+		r.Statuses = append(r.Statuses, uint16(code))
+	}
+	slices.Sort(r.Statuses) // as the controller has done
+	return r
 }
 
 func compileFailure(f *config.Failure) *Failure {

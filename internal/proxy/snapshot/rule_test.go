@@ -173,3 +173,23 @@ func TestSplitListenerKey(t *testing.T) {
 		t.Errorf("got %q and %q", gateway, name)
 	}
 }
+
+func TestRetry(t *testing.T) {
+	r, err := newCompiler(t).Route(routeOf(&config.Rule{}, &config.Rule{Retry: &config.Retry{Attempts: 3, Codes: []uint32{503, 500}, BackoffNanos: 5}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	none, some := r.rules[0].Retry, r.rules[1].Retry
+	if none != nil || none.Wants(503) {
+		t.Errorf("without retry: %+v", none)
+	}
+	if some.Attempts != 3 || some.Backoff != 5 {
+		t.Errorf("%+v", some)
+	}
+	for status, want := range map[int]bool{500: true, 503: true, 501: false, 200: false, 999: false, 65536 + 503: false} {
+		if some.Wants(status) != want {
+			t.Errorf("%d: %v", status, !want)
+		}
+	}
+}

@@ -124,6 +124,9 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 	if p := s.timeouts(); p != nil {
 		return nil, p
 	}
+	if p := s.retry(); p != nil {
+		return nil, p
+	}
 	return s.rule, nil
 }
 
@@ -134,8 +137,6 @@ func (s *scope) failing() *config.Rule {
 
 func (s *scope) unsupportedFields() *condition.Problem {
 	switch {
-	case s.spec.Retry != nil:
-		return s.unsupported(".retry", "remove retry", "retries are not supported yet")
 	case s.spec.SessionPersistence != nil:
 		return s.unsupported(".sessionPersistence", "remove sessionPersistence", "session persistence is not supported yet")
 	}

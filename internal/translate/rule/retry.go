@@ -1,0 +1,44 @@
+package rule
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// defaultAttempts is the CRD's.
+const defaultAttempts = 1
+
+// retry compiles spec.retry. The codes are optional to support but for 500, 502, 503 and 504; nothing tells the others apart here.
+func (s *scope) retry() *condition.Problem {
+	spec := s.spec.Retry
+	if spec == nil {
+		return nil
+	}
+	attempts := value(spec.Attempts, defaultAttempts)
+	if attempts < 0 || attempts > math.MaxInt32 {
+		return s.unsupported(".retry.attempts", "use 0 or more", "%d is not a number of attempts", attempts)
+	}
+	out := &config.Retry{Attempts: uint32(attempts)}
+	for i, code := range spec.Codes {
+		if code < 400 || code > 599 {
+			return s.unsupported(fmt.Sprintf(".retry.codes[%d]", i), "use codes from 400 to 599", "%d is not the status code of a failure", code)
+		}
+		out.Codes = append(out.Codes, uint32(code))
+	}
+	slices.Sort(out.Codes)
+	out.Codes = slices.Compact(out.Codes)
+	backoff, p := s.duration(spec.Backoff, ".retry.backoff")
+	if p != nil {
+		return p
+	}
+	if spec.Backoff != nil && backoff == 0 {
+		return s.unsupported(".retry.backoff", "use a longer duration, or leave it out", "%s is no interval", *spec.Backoff)
+	}
+	out.BackoffNanos = backoff
+	s.rule.Retry = out
+	return nil
+}
