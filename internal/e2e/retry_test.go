@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/cli"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // flaky fails the first requests of each id, as the query says: "fail" of them with status "code", each after "slow". A request that it
@@ -206,7 +207,7 @@ func TestRetry(t *testing.T) {
 			for i, c := range cases {
 				if c.rule == "codes" {
 					id := fmt.Sprintf("%d-%p", i, client)
-					eventually(t, "the copy of "+c.name, func() bool { return len(copies.got(id)) > 0 })
+					testkit.Eventually(t, "the copy of "+c.name, func() bool { return len(copies.got(id)) > 0 })
 					if n := len(copies.got(id)); n != 1 {
 						t.Errorf("%s: %d copies", c.name, n)
 					}
