@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // cluster writes what the tests read.
@@ -194,7 +195,7 @@ func testOutage(c *cluster, s *consumer, route func(n, host string)) {
 	route("goes", "a.example")
 	s.until("a route comes", func() bool { return s.objects[routeID("goes")] != nil })
 	c.part("kill")
-	eventually(s.t, "the outage is noticed", func() bool { return strings.Contains(s.log.String(), "does not answer") })
+	testkit.Eventually(s.t, "the outage is noticed", func() bool { return strings.Contains(s.log.String(), "does not answer") })
 	if _, ok := s.Get(routeID("goes")); !ok {
 		s.t.Error("a route went with the API server")
 	}

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"sync"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // patient bounds what should happen at once, for machines that are busy.
@@ -24,30 +24,13 @@ type consumer struct {
 	t       testing.TB
 	changes chan Change
 	end     func()
-	log     *logBuffer
+	log     *testkit.Log
 
 	objects   map[kind.ObjectKey]metav1.Object
 	upserts   map[kind.ObjectKey]int
 	observed  map[kind.ObjectKey]int
 	installed *Installed
 	told      []Change
-}
-
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // consume runs a Source until the test ends.
@@ -58,7 +41,7 @@ func consume(t testing.TB, s *apiServer, adjust ...func(*Source)) *consumer {
 
 func follow(t testing.TB, config *rest.Config, adjust ...func(*Source)) *consumer {
 	t.Helper()
-	log := &logBuffer{}
+	log := &testkit.Log{}
 	source, err := New(Options{Config: config, Version: "1.2", Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -146,16 +129,6 @@ func (c *consumer) until(what string, holds func() bool) {
 			c.take(change)
 		case <-deadline:
 			c.t.Fatalf("not within %v: %s; log:\n%s", patient, what, c.log)
-		}
-	}
-}
-
-// eventually waits for what does not come with a Change.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patient); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patient, what)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // in runs a Source that watches some namespaces only.
@@ -97,7 +98,7 @@ func TestWatchedNamespacesOneRefused(t *testing.T) {
 	s.forbidden = map[string]bool{"green/" + gatewayGroup + "/httproutes": true}
 	s.mu.Unlock()
 	c := in(t, s, "blue", "green")
-	eventually(t, "it says what it waits for", func() bool {
+	testkit.Eventually(t, "it says what it waits for", func() bool {
 		waiting := c.Waiting()
 		return len(waiting) == 1 && strings.HasPrefix(waiting[0], "HTTPRoute: ") && !strings.Contains(waiting[0], "not listed yet")
 	})
@@ -225,7 +226,7 @@ func TestANamespaceIsReadWholeOrNotAtAll(t *testing.T) {
 			s.install(nil)
 			s.permit("green/" + missing)
 			c := impatient(t, s, "blue", "green")
-			eventually(t, "it is said that the start waits", func() bool { return strings.Contains(c.log.String(), "the start waits for them") })
+			testkit.Eventually(t, "it is said that the start waits", func() bool { return strings.Contains(c.log.String(), "the start waits for them") })
 			if waiting := c.Waiting(); len(waiting) != 1 || strings.Contains(c.log.String(), "Nothing of a namespace") {
 				t.Errorf("it waits for %v; log:\n%s", waiting, c.log)
 			}
@@ -289,7 +290,7 @@ func TestTheStartWaitsForParametersOfAClass(t *testing.T) {
 	class("first", "green")
 	s.forbid("green")
 	c := impatient(t, s, "blue", "green")
-	eventually(t, "it is said what the start waits for", func() bool {
+	testkit.Eventually(t, "it is said what the start waits for", func() bool {
 		waiting := c.Waiting()
 		return len(waiting) == 1 && strings.HasPrefix(waiting[0], "GatewayParameters green/p of GatewayClass first: ") &&
 			strings.Contains(c.log.String(), "green/p of GatewayClass first")
@@ -322,7 +323,7 @@ func TestNothingIsDispensableInAllNamespaces(t *testing.T) {
 	c := follow(t, s.config(), func(source *Source) {
 		source.namespaces, source.skip = namespacesOf([]string{"blue", "green"}), 50*time.Millisecond
 	})
-	eventually(t, "both are said to hold up the start", func() bool {
+	testkit.Eventually(t, "both are said to hold up the start", func() bool {
 		said := 0 // of this kind: on a slow machine others may not have been listed in time, too
 		for line := range strings.Lines(c.log.String()) {
 			if strings.Contains(line, "the start waits for them") && strings.Contains(line, "kind=HTTPRoute") {
@@ -370,7 +371,7 @@ func TestSecretRefused(t *testing.T) {
 			s.refused["secrets"] = true
 			s.mu.Unlock()
 			c.Fetch(t.Context(), []Want{{"team", "s", true}})
-			eventually(t, "the log says that the Secret cannot be read", func() bool { return strings.Contains(c.log.String(), "A Secret cannot be read") })
+			testkit.Eventually(t, "the log says that the Secret cannot be read", func() bool { return strings.Contains(c.log.String(), "A Secret cannot be read") })
 			if want := "allow the controller's ServiceAccount to get secrets " + where + ","; !strings.Contains(c.log.String(), want) {
 				t.Errorf("the log lacks %q:\n%s", want, c.log)
 			}

@@ -92,28 +92,26 @@ func (c *consumer) takeAny(change Change) {
 
 // difference says in what the consumer differs from the server, "" for nothing.
 func (c *consumer) difference(s *apiServer, wanted map[string]bool) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	count := map[string]int{}
 	for id, o := range c.objects {
 		count[id.Kind]++
 		var there, here string
 		switch o := o.(type) {
 		case *gwv1.HTTPRoute:
-			if object := s.objects[gatewayGroup+"/httproutes"]["team/"+id.Name]; object != nil {
-				there = fmt.Sprint(object.GetResourceVersion(), object.Object["spec"].(fields)["hostnames"])
+			if object := s.get(gatewayGroup+"/httproutes", "team", id.Name); object != nil {
+				there = fmt.Sprint(object["metadata"].(fields)["resourceVersion"], object["spec"].(fields)["hostnames"])
 			}
 			if now, ok := c.Get(id); ok {
 				here = fmt.Sprint(now.GetResourceVersion(), o.Spec.Hostnames)
 			}
 		case *corev1.Service:
-			there = fmt.Sprint(s.objects["services"]["team/"+id.Name])
+			there = fmt.Sprint(s.get("services", "team", id.Name))
 			if here = fmt.Sprintf("port:%d ", o.Spec.Ports[0].Port); strings.Contains(there, here) {
 				there = here
 			}
 		case *corev1.Secret:
-			if object := s.objects["secrets"]["team/"+id.Name]; object != nil && wanted[id.Name] {
-				there = fmt.Sprint(object.Object["data"].(fields)["k"])
+			if object := s.get("secrets", "team", id.Name); object != nil && wanted[id.Name] {
+				there = fmt.Sprint(object["data"].(fields)["k"])
 			}
 			here = encoded(string(o.Data["k"]))
 		}
@@ -123,11 +121,11 @@ func (c *consumer) difference(s *apiServer, wanted map[string]bool) string {
 	}
 	secrets := 0
 	for n, is := range wanted {
-		if is && s.objects["secrets"]["team/"+n] != nil {
+		if is && s.get("secrets", "team", n) != nil {
 			secrets++
 		}
 	}
-	if routes, services := len(s.objects[gatewayGroup+"/httproutes"]), len(s.objects["services"]); count["HTTPRoute"] != routes || count["Service"] != services || count["Secret"] != secrets {
+	if routes, services := s.count(gatewayGroup+"/httproutes"), s.count("services"); count["HTTPRoute"] != routes || count["Service"] != services || count["Secret"] != secrets {
 		return fmt.Sprintf("%v, on the server %d routes, %d services, %d wanted Secrets", count, routes, services, secrets)
 	}
 	return ""

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func encoded(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -119,7 +120,7 @@ func TestASecretThatCannotBeReadComesLater(t *testing.T) {
 	if found := c.fetch(Want{"team", "one", true}); len(found) > 0 {
 		t.Errorf("found %v", found)
 	}
-	eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), "secret=team/one") })
+	testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), "secret=team/one") })
 	s.mu.Lock()
 	delete(s.refused, "secrets")
 	s.mu.Unlock()
@@ -135,7 +136,7 @@ func TestAnOlderChangeDoesNotUndoAFetch(t *testing.T) {
 	c.fetch(Want{"team", "one", true})
 	c.fetch(Want{"team", "one", false})
 	// Run has taken the Change with the deletion, and nobody receives it yet.
-	eventually(t, "the deletion is being told", func() bool {
+	testkit.Eventually(t, "the deletion is being told", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.catalog.telling[nameOf(&metav1.ObjectMeta{Namespace: "team", Name: "one"})]
@@ -222,7 +223,7 @@ func TestASecretThatIsWantedAgainIsKnown(t *testing.T) {
 	s.mu.Unlock()
 	// Within emit no other Change is taken, as with this one that nobody has received yet.
 	s.putService("one", 80)
-	eventually(t, "a Change is being told", func() bool {
+	testkit.Eventually(t, "a Change is being told", func() bool {
 		_, ok := c.Get(serviceID("one"))
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -253,7 +254,7 @@ func TestAnUnreadSecretIsNotToldAsDeleted(t *testing.T) {
 	c.next()
 	c.fetch(Want{"team", "one", true})
 	c.fetch(Want{"team", "one", false})
-	eventually(t, "the deletion is being told", func() bool {
+	testkit.Eventually(t, "the deletion is being told", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.catalog.telling[nameOf(&metav1.ObjectMeta{Namespace: "team", Name: "one"})]

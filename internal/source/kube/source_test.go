@@ -3,7 +3,6 @@ package kube
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"reflect"
 	"slices"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // both runs a test with lists that are streamed, and with those that are not.
@@ -64,7 +64,7 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 
 		release := s.hold(gatewayGroup + "/udproutes")
 		c := consume(t, s)
-		eventually(t, "all but UDPRoutes are listed", func() bool {
+		testkit.Eventually(t, "all but UDPRoutes are listed", func() bool {
 			return reflect.DeepEqual(c.Waiting(), []string{"UDPRoute: not listed yet"})
 		})
 		select {
@@ -228,7 +228,7 @@ func TestAKindWithACRDIsNotGoneAtOnce(t *testing.T) {
 	s.unserve(kindNamed("HTTPRoute"))
 	s.mu.Unlock()
 	c.lookAgain()
-	eventually(t, "it is noticed", func() bool {
+	testkit.Eventually(t, "it is noticed", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return !c.feeds[kindNamed("HTTPRoute")].absent.IsZero()
@@ -252,7 +252,7 @@ func TestTheStartWaitsForDiscovery(t *testing.T) {
 	s.unserve(route)
 	s.mu.Unlock()
 	c := consume(t, s, func(s *Source) { s.grace = time.Hour })
-	eventually(t, "it waits for nothing else", func() bool {
+	testkit.Eventually(t, "it waits for nothing else", func() bool {
 		waiting := c.Waiting()
 		return len(waiting) == 1 && strings.HasPrefix(waiting[0], "HTTPRoute: has a CustomResourceDefinition")
 	})
@@ -284,7 +284,7 @@ func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
 		c.next()
 		before := len(c.told)
 		s.stop()
-		eventually(t, "it is noticed", func() bool { return strings.Contains(c.log.String(), "does not answer") })
+		testkit.Eventually(t, "it is noticed", func() bool { return strings.Contains(c.log.String(), "does not answer") })
 		if _, ok := c.Get(routeID("goes")); !ok || len(c.told) != before {
 			t.Error("something went while the server was away")
 		}
@@ -304,7 +304,7 @@ func TestNothingGoesWhileTheServerIsAway(t *testing.T) {
 				t.Errorf("%v came %d times", id, c.upserts[id])
 			}
 		}
-		eventually(t, "its return is logged", func() bool { return strings.Contains(c.log.String(), "answers again") })
+		testkit.Eventually(t, "its return is logged", func() bool { return strings.Contains(c.log.String(), "answers again") })
 	})
 }
 
@@ -315,12 +315,7 @@ func TestRestoredServer(t *testing.T) {
 		s.install(nil)
 		s.putRoute("stays", "a.example", nil)
 		s.putRoute("changes", "a.example", nil)
-		s.mu.Lock()
-		version, backup := s.version, maps.Clone(s.objects)
-		for resource, objects := range backup {
-			backup[resource] = maps.Clone(objects)
-		}
-		s.mu.Unlock()
+		restore := s.server.Backup()
 		for i := range 50 {
 			s.putRoute("changes", fmt.Sprintf("b%d.example", i), nil)
 		}
@@ -329,9 +324,7 @@ func TestRestoredServer(t *testing.T) {
 		s.putRoute("later", "c.example", nil)
 		c.until("the watch goes on, after it asked for the version", func() bool { return c.objects[routeID("later")] != nil })
 		s.stop()
-		s.mu.Lock()
-		s.version, s.objects, s.history = version, backup, nil
-		s.mu.Unlock()
+		restore()
 		s.start()
 		s.putRoute("new", "d.example", nil)
 		c.until("what the backup has is known, and what was written since", func() bool {
@@ -428,8 +421,8 @@ func TestARefusalNamesItsRemedy(t *testing.T) {
 	s.refused[gatewayGroup+"/listenersets"] = true
 	c := consume(t, s, func(s *Source) { s.skip = time.Hour })
 	want := "allow the controller's ServiceAccount to list and watch listenersets.gateway.networking.k8s.io in the whole cluster"
-	eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), want) })
-	eventually(t, "it is what is waited for", func() bool {
+	testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), want) })
+	testkit.Eventually(t, "it is what is waited for", func() bool {
 		w := c.Waiting()
 		return len(w) == 1 && strings.HasPrefix(w[0], "ListenerSet: ")
 	})
@@ -457,9 +450,9 @@ func TestConnectionsThatCloseAreAnOutage(t *testing.T) {
 		c.next()
 		s.stop()
 		var balancer net.Listener
-		eventually(t, "the address is free", func() (ok bool) {
+		testkit.Eventually(t, "the address is free", func() (ok bool) {
 			var err error
-			balancer, err = net.Listen("tcp", s.addr)
+			balancer, err = net.Listen("tcp", strings.TrimPrefix(s.server.URL(), "http://"))
 			return err == nil
 		})
 		go func() {
@@ -471,7 +464,7 @@ func TestConnectionsThatCloseAreAnOutage(t *testing.T) {
 				conn.Close()
 			}
 		}()
-		eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), "does not answer") })
+		testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), "does not answer") })
 		balancer.Close()
 		s.start()
 		s.putRoute("two", "a.example", nil)
@@ -510,19 +503,19 @@ func TestUnreadIsNotAbsent(t *testing.T) {
 		put("good", fields{"not": "a name"})
 		put("bad", "moongate")
 		put("later", fields{"not": "a name"})
-		eventually(t, "all are taken in", func() bool {
+		testkit.Eventually(t, "all are taken in", func() bool {
 			return c.Unread(gateway("later")) && !c.Unread(gateway("bad"))
 		})
 		if c.Unread(gateway("good")) {
 			t.Error("a Gateway whose last valid version is kept counts as unread")
 		}
 		s.remove(gatewayGroup+"/gateways", "team", "later")
-		eventually(t, "it is absent once it is deleted", func() bool { return !c.Unread(gateway("later")) })
+		testkit.Eventually(t, "it is absent once it is deleted", func() bool { return !c.Unread(gateway("later")) })
 		s.mu.Lock()
 		s.unserve(kindNamed("Gateway"))
 		s.mu.Unlock()
 		c.lookAgain()
-		eventually(t, "a kind that is no longer served is unread", func() bool { return c.Unread(gateway("good")) })
+		testkit.Eventually(t, "a kind that is no longer served is unread", func() bool { return c.Unread(gateway("good")) })
 	})
 }
 
@@ -578,7 +571,7 @@ func TestTheStartWaitsForWhatIsServed(t *testing.T) {
 	}
 	s.unlisted["discovery.k8s.io/endpointslices"] = true
 	c := consume(t, s, func(s *Source) { s.skip = 50 * time.Millisecond })
-	eventually(t, "it is said", func() bool {
+	testkit.Eventually(t, "it is said", func() bool {
 		return strings.Contains(c.log.String(), "the start waits for them") && len(c.UnreadKinds()) == 1 && len(c.Waiting()) == 1
 	})
 	select {
@@ -590,7 +583,7 @@ func TestTheStartWaitsForWhatIsServed(t *testing.T) {
 	delete(s.unlisted, "discovery.k8s.io/endpointslices")
 	s.mu.Unlock()
 	c.next()
-	eventually(t, "it is said no longer", func() bool { return len(c.UnreadKinds()) == 0 })
+	testkit.Eventually(t, "it is said no longer", func() bool { return len(c.UnreadKinds()) == 0 })
 }
 
 // An API server that is away is no reason to go on without anything.
@@ -675,7 +668,7 @@ func TestAWatchThatDoesNotBeginIsTriedAgain(t *testing.T) {
 				s.stop()
 				s.start()
 				s.putRoute("b", "b.example", nil)
-				eventually(t, "it is tried several times", func() bool {
+				testkit.Eventually(t, "it is tried several times", func() bool {
 					s.mu.Lock()
 					defer s.mu.Unlock()
 					return s.failed > 3
@@ -710,7 +703,7 @@ func TestWhatCannotBeWatchedIsSaid(t *testing.T) {
 		c.next()
 		remedy := "allow the controller's ServiceAccount to list and watch httproutes.gateway.networking.k8s.io in the whole cluster"
 		c.until("it is told", func() bool { return slices.Equal(c.installed.Unread, []Unread{{gatewayGroup, "HTTPRoute", remedy}}) })
-		eventually(t, "the log says it", func() bool {
+		testkit.Eventually(t, "the log says it", func() bool {
 			return strings.Contains(c.log.String(), "Objects cannot be watched") && strings.Contains(c.log.String(), remedy)
 		})
 		s.putRoute("b", "b.example", nil)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestUnreadAny: all objects of a kind are known once it was listed everywhere and each one can be decoded, or if there can be none.
@@ -38,22 +40,22 @@ func TestUnreadAny(t *testing.T) {
 		t.Errorf("a namespace may not be listed: unread is %v; of a kind without a CRD: %v", unread(true)(), c.UnreadAny(gatewayGroup, "ListenerSet"))
 	}
 	s.remove("namespaces", "", "green")
-	eventually(t, "there is no such namespace", unread(false))
+	testkit.Eventually(t, "there is no such namespace", unread(false))
 	s.put("namespaces", "Namespace", "", "green", fields{})
-	eventually(t, "there is", unread(true))
+	testkit.Eventually(t, "there is", unread(true))
 	s.mu.Lock()
 	s.forbidden = nil
 	s.mu.Unlock()
-	eventually(t, "everything is listed", unread(false))
+	testkit.Eventually(t, "everything is listed", unread(false))
 	put("blue", fields{"not": "a name"})
-	eventually(t, "the newest version of one cannot be decoded", unread(true))
+	testkit.Eventually(t, "the newest version of one cannot be decoded", unread(true))
 	put("blue", "moongate")
-	eventually(t, "it can be decoded", unread(false))
+	testkit.Eventually(t, "it can be decoded", unread(false))
 	s.mu.Lock()
 	s.unserve(kindNamed("Gateway"))
 	s.mu.Unlock()
 	c.lookAgain()
-	eventually(t, "the CRD is there, and the kind is not served", unread(true))
+	testkit.Eventually(t, "the CRD is there, and the kind is not served", unread(true))
 	s.remove(crdGroup+"/customresourcedefinitions", "", "gateways."+gatewayGroup)
-	eventually(t, "the CRD is gone", unread(false))
+	testkit.Eventually(t, "the CRD is gone", unread(false))
 }

@@ -84,6 +84,8 @@ type Server struct {
 	// Intercept is called with each request before it is served, without a lock, and may wait. A failure that it returns is the
 	// answer; Broken breaks the connection. nil serves all.
 	Intercept func(*Request) *metav1.Status
+	// Served is called after each request that Intercept let pass, without a lock. nil is not called.
+	Served func(*Request)
 	// Admit is called with what is about to be stored by a client, as an admission webhook, and with all that is stored, with the
 	// Server locked. nil admits.
 	Admit func(ref Ref, o Object, all map[Ref]Object)
@@ -192,6 +194,9 @@ func (s *Server) serve(w http.ResponseWriter, r *Request) bool {
 			fail(w, status)
 			return true
 		}
+	}
+	if s.Served != nil {
+		defer s.Served(r) // once s.mu is released
 	}
 	if r.Verb == "watch" {
 		s.watch(w, r)
