@@ -1,0 +1,212 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+func listener(name, hostname string, port uint32, certificates ...string) *config.Resource {
+	protocol := config.Protocol_PROTOCOL_HTTP
+	if certificates != nil {
+		protocol = config.Protocol_PROTOCOL_HTTPS
+	}
+	return &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "n/gw/" + name, Gateway: "n/gw", Name: name,
+		Hostname: hostname, Port: port, Protocol: protocol, Certificates: certificates}}}
+}
+
+// route has one rule for each of the matches, at the listeners of these names.
+func route(name string, listeners []string, rules ...*config.Rule) *config.Resource {
+	r := &config.Route{Key: "HTTPRoute/n/" + name, Namespace: "n", Name: name, Rules: rules}
+	for _, l := range listeners {
+		r.Attachments = append(r.Attachments, &config.Attachment{Listener: "n/gw/" + l, Hostnames: []*config.Hostname{{}}})
+	}
+	for i, rule := range rules {
+		rule.Index = uint32(i)
+	}
+	return &config.Resource{Kind: &config.Resource_Route{Route: r}}
+}
+
+func prefix(value string, headers ...*config.ValueMatch) []*config.Match {
+	return []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX, Value: value}, Headers: headers}}
+}
+
+func packed(t *testing.T, m proto.Message) *anypb.Any {
+	t.Helper()
+	out, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// backend is a Service with these endpoints on port 8080.
+func backend(name string, addresses ...string) []*config.Resource {
+	key := config.ServiceBackendKey("n", name, 80)
+	endpoints := &config.Endpoints{Key: key}
+	for _, a := range addresses {
+		endpoints.Endpoints = append(endpoints.Endpoints, &config.Endpoint{Address: a, Port: 8080})
+	}
+	return []*config.Resource{
+		{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Namespace: "n", Name: name, Port: 80}}},
+		{Kind: &config.Resource_Endpoints{Endpoints: endpoints}},
+	}
+}
+
+func ref(name string, weight uint32) *config.BackendRef {
+	return &config.BackendRef{Backend: config.ServiceBackendKey("n", name, 80), Weight: weight}
+}
+
+func certificate(t *testing.T, name string, c testkit.Certificate) *config.Resource {
+	t.Helper()
+	chain, key := c.PEM(t)
+	return &config.Resource{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "Secret/n/" + name, ChainPem: chain, KeyPem: key}}}
+}
+
+// world has a listener for HTTP, two for HTTPS, a listener of another port, and routes of every fate.
+func world(t *testing.T) World {
+	resources := slices.Concat([]*config.Resource{
+		listener("all", "", 80), listener("shop", "shop.test", 80), listener("tls", "*.test", 443, "Secret/n/www"), listener("bare", "bare.test", 443, "Secret/n/none"),
+		certificate(t, "www", testkit.Certificate{Hosts: []string{"www.test"}, NotAfter: time.Now().Add(time.Hour)}),
+		route("r", []string{"all", "tls"},
+			&config.Rule{Matches: prefix("/api"), BackendRefs: []*config.BackendRef{ref("one", 3), ref("empty", 1), ref("never", 0)}},
+			&config.Rule{Matches: prefix("/api", &config.ValueMatch{Name: "x-color", Value: "green"}), BackendRefs: []*config.BackendRef{ref("one", 1)}},
+			&config.Rule{Matches: prefix("/old"), Filters: []*anypb.Any{packed(t, &config.RequestRedirect{Hostname: "new.test", StatusCode: 301})}},
+			&config.Rule{Matches: prefix("/broken"), Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}},
+			&config.Rule{Matches: prefix("/empty"), BackendRefs: []*config.BackendRef{ref("empty", 1)}},
+			&config.Rule{Matches: prefix("/weightless"), BackendRefs: []*config.BackendRef{ref("one", 0)}},
+			&config.Rule{Matches: prefix("/set"), Filters: []*anypb.Any{packed(t, &config.RequestHeaderModifier{Set: []*config.HeaderField{{Name: "X-Set", Value: "yes"}}})},
+				BackendRefs: []*config.BackendRef{ref("one", 1)}},
+		),
+	}, backend("one", "10.0.0.1", "10.0.0.2"), backend("empty"))
+	return World{Resources: resources, ControllerName: "example.com/c", Refused: []string{"a.yaml:1: no kind"},
+		Place: func(kind, namespace, name string) string { return kind + "-" + namespace + "-" + name + ".yaml:1" }}
+}
+
+func explained(t *testing.T, w World, method, url string, headers ...string) *Explanation {
+	t.Helper()
+	q, err := NewQuestion(method, url, headers)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	e, err := Explain(w, q)
+	if err != nil {
+		t.Fatalf("%s: %v", url, err)
+	}
+	return e
+}
+
+// TestExplain: each request ends as the proxy would have it, and the printed steps say so.
+func TestExplain(t *testing.T) {
+	w := world(t)
+	for _, test := range []struct {
+		what, url string
+		headers   []string
+		reason    string
+		status    int
+		says      []string // lines of Print have them, in this order
+	}{
+		{"it is forwarded", "http://a.test/api/x?q=1", nil, "ok", 0, []string{"host a.test, path /api/x", "listener   n/gw/all", "not n/gw/shop, HTTP port 80, hostname shop.test: its hostname does not fit",
+			"rule       HTTPRoute n/r rules[0]", "(HTTPRoute-n-r.yaml:1)", "runner-up", "forwards   GET /api/x?q=1 with Host a.test",
+			"75% to Service n/one port 80 (Service-n-one.yaml:1): 10.0.0.1:8080, 10.0.0.2:8080", "25% to Service n/empty port 80", "answered 503 no_endpoints", "except for the share", "not used   a.yaml:1"}},
+		{"a header decides", "http://a.test/api", []string{"X-Color: green"}, "ok", 0, []string{"rules[1]: path prefix /api, header x-color=green", "runner-up  HTTPRoute n/r rules[0]"}},
+		{"the path is normalised", "http://a.test/x/../api", nil, "ok", 0, []string{"path /api", "rules[0]"}},
+		{"a filter answers", "http://a.test/old/x", nil, "redirect", 301, []string{"filter     RequestRedirect", "answer     301 redirect, Location: http://new.test/old/x"}},
+		{"a filter changes it", "http://a.test/set", nil, "ok", 0, []string{"filter     RequestHeaderModifier", "X-Set: yes"}},
+		{"the rule is broken", "http://a.test/broken", nil, "backend_invalid", 500, []string{"rules[3]", "answer     500 backend_invalid"}},
+		{"no endpoint", "http://a.test/empty", nil, "no_endpoints", 503, []string{"100% to Service n/empty port 80"}},
+		{"no weight", "http://a.test/weightless", nil, "no_backend", 500, nil},
+		{"no rule", "http://a.test/", nil, "route_not_found", 404, []string{"no match   HTTPRoute n/r", "no match of the listener's routes fits"}},
+		{"no route at the listener", "http://shop.test/api", nil, "route_not_found", 404, []string{"listener   n/gw/shop", "the listener has no route for host shop.test"}},
+		{"nothing listens", "http://a.test:81/", nil, "connection_refused", 0, []string{"nothing listens on port 81; there is port 80 (n/gw/all)"}},
+		{"TLS where there is none", "https://a.test:80/", nil, "wrong_protocol", 0, []string{"port 80 speaks HTTP"}},
+		{"no TLS where there is", "http://a.test:443/", nil, "http_on_tls_port", 400, []string{"port 443 speaks HTTPS"}},
+		{"over TLS", "https://www.test/api", nil, "ok", 0, []string{"listener   n/gw/tls", "shows      the certificate of Secret n/www for www.test"}},
+		{"over TLS, with a name that the certificate lacks", "https://b.test/api", nil, "ok", 0, []string{"clients will refuse it: it is not for b.test"}},
+		{"a server name that nobody has", "https://a.example/", nil, "tls_handshake_failed", 0, []string{`no listener of port 443 has server name "a.example"`}},
+		{"a listener without its certificate", "https://bare.test/", nil, "tls_handshake_failed", 0, []string{"listener n/gw/bare has no certificate"}},
+		{"another host than the server name", "https://www.test/", []string{"Host: bare.test"}, "misdirected", 421, nil},
+		{"a head that is no head", "http://a.test/", []string{"Host: a.test", "Host: b.test"}, "bad_request", 400, nil},
+	} {
+		e := explained(t, w, "GET", test.url, test.headers...)
+		var text strings.Builder
+		if err := e.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		if e.Answer.Reason != test.reason || e.Answer.Status != test.status {
+			t.Errorf("%s: %d %s, want %d %s\n%s", test.what, e.Answer.Status, e.Answer.Reason, test.status, test.reason, &text)
+		}
+		rest := text.String()
+		for _, says := range test.says {
+			i := strings.Index(rest, says)
+			if i < 0 {
+				t.Errorf("%s: %q is missing, or not in its place:\n%s", test.what, says, &text)
+				break
+			}
+			rest = rest[i+len(says):]
+		}
+	}
+}
+
+// TestIs: an expectation is a status or a reason; one below 300 is of every backend.
+func TestIs(t *testing.T) {
+	w := world(t)
+	for _, test := range []struct {
+		url, expected string
+		is            bool
+	}{
+		{"http://a.test/set", "200", true}, {"http://a.test/set", "204", true}, {"http://a.test/set", "ok", true}, {"http://a.test/set", "404", false},
+		{"http://a.test/api", "200", false}, // a backend of it has no endpoints
+		{"http://a.test/old", "301", true}, {"http://a.test/old", "redirect", true}, {"http://a.test/old", "302", false},
+		{"http://a.test:81/", "connection_refused", true}, {"http://a.test:81/", "0", false},
+	} {
+		if got := explained(t, w, "GET", test.url).Is(test.expected); got != test.is {
+			t.Errorf("%s is %s: %v", test.url, test.expected, got)
+		}
+	}
+}
+
+// TestComplaints: what is wrong with the route is said where a request fails by it, and not where it is served.
+func TestComplaints(t *testing.T) {
+	w := world(t)
+	w.Items = []any{map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": map[string]any{"namespace": "n", "name": "r"},
+		"status": map[string]any{"parents": []any{map[string]any{"controllerName": "example.com/c", "parentRef": map[string]any{"name": "gw"},
+			"conditions": []any{map[string]any{"type": "ResolvedRefs", "status": "False", "reason": "BackendNotFound", "message": "Service n/none does not exist"}}}}}}}
+	if e := explained(t, w, "GET", "http://a.test/broken"); len(e.Complaints) != 1 || !strings.Contains(e.Complaints[0].String(), "Service n/none does not exist") {
+		t.Errorf("where it fails: %v", e.Complaints)
+	}
+	if e := explained(t, w, "GET", "http://a.test/set"); len(e.Complaints) != 0 {
+		t.Errorf("where it is served: %v", e.Complaints)
+	}
+}
+
+// TestQuestions that are none say what to write.
+func TestQuestions(t *testing.T) {
+	for _, test := range []struct {
+		url    string
+		header string
+		says   string
+	}{
+		{"a.test/", "", "write it as http://"}, {"ftp://a.test/", "", "write it as http://"}, {"http:///x", "", "has no host"},
+		{"http://a.test:0/", "", "is not a port"}, {"http://a.test:65536/", "", "is not a port"}, {"http://a.test/", "X-Color", "write it as 'Name: value'"},
+	} {
+		var headers []string
+		if test.header != "" {
+			headers = []string{test.header}
+		}
+		if _, err := NewQuestion("GET", test.url, headers); err == nil || !strings.Contains(err.Error(), test.says) {
+			t.Errorf("%s: %v, want %q", test.url, err, test.says)
+		}
+	}
+	q, err := NewQuestion("GET", "http://[2001:db8::1]?q", nil)
+	if err != nil || q.address.String() != "2001:db8::1" || q.port != 80 || !strings.HasPrefix(string(q.head), "GET /?q HTTP/1.1\r\nHost: [2001:db8::1]\r\n") {
+		t.Errorf("%+v, %v", q, err)
+	}
+}
