@@ -136,6 +136,8 @@ const (
 	BackendProtocol_BACKEND_PROTOCOL_HTTP BackendProtocol = 0
 	// HTTP/2 with prior knowledge (RFC 9113 section 3.3); over TLS nothing but HTTP/2.
 	BackendProtocol_BACKEND_PROTOCOL_H2C BackendProtocol = 1
+	// HTTP/1.1, and WebSocket where a request asks for it by Upgrade (RFC 6455).
+	BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET BackendProtocol = 2
 )
 
 // Enum value maps for BackendProtocol.
@@ -143,10 +145,12 @@ var (
 	BackendProtocol_name = map[int32]string{
 		0: "BACKEND_PROTOCOL_HTTP",
 		1: "BACKEND_PROTOCOL_H2C",
+		2: "BACKEND_PROTOCOL_WEBSOCKET",
 	}
 	BackendProtocol_value = map[string]int32{
-		"BACKEND_PROTOCOL_HTTP": 0,
-		"BACKEND_PROTOCOL_H2C":  1,
+		"BACKEND_PROTOCOL_HTTP":      0,
+		"BACKEND_PROTOCOL_H2C":       1,
+		"BACKEND_PROTOCOL_WEBSOCKET": 2,
 	}
 )
 
@@ -1690,10 +1694,11 @@ const file_config_proto_rawDesc = "" +
 	"\x1bPATH_MATCH_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PATH_MATCH_TYPE_EXACT\x10\x01\x12\x1a\n" +
 	"\x16PATH_MATCH_TYPE_PREFIX\x10\x02\x12&\n" +
-	"\"PATH_MATCH_TYPE_REGULAR_EXPRESSION\x10\x03*F\n" +
+	"\"PATH_MATCH_TYPE_REGULAR_EXPRESSION\x10\x03*f\n" +
 	"\x0fBackendProtocol\x12\x19\n" +
 	"\x15BACKEND_PROTOCOL_HTTP\x10\x00\x12\x18\n" +
-	"\x14BACKEND_PROTOCOL_H2C\x10\x01B2Z0github.com/moongate-dev/moongate/internal/configb\x06proto3"
+	"\x14BACKEND_PROTOCOL_H2C\x10\x01\x12\x1e\n" +
+	"\x1aBACKEND_PROTOCOL_WEBSOCKET\x10\x02B2Z0github.com/moongate-dev/moongate/internal/configb\x06proto3"
 
 var (
 	file_config_proto_rawDescOnce sync.Once

@@ -9,14 +9,18 @@ type BackendProtocolInfo struct {
 	AppProtocols []string
 	// HTTP2 reports whether requests are sent by nothing else.
 	HTTP2 bool
-	// Cleartext and TLS say in words what requests are sent by.
+	// Upgrade is the protocol that requests by HTTP/1.1 may switch to, for which they are sent by nothing else; "" is none.
+	Upgrade string
+	// Cleartext and TLS say in words what requests are sent by; " over TLS to ..." follows the latter.
 	Cleartext, TLS string
 }
 
 var backendProtocols = []BackendProtocolInfo{
-	{Protocol: BackendProtocol_BACKEND_PROTOCOL_HTTP, AppProtocols: []string{"", "http", "https"}, Cleartext: "HTTP/1.1", TLS: "HTTP/2 or HTTP/1.1, as the backend chooses, over TLS"},
+	{Protocol: BackendProtocol_BACKEND_PROTOCOL_HTTP, AppProtocols: []string{"", "http", "https"}, Cleartext: "HTTP/1.1", TLS: "HTTP/2 or HTTP/1.1, as the backend chooses,"},
 	// KEP-3726 has the names of Kubernetes.
-	{Protocol: BackendProtocol_BACKEND_PROTOCOL_H2C, AppProtocols: []string{"kubernetes.io/h2c"}, HTTP2: true, Cleartext: "HTTP/2 (h2c)", TLS: "HTTP/2 over TLS"},
+	{Protocol: BackendProtocol_BACKEND_PROTOCOL_H2C, AppProtocols: []string{"kubernetes.io/h2c"}, HTTP2: true, Cleartext: "HTTP/2 (h2c)", TLS: "HTTP/2"},
+	{Protocol: BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, AppProtocols: []string{"kubernetes.io/ws"}, Upgrade: "websocket", Cleartext: "HTTP/1.1 and WebSocket",
+		TLS: "HTTP/1.1 and WebSocket"},
 }
 
 // Info describes the protocol; one that is unknown is HTTP.

@@ -133,8 +133,9 @@ var featuresElsewhere = []string{
 	"HTTPRouteBackendTimeout", "HTTPRouteRequestTimeout", // TestFailures
 	"GatewayHTTPSListenerDetectMisdirectedRequests",        // TestHTTPS
 	"HTTPRouteRetryCodes", "HTTPRouteRetryConnectionError", // TestRetry
-	"HTTPRouteBackendProtocolH2C", // TestH2CBackend
-	"GatewayPort8080",             // a port as any other
+	"HTTPRouteBackendProtocolH2C",       // TestH2CBackend
+	"HTTPRouteBackendProtocolWebSocket", // TestWebSocket
+	"GatewayPort8080",                   // a port as any other
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

@@ -138,7 +138,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 // speaks is the protocol of a backend's endpoints in words.
 func speaks(b *config.Backend) string {
 	if b.Tls != nil {
-		return b.Protocol.Info().TLS + " to " + b.Tls.ServerName
+		return b.Protocol.Info().TLS + " over TLS to " + b.Tls.ServerName
 	}
 	return b.Protocol.Info().Cleartext
 }

@@ -29,7 +29,8 @@ type transport struct {
 
 // newTransport reads a Backend. The error says what is wrong with its authorities.
 func newTransport(b *config.Backend) (*transport, error) {
-	t := &transport{http2: b.Protocol.Info().HTTP2}
+	protocol := b.Protocol.Info()
+	t := &transport{http2: protocol.HTTP2, upgrade: protocol.Upgrade}
 	if b.Tls == nil {
 		return t, nil
 	}
@@ -43,8 +44,11 @@ func newTransport(b *config.Backend) (*transport, error) {
 		NextProtos:         []string{protocolHTTP2, protocolHTTP1},
 		ClientSessionCache: tls.NewLRUClientSessionCache(resumable),
 	}
-	if t.http2 {
+	switch {
+	case t.http2:
 		t.tls.NextProtos = []string{protocolHTTP2}
+	case t.upgrade != "":
+		t.tls.NextProtos = []string{protocolHTTP1}
 	}
 	if len(t.ca) == 0 {
 		return t, nil
