@@ -57,8 +57,8 @@ func (c *candidates[V]) first(req *message.Request, b *budget) *match[V] {
 
 // singleValue is a header's value where it has one line.
 func singleValue(req *message.Request, name string) (value []byte, ok bool) {
-	if name == "host" {
-		return req.Host, true
+	if value, ok = pseudoHeader(req, name); ok {
+		return value, true
 	}
 	line := nextLine(&req.Header, 0, name)
 	if line < 0 || nextLine(&req.Header, line+1, name) >= 0 {

@@ -38,7 +38,8 @@
 // Header names are compared without case, values with it. Several field lines
 // of one name are one value, joined by "," (RFC 9110 section 5.2); where a value
 // to be equal to is configured, a space behind such a comma is optional. The
-// name "host" stands for [message.Request].Host. Fields that the connection consumed
+// name "host" stands for [message.Request].Host, and ":path" for Path: a condition on a part of the path that comes after
+// the prefix in precedence, as on a gRPC method of whatever service. Fields that the connection consumed
 // cannot be matched.
 //
 // Query parameters are split at "&", percent-decoded, and "+" is a space; a broken

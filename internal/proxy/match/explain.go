@@ -196,8 +196,8 @@ func (v *valueMatch) failure(what string, got []byte) string {
 }
 
 func (v *valueMatch) headerValue(req *message.Request) []byte {
-	if v.name == "host" {
-		return append([]byte{}, req.Host...)
+	if value, ok := pseudoHeader(req, v.name); ok {
+		return append([]byte{}, value...)
 	}
 	first := nextLine(&req.Header, 0, v.name)
 	if first < 0 {

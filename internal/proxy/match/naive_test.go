@@ -174,6 +174,9 @@ func naiveHeader(h *config.ValueMatch, req *message.Request) bool {
 	if h.Name == "host" {
 		values = []string{string(req.Host)}
 	}
+	if h.Name == ":path" {
+		values = []string{string(req.Path)}
+	}
 	if len(values) == 0 {
 		return false
 	}

@@ -62,8 +62,8 @@ func (m *match[V]) fitsRequest(req *message.Request, b *budget) bool {
 }
 
 func (v *valueMatch) fitsHeader(req *message.Request, b *budget) bool {
-	if v.name == "host" {
-		return v.fitsValue(req.Host, b)
+	if value, ok := pseudoHeader(req, v.name); ok {
+		return v.fitsValue(value, b)
 	}
 	first := nextLine(&req.Header, 0, v.name)
 	if first < 0 {
@@ -82,6 +82,17 @@ func (v *valueMatch) fitsHeader(req *message.Request, b *budget) bool {
 	defer scratch.Put(buf)
 	*buf = appendJoined((*buf)[:0], &req.Header, first, v.name)
 	return v.regex.match(*buf, b)
+}
+
+// pseudoHeader returns what a name stands for that is not looked for among the header's lines.
+func pseudoHeader(req *message.Request, name string) (value []byte, ok bool) {
+	switch name {
+	case "host":
+		return req.Host, true
+	case ":path":
+		return req.Path, true
+	}
+	return nil, false
 }
 
 func (v *valueMatch) fitsValue(value []byte, b *budget) bool {

@@ -111,6 +111,8 @@ func TestPrecedence(t *testing.T) {
 		{"shorter regular expression", entry{"z/z", "", 9, one("~/a/.*")}, entry{"a/a", "", 0, one("~/.*", "GET", "h:x-a=1", "q:q=1")}},
 		{"shorter path prefix", entry{"z/z", "", 9, one("/a/b")}, entry{"a/a", "", 0, one("/a", "GET", "h:x-a=1", "q:q=1")}},
 		{"shorter path prefix", entry{"z/z", "", 9, one("/a")}, entry{"a/a", "", 0, one("GET", "h:x-a=1", "q:q=1")}},
+		{"shorter path prefix", entry{"z/z", "", 9, one("/a")}, entry{"a/a", "", 0, one("GET", "h::path~/[^/]+/b", "h:x-a=1")}},
+		{"no method match", entry{"z/z", "", 9, one("GET", "h::path~/[^/]+/b")}, entry{"a/a", "", 0, one("h:x-a=1", "h:x-b=2", "h:x-c=3")}},
 		{"no method match", entry{"z/z", "", 9, one("/a", "GET")}, entry{"a/a", "", 0, one("/a", "h:x-a=1", "q:q=1")}},
 		{"fewer header matches", entry{"z/z", "", 9, one("/a", "h:x-a=1", "h:x-b=2")}, entry{"a/a", "", 0, one("/a", "h:x-a=1", "q:q=1", "q:p=2")}},
 		{"fewer header matches", entry{"z/z", "", 9, one("/a", "h:x-a~1")}, entry{"a/a", "", 0, one("/a", "q:q=1", "q:p=2")}},
