@@ -345,12 +345,13 @@ func (*Resource_TicketKeys) isResource_Kind() {}
 
 func (*Resource_L4Route) isResource_Kind() {}
 
-// Listener is one accepted listener of a Gateway.
+// Listener is one accepted listener of a Gateway, its own or one of a ListenerSet that is attached to it.
 type Listener struct {
-	state   protoimpl.MessageState `protogen:"open.v1"`
-	Key     string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`         // "<gateway namespace>/<gateway name>/<listener name>"
-	Gateway string                 `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"` // "<namespace>/<name>"
-	Name    string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "<gateway namespace>/<gateway name>/<listener name>"; of a ListenerSet "<namespace>/<name>/" stands before the listener's name.
+	Key     string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Gateway string `protobuf:"bytes,2,opt,name=gateway,proto3" json:"gateway,omitempty"` // "<namespace>/<name>"
+	Name    string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// IP addresses to bind; empty means the process's default (--bind).
 	Addresses []string `protobuf:"bytes,4,rep,name=addresses,proto3" json:"addresses,omitempty"`
 	Port      uint32   `protobuf:"varint,5,opt,name=port,proto3" json:"port,omitempty"` // 1-65535
@@ -360,6 +361,7 @@ type Listener struct {
 	// Keys of Certificates in the order of certificateRefs; HTTPS only. Without any the
 	// listener holds its hostname and fails every handshake for it.
 	Certificates  []string `protobuf:"bytes,8,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	ListenerSet   string   `protobuf:"bytes,9,opt,name=listener_set,json=listenerSet,proto3" json:"listener_set,omitempty"` // the ListenerSet, "<namespace>/<name>"; "" for one of the Gateway's own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -448,6 +450,13 @@ func (x *Listener) GetCertificates() []string {
 		return x.Certificates
 	}
 	return nil
+}
+
+func (x *Listener) GetListenerSet() string {
+	if x != nil {
+		return x.ListenerSet
+	}
+	return ""
 }
 
 // Route is one route of HTTP requests, of whatever kind, as far as it is accepted by at least one listener.
@@ -1592,7 +1601,7 @@ const file_config_proto_rawDesc = "" +
 	"\vticket_keys\x18\x06 \x01(\v2\x1e.moongate.config.v1.TicketKeysH\x00R\n" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4RouteB\x06\n" +
-	"\x04kind\"\xf6\x01\n" +
+	"\x04kind\"\x99\x02\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -1601,7 +1610,8 @@ const file_config_proto_rawDesc = "" +
 	"\x04port\x18\x05 \x01(\rR\x04port\x128\n" +
 	"\bprotocol\x18\x06 \x01(\x0e2\x1c.moongate.config.v1.ProtocolR\bprotocol\x12\x1a\n" +
 	"\bhostname\x18\a \x01(\tR\bhostname\x12\"\n" +
-	"\fcertificates\x18\b \x03(\tR\fcertificates\"\xe9\x01\n" +
+	"\fcertificates\x18\b \x03(\tR\fcertificates\x12!\n" +
+	"\flistener_set\x18\t \x01(\tR\vlistenerSet\"\xe9\x01\n" +
 	"\x05Route\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +

@@ -105,9 +105,25 @@ func (u *Update) Empty() bool { return len(u.Upserts) == 0 && len(u.Removals) ==
 // GatewayKey is Listener.gateway and TicketKeys.key.
 func GatewayKey(namespace, name string) string { return namespace + "/" + name }
 
-// ListenerKey is Listener.key.
+// ListenerKey is Listener.key of one of a Gateway's own listeners.
 func ListenerKey(gatewayNamespace, gatewayName, listener string) string {
 	return gatewayNamespace + "/" + gatewayName + "/" + listener
+}
+
+// ListenerSetListenerKey is Listener.key of a listener of a ListenerSet.
+func ListenerSetListenerKey(gatewayNamespace, gatewayName, namespace, name, listener string) string {
+	return gatewayNamespace + "/" + gatewayName + "/" + namespace + "/" + name + "/" + listener
+}
+
+// SplitListenerKey parts Listener.key into Listener.gateway and what names the listener beside others of the Gateway: its name, or
+// "<namespace>/<ListenerSet>/<name>".
+func SplitListenerKey(key string) (gateway, listener string) {
+	if i := strings.IndexByte(key, '/'); i >= 0 {
+		if j := strings.IndexByte(key[i+1:], '/'); j >= 0 {
+			return key[:i+1+j], key[i+1+j+1:]
+		}
+	}
+	return "", key
 }
 
 // RouteKey is Route.key and L4Route.key.

@@ -56,3 +56,15 @@ func TestOrder(t *testing.T) {
 		t.Error("an update with removals is empty")
 	}
 }
+
+func TestSplitListenerKey(t *testing.T) {
+	for key, want := range map[string]string{
+		ListenerKey("ns", "gw", "http"):                           "ns/gw http",
+		ListenerSetListenerKey("ns", "gw", "team", "set", "http"): "ns/gw team/set/http",
+		"odd": " odd",
+	} {
+		if gateway, listener := SplitListenerKey(key); gateway+" "+listener != want {
+			t.Errorf("%s: got %q and %q", key, gateway, listener)
+		}
+	}
+}

@@ -305,7 +305,7 @@ func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*snapshot.Port) 
 		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)
 	}
 	if ls.stats == nil {
-		gateway, name := snapshot.SplitListenerKey(ls.config.Key)
+		gateway, name := config.SplitListenerKey(ls.config.Key)
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
 	}
 	l.Stats = ls.stats

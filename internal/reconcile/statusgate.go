@@ -78,7 +78,7 @@ func (s *statusGate) hold(c translate.StatusChange, now time.Time) {
 		}
 		s.drop(old)
 	}
-	for _, name := range gatewaysOf(&c) {
+	for _, name := range c.Gateways {
 		generation, serving := s.proxies.Generation(name)
 		if serving && (!s.proxies.Serves(name, generation) || !s.open(name, &c)) {
 			h.waits[name] = generation
@@ -179,33 +179,6 @@ func (s *statusGate) clear() {
 
 // len returns how many statuses are held.
 func (s *statusGate) len() int { return len(s.held) }
-
-// gatewaysOf returns the Gateways whose proxies must serve what a status says.
-func gatewaysOf(c *translate.StatusChange) []string {
-	var out []string
-	parent := func(ref gwv1.ParentReference) {
-		namespace := c.Object.Namespace
-		if ref.Namespace != nil {
-			namespace = string(*ref.Namespace)
-		}
-		if name := namespace + "/" + string(ref.Name); !slices.Contains(out, name) {
-			out = append(out, name)
-		}
-	}
-	switch s := c.Status.(type) {
-	case *gwv1.GatewayStatus:
-		return []string{c.Object.Namespace + "/" + c.Object.Name}
-	case *gwv1.RouteStatus:
-		for i := range s.Parents {
-			parent(s.Parents[i].ParentRef)
-		}
-	case *gwv1.PolicyStatus:
-		for i := range s.Ancestors {
-			parent(s.Ancestors[i].AncestorRef)
-		}
-	}
-	return out
-}
 
 // unlisted reports whether a status is of a Gateway of which it is not known what runs for it.
 func (c *Cluster) unlisted(s *translate.StatusChange) bool {

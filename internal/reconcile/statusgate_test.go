@@ -19,10 +19,8 @@ import (
 func TestHold(t *testing.T) {
 	p := &standIn{generations: map[string]uint64{"n/gw": 1}}
 	r := newStatusGate(p, func(string, *translate.StatusChange) bool { return true }, func(*translate.StatusChange) bool { return false }, time.Minute)
-	other := gwv1.Namespace("n")
 	route := translate.StatusChange{Object: translate.ObjectKey{Kind: "HTTPRoute", Namespace: "m", Name: "r"}, Generation: 1,
-		Status: &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{{ParentRef: gwv1.ParentReference{Namespace: &other, Name: "gw"}},
-			{ParentRef: gwv1.ParentReference{Name: "unknown"}}}}}
+		Status: &gwv1.RouteStatus{}, Gateways: []string{"m/unknown", "n/gw"}}
 	start := time.Now()
 	step := func(at time.Duration, do func(now time.Time), want ...int64) {
 		t.Helper()
@@ -55,7 +53,7 @@ func TestHold(t *testing.T) {
 	step(time.Hour, r.releaseOld)
 
 	policy := translate.StatusChange{Object: translate.ObjectKey{Kind: "BackendTLSPolicy", Namespace: "n", Name: "p"}, Generation: 7,
-		Status: &gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{{AncestorRef: gwv1.ParentReference{Name: "gw"}}}}}
+		Status: &gwv1.PolicyStatus{}, Gateways: []string{"n/gw"}}
 	step(0, func(now time.Time) { r.hold(policy, now) })
 	p.acknowledged = 1
 	step(0, func(time.Time) { r.release("n/gw") }, 7)
@@ -115,7 +113,7 @@ func TestHoldUntilOpen(t *testing.T) {
 		r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published += len(s) }}, "n/gw")
 		g := r.gateway("n/gw")
 		g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
-		s := translate.StatusChange{Object: translate.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1,
+		s := translate.StatusChange{Object: translate.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1, Gateways: []string{"n/gw"},
 			Status: &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: string(gwv1.GatewayConditionProgrammed), Status: c.programmed}}}}
 		r.gate.hold(s, time.Now())
 		r.publish()
@@ -142,12 +140,12 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 		r.gateway(name).spec = &translate.ProxySpec{}
 	}
 	change := func(kind, namespace string, generation int64, status any) translate.StatusChange {
-		return translate.StatusChange{Object: translate.ObjectKey{Kind: kind, Namespace: namespace, Name: "gw"}, Generation: generation, Status: status}
+		return translate.StatusChange{Object: translate.ObjectKey{Kind: kind, Namespace: namespace, Name: "gw"}, Generation: generation, Status: status, Gateways: []string{namespace + "/gw"}}
 	}
 	start := time.Now()
 	for _, c := range []translate.StatusChange{
 		change("Gateway", "n", 1, &gwv1.GatewayStatus{}), change("Gateway", "m", 1, &gwv1.GatewayStatus{}),
-		change("HTTPRoute", "n", 1, &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{{ParentRef: gwv1.ParentReference{Name: "gw"}}}}),
+		change("HTTPRoute", "n", 1, &gwv1.RouteStatus{}),
 	} {
 		r.gate.hold(c, start)
 	}

@@ -176,7 +176,7 @@ type candidate struct {
 }
 
 func (t *Translator) candidates(v *incremental.View, on parentObject, ref gwv1.ParentReference) (out []candidate) {
-	keys := []listenerKey{{on.Gateway, string(value(ref.SectionName, ""))}}
+	keys := []listenerKey{{Gateway: on.Gateway, Name: string(value(ref.SectionName, ""))}}
 	if keys[0].Name == "" {
 		keys = incremental.Lookup(v, t.byGateway, on.Gateway)
 	}
@@ -227,7 +227,7 @@ func (t *Translator) refusal(v *incremental.View, r *routeFacts, k listenerKey, 
 	case gwv1.NamespacesFromAll:
 		return ""
 	case gwv1.NamespacesFromSame:
-		if k.Gateway.Namespace == r.Name.Namespace {
+		if k.Owner().Name.Namespace == r.Name.Namespace {
 			return ""
 		}
 	case gwv1.NamespacesFromSelector:

@@ -99,7 +99,7 @@ func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway.Gatew
 	var s gwv1.GatewayStatus
 	var sum gateway.Summary
 	for _, listener := range g.Listeners {
-		key := listenerKey{n, listener}
+		key := listenerKey{Gateway: n, Name: listener}
 		state, _ := incremental.Fetch(v, t.states, key)
 		sum.Add(listener, state.Accepted, state.Resolved, state.Programmed)
 		s.Listeners = append(s.Listeners, gwv1.ListenerStatus{

@@ -25,24 +25,44 @@ func (n name) String() string {
 
 func nameOf(o metav1.Object) name { return name{o.GetNamespace(), o.GetName()} }
 
-// listenerKey names a listener of a Gateway.
+// listenerKey names a listener of a Gateway, its own or one of a ListenerSet.
 type listenerKey struct {
 	Gateway name
+	Set     name // the ListenerSet that it is of; empty for one of the Gateway's own
 	Name    string
 }
 
+// Compare puts the Gateway's own listeners first.
 func (k listenerKey) Compare(o listenerKey) int {
-	return cmp.Or(k.Gateway.Compare(o.Gateway), cmp.Compare(k.Name, o.Name))
+	return cmp.Or(k.Gateway.Compare(o.Gateway), k.Set.Compare(o.Set), cmp.Compare(k.Name, o.Name))
+}
+
+// Owner is the object that has the listener in its spec.
+func (k listenerKey) Owner() kindName {
+	if k.Set != (name{}) {
+		return kindName{KindListenerSet, k.Set}
+	}
+	return kindName{KindGateway, k.Gateway}
 }
 
 func (k listenerKey) String() string {
+	if k.Set != (name{}) {
+		return config.ListenerSetListenerKey(k.Gateway.Namespace, k.Gateway.Name, k.Set.Namespace, k.Set.Name, k.Name)
+	}
 	return config.ListenerKey(k.Gateway.Namespace, k.Gateway.Name, k.Name)
 }
 
-func parseListenerKey(s string) listenerKey {
-	namespace, rest, _ := strings.Cut(s, "/")
-	gateway, listener, _ := strings.Cut(rest, "/")
-	return listenerKey{name{namespace, gateway}, listener}
+// parseListenerKey undoes String.
+func parseListenerKey(s string) (k listenerKey) {
+	parts := strings.Split(s, "/")
+	if len(parts) < 3 {
+		return k
+	}
+	k.Gateway, k.Name = name{parts[0], parts[1]}, parts[len(parts)-1]
+	if len(parts) == 5 {
+		k.Set = name{parts[2], parts[3]}
+	}
+	return k
 }
 
 // backendKey names a port of a Service, and how it is spoken to.

@@ -21,7 +21,7 @@ func (t *Translator) declareListeners() {
 			list := listener.New(gw, t.listenerOptions(v, g))
 			entries := make([]incremental.Entry[listenerKey, *listener.Listener], len(list))
 			for i, l := range list {
-				entries[i] = incremental.Entry[listenerKey, *listener.Listener]{Key: listenerKey{n, string(gw.Spec.Listeners[i].Name)}, Value: l}
+				entries[i] = incremental.Entry[listenerKey, *listener.Listener]{Key: listenerKey{Gateway: n, Name: l.Name}, Value: l}
 			}
 			return entries
 		}, sameDeeply[*listener.Listener])
@@ -143,8 +143,12 @@ func listenerConfig(l *listener.Listener, k listenerKey, certificates []string) 
 	if l.Protocol == gwv1.HTTPSProtocolType {
 		protocol = config.Protocol_PROTOCOL_HTTPS
 	}
+	set := ""
+	if k.Set != (name{}) {
+		set = k.Set.String()
+	}
 	return &config.Listener{
-		Key: k.String(), Gateway: k.Gateway.String(), Name: k.Name,
+		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: set, Name: k.Name,
 		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocol, Hostname: l.Hostname,
 		Certificates: certificates,
 	}

@@ -35,7 +35,8 @@ func (t *Translator) resolveCertificates(v *incremental.View, k listenerKey, l *
 
 // certificateReferrer is who refers to the certificates of a listener.
 func certificateReferrer(k listenerKey) referrer {
-	return referrer{gwv1.GroupName, string(KindGateway), k.Gateway}
+	owner := k.Owner()
+	return referrer{gwv1.GroupName, string(owner.Kind), owner.Name}
 }
 
 func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref listener.CertificateRef) (string, *condition.Problem) {

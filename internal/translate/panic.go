@@ -50,7 +50,7 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 	case kindName:
 		return k, true
 	case listenerKey:
-		return kindName{KindGateway, k.Gateway}, true
+		return k.Owner(), true
 	case name:
 		var found *kind.Kind // the longest name that fits: Gateway begins GatewayClass
 		for _, kind := range kind.All() {

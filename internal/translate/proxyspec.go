@@ -33,7 +33,7 @@ func (t *Translator) declareProxySpecs() {
 				p.Labels, p.Annotations, _ = parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
 			}
 			for _, listenerName := range g.Listeners {
-				if l, _ := incremental.Fetch(v, t.listeners, listenerKey{n, listenerName}); l.Valid() {
+				if l, _ := incremental.Fetch(v, t.listeners, listenerKey{Gateway: n, Name: listenerName}); l.Valid() {
 					p.Ports = append(p.Ports, ProxyPort{l.Port, l.Protocol == gwv1.UDPProtocolType})
 				}
 			}

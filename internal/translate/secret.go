@@ -27,7 +27,7 @@ func (t *Translator) declareSecrets() {
 	t.abroad = incremental.NewIndex(t.listeners, "listeners by other namespace",
 		func(k listenerKey, l *listener.Listener) (namespaces []string) {
 			for _, ref := range l.Certificates {
-				if !ref.Unknown && ref.Secret.Namespace != k.Gateway.Namespace {
+				if !ref.Unknown && ref.Secret.Namespace != k.Owner().Name.Namespace {
 					namespaces = append(namespaces, ref.Secret.Namespace)
 				}
 			}

@@ -3,6 +3,8 @@ package translate
 import (
 	"slices"
 
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -20,6 +22,8 @@ type StatusChange struct {
 	Status any
 	// Generation is the metadata.generation that Status was computed for; 0 with nil.
 	Generation int64
+	// Gateways are those, as "<namespace>/<name>", whose proxies must serve what Status says before it is true; sorted.
+	Gateways []string
 }
 
 // status is a desired status and the generation it was computed for.
@@ -83,8 +87,34 @@ func (t *Translator) statusChanges() (out []StatusChange) {
 		out = changes(out)
 	}
 	out = t.tellFailing(out)
+	for i := range out {
+		out[i].Gateways = t.gatewaysThatServe(&out[i])
+	}
 	slices.SortFunc(out, func(a, b StatusChange) int { return a.Object.Compare(b.Object) })
 	return out
+}
+
+// gatewaysThatServe returns StatusChange.Gateways.
+func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
+	n := name{c.Object.Namespace, c.Object.Name}
+	switch s := c.Status.(type) {
+	case *gwv1.GatewayStatus:
+		gateways = []string{n.String()}
+	case *gwv1.RouteStatus:
+		a, _ := t.attachments.Get(kindName{Kind(c.Object.Kind), n})
+		if a == nil {
+			return nil // no proxy has anything of it
+		}
+		for _, gw := range a.Gateways {
+			gateways = append(gateways, gw.String())
+		}
+	case *gwv1.PolicyStatus:
+		for _, a := range s.Ancestors {
+			gateways = append(gateways, name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}.String())
+		}
+		slices.Sort(gateways)
+	}
+	return gateways
 }
 
 // currentStatus is what the object's status should be if nothing had panicked; nil where it is not ours.

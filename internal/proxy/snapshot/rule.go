@@ -216,20 +216,10 @@ func (p *Compiler) ruleStats(route *config.Route, c *config.Rule) []ruleStats {
 	}
 	var out []ruleStats
 	for _, a := range route.Attachments {
-		labels.Gateway, labels.Listener = SplitListenerKey(a.Listener)
+		labels.Gateway, labels.Listener = config.SplitListenerKey(a.Listener)
 		out = append(out, ruleStats{a.Listener, p.Metrics.Rule(labels)})
 	}
 	return out
-}
-
-// SplitListenerKey undoes config.ListenerKey: "<namespace>/<gateway>" and the listener's name.
-func SplitListenerKey(key string) (gateway, name string) {
-	for i := len(key) - 1; i >= 0; i-- {
-		if key[i] == '/' {
-			return key[:i], key[i+1:]
-		}
-	}
-	return "", key
 }
 
 // Choose picks a backendRef by weight, with the exchange's random numbers.

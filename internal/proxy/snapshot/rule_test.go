@@ -168,12 +168,6 @@ func TestPort(t *testing.T) {
 	}
 }
 
-func TestSplitListenerKey(t *testing.T) {
-	if gateway, name := SplitListenerKey(config.ListenerKey("ns", "gw", "http")); gateway != "ns/gw" || name != "http" {
-		t.Errorf("got %q and %q", gateway, name)
-	}
-}
-
 func TestRetry(t *testing.T) {
 	r, err := newCompiler(t).Route(routeOf(&config.Rule{}, &config.Rule{Retry: &config.Retry{Attempts: 3, Codes: []uint32{503, 500}, BackoffNanos: 5}}))
 	if err != nil {
