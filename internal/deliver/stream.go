@@ -318,8 +318,11 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 		r.mu.Unlock()
 		return status.Error(codes.ResourceExhausted, "too many answers that nothing was sent for")
 	case a.Error != "":
-		r.refused(s, p, a)
+		news := r.refused(s, p, a)
 		r.mu.Unlock()
+		if news {
+			r.news()
+		}
 		return nil
 	case a.Epoch != r.epoch || s.idle || a.Generation > s.sent:
 		r.mu.Unlock()
@@ -343,12 +346,16 @@ func (r *Remote) answer(s *stream, a *wire.Ack) error {
 	return nil
 }
 
-// refused: nothing of the generation is served; everything is sent again after a while.
-func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
+// refused takes note that nothing of the generation is served, and reports whether the reason is news of a proxy that was given up already.
+// Everything is sent again after a while. r.mu is held.
+func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) (news bool) {
 	r.o.Logger.Error("a proxy refuses its configuration", "gateway", s.gateway.name, "pod", s.pod, "generation", a.Generation, "error", said(a.Error))
+	if news = p.overdue && p.refusal != said(a.Error); news {
+		r.stale[s.gateway.name] = struct{}{}
+	}
 	p.refusal = said(a.Error)
 	if !s.waits {
-		return
+		return news
 	}
 	s.waits, s.full, s.paused = false, true, true
 	time.AfterFunc(refusedPause, func() {
@@ -357,6 +364,7 @@ func (r *Remote) refused(s *stream, p *pod, a *wire.Ack) {
 		r.mu.Unlock()
 		s.wake()
 	})
+	return news
 }
 
 // maxFault bounds what is kept and logged of a proxy's words, in bytes.

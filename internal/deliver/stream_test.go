@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,5 +54,35 @@ func TestLateAnswer(t *testing.T) {
 	r.Lead("next", &Withheld{})
 	if err := r.answer(newer, ack); err != nil {
 		t.Errorf("in the next epoch: %v", err)
+	}
+}
+
+// TestRefusalOfOneThatIsOverdue: why a proxy refuses its configuration is reported, also where it was given up before it said so.
+func TestRefusalOfOneThatIsOverdue(t *testing.T) {
+	r := NewRemote(RemoteOptions{AnswerLimit: time.Minute})
+	told := 0
+	r.Notify(func() { told++ }, func(string) {})
+	l := &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "n/gw/l", Gateway: "n/gw"}}}
+	r.Apply(&Change{Config: &config.Update{Generation: 1, Upserts: []*config.Resource{l}}, Complete: true})
+	r.Lead("epoch", &Withheld{})
+	r.SetReady("n/gw", []string{"pod"})
+	r.mu.Lock()
+	s := r.enter(r.gateway("n/gw"), &Caller{Pod: "pod"}, &wire.Hello{}, func(error) {})
+	r.mu.Unlock()
+	if _, _, err := r.next(s); err != nil {
+		t.Fatal(err)
+	}
+	if late := r.Expire(time.Now().Add(time.Hour)); !slices.Equal(late, []string{"n/gw"}) {
+		t.Fatalf("late: %v", late)
+	}
+	r.Reports()
+	for range 2 { // the second time it is no news
+		if err := r.answer(s, &wire.Ack{Error: "cannot read it"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reports := r.Reports()
+	if told != 1 || len(reports) != 1 || len(reports[0].Overdue) != 1 || !strings.Contains(reports[0].Overdue[0], "cannot read it") {
+		t.Errorf("told %d times: %+v", told, reports)
 	}
 }
