@@ -2,11 +2,8 @@ package reconcile_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -14,18 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
-	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/reconcile"
@@ -150,100 +142,6 @@ func TestOwnGatewayOnly(t *testing.T) {
 	})
 	if mine.updates != 1 {
 		t.Errorf("%d updates of a Gateway that was not concerned", mine.updates)
-	}
-}
-
-// TestIdentities: who is not the Gateway's proxy gets nothing.
-func TestIdentities(t *testing.T) {
-	c, _ := started(t, forever)
-	c.set(named(gateway(81), "other"))
-	for _, x := range []struct {
-		what, token, gateway string
-		code                 codes.Code
-	}{
-		{"another Gateway's", identityToken("n/other", "pod"), "n/gw", codes.PermissionDenied},
-		{"none", "", "n/gw", codes.Unauthenticated},
-		{"one that has expired", identityToken("n/gw", "pod") + "0", "n/gw", codes.Unauthenticated},
-		{"of no Gateway", identityToken("n/nothing", "pod"), "n/nothing", codes.NotFound},
-	} {
-		m, err := c.ask(t, x.token, &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: x.gateway}}})
-		if m != nil || status.Code(err) != x.code {
-			t.Errorf("with the identity of %s: %v, %v; want %v", x.what, m, err, x.code)
-		}
-	}
-	m, err := c.ask(t, identityToken("n/gw", "pod"), &wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: &wire.Ack{}}})
-	if m != nil || status.Code(err) != codes.InvalidArgument {
-		t.Errorf("without Hello: %v, %v", m, err)
-	}
-	if m, err := c.ask(t, identityToken("n/gw", "pod"), &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil || !m.GetBegin().GetFull() {
-		t.Errorf("with its own: %v, %v", m, err)
-	}
-}
-
-// dial opens a stream without a client.
-func (c *cluster) dial(t *testing.T, token string) wire.Delivery_StreamClient {
-	t.Helper()
-	creds, err := credentials.NewClientTLSFromFile(c.caFile, delivertest.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := grpc.NewClient(c.address, grpc.WithTransportCredentials(creds))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	s, err := wire.NewDeliveryClient(conn).Stream(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-// ask says one thing and answers what comes back.
-func (c *cluster) ask(t *testing.T, token string, m *wire.FromProxy) (*wire.ToProxy, error) {
-	t.Helper()
-	s := c.dial(t, token)
-	_ = s.Send(m) // Recv says what is wrong
-	return s.Recv()
-}
-
-// TestLiar: a proxy can neither acknowledge what it was not sent nor speak for another Gateway's listeners.
-func TestLiar(t *testing.T) {
-	c, _ := started(t, forever)
-	c.set(named(gateway(81), "other"))
-	c.up("n/other", "x") // it must stay programmed
-	victim := c.connect(t, "n/other", "x")
-	testkit.Eventually(t, "the other Gateway is programmed", func() bool { return c.programmed("other") && victim.Ready() })
-	s := c.dial(t, identityToken("n/gw", "liar"))
-	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
-		t.Fatal(err)
-	}
-	var generation uint64
-	for generation == 0 {
-		m, err := s.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		generation = m.GetCommit().GetGeneration()
-	}
-	ack := func(generation uint64, listeners ...*wire.Fault) *wire.FromProxy {
-		return &wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: &wire.Ack{Epoch: "first", Generation: generation, Listeners: listeners}}}
-	}
-	if err := s.Send(ack(generation, &wire.Fault{Resource: &wire.ResourceId{Kind: uint32(config.KindListener), Key: "n/other/l0"}, Message: "taken"},
-		&wire.Fault{}, nil)); err != nil {
-		t.Fatal(err)
-	}
-	testkit.Eventually(t, "it was heard", func() bool { return c.acked("n/gw", "liar") })
-	if !c.programmed("other") {
-		t.Error("a proxy spoke for another's listener")
-	}
-	if err := s.Send(ack(generation + 1)); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Recv(); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("after it acknowledged what it was not sent: %v", err)
 	}
 }
 
@@ -374,8 +272,8 @@ func TestOneLags(t *testing.T) {
 	testkit.Eventually(t, "its end is told", told("n/gw: "))
 }
 
-// TestServedWithoutPartOfThePlan: what a Gateway is served without is said beside what its proxies lack, and takes nothing from its being programmed.
-func TestServedWithoutPartOfThePlan(t *testing.T) {
+// TestServedWithoutPartOfTheProxySpec: what a Gateway is served without is said beside what its proxies lack, and takes nothing from its being programmed.
+func TestServedWithoutPartOfTheProxySpec(t *testing.T) {
 	c, _ := started(t, 50*time.Millisecond)
 	second := c.connect(t, "n/gw", "pod-1")
 	testkit.Eventually(t, "the second proxy is configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
@@ -482,36 +380,6 @@ func TestSlowProxy(t *testing.T) {
 	}
 }
 
-// TestSecondStream: the newer of two streams of one pod wins, and the end of the older one changes nothing.
-func TestSecondStream(t *testing.T) {
-	c, p := started(t, forever)
-	s := c.dial(t, identityToken("n/gw", "pod-9"))
-	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}
-	if err := s.Send(hello); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	newer := c.dial(t, identityToken("n/gw", "pod-9"))
-	if err := newer.Send(hello); err != nil {
-		t.Fatal(err)
-	}
-	if m, err := newer.Recv(); err != nil || !m.GetBegin().GetFull() {
-		t.Fatalf("the newer one: %v, %v", m, err)
-	}
-	var err error
-	for err == nil {
-		_, err = s.Recv()
-	}
-	if status.Code(err) != codes.Aborted {
-		t.Errorf("the older one ended with %v", err)
-	}
-	if !slices.ContainsFunc(c.proxies("n/gw"), func(x deliver.RemoteProxy) bool { return x.Pod == "pod-9" && x.Connected }) || !p.Ready() {
-		t.Errorf("proxies: %+v", c.proxies("n/gw"))
-	}
-}
-
 // TestGatewayGoes: its proxies keep what they have, and hear why.
 func TestGatewayGoes(t *testing.T) {
 	c, p := started(t, forever)
@@ -519,7 +387,7 @@ func TestGatewayGoes(t *testing.T) {
 	c.Update(func(tr *translate.Translator) { tr.Delete(translate.KindGateway, "n", "gw") })
 	testkit.Eventually(t, "the stream has ended", func() bool { return !c.acked("n/gw", "pod-0") })
 	c.SetInfrastructure("n", "gw", nil, nil)
-	m, err := c.ask(t, identityToken("n/gw", "pod-0"), &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}})
+	m, err := delivertest.Ask(t, c.address, c.caFile, delivertest.Token("n/gw", "pod-0"), &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}})
 	if m != nil || status.Code(err) != codes.NotFound {
 		t.Errorf("%v, %v", m, err)
 	}
@@ -540,7 +408,7 @@ func TestGatewayGoes(t *testing.T) {
 func TestRefusedGeneration(t *testing.T) {
 	c, _ := started(t, 50*time.Millisecond)
 	c.up("n/gw", "pod-0", "bad")
-	s := c.dial(t, identityToken("n/gw", "bad"))
+	s := delivertest.Dial(t, c.address, c.caFile, delivertest.Token("n/gw", "bad"))
 	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
 		t.Fatal(err)
 	}
@@ -557,175 +425,4 @@ func TestRefusedGeneration(t *testing.T) {
 		status, message := c.said("gw")
 		return status == metav1.ConditionTrue && strings.Contains(message, "proxy bad refuses its configuration: cannot read it")
 	})
-}
-
-// TestNothingBeforeEverything: a proxy never gets the little that a controller knows while it starts.
-func TestNothingBeforeEverything(t *testing.T) {
-	c := newCluster(t, forever)
-	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}
-	refused := func(when string) {
-		t.Helper()
-		if m, err := c.ask(t, identityToken("n/gw", "pod"), hello); m != nil || status.Code(err) != codes.Unavailable {
-			t.Errorf("%s: %v, %v", when, m, err)
-		}
-	}
-	refused("at the beginning")
-	c.Lead("first")
-	c.up("n/gw", "pod")
-	refused("as leader without objects")
-	c.set(class(), gateway(80))
-	if m, err := c.ask(t, identityToken("n/gw", "pod"), hello); err != nil || !m.GetBegin().GetFull() {
-		t.Errorf("as leader with objects: %v, %v", m, err)
-	}
-	c.Standby()
-	refused("on standby")
-}
-
-// TestLargeConfiguration goes in several Chunks, one of them with a Resource that is too large for any.
-func TestLargeConfiguration(t *testing.T) {
-	c := newCluster(t, forever)
-	objects := []metav1.Object{class(), gateway(80)}
-	for i := range 300 {
-		r := redirect("/" + strings.Repeat("x", 10_000))
-		if r.Name = fmt.Sprintf("r%d", i); i == 7 {
-			for j := range 1500 {
-				r.Spec.Rules[0].Matches = append(r.Spec.Rules[0].Matches, gwv1.HTTPRouteMatch{Path: &gwv1.HTTPPathMatch{
-					Type: ptr(gwv1.PathMatchExact), Value: ptr(fmt.Sprintf("/%d-%s", j, strings.Repeat("y", 1200)))}})
-			}
-		}
-		objects = append(objects, r)
-	}
-	c.set(objects...)
-	c.Lead("first")
-	p := c.connect(t, "n/gw", "pod")
-	testkit.Eventually(t, "it is configured", func() bool { return c.acked("n/gw", "pod") })
-	if n := len(p.ids()); n != 301 {
-		t.Errorf("%d resources, want 301", n)
-	}
-	s := c.dial(t, identityToken("n/gw", "other"))
-	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
-		t.Fatal(err)
-	}
-	chunks := 0
-	for {
-		m, err := s.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m.GetCommit() != nil {
-			break
-		}
-		if k := m.GetChunk(); k != nil {
-			if chunks++; len(k.Upserts) == 0 {
-				t.Error("an empty Chunk")
-			}
-		}
-	}
-	if chunks < 4 || chunks > 10 { // 3 MB in small ones and 1.8 MB in one
-		t.Errorf("%d Chunks", chunks)
-	}
-}
-
-// TestPodIsGone: the stream of a pod that is deleted ends at once, and its token, which is valid on, opens no other; nor does one
-// of a pod that had the name before.
-func TestPodIsGone(t *testing.T) {
-	c := newCluster(t, forever)
-	c.set(class(), gateway(80), edited("/one", 1))
-	c.Lead("first")
-	hello := &wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}
-	refused := func(what, pod string) {
-		t.Helper()
-		if m, err := c.ask(t, identityToken("n/gw", pod), hello); m != nil || status.Code(err) != codes.PermissionDenied {
-			t.Errorf("%s: %v, %v", what, m, err)
-		}
-	}
-	refused("a pod that is not known", "pod-0@one")
-	c.remote.SetPods("n", "gw", map[string]string{"pod-0": "one", "pod-1": "x"})
-	p := c.connect(t, "n/gw", "pod-0@one")
-	testkit.Eventually(t, "the pod is served", func() bool { return c.acked("n/gw", "pod-0") })
-	refused("one that had the name before", "pod-0@zero")
-	if !c.acked("n/gw", "pod-0") {
-		t.Error("who was refused took the place of the pod")
-	}
-	c.remote.SetPods("n", "gw", map[string]string{"pod-0": "two", "pod-1": "x"})
-	testkit.Eventually(t, "its stream has ended", func() bool {
-		return !slices.ContainsFunc(c.proxies("n/gw"), func(x deliver.RemoteProxy) bool { return x.Connected })
-	})
-	refused("a pod that is gone", "pod-0@one")
-	p.stop()
-	next := c.connect(t, "n/gw", "pod-0@two")
-	testkit.Eventually(t, "the next one of its name is served", func() bool { return next.Ready() && c.acked("n/gw", "pod-0") })
-	c.remote.SetPods("n", "gw", nil)
-	testkit.Eventually(t, "its stream has ended", func() bool { return len(c.proxies("n/gw")) == 0 })
-}
-
-// TestManyAnswers: a proxy that answers again and again what it was not asked loses its stream, and the others notice nothing.
-func TestManyAnswers(t *testing.T) {
-	c, _ := started(t, forever)
-	s := c.dial(t, identityToken("n/gw", "chatty"))
-	if err := s.Send(&wire.FromProxy{Message: &wire.FromProxy_Hello{Hello: &wire.Hello{Gateway: "n/gw"}}}); err != nil {
-		t.Fatal(err)
-	}
-	var generation uint64
-	for generation == 0 {
-		m, err := s.Recv()
-		if err != nil {
-			t.Fatal(err)
-		}
-		generation = m.GetCommit().GetGeneration()
-	}
-	for i := range 1000 {
-		ack := &wire.Ack{Epoch: "first", Generation: generation, Listeners: []*wire.Fault{{Message: fmt.Sprint(i),
-			Resource: &wire.ResourceId{Kind: uint32(config.KindListener), Key: "n/gw/l0"}}}}
-		if s.Send(&wire.FromProxy{Message: &wire.FromProxy_Ack{Ack: ack}}) != nil {
-			break // it has ended
-		}
-	}
-	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("it ended with %v", err)
-	}
-	if !c.acked("n/gw", "pod-0") || !c.programmed("gw") {
-		t.Error("another proxy is concerned")
-	}
-}
-
-// TestLimitsBeforeIdentity: the server tells everybody, before anything is asked, how many streams a connection may have and how
-// large the head of a call may be, and closes a connection that is idle or speaks something else.
-func TestLimitsBeforeIdentity(t *testing.T) {
-	c := newCluster(t, forever)
-	pem, err := os.ReadFile(c.caFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(pem)
-	conn, err := tls.Dial("tcp", c.address, &tls.Config{RootCAs: roots, ServerName: delivertest.Host, NextProtos: []string{"h2"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(time.Minute))
-	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
-		t.Fatal(err)
-	}
-	framer := http2.NewFramer(conn, conn)
-	if err := framer.WriteSettings(); err != nil {
-		t.Fatal(err)
-	}
-	for {
-		f, err := framer.ReadFrame()
-		if err != nil {
-			t.Fatal(err)
-		}
-		settings, ok := f.(*http2.SettingsFrame)
-		if !ok || settings.IsAck() {
-			continue
-		}
-		for id, most := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 4, http2.SettingMaxHeaderListSize: 32 << 10} {
-			if value, told := settings.Value(id); !told || value > most {
-				t.Errorf("%v is %d, told: %v; want at most %d", id, value, told, most)
-			}
-		}
-		return
-	}
 }

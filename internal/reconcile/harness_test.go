@@ -2,10 +2,6 @@ package reconcile_test
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -14,7 +10,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -78,30 +73,12 @@ func newClusterAt(t *testing.T, authority *testkit.Authority, address string, li
 	for _, f := range change {
 		f(&o)
 	}
-	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: identity, AnswerLimit: o.HoldLimit, Logger: o.Logger})
+	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: delivertest.Identity, AnswerLimit: o.HoldLimit, Logger: o.Logger})
 	o.Delivery = c.remote
 	c.Cluster = reconcile.NewCluster(o)
 	c.address, c.stop = delivertest.Serve(t, authority, address, func(s *grpc.Server) { c.remote.Serve(s) }, deliver.ServerOptions()...)
 	t.Cleanup(c.Close)
 	return c
-}
-
-// identity takes a token "<gateway> <pod>", or "<gateway> <pod>@<uid>", with the hash that identityToken adds; any other is not valid.
-func identity(ctx context.Context) (deliver.Caller, error) {
-	md, _ := metadata.FromIncomingContext(ctx)
-	token := strings.TrimPrefix(strings.Join(md.Get("authorization"), ""), "Bearer ")
-	fields := strings.Fields(token)
-	if len(fields) != 3 || identityToken(fields[0], fields[1]) != token {
-		return deliver.Caller{}, errors.New("the token is not valid")
-	}
-	pod, uid, _ := strings.Cut(fields[1], "@")
-	return deliver.Caller{Gateway: fields[0], Pod: pod, PodUID: uid}, nil
-}
-
-var identitySecret = rand.Text()
-
-func identityToken(gateway, pod string) string {
-	return fmt.Sprintf("%s %s %x", gateway, pod, sha256.Sum256([]byte(identitySecret+gateway+" "+pod)))
 }
 
 // remote is a client with an engine of the test's.
@@ -187,7 +164,7 @@ func (c *cluster) connect(t *testing.T, gateway, pod string, change ...func(*cli
 	close(r.gate)
 	o := client.Options{
 		Controller: strings.Replace(c.address, "127.0.0.1", delivertest.Host, 1), CAFile: c.caFile, Gateway: gateway, Version: "test",
-		TokenFile: testkit.WriteFile(t, "token", []byte(identityToken(gateway, pod))), Apply: r.apply, Rebind: r.rebind}
+		TokenFile: testkit.WriteFile(t, "token", []byte(delivertest.Token(gateway, pod))), Apply: r.apply, Rebind: r.rebind}
 	for _, f := range change {
 		f(&o)
 	}

@@ -1,18 +1,26 @@
-// Package delivertest gives tests of the delivery servers on loopback. It exists so that both ends are tested over TLS as
+// Package delivertest gives tests of the delivery servers on loopback, identities of proxies, and streams without a client. It exists so that both ends are tested over TLS as
 // they run.
 //
 // It must be imported by tests only.
 package delivertest
 
 import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -54,4 +62,66 @@ func Serve(t testing.TB, authority *testkit.Authority, address string, register 
 	}
 	t.Cleanup(stop)
 	return listener.Addr().String(), stop
+}
+
+// Identity takes the tokens that Token makes, for RemoteOptions.Authenticate; any other is not valid.
+func Identity(ctx context.Context) (deliver.Caller, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	token := strings.TrimPrefix(strings.Join(md.Get("authorization"), ""), "Bearer ")
+	fields := strings.Fields(token)
+	if len(fields) != 3 || Token(fields[0], fields[1]) != token {
+		return deliver.Caller{}, errors.New("the token is not valid")
+	}
+	pod, uid, _ := strings.Cut(fields[1], "@")
+	return deliver.Caller{Gateway: fields[0], Pod: pod, PodUID: uid}, nil
+}
+
+var secret = rand.Text()
+
+// Token is that of a pod, "<name>" or "<name>@<uid>", of a Gateway.
+func Token(gateway, pod string) string {
+	return fmt.Sprintf("%s %s %x", gateway, pod, sha256.Sum256([]byte(secret+gateway+" "+pod)))
+}
+
+// Dial opens a stream without a client, which ends with the test.
+func Dial(t testing.TB, address, caFile, token string) wire.Delivery_StreamClient {
+	t.Helper()
+	creds, err := credentials.NewClientTLSFromFile(caFile, Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(creds))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	s, err := wire.NewDeliveryClient(conn).Stream(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Ask sends one message and returns what comes back.
+func Ask(t testing.TB, address, caFile, token string, m *wire.FromProxy) (*wire.ToProxy, error) {
+	t.Helper()
+	s := Dial(t, address, caFile, token)
+	_ = s.Send(m) // Recv says what is wrong
+	return s.Recv()
+}
+
+// Committed receives a generation, and returns its end.
+func Committed(t testing.TB, s wire.Delivery_StreamClient) *wire.Commit {
+	t.Helper()
+	for {
+		m, err := s.Recv()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if commit := m.GetCommit(); commit != nil {
+			return commit
+		}
+	}
 }
