@@ -116,7 +116,7 @@ func TestRetry(t *testing.T) {
 		{name: "timeouts.backendRequest", rule: "slow", fail: "1", code: "200", slow: "1m", status: 200, attempts: 2, reason: "ok"},
 		{name: "timeouts.backendRequest each time", rule: "slow", fail: "9", code: "200", slow: "1m", status: 504, attempts: 3, reason: "backend_timeout"},
 		{name: "timeouts.backendRequest of a POST", method: "POST", rule: "slow", fail: "1", code: "200", slow: "1m", body: "x", status: 504, attempts: 1, reason: "backend_timeout"},
-		{name: "timeouts.request in an attempt", rule: "short", fail: "9", code: "503", slow: "400ms", status: 504, attempts: 2, reason: "request_timeout"},
+		{name: "timeouts.request in an attempt", rule: "short", fail: "9", code: "503", slow: "2s", status: 504, attempts: 2, reason: "request_timeout"},
 		{name: "timeouts.request in a wait", rule: "patient", fail: "9", code: "503", status: 504, attempts: 1, reason: "request_timeout"},
 	}
 	rule := func(name, retry, timeouts string) string {
@@ -127,11 +127,12 @@ func TestRetry(t *testing.T) {
 		rule("none", "    retry: {codes: [500, 503], attempts: 0}\n", "") +
 		rule("bare", "    retry: {attempts: 3}\n", "") +
 		rule("plain", "", "") +
-		rule("slow", "    retry: {codes: [503], attempts: 2}\n", "    timeouts: {backendRequest: 300ms}\n") +
-		rule("short", "    retry: {codes: [503], attempts: 5}\n", "    timeouts: {request: 600ms}\n") +
-		rule("patient", "    retry: {codes: [503], attempts: 5, backoff: 1m}\n", "    timeouts: {request: 300ms}\n")
+		rule("slow", "    retry: {codes: [503], attempts: 2}\n", "    timeouts: {backendRequest: 1500ms}\n") +
+		rule("short", "    retry: {codes: [503], attempts: 5}\n", "    timeouts: {request: 3s}\n") +
+		rule("patient", "    retry: {codes: [503], attempts: 5, backoff: 1m}\n", "    timeouts: {request: 3s}\n")
 
-	for _, h2 := range []bool{false, true} {
+	run := func(t *testing.T, h2 bool) {
+		t.Parallel()
 		f := &flaky{bodies: map[string][]string{}}
 		b := &backend{name: "b"}
 		b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -158,11 +159,10 @@ func TestRetry(t *testing.T) {
 		port := freePort(t)
 		g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + manifests + service("default", "copies", mirror) + route("r", rules)},
 			func(o *cli.RunOptions) { o.AccessLog = log })
-		retries := 0
-		for _, client := range []*http.Client{noRedirects, clientOfHTTP2(t)} {
-			var wg sync.WaitGroup
+		clients := []*http.Client{noRedirects, clientOfHTTP2(t)}
+		var wg sync.WaitGroup
+		for _, client := range clients {
 			for i, c := range cases {
-				retries += c.attempts - 1
 				wg.Go(func() {
 					id := fmt.Sprintf("%d-%p", i, client)
 					name := fmt.Sprintf("backend by HTTP/2: %v, client by HTTP/2: %v, %s", h2, client != noRedirects, c.name)
@@ -203,7 +203,9 @@ func TestRetry(t *testing.T) {
 					}
 				})
 			}
-			wg.Wait()
+		}
+		wg.Wait()
+		for _, client := range clients {
 			for i, c := range cases {
 				if c.rule == "codes" {
 					id := fmt.Sprintf("%d-%p", i, client)
@@ -215,23 +217,26 @@ func TestRetry(t *testing.T) {
 			}
 		}
 		metrics := string(g.adminGet("/metrics"))
-		want := fmt.Sprintf("moongate_upstream_retries_total{backend=%q} %d\n", "Service/default/b/80", retries)
-		if !strings.Contains(metrics, want) {
-			t.Errorf("no %q in the metrics", want)
-		}
 		g.end()
 		logged := readLog(t, log)
+		retries := 0
 		for i, c := range cases {
 			for _, line := range logged[fmt.Sprintf("%d-", i)] {
+				retries += line.Attempts - 1
 				if line.Attempts != c.attempts || line.Reason != c.reason || line.Code != c.status {
 					t.Errorf("%s: logged as %+v, want %d attempts and %s", c.name, line, c.attempts, c.reason)
 				}
 			}
-			if n := len(logged[fmt.Sprintf("%d-", i)]); n != 2 {
+			if n := len(logged[fmt.Sprintf("%d-", i)]); n != len(clients) {
 				t.Errorf("%s: %d lines in the access log", c.name, n)
 			}
 		}
+		if want := fmt.Sprintf("moongate_upstream_retries_total{backend=%q} %d\n", "Service/default/b/80", retries); !strings.Contains(metrics, want) {
+			t.Errorf("no %q in the metrics", want)
+		}
 	}
+	t.Run("HTTP/1.1", func(t *testing.T) { run(t, false) })
+	t.Run("HTTP/2", func(t *testing.T) { run(t, true) })
 }
 
 // TestRetryConnections: an endpoint that cannot be reached is passed over, and asked again where there is no other.
