@@ -2,16 +2,11 @@ package exchange
 
 import (
 	"bytes"
-	"context"
-	"io"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
-	"github.com/moongate-dev/moongate/internal/proxy/http1"
-	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -94,7 +89,6 @@ type mirrored struct {
 	pending   atomic.Int64
 	// broken tells that the copy is not complete and must not look as if it were.
 	broken atomic.Bool
-	u      *upstream.Conn // that carries it, by HTTP/1.1
 	// late tells that it is broken because the mirror is slower than the client.
 	late atomic.Bool
 }
@@ -117,7 +111,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			continue
 		}
 		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
-		m.req.ExpectContinue, m.req.Target = false, nil // the body comes without being asked for
+		m.req.ExpectContinue, m.req.Target, m.req.Upgrade = false, nil, nil // the body comes without being asked for, and no tunnel is wanted
 		m.req.Request = cloneHead(&x.Request.Request)
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
@@ -193,9 +187,6 @@ func (m *mirrored) run() {
 			m.engine.Observer.Panicked("mirror", v)
 			m.broken.Store(true)
 			m.backend.MirrorDropped(upstream.MirrorFailed)
-			if m.u != nil {
-				m.u.Close()
-			}
 		}
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
@@ -214,172 +205,30 @@ func (m *mirrored) run() {
 func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	ep.Begin()
 	defer ep.End()
-	deadline := time.Now().Add(mirrorTimeout)
-	u := ep.Idle()
-	for u != nil && !u.Alive() {
-		u.Close()
-		u = ep.Idle()
-	}
-	if u == nil {
-		place := ep.Place()
-		if place == nil {
-			var err error
-			if u, place, err = ep.Connect(m.engine.Background, deadline, true); err != nil {
-				return false
-			}
-		}
-		if place != nil {
-			return m.sendStream(place, deadline)
-		}
-	}
-	m.u = u
-	u.SetDeadline(deadline)
-	if !m.write(u) || !m.discardResponse(u) {
-		u.Close()
-		return false
-	}
-	return true
-}
-
-// write sends the copy by HTTP/1.1.
-func (m *mirrored) write(u *upstream.Conn) bool {
-	r := &m.req
-	out := http1.AppendRequestHead(nil, &r.Request, r.Framing, r.Length, http1.Hop{TETrailers: r.TETrailers})
-	if _, err := u.Write(append(out, r.Whole...)); err != nil {
-		return false
-	}
-	if m.parts == nil {
-		return true
-	}
-	chunked := r.Framing == http1.Chunked
-	for part := range m.parts {
-		m.pending.Add(-int64(len(part)))
-		if chunked {
-			out = append(http1.AppendChunkHead(out[:0], len(part)), part...)
-			part = append(out, http1.ChunkEnd...)
-		}
-		if _, err := u.Write(part); err != nil {
-			return false
-		}
-	}
-	if m.broken.Load() {
-		return false
-	}
-	if chunked {
-		if _, err := u.Write(http1.AppendLastChunk(out[:0], &m.trailer)); err != nil {
-			return false
-		}
-	}
-	return true
-}
-
-// discardResponse reads the response to its end so that the connection can be used again.
-func (m *mirrored) discardResponse(u *upstream.Conn) bool {
-	buf := buffer.Take()
-	defer buffer.Give(buf)
-	var (
-		resp message.Response
-		head http1.ResponseHead
-		body http1.Body
-	)
-	at, end := 0, 0
-	for {
-		n, err := http1.ParseResponse(buf[at:end], m.req.Method, &resp, &head, &m.engine.Limits)
-		if err == nil {
-			at += n
-			if resp.Status >= 200 {
-				break
-			}
-			continue
-		}
-		if err != http1.ErrIncomplete || end == len(buf) {
-			return false
-		}
-		n, err = u.Read(buf[end:])
-		if n == 0 && err != nil {
-			return false
-		}
-		end += n
-	}
-	body.Init(head.Framing, head.ContentLength, &m.engine.Limits)
-	for {
-		_, used, err := body.Decode(buf[at:end])
-		if err != nil {
-			return false
-		}
-		if body.Done() {
-			if head.KeepAlive && at+used == end {
-				m.u = nil
-				u.Release()
-			} else {
-				u.Close()
-			}
-			return true
-		}
-		at = 0
-		if end, err = u.Read(buf[:]); end == 0 {
-			u.Close()
-			return err != nil && body.EOF() == nil
-		}
-	}
-}
-
-// sendStream is the rest of send by HTTP/2.
-func (m *mirrored) sendStream(place *upstream.Shared, deadline time.Time) bool {
-	answered := false
-	defer func() { place.Leave(answered) }()
-	r := &m.req
-	head := http2.RequestHead{Request: &r.Request, Scheme: place.Scheme(), Length: -1, TETrailers: r.TETrailers}
-	out := http2.ClientRequest{RequestHead: head, Body: r.Whole, Last: m.parts == nil, Deadline: deadline}
-	if r.Framing == http1.Length {
-		out.Length = r.Length
-	}
-	s, err := place.Open(&out)
+	c, err := m.engine.call(m.engine.Background, ep, time.Now().Add(mirrorTimeout), &m.req, m.req.Whole, m.parts == nil)
 	if err != nil {
 		return false
 	}
-	defer s.Close()
-	interrupted := make(chan struct{})
-	stop := context.AfterFunc(m.engine.Background, func() { // the process may end meanwhile
-		s.SetDeadline(longAgo)
-		close(interrupted)
-	})
-	defer func() {
-		if !stop() {
-			<-interrupted
-		}
-	}()
-	if m.parts != nil && !m.writeStream(s) {
+	complete := false
+	defer func() { c.end(complete) }() // also where a panic passes through
+	if m.parts != nil && !m.write(c) {
 		return false
 	}
-	answered = m.discardStream(s)
-	return answered
+	var resp message.Response
+	if c.readHead(m.req.Method, &resp) != nil {
+		return false
+	}
+	complete = c.discard() == nil
+	return complete
 }
 
-// writeStream sends a streamed body.
-func (m *mirrored) writeStream(s *http2.ClientStream) bool {
+// write sends a streamed body.
+func (m *mirrored) write(c *call) bool {
 	for part := range m.parts {
 		m.pending.Add(-int64(len(part)))
-		if err := s.Write(part, false); err != nil {
+		if c.write(part, false, nil) != nil {
 			return false
 		}
 	}
-	return !m.broken.Load() && s.WriteTrailers(&m.trailer) == nil
-}
-
-// discardStream reads the response to its end.
-func (m *mirrored) discardStream(s *http2.ClientStream) bool {
-	var resp message.Response
-	for resp.Status < 200 {
-		if _, err := s.ReadHead(&resp); err != nil {
-			return false
-		}
-	}
-	buf := buffer.Take()
-	defer buffer.Give(buf)
-	for {
-		if _, err := s.Read(buf[:]); err != nil {
-			return err == io.EOF
-		}
-	}
+	return !m.broken.Load() && c.write(nil, true, &m.trailer) == nil
 }
