@@ -33,6 +33,7 @@ const (
 	Protocol_PROTOCOL_UNSPECIFIED Protocol = 0
 	Protocol_PROTOCOL_HTTP        Protocol = 1
 	Protocol_PROTOCOL_HTTPS       Protocol = 2
+	Protocol_PROTOCOL_TCP         Protocol = 3 // whose bytes are not looked into; without hostname
 )
 
 // Enum value maps for Protocol.
@@ -41,11 +42,13 @@ var (
 		0: "PROTOCOL_UNSPECIFIED",
 		1: "PROTOCOL_HTTP",
 		2: "PROTOCOL_HTTPS",
+		3: "PROTOCOL_TCP",
 	}
 	Protocol_value = map[string]int32{
 		"PROTOCOL_UNSPECIFIED": 0,
 		"PROTOCOL_HTTP":        1,
 		"PROTOCOL_HTTPS":       2,
+		"PROTOCOL_TCP":         3,
 	}
 )
 
@@ -1695,11 +1698,12 @@ const file_config_proto_rawDesc = "" +
 	"\n" +
 	"TicketKeys\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04keys\x18\x02 \x03(\fR\x04keys*K\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys*]\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPROTOCOL_HTTP\x10\x01\x12\x12\n" +
-	"\x0ePROTOCOL_HTTPS\x10\x02*\x8f\x01\n" +
+	"\x0ePROTOCOL_HTTPS\x10\x02\x12\x10\n" +
+	"\fPROTOCOL_TCP\x10\x03*\x8f\x01\n" +
 	"\rPathMatchType\x12\x1f\n" +
 	"\x1bPATH_MATCH_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PATH_MATCH_TYPE_EXACT\x10\x01\x12\x1a\n" +

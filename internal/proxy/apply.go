@@ -33,6 +33,7 @@ type state struct {
 	ticketKeys   map[string][][]byte // by Gateway
 	listeners    map[string]*listenerState
 	routes       map[string]*snapshot.Route
+	l4Routes     map[string]*snapshot.L4Route
 	kinds        map[config.Kind]map[string]struct{} // keys in force, for the metrics
 }
 
@@ -61,20 +62,14 @@ func (p *Proxy) Apply(u *config.Update) Result {
 	for _, r := range u.Upserts {
 		a.upsert(r)
 	}
-	var released []*snapshot.Route
 	for _, id := range u.Removals {
-		if id.Kind == config.KindRoute {
-			released = append(released, a.removeRoute(id.Key)...)
-		} else {
-			a.remove(id)
-		}
+		a.remove(id)
 	}
-	released = append(released, a.replaced...)
 	a.publish(u.Generation)
 	if err := p.upstreams.Apply(nil, u.Removals); err != nil {
 		p.logger.Error("removing backends", "error", err)
 	}
-	for _, r := range released {
+	for _, r := range a.replaced {
 		r.Release()
 	}
 	a.report(u, time.Since(start))
@@ -97,7 +92,7 @@ type applying struct {
 	result   Result
 	edits    map[string]*match.Edit[*snapshot.Rule] // by listener key
 	relisten bool                                   // listeners or certificates changed, not only routes
-	replaced []*snapshot.Route
+	replaced []interface{ Release() }               // routes that are not in force any more
 }
 
 func (a *applying) reject(id config.ID, err error) { a.result.Rejected[id] = err }
@@ -140,33 +135,41 @@ func (a *applying) upsert(r *config.Resource) {
 			a.reject(r.ID(), err)
 			return
 		}
-		a.replaced = append(a.replaced, a.removeRoute(k.Route.Key)...)
+		a.removeRoute(k.Route.Key)
 		s.routes[k.Route.Key] = rt
 		for _, at := range k.Route.Attachments {
 			a.edit(at.Listener).Add(rt.Compiled, at.Hostnames)
+		}
+	case *config.Resource_L4Route:
+		if err := a.upsertL4Route(k.L4Route); err != nil {
+			a.reject(r.ID(), err)
+			return
 		}
 	}
 	s.count(r.ID(), true)
 }
 
 // removeRoute takes a route out of the tables; it may still be used by requests in flight.
-func (a *applying) removeRoute(key string) []*snapshot.Route {
+func (a *applying) removeRoute(key string) {
 	s := &a.p.state
 	old := s.routes[key]
 	if old == nil {
-		return nil
+		return
 	}
 	for _, at := range old.Config.Attachments {
 		a.edit(at.Listener).Remove(key)
 	}
 	delete(s.routes, key)
-	s.count(config.ID{Kind: config.KindRoute, Key: key}, false)
-	return []*snapshot.Route{old}
+	a.replaced = append(a.replaced, old)
 }
 
 func (a *applying) remove(id config.ID) {
 	s := &a.p.state
 	switch id.Kind {
+	case config.KindRoute:
+		a.removeRoute(id.Key)
+	case config.KindL4Route:
+		a.removeL4Route(id.Key)
 	case config.KindCertificate:
 		delete(s.certificates, id.Key)
 		a.relisten = true
@@ -245,7 +248,7 @@ func (a *applying) publish(generation uint64) {
 // relisten lays out the sockets for all listeners: binds new ones, publishes, and then closes
 // those that no listener uses any more.
 func (p *Proxy) relisten(generation uint64) {
-	wanted := map[listen.Addr]*snapshot.Port{}
+	wanted, l4 := map[listen.Addr]*snapshot.Port{}, p.state.l4Of()
 	keys := slices.Sorted(maps.Keys(p.state.listeners))
 	for _, key := range keys {
 		ls := p.state.listeners[key]
@@ -260,7 +263,7 @@ func (p *Proxy) relisten(generation uint64) {
 			}
 			continue
 		}
-		ls.err = p.place(ls, wanted)
+		ls.err = p.place(ls, l4[key], wanted)
 	}
 	fresh := p.bind(wanted)
 	next := &snapshot.Snapshot{Generation: generation}
@@ -298,8 +301,8 @@ func (p *Proxy) relisten(generation uint64) {
 
 // place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
 // certificate it is there nevertheless: no other listener may answer for its hostname.
-func (p *Proxy) place(ls *listenerState, wanted map[listen.Addr]*snapshot.Port) error {
-	l := &snapshot.Listener{Config: ls.config, Table: ls.table}
+func (p *Proxy) place(ls *listenerState, l4 *snapshot.L4Route, wanted map[listen.Addr]*snapshot.Port) error {
+	l := &snapshot.Listener{Config: ls.config, Table: ls.table, L4: l4}
 	mode, ok := snapshot.ModeOf(ls.config.Protocol)
 	if !ok {
 		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)

@@ -67,6 +67,7 @@ func New(o Options) *Proxy {
 			ticketKeys:   map[string][][]byte{},
 			listeners:    map[string]*listenerState{},
 			routes:       map[string]*snapshot.Route{},
+			l4Routes:     map[string]*snapshot.L4Route{},
 			kinds:        map[config.Kind]map[string]struct{}{},
 		},
 	}

@@ -177,6 +177,7 @@ func (c *Conn) leave(s *waitState) bool {
 var acceptors = [...]func(*Conn){
 	snapshot.HTTP:  (*Conn).serve,
 	snapshot.HTTPS: (*Conn).acceptHTTPS,
+	snapshot.TCP:   (*Conn).acceptTCP,
 }
 
 // start runs a new connection, which is in its Set.

@@ -49,16 +49,25 @@ func (d *duplex) CloseWrite() error { return d.c.nc.(interface{ CloseWrite() err
 // Interrupt implements tunnel.Duplex.
 func (d *duplex) Interrupt() { d.c.tcp.SetDeadline(longAgo) }
 
+// acceptTCP runs a connection of a layer-4 route to its end.
+func (c *Conn) acceptTCP() {
+	c.side.Protocol = "TCP"
+	if !c.http1State().ex.Join() {
+		c.tcp.SetLinger(0) // no end of the stream that was not the backend's
+	}
+	c.end()
+}
+
 // Switch is exchange.Switcher's.
-func (s http1Side) Switch(resp *message.Response, protocol []byte) (tunnel.Duplex, error) {
+func (s http1Side) Switch(resp *message.Response, protocol []byte) error {
 	st := s.c.h1
 	st.framing, st.keep = http1.UntilClose, false // what breaks off is reset
 	st.out = http1.AppendResponseHead(st.out[:0], resp, http1.NoBody, -1, http1.Hop{Upgrade: protocol})
-	if err := s.c.write(st.out); err != nil {
-		return nil, err
-	}
-	return newDuplex(s.c), nil
+	return s.c.write(st.out)
 }
+
+// Duplex is exchange.Switcher's.
+func (s http1Side) Duplex() tunnel.Duplex { return newDuplex(s.c) }
 
 // Moved is exchange.Switcher's.
 func (s http1Side) Moved() { s.c.tunnelMoved() }

@@ -42,9 +42,11 @@ type Client struct {
 
 // Switcher leaves the client's protocol.
 type Switcher interface {
-	// Switch sends a final head that says so, by the name of the next protocol, and returns the connection as the end of a tunnel: what the client has sent
-	// behind its request is read first. The client's side is not used for anything else after that, but to be ended.
-	Switch(resp *message.Response, protocol []byte) (tunnel.Duplex, error)
+	// Switch sends a final head that says so, by the name of the next protocol.
+	Switch(resp *message.Response, protocol []byte) error
+	// Duplex returns the connection as the end of a tunnel: what the client has sent behind its request is read first. The client's side is not used
+	// for anything else after that, but to be ended.
+	Duplex() tunnel.Duplex
 	// Moved is called when bytes have passed through the tunnel.
 	Moved()
 }

@@ -244,8 +244,11 @@ func (x *Exchange) finish() {
 }
 
 func (c *Client) scheme() string {
-	if c.Mode.TLS() {
+	switch c.Mode {
+	case snapshot.HTTPS:
 		return "https"
+	case snapshot.TCP:
+		return "tcp"
 	}
 	return "http"
 }

@@ -277,29 +277,10 @@ func (t *http1Transport) switched() []byte { return t.head.Upgrade }
 
 // duplex implements duplexer.
 func (t *http1Transport) duplex() (tunnel.Duplex, func()) {
-	d := &http1Duplex{Conn: t.u, early: bytes.Clone(t.a.buf[t.at:t.limit])}
+	d := &connDuplex{Conn: t.u, early: bytes.Clone(t.a.buf[t.at:t.limit])}
 	t.head.Forget() // as in readPart
 	t.head.Upgrade = nil
 	t.a.Give()
 	d.SetDeadline(time.Time{}) //nolint:errcheck // as in open
 	return d, d.Reset
 }
-
-// http1Duplex is a connection on which HTTP/1.1 has been left.
-type http1Duplex struct {
-	*upstream.Conn
-	early []byte // what came behind the head
-}
-
-// ReadInto implements tunnel.Duplex.
-func (d *http1Duplex) ReadInto(b tunnel.Buffer) (int, error) {
-	if len(d.early) > 0 {
-		n := copy(b.Take(), d.early)
-		d.early = d.early[n:]
-		return n, nil
-	}
-	return d.ReadIdle(b)
-}
-
-// Interrupt implements tunnel.Duplex.
-func (d *http1Duplex) Interrupt() { d.SetDeadline(longAgo) } //nolint:errcheck // as in open

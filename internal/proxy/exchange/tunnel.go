@@ -10,6 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // errSwitch is a 101 that does not answer what the backend was asked for.
@@ -49,45 +50,64 @@ func acceptOf(key []byte) []byte {
 
 // tunnel passes the 101 on, and then the bytes of both sides until they end. The timeouts of the rule are those of the response, which this is.
 func (x *Exchange) tunnel(a *attempt) {
-	w := x.Client.Watch
-	x.rec.Status, x.rec.Reason = x.resp.Status, observe.ReasonUpgraded
-	client, err := x.Client.Switcher.Switch(&x.resp, x.Upgrade)
+	x.rec.Status = x.resp.Status
+	err := x.Client.Switcher.Switch(&x.resp, x.Upgrade)
+	x.resp.Header.Forget() // as in relay
+	x.resp.Reason = nil
+	x.Client.Watch.end()
 	if err != nil {
-		w.end()
 		x.rec.Reason = x.writeFailed(err)
 		a.end(false)
 		return
 	}
-	x.resp.Header.Forget() // as in relay
-	x.resp.Reason = nil
-	w.end()
 	x.deadline = time.Time{}
 	x.Client.Limiter.WriteBy(x.deadline)
-	backend, reset := a.transport.(duplexer).duplex()
+	x.rec.Reason = x.pump(a.transport.(duplexer).duplex())
+	a.end(false)
+}
+
+// pump joins the client and a backend until they end, and returns why they did. reset breaks off what the backend is sent.
+func (x *Exchange) pump(backend tunnel.Duplex, reset func()) observe.Reason {
 	t := &tunnel.Tunnel{
-		Client: client, Backend: backend,
+		Client: x.Client.Switcher.Duplex(), Backend: backend,
 		Moved:    x.Client.Switcher.Moved,
 		Panicked: func(v any) { x.Client.Engine.Observer.Panicked("tunnel", v) },
 	}
-	w.begin(interrupterFunc(t.Interrupt))
+	x.Client.Watch.begin(interrupterFunc(t.Interrupt))
 	end := t.Run()
-	gone := w.end()
+	gone := x.Client.Watch.end()
 	x.rec.BytesReceived += end.ToBackend
 	x.rec.BytesSent += end.ToClient
-	x.complete = end.Err == nil
-	if !x.complete {
-		reset()
+	if x.complete = end.Err == nil; x.complete {
+		return observe.ReasonUpgraded
 	}
+	reset()
 	switch {
-	case x.complete:
 	case gone, end.Failed == tunnel.Client && !isTimeout(end.Err):
-		x.rec.Reason = observe.ReasonClientClosed
+		return observe.ReasonClientClosed
 	case isTimeout(end.Err):
-		x.rec.Reason = observe.ReasonTunnelIdle
+		return observe.ReasonTunnelIdle
 	case end.Failed == tunnel.Backend:
-		x.rec.Reason = observe.ReasonUpstreamTruncated
-	default:
-		x.rec.Reason = observe.ReasonInternal
+		return observe.ReasonUpstreamTruncated
 	}
-	a.end(false)
+	return observe.ReasonInternal
 }
+
+// connDuplex is a connection of its own as the end of a tunnel.
+type connDuplex struct {
+	*upstream.Conn
+	early []byte // what came before
+}
+
+// ReadInto implements tunnel.Duplex.
+func (d *connDuplex) ReadInto(b tunnel.Buffer) (int, error) {
+	if len(d.early) > 0 {
+		n := copy(b.Take(), d.early)
+		d.early = d.early[n:]
+		return n, nil
+	}
+	return d.ReadIdle(b)
+}
+
+// Interrupt implements tunnel.Duplex.
+func (d *connDuplex) Interrupt() { d.SetDeadline(longAgo) } //nolint:errcheck // as in open

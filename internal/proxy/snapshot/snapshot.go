@@ -37,12 +37,14 @@ type Mode uint8
 const (
 	HTTP Mode = iota
 	HTTPS
+	TCP
 )
 
 // modes are the modes by the protocol of a listener.
 var modes = map[config.Protocol]Mode{
 	config.Protocol_PROTOCOL_HTTP:  HTTP,
 	config.Protocol_PROTOCOL_HTTPS: HTTPS,
+	config.Protocol_PROTOCOL_TCP:   TCP,
 }
 
 // ModeOf returns the mode that listeners with the protocol need of their port; false is that there is none.
@@ -67,6 +69,7 @@ type Port struct {
 type Listener struct {
 	Config *config.Listener
 	Table  *match.Table[*Rule]
+	L4     *L4Route      // TCP only; nil without a route
 	TLS    *tls.Listener // HTTPS only; nil without a certificate
 	Stats  *observe.ListenerStats
 }

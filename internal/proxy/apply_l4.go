@@ -1,0 +1,40 @@
+package proxy
+
+import (
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// upsertL4Route puts a layer-4 route in the place of the one of its key; the listeners that it is attached to are made anew with the sockets.
+func (a *applying) upsertL4Route(c *config.L4Route) error {
+	r, err := a.p.compiler.L4Route(c)
+	if err != nil {
+		return err
+	}
+	a.removeL4Route(c.Key)
+	a.p.state.l4Routes[c.Key] = r
+	return nil
+}
+
+// removeL4Route takes a layer-4 route off its listeners; connections that it has begun go on.
+func (a *applying) removeL4Route(key string) {
+	if old := a.p.state.l4Routes[key]; old != nil {
+		delete(a.p.state.l4Routes, key)
+		a.replaced = append(a.replaced, old)
+	}
+	a.relisten = true
+}
+
+// l4Of returns the layer-4 routes by the key of the listener that they are attached to.
+func (s *state) l4Of() map[string]*snapshot.L4Route {
+	of := make(map[string]*snapshot.L4Route, len(s.l4Routes))
+	for _, key := range sortedKeys(s.l4Routes) {
+		r := s.l4Routes[key]
+		for _, at := range r.Config.Attachments {
+			if of[at.Listener] == nil {
+				of[at.Listener] = r
+			}
+		}
+	}
+	return of
+}

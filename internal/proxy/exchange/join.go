@@ -1,0 +1,104 @@
+package exchange
+
+import (
+	"context"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// Join carries a connection whose bytes are not looked into to a backend of its listener's layer-4 route, until both sides have ended it. It reports
+// whether they have; else the client must be shown that the connection is not complete.
+func (x *Exchange) Join() (complete bool) {
+	x.Begin()
+	x.Request.Request.Reset()
+	x.Request = Request{Request: x.Request.Request, Length: -1}
+	x.reset()
+	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
+	x.rec.Reason = x.join()
+	x.finish()
+	return x.complete
+}
+
+func (x *Exchange) join() observe.Reason {
+	c := x.Client
+	p := c.Engine.Snapshot.Load().Port(c.Socket)
+	if p == nil || p.Mode != c.Mode {
+		return observe.ReasonRouteNotFound
+	}
+	l, ok := p.Listeners.Find(nil)
+	if !ok {
+		return observe.ReasonRouteNotFound
+	}
+	x.rec.Stats = l.Stats.Unrouted()
+	if c.Engine.Overloaded.Load() {
+		return observe.ReasonOverloaded
+	}
+	if l.L4 == nil {
+		return observe.ReasonRouteNotFound
+	}
+	rule := l.L4.Rule
+	x.rule = rule
+	if s := rule.StatsFor(l); s != nil {
+		x.rec.Stats = s
+	}
+	ref, reason := rule.Choose(&x.fx.Seed)
+	if reason != observe.ReasonOK {
+		return reason
+	}
+	x.rec.Backend = ref + 1
+	b := &rule.Backends[ref]
+	if b.Failure != nil {
+		return b.Failure.Reason
+	}
+	u, reason := x.dialBackend(b)
+	if u == nil {
+		return reason
+	}
+	defer func() {
+		u.Close()
+		x.endEndpoint()
+	}()
+	if reason = x.pump(&connDuplex{Conn: u}, u.Reset); reason == observe.ReasonUpgraded {
+		reason = observe.ReasonTunnelEnded
+	}
+	return reason
+}
+
+// dialBackend makes a new connection to an endpoint of the backend, on which nothing was sent before, and counts that endpoint in use.
+func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.Reason) {
+	x.ref, x.retry = b, retryState{}
+	reason := observe.ReasonNoEndpoints
+	for r := &x.retry; ; {
+		ep := b.Backend.Pick(&x.fx.Seed, &r.tried)
+		if ep == nil || r.needsOther && r.tried.Has(ep) {
+			return nil, reason
+		}
+		x.rec.Attempts++
+		x.rec.Upstream = ep.Address()
+		ep.Begin()
+		x.endpoint = ep
+		u, err := x.dialAlone(ep)
+		if err == nil {
+			return u, observe.ReasonOK
+		}
+		f := x.dialFailure(err)
+		v := x.judge(f)
+		x.endEndpoint()
+		if reason = f.reason; !v.again {
+			return nil, reason
+		}
+	}
+}
+
+// dialAlone makes a connection that is nobody else's, or gives up when the client has been cut.
+func (x *Exchange) dialAlone(ep *upstream.Endpoint) (*upstream.Conn, error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	x.Client.Watch.begin(interrupterFunc(cancel))
+	u, err := ep.Dial(ctx, time.Time{})
+	x.Client.Watch.end()
+	return u, err
+}

@@ -1,0 +1,205 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+func (g *gateway) tcpListener(name string) *config.Resource {
+	r := g.httpListener(name, "")
+	r.GetListener().Protocol = config.Protocol_PROTOCOL_TCP
+	return r
+}
+
+func l4RouteOf(name, listener string, refs ...*config.BackendRef) *config.Resource {
+	return &config.Resource{Kind: &config.Resource_L4Route{L4Route: &config.L4Route{
+		Key: "TCPRoute/default/" + name, Namespace: "default", Name: name,
+		Attachments: []*config.Attachment{{Listener: listener, Hostnames: []*config.Hostname{{}}}},
+		BackendRefs: refs,
+	}}}
+}
+
+// greeting is a backend that says its name, and then what it is told, to the end.
+func greeting(t testing.TB, name string) string {
+	return rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		io.WriteString(c, name+"\n")
+		io.Copy(c, r)
+	})
+}
+
+// wantReset has a connection be reset, which may be so soon that it is not even made.
+func (g *gateway) wantReset() {
+	g.t.Helper()
+	c, err := net.Dial("tcp", g.addr())
+	if err == nil {
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		_, err = io.ReadAll(c)
+	}
+	if !errors.Is(err, syscall.ECONNRESET) {
+		g.t.Errorf("a connection ended by %v, want a reset", err)
+	}
+}
+
+// TestTCP: connections are joined to backends by weight, whatever passes through them, and each is logged once.
+func TestTCP(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(append(append(backend("Service/default/a/80", greeting(t, "a")), backend("Service/default/b/80", greeting(t, "b"))...),
+		g.tcpListener("tcp"), l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/a/80", Weight: 3},
+			&config.BackendRef{Backend: "Service/default/b/80", Weight: 1}, &config.BackendRef{Backend: "Service/default/b/80"})))
+	names := map[string]int{}
+	const connections = 80
+	for range connections {
+		c := g.dial()
+		b, err := func() ([]byte, error) {
+			c.(*net.TCPConn).CloseWrite()
+			return io.ReadAll(c)
+		}()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names[string(b)]++
+	}
+	if a, b := names["a\n"], names["b\n"]; a+b != connections || a < connections/2 || b < connections/16 {
+		t.Errorf("chosen %v, want 3 to 1", names)
+	}
+	for _, w := range g.reasonsLogged(connections) {
+		if w != "tunnel_ended" {
+			t.Fatalf("logged as %s", w)
+		}
+	}
+	for _, want := range []string{`"scheme":"tcp"`, `"protocol":"TCP"`, `"response_code":0`, `"bytes_sent":2,`, `"route":"TCPRoute/default/r"`} {
+		if n := strings.Count(g.log.String(), want); n != connections {
+			t.Errorf("%d lines with %s, want %d: %.500s", n, want, connections, g.log.String())
+		}
+	}
+
+	want := make([]byte, 3<<20)
+	rand.Read(want)
+	c := g.dial()
+	r := bufio.NewReader(c)
+	if _, err := r.ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		c.Write(want)
+		c.(*net.TCPConn).CloseWrite()
+	})
+	if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%d bytes came back, equal %v, %v", len(got), bytes.Equal(got, want), err)
+	}
+	sender.Wait()
+}
+
+// TestTCPFailures: a connection that cannot be joined is reset, and the log says why.
+func TestTCPFailures(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := closed.Addr().String()
+	closed.Close()
+	ref := &config.BackendRef{Backend: "Service/default/b/80", Weight: 1}
+	for name, tc := range map[string]struct {
+		endpoints []string
+		route     *config.Resource
+		reason    string
+	}{
+		"no route":         {nil, nil, "route_not_found"},
+		"another listener": {nil, l4RouteOf("r", "default/gw/other", ref), "route_not_found"},
+		"no backend":       {nil, l4RouteOf("r", "default/gw/tcp"), "no_backend"},
+		"no weight":        {nil, l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/b/80"}), "no_backend"},
+		"invalid backend":  {nil, l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Weight: 1, Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}}), "backend_invalid"},
+		"no endpoint":      {nil, l4RouteOf("r", "default/gw/tcp", ref), "no_endpoints"},
+		"refused":          {[]string{dead}, l4RouteOf("r", "default/gw/tcp", ref), "connect_failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			g := startGateway(t, Timeouts{})
+			up := append(backend("Service/default/b/80", tc.endpoints...), g.tcpListener("tcp"))
+			if tc.route != nil {
+				up = append(up, tc.route)
+			}
+			g.apply(up)
+			g.wantReset()
+			if words := g.reasonsLogged(1); words[0] != tc.reason {
+				t.Errorf("logged as %v, want %s", words, tc.reason)
+			}
+		})
+	}
+	t.Run("the next endpoint", func(t *testing.T) {
+		checkLeaks(t)
+		g := startGateway(t, Timeouts{})
+		g.apply(append(backend("Service/default/b/80", dead, greeting(t, "b")), g.tcpListener("tcp"), l4RouteOf("r", "default/gw/tcp", ref)))
+		for range 10 {
+			c := g.dial()
+			c.(*net.TCPConn).CloseWrite()
+			if b, err := io.ReadAll(c); string(b) != "b\n" || err != nil {
+				t.Fatalf("%q %v", b, err)
+			}
+		}
+	})
+}
+
+// TestTCPEdits: connections outlive the route that they came by, new ones obey what is in force, and all end with the gateway.
+func TestTCPEdits(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	ref := func(name string) *config.BackendRef {
+		return &config.BackendRef{Backend: "Service/default/" + name + "/80", Weight: 1}
+	}
+	g.apply(append(append(backend("Service/default/a/80", greeting(t, "a")), backend("Service/default/b/80", greeting(t, "b"))...),
+		g.tcpListener("tcp"), l4RouteOf("r", "default/gw/tcp", ref("a"))))
+	open := func(want string) (net.Conn, *bufio.Reader) {
+		t.Helper()
+		c := g.dial()
+		r := bufio.NewReader(c)
+		if got, err := r.ReadString('\n'); got != want+"\n" || err != nil {
+			t.Fatalf("%q %v, want %s", got, err, want)
+		}
+		return c, r
+	}
+	first, r := open("a")
+	alive := func() {
+		t.Helper()
+		io.WriteString(first, "ping\n")
+		if got, err := r.ReadString('\n'); got != "ping\n" || err != nil {
+			t.Fatalf("%q %v", got, err)
+		}
+	}
+	g.apply([]*config.Resource{l4RouteOf("r", "default/gw/tcp", ref("b"))})
+	open("b")
+	alive()
+	g.apply(nil, config.ID{Kind: config.KindL4Route, Key: "TCPRoute/default/r"})
+	g.wantReset()
+	alive()
+	// The port cannot be of two protocols.
+	http := g.httpListener("http", "x.example.com")
+	g.generation++
+	if r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{http}}); r.Listeners["default/gw/http"] == nil && r.Listeners["default/gw/tcp"] == nil {
+		t.Errorf("listeners of two protocols share a port: %v", r.Listeners)
+	}
+	alive()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := g.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the connections were cut before their time: %v", err)
+	}
+	if words := strings.Join(g.reasonsLogged(3), " "); !strings.Contains(words, "shutting_down") {
+		t.Errorf("logged as %s", words)
+	}
+}
