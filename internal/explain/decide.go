@@ -180,13 +180,17 @@ func (d *decision) chooseListener() (bool, error) {
 		d.Answer = Answer{Reason: "connection_refused", Text: text}
 		return false, nil
 	}
+	wanted := config.Protocol_PROTOCOL_HTTP
+	if https {
+		wanted = config.Protocol_PROTOCOL_HTTPS
+	}
 	for _, l := range hosts.All() {
-		if (l.Protocol == config.Protocol_PROTOCOL_HTTPS) != https {
+		if l.Protocol != wanted {
 			text := fmt.Sprintf("port %d speaks %s (listener %s), not %s", l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))
-			if https {
-				d.Answer = Answer{Reason: "wrong_protocol", Text: text}
-			} else {
+			if !https && l.Protocol == config.Protocol_PROTOCOL_HTTPS {
 				d.answerWith(observe.ReasonHTTPOnTLSPort, text)
+			} else {
+				d.Answer = Answer{Reason: "wrong_protocol", Text: text}
 			}
 			return false, nil
 		}
