@@ -210,7 +210,7 @@ func countRequests(g prometheus.Gatherer) *requestCounts {
 	if g == nil {
 		return c
 	}
-	families, _ := g.Gather() // what could be gathered is shown; /metrics tells errors
+	families, _ := g.Gather() // what could be gathered is shown; /metrics reports errors
 	for _, f := range families {
 		if f.GetName() != "moongate_requests_total" {
 			continue

@@ -77,7 +77,7 @@ func (s *objectStore) note(c translate.StatusChange) {
 	accepted := meta.IsStatusConditionTrue(now.Conditions, string(gwv1.GatewayConditionAccepted))
 	text := programmed.Message
 	for _, l := range now.Listeners {
-		// A port that cannot be opened is this host's fault; the specification has it told by Accepted.
+		// A port that cannot be opened is this host's fault; the specification has it reported by Accepted.
 		if c := meta.FindStatusCondition(l.Conditions, string(gwv1.ListenerConditionAccepted)); c != nil && c.Reason == string(gwv1.ListenerReasonPortUnavailable) {
 			accepted = true
 			text += fmt.Sprintf("; listener %s: %s", l.Name, c.Message)

@@ -187,7 +187,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	return p, nil
 }
 
-// faults is what the controller is to be told. A proxy that ends closes its ports: that is no
+// faults is what is reported to the controller. A proxy that ends closes its ports: that is no
 // fault of the Gateway's listeners, which other proxies serve on.
 func (p *remoteProxy) faults(r proxy.Result) proxy.Result {
 	if p.notReady.Load() == &errStopping {

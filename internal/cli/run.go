@@ -32,7 +32,7 @@ type RunOptions struct {
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
 	// Ready is called once, when everything accepted is served; nil for nobody.
 	Ready func(Running)
-	// Delivered is told what each change of the manifests took; nil for nobody.
+	// Delivered is called with what each change of the manifests took; nil is not called.
 	Delivered func(reconcile.Outcome)
 }
 

@@ -61,7 +61,7 @@ func (c *Controller) change(ch kube.Change) {
 	}
 }
 
-// sweep tells the writer which routes and policies may have entries of ours left from before, be it from the time of
+// sweep tells the writer which routes and policies may have entries of this controller left from before, be it from the time of
 // another leader.
 func (c *Controller) sweep() {
 	c.loop.Update(func(t *translate.Translator) {

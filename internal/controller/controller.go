@@ -37,7 +37,7 @@ import (
 type Options struct {
 	// Config says how the API server is reached.
 	Config *rest.Config
-	// ControllerName selects the GatewayClasses that are ours.
+	// ControllerName selects the GatewayClasses that are managed here.
 	ControllerName string
 	// Namespace is the controller's own: its Lease and the Secret of its authority are there.
 	Namespace string
@@ -56,7 +56,7 @@ type Options struct {
 	// LeaderElection off makes this the only controller there is.
 	LeaderElection bool
 	Version        string
-	// Translated is told what each translation cost; nil tells nobody.
+	// Translated is called with what each translation cost; nil is not called.
 	// Panicked is translate.Options.Panicked.
 	Panicked   func(function, key string, v any)
 	Translated func(incremental.Stats, time.Duration)
@@ -234,7 +234,7 @@ func waitForSecrets(ctx context.Context, limit time.Duration, unread func() int,
 	}
 }
 
-// rotate keeps the secrets of TLS session tickets up to date; change tells the first ones.
+// rotate keeps the secrets of TLS session tickets up to date; change gives the first ones.
 func (c *Controller) rotate(ctx context.Context) error {
 	select {
 	case <-c.full:

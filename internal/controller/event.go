@@ -38,7 +38,7 @@ func (c *Controller) noteTrouble(namespace, name, what string) {
 	}
 }
 
-// writeEvents writes the Events of what noteTrouble is told, until ctx ends.
+// writeEvents writes the Events of what noteTrouble is called with, until ctx ends.
 func (c *Controller) writeEvents(ctx context.Context) error {
 	limit := flowcontrol.NewTokenBucketRateLimiter(eventRate, eventBurst)
 	for {

@@ -47,7 +47,7 @@ func (in *inventory) version(group, kind string) string {
 	return in.versions[[2]string{group, kind}]
 }
 
-// all are the objects of the Gateway API and of ours, sorted.
+// all are the objects of the Gateway API and of moongate.dev, sorted.
 func (in *inventory) all() []kube.ID {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
@@ -71,7 +71,7 @@ func (in *inventory) len() int {
 // known are the groups whose objects /status shows.
 func known(group string) bool { return slices.Contains(kind.Groups(), group) }
 
-// Objects are those of the Gateway API and of ours as they were last seen, in the order of
+// Objects are those of the Gateway API and of moongate.dev as they were last seen, in the order of
 // their IDs; nobody may modify them.
 func (c *Controller) Objects() []any {
 	out := []any{}

@@ -15,7 +15,7 @@ type notedLock struct {
 	resourcelock.Interface
 	log     *slog.Logger
 	trouble *string // election.trouble
-	// lost is told when another replica has the Lease.
+	// lost is called when another replica has the Lease.
 	lost func()
 }
 

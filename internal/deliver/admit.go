@@ -149,7 +149,7 @@ func (a *admission) known(c *admitted) {
 	}
 }
 
-// introduced is told that the peer of a connection has shown an identity.
+// introduced is called when the peer of a connection has shown an identity.
 func (a *admission) introduced(peer string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

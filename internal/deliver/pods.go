@@ -177,7 +177,7 @@ type Report struct {
 	Gateway string // "<namespace>/<name>"
 	// Listeners are those that not every proxy serves, by config.Listener.key.
 	Listeners map[string]ListenerFault
-	// Routes are those that proxies cannot carry out, each with a sentence, by config.Route.key.
+	// Routes are those that proxies cannot carry out, each with a sentence, by config.Route.key or config.L4Route.key.
 	Routes map[string]string
 	// Rejected are sentences about all that proxies cannot carry out, Others about what is neither a route nor a listener,
 	// which have a status of their own.

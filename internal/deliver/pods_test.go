@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,5 +35,31 @@ func TestDeadline(t *testing.T) {
 	r.setReady(g, nil, start)
 	if len(g.pods) > 0 || !g.serves(99) {
 		t.Errorf("pods %v", g.pods)
+	}
+}
+
+// TestReportsByKind: what a proxy cannot carry out is reported of the listener or route that it is, and else of the Gateway.
+func TestReportsByKind(t *testing.T) {
+	r := NewRemote(RemoteOptions{})
+	g := r.gateway("n/gw")
+	g.pods["pod"] = &pod{ready: true, heard: true, rejected: map[config.ID]string{
+		{Kind: config.KindListener, Key: "n/gw/l"}:        "no such protocol",
+		{Kind: config.KindRoute, Key: "HTTPRoute/n/r"}:    "no such filter",
+		{Kind: config.KindL4Route, Key: "TCPRoute/n/t"}:   "no such mode",
+		{Kind: config.KindBackend, Key: "Service/n/s/80"}: "no such protocol of a backend",
+		{}: "of a kind that is not known",
+	}}
+	r.stale["n/gw"] = struct{}{}
+	reports := r.Reports()
+	if len(reports) != 1 || len(reports[0].Rejected) != 5 || len(reports[0].Others) != 2 || !reports[0].Listeners["n/gw/l"].Refused {
+		t.Fatalf("%+v", reports)
+	}
+	for key, want := range map[string]string{"HTTPRoute/n/r": "no such filter", "TCPRoute/n/t": "no such mode"} {
+		if got := reports[0].Routes[key]; !strings.Contains(got, "proxy pod cannot carry out") || !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q", key, got)
+		}
+	}
+	if again := r.Reports(); len(again) != 0 {
+		t.Errorf("the same again: %+v", again)
 	}
 }

@@ -18,7 +18,7 @@ const (
 	maxRefusals = 4096
 )
 
-// refusals tells which streams that are refused are worth a line in the log: the first of each caller, since one
+// refusals decides which streams that are refused are worth a line in the log: the first of each caller, since one
 // asks again every few seconds for as long as it runs. The zero value is ready. It is safe for concurrent use.
 type refusals struct {
 	mu   sync.Mutex
@@ -51,7 +51,7 @@ func (f *refusals) news(caller string, code codes.Code, now time.Time) bool {
 	return true
 }
 
-// forget is told that a caller is served: the address may be another one's by the next time.
+// forget is called when a caller is served: the address may be another one's by the next time.
 func (f *refusals) forget(caller string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -72,7 +72,7 @@ func deployment(spec *translate.ProxySpec, s Settings) (*appsv1.Deployment, erro
 	return patched, nil
 }
 
-// patch applies a strategic merge patch. What objects are told by stays ours.
+// patch applies a strategic merge patch. What identifies the objects stays the controller's.
 func patch(d *appsv1.Deployment, raw []byte) (*appsv1.Deployment, error) {
 	patched, err := parameters.PatchDeployment(d, raw)
 	if err != nil {

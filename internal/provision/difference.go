@@ -68,7 +68,7 @@ func withoutNull(value any) any {
 }
 
 // differences are the fields of wanted that are otherwise in have, by their paths, with both values. What only have
-// has is somebody else's, except elements of a list before ours.
+// has is somebody else's, except elements of a list before the controller's.
 func differences(wanted, have any) map[string]string {
 	all := map[string]string{}
 	compare(all, "", wanted, have)

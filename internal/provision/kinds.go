@@ -48,7 +48,7 @@ var resources = map[string]struct {
 	kindAutoscaler:       {autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}},
 }
 
-// ownSelector selects what a Provisioner made; another installation's is told from ours by an annotation.
+// ownSelector selects what a Provisioner made; another installation's has another annotation.
 const ownSelector = labelManagedBy + "=" + managedBy + "," + labelName + "=" + proxyName
 
 // client speaks to the API server about resources. A clientset of every kind that there is
@@ -95,7 +95,7 @@ func newClient(config *rest.Config) (*client, error) {
 // newObject makes an empty object of a kind of resources.
 func newObject(kind string) Object { return resources[kind].empty.DeepCopyObject().(Object) }
 
-// listWatch lists and watches one kind in a namespace, or in all for "", and tells trouble how each attempt ended.
+// listWatch lists and watches one kind in a namespace, or in all for "", and reports to trouble how each attempt ended.
 func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.ListerWatcher {
 	r := resources[kind]
 	return &cache.ListWatch{
@@ -143,7 +143,7 @@ func (c *client) get(ctx context.Context, kind, namespace, name string) (Object,
 	return into, err
 }
 
-// autoscalers are all of a namespace, ours and others.
+// autoscalers are all of a namespace, whoever made them.
 func (c *client) autoscalers(ctx context.Context, namespace string) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
 	r := resources[kindAutoscaler]
 	var list autoscalingv2.HorizontalPodAutoscalerList

@@ -31,7 +31,7 @@ const (
 	annotationApplied = "moongate.dev/applied"
 	// annotationTemplate of a Deployment has a hash of spec.template as it was applied: what is there no longer is seen by it alone.
 	annotationTemplate = "moongate.dev/applied-template"
-	// annotationAddress tells what a Service is asked for: position in spec.addresses, type and value.
+	// annotationAddress says what a Service is asked for: position in spec.addresses, type and value.
 	annotationAddress = "moongate.dev/address"
 )
 
@@ -92,7 +92,7 @@ func identityLabels(spec *translate.ProxySpec) map[string]string {
 }
 
 // meta is the metadata of an object of the Gateway. What the Gateway's user asks for comes
-// first, so that it cannot take the place of what we tell things by.
+// first, so that it cannot take the place of what identifies the objects.
 func meta(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind, name string) metav1.ObjectMeta {
 	yes := true
 	labels, annotations := labelsAndAnnotations(spec, s, kind)
@@ -105,7 +105,7 @@ func meta(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind, nam
 	}
 }
 
-// labelsAndAnnotations are those of an object of that kind; a pod has no other metadata of ours, since its
+// labelsAndAnnotations are those of an object of that kind; a pod has no other metadata from here, since its
 // Deployment owns it. Of the user's there are those that the class allows on the kind.
 func labelsAndAnnotations(spec *translate.ProxySpec, s Settings, kind v1alpha1.MetadataKind) (labels, annotations map[string]string) {
 	labels, annotations = parameters.Metadata(spec.Parameters.ClassOnly, kind, spec.Labels, spec.Annotations)

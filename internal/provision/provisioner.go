@@ -44,7 +44,7 @@ type Options struct {
 	// their kinds could not be read, or translation panics on it: what runs for it stays. Nil is never.
 	Unread func(namespace, name string) bool
 	// Pods takes the UIDs of the pods that there are for a Gateway, by name, whenever they changed and before Report
-	// takes them; nil tells nobody.
+	// takes them; nil is not called.
 	Pods   func(namespace, name string, uids map[string]string)
 	Logger *slog.Logger // nil discards
 }
@@ -280,7 +280,7 @@ func (p *Provisioner) Update(changes []translate.ProxySpecChange) {
 
 // again looks at every Gateway that has anything.
 func (p *Provisioner) again() {
-	running := p.store.names() // before p.mu is taken: the store tells changes while it is locked
+	running := p.store.names() // before p.mu is taken: the store reports changes while it is locked
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.work == nil {
@@ -423,7 +423,7 @@ func (t *trouble) watched(ctx context.Context, err error) {
 	t.say(err)
 }
 
-// ignored are ends of a replica, and what is told by listing anew.
+// ignored are ends of a replica, and what listing anew finds out.
 func ignored(ctx context.Context, err error) bool {
 	return ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 }
@@ -461,7 +461,7 @@ func (t *trouble) why() string {
 	return "not listed yet"
 }
 
-// reportNamespace tells of all Gateways of a namespace that was not known until now.
+// reportNamespace reports all Gateways of a namespace that was not known until now.
 func (p *Provisioner) reportNamespace(namespace string) {
 	for _, g := range p.store.names() {
 		if g.namespace == namespace {
@@ -474,7 +474,7 @@ func (p *Provisioner) reportNamespace(namespace string) {
 	p.again()
 }
 
-// report tells of one Gateway, if there is news. Of a namespace in which something could not be listed it tells the pods alone: what is
+// report reports one Gateway, if there is news. Of a namespace in which something could not be listed it reports the pods alone: what is
 // missing would look like what has gone.
 func (p *Provisioner) report(g gatewayName) {
 	p.mu.Lock()
@@ -505,7 +505,7 @@ func (p *Provisioner) report(g gatewayName) {
 }
 
 // podUIDs are the UIDs of the pods that have not ended, by name; nil where there is none. Those of any class count, and those
-// that are told to end, which serve meanwhile.
+// that are about to end, which serve meanwhile.
 func podUIDs(objects map[objectName]Object) map[string]string {
 	var uids map[string]string
 	for _, object := range objects {

@@ -189,7 +189,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 		return 0, err
 	}
 	h := p.history(g, n)
-	// handOver says that the number of replicas is not ours, but maybe was.
+	// handOver says that the number of replicas is not the controller's, but maybe was.
 	handOver := spec.Parameters.Autoscaling != nil
 	var kept error // why the number of replicas is not applied
 	if live != nil {
@@ -223,7 +223,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 				delete(wanted["spec"].(map[string]any), "replicas")
 				delete(differs, "spec.replicas")
 				if len(differs) == 0 {
-					return scaledPoll, kept // that it has gone is not told
+					return scaledPoll, kept // that it has gone is not reported
 				}
 				later, handOver = scaledPoll, true
 			}
@@ -262,7 +262,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 // scaledPoll is how often to look whether an autoscaler of somebody else is still there.
 const scaledPoll = time.Minute
 
-// scaledByOthers reports whether an autoscaler that is not ours decides on the number of replicas. To change that back
+// scaledByOthers reports whether an autoscaler of somebody else decides on the number of replicas. To change that back
 // would be a fight without an end, and each time end proxies that are needed.
 func (p *Provisioner) scaledByOthers(ctx context.Context, spec *translate.ProxySpec, d *appsv1.Deployment) (bool, error) {
 	list, err := p.client.autoscalers(ctx, d.Namespace)
@@ -411,8 +411,8 @@ func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) e
 	return nil
 }
 
-// abandon removes everything of a Gateway that was read and is not ours, once the grace is over. What cannot be read may
-// be ours, and an address that is given up may not come back.
+// abandon removes everything of a Gateway that was read and is not managed by this controller, once the grace is over. What cannot be read may
+// be managed, and an address that is given up may not come back.
 func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Duration, err error) {
 	running := p.store.of(g)
 	maps.DeleteFunc(running, func(n objectName, _ Object) bool { return n.kind == kindPod })

@@ -25,9 +25,9 @@ func (n objectName) String() string { return n.kind + " " + n.name }
 // a write answered is not undone by an event from before it.
 type store struct {
 	controller string // objects of others are not held
-	// changed is told of a Gateway whose objects changed, with the kind. It must not block.
+	// changed is called with a Gateway whose objects changed, with the kind. It must not block.
 	changed func(gatewayName, string)
-	// synced is told that a kind was listed, each time.
+	// synced is called when a kind was listed, each time.
 	synced func(scope)
 	// split says that each namespace has a watch of its own; otherwise one has all.
 	split bool
@@ -35,13 +35,13 @@ type store struct {
 	mu       sync.Mutex
 	gateways map[gatewayName]map[objectName]Object
 	owners   map[string]map[objectName]gatewayName // by namespace: whose an object is
-	latest   map[scope]string                      // the version up to which the watch has told everything
+	latest   map[scope]string                      // the version up to which the watch has reported everything
 }
 
 // scope is what one watch is about: a kind in a namespace, or in all for "".
 type scope struct{ kind, namespace string }
 
-// watchOf is the watch that tells of an object.
+// watchOf is the watch that reports an object.
 func (s *store) watchOf(kind string, object Object) scope {
 	if s.split {
 		return scope{kind, object.GetNamespace()}
@@ -91,8 +91,8 @@ func (s *store) written(kind string, object Object) {
 	}
 }
 
-// told notes the version of an event.
-func (s *store) told(by scope, version string) {
+// noteVersion notes the version of an event.
+func (s *store) noteVersion(by scope, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.latest[by] == "" || newer(version, s.latest[by]) {
@@ -173,7 +173,7 @@ func (s *store) drop(g gatewayName, n objectName) {
 	s.changed(g, n.kind)
 }
 
-// replace takes a list of one watch as it was at a version. A list that is older than what the watch has told means that the API
+// replace takes a list of one watch as it was at a version. A list that is older than what the watch has reported means that the API
 // server's data were restored from a backup: nothing held counts any more.
 func (s *store) replace(by scope, objects []Object, version string) {
 	type place struct{ namespace, name string }
@@ -252,14 +252,14 @@ func (k kindStore) Resync() error        { return nil }
 
 func (k kindStore) Update(object any) error {
 	o := object.(Object)
-	k.store.told(scope{k.kind, k.namespace}, o.GetResourceVersion())
+	k.store.noteVersion(scope{k.kind, k.namespace}, o.GetResourceVersion())
 	k.store.put(k.kind, o)
 	return nil
 }
 
 func (k kindStore) Delete(object any) error {
 	o := object.(Object)
-	k.store.told(scope{k.kind, k.namespace}, o.GetResourceVersion())
+	k.store.noteVersion(scope{k.kind, k.namespace}, o.GetResourceVersion())
 	k.store.remove(k.kind, o.GetNamespace(), o.GetName(), o.GetResourceVersion())
 	return nil
 }

@@ -37,7 +37,7 @@ type Secrets interface {
 type AuthorityOptions struct {
 	Secrets   Secrets
 	Namespace string // of the Secret
-	// Changed is called from Run after CAPEM has changed; nil tells nobody.
+	// Changed is called from Run after CAPEM has changed; nil is not called.
 	Changed func()
 	Logger  *slog.Logger     // nil discards
 	Now     func() time.Time // nil is time.Now
@@ -62,7 +62,7 @@ type Authority struct {
 	in      *authority
 	trusted []*x509.Certificate // in.trusted and what this process used before
 	pem     []byte
-	warned  *x509.Certificate // the one whose end was told of
+	warned  *x509.Certificate // the one whose end was logged
 }
 
 // NewAuthority reads the authority from its Secret, and makes the Secret where there is none.
@@ -175,9 +175,9 @@ func (a *Authority) take(in *authority) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now, end := a.o.Now(), in.current.cert.NotAfter
-	if !in.ours && end.Sub(now) < leafLife && !in.current.cert.Equal(a.warned) {
+	if !in.managed && end.Sub(now) < leafLife && !in.current.cert.Equal(a.warned) {
 		a.warned = in.current.cert
-		a.o.Logger.Warn("the certificate authority ends soon, and is not ours to renew",
+		a.o.Logger.Warn("the certificate authority ends soon, and is not this controller's to renew",
 			"secret", a.o.Namespace+"/"+SecretName, "end", end)
 	}
 	a.in = in

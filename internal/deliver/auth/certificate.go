@@ -67,7 +67,7 @@ func newSigner(now time.Time) (*signer, error) {
 	return &signer{cert: cert, key: key}, nil
 }
 
-// readSigner reads what a Secret holds, ours or a foreign one.
+// readSigner reads what a Secret holds, of this controller or another one.
 func readSigner(certPEM, keyPEM []byte) (*signer, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {

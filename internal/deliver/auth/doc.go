@@ -1,4 +1,4 @@
-// Package auth says who is at the other end of a delivery stream. A Verifier tells the
+// Package auth says who is at the other end of a delivery stream. A Verifier knows the
 // controller which pod's ServiceAccount token it was shown; an Authority makes the
 // certificates by which proxies know the controller, and derives secrets that all replicas
 // share. It exists so that neither the delivery protocol nor the controller's wiring handles keys.

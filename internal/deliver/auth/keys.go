@@ -27,7 +27,7 @@ type keyring struct {
 	keys   map[string]jose.JSONWebKey // public ones, by key id
 }
 
-// keySource is the API server as far as it tells about signing keys.
+// keySource is the API server as far as signing keys are concerned.
 type keySource struct {
 	client *http.Client
 	base   *url.URL

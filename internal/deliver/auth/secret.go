@@ -38,7 +38,7 @@ type authority struct {
 	current  *signer
 	previous *signer             // nil except during a handover
 	trusted  []*x509.Certificate // current among them, oldest first
-	ours     bool                // made by a controller, not put there by somebody else
+	managed  bool                // made by a controller, not put there by somebody else
 }
 
 // readSecret reads what the Secret says; an error names the remedy.
@@ -47,7 +47,7 @@ func readSecret(secret *corev1.Secret) (*authority, error) {
 		return nil, fmt.Errorf("the Secret %s/%s is not a certificate authority: %w; put one there (tls.crt, tls.key), or delete it and a new one is made",
 			secret.Namespace, secret.Name, err)
 	}
-	a := &authority{ours: secret.Labels[labelManagedBy] == managedBy}
+	a := &authority{managed: secret.Labels[labelManagedBy] == managedBy}
 	var err error
 	if a.current, err = readSigner(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]); err != nil {
 		return bad(err)
@@ -98,7 +98,7 @@ func freshSecret(namespace string, now time.Time) (*corev1.Secret, error) {
 // the authority nears its end, no key of one that signs no more, no certificate that expired.
 // An authority that somebody else put there is that one's to renew.
 func tended(secret *corev1.Secret, a *authority, now time.Time) (*corev1.Secret, error) {
-	if !a.ours {
+	if !a.managed {
 		return nil, nil
 	}
 	next := secret.DeepCopy()

@@ -48,7 +48,7 @@ type bound struct {
 	UID  string `json:"uid"`
 }
 
-// Verify answers whose token it is. An error tells why it is refused, never the token. For a
+// Verify answers whose token it is. An error says why it is refused, never the token. For a
 // key or an issuer that is not known the keys are fetched again, once in 10 s at most, which
 // takes 5 s at most.
 func (v *Verifier) Verify(token string) (Identity, error) {

@@ -27,7 +27,7 @@ import (
 
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
-// apiServer is an API server as far as it tells about signing keys.
+// apiServer is an API server as far as signing keys are concerned.
 type apiServer struct {
 	*httptest.Server
 

@@ -125,13 +125,13 @@ func (c *Client) keepRebinding(ctx context.Context) {
 		case <-tick.C:
 		}
 		c.mu.Lock()
-		var tell *link
+		var l *link
 		if len(c.held.faults) > 0 && c.held.setFaults(c.o.Rebind().Listeners) {
-			tell = c.link
+			l = c.link
 		}
 		c.mu.Unlock()
-		if tell != nil {
-			_ = tell.acknowledge(c) // its stream ends with it, and the next one begins with an answer
+		if l != nil {
+			_ = l.acknowledge(c) // its stream ends with it, and the next one begins with an answer
 		}
 	}
 }

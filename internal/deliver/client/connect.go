@@ -156,7 +156,7 @@ func (c *Client) accept(g *generation) error {
 	return nil
 }
 
-// refuse tells the controller that it sent what cannot be followed, and waits for the end of the stream; the next one
+// refuse reports to the controller that it sent what cannot be followed, and waits for the end of the stream; the next one
 // begins with everything.
 func (c *Client) refuse(l *link, g *generation, why error) {
 	c.mu.Lock()
