@@ -133,9 +133,10 @@ var featuresElsewhere = []string{
 	"HTTPRouteBackendTimeout", "HTTPRouteRequestTimeout", // TestFailures
 	"GatewayHTTPSListenerDetectMisdirectedRequests",        // TestHTTPS
 	"HTTPRouteRetryCodes", "HTTPRouteRetryConnectionError", // TestRetry
-	"HTTPRouteBackendProtocolH2C",       // TestH2CBackend
-	"HTTPRouteBackendProtocolWebSocket", // TestWebSocket
-	"GatewayPort8080",                   // a port as any other
+	"HTTPRouteBackendProtocolH2C",                                            // TestH2CBackend
+	"HTTPRouteBackendProtocolWebSocket",                                      // TestWebSocket
+	"GRPCRoute", "GRPCRouteNamedRouteRule", "GRPCRouteRequestHeaderModifier", // TestGRPC
+	"GatewayPort8080", // a port as any other
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

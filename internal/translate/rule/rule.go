@@ -132,7 +132,7 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 
 // failing is the rule with its matches and nothing else.
 func (s *scope) failing() *config.Rule {
-	return &config.Rule{Index: s.rule.Index, Name: s.rule.Name, Matches: s.rule.Matches, Failure: s.failure(reasonRuleInvalid)}
+	return &config.Rule{Index: s.rule.Index, Name: s.rule.Name, Matches: s.rule.Matches, Failure: &config.Failure{Status: 500, Reason: reasonRuleInvalid}}
 }
 
 func (s *scope) unsupportedFields() *condition.Problem {

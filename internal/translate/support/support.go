@@ -22,6 +22,9 @@ import (
 // everywhere is what this version can do; conformance suites choose their tests by it.
 var everywhere = []features.FeatureName{
 	features.SupportBackendTLSPolicy,
+	features.SupportGRPCRoute,
+	features.SupportGRPCRouteNamedRouteRule,
+	features.SupportGRPCRouteRequestHeaderModifier,
 	features.SupportGateway,
 	features.SupportGatewayAddressEmpty,
 	features.SupportGatewayHTTPListenerIsolation,

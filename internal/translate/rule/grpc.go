@@ -1,0 +1,121 @@
+package rule
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"strings"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// GRPC is a rule of a GRPCRoute. A gRPC request is a POST to /<service>/<method>; what has no valid backend is answered such that clients
+// understand UNAVAILABLE.
+func GRPC(r *gwv1.GRPCRouteRule) Spec {
+	s := Spec{
+		Name: r.Name,
+		//lint:ignore SA1019 routes still have the deprecated field, and it must not be passed over
+		SessionPersistence: r.SessionPersistence,
+		FailureStatus:      503,
+		matches:            func(s *scope) *condition.Problem { return matches(s, r.Matches, s.grpcMatch) },
+		Filters:            grpcFilters(r.Filters),
+	}
+	for i := range r.BackendRefs {
+		ref := &r.BackendRefs[i]
+		s.BackendRefs = append(s.BackendRefs, gwv1.HTTPBackendRef{BackendRef: ref.BackendRef, Filters: grpcFilters(ref.Filters)})
+	}
+	return s
+}
+
+// grpcFilters are the same filters in the words of HTTPRoute, which has more.
+func grpcFilters(list []gwv1.GRPCRouteFilter) []gwv1.HTTPRouteFilter {
+	out := make([]gwv1.HTTPRouteFilter, len(list))
+	for i, f := range list {
+		out[i] = gwv1.HTTPRouteFilter{
+			Type: gwv1.HTTPRouteFilterType(f.Type), RequestHeaderModifier: f.RequestHeaderModifier, ResponseHeaderModifier: f.ResponseHeaderModifier,
+			RequestMirror: f.RequestMirror, ExtensionRef: f.ExtensionRef,
+		}
+	}
+	return out
+}
+
+// What services and methods may be (the CRD has the same rules).
+var (
+	grpcService = regexp.MustCompile(`^(?i)\.?[a-z_][a-z_0-9]*(\.[a-z_][a-z_0-9]*)*$`)
+	grpcMethod  = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
+)
+
+// grpcMatch brings a match into HTTP's terms such that its precedence is that of gRPC: the service, then the method, then headers.
+func (s *scope) grpcMatch(spec *gwv1.GRPCRouteMatch, field string) (*config.Match, *condition.Problem) {
+	m := &config.Match{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}
+	if spec.Method != nil {
+		if p := s.grpcMethodMatch(m, spec.Method, field+".method"); p != nil {
+			return nil, p
+		}
+	}
+	for i, h := range spec.Headers {
+		v := &config.ValueMatch{Name: strings.ToLower(string(h.Name)), Value: h.Value}
+		if p := s.valueMatch(v, string(value(h.Type, gwv1.GRPCHeaderMatchExact)), fmt.Sprintf("%s.headers[%d]", field, i)); p != nil {
+			return nil, p
+		}
+		m.Headers = appendFirst(m.Headers, v)
+	}
+	return m, nil
+}
+
+func (s *scope) grpcMethodMatch(m *config.Match, spec *gwv1.GRPCMethodMatch, field string) *condition.Problem {
+	service, method := value(spec.Service, ""), value(spec.Method, "")
+	if service == "" && method == "" {
+		return s.unsupported(field, `add "service", "method" or both`, "a match of methods needs one of both")
+	}
+	m.Method = "POST"
+	switch kind := value(spec.Type, gwv1.GRPCMethodMatchExact); kind {
+	case gwv1.GRPCMethodMatchExact:
+	case gwv1.GRPCMethodMatchRegularExpression:
+		return s.grpcExpression(m, service, method, field)
+	default:
+		return s.unsupported(field+".type", "use Exact or RegularExpression", "%q is not known", kind)
+	}
+	if service != "" && !grpcService.MatchString(service) {
+		return s.unsupported(field+".service", "write it as in the .proto file, with its package", "%q is not the name of a gRPC service", service)
+	}
+	if method != "" && !grpcMethod.MatchString(method) {
+		return s.unsupported(field+".method", "write it as in the .proto file", "%q is not the name of a gRPC method", method)
+	}
+	switch {
+	case method == "":
+		m.Path.Value = "/" + service
+	case service == "":
+		// A regular expression for the path would come before every match of a service alone.
+		v := &config.ValueMatch{Name: ":path", Value: "/[^/]+/" + method, RegularExpression: true}
+		m.Headers = append(m.Headers, v)
+		return s.expression(v.Value, field+".method")
+	default:
+		m.Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_EXACT, Value: "/" + service + "/" + method}
+	}
+	return nil
+}
+
+// grpcExpression compiles regular expressions for the service and the method, each of which must match the whole of its part.
+func (s *scope) grpcExpression(m *config.Match, service, method, field string) *condition.Problem {
+	parts := [2]string{"[^/]+", "[^/]+"}
+	for i, e := range [2]string{service, method} {
+		if e == "" {
+			continue
+		}
+		at := field + [2]string{".service", ".method"}[i]
+		if p := s.fits(e, at, parseSize(e)); p != nil {
+			return p
+		}
+		// By itself too: with a parenthesis that it does not close, it would not mean what it says.
+		if _, err := syntax.Parse(e, syntax.Perl); err != nil {
+			return s.unsupported(at, "write a regular expression in RE2 syntax", "%s", oneLine(err.Error()))
+		}
+		parts[i] = "(?:" + e + ")"
+	}
+	m.Path = &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION, Value: "/" + parts[0] + "/" + parts[1]}
+	return s.expression(m.Path.Value, field)
+}
