@@ -110,9 +110,9 @@ func ListenerKey(gatewayNamespace, gatewayName, listener string) string {
 	return gatewayNamespace + "/" + gatewayName + "/" + listener
 }
 
-// ListenerSetListenerKey is Listener.key of a listener of a ListenerSet.
-func ListenerSetListenerKey(gatewayNamespace, gatewayName, namespace, name, listener string) string {
-	return gatewayNamespace + "/" + gatewayName + "/" + namespace + "/" + name + "/" + listener
+// ListenerSetListenerKey is Listener.key of a listener of a ListenerSet, which is Listener.listener_set.
+func ListenerSetListenerKey(gatewayNamespace, gatewayName, listenerSet, listener string) string {
+	return gatewayNamespace + "/" + gatewayName + "/" + listenerSet + "/" + listener
 }
 
 // SplitListenerKey parts Listener.key into Listener.gateway and what names the listener beside others of the Gateway: its name, or

@@ -59,8 +59,8 @@ func TestOrder(t *testing.T) {
 
 func TestSplitListenerKey(t *testing.T) {
 	for key, want := range map[string]string{
-		ListenerKey("ns", "gw", "http"):                           "ns/gw http",
-		ListenerSetListenerKey("ns", "gw", "team", "set", "http"): "ns/gw team/set/http",
+		ListenerKey("ns", "gw", "http"):                        "ns/gw http",
+		ListenerSetListenerKey("ns", "gw", "team/set", "http"): "ns/gw team/set/http",
 		"odd": " odd",
 	} {
 		if gateway, listener := SplitListenerKey(key); gateway+" "+listener != want {

@@ -28,26 +28,26 @@ func nameOf(o metav1.Object) name { return name{o.GetNamespace(), o.GetName()} }
 // listenerKey names a listener of a Gateway, its own or one of a ListenerSet.
 type listenerKey struct {
 	Gateway name
-	Set     name // the ListenerSet that it is of; empty for one of the Gateway's own
+	Set     string // the ListenerSet that it is of, "<namespace>/<name>"; "" for one of the Gateway's own
 	Name    string
 }
 
 // Compare puts the Gateway's own listeners first.
 func (k listenerKey) Compare(o listenerKey) int {
-	return cmp.Or(k.Gateway.Compare(o.Gateway), k.Set.Compare(o.Set), cmp.Compare(k.Name, o.Name))
+	return cmp.Or(k.Gateway.Compare(o.Gateway), cmp.Compare(k.Set, o.Set), cmp.Compare(k.Name, o.Name))
 }
 
 // Owner is the object that has the listener in its spec.
 func (k listenerKey) Owner() kindName {
-	if k.Set != (name{}) {
-		return kindName{KindListenerSet, k.Set}
+	if namespace, set, is := strings.Cut(k.Set, "/"); is {
+		return kindName{KindListenerSet, name{namespace, set}}
 	}
 	return kindName{KindGateway, k.Gateway}
 }
 
 func (k listenerKey) String() string {
-	if k.Set != (name{}) {
-		return config.ListenerSetListenerKey(k.Gateway.Namespace, k.Gateway.Name, k.Set.Namespace, k.Set.Name, k.Name)
+	if k.Set != "" {
+		return config.ListenerSetListenerKey(k.Gateway.Namespace, k.Gateway.Name, k.Set, k.Name)
 	}
 	return config.ListenerKey(k.Gateway.Namespace, k.Gateway.Name, k.Name)
 }
@@ -60,7 +60,7 @@ func parseListenerKey(s string) (k listenerKey) {
 	}
 	k.Gateway, k.Name = name{parts[0], parts[1]}, parts[len(parts)-1]
 	if len(parts) == 5 {
-		k.Set = name{parts[2], parts[3]}
+		k.Set = parts[2] + "/" + parts[3]
 	}
 	return k
 }

@@ -143,12 +143,8 @@ func listenerConfig(l *listener.Listener, k listenerKey, certificates []string) 
 	if l.Protocol == gwv1.HTTPSProtocolType {
 		protocol = config.Protocol_PROTOCOL_HTTPS
 	}
-	set := ""
-	if k.Set != (name{}) {
-		set = k.Set.String()
-	}
 	return &config.Listener{
-		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: set, Name: k.Name,
+		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: k.Set, Name: k.Name,
 		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocol, Hostname: l.Hostname,
 		Certificates: certificates,
 	}

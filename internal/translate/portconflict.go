@@ -24,7 +24,13 @@ func (a age) before(b age) bool {
 // claim is what a listener takes of a port that several Gateways may share.
 type claim struct {
 	Age      age
-	Listener listener.Listener
+	Listener *listener.Listener
+}
+
+// same compares what is claimed.
+func (c claim) same(o claim) bool {
+	a, b := c.Listener, o.Listener
+	return c.Age == o.Age && a.Port == b.Port && a.Protocol == b.Protocol && a.Hostname == b.Hostname && slices.Equal(a.Addresses, b.Addresses)
 }
 
 // portNumber is the key of what is known of a port.
@@ -40,10 +46,8 @@ func (t *Translator) declarePortConflicts() {
 	}
 	t.claims = incremental.Map(t.engine, "listener claim", t.listeners,
 		func(_ *incremental.View, k listenerKey, l *listener.Listener) (claim, bool) {
-			return claim{Age: age{l.Created, k.Gateway}, Listener: listener.Listener{
-				Port: l.Port, Protocol: l.Protocol, Hostname: l.Hostname, Addresses: l.Addresses,
-			}}, claims(l)
-		}, sameDeeply[claim])
+			return claim{age{l.Created, k.Gateway}, l}, claims(l)
+		}, claim.same)
 	t.claimsByPort = incremental.NewIndex(t.claims, "claims by port",
 		func(_ listenerKey, c claim) []portNumber { return []portNumber{portNumber(c.Listener.Port)} })
 	t.portConflicts = incremental.FlatMap(t.engine, "port conflicts", incremental.Keys(t.claimsByPort, "claimed ports"),
@@ -78,7 +82,7 @@ func (t *Translator) conflictsOf(v *incremental.View, port portNumber) (lost []i
 	})
 	var ports listener.Ports
 	for _, c := range all {
-		if reason := ports.Claim(&c.Listener); reason != "" {
+		if reason := ports.Claim(c.Listener); reason != "" {
 			lost = append(lost, incremental.Entry[listenerKey, gwv1.ListenerConditionReason]{Key: c.key, Value: reason})
 		}
 	}
