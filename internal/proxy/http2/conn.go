@@ -331,8 +331,6 @@ func (c *Conn) endRemote(s *Stream) {
 	s.readable.send()
 }
 
-var workers sync.Pool
-
 // carryOut runs the stream's handler, and reports whether its worker is to wait for another.
 func (c *Conn) carryOut(s *Stream, w *worker) (stays bool) {
 	defer c.handlers.Done()
