@@ -133,6 +133,7 @@ var featuresElsewhere = []string{
 	"HTTPRouteBackendTimeout", "HTTPRouteRequestTimeout", // TestFailures
 	"GatewayHTTPSListenerDetectMisdirectedRequests",        // TestHTTPS
 	"HTTPRouteRetryCodes", "HTTPRouteRetryConnectionError", // TestRetry
+	"BackendTLSPolicy",                                                       // TestBackendTLSPolicy
 	"HTTPRouteBackendProtocolH2C",                                            // TestH2CBackend
 	"HTTPRouteBackendProtocolWebSocket",                                      // TestWebSocket
 	"GRPCRoute", "GRPCRouteNamedRouteRule", "GRPCRouteRequestHeaderModifier", // TestGRPC
