@@ -486,6 +486,11 @@ func TestNamespaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	there := len(s.names())
+	testkit.Eventually(t, "it watches all kinds, before which it lists", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.watched) == len(resources)
+	})
 	s.mu.Lock()
 	s.listed = nil
 	s.mu.Unlock()

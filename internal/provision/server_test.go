@@ -21,6 +21,8 @@ type server struct {
 
 	mu     sync.Mutex
 	listed []string // namespaces, "" for all
+	// watched are the resources that are watched in all namespaces.
+	watched map[string]bool
 	// forbidden are resources that may not be listed or watched, or namespace/resource.
 	forbidden map[string]bool
 	missing   string // a resource that is not served
@@ -31,7 +33,7 @@ type server struct {
 }
 
 func newServer(t *testing.T) *server {
-	s := &server{Server: apiserver.New()}
+	s := &server{Server: apiserver.New(), watched: map[string]bool{}}
 	for kind, r := range resources {
 		s.Serve(apiserver.Kind{Group: r.version.Group, Version: r.version.Version, Resource: r.resource, Kind: kind})
 	}
@@ -84,6 +86,9 @@ func (s *server) intercept(r *apiserver.Request) *metav1.Status {
 	case s.unwatched && r.Verb == "watch", r.Name == "" && (s.forbidden[r.Resource] || s.forbidden[r.Namespace+"/"+r.Resource]):
 		return apiserver.Failure(http.StatusForbidden, metav1.StatusReasonForbidden, r.Resource+" is forbidden")
 	case r.Verb == "watch":
+		if r.Namespace == "" && r.Query.Get("sendInitialEvents") == "" {
+			s.watched[r.Resource] = true
+		}
 		return nil
 	}
 	verb := r.Verb
