@@ -42,6 +42,7 @@ type attachedHosts struct{ Hostnames []*config.Hostname }
 // parent is one parentRef of ours.
 type parent struct {
 	Ref     gwv1.ParentReference
+	Gateway name               // that it is, or is attached to
 	Problem *condition.Problem // nil where the route is accepted
 }
 
@@ -50,8 +51,11 @@ func (t *Translator) declareAdmissions() {
 		func(_ *incremental.View, _ listenerKey, l *listener.Listener) (admission, bool) {
 			return admission{l.Port, l.Hostname, l.Kinds, l.Namespaces}, true
 		}, sameDeeply[admission])
-	t.byGateway = incremental.NewIndex(t.admissions, "listeners by Gateway",
-		func(k listenerKey, _ admission) []name { return []name{k.Gateway} })
+	t.listenersByOwner = incremental.NewIndex(t.admissions, "listeners by owner",
+		func(k listenerKey, _ admission) []kindName { return []kindName{k.Owner()} })
+}
+
+func (t *Translator) declareNamespaces() {
 	t.namespaceLabels = incremental.Map(t.engine, "Namespace labels", t.in.namespaces.Collection,
 		func(_ *incremental.View, _ name, ns *corev1.Namespace) (map[string]string, bool) {
 			return ns.Labels, true
@@ -87,7 +91,7 @@ func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 		} else if p = t.attachTo(v, r, on, ref, field, hosts); p == nil {
 			p = r.Invalid
 		}
-		a.Parents = append(a.Parents, parent{ref, p})
+		a.Parents = append(a.Parents, parent{ref, on.Gateway, p})
 	}
 	slices.SortFunc(a.Gateways, name.Compare)
 	a.Invalid = r.Invalid != nil
@@ -108,6 +112,15 @@ type parentObject struct {
 	Gateway name // Name, of a Gateway
 }
 
+// listener is the key of one of its listeners.
+func (p parentObject) listener(listenerName string) listenerKey {
+	k := listenerKey{Gateway: p.Gateway, Name: listenerName}
+	if p.Kind == KindListenerSet {
+		k.Set = p.Name.String()
+	}
+	return k
+}
+
 func (p parentObject) String() string { return string(p.Kind) + " " + p.Name.String() }
 
 // parentObject returns what a parentRef names, and whether it is managed here.
@@ -122,13 +135,16 @@ func (t *Translator) parentObject(v *incremental.View, r *routeFacts, ref gwv1.P
 		_, managed := incremental.Fetch(v, t.managedGateways, n)
 		return on, managed, nil
 	case KindListenerSet:
-		if _, managed := incremental.Fetch(v, t.managedListenerSets, n); !managed {
+		set, managed := incremental.Fetch(v, t.listenerSets, n)
+		if !managed {
 			return on, false, nil
 		}
-		ls, _ := incremental.Fetch(v, t.in.listenerSets.Collection, n)
-		on.Gateway = name{string(value(ls.Spec.ParentRef.Namespace, gwv1.Namespace(n.Namespace))), string(ls.Spec.ParentRef.Name)}
-		return on, true, condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, ".kind", "refer to a Gateway",
-			"ListenerSet %s is not served: ListenerSets are not supported yet", n)
+		on.Gateway = set.Gateway
+		if set.Refused != nil {
+			return on, true, condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, "", "see its status",
+				"ListenerSet %s is not served: %s", n, set.Refused.What)
+		}
+		return on, true, nil
 	}
 	return on, false, nil
 }
@@ -176,9 +192,9 @@ type candidate struct {
 }
 
 func (t *Translator) candidates(v *incremental.View, on parentObject, ref gwv1.ParentReference) (out []candidate) {
-	keys := []listenerKey{{Gateway: on.Gateway, Name: string(value(ref.SectionName, ""))}}
+	keys := []listenerKey{on.listener(string(value(ref.SectionName, "")))}
 	if keys[0].Name == "" {
-		keys = incremental.Lookup(v, t.byGateway, on.Gateway)
+		keys = incremental.Lookup(v, t.listenersByOwner, kindName{on.Kind, on.Name})
 	}
 	for _, k := range keys {
 		a, exists := incremental.Fetch(v, t.admissions, k)

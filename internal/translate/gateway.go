@@ -34,16 +34,6 @@ func (t *Translator) declareGateways() {
 		func(_ *incremental.View, _ name, g *gateway.Gateway) (managedGateway, bool) {
 			return managedGateway{g.UID, g.Created}, true
 		}, same[managedGateway])
-	t.managedListenerSets = incremental.Map(t.engine, "managed ListenerSet", t.in.listenerSets.Collection,
-		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (bool, bool) {
-			ref := ls.Spec.ParentRef
-			if value(ref.Group, gwv1.GroupName) != gwv1.GroupName || value(ref.Kind, gwv1.Kind(KindGateway)) != gwv1.Kind(KindGateway) {
-				return false, false
-			}
-			gw := name{string(value(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}
-			_, ours := incremental.Fetch(v, t.managedGateways, gw)
-			return ours, ours
-		}, same[bool])
 }
 
 func (t *Translator) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *gateway.Gateway {

@@ -25,6 +25,8 @@ func (t *Translator) declareListeners() {
 			}
 			return entries
 		}, sameDeeply[*listener.Listener])
+	t.listenersByGateway = incremental.NewIndex(t.listeners, "listeners by Gateway",
+		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })
 	t.declarePortConflicts()
 }
 

@@ -32,8 +32,8 @@ func (t *Translator) declareProxySpecs() {
 			if infra := gw.Spec.Infrastructure; infra != nil {
 				p.Labels, p.Annotations, _ = parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
 			}
-			for _, listenerName := range g.Listeners {
-				if l, _ := incremental.Fetch(v, t.listeners, listenerKey{Gateway: n, Name: listenerName}); l.Valid() {
+			for _, k := range incremental.Lookup(v, t.listenersByGateway, n) {
+				if l, _ := incremental.Fetch(v, t.listeners, k); l.Valid() {
 					p.Ports = append(p.Ports, ProxyPort{l.Port, l.Protocol == gwv1.UDPProtocolType})
 				}
 			}

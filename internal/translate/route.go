@@ -198,7 +198,7 @@ func (t *Translator) declareRouteStatuses() {
 				if p.Problem == nil {
 					p.Problem = c.Invalid
 				}
-				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, refused, t.routeFault(v, k.Name, c, p))...))
+				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, refused, t.routeFault(v, c, p))...))
 			}
 			return s, true
 		}, sameDeeply[*status[gwv1.RouteStatus]])
@@ -213,9 +213,8 @@ func (t *Translator) parentStatus(p parent, generation int64, conditions ...meta
 }
 
 // routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
-func (t *Translator) routeFault(v *incremental.View, n name, c *compiled, p parent) string {
-	gw := name{string(value(p.Ref.Namespace, gwv1.Namespace(n.Namespace))), string(p.Ref.Name)}
-	fault, _ := incremental.Fetch(v, t.in.routeFaults.Collection, routeFaultKey{c.Route.Key, gw})
+func (t *Translator) routeFault(v *incremental.View, c *compiled, p parent) string {
+	fault, _ := incremental.Fetch(v, t.in.routeFaults.Collection, routeFaultKey{c.Route.Key, p.Gateway})
 	return fault.Message
 }
 

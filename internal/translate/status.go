@@ -100,6 +100,10 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	switch s := c.Status.(type) {
 	case *gwv1.GatewayStatus:
 		gateways = []string{n.String()}
+	case *gwv1.ListenerSetStatus:
+		if set, managed := t.listenerSets.Get(n); managed {
+			gateways = []string{set.Gateway.String()}
+		}
 	case *gwv1.RouteStatus:
 		a, _ := t.attachments.Get(kindName{Kind(c.Object.Kind), n})
 		if a == nil {

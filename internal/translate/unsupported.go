@@ -4,7 +4,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -25,19 +24,4 @@ func unsupportedRoute(kind Kind, p parent) []metav1.Condition {
 		condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String()),
 		condition.Unknown(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonPending, "references are not looked at: "+string(kind)+" is not supported yet"),
 	}
-}
-
-func (t *Translator) declareListenerSetStatuses() {
-	t.setStatuses = incremental.Map(t.engine, "ListenerSet status", t.in.listenerSets.Collection,
-		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (*status[gwv1.ListenerSetStatus], bool) {
-			if _, ours := incremental.Fetch(v, t.managedListenerSets, n); !ours {
-				return nil, false
-			}
-			p := condition.NewProblem(gwv1.ListenerSetReasonNotAllowed, "spec.parentRef", "move its listeners to the Gateway",
-				"ListenerSets are not supported yet")
-			generation := generationOf(ls)
-			return &status[gwv1.ListenerSetStatus]{generation, gwv1.ListenerSetStatus{Conditions: condition.Observed(generation,
-				condition.False(gwv1.ListenerSetConditionAccepted, p.Reason, p.String()),
-				condition.False(gwv1.ListenerSetConditionProgrammed, p.Reason, p.String()))}}, true
-		}, sameDeeply[*status[gwv1.ListenerSetStatus]])
 }
