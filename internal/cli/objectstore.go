@@ -28,18 +28,18 @@ type objectStore struct {
 
 	mu sync.Mutex
 	// waiting are the messages of Gateways that are valid and not programmed.
-	waiting map[translate.ObjectKey]string
+	waiting map[kind.ObjectKey]string
 }
 
 func newObjectStore() *objectStore {
-	return &objectStore{objects: status.NewStore(controllerName), waiting: map[translate.ObjectKey]string{}}
+	return &objectStore{objects: status.NewStore(controllerName), waiting: map[kind.ObjectKey]string{}}
 }
 
 // change takes what the manifests say now.
 func (s *objectStore) change(c files.Change) {
 	for _, id := range c.Deletes {
-		s.objects.Delete(status.Key(id))
-		s.note(translate.StatusChange{Object: translate.ObjectKey(id)})
+		s.objects.Delete(id)
+		s.note(translate.StatusChange{Object: id})
 	}
 	for _, o := range c.Upserts {
 		if k := kind.Of(o.Object); k != nil && k.Custom {
@@ -53,7 +53,7 @@ func (s *objectStore) change(c files.Change) {
 func (s *objectStore) publish(changes []translate.StatusChange) {
 	now := time.Now()
 	for _, c := range changes {
-		s.objects.Apply(status.Key(c.Object), c.Status, now)
+		s.objects.Apply(c.Object, c.Status, now)
 		s.note(c)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/explain"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 	"github.com/moongate-dev/moongate/internal/status/show"
@@ -18,7 +19,7 @@ import (
 type offline struct {
 	resources []*config.Resource
 	status    admin.Status
-	positions map[files.ObjectID]files.Position
+	positions map[kind.ObjectKey]files.Position
 }
 
 // readOffline reads manifests once. class, unless it is "", names a GatewayClass to be treated as Moongate's. An error means that
@@ -40,7 +41,7 @@ func readOffline(paths []string, class string) (*offline, error) {
 	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil)})
 	store := newObjectStore()
 	store.change(files.Change{Upserts: snapshot.Objects, Problems: snapshot.Problems, Full: true})
-	positions := map[files.ObjectID]files.Position{}
+	positions := map[kind.ObjectKey]files.Position{}
 	for _, o := range snapshot.Objects {
 		t.Upsert(o.Object)
 		if o.Position != (files.Position{}) { // not a Namespace that is there because objects are in it

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
@@ -23,7 +24,7 @@ type catalog struct {
 
 	scan     *scan
 	files    map[string]*file
-	objects  map[ObjectID]*object
+	objects  map[kind.ObjectKey]*object
 	waiting  map[*file]bool  // whose pending is set
 	failing  map[*file]bool  // that could not be read
 	members  map[string]int  // objects per namespace
@@ -70,7 +71,7 @@ type section struct {
 
 // object is all that files say of one object, and what of it is served.
 type object struct {
-	id          ObjectID
+	id          kind.ObjectKey
 	definitions []*definition // in file order, one for each file
 	at          place         // of what is served; zero if nothing is
 	file        *file         // that at is in
@@ -108,14 +109,14 @@ func (d *definition) now() place {
 func newCatalog(paths []string, limit int64, grace time.Duration) *catalog {
 	return &catalog{
 		paths: paths, limit: limit, grace: grace,
-		files: map[string]*file{}, objects: map[ObjectID]*object{}, waiting: map[*file]bool{}, failing: map[*file]bool{},
+		files: map[string]*file{}, objects: map[kind.ObjectKey]*object{}, waiting: map[*file]bool{}, failing: map[*file]bool{},
 		members: map[string]int{}, implicit: map[string]bool{},
 	}
 }
 
 func (c *catalog) begin() {
 	c.change = changeSet{
-		upserts: map[ObjectID]Object{}, deletes: map[ObjectID]bool{}, namespaces: map[string]bool{},
+		upserts: map[kind.ObjectKey]Object{}, deletes: map[kind.ObjectKey]bool{}, namespaces: map[string]bool{},
 		objects: map[*object]bool{}, files: map[*file]bool{},
 	}
 }

@@ -3,6 +3,7 @@ package files
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 )
 
@@ -10,8 +11,6 @@ import (
 type (
 	// Position is a place in a manifest file.
 	Position = manifest.Position
-	// ObjectID names an object, whatever version it is written in.
-	ObjectID = manifest.ObjectID
 	// Problem is one thing that is wrong with the input, and what to do about it.
 	Problem = manifest.Problem
 )
@@ -27,7 +26,7 @@ const (
 
 // Object is one object as it is to be served.
 type Object struct {
-	ID ObjectID
+	ID kind.ObjectKey
 	// Object is a typed object (it is a runtime.Object too), complete with
 	// defaults. It is shared: nobody may modify it.
 	Object metav1.Object

@@ -12,8 +12,8 @@ import (
 
 // changeSet is what happened since begin.
 type changeSet struct {
-	upserts    map[ObjectID]Object
-	deletes    map[ObjectID]bool
+	upserts    map[kind.ObjectKey]Object
+	deletes    map[kind.ObjectKey]bool
 	namespaces map[string]bool // whose members changed
 	objects    map[*object]bool
 	files      map[*file]bool // whose problems may have changed, beside those with objects
@@ -84,7 +84,7 @@ func (c *catalog) withdraw(o *object) {
 	c.member(o.id, -1)
 }
 
-func (c *catalog) member(id ObjectID, by int) {
+func (c *catalog) member(id kind.ObjectKey, by int) {
 	ns := id.Namespace
 	if ns != "" {
 		if c.members[ns] += by; c.members[ns] == 0 {
@@ -163,7 +163,7 @@ func (c *catalog) commit() Change {
 
 // imply makes a Namespace exist while objects are in it and no file defines it.
 func (c *catalog) imply(ns string) {
-	id := ObjectID{Kind: "Namespace", Name: ns}
+	id := kind.ObjectKey{Kind: "Namespace", Name: ns}
 	o := c.objects[id]
 	defined := o != nil && o.at.Entry != nil
 	wanted := ns != "" && c.members[ns] > 0 && !defined

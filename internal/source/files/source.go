@@ -28,6 +28,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // Options has safe zero values.
@@ -59,8 +61,8 @@ type Snapshot struct {
 
 // Change is what happened since the previous Change.
 type Change struct {
-	Upserts []Object   // new or changed, sorted by key
-	Deletes []ObjectID // sorted by key, disjoint from Upserts
+	Upserts []Object         // new or changed, sorted by key
+	Deletes []kind.ObjectKey // sorted by key, disjoint from Upserts
 	// Problems is the full current list, shared with other Changes: nobody may modify it.
 	Problems []Problem
 	// ProblemsChanged is set if it differs from that of the previous Change.
@@ -118,7 +120,7 @@ func (s *Source) Load() Snapshot {
 
 // Position is where Run found the served definition of an object; lines follow
 // edits that change nothing else. It may be called at any time.
-func (s *Source) Position(id ObjectID) (Position, bool) {
+func (s *Source) Position(id kind.ObjectKey) (Position, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // maxGrace is how many grace periods an object may outlive its definition in a
@@ -154,7 +156,7 @@ func (o *object) in(f *file) *definition {
 func compareDefinition(d *definition, f *file) int { return compareFiles(d.file, f) }
 
 // define finds what f says of an object, or begins it.
-func (c *catalog) define(f *file, id ObjectID) *definition {
+func (c *catalog) define(f *file, id kind.ObjectKey) *definition {
 	o := c.objects[id]
 	if o == nil {
 		o = &object{id: id}

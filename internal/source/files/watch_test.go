@@ -13,6 +13,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // watched is a running Source and what a consumer of its changes knows.
@@ -20,7 +22,7 @@ type watched struct {
 	t       *testing.T
 	source  *Source
 	changes chan Change
-	objects map[ObjectID]Object
+	objects map[kind.ObjectKey]Object
 	last    Change
 }
 
@@ -31,7 +33,7 @@ func watch(t *testing.T, paths ...string) *watched {
 
 func watchSource(t *testing.T, s *Source) *watched {
 	t.Helper()
-	w := &watched{t: t, source: s, changes: make(chan Change, 64), objects: map[ObjectID]Object{}}
+	w := &watched{t: t, source: s, changes: make(chan Change, 64), objects: map[kind.ObjectKey]Object{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.source.Run(ctx, func(c Change) { w.changes <- c }) }()
@@ -168,7 +170,7 @@ func TestWatchSaysNothingNew(t *testing.T) {
 	if len(w.last.Upserts)+len(w.last.Deletes) != 0 || w.last.Problems[0].Line != 7 {
 		t.Errorf("moving lines: %v %v %v", names(w.last.Upserts), w.last.Deletes, w.last.Problems)
 	}
-	if p, ok := w.source.Position(ObjectID{Kind: "ConfigMap", Namespace: "default", Name: "b"}); !ok || p.Line != 11 {
+	if p, ok := w.source.Position(kind.ObjectKey{Kind: "ConfigMap", Namespace: "default", Name: "b"}); !ok || p.Line != 11 {
 		t.Errorf("the position of b is %v, %v", p, ok)
 	}
 }
@@ -290,7 +292,7 @@ func TestWatchInvalidVersionsKeepTheGoodOne(t *testing.T) {
 	w.quiet(300 * time.Millisecond)
 	write(t, b, config("a", "two"))
 	w.until("a=two", "b=three")
-	if o := w.objects[ObjectID{Kind: "ConfigMap", Namespace: "default", Name: "a"}]; o.Position != (Position{File: b, Line: 1}) || o.Object.GetGeneration() != 2 {
+	if o := w.objects[kind.ObjectKey{Kind: "ConfigMap", Namespace: "default", Name: "a"}]; o.Position != (Position{File: b, Line: 1}) || o.Object.GetGeneration() != 2 {
 		t.Errorf("%v at generation %d", o.Position, o.Object.GetGeneration())
 	}
 }
@@ -324,7 +326,7 @@ func TestWatchGeneration(t *testing.T) {
 	}
 	write(t, a, route("", "/"))
 	w := watch(t, dir)
-	id := ObjectID{Group: gwv1.GroupName, Kind: "HTTPRoute", Namespace: "default", Name: "r"}
+	id := kind.ObjectKey{Group: gwv1.GroupName, Kind: "HTTPRoute", Namespace: "default", Name: "r"}
 	for _, step := range []struct {
 		metadata, path string
 		want           int64
@@ -340,7 +342,7 @@ func TestWatchGeneration(t *testing.T) {
 func TestWatchNamespacesFollowTheirObjects(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, "a.yaml"), filepath.Join(dir, "b.yaml")
-	id := ObjectID{Kind: "Namespace", Name: "default"}
+	id := kind.ObjectKey{Kind: "Namespace", Name: "default"}
 	write(t, a, config("a", "one"))
 	write(t, b, "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {team: z}}\n")
 	w := watch(t, dir)

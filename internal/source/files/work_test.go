@@ -12,6 +12,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // followed is a follower without its event loop.
@@ -58,7 +60,7 @@ func TestWorkOfAnEdit(t *testing.T) {
 	write(t, name(7), "# moved down\n"+config("c7", "two")+config("new", "one")+config("d7", "one"))
 	change, did = f.after(name(7))
 	check("an insertion", change, did, work{0, 1, 2}, 1, 0) // the comment is part of the first document
-	if p := f.catalog.objects[ObjectID{Kind: "ConfigMap", Namespace: "default", Name: "d7"}].position(); p.Line != 12 {
+	if p := f.catalog.objects[kind.ObjectKey{Kind: "ConfigMap", Namespace: "default", Name: "d7"}].position(); p.Line != 12 {
 		t.Errorf("the position of what is below is %v", p)
 	}
 
@@ -162,7 +164,7 @@ func TestFollowingIsLoading(t *testing.T) {
 	}
 	f := &follower{source: s, watcher: watcher(t), unquiet: map[string]wait{}, catalog: newCatalog(s.paths, s.options.MaxFileSize, 0)}
 	f.rescan.begin(time.Now(), 0)
-	known := map[ObjectID]Object{}
+	known := map[kind.ObjectKey]Object{}
 	apply := func(change Change) {
 		for _, o := range change.Upserts {
 			known[o.ID] = o

@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
@@ -42,7 +43,7 @@ type Document struct {
 
 // Entry is one definition of an object.
 type Entry struct {
-	ID   ObjectID
+	ID   kind.ObjectKey
 	Line int
 	// Object is nil if problems forbid it. It is complete with defaults, and with
 	// generation 1 unless the manifest says another.
@@ -54,7 +55,7 @@ type Entry struct {
 
 // Unused is an object of a kind that is not used.
 type Unused struct {
-	ID         ObjectID // group and kind only
+	ID         kind.ObjectKey // group and kind only
 	APIVersion string
 	Line       int
 }
@@ -86,7 +87,7 @@ func Decode(text []byte) *Document {
 
 // malformed reports what is not recognisable as the object that it seems to be;
 // line counts from 1, 0 is unknown.
-func (d *Document) malformed(seems ObjectID, line int, field string, e *syntaxError) {
+func (d *Document) malformed(seems kind.ObjectKey, line int, field string, e *syntaxError) {
 	d.Problems = append(d.Problems, Problem{Position: Position{Line: max(line-1, 0)}, Reason: Malformed, Object: seems, Field: field, Message: e.reason, Remedy: e.remedy})
 }
 
@@ -98,7 +99,7 @@ func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 	}
 	obj, ok := v.(map[string]any)
 	if !ok {
-		d.malformed(ObjectID{}, node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
+		d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
 		return
 	}
 	for _, f := range []struct {
@@ -160,7 +161,7 @@ func (d *Document) unknownKind(group, apiVersion, kindName string, node *yaml.No
 		})
 		return
 	}
-	shown := ObjectID{Group: schema.Show(group), Kind: schema.Show(kindName)}
+	shown := kind.ObjectKey{Group: schema.Show(group), Kind: schema.Show(kindName)}
 	d.Unused = append(d.Unused, Unused{shown, schema.Show(apiVersion), node.Line - 1})
 }
 
@@ -168,11 +169,11 @@ func (d *Document) addObject(k *manifestKind, version string, obj map[string]any
 	meta, _ := obj["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
 	if name == "" {
-		d.malformed(ObjectID{Group: k.Group, Kind: k.Name}, lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
+		d.malformed(kind.ObjectKey{Group: k.Group, Kind: k.Name}, lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
 			reason: "required field is missing", remedy: `add "name" under "metadata"; names are not generated here`})
 		return
 	}
-	e := &Entry{ID: ObjectID{Group: k.Group, Kind: k.Name, Name: name}, Line: node.Line - 1}
+	e := &Entry{ID: kind.ObjectKey{Group: k.Group, Kind: k.Name, Name: name}, Line: node.Line - 1}
 	d.Entries = append(d.Entries, e)
 	if k.Namespaced {
 		e.ID.Namespace = "default"

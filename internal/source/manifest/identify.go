@@ -4,11 +4,13 @@ import (
 	"regexp"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // identify tells which object a tree seems to be, for the report of what is wrong
 // with it.
-func identify(root *yaml.Node) ObjectID {
+func identify(root *yaml.Node) kind.ObjectKey {
 	group, _ := splitVersion(scalarAt(root, "apiVersion"))
 	return seeming(group, scalarAt(root, "kind"), scalarAt(root, "metadata", "namespace"), scalarAt(root, "metadata", "name"))
 }
@@ -40,7 +42,7 @@ var (
 )
 
 // guess does so for a text that does not parse, if it is laid out as usual.
-func guess(text []byte) ObjectID {
+func guess(text []byte) kind.ObjectKey {
 	find := func(r *regexp.Regexp) string {
 		if m := r.FindSubmatch(text); m != nil {
 			return string(m[1])
@@ -51,10 +53,10 @@ func guess(text []byte) ObjectID {
 	return seeming(group, find(kindLine), find(namespaceLine), find(nameLine))
 }
 
-func seeming(group, kindName, namespace, name string) ObjectID {
-	id := ObjectID{Group: group, Kind: kindName, Namespace: namespace, Name: name}
+func seeming(group, kindName, namespace, name string) kind.ObjectKey {
+	id := kind.ObjectKey{Group: group, Kind: kindName, Namespace: namespace, Name: name}
 	if kindName == "" {
-		return ObjectID{}
+		return kind.ObjectKey{}
 	}
 	if k := findKind(group, kindName); k != nil && k.Namespaced && namespace == "" && name != "" {
 		id.Namespace = "default"

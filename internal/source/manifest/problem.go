@@ -23,9 +23,6 @@ func (p Position) String() string {
 	return p.File + ":" + strconv.Itoa(p.Line)
 }
 
-// ObjectID names an object.
-type ObjectID = kind.ObjectKey
-
 // Reason is a stable word for what is wrong.
 type Reason string
 
@@ -43,7 +40,7 @@ type Problem struct {
 	Position
 	Reason Reason `json:"reason"`
 	// Object is what is known of it; of an ignored kind only group and kind.
-	Object ObjectID `json:"object,omitzero"`
+	Object kind.ObjectKey `json:"object,omitzero"`
 	// Field is a path such as spec.rules[0].matches[1].path.value; empty for the whole.
 	Field   string `json:"field,omitempty"`
 	Message string `json:"message"`
