@@ -21,7 +21,7 @@ var (
 		&gwv1.GatewayClassList{}, func(o *gwv1.GatewayClass) *gwv1.GatewayClassStatus { return &o.Status })
 	Gateway = custom(Kind{Name: "Gateway", Resource: "gateways", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
 		&gwv1.GatewayList{}, func(o *gwv1.Gateway) *gwv1.GatewayStatus { return &o.Status })
-	ListenerSet = custom(Kind{Name: "ListenerSet", Resource: "listenersets", Versions: []string{"v1"}, Namespaced: true},
+	ListenerSet = custom(Kind{Name: "ListenerSet", Resource: "listenersets", Versions: []string{"v1"}, Namespaced: true, Essential: true},
 		&gwv1.ListenerSetList{}, func(o *gwv1.ListenerSet) *gwv1.ListenerSetStatus { return &o.Status })
 	ReferenceGrant = custom[gwv1.ReferenceGrant, struct{}](Kind{Name: "ReferenceGrant", Resource: "referencegrants", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
 		&gwv1.ReferenceGrantList{}, nil)

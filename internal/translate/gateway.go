@@ -107,5 +107,6 @@ func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway.Gatew
 		s.Addresses, unreached = t.localAddresses(v, n, g)
 	}
 	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached, lagging)...)
+	s.AttachedListenerSets = t.attachedListenerSets(v, n, s.Conditions)
 	return s
 }

@@ -18,12 +18,13 @@ func (t *Translator) declareListeners() {
 			if !ours {
 				return nil
 			}
-			list := listener.New(gw, t.listenerOptions(v, g))
+			o := t.listenerOptions(v, g)
+			list := listener.New(gw, o)
 			entries := make([]incremental.Entry[listenerKey, *listener.Listener], len(list))
 			for i, l := range list {
 				entries[i] = incremental.Entry[listenerKey, *listener.Listener]{Key: listenerKey{Gateway: n, Name: l.Name}, Value: l}
 			}
-			return entries
+			return append(entries, t.listenersOfSets(v, n, gw, list, o)...)
 		}, sameDeeply[*listener.Listener])
 	t.listenersByGateway = incremental.NewIndex(t.listeners, "listeners by Gateway",
 		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })

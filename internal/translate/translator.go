@@ -94,7 +94,8 @@ type listenerLayer struct {
 	classes            *incremental.Collection[name, class]
 	gateways           *incremental.Collection[name, *gateway.Gateway]
 	managedGateways    *incremental.Collection[name, managedGateway]
-	listenerSets       *incremental.Collection[name, *listenerSet] // of those
+	listenerSets       *incremental.Collection[name, *listenerSet]  // of those
+	setsByGateway      *incremental.Index[name, name, *listenerSet] // those that are attached
 	listeners          *incremental.Collection[listenerKey, *listener.Listener]
 	listenersByGateway *incremental.Index[name, listenerKey, *listener.Listener]
 	claims             *incremental.Collection[listenerKey, claim]
