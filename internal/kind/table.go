@@ -34,7 +34,7 @@ var (
 		func(o *gwv1.HTTPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})
-	GRPCRoute = route(Kind{Name: "GRPCRoute", Resource: "grpcroutes", Versions: []string{"v1"}, Past: []string{"v1alpha2"}}, &gwv1.GRPCRouteList{},
+	GRPCRoute = route(Kind{Name: "GRPCRoute", Resource: "grpcroutes", Versions: []string{"v1"}, Past: []string{"v1alpha2"}, Essential: true}, &gwv1.GRPCRouteList{},
 		func(o *gwv1.GRPCRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})
