@@ -177,11 +177,11 @@ func (d *decision) complain() error {
 	}
 	objects, err := show.Objects(d.in.Items, d.in.ControllerName)
 	for _, o := range objects {
-		concerned := o.Kind == "Gateway" || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
+		relevant := o.Kind == "Gateway" || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
 		if d.Rule != nil {
-			concerned = o.String() == d.Rule.Route
+			relevant = o.String() == d.Rule.Route
 		}
-		if !concerned {
+		if !relevant {
 			continue
 		}
 		for _, c := range o.Complaints() {

@@ -39,7 +39,7 @@ func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.List
 		return nil, nil
 	}
 	var none *tls.Listener
-	d.showCertificate(none.Update(l.Key, certs, nil).Shown(name))
+	d.showCertificate(none.Update(l.Key, certs, nil).Presented(name))
 	return l, nil
 }
 

@@ -87,7 +87,7 @@ func (s *store) written(kind string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if newer(object.GetResourceVersion(), s.latest[s.watchOf(kind, object)]) {
-		s.hold(kind, object, "")
+		s.record(kind, object, "")
 	}
 }
 
@@ -104,12 +104,12 @@ func (s *store) noteVersion(by scope, version string) {
 func (s *store) put(kind string, object Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hold(kind, object, "")
+	s.record(kind, object, "")
 }
 
-// hold takes an object in. What is held in a later version stays, unless that is no later than known, the version up to which
+// record takes an object in. What is held in a later version stays, unless that is no later than known, the version up to which
 // the object is known to be the newest; "" for its own.
-func (s *store) hold(kind string, object Object, known string) {
+func (s *store) record(kind string, object Object, known string) {
 	object = strip(object)
 	n, namespace := objectName{kind, object.GetName()}, object.GetNamespace()
 	g := gatewayName{namespace, object.GetAnnotations()[annotationGateway]}
@@ -186,7 +186,7 @@ func (s *store) replace(by scope, objects []Object, version string) {
 	kind, listed := by.kind, map[place]bool{}
 	for _, object := range objects {
 		listed[place{object.GetNamespace(), object.GetName()}] = true
-		s.hold(kind, object, known)
+		s.record(kind, object, known)
 	}
 	var gone []place
 	for namespace, owners := range s.owners {

@@ -102,8 +102,8 @@ func self(role string) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// talk is a child in a role: JSON in, JSON out.
-type talk struct {
+// roleProcess is a child in a role: JSON in, JSON out.
+type roleProcess struct {
 	*child
 	in    io.WriteCloser
 	out   io.ReadCloser
@@ -111,7 +111,7 @@ type talk struct {
 }
 
 // startRole starts a role on the load CPU and sends it a value, or nothing for nil.
-func (b *bench) startRole(role string, value any) (*talk, error) {
+func (b *bench) startRole(role string, value any) (*roleProcess, error) {
 	cmd, err := self(role)
 	if err != nil {
 		return nil, err
@@ -131,7 +131,7 @@ func (b *bench) startRole(role string, value any) (*talk, error) {
 		out.Close()
 		return nil, err
 	}
-	t := &talk{child: c, in: in, out: out}
+	t := &roleProcess{child: c, in: in, out: out}
 	t.abort = context.AfterFunc(b.ctx, func() { cmd.Process.Kill() })
 	if value == nil {
 		return t, nil
@@ -140,7 +140,7 @@ func (b *bench) startRole(role string, value any) (*talk, error) {
 }
 
 // answer waits for the role's value; without one the error is what the role wrote to stderr.
-func (t *talk) answer(value any) error {
+func (t *roleProcess) answer(value any) error {
 	if err := json.NewDecoder(t.out).Decode(value); err != nil {
 		t.in.Close()
 		<-t.done
@@ -150,7 +150,7 @@ func (t *talk) answer(value any) error {
 }
 
 // finish ends stdin, which every role takes as its end at the latest, and waits.
-func (t *talk) finish() error {
+func (t *roleProcess) finish() error {
 	t.in.Close()
 	<-t.done
 	t.abort()

@@ -52,7 +52,7 @@ func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
 	if err := b.verify([]*contender{c}); err != nil {
 		return 0, err
 	}
-	base, err := b.hold(c, secure, baseConnections)
+	base, err := b.openIdle(c, secure, baseConnections)
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +60,7 @@ func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	idle, err := b.hold(c, secure, b.idle)
+	idle, err := b.openIdle(c, secure, b.idle)
 	if err != nil {
 		return 0, err
 	}
@@ -69,7 +69,7 @@ func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
 		return 0, err
 	}
 	// The holders end with an error when a connection did not stay open.
-	for _, t := range []*talk{base, idle} {
+	for _, t := range []*roleProcess{base, idle} {
 		if err := t.finish(); err != nil {
 			return 0, err
 		}
@@ -77,8 +77,8 @@ func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
 	return float64(after-before) / 1024 / float64(b.idle), c.stop()
 }
 
-// hold opens connections, each after one request, and leaves them idle.
-func (b *bench) hold(c *contender, secure bool, connections int) (*talk, error) {
+// openIdle opens connections, each after one request, and leaves them idle.
+func (b *bench) openIdle(c *contender, secure bool, connections int) (*roleProcess, error) {
 	t := traffic{request: getSmall, bodySize: origin.SmallBody, secure: secure}
 	spec := t.spec(b, c)
 	spec.Connections = connections

@@ -324,11 +324,11 @@ func (c *Conn) grow() {
 	if small != nil {
 		smallBuffers.Put(small)
 	}
-	c.hold()
+	c.markInUse()
 }
 
-// hold shows the sweeper that the connection is in use.
-func (c *Conn) hold() {
+// markInUse shows the sweeper that the connection is in use.
+func (c *Conn) markInUse() {
 	if !c.holding.Load() {
 		c.holding.Store(true)
 	}
@@ -339,7 +339,7 @@ func (c *Conn) http1State() *http1State {
 	if c.h1 == nil {
 		c.h1 = http1States.Get().(*http1State)
 		c.h1.ex.Client = &c.side
-		c.hold()
+		c.markInUse()
 	}
 	return c.h1
 }

@@ -233,12 +233,12 @@ func (s *Set) Empty() <-chan struct{} {
 		s.done = done
 		s.awaited.Store(true) // before the look: who removes the last one looks too
 	}
-	s.tell()
+	s.signalEmpty()
 	return done
 }
 
-// tell closes done where the set is empty; mu is held.
-func (s *Set) tell() {
+// signalEmpty closes done where the set is empty; mu is held.
+func (s *Set) signalEmpty() {
 	for i := range s.shards {
 		if !s.shards[i].empty() {
 			return
@@ -258,7 +258,7 @@ func (s *Set) remove(c *Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.done != nil {
-		s.tell()
+		s.signalEmpty()
 	}
 }
 

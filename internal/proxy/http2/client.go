@@ -45,7 +45,7 @@ func (cl *Client) Serve() error {
 	cl.c.mu.Lock()
 	defer cl.c.mu.Unlock()
 	cl.gone = true
-	cl.tell()
+	cl.notifyFreed()
 	return err
 }
 
@@ -180,8 +180,8 @@ func (cl *Client) giveUp(which func(*Stream) bool) {
 	}
 }
 
-// tell calls back what is due. mu is held, but not during the calls.
-func (cl *Client) tell() {
+// notifyFreed calls back what is due. mu is held, but not during the calls.
+func (cl *Client) notifyFreed() {
 	gone, rose := cl.gone && !cl.goneTold, cl.rose
 	if !gone && !rose {
 		return

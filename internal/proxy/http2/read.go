@@ -78,7 +78,7 @@ func (c *Conn) read(prior []byte) error {
 			return connError(EnhanceYourCalm, "answers are not read")
 		}
 		if c.client != nil {
-			c.client.tell()
+			c.client.notifyFreed()
 		}
 		c.pushAside()
 		if c.woken { // while mu was given away

@@ -127,9 +127,9 @@ func (l *Listener) config(hello *tls.ClientHelloInfo, name string) *tls.Config {
 	return l.configs[l.choose(hello, name)]
 }
 
-// Shown returns the certificate that a client is shown for a server name in lower case, "" where it sends none. A client that
+// Presented returns the certificate that a client is shown for a server name in lower case, "" where it sends none. A client that
 // does not know the certificate's algorithm may be shown another one.
-func (l *Listener) Shown(name string) *Certificate {
+func (l *Listener) Presented(name string) *Certificate {
 	return l.certs[l.choose(&tls.ClientHelloInfo{
 		SupportedVersions: []uint16{tls.VersionTLS13},
 		SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256, tls.ECDSAWithP384AndSHA384, tls.ECDSAWithP521AndSHA512,
