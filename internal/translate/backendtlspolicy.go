@@ -223,7 +223,10 @@ func (t *Translator) backendTLSConfig(v *incremental.View, svc name, portName st
 	if p != nil || !ok {
 		return nil, p == nil
 	}
-	b, _ := incremental.Fetch(v, t.backendTLS, n)
+	b, exists := incremental.Fetch(v, t.backendTLS, n)
+	if !exists { // reading it has panicked
+		return nil, false
+	}
 	return b.Config, b.Config != nil
 }
 

@@ -63,6 +63,9 @@ func (t *Translator) declareBackends() {
 	t.backends = incremental.FlatMap(t.engine, "backend", t.services,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
 			for _, p := range s.Ports {
+				if meant, _ := s.port(p.Port); meant != p {
+					continue // UDP beside TCP, which routes refer to and policies are for
+				}
 				key := backendKey{Service: n, Port: p.Port}
 				own, http2 := p.spokenTo(incremental.Lookup(v, t.backendUsers, key.String()))
 				if !own && !http2 {
