@@ -18,6 +18,7 @@ func OfSet(ls *gwv1.ListenerSet, gw *gwv1.Gateway, o Options) []*Listener {
 		if l.Protocol != gwv1.HTTPProtocolType {
 			l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP, or move the listener to the Gateway",
 				"protocol %s is not supported in a ListenerSet yet", l.Protocol)
+			l.Certificates = nil // nobody is to wait for what is never served
 		}
 	}
 	return list
