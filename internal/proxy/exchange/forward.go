@@ -109,7 +109,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	}
 	ending := observe.ReasonOK
 	if x.rule.Retry.Wants(x.resp.Status) {
-		f = failure{kind: failedByStatus}
+		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
 		if v = x.judge(f); v.again {
 			x.discard(a)
 			return false, f, v

@@ -132,6 +132,9 @@ func (x *Exchange) judge(f failure) (v verdict) {
 	return v
 }
 
+// maxWithoutPause is how many endpoints are asked one after the other that accept no connection.
+const maxWithoutPause = 8
+
 // retryByRule allows another attempt as far as the rule's retry goes.
 func (x *Exchange) retryByRule(f failure) (v verdict) {
 	r, p := &x.retry, x.rule.Retry
@@ -145,7 +148,7 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	v.again = true
 	if p.Backoff > 0 {
 		v.pause = x.backoff(p.Backoff)
-	} else if f.kind != failedToConnect || !x.ref.Backend.HasOther(&r.tried) {
+	} else if f.kind != failedToConnect || r.retries > maxWithoutPause || !x.ref.Backend.HasOther(&r.tried) {
 		v.pause = x.backoff(defaultBackoff)
 	}
 	return v

@@ -161,11 +161,14 @@ func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 	return r, nil
 }
 
+// maxAttempts is the controller's bound; another version may have none.
+const maxAttempts = 16
+
 func compileRetry(c *config.Retry) *Retry {
 	if c == nil {
 		return nil
 	}
-	r := &Retry{Attempts: int(c.Attempts), Backoff: time.Duration(c.BackoffNanos)}
+	r := &Retry{Attempts: int(min(c.Attempts, maxAttempts)), Backoff: time.Duration(c.BackoffNanos)}
 	for _, code := range c.Codes {
 		r.Statuses = append(r.Statuses, uint16(code))
 	}

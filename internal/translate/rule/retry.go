@@ -9,8 +9,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// defaultAttempts is the CRD's.
-const defaultAttempts = 1
+const (
+	defaultAttempts = 1 // the CRD's
+	// maxAttempts bounds what one request can cost backends and the gateway: the API has no bound.
+	maxAttempts = 16
+)
 
 // retry compiles spec.retry. The codes are optional to support but for 500, 502, 503 and 504; nothing tells the others apart here.
 func (s *scope) retry() *condition.Problem {
@@ -21,6 +24,11 @@ func (s *scope) retry() *condition.Problem {
 	attempts := value(spec.Attempts, defaultAttempts)
 	if attempts < 0 || attempts > math.MaxInt32 {
 		return s.unsupported(".retry.attempts", "use 0 or more", "%d is not a number of attempts", attempts)
+	}
+	if attempts > maxAttempts {
+		s.notes = append(s.notes, condition.NewProblem("", s.field+".retry.attempts", fmt.Sprintf("use %d or less", maxAttempts),
+			"more than %d attempts are not made", maxAttempts))
+		attempts = maxAttempts
 	}
 	out := &config.Retry{Attempts: uint32(attempts)}
 	for i, code := range spec.Codes {
