@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,7 +43,8 @@ func TestNoDrop(t *testing.T) {
 	w.scenario(t, "the API server is away", w.stopAPIServer)
 }
 
-// notice takes the proxies away without a grace: a load that sees nothing of that would see nothing at all.
+// notice takes the proxies away without a grace: a load that sees nothing of that would see nothing at all. Where no request was under
+// way at that moment, it sees a connection that waited for the next proxy: the first segment of one is sent again after a second.
 func (w *world) notice(t *testing.T) {
 	l := w.start()
 	l.proceed(t)
@@ -55,8 +57,8 @@ func (w *world) notice(t *testing.T) {
 	l.proceed(t)
 	w.rolledOut(t, namespace, proxies)
 	l.each(func(one *load.Load) {
-		if report := one.Stop(); len(report.Failures) == 0 {
-			t.Errorf("no request failed although no proxy was there: %s", report)
+		if report := one.Stop(); len(report.Failures) == 0 && report.Slowest < time.Second {
+			t.Errorf("no request failed or waited although no proxy was there: %s", report)
 		}
 	})
 }
