@@ -7,8 +7,8 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/kube"
-	"github.com/moongate-dev/moongate/internal/status"
 	"github.com/moongate-dev/moongate/internal/status/writer"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -17,7 +17,7 @@ import (
 func (c *Controller) change(ch kube.Change) {
 	c.objects.change(&ch)
 	for _, id := range ch.Observed {
-		c.writer.Observed(status.Key(id))
+		c.writer.Observed(id)
 	}
 	for _, o := range ch.Upserts {
 		if gw, ok := o.(*gwv1.Gateway); ok {
@@ -25,7 +25,7 @@ func (c *Controller) change(ch kube.Change) {
 		}
 	}
 	for _, id := range ch.Deletes {
-		c.writer.Observed(status.Key(id))
+		c.writer.Observed(id)
 		if id.Group == gwv1.GroupName && id.Kind == string(translate.KindGateway) {
 			c.writer.Gateway(id.Namespace, id.Name, "")
 		}
@@ -40,7 +40,7 @@ func (c *Controller) change(ch kube.Change) {
 			}
 			for _, id := range ch.Deletes {
 				if id.Kind == string(translate.KindSecret) { // the deletion may be of an earlier Want
-					if o := c.current(translate.ObjectKey(id)); o != nil {
+					if o := c.current(id); o != nil {
 						t.Upsert(o)
 						continue
 					}
@@ -48,8 +48,8 @@ func (c *Controller) change(ch kube.Change) {
 				t.Delete(translate.Kind(id.Kind), id.Namespace, id.Name)
 			}
 			for _, o := range ch.Upserts {
-				if u, ok := o.(*kube.Undecoded); ok {
-					o = (*translate.Undecoded)(u)
+				if u, ok := o.(*kind.Undecoded); ok {
+					o = (*kind.Undecoded)(u)
 				}
 				t.Upsert(o)
 			}
@@ -72,10 +72,10 @@ func (c *Controller) sweep() {
 
 // unwanted are those of the objects that translation wants no status of. An object is left out while nobody knows what its status should
 // be, because translation panics on it. What it says of parents that are unknown, the writer spares.
-func unwanted(ids []kube.ID, t translation) (keys []status.Key) {
+func unwanted(ids []kind.ObjectKey, t translation) (keys []kind.ObjectKey) {
 	for _, id := range ids {
-		if key := translate.ObjectKey(id); !t.HasStatus(key) && !t.Failing(key) {
-			keys = append(keys, status.Key(id))
+		if key := id; !t.HasStatus(key) && !t.Failing(key) {
+			keys = append(keys, id)
 		}
 	}
 	return keys
@@ -103,8 +103,8 @@ func parentUnknown(o objects, f failing, namespace string, ref gwv1.ParentRefere
 	if *ref.Kind != gwv1.Kind(translate.KindListenerSet) {
 		return false
 	}
-	id := kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindListenerSet), Namespace: namespace, Name: string(ref.Name)}
-	if o.Unread(id) || f.Failing(translate.ObjectKey(id)) {
+	id := kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindListenerSet), Namespace: namespace, Name: string(ref.Name)}
+	if o.Unread(id) || f.Failing(id) {
 		return true
 	}
 	object, _ := o.Get(id)
@@ -142,7 +142,7 @@ func installed(i *kube.Installed) translate.Installed {
 func (c *Controller) publish(changes []translate.StatusChange) {
 	out := make([]writer.Change, len(changes))
 	for i, ch := range changes {
-		out[i] = writer.Change{Key: status.Key(ch.Object), Desired: ch.Status, Generation: ch.Generation}
+		out[i] = writer.Change{Key: ch.Object, Desired: ch.Status, Generation: ch.Generation}
 	}
 	c.writer.Publish(out)
 }
@@ -171,24 +171,24 @@ func (c *Controller) unread(namespace, name string) (is bool) {
 
 // objects are what is known of a cluster: *kube.Source, or a stand-in of tests.
 type objects interface {
-	Get(kube.ID) (metav1.Object, bool)
-	Unread(kube.ID) bool
+	Get(kind.ObjectKey) (metav1.Object, bool)
+	Unread(kind.ObjectKey) bool
 }
 
 // translation is what sweep asks: *translate.Translator, or a stand-in of tests.
 type translation interface {
 	failing
-	HasStatus(translate.ObjectKey) bool
+	HasStatus(kind.ObjectKey) bool
 }
 
 // failing says on which objects translation panics: *translate.Translator, or a stand-in of tests.
 type failing interface {
-	Failing(translate.ObjectKey) bool
+	Failing(kind.ObjectKey) bool
 }
 
 func gatewayUnread(o objects, f failing, namespace, name string) bool {
-	id := kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindGateway), Namespace: namespace, Name: name}
-	if o.Unread(id) || f.Failing(translate.ObjectKey(id)) {
+	id := kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGateway), Namespace: namespace, Name: name}
+	if o.Unread(id) || f.Failing(id) {
 		return true
 	}
 	gw, exists := o.Get(id)
@@ -196,12 +196,12 @@ func gatewayUnread(o objects, f failing, namespace, name string) bool {
 		return false
 	}
 	class := string(gw.(*gwv1.Gateway).Spec.GatewayClassName)
-	return o.Unread(kube.ID{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
+	return o.Unread(kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindGatewayClass), Name: class})
 }
 
 // current returns a Secret as the source knows it now: also that it could not be read, and nil where it is not there.
-func (c *Controller) current(key translate.ObjectKey) metav1.Object {
-	if o, ok := c.source.Get(kube.ID(key)); ok {
+func (c *Controller) current(key kind.ObjectKey) metav1.Object {
+	if o, ok := c.source.Get(key); ok {
 		return o
 	}
 	if u, ok := c.source.UnreadSecret(key.Namespace, key.Name); ok {
@@ -214,4 +214,6 @@ func (c *Controller) current(key translate.ObjectKey) metav1.Object {
 type objectsOf struct{ source *kube.Source }
 
 // Get returns an object as it was last seen.
-func (o objectsOf) Get(key status.Key) (metav1.Object, bool) { return o.source.Get(kube.ID(key)) }
+func (o objectsOf) Get(key kind.ObjectKey) (metav1.Object, bool) {
+	return o.source.Get(key)
+}

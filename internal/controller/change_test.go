@@ -9,19 +9,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/internal/source/kube"
-	"github.com/moongate-dev/moongate/internal/translate"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 type cluster struct {
 	gateways map[string]string // the class, by namespace/name
-	unread   map[string]bool   // by kind, namespace and name, as kube.ID prints them
+	unread   map[string]bool   // by kind, namespace and name, as kind.ObjectKey prints them
 	failing  map[string]bool   // the same
 	wanted   map[string]bool   // the same, those with a status
 	objects  map[string]metav1.Object
 }
 
-func (c cluster) Get(id kube.ID) (metav1.Object, bool) {
+func (c cluster) Get(id kind.ObjectKey) (metav1.Object, bool) {
 	if o, ok := c.objects[id.String()]; ok {
 		return o, true
 	}
@@ -29,18 +28,18 @@ func (c cluster) Get(id kube.ID) (metav1.Object, bool) {
 	return &gwv1.Gateway{Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(class)}}, ok
 }
 
-func (c cluster) Unread(id kube.ID) bool { return c.unread[id.String()] }
+func (c cluster) Unread(id kind.ObjectKey) bool { return c.unread[id.String()] }
 
-func (c cluster) Failing(key translate.ObjectKey) bool { return c.failing[kube.ID(key).String()] }
+func (c cluster) Failing(key kind.ObjectKey) bool { return c.failing[key.String()] }
 
-func (c cluster) HasStatus(key translate.ObjectKey) bool { return c.wanted[kube.ID(key).String()] }
+func (c cluster) HasStatus(key kind.ObjectKey) bool { return c.wanted[key.String()] }
 
 // TestSweepSparesWhatFails has routes of which translation wants no status, and one whose status nobody knows.
 func TestSweepSparesWhatFails(t *testing.T) {
 	c := cluster{wanted: map[string]bool{"HTTPRoute shop/served": true}, failing: map[string]bool{"HTTPRoute shop/panics": true}}
-	var ids []kube.ID
+	var ids []kind.ObjectKey
 	for _, name := range []string{"served", "panics", "unwanted"} {
-		ids = append(ids, kube.ID{Group: gwv1.GroupName, Kind: "HTTPRoute", Namespace: "shop", Name: name})
+		ids = append(ids, kind.ObjectKey{Group: gwv1.GroupName, Kind: "HTTPRoute", Namespace: "shop", Name: name})
 	}
 	if got := unwanted(ids, c); len(got) != 1 || got[0].Name != "unwanted" {
 		t.Errorf("swept: %v", got)

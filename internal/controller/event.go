@@ -11,7 +11,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
-	"github.com/moongate-dev/moongate/internal/source/kube"
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // The Events of a Gateway.
@@ -73,7 +73,7 @@ func (c *Controller) writeEvent(ctx context.Context, t trouble) error {
 	if t.what == "" {
 		e.Type, e.Reason, e.Message = corev1.EventTypeNormal, reasonProxiesServe, "every proxy serves what is current"
 	}
-	if gateway, ok := c.source.Get(kube.ID{Group: gwv1.GroupName, Kind: "Gateway", Namespace: t.namespace, Name: t.name}); ok {
+	if gateway, ok := c.source.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: t.namespace, Name: t.name}); ok {
 		e.InvolvedObject.UID, e.InvolvedObject.ResourceVersion = gateway.GetUID(), gateway.GetResourceVersion()
 	}
 	e.Message = strings.ToValidUTF8(e.Message[:min(len(e.Message), maxEventMessage)], "") // the cut may split a character

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/kube"
-	"github.com/moongate-dev/moongate/internal/status"
 	"github.com/moongate-dev/moongate/internal/status/writer"
 	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
@@ -37,12 +37,12 @@ func newStatusServer(t *testing.T) *statusServer {
 
 var plurals = map[string]string{"GatewayClass": "gatewayclasses", "Gateway": "gateways", "HTTPRoute": "httproutes"}
 
-func refOf(key status.Key) apiserver.Ref {
+func refOf(key kind.ObjectKey) apiserver.Ref {
 	return apiserver.Ref{Group: key.Group, Resource: plurals[key.Kind], Namespace: key.Namespace, Name: key.Name}
 }
 
 // put creates or replaces an object as a user does: its status stays.
-func (s *statusServer) put(key status.Key, o metav1.Object) {
+func (s *statusServer) put(key kind.ObjectKey, o metav1.Object) {
 	text, _ := json.Marshal(o)
 	var fields map[string]any
 	_ = json.Unmarshal(text, &fields)
@@ -53,10 +53,10 @@ func (s *statusServer) put(key status.Key, o metav1.Object) {
 	s.Put(refOf(key), fields)
 }
 
-func (s *statusServer) remove(key status.Key) { s.Remove(refOf(key)) }
+func (s *statusServer) remove(key kind.ObjectKey) { s.Remove(refOf(key)) }
 
 // Get is the object as a watch that is never late has it.
-func (s *statusServer) Get(key status.Key) (metav1.Object, bool) {
+func (s *statusServer) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	fields := s.Server.Get(refOf(key))
 	if fields == nil {
 		return nil, false
@@ -68,12 +68,12 @@ func (s *statusServer) Get(key status.Key) (metav1.Object, bool) {
 }
 
 // written are the statuses that were written since the last call, by object.
-func (s *statusServer) written() map[status.Key][]string {
-	out := map[status.Key][]string{}
+func (s *statusServer) written() map[kind.ObjectKey][]string {
+	out := map[kind.ObjectKey][]string{}
 	for _, w := range s.TakeWrites() {
-		for kind, plural := range plurals {
+		for written, plural := range plurals {
 			if w.Resource == plural && w.Subresource == "status" {
-				key := status.Key{Group: w.Group, Kind: kind, Namespace: w.Namespace, Name: w.Name}
+				key := kind.ObjectKey{Group: w.Group, Kind: written, Namespace: w.Namespace, Name: w.Name}
 				text, _ := json.Marshal(w.Object["status"])
 				out[key] = append(out[key], string(text))
 			}
@@ -83,7 +83,7 @@ func (s *statusServer) written() map[status.Key][]string {
 }
 
 // statusText is the status of an object as JSON; "" for none.
-func (s *statusServer) statusText(key status.Key) string {
+func (s *statusServer) statusText(key kind.ObjectKey) string {
 	text, _ := json.Marshal(s.Server.Get(refOf(key))["status"])
 	return string(text)
 }
@@ -130,9 +130,9 @@ type site struct {
 	full     bool
 }
 
-func keyOf(kind, name string) status.Key {
-	key := status.Key{Group: gwv1.GroupName, Kind: kind, Namespace: "n", Name: name}
-	if kind == "GatewayClass" {
+func keyOf(of, name string) kind.ObjectKey {
+	key := kind.ObjectKey{Group: gwv1.GroupName, Kind: of, Namespace: "n", Name: name}
+	if of == "GatewayClass" {
 		key.Namespace = ""
 	}
 	return key
@@ -146,18 +146,18 @@ func (s *site) apply(objects ...metav1.Object) {
 		kind := strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1.")
 		key := keyOf(kind, o.GetName())
 		s.put(key, o)
-		change.Observed = append(change.Observed, kube.ID(key))
+		change.Observed = append(change.Observed, key)
 	}
 	for _, r := range s.replicas {
 		r.change(change)
 	}
 }
 
-func (s *site) delete(keys ...status.Key) {
+func (s *site) delete(keys ...kind.ObjectKey) {
 	var change kube.Change
 	for _, key := range keys {
 		s.remove(key)
-		change.Deletes = append(change.Deletes, kube.ID(key))
+		change.Deletes = append(change.Deletes, key)
 	}
 	for _, r := range s.replicas {
 		r.change(change)
@@ -201,7 +201,7 @@ func TestNewLeaderWritesWhatIsTrueNow(t *testing.T) {
 		routeTo("moved", "moves"), routeTo("stays", "gw"), routeTo("late", "comes"))
 	s.reached("gw", "192.0.2.1")
 	s.reached("moves", "192.0.2.9")
-	has := func(key status.Key, words string) func() bool {
+	has := func(key kind.ObjectKey, words string) func() bool {
 		return func() bool { return strings.Contains(s.statusText(key), words) }
 	}
 	const ours = `"controllerName":"moongate.dev/gateway-controller"`

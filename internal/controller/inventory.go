@@ -14,12 +14,12 @@ import (
 // is safe for concurrent use.
 type inventory struct {
 	mu       sync.RWMutex
-	ids      map[kube.ID]struct{}
+	ids      map[kind.ObjectKey]struct{}
 	versions map[[2]string]string // by group and kind
 }
 
 func newInventory() *inventory {
-	return &inventory{ids: map[kube.ID]struct{}{}, versions: map[[2]string]string{}}
+	return &inventory{ids: map[kind.ObjectKey]struct{}{}, versions: map[[2]string]string{}}
 }
 
 // change takes what happened; the objects themselves stay with the source.
@@ -48,15 +48,15 @@ func (in *inventory) version(group, kind string) string {
 }
 
 // all are the objects of the Gateway API and of moongate.dev, sorted.
-func (in *inventory) all() []kube.ID {
+func (in *inventory) all() []kind.ObjectKey {
 	in.mu.RLock()
 	defer in.mu.RUnlock()
-	return slices.SortedFunc(maps.Keys(in.ids), kube.ID.Compare)
+	return slices.SortedFunc(maps.Keys(in.ids), kind.ObjectKey.Compare)
 }
 
 // shared are those whose status several controllers write: routes and policies.
-func (in *inventory) shared() []kube.ID {
-	return slices.DeleteFunc(in.all(), func(id kube.ID) bool {
+func (in *inventory) shared() []kind.ObjectKey {
+	return slices.DeleteFunc(in.all(), func(id kind.ObjectKey) bool {
 		k := kind.Find(id.Group, id.Kind)
 		return k == nil || !k.Shared()
 	})

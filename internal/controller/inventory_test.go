@@ -5,14 +5,15 @@ import (
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/deliver/auth"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/provision"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 )
 
 const gatewayAPI = "gateway.networking.k8s.io"
 
-func id(group, kind, name string) kube.ID {
-	return kube.ID{Group: group, Kind: kind, Namespace: "n", Name: name}
+func id(group, of, name string) kind.ObjectKey {
+	return kind.ObjectKey{Group: group, Kind: of, Namespace: "n", Name: name}
 }
 
 // TestInventory checks that objects are known from their first change to their deletion, and that only those
@@ -21,20 +22,20 @@ func TestInventory(t *testing.T) {
 	in := newInventory()
 	gateway, route, policy, parameters := id(gatewayAPI, "Gateway", "g"), id(gatewayAPI, "HTTPRoute", "r"),
 		id(gatewayAPI, "BackendTLSPolicy", "p"), id("moongate.dev", "GatewayParameters", "x")
-	in.change(&kube.Change{Observed: []kube.ID{gateway, route, policy, parameters},
+	in.change(&kube.Change{Observed: []kind.ObjectKey{gateway, route, policy, parameters},
 		Installed: &kube.Installed{Kinds: []kube.Served{{Group: gatewayAPI, Kind: "HTTPRoute", Version: "v1beta1"}}}})
-	if got, want := in.all(), []kube.ID{policy, gateway, parameters, route}; !reflect.DeepEqual(got, want) {
+	if got, want := in.all(), []kind.ObjectKey{policy, gateway, parameters, route}; !reflect.DeepEqual(got, want) {
 		t.Errorf("all: %v, want %v", got, want)
 	}
-	if got, want := in.shared(), []kube.ID{policy, route}; !reflect.DeepEqual(got, want) {
+	if got, want := in.shared(), []kind.ObjectKey{policy, route}; !reflect.DeepEqual(got, want) {
 		t.Errorf("shared: %v, want %v", got, want)
 	}
 	if v := in.version(gatewayAPI, "HTTPRoute"); v != "v1beta1" {
 		t.Errorf("version %q", v)
 	}
 
-	in.change(&kube.Change{Deletes: []kube.ID{route}, Installed: &kube.Installed{}})
-	if got, want := in.shared(), []kube.ID{policy}; !reflect.DeepEqual(got, want) || in.len() != 3 {
+	in.change(&kube.Change{Deletes: []kind.ObjectKey{route}, Installed: &kube.Installed{}})
+	if got, want := in.shared(), []kind.ObjectKey{policy}; !reflect.DeepEqual(got, want) || in.len() != 3 {
 		t.Errorf("after the deletion: shared %v, want %v; %d objects", got, want, in.len())
 	}
 	if v := in.version(gatewayAPI, "HTTPRoute"); v != "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -34,7 +35,7 @@ type ClusterOptions struct {
 	Unlisted func(namespace string) bool
 	// Current returns a fetched object as it is known now, nil for one that is absent: between Fetch and its use
 	// an Update may have brought a newer one. nil takes what Fetch returned.
-	Current func(translate.ObjectKey) metav1.Object
+	Current func(kind.ObjectKey) metav1.Object
 	// Trouble is called with what is wrong with the proxies of a Gateway whenever that changes, while leading: which do not
 	// serve what is current, and what they cannot carry out; "" once it is over. nil is not called.
 	Trouble func(namespace, name, what string)

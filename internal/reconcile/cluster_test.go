@@ -20,6 +20,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -99,7 +100,7 @@ func TestOverdue(t *testing.T) {
 
 // TestOwnGatewayOnly: a proxy gets its own Gateway's listeners, routes, backends and certificates.
 func TestOwnGatewayOnly(t *testing.T) {
-	var wanted sync.Map // by translate.ObjectKey
+	var wanted sync.Map // by kind.ObjectKey
 	c := newCluster(t, forever, func(o *reconcile.ClusterOptions) {
 		o.Fetch = func(_ context.Context, wants []translate.Want) (out []metav1.Object) {
 			for _, w := range wants {
@@ -137,7 +138,7 @@ func TestOwnGatewayOnly(t *testing.T) {
 	c.set(other)
 	testkit.Eventually(t, "the certificate is gone", func() bool { return !theirs.has(config.KindCertificate, "Secret/n/secret") })
 	testkit.Eventually(t, "the Secret is no longer wanted", func() bool {
-		is, told := wanted.Load(translate.ObjectKey{Kind: "Secret", Namespace: "n", Name: "secret"})
+		is, told := wanted.Load(kind.ObjectKey{Kind: "Secret", Namespace: "n", Name: "secret"})
 		return told && is == false
 	})
 	if mine.updates != 1 {

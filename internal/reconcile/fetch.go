@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -23,7 +24,7 @@ type fetches struct {
 	running sync.WaitGroup
 
 	mu        sync.Mutex
-	pending   map[translate.ObjectKey]*fetching
+	pending   map[kind.ObjectKey]*fetching
 	done      []fetched
 	notifying bool // arrived is being called, or about to be
 }
@@ -38,14 +39,14 @@ type fetching struct {
 
 // fetched is the answer to a read.
 type fetched struct {
-	key    translate.ObjectKey
+	key    kind.ObjectKey
 	object metav1.Object // nil: there is none
 	of     *fetching
 }
 
 func (f *fetches) start(ctx context.Context, fetch func(context.Context, []translate.Want) []metav1.Object, arrived func()) {
 	f.ctx, f.fetch, f.arrived = ctx, fetch, arrived
-	f.slots, f.pending = make(chan struct{}, maxFetches), map[translate.ObjectKey]*fetching{}
+	f.slots, f.pending = make(chan struct{}, maxFetches), map[kind.ObjectKey]*fetching{}
 }
 
 // want begins to read what is newly wanted. It does not block.
@@ -75,7 +76,7 @@ func (p *fetching) begin(parent context.Context) (ctx context.Context) {
 }
 
 // run calls fetch until there is nothing newer to be said of the object.
-func (f *fetches) run(ctx context.Context, key translate.ObjectKey, p *fetching) {
+func (f *fetches) run(ctx context.Context, key kind.ObjectKey, p *fetching) {
 	for {
 		f.mu.Lock()
 		wanted := p.wanted
@@ -148,7 +149,7 @@ func (f *fetches) take() (out []fetched) {
 }
 
 // unknown returns the objects that are wanted and have not been taken.
-func (f *fetches) unknown() (out []translate.ObjectKey) {
+func (f *fetches) unknown() (out []kind.ObjectKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, p := range f.pending {

@@ -15,6 +15,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -221,7 +222,7 @@ func TestNewerThanFetched(t *testing.T) {
 	defer goOn()
 	newer := keyPair(t, "n", "s")
 	c, p := started(t, forever, v.options, func(o *reconcile.ClusterOptions) {
-		o.Current = func(translate.ObjectKey) metav1.Object { return newer }
+		o.Current = func(kind.ObjectKey) metav1.Object { return newer }
 	})
 	c.set(secured("gw", 2, "s"))
 	c.set(newer)
@@ -255,7 +256,7 @@ func TestUnreadSecretsHoldTheFirstGeneration(t *testing.T) {
 			var now atomic.Pointer[corev1.Secret]
 			c := newCluster(t, 100*time.Millisecond, v.options, func(o *reconcile.ClusterOptions) {
 				o.SecretsLimit = test.limit
-				o.Current = func(key translate.ObjectKey) metav1.Object {
+				o.Current = func(key kind.ObjectKey) metav1.Object {
 					if key.Name == "slow" && now.Load() == nil {
 						return unread
 					}

@@ -18,6 +18,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/client"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -34,7 +35,7 @@ type cluster struct {
 	stop      func() // of the server
 
 	mu       sync.Mutex
-	statuses map[translate.ObjectKey]translate.StatusChange
+	statuses map[kind.ObjectKey]translate.StatusChange
 	history  []translate.StatusChange
 	specs    map[string]*translate.ProxySpec
 }
@@ -49,7 +50,7 @@ func newCluster(t *testing.T, limit time.Duration, change ...func(*reconcile.Clu
 
 func newClusterAt(t *testing.T, authority *testkit.Authority, address string, limit time.Duration, change ...func(*reconcile.ClusterOptions)) *cluster {
 	t.Helper()
-	c := &cluster{statuses: map[translate.ObjectKey]translate.StatusChange{}, specs: map[string]*translate.ProxySpec{},
+	c := &cluster{statuses: map[kind.ObjectKey]translate.StatusChange{}, specs: map[string]*translate.ProxySpec{},
 		authority: authority, caFile: delivertest.CAFile(t, authority)}
 	o := reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{ControllerName: controller, Cluster: true}),
@@ -199,10 +200,10 @@ func (c *cluster) up(gateway string, pods ...string) {
 }
 
 // published is the last status of an object, its zero value for none.
-func (c *cluster) published(kind, name string) translate.StatusChange {
+func (c *cluster) published(of, name string) translate.StatusChange {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: kind, Namespace: "n", Name: name}]
+	return c.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: of, Namespace: "n", Name: name}]
 }
 
 // said is condition Programmed of a Gateway, as it was published last.

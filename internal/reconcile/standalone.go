@@ -10,6 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -30,7 +31,7 @@ type Standalone struct {
 
 	mu sync.Mutex
 	// pending are the newest statuses that await the proxy's answer.
-	pending map[translate.ObjectKey]translate.StatusChange
+	pending map[kind.ObjectKey]translate.StatusChange
 	faults  faults
 	last    Outcome
 }
@@ -52,7 +53,7 @@ func NewStandalone(o StandaloneOptions) *Standalone {
 	}
 	return &Standalone{
 		o:       o,
-		pending: map[translate.ObjectKey]translate.StatusChange{},
+		pending: map[kind.ObjectKey]translate.StatusChange{},
 		faults:  newFaults(o.Logger),
 	}
 }

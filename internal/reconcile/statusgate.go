@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -22,10 +23,10 @@ type statusGate struct {
 	limit    time.Duration // see ClusterOptions.HoldLimit
 
 	// desired are the latest statuses, published or not, of the objects that are managed by this controller.
-	desired   map[translate.ObjectKey]translate.StatusChange
-	held      map[translate.ObjectKey]*heldStatus
-	byGateway map[string]map[translate.ObjectKey]struct{} // of held
-	free      []translate.StatusChange                    // wait for nothing
+	desired   map[kind.ObjectKey]translate.StatusChange
+	held      map[kind.ObjectKey]*heldStatus
+	byGateway map[string]map[kind.ObjectKey]struct{} // of held
+	free      []translate.StatusChange               // wait for nothing
 }
 
 // proxies are what a statusGate asks: *deliver.Remote, or a stand-in of tests.
@@ -47,9 +48,9 @@ type heldStatus struct {
 
 func newStatusGate(p proxies, open func(string, *translate.StatusChange) bool, unlisted func(*translate.StatusChange) bool, limit time.Duration) statusGate {
 	return statusGate{proxies: p, open: open, unlisted: unlisted, limit: limit,
-		desired:   map[translate.ObjectKey]translate.StatusChange{},
-		held:      map[translate.ObjectKey]*heldStatus{},
-		byGateway: map[string]map[translate.ObjectKey]struct{}{},
+		desired:   map[kind.ObjectKey]translate.StatusChange{},
+		held:      map[kind.ObjectKey]*heldStatus{},
+		byGateway: map[string]map[kind.ObjectKey]struct{}{},
 	}
 }
 
@@ -83,7 +84,7 @@ func (s *statusGate) hold(c translate.StatusChange, now time.Time) {
 		if serving && (!s.proxies.Serves(name, generation) || !s.open(name, &c)) {
 			h.waits[name] = generation
 			if s.byGateway[name] == nil {
-				s.byGateway[name] = map[translate.ObjectKey]struct{}{}
+				s.byGateway[name] = map[kind.ObjectKey]struct{}{}
 			}
 			s.byGateway[name][c.Object] = struct{}{}
 		}
@@ -104,7 +105,7 @@ func (s *statusGate) drop(h *heldStatus) {
 }
 
 // forget notes that an object's status does not wait for a Gateway any more.
-func (s *statusGate) forget(gateway string, object translate.ObjectKey) {
+func (s *statusGate) forget(gateway string, object kind.ObjectKey) {
 	delete(s.byGateway[gateway], object)
 	if len(s.byGateway[gateway]) == 0 {
 		delete(s.byGateway, gateway)
@@ -163,7 +164,7 @@ func (s *statusGate) take() []translate.StatusChange {
 	if len(s.free) == 0 {
 		return nil
 	}
-	latest := make(map[translate.ObjectKey]translate.StatusChange, len(s.free))
+	latest := make(map[kind.ObjectKey]translate.StatusChange, len(s.free))
 	for _, c := range s.free {
 		latest[c.Object] = c
 	}

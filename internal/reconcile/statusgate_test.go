@@ -11,6 +11,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestHold(t *testing.T) {
 	p := &standIn{generations: map[string]uint64{"n/gw": 1}}
 	r := newStatusGate(p, func(string, *translate.StatusChange) bool { return true }, func(*translate.StatusChange) bool { return false }, time.Minute)
-	route := translate.StatusChange{Object: translate.ObjectKey{Kind: "HTTPRoute", Namespace: "m", Name: "r"}, Generation: 1,
+	route := translate.StatusChange{Object: kind.ObjectKey{Kind: "HTTPRoute", Namespace: "m", Name: "r"}, Generation: 1,
 		Status: &gwv1.RouteStatus{}, Gateways: []string{"m/unknown", "n/gw"}}
 	start := time.Now()
 	step := func(at time.Duration, do func(now time.Time), want ...int64) {
@@ -52,7 +53,7 @@ func TestHold(t *testing.T) {
 	step(0, func(now time.Time) { r.hold(foreign, now) }, 5)
 	step(time.Hour, r.releaseOld)
 
-	policy := translate.StatusChange{Object: translate.ObjectKey{Kind: "BackendTLSPolicy", Namespace: "n", Name: "p"}, Generation: 7,
+	policy := translate.StatusChange{Object: kind.ObjectKey{Kind: "BackendTLSPolicy", Namespace: "n", Name: "p"}, Generation: 7,
 		Status: &gwv1.PolicyStatus{}, Gateways: []string{"n/gw"}}
 	step(0, func(now time.Time) { r.hold(policy, now) })
 	p.acknowledged = 1
@@ -113,7 +114,7 @@ func TestHoldUntilOpen(t *testing.T) {
 		r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published += len(s) }}, "n/gw")
 		g := r.gateway("n/gw")
 		g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
-		s := translate.StatusChange{Object: translate.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1, Gateways: []string{"n/gw"},
+		s := translate.StatusChange{Object: kind.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1, Gateways: []string{"n/gw"},
 			Status: &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: string(gwv1.GatewayConditionProgrammed), Status: c.programmed}}}}
 		r.gate.hold(s, time.Now())
 		r.publish()
@@ -139,8 +140,8 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 	for _, name := range []string{"n/gw", "m/gw"} {
 		r.gateway(name).spec = &translate.ProxySpec{}
 	}
-	change := func(kind, namespace string, generation int64, status any) translate.StatusChange {
-		return translate.StatusChange{Object: translate.ObjectKey{Kind: kind, Namespace: namespace, Name: "gw"}, Generation: generation, Status: status, Gateways: []string{namespace + "/gw"}}
+	change := func(of, namespace string, generation int64, status any) translate.StatusChange {
+		return translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: namespace, Name: "gw"}, Generation: generation, Status: status, Gateways: []string{namespace + "/gw"}}
 	}
 	start := time.Now()
 	for _, c := range []translate.StatusChange{

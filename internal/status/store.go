@@ -13,22 +13,19 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// Key names an object.
-type Key = kind.ObjectKey
-
 // Store holds objects with their statuses, as a cluster would: where there is no
 // cluster, it is what one can look at. It is safe for concurrent use.
 type Store struct {
 	merger  Merger
 	mu      sync.RWMutex
-	objects map[Key]metav1.Object // never modified: replaced by copies
+	objects map[kind.ObjectKey]metav1.Object // never modified: replaced by copies
 	// original is each object as it came, its status being the CRD's default.
-	original map[Key]metav1.Object
+	original map[kind.ObjectKey]metav1.Object
 }
 
 // NewStore makes an empty Store for one controller.
 func NewStore(controllerName gwv1.GatewayController) *Store {
-	return &Store{merger: Merger{ControllerName: controllerName}, objects: map[Key]metav1.Object{}, original: map[Key]metav1.Object{}}
+	return &Store{merger: Merger{ControllerName: controllerName}, objects: map[kind.ObjectKey]metav1.Object{}, original: map[kind.ObjectKey]metav1.Object{}}
 }
 
 // Upsert adds an object or replaces it. It keeps the status that it has, unless
@@ -45,7 +42,7 @@ func (s *Store) Upsert(object metav1.Object) {
 }
 
 // Delete removes an object and its status.
-func (s *Store) Delete(key Key) {
+func (s *Store) Delete(key kind.ObjectKey) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.objects, key)
@@ -55,7 +52,7 @@ func (s *Store) Delete(key Key) {
 // Apply merges a desired status, as Merger.Merge takes it, into the object; nil
 // leaves it the status that it would have without us. It says whether the
 // status changed; an object that is not there has none.
-func (s *Store) Apply(key Key, desired any, now time.Time) bool {
+func (s *Store) Apply(key kind.ObjectKey, desired any, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	object := s.objects[key]
@@ -78,7 +75,7 @@ func (s *Store) Apply(key Key, desired any, now time.Time) bool {
 }
 
 // Get returns an object with its status; nobody may modify it.
-func (s *Store) Get(key Key) (metav1.Object, bool) {
+func (s *Store) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	o, ok := s.objects[key]
@@ -90,11 +87,11 @@ func (s *Store) Get(key Key) (metav1.Object, bool) {
 func (s *Store) Items() []Item {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	keys := make([]Key, 0, len(s.objects))
+	keys := make([]kind.ObjectKey, 0, len(s.objects))
 	for k := range s.objects {
 		keys = append(keys, k)
 	}
-	slices.SortFunc(keys, Key.Compare)
+	slices.SortFunc(keys, kind.ObjectKey.Compare)
 	items := make([]Item, len(keys))
 	for i, k := range keys {
 		items[i] = Item{s.objects[k]}

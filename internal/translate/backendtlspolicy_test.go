@@ -81,7 +81,7 @@ func TestAuthoritiesChangeTheBackendAlone(t *testing.T) {
 func TestSixteenAncestors(t *testing.T) {
 	w, _ := tlsPolicies(t)
 	named := func() (all []string) {
-		s := w.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: "BackendTLSPolicy", Namespace: "default", Name: "policy"}]
+		s := w.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "BackendTLSPolicy", Namespace: "default", Name: "policy"}]
 		for _, a := range s.Status.(*gwv1.PolicyStatus).Ancestors {
 			all = append(all, string(a.AncestorRef.Name))
 		}

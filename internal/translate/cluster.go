@@ -71,7 +71,7 @@ type ProxySpecChange struct {
 // asked for so far: a cluster has many that are none of our business. A Secret that a reference
 // without a grant names is not wanted.
 type Want struct {
-	Object ObjectKey
+	Object kind.ObjectKey
 	Wanted bool
 }
 
@@ -82,10 +82,6 @@ type UnreadSecret struct {
 	// Forbidden says that the controller may not read it; otherwise that may pass by itself.
 	Forbidden bool
 }
-
-// Undecoded takes the place of an object that exists and cannot be decoded, an object for Upsert. A class that
-// refers to such GatewayParameters is not accepted, and denies endpoints all the same; what such a BackendTLSPolicy may be for is not reached.
-type Undecoded = kind.Undecoded
 
 // UnreadSecrets is how many Secrets could not be read as of the last Commit, but may be soon.
 func (t *Translator) UnreadSecrets() (n int) {
@@ -98,7 +94,7 @@ func (t *Translator) UnreadSecrets() (n int) {
 }
 
 // Unread are the Secrets that could not be read as of the last Commit, sorted; those that may not be among them.
-func (t *Translator) Unread() (keys []ObjectKey) {
+func (t *Translator) Unread() (keys []kind.ObjectKey) {
 	for n := range t.in.unread.All() {
 		keys = append(keys, kind.Secret.Key(n.Namespace, n.Name))
 	}

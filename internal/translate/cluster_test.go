@@ -10,6 +10,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -54,7 +55,7 @@ func reachedAt(addresses ...string) *translate.Infrastructure {
 }
 
 func secretWant(namespace, name string, wanted bool) translate.Want {
-	return translate.Want{Object: translate.ObjectKey{Kind: "Secret", Namespace: namespace, Name: name}, Wanted: wanted}
+	return translate.Want{Object: kind.ObjectKey{Kind: "Secret", Namespace: namespace, Name: name}, Wanted: wanted}
 }
 
 // TestWants follows the Secrets of a Gateway whose listeners come and go.
@@ -172,15 +173,15 @@ func TestInfrastructureChangesNoConfig(t *testing.T) {
 	}
 }
 
-func gatewayCondition(t *testing.T, w *world, kind string) metav1.Condition {
+func gatewayCondition(t *testing.T, w *world, conditionType string) metav1.Condition {
 	t.Helper()
-	s := w.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}]
+	s := w.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}]
 	for _, c := range s.Status.(*gwv1.GatewayStatus).Conditions {
-		if c.Type == kind {
+		if c.Type == conditionType {
 			return c
 		}
 	}
-	t.Fatalf("no condition %s in %v", kind, s)
+	t.Fatalf("no condition %s in %v", conditionType, s)
 	return metav1.Condition{}
 }
 
@@ -193,7 +194,7 @@ func TestInfrastructureIsKept(t *testing.T) {
 	w.SetInfrastructure("default", "gw", i)
 	i.Addresses[0].Value = "192.0.2.1"
 	w.commit(t)
-	s := w.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}]
+	s := w.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}]
 	if got := s.Status.(*gwv1.GatewayStatus).Addresses; len(got) != 1 || got[0].Value != "10.97.0.5" {
 		t.Errorf("addresses %v", got)
 	}
@@ -294,7 +295,7 @@ func TestPlansAreForClusters(t *testing.T) {
 func TestUnreadKinds(t *testing.T) {
 	w := clusterWorld(t)
 	accepted := func() metav1.Condition {
-		s := w.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: "GatewayClass", Name: "moongate"}]
+		s := w.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "GatewayClass", Name: "moongate"}]
 		return s.Status.(*gwv1.GatewayClassStatus).Conditions[0]
 	}
 	crds := []translate.InstalledCRD{{Name: "gateways.gateway.networking.k8s.io", BundleVersion: "v1.7.0", Channel: "standard"}}
@@ -348,7 +349,7 @@ func TestParametersOfOthers(t *testing.T) {
 			w.Upsert(o)
 		}
 		w.commit(t)
-		if _, told := w.statuses[translate.ObjectKey{Group: v1alpha1.GroupName, Kind: "GatewayParameters", Namespace: "default", Name: "p"}]; told != c.told {
+		if _, told := w.statuses[kind.ObjectKey{Group: v1alpha1.GroupName, Kind: "GatewayParameters", Namespace: "default", Name: "p"}]; told != c.told {
 			t.Errorf("%s: there is a status: %v", c.what, told)
 		}
 	}

@@ -219,10 +219,10 @@ func decode(t *testing.T, path, doc string) input {
 }
 
 // decodeFact reads what is no object but a fact of run time.
-func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
+func decodeFact(t *testing.T, path, doc, name string) (i input, is bool) {
 	t.Helper()
 	var err error
-	switch kind {
+	switch name {
 	case "Fault":
 		err = yaml.Unmarshal([]byte(doc), &i.fault)
 	case "Infrastructure":
@@ -244,7 +244,7 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 	case "Undecoded":
 		var fact struct {
 			Kind, Of string
-			translate.Undecoded
+			kind.Undecoded
 		}
 		err = yaml.UnmarshalStrict([]byte(doc), &fact)
 		fact.Undecoded.Kind = fact.Of
@@ -260,7 +260,7 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 		return i, false
 	}
 	if err != nil {
-		t.Fatalf("%s: %s: %v", path, kind, err)
+		t.Fatalf("%s: %s: %v", path, name, err)
 	}
 	return i, true
 }
@@ -269,17 +269,17 @@ func decodeFact(t *testing.T, path, doc, kind string) (i input, is bool) {
 type world struct {
 	*translate.Translator
 	config   map[config.ID]*config.Resource
-	statuses map[translate.ObjectKey]translate.StatusChange
+	statuses map[kind.ObjectKey]translate.StatusChange
 	specs    map[string]*translate.ProxySpec // by namespace/name
-	wants    map[translate.ObjectKey]bool
-	absent   map[translate.ObjectKey]bool // Secrets that were said not to be there
+	wants    map[kind.ObjectKey]bool
+	absent   map[kind.ObjectKey]bool // Secrets that were said not to be there
 }
 
 func newWorld() *world { return newWorldWith(options) }
 
 func newWorldWith(o translate.Options) *world {
-	return &world{translate.New(o), map[config.ID]*config.Resource{}, map[translate.ObjectKey]translate.StatusChange{},
-		map[string]*translate.ProxySpec{}, map[translate.ObjectKey]bool{}, map[translate.ObjectKey]bool{}}
+	return &world{translate.New(o), map[config.ID]*config.Resource{}, map[kind.ObjectKey]translate.StatusChange{},
+		map[string]*translate.ProxySpec{}, map[kind.ObjectKey]bool{}, map[kind.ObjectKey]bool{}}
 }
 
 func (w *world) upsert(i input) {

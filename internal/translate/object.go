@@ -103,13 +103,13 @@ func (t *Translator) declareInputs() {
 	}
 	parameters := t.stores[kind.GatewayParameters.Name]
 	parameters.also(t.in.undecodedParameters.Delete)
-	parameters.undecoded = func(n name, u *Undecoded) {
+	parameters.undecoded = func(n name, u *kind.Undecoded) {
 		t.in.parameters.Delete(n)
 		t.in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints})
 	}
 	policies := t.stores[kind.BackendTLSPolicy.Name]
 	policies.also(t.in.undecodedPolicies.Delete)
-	policies.undecoded = func(n name, u *Undecoded) {
+	policies.undecoded = func(n name, u *kind.Undecoded) {
 		t.in.policies.Delete(n)
 		t.in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, u.Targets})
 	}
@@ -127,7 +127,7 @@ type store struct {
 	// remove removes an object; one that is not there is no error.
 	remove func(n name)
 	// undecoded takes what stands for an object that cannot be decoded, and removes the object; nil for a kind that closes nothing.
-	undecoded func(n name, u *Undecoded)
+	undecoded func(n name, u *kind.Undecoded)
 }
 
 // objects declares the input of a kind.
@@ -158,7 +158,7 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 		t.in.absent.Delete(nameOf(o))
 		t.in.unread.Set(nameOf(o), o.Forbidden)
 		return true
-	case *Undecoded:
+	case *kind.Undecoded:
 		s := t.stores[o.Kind]
 		if s == nil || s.undecoded == nil {
 			return false

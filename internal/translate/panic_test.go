@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 // acceptedOf is the condition Accepted of an object among the changes, by its name.
@@ -44,8 +46,8 @@ func TestPanicInTheFirstCommit(t *testing.T) {
 			}
 		}
 		class := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "moongate"}, Spec: gwv1.GatewayClassSpec{ControllerName: "moongate.dev/gateway-controller"}}
-		key := func(n string) ObjectKey {
-			return ObjectKey{Group: gwv1.GroupName, Kind: string(KindGateway), Namespace: "default", Name: n}
+		key := func(n string) kind.ObjectKey {
+			return kind.ObjectKey{Group: gwv1.GroupName, Kind: string(KindGateway), Namespace: "default", Name: n}
 		}
 		tr.Upsert(class)
 		for n, className := range map[string]string{"gw": "moongate", "foreign": "foreign"} {

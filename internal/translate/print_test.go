@@ -20,6 +20,7 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -96,7 +97,7 @@ func plainStyle(n *yaml.Node) {
 func (w *world) printWants(t *testing.T) string {
 	t.Helper()
 	list := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, k := range slices.SortedFunc(maps.Keys(w.wants), translate.ObjectKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(w.wants), kind.ObjectKey.Compare) {
 		if k.Group != "" || k.Kind != "Secret" {
 			t.Errorf("%v is wanted", k)
 		}
@@ -201,7 +202,7 @@ func fieldNode(t *testing.T, f protoreflect.FieldDescriptor, v protoreflect.Valu
 func (w *world) printStatus(t *testing.T) string {
 	t.Helper()
 	list := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, k := range slices.SortedFunc(maps.Keys(w.statuses), translate.ObjectKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(w.statuses), kind.ObjectKey.Compare) {
 		if k.Kind == "GatewayClass" && k.Name == "moongate" {
 			continue // the class that a file does not need to mention
 		}

@@ -15,6 +15,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -61,7 +62,7 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 }
 
 // answerAbsent answers the Wants of Secrets that are not there, as far as it has not done so, and returns them.
-func (w *world) answerAbsent(current map[string]input) (answered []translate.ObjectKey) {
+func (w *world) answerAbsent(current map[string]input) (answered []kind.ObjectKey) {
 	for key := range w.wants {
 		if _, there := current[fmt.Sprintf("%T/%s/%s", &corev1.Secret{}, key.Namespace, key.Name)]; !there && !w.absent[key] {
 			w.Fetched(key, nil)
@@ -69,7 +70,7 @@ func (w *world) answerAbsent(current map[string]input) (answered []translate.Obj
 			answered = append(answered, key)
 		}
 	}
-	maps.DeleteFunc(w.absent, func(key translate.ObjectKey, _ bool) bool { return !w.wants[key] })
+	maps.DeleteFunc(w.absent, func(key kind.ObjectKey, _ bool) bool { return !w.wants[key] })
 	return answered
 }
 
@@ -106,7 +107,7 @@ func identify(i input) string {
 
 // typeOf is the type of an object, or of the one whose place it takes.
 func typeOf(o metav1.Object) string {
-	if u, undecoded := o.(*translate.Undecoded); undecoded {
+	if u, undecoded := o.(*kind.Undecoded); undecoded {
 		o = kinds[u.Kind]()
 	}
 	return fmt.Sprintf("%T", o)

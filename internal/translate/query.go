@@ -1,17 +1,21 @@
 package translate
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/moongate-dev/moongate/internal/kind"
+)
 
 // HasStatus says whether translation wants a status of the object, as of the last Commit: who
 // starts anew can tell by it which entries of ours are left from before.
-func (t *Translator) HasStatus(o ObjectKey) bool {
+func (t *Translator) HasStatus(o kind.ObjectKey) bool {
 	wanted, _ := t.currentStatus(kindName{Kind(o.Kind), name{o.Namespace, o.Name}})
 	return wanted != nil
 }
 
 // Failing reports whether a function panicked on behalf of the object, as of the last Commit: then it is not known what it should be
 // now. What is made of a Gateway depends on its GatewayClass, so a Gateway is failing while that is.
-func (t *Translator) Failing(o ObjectKey) bool {
+func (t *Translator) Failing(o kind.ObjectKey) bool {
 	n := name{o.Namespace, o.Name}
 	if t.failed[kindName{Kind(o.Kind), n}] {
 		return true
@@ -23,7 +27,7 @@ func (t *Translator) Failing(o ObjectKey) bool {
 }
 
 // WantedBy returns the Gateways, as "<namespace>/<name>", whose listeners refer to a Secret, as of the last Commit.
-func (t *Translator) WantedBy(secret ObjectKey) (gateways []string) {
+func (t *Translator) WantedBy(secret kind.ObjectKey) (gateways []string) {
 	for _, k := range t.secretUsers.Get(name{secret.Namespace, secret.Name}) {
 		gateways = append(gateways, k.Gateway.String())
 	}

@@ -128,7 +128,7 @@ func (t *Translator) noteAsked(wants []Want) {
 }
 
 // Fetched takes the answer to a Want: the Secret, an UnreadSecret, or nil for one that does not exist.
-func (t *Translator) Fetched(key ObjectKey, o metav1.Object) {
+func (t *Translator) Fetched(key kind.ObjectKey, o metav1.Object) {
 	delete(t.asked, name{key.Namespace, key.Name})
 	if o == nil {
 		t.Delete(Kind(key.Kind), key.Namespace, key.Name)

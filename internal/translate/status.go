@@ -9,12 +9,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// ObjectKey names an object.
-type ObjectKey = kind.ObjectKey
-
 // StatusChange is what one object's status should be as far as it is ours.
 type StatusChange struct {
-	Object ObjectKey
+	Object kind.ObjectKey
 	// Status is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus,
 	// *RouteStatus (every kind of route) or *PolicyStatus of gateway-api v1; for the
 	// last two it holds our entries only. Of our own kinds it is a *GatewayParametersStatus of
@@ -129,6 +126,6 @@ func (t *Translator) currentStatus(k kindName) (any, int64) {
 	return nil, 0
 }
 
-func statusKey(k kindName) ObjectKey {
+func statusKey(k kindName) kind.ObjectKey {
 	return kind.Named(string(k.Kind)).Key(k.Name.Namespace, k.Name.Name)
 }

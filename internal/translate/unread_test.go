@@ -11,6 +11,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -40,7 +41,7 @@ func (c *cluster) settle() {
 	gone := map[string]bool{}
 	defer func() {
 		for name := range gone {
-			if !c.wants[translate.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}] {
+			if !c.wants[kind.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}] {
 				c.Delete(translate.KindSecret, "default", name)
 			}
 		}
@@ -77,7 +78,7 @@ func (c *cluster) certificates() (names []string) {
 }
 
 func (c *cluster) message() string {
-	s := c.statuses[translate.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}].Status.(*gwv1.GatewayStatus)
+	s := c.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}].Status.(*gwv1.GatewayStatus)
 	for _, l := range s.Listeners {
 		for _, condition := range l.Conditions {
 			if l.Name == "https-a" && condition.Type == string(gwv1.ListenerConditionResolvedRefs) {
@@ -141,8 +142,8 @@ func TestUnreadSecretKeepsCertificates(t *testing.T) {
 // TestCertificatesStayWhileASecretIsRead has an HTTPS listener refer to another Secret, whose read takes longer than other changes,
 // and then tells that it cannot be read, or is not there.
 func TestCertificatesStayWhileASecretIsRead(t *testing.T) {
-	secret := func(name string) translate.ObjectKey {
-		return translate.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}
+	secret := func(name string) kind.ObjectKey {
+		return kind.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}
 	}
 	for _, test := range []struct {
 		answer metav1.Object

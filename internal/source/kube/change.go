@@ -6,17 +6,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// ID names an object.
-type ID = kind.ObjectKey
-
-// Undecoded takes the place of an object that cannot be decoded.
-type Undecoded = kind.Undecoded
-
 // Change is what happened since the previous Change.
 type Change struct {
 	// Upserts are new, or differ in something that translation may read; sorted by key.
 	// They are typed (*gwv1.HTTPRoute and so on), without status, resourceVersion and
-	// annotations; or *Undecoded. They are shared: nobody may modify them.
+	// annotations; or *kind.Undecoded. They are shared: nobody may modify them.
 	Upserts []metav1.Object
 	// Deletes are gone; sorted, disjoint from Upserts.
 	Deletes []kind.ObjectKey
