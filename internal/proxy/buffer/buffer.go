@@ -49,3 +49,30 @@ func Give(b *Buffer) {
 	}
 	pool.Put(b)
 }
+
+// Lender lends one buffer at a time, to be read to when something is there. Its zero value is ready and holds none. It is not safe for
+// concurrent use.
+type Lender struct{ b *Buffer }
+
+// Take returns the buffer's bytes, the same until Give.
+func (l *Lender) Take() []byte {
+	if l.b == nil {
+		l.b = Take()
+	}
+	return l.b[:]
+}
+
+// Give gives the buffer back, if there is one; nothing may point into it.
+func (l *Lender) Give() {
+	if l.b != nil {
+		Give(l.b)
+		l.b = nil
+	}
+}
+
+// Release returns the buffer, nil if there is none, and leaves it to the caller to give it back.
+func (l *Lender) Release() *Buffer {
+	b := l.b
+	l.b = nil
+	return b
+}

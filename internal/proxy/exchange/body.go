@@ -43,7 +43,7 @@ type bodyState struct {
 
 	cursor cursor
 
-	in bodyBuffer // what is read to; the reading goroutine's
+	in buffer.Lender // what is read to; the reading goroutine's
 	// continued tells that a 100 was relayed; main goroutine only.
 	continued bool
 	whole     *piece // what Request.Whole stands in, where Exchange.Hold has made it; main goroutine only
@@ -55,23 +55,6 @@ type cursor struct {
 	at      int64 // what was sent
 	sending bool  // the sender is writing to the attempt's connection
 	done    bool  // the last byte was sent
-}
-
-// bodyBuffer lends a buffer while something is there to be read.
-type bodyBuffer struct{ b *buffer.Buffer }
-
-func (b *bodyBuffer) Take() []byte {
-	if b.b == nil {
-		b.b = buffer.Take()
-	}
-	return b.b[:]
-}
-
-func (b *bodyBuffer) Give() {
-	if b.b != nil {
-		buffer.Give(b.b)
-		b.b = nil
-	}
 }
 
 // Hold returns memory for a body of n bytes, buffer.Size at most, that is there as a whole. It is the exchange's.
@@ -130,9 +113,8 @@ const growth = 16 << 10
 // piece first, so that the memory held is about as much as the bytes.
 func (b *requestBody) add(data []byte) {
 	if len(data) > classes[largest-1] {
-		large := b.in.b
+		large := b.in.Release()
 		from := int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(large)))
-		b.in.b = nil
 		b.append(largePiece(large, from, from+len(data)))
 		b.end += int64(len(data))
 		return

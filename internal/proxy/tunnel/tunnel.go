@@ -128,7 +128,7 @@ type direction struct {
 	from, to     Duplex
 	source, sink Side
 	sent         atomic.Int64
-	buf          lentBuffer
+	buf          buffer.Lender
 	reader       splice.Reader
 	writer       splice.Writer
 	spliced      bool
@@ -150,30 +150,13 @@ func socketOf(d Duplex) syscall.RawConn {
 	return nil
 }
 
-// lentBuffer lends a buffer while something is there to be read.
-type lentBuffer struct{ b *buffer.Buffer }
-
-func (l *lentBuffer) Take() []byte {
-	if l.b == nil {
-		l.b = buffer.Take()
-	}
-	return l.b[:]
-}
-
-func (l *lentBuffer) Give() {
-	if l.b != nil {
-		buffer.Give(l.b)
-		l.b = nil
-	}
-}
-
 func (t *Tunnel) run(d *direction) {
 	defer d.buf.Give()
 	for {
 		n, err := d.from.ReadInto(&d.buf)
 		if n > 0 {
 			t.Moved()
-			sent, werr := d.to.Write(d.buf.b[:n])
+			sent, werr := d.to.Write(d.buf.Take()[:n])
 			d.sent.Add(int64(sent))
 			d.buf.Give()
 			if werr != nil {
