@@ -1,80 +1,34 @@
 package e2e
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/moongate-dev/moongate/internal/cli"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
-// authority issues certificates.
-type authority struct {
-	t           testing.TB
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         string
-}
-
-func newAuthority(t testing.TB, name string) *authority {
+// issue returns a certificate of the authority for a host.
+func issue(t testing.TB, by *testkit.Authority, host string) *tls.Certificate {
 	t.Helper()
-	a := &authority{t: t, key: newKey(t)}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.certificate, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.pem = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	return a
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func (a *authority) issue(host string) *tls.Certificate {
-	a.t.Helper()
-	key := newKey(a.t)
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), DNSNames: []string{host},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.certificate, &key.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	c := testkit.Certificate{Hosts: []string{host}, Issuer: by}.TLS(t)
+	return &c
 }
 
 // configMap has the certificates of authorities.
-func configMap(name string, authorities ...*authority) string {
+func configMap(name string, authorities ...*testkit.Authority) string {
 	var all strings.Builder
 	for _, a := range authorities {
-		all.WriteString(a.pem)
+		all.Write(a.PEM)
 	}
 	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {ca.crt: %q}\n", name, all.String())
 }
@@ -114,15 +68,15 @@ spec:
 // cannot be verified requests fail, and none is sent in cleartext.
 func TestBackendTLSPolicy(t *testing.T) {
 	t.Parallel()
-	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	first, second := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	var shown atomic.Pointer[tls.Certificate]
-	shown.Store(first.issue("web.internal"))
+	shown.Store(issue(t, first, "web.internal"))
 	var inClear atomic.Int64
 	web := newTLSBackend(t, "web", &shown)
 	plain := newBackend(t, "plain", func(http.ResponseWriter, *http.Request) bool { inClear.Add(1); return false })
 	port := freePort(t)
 	const validation = `hostname: web.internal, caCertificateRefs: [{group: "", kind: ConfigMap, name: ca}]`
-	log := &syncBuffer{}
+	log := &testkit.Log{}
 	g := start(t, map[string]string{
 		"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "web", web) + service("default", "plain", plain) +
 			route("web", "  rules: [{backendRefs: [{name: web, port: 80}]}, {matches: [{path: {value: /plain}}], backendRefs: [{name: plain, port: 80}]}]") +
@@ -138,7 +92,7 @@ func TestBackendTLSPolicy(t *testing.T) {
 		t.Errorf("a backend that speaks no TLS: %d", got.StatusCode)
 	}
 
-	shown.Store(second.issue("web.internal"))
+	shown.Store(issue(t, second, "web.internal"))
 	web.CloseClientConnections()
 	if got := get("/"); got.StatusCode != 502 && got.StatusCode != 503 {
 		t.Errorf("a certificate of another authority: %d", got.StatusCode)
@@ -159,10 +113,10 @@ func TestBackendTLSPolicy(t *testing.T) {
 		t.Errorf("without authorities: %d", got.StatusCode)
 	}
 
-	shown.Store(first.issue("other.internal"))
+	shown.Store(issue(t, first, "other.internal"))
 	g.write("ca.yaml", configMap("ca", first))
 	testkit.Eventually(t, "the certificate is for another name", func() bool { return get("/").StatusCode >= 502 })
-	shown.Store(first.issue("web.internal"))
+	shown.Store(issue(t, first, "web.internal"))
 	testkit.Eventually(t, "all is well again", func() bool { return get("/").StatusCode == 200 })
 	if n := inClear.Load(); n != 0 {
 		t.Errorf("%d requests were sent in cleartext", n)
@@ -174,9 +128,9 @@ func TestBackendTLSTask(t *testing.T) {
 	t.Parallel()
 	const page = "../../docs/tasks/backend-tls.md"
 	manifests := fenced(t, page, "yaml")
-	ca := newAuthority(t, "ca")
+	ca := testkit.NewAuthority(t)
 	var shown atomic.Pointer[tls.Certificate]
-	shown.Store(ca.issue("orders.internal"))
+	shown.Store(issue(t, ca, "orders.internal"))
 	orders := newTLSBackend(t, "orders", &shown)
 	port := freePort(t)
 	here := strings.Replace(manifests[0], "port: 80,", fmt.Sprintf("port: %d,", port), 1)

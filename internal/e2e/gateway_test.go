@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,7 +29,7 @@ type gateway struct {
 	t      testing.TB
 	dir    string // its manifests
 	admin  string
-	stderr *syncBuffer
+	stderr *testkit.Log
 	stop   context.CancelFunc
 	ended  chan error
 }
@@ -39,7 +37,7 @@ type gateway struct {
 // start serves the manifests (file name -> text) until the test ends.
 func start(t testing.TB, manifests map[string]string, change ...func(*cli.RunOptions)) *gateway {
 	t.Helper()
-	g := &gateway{t: t, dir: t.TempDir(), stderr: &syncBuffer{}, ended: make(chan error, 1)}
+	g := &gateway{t: t, dir: t.TempDir(), stderr: &testkit.Log{}, ended: make(chan error, 1)}
 	for name, text := range manifests {
 		g.write(name, text)
 	}
@@ -367,21 +365,3 @@ endpoints: [{addresses: [127.0.0.1]}]
 }
 
 func local(port int, path string) string { return "http://127.0.0.1:" + strconv.Itoa(port) + path }
-
-// syncBuffer is a bytes.Buffer for several goroutines.
-type syncBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}

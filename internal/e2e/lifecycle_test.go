@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 type process struct {
 	*exec.Cmd
 	t      *testing.T
-	stdout *syncBuffer
-	stderr *syncBuffer
+	stdout *testkit.Log
+	stderr *testkit.Log
 	exit   chan error
 }
 
@@ -43,7 +43,7 @@ func command(args ...string) *exec.Cmd {
 
 func startProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{Cmd: command(args...), t: t, stdout: &syncBuffer{}, stderr: &syncBuffer{}, exit: make(chan error, 1)}
+	p := &process{Cmd: command(args...), t: t, stdout: &testkit.Log{}, stderr: &testkit.Log{}, exit: make(chan error, 1)}
 	p.Stdout, p.Stderr = p.stdout, p.stderr
 	if err := p.Start(); err != nil {
 		t.Fatal(err)

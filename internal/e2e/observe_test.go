@@ -15,7 +15,7 @@ import (
 func TestSeeingIt(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
-	out := &syncBuffer{}
+	out := &testkit.Log{}
 	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "b", newBackend(t, "b", nil)) + route("r", `  rules:
   - name: good
     matches: [{path: {value: /good}}]

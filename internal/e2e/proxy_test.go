@@ -333,7 +333,7 @@ func TestProxyIdentity(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPod(t, c, token)
-			process := &process{Cmd: command(p.args...), t: t, stdout: &syncBuffer{}, stderr: &syncBuffer{}, exit: make(chan error, 1)}
+			process := &process{Cmd: command(p.args...), t: t, stdout: &testkit.Log{}, stderr: &testkit.Log{}, exit: make(chan error, 1)}
 			process.Stderr = process.stderr
 			if err := process.Start(); err != nil {
 				t.Fatal(err)

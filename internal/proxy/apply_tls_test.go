@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // ticketKeys are those of the Gateway under test, told apart by numbers.
@@ -103,7 +104,7 @@ func TestAnEditMakesNoOtherListenerAnew(t *testing.T) {
 
 // TestWarnsOfUnfitCertificate: it is served, and the log says why clients complain.
 func TestWarnsOfUnfitCertificate(t *testing.T) {
-	var log syncBuffer
+	var log testkit.Log
 	g := startGateway(t, Timeouts{})
 	g.logger = slog.New(slog.NewTextHandler(&log, nil))
 	fit := certificate(t, "fit", newECDSA(t), "a.example")

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // tlsBackend answers over TLS with what it was spoken to in: the protocol of HTTP, the server name, and whether the
@@ -139,7 +140,7 @@ func TestBackendTLSFails(t *testing.T) {
 			case "no TLS":
 				addr = rawBackend(t, func(c net.Conn, r *bufio.Reader) { io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
 			}
-			said := &syncBuffer{}
+			said := &testkit.Log{}
 			g := startGatewayWith(t, Options{Bind: []netip.Addr{loopback}, Logger: slog.New(slog.NewTextHandler(said, nil))})
 			g.serve(addr, nil)
 			g.apply([]*config.Resource{overTLS("Service/default/b/80", tc.serverName, ca, 0)})

@@ -17,6 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // fuzzPause is after which silence a participant of FuzzConversation has said all.
@@ -90,7 +91,7 @@ func FuzzConversation(f *testing.F) {
 		s.mu.Lock()
 		s.says, s.heard = backend, nil
 		s.mu.Unlock()
-		log := &syncBuffer{}
+		log := &testkit.Log{}
 		al, err := observe.OpenAccessLog("json", log)
 		if err != nil {
 			t.Fatal(err)

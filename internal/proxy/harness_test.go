@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // gateway is a Proxy under test with the configuration it was given last.
@@ -30,7 +30,7 @@ type gateway struct {
 	t          testing.TB
 	port       int
 	generation uint64
-	log        *syncBuffer
+	log        *testkit.Log
 	accessLog  *observe.AccessLog
 }
 
@@ -63,7 +63,7 @@ func startGateway(t testing.TB, timeouts Timeouts) *gateway {
 // startGatewayWith sets what a test needs itself: where to bind, and the access log.
 func startGatewayWith(t testing.TB, o Options) *gateway {
 	t.Helper()
-	log := &syncBuffer{}
+	log := &testkit.Log{}
 	al, err := observe.OpenAccessLog("json", log)
 	if err != nil {
 		t.Fatal(err)
@@ -193,23 +193,6 @@ func (g *gateway) reasonsLogged(n int) []string {
 			g.t.Fatalf("%d log lines, want %d: %s", len(words), n, g.log.String())
 		}
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // rawBackend runs handle on each accepted connection and returns its address.

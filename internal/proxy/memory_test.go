@@ -13,6 +13,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestMemoryIsScarce: near the limit connections that idle end, then what is new is refused, while a connection that is
@@ -20,7 +21,7 @@ import (
 func TestMemoryIsScarce(t *testing.T) {
 	checkLeaks(t)
 	var used atomic.Uint64
-	log := &syncBuffer{}
+	log := &testkit.Log{}
 	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), Logger: slog.New(slog.NewTextHandler(log, nil)),
 		MemoryLimit: 1000, memoryUsed: used.Load})
 	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // counted is the sum of a metric's series that have all the labels, given as name and value in turn.
@@ -106,7 +107,7 @@ const activeConnections, refusedConnections = "moongate_downstream_connections_a
 // ends, gets no more than its limit, and others do not feel it.
 func TestOneClientIsLimited(t *testing.T) {
 	checkLeaks(t)
-	log := &syncBuffer{}
+	log := &testkit.Log{}
 	g := startGatewayWith(t, Options{MaxConnections: 100, MaxConnectionsPerClient: 20, Metrics: observe.NewMetrics(observe.MetricsOptions{}),
 		Logger: slog.New(slog.NewTextHandler(log, nil))})
 	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)

@@ -16,6 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // rule is the compiled rule of the gateway's only route.
@@ -81,7 +82,7 @@ func TestPanicInExchange(t *testing.T) {
 		for _, place := range []string{"request", "response"} {
 			t.Run(fmt.Sprintf("%s, HTTP/2 behind %v", place, h2cBehind), func(t *testing.T) {
 				checkLeaks(t)
-				logged := &syncBuffer{}
+				logged := &testkit.Log{}
 				metrics := observe.NewMetrics(observe.MetricsOptions{})
 				g := startGatewayWith(t, Options{Metrics: metrics, Logger: slog.New(slog.NewTextHandler(logged, nil))})
 				release := make(chan struct{})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // course is how a conversation went, as far as anyone outside of the gateway can tell.
@@ -93,7 +94,7 @@ func pathsGateway(t testing.TB, to *rawListener, plain bool) *gateway {
 
 // converseBy plays the script on one of the gateways.
 func converseBy(t *testing.T, g *gateway, l *rawListener, client, backend, script []byte) string {
-	log := &syncBuffer{}
+	log := &testkit.Log{}
 	al, err := observe.OpenAccessLog("json", log)
 	if err != nil {
 		t.Fatal(err)
