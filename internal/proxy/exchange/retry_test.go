@@ -132,6 +132,15 @@ func TestBackoff(t *testing.T) {
 	if d := x.backoff(1 << 62); d != 1<<62 {
 		t.Errorf("a base without end: %v", d)
 	}
+	// However many endpoints accept no connection, a request does not go on without a pause.
+	x = failing(t, 100, &snapshot.Retry{Attempts: 100})
+	for i := 1; i <= 2*maxWithoutPause; i++ {
+		x.rec.Attempts++
+		x.endpoint = x.ref.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		if v := x.judge(failure{kind: failedToConnect}); !v.again || v.pause > 0 != (i > maxWithoutPause) {
+			t.Errorf("retry %d of 100 endpoints: %+v", i, v)
+		}
+	}
 	// Without a base another endpoint is asked at once, as long as there is one.
 	x = failing(t, 2, &snapshot.Retry{Attempts: 3})
 	for i, want := range []bool{false, true, true} {

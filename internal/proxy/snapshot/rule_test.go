@@ -169,7 +169,8 @@ func TestPort(t *testing.T) {
 }
 
 func TestRetry(t *testing.T) {
-	r, err := newCompiler(t).Route(routeOf(&config.Rule{}, &config.Rule{Retry: &config.Retry{Attempts: 3, Codes: []uint32{503, 500}, BackoffNanos: 5}}))
+	r, err := newCompiler(t).Route(routeOf(&config.Rule{}, &config.Rule{Retry: &config.Retry{Attempts: 3, Codes: []uint32{503, 500}, BackoffNanos: 5}},
+		&config.Rule{Retry: &config.Retry{Attempts: 1<<32 - 1}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,6 +178,9 @@ func TestRetry(t *testing.T) {
 	none, some := r.rules[0].Retry, r.rules[1].Retry
 	if none != nil || none.Wants(503) {
 		t.Errorf("without retry: %+v", none)
+	}
+	if n := r.rules[2].Retry.Attempts; n != maxAttempts {
+		t.Errorf("%d attempts", n)
 	}
 	if some.Attempts != 3 || some.Backoff != 5 {
 		t.Errorf("%+v", some)
