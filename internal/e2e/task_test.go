@@ -16,7 +16,7 @@ var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 
 // runTask does what docs/tasks/<name>.md says. It serves the first manifest, whose Gateway has port 8080, with backends in the place of
 // those on the ports of the map. Each block of sh is run, line by line, and what it prints must have the lines of the block of http or text
-// that follows: the status line and fields of curl -i, or lines of ours.
+// that follows: the status line and fields of curl -i, or lines that Moongate prints.
 func runTask(t *testing.T, name string, backends map[int]*backend) *gateway {
 	t.Helper()
 	document := "../../docs/tasks/" + name + ".md"

@@ -16,7 +16,7 @@ import (
 )
 
 // TestHold: a newer status takes the place of the one that is held without beginning the wait anew, a status that
-// concerns nobody goes out at once, and so does the word that an object is not ours any more.
+// concerns nobody goes out at once, and so does the word that an object is no longer managed.
 func TestHold(t *testing.T) {
 	p := &standIn{generations: map[string]uint64{"n/gw": 1}}
 	r := newStatusGate(p, func(string, *translate.StatusChange) bool { return true }, func(*translate.StatusChange) bool { return false }, time.Minute)

@@ -27,7 +27,7 @@ type admission struct {
 
 // attachment is what became of a route's parentRefs.
 type attachment struct {
-	Parents   []parent        // those that are ours, in the order of the spec
+	Parents   []parent        // those whose Gateway is managed, in the order of the spec
 	Listeners []listenerKey   // that let the route in; sorted, distinct
 	Hosts     []attachedHosts // of each of Listeners
 	Invalid   bool            // the route is not accepted although listeners let it in
@@ -39,7 +39,7 @@ type attachment struct {
 
 type attachedHosts struct{ Hostnames []*config.Hostname }
 
-// parent is one parentRef of ours.
+// parent is a parentRef whose Gateway is managed by this controller.
 type parent struct {
 	Ref     gwv1.ParentReference
 	Gateway name               // that it is, or is attached to
@@ -72,14 +72,14 @@ type routeFacts struct {
 	Invalid *condition.Problem
 }
 
-// attach decides about each parentRef that is ours and ignores the others.
+// attach decides about each parentRef whose Gateway is managed and ignores the others.
 func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 	a := &attachment{}
 	hosts := map[listenerKey][]*config.Hostname{}
 	for i, ref := range r.Parents {
-		on, ours, p := t.parentObject(v, r, ref)
+		on, managed, p := t.parentObject(v, r, ref)
 		gateway := on.Gateway
-		if !ours || slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) }) {
+		if !managed || slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) }) {
 			continue
 		}
 		if !slices.Contains(a.Gateways, gateway) {

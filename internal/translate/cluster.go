@@ -33,7 +33,7 @@ type Infrastructure struct {
 	Lagging string
 }
 
-// ProxySpec is what one Gateway of ours needs to run in a cluster.
+// ProxySpec is what a managed Gateway needs to run in a cluster.
 type ProxySpec struct {
 	Namespace, Name string
 	UID             types.UID
@@ -61,7 +61,7 @@ type ProxyPort struct {
 	UDP  bool
 }
 
-// ProxySpecChange is a ProxySpec that is new or other than before; nil where the Gateway is gone or no longer ours.
+// ProxySpecChange is a ProxySpec that is new or other than before; nil where the Gateway is gone or no longer managed.
 type ProxySpecChange struct {
 	Namespace, Name string
 	Spec            *ProxySpec

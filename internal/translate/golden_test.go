@@ -334,7 +334,7 @@ func (w *world) commit(t *testing.T) translate.Result {
 	return r
 }
 
-// commitProxySpecs applies what is for a cluster and checks that every Gateway of ours has a spec.
+// commitProxySpecs applies what is for a cluster and checks that every managed Gateway has a spec.
 func (w *world) commitProxySpecs(t *testing.T, r translate.Result) {
 	t.Helper()
 	for _, p := range r.ProxySpecs {

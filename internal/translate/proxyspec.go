@@ -15,8 +15,8 @@ import (
 func (t *Translator) declareProxySpecs() {
 	t.proxySpecs = incremental.Map(t.engine, "proxy spec", t.in.gateways.Collection,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*ProxySpec, bool) {
-			g, ours := incremental.Fetch(v, t.gateways, n)
-			if !ours {
+			g, managed := incremental.Fetch(v, t.gateways, n)
+			if !managed {
 				return nil, false
 			}
 			p := &ProxySpec{

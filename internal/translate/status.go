@@ -9,13 +9,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// StatusChange is what one object's status should be as far as it is ours.
+// StatusChange is what one object's status should be as far as this controller writes it.
 type StatusChange struct {
 	Object kind.ObjectKey
 	// Status is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus,
 	// *RouteStatus (every kind of route) or *PolicyStatus of gateway-api v1; for the
 	// last two it holds our entries only. Of our own kinds it is a *GatewayParametersStatus of
-	// moongate.dev/v1alpha1. Nil where the object is no longer ours.
+	// moongate.dev/v1alpha1. Nil where the object is no longer managed.
 	Status any
 	// Generation is the metadata.generation that Status was computed for; 0 with nil.
 	Generation int64
@@ -48,7 +48,7 @@ func (t *Translator) declareStatuses() {
 type reports struct {
 	// changes append what the last Commit changed.
 	changes []func([]StatusChange) []StatusChange
-	// current returns, by kind, what an object's status should be and the generation it was computed for; nil where the object is not ours.
+	// current returns, by kind, what an object's status should be and the generation it was computed for; nil where the object is not managed.
 	current map[Kind]func(kindName) (any, int64)
 }
 
@@ -118,7 +118,7 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	return gateways
 }
 
-// currentStatus is what the object's status should be if nothing had panicked; nil where it is not ours.
+// currentStatus is what the object's status should be if nothing had panicked; nil where it is not managed.
 func (t *Translator) currentStatus(k kindName) (any, int64) {
 	if current := t.reports.current[k.Kind]; current != nil {
 		return current(k)

@@ -129,7 +129,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if complete && x.rec.Reason == observe.ReasonOK {
 		x.rec.Reason = ending
 	}
-	x.complete = complete || x.complete // with an answer of ours
+	x.complete = complete || x.complete // where the gateway has answered itself
 	return uploaded, failure{}, verdict{}
 }
 
