@@ -1,7 +1,8 @@
 // Command testreport reads the output of `go test -json` and prints what a
 // reader needs of it: a line per package, the output of what failed, the names
-// of what was skipped, and at last "N passed, N failed". A skipped test is a
-// failed one: a test that does not run protects nothing.
+// of what was skipped, and at last what failed once more, for those who see only
+// the end of a long log, and "N passed, N failed". A skipped test is a failed
+// one: a test that does not run protects nothing.
 //
 // It exists for .ci/run and imports the standard library only.
 package main
@@ -30,7 +31,11 @@ type report struct {
 	passed, failed int
 	output         map[string][]string // by package and test, until it ends
 	failedIn       map[string]bool     // packages with a failed test
+	failures       []string            // what the report ends with
 }
+
+// maxAgain bounds how much of a failure's output the end of the report repeats.
+const maxAgain = 4 << 10
 
 func main() {
 	if !run(os.Stdin, os.Stdout) {
@@ -47,9 +52,7 @@ func run(in io.Reader, out io.Writer) bool {
 		var e event
 		if !strings.HasPrefix(lines.Text(), "{") || json.Unmarshal(lines.Bytes(), &e) != nil {
 			fmt.Fprintln(out, lines.Text())
-			if lines.Text() == "make test failed" && r.failed == 0 {
-				r.failed++ // nothing that could be counted said so
-			}
+			r.plain(lines.Text())
 			continue
 		}
 		r.add(e)
@@ -58,8 +61,39 @@ func run(in io.Reader, out io.Writer) bool {
 		fmt.Fprintln(out, "testreport:", err)
 		r.failed++
 	}
+	for _, failure := range r.failures {
+		fmt.Fprint(out, failure)
+	}
 	fmt.Fprintf(out, "%d passed, %d failed\n", r.passed, r.failed)
 	return r.failed == 0 && r.passed > 0
+}
+
+// plain reads a line that is no event: what make and the parts say that are not
+// run by `go test -json`.
+func (r *report) plain(line string) {
+	switch {
+	case strings.HasPrefix(line, "make") && strings.Contains(line, "***"), strings.HasPrefix(strings.TrimSpace(line), "--- FAIL"):
+		r.failures = append(r.failures, line+"\n")
+	case line == "make test failed" && r.failed == 0:
+		r.failed++ // nothing that could be counted said so
+	}
+}
+
+// fail counts a failure, prints it, and keeps the end of it for the end of the
+// report.
+func (r *report) fail(title string, output []string) {
+	r.failed++
+	text := strings.Join(output, "    ")
+	if text == "" {
+		title += "\n"
+	} else {
+		title += "\n    "
+	}
+	fmt.Fprint(r.out, title, text)
+	if len(text) > maxAgain {
+		text = "..." + text[len(text)-maxAgain:]
+	}
+	r.failures = append(r.failures, title+text)
 }
 
 func (r *report) add(e event) {
@@ -89,26 +123,18 @@ func (r *report) endTest(e event, name string) {
 		r.passed++
 		return
 	case "fail":
-		fmt.Fprintf(r.out, "FAILED %s\n", name)
+		r.fail("FAILED "+name, r.output[name])
 	case "skip":
-		fmt.Fprintf(r.out, "SKIPPED %s (counts as failed)\n", name)
+		r.fail("SKIPPED "+name+" (counts as failed)", r.output[name])
 	}
-	r.failed++
 	r.failedIn[e.Package] = true
-	for _, line := range r.output[name] {
-		fmt.Fprint(r.out, "    ", line)
-	}
 }
 
 func (r *report) endPackage(e event) {
 	switch {
 	case e.Action == "skip": // no test files
 	case e.Action == "fail" && !r.failedIn[e.Package]: // did not build, panicked or timed out
-		r.failed++
-		fmt.Fprintf(r.out, "FAILED %s\n", e.Package)
-		for _, line := range r.output[e.Package+" "] {
-			fmt.Fprint(r.out, "    ", line)
-		}
+		r.fail("FAILED "+e.Package, r.output[e.Package+" "])
 	default:
 		fmt.Fprintf(r.out, "%s\t%s\t%.1fs\n", e.Action, e.Package, e.Elapsed)
 	}

@@ -20,6 +20,9 @@ func TestReport(t *testing.T) {
 			`{"Action":"fail","Package":"p","Test":"TestB"}` + "\n" + `{"Action":"fail","Package":"p"}`, false, "0 passed, 1 failed", "boom"},
 		{"does not build", pass + `{"Action":"build-output","ImportPath":"q","Output":"q.go:1: bad\n"}` + "\n" + `{"Action":"fail","Package":"q"}`,
 			false, "1 passed, 1 failed", "q.go:1: bad"},
+		{"what failed stands at the end too", `{"Action":"output","Package":"p","Test":"TestB","Output":"boom\n"}` + "\n" +
+			`{"Action":"fail","Package":"p","Test":"TestB"}` + "\n" + pass + "make: *** [Makefile:1: cluster] Error 1\n--- FAIL: TestCluster (1.0s)\n",
+			false, "FAILED p TestB\n    boom\nmake: *** [Makefile:1: cluster] Error 1\n--- FAIL: TestCluster (1.0s)\n1 passed, 1 failed", ""},
 		{"make fails before any test", "make test failed\n", false, "0 passed, 1 failed", ""},
 		{"nothing ran", "", false, "0 passed, 0 failed", ""},
 	} {
