@@ -1,0 +1,193 @@
+package gateway
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+func TestNew(t *testing.T) {
+	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	gw := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{UID: "uid", CreationTimestamp: metav1.NewTime(created), Generation: 7}}
+	for _, name := range []gwv1.SectionName{"b", "a", "b"} {
+		gw.Spec.Listeners = append(gw.Spec.Listeners, gwv1.Listener{Name: name})
+	}
+	g := New(gw)
+	if g.UID != "uid" || g.Created != created.UnixNano() || g.Generation != 7 {
+		t.Errorf("%q of %d, generation %d", g.UID, g.Created, g.Generation)
+	}
+	if want := []string{"b", "a"}; !reflect.DeepEqual(g.Listeners, want) {
+		t.Errorf("listeners %q, want %q: each once, in the order of the spec", g.Listeners, want)
+	}
+	if g.Refused != nil || g.Refs != nil || len(g.Notes) != 0 || !g.Default {
+		t.Errorf("%+v", g)
+	}
+	if g := New(&gwv1.Gateway{}); g.Generation != 1 || g.Created != 0 {
+		t.Errorf("without metadata: generation %d, created %d", g.Generation, g.Created)
+	}
+}
+
+func TestAddresses(t *testing.T) {
+	ip, hostname := gwv1.IPAddressType, gwv1.HostnameAddressType
+	for name, c := range map[string]struct {
+		addresses  []gwv1.GatewaySpecAddress
+		binds      []string
+		asked      []string
+		unassigned []string
+		byDefault  bool
+		refused    string
+	}{
+		"none":           {byDefault: true},
+		"without a type": {addresses: []gwv1.GatewaySpecAddress{{Value: "192.0.2.1"}}, binds: []string{"192.0.2.1"}, asked: []string{"192.0.2.1"}},
+		"one way to write an IPv6 address": {
+			addresses: []gwv1.GatewaySpecAddress{{Type: &ip, Value: "2001:DB8:0::1"}, {Type: &ip, Value: "2001:db8::1"}},
+			binds:     []string{"2001:db8::1"}, asked: []string{"2001:db8::1"},
+		},
+		"without a value": {
+			addresses: []gwv1.GatewaySpecAddress{{Type: &ip}}, asked: []string{""}, unassigned: []string{"spec.addresses[0]"}, byDefault: true,
+		},
+		"one with a value, one without": {
+			addresses: []gwv1.GatewaySpecAddress{{Type: &ip, Value: "192.0.2.1"}, {Type: &ip}},
+			binds:     []string{"192.0.2.1"}, asked: []string{"192.0.2.1", ""}, unassigned: []string{"spec.addresses[1]"},
+		},
+		"another type": {
+			addresses: []gwv1.GatewaySpecAddress{{Type: &hostname, Value: "gw.example"}},
+			refused:   "spec.addresses[0].type: addresses of type Hostname are not supported; use type IPAddress",
+		},
+		"no address": {
+			addresses: []gwv1.GatewaySpecAddress{{Value: "192.0.2.1"}, {Value: "192.0.2.256"}},
+			binds:     []string{"192.0.2.1"}, asked: []string{"192.0.2.1"},
+			refused: `spec.addresses[1].value: "192.0.2.256" is not an IP address; write an IPv4 or IPv6 address`,
+		},
+		"the first problem is told": {
+			addresses: []gwv1.GatewaySpecAddress{{Value: "x"}, {Type: &hostname, Value: "y"}},
+			refused:   `spec.addresses[0].value: "x" is not an IP address; write an IPv4 or IPv6 address`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gw := &gwv1.Gateway{}
+			gw.Spec.Addresses = c.addresses
+			g := New(gw)
+			if !reflect.DeepEqual(g.Binds, c.binds) || !reflect.DeepEqual(g.Asked, c.asked) || !reflect.DeepEqual(g.Unassigned, c.unassigned) || g.Default != c.byDefault {
+				t.Errorf("binds %q, asked %q, unassigned %q, default %v", g.Binds, g.Asked, g.Unassigned, g.Default)
+			}
+			refused := ""
+			if g.Refused != nil {
+				refused = g.Refused.String()
+			}
+			if refused != c.refused {
+				t.Errorf("refused: %q\nwant     %q", refused, c.refused)
+			}
+		})
+	}
+}
+
+// TestFieldsThatAreNotSupported checks that the Gateway says so where it has no effect, and is refused for none of it.
+func TestFieldsThatAreNotSupported(t *testing.T) {
+	gw := &gwv1.Gateway{}
+	gw.Spec.DefaultScope = gwv1.GatewayDefaultScopeAll
+	gw.Spec.TLS = &gwv1.GatewayTLSConfig{Backend: &gwv1.GatewayBackendTLS{ClientCertificateRef: &gwv1.SecretObjectReference{Name: "client"}}}
+	g := New(gw)
+	if len(g.Notes) != 1 || g.Refs == nil || g.Refs.Reason != string(gwv1.GatewayReasonInvalidClientCertificateRef) || g.Refused != nil {
+		t.Errorf("notes %q, references %v, refused %v", g.Notes, g.Refs, g.Refused)
+	}
+	gw.Spec.DefaultScope = gwv1.GatewayDefaultScopeNone
+	if g := New(gw); len(g.Notes) != 0 {
+		t.Errorf("the default is noted: %q", g.Notes)
+	}
+}
+
+// TestConditions checks what the states of listeners, references and addresses make of the Gateway.
+func TestConditions(t *testing.T) {
+	problem := func(reason string) *condition.Problem {
+		return condition.NewProblem(reason, "spec.field", "do that", "it is wrong")
+	}
+	type listener struct{ accepted, resolved, programmed bool }
+	good := listener{true, true, true}
+	for name, c := range map[string]struct {
+		gateway    Gateway
+		listeners  []listener
+		unreached  *condition.Problem
+		lagging    string
+		accepted   string // status and reason
+		programmed string
+		resolved   string
+	}{
+		"all is well": {
+			listeners: []listener{good},
+			accepted:  "True Accepted", programmed: "True Programmed", resolved: "True ResolvedRefs",
+		},
+		"one listener is invalid": {
+			listeners: []listener{good, {false, true, false}},
+			accepted:  "True ListenersNotValid", programmed: "True Programmed", resolved: "True ResolvedRefs",
+		},
+		"all listeners are invalid": {
+			listeners: []listener{{false, true, false}},
+			accepted:  "False ListenersNotValid", programmed: "False Invalid", resolved: "True ResolvedRefs",
+		},
+		"no listener": {
+			accepted: "False ListenersNotValid", programmed: "False Invalid", resolved: "True ResolvedRefs",
+		},
+		"a listener's reference does not resolve": {
+			listeners: []listener{good, {true, false, false}},
+			accepted:  "True Accepted", programmed: "True Programmed", resolved: "False ListenersNotResolved",
+		},
+		"no listener can be served": {
+			listeners: []listener{{true, false, false}},
+			accepted:  "True Accepted", programmed: "False Invalid", resolved: "False ListenersNotResolved",
+		},
+		"the Gateway's own reference does not resolve": {
+			gateway: Gateway{Refs: problem("InvalidClientCertificateRef")}, listeners: []listener{{true, false, false}},
+			accepted: "True Accepted", programmed: "False Invalid", resolved: "False InvalidClientCertificateRef",
+		},
+		"refused": {
+			gateway: Gateway{Refused: problem("UnsupportedAddress")}, listeners: []listener{good},
+			accepted: "False UnsupportedAddress", programmed: "False Invalid", resolved: "True ResolvedRefs",
+		},
+		"its class is not accepted": {
+			gateway: Gateway{Pending: problem("Pending"), Refused: problem("UnsupportedAddress")}, listeners: []listener{good},
+			accepted: "Unknown Pending", programmed: "False Pending", resolved: "True ResolvedRefs",
+		},
+		"clients cannot reach it": {
+			listeners: []listener{good}, unreached: problem("AddressNotAssigned"),
+			accepted: "True Accepted", programmed: "False AddressNotAssigned", resolved: "True ResolvedRefs",
+		},
+		"a proxy is late": {
+			listeners: []listener{good}, lagging: "proxy a has not answered",
+			accepted: "True Accepted", programmed: "True Programmed", resolved: "True ResolvedRefs",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var sum Summary
+			for i, l := range c.listeners {
+				sum.Add(string(rune('a'+i)), l.accepted, l.resolved, l.programmed)
+			}
+			got := c.gateway.Conditions(&sum, c.unreached, c.lagging)
+			for i, want := range []struct{ name, state string }{{"Accepted", c.accepted}, {"Programmed", c.programmed}, {"ResolvedRefs", c.resolved}} {
+				if got[i].Type != want.name || string(got[i].Status)+" "+got[i].Reason != want.state {
+					t.Errorf("%s %s %s, want %s %s", got[i].Type, got[i].Status, got[i].Reason, want.name, want.state)
+				}
+			}
+			if c.lagging != "" && got[1].Message != c.lagging {
+				t.Errorf("Programmed says %q, want %q", got[1].Message, c.lagging)
+			}
+		})
+	}
+}
+
+// TestInvalidListenersAreNamed checks that who reads the condition learns which listeners to look at.
+func TestInvalidListenersAreNamed(t *testing.T) {
+	var sum Summary
+	sum.Add("good", true, true, true)
+	sum.Add("bad", false, true, false)
+	g := Gateway{Notes: []string{"a note"}}
+	want := `a note. spec.listeners: not valid: "bad"; accepted: "good"; see status.listeners`
+	if got := g.Conditions(&sum, nil, "")[0].Message; got != want {
+		t.Errorf("%q\nwant %q", got, want)
+	}
+}
