@@ -9,18 +9,15 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func newECDSA(t testing.TB) crypto.Signer {
@@ -55,27 +52,8 @@ func unfitCertificate(t testing.TB, key string, end time.Time) *config.Resource 
 
 func certificateUntil(t testing.TB, key string, signer crypto.Signer, end time.Time, names ...string) *config.Resource {
 	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()),
-		Subject:      pkix.Name{CommonName: key},
-		DNSNames:     names,
-		NotBefore:    end.Add(-2 * time.Hour),
-		NotAfter:     end,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, signer.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &config.Resource{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{
-		Key:      key,
-		ChainPem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		KeyPem:   pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}}}
+	chain, private := testkit.Certificate{Name: key, Hosts: names, Key: signer, NotBefore: end.Add(-2 * time.Hour), NotAfter: end}.PEM(t)
+	return &config.Resource{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: key, ChainPem: chain, KeyPem: private}}}
 }
 
 func (g *gateway) httpsListener(name, hostname string, certificates ...string) *config.Resource {

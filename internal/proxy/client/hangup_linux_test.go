@@ -16,6 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // controls counts the calls that look at a socket from outside.
@@ -117,8 +118,8 @@ func TestLongPollsAreNotPolled(t *testing.T) {
 		}
 		all = append(all, a)
 	}
-	eventually(t, "requests at the backend", func() bool { return arrived.Load() == clients })
-	eventually(t, "waits that have begun", func() bool {
+	testkit.Eventually(t, "requests at the backend", func() bool { return arrived.Load() == clients })
+	testkit.Eventually(t, "waits that have begun", func() bool {
 		n := 0
 		set.Each(func(c *Conn) {
 			if c.watch.Since() != 0 {
@@ -141,21 +142,12 @@ func TestLongPollsAreNotPolled(t *testing.T) {
 	for _, a := range all[:clients/2] {
 		a.Close()
 	}
-	eventually(t, "requests given up", func() bool {
+	testkit.Eventually(t, "requests given up", func() bool {
 		set.Sweep(now + 30_000)
 		return left.Load() == clients/2
 	})
 	set.Sweep(now + 31_000)
 	if n := left.Load(); n != clients/2 {
 		t.Errorf("%d requests were given up, %d clients have left", n, clients/2)
-	}
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("no %s in time", what)
-		}
 	}
 }

@@ -5,13 +5,8 @@ package client
 import (
 	"bufio"
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"runtime"
@@ -23,6 +18,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // asker is a client of the Set under test.
@@ -72,16 +68,6 @@ func (a *asker) ended() {
 	}
 }
 
-// until waits for something that is about to happen.
-func until(t *testing.T, what string, there func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !there(); time.Sleep(100 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 20 s", what)
-		}
-	}
-}
-
 // count is how many connections of the set are in the state.
 func count(set *Set, state waitKind) (n int) {
 	set.Each(func(c *Conn) {
@@ -95,7 +81,7 @@ func count(set *Set, state waitKind) (n int) {
 // idle waits until n connections wait for a request, and lets the sweeper find them d later.
 func idle(t *testing.T, set *Set, n int, d time.Duration) {
 	t.Helper()
-	until(t, "idle", func() bool { return count(set, waitIdle) == n })
+	testkit.Eventually(t, "idle", func() bool { return count(set, waitIdle) == n })
 	now := set.engine.Now() + d.Milliseconds()
 	set.engine.Clock.Store(now)
 	set.Sweep(now)
@@ -104,7 +90,7 @@ func idle(t *testing.T, set *Set, n int, d time.Duration) {
 func park(t *testing.T, set *Set, n int) {
 	t.Helper()
 	idle(t, set, n, parkAfter)
-	until(t, "parked", func() bool { return count(set, waitParked) == n })
+	testkit.Eventually(t, "parked", func() bool { return count(set, waitParked) == n })
 }
 
 // TestPark: a parked connection has no goroutine and no pooled memory, and serves on.
@@ -124,10 +110,10 @@ func TestPark(t *testing.T) {
 		all = append(all, a)
 	}
 	for range 3 {
-		until(t, "goroutines", func() bool { return runtime.NumGoroutine() >= before+n })
+		testkit.Eventually(t, "goroutines", func() bool { return runtime.NumGoroutine() >= before+n })
 		idle(t, set, n, parkAfter)
-		until(t, "parked", func() bool { return count(set, waitParked) == n+1 })
-		until(t, "no goroutines", func() bool { return runtime.NumGoroutine() <= before })
+		testkit.Eventually(t, "parked", func() bool { return count(set, waitParked) == n+1 })
+		testkit.Eventually(t, "no goroutines", func() bool { return runtime.NumGoroutine() <= before })
 		set.Each(func(c *Conn) {
 			if c.in != nil || c.small != nil || c.big != nil || c.h1 != nil {
 				t.Error("a parked connection holds memory")
@@ -258,7 +244,7 @@ func TestParkRaces(t *testing.T) {
 	clients.Wait()
 	close(stop)
 	sweeper.Wait()
-	until(t, "all ended", func() bool {
+	testkit.Eventually(t, "all ended", func() bool {
 		select {
 		case <-set.Empty():
 			return true
@@ -273,17 +259,7 @@ func TestParkRaces(t *testing.T) {
 
 // selfSigned is a configuration of a TLS server.
 func selfSigned(t *testing.T) *tls.Config {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+	return &tls.Config{Certificates: []tls.Certificate{testkit.Certificate{}.TLS(t)}}
 }
 
 // halting is a connection whose next write sends only half of it.
@@ -314,7 +290,7 @@ func TestParkTLS(t *testing.T) {
 			a.w, a.r = secured, bufio.NewReader(secured)
 			rest := func() {
 				idle(t, set, 1, parkAfter)
-				until(t, "without pooled memory", func() bool {
+				testkit.Eventually(t, "without pooled memory", func() bool {
 					given := false
 					set.Each(func(c *Conn) { given = !c.holding.Load() })
 					return given
@@ -327,7 +303,7 @@ func TestParkTLS(t *testing.T) {
 				if _, err := io.WriteString(a.w, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
-				until(t, "half a record read", func() bool { return count(set, waitIdle) == 1 })
+				testkit.Eventually(t, "half a record read", func() bool { return count(set, waitIdle) == 1 })
 				rest()
 				if _, err := a.Write(half.rest); err != nil {
 					t.Fatal(err)
@@ -377,7 +353,7 @@ func TestUnparkable(t *testing.T) {
 	}
 	for range 3 {
 		idle(t, set, 1, parkAfter)
-		until(t, "without pooled memory", func() bool {
+		testkit.Eventually(t, "without pooled memory", func() bool {
 			given := false
 			set.Each(func(c *Conn) { given = !c.holding.Load() })
 			return given && count(set, waitIdle) == 1
@@ -393,7 +369,7 @@ func TestPlainIdles(t *testing.T) {
 	for range 3 {
 		a.ask()
 		idle(t, set, 1, parkAfter)
-		until(t, "without pooled memory", func() bool {
+		testkit.Eventually(t, "without pooled memory", func() bool {
 			given := false
 			set.Each(func(c *Conn) { given = !c.holding.Load() })
 			return given && count(set, waitIdle) == 1

@@ -4,22 +4,18 @@ import (
 	"bytes"
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/hkdf"
-	"crypto/rand"
 	"crypto/sha256"
 	stdtls "crypto/tls"
-	"crypto/x509"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // script is the socket below a TLS server: the handshake goes through, and then only what next says
@@ -109,15 +105,6 @@ func (s *sealer) rekey() []byte {
 // sealed connects a TLS server on a script with the sealer of its client.
 func sealed(t testing.TB) (*stdtls.Conn, *script, *sealer) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"a.test"}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	var keys bytes.Buffer
@@ -126,7 +113,7 @@ func sealed(t testing.TB) (*stdtls.Conn, *script, *sealer) {
 	go func() { done <- client.Handshake() }()
 	s := &script{Conn: far}
 	server := stdtls.Server(s, &stdtls.Config{SessionTicketsDisabled: true,
-		Certificates: []stdtls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+		Certificates: []stdtls.Certificate{testkit.Certificate{Hosts: []string{"a.test"}}.TLS(t)}})
 	if err := errors.Join(server.Handshake(), <-done); err != nil {
 		t.Fatal(err)
 	}

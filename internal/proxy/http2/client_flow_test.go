@@ -20,6 +20,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestSlowReaderStallsNoOther: streams whose responses nobody reads hold what their windows allow,
@@ -333,7 +334,7 @@ func TestPipe(t *testing.T) {
 // TestClientOverTLS: where bytes cannot go to the socket directly.
 func TestClientOverTLS(t *testing.T) {
 	ours, theirs := net.Pipe()
-	config := &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, NextProtos: []string{"h2"}}
+	config := &tls.Config{Certificates: []tls.Certificate{testkit.Certificate{}.TLS(t)}, NextProtos: []string{"h2"}}
 	var served sync.WaitGroup
 	served.Go(func() {
 		nc := tls.Server(theirs, config)

@@ -2,38 +2,20 @@ package http2
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"testing"
 	"time"
-)
 
-// selfSigned is a certificate for any test.
-func selfSigned(t testing.TB) tls.Certificate {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tls.Certificate{Certificate: [][]byte{cert}, PrivateKey: key}
-}
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
 
 // TestOverTLS checks what TLS could make different: reads that are woken, pieces that come
 // without a read of the network, and the end.
 func TestOverTLS(t *testing.T) {
-	config := &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}, NextProtos: []string{"h2"}}
+	config := &tls.Config{Certificates: []tls.Certificate{testkit.Certificate{}.TLS(t)}, NextProtos: []string{"h2"}}
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 var loopback = netip.MustParseAddr("127.0.0.1")
@@ -241,16 +243,6 @@ func TestKeepAliveIsInherited(t *testing.T) {
 	})
 }
 
-// eventually asks for up to a second.
-func eventually(ask func() bool) bool {
-	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if ask() {
-			return true
-		}
-	}
-	return false
-}
-
 func TestPeerGoneAndReadable(t *testing.T) {
 	for _, tc := range []struct {
 		name           string
@@ -271,11 +263,15 @@ func TestPeerGoneAndReadable(t *testing.T) {
 				t.Fatal(err)
 			}
 			tc.do(client)
-			if got := tc.readable && eventually(func() bool { return Readable(raw) }); got != tc.readable || !tc.readable && Readable(raw) {
-				t.Errorf("readable: %v", !tc.readable)
+			if tc.readable {
+				testkit.Eventually(t, "readable", func() bool { return Readable(raw) })
+			} else if Readable(raw) {
+				t.Error("readable")
 			}
-			if got := tc.gone && eventually(func() bool { return PeerGone(raw) }); got != tc.gone || !tc.gone && PeerGone(raw) {
-				t.Errorf("gone: %v", !tc.gone)
+			if tc.gone {
+				testkit.Eventually(t, "gone", func() bool { return PeerGone(raw) })
+			} else if PeerGone(raw) {
+				t.Error("gone")
 			}
 		})
 	}

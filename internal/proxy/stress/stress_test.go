@@ -3,16 +3,9 @@ package stress
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	cryptorand "crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"flag"
 	"fmt"
-	"math/big"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -28,6 +21,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 var (
@@ -137,33 +131,13 @@ func (l *tail) find(text string) string {
 	return b.String()
 }
 
-// newCertificate makes a certificate that is its own authority.
-func newCertificate(t testing.TB, name string, hosts ...string) (chain, key []byte) {
-	t.Helper()
-	signer, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: hosts,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(240 * time.Hour), KeyUsage: x509.KeyUsageDigitalSignature}
-	der, err := x509.CreateCertificate(cryptorand.Reader, template, template, signer.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
-}
-
 func (s *run) newCertificates() {
 	for _, name := range []string{"one", "two"} {
-		chain, key := newCertificate(s.t, name, hostname)
+		chain, key := testkit.Certificate{Name: name, Hosts: []string{hostname}}.PEM(s.t)
 		s.certificates = append(s.certificates, &config.Resource{Kind: &config.Resource_Certificate{
 			Certificate: &config.Certificate{Key: "front", ChainPem: chain, KeyPem: key}}})
 	}
-	chain, key := newCertificate(s.t, "backend", backendName, otherName)
+	chain, key := testkit.Certificate{Name: "backend", Hosts: []string{backendName, otherName}}.PEM(s.t)
 	var err error
 	if s.backendCertificate, err = tls.X509KeyPair(chain, key); err != nil {
 		s.t.Fatal(err)

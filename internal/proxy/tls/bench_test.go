@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // BenchmarkChoice is what a handshake pays for finding its configuration among the names of four listeners,
@@ -38,7 +40,7 @@ func BenchmarkChoice(b *testing.B) {
 
 // BenchmarkListener is what making a listener costs whose certificates have been parsed, and what it then holds.
 func BenchmarkListener(b *testing.B) {
-	keys := [...]crypto.Signer{ecdsaKey(b), rsaKey(b)}
+	keys := [...]crypto.Signer{testkit.NewKey(b), rsaKey(b)}
 	for _, n := range []int{10, 1_000, 10_000} {
 		var certs []*Certificate
 		for from := 0; from < n; from += 100 {
@@ -47,7 +49,7 @@ func BenchmarkListener(b *testing.B) {
 				names = append(names, hostName("l", i))
 			}
 			for kind, k := range keys {
-				certs = append(certs, parsed(b, resource(b, fmt.Sprint(from, kind), k, nil, names...)))
+				certs = append(certs, parsed(b, resource(b, fmt.Sprint(from, kind), k, names...)))
 			}
 		}
 		b.Run(fmt.Sprintf("%d names, %d certificates", n, len(certs)), func(b *testing.B) {

@@ -7,6 +7,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func rsaKey(t testing.TB) crypto.Signer {
@@ -30,14 +32,14 @@ func TestListenerChoosesCertificate(t *testing.T) {
 	key := rsaKey(t)
 	var none *Listener
 	cfg := serve(none.Update("default/gw/l", []*Certificate{
-		parsed(t, resource(t, "first", ecdsaKey(t), nil, "first.example")),
-		parsed(t, resource(t, "both-rsa", key, nil, "both.example", "rsa.only.example")),
-		parsed(t, resource(t, "both-ecdsa", ecdsaKey(t), nil, "both.example")),
-		parsed(t, resource(t, "wild-ecdsa", ecdsaKey(t), nil, "*.example")),
-		parsed(t, resource(t, "exact-rsa", key, nil, "split.example")), // its other half is the wildcard
-		parsed(t, resource(t, "pair-ecdsa", ecdsaKey(t), nil, "*.pair.example", "pair.example")),
-		parsed(t, resource(t, "pair-rsa", key, nil, "*.pair.example")),
-		parsed(t, resource(t, "pair-rsa-again", key, nil, "*.pair.example", "again.example")),
+		parsed(t, resource(t, "first", testkit.NewKey(t), "first.example")),
+		parsed(t, resource(t, "both-rsa", key, "both.example", "rsa.only.example")),
+		parsed(t, resource(t, "both-ecdsa", testkit.NewKey(t), "both.example")),
+		parsed(t, resource(t, "wild-ecdsa", testkit.NewKey(t), "*.example")),
+		parsed(t, resource(t, "exact-rsa", key, "split.example")), // its other half is the wildcard
+		parsed(t, resource(t, "pair-ecdsa", testkit.NewKey(t), "*.pair.example", "pair.example")),
+		parsed(t, resource(t, "pair-rsa", key, "*.pair.example")),
+		parsed(t, resource(t, "pair-rsa-again", key, "*.pair.example", "again.example")),
 	}, nil))
 	for _, tc := range []struct {
 		name, any, ecdsa, rsa string
@@ -76,7 +78,7 @@ func TestListenerChoosesCertificate(t *testing.T) {
 // TestListenerRefuses: what is not spoken fails the handshake.
 func TestListenerRefuses(t *testing.T) {
 	var none *Listener
-	cfg := serve(none.Update("default/gw/l", []*Certificate{parsed(t, resource(t, "c", ecdsaKey(t), nil, "a.example"))}, nil))
+	cfg := serve(none.Update("default/gw/l", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, nil))
 	for name, client := range map[string]*tls.Config{
 		"TLS 1.0":      {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10},
 		"TLS 1.1":      {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
@@ -98,9 +100,9 @@ func TestListenerRefuses(t *testing.T) {
 
 // TestUpdateKeepsWhatIsSame: a change of one certificate makes nothing else anew.
 func TestUpdateKeepsWhatIsSame(t *testing.T) {
-	a := parsed(t, resource(t, "a", ecdsaKey(t), nil, "a.example"))
-	b := parsed(t, resource(t, "b", ecdsaKey(t), nil, "b.example"))
-	c := parsed(t, resource(t, "c", ecdsaKey(t), nil, "c.example"))
+	a := parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))
+	b := parsed(t, resource(t, "b", testkit.NewKey(t), "b.example"))
+	c := parsed(t, resource(t, "c", testkit.NewKey(t), "c.example"))
 	var none *Listener
 	one := none.Update("l", []*Certificate{a, b}, secrets(1))
 	if again := one.Update("l", []*Certificate{a, b}, secrets(1)); again != one {
@@ -122,7 +124,7 @@ func TestUpdateKeepsWhatIsSame(t *testing.T) {
 // hosts is a listener with n names on certificates of 100 each, in pairs of ECDSA and RSA.
 func hosts(t testing.TB, key string, n int) *Listener {
 	const each = 100
-	keys := [...]crypto.Signer{ecdsaKey(t), rsaKey(t)}
+	keys := [...]crypto.Signer{testkit.NewKey(t), rsaKey(t)}
 	var certs []*Certificate
 	for from := 0; from < n; from += each {
 		var names []string
@@ -130,7 +132,7 @@ func hosts(t testing.TB, key string, n int) *Listener {
 			names = append(names, hostName(key, i))
 		}
 		for kind, k := range keys {
-			certs = append(certs, parsed(t, resource(t, fmt.Sprintf("%s-%d-%d", key, from, kind), k, nil, names...)))
+			certs = append(certs, parsed(t, resource(t, fmt.Sprintf("%s-%d-%d", key, from, kind), k, names...)))
 		}
 	}
 	var none *Listener
@@ -152,10 +154,10 @@ func hello(name string) *tls.ClientHelloInfo {
 // TestChoiceAllocatesNothing: what a handshake allocates is crypto/tls's.
 func TestChoiceAllocatesNothing(t *testing.T) {
 	var none *Listener
-	single := none.Update("single", []*Certificate{parsed(t, resource(t, "c", ecdsaKey(t), nil, "single.example"))}, nil)
+	single := none.Update("single", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "single.example"))}, nil)
 	several := none.Update("several", []*Certificate{
-		parsed(t, resource(t, "a", ecdsaKey(t), nil, "a.several.example")),
-		parsed(t, resource(t, "wild", ecdsaKey(t), nil, "*.several.example")),
+		parsed(t, resource(t, "a", testkit.NewKey(t), "a.several.example")),
+		parsed(t, resource(t, "wild", testkit.NewKey(t), "*.several.example")),
 	}, nil)
 	both := hosts(t, "both", 2)
 	for name, tc := range map[string]struct {

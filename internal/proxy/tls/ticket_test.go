@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/tls"
 	"testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // secrets are those of a Gateway, told apart by numbers.
@@ -21,10 +23,10 @@ func visitor(version uint16, name string) *tls.Config {
 
 // TestResumption: who may be resumed where. Each case begins a session at one listener and goes on at another.
 func TestResumption(t *testing.T) {
-	a := parsed(t, resource(t, "a", ecdsaKey(t), nil, "a.example"))
-	b := parsed(t, resource(t, "b", ecdsaKey(t), nil, "b.example"))
-	renewed := parsed(t, resource(t, "a", ecdsaKey(t), nil, "a.example"))
-	c := parsed(t, resource(t, "c", ecdsaKey(t), nil, "c.example"))
+	a := parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))
+	b := parsed(t, resource(t, "b", testkit.NewKey(t), "b.example"))
+	renewed := parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))
+	c := parsed(t, resource(t, "c", testkit.NewKey(t), "c.example"))
 	var none *Listener
 	begin := none.Update("default/gw/l", []*Certificate{a, b}, secrets(1, 2, 3))
 	for name, tc := range map[string]struct {
@@ -59,8 +61,8 @@ func TestResumption(t *testing.T) {
 // TestResumptionFollowsTheCertificate: a session that began with one certificate is not resumed for a name that has
 // another one on the same listener, although the client has the ticket.
 func TestResumptionFollowsTheCertificate(t *testing.T) {
-	a := parsed(t, resource(t, "a", ecdsaKey(t), nil, "a.example"))
-	b := parsed(t, resource(t, "b", ecdsaKey(t), nil, "b.example"))
+	a := parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))
+	b := parsed(t, resource(t, "b", testkit.NewKey(t), "b.example"))
 	var none *Listener
 	cfg := serve(none.Update("default/gw/l", []*Certificate{a, b}, secrets(1)))
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
@@ -90,7 +92,7 @@ func (c anyName) Put(_ string, session *tls.ClientSessionState) {
 
 // TestRotation follows keys as they are handed on: a ticket is good until the key that sealed it goes.
 func TestRotation(t *testing.T) {
-	certs := []*Certificate{parsed(t, resource(t, "a", ecdsaKey(t), nil, "a.example"))}
+	certs := []*Certificate{parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))}
 	var l *Listener
 	client := visitor(tls.VersionTLS13, "a.example")
 	for i := byte(1); i < 6; i++ {

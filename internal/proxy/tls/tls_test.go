@@ -2,14 +2,7 @@ package tls
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"reflect"
 	"strings"
@@ -17,39 +10,16 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 var notAfter = time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 
 // resource makes a self-signed certificate whose subject is its key.
-func resource(t testing.TB, key string, signer crypto.Signer, ips []net.IP, names ...string) *config.Certificate {
+func resource(t testing.TB, key string, signer crypto.Signer, hosts ...string) *config.Certificate {
 	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: key}, DNSNames: names, IPAddresses: ips,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter, KeyUsage: x509.KeyUsageDigitalSignature,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, signer.Public(), signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &config.Certificate{
-		Key:      key,
-		ChainPem: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
-		KeyPem:   pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}),
-	}
-}
-
-func ecdsaKey(t testing.TB) crypto.Signer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+	chain, private := testkit.Certificate{Name: key, Hosts: hosts, Key: signer, NotAfter: notAfter}.PEM(t)
+	return &config.Certificate{Key: key, ChainPem: chain, KeyPem: private}
 }
 
 func parsed(t testing.TB, c *config.Certificate) *Certificate {
@@ -62,7 +32,7 @@ func parsed(t testing.TB, c *config.Certificate) *Certificate {
 }
 
 func TestParse(t *testing.T) {
-	good := resource(t, "Secret/default/good", ecdsaKey(t), []net.IP{net.IPv4(192, 0, 2, 1)}, "A.Example", "*.b.example")
+	good := resource(t, "Secret/default/good", testkit.NewKey(t), "192.0.2.1", "A.Example", "*.b.example")
 	c := parsed(t, good)
 	if want := []string{"a.example", "*.b.example", "192.0.2.1"}; !reflect.DeepEqual(c.Names, want) {
 		t.Errorf("names %q, want %q", c.Names, want)
@@ -70,7 +40,7 @@ func TestParse(t *testing.T) {
 	if !c.NotAfter.Equal(notAfter) {
 		t.Errorf("expires %v, want %v", c.NotAfter, notAfter)
 	}
-	other := resource(t, "other", ecdsaKey(t), nil, "a.example")
+	other := resource(t, "other", testkit.NewKey(t), "a.example")
 	for name, bad := range map[string]*config.Certificate{
 		"key of another": {Key: "Secret/default/bad", ChainPem: good.ChainPem, KeyPem: other.KeyPem},
 		"no key":         {Key: "Secret/default/bad", ChainPem: good.ChainPem},
@@ -87,8 +57,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// talk is what came of a connection on which the server said one byte.
-type talk struct {
+// outcome is what came of a connection on which the server said one byte.
+type outcome struct {
 	subject              string // of the certificate that was shown, be it in a session before
 	resumed              bool
 	serverErr, clientErr error
@@ -116,7 +86,7 @@ func wires(t testing.TB) (client, server net.Conn) {
 }
 
 // handshake shakes hands, has the server say a byte, and with it what a client needs to resume.
-func handshake(t testing.TB, server, client *tls.Config) (out talk) {
+func handshake(t testing.TB, server, client *tls.Config) (out outcome) {
 	t.Helper()
 	a, b := wires(t)
 	done := make(chan error, 1)
@@ -145,7 +115,7 @@ func serve(l *Listener) *tls.Config { return Server(func(string) *Listener { ret
 // TestServerFindsListener: find sees the name in lower case, and where it knows none the handshake ends.
 func TestServerFindsListener(t *testing.T) {
 	var none *Listener
-	listener := none.Update("default/gw/a", []*Certificate{parsed(t, resource(t, "c", ecdsaKey(t), nil, "a.example"))}, nil)
+	listener := none.Update("default/gw/a", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, nil)
 	var asked []string
 	cfg := Server(func(name string) *Listener {
 		asked = append(asked, name)
@@ -169,7 +139,7 @@ func TestServerFindsListener(t *testing.T) {
 
 // TestUnfitCertificateIsShown: dates are for the client to judge.
 func TestUnfitCertificateIsShown(t *testing.T) {
-	c := parsed(t, resource(t, "c", ecdsaKey(t), nil, "a.example"))
+	c := parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))
 	for at, want := range map[time.Time]string{
 		c.NotBefore: "", c.NotAfter: "",
 		c.NotBefore.Add(-time.Second): "not valid before " + c.NotBefore.UTC().Format(time.RFC3339),
@@ -179,15 +149,10 @@ func TestUnfitCertificateIsShown(t *testing.T) {
 			t.Errorf("at %v: %q, want %q", at, got, want)
 		}
 	}
-	key := ecdsaKey(t)
-	old := resource(t, "old", key, nil, "a.example")
-	template := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "expired"}, DNSNames: []string{"a.example"},
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	old.ChainPem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	key := testkit.NewKey(t)
+	old := resource(t, "old", key, "a.example")
+	old.ChainPem, _ = testkit.Certificate{Name: "expired", Hosts: []string{"a.example"}, Key: key,
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}.PEM(t)
 	expired := parsed(t, old)
 	if expired.Unfit(time.Now()) == "" {
 		t.Error("nothing is said against a certificate of the past")

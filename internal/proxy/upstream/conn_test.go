@@ -6,6 +6,8 @@ import (
 	"net"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func TestLastReleasedIsNextTaken(t *testing.T) {
@@ -175,7 +177,7 @@ func TestSweepBatches(t *testing.T) {
 	for i := 0; i < len(peers); i += 2 {
 		peers[i].Close()
 	}
-	eventually(t, "exactly the connections that the peer closed are swept", func() bool {
+	testkit.Eventually(t, "exactly the connections that the peer closed are swept", func() bool {
 		s.Sweep(now.Add(time.Millisecond))
 		return e.Stats().Idle == int64(len(conns)/2)
 	})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // allTurnsTaken is an endpoint to which no request may dial, until done is called, and a connection to it in use.
@@ -37,7 +39,7 @@ func connectAs(t *testing.T, e *Endpoint, repeatable bool) <-chan connected {
 		c, s, err := e.Connect(context.Background(), time.Time{}, repeatable)
 		got <- connected{c, s, err}
 	}()
-	eventually(t, "the request waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
+	testkit.Eventually(t, "the request waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
 	return got
 }
 
@@ -109,10 +111,10 @@ func TestDeadIsNotHandedOver(t *testing.T) {
 			c.Close()
 		}
 	}
-	eventually(t, "the end of the connection is seen", func() bool { return !dead.Alive() })
+	testkit.Eventually(t, "the end of the connection is seen", func() bool { return !dead.Alive() })
 	got := connect(t, e)
 	dead.Release()
-	eventually(t, "the dead connection is closed, and the request waits", func() bool {
+	testkit.Eventually(t, "the dead connection is closed, and the request waits", func() bool {
 		return e.Stats().Open == 1 && e.dials.hungry.Load() == 1
 	})
 	alive.Release()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // tlsIdentity is a certificate of example.com, and a Backend that trusts it.
@@ -89,9 +90,9 @@ func TestWasReset(t *testing.T) {
 				}
 				if fin {
 					socket.CloseWrite()
-					eventually(t, "the end has arrived", func() bool { return tcpState(t, socket) == finWait2 })
+					testkit.Eventually(t, "the end has arrived", func() bool { return tcpState(t, socket) == finWait2 })
 				} else {
-					eventually(t, "all has arrived", func() bool {
+					testkit.Eventually(t, "all has arrived", func() bool {
 						n, err := unsent(socket)
 						return n == 0 && err == nil
 					})
@@ -99,7 +100,7 @@ func TestWasReset(t *testing.T) {
 				if reset {
 					socket.SetLinger(0)
 					socket.Close()
-					eventually(t, "the reset has arrived", func() bool { return tcpState(t, c.socket()) == tcpClose })
+					testkit.Eventually(t, "the reset has arrived", func() bool { return tcpState(t, c.socket()) == tcpClose })
 				}
 				if write {
 					c.Write([]byte("more of a request"))

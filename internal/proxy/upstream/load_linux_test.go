@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // exchange is one request as the engine makes it: a connection that turns out dead is
@@ -120,7 +121,7 @@ func TestEndpointsChangeUnderLoad(t *testing.T) {
 	if st := b.Stats(); st.Open != 0 || st.Idle != 0 {
 		t.Errorf("closed: %+v", st)
 	}
-	eventually(t, "all goroutines and descriptors are given back", func() bool {
+	testkit.Eventually(t, "all goroutines and descriptors are given back", func() bool {
 		return runtime.NumGoroutine() <= goroutines && descriptors(t) <= files
 	})
 }

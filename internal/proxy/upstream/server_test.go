@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 const key = "Service/default/app/80"
@@ -74,7 +75,7 @@ func echoAll(c net.Conn) {
 func (s *server) accepted(t testing.TB, n int) []net.Conn {
 	t.Helper()
 	var conns []net.Conn
-	eventually(t, "connections are accepted", func() bool {
+	testkit.Eventually(t, "connections are accepted", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		conns = append([]net.Conn(nil), s.conns...)
@@ -95,15 +96,6 @@ func (s *server) stop() {
 }
 
 func (s *server) addrPort() netip.AddrPort { return s.Addr().(*net.TCPAddr).AddrPort() }
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(5 * time.Second); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("it never came about that %s", what)
-		}
-	}
-}
 
 func backendResource(key string) *config.Resource {
 	return &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Namespace: "default", Name: "app", Port: 80}}}

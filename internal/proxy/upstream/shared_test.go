@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // h2cServer answers requests by HTTP/2 when answer is closed, and takes streams at a time on a connection.
@@ -127,10 +128,10 @@ func TestPlacesGoWhereTheFewestAre(t *testing.T) {
 		streams = append(streams, stream(t, places[len(places)-1]))
 	}
 	open()
-	eventually(t, "the limit is known", func() bool { return places[0].learn() == 10 })
+	testkit.Eventually(t, "the limit is known", func() bool { return places[0].learn() == 10 })
 	for range 24 {
 		open()
-		eventually(t, "the limit is known", func() bool { return places[len(places)-1].learn() == 10 })
+		testkit.Eventually(t, "the limit is known", func() bool { return places[len(places)-1].learn() == 10 })
 	}
 	count := map[*Shared]int{}
 	for _, p := range places {
@@ -159,7 +160,7 @@ func TestWaitersGetWhatIsLeft(t *testing.T) {
 	server := newH2CServer(t, 1)
 	_, e := sharedEndpoint(t, Options{ConnectTimeout: 10 * time.Second}, server.addr)
 	p := take(t, e)
-	eventually(t, "the limit is known", func() bool { return p.learn() == 1 })
+	testkit.Eventually(t, "the limit is known", func() bool { return p.learn() == 1 })
 	if e.Place() != nil {
 		t.Fatal("a second place where one stream is allowed")
 	}
@@ -220,7 +221,7 @@ func TestSharedConnectionsIdleOut(t *testing.T) {
 	if e.Place() != nil {
 		t.Error("a place on a connection that has idled out")
 	}
-	eventually(t, "the connection has ended", func() bool { return e.Stats().Open == 0 && server.ended.Load() == 1 })
+	testkit.Eventually(t, "the connection has ended", func() bool { return e.Stats().Open == 0 && server.ended.Load() == 1 })
 }
 
 // TestSharedEndsWithTheSet: Close ends connections and those who wait.
@@ -239,7 +240,7 @@ func TestSharedEndsWithTheSet(t *testing.T) {
 	if _, _, err := e.Connect(context.Background(), time.Time{}, true); err == nil {
 		t.Error("a connection of a closed Set")
 	}
-	eventually(t, "the connection has ended", func() bool { return server.ended.Load() == 1 })
+	testkit.Eventually(t, "the connection has ended", func() bool { return server.ended.Load() == 1 })
 }
 
 // TestNeitherPlaceNorLeaveAllocates: nor do they take a lock that others hold.
@@ -247,7 +248,7 @@ func TestNeitherPlaceNorLeaveAllocates(t *testing.T) {
 	server := newH2CServer(t, 100)
 	_, e := sharedEndpoint(t, Options{}, server.addr)
 	p := take(t, e)
-	eventually(t, "the limit is known", func() bool { return p.learn() == 100 })
+	testkit.Eventually(t, "the limit is known", func() bool { return p.learn() == 100 })
 	p.Leave(false)
 	if n := testing.AllocsPerRun(1000, func() { e.Place().Leave(true) }); n != 0 {
 		t.Errorf("%v allocations, want 0", n)

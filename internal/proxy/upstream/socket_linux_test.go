@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func TestAlive(t *testing.T) {
@@ -31,14 +33,14 @@ func testAlive(t *testing.T, o Options) {
 		t.Error("an open connection is not alive")
 	}
 	srv.accepted(t, 1)[0].Close()
-	eventually(t, "a connection that the peer closed is not alive", func() bool { return !c.Alive() })
+	testkit.Eventually(t, "a connection that the peer closed is not alive", func() bool { return !c.Alive() })
 
 	c = dial(t, e)
 	peer := srv.accepted(t, 2)[1]
 	if _, err := peer.Write([]byte("HTTP/1.1 408 ")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a connection with unasked bytes is not alive", func() bool { return !c.Alive() })
+	testkit.Eventually(t, "a connection with unasked bytes is not alive", func() bool { return !c.Alive() })
 	var first [4]byte
 	if _, err := c.Read(first[:]); err != nil || string(first[:]) != "HTTP" {
 		t.Errorf("Alive took bytes away: %q, %v", first, err)

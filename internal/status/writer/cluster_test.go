@@ -14,7 +14,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +23,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // live is an API server, and what was seen of it.
@@ -75,17 +75,6 @@ func (r *live) see(k kind.ObjectKey, like metav1.Object) metav1.Object {
 	return o
 }
 
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for range 600 {
-		if is() {
-			return
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	t.Fatalf("not within half a minute: %s", what)
-}
-
 func TestCluster(t *testing.T) {
 	config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
 	if err != nil {
@@ -117,7 +106,7 @@ func TestCluster(t *testing.T) {
 	done := make(chan struct{})
 	go func() { w.Run(ctx); close(done) }()
 	defer func() { cancel(); <-done }()
-	settled := func() { t.Helper(); eventually(t, "the writer settles", w.Idle) }
+	settled := func() { t.Helper(); testkit.Eventually(t, "the writer settles", w.Idle) }
 
 	// Another controller has written to the route, and we have not seen it.
 	theirs := *r.seen[route].(*gwv1.HTTPRoute)
@@ -163,7 +152,7 @@ func TestCluster(t *testing.T) {
 
 	// A status that the CRD refuses.
 	w.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: "not a type", Status: "True", Reason: "X", ObservedGeneration: 1}}}, 1}})
-	eventually(t, "the refusal is told", func() bool { return log.count("reason=Invalid") == 1 && log.count("status.conditions") > 0 })
+	testkit.Eventually(t, "the refusal is told", func() bool { return log.count("reason=Invalid") == 1 && log.count("status.conditions") > 0 })
 
 	// Deleting the class waits for its Gateway.
 	r.remove(class)
@@ -173,7 +162,7 @@ func TestCluster(t *testing.T) {
 	}
 	w.Sweep(nil)
 	w.Gateway("default", "writer-test", "")
-	eventually(t, "the class goes", func() bool {
+	testkit.Eventually(t, "the class goes", func() bool {
 		_, err := c.get(ctx, class, &gwv1.GatewayClass{})
 		return apierrors.IsNotFound(err)
 	})

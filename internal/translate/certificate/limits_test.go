@@ -15,9 +15,10 @@ import (
 	"math/big"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func encode(kind string, der []byte) []byte {
@@ -27,12 +28,7 @@ func encode(kind string, der []byte) []byte {
 // chainOf is a certificate of its own issue, in PEM.
 func chainOf(t *testing.T, key crypto.Signer) []byte {
 	t.Helper()
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"A.example.com"}, NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return encode("CERTIFICATE", der)
+	return encode("CERTIFICATE", testkit.Certificate{Hosts: []string{"A.example.com"}, Key: key}.TLS(t).Certificate[0])
 }
 
 func read(chain, key []byte) *KeyPair {
