@@ -79,28 +79,29 @@ func (p *process) signal(s os.Signal) {
 	}
 }
 
-// site is a folder with a Gateway on a port and a backend that answers when it is told to.
-func site(t *testing.T) (dir string, port int, release chan struct{}) {
-	release = make(chan struct{})
-	b := newBackend(t, "b", func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/slow" {
-			select {
-			case <-release:
-			case <-r.Context().Done():
-			}
-		}
-		return false
-	})
-	dir, port = t.TempDir(), freePort(t)
-	text := gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]")
-	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return dir, port, release
+// slowPath is what a backend does with requests for /slow: it answers them after release only.
+type slowPath struct {
+	arrived chan struct{} // one for each request that waits
+	release chan struct{}
 }
 
-// sendSlow sends a request that the backend does not answer yet.
-func sendSlow(t *testing.T, port int) *bufio.Reader {
+func newSlowPath() *slowPath {
+	return &slowPath{arrived: make(chan struct{}, 16), release: make(chan struct{})}
+}
+
+func (s *slowPath) wait(_ http.ResponseWriter, r *http.Request) (done bool) {
+	if r.URL.Path == "/slow" {
+		s.arrived <- struct{}{}
+		select {
+		case <-s.release:
+		case <-r.Context().Done():
+		}
+	}
+	return false
+}
+
+// send sends a request through the gateway, and returns when it waits at the backend.
+func (s *slowPath) send(t *testing.T, port int) *bufio.Reader {
 	t.Helper()
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -108,14 +109,30 @@ func sendSlow(t *testing.T, port int) *bufio.Reader {
 	}
 	t.Cleanup(func() { conn.Close() })
 	fmt.Fprintf(conn, "GET /slow HTTP/1.1\r\nHost: example.com\r\n\r\n")
-	time.Sleep(100 * time.Millisecond) // the request is on its way through
+	select {
+	case <-s.arrived:
+	case <-time.After(patience):
+		t.Fatal("the request does not reach the backend")
+	}
 	return bufio.NewReader(conn)
+}
+
+// site is a folder with a Gateway on a port and a backend that answers when it is told to.
+func site(t *testing.T) (dir string, port int, slow *slowPath) {
+	slow = newSlowPath()
+	b := newBackend(t, "b", slow.wait)
+	dir, port = t.TempDir(), freePort(t)
+	text := gatewayWith(httpListener("http", port, "")) + service("default", "b", b) + route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]")
+	if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return dir, port, slow
 }
 
 // TestSIGTERM follows the shutdown step by step.
 func TestSIGTERM(t *testing.T) {
 	t.Parallel()
-	dir, port, release := site(t)
+	dir, port, slow := site(t)
 	adminPort := freePort(t)
 	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", fmt.Sprintf("127.0.0.1:%d", adminPort),
 		"--shutdown-delay", "1s", "--drain-timeout", "20s", "--access-log", "json")
@@ -123,7 +140,7 @@ func TestSIGTERM(t *testing.T) {
 	if got := ready(); got != 200 {
 		t.Fatalf("/readyz %d before", got)
 	}
-	slow := sendSlow(t, port)
+	response := slow.send(t, port)
 	p.signal(syscall.SIGTERM)
 	testkit.Eventually(t, "not ready", func() bool { return ready() == 503 })
 	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
@@ -137,8 +154,8 @@ func TestSIGTERM(t *testing.T) {
 		conn.Close()
 		return false
 	})
-	close(release)
-	resp, err := http.ReadResponse(slow, nil)
+	close(slow.release)
+	resp, err := http.ReadResponse(response, nil)
 	if err != nil || resp.StatusCode != 200 || !resp.Close {
 		t.Errorf("the request in flight: %+v %v, want 200 with Connection: close", resp, err)
 	}
@@ -151,9 +168,9 @@ func TestSIGTERM(t *testing.T) {
 // TestDrainTimeout checks that a request that never ends does not keep the process.
 func TestDrainTimeout(t *testing.T) {
 	t.Parallel()
-	dir, port, _ := site(t)
+	dir, port, slow := site(t)
 	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--drain-timeout", "300ms", "--access-log", "off")
-	sendSlow(t, port)
+	slow.send(t, port)
 	begin := time.Now()
 	p.signal(syscall.SIGTERM)
 	p.waitExit(patience, 0)
@@ -165,9 +182,9 @@ func TestDrainTimeout(t *testing.T) {
 // TestSecondSignal checks that a second signal ends the process at once.
 func TestSecondSignal(t *testing.T) {
 	t.Parallel()
-	dir, port, _ := site(t)
+	dir, port, slow := site(t)
 	p := startProcess(t, "run", "-f", dir, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--drain-timeout", "1h", "--access-log", "off")
-	sendSlow(t, port)
+	slow.send(t, port)
 	p.signal(syscall.SIGTERM)
 	testkit.Eventually(t, "shutting down", func() bool { return strings.Contains(p.stderr.String(), "shutting down") })
 	p.signal(syscall.SIGTERM)

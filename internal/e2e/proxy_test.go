@@ -251,13 +251,8 @@ func to(backend string) string {
 // TestProxy follows a proxy through the ends of its controller, its container and its pod.
 func TestProxy(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	blue := newBackend(t, "blue", func(_ http.ResponseWriter, r *http.Request) bool {
-		if r.URL.Path == "/slow" {
-			<-release
-		}
-		return false
-	})
+	slow := newSlowPath()
+	blue := newBackend(t, "blue", slow.wait)
 	green := newBackend(t, "green", nil)
 	c, k := newControl(t)
 	p := newPod(t, c, k.token(t, "gw-moongate"))
@@ -301,7 +296,7 @@ func TestProxy(t *testing.T) {
 	p.servedBy(t, "blue")
 
 	// The pod's end: what is in flight ends well, what comes during the delay is served, and by what is new.
-	slow := sendSlow(t, p.port)
+	response := slow.send(t, p.port)
 	process.signal(syscall.SIGTERM)
 	testkit.Eventually(t, "not ready", func() bool { return p.status(t, p.health, "/readyz") == 503 })
 	c.set(to("green"))
@@ -313,8 +308,8 @@ func TestProxy(t *testing.T) {
 		}
 		return err != nil
 	})
-	close(release)
-	if resp, err := http.ReadResponse(slow, nil); err != nil || resp.StatusCode != 200 || !resp.Close {
+	close(slow.release)
+	if resp, err := http.ReadResponse(response, nil); err != nil || resp.StatusCode != 200 || !resp.Close {
 		t.Errorf("the request in flight: %+v %v, want 200 with Connection: close", resp, err)
 	}
 	process.waitExit(patience, 0)
