@@ -19,19 +19,19 @@ import (
 func takeClass(objects []files.Object, name string) []files.Object {
 	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
 	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
-	taken := files.Object{ID: kind.GatewayClass.Key("", name)}
+	class := files.Object{ID: kind.GatewayClass.Key("", name)}
 	var rest []files.Object
 	for _, o := range objects {
 		if c, ok := o.Object.(*gwv1.GatewayClass); ok && c.Name == name {
-			ours, taken.Position = c.DeepCopy(), o.Position
+			ours, class.Position = c.DeepCopy(), o.Position
 			ours.Spec.ParametersRef = nil // another controller's
 			continue
 		}
 		rest = append(rest, o)
 	}
 	ours.Spec.ControllerName = controllerName
-	taken.Object = ours
-	return append(rest, taken)
+	class.Object = ours
+	return append(rest, class)
 }
 
 // references finds what objects refer to in vain so that they have no status at all: parents and classes that are not

@@ -100,7 +100,7 @@ func (t *Translator) failingStatus(k kindName) (any, int64) {
 	present, generation := t.currentStatus(k)
 	fresh := condition.False(gwv1.GatewayConditionAccepted, ReasonInternalError,
 		"The controller failed on this object, which is a defect of it: its log has more. Please report it.")
-	tell := func(list []metav1.Condition) []metav1.Condition {
+	withFailure := func(list []metav1.Condition) []metav1.Condition {
 		list = slices.Clone(list)
 		for i := range list {
 			if c := &list[i]; c.Type == fresh.Type {
@@ -115,32 +115,32 @@ func (t *Translator) failingStatus(k kindName) (any, int64) {
 	switch s := present.(type) {
 	case *gwv1.GatewayClassStatus:
 		c := *s
-		c.Conditions = tell(s.Conditions)
+		c.Conditions = withFailure(s.Conditions)
 		return &c, generation
 	case *gwv1.GatewayStatus:
 		c := *s
-		c.Conditions = tell(s.Conditions)
+		c.Conditions = withFailure(s.Conditions)
 		return &c, generation
 	case *gwv1.ListenerSetStatus:
 		c := *s
-		c.Conditions = tell(s.Conditions)
+		c.Conditions = withFailure(s.Conditions)
 		return &c, generation
 	case *v1alpha1.GatewayParametersStatus:
 		c := *s
-		c.Conditions = tell(s.Conditions)
+		c.Conditions = withFailure(s.Conditions)
 		return &c, generation
 	case *gwv1.RouteStatus:
 		c := *s
 		c.Parents = slices.Clone(s.Parents)
 		for i := range c.Parents {
-			c.Parents[i].Conditions = tell(c.Parents[i].Conditions)
+			c.Parents[i].Conditions = withFailure(c.Parents[i].Conditions)
 		}
 		return &c, generation
 	case *gwv1.PolicyStatus:
 		c := *s
 		c.Ancestors = slices.Clone(s.Ancestors)
 		for i := range c.Ancestors {
-			c.Ancestors[i].Conditions = tell(c.Ancestors[i].Conditions)
+			c.Ancestors[i].Conditions = withFailure(c.Ancestors[i].Conditions)
 		}
 		return &c, generation
 	}

@@ -148,7 +148,7 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 	c := s.s.c
 	c.mu.Lock()
 	defer c.unlock()
-	if err := s.s.taken(); err != nil { // of what Open has left
+	if err := s.s.flushed(); err != nil { // of what Open has left
 		return err
 	}
 	if err := s.s.unwritable(); err != nil {
@@ -166,7 +166,7 @@ func (s *ClientStream) write(p []byte, trailers *message.Fields, last bool) erro
 	s.s.data, s.s.end, s.s.pending = p, last, true
 	c.queue.Add(&s.s.entry, s.s.short())
 	c.pushAside()
-	return s.s.taken()
+	return s.s.flushed()
 }
 
 // GiveUpBody reports whether ClientRequest.Body is not used any more. What the backend will not take, as it has reset the stream

@@ -109,11 +109,11 @@ func (c *Conn) Serve(prior []byte) error {
 func (c *Conn) serve(prior []byte) error {
 	err := c.readSafely(prior)
 	var told *ConnError
-	tell := err == nil || errors.As(err, &told)
+	sayGoAway := err == nil || errors.As(err, &told)
 	if err == errEnd {
 		err = nil
 	}
-	polite := c.tearDown(told, tell)
+	polite := c.tearDown(told, sayGoAway)
 	if polite && c.client == nil {
 		c.linger()
 	}
@@ -122,8 +122,8 @@ func (c *Conn) serve(prior []byte) error {
 	return err
 }
 
-// tearDown ends all streams and, with tell, sends GOAWAY. It reports whether the peer should be given time to close.
-func (c *Conn) tearDown(told *ConnError, tell bool) (polite bool) {
+// tearDown ends all streams and, with sayGoAway, sends GOAWAY. It reports whether the peer should be given time to close.
+func (c *Conn) tearDown(told *ConnError, sayGoAway bool) (polite bool) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.in.shrink()
@@ -131,19 +131,19 @@ func (c *Conn) tearDown(told *ConnError, tell bool) (polite bool) {
 	if told != nil {
 		cause = told
 		c.out = frame.AppendGoAway(c.out, c.lastPeer(), told.Code, told.Why)
-	} else if tell && (c.draining != drainRefuse || c.client != nil) {
+	} else if sayGoAway && (c.draining != drainRefuse || c.client != nil) {
 		c.out = frame.AppendGoAway(c.out, c.lastPeer(), NoError, "")
 	}
 	c.die(cause)
 	c.workers.stop(c.workers.n)
 	c.nc.SetWriteDeadline(time.Now().Add(c.o.Timeouts.Linger))
-	if tell {
+	if sayGoAway {
 		c.push()
 	}
 	for c.writing {
 		c.idle.Wait()
 	}
-	return tell && !c.broken && !c.hasty
+	return sayGoAway && !c.broken && !c.hasty
 }
 
 // lastPeer is what GOAWAY gives as the last stream of the peer that was or might be carried out. It never rises from one
@@ -250,15 +250,15 @@ func (c *Conn) Held() (n int) {
 	defer c.mu.Unlock()
 	for _, s := range c.streams {
 		waiting := s.body.len()
-		taken := s.received - int64(waiting)
+		read := s.received - int64(waiting)
 		switch {
 		case !s.answered:
 		case s.remoteEnded && waiting == 0 || s.err != nil:
-			taken = 0
+			read = 0
 		default:
-			taken -= s.passed
+			read -= s.passed
 		}
-		n += waiting + int(min(taken, kept))
+		n += waiting + int(min(read, kept))
 	}
 	return n
 }

@@ -95,11 +95,11 @@ func (s *Stream) send(p []byte) error {
 		c.writing = true
 		c.write(s, writesOfStream)
 	}
-	return s.taken()
+	return s.flushed()
 }
 
-// taken waits until the connection's writer has taken all that the stream has, or becomes the writer.
-func (s *Stream) taken() error {
+// flushed waits until the connection's writer has taken all that the stream has, or becomes the writer.
+func (s *Stream) flushed() error {
 	c := s.c
 	var deadline time.Time // only who waits looks at the clock
 	for s.pending && s.unwritable() == nil {

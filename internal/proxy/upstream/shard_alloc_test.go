@@ -18,7 +18,7 @@ func TestTurnAllocatesNothing(t *testing.T) {
 				}
 			}
 		}
-		if got := testing.AllocsPerRun(1000, func() { turn(b, &seed) }); got != 0 {
+		if got := testing.AllocsPerRun(1000, func() { useEndpoint(b, &seed) }); got != 0 {
 			t.Errorf("spread %v: %v allocations, want 0", spread, got)
 		}
 	}

@@ -151,8 +151,8 @@ func pooled(t testing.TB, idle int) *Backend {
 	return b
 }
 
-// turn is what a request does to an endpoint but for its I/O.
-func turn(b *Backend, seed *uint64) {
+// useEndpoint is what a request does to an endpoint but for its I/O.
+func useEndpoint(b *Backend, seed *uint64) {
 	e := b.Pick(seed, new(Tried))
 	e.Begin()
 	if c := e.Idle(); c != nil {
@@ -162,7 +162,7 @@ func turn(b *Backend, seed *uint64) {
 }
 
 // All cores use two endpoints, as they do where a Service has few pods.
-func BenchmarkTurnParallel(b *testing.B) {
+func BenchmarkUseEndpointParallel(b *testing.B) {
 	for _, spread := range []bool{false, true} {
 		name := "one shard"
 		if spread {
@@ -179,7 +179,7 @@ func BenchmarkTurnParallel(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				seed := uint64(time.Now().UnixNano())
 				for pb.Next() {
-					turn(backend, &seed)
+					useEndpoint(backend, &seed)
 				}
 			})
 		})

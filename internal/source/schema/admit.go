@@ -50,7 +50,7 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 	}
 	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, r.structural, obj)...)
 	// CEL rules presume the types and bounds that the schema states.
-	if ctx := context.Background(); !blocksCEL(errs) && !r.cel.hold(ctx, obj) {
+	if ctx := context.Background(); !blocksCEL(errs) && !r.cel.satisfied(ctx, obj) {
 		more, _ := r.validator().Validate(ctx, nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
 		errs = append(errs, more...)
 	}

@@ -104,9 +104,9 @@ func (r *celRules) compileBelow(s *structural.Structural, values *celSchema, dec
 	return err
 }
 
-// hold says that all rules hold for a value; false also if one cannot be
+// satisfied reports whether all rules hold for a value; false also if one cannot be
 // evaluated, or if together they cost more than an API server allows.
-func (r *celRules) hold(ctx context.Context, value any) bool {
+func (r *celRules) satisfied(ctx context.Context, value any) bool {
 	budget := int64(celconfig.RuntimeCELCostBudget)
 	return r.check(ctx, value, &budget)
 }

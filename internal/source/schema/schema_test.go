@@ -225,7 +225,7 @@ func TestRulesAgreeWithTheValidator(t *testing.T) {
 			}
 			defaulting.Default(obj, r.structural)
 			errs, _ := r.validator().Validate(context.Background(), nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
-			if holds := r.cel.hold(context.Background(), obj); holds != (len(errs) == 0) {
+			if holds := r.cel.satisfied(context.Background(), obj); holds != (len(errs) == 0) {
 				t.Fatalf("%s, seed %d: rules hold: %v; validator: %v\n%v", base.kind, seed, holds, errs, obj)
 			}
 			if len(errs) == 0 {

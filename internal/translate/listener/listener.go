@@ -140,7 +140,7 @@ func (l *Listener) checkReserved(ports []int32) {
 	}
 }
 
-// routeKinds are the kinds that a protocol allows by the specification; those that are not taken here are refused with a word of
+// routeKinds are the kinds that a protocol allows by the specification; those that are not carried out are refused with a word of
 // explanation.
 var routeKinds = map[gwv1.ProtocolType][]gwv1.Kind{
 	gwv1.HTTPProtocolType:  {"HTTPRoute", "GRPCRoute"},
@@ -165,8 +165,8 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 	}
 	for i, k := range allowed.Kinds {
 		native := value(k.Group, gwv1.GroupName) == gwv1.GroupName
-		taken := native && slices.Contains(supported, k.Kind)
-		if taken && !lacks(k.Kind) {
+		compatible := native && slices.Contains(supported, k.Kind)
+		if compatible && !lacks(k.Kind) {
 			if !slices.ContainsFunc(l.Kinds, func(known gwv1.RouteGroupKind) bool { return known.Kind == k.Kind }) {
 				l.Kinds = append(l.Kinds, gwv1.RouteGroupKind{Group: &group, Kind: k.Kind})
 			}
@@ -177,7 +177,7 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 		}
 		what, remedy := "is not allowed on a listener of protocol "+string(l.Protocol), "allow "+choice(supported)+" of group "+gwv1.GroupName
 		switch {
-		case taken:
+		case compatible:
 			what, remedy = "is not installed", "install its CustomResourceDefinition"
 		case native && slices.Contains(routeKinds[l.Protocol], k.Kind):
 			what = "is not supported yet"
