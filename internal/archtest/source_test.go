@@ -98,3 +98,17 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingIsSkipped finds tests that would skip themselves: one that cannot run somewhere belongs into a file with a build constraint.
+func TestNothingIsSkipped(t *testing.T) {
+	for _, file := range goFiles(t) {
+		ast.Inspect(file.syntax, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && file.test {
+				if f, ok := call.Fun.(*ast.SelectorExpr); ok && slices.Contains([]string{"Skip", "Skipf", "SkipNow"}, f.Sel.Name) {
+					t.Errorf("%s: a skipped test counts as a failed one; use a build constraint", file.at(n))
+				}
+			}
+			return true
+		})
+	}
+}

@@ -22,7 +22,7 @@ import (
 )
 
 // patience bounds every wait for something that must happen; a loaded machine is slow.
-const patience = 20 * time.Second
+const patience = testkit.Patience
 
 // gateway is a running `moongate run` in this process.
 type gateway struct {

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -339,34 +338,5 @@ func TestTunnelIdle(t *testing.T) {
 	io.ReadAll(backend)
 	if words := g.reasonsLogged(1); words[0] != "tunnel_idle" {
 		t.Errorf("logged as %v", words)
-	}
-}
-
-// TestIdleTunnelMemory bounds what an idle tunnel costs: two goroutines and the state of its request.
-func TestIdleTunnelMemory(t *testing.T) {
-	if raceDetector {
-		t.Skip("the race detector needs memory of its own")
-	}
-	addr, accepted := switching(t)
-	g := startGateway(t, Timeouts{})
-	g.serveWebSocket(addr, nil)
-	const tunnels, most = 500, 40 << 10
-	used := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse + m.StackInuse
-	}
-	g.upgraded(accepted)
-	before := used()
-	for range tunnels {
-		g.upgraded(accepted)
-	}
-	after := used()
-	each := int64(after-before) / tunnels
-	t.Logf("%d bytes for each tunnel, its client and backend in the test included", each)
-	if each > most {
-		t.Errorf("%d bytes for each tunnel, want %d at most", each, most)
 	}
 }
