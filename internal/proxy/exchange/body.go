@@ -39,6 +39,7 @@ type bodyState struct {
 	reading     bool   // a goroutine waits for the client
 	stopped     bool   // nobody wants more
 	settled     bool   // no other attempt will come
+	pinned      bool   // another attempt will come: nothing is forgotten before it
 	senders     int    // goroutines that have not ended
 
 	cursor cursor
@@ -147,7 +148,7 @@ func (b *requestBody) append(p *piece) {
 // forget gives up what the present attempt has sent where no other can follow, or where it is too much to be kept; mu
 // is held.
 func (b *requestBody) forget() {
-	if !b.settled && b.end <= replayable {
+	if !b.settled && (b.pinned || b.end <= replayable) {
 		return
 	}
 	for b.first != nil && b.first.end() <= b.cursor.at {
@@ -168,6 +169,17 @@ func (b *requestBody) atHand() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.from == 0 && b.err == nil
+}
+
+// pin is atHand, and keeps it so until the next attempt begins, or there is to be none.
+func (b *requestBody) pin() bool {
+	if !b.x.Streamed {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.pinned = b.from == 0 && b.err == nil
+	return b.pinned
 }
 
 // allAtHand reports whether that needs no more of the client.
@@ -215,7 +227,7 @@ func (b *requestBody) rewind() (turn int, err error) {
 	case b.from != 0 || b.settled:
 		return 0, errForgotten
 	}
-	b.cursor = cursor{turn: b.cursor.turn + 1}
+	b.cursor, b.pinned = cursor{turn: b.cursor.turn + 1}, false
 	return b.cursor.turn, nil
 }
 

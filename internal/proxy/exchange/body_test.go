@@ -13,7 +13,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // silent is a connection to a server that says nothing.
@@ -231,6 +233,56 @@ func TestBodyIsForgotten(t *testing.T) {
 	if x.body.bodyState != (bodyState{}) {
 		t.Errorf("the next exchange begins with %+v", x.body.bodyState)
 	}
+}
+
+// fedBody gives the parts that the test sends it.
+type fedBody chan []byte
+
+func (f fedBody) Next(b Buffer, wait bool) ([]byte, bool, error) {
+	if !wait && len(f) == 0 {
+		return nil, false, nil
+	}
+	part, ok := <-f
+	if !ok {
+		return nil, false, os.ErrDeadlineExceeded
+	}
+	data := b.Take()
+	return data[:copy(data, part)], false, nil
+}
+
+func (f fedBody) Trailer() *message.Fields { return nil }
+func (f fedBody) Stop()                    { close(f) }
+
+// TestBodyIsPinned: when a response was judged to be followed by another attempt, its sender, who goes on until the response is given up,
+// does not make that impossible.
+func TestBodyIsPinned(t *testing.T) {
+	f := make(fedBody, 2)
+	x := failing(t, 1, &snapshot.Retry{Attempts: 1, Statuses: []uint16{503}})
+	x.Client.Body, x.endpoint = f, x.ref.Backend.Endpoints()[0]
+	x.Streamed, x.Framing, x.Length = true, http1.Chunked, -1
+	f <- []byte("a")
+	if err := x.body.begin(); err != nil {
+		t.Fatal(err)
+	}
+	a := attemptOn(silent(t))
+	if err := x.open(a); err != nil {
+		t.Fatal(err)
+	}
+	if v := x.judge(failure{kind: failedByStatus}); !v.again {
+		t.Fatalf("nothing follows a response while the body is at hand: %+v", v)
+	}
+	f <- make([]byte, replayable)
+	testkit.Eventually(t, "all that came was sent", func() bool {
+		x.body.mu.Lock()
+		defer x.body.mu.Unlock()
+		return x.body.cursor.at == 1+replayable
+	})
+	x.body.detach(a)
+	if _, err := x.body.rewind(); err != nil {
+		t.Errorf("the attempt that was to follow does not begin: %v", err)
+	}
+	x.body.finish(a, false)
+	x.body.release()
 }
 
 // TestBodyMemory: what is held of a body is about as much as its bytes, in whatever bursts they come.

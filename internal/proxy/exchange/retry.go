@@ -118,7 +118,7 @@ func (x *Exchange) judge(f failure) (v verdict) {
 	case failedByStatus:
 		switch {
 		case r.interim || p.Attempts == 0:
-		case !x.body.atHand():
+		case !x.body.pin(): // its sender is at work still
 			v.reason = observe.ReasonRetryBodyTooLarge
 			return v
 		default:
