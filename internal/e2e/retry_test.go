@@ -117,7 +117,7 @@ func TestRetry(t *testing.T) {
 		{name: "timeouts.backendRequest each time", rule: "slow", fail: "9", code: "200", slow: "1m", status: 504, attempts: 3, reason: "backend_timeout"},
 		{name: "timeouts.backendRequest of a POST", method: "POST", rule: "slow", fail: "1", code: "200", slow: "1m", body: "x", status: 504, attempts: 1, reason: "backend_timeout"},
 		{name: "timeouts.request in an attempt", rule: "short", fail: "9", code: "503", slow: "2s", status: 504, attempts: 2, reason: "request_timeout"},
-		{name: "timeouts.request in a wait", rule: "patient", fail: "9", code: "503", status: 504, attempts: 1, reason: "request_timeout"},
+		{name: "timeouts.request in a wait", rule: "patient", fail: "9", code: "503", status: 503, attempts: 1, reason: "retries_exhausted", says: "failure 1"},
 	}
 	rule := func(name, retry, timeouts string) string {
 		return fmt.Sprintf("  - matches: [{path: {value: /%s}}]\n    backendRefs: [{name: b, port: 80}]\n%s%s", name, retry, timeouts)

@@ -26,3 +26,19 @@ func TestRetryFindsNoOtherEndpoint(t *testing.T) {
 		t.Errorf("logged %q", r)
 	}
 }
+
+// TestRetryThatIsTooLate: a wait that timeouts.request would end does not begin, so the client gets the response that is there, and not 504 in its place.
+func TestRetryThatIsTooLate(t *testing.T) {
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serve(httpBackend(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }), func(r *config.Rule) {
+		r.RequestTimeoutNanos = int64(time.Minute)
+		r.Retry = &config.Retry{Attempts: 2, Codes: []uint32{503}, BackoffNanos: int64(time.Hour)}
+	})
+	if status, err := get(g.dial()); status != 503 || err != nil {
+		t.Errorf("got %d, %v", status, err)
+	}
+	if r := g.reasonsLogged(1); r[0] != "retries_exhausted" {
+		t.Errorf("logged %q", r)
+	}
+}

@@ -54,9 +54,8 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			break
 		}
 		if v.pause > 0 && !x.pause(v.pause) {
-			if f = x.interrupted(); f.kind != notFailed {
-				break
-			}
+			f = failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
+			break
 		}
 	}
 	x.body.finish(&x.attempt, false)

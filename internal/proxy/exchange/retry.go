@@ -135,22 +135,23 @@ func (x *Exchange) judge(f failure) (v verdict) {
 // maxWithoutPause is how many endpoints are asked one after the other that accept no connection.
 const maxWithoutPause = 8
 
-// retryByRule allows another attempt as far as the rule's retry goes.
+// retryByRule allows another attempt as far as the rule's retry goes, but none that timeouts.request would not let begin, and none while
+// memory is scarce.
 func (x *Exchange) retryByRule(f failure) (v verdict) {
 	r, p := &x.retry, x.rule.Retry
-	if r.retries >= p.Attempts || x.Client.Watch.goneNow() {
+	if r.retries >= p.Attempts || x.Client.Watch.goneNow() || x.Client.Engine.Overloaded.Load() {
 		return v
 	}
 	r.retries++
 	r.uncounted++
 	r.fresh = false
 	r.tried.Add(x.endpoint)
-	v.again = true
 	if p.Backoff > 0 {
 		v.pause = x.backoff(p.Backoff)
 	} else if f.kind != failedToConnect || r.retries > maxWithoutPause || !x.ref.Backend.HasOther(&r.tried) {
 		v.pause = x.backoff(defaultBackoff)
 	}
+	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause
 	return v
 }
 
@@ -169,14 +170,10 @@ func (x *Exchange) backoff(base time.Duration) time.Duration {
 	return d + time.Duration(upstream.Random(&x.fx.Seed)%uint64(d/2+1))
 }
 
-// pause waits; false is that the client has left, or timeouts.request ran out.
+// pause waits; false is that the client has left.
 func (x *Exchange) pause(d time.Duration) bool {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	late := !x.deadline.IsZero() && time.Until(x.deadline) < d
-	if late {
-		d = time.Until(x.deadline)
-	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	x.Client.Watch.begin(interrupterFunc(cancel))
@@ -186,16 +183,7 @@ func (x *Exchange) pause(d time.Duration) bool {
 	case <-ctx.Done():
 	}
 	x.attempt.waited()
-	gone := x.Client.Watch.end()
-	return !late && !gone
-}
-
-// interrupted is why pause has not waited to its end.
-func (x *Exchange) interrupted() failure {
-	if x.Client.Watch.goneNow() {
-		return failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
-	}
-	return failure{kind: failedFinally, reason: observe.ReasonRequestTimeout}
+	return !x.Client.Watch.end()
 }
 
 // failureOf is what an error means that came instead of a final response head.
