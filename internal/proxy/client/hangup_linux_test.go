@@ -32,7 +32,7 @@ func (c controls) Control(f func(fd uintptr)) error {
 
 // longPolls is a Set whose only route leads to addr, a socket that it accepts from, and the number of calls that its
 // sweeper makes on the sockets of clients.
-func longPolls(t *testing.T, addr string) (set *Set, ln net.Listener, calls *atomic.Int64) {
+func longPolls(t *testing.T, addr string, retry *config.Retry) (set *Set, ln net.Listener, calls *atomic.Int64) {
 	t.Helper()
 	const key = "Service/default/b/80"
 	to := netip.MustParseAddrPort(addr)
@@ -52,6 +52,7 @@ func longPolls(t *testing.T, addr string) (set *Set, ln net.Listener, calls *ato
 		Rules: []*config.Rule{{
 			Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
 			BackendRefs: []*config.BackendRef{{Backend: key, Weight: 1}},
+			Retry:       retry,
 		}}})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +110,7 @@ func TestLongPollsAreNotPolled(t *testing.T) {
 	})}
 	go server.Serve(backend)
 	t.Cleanup(func() { server.Close() })
-	set, ln, calls := longPolls(t, backend.Addr().String())
+	set, ln, calls := longPolls(t, backend.Addr().String(), nil)
 	var all []*asker
 	for range clients {
 		a := askerOf(t, ln.Addr().String())
@@ -149,5 +150,42 @@ func TestLongPollsAreNotPolled(t *testing.T) {
 	set.Sweep(now + 31_000)
 	if n := left.Load(); n != clients/2 {
 		t.Errorf("%d requests were given up, %d clients have left", n, clients/2)
+	}
+}
+
+// TestHangUpWhileRetried: that a client has left is noticed by what its request has waited for all in all, however short each wait is.
+func TestHangUpWhileRetried(t *testing.T) {
+	const retries = 16
+	var asked atomic.Int64
+	backend, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set *Set
+	begun := make(chan struct{})
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		<-begun
+		asked.Add(1)
+		set.engine.Clock.Add(goneAfter.Milliseconds() * 3 / 5)
+		w.WriteHeader(503)
+	})}
+	go server.Serve(backend)
+	t.Cleanup(func() { server.Close() })
+	set, ln, _ := longPolls(t, backend.Addr().String(), &config.Retry{Attempts: retries, Codes: []uint32{503}, BackoffNanos: int64(30 * time.Millisecond)})
+	close(begun)
+	a := askerOf(t, ln.Addr().String())
+	if _, err := a.Write([]byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "request at the backend", func() bool { return asked.Load() > 0 })
+	a.Close()
+	testkit.Eventually(t, "end of the connection", func() bool {
+		set.Sweep(set.engine.Now())
+		left := 0
+		set.Each(func(*Conn) { left++ })
+		return left == 0
+	})
+	if n := asked.Load(); n > retries {
+		t.Errorf("the backend was asked %d times for a client that had left", n)
 	}
 }

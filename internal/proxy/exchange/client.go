@@ -133,7 +133,12 @@ var longAgo = time.Unix(1, 0)
 // Watch ends the wait of an exchange for its backend when the client has left. The zero
 // value is ready; a connection uses one for all its requests. It is safe for concurrent use.
 type Watch struct {
-	since atomic.Int64 // the coarse clock when the present wait for a backend began, 0 without one
+	// since is when the present wait for a backend began, by the coarse clock; 0 without one. All waits before a response count as one, so
+	// that a request which is retried again and again is one that waits long.
+	since atomic.Int64
+	// first is when the first of these began, 0 before it, and answered that the response has come; of the exchange's goroutine alone.
+	first    int64
+	answered bool
 	// gone tells that the client of the present exchange has left, or failed it. It is set with mu held, and stays for all waits
 	// of the exchange.
 	gone atomic.Bool
@@ -146,6 +151,17 @@ type Watch struct {
 
 // Since is when the wait for a backend began that is under way, by the coarse clock; 0 without one.
 func (w *Watch) Since() int64 { return w.since.Load() }
+
+// waits shows the sweeper that a backend is waited for, now by the coarse clock, until waited is called.
+func (w *Watch) waits(now int64) {
+	if !w.answered {
+		w.first = cmp.Or(w.first, now)
+		now = w.first
+	}
+	w.since.Store(now)
+}
+
+func (w *Watch) waited() { w.since.Store(0) }
 
 // Interrupt ends the exchange whose wait for a backend began at since: the client has left.
 func (w *Watch) Interrupt(since int64) {
@@ -204,6 +220,7 @@ func (w *Watch) WasCut() (reason observe.Reason, cut bool) {
 
 // start is called at the beginning of an exchange.
 func (w *Watch) start() {
+	w.first, w.answered = 0, false
 	if !w.gone.Load() {
 		return
 	}

@@ -115,6 +115,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		}
 		ending = v.reason
 	}
+	x.Client.Watch.answered = true
 	x.body.settle(a)
 	x.filterResponse()
 	if x.resp.Status == http.StatusSwitchingProtocols {

@@ -119,13 +119,13 @@ func (a *attempt) abort() {
 // waits shows the sweeper that the backend is waited for, until waited is called.
 func (a *attempt) waits() {
 	if a.watch != nil {
-		a.watch.since.Store(a.engine.Now())
+		a.watch.waits(a.engine.Now())
 	}
 }
 
 func (a *attempt) waited() {
 	if a.watch != nil {
-		a.watch.since.Store(0)
+		a.watch.waited()
 	}
 }
 
