@@ -3,9 +3,11 @@ package reconcile
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -18,7 +20,7 @@ type statusGate struct {
 	proxies proxies
 	// open reports whether what runs for a Gateway is what a status belongs to.
 	open func(gateway string, c *translate.StatusChange) bool
-	// unlisted reports whether a status is of a Gateway of which it is not known what runs for it.
+	// unlisted reports whether a status is of a Gateway, or of a ListenerSet of one, of which it is not known what runs for it.
 	unlisted func(c *translate.StatusChange) bool
 	limit    time.Duration // see ClusterOptions.HoldLimit
 
@@ -152,7 +154,7 @@ func (s *statusGate) awaited(h *heldStatus) bool {
 	for name := range h.waits {
 		awaits, retains := s.proxies.Withholds(name)
 		// What is new of a route at other Gateways waits for an undecided one no longer than for a proxy.
-		if _, own := h.change.Status.(*gwv1.GatewayStatus); awaits || own && retains {
+		if _, own := gatewayConditions(&h.change); awaits || own && retains {
 			return true
 		}
 	}
@@ -181,10 +183,27 @@ func (s *statusGate) clear() {
 // len returns how many statuses are held.
 func (s *statusGate) len() int { return len(s.held) }
 
-// unlisted reports whether a status is of a Gateway of which it is not known what runs for it.
+// gatewayConditions returns the conditions of a status that says what a Gateway serves: its own, or that of a ListenerSet, whose listeners
+// are among the Gateway's. Others return false: a route may wait for several Gateways, and none of them holds up what it says of the others.
+func gatewayConditions(s *translate.StatusChange) (conditions []metav1.Condition, ok bool) {
+	switch status := s.Status.(type) {
+	case *gwv1.GatewayStatus:
+		return status.Conditions, true
+	case *gwv1.ListenerSetStatus:
+		return status.Conditions, true
+	}
+	return nil, false
+}
+
+// unlisted reports whether a status is of a Gateway, or of a ListenerSet of one, of which it is not known what runs for it.
 func (c *Cluster) unlisted(s *translate.StatusChange) bool {
-	_, ok := s.Status.(*gwv1.GatewayStatus)
-	return ok && c.o.Unlisted != nil && c.o.Unlisted(s.Object.Namespace)
+	if _, ok := gatewayConditions(s); !ok || c.o.Unlisted == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.Gateways, func(gateway string) bool {
+		namespace, _, _ := strings.Cut(gateway, "/")
+		return c.o.Unlisted(namespace)
+	})
 }
 
 // open reports whether clients can reach what a status calls programmed: the cluster has followed the ProxySpec
@@ -193,13 +212,14 @@ func (c *Cluster) open(gateway string, change *translate.StatusChange) bool {
 	if c.unlisted(change) {
 		return false
 	}
-	s, ok := change.Status.(*gwv1.GatewayStatus)
+	conditions, ok := gatewayConditions(change)
 	g := c.gateways[gateway]
 	if !ok || g == nil {
 		return true
 	}
 	p, i := g.spec, g.infrastructure
-	if p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(s.Conditions, string(gwv1.GatewayConditionProgrammed)) {
+	// The condition has one name in both kinds.
+	if p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(conditions, string(gwv1.GatewayConditionProgrammed)) {
 		return true
 	}
 	if i.Class != "" && i.Class != p.Class {

@@ -64,6 +64,7 @@ func TestHold(t *testing.T) {
 type standIn struct {
 	generations  map[string]uint64 // to be served, by Gateway
 	acknowledged uint64
+	retains      bool
 }
 
 func (s *standIn) Generation(gateway string) (uint64, bool) {
@@ -73,7 +74,7 @@ func (s *standIn) Generation(gateway string) (uint64, bool) {
 
 func (s *standIn) Serves(_ string, generation uint64) bool { return s.acknowledged >= generation }
 
-func (s *standIn) Withholds(string) (awaits, retains bool) { return false, false }
+func (s *standIn) Withholds(string) (awaits, retains bool) { return false, s.retains }
 
 // leader is a Cluster that leads, with Gateways that proxies are to run for.
 func leader(o ClusterOptions, gateways ...string) *Cluster {
@@ -88,8 +89,8 @@ func leader(o ClusterOptions, gateways ...string) *Cluster {
 	return c
 }
 
-// TestHoldUntilOpen: a Gateway is not called programmed before its Services have the ports of its listeners, and not for what
-// runs under the class that it had before. What says that it is not programmed waits for nothing of that.
+// TestHoldUntilOpen: neither a Gateway nor a ListenerSet of it is called programmed before the Gateway's Services have the ports of its
+// listeners, and not for what runs under the class that it had before. What says that it is not programmed waits for nothing of that.
 func TestHoldUntilOpen(t *testing.T) {
 	http, https := translate.ProxyPort{Port: 80}, translate.ProxyPort{Port: 443}
 	both := []translate.ProxyPort{http, https}
@@ -110,28 +111,52 @@ func TestHoldUntilOpen(t *testing.T) {
 		{"nothing will be done about it", &translate.Infrastructure{Class: "b"}, true, metav1.ConditionTrue, true},
 		{"nothing is known", nil, false, metav1.ConditionTrue, true},
 	} {
-		published := 0
-		r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published += len(s) }}, "n/gw")
-		g := r.gateway("n/gw")
-		g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
-		s := translate.StatusChange{Object: kind.ObjectKey{Kind: "Gateway", Namespace: "n", Name: "gw"}, Generation: 1, Gateways: []string{"n/gw"},
-			Status: &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: string(gwv1.GatewayConditionProgrammed), Status: c.programmed}}}}
-		r.gate.hold(s, time.Now())
-		r.publish()
-		if out := published == 1; out != c.out {
-			t.Errorf("%s: published %v, want %v", c.what, out, c.out)
-		}
-		g.infrastructure = &translate.Infrastructure{Class: "c", Ports: both}
-		r.gate.release("n/gw")
-		r.publish()
-		if published != 1 || len(r.gate.held)+len(r.gate.byGateway) > 0 {
-			t.Errorf("%s: published %d times once it has come true, still held %v", c.what, published, r.gate.held)
+		conditions := []metav1.Condition{{Type: string(gwv1.GatewayConditionProgrammed), Status: c.programmed}}
+		for of, status := range map[string]any{
+			"Gateway":     &gwv1.GatewayStatus{Conditions: conditions},
+			"ListenerSet": &gwv1.ListenerSetStatus{Conditions: conditions},
+		} {
+			published := 0
+			r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published += len(s) }}, "n/gw")
+			g := r.gateway("n/gw")
+			g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
+			r.gate.hold(translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: "m", Name: "x"}, Generation: 1, Gateways: []string{"n/gw"}, Status: status}, time.Now())
+			r.publish()
+			if out := published == 1; out != c.out {
+				t.Errorf("%s, %s: published %v, want %v", of, c.what, out, c.out)
+			}
+			g.infrastructure = &translate.Infrastructure{Class: "c", Ports: both}
+			r.gate.release("n/gw")
+			r.publish()
+			if published != 1 || len(r.gate.held)+len(r.gate.byGateway) > 0 {
+				t.Errorf("%s, %s: published %d times once it has come true, still held %v", of, c.what, published, r.gate.held)
+			}
 		}
 	}
 }
 
-// TestUnlistedHoldsStatus: while it is not known what runs for a Gateway, its status is not published, however long that lasts, and those
-// of its routes are. Afterwards the newest one is, once it is served.
+// TestUndecidedHoldsStatus: while proxies keep what they have, because it is not known what they may serve, the status of their Gateway
+// and of its ListenerSets is held beyond the limit, and that of a route is not.
+func TestUndecidedHoldsStatus(t *testing.T) {
+	p := &standIn{generations: map[string]uint64{"n/gw": 1}, retains: true}
+	r := newStatusGate(p, func(string, *translate.StatusChange) bool { return true }, func(*translate.StatusChange) bool { return false }, time.Minute)
+	start := time.Now()
+	for of, status := range map[string]any{"Gateway": &gwv1.GatewayStatus{}, "ListenerSet": &gwv1.ListenerSetStatus{}, "HTTPRoute": &gwv1.RouteStatus{}} {
+		r.hold(translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: "n", Name: "x"}, Status: status, Gateways: []string{"n/gw"}}, start)
+	}
+	r.releaseOld(start.Add(time.Hour))
+	if free := r.take(); len(free) != 1 || free[0].Object.Kind != "HTTPRoute" {
+		t.Errorf("published %v, want the status of the route alone", free)
+	}
+	p.acknowledged = 1
+	r.release("n/gw")
+	if free := r.take(); len(free) != 2 {
+		t.Errorf("published %v once it was served", free)
+	}
+}
+
+// TestUnlistedHoldsStatus: while it is not known what runs for a Gateway, its status is not published, however long that lasts, nor are
+// those of its ListenerSets in whatever namespace; those of its routes are. Afterwards the newest one is, once it is served.
 func TestUnlistedHoldsStatus(t *testing.T) {
 	var published []translate.StatusChange
 	unlisted := map[string]bool{"n": true}
@@ -143,10 +168,12 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 	change := func(of, namespace string, generation int64, status any) translate.StatusChange {
 		return translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: namespace, Name: "gw"}, Generation: generation, Status: status, Gateways: []string{namespace + "/gw"}}
 	}
+	set := change("ListenerSet", "m", 1, &gwv1.ListenerSetStatus{})
+	set.Gateways = []string{"n/gw"}
 	start := time.Now()
 	for _, c := range []translate.StatusChange{
 		change("Gateway", "n", 1, &gwv1.GatewayStatus{}), change("Gateway", "m", 1, &gwv1.GatewayStatus{}),
-		change("HTTPRoute", "n", 1, &gwv1.RouteStatus{}),
+		change("HTTPRoute", "n", 1, &gwv1.RouteStatus{}), set,
 	} {
 		r.gate.hold(c, start)
 	}
@@ -167,7 +194,9 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 	expect(time.Hour, "Gateway m 1", "HTTPRoute n 1")
 	r.o.Delivery.SetReady("n/gw", []string{"pod"}) // which is known now, and has acknowledged nothing
 	r.gate.hold(change("Gateway", "n", 2, &gwv1.GatewayStatus{}), start.Add(time.Hour))
+	set.Generation = 2
+	r.gate.hold(set, start.Add(time.Hour))
 	clear(unlisted)
 	expect(time.Hour)
-	expect(time.Hour+time.Minute, "Gateway n 2")
+	expect(time.Hour+time.Minute, "Gateway n 2", "ListenerSet m 2")
 }
