@@ -61,12 +61,12 @@ func (c *Controller) change(ch kube.Change) {
 	}
 }
 
-// sweep tells the writer which routes and policies may have entries of this controller left from before, be it from the time of
-// another leader.
+// sweep tells the writer which objects may say something of this controller that is left from before, be it from the time of another
+// leader.
 func (c *Controller) sweep() {
 	c.loop.Update(func(t *translate.Translator) {
 		// Here, where nothing newer can be published before.
-		c.writer.Sweep(unwanted(c.objects.shared(), t))
+		c.writer.Sweep(unwanted(c.objects.children(), t))
 	})
 }
 

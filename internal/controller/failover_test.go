@@ -29,13 +29,14 @@ func newStatusServer(t *testing.T) *statusServer {
 	s := apiserver.New(
 		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "gatewayclasses", Kind: "GatewayClass", ClusterScoped: true},
 		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "gateways", Kind: "Gateway"},
-		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "httproutes", Kind: "HTTPRoute"})
+		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "httproutes", Kind: "HTTPRoute"},
+		apiserver.Kind{Group: gatewayAPI, Version: "v1", Resource: "listenersets", Kind: "ListenerSet"})
 	s.Strict = true
 	s.Listen(t)
 	return &statusServer{s}
 }
 
-var plurals = map[string]string{"GatewayClass": "gatewayclasses", "Gateway": "gateways", "HTTPRoute": "httproutes"}
+var plurals = map[string]string{"GatewayClass": "gatewayclasses", "Gateway": "gateways", "HTTPRoute": "httproutes", "ListenerSet": "listenersets"}
 
 func refOf(key kind.ObjectKey) apiserver.Ref {
 	return apiserver.Ref{Group: key.Group, Resource: plurals[key.Kind], Namespace: key.Namespace, Name: key.Name}
@@ -61,7 +62,7 @@ func (s *statusServer) Get(key kind.ObjectKey) (metav1.Object, bool) {
 	if fields == nil {
 		return nil, false
 	}
-	object := map[string]metav1.Object{"GatewayClass": &gwv1.GatewayClass{}, "Gateway": &gwv1.Gateway{}, "HTTPRoute": &gwv1.HTTPRoute{}}[key.Kind]
+	object := map[string]metav1.Object{"GatewayClass": &gwv1.GatewayClass{}, "Gateway": &gwv1.Gateway{}, "HTTPRoute": &gwv1.HTTPRoute{}, "ListenerSet": &gwv1.ListenerSet{}}[key.Kind]
 	text, _ := json.Marshal(fields)
 	_ = json.Unmarshal(text, object)
 	return object, true
@@ -250,4 +251,27 @@ func TestNewLeaderWritesWhatIsTrueNow(t *testing.T) {
 	b.begin(t)
 	testkit.Eventually(t, "the parents of a Gateway that is another's are gone", func() bool { return !has(stays, ours)() })
 	s.delete(stays)
+}
+
+// TestSetOfGatewayThatWent: a ListenerSet whose Gateway goes while nobody leads does not say for ever that it is programmed.
+func TestSetOfGatewayThatWent(t *testing.T) {
+	server := newStatusServer(t)
+	s := &site{t: t, statusServer: server, replicas: [2]*campaigner{newCampaigner(t, server, "a"), newCampaigner(t, server, "b")}}
+	a, b := s.replicas[0], s.replicas[1]
+	gateway, all := gatewayOf("gw", "moongate", 1), gwv1.NamespacesFromAll
+	gateway.Spec.AllowedListeners = &gwv1.AllowedListeners{Namespaces: &gwv1.ListenerNamespaces{From: &all}}
+	s.apply(className(), gateway, &gwv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "set", Generation: 1}, Spec: gwv1.ListenerSetSpec{
+		ParentRef: gwv1.ParentGatewayReference{Name: "gw"}, Listeners: []gwv1.ListenerEntry{{Name: "more", Port: 8080, Protocol: gwv1.HTTPProtocolType}}}})
+	s.reached("gw", "192.0.2.1")
+	set := keyOf("ListenerSet", "set")
+	says := func(word string) func() bool {
+		return func() bool { return strings.Contains(s.statusText(set), word) }
+	}
+	a.begin(t)
+	testkit.Eventually(t, "the set has a status", says("Accepted"))
+	testkit.Eventually(t, "a has written all", a.writer.Idle)
+	a.stop()
+	s.delete(keyOf("Gateway", "gw"))
+	b.begin(t)
+	testkit.Eventually(t, "nobody looks after the set", says("Waiting for controller"))
 }

@@ -54,11 +54,12 @@ func (in *inventory) all() []kind.ObjectKey {
 	return slices.SortedFunc(maps.Keys(in.ids), kind.ObjectKey.Compare)
 }
 
-// shared are those whose status several controllers write: routes and policies.
-func (in *inventory) shared() []kind.ObjectKey {
+// children are those whose status says what became of them at a parent, which may have gone while nobody led: routes, policies and
+// ListenerSets.
+func (in *inventory) children() []kind.ObjectKey {
 	return slices.DeleteFunc(in.all(), func(id kind.ObjectKey) bool {
 		k := kind.Find(id.Group, id.Kind)
-		return k == nil || !k.Shared()
+		return k == nil || !k.Shared() && k != kind.ListenerSet.Kind
 	})
 }
 

@@ -13,28 +13,33 @@ import (
 
 // abandoned says that an object that is no longer ours has no other controller
 // either: only then what we wrote is ours to clear. Routes and policies say by
-// entry whose it is, so there it always is.
-func (w *Writer) abandoned(object metav1.Object, unknown func(gwv1.ParentReference) bool) bool {
+// entry whose it is, so there it always is. swept says that the object was found by Sweep.
+func (w *Writer) abandoned(object metav1.Object, swept bool, unknown func(gwv1.ParentReference) bool) bool {
 	switch o := object.(type) {
 	case *gwv1.GatewayClass:
 		return false // its controllerName never changes: it is foreign, or about to be ours again
 	case *gwv1.Gateway:
 		return w.withoutClass(o) && !unknown(gwv1.ParentReference{Name: gwv1.ObjectName(o.Name)})
 	case *gwv1.ListenerSet:
-		ref := o.Spec.ParentRef
-		if ref.Kind != nil && *ref.Kind != "Gateway" || ref.Group != nil && *ref.Group != gwv1.GroupName {
-			return true
-		}
-		namespace := o.Namespace
-		if ref.Namespace != nil {
-			namespace = string(*ref.Namespace)
-		}
-		parent, ok := w.options.Objects.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: string(ref.Name)})
-		gateway, isGateway := parent.(*gwv1.Gateway)
-		kind := gwv1.Kind("ListenerSet")
-		return (!ok || !isGateway || w.withoutClass(gateway)) && !unknown(gwv1.ParentReference{Kind: &kind, Name: gwv1.ObjectName(o.Name)})
+		of := gwv1.Kind("ListenerSet")
+		return w.abandonedSet(o, swept) && !unknown(gwv1.ParentReference{Kind: &of, Name: gwv1.ObjectName(o.Name)})
 	}
 	return true
+}
+
+// abandonedSet is abandoned for a ListenerSet. What a swept one says may be another controller's, unless the Gateway does not exist.
+func (w *Writer) abandonedSet(o *gwv1.ListenerSet, swept bool) bool {
+	ref := o.Spec.ParentRef
+	if ref.Kind != nil && *ref.Kind != "Gateway" || ref.Group != nil && *ref.Group != gwv1.GroupName {
+		return !swept
+	}
+	namespace := o.Namespace
+	if ref.Namespace != nil {
+		namespace = string(*ref.Namespace)
+	}
+	parent, _ := w.options.Objects.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: string(ref.Name)})
+	gateway, exists := parent.(*gwv1.Gateway)
+	return !exists || !swept && w.withoutClass(gateway)
 }
 
 const (

@@ -113,6 +113,42 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// TestSweepOfSets: of ListenerSets from before a restart those are cleared whose Gateway does not exist. Of others nobody can tell whose
+// status they have: it names no controller.
+func TestSweepOfSets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t, newAPIServer())
+		s.addGateway("theirs", "example")
+		s.addGateway("classless", "none")
+		s.set(classKey("example"), &gwv1.GatewayClass{ObjectMeta: meta(classKey("example"), 1), Spec: gwv1.GatewayClassSpec{ControllerName: foreign}})
+		s.see(classKey("example"))
+		gone, wanted, unread := s.addSet("gone-set", "gone"), s.addSet("wanted-set", "gone"), s.addSet("unread-set", "unread")
+		spared := []kind.ObjectKey{s.addSet("foreign-set", "theirs"), s.addSet("classless-set", "classless"), s.addSet("meshed-set", "mesh")}
+		edit(s.apiServer, spared[2], func(set *gwv1.ListenerSet) {
+			of := gwv1.Kind("Mesh")
+			set.Spec.ParentRef.Kind = &of
+		})
+		s.see(spared[2])
+		s.unread.Store("unread-set", true)
+		s.Publish([]Change{{Key: wanted, Generation: 1, Desired: &gwv1.ListenerSetStatus{Conditions: conditions(1, "Wanted")}}})
+		s.Sweep(append(spared, gone, wanted, unread))
+		s.start(t)
+		defer s.end()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		expect(t, "without a Gateway", reasonOf(s.object(gone)), "Pending")
+		expect(t, "wanted", reasonOf(s.object(wanted)), "Wanted")
+		for _, k := range append(spared, unread) {
+			expect(t, k.String(), reasonOf(s.object(k)), "Accepted")
+		}
+		s.see(gone)
+		s.unread.Clear()
+		s.settle(t)
+		expect(t, "known not to be there", reasonOf(s.object(unread)), "Pending")
+		expect(t, "objects that are remembered", len(s.entries), 1)
+	})
+}
+
 // TestUnknownParentGoesWithItsReference: an entry that was kept, and written with the others, goes when the route does not refer to its
 // parent any more, though nothing else is wanted than before.
 func TestUnknownParentGoesWithItsReference(t *testing.T) {

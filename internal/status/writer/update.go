@@ -42,14 +42,14 @@ type attempt struct {
 	failure  string // was logged
 }
 
-// update does what there is to do about one object, or says when to try again.
-func (w *Writer) update(ctx context.Context, a *attempt, change Change, revision uint64) time.Duration {
+// update does what there is to do about one object, or says when to try again. swept says that change is of Sweep.
+func (w *Writer) update(ctx context.Context, a *attempt, change Change, swept bool, revision uint64) time.Duration {
 	for ctx.Err() == nil {
 		object, wait := w.newest(ctx, a, change.Key)
 		if object == nil {
 			return wait
 		}
-		body, corrects, err := w.next(a, object, change, revision)
+		body, corrects, err := w.next(a, object, change, swept, revision)
 		if err != nil {
 			w.options.Logger.Error("a status cannot be written", "object", change.Key.String(), "error", err)
 			return 0 // it is the same every time
@@ -118,10 +118,10 @@ func (w *Writer) newest(ctx context.Context, a *attempt, key kind.ObjectKey) (me
 
 // next is the patch of the status that is due; nil for none. It corrects what
 // someone else has changed if the same was written before.
-func (w *Writer) next(a *attempt, object metav1.Object, change Change, revision uint64) (body []byte, corrects bool, err error) {
+func (w *Writer) next(a *attempt, object metav1.Object, change Change, swept bool, revision uint64) (body []byte, corrects bool, err error) {
 	unknown := w.unknown(a, object.GetNamespace())
 	switch {
-	case change.Desired == nil && !w.abandoned(object, unknown):
+	case change.Desired == nil && !w.abandoned(object, swept, unknown):
 		return nil, false, nil
 	case change.Desired != nil && change.Generation != object.GetGeneration():
 		return nil, false, nil // what fits this object is on its way

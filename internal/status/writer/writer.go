@@ -90,6 +90,7 @@ type Writer struct {
 type entry struct {
 	// Under Writer.mu.
 	change   Change
+	swept    bool   // change is of Sweep
 	revision uint64 // of change
 	asked    uint64 // grows with each reason to look at the object
 	settled  bool   // everything that was asked for is done
@@ -142,7 +143,7 @@ func (w *Writer) want(c Change) {
 		e = &entry{settled: true}
 		w.entries[c.Key] = e
 	}
-	e.change = c
+	e.change, e.swept = c, false
 	e.revision++
 	w.ask(c.Key, e)
 }
@@ -214,17 +215,17 @@ func (w *Writer) Gateway(namespace, name, class string) {
 	}
 }
 
-// Sweep is called once before each Run, when all objects have been seen and translated: unwanted are the routes and policies that translation wants no
-// status of, and that lose what entries of ours they still have from before. Those
-// whose status is held back for the time being are not among them. Before Sweep, and while GatewaysUnread, no
-// finalizer is removed.
+// Sweep is called once before each Run, when all objects have been seen and translated: unwanted are the routes, policies and ListenerSets that
+// translation wants no status of. Routes and policies lose what entries of ours they still have from before; the status of a ListenerSet, which
+// does not say whose it is, becomes the one without a controller where the Gateway does not exist. Those whose status is held back for the time
+// being are not among them. Before Sweep, and while GatewaysUnread, no finalizer is removed.
 func (w *Writer) Sweep(unwanted []kind.ObjectKey) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.swept = true
 	for _, key := range unwanted {
 		if w.entries[key] == nil {
-			e := &entry{change: Change{Key: key}, settled: true}
+			e := &entry{change: Change{Key: key}, swept: true, settled: true}
 			w.entries[key] = e
 			w.ask(key, e)
 		}
@@ -296,9 +297,9 @@ func (w *Writer) look(ctx context.Context, key kind.ObjectKey) time.Duration {
 		w.mu.Unlock()
 		return 0
 	}
-	change, revision, asked := e.change, e.revision, e.asked
+	change, swept, revision, asked := e.change, e.swept, e.revision, e.asked
 	w.mu.Unlock()
-	wait := w.update(ctx, &e.attempt, change, revision)
+	wait := w.update(ctx, &e.attempt, change, swept, revision)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if wait == 0 && e.asked == asked && ctx.Err() == nil && w.entries[key] == e {
