@@ -71,9 +71,7 @@ func (t *Translator) listenersOfSets(v *incremental.View, n name, gw *gwv1.Gatew
 	}
 	var ports listener.Ports
 	for _, l := range own {
-		if l.Valid() {
-			ports.Claim(l)
-		}
+		ports.Reserve(l) // also of one that is not valid: a mistake of the owner hands nothing to others
 	}
 	slices.SortStableFunc(sets, func(a, b *gwv1.ListenerSet) int { return cmp.Compare(createdOf(a), createdOf(b)) })
 	for _, ls := range sets {

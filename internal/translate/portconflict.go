@@ -11,9 +11,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// age orders Gateways: the oldest first, then by name.
+// age orders the listeners of Gateways and of their ListenerSets: the oldest first, then by name of the Gateway.
 type age struct {
-	Created int64
+	Created int64 // listener.Listener.Created
 	Gateway name
 }
 
@@ -38,8 +38,8 @@ type portNumber int32
 
 func (p portNumber) Compare(o portNumber) int { return cmp.Compare(p, o) }
 
-// declarePortConflicts finds the listeners whose port and hostname an older Gateway's listener has already. Between Gateways the oldest wins, so
-// that a new one cannot break what is served. In a cluster each Gateway has proxies, and so ports, of its own.
+// declarePortConflicts finds the listeners whose port and hostname an older listener of another Gateway has already. Between Gateways the oldest
+// wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. In a cluster each Gateway has proxies, and so ports, of its own.
 func (t *Translator) declarePortConflicts() {
 	if t.options.Cluster {
 		return
@@ -89,7 +89,7 @@ func (t *Translator) conflictsOf(v *incremental.View, port portNumber) (lost []i
 	return lost
 }
 
-// portConflict returns why an older Gateway keeps the listener from its port, or nil.
+// portConflict returns why an older Gateway, or an older ListenerSet of one, keeps the listener from its port, or nil.
 func (t *Translator) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
 	if t.options.Cluster {
 		return nil
@@ -98,5 +98,5 @@ func (t *Translator) portConflict(v *incremental.View, k listenerKey, l *listene
 	if !lost {
 		return nil
 	}
-	return listener.ConflictProblem(reason, l, "a listener of an older Gateway")
+	return listener.ConflictProblem(reason, l, "a listener of an older Gateway or ListenerSet")
 }

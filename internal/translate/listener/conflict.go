@@ -76,55 +76,87 @@ func ConflictProblem(reason gwv1.ListenerConditionReason, l *Listener, with stri
 }
 
 // Ports are the ports that listeners have, of which the first to claim one wins. The zero value has none.
-type Ports struct{ claimed map[portAddress]*claimedPort }
+type Ports struct {
+	claimed map[portAddress]*claimedPort
+	numbers map[portNumber]struct{} // on whatever address
+}
 
 type portAddress struct {
 	address string // "" are the default ones
 	port    int32
 }
 
+type portNumber struct {
+	port int32
+	udp  bool
+}
+
 type claimedPort struct {
-	transport transport // of TCP; unknown for none
-	udp       bool
-	hostnames map[string]struct{}
+	transports [transports]bool // more than one only where listeners that conflict have reserved it
+	hostnames  map[string]struct{}
 }
 
 // Claim returns why the listener cannot be told apart from one that was there before, or "" where it has its port and hostname now. A
 // listener without addresses is on the default ones.
 func (p *Ports) Claim(l *Listener) gwv1.ListenerConditionReason {
-	addresses := l.Addresses
-	if len(addresses) == 0 {
-		addresses = defaultAddresses
+	reason := p.conflict(l)
+	if reason == "" {
+		p.Reserve(l)
 	}
+	return reason
+}
+
+// conflict returns why the listener cannot be told apart from one that is there, or "".
+func (p *Ports) conflict(l *Listener) gwv1.ListenerConditionReason {
 	t := transportOf(l.Protocol)
-	for _, a := range addresses {
+	for _, a := range addressesOf(l) {
 		c := p.claimed[portAddress{a, l.Port}]
 		if c == nil {
 			continue
 		}
-		if t == transportUDP && c.udp || protocolsConflict(t, c.transport) {
-			return gwv1.ListenerReasonProtocolConflict
+		for other, there := range c.transports {
+			if there && protocolsConflict(t, transport(other)) {
+				return gwv1.ListenerReasonProtocolConflict
+			}
 		}
 		if _, taken := c.hostnames[l.Hostname]; taken && t != transportUDP {
 			return gwv1.ListenerReasonHostnameConflict
 		}
 	}
+	return ""
+}
+
+// Reserve keeps the listener's port and hostname from those that come later, be there others or not. Of a protocol that is not known it is
+// the hostname alone.
+func (p *Ports) Reserve(l *Listener) {
 	if p.claimed == nil {
-		p.claimed = map[portAddress]*claimedPort{}
+		p.claimed, p.numbers = map[portAddress]*claimedPort{}, map[portNumber]struct{}{}
 	}
-	for _, a := range addresses {
+	t := transportOf(l.Protocol)
+	for _, a := range addressesOf(l) {
 		at := portAddress{a, l.Port}
 		if p.claimed[at] == nil {
 			p.claimed[at] = &claimedPort{hostnames: map[string]struct{}{}}
 		}
-		if t == transportUDP {
-			p.claimed[at].udp = true
-		} else {
-			p.claimed[at].transport = t
+		p.claimed[at].transports[t] = true
+		if t != transportUDP {
 			p.claimed[at].hostnames[l.Hostname] = struct{}{}
 		}
 	}
-	return ""
+	p.numbers[portNumber{l.Port, t == transportUDP}] = struct{}{}
+}
+
+// full reports whether the listener would have one port more than MaxPorts.
+func (p *Ports) full(l *Listener) bool {
+	_, there := p.numbers[portNumber{l.Port, transportOf(l.Protocol) == transportUDP}]
+	return !there && len(p.numbers) >= MaxPorts
+}
+
+func addressesOf(l *Listener) []string {
+	if len(l.Addresses) == 0 {
+		return defaultAddresses
+	}
+	return l.Addresses
 }
 
 var defaultAddresses = []string{""}
@@ -149,6 +181,7 @@ const (
 	transportTLS               // told apart by SNI
 	transportTCP               // not told apart at all
 	transportUDP
+	transports
 )
 
 func transportOf(p gwv1.ProtocolType) transport {

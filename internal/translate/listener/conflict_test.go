@@ -117,3 +117,27 @@ func show(list []*Listener) (text string) {
 	}
 	return text
 }
+
+// TestReserved: what is reserved is nobody else's, whatever was reserved or claimed there before.
+func TestReserved(t *testing.T) {
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		own, list := randomListeners(r), randomListeners(r)
+		var ports Ports
+		for _, l := range own {
+			ports.Reserve(l)
+		}
+		for _, l := range list {
+			var reasons []gwv1.ListenerConditionReason
+			for _, o := range own {
+				share := len(o.Addresses)+len(l.Addresses) == 0 || slices.ContainsFunc(l.Addresses, func(a string) bool { return slices.Contains(o.Addresses, a) })
+				if why := conflict(o, l); share && why != "" {
+					reasons = append(reasons, why)
+				}
+			}
+			if got := ports.conflict(l); (got == "") != (len(reasons) == 0) || got != "" && !slices.Contains(reasons, got) {
+				t.Fatalf("seed %d: %s beside %s: %q, want one of %q", seed, show([]*Listener{l}), show(own), got, reasons)
+			}
+		}
+	}
+}

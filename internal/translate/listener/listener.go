@@ -36,7 +36,7 @@ type Options struct {
 type Listener struct {
 	Name       string
 	Field      string // spec.listeners[i]
-	Created    int64  // of the Gateway, in nanoseconds since the epoch
+	Created    int64  // of the Gateway, or see OfSet, in nanoseconds since the epoch
 	Port       int32
 	Protocol   gwv1.ProtocolType
 	Hostname   string // lower case
