@@ -2,7 +2,6 @@ package exchange
 
 import (
 	"context"
-	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -80,7 +79,7 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.
 		x.rec.Upstream = ep.Address()
 		ep.Begin()
 		x.endpoint = ep
-		u, err := x.dialAlone(ep)
+		u, err := x.dialTunnel(ep)
 		if err == nil {
 			return u, observe.ReasonOK
 		}
@@ -93,12 +92,12 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.
 	}
 }
 
-// dialAlone makes a connection that is nobody else's, or gives up when the client has been cut.
-func (x *Exchange) dialAlone(ep *upstream.Endpoint) (*upstream.Conn, error) {
+// dialTunnel waits for a connection that is nobody else's, or until the client has been cut.
+func (x *Exchange) dialTunnel(ep *upstream.Endpoint) (*upstream.Conn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
-	u, err := ep.Dial(ctx, time.Time{})
+	u, err := ep.ConnectTunnel(ctx)
 	x.Client.Watch.end()
 	return u, err
 }

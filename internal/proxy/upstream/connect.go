@@ -32,7 +32,11 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 		}
 		limit.spent = true
 	}
-	c, err := e.dialInTurn(ctx, limit, repeatable)
+	p := forRequest
+	if repeatable {
+		p = forRepeatable
+	}
+	c, err := e.dialInTurn(ctx, limit, p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -51,6 +55,12 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 		return nil, nil, e.dialError(ReasonFailed, true, errNoStreams)
 	}
 	return nil, s, nil
+}
+
+// ConnectTunnel makes a connection for a tunnel, on which nothing was sent before. It waits for its turn among the requests by HTTP/1.1, within the connect
+// timeout; ctx is that of Connect, and the error a *DialError.
+func (e *Endpoint) ConnectTunnel(ctx context.Context) (*Conn, error) {
+	return e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel)
 }
 
 // multiplexes tells whether a new connection can be expected to be shared.

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// dialQueue bounds how many connections of an endpoint are being made at a time for requests by HTTP/1.1. Others wait, in
-// the order in which they came, for their turn or for a connection that is given back.
+// dialQueue bounds how many connections of an endpoint are being made at a time for requests by HTTP/1.1 and for tunnels. Others wait, in
+// the order in which they came, for their turn or, requests alone, for a connection that is given back.
 type dialQueue struct {
 	// hungry is len(waiting), to be read without mu.
 	hungry atomic.Int64
@@ -20,17 +20,27 @@ type dialQueue struct {
 	waiting []*dialWaiter
 }
 
-// dialWaiter is a request that waits.
+// purpose is what a connection is wanted for. A later one is content with every connection that an earlier one may have.
+type purpose uint8
+
+const (
+	forTunnel     purpose = iota // nothing may have been sent on it
+	forRequest                   // by HTTP/1.1, not to be sent again: see IdleRecent
+	forRepeatable                // by HTTP/1.1, which may be sent again
+)
+
+// dialWaiter is who waits for a connection.
 type dialWaiter struct {
-	ready      chan struct{} // closed when conn is set, or it may dial
-	conn       *Conn
-	repeatable bool
+	ready   chan struct{} // closed when conn is set, or it may dial
+	conn    *Conn
+	purpose purpose
 }
 
 var errCrowded = errors.New("too many requests wait for a connection to the endpoint")
 
-// dialInTurn is Dial for a request by HTTP/1.1. The connection may be one that was given back meanwhile, and was alive just now.
-func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, repeatable bool) (*Conn, error) {
+// dialInTurn is Dial for a request by HTTP/1.1, or for a tunnel. For a request the connection may be one that was given back meanwhile, and was
+// alive just now.
+func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose) (*Conn, error) {
 	q, o := &e.dials, &e.backend.set.options
 	for again := false; ; again = true {
 		q.mu.Lock()
@@ -43,7 +53,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, repeatable b
 			q.mu.Unlock()
 			return nil, e.crowded()
 		}
-		w := &dialWaiter{ready: make(chan struct{}), repeatable: repeatable}
+		w := &dialWaiter{ready: make(chan struct{}), purpose: p}
 		at := len(q.waiting)
 		if again { // it had its turn
 			at = 0
@@ -52,7 +62,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, repeatable b
 		q.hungry.Store(int64(len(q.waiting)))
 		q.mu.Unlock()
 		limit = limit.queued()
-		if c := e.aliveIdle(repeatable); c != nil { // given back before it could be seen that we wait
+		if c := e.aliveIdle(p); c != nil { // given back before it could be seen that we wait
 			if !q.abandon(w) {
 				q.pass(w)
 			}
@@ -73,10 +83,10 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, repeatable b
 	return e.dialBy(ctx, limit)
 }
 
-// aliveIdle is Idle, or IdleRecent for a request that is not repeatable, for a connection that is alive.
-func (e *Endpoint) aliveIdle(repeatable bool) *Conn {
+// aliveIdle is idleFor for a connection that is alive.
+func (e *Endpoint) aliveIdle(p purpose) *Conn {
 	for {
-		c := e.idleFor(repeatable)
+		c := e.idleFor(p)
 		if c == nil || c.Alive() {
 			return c
 		}
@@ -84,18 +94,22 @@ func (e *Endpoint) aliveIdle(repeatable bool) *Conn {
 	}
 }
 
-func (e *Endpoint) idleFor(repeatable bool) *Conn {
-	if repeatable {
+// idleFor takes an idle connection that is good for the purpose, or returns nil.
+func (e *Endpoint) idleFor(p purpose) *Conn {
+	switch p {
+	case forRepeatable:
 		return e.Idle()
+	case forRequest:
+		return e.IdleRecent()
 	}
-	return e.IdleRecent()
+	return nil
 }
 
 // serveWaiting hands idle connections to requests that wait. It follows keep: a request that began to wait after hand had seen
 // none may have looked for idle connections before this one was kept.
 func (e *Endpoint) serveWaiting() {
 	for e.dials.hungry.Load() > 0 {
-		c := e.idleFor(e.dials.repeatable())
+		c := e.idleFor(e.dials.leastDemanding())
 		if c == nil || e.dials.hand(c) {
 			return
 		}
@@ -188,14 +202,17 @@ func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
 	return w
 }
 
-// repeatable reports whether a request waits that may have a connection which idled for long.
-func (q *dialQueue) repeatable() bool {
+// leastDemanding is the latest purpose of those who wait.
+func (q *dialQueue) leastDemanding() (p purpose) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.ContainsFunc(q.waiting, func(w *dialWaiter) bool { return w.repeatable })
+	for _, w := range q.waiting {
+		p = max(p, w.purpose)
+	}
+	return p
 }
 
-// hand gives a connection that was released to the first that waits, or to the first that is repeatable where IdleRecent would not
+// hand gives a connection that was released to the first request that waits, or to the first that is repeatable where IdleRecent would not
 // give it; false where there is none.
 func (q *dialQueue) hand(c *Conn) bool {
 	if q.hungry.Load() == 0 {
@@ -203,8 +220,11 @@ func (q *dialQueue) hand(c *Conn) bool {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	recent := !c.endpoint.terminating.Load() && c.released >= c.endpoint.backend.set.recent.Load()
-	w := q.take(func(w *dialWaiter) bool { return w.repeatable || recent })
+	least := forRepeatable
+	if !c.endpoint.terminating.Load() && c.released >= c.endpoint.backend.set.recent.Load() {
+		least = forRequest
+	}
+	w := q.take(func(w *dialWaiter) bool { return w.purpose >= least })
 	if w == nil {
 		return false
 	}

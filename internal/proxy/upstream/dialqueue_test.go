@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -170,7 +171,7 @@ func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
 	if st := e.Stats(); st.Idle != 1 || st.Waiting != 1 {
 		t.Errorf("%+v", st)
 	}
-	repeatable := &dialWaiter{ready: make(chan struct{}), repeatable: true}
+	repeatable := &dialWaiter{ready: make(chan struct{}), purpose: forRepeatable}
 	e.dials.mu.Lock()
 	e.dials.waiting = append(e.dials.waiting, repeatable)
 	e.dials.hungry.Store(2)
@@ -187,4 +188,59 @@ func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
 	if g := wait(t, once); g.conn != recent {
 		t.Errorf("%+v", g)
 	}
+}
+
+// connectTunnel calls ConnectTunnel, and returns when it waits.
+func connectTunnel(t *testing.T, e *Endpoint) <-chan connected {
+	t.Helper()
+	waiting := e.dials.hungry.Load()
+	got := make(chan connected, 1)
+	go func() {
+		c, err := e.ConnectTunnel(context.Background())
+		got <- connected{conn: c, err: err}
+	}()
+	eventually(t, "the tunnel waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
+	return got
+}
+
+// TestTunnelsWaitForTheirTurn: a tunnel dials in its turn among requests, and gets no connection that was used before, which goes to
+// a request behind it.
+func TestTunnelsWaitForTheirTurn(t *testing.T) {
+	_, _, e, used := allTurnsTaken(t)
+	tunnel := connectTunnel(t, e)
+	searched := make(chan struct{})
+	go func() {
+		e.serveWaiting() // as whoever has just kept a connection, which was taken meanwhile
+		close(searched)
+	}()
+	select {
+	case <-searched:
+	case <-time.After(5 * time.Second):
+		t.Fatal("the search for a connection that a tunnel may have does not end")
+	}
+	request := connect(t, e)
+	used.Release()
+	if g := wait(t, request); g.conn != used {
+		t.Errorf("the request got %+v, want the connection that was given back", g)
+	}
+	used.Release()
+	if st := e.Stats(); st.Idle != 1 || st.Waiting != 1 {
+		t.Errorf("%+v, want an idle connection, which the tunnel does not get", st)
+	}
+	e.dials.done() // its turn to dial
+	if g := wait(t, tunnel); g.err != nil || g.conn == used || g.conn.Reused {
+		t.Errorf("the tunnel got %+v, want a new connection", g)
+	}
+}
+
+// TestTunnelsBeyondTheLimitAreRefused counts tunnels among those who wait.
+func TestTunnelsBeyondTheLimitAreRefused(t *testing.T) {
+	_, s, e, _ := allTurnsTaken(t)
+	s.options.MaxWaiting = 1
+	connectTunnel(t, e)
+	var refused *DialError
+	if _, err := e.ConnectTunnel(context.Background()); !errors.As(err, &refused) || refused.Reason != ReasonOverloaded {
+		t.Errorf("%v, want %s", err, ReasonOverloaded)
+	}
+	e.dials.done()
 }
