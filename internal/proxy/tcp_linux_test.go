@@ -30,6 +30,20 @@ func toFull(t *testing.T, o upstream.Options) (*gateway, net.Listener) {
 	return g, l
 }
 
+// echoAll accepts all connections, and sends back what comes.
+func echoAll(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			io.Copy(c, c)
+		}()
+	}
+}
+
 // dialling waits until so many connections wait for the endpoint, and so many of them for their turn to dial.
 func (g *gateway) dialling(all, waiting float64) {
 	g.t.Helper()
@@ -51,18 +65,7 @@ func TestTCPDialsAreBounded(t *testing.T) {
 	if words := g.reasonsLogged(1); words[0] != "overloaded" {
 		t.Errorf("logged as %v, want overloaded", words)
 	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				io.Copy(c, c)
-			}()
-		}
-	}()
+	go echoAll(l)
 	for i, c := range []net.Conn{first, second} {
 		c.SetDeadline(time.Now().Add(time.Minute))
 		io.WriteString(c, "hello")
@@ -70,5 +73,33 @@ func TestTCPDialsAreBounded(t *testing.T) {
 		if b, err := io.ReadAll(c); string(b) != "hello" || err != nil {
 			t.Errorf("connection %d got %q %v when the endpoint had recovered", i, b, err)
 		}
+	}
+}
+
+// TestTCPClientLeavesWhileDialling: a client that resets its connection is not dialled for any longer, whether it waits for its turn or for the
+// endpoint. One that has only sent its last waits on.
+func TestTCPClientLeavesWhileDialling(t *testing.T) {
+	checkLeaks(t)
+	g, l := toFull(t, upstream.Options{MaxDials: 1, ConnectTimeout: time.Minute})
+	dials, waits := g.dial(), g.dial()
+	g.dialling(2, 1)
+	patient := g.dial()
+	io.WriteString(patient, "hello")
+	patient.(*net.TCPConn).CloseWrite()
+	g.dialling(3, 2)
+	for _, c := range []net.Conn{dials, waits} {
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	}
+	for _, w := range g.reasonsLogged(2) {
+		if w != "client_closed" {
+			t.Errorf("logged as %s, want client_closed", w)
+		}
+	}
+	g.dialling(1, 0)
+	go echoAll(l)
+	patient.SetDeadline(time.Now().Add(time.Minute))
+	if b, err := io.ReadAll(patient); string(b) != "hello" || err != nil {
+		t.Errorf("the client that had sent its last got %q %v", b, err)
 	}
 }

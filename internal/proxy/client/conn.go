@@ -97,7 +97,7 @@ type Conn struct {
 	fd            int   // which the idle poller knows it by
 
 	hangUpWatched atomic.Bool // its hang-up is reported, or cannot be
-	hungUp        atomic.Bool // the client has closed or half-closed the connection; known where hangUpWatched is set only
+	hungUp        atomic.Bool // the client has left, see peerGone; known where hangUpWatched is set only
 	hangUpFD      int         // which hangUps knows it by; guarded by that one's mu
 }
 

@@ -147,7 +147,7 @@ func (s *Set) openHangUps() *poller {
 	}
 	l, err := openPoller(func(c *Conn) {
 		defer s.recovered()
-		if listen.PeerGone(c.raw) { // the event may be of an earlier connection with the same descriptor
+		if c.peerGone() { // the event may be of an earlier connection with the same descriptor
 			c.hungUp.Store(true)
 		}
 	})
@@ -157,6 +157,15 @@ func (s *Set) openHangUps() *poller {
 	}
 	s.hangUps.Store(l)
 	return l
+}
+
+// peerGone reports whether the client has left. One that only half-closes a connection of a layer-4 route has said all that it has to say, and wants
+// the answer.
+func (c *Conn) peerGone() bool {
+	if c.side.Mode == snapshot.TCP {
+		return listen.PeerReset(c.raw)
+	}
+	return listen.PeerGone(c.raw)
 }
 
 // Serve starts a connection on a goroutine of its own, or closes it where there are too many. When it returns, Empty

@@ -69,6 +69,7 @@ func (x *Exchange) join() observe.Reason {
 // dialBackend makes a new connection to an endpoint of the backend, on which nothing was sent before, and counts that endpoint in use.
 func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.Reason) {
 	x.ref, x.retry = b, retryState{}
+	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	reason := observe.ReasonNoEndpoints
 	for r := &x.retry; ; {
 		ep := b.Backend.Pick(&x.fx.Seed, &r.tried)
@@ -92,12 +93,14 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.
 	}
 }
 
-// dialTunnel waits for a connection that is nobody else's, or until the client has been cut.
+// dialTunnel waits for a connection that is nobody else's, or until the client leaves.
 func (x *Exchange) dialTunnel(ep *upstream.Endpoint) (*upstream.Conn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
+	x.attempt.waits()
 	u, err := ep.ConnectTunnel(ctx)
+	x.attempt.waited()
 	x.Client.Watch.end()
 	return u, err
 }

@@ -248,13 +248,14 @@ func TestPeerGoneAndReadable(t *testing.T) {
 		name           string
 		do             func(client *net.TCPConn)
 		gone, readable bool
+		reset          bool
 	}{
-		{"silent", func(*net.TCPConn) {}, false, false},
-		{"data", func(c *net.TCPConn) { c.Write([]byte("x")) }, false, true},
-		{"data and half-close", func(c *net.TCPConn) { c.Write([]byte("x")); c.CloseWrite() }, true, true},
-		{"half-close", func(c *net.TCPConn) { c.CloseWrite() }, true, true},
-		{"close", func(c *net.TCPConn) { c.Close() }, true, true},
-		{"reset", func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, true, true},
+		{"silent", func(*net.TCPConn) {}, false, false, false},
+		{"data", func(c *net.TCPConn) { c.Write([]byte("x")) }, false, true, false},
+		{"data and half-close", func(c *net.TCPConn) { c.Write([]byte("x")); c.CloseWrite() }, true, true, false},
+		{"half-close", func(c *net.TCPConn) { c.CloseWrite() }, true, true, false},
+		{"close", func(c *net.TCPConn) { c.Close() }, true, true, false},
+		{"reset", func(c *net.TCPConn) { c.SetLinger(0); c.Close() }, true, true, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			client, server := pair(t)
@@ -272,6 +273,9 @@ func TestPeerGoneAndReadable(t *testing.T) {
 				testkit.Eventually(t, "gone", func() bool { return PeerGone(raw) })
 			} else if PeerGone(raw) {
 				t.Error("gone")
+			}
+			if got := PeerReset(raw); got != tc.reset {
+				t.Errorf("reset: %v", got)
 			}
 		})
 	}

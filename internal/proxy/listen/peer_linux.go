@@ -12,6 +12,11 @@ func PeerGone(rc syscall.RawConn) bool {
 	return poll(rc, unix.POLLRDHUP)&(unix.POLLRDHUP|unix.POLLHUP|unix.POLLERR) != 0
 }
 
+// PeerReset tells without blocking whether the peer has reset the connection. One that has sent its last may still read.
+func PeerReset(rc syscall.RawConn) bool {
+	return poll(rc, 0)&(unix.POLLHUP|unix.POLLERR) != 0
+}
+
 // Readable tells without blocking whether a read would return data (or the end of the stream).
 func Readable(rc syscall.RawConn) bool {
 	return poll(rc, unix.POLLIN)&unix.POLLIN != 0

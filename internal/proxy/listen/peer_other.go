@@ -7,6 +7,9 @@ import "syscall"
 // PeerGone cannot be told here; a vanished client is noticed at the next write.
 func PeerGone(syscall.RawConn) bool { return false }
 
+// PeerReset cannot be told here, as PeerGone.
+func PeerReset(syscall.RawConn) bool { return false }
+
 // Readable cannot be told here.
 func Readable(syscall.RawConn) bool { return false }
 
