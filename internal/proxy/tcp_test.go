@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -201,5 +202,45 @@ func TestTCPEdits(t *testing.T) {
 	}
 	if words := strings.Join(g.reasonsLogged(3), " "); !strings.Contains(words, "shutting_down") {
 		t.Errorf("logged as %s", words)
+	}
+}
+
+// TestTCPOverTLS: to a backend with TLS no protocol is offered, whatever its port speaks to requests, since nobody knows what the client will send. The end of
+// the client's stream is passed on.
+func TestTCPOverTLS(t *testing.T) {
+	checkLeaks(t)
+	cert := certificate(t, "c", newECDSA(t), "backend.example").GetCertificate()
+	pair, err := tls.X509KeyPair(cert.ChainPem, cert.KeyPem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := make(chan []string, 1)
+	addr := rawBackend(t, func(c net.Conn, _ *bufio.Reader) {
+		s := tls.Server(c, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+			offered <- h.SupportedProtos
+			return &tls.Config{Certificates: []tls.Certificate{pair}, NextProtos: []string{"h2", "http/1.1"}}, nil
+		}})
+		io.WriteString(s, "hello\n")
+		io.Copy(s, s)
+		s.CloseWrite()
+	})
+	for _, protocol := range []config.BackendProtocol{config.BackendProtocol_BACKEND_PROTOCOL_HTTP, config.BackendProtocol_BACKEND_PROTOCOL_H2C} {
+		g := startGateway(t, Timeouts{})
+		g.apply(append(backend("Service/default/b/80", addr), overTLS("Service/default/b/80", "backend.example", cert.ChainPem, protocol), g.tcpListener("tcp"),
+			l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})))
+		c := g.dial()
+		io.WriteString(c, "ping")
+		c.(*net.TCPConn).CloseWrite()
+		if b, err := io.ReadAll(c); string(b) != "hello\nping" || err != nil {
+			t.Errorf("%s: %q %v", protocol, b, err)
+		}
+		select {
+		case protocols := <-offered:
+			if len(protocols) > 0 {
+				t.Errorf("%s: offered %q by ALPN, want nothing", protocol, protocols)
+			}
+		default:
+			t.Errorf("%s: no TLS handshake", protocol)
+		}
 	}
 }

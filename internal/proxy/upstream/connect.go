@@ -57,8 +57,8 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 	return nil, s, nil
 }
 
-// ConnectTunnel makes a connection for a tunnel, on which nothing was sent before. It waits for its turn among the requests by HTTP/1.1, within the connect
-// timeout; ctx is that of Connect, and the error a *DialError.
+// ConnectTunnel makes a connection for a tunnel, on which nothing was sent before; over TLS no protocol was agreed on by ALPN. It waits for its turn among the
+// requests by HTTP/1.1, within the connect timeout; ctx is that of Connect, and the error a *DialError.
 func (e *Endpoint) ConnectTunnel(ctx context.Context) (*Conn, error) {
 	return e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel)
 }

@@ -52,7 +52,7 @@ var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 // Dial makes a new connection, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
 // none), or until ctx ends. The error is a *DialError.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) {
-	return e.dialBy(ctx, e.connectLimit(deadline))
+	return e.dialBy(ctx, e.connectLimit(deadline), forRequest)
 }
 
 // dialLimit is when making a connection is given up, and the reason of the error then.
@@ -93,7 +93,7 @@ func (e *Endpoint) passed(limit dialLimit) *DialError {
 	return e.dialError(ReasonTimeout, true, os.ErrDeadlineExceeded)
 }
 
-func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit) (*Conn, error) {
+func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose) (*Conn, error) {
 	s := e.backend.set
 	if s.open.shut() {
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
@@ -111,10 +111,10 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit) (*Conn, error) {
 	socket := dialled.(*net.TCPConn)
 	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
 	c.probe.init(socket, c.plain)
-	if transport := e.backend.transport.Load(); transport.tls != nil {
-		err = c.handshake(living, socket, transport.tls, limit.at)
-		if err == nil && transport.http2 && !c.speaksHTTP2() {
-			err = errNotHTTP2
+	transport := e.backend.transport.Load()
+	if settings := transport.settings(p); settings != nil {
+		if err = c.handshake(living, socket, settings, limit.at); err == nil {
+			err = transport.refuses(c, p)
 		}
 		if err != nil {
 			socket.Close()

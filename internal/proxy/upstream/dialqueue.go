@@ -80,7 +80,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose) (
 		w.conn.Close()
 	}
 	defer q.done()
-	return e.dialBy(ctx, limit)
+	return e.dialBy(ctx, limit, p)
 }
 
 // aliveIdle is idleFor for a connection that is alive.

@@ -24,6 +24,7 @@ type transport struct {
 	http2   bool        // nothing else
 	upgrade string      // the protocol that requests may ask for by Upgrade; "" is none
 	tls     *tls.Config // nil is cleartext
+	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
 	ca      []byte      // what tls was made of
 }
 
@@ -50,14 +51,31 @@ func newTransport(b *config.Backend) (*transport, error) {
 	case t.upgrade != "":
 		t.tls.NextProtos = []string{protocolHTTP1}
 	}
-	if len(t.ca) == 0 {
-		return t, nil
+	if len(t.ca) > 0 {
+		t.tls.RootCAs = x509.NewCertPool()
+		if !t.tls.RootCAs.AppendCertsFromPEM(t.ca) {
+			return nil, fmt.Errorf("upstream: Backend %s: tls.ca_pem has no certificate in PEM: give at least one, or none for those of the system", b.Key)
+		}
 	}
-	t.tls.RootCAs = x509.NewCertPool()
-	if !t.tls.RootCAs.AppendCertsFromPEM(t.ca) {
-		return nil, fmt.Errorf("upstream: Backend %s: tls.ca_pem has no certificate in PEM: give at least one, or none for those of the system", b.Key)
-	}
+	t.tunnel = t.tls.Clone()
+	t.tunnel.NextProtos = nil
 	return t, nil
+}
+
+// settings returns the TLS settings of a connection, nil for cleartext.
+func (t *transport) settings(p purpose) *tls.Config {
+	if p == forTunnel {
+		return t.tunnel
+	}
+	return t.tls
+}
+
+// refuses returns why a connection over TLS cannot be used, after its handshake; nil where it can.
+func (t *transport) refuses(c *Conn, p purpose) error {
+	if p != forTunnel && t.http2 && !c.speaksHTTP2() {
+		return errNotHTTP2
+	}
+	return nil
 }
 
 // same reports whether connections made by one are good for the other.
