@@ -53,6 +53,27 @@ func (t *Translator) declareAdmissions() {
 		}, sameDeeply[admission])
 	t.listenersByOwner = incremental.NewIndex(t.admissions, "listeners by owner",
 		func(k listenerKey, _ admission) []kindName { return []kindName{k.Owner()} })
+	t.listenersByPort = incremental.NewIndex(t.admissions, "listeners by port",
+		func(k listenerKey, a admission) []portKey { return []portKey{{k.Owner(), a.Port}} })
+	t.listenersByHostname = incremental.NewIndex(t.admissions, "listeners by hostname",
+		func(k listenerKey, a admission) (keys []hostnameKey) {
+			for _, h := range listener.HostnameKeys(a.Hostname) {
+				keys = append(keys, hostnameKey{k.Owner(), h})
+			}
+			return keys
+		})
+}
+
+// portKey is a port of an object with listeners.
+type portKey struct {
+	Owner kindName
+	Port  int32
+}
+
+// hostnameKey is one of listener.HostnameKeys for listeners of an object.
+type hostnameKey struct {
+	Owner    kindName
+	Hostname string
 }
 
 func (t *Translator) declareNamespaces() {
@@ -121,6 +142,8 @@ func (p parentObject) listener(listenerName string) listenerKey {
 	return k
 }
 
+func (p parentObject) owner() kindName { return kindName{p.Kind, p.Name} }
+
 func (p parentObject) String() string { return string(p.Kind) + " " + p.Name.String() }
 
 // parentObject returns what a parentRef names, and whether it is managed here.
@@ -153,6 +176,53 @@ func (t *Translator) parentObject(v *incremental.View, r *routeFacts, ref gwv1.P
 // problem says why none does.
 func (t *Translator) attachTo(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference,
 	field string, hosts map[listenerKey][]*config.Hostname) *condition.Problem {
+	accepted := false
+	for _, k := range t.listenersFor(v, r, on, ref) {
+		a, exists := incremental.Fetch(v, t.admissions, k)
+		if !exists || !onPort(ref, &a) || t.refusal(v, r, k, &a) != "" {
+			continue
+		}
+		if list := listener.Intersection(a.Hostname, r.Hostnames); len(list) > 0 {
+			hosts[k] = list
+			accepted = true
+		}
+	}
+	if accepted {
+		return nil
+	}
+	return t.notAttached(v, r, on, ref, field)
+}
+
+// listenersFor returns the listeners that may let the route in: all that do, and few others. Since no more of them are read, a listener that is
+// added does not wake every route of its Gateway.
+func (t *Translator) listenersFor(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference) (keys []listenerKey) {
+	if ref.SectionName != nil && *ref.SectionName != "" || len(r.Hostnames) == 0 {
+		return t.selected(v, on, ref)
+	}
+	for _, h := range listener.MatchingHostnameKeys(r.Hostnames) {
+		keys = append(keys, incremental.Lookup(v, t.listenersByHostname, hostnameKey{on.owner(), h})...)
+	}
+	return keys
+}
+
+// selected returns the listeners that a parentRef selects; one that it names may be absent, or have another port.
+func (t *Translator) selected(v *incremental.View, on parentObject, ref gwv1.ParentReference) []listenerKey {
+	switch section := value(ref.SectionName, ""); {
+	case section != "":
+		return []listenerKey{on.listener(string(section))}
+	case ref.Port != nil:
+		return incremental.Lookup(v, t.listenersByPort, portKey{on.owner(), *ref.Port})
+	}
+	return incremental.Lookup(v, t.listenersByOwner, on.owner())
+}
+
+// onPort reports whether a parentRef selects the listener as far as its port tells.
+func onPort(ref gwv1.ParentReference, a *admission) bool {
+	return ref.Port == nil || *ref.Port == a.Port
+}
+
+// notAttached says why no listener lets the route in. It reads all listeners that the parentRef selects, to tell of each.
+func (t *Translator) notAttached(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference, field string) *condition.Problem {
 	candidates := t.candidates(v, on, ref)
 	if len(candidates) == 0 {
 		return noMatchingParent(on, ref, field)
@@ -161,22 +231,12 @@ func (t *Translator) attachTo(v *incremental.View, r *routeFacts, on parentObjec
 		return p
 	}
 	var refusals []string
-	allowed, accepted := false, false
 	for _, c := range candidates {
 		if refusal := t.refusal(v, r, c.key, &c.admission); refusal != "" {
 			refusals = append(refusals, refusal)
-			continue
-		}
-		allowed = true
-		if list := listener.Intersection(c.admission.Hostname, r.Hostnames); len(list) > 0 {
-			hosts[c.key] = list
-			accepted = true
 		}
 	}
-	switch {
-	case accepted:
-		return nil
-	case allowed:
+	if len(refusals) < len(candidates) {
 		return condition.NewProblem(gwv1.RouteReasonNoMatchingListenerHostname, "spec.hostnames",
 			"change spec.hostnames or a listener's hostname", "no listener of %s that allows the route has a hostname in common with it (%s)",
 			on, hostnamesOf(candidates))
@@ -192,13 +252,9 @@ type candidate struct {
 }
 
 func (t *Translator) candidates(v *incremental.View, on parentObject, ref gwv1.ParentReference) (out []candidate) {
-	keys := []listenerKey{on.listener(string(value(ref.SectionName, "")))}
-	if keys[0].Name == "" {
-		keys = incremental.Lookup(v, t.listenersByOwner, kindName{on.Kind, on.Name})
-	}
-	for _, k := range keys {
+	for _, k := range t.selected(v, on, ref) {
 		a, exists := incremental.Fetch(v, t.admissions, k)
-		if exists && (ref.Port == nil || *ref.Port == a.Port) {
+		if exists && onPort(ref, &a) {
 			out = append(out, candidate{k, a})
 		}
 	}

@@ -68,3 +68,73 @@ func TestManyListeners(t *testing.T) {
 		t.Errorf("one more: %d runs %v, %d reads %v, %d resources, want at most 25 and 1", r.Stats.Runs, r.Stats.RunsByName, r.Stats.Reads, r.Stats.ReadsByName, len(r.Config.Upserts))
 	}
 }
+
+// TestListenerAddedBesideManyRoutes: a listener wakes the routes that it could let in, and no others, be it one of the Gateway or of a
+// ListenerSet.
+func TestListenerAddedBesideManyRoutes(t *testing.T) {
+	for _, parent := range []string{"Gateway", "ListenerSet"} {
+		t.Run(parent, func(t *testing.T) {
+			const most = 20 // of functions
+			w := newWorld()
+			w.Upsert(ownClass("moongate"))
+			from := gwv1.NamespacesFromSame
+			gw := crowdGateway(1)
+			gw.Spec.AllowedListeners = &gwv1.AllowedListeners{Namespaces: &gwv1.ListenerNamespaces{From: &from}}
+			set := &gwv1.ListenerSet{Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: "gw"}}}
+			set.Namespace, set.Name = "default", "set"
+			add := func(listeners ...gwv1.Listener) {
+				for _, l := range listeners {
+					if parent == "Gateway" {
+						gw = gw.DeepCopy()
+						gw.Generation++
+						gw.Spec.Listeners = append(gw.Spec.Listeners, l)
+					} else {
+						set = set.DeepCopy()
+						set.Generation++
+						set.Spec.Listeners = append(set.Spec.Listeners, gwv1.ListenerEntry(l))
+					}
+				}
+				w.Upsert(gw)
+				w.Upsert(set)
+			}
+			l := func(name string, port gwv1.PortNumber, hostname gwv1.Hostname) gwv1.Listener {
+				return gwv1.Listener{Name: gwv1.SectionName(name), Port: port, Protocol: gwv1.HTTPProtocolType, Hostname: &hostname}
+			}
+			add(l("example", 81, "*.example.com"), l("com", 82, "*.com"), l("any", 83, ""), l("org", 81, "*.example.org"))
+			for i := range many {
+				r := crowdRoute(i, "/")
+				r.Spec.ParentRefs[0].Kind = (*gwv1.Kind)(&parent)
+				r.Spec.ParentRefs[0].Name = map[string]gwv1.ObjectName{"Gateway": "gw", "ListenerSet": "set"}[parent]
+				w.Upsert(r)
+			}
+			w.Commit()
+			for _, c := range []struct {
+				listener gwv1.Listener
+				routes   int
+			}{
+				{l("nobody", 81, "nobody.example.net"), 0},
+				{l("nobody-below", 81, "*.example.net"), 0},
+				{l("one", 84, "h7.example.com"), 1},
+			} {
+				add(c.listener)
+				r := w.Commit()
+				if r.Stats.Runs > most {
+					t.Errorf("%s: %d functions ran, want at most %d: %v", c.listener.Name, r.Stats.Runs, most, r.Stats.RunsByName)
+				}
+				routes := 0
+				for _, u := range r.Config.Upserts {
+					if u.GetRoute() != nil {
+						routes++
+					}
+				}
+				if routes != c.routes {
+					t.Errorf("%s: %d routes changed, want %d", c.listener.Name, routes, c.routes)
+				}
+			}
+			add(l("all", 85, "*.example.com"))
+			if r := w.Commit(); len(r.Config.Upserts) != many+1 {
+				t.Errorf("a listener for all routes: %d resources changed, want %d", len(r.Config.Upserts), many+1)
+			}
+		})
+	}
+}

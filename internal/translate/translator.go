@@ -88,38 +88,40 @@ type inputs struct {
 
 // listenerLayer is what is known of GatewayClasses, Gateways and their listeners.
 type listenerLayer struct {
-	parameters         *incremental.Collection[name, *checked]
-	kinds              *incremental.Collection[name, []Kind] // that are installed, under the empty name
-	unreadNamespaces   *incremental.Collection[name, bool]
-	classes            *incremental.Collection[name, class]
-	gateways           *incremental.Collection[name, *gateway.Gateway]
-	managedGateways    *incremental.Collection[name, managedGateway]
-	listenerSets       *incremental.Collection[name, *listenerSet]  // of those
-	setsByGateway      *incremental.Index[name, name, *listenerSet] // those that are attached
-	listeners          *incremental.Collection[listenerKey, *listener.Listener]
-	listenersByGateway *incremental.Index[name, listenerKey, *listener.Listener]
-	claims             *incremental.Collection[listenerKey, claim]
-	claimsByPort       *incremental.Index[portNumber, listenerKey, claim]                 // in standalone mode, as claims and portConflicts
-	portConflicts      *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose
-	grants             *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
-	secretUsers        *incremental.Index[name, listenerKey, *listener.Listener]
-	abroad             *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
-	wantedSecrets      *incremental.Collection[name, bool]                         // Secrets
-	keyPairs           *incremental.Collection[name, *certificate.KeyPair]
-	certificateNames   *incremental.Collection[listenerKey, *listener.CertificateNames] // of HTTPS listeners with a certificate
-	certificateHosts   *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
-	certificateUsers   *incremental.Collection[certificateHost, []listenerKey] // the first of those in certificateHosts
-	proxySpecs         *incremental.Collection[name, *ProxySpec]               // nil outside of a cluster
-	reachable          *incremental.Collection[name, bool]                     // Gateways in a cluster that wait for nothing
-	states             *incremental.Collection[listenerKey, *listenerState]
-	serving            *incremental.Collection[listenerKey, *config.Listener]
-	served             *incremental.Collection[listenerKey, bool]
-	certUsers          *incremental.Index[string, listenerKey, *config.Listener]
-	certificates       *incremental.Collection[name, *config.Certificate]
-	terminating        *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
-	ticketKeys         *incremental.Collection[name, *config.TicketKeys]
-	admissions         *incremental.Collection[listenerKey, admission]
-	listenersByOwner   *incremental.Index[kindName, listenerKey, admission]
+	parameters          *incremental.Collection[name, *checked]
+	kinds               *incremental.Collection[name, []Kind] // that are installed, under the empty name
+	unreadNamespaces    *incremental.Collection[name, bool]
+	classes             *incremental.Collection[name, class]
+	gateways            *incremental.Collection[name, *gateway.Gateway]
+	managedGateways     *incremental.Collection[name, managedGateway]
+	listenerSets        *incremental.Collection[name, *listenerSet]  // of those
+	setsByGateway       *incremental.Index[name, name, *listenerSet] // those that are attached
+	listeners           *incremental.Collection[listenerKey, *listener.Listener]
+	listenersByGateway  *incremental.Index[name, listenerKey, *listener.Listener]
+	claims              *incremental.Collection[listenerKey, claim]
+	claimsByPort        *incremental.Index[portNumber, listenerKey, claim]                 // in standalone mode, as claims and portConflicts
+	portConflicts       *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose
+	grants              *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
+	secretUsers         *incremental.Index[name, listenerKey, *listener.Listener]
+	abroad              *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
+	wantedSecrets       *incremental.Collection[name, bool]                         // Secrets
+	keyPairs            *incremental.Collection[name, *certificate.KeyPair]
+	certificateNames    *incremental.Collection[listenerKey, *listener.CertificateNames] // of HTTPS listeners with a certificate
+	certificateHosts    *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
+	certificateUsers    *incremental.Collection[certificateHost, []listenerKey] // the first of those in certificateHosts
+	proxySpecs          *incremental.Collection[name, *ProxySpec]               // nil outside of a cluster
+	reachable           *incremental.Collection[name, bool]                     // Gateways in a cluster that wait for nothing
+	states              *incremental.Collection[listenerKey, *listenerState]
+	serving             *incremental.Collection[listenerKey, *config.Listener]
+	served              *incremental.Collection[listenerKey, bool]
+	certUsers           *incremental.Index[string, listenerKey, *config.Listener]
+	certificates        *incremental.Collection[name, *config.Certificate]
+	terminating         *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
+	ticketKeys          *incremental.Collection[name, *config.TicketKeys]
+	admissions          *incremental.Collection[listenerKey, admission]
+	listenersByOwner    *incremental.Index[kindName, listenerKey, admission]
+	listenersByPort     *incremental.Index[portKey, listenerKey, admission]
+	listenersByHostname *incremental.Index[hostnameKey, listenerKey, admission]
 }
 
 // routeLayer is what is known of routes.

@@ -23,6 +23,32 @@ func covers(general, specific string) bool {
 // overlaps says whether some host is in both.
 func overlaps(a, b string) bool { return covers(a, b) || covers(b, a) }
 
+// A route's hostname and a listener's have hosts in common if one covers the other: if one of the route's MatchingHostnameKeys is one of the
+// listener's HostnameKeys. These are strings to be looked up, so that a route need not be compared with each of thousands of listeners.
+
+// HostnameKeys are the hostname of a listener, and what it is below: the suffixes, from the dot on, of the wildcards that cover it.
+func HostnameKeys(hostname string) []string {
+	return append([]string{hostname}, suffixes(hostname)...)
+}
+
+// MatchingHostnameKeys are those of the listeners whose hostnames cover one of a route's, or are covered by it; sorted, distinct.
+func MatchingHostnameKeys(route []gwv1.Hostname) (keys []string) {
+	for _, h := range route {
+		hostname := strings.ToLower(string(h))
+		if hostname == "" {
+			continue
+		}
+		keys = append(keys, "", hostname)
+		for _, suffix := range suffixes(hostname) {
+			keys = append(keys, "*"+suffix)
+		}
+		if suffix, wildcard := strings.CutPrefix(hostname, "*"); wildcard {
+			keys = append(keys, suffix)
+		}
+	}
+	return distinct(keys)
+}
+
 // Intersection is the hostnames that a route serves on a listener, sorted and
 // distinct; none means that the listener does not accept the route.
 func Intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
