@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -31,7 +32,8 @@ type backendTLSLayer struct {
 	policyAges          *incremental.Collection[name, int64]
 	authorities         *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that policies refer to
 	backendTLS          *incremental.Collection[name, *backendTLS]
-	refusedTLS          *incremental.Collection[name, string] // why policies cannot be carried out
+	refusedTLS          *incremental.Collection[name, string]              // why policies cannot be carried out
+	policyGateways      *incremental.Index[name, serviceGateway, struct{}] // by Service
 	policyStatuses      *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 }
 
@@ -233,6 +235,7 @@ func (t *Translator) backendTLSConfig(v *incremental.View, svc name, portName st
 // declareBackendTLSPolicyStatuses reports on each Gateway that reaches a target
 // through a route.
 func (t *Translator) declareBackendTLSPolicyStatuses() {
+	t.declarePolicyGateways()
 	t.policyStatuses = incremental.Map(t.engine, "BackendTLSPolicy status", t.in.policies.Collection,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*status[gwv1.PolicyStatus], bool) {
 			s := t.backendTLSPolicyStatus(v, n, p)
@@ -287,21 +290,70 @@ func (t *Translator) outcome(v *incremental.View, n name, target policy.Target, 
 	return o
 }
 
+// serviceRoute is a route that refers to a Service.
+type serviceRoute struct {
+	Service name
+	Route   kindName
+}
+
+func (r serviceRoute) Compare(o serviceRoute) int {
+	return cmp.Or(r.Service.Compare(o.Service), r.Route.Compare(o.Route))
+}
+
+// serviceGateway is a Gateway that reaches a Service through a route.
+type serviceGateway struct{ Service, Gateway name }
+
+func (g serviceGateway) Compare(o serviceGateway) int {
+	return cmp.Or(g.Service.Compare(o.Service), g.Gateway.Compare(o.Gateway))
+}
+
+// declarePolicyGateways finds the Gateways that reach the Services with policies: of most Services nobody asks for them. A
+// policy reads them and not the routes, of which a Service may have thousands.
+func (t *Translator) declarePolicyGateways() {
+	targets := incremental.NewIndex(t.in.policies.Collection, "BackendTLSPolicies by Service",
+		func(n name, p *gwv1.BackendTLSPolicy) (services []name) {
+			for _, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
+				if isService(target) {
+					services = append(services, name{target.Namespace, target.Name})
+				}
+			}
+			return services
+		})
+	routes := incremental.FlatMap(t.engine, "routes to Services with policies", incremental.Keys(targets, "Services with policies"),
+		func(v *incremental.View, svc name, _ struct{}) (all []incremental.Entry[serviceRoute, struct{}]) {
+			for _, route := range incremental.Lookup(v, t.referrers, svc) {
+				all = append(all, incremental.Entry[serviceRoute, struct{}]{Key: serviceRoute{svc, route}})
+			}
+			return all
+		}, same[struct{}])
+	gateways := incremental.FlatMap(t.engine, "Gateways of Services with policies", routes,
+		func(v *incremental.View, r serviceRoute, _ struct{}) (all []incremental.Entry[serviceGateway, struct{}]) {
+			a, _ := incremental.Fetch(v, t.attachments, r.Route)
+			if a == nil {
+				return nil
+			}
+			for _, gw := range a.Gateways {
+				all = append(all, incremental.Entry[serviceGateway, struct{}]{Key: serviceGateway{r.Service, gw}})
+			}
+			return all
+		}, same[struct{}])
+	t.policyGateways = incremental.NewIndex(gateways, "Gateways by Service with policies",
+		func(g serviceGateway, _ struct{}) []name { return []name{g.Service} })
+}
+
+func isService(t policy.Target) bool {
+	return t.Group == corev1.GroupName && t.Kind == string(KindService)
+}
+
 // gatewaysOf are those that reach a Service through a route, each once.
 func (t *Translator) gatewaysOf(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
-	if target.Group != corev1.GroupName || target.Kind != string(KindService) {
+	if !isService(target) {
 		return nil
 	}
-	for _, route := range incremental.Lookup(v, t.referrers, name{target.Namespace, target.Name}) {
-		a, _ := incremental.Fetch(v, t.attachments, route)
-		if a == nil {
-			continue
-		}
-		for _, gw := range a.Gateways {
-			g, _ := incremental.Fetch(v, t.managedGateways, gw)
-			all = append(all, policy.Ancestor{Gateway: types.NamespacedName(gw), Created: g.Created})
-		}
+	for _, g := range incremental.Lookup(v, t.policyGateways, name{target.Namespace, target.Name}) {
+		gw, _ := incremental.Fetch(v, t.managedGateways, g.Gateway)
+		all = append(all, policy.Ancestor{Gateway: types.NamespacedName(g.Gateway), Created: gw.Created})
 	}
 	slices.SortFunc(all, policy.Ancestor.Compare)
-	return slices.Compact(all)
+	return all
 }

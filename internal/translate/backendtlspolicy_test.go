@@ -118,3 +118,32 @@ func TestSixteenAncestors(t *testing.T) {
 		t.Errorf("after an old one: %v", got)
 	}
 }
+
+// TestRouteBesideManyToOneService: a route to a Service with a policy is one among thousands of which the policy's status reads none.
+func TestRouteBesideManyToOneService(t *testing.T) {
+	w, _ := tlsPolicies(t)
+	to := func(i int, path string) *gwv1.HTTPRoute {
+		r := crowdRoute(i, path)
+		r.Spec.Rules[0].BackendRefs[0].Name = "s7"
+		return r
+	}
+	for i := range 2000 {
+		w.Upsert(to(i, "/"))
+	}
+	w.commit(t)
+	for what, do := range map[string]func(){
+		"a new route":          func() { w.Upsert(to(2000, "/")) },
+		"a route that differs": func() { w.Upsert(to(7, "/new")) },
+		"a route that goes":    func() { w.Delete(translate.KindHTTPRoute, "default", "r8") },
+	} {
+		do()
+		if r := w.commit(t); r.Stats.RunsByName["BackendTLSPolicy status"] != 0 || r.Stats.Reads > 50 {
+			t.Errorf("%s: ran %v, read %v", what, r.Stats.RunsByName, r.Stats.ReadsByName)
+		}
+	}
+	r := w.Commit()
+	w.Delete(translate.KindGateway, "default", "gw")
+	if r = w.commit(t); r.Stats.RunsByName["BackendTLSPolicy status"] != 1 || len(w.statuses) != 1 {
+		t.Errorf("without the Gateway: ran %v, statuses %v", r.Stats.RunsByName, w.statuses)
+	}
+}
