@@ -199,7 +199,7 @@ func connectTunnel(t *testing.T, e *Endpoint) <-chan connected {
 		c, err := e.ConnectTunnel(context.Background())
 		got <- connected{conn: c, err: err}
 	}()
-	eventually(t, "the tunnel waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
+	testkit.Eventually(t, "the tunnel waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
 	return got
 }
 
