@@ -42,6 +42,7 @@ const (
 	ReasonUpstreamTruncated
 	ReasonBackendTimeout
 	ReasonRequestTimeout
+	ReasonGRPCTimeout
 	ReasonRetriesExhausted
 	ReasonRetryBodyTooLarge
 
@@ -128,6 +129,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonUpstreamTruncated: {Word: "upstream_truncated", Source: SourceUpstream, Description: "the backend's response broke off after its head was relayed; the client's connection was closed to show it"},
 	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, or the limit on a backend's silence, ran out"},
 	ReasonRequestTimeout:    {Word: "request_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.request ran out"},
+	ReasonGRPCTimeout:       {Word: "grpc_timeout", Source: SourceUpstream, Status: 504, Description: "the time that a gRPC call gives itself by grpc-timeout ran out"},
 	ReasonRetriesExhausted:  {Word: "retries_exhausted", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, after the last one that it allows, that timeouts.request leaves time for, or while memory is scarce"},
 	ReasonRetryBodyTooLarge: {Word: "retry_body_too_large", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, but the request body is longer than what is kept for one"},
 

@@ -28,17 +28,20 @@ type Exchange struct {
 	listener *snapshot.Listener
 	rule     *snapshot.Rule
 	ref      *snapshot.BackendRef // of rule, once it is chosen
-	// deadline is when timeouts.request runs out; zero is never.
-	deadline time.Time
-	attempt  attempt            // the present one
-	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
-	retry    retryState
+	// deadline is when timeouts.request runs out, or what a gRPC call gives itself; zero is never. deadlineReason says which.
+	deadline       time.Time
+	deadlineReason observe.Reason
+	attempt        attempt            // the present one
+	endpoint       *upstream.Endpoint // of the present attempt, which it counts; nil without one
+	retry          retryState
 
 	body requestBody
 	// closing tells that the client's connection should take no further requests.
 	closing bool
 	// complete tells that the whole response was sent.
 	complete bool
+	// grpc tells that the client understands gRPC's answers.
+	grpc bool
 	// unasked tells that the client wanted another protocol, which its backend was not asked for.
 	unasked bool
 	mirrors []*mirrored
@@ -91,6 +94,7 @@ func (x *Exchange) Run() Outcome {
 		x.Begin()
 	}
 	x.reset()
+	x.grpc = x.isGRPC()
 	x.note()
 	read := x.handle()
 	x.endMirrors(false) // of a body that no attempt was made with
@@ -129,7 +133,7 @@ func (x *Exchange) reset() {
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref = nil, nil, nil
 	x.deadline = time.Time{}
-	x.closing, x.complete, x.unasked = false, false, false
+	x.closing, x.complete, x.unasked, x.grpc = false, false, false, false
 	x.body.bodyState = bodyState{whole: x.body.whole}
 	c.Watch.start()
 }
@@ -180,7 +184,10 @@ func (x *Exchange) handle() (read bool) {
 		return x.failWith(f.Status, f.Reason)
 	}
 	if x.rule.RequestTimeout > 0 {
-		x.deadline = x.start.Add(x.rule.RequestTimeout)
+		x.deadline, x.deadlineReason = x.start.Add(x.rule.RequestTimeout), observe.ReasonRequestTimeout
+	}
+	if x.grpc {
+		x.limitByGRPC()
 	}
 	if reply := x.rule.Filters.RunRequest(&x.fx); reply != nil {
 		return x.answer(reply)

@@ -279,10 +279,10 @@ func (x *Exchange) idempotent() bool {
 	return false
 }
 
-// timeoutReason tells which of the rule's timeouts ran out.
+// timeoutReason tells which timeout ran out.
 func (x *Exchange) timeoutReason() observe.Reason {
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
-		return observe.ReasonRequestTimeout
+		return x.deadlineReason
 	}
 	return observe.ReasonBackendTimeout
 }

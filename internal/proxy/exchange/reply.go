@@ -28,18 +28,28 @@ func (x *Exchange) fail(reason observe.Reason) (read bool) {
 // failWith answers with a short text that names the reason word. The response filters of the rule
 // see it as they see the responses of backends.
 func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
+	if x.grpc && status != http.StatusMisdirectedRequest { // which has the client connect anew, before gRPC hears of it
+		return x.failGRPC(status, reason)
+	}
 	start := len(x.fx.Scratch)
-	b := append(x.fx.Scratch, "moongate: "...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	b = append(b, ' ')
-	b = append(b, reason.String()...)
-	x.fx.Scratch = append(b, '\n')
+	x.failureText(status, reason)
+	x.fx.Scratch = append(x.fx.Scratch, '\n')
 	body := x.fx.Made(start)
 	x.resp.Reset()
 	x.resp.Header.Add(contentTypeName, textPlain)
 	x.resp.Status = status
 	x.filterResponse()
 	return x.reply(status, reason, body)
+}
+
+// failureText is what clients are told of a failure.
+func (x *Exchange) failureText(status int, reason observe.Reason) []byte {
+	start := len(x.fx.Scratch)
+	b := append(x.fx.Scratch, "moongate: "...)
+	b = strconv.AppendInt(b, int64(status), 10)
+	b = append(b, ' ')
+	x.fx.Scratch = append(b, reason.String()...)
+	return x.fx.Made(start)
 }
 
 // answer sends what a filter gave instead of the backend.
@@ -71,24 +81,26 @@ func (x *Exchange) filterResponse() {
 
 // reply sends a response made here: x.resp's fields, and the body unless the method is HEAD.
 func (x *Exchange) reply(status int, reason observe.Reason, body []byte) (read bool) {
+	switch {
+	case status == http.StatusNoContent: // which has no Content-Length either (RFC 9110 section 8.6)
+		return x.replyFramed(status, reason, http1.NoBody, -1, nil)
+	case string(x.Method) == "HEAD":
+		return x.replyFramed(status, reason, http1.NoBody, int64(len(body)), nil)
+	}
+	return x.replyFramed(status, reason, http1.Length, int64(len(body)), body)
+}
+
+// replyFramed is reply with the framing of Head.
+func (x *Exchange) replyFramed(status int, reason observe.Reason, framing http1.Framing, length int64, body []byte) (read bool) {
 	x.rec.Status, x.rec.Reason = status, reason
 	x.resp.Status = status
 	start := len(x.fx.Scratch)
 	x.fx.Scratch = append(x.fx.Scratch, http.StatusText(status)...)
 	x.resp.Reason = x.fx.Made(start)
 	x.addDate()
-	head := Head{Response: &x.resp, Framing: http1.Length, Length: int64(len(body)), Close: x.closes(), Unread: x.Streamed}
-	part := Part{Last: true}
-	switch {
-	case status == http.StatusNoContent: // which has no Content-Length either (RFC 9110 section 8.6)
-		head.Framing, head.Length = http1.NoBody, -1
-	case string(x.Method) == "HEAD":
-		head.Framing = http1.NoBody
-	default:
-		part.Buf, part.End = body, len(body)
-		x.rec.BytesSent = int64(len(body))
-	}
-	if err := x.Client.Response.Start(head, part); err != nil {
+	x.rec.BytesSent = int64(len(body))
+	head := Head{Response: &x.resp, Framing: framing, Length: length, Close: x.closes(), Unread: x.Streamed}
+	if err := x.Client.Response.Start(head, Part{Buf: body, End: len(body), Last: true}); err != nil {
 		x.rec.Reason = x.writeFailed(err)
 		return false
 	}
@@ -105,7 +117,7 @@ func (x *Exchange) writeFailed(err error) observe.Reason {
 		return observe.ReasonClientClosed
 	}
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
-		return observe.ReasonRequestTimeout
+		return x.deadlineReason
 	}
 	return observe.ReasonClientTimeout
 }

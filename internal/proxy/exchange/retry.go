@@ -210,10 +210,10 @@ func (x *Exchange) failureOf(a *attempt, err error, gone bool) failure {
 	return failure{kind: failedByReset, reason: observe.ReasonUpstreamReset}
 }
 
-// timeoutFailure is that a timeout of the rule ran out: that of the attempt, or that of the request.
+// timeoutFailure is that a timeout ran out: that of the attempt, or that of the request.
 func (x *Exchange) timeoutFailure(unsent bool) failure {
 	f := failure{kind: failedByTimeout, reason: x.timeoutReason(), unsent: unsent}
-	if f.reason == observe.ReasonRequestTimeout {
+	if f.reason != observe.ReasonBackendTimeout {
 		f.kind = failedFinally
 	}
 	return f

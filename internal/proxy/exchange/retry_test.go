@@ -117,7 +117,7 @@ func TestTimeoutBeforeSending(t *testing.T) {
 	if f := x.timeoutFailure(true); f.kind != failedByTimeout || f.reason != observe.ReasonBackendTimeout || !x.judge(f).again {
 		t.Errorf("%+v", f)
 	}
-	x.deadline = time.Now().Add(-time.Second)
+	x.deadline, x.deadlineReason = time.Now().Add(-time.Second), observe.ReasonRequestTimeout
 	if f := x.timeoutFailure(true); f.kind != failedFinally || f.reason != observe.ReasonRequestTimeout {
 		t.Errorf("timeouts.request has run out: %+v", f)
 	}

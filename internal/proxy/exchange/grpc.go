@@ -1,0 +1,130 @@
+package exchange
+
+import (
+	"bytes"
+	"math"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+)
+
+var (
+	grpcType        = []byte("application/grpc")
+	grpcStatusName  = []byte("Grpc-Status")
+	grpcMessageName = []byte("Grpc-Message")
+)
+
+// Status codes of gRPC (grpc/grpc, doc/statuscodes.md).
+const (
+	grpcUnknown          = 2
+	grpcDeadlineExceeded = 4
+	grpcPermissionDenied = 7
+	grpcUnimplemented    = 12
+	grpcInternal         = 13
+	grpcUnavailable      = 14
+	grpcUnauthenticated  = 16
+)
+
+// isGRPC reports whether the request is a gRPC call: such requests come by HTTP/2, ask for trailers and have a content type of
+// their own (grpc/grpc, doc/PROTOCOL-HTTP2.md). Other requests are told apart without a look at their fields.
+func (x *Exchange) isGRPC() bool {
+	if !x.TETrailers || x.Client.Protocol != "HTTP/2.0" || string(x.Method) != "POST" {
+		return false
+	}
+	value, _ := x.Header.Get("content-type")
+	rest, ok := bytes.CutPrefix(value, grpcType)
+	return ok && (len(rest) == 0 || rest[0] == '+' || rest[0] == ';')
+}
+
+// limitByGRPC lets the exchange end when the client has given the call up, by its field grpc-timeout.
+func (x *Exchange) limitByGRPC() {
+	value, ok := x.Header.Get("grpc-timeout")
+	if !ok {
+		return
+	}
+	d, ok := parseGRPCTimeout(value)
+	if !ok {
+		return // the backend judges it
+	}
+	if at := x.start.Add(d); x.deadline.IsZero() || at.Before(x.deadline) {
+		x.deadline, x.deadlineReason = at, observe.ReasonGRPCTimeout
+	}
+}
+
+// parseGRPCTimeout reads a value of grpc-timeout: one to eight digits and a unit. ok is false where it is malformed, or too long to matter.
+func parseGRPCTimeout(value []byte) (d time.Duration, ok bool) {
+	last := len(value) - 1
+	if last < 1 || last > 8 {
+		return 0, false
+	}
+	n := time.Duration(0)
+	for _, c := range value[:last] {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + time.Duration(c-'0')
+	}
+	unit := time.Duration(0)
+	switch value[last] {
+	case 'H':
+		unit = time.Hour
+	case 'M':
+		unit = time.Minute
+	case 'S':
+		unit = time.Second
+	case 'm':
+		unit = time.Millisecond
+	case 'u':
+		unit = time.Microsecond
+	case 'n':
+		unit = time.Nanosecond
+	default:
+		return 0, false
+	}
+	if n > math.MaxInt64/unit {
+		return 0, false
+	}
+	return n * unit, true
+}
+
+// failGRPC is failWith for a gRPC call, whose client looks for the outcome in fields that other clients do not know. The response has no
+// body, as that of a backend that fails a call at once (Trailers-Only).
+func (x *Exchange) failGRPC(status int, reason observe.Reason) (read bool) {
+	code := grpcCode(status, reason)
+	start := len(x.fx.Scratch)
+	x.fx.Scratch = strconv.AppendInt(x.fx.Scratch, int64(code), 10)
+	codeText := x.fx.Made(start)
+	message := x.failureText(status, reason)
+	x.resp.Reset()
+	x.resp.Header.Add(contentTypeName, grpcType)
+	x.resp.Header.Add(grpcStatusName, codeText)
+	x.resp.Header.Add(grpcMessageName, message)
+	x.resp.Status = http.StatusOK
+	x.filterResponse()
+	return x.replyFramed(http.StatusOK, reason, http1.NoBody, -1, nil)
+}
+
+// grpcCode is what gRPC's clients make of an HTTP status (grpc/grpc, doc/http-grpc-status-mapping.md), but that they may send a call again
+// that is unavailable, and one that has run out of time may have been carried out.
+func grpcCode(status int, reason observe.Reason) int {
+	switch reason {
+	case observe.ReasonGRPCTimeout, observe.ReasonRequestTimeout, observe.ReasonBackendTimeout:
+		return grpcDeadlineExceeded
+	}
+	switch status {
+	case http.StatusBadRequest:
+		return grpcInternal
+	case http.StatusUnauthorized:
+		return grpcUnauthenticated
+	case http.StatusForbidden:
+		return grpcPermissionDenied
+	case http.StatusNotFound:
+		return grpcUnimplemented
+	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return grpcUnavailable
+	}
+	return grpcUnknown
+}
