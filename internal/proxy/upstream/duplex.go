@@ -12,15 +12,16 @@ func (c *Conn) ReadIdle(b Buffer) (int, error) {
 	if c.secure == nil || c.probe.rawConn() == nil {
 		return c.ReadInto(b)
 	}
-	n, err := c.secure.readNow(b.Take())
-	if n > 0 || err != errNothingYet {
-		return n, err
+	for { // what comes may be part of a record, or one without data
+		n, err := c.secure.readNow(b.Take())
+		if n > 0 || err != errNothingYet {
+			return n, err
+		}
+		b.Give()
+		if err := c.probe.await(); err != nil {
+			return 0, err
+		}
 	}
-	b.Give()
-	if err := c.probe.await(); err != nil {
-		return 0, err
-	}
-	return c.secure.tls.Read(b.Take()) // which waits for the rest of a record, where that has not come
 }
 
 // CloseWrite tells the endpoint that nothing more comes.

@@ -153,22 +153,26 @@ func (c *Conn) ReadMore(into []byte) int {
 	if c.plain {
 		return 0
 	}
-	return c.readNow(into)
+	n, _ := c.readNow(into) // an error comes again with the next read
+	return n
 }
 
-func (c *Conn) readNow(into []byte) int {
+// readNow reads from the socket what has come already; errNothingYet is that nothing has.
+func (c *Conn) readNow(into []byte) (int, error) {
 	t := &c.roundTrip
 	if t.look == nil {
 		t.init()
 	}
 	t.into = into
 	err := c.probe.raw.Control(t.look)
-	n, errno := t.n, t.errno
 	t.into = nil
-	if err != nil || errno != 0 {
-		return 0 // an error comes again with the next read
+	switch {
+	case err != nil:
+		return 0, err
+	case t.errno == unix.EAGAIN:
+		return 0, errNothingYet
 	}
-	return n
+	return t.result()
 }
 
 // send and read call what is for sockets alone: that passes less of the kernel than write, writev and read

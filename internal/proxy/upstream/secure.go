@@ -28,15 +28,15 @@ type wire struct {
 }
 
 func (w *wire) Read(b []byte) (int, error) {
-	if !w.looking {
-		n, err := w.TCPConn.Read(b)
-		w.ended = w.ended || err == io.EOF
-		return n, err
+	var n int
+	var err error
+	if w.looking {
+		n, err = w.conn.readNow(b)
+	} else {
+		n, err = w.TCPConn.Read(b)
 	}
-	if n := w.conn.readNow(b); n > 0 {
-		return n, nil
-	}
-	return 0, errNothingYet
+	w.ended = w.ended || err == io.EOF
+	return n, err
 }
 
 // nothingYet is temporary, so that TLS keeps what it has of a record and can be asked again.
@@ -54,7 +54,7 @@ func (s *secure) quiet() bool {
 	return n == 0 && errors.Is(err, errNothingYet)
 }
 
-// readNow reads what has come already; errNothingYet is that nothing has. What it does not see is the end of the socket's stream.
+// readNow reads what has come already; errNothingYet is that no data has.
 func (s *secure) readNow(into []byte) (int, error) {
 	s.wire.looking = true
 	n, err := s.tls.Read(into)
