@@ -25,6 +25,7 @@ type rawLoop struct {
 	inside  bool                  // a step is under way, on fd
 	fd      uintptr
 	drained bool // wire.Read took all there was since the step began
+	short   bool // drained is known by a short read, behind which the end of the stream may stand
 	records records
 	out     *sender // what TLS writes to instead of the socket, see sending; else nil
 	head    int     // what runRaw returns
@@ -217,7 +218,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	n, errno := readRaw(l.fd, b)
 	switch {
 	case errno == unix.EAGAIN:
-		l.drained = true
+		l.drained, l.short = true, false
 		return 0, errNothingYet
 	case errno != 0:
 		return 0, errno
@@ -225,6 +226,7 @@ func (w *wire) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	l.drained = n < len(b)
+	l.short = l.drained
 	l.records.feed(b[:n])
 	return n, nil
 }

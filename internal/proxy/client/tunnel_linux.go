@@ -23,8 +23,11 @@ func (c *Conn) readRecords(b exchange.Buffer) (int, error) {
 	u, l := &c.loop.upload, &c.loop
 	if u.step == nil {
 		u.step = func(fd uintptr) bool {
-			l.inside, l.fd, l.drained = true, fd, false
-			u.n, u.errno = c.readStep(u.into.Take())
+			l.inside, l.fd = true, fd
+			for again := true; again; again = u.errno == unix.EAGAIN && l.short {
+				l.drained, l.short = false, false
+				u.n, u.errno = c.readStep(u.into.Take())
+			}
 			l.inside = false
 			if u.errno == unix.EAGAIN {
 				u.into.Give()
