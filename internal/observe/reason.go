@@ -100,7 +100,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonPreflight:      {Word: "preflight", Source: SourceNone, Description: "a CORS filter answered a preflight request of an origin that it allows"},
 	ReasonUpgraded:       {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection was switched to another protocol and has ended"},
 	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend's response was relayed, but the backend was not asked for the protocol in the request's Upgrade field: the appProtocol of the Service's port does not name it"},
-	ReasonTunnelIdle:     {Word: "tunnel_idle", Source: SourceNone, Description: "the connection, of a layer-4 route or switched to another protocol, ended because neither side sent anything for an hour"},
+	ReasonTunnelIdle:     {Word: "tunnel_idle", Source: SourceNone, Description: "the connection, of a layer-4 route or switched to another protocol, ended because neither side sent anything for an hour, or one took nothing of what it was sent for ten minutes"},
 	ReasonTunnelEnded:    {Word: "tunnel_ended", Source: SourceNone, Description: "the connection of a layer-4 route has ended, as both sides wanted"},
 
 	ReasonBadRequest:          {Word: "bad_request", Source: SourceClient, Status: 400, Description: "the request head is malformed or its framing is ambiguous (RFC 9112)"},

@@ -340,3 +340,25 @@ func TestTunnelIdle(t *testing.T) {
 		t.Errorf("logged as %v", words)
 	}
 }
+
+// TestTunnelStalls: a tunnel ends when one side leaves what it is sent untaken for a while, be the other side silent or not.
+func TestTunnelStalls(t *testing.T) {
+	checkLeaks(t)
+	addr, accepted := switching(t)
+	g := startGateway(t, Timeouts{TunnelWrite: 500 * time.Millisecond})
+	g.serveWebSocket(addr, nil)
+	for i, side := range []string{"client", "backend"} {
+		client, _, backend := g.upgraded(accepted)
+		client.SetDeadline(time.Now().Add(time.Minute))
+		from := net.Conn(backend)
+		if side == "backend" {
+			from = client
+		}
+		for part, err := make([]byte, 64<<10), error(nil); err == nil; {
+			_, err = from.Write(part)
+		}
+		if words := g.reasonsLogged(i + 1); words[i] != "tunnel_idle" {
+			t.Errorf("the %s takes nothing: logged as %v", side, words)
+		}
+	}
+}

@@ -79,7 +79,8 @@ type Conn struct {
 	// http2 is set where that is spoken.
 	http2 atomic.Pointer[http2.Conn]
 
-	// wait says what the goroutine of serve waits for, bodyWait what that of upload does.
+	// wait says what the goroutine of serve waits for, bodyWait what that of upload does. Of a tunnel they are for what moves to the
+	// client, and to the backend.
 	wait, bodyWait waitState
 
 	mu sync.Mutex
@@ -108,15 +109,16 @@ type waitState struct{ v atomic.Uint64 }
 type waitKind uint8
 
 const (
-	waitNothing   waitKind = iota
-	waitIdle               // for the first byte of a request; expires
-	waitHandshake          // expires
-	waitHead               // for the rest of a head; expires
-	waitRead               // for the rest of a body; expires
-	waitWrite              // for the client to take bytes; expires
-	waitTunnel             // for bytes of either side; expires
-	waitExpired            // the sweeper has interrupted the wait
-	waitParked             // for whoever claims the connection, see park.go
+	waitNothing     waitKind = iota
+	waitIdle                 // for the first byte of a request; expires
+	waitHandshake            // expires
+	waitHead                 // for the rest of a head; expires
+	waitRead                 // for the rest of a body; expires
+	waitWrite                // for the client to take bytes; expires
+	waitTunnel               // for bytes for one side; expires where the other's does
+	waitTunnelWrite          // for that side to take bytes; expires
+	waitExpired              // the sweeper has interrupted the wait
+	waitParked               // for whoever claims the connection, see park.go
 )
 
 func (s *waitState) set(k waitKind, ms int64) { s.v.Store(uint64(k)<<56 | uint64(ms)) }

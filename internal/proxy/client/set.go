@@ -41,6 +41,9 @@ type Timeouts struct {
 	BodyIdle  time.Duration // without a byte of the request body; default 60 s
 	WriteIdle time.Duration // for one write to the client, of up to 78 KiB, to be taken; default 60 s
 	Tunnel    time.Duration // without a byte in either direction, where HTTP was left; default 1 h
+	// TunnelWrite is how long an end of a tunnel may leave one write to it, of up to 78 KiB, untaken: so long the memory is held that it stands
+	// in; default 10 min.
+	TunnelWrite time.Duration
 	// Linger is how long bytes of a client that was already answered are thrown away so
 	// that the answer is not lost with a reset (RFC 9112 section 9.6); default 2 s.
 	Linger time.Duration
@@ -57,6 +60,7 @@ func (t Timeouts) withDefaults() Timeouts {
 		{&t.BodyIdle, 60 * time.Second},
 		{&t.WriteIdle, 60 * time.Second},
 		{&t.Tunnel, time.Hour},
+		{&t.TunnelWrite, 10 * time.Minute},
 		{&t.Linger, 2 * time.Second},
 	} {
 		if *f.d <= 0 {
@@ -290,9 +294,13 @@ func (c *Conn) sweep(now int64) (watch bool) {
 		case c.holding.Load() && now >= since+parkAfter.Milliseconds():
 			c.expire(&c.wait, seen, true)
 		}
-	case waitHandshake, waitHead, waitRead, waitWrite, waitTunnel:
+	case waitHandshake, waitHead, waitRead, waitWrite:
 		if now >= at {
 			c.expire(&c.wait, seen, false)
+		}
+	case waitTunnel, waitTunnelWrite:
+		if c.tunnelExpired(now) {
+			c.watch.Expire()
 		}
 	}
 	if since := c.watch.Since(); since != 0 && now >= since+goneAfter.Milliseconds() {
@@ -320,7 +328,7 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 	}
 	note()
 	switch waitKind(seen >> 56) {
-	case waitHandshake, waitTunnel:
+	case waitHandshake:
 		c.tcp.SetDeadline(longAgo)
 	case waitWrite:
 		c.tcp.SetWriteDeadline(longAgo)

@@ -16,14 +16,35 @@ type duplex struct {
 
 // newDuplex makes the connection the end of a tunnel. It must not be called within a step.
 func newDuplex(c *Conn) *duplex {
-	d := &duplex{c.sending(), c}
-	d.c.tunnelMoved()
-	return d
+	c.tunnelMoved(tunnel.Client, false)
+	c.tunnelMoved(tunnel.Backend, false)
+	return &duplex{c.sending(), c}
 }
 
-// tunnelMoved has the idle time of the tunnel begin anew.
-func (c *Conn) tunnelMoved() {
-	c.wait.set(waitTunnel, c.set.engine.Now()+c.set.timeouts.Tunnel.Milliseconds())
+// tunnelMoved notes that bytes have moved towards an end of the tunnel, and whether they are being written to it.
+func (c *Conn) tunnelMoved(to tunnel.Side, writing bool) {
+	wait, state, limit := &c.wait, waitTunnel, c.set.timeouts.Tunnel
+	if to == tunnel.Backend {
+		wait = &c.bodyWait
+	}
+	if writing {
+		state, limit = waitTunnelWrite, c.set.timeouts.TunnelWrite
+	}
+	wait.set(state, c.set.engine.Now()+limit.Milliseconds())
+}
+
+// tunnelExpired reports whether the tunnel is to end: one of both ends does not take what it is sent, or nothing comes from either.
+func (c *Conn) tunnelExpired(now int64) bool {
+	idle := true
+	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+		waits, at, _ := w.get()
+		late := now >= at
+		if late && waits == waitTunnelWrite {
+			return true
+		}
+		idle = idle && late && waits == waitTunnel
+	}
+	return idle
 }
 
 // ReadInto implements tunnel.Duplex.
@@ -70,4 +91,4 @@ func (s http1Side) Switch(resp *message.Response, protocol []byte) error {
 func (s http1Side) Duplex() tunnel.Duplex { return newDuplex(s.c) }
 
 // Moved is exchange.Switcher's.
-func (s http1Side) Moved() { s.c.tunnelMoved() }
+func (s http1Side) Moved(to tunnel.Side, writing bool) { s.c.tunnelMoved(to, writing) }

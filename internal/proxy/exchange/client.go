@@ -47,8 +47,8 @@ type Switcher interface {
 	// Duplex returns the connection as the end of a tunnel: what the client has sent behind its request is read first. The client's side is not used
 	// for anything else after that, but to be ended.
 	Duplex() tunnel.Duplex
-	// Moved is called when bytes have passed through the tunnel.
-	Moved()
+	// Moved is called as Tunnel.Moved is.
+	Moved(to tunnel.Side, writing bool)
 }
 
 // Splicer moves a part of the response body to the client without a copy. Errors are as those
@@ -181,6 +181,15 @@ func (w *Watch) Fail() {
 
 func (w *Watch) interrupt() {
 	w.gone.Store(true)
+	if w.waiter != nil {
+		w.waiter.interrupt()
+	}
+}
+
+// Expire interrupts what waits on behalf of the client, as by a deadline. The client has not left.
+func (w *Watch) Expire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.waiter != nil {
 		w.waiter.interrupt()
 	}

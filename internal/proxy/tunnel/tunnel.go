@@ -42,8 +42,9 @@ type Socket interface {
 // Tunnel is two ends that are to be joined. Its fields are set before Run.
 type Tunnel struct {
 	Client, Backend Duplex
-	// Moved is called when bytes have moved, in either direction, by two goroutines.
-	Moved func()
+	// Moved is called when bytes have moved: have come for an end, and are being written to it from now on, or were written. It is called by
+	// two goroutines, one for each end.
+	Moved func(to Side, writing bool)
 	// Panicked is told of a panic of the goroutine that Run starts, by the deferred function.
 	Panicked func(v any)
 
@@ -155,7 +156,7 @@ func (t *Tunnel) run(d *direction) {
 	for {
 		n, err := d.from.ReadInto(&d.buf)
 		if n > 0 {
-			t.Moved()
+			t.Moved(d.sink, true)
 			sent, werr := d.to.Write(d.buf.Take()[:n])
 			d.sent.Add(int64(sent))
 			d.buf.Give()
@@ -163,7 +164,7 @@ func (t *Tunnel) run(d *direction) {
 				t.fail(d.sink, werr)
 				return
 			}
-			t.Moved()
+			t.Moved(d.sink, false)
 			if d.spliced && n >= splice.Worth {
 				if err := t.splice(d); err != nil {
 					t.fail(d.sink, err)
@@ -196,12 +197,13 @@ func (t *Tunnel) splice(d *direction) error {
 		if n == 0 {
 			return nil
 		}
+		t.Moved(d.sink, true)
 		err := d.writer.Drain(p)
 		d.sent.Add(int64(n - p.Held()))
 		if err != nil {
 			return err
 		}
-		t.Moved()
+		t.Moved(d.sink, false)
 		if n < splice.Worth {
 			return nil
 		}

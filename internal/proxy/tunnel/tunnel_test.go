@@ -65,7 +65,7 @@ func joined(t *testing.T, spliced bool) (client, backend *net.TCPConn, tunnel *T
 	t.Helper()
 	near, client := pair(t, spliced)
 	far, backend := pair(t, spliced)
-	tunnel = &Tunnel{Client: near, Backend: far, Moved: func() {}, Panicked: func(any) {}}
+	tunnel = &Tunnel{Client: near, Backend: far, Moved: func(Side, bool) {}, Panicked: func(any) {}}
 	end = make(chan End, 1)
 	go func() {
 		end <- tunnel.Run()
@@ -197,7 +197,7 @@ func TestPanic(t *testing.T) {
 		far, _ := pair(t, false)
 		near.panics, far.panics = client, !client
 		told := 0
-		tunnel := &Tunnel{Client: near, Backend: far, Moved: func() {}, Panicked: func(any) { told++ }}
+		tunnel := &Tunnel{Client: near, Backend: far, Moved: func(Side, bool) {}, Panicked: func(any) { told++ }}
 		passed := func() (v any) {
 			defer func() { v = recover() }()
 			if e := tunnel.Run(); e.Err != errPanicked {
