@@ -12,8 +12,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -21,6 +23,7 @@ import (
 	"golang.org/x/net/websocket"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 )
 
 // The pair of keys of RFC 6455 section 1.3.
@@ -359,6 +362,53 @@ func TestTunnelStalls(t *testing.T) {
 		}
 		if words := g.reasonsLogged(i + 1); words[i] != "tunnel_idle" {
 			t.Errorf("the %s takes nothing: logged as %v", side, words)
+		}
+	}
+}
+
+// TestTunnelGivesInputBack: what the head of the request that began a tunnel was read to is given back, and the tunnel is logged as
+// it was asked for nevertheless.
+func TestTunnelGivesInputBack(t *testing.T) {
+	checkLeaks(t)
+	var lent atomic.Int64
+	buffer.Count(&lent)
+	defer buffer.Count(nil)
+	addr, accepted := switching(t)
+	g := startGateway(t, Timeouts{})
+	g.serveWebSocket(addr, nil)
+	long := "GET /%s HTTP/1.1\r\nUser-Agent: %[1]s\r\nX-Request-Id: %[1]s\r\nX-Long: " + strings.Repeat("x", 6000)
+	client := g.dial()
+	head := strings.Replace(upgradeRequest, "GET /chat HTTP/1.1", fmt.Sprintf(long, "first"), 1)
+	io.WriteString(client, head+"early")
+	if head, err := readHead(bufio.NewReader(client)); err != nil || !strings.HasPrefix(head, "HTTP/1.1 101 ") {
+		t.Fatalf("%q %v", head, err)
+	}
+	backend := <-accepted
+	got := make([]byte, 5)
+	if _, err := io.ReadFull(backend, got); string(got) != "early" || err != nil {
+		t.Errorf("%q %v", got, err)
+	}
+	g.eventually("an open tunnel holds no buffer", func() bool { return lent.Load() == 0 })
+	for range 4 { // which take the buffer that was given back
+		g.talk(fmt.Sprintf(long, "other") + "\r\nHost: other\r\nConnection: close\r\n\r\n")
+	}
+	client.(*net.TCPConn).CloseWrite()
+	backend.CloseWrite()
+	client.(*net.TCPConn).SetReadDeadline(time.Now().Add(20 * time.Second))
+	if b, err := io.ReadAll(client); len(b) > 0 || err != nil {
+		t.Errorf("%q %v", b, err)
+	}
+	if words := g.reasonsLogged(5); !slices.Contains(words, "upgraded") {
+		t.Errorf("logged as %v", words)
+	}
+	for line := range strings.Lines(g.log.String()) {
+		if !strings.Contains(line, `"reason":"upgraded"`) {
+			continue
+		}
+		for _, want := range []string{`"GET"`, `"/first"`, `"user_agent":"first"`, `"request_id":"first"`, `"h"`} {
+			if !strings.Contains(line, want) {
+				t.Errorf("no %s in %s", want, line)
+			}
 		}
 	}
 }

@@ -349,17 +349,23 @@ func (c *Conn) http1State() *http1State {
 // lend gives all pooled memory back, for others to use while this connection waits: what is used again at once is
 // in the cache still, and connections that wait hold nothing. Nothing is unread and nothing points into it.
 func (c *Conn) lend() {
+	c.giveInput()
+	if c.h1 != nil {
+		c.h1.ex.Client = nil
+		http1States.Put(c.h1)
+	}
+	c.h1 = nil
+}
+
+// giveInput gives back what is read to. Nothing is unread and nothing points into it.
+func (c *Conn) giveInput() {
 	if c.big != nil {
 		buffer.Give(c.big)
 	}
 	if c.small != nil {
 		smallBuffers.Put(c.small)
 	}
-	if c.h1 != nil {
-		c.h1.ex.Client = nil
-		http1States.Put(c.h1)
-	}
-	c.big, c.small, c.h1 = nil, nil, nil
+	c.big, c.small = nil, nil
 	c.in, c.r, c.w = nil, 0, 0
 }
 
@@ -397,7 +403,6 @@ func (c *Conn) answerPlain() {
 	}
 	c.handshakeFailed(observe.ReasonHTTPOnTLSPort, "", errPlain)
 	if status != 0 {
-		c.in = make([]byte, idleBuffer)
 		c.closeLingering()
 	}
 }
@@ -427,6 +432,9 @@ func (c *Conn) closeLingering() {
 		return
 	}
 	c.nc.SetReadDeadline(time.Now().Add(c.set.timeouts.Linger))
+	if len(c.in) == 0 {
+		c.in = make([]byte, idleBuffer)
+	}
 	for budget := 1 << 20; budget > 0; {
 		n, err := c.nc.Read(c.in)
 		if err != nil {

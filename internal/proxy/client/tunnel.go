@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"net"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
@@ -12,13 +13,16 @@ import (
 type duplex struct {
 	net.Conn // what is written to
 	c        *Conn
+	early    []byte // what was read already
 }
 
-// newDuplex makes the connection the end of a tunnel. It must not be called within a step.
+// newDuplex makes the connection the end of a tunnel, which gives back what it has read to. It must not be called within a step.
 func newDuplex(c *Conn) *duplex {
 	c.tunnelMoved(tunnel.Client, false)
 	c.tunnelMoved(tunnel.Backend, false)
-	return &duplex{c.sending(), c}
+	d := &duplex{c.sending(), c, bytes.Clone(c.in[c.r:c.w])}
+	c.giveInput()
+	return d
 }
 
 // tunnelMoved notes that bytes have moved towards an end of the tunnel, and whether they are being written to it.
@@ -50,11 +54,12 @@ func (c *Conn) tunnelExpired(now int64) bool {
 // ReadInto implements tunnel.Duplex.
 func (d *duplex) ReadInto(b tunnel.Buffer) (int, error) {
 	c := d.c
-	if c.r < c.w {
-		n := copy(b.Take(), c.in[c.r:c.w])
-		c.r += n
+	if len(d.early) > 0 {
+		n := copy(b.Take(), d.early)
+		d.early = d.early[n:]
 		return n, nil
 	}
+	d.early = nil
 	switch {
 	case c.set.plainIO:
 		return c.nc.Read(b.Take())

@@ -45,7 +45,7 @@ type Switcher interface {
 	// Switch sends a final head that says so, by the name of the next protocol.
 	Switch(resp *message.Response, protocol []byte) error
 	// Duplex returns the connection as the end of a tunnel: what the client has sent behind its request is read first. The client's side is not used
-	// for anything else after that, but to be ended.
+	// for anything else after that, but to be ended, and the bytes of the request are not valid any more.
 	Duplex() tunnel.Duplex
 	// Moved is called as Tunnel.Moved is.
 	Moved(to tunnel.Side, writing bool)

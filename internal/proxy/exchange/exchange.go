@@ -48,7 +48,7 @@ type Exchange struct {
 }
 
 // Request is a request as the client's side hands it over. All of it is set anew for each
-// request; its bytes are valid until Run returns.
+// request; its bytes are valid until Run returns, or Client.Switcher gives a Duplex.
 type Request struct {
 	message.Request
 	// Target is the request target as received; wanted where Engine.Logging is set only.

@@ -62,8 +62,19 @@ func (x *Exchange) tunnel(a *attempt) {
 	}
 	x.deadline = time.Time{}
 	x.Client.Limiter.WriteBy(x.deadline)
+	x.detachRequest()
 	x.rec.Reason = x.pump(a.transport.(duplexer).duplex())
 	a.end(false)
+}
+
+// detachRequest gives up the bytes of the request before its end, but for those that are recorded, of which it makes copies.
+func (x *Exchange) detachRequest() {
+	r := &x.rec
+	for _, b := range [...]*[]byte{&r.Method, &r.Host, &r.Target, &r.UserAgent, &r.RequestID} {
+		*b = bytes.Clone(*b)
+	}
+	x.Request.Request.Reset()
+	x.Request = Request{Request: x.Request.Request, Length: -1}
 }
 
 // pump joins the client and a backend until they end, and returns why they did. reset breaks off what the backend is sent.
