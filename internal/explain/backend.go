@@ -46,7 +46,7 @@ func (d *decision) carryOut() error {
 	}
 	d.forward()
 	d.Settings = settings(rule)
-	d.shareOut(rule)
+	d.shareOut(rule.BackendRefs)
 	return nil
 }
 
@@ -69,10 +69,10 @@ func (d *decision) forward() {
 	}
 }
 
-// shareOut shows the backendRefs that get traffic, and what follows for the answer.
-func (d *decision) shareOut(rule *config.Rule) {
+// shareOut shows those of a rule's backendRefs that get traffic, and what follows for the answer.
+func (d *decision) shareOut(refs []*config.BackendRef) {
 	total := uint64(0)
-	for _, ref := range rule.BackendRefs {
+	for _, ref := range refs {
 		total += uint64(ref.Weight)
 	}
 	if total == 0 {
@@ -80,7 +80,7 @@ func (d *decision) shareOut(rule *config.Rule) {
 		return
 	}
 	healthy, worst := 0, observe.ReasonOK
-	for _, ref := range rule.BackendRefs {
+	for _, ref := range refs {
 		if ref.Weight == 0 {
 			continue
 		}
@@ -98,6 +98,9 @@ func (d *decision) shareOut(rule *config.Rule) {
 		return
 	}
 	d.Answer = Answer{Reason: observe.ReasonOK.String(), Text: "what the backend answers"}
+	if d.connection() {
+		d.Answer.Text = "what the backend sends"
+	}
 	if worst != observe.ReasonOK {
 		d.Answer.Text += ", except for the share of the backends with a problem"
 	}
@@ -116,31 +119,43 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 				reason = known
 			}
 		}
-		shown.Problem = fmt.Sprintf("answered %d %s", reason.Status(), reason)
+		shown.Problem = d.problem(reason)
 		return shown, reason
 	}
 	service := backend.Config()
 	name := service.Namespace + "/" + service.Name
 	shown.Backend = fmt.Sprintf("Service %s port %d", name, service.Port)
 	shown.Position = d.position("Service", name)
-	shown.Speaks = speaks(service)
+	shown.Speaks = d.speaks(service)
 	for _, e := range backend.Endpoints() {
 		shown.Endpoints = append(shown.Endpoints, e.String())
 	}
 	if len(shown.Endpoints) == 0 {
 		reason := observe.ReasonNoEndpoints
-		shown.Problem = fmt.Sprintf("answered %d %s", reason.Status(), reason)
+		shown.Problem = d.problem(reason)
 		return shown, reason
 	}
 	return shown, observe.ReasonOK
 }
 
-// speaks is the protocol of a backend's endpoints in words.
-func speaks(b *config.Backend) string {
-	if b.Tls != nil {
-		return b.Protocol.Info().TLS + " over TLS to " + b.Tls.ServerName
+// problem is what becomes of the share of a backend.
+func (d *decision) problem(reason observe.Reason) string {
+	if d.connection() {
+		return "reset, " + reason.String()
 	}
-	return b.Protocol.Info().Cleartext
+	return fmt.Sprintf("answered %d %s", reason.Status(), reason)
+}
+
+// speaks is the protocol of a backend's endpoints in words.
+func (d *decision) speaks(b *config.Backend) string {
+	info := b.Protocol.Info()
+	if d.connection() {
+		info.Cleartext, info.TLS = "TCP", "TCP"
+	}
+	if b.Tls != nil {
+		return info.TLS + " over TLS to " + b.Tls.ServerName
+	}
+	return info.Cleartext
 }
 
 // describeFilter is the filter's message on one line.
@@ -172,7 +187,13 @@ func compact(m proto.Message) string {
 // complain adds the conditions that may be why the request fails: those of the rule's route, else
 // of what could have been there instead.
 func (d *decision) complain() error {
-	if d.Request.Path == "" || d.Rule != nil && d.Answer.Status < 400 {
+	served := d.Answer.Status < 400
+	if d.connection() {
+		served = d.Answer.Reason == observe.ReasonOK.String()
+	} else if d.Request.Path == "" {
+		return nil
+	}
+	if d.Rule != nil && served {
 		return nil
 	}
 	objects, err := show.Objects(d.in.Items, d.in.ControllerName)

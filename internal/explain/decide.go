@@ -52,20 +52,9 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 			target = "/" + target
 		}
 	}
-	q.serverName = strings.ToLower(authority)
-	if i := strings.LastIndexByte(authority, ':'); i > strings.LastIndexByte(authority, ']') {
-		port, err := strconv.ParseUint(authority[i+1:], 10, 16)
-		if err != nil || port == 0 {
-			return nil, fmt.Errorf("%q in the URL is not a port; write a number from 1 to 65535", authority[i+1:])
-		}
-		q.serverName, q.port = strings.ToLower(authority[:i]), uint32(port)
+	if err := q.setAuthority(authority); err != nil {
+		return nil, err
 	}
-	q.serverName = strings.Trim(q.serverName, "[]")
-	if q.serverName == "" {
-		return nil, fmt.Errorf("%q has no host; write it as http://example.com:8080/path", rawURL)
-	}
-	q.address, _ = netip.ParseAddr(q.serverName)
-
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\n", method, target)
 	if !slices.ContainsFunc(headers, func(h string) bool { return strings.HasPrefix(strings.ToLower(h), "host:") }) {
@@ -80,6 +69,24 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	head.WriteString("\r\n")
 	q.head = head.Bytes()
 	return q, nil
+}
+
+// setAuthority reads the host of the URL and, where it has one, the port.
+func (q *Question) setAuthority(authority string) error {
+	q.serverName = strings.ToLower(authority)
+	if i := strings.LastIndexByte(authority, ':'); i > strings.LastIndexByte(authority, ']') {
+		port, err := strconv.ParseUint(authority[i+1:], 10, 16)
+		if err != nil || port == 0 {
+			return fmt.Errorf("%q in the URL is not a port; write a number from 1 to 65535", authority[i+1:])
+		}
+		q.serverName, q.port = strings.ToLower(authority[:i]), uint32(port)
+	}
+	q.serverName = strings.Trim(q.serverName, "[]")
+	if q.serverName == "" {
+		return fmt.Errorf("%q has no host; write it as %s://example.com:8080", q.url, q.scheme)
+	}
+	q.address, _ = netip.ParseAddr(q.serverName)
+	return nil
 }
 
 // decision is an Explanation in the making.
@@ -111,6 +118,10 @@ func Explain(in World, ask *Question) (*Explanation, error) {
 }
 
 func (d *decision) decide() error {
+	if d.connection() {
+		d.decideConnection()
+		return nil
+	}
 	if _, err := http1.ParseRequest(d.ask.head, &d.req, &d.head, nil); err != nil {
 		d.refuse(err)
 		return nil
@@ -127,11 +138,15 @@ func (d *decision) decide() error {
 
 // answerWith ends the decision with a reason of the proxy's.
 func (d *decision) answerWith(reason observe.Reason, detail string) {
-	text := fmt.Sprintf("%d %s: %s", reason.Status(), reason, reason.Description())
+	text := fmt.Sprintf("%s: %s", reason, reason.Description())
 	if detail != "" {
 		text += "; " + detail
 	}
-	d.Answer = Answer{reason.Status(), reason.String(), text}
+	if d.connection() {
+		d.Answer = Answer{Reason: reason.String(), Text: "the connection is reset, " + text}
+		return
+	}
+	d.Answer = Answer{reason.Status(), reason.String(), fmt.Sprintf("%d %s", reason.Status(), text)}
 }
 
 // refuse is a head that the parser does not accept.
@@ -150,11 +165,10 @@ func (d *decision) refuse(err error) {
 	d.answerWith(reason, err.Error())
 }
 
-// chooseListener does what accept, handshake and Host decide: false ends the decision.
-func (d *decision) chooseListener() (bool, error) {
+// listenersOfPort returns the listeners of the port, which all have the protocol; nil ends the decision.
+func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.Listener] {
 	var hosts *match.Hosts[*config.Listener]
 	var others []string
-	https := d.ask.scheme == "https"
 	for _, r := range d.in.Resources {
 		l := r.GetListener()
 		if l == nil {
@@ -178,22 +192,32 @@ func (d *decision) chooseListener() (bool, error) {
 			text += "; there is " + strings.Join(others, ", ")
 		}
 		d.Answer = Answer{Reason: "connection_refused", Text: text}
-		return false, nil
-	}
-	wanted := config.Protocol_PROTOCOL_HTTP
-	if https {
-		wanted = config.Protocol_PROTOCOL_HTTPS
+		return nil
 	}
 	for _, l := range hosts.All() {
 		if l.Protocol != wanted {
 			text := fmt.Sprintf("port %d speaks %s (listener %s), not %s", l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))
-			if !https && l.Protocol == config.Protocol_PROTOCOL_HTTPS {
+			if wanted == config.Protocol_PROTOCOL_HTTP && l.Protocol == config.Protocol_PROTOCOL_HTTPS {
 				d.answerWith(observe.ReasonHTTPOnTLSPort, text)
 			} else {
 				d.Answer = Answer{Reason: "wrong_protocol", Text: text}
 			}
-			return false, nil
+			return nil
 		}
+	}
+	return hosts
+}
+
+// chooseListener does what accept, handshake and Host decide: false ends the decision.
+func (d *decision) chooseListener() (bool, error) {
+	https := d.ask.scheme == "https"
+	wanted := config.Protocol_PROTOCOL_HTTP
+	if https {
+		wanted = config.Protocol_PROTOCOL_HTTPS
+	}
+	hosts := d.listenersOfPort(wanted)
+	if hosts == nil {
+		return false, nil
 	}
 	listener, ok := hosts.Find(d.req.MatchHost)
 	if https {

@@ -1,4 +1,4 @@
-// Package explain tells which way a request would take, and why: by the proxy's own parser,
+// Package explain tells which way a request or a connection would take, and why: by the proxy's own parser,
 // tables and balancer, so that it cannot differ from what the proxy does.
 //
 // It must not import source or cli.

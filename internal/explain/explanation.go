@@ -13,7 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
-// Explanation is the decision on one request. Parts that were not reached are absent.
+// Explanation is the decision on one request, or on one connection. Parts that were not reached are absent.
 type Explanation struct {
 	Request    Request    `json:"request"`
 	Listener   *Listener  `json:"listener,omitempty"`
@@ -35,7 +35,7 @@ type Explanation struct {
 
 // Request is what was asked about.
 type Request struct {
-	Method string `json:"method"`
+	Method string `json:"method,omitempty"` // empty for a connection
 	URL    string `json:"url"`
 	Host   string `json:"host,omitempty"` // as routing sees it
 	Path   string `json:"path,omitempty"` // normalised: what is matched and forwarded
@@ -113,7 +113,11 @@ func (e *Explanation) Print(w io.Writer) error {
 	line := func(label, format string, args ...any) {
 		fmt.Fprintf(&b, "%-10s %s\n", label, fmt.Sprintf(format, args...))
 	}
-	line("request", "%s %s", e.Request.Method, e.Request.URL)
+	if e.Request.Method == "" {
+		line("connection", "%s", e.Request.URL)
+	} else {
+		line("request", "%s %s", e.Request.Method, e.Request.URL)
+	}
 	if e.Request.Path != "" {
 		line("", "host %s, path %s", e.Request.Host, e.Request.Path)
 	}
