@@ -29,16 +29,18 @@ func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1
 		return key, true, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port", "a reference to a Service needs a port")
 	}
 	key.Port = *ref.Port
-	p = t.checkBackend(v, key, field)
+	rk := routeKindOf(Kind(from.Kind))
+	p = t.checkBackend(v, rk, key, field)
 	if p == nil {
 		svc, _ := incremental.Fetch(v, t.services, key.Service)
 		port, _ := svc.port(key.Port)
-		key.HTTP2 = port.unspoken() && routeKindOf(Kind(from.Kind)).http2
+		key.HTTP2 = port.unspoken() && rk.http2
 	}
 	return key, true, p
 }
 
-func (t *Translator) checkBackend(v *incremental.View, key backendKey, field string) *condition.Problem {
+// checkBackend returns why routes of a kind cannot have a port of a Service as a backend, or nil.
+func (t *Translator) checkBackend(v *incremental.View, rk *routeKind, key backendKey, field string) *condition.Problem {
 	svc, exists := incremental.Fetch(v, t.services, key.Service)
 	if !exists {
 		return condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name",
@@ -57,11 +59,11 @@ func (t *Translator) checkBackend(v *incremental.View, key backendKey, field str
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "refer to a TCP port",
 			"port %d of Service %s has protocol %s", key.Port, key.Service, port.Protocol)
 	}
-	if _, known := config.BackendProtocolOf(port.AppProtocol); !known {
+	if _, known := config.BackendProtocolOf(port.AppProtocol); !known && !rk.connections {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+oneOf(config.AppProtocols()),
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
-	return t.checkBackendTLS(v, key.Service, &port, field)
+	return t.checkBackendTLS(v, rk, key.Service, &port, field)
 }
 
 // oneOf lists names as "a, b or c".

@@ -203,13 +203,13 @@ type undecodedPolicy struct {
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName // none: any Service of the namespace may be one
 }
 
-// checkBackendTLS returns why a Service's port cannot be reached as its policy or its appProtocol has it, or nil.
-func (t *Translator) checkBackendTLS(v *incremental.View, svc name, port *servicePort, field string) *condition.Problem {
+// checkBackendTLS returns why routes of a kind cannot reach a Service's port as its policy or its appProtocol has it, or nil.
+func (t *Translator) checkBackendTLS(v *incremental.View, rk *routeKind, svc name, port *servicePort, field string) *condition.Problem {
 	n, ok, p := t.inForce(v, svc, port.Name, field)
 	if p != nil {
 		return p
 	}
-	if !ok && port.AppProtocol == appProtocolHTTPS {
+	if !ok && port.AppProtocol == appProtocolHTTPS && !rk.connections {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "attach a BackendTLSPolicy to the Service",
 			"port %d of Service %s has appProtocol %s, and nothing says how its certificate is verified", port.Port, svc, port.AppProtocol)
 	}

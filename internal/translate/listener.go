@@ -141,14 +141,16 @@ func (t *Translator) usable(v *incremental.View, gateway name, addresses []strin
 // claims says whether the listener is to be served as far as its own Gateway tells.
 func claims(l *listener.Listener) bool { return l.Valid() && !l.Unserved }
 
+// protocols are the protocols of listeners that are served.
+var protocols = map[gwv1.ProtocolType]config.Protocol{
+	gwv1.HTTPProtocolType:  config.Protocol_PROTOCOL_HTTP,
+	gwv1.HTTPSProtocolType: config.Protocol_PROTOCOL_HTTPS,
+}
+
 func listenerConfig(l *listener.Listener, k listenerKey, certificates []string) *config.Listener {
-	protocol := config.Protocol_PROTOCOL_HTTP
-	if l.Protocol == gwv1.HTTPSProtocolType {
-		protocol = config.Protocol_PROTOCOL_HTTPS
-	}
 	return &config.Listener{
 		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: k.Set, Name: k.Name,
-		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocol, Hostname: l.Hostname,
+		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocols[l.Protocol], Hostname: l.Hostname,
 		Certificates: certificates,
 	}
 }

@@ -76,7 +76,7 @@ func (t *Translator) declareRoutes() {
 				return nil, false
 			}
 			facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Invalid: c.Invalid}
-			if rk := routeKindOf(k.Kind); rk != nil {
+			if rk := routeKindOf(k.Kind); rk != nil && rk.hostnames != nil {
 				facts.Hostnames = rk.hostnames(o)
 			}
 			a := t.attach(v, facts)
@@ -91,14 +91,18 @@ func (t *Translator) declareRoutes() {
 			return a.Listeners
 		})
 	t.declareExpressions()
+	t.declareL4Routes()
 	t.routes = incremental.Map(t.engine, "route config", t.attachments,
-		func(v *incremental.View, k kindName, a *attachment) (*config.Route, bool) {
+		func(v *incremental.View, k kindName, a *attachment) (*config.Resource, bool) {
 			c := t.bounded(v, k, a)
-			if c.Route == nil {
+			switch {
+			case c.Route == nil:
 				return nil, false
+			case routeKindOf(k.Kind).connections:
+				return t.l4RouteConfig(v, k, c, a)
 			}
 			return t.routeConfig(v, c, a)
-		}, sameMessage[*config.Route])
+		}, sameMessage[*config.Resource])
 }
 
 func sameCompiled(a, b *compiled) bool {
@@ -117,7 +121,7 @@ func sameAttachment(a, b *attachment) bool {
 // routeConfig is the route as far as a listener that is served lets it in. Of a route
 // that is not accepted it holds the rules whose requests must fail: those that
 // another route's rule would get must not go around the filter.
-func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Route, bool) {
+func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Resource, bool) {
 	r := &config.Route{
 		Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name,
 		CreatedUnixNano: c.Route.CreatedUnixNano, Rules: c.Route.Rules,
@@ -128,7 +132,7 @@ func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment
 		}
 	}
 	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
-	return r, len(r.Attachments) > 0 && len(r.Rules) > 0
+	return &config.Resource{Kind: &config.Resource_Route{Route: r}}, len(r.Attachments) > 0 && len(r.Rules) > 0
 }
 
 func (t *Translator) compile(v *incremental.View, k kindName, rk *routeKind, o metav1.Object) *compiled {
@@ -158,7 +162,7 @@ func (t *Translator) compile(v *incremental.View, k kindName, rk *routeKind, o m
 			c.Route.Rules = append(c.Route.Rules, compiled.Rule)
 		}
 		if compiled.Problem != nil {
-			c.Dropped = append(c.Dropped, &dropped{i, *compiled.Problem, compiled.Rule != nil})
+			c.Dropped = append(c.Dropped, &dropped{i, *compiled.Problem, compiled.Rule != nil && !rk.connections})
 		}
 		c.Unresolved = append(c.Unresolved, compiled.Unresolved...)
 		c.Notes = append(c.Notes, compiled.Notes...)
@@ -198,7 +202,7 @@ func (t *Translator) declareRouteStatuses() {
 				if p.Problem == nil {
 					p.Problem = c.Invalid
 				}
-				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, refused, t.routeFault(v, c, p))...))
+				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, t.passedOver(v, k, a, p), refused, t.routeFault(v, c, p))...))
 			}
 			return s, true
 		}, sameDeeply[*status[gwv1.RouteStatus]])
@@ -218,9 +222,9 @@ func (t *Translator) routeFault(v *incremental.View, c *compiled, p parent) stri
 	return fault.Message
 }
 
-func (c *compiled) conditions(p parent, refused []*condition.Problem, fault string) []metav1.Condition {
+func (c *compiled) conditions(p parent, passedOver, refused []*condition.Problem, fault string) []metav1.Condition {
 	accepted := condition.True(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
-	accepted.Message = condition.List(c.Notes)
+	accepted.Message = condition.List(slices.Concat(c.Notes, passedOver))
 	if p.Problem != nil {
 		accepted = condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
 	}

@@ -19,12 +19,15 @@ type routeKind struct {
 	kind *kind.Kind
 	// protocols are those of the listeners that take them.
 	protocols []gwv1.ProtocolType
-	// hostnames are the route's own, none for all of a listener's.
+	// hostnames are the route's own, none for all of a listener's; nil for a kind without.
 	hostnames func(metav1.Object) []gwv1.Hostname
 	// http2 says that requests are sent to backends in HTTP/2 where a Service's port does not say what it speaks.
 	http2 bool
 	// rules are the route's.
 	rules func(metav1.Object) []rule.Spec
+	// connections says that routes are of connections, whose bytes are not looked into: of those on one listener only the oldest gets any, and
+	// what the port of a Service says it speaks is no matter.
+	connections bool
 }
 
 // routeKindOf returns how routes of a kind are read; nil for one that is not supported yet.

@@ -95,10 +95,15 @@ func (t *Translator) declareBackends() {
 }
 
 // usedBackends is every backend that a route's config refers to, however it is spoken to.
-func usedBackends(_ kindName, r *config.Route) (keys []string) {
-	for _, rl := range r.Rules {
+func usedBackends(_ kindName, r *config.Resource) (keys []string) {
+	for _, rl := range r.GetRoute().GetRules() {
 		for _, key := range rule.Backends(rl) {
 			keys = append(keys, config.ServicePort(key))
+		}
+	}
+	for _, ref := range r.GetL4Route().GetBackendRefs() {
+		if ref.Backend != "" {
+			keys = append(keys, config.ServicePort(ref.Backend))
 		}
 	}
 	return keys

@@ -132,10 +132,12 @@ type routeLayer struct {
 	referrers       *incremental.Index[name, kindName, *compiled] // Service -> routes that refer to it
 	attachments     *incremental.Collection[kindName, *attachment]
 	attached        *incremental.Index[listenerKey, kindName, *attachment]
-	shares          *incremental.Collection[shareKey, struct{}]         // namespaces with regular expressions, of each listener
-	expressions     *incremental.Index[shareKey, kindName, *attachment] // routes that have any
-	excess          *incremental.Collection[excessKey, struct{}]        // those beyond the limit
-	routes          *incremental.Collection[kindName, *config.Route]
+	shares          *incremental.Collection[shareKey, struct{}]            // namespaces with regular expressions, of each listener
+	expressions     *incremental.Index[shareKey, kindName, *attachment]    // routes that have any
+	excess          *incremental.Collection[excessKey, struct{}]           // those beyond the limit
+	l4Routes        *incremental.Index[listenerKey, kindName, *attachment] // routes of connections that are accepted
+	l4Chosen        *incremental.Collection[listenerKey, kindName]         // those that get the connections
+	routes          *incremental.Collection[kindName, *config.Resource]
 }
 
 // backendLayer is what the accepted routes need of Services and EndpointSlices.
@@ -144,7 +146,7 @@ type backendLayer struct {
 	refusals       *incremental.Collection[name, *refusal]  // by EndpointSlice
 	refused        *incremental.Index[name, name, *refusal] // by Service
 
-	backendUsers *incremental.Index[string, kindName, *config.Route]
+	backendUsers *incremental.Index[string, kindName, *config.Resource]
 	backends     *incremental.Collection[backendKey, *config.Backend]
 	slices       *incremental.Index[name, name, *discoveryv1.EndpointSlice]
 	endpoints    *incremental.Collection[backendKey, *config.Endpoints]
@@ -232,9 +234,7 @@ func (t *Translator) update() config.Update {
 	collect(&u, t.serving, func(l *config.Listener) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Listener{Listener: l}}
 	})
-	collect(&u, t.routes, func(r *config.Route) *config.Resource {
-		return &config.Resource{Kind: &config.Resource_Route{Route: r}}
-	})
+	collect(&u, t.routes, func(r *config.Resource) *config.Resource { return r })
 	collect(&u, t.ticketKeys, func(k *config.TicketKeys) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_TicketKeys{TicketKeys: k}}
 	})

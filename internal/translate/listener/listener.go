@@ -115,11 +115,11 @@ func (l *Listener) invalid(reason gwv1.ListenerConditionReason, field, remedy, f
 
 func (l *Listener) checkProtocol(spec *gwv1.Listener, o *Options) {
 	switch {
-	case len(o.Routes(l.Protocol)) > 0:
-	case routeKinds[l.Protocol] != nil:
-		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP or HTTPS", "protocol %s is not supported yet", l.Protocol)
+	case o.serves(l.Protocol):
+	case slices.Contains(protocols, l.Protocol):
+		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", o.served(), "protocol %s is not supported yet", l.Protocol)
 	default:
-		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP or HTTPS", "protocol %q is not known", l.Protocol)
+		l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", o.served(), "protocol %q is not known", l.Protocol)
 	}
 	if l.Port < 1 || l.Port > 65535 {
 		l.invalid(gwv1.ListenerReasonPortUnavailable, ".port", "use a port from 1 to 65535", "%d is not a port", l.Port)
@@ -128,9 +128,20 @@ func (l *Listener) checkProtocol(spec *gwv1.Listener, o *Options) {
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".filters.requests[0]", "move the filter to the routes' rules",
 			"filters of listeners are not supported yet, and a filter must not be skipped")
 	}
-	if spec.TLS != nil && l.Protocol == gwv1.HTTPProtocolType {
-		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls", "use protocol HTTPS, or remove tls", "a listener of protocol HTTP has no TLS")
+	if spec.TLS != nil && (l.Protocol == gwv1.HTTPProtocolType || l.Protocol == gwv1.TCPProtocolType) {
+		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls", "use protocol HTTPS, or remove tls", "a listener of protocol %s has no TLS", l.Protocol)
 	}
+}
+
+// protocols are those of the specification, in the order that messages name them in.
+var protocols = []gwv1.ProtocolType{gwv1.HTTPProtocolType, gwv1.HTTPSProtocolType, gwv1.TLSProtocolType, gwv1.TCPProtocolType, gwv1.UDPProtocolType}
+
+// serves reports whether listeners of a protocol are served.
+func (o *Options) serves(protocol gwv1.ProtocolType) bool { return len(o.Routes(protocol)) > 0 }
+
+// served is the remedy for a listener with another protocol than those that are served.
+func (o *Options) served() string {
+	return "use " + choice(slices.DeleteFunc(slices.Clone(protocols), func(p gwv1.ProtocolType) bool { return !o.serves(p) }))
 }
 
 // checkReserved refuses what the data plane itself listens on.
@@ -187,13 +198,20 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 	}
 }
 
-// choice is "A", "A or B" and so on.
-func choice(kinds []gwv1.Kind) string {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, string(k))
+// choice is "A", "A or B", "A, B or C" and so on.
+func choice[S ~string](list []S) string {
+	var text string
+	for i, s := range list {
+		switch {
+		case i == 0:
+		case i == len(list)-1:
+			text += " or "
+		default:
+			text += ", "
+		}
+		text += string(s)
 	}
-	return strings.Join(names, " or ")
+	return text
 }
 
 func (l *Listener) readNamespaces(allowed *gwv1.AllowedRoutes) {
