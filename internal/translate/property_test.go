@@ -100,7 +100,7 @@ func identify(i input) string {
 	case i.infrastructure != nil:
 		return "Infrastructure/" + i.gateway
 	case i.object == nil:
-		return "Fault/" + i.listener + i.gateway + "/" + i.address
+		return "Fault/" + i.listener + i.gateway + "/" + i.address + i.route
 	}
 	return fmt.Sprintf("%s/%s/%s", typeOf(i.object), i.object.GetNamespace(), i.object.GetName())
 }
@@ -121,6 +121,8 @@ func withdraw(w *world, i input) {
 		w.SetTickets(translate.Tickets{})
 	case i.infrastructure != nil:
 		w.SetInfrastructure("default", strings.TrimPrefix(i.gateway, "default/"), nil)
+	case i.route != "":
+		w.SetRouteFault(i.route, "default", strings.TrimPrefix(i.gateway, "default/"), nil)
 	case i.gateway != "":
 		w.SetAddressFault("default", strings.TrimPrefix(i.gateway, "default/"), i.address, nil)
 	default:
