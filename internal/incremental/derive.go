@@ -29,6 +29,36 @@ func (m *mapping[K, A, B]) update() {
 	m.sortChanges()
 }
 
+// Union declares a collection with the entries of all sources, of which no two may have the same key.
+func Union[K Key[K], V any](e *Engine, name string, sources ...*Collection[K, V]) *Collection[K, V] {
+	u := &union[K, V]{newCollection[K, V](e, name, nil), sources}
+	u.level = e.declare(u)
+	view := View{engine: e, level: u.level, name: name}
+	for _, source := range sources {
+		view.check(source.engine, source.level, source.name)
+	}
+	return u.Collection
+}
+
+type union[K Key[K], V any] struct {
+	*Collection[K, V]
+	sources []*Collection[K, V]
+}
+
+// update takes every change of a source for one: the source has compared the values.
+func (u *union[K, V]) update() {
+	for _, source := range u.sources {
+		for _, ch := range source.changes {
+			if ch.Deleted {
+				u.remove(ch.Key)
+			} else {
+				u.put(ch.Key, ch.New)
+			}
+		}
+	}
+	u.sortChanges()
+}
+
 // Keys declares a collection of the index keys that have members. A FlatMap that returns the same keys for each member would have to
 // remember for each of them whose they are.
 func Keys[IK Key[IK], K Key[K], V any](ix *Index[IK, K, V], name string) *Collection[IK, struct{}] {

@@ -384,3 +384,25 @@ func TestReadsAreCounted(t *testing.T) {
 		}
 	}
 }
+
+func TestUnion(t *testing.T) {
+	e := incremental.New()
+	a, b := incremental.NewInput[key](e, "a", same[int]), incremental.NewInput[key](e, "b", same[int])
+	all := incremental.Union(e, "all", a.Collection, b.Collection)
+	a.Set("1", 10)
+	b.Set("0", 20)
+	e.Commit()
+	expect(t, "both", entries(all), "0=20 1=10")
+	a.Set("1", 11)
+	b.Delete("0")
+	b.Set("2", 21)
+	e.Commit()
+	expect(t, "afterwards", entries(all), "1=11 2=21")
+	expect(t, "changes", fmt.Sprintf("%+v", all.Changes()),
+		"[{Key:0 Old:20 New:0 Added:false Deleted:true} {Key:1 Old:10 New:11 Added:false Deleted:false} {Key:2 Old:0 New:21 Added:true Deleted:false}]")
+	a.Set("1", 11)
+	e.Commit()
+	if len(all.Changes()) != 0 {
+		t.Errorf("an equal value changed %v", all.Changes())
+	}
+}

@@ -30,7 +30,7 @@ func newGraph(seed uint64) *graph {
 	for i := range 3 + r.IntN(8) {
 		source := g.all[r.IntN(len(g.all))]
 		read, name := g.reader(r), fmt.Sprint("derived", i)
-		switch r.IntN(4) {
+		switch r.IntN(5) {
 		case 0:
 			g.index = append(g.index, incremental.NewIndex(source, "index of "+name, func(_ key, n int) []int {
 				return []int{n % 5, n % 3, n % 5}
@@ -49,6 +49,11 @@ func newGraph(seed uint64) *graph {
 				}
 				return list
 			}, same[int]))
+		case 4:
+			other := incremental.FlatMap(g.engine, name+" renamed", source, func(v *incremental.View, k key, n int) []incremental.Entry[key, int] {
+				return []incremental.Entry[key, int]{{Key: "renamed " + k + key(name), Value: read(v, n) % 20}}
+			}, same[int])
+			g.all = append(g.all, incremental.Union(g.engine, name, source, other))
 		case 3:
 			index := incremental.NewIndex(source, "index by keys of "+name, func(_ key, n int) []key {
 				return []key{key(fmt.Sprint(n % 5)), key(fmt.Sprint(n % 3)), key(fmt.Sprint(n % 5))}[n%2:]

@@ -3,6 +3,7 @@ package translate
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -77,11 +78,21 @@ func (t *Translator) applyParameters(v *incremental.View, g *gateway.Gateway, gw
 	}
 }
 
+// gatewayOutcome is what ListenerSets need of the status of their Gateway.
+type gatewayOutcome struct{ Accepted, Programmed bool }
+
 func (t *Translator) declareGatewayStatuses() {
 	t.gatewayStates = incremental.Map(t.engine, "Gateway status", t.gateways,
 		func(v *incremental.View, n name, g *gateway.Gateway) (*status[gwv1.GatewayStatus], bool) {
 			return &status[gwv1.GatewayStatus]{g.Generation, t.gatewayStatus(v, n, g)}, true
 		}, sameDeeply[*status[gwv1.GatewayStatus]])
+	t.gatewayOutcomes = incremental.Map(t.engine, "Gateway's outcome", t.gatewayStates,
+		func(_ *incremental.View, _ name, s *status[gwv1.GatewayStatus]) (gatewayOutcome, bool) {
+			is := func(c gwv1.GatewayConditionType) bool {
+				return meta.IsStatusConditionTrue(s.Status.Conditions, string(c))
+			}
+			return gatewayOutcome{is(gwv1.GatewayConditionAccepted), is(gwv1.GatewayConditionProgrammed)}, true
+		}, same[gatewayOutcome])
 }
 
 // gatewayStatus reads the listeners and how many routes each has, but no route.

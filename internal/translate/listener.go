@@ -7,39 +7,62 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
-	"github.com/moongate-dev/moongate/internal/translate/gateway"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
+// listenerTerms is what a Gateway says of all its listeners, those of ListenerSets among them.
+type listenerTerms struct {
+	Created                    int64 // in nanoseconds since the epoch
+	Addresses                  []string
+	Refused, Pending, Unserved bool
+	ListenerSets               listener.Namespaces // those that may attach
+}
+
+func (t *Translator) declareListenerTerms() {
+	t.listenerTerms = incremental.Map(t.engine, "Gateway's terms for listeners", t.in.gateways.Collection,
+		func(v *incremental.View, n name, gw *gwv1.Gateway) (listenerTerms, bool) {
+			g, managed := incremental.Fetch(v, t.gateways, n)
+			if !managed {
+				return listenerTerms{}, false
+			}
+			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved}
+			if !t.options.Cluster {
+				terms.Addresses = g.Binds
+			}
+			terms.ListenerSets.From = gwv1.NamespacesFromNone
+			if allowed := gw.Spec.AllowedListeners; allowed != nil && allowed.Namespaces != nil {
+				terms.ListenerSets = listener.Namespaces{From: value(allowed.Namespaces.From, gwv1.NamespacesFromNone), Selector: allowed.Namespaces.Selector}
+			}
+			return terms, true
+		}, sameDeeply[listenerTerms])
+}
+
 func (t *Translator) declareListeners() {
-	t.listeners = incremental.FlatMap(t.engine, "listener", t.in.gateways.Collection,
+	t.ownListeners = incremental.FlatMap(t.engine, "listener", t.in.gateways.Collection,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) []incremental.Entry[listenerKey, *listener.Listener] {
-			g, ours := incremental.Fetch(v, t.gateways, n)
-			if !ours {
+			o, managed := t.listenerOptions(v, n)
+			if !managed {
 				return nil
 			}
-			o := t.listenerOptions(v, g)
 			list := listener.New(gw, o)
 			entries := make([]incremental.Entry[listenerKey, *listener.Listener], len(list))
 			for i, l := range list {
 				entries[i] = incremental.Entry[listenerKey, *listener.Listener]{Key: listenerKey{Gateway: n, Name: l.Name}, Value: l}
 			}
-			return append(entries, t.listenersOfSets(v, n, gw, list, o)...)
+			return entries
 		}, sameDeeply[*listener.Listener])
-	t.listenersByGateway = incremental.NewIndex(t.listeners, "listeners by Gateway",
-		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })
+	t.declareListenersOfSets()
+	t.listeners = incremental.Union(t.engine, "all listeners", t.ownListeners, t.setListeners)
 	t.declarePortConflicts()
 }
 
-func (t *Translator) listenerOptions(v *incremental.View, g *gateway.Gateway) listener.Options {
-	o := listener.Options{
+// listenerOptions returns what reading listeners needs to know of a Gateway, if it is managed.
+func (t *Translator) listenerOptions(v *incremental.View, gateway name) (listener.Options, bool) {
+	terms, managed := incremental.Fetch(v, t.listenerTerms, gateway)
+	return listener.Options{
+		Created: terms.Created, Addresses: terms.Addresses, Refused: terms.Refused, Pending: terms.Pending, Unserved: terms.Unserved,
 		Reserved: t.options.ReservedPorts, Routes: routeKindsOf, Lacks: t.lacks(v),
-		Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
-	}
-	if !t.options.Cluster {
-		o.Addresses = g.Binds
-	}
-	return o
+	}, managed
 }
 
 // listenerState is all that is known of a listener.
@@ -63,6 +86,7 @@ func (t *Translator) declareListenerStates() {
 		}, sameMessage[*config.Listener])
 	t.served = incremental.Map(t.engine, "listener is served", t.serving,
 		func(*incremental.View, listenerKey, *config.Listener) (bool, bool) { return true, true }, same[bool])
+	t.declareAcceptedListenerSets()
 	t.declareCertificates()
 }
 

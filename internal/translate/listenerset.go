@@ -27,9 +27,9 @@ func (t *Translator) declareListenerSets() {
 				return nil, false
 			}
 			set := &listenerSet{Gateway: name{string(value(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}}
-			_, managed := incremental.Fetch(v, t.managedGateways, set.Gateway)
+			terms, managed := incremental.Fetch(v, t.listenerTerms, set.Gateway)
 			if managed {
-				set.Refused = t.listenerSetRefused(v, n, set.Gateway)
+				set.Refused = t.listenerSetRefused(v, n, set.Gateway, terms.ListenerSets)
 			}
 			return set, managed
 		}, sameDeeply[*listenerSet])
@@ -43,60 +43,118 @@ func (t *Translator) declareListenerSets() {
 }
 
 // listenerSetRefused returns why a Gateway does not take a ListenerSet's listeners, or nil.
-func (t *Translator) listenerSetRefused(v *incremental.View, n, gateway name) *condition.Problem {
-	gw, _ := incremental.Fetch(v, t.in.gateways.Collection, gateway)
-	from, selector := gwv1.NamespacesFromNone, (*metav1.LabelSelector)(nil)
-	if allowed := gw.Spec.AllowedListeners; allowed != nil && allowed.Namespaces != nil {
-		from, selector = value(allowed.Namespaces.From, from), allowed.Namespaces.Selector
-	}
-	switch {
+func (t *Translator) listenerSetRefused(v *incremental.View, n, gateway name, allowed listener.Namespaces) *condition.Problem {
+	switch from := allowed.From; {
 	case from == gwv1.NamespacesFromAll, from == gwv1.NamespacesFromSame && n.Namespace == gateway.Namespace,
-		from == gwv1.NamespacesFromSelector && t.selects(v, selector, n.Namespace):
+		from == gwv1.NamespacesFromSelector && t.selects(v, allowed.Selector, n.Namespace):
 		return nil
 	}
 	return condition.NewProblem(gwv1.ListenerSetReasonNotAllowed, "spec.parentRef", "change spec.allowedListeners of the Gateway, or attach elsewhere",
 		"Gateway %s takes no ListenerSets of namespace %s", gateway, n.Namespace)
 }
 
-// listenersOfSets are the listeners that ListenerSets add to a Gateway's own: the oldest ListenerSet comes first, then by name, and of
-// listeners in conflict the first wins.
-func (t *Translator) listenersOfSets(v *incremental.View, n name, gw *gwv1.Gateway, own []*listener.Listener, o listener.Options) (entries []incremental.Entry[listenerKey, *listener.Listener]) {
-	var sets []*gwv1.ListenerSet
-	for _, set := range incremental.Lookup(v, t.setsByGateway, n) {
-		ls, _ := incremental.Fetch(v, t.in.listenerSets.Collection, set)
-		sets = append(sets, ls)
-	}
-	if len(sets) == 0 {
-		return nil
-	}
+// setListener is a listener of a ListenerSet before it is compared with others of its Gateway.
+type setListener struct {
+	Created  int64 // of the ListenerSet, in nanoseconds since the epoch
+	Position int   // in its spec
+	Listener *listener.Listener
+}
+
+// declareListenersOfSets adds the listeners of ListenerSets to a Gateway's own. Each ListenerSet is read by itself, so that an edit of one
+// leaves the others of its Gateway alone.
+func (t *Translator) declareListenersOfSets() {
+	t.setSpecs = incremental.FlatMap(t.engine, "ListenerSet listeners", t.in.listenerSets.Collection,
+		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (entries []incremental.Entry[listenerKey, setListener]) {
+			set, managed := incremental.Fetch(v, t.listenerSets, n)
+			if !managed || set.Refused != nil {
+				return nil
+			}
+			o, _ := t.listenerOptions(v, set.Gateway)
+			for i, l := range listener.OfSet(ls, o) {
+				entries = append(entries, incremental.Entry[listenerKey, setListener]{
+					Key: listenerKey{set.Gateway, n.String(), l.Name}, Value: setListener{createdOf(ls), i, l},
+				})
+			}
+			return entries
+		}, sameDeeply[setListener])
+	t.declareSetConflicts()
+	t.setListeners = incremental.Map(t.engine, "ListenerSet listener", t.setSpecs,
+		func(v *incremental.View, k listenerKey, s setListener) (*listener.Listener, bool) {
+			if reason, lost := incremental.Fetch(v, t.setConflicts, k); lost {
+				return s.Listener.Lost(reason), true
+			}
+			return s.Listener, true
+		}, sameDeeply[*listener.Listener])
+}
+
+// declareSetConflicts finds the listeners of ListenerSets that lose: a Gateway's own come first, then those of the oldest ListenerSet, then of the first
+// by name.
+func (t *Translator) declareSetConflicts() {
+	t.ownByGateway = incremental.NewIndex(t.ownListeners, "Gateways' own listeners",
+		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })
+	t.setSpecsByGateway = incremental.NewIndex(t.setSpecs, "listeners of ListenerSets by Gateway",
+		func(k listenerKey, _ setListener) []name { return []name{k.Gateway} })
+	t.setConflicts = incremental.FlatMap(t.engine, "conflicts of ListenerSets", incremental.Keys(t.setSpecsByGateway, "Gateways with ListenerSets"),
+		func(v *incremental.View, n name, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
+			return t.setConflictsOf(v, n)
+		}, same[gwv1.ListenerConditionReason])
+}
+
+func (t *Translator) setConflictsOf(v *incremental.View, n name) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
 	var ports listener.Ports
-	for _, l := range own {
+	for _, k := range incremental.Lookup(v, t.ownByGateway, n) {
+		l, _ := incremental.Fetch(v, t.ownListeners, k)
 		ports.Reserve(l) // also of one that is not valid: a mistake of the owner hands nothing to others
 	}
-	slices.SortStableFunc(sets, func(a, b *gwv1.ListenerSet) int { return cmp.Compare(createdOf(a), createdOf(b)) })
-	for _, ls := range sets {
-		list := listener.OfSet(ls, gw, o)
-		listener.Claim(&ports, list)
-		for _, l := range list {
-			entries = append(entries, incremental.Entry[listenerKey, *listener.Listener]{Key: listenerKey{n, nameOf(ls).String(), l.Name}, Value: l})
+	type contender struct {
+		key listenerKey
+		setListener
+	}
+	var all []contender
+	for _, k := range incremental.Lookup(v, t.setSpecsByGateway, n) {
+		s, _ := incremental.Fetch(v, t.setSpecs, k)
+		all = append(all, contender{k, s})
+	}
+	slices.SortFunc(all, func(a, b contender) int {
+		return cmp.Or(cmp.Compare(a.Created, b.Created), a.key.Owner().Name.Compare(b.key.Owner().Name), cmp.Compare(a.Position, b.Position))
+	})
+	for _, c := range all {
+		if reason := ports.ClaimOfSet(c.Listener); reason != "" {
+			lost = append(lost, incremental.Entry[listenerKey, gwv1.ListenerConditionReason]{Key: c.key, Value: reason})
 		}
 	}
-	return entries
+	return lost
+}
+
+// attachedSet is a ListenerSet as a part of a Gateway.
+type attachedSet struct {
+	Gateway name
+	Set     string // as in listenerKey
+}
+
+func (s attachedSet) Compare(o attachedSet) int {
+	return cmp.Or(s.Gateway.Compare(o.Gateway), cmp.Compare(s.Set, o.Set))
+}
+
+// declareAcceptedListenerSets finds the ListenerSets of which a listener is accepted.
+func (t *Translator) declareAcceptedListenerSets() {
+	accepted := incremental.NewIndex(t.states, "accepted listeners by ListenerSet",
+		func(k listenerKey, s *listenerState) []attachedSet {
+			if k.Set == "" || !s.Accepted {
+				return nil
+			}
+			return []attachedSet{{k.Gateway, k.Set}}
+		})
+	t.acceptedSets = incremental.NewIndex(incremental.Keys(accepted, "accepted ListenerSets"), "accepted ListenerSets by Gateway",
+		func(s attachedSet, _ struct{}) []name { return []name{s.Gateway} })
 }
 
 // attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none.
 func (t *Translator) attachedListenerSets(v *incremental.View, n name, conditions []metav1.Condition) *int32 {
-	sets := incremental.Lookup(v, t.setsByGateway, n)
-	if len(sets) == 0 || meta.IsStatusConditionFalse(conditions, string(gwv1.GatewayConditionAccepted)) {
+	if incremental.Count(v, t.setsByGateway, n) == 0 || meta.IsStatusConditionFalse(conditions, string(gwv1.GatewayConditionAccepted)) {
 		return nil
 	}
-	accepted := map[string]bool{}
-	for _, k := range incremental.Lookup(v, t.listenersByGateway, n) {
-		if state, _ := incremental.Fetch(v, t.states, k); k.Set != "" && state.Accepted {
-			accepted[k.Set] = true
-		}
-	}
-	count := int32(len(accepted))
+	count := int32(incremental.Count(v, t.acceptedSets, n))
 	return &count
 }
 
@@ -143,13 +201,10 @@ func (t *Translator) listenerSetStatus(v *incremental.View, n name, ls *gwv1.Lis
 			Conditions: condition.Observed(generation, state.Conditions...),
 		})
 	}
-	gw, _ := incremental.Fetch(v, t.gatewayStates, set.Gateway)
-	is := func(c gwv1.GatewayConditionType) bool {
-		return gw != nil && meta.IsStatusConditionTrue(gw.Status.Conditions, string(c))
-	}
+	gw, _ := incremental.Fetch(v, t.gatewayOutcomes, set.Gateway)
 	invalid := "spec.listeners: not valid: " + condition.Some(bad) + "; see status.listeners"
 	switch {
-	case !is(gwv1.GatewayConditionAccepted):
+	case !gw.Accepted:
 		return refuse(gwv1.ListenerSetReasonParentNotAccepted, gwv1.ListenerSetReasonParentNotAccepted, "Gateway "+set.Gateway.String()+" is not accepted; see its status")
 	case valid == 0:
 		return refuse(gwv1.ListenerSetReasonListenersNotValid, gwv1.ListenerSetReasonListenersNotValid, invalid)
@@ -160,7 +215,7 @@ func (t *Translator) listenerSetStatus(v *incremental.View, n name, ls *gwv1.Lis
 	}
 	program := condition.True(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetReasonProgrammed)
 	switch {
-	case !is(gwv1.GatewayConditionProgrammed):
+	case !gw.Programmed:
 		program = condition.False(gwv1.ListenerSetConditionProgrammed, gwv1.ListenerSetConditionReason("ParentNotProgrammed"),
 			"Gateway "+set.Gateway.String()+" is not programmed; see its status")
 	case programmed == 0:

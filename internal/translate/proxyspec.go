@@ -2,17 +2,26 @@ package translate
 
 import (
 	"cmp"
-	"slices"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
 // declareProxySpecs makes a ProxySpec for each Gateway of our classes. It reads nothing that the proxies
 // say, so that a port which one of them cannot bind is not taken from the others.
 func (t *Translator) declareProxySpecs() {
+	ports := incremental.NewIndex(t.listeners, "valid listeners by port",
+		func(k listenerKey, l *listener.Listener) []proxyPort {
+			if !l.Valid() {
+				return nil
+			}
+			return []proxyPort{{k.Gateway, l.Port, l.Protocol == gwv1.UDPProtocolType}}
+		})
+	t.portsByGateway = incremental.NewIndex(incremental.Keys(ports, "ports of Gateways"), "ports by Gateway",
+		func(p proxyPort, _ struct{}) []name { return []name{p.Gateway} })
 	t.proxySpecs = incremental.Map(t.engine, "proxy spec", t.in.gateways.Collection,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*ProxySpec, bool) {
 			g, managed := incremental.Fetch(v, t.gateways, n)
@@ -32,17 +41,22 @@ func (t *Translator) declareProxySpecs() {
 			if infra := gw.Spec.Infrastructure; infra != nil {
 				p.Labels, p.Annotations, _ = parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
 			}
-			for _, k := range incremental.Lookup(v, t.listenersByGateway, n) {
-				if l, _ := incremental.Fetch(v, t.listeners, k); l.Valid() {
-					p.Ports = append(p.Ports, ProxyPort{l.Port, l.Protocol == gwv1.UDPProtocolType})
-				}
+			for _, port := range incremental.Lookup(v, t.portsByGateway, n) {
+				p.Ports = append(p.Ports, ProxyPort{port.Port, port.UDP})
 			}
-			slices.SortFunc(p.Ports, func(a, b ProxyPort) int {
-				return cmp.Or(cmp.Compare(a.Port, b.Port), compareBool(a.UDP, b.UDP))
-			})
-			p.Ports = slices.Compact(p.Ports)
 			return p, true
 		}, sameDeeply[*ProxySpec])
+}
+
+// proxyPort is a ProxyPort of a Gateway.
+type proxyPort struct {
+	Gateway name
+	Port    int32
+	UDP     bool
+}
+
+func (p proxyPort) Compare(o proxyPort) int {
+	return cmp.Or(p.Gateway.Compare(o.Gateway), cmp.Compare(p.Port, o.Port), compareBool(p.UDP, o.UDP))
 }
 
 // compareBool puts false first.

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // manyListeners is one Gateway with n listeners on two ports, every other one over TLS with one certificate for all of them.
@@ -136,5 +138,52 @@ func TestListenerAddedBesideManyRoutes(t *testing.T) {
 				t.Errorf("a listener for all routes: %d resources changed, want %d", len(r.Config.Upserts), many+1)
 			}
 		})
+	}
+}
+
+// TestOneOfManyListenerSets: an edit of one ListenerSet leaves the listeners of the others alone.
+func TestOneOfManyListenerSets(t *testing.T) {
+	const sets = 2000
+	for what, o := range map[string]translate.Options{"standalone": options, "cluster": clusterOptions} {
+		w := newWorldWith(o)
+		w.Upsert(ownClass("moongate"))
+		from := gwv1.NamespacesFromSame
+		gw := crowdGateway(1)
+		gw.Spec.AllowedListeners = &gwv1.AllowedListeners{Namespaces: &gwv1.ListenerNamespaces{From: &from}}
+		w.Upsert(gw)
+		w.SetInfrastructure("default", "gw", reachedAt("10.97.0.5"))
+		set := func(i int, hostname gwv1.Hostname) *gwv1.ListenerSet {
+			ls := &gwv1.ListenerSet{Spec: gwv1.ListenerSetSpec{ParentRef: gwv1.ParentGatewayReference{Name: "gw"},
+				Listeners: []gwv1.ListenerEntry{{Name: "http", Port: 80, Protocol: gwv1.HTTPProtocolType, Hostname: &hostname}}}}
+			ls.Namespace, ls.Name = "default", fmt.Sprintf("set%d", i)
+			return ls
+		}
+		for i := range sets {
+			w.Upsert(set(i, gwv1.Hostname(fmt.Sprintf("h%d.example.com", i))))
+		}
+		w.Commit()
+		w.Commit()
+		for edit, c := range map[string]struct {
+			do       func()
+			statuses int
+		}{
+			"another hostname": {func() { w.Upsert(set(7, "new.example.com")) }, 0},
+			"a conflict":       {func() { w.Upsert(set(8, "h9.example.com")) }, 2}, // the set that loses, and the Gateway, which counts one less
+			"one less":         {func() { w.Delete(translate.KindListenerSet, "default", "set10") }, 2},
+			"the Gateway": {func() {
+				more := gw.DeepCopy()
+				more.Generation = 2
+				hostname := gwv1.Hostname("own.example.com")
+				more.Spec.Listeners = append(more.Spec.Listeners, gwv1.Listener{Name: "own", Port: 80, Protocol: gwv1.HTTPProtocolType, Hostname: &hostname})
+				w.Upsert(more)
+			}, 1},
+		} {
+			c.do()
+			r := w.Commit()
+			if r.Stats.Runs > 25 || len(r.Config.Upserts)+len(r.Config.Removals) > 2 || len(r.Statuses) != c.statuses {
+				t.Errorf("%s, %s: %d runs %v, %d reads %v, %d resources, statuses %v", what, edit, r.Stats.Runs, r.Stats.RunsByName,
+					r.Stats.Reads, r.Stats.ReadsByName, len(r.Config.Upserts)+len(r.Config.Removals), r.Statuses)
+			}
+		}
 	}
 }

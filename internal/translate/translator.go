@@ -96,8 +96,16 @@ type listenerLayer struct {
 	managedGateways     *incremental.Collection[name, managedGateway]
 	listenerSets        *incremental.Collection[name, *listenerSet]  // of those
 	setsByGateway       *incremental.Index[name, name, *listenerSet] // those that are attached
-	listeners           *incremental.Collection[listenerKey, *listener.Listener]
-	listenersByGateway  *incremental.Index[name, listenerKey, *listener.Listener]
+	listenerTerms       *incremental.Collection[name, listenerTerms]
+	ownListeners        *incremental.Collection[listenerKey, *listener.Listener] // of Gateways
+	setSpecs            *incremental.Collection[listenerKey, setListener]
+	ownByGateway        *incremental.Index[name, listenerKey, *listener.Listener]
+	setSpecsByGateway   *incremental.Index[name, listenerKey, setListener]
+	setConflicts        *incremental.Collection[listenerKey, gwv1.ListenerConditionReason]
+	setListeners        *incremental.Collection[listenerKey, *listener.Listener] // of ListenerSets
+	listeners           *incremental.Collection[listenerKey, *listener.Listener] // of both
+	acceptedSets        *incremental.Index[name, attachedSet, struct{}]          // by Gateway
+	portsByGateway      *incremental.Index[name, proxyPort, struct{}]            // in a cluster
 	claims              *incremental.Collection[listenerKey, claim]
 	claimsByPort        *incremental.Index[portNumber, listenerKey, claim]                 // in standalone mode, as claims and portConflicts
 	portConflicts       *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose
@@ -154,10 +162,11 @@ type backendLayer struct {
 
 // statusLayer is what users are told, by kind.
 type statusLayer struct {
-	classStatuses *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
-	gatewayStates *incremental.Collection[name, *status[gwv1.GatewayStatus]]
-	setStatuses   *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
-	routeStatuses *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
+	classStatuses   *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
+	gatewayStates   *incremental.Collection[name, *status[gwv1.GatewayStatus]]
+	gatewayOutcomes *incremental.Collection[name, gatewayOutcome]
+	setStatuses     *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
+	routeStatuses   *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
 
 	classesByParameters  *incremental.Index[name, name, *gwv1.GatewayClass]
 	gatewaysByParameters *incremental.Index[name, name, *gateway.Gateway]
@@ -173,6 +182,7 @@ func New(options Options) *Translator {
 	t.declareGatewayParameters()
 	t.declareGatewayClasses()
 	t.declareGateways()
+	t.declareListenerTerms()
 	t.declareNamespaces()
 	t.declareListenerSets()
 	t.declareGrants()

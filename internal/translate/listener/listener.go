@@ -18,6 +18,8 @@ import (
 
 // Options are what reading a listener needs to know besides its Gateway.
 type Options struct {
+	// Created is when the Gateway was, in nanoseconds since the epoch; 0 where that is not known.
+	Created int64
 	// Addresses are those to bind; none means the default ones.
 	Addresses []string
 	// Reserved are TCP ports that listeners cannot have.
@@ -67,14 +69,10 @@ type Namespaces struct {
 
 // New returns the Gateway's listeners in the order of the spec.
 func New(gw *gwv1.Gateway, o Options) []*Listener {
-	var created int64
-	if t := gw.CreationTimestamp; !t.IsZero() {
-		created = t.UnixNano()
-	}
 	list, byName := make([]*Listener, len(gw.Spec.Listeners)), map[string]*Listener{}
 	for i := range gw.Spec.Listeners {
 		l := &Listener{
-			Name: string(gw.Spec.Listeners[i].Name), Field: fmt.Sprintf("spec.listeners[%d]", i), Created: created, Addresses: o.Addresses,
+			Name: string(gw.Spec.Listeners[i].Name), Field: fmt.Sprintf("spec.listeners[%d]", i), Created: o.Created, Addresses: o.Addresses,
 			Refused: o.Refused, Pending: o.Pending, Unserved: o.Unserved,
 		}
 		l.read(gw, &gw.Spec.Listeners[i], &o)

@@ -9,15 +9,14 @@ import (
 // Services, of which a cluster may have a NodePort for each, of 2768 by default.
 const MaxPorts = 64
 
-// OfSet returns the listeners of a ListenerSet in the order of its spec, as parts of a Gateway that takes them. Whether they conflict
-// with others is for who has all of the Gateway's to judge: there the first wins. Beside other Gateways they are as old as the younger of
-// ListenerSet and Gateway.
-func OfSet(ls *gwv1.ListenerSet, gw *gwv1.Gateway, o Options) []*Listener {
-	created := ls.CreationTimestamp
-	if created.Before(&gw.CreationTimestamp) {
-		created = gw.CreationTimestamp
+// OfSet returns the listeners of a ListenerSet in the order of its spec, as parts of a Gateway that takes them and has the options. Whether they
+// conflict with others, of the same ListenerSet among them, is for who has all of the Gateway's to judge: there the first wins. Beside other
+// Gateways they are as old as the younger of ListenerSet and Gateway.
+func OfSet(ls *gwv1.ListenerSet, o Options) []*Listener {
+	if t := ls.CreationTimestamp; !t.IsZero() {
+		o.Created = max(o.Created, t.UnixNano())
 	}
-	whole := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: ls.Namespace, CreationTimestamp: created}}
+	whole := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: ls.Namespace}}
 	for _, entry := range ls.Spec.Listeners {
 		whole.Spec.Listeners = append(whole.Spec.Listeners, gwv1.Listener(entry))
 	}
@@ -33,20 +32,28 @@ func OfSet(ls *gwv1.ListenerSet, gw *gwv1.Gateway, o Options) []*Listener {
 	return list
 }
 
-// Claim marks the listeners of a ListenerSet that cannot be told apart from one that comes before them on the Gateway, of which
-// nothing more is told: it may be of a namespace that the ListenerSet's author knows nothing of. It refuses those that would bring the Gateway
-// beyond MaxPorts.
-func Claim(ports *Ports, list []*Listener) {
-	for _, l := range list {
-		if l.Invalid == nil && ports.full(l) {
-			l.invalid(gwv1.ListenerConditionReason(gwv1.ListenerEntryReasonTooManyListeners), ".port", "use a port that the Gateway has already",
-				"the Gateway has %d ports, with those of its ListenerSets, and takes no more", MaxPorts)
-		}
-		if l.Invalid != nil {
-			continue
-		}
-		if reason := ports.Claim(l); reason != "" {
-			l.Conflict = ConflictProblem(reason, l, "a listener that comes before it on the Gateway")
-		}
+const tooManyListeners = gwv1.ListenerConditionReason(gwv1.ListenerEntryReasonTooManyListeners)
+
+// ClaimOfSet is Claim for a listener of a ListenerSet: one that is not valid claims nothing, and none brings the Gateway beyond MaxPorts.
+func (p *Ports) ClaimOfSet(l *Listener) gwv1.ListenerConditionReason {
+	switch {
+	case l.Invalid != nil:
+		return ""
+	case p.full(l):
+		return tooManyListeners
 	}
+	return p.Claim(l)
+}
+
+// Lost returns the listener of a ListenerSet as one for which ClaimOfSet returned the reason. Of the listener that it cannot be told apart from nothing is
+// told: it may be of a namespace that the ListenerSet's author knows nothing of.
+func (l *Listener) Lost(reason gwv1.ListenerConditionReason) *Listener {
+	out := *l
+	if reason == tooManyListeners {
+		out.invalid(reason, ".port", "use a port that the Gateway has already",
+			"the Gateway has %d ports, with those of its ListenerSets, and takes no more", MaxPorts)
+	} else {
+		out.Conflict = ConflictProblem(reason, l, "a listener that comes before it on the Gateway")
+	}
+	return &out
 }

@@ -14,7 +14,7 @@ func TestOfSet(t *testing.T) {
 		{Name: "https", Port: 443, Protocol: gwv1.HTTPSProtocolType,
 			TLS: &gwv1.ListenerTLSConfig{CertificateRefs: []gwv1.SecretObjectReference{{Name: "cert"}}}},
 	}}}
-	list := OfSet(set, &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "infra", Name: "gw"}}, Options{Routes: func(p gwv1.ProtocolType) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
+	list := OfSet(set, Options{Routes: func(p gwv1.ProtocolType) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
 	if len(list) != 2 || list[0].Invalid != nil {
 		t.Fatalf("got %+v", list)
 	}
@@ -32,7 +32,9 @@ func TestPortsOfSetsAreBounded(t *testing.T) {
 	ports.Reserve(&Listener{Port: 1000, Protocol: gwv1.HTTPProtocolType, Hostname: "own.test"}) // which adds none
 	add := func(port int32, hostname string) *Listener {
 		l := &Listener{Field: "spec.listeners[0]", Port: port, Protocol: gwv1.HTTPProtocolType, Hostname: hostname}
-		Claim(&ports, []*Listener{l})
+		if reason := ports.ClaimOfSet(l); reason != "" {
+			return l.Lost(reason)
+		}
 		return l
 	}
 	for _, l := range []*Listener{add(1, ""), add(2, ""), add(1000, "set.test"), add(2, "set.test")} {
@@ -59,8 +61,11 @@ func TestAgeOfSet(t *testing.T) {
 	for _, c := range []struct{ set, gateway, want metav1.Time }{{early, late, late}, {late, early, late}, {metav1.Time{}, late, late}, {late, metav1.Time{}, late}} {
 		set := &gwv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: c.set}, Spec: gwv1.ListenerSetSpec{
 			Listeners: []gwv1.ListenerEntry{{Name: "http", Port: 80, Protocol: gwv1.HTTPProtocolType}}}}
-		gw := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: c.gateway}}
-		list := OfSet(set, gw, Options{Routes: func(gwv1.ProtocolType) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
+		var created int64
+		if !c.gateway.IsZero() {
+			created = c.gateway.UnixNano()
+		}
+		list := OfSet(set, Options{Created: created, Routes: func(gwv1.ProtocolType) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
 		if got := list[0].Created; got != c.want.UnixNano() {
 			t.Errorf("a set of %v at a Gateway of %v counts as of %v", c.set, c.gateway, got)
 		}
