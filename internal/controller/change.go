@@ -39,7 +39,7 @@ func (c *Controller) change(ch kube.Change) {
 				t.SetInstalled(installed(ch.Installed))
 			}
 			for _, id := range ch.Deletes {
-				if id.Kind == string(translate.KindSecret) { // the deletion may be of an earlier Want
+				if id.Kind == string(translate.KindSecret) { // the deletion may be for an earlier request
 					if o := c.current(id); o != nil {
 						t.Upsert(o)
 						continue
@@ -147,10 +147,10 @@ func (c *Controller) publish(changes []translate.StatusChange) {
 	c.writer.Publish(out)
 }
 
-func (c *Controller) fetch(ctx context.Context, wants []translate.Want) []metav1.Object {
-	secrets := make([]kube.Want, len(wants))
-	for i, w := range wants {
-		secrets[i] = kube.Want{Namespace: w.Object.Namespace, Name: w.Object.Name, Wanted: w.Wanted}
+func (c *Controller) fetch(ctx context.Context, requests []translate.SecretRequest) []metav1.Object {
+	secrets := make([]kube.SecretRequest, len(requests))
+	for i, r := range requests {
+		secrets[i] = kube.SecretRequest{Namespace: r.Object.Namespace, Name: r.Object.Name, Needed: r.Needed}
 	}
 	found, unread := c.source.Fetch(ctx, secrets)
 	for _, u := range unread {

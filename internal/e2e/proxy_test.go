@@ -142,7 +142,7 @@ func newControl(t *testing.T) (*control, *cluster) {
 		Translator: translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Loopback: true}),
 		Publish:    func([]translate.StatusChange) {},
 		Provision:  func([]translate.ProxySpecChange) {},
-		Fetch:      func(context.Context, []translate.Want) []metav1.Object { return nil },
+		Fetch:      func(context.Context, []translate.SecretRequest) []metav1.Object { return nil },
 	})
 	t.Cleanup(func() { c.stop(); c.loop.Close() })
 	return c, k

@@ -332,7 +332,7 @@ func TestWithoutPlan(t *testing.T) {
 	if again <= 0 || err != nil || len(s.written()) != 0 {
 		t.Fatalf("within the grace: %s, %v", again, err)
 	}
-	r.Update([]translate.ProxySpecChange{specOf(web, func(p *translate.ProxySpec) { p.Hold, p.Ports, p.Labels = true, nil, map[string]string{"a": "b"} })})
+	r.Update([]translate.ProxySpecChange{specOf(web, func(p *translate.ProxySpec) { p.Paused, p.Ports, p.Labels = true, nil, map[string]string{"a": "b"} })})
 	if again, err := r.reconcile(t.Context(), web); again != 0 || err != nil || len(s.written()) != 0 {
 		t.Fatalf("a spec that is held: %s, %v", again, err)
 	}
@@ -602,12 +602,12 @@ func TestRestoredServer(t *testing.T) {
 // TestTrustIsRenewed gives the certificates of a new authority to proxies that stay as they are: those of a spec that is held, and those of the
 // class that the Gateway had before.
 func TestTrustIsRenewed(t *testing.T) {
-	held := func(p *translate.ProxySpec) { p.Hold = true }
+	held := func(p *translate.ProxySpec) { p.Paused = true }
 	for what, spec := range map[string]translate.ProxySpecChange{
 		"held":                      specOf(web, held),
-		"held under another class":  specOf(web, func(p *translate.ProxySpec) { p.Hold, p.Class = true, "other" }),
+		"held under another class":  specOf(web, func(p *translate.ProxySpec) { p.Paused, p.Class = true, "other" }),
 		"of another class":          specOf(web, func(p *translate.ProxySpec) { p.Class = "other" }),
-		"held, parameters unlike":   specOf(web, func(p *translate.ProxySpec) { p.Hold, p.Parameters.LogLevel = true, "debug" }),
+		"held, parameters unlike":   specOf(web, func(p *translate.ProxySpec) { p.Paused, p.Parameters.LogLevel = true, "debug" }),
 		"held, nothing is to begin": specOf(gatewayName{"shop", "new"}, held),
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -633,7 +633,7 @@ func TestTrustIsRenewed(t *testing.T) {
 				t.Errorf("proxies trust %v", got)
 			}
 			class := s.at("configmaps/shop/web-moongate", "metadata", "labels", gwv1.GatewayClassNameLabelKey)
-			if got := s.written(); class != "moongate" || spec.Spec.Hold && !slices.Equal(got, []string{"apply configmaps/shop/web-moongate"}) {
+			if got := s.written(); class != "moongate" || spec.Spec.Paused && !slices.Equal(got, []string{"apply configmaps/shop/web-moongate"}) {
 				t.Errorf("%q was written; the ConfigMap is of class %v", got, class)
 			}
 			if err := r.once(t, s, web); err != nil || len(s.written()) != 0 {

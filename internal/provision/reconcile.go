@@ -93,7 +93,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress,
 		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
 	}
-	if spec.Hold || unknown { // of what is not known nothing can be kept, such as the place of an address
+	if spec.Paused || unknown { // of what is not known nothing can be kept, such as the place of an address
 		p.setProblem(g, spec, outcome{})
 		return 0, p.renewTrust(ctx, spec, settings, running)
 	}

@@ -25,11 +25,11 @@ type ClusterOptions struct {
 	Publish func([]translate.StatusChange)
 	// Provision takes what the Gateways need to run, at once; on Lead all of it, be it nothing. Calls do not overlap.
 	Provision func([]translate.ProxySpecChange)
-	// Fetch reads an object that is newly wanted, and returns nothing where it does not exist; or notes that one
-	// is no longer wanted. It is called with one Want at a time, for several objects at the same time, and with no
-	// lock held. Until it returns, the proxies of the Gateways that want the object keep what they have, so it must
-	// give up in the end. ctx ends when the object is no longer wanted, or the Cluster is closed.
-	Fetch func(ctx context.Context, wants []translate.Want) []metav1.Object
+	// Fetch reads a Secret that is newly needed, and returns nothing where it does not exist; or notes that one
+	// is no longer needed. It is called with one request at a time, for several Secrets at the same time, and with no
+	// lock held. Until it returns, the proxies of the Gateways that need the Secret keep what they have, so it must
+	// give up in the end. ctx ends when the Secret is no longer needed, or the Cluster is closed.
+	Fetch func(ctx context.Context, requests []translate.SecretRequest) []metav1.Object
 	// Unlisted reports whether not everything is known of what runs in a namespace: the statuses of its Gateways are not published
 	// meanwhile, since they would say that it has gone. nil is never.
 	Unlisted func(namespace string) bool
@@ -150,13 +150,13 @@ func (c *Cluster) commit() {
 	c.apply(&result, false)
 }
 
-// translate commits, and has what is newly wanted fetched; translating must be held.
+// translate commits, and has what is newly needed fetched; translating must be held.
 func (c *Cluster) translate() translate.Result {
 	start := time.Now()
 	var result translate.Result
 	c.watchdog.watch(func() { result = c.o.Translator.Commit() })
 	c.o.Translated(result.Stats, time.Since(start))
-	c.fetches.want(result.Wants)
+	c.fetches.request(result.SecretRequests)
 	return result
 }
 
@@ -177,7 +177,7 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 		c.gate.restart(name, now) // the proxies could not have it until now
 	}
 	for _, s := range result.Statuses {
-		c.gate.want(s)
+		c.gate.record(s)
 	}
 	if c.leading {
 		if len(result.ProxySpecs) > 0 {

@@ -102,10 +102,10 @@ func TestOverdue(t *testing.T) {
 func TestOwnGatewayOnly(t *testing.T) {
 	var wanted sync.Map // by kind.ObjectKey
 	c := newCluster(t, forever, func(o *reconcile.ClusterOptions) {
-		o.Fetch = func(_ context.Context, wants []translate.Want) (out []metav1.Object) {
-			for _, w := range wants {
-				if wanted.Store(w.Object, w.Wanted); w.Wanted {
-					out = append(out, keyPair(t, w.Object.Namespace, w.Object.Name))
+		o.Fetch = func(_ context.Context, requests []translate.SecretRequest) (out []metav1.Object) {
+			for _, r := range requests {
+				if wanted.Store(r.Object, r.Needed); r.Needed {
+					out = append(out, keyPair(t, r.Object.Namespace, r.Object.Name))
 				}
 			}
 			return out

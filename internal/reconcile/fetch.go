@@ -13,13 +13,13 @@ import (
 // maxFetches bounds how many objects are read at the same time.
 const maxFetches = 32
 
-// fetches reads objects that translation wants, beside it: an API server that does not answer must delay neither an
+// fetches reads the Secrets that translation needs, beside it: an API server that does not answer must delay neither an
 // update of another Gateway nor the end of a leader. The calls about one object follow each other in order. It is safe for
 // concurrent use.
 type fetches struct {
 	ctx     context.Context
-	fetch   func(context.Context, []translate.Want) []metav1.Object // nil: nothing is fetched
-	arrived func()                                                  // is called after objects were read; calls do not overlap
+	fetch   func(context.Context, []translate.SecretRequest) []metav1.Object // nil: nothing is fetched
+	arrived func()                                                           // is called after objects were read; calls do not overlap
 	slots   chan struct{}
 	running sync.WaitGroup
 
@@ -31,7 +31,7 @@ type fetches struct {
 
 // fetching is what is being said of one object.
 type fetching struct {
-	wanted  bool
+	needed  bool
 	changed bool               // since the call under way began
 	stop    context.CancelFunc // of the call under way
 	read    bool               // it is among done
@@ -44,28 +44,28 @@ type fetched struct {
 	of     *fetching
 }
 
-func (f *fetches) start(ctx context.Context, fetch func(context.Context, []translate.Want) []metav1.Object, arrived func()) {
+func (f *fetches) start(ctx context.Context, fetch func(context.Context, []translate.SecretRequest) []metav1.Object, arrived func()) {
 	f.ctx, f.fetch, f.arrived = ctx, fetch, arrived
 	f.slots, f.pending = make(chan struct{}, maxFetches), map[kind.ObjectKey]*fetching{}
 }
 
-// want begins to read what is newly wanted. It does not block.
-func (f *fetches) want(wants []translate.Want) {
+// request begins to read what is newly needed. It does not block.
+func (f *fetches) request(requests []translate.SecretRequest) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fetch == nil || f.ctx.Err() != nil {
 		return
 	}
-	for _, w := range wants {
-		if p := f.pending[w.Object]; p != nil && !p.read {
-			p.wanted, p.changed = w.Wanted, true
+	for _, r := range requests {
+		if p := f.pending[r.Object]; p != nil && !p.read {
+			p.needed, p.changed = r.Needed, true
 			p.stop()
 			continue
 		}
-		p := &fetching{wanted: w.Wanted}
+		p := &fetching{needed: r.Needed}
 		ctx := p.begin(f.ctx)
-		f.pending[w.Object] = p
-		f.running.Go(func() { f.run(ctx, w.Object, p) })
+		f.pending[r.Object] = p
+		f.running.Go(func() { f.run(ctx, r.Object, p) })
 	}
 }
 
@@ -79,9 +79,9 @@ func (p *fetching) begin(parent context.Context) (ctx context.Context) {
 func (f *fetches) run(ctx context.Context, key kind.ObjectKey, p *fetching) {
 	for {
 		f.mu.Lock()
-		wanted := p.wanted
+		needed := p.needed
 		f.mu.Unlock()
-		object := f.call(ctx, translate.Want{Object: key, Wanted: wanted})
+		object := f.call(ctx, translate.SecretRequest{Object: key, Needed: needed})
 		f.mu.Lock()
 		p.stop()
 		if p.changed && f.ctx.Err() == nil {
@@ -89,7 +89,7 @@ func (f *fetches) run(ctx context.Context, key kind.ObjectKey, p *fetching) {
 			f.mu.Unlock()
 			continue
 		}
-		if !p.wanted {
+		if !p.needed {
 			delete(f.pending, key)
 		} else {
 			p.read = true
@@ -105,8 +105,8 @@ func (f *fetches) run(ctx context.Context, key kind.ObjectKey, p *fetching) {
 }
 
 // call calls fetch for one object. It answers what was read, nil for nothing.
-func (f *fetches) call(ctx context.Context, w translate.Want) metav1.Object {
-	if w.Wanted {
+func (f *fetches) call(ctx context.Context, r translate.SecretRequest) metav1.Object {
+	if r.Needed {
 		select {
 		case f.slots <- struct{}{}:
 			defer func() { <-f.slots }()
@@ -114,7 +114,7 @@ func (f *fetches) call(ctx context.Context, w translate.Want) metav1.Object {
 			return nil
 		}
 	}
-	for _, o := range f.fetch(ctx, []translate.Want{w}) {
+	for _, o := range f.fetch(ctx, []translate.SecretRequest{r}) {
 		return o
 	}
 	return nil
@@ -134,7 +134,7 @@ func (f *fetches) notify() {
 	}
 }
 
-// take returns what was read since the last time and is still wanted.
+// take returns what was read since the last time and is still needed.
 func (f *fetches) take() (out []fetched) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,12 +148,12 @@ func (f *fetches) take() (out []fetched) {
 	return out
 }
 
-// unknown returns the objects that are wanted and have not been taken.
+// unknown returns the objects that are needed and have not been taken.
 func (f *fetches) unknown() (out []kind.ObjectKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for key, p := range f.pending {
-		if p.wanted {
+		if p.needed {
 			out = append(out, key)
 		}
 	}

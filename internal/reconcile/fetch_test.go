@@ -45,19 +45,19 @@ func (v *vault) hang(name string) (goOn func()) {
 	return sync.OnceFunc(func() { close(c) })
 }
 
-func (v *vault) fetch(ctx context.Context, wants []translate.Want) (out []metav1.Object) {
-	for _, w := range wants {
-		name := w.Object.Name
+func (v *vault) fetch(ctx context.Context, requests []translate.SecretRequest) (out []metav1.Object) {
+	for _, r := range requests {
+		name := r.Object.Name
 		v.mu.Lock()
-		v.calls = append(v.calls, fmt.Sprint(name, " ", w.Wanted))
-		v.present[name] = w.Wanted
+		v.calls = append(v.calls, fmt.Sprint(name, " ", r.Needed))
+		v.present[name] = r.Needed
 		hang := v.hangs[name]
 		if v.secrets[name] == nil {
-			v.secrets[name] = keyPair(v.t, w.Object.Namespace, name)
+			v.secrets[name] = keyPair(v.t, r.Object.Namespace, name)
 		}
 		secret := v.secrets[name]
 		v.mu.Unlock()
-		if !w.Wanted {
+		if !r.Needed {
 			continue
 		}
 		if hang != nil {

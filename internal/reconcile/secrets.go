@@ -25,7 +25,7 @@ func (c *Cluster) fetched() {
 	c.commit()
 }
 
-// UnreadSecrets returns how many wanted Secrets were not read yet, or could not be but may be soon.
+// UnreadSecrets returns how many needed Secrets were not read yet, or could not be but may be soon.
 func (c *Cluster) UnreadSecrets() (n int) {
 	c.View(func(t *translate.Translator) { n = t.UnreadSecrets() + len(c.fetches.unknown()) })
 	return n
@@ -35,13 +35,13 @@ func (c *Cluster) UnreadSecrets() (n int) {
 func (c *Cluster) withheld(now time.Time) deliver.Withheld {
 	w := deliver.Withheld{Unknown: map[string]bool{}, Unread: map[string]bool{}, Undecided: map[string]bool{}}
 	for _, key := range c.fetches.unknown() {
-		for _, name := range c.o.Translator.WantedBy(key) {
+		for _, name := range c.o.Translator.GatewaysWith(key) {
 			w.Unknown[name] = true
 		}
 	}
 	if c.leading && now.Sub(c.led) < c.o.SecretsLimit {
 		for _, key := range c.o.Translator.Unread() {
-			for _, name := range c.o.Translator.WantedBy(key) {
+			for _, name := range c.o.Translator.GatewaysWith(key) {
 				w.Unread[name] = true
 			}
 		}

@@ -56,8 +56,8 @@ func newStatusGate(p proxies, open func(string, *translate.StatusChange) bool, u
 	}
 }
 
-// want takes note of the latest status of an object, for holdAll.
-func (s *statusGate) want(c translate.StatusChange) {
+// record takes note of the latest status of an object, for holdAll.
+func (s *statusGate) record(c translate.StatusChange) {
 	if c.Status == nil {
 		delete(s.desired, c.Object)
 	} else {
@@ -219,7 +219,7 @@ func (c *Cluster) open(gateway string, change *translate.StatusChange) bool {
 	}
 	p, i := g.spec, g.infrastructure
 	// The condition has one name in both kinds.
-	if p == nil || p.Hold || i == nil || !meta.IsStatusConditionTrue(conditions, string(gwv1.GatewayConditionProgrammed)) {
+	if p == nil || p.Paused || i == nil || !meta.IsStatusConditionTrue(conditions, string(gwv1.GatewayConditionProgrammed)) {
 		return true
 	}
 	if i.Class != "" && i.Class != p.Class {

@@ -97,7 +97,7 @@ func TestHoldUntilOpen(t *testing.T) {
 	for _, c := range []struct {
 		what           string
 		infrastructure *translate.Infrastructure
-		hold           bool
+		paused         bool
 		programmed     metav1.ConditionStatus
 		out            bool
 	}{
@@ -119,7 +119,7 @@ func TestHoldUntilOpen(t *testing.T) {
 			published := 0
 			r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published += len(s) }}, "n/gw")
 			g := r.gateway("n/gw")
-			g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Hold: c.hold}, c.infrastructure
+			g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Paused: c.paused}, c.infrastructure
 			r.gate.hold(translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: "m", Name: "x"}, Generation: 1, Gateways: []string{"n/gw"}, Status: status}, time.Now())
 			r.publish()
 			if out := published == 1; out != c.out {

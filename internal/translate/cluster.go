@@ -48,11 +48,11 @@ type ProxySpec struct {
 	Labels, Annotations map[string]string
 	// Parameters are those of the class with the Gateway's own over them.
 	Parameters v1alpha1.GatewayParametersSpec
-	// Hold says that Parameters cannot be told, because a parametersRef cannot be used or the class is
+	// Paused says that Parameters cannot be told, because a parametersRef cannot be used or the class is
 	// not accepted: what runs for the Gateway stays exactly as it is and is not removed, and
 	// nothing is begun. Translation has no memory, so this is how a bad edit of parameters does not
 	// end what is served.
-	Hold bool
+	Paused bool
 }
 
 // ProxyPort is a port to be reached.
@@ -67,15 +67,14 @@ type ProxySpecChange struct {
 	Spec            *ProxySpec
 }
 
-// Want is an object that translation would read (Wanted) or no longer reads. Only Secrets are
-// asked for so far: a cluster has many that are none of our business. A Secret that a reference
-// without a grant names is not wanted.
-type Want struct {
-	Object kind.ObjectKey
-	Wanted bool
+// SecretRequest is for a Secret that translation reads, or reads no longer: a cluster has many that are none of our business. One that a
+// reference without a grant names is not requested.
+type SecretRequest struct {
+	Object kind.ObjectKey // of kind Secret
+	Needed bool           // false: no longer
 }
 
-// UnreadSecret is a wanted Secret of which it is not known whether it exists, an object for Upsert. A listener that refers to one
+// UnreadSecret is a needed Secret of which it is not known whether it exists, an object for Upsert. A listener that refers to one
 // keeps the certificates that it was served with, as it does before Fetched is called. It ends with the Secret itself, or with its deletion.
 type UnreadSecret struct {
 	metav1.ObjectMeta // namespace and name

@@ -54,12 +54,12 @@ func reachedAt(addresses ...string) *translate.Infrastructure {
 	return i
 }
 
-func secretWant(namespace, name string, wanted bool) translate.Want {
-	return translate.Want{Object: kind.ObjectKey{Kind: "Secret", Namespace: namespace, Name: name}, Wanted: wanted}
+func secretRequest(namespace, name string, needed bool) translate.SecretRequest {
+	return translate.SecretRequest{Object: kind.ObjectKey{Kind: "Secret", Namespace: namespace, Name: name}, Needed: needed}
 }
 
-// TestWants follows the Secrets of a Gateway whose listeners come and go.
-func TestWants(t *testing.T) {
+// TestSecretRequests follows the Secrets of a Gateway whose listeners come and go.
+func TestSecretRequests(t *testing.T) {
 	w := newWorldWith(clusterOptions)
 	w.Upsert(ownClass("moongate"))
 	grant := &gwv1.ReferenceGrant{Spec: gwv1.ReferenceGrantSpec{
@@ -71,27 +71,27 @@ func TestWants(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		do   func()
-		want []translate.Want
+		want []translate.SecretRequest
 	}{
 		{"a Gateway without certificates", func() { w.Upsert(secretGateway()) }, nil},
 		{"two listeners of one Secret, and one that no grant permits", func() { w.Upsert(secretGateway("one", "one", "other")) },
-			[]translate.Want{secretWant("default", "one", true)}},
+			[]translate.SecretRequest{secretRequest("default", "one", true)}},
 		{"the Secret itself", func() { w.Upsert(secret) }, nil},
-		{"the grant", func() { w.Upsert(grant) }, []translate.Want{secretWant("elsewhere", "other", true)}},
+		{"the grant", func() { w.Upsert(grant) }, []translate.SecretRequest{secretRequest("elsewhere", "other", true)}},
 		{"one of the two listeners is gone", func() { w.Upsert(secretGateway("one", "other")) }, nil},
 		{"so is the other one, a third came", func() { w.Upsert(secretGateway("two", "other")) },
-			[]translate.Want{secretWant("default", "one", false), secretWant("default", "two", true)}},
+			[]translate.SecretRequest{secretRequest("default", "one", false), secretRequest("default", "two", true)}},
 		{"the grant is gone", func() { w.Delete(translate.KindReferenceGrant, "elsewhere", "grant") },
-			[]translate.Want{secretWant("elsewhere", "other", false)}},
+			[]translate.SecretRequest{secretRequest("elsewhere", "other", false)}},
 		{"the class is foreign", func() {
 			gc := ownClass("moongate")
 			gc.Spec.ControllerName = "example.com/controller"
 			w.Upsert(gc)
-		}, []translate.Want{secretWant("default", "two", false)}},
+		}, []translate.SecretRequest{secretRequest("default", "two", false)}},
 	} {
 		c.do()
-		if r := w.commit(t); !reflect.DeepEqual(r.Wants, c.want) {
-			t.Errorf("%s: wants %v, want %v", c.what, r.Wants, c.want)
+		if r := w.commit(t); !reflect.DeepEqual(r.SecretRequests, c.want) {
+			t.Errorf("%s: requests %v, want %v", c.what, r.SecretRequests, c.want)
 		}
 	}
 }
@@ -105,16 +105,16 @@ func TestGatewayEnds(t *testing.T) {
 		"class elsewhere": func(w *world) { gc := ownClass("moongate"); gc.Spec.ControllerName = "example.com/x"; w.Upsert(gc) },
 	} {
 		w := clusterWorld(t, "one")
-		if len(w.specs) != 1 || len(w.wants) != 1 || len(w.config) != 3 {
-			t.Fatalf("before: specs %v, wants %v, config %v", w.specs, w.wants, w.config)
+		if len(w.specs) != 1 || len(w.needed) != 1 || len(w.config) != 3 {
+			t.Fatalf("before: specs %v, requests %v, config %v", w.specs, w.needed, w.config)
 		}
 		end(w)
 		r := w.commit(t)
 		if len(r.ProxySpecs) != 1 || r.ProxySpecs[0] != (translate.ProxySpecChange{Namespace: "default", Name: "gw"}) {
 			t.Errorf("%s: specs %v, want the end of one", what, r.ProxySpecs)
 		}
-		if len(w.wants) != 0 || len(w.config) != 0 {
-			t.Errorf("%s: wants %v and config %v are left", what, w.wants, w.config)
+		if len(w.needed) != 0 || len(w.config) != 0 {
+			t.Errorf("%s: requests %v and config %v are left", what, w.needed, w.config)
 		}
 		told := false
 		for _, s := range r.Statuses {
@@ -134,8 +134,8 @@ func TestDeletionHolds(t *testing.T) {
 	gw.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	w.Upsert(gw)
 	r := w.commit(t)
-	if len(r.ProxySpecs) != 1 || r.ProxySpecs[0].Spec == nil || !r.ProxySpecs[0].Spec.Hold || len(r.ProxySpecs[0].Spec.Ports) == 0 {
-		t.Errorf("specs %v, want one on hold", r.ProxySpecs)
+	if len(r.ProxySpecs) != 1 || r.ProxySpecs[0].Spec == nil || !r.ProxySpecs[0].Spec.Paused || len(r.ProxySpecs[0].Spec.Ports) == 0 {
+		t.Errorf("specs %v, want a paused one", r.ProxySpecs)
 	}
 	if !r.Config.Empty() {
 		t.Errorf("the deletion alone changed config: %v", r.Config)
@@ -161,8 +161,8 @@ func TestInfrastructureChangesNoConfig(t *testing.T) {
 	} {
 		w.SetInfrastructure("default", "gw", c.i)
 		r := w.commit(t)
-		if !r.Config.Empty() || len(r.ProxySpecs) != 0 || len(r.Wants) != 0 {
-			t.Errorf("%s: config %v, specs %v, wants %v", c.what, r.Config, r.ProxySpecs, r.Wants)
+		if !r.Config.Empty() || len(r.ProxySpecs) != 0 || len(r.SecretRequests) != 0 {
+			t.Errorf("%s: config %v, specs %v, requests %v", c.what, r.Config, r.ProxySpecs, r.SecretRequests)
 		}
 		if got := gatewayCondition(t, w, "Programmed"); got.Reason != c.programmed {
 			t.Errorf("%s: %v, want %s", c.what, got, c.programmed)
@@ -222,7 +222,7 @@ func TestBadParametersHold(t *testing.T) {
 		w.SetInfrastructure("default", "gw", reachedAt("10.97.0.5"))
 		w.commit(t)
 		before, spec := w.print(t), *w.specs["default/gw"]
-		if spec.Hold || *spec.Parameters.Replicas != 3 {
+		if spec.Paused || *spec.Parameters.Replicas != 3 {
 			t.Fatalf("%s: spec %+v", of, spec)
 		}
 		negative := int32(-1)
@@ -244,7 +244,7 @@ func TestBadParametersHold(t *testing.T) {
 				t.Errorf("%s, %s: config %v", of, what, r.Config)
 			}
 			held := w.specs["default/gw"]
-			if !held.Hold || !reflect.DeepEqual(held.Ports, spec.Ports) || held.Parameters.ClassOnly != nil {
+			if !held.Paused || !reflect.DeepEqual(held.Ports, spec.Ports) || held.Parameters.ClassOnly != nil {
 				t.Errorf("%s, %s: spec %+v", of, what, held)
 			}
 			if c := gatewayCondition(t, w, "Accepted"); c.Status == metav1.ConditionTrue {

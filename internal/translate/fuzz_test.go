@@ -56,7 +56,7 @@ func comeAndGo(t *testing.T, w *world, docs []string) {
 		w.Delete(kindOf(o), o.GetNamespace(), o.GetName())
 	}
 	w.commit(t)
-	if len(w.config)+len(w.statuses)+len(w.specs)+len(w.wants) != 0 {
-		t.Errorf("after deleting all, config %v, statuses %v, specs %v and wants %v are left", w.config, w.statuses, w.specs, w.wants)
+	if len(w.config)+len(w.statuses)+len(w.specs)+len(w.needed) != 0 {
+		t.Errorf("after deleting all, config %v, statuses %v, specs %v and requests %v are left", w.config, w.statuses, w.specs, w.needed)
 	}
 }

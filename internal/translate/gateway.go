@@ -56,14 +56,14 @@ func (t *Translator) applyParameters(v *incremental.View, g *gateway.Gateway, gw
 	own, wrong := t.ownParameters(v, gw)
 	if t.options.Cluster {
 		g.Unserved = g.Refused != nil
-		g.Held = wrong != nil || c.Problem != nil
+		g.ParametersUnknown = wrong != nil || c.Problem != nil
 		own, refused := parameters.Unlocked(c.Parameters, own)
 		for _, field := range refused {
 			g.Notes = append(g.Notes, fmt.Sprintf("spec.infrastructure.parametersRef: %s is not used, because GatewayClass %q locks it; remove it",
 				field, gw.Spec.GatewayClassName))
 		}
 		g.Parameters = parameters.Merge(c.Parameters, own)
-		if infra := gw.Spec.Infrastructure; infra != nil && !g.Held {
+		if infra := gw.Spec.Infrastructure; infra != nil && !g.ParametersUnknown {
 			_, _, leftOut := parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
 			for _, field := range leftOut {
 				g.Notes = append(g.Notes, fmt.Sprintf("spec.infrastructure.%s: left out, because GatewayClass %q does not allow it; "+

@@ -59,7 +59,7 @@ func TestGolden(t *testing.T) {
 			w.commit(t)
 			got := "---\n" + w.printConfig(t) + "---\n" + w.printStatus(t)
 			if optionsOf(path).Cluster {
-				got += "---\n" + w.printProxySpecs(t) + "---\n" + w.printWants(t)
+				got += "---\n" + w.printProxySpecs(t) + "---\n" + w.printSecretRequests(t)
 			}
 			if *update {
 				if err := os.WriteFile(path, []byte(g.inputText+got), 0o644); err != nil {
@@ -271,7 +271,7 @@ type world struct {
 	config   map[config.ID]*config.Resource
 	statuses map[kind.ObjectKey]translate.StatusChange
 	specs    map[string]*translate.ProxySpec // by namespace/name
-	wants    map[kind.ObjectKey]bool
+	needed   map[kind.ObjectKey]bool
 	absent   map[kind.ObjectKey]bool // Secrets that were said not to be there
 }
 
@@ -355,17 +355,17 @@ func (w *world) commitProxySpecs(t *testing.T, r translate.Result) {
 	}) {
 		t.Errorf("specs are not sorted: %v", r.ProxySpecs)
 	}
-	if !slices.IsSortedFunc(r.Wants, func(a, b translate.Want) int { return a.Object.Compare(b.Object) }) {
-		t.Errorf("wants are not sorted: %v", r.Wants)
+	if !slices.IsSortedFunc(r.SecretRequests, func(a, b translate.SecretRequest) int { return a.Object.Compare(b.Object) }) {
+		t.Errorf("requests are not sorted: %v", r.SecretRequests)
 	}
-	for _, want := range r.Wants {
-		if want.Wanted == w.wants[want.Object] {
-			t.Errorf("%v is told twice", want)
+	for _, request := range r.SecretRequests {
+		if request.Needed == w.needed[request.Object] {
+			t.Errorf("%v is told twice", request)
 		}
-		if want.Wanted {
-			w.wants[want.Object] = true
+		if request.Needed {
+			w.needed[request.Object] = true
 		} else {
-			delete(w.wants, want.Object)
+			delete(w.needed, request.Object)
 		}
 	}
 }
@@ -427,7 +427,7 @@ func backendsOf(t *testing.T, r *config.Route) (keys []string) {
 }
 
 func (w *world) print(t *testing.T) string {
-	return w.printConfig(t) + w.printStatus(t) + w.printProxySpecs(t) + w.printWants(t)
+	return w.printConfig(t) + w.printStatus(t) + w.printProxySpecs(t) + w.printSecretRequests(t)
 }
 
 func scratch(t *testing.T, o translate.Options, inputs []input) string {

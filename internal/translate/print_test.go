@@ -47,14 +47,14 @@ func (w *world) printProxySpecs(t *testing.T) string {
 		var shown struct {
 			UID         string                          `json:"uid,omitempty"`
 			Class       string                          `json:"class"`
-			Hold        bool                            `json:"hold,omitempty"`
+			Paused      bool                            `json:"paused,omitempty"`
 			Ports       []string                        `json:"ports"`
 			Addresses   []string                        `json:"addresses,omitempty"`
 			Labels      map[string]string               `json:"labels,omitempty"`
 			Annotations map[string]string               `json:"annotations,omitempty"`
 			Parameters  *v1alpha1.GatewayParametersSpec `json:"parameters,omitempty"`
 		}
-		shown.UID, shown.Class, shown.Hold, shown.Ports, shown.Labels, shown.Annotations = string(p.UID), p.Class, p.Hold, []string{}, p.Labels, p.Annotations
+		shown.UID, shown.Class, shown.Paused, shown.Ports, shown.Labels, shown.Annotations = string(p.UID), p.Class, p.Paused, []string{}, p.Labels, p.Annotations
 		for _, port := range p.Ports {
 			shown.Ports = append(shown.Ports, fmt.Sprint(port.Port, map[bool]string{false: "/TCP", true: "/UDP"}[port.UDP]))
 		}
@@ -94,16 +94,16 @@ func plainStyle(n *yaml.Node) {
 	}
 }
 
-func (w *world) printWants(t *testing.T) string {
+func (w *world) printSecretRequests(t *testing.T) string {
 	t.Helper()
 	list := &yaml.Node{Kind: yaml.SequenceNode}
-	for _, k := range slices.SortedFunc(maps.Keys(w.wants), kind.ObjectKey.Compare) {
+	for _, k := range slices.SortedFunc(maps.Keys(w.needed), kind.ObjectKey.Compare) {
 		if k.Group != "" || k.Kind != "Secret" {
-			t.Errorf("%v is wanted", k)
+			t.Errorf("%v is requested", k)
 		}
 		list.Content = append(list.Content, scalar(k.Kind+" "+k.Namespace+"/"+k.Name))
 	}
-	return section(t, "wants", list)
+	return section(t, "secretRequests", list)
 }
 
 func section(t *testing.T, title string, list *yaml.Node) string {

@@ -47,7 +47,7 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 				w.commit(t)
 			}
 			w.commit(t)
-			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.ProxySpecs)+len(again.Wants) != 0 {
+			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.ProxySpecs)+len(again.SecretRequests) != 0 {
 				t.Fatalf("seed %d step %d: a commit without changes does %v", seed, step, again)
 			}
 			var inputs []input
@@ -61,16 +61,16 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 	}
 }
 
-// answerAbsent answers the Wants of Secrets that are not there, as far as it has not done so, and returns them.
+// answerAbsent answers the SecretRequests of Secrets that are not there, as far as it has not done so, and returns them.
 func (w *world) answerAbsent(current map[string]input) (answered []kind.ObjectKey) {
-	for key := range w.wants {
+	for key := range w.needed {
 		if _, there := current[fmt.Sprintf("%T/%s/%s", &corev1.Secret{}, key.Namespace, key.Name)]; !there && !w.absent[key] {
 			w.Fetched(key, nil)
 			w.absent[key] = true
 			answered = append(answered, key)
 		}
 	}
-	maps.DeleteFunc(w.absent, func(key kind.ObjectKey, _ bool) bool { return !w.wants[key] })
+	maps.DeleteFunc(w.absent, func(key kind.ObjectKey, _ bool) bool { return !w.needed[key] })
 	return answered
 }
 

@@ -32,7 +32,7 @@ func (t *Translator) declareProxySpecs() {
 				Namespace: n.Namespace, Name: n.Name, UID: gw.UID, Class: string(gw.Spec.GatewayClassName),
 				Parameters: g.Parameters,
 				// What is being deleted with its dependents would have them made again.
-				Hold: g.Held || gw.DeletionTimestamp != nil,
+				Paused: g.ParametersUnknown || gw.DeletionTimestamp != nil,
 			}
 			for _, asked := range g.Asked {
 				kind := gwv1.IPAddressType

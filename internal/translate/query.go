@@ -26,8 +26,8 @@ func (t *Translator) Failing(o kind.ObjectKey) bool {
 	return false
 }
 
-// WantedBy returns the Gateways, as "<namespace>/<name>", whose listeners refer to a Secret, as of the last Commit.
-func (t *Translator) WantedBy(secret kind.ObjectKey) (gateways []string) {
+// GatewaysWith returns the Gateways, as "<namespace>/<name>", whose listeners refer to a Secret, as of the last Commit.
+func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	for _, k := range t.secretUsers.Get(name{secret.Namespace, secret.Name}) {
 		gateways = append(gateways, k.Gateway.String())
 	}

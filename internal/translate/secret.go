@@ -37,7 +37,7 @@ func (t *Translator) declareSecrets() {
 		func(v *incremental.View, n name, s *corev1.Secret) (*certificate.KeyPair, bool) {
 			// Most Secrets of a cluster are none of our business, and checking keys is dear.
 			if incremental.Count(v, t.secretUsers, n) == 0 {
-				if _, kept := incremental.Fetch(v, t.wantedSecrets, n); !kept {
+				if _, kept := incremental.Fetch(v, t.neededSecrets, n); !kept {
 					return nil, false
 				}
 			}
@@ -45,10 +45,10 @@ func (t *Translator) declareSecrets() {
 		}, (*certificate.KeyPair).Equal)
 }
 
-// declareWantedSecrets keeps one entry for each Secret that a listener may read. Several listeners may
+// declareNeededSecrets keeps one entry for each Secret that a listener may read. Several listeners may
 // return the same one: the entry stands as long as any of them does.
-func (t *Translator) declareWantedSecrets() {
-	t.wantedSecrets = incremental.FlatMap(t.engine, "wanted Secret", t.listeners,
+func (t *Translator) declareNeededSecrets() {
+	t.neededSecrets = incremental.FlatMap(t.engine, "needed Secret", t.listeners,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[name, bool]) {
 			for _, ref := range l.Certificates {
 				if !ref.Unknown && t.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, name(ref.Secret)) {
@@ -114,22 +114,22 @@ func (t *Translator) noteServed() {
 	}
 }
 
-// noteAsked notes of which Secrets an answer is owed as of the Commit that ends.
-func (t *Translator) noteAsked(wants []Want) {
-	for _, want := range wants {
-		n := name{want.Object.Namespace, want.Object.Name}
-		t.in.absent.Delete(n) // what was known of it was for those who wanted it
-		if want.Wanted {
-			t.asked[n] = true
+// noteRequests notes of which Secrets an answer is owed as of the Commit that ends.
+func (t *Translator) noteRequests(requests []SecretRequest) {
+	for _, r := range requests {
+		n := name{r.Object.Namespace, r.Object.Name}
+		t.in.absent.Delete(n) // what was known of it was for those who needed it
+		if r.Needed {
+			t.unanswered[n] = true
 		} else {
-			delete(t.asked, n)
+			delete(t.unanswered, n)
 		}
 	}
 }
 
-// Fetched takes the answer to a Want: the Secret, an UnreadSecret, or nil for one that does not exist.
+// Fetched takes the answer to a request: the Secret, an UnreadSecret, or nil for one that does not exist.
 func (t *Translator) Fetched(key kind.ObjectKey, o metav1.Object) {
-	delete(t.asked, name{key.Namespace, key.Name})
+	delete(t.unanswered, name{key.Namespace, key.Name})
 	if o == nil {
 		t.Delete(Kind(key.Kind), key.Namespace, key.Name)
 		return
@@ -137,12 +137,12 @@ func (t *Translator) Fetched(key kind.ObjectKey, o metav1.Object) {
 	t.Upsert(o)
 }
 
-// deleteSecret notes that a Secret does not exist, unless nobody wants to know, or the answer is still to come: then what is said is of
-// an earlier Want.
+// deleteSecret notes that a Secret does not exist, unless nobody needs it, or the answer is still to come: then what is said is of
+// an earlier request.
 func (t *Translator) deleteSecret(n name) {
 	t.in.unread.Delete(n)
 	t.in.secrets.Delete(n)
-	if _, wanted := t.wantedSecrets.Get(n); wanted && !t.asked[n] {
+	if _, needed := t.neededSecrets.Get(n); needed && !t.unanswered[n] {
 		t.in.absent.Set(n, true)
 	}
 }
@@ -153,9 +153,9 @@ func secretOf(key string) name {
 	return name{parts[len(parts)-2], parts[len(parts)-1]}
 }
 
-func (t *Translator) wantChanges() (out []Want) {
-	for _, ch := range t.wantedSecrets.Changes() {
-		out = append(out, Want{kind.Secret.Key(ch.Key.Namespace, ch.Key.Name), !ch.Deleted})
+func (t *Translator) secretRequests() (out []SecretRequest) {
+	for _, ch := range t.neededSecrets.Changes() {
+		out = append(out, SecretRequest{kind.Secret.Key(ch.Key.Namespace, ch.Key.Name), !ch.Deleted})
 	}
 	return out
 }

@@ -48,7 +48,7 @@ type Translator struct {
 	in         inputs
 	stores     map[string]*store // by kind
 	reports    reports
-	asked      map[name]bool     // wanted Secrets of which Fetched was not called yet
+	unanswered map[name]bool     // needed Secrets of which Fetched was not called yet
 	failed     map[kindName]bool // of which the status was last said to be that of failing
 	defect     func(name)        // set by tests: called for each HTTPRoute, Gateway and GatewayClass
 	listenerLayer
@@ -82,7 +82,7 @@ type inputs struct {
 	tickets         *incremental.Input[name, Tickets]   // under the empty name
 
 	unread *incremental.Input[name, bool]          // Secrets that could not be read; true where that is forbidden
-	absent *incremental.Input[name, bool]          // wanted Secrets that do not exist
+	absent *incremental.Input[name, bool]          // needed Secrets that do not exist
 	last   *incremental.Input[listenerKey, []name] // Secrets whose certificates a listener was last served with
 }
 
@@ -112,7 +112,7 @@ type listenerLayer struct {
 	grants              *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
 	secretUsers         *incremental.Index[name, listenerKey, *listener.Listener]
 	abroad              *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
-	wantedSecrets       *incremental.Collection[name, bool]                         // Secrets
+	neededSecrets       *incremental.Collection[name, bool]                         // Secrets
 	keyPairs            *incremental.Collection[name, *certificate.KeyPair]
 	certificateNames    *incremental.Collection[listenerKey, *listener.CertificateNames] // of HTTPS listeners with a certificate
 	certificateHosts    *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
@@ -175,7 +175,7 @@ type statusLayer struct {
 
 // New returns a Translator without objects.
 func New(options Options) *Translator {
-	t := &Translator{options: options, engine: incremental.New(), asked: map[name]bool{}, stores: map[string]*store{}, reports: reports{current: map[Kind]func(kindName) (any, int64){}}}
+	t := &Translator{options: options, engine: incremental.New(), unanswered: map[name]bool{}, stores: map[string]*store{}, reports: reports{current: map[Kind]func(kindName) (any, int64){}}}
 	t.reportPanics()
 	t.declareInputs()
 	t.declareInstalled()
@@ -187,7 +187,7 @@ func New(options Options) *Translator {
 	t.declareListenerSets()
 	t.declareGrants()
 	t.declareListeners()
-	t.declareWantedSecrets()
+	t.declareNeededSecrets()
 	t.declareSecrets()
 	t.declareCertificateNames()
 	t.declareInfrastructures()
@@ -206,11 +206,11 @@ func New(options Options) *Translator {
 
 // Result is what one Commit changed.
 type Result struct {
-	Config     config.Update
-	Statuses   []StatusChange    // sorted by Object
-	ProxySpecs []ProxySpecChange // sorted by Gateway; with Options.Cluster only
-	Wants      []Want            // sorted by Object
-	Stats      incremental.Stats
+	Config         config.Update
+	Statuses       []StatusChange    // sorted by Object
+	ProxySpecs     []ProxySpecChange // sorted by Gateway; with Options.Cluster only
+	SecretRequests []SecretRequest   // sorted by Object
+	Stats          incremental.Stats
 }
 
 // Commit brings everything up to date with the objects and returns what has
@@ -218,10 +218,10 @@ type Result struct {
 // the update grows with every Commit that changes config.
 func (t *Translator) Commit() Result {
 	stats := t.engine.Commit()
-	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecChanges(), Wants: t.wantChanges(), Stats: stats}
+	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecChanges(), SecretRequests: t.secretRequests(), Stats: stats}
 	if t.options.Cluster {
 		t.noteServed()
-		t.noteAsked(r.Wants)
+		t.noteRequests(r.SecretRequests)
 	}
 	if !r.Config.Empty() {
 		t.generation++

@@ -29,7 +29,7 @@ func pemSecret(t *testing.T, name string) *corev1.Secret {
 	return s
 }
 
-// cluster is what Remote makes of a world: it fetches what is wanted, and commits until nothing more is.
+// cluster is what Remote makes of a world: it fetches what is needed, and commits until nothing more is.
 type cluster struct {
 	*world
 	t       *testing.T
@@ -41,7 +41,7 @@ func (c *cluster) settle() {
 	gone := map[string]bool{}
 	defer func() {
 		for name := range gone {
-			if !c.wants[kind.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}] {
+			if !c.needed[kind.ObjectKey{Kind: "Secret", Namespace: "default", Name: name}] {
 				c.Delete(translate.KindSecret, "default", name)
 			}
 		}
@@ -50,12 +50,12 @@ func (c *cluster) settle() {
 	for {
 		r := c.commit(c.t)
 		found := false
-		for _, want := range r.Wants {
-			name := want.Object.Name
-			if !want.Wanted {
-				gone[name] = true // as the source does: it tells later, with what is wanted then
+		for _, request := range r.SecretRequests {
+			name := request.Object.Name
+			if !request.Needed {
+				gone[name] = true // as the source does: it tells later, with what is needed then
 			} else {
-				c.Fetched(want.Object, c.secrets[name])
+				c.Fetched(request.Object, c.secrets[name])
 				found = true
 			}
 		}
@@ -130,11 +130,11 @@ func TestUnreadSecretKeepsCertificates(t *testing.T) {
 			t.Errorf("%s: message %q, want %q", step.what, got, step.message)
 		}
 	}
-	c.settle() // what was kept in case is wanted no more
+	c.settle() // what was kept in case is needed no more
 	c.settle()
-	for want := range c.wants {
+	for want := range c.needed {
 		if want.Name != "two" {
-			t.Errorf("%v is still wanted", want)
+			t.Errorf("%v is still needed", want)
 		}
 	}
 }
@@ -167,15 +167,15 @@ func TestCertificatesStayWhileASecretIsRead(t *testing.T) {
 		expect("before", []string{"one"})
 
 		c.Upsert(secretGateway("two"))
-		for i := range 3 { // commits between the Want and its answer
+		for i := range 3 { // commits between the request and its answer
 			c.commit(t)
 			c.Upsert(crowdRoute(1, "/"+strings.Repeat("x", i)))
-			if !c.wants[secret("one")] || !c.wants[secret("two")] {
-				t.Fatalf("wanted are %v", c.wants)
+			if !c.needed[secret("one")] || !c.needed[secret("two")] {
+				t.Fatalf("needed are %v", c.needed)
 			}
 		}
 		expect("while it is read", []string{"one"})
-		c.Delete(translate.KindSecret, "default", "two") // what is left of an earlier Want is no answer
+		c.Delete(translate.KindSecret, "default", "two") // what is left of an earlier request is no answer
 		c.commit(t)
 		expect("after a late deletion", []string{"one"})
 		c.Fetched(secret("two"), test.answer)
@@ -183,8 +183,8 @@ func TestCertificatesStayWhileASecretIsRead(t *testing.T) {
 		c.Upsert(crowdRoute(1, "/y"))
 		c.commit(t)
 		expect("answered", test.want)
-		if kept := slices.Contains(test.want, "one"); c.wants[secret("one")] != kept {
-			t.Errorf("answered %T: wanted are %v", test.answer, c.wants)
+		if kept := slices.Contains(test.want, "one"); c.needed[secret("one")] != kept {
+			t.Errorf("answered %T: needed are %v", test.answer, c.needed)
 		}
 		if test.answer != nil {
 			c.Delete(translate.KindSecret, "default", "two")

@@ -46,7 +46,7 @@ type table struct {
 func newCatalog() *catalog {
 	return &catalog{
 		tables: map[kind.ObjectKey]*table{}, pending: map[kind.ObjectKey]bool{}, observed: map[kind.ObjectKey]bool{}, definitions: map[string]CRD{},
-		secrets: secrets{wanted: map[name]*secret{}, retired: map[name]*corev1.Secret{}}, telling: map[name]bool{}, withheld: map[string]bool{},
+		secrets: secrets{needed: map[name]*secret{}, retired: map[name]*corev1.Secret{}}, telling: map[name]bool{}, withheld: map[string]bool{},
 	}
 }
 
@@ -68,7 +68,7 @@ func (c *catalog) mark(id kind.ObjectKey, known bool) {
 // get finds an object as it is kept.
 func (c *catalog) get(id kind.ObjectKey) (metav1.Object, *watchedKind, bool) {
 	if id.Group == "" && id.Kind == kind.Secret.Name {
-		w := c.secrets.wanted[name{Namespace: id.Namespace, Name: id.Name}]
+		w := c.secrets.needed[name{Namespace: id.Namespace, Name: id.Name}]
 		if w == nil || w.object == nil {
 			return nil, nil, false
 		}

@@ -61,8 +61,8 @@ type UnreadSecret struct {
 	Forbidden       bool // the controller may not read it; otherwise that may pass by itself
 }
 
-// Want is a Secret whose contents are needed (Wanted) or no longer.
-type Want struct {
+// SecretRequest is for a Secret whose contents are needed, or needed no longer.
+type SecretRequest struct {
 	Namespace, Name string
-	Wanted          bool
+	Needed          bool
 }

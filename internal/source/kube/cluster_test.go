@@ -182,7 +182,7 @@ func TestCluster(t *testing.T) {
 	if len(s.installed.Kinds) != 11 || len(s.installed.CRDs) != 10 || s.installed.CRDs[0].Channel != "experimental" || s.installed.CRDs[0].BundleVersion != "v1.7.0" {
 		t.Errorf("installed %+v", s.installed)
 	}
-	if found := s.fetch(Want{"team", "one", true}); len(found) != 1 || s.value("one") != "first" {
+	if found := s.fetch(SecretRequest{"team", "one", true}); len(found) != 1 || s.value("one") != "first" {
 		t.Errorf("Secret %+v", found)
 	}
 	secret("second")

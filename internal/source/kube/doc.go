@@ -9,7 +9,7 @@
 // and Namespaces only the fields that translation reads; of kinds with a status also the
 // status and the resourceVersion, for Get. Of Secrets the
 // contents of those that Fetch is asked for, and of no other anything: they are read one by
-// one, read again when they change, and dropped when they are no longer wanted.
+// one, read again when they change, and dropped when they are no longer needed.
 //
 // An object that does not fit its type stays as it was and is reported in the log; others of
 // its kind are not kept away by it.
@@ -27,7 +27,7 @@
 // when it can be, unless what is served depends on it: for that the start waits, since proxies keep what they have.
 // Of several namespaces one of which all that is essential is forbidden for so long is gone on without, unless a GatewayClass has its
 // parameters there. Nothing is told of it until all that is essential there has been listed, and then all at once.
-// While Secrets cannot be watched, the wanted ones are read each minute.
+// While Secrets cannot be watched, the needed ones are read each minute.
 //
 // # Permissions
 //

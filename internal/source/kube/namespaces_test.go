@@ -347,7 +347,7 @@ func TestSecretsOfOtherNamespaces(t *testing.T) {
 	s.put("secrets", "Secret", "other", "there", fields{"type": "Opaque", "data": fields{"k": "bGFyZ2U="}})
 	c := in(t, s, "team")
 	c.next()
-	got, _ := c.Fetch(t.Context(), []Want{{"team", "here", true}, {"other", "there", true}})
+	got, _ := c.Fetch(t.Context(), []SecretRequest{{"team", "here", true}, {"other", "there", true}})
 	if len(got) != 1 || got[0].GetName() != "here" {
 		t.Errorf("fetched %v", got)
 	}
@@ -370,7 +370,7 @@ func TestSecretRefused(t *testing.T) {
 			s.mu.Lock()
 			s.refused["secrets"] = true
 			s.mu.Unlock()
-			c.Fetch(t.Context(), []Want{{"team", "s", true}})
+			c.Fetch(t.Context(), []SecretRequest{{"team", "s", true}})
 			testkit.Eventually(t, "the log says that the Secret cannot be read", func() bool { return strings.Contains(c.log.String(), "A Secret cannot be read") })
 			if want := "allow the controller's ServiceAccount to get secrets " + where + ","; !strings.Contains(c.log.String(), want) {
 				t.Errorf("the log lacks %q:\n%s", want, c.log)

@@ -76,7 +76,7 @@ func disturbObjects(random *rand.Rand, s *apiServer, c *consumer, wanted map[str
 		s.putSecret(n, encoded(fmt.Sprint(random.IntN(5))))
 	case 7:
 		wanted[n] = random.IntN(2) == 0
-		c.fetch(Want{"team", n, wanted[n]})
+		c.fetch(SecretRequest{"team", n, wanted[n]})
 	}
 }
 

@@ -25,16 +25,16 @@ const (
 
 var secretClient = clientKey{schema.GroupVersion{Version: "v1"}, wholeSecret.partial}
 
-// secrets are those that are wanted. Source.mu guards them.
+// secrets are those that are needed. Source.mu guards them.
 type secrets struct {
-	wanted map[name]*secret
-	// retired are the contents of those that ended to be wanted since the last Change was taken: one that is wanted again
+	needed map[name]*secret
+	// retired are the contents of those that ended to be needed since the last Change was taken: one that is needed again
 	// meanwhile, as what an unread one would have replaced, need not be read to be known.
 	retired map[name]*corev1.Secret
 	ticket  uint64 // of the last read that began
 }
 
-// secret is what is known of a wanted Secret.
+// secret is what is known of a needed Secret.
 type secret struct {
 	object  *corev1.Secret // nil while it is not there, or has not been read
 	unread  error          // why it is not known whether it is there; nil once it was read
@@ -43,17 +43,17 @@ type secret struct {
 	reading int            // reads under way: they may have begun before what the watch says
 }
 
-// unknown reports whether a Secret is wanted and has not been read since.
+// unknown reports whether a Secret is needed and has not been read since.
 func (s *secrets) unknown(n name) bool {
-	w := s.wanted[n]
+	w := s.needed[n]
 	return w != nil && w.ticket == 0
 }
 
-// secretSink takes what a watch says of Secrets, and has the wanted ones read again.
+// secretSink takes what a watch says of Secrets, and has the needed ones read again.
 type secretSink struct{ source *Source }
 
 func (t secretSink) set(o metav1.Object) {
-	if w := t.source.catalog.secrets.wanted[nameOf(o)]; w != nil && (w.version != o.GetResourceVersion() || w.reading > 0) {
+	if w := t.source.catalog.secrets.needed[nameOf(o)]; w != nil && (w.version != o.GetResourceVersion() || w.reading > 0) {
 		t.source.reads.Add(nameOf(o))
 	}
 }
@@ -63,7 +63,7 @@ func (t secretSink) unreadable(name, *kind.Undecoded) {}
 
 // remove has it read: it may be there again.
 func (t secretSink) remove(n name) {
-	if t.source.catalog.secrets.wanted[n] != nil {
+	if t.source.catalog.secrets.needed[n] != nil {
 		t.source.reads.Add(n)
 	}
 }
@@ -74,20 +74,20 @@ func (t secretSink) replace(namespace string, all []metav1.Object, _ map[name]*k
 		there[nameOf(o)] = true
 		t.set(o)
 	}
-	for n, w := range t.source.catalog.secrets.wanted {
+	for n, w := range t.source.catalog.secrets.needed {
 		if (w.object != nil || w.reading > 0) && !there[n] && (namespace == "" || n.Namespace == namespace) {
 			t.source.reads.Add(n)
 		}
 	}
 }
 
-// Fetch notes which Secrets are wanted and which no longer are, and returns the contents
-// of those wanted, as *corev1.Secret without resourceVersion; of one that does not exist
+// Fetch notes which Secrets are needed and which no longer are, and returns the contents
+// of those needed, as *corev1.Secret without resourceVersion; of one that does not exist
 // nothing. One that cannot be read now is among unread, is read again and again, and comes with a Change, be it as
-// deleted; one that is no longer wanted comes as deleted. It may be called at any time, also from
+// deleted; one that is no longer needed comes as deleted. It may be called at any time, also from
 // within emit. What is returned is shared: nobody may modify it.
-func (s *Source) Fetch(ctx context.Context, wants []Want) (all []metav1.Object, unread []UnreadSecret) {
-	names := s.want(wants)
+func (s *Source) Fetch(ctx context.Context, requests []SecretRequest) (all []metav1.Object, unread []UnreadSecret) {
+	names := s.request(requests)
 	found := make([]metav1.Object, len(names))
 	slots := make(chan struct{}, readers)
 	var reads sync.WaitGroup
@@ -110,11 +110,11 @@ func (s *Source) Fetch(ctx context.Context, wants []Want) (all []metav1.Object, 
 	return slices.DeleteFunc(found, func(o metav1.Object) bool { return o == nil }), unread
 }
 
-// UnreadSecret reports whether it is unknown at present whether a wanted Secret exists. It may be called at any time.
+// UnreadSecret reports whether it is unknown at present whether a needed Secret exists. It may be called at any time.
 func (s *Source) UnreadSecret(namespace, secret string) (u UnreadSecret, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.catalog.secrets.wanted[name{Namespace: namespace, Name: secret}]
+	w := s.catalog.secrets.needed[name{Namespace: namespace, Name: secret}]
 	if w == nil || w.object != nil || w.unread == nil {
 		return UnreadSecret{}, false
 	}
@@ -138,26 +138,26 @@ func (s *Source) fetched(n name) metav1.Object {
 	return o
 }
 
-// want notes what is wanted, and returns the names of what is; sorted.
-func (s *Source) want(wants []Want) (names []name) {
+// request notes which Secrets are needed, and returns their names; sorted.
+func (s *Source) request(requests []SecretRequest) (names []name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.catalog
-	for _, w := range wants {
-		n := name{Namespace: w.Namespace, Name: w.Name}
+	for _, r := range requests {
+		n := name{Namespace: r.Namespace, Name: r.Name}
 		switch {
-		case w.Wanted && !s.watches(n.Namespace):
+		case r.Needed && !s.watches(n.Namespace):
 			// It does not exist as far as this controller may know; nothing is asked for that would be refused.
-		case w.Wanted:
-			if c.secrets.wanted[n] == nil {
-				c.secrets.wanted[n] = &secret{object: c.secrets.retired[n]}
+		case r.Needed:
+			if c.secrets.needed[n] == nil {
+				c.secrets.needed[n] = &secret{object: c.secrets.retired[n]}
 			}
 			names = append(names, n)
-		case c.secrets.wanted[n] != nil:
-			if o := c.secrets.wanted[n].object; o != nil {
+		case c.secrets.needed[n] != nil:
+			if o := c.secrets.needed[n].object; o != nil {
 				c.secrets.retired[n] = o
 			}
-			delete(c.secrets.wanted, n)
+			delete(c.secrets.needed, n)
 			c.mark(secretMetadata.key(n), true)
 			s.wake()
 		}
@@ -168,11 +168,11 @@ func (s *Source) want(wants []Want) (names []name) {
 	return names
 }
 
-// read reads a wanted Secret. What was found is told in a Change if it differs from what was
+// read reads a needed Secret. What was found is told in a Change if it differs from what was
 // there, or if tell is set. The error says that it is not known whether it exists.
 func (s *Source) read(ctx context.Context, n name, tell bool) error {
 	s.mu.Lock()
-	w := s.catalog.secrets.wanted[n]
+	w := s.catalog.secrets.needed[n]
 	if w == nil {
 		s.mu.Unlock()
 		return nil
@@ -206,8 +206,8 @@ func (s *Source) read(ctx context.Context, n name, tell bool) error {
 		}
 		return unknown
 	}
-	if s.catalog.secrets.wanted[n] != w || ticket < w.ticket {
-		return nil // no longer wanted, or somebody who began later has read it
+	if s.catalog.secrets.needed[n] != w || ticket < w.ticket {
+		return nil // no longer needed, or somebody who began later has read it
 	}
 	had, unread := w.object, w.unread != nil
 	w.object, w.version, w.ticket, w.unread = nil, "", ticket, nil

@@ -30,8 +30,8 @@ func (c *consumer) value(n string) string {
 	return ""
 }
 
-func (c *consumer) fetch(wants ...Want) []metav1.Object {
-	found, _ := c.Fetch(c.t.Context(), wants)
+func (c *consumer) fetch(requests ...SecretRequest) []metav1.Object {
+	found, _ := c.Fetch(c.t.Context(), requests)
 	for _, o := range found {
 		c.objects[idOf(c.t, o)] = o
 	}
@@ -50,7 +50,7 @@ func TestSecretsAreReadWhileTheyAreWanted(t *testing.T) {
 		if _, ok := c.Get(secretID("wanted")); ok {
 			t.Error("a Secret is there though nobody wanted it")
 		}
-		found := c.fetch(Want{"team", "wanted", true}, Want{"team", "absent", true})
+		found := c.fetch(SecretRequest{"team", "wanted", true}, SecretRequest{"team", "absent", true})
 		if len(found) != 1 || c.value("wanted") != "first" || found[0].GetResourceVersion() != "" || found[0].GetAnnotations() != nil ||
 			found[0].(*corev1.Secret).Type != "kubernetes.io/tls" {
 			t.Fatalf("found %+v", found)
@@ -64,7 +64,7 @@ func TestSecretsAreReadWhileTheyAreWanted(t *testing.T) {
 		s.putSecret("absent", encoded("here"))
 		c.until("both come", func() bool { return c.value("wanted") == "third" && c.value("absent") == "here" })
 
-		c.fetch(Want{"team", "wanted", false})
+		c.fetch(SecretRequest{"team", "wanted", false})
 		c.until("what is no longer wanted goes", func() bool { return c.value("wanted") == "" })
 		if _, ok := c.Get(secretID("wanted")); ok {
 			t.Error("the contents of an unwanted Secret are kept")
@@ -80,7 +80,7 @@ func TestSecretsAreReadWhileTheyAreWanted(t *testing.T) {
 			t.Errorf("Secrets were read that nobody wants: %v", s.gets)
 		}
 		s.mu.Unlock()
-		c.fetch(Want{"team", "wanted", true})
+		c.fetch(SecretRequest{"team", "wanted", true})
 		if c.value("wanted") != "fourth" {
 			t.Errorf("wanted again: %q", c.value("wanted"))
 		}
@@ -89,16 +89,16 @@ func TestSecretsAreReadWhileTheyAreWanted(t *testing.T) {
 
 func TestManySecretsAreReadAFewAtATime(t *testing.T) {
 	s := newAPIServer(t, true)
-	var wants []Want
+	var requests []SecretRequest
 	for i := range 200 {
 		n := fmt.Sprintf("s%03d", i)
 		s.putSecret(n, encoded(n))
-		wants = append(wants, Want{"team", n, true})
+		requests = append(requests, SecretRequest{"team", n, true})
 	}
 	c := consume(t, s)
 	c.next()
-	slices.Reverse(wants)
-	found := c.fetch(wants...)
+	slices.Reverse(requests)
+	found := c.fetch(requests...)
 	if len(found) != 200 || !slices.IsSortedFunc(found, func(a, b metav1.Object) int { return strings.Compare(a.GetName(), b.GetName()) }) {
 		t.Errorf("%d found, or not in order", len(found))
 	}
@@ -117,7 +117,7 @@ func TestASecretThatCannotBeReadComesLater(t *testing.T) {
 	s.mu.Lock()
 	s.refused["secrets"] = true
 	s.mu.Unlock()
-	if found := c.fetch(Want{"team", "one", true}); len(found) > 0 {
+	if found := c.fetch(SecretRequest{"team", "one", true}); len(found) > 0 {
 		t.Errorf("found %v", found)
 	}
 	testkit.Eventually(t, "it is logged", func() bool { return strings.Contains(c.log.String(), "secret=team/one") })
@@ -133,15 +133,15 @@ func TestAnOlderChangeDoesNotUndoAFetch(t *testing.T) {
 	s.putSecret("one", encoded("v"))
 	c := consume(t, s)
 	c.next()
-	c.fetch(Want{"team", "one", true})
-	c.fetch(Want{"team", "one", false})
+	c.fetch(SecretRequest{"team", "one", true})
+	c.fetch(SecretRequest{"team", "one", false})
 	// Run has taken the Change with the deletion, and nobody receives it yet.
 	testkit.Eventually(t, "the deletion is being told", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.catalog.telling[nameOf(&metav1.ObjectMeta{Namespace: "team", Name: "one"})]
 	})
-	c.fetch(Want{"team", "one", true})
+	c.fetch(SecretRequest{"team", "one", true})
 	if change := c.next(); !reflect.DeepEqual(change.Deletes, []kind.ObjectKey{secretID("one")}) {
 		t.Fatalf("the Change is %+v", change)
 	}
@@ -182,13 +182,13 @@ func TestUnreadSecretsAreNotAbsent(t *testing.T) {
 		s.putSecret("there", encoded("v"))
 		c := consume(t, s)
 		c.next()
-		if found, unread := c.Fetch(t.Context(), []Want{{"team", "early", true}}); len(found)+len(unread) != 0 {
+		if found, unread := c.Fetch(t.Context(), []SecretRequest{{"team", "early", true}}); len(found)+len(unread) != 0 {
 			t.Errorf("absent: found %v, unread %v", found, unread)
 		}
 		s.mu.Lock()
 		s.failGet = code
 		s.mu.Unlock()
-		found, unread := c.Fetch(t.Context(), []Want{{"team", "there", true}, {"team", "absent", true}})
+		found, unread := c.Fetch(t.Context(), []SecretRequest{{"team", "there", true}, {"team", "absent", true}})
 		if want := []UnreadSecret{{"team", "absent", forbidden}, {"team", "there", forbidden}}; len(found) != 0 || !slices.Equal(unread, want) {
 			t.Errorf("%d: found %v, unread %v", code, found, unread)
 		}
@@ -217,7 +217,7 @@ func TestASecretThatIsWantedAgainIsKnown(t *testing.T) {
 	s.putSecret("old", encoded("v"))
 	c := consume(t, s)
 	c.next()
-	c.fetch(Want{"team", "old", true})
+	c.fetch(SecretRequest{"team", "old", true})
 	s.mu.Lock()
 	s.failGet = http.StatusTooManyRequests
 	s.mu.Unlock()
@@ -229,10 +229,10 @@ func TestASecretThatIsWantedAgainIsKnown(t *testing.T) {
 		defer c.mu.Unlock()
 		return ok && len(c.catalog.pending) == 0
 	})
-	if _, unread := c.Fetch(t.Context(), []Want{{"team", "new", true}, {"team", "old", false}}); len(unread) != 1 {
+	if _, unread := c.Fetch(t.Context(), []SecretRequest{{"team", "new", true}, {"team", "old", false}}); len(unread) != 1 {
 		t.Errorf("unread %v", unread)
 	}
-	found, unread := c.Fetch(t.Context(), []Want{{"team", "old", true}})
+	found, unread := c.Fetch(t.Context(), []SecretRequest{{"team", "old", true}})
 	if len(found) != 1 || len(unread) != 0 {
 		t.Errorf("found %v, unread %v", found, unread)
 	}
@@ -252,8 +252,8 @@ func TestAnUnreadSecretIsNotToldAsDeleted(t *testing.T) {
 	s.putSecret("one", encoded("v"))
 	c := consume(t, s)
 	c.next()
-	c.fetch(Want{"team", "one", true})
-	c.fetch(Want{"team", "one", false})
+	c.fetch(SecretRequest{"team", "one", true})
+	c.fetch(SecretRequest{"team", "one", false})
 	testkit.Eventually(t, "the deletion is being told", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -262,7 +262,7 @@ func TestAnUnreadSecretIsNotToldAsDeleted(t *testing.T) {
 	s.mu.Lock()
 	s.failGet = http.StatusTooManyRequests
 	s.mu.Unlock()
-	if _, unread := c.Fetch(t.Context(), []Want{{"team", "one", true}}); len(unread) != 1 {
+	if _, unread := c.Fetch(t.Context(), []SecretRequest{{"team", "one", true}}); len(unread) != 1 {
 		t.Fatalf("unread %v", unread)
 	}
 	c.next() // of the time before it was wanted again

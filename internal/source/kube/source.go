@@ -178,7 +178,7 @@ func (s *Source) wake() {
 
 // Get returns an object as it was last seen: with status and resourceVersion where its
 // kind has a status. It may be newer than the last Change. Secrets are there only while
-// wanted. The object is shared: nobody may modify it. It may be called at any time.
+// needed. The object is shared: nobody may modify it. It may be called at any time.
 func (s *Source) Get(id kind.ObjectKey) (metav1.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

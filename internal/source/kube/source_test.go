@@ -644,7 +644,7 @@ func TestSecretsThatCannotBeWatchedAreReadAgain(t *testing.T) {
 	s.unlisted["secrets"] = true
 	c := consume(t, s, func(s *Source) { s.skip, s.secretsPoll = 50*time.Millisecond, 50*time.Millisecond })
 	c.next()
-	c.fetch(Want{"team", "one", true})
+	c.fetch(SecretRequest{"team", "one", true})
 	s.putSecret("one", encoded("second"))
 	c.until("the new contents come", func() bool { return c.value("one") == "second" })
 }
@@ -736,7 +736,7 @@ func TestSecretsThatCannotBeWatchedAnyMoreAreReadAgain(t *testing.T) {
 	s.putSecret("one", encoded("first"))
 	c := consume(t, s, func(s *Source) { s.skip, s.secretsPoll = 50*time.Millisecond, 50*time.Millisecond })
 	c.next()
-	c.fetch(Want{"team", "one", true})
+	c.fetch(SecretRequest{"team", "one", true})
 	s.mu.Lock()
 	s.unlisted["secrets"] = true
 	s.mu.Unlock()

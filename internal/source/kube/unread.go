@@ -15,7 +15,7 @@ import (
 const (
 	// skip is how long a kind that cannot be listed holds up the start, unless it is essential.
 	skip = 30 * time.Second
-	// secretsPoll is how often the wanted Secrets are read while their changes cannot be watched.
+	// secretsPoll is how often the needed Secrets are read while their changes cannot be watched.
 	secretsPoll = time.Minute
 )
 
@@ -58,7 +58,7 @@ func (s *Source) watchFeeds(ctx context.Context) {
 			s.check(now)
 			if now.Sub(polled) >= s.secretsPoll {
 				polled = now
-				for n := range s.catalog.secrets.wanted {
+				for n := range s.catalog.secrets.needed {
 					if !s.feeds[secretMetadata].follows(n.Namespace) {
 						s.reads.Add(n)
 					}

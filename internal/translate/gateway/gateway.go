@@ -40,8 +40,8 @@ type Gateway struct {
 	Unserved   bool               // no listener of it is served
 	Parameters v1alpha1.GatewayParametersSpec
 	// OwnParameters is the name of the GatewayParameters that the Gateway itself refers to, "" for none.
-	OwnParameters string
-	Held          bool // the Parameters cannot be told
+	OwnParameters     string
+	ParametersUnknown bool
 }
 
 // New reads a Gateway; what other objects tell of it is left empty.
