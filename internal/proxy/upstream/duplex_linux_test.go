@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // holding is a Buffer that knows whether it is held, and how often it was given back.
@@ -100,7 +102,7 @@ func TestReadIdleHoldsNothing(t *testing.T) {
 		t.Helper()
 		given := into.given.Load()
 		act()
-		eventually(t, "nothing is held after "+what, func() bool {
+		testkit.Eventually(t, "nothing is held after "+what, func() bool {
 			out, err := unsent(peer.wire.Conn.(*net.TCPConn))
 			return err == nil && out == 0 && unread(c.socket()) == 0 && into.given.Load() > given && !into.held.Load()
 		})
