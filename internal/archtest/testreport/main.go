@@ -12,7 +12,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -134,8 +136,19 @@ func (r *report) endPackage(e event) {
 	switch {
 	case e.Action == "skip": // no test files
 	case e.Action == "fail" && !r.failedIn[e.Package]: // did not build, panicked or timed out
-		r.fail("FAILED "+e.Package, r.output[e.Package+" "])
+		r.fail("FAILED "+e.Package, r.unfinished(e.Package))
 	default:
 		fmt.Fprintf(r.out, "%s\t%s\t%.1fs\n", e.Action, e.Package, e.Elapsed)
 	}
+}
+
+// unfinished returns what a package has written that did not come to its end: its own output, and that of the tests that ran.
+func (r *report) unfinished(name string) (lines []string) {
+	for _, test := range slices.Sorted(maps.Keys(r.output)) {
+		if strings.HasPrefix(test, name+" ") {
+			lines = append(lines, r.output[test]...)
+			delete(r.output, test)
+		}
+	}
+	return lines
 }

@@ -18,6 +18,8 @@ func TestReport(t *testing.T) {
 		{"no test files are no skip", pass + `{"Action":"skip","Package":"q"}`, true, "1 passed, 0 failed", ""},
 		{"output of a failure", `{"Action":"output","Package":"p","Test":"TestB","Output":"boom\n"}` + "\n" +
 			`{"Action":"fail","Package":"p","Test":"TestB"}` + "\n" + `{"Action":"fail","Package":"p"}`, false, "0 passed, 1 failed", "boom"},
+		{"times out", pass + `{"Action":"output","Package":"p","Test":"TestB","Output":"goroutine 1 waits\n"}` + "\n" + `{"Action":"fail","Package":"p"}`,
+			false, "1 passed, 1 failed", "goroutine 1 waits"},
 		{"does not build", pass + `{"Action":"build-output","ImportPath":"q","Output":"q.go:1: bad\n"}` + "\n" + `{"Action":"fail","Package":"q"}`,
 			false, "1 passed, 1 failed", "q.go:1: bad"},
 		{"what failed stands at the end too", `{"Action":"output","Package":"p","Test":"TestB","Output":"boom\n"}` + "\n" +
