@@ -197,6 +197,7 @@ type Resource struct {
 	//	*Resource_Certificate
 	//	*Resource_TicketKeys
 	//	*Resource_L4Route
+	//	*Resource_Authorities
 	Kind          isResource_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -302,6 +303,15 @@ func (x *Resource) GetL4Route() *L4Route {
 	return nil
 }
 
+func (x *Resource) GetAuthorities() *Authorities {
+	if x != nil {
+		if x, ok := x.Kind.(*Resource_Authorities); ok {
+			return x.Authorities
+		}
+	}
+	return nil
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -334,6 +344,10 @@ type Resource_L4Route struct {
 	L4Route *L4Route `protobuf:"bytes,7,opt,name=l4_route,json=l4Route,proto3,oneof"`
 }
 
+type Resource_Authorities struct {
+	Authorities *Authorities `protobuf:"bytes,8,opt,name=authorities,proto3,oneof"`
+}
+
 func (*Resource_Listener) isResource_Kind() {}
 
 func (*Resource_Route) isResource_Kind() {}
@@ -347,6 +361,8 @@ func (*Resource_Certificate) isResource_Kind() {}
 func (*Resource_TicketKeys) isResource_Kind() {}
 
 func (*Resource_L4Route) isResource_Kind() {}
+
+func (*Resource_Authorities) isResource_Kind() {}
 
 // Listener is one accepted listener of a Gateway, its own or one of a ListenerSet that is attached to it.
 type Listener struct {
@@ -1308,8 +1324,8 @@ type BackendTLS struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name to ask for (SNI) and to verify; a backend without one cannot be verified.
 	ServerName string `protobuf:"bytes,1,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
-	// The authorities to trust, in PEM; empty is those of the system.
-	CaPem         []byte `protobuf:"bytes,2,opt,name=ca_pem,json=caPem,proto3" json:"ca_pem,omitempty"`
+	// Keys of Authorities, any of which may have signed the backend's certificate; none are those of the system.
+	Authorities   []string `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1351,11 +1367,64 @@ func (x *BackendTLS) GetServerName() string {
 	return ""
 }
 
-func (x *BackendTLS) GetCaPem() []byte {
+func (x *BackendTLS) GetAuthorities() []string {
 	if x != nil {
-		return x.CaPem
+		return x.Authorities
 	}
 	return nil
+}
+
+// Authorities are certificates that others are verified by. Whoever trusts the same ones refers to one Resource, whose content never changes.
+type Authorities struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "sha256:<hex>", of pem
+	Pem           string                 `protobuf:"bytes,2,opt,name=pem,proto3" json:"pem,omitempty"` // one block of type CERTIFICATE at least, and no others
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Authorities) Reset() {
+	*x = Authorities{}
+	mi := &file_config_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Authorities) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Authorities) ProtoMessage() {}
+
+func (x *Authorities) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
+func (*Authorities) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Authorities) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Authorities) GetPem() string {
+	if x != nil {
+		return x.Pem
+	}
+	return ""
 }
 
 // Endpoints holds where a Backend is reached; it changes without its routes.
@@ -1369,7 +1438,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1381,7 +1450,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1394,7 +1463,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1424,7 +1493,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1436,7 +1505,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1449,7 +1518,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1485,7 +1554,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1497,7 +1566,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1510,7 +1579,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1548,7 +1617,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1629,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1642,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1594,7 +1663,7 @@ var File_config_proto protoreflect.FileDescriptor
 
 const file_config_proto_rawDesc = "" +
 	"\n" +
-	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x19google/protobuf/any.proto\"\xbb\x03\n" +
+	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x19google/protobuf/any.proto\"\x80\x04\n" +
 	"\bResource\x12:\n" +
 	"\blistener\x18\x01 \x01(\v2\x1c.moongate.config.v1.ListenerH\x00R\blistener\x121\n" +
 	"\x05route\x18\x02 \x01(\v2\x19.moongate.config.v1.RouteH\x00R\x05route\x127\n" +
@@ -1603,7 +1672,8 @@ const file_config_proto_rawDesc = "" +
 	"\vcertificate\x18\x05 \x01(\v2\x1f.moongate.config.v1.CertificateH\x00R\vcertificate\x12A\n" +
 	"\vticket_keys\x18\x06 \x01(\v2\x1e.moongate.config.v1.TicketKeysH\x00R\n" +
 	"ticketKeys\x128\n" +
-	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4RouteB\x06\n" +
+	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
+	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
 	"\x04kind\"\x99\x02\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
@@ -1678,12 +1748,15 @@ const file_config_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
-	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"D\n" +
+	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"U\n" +
 	"\n" +
 	"BackendTLS\x12\x1f\n" +
 	"\vserver_name\x18\x01 \x01(\tR\n" +
-	"serverName\x12\x15\n" +
-	"\x06ca_pem\x18\x02 \x01(\fR\x05caPem\"Y\n" +
+	"serverName\x12 \n" +
+	"\vauthorities\x18\x03 \x03(\tR\vauthoritiesJ\x04\b\x02\x10\x03\"1\n" +
+	"\vAuthorities\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
+	"\x03pem\x18\x02 \x01(\tR\x03pem\"Y\n" +
 	"\tEndpoints\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12:\n" +
 	"\tendpoints\x18\x02 \x03(\v2\x1c.moongate.config.v1.EndpointR\tendpoints\"Z\n" +
@@ -1727,7 +1800,7 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),        // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),   // 1: moongate.config.v1.PathMatchType
@@ -1747,45 +1820,47 @@ var file_config_proto_goTypes = []any{
 	(*BackendRef)(nil),   // 15: moongate.config.v1.BackendRef
 	(*Backend)(nil),      // 16: moongate.config.v1.Backend
 	(*BackendTLS)(nil),   // 17: moongate.config.v1.BackendTLS
-	(*Endpoints)(nil),    // 18: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),     // 19: moongate.config.v1.Endpoint
-	(*Certificate)(nil),  // 20: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),   // 21: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),    // 22: google.protobuf.Any
+	(*Authorities)(nil),  // 18: moongate.config.v1.Authorities
+	(*Endpoints)(nil),    // 19: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),     // 20: moongate.config.v1.Endpoint
+	(*Certificate)(nil),  // 21: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),   // 22: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),    // 23: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	5,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
 	16, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	18, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	20, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	21, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	19, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	21, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	22, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	6,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	0,  // 7: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
-	7,  // 8: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	9,  // 9: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	7,  // 10: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	15, // 11: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	8,  // 12: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	12, // 13: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	22, // 14: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	15, // 15: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	11, // 16: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	10, // 17: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	13, // 18: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	14, // 19: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	14, // 20: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 21: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	22, // 22: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	11, // 23: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 24: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	17, // 25: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	19, // 26: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	18, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
+	7,  // 9: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	9,  // 10: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	7,  // 11: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	15, // 12: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	8,  // 13: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	12, // 14: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	23, // 15: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	15, // 16: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	11, // 17: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	10, // 18: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	13, // 19: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	14, // 20: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	14, // 21: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 22: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	23, // 23: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	11, // 24: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 25: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	17, // 26: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	20, // 27: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -1801,6 +1876,7 @@ func file_config_proto_init() {
 		(*Resource_Certificate)(nil),
 		(*Resource_TicketKeys)(nil),
 		(*Resource_L4Route)(nil),
+		(*Resource_Authorities)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1808,7 +1884,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

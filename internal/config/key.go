@@ -8,12 +8,13 @@ package config
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"strconv"
 	"strings"
 )
 
-// Kind orders Resources as they must be applied: what others refer to first. Its numbers are
+// Kind orders Resources as they must be applied: what others refer to first, but for KindAuthorities. Its numbers are
 // on the wire between a controller and proxies of other versions: they never change.
 type Kind uint8
 
@@ -26,10 +27,11 @@ const (
 	KindRoute
 	KindTicketKeys // nothing refers to them
 	KindL4Route
+	KindAuthorities // Backends refer to them, so that they are applied first, and removed last
 )
 
 var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route",
-	KindTicketKeys: "TicketKeys", KindL4Route: "L4Route"}
+	KindTicketKeys: "TicketKeys", KindL4Route: "L4Route", KindAuthorities: "Authorities"}
 
 // String is the message's name.
 func (k Kind) String() string {
@@ -85,6 +87,8 @@ func (r *Resource) ID() ID {
 		return ID{KindTicketKeys, k.TicketKeys.Key}
 	case *Resource_L4Route:
 		return ID{KindL4Route, k.L4Route.Key}
+	case *Resource_Authorities:
+		return ID{KindAuthorities, k.Authorities.Key}
 	}
 	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
 }
@@ -146,3 +150,6 @@ func ServicePort(key string) string { return strings.TrimSuffix(key, overHTTP2) 
 
 // SecretKey is Certificate.key of a Secret.
 func SecretKey(namespace, name string) string { return "Secret/" + namespace + "/" + name }
+
+// AuthoritiesKey is Authorities.key of certificates in PEM.
+func AuthoritiesKey(pem string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(pem))) }

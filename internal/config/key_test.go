@@ -15,8 +15,10 @@ func TestID(t *testing.T) {
 		{Kind: &Resource_Route{&Route{Key: RouteKey("HTTPRoute", "ns", "r")}}},
 		{Kind: &Resource_TicketKeys{&TicketKeys{Key: GatewayKey("ns", "gw")}}},
 		{Kind: &Resource_L4Route{&L4Route{Key: RouteKey("TCPRoute", "ns", "r")}}},
+		{Kind: &Resource_Authorities{&Authorities{Key: AuthoritiesKey("")}}},
 	}
-	want := []string{"Certificate Secret/ns/s", "Backend Service/ns/b/80", "Endpoints Service/ns/b/80", "Listener ns/gw/l", "Route HTTPRoute/ns/r", "TicketKeys ns/gw", "L4Route TCPRoute/ns/r"}
+	want := []string{"Certificate Secret/ns/s", "Backend Service/ns/b/80", "Endpoints Service/ns/b/80", "Listener ns/gw/l", "Route HTTPRoute/ns/r", "TicketKeys ns/gw", "L4Route TCPRoute/ns/r",
+		"Authorities sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
 	for i, r := range all {
 		if got := r.ID().String(); got != want[i] {
 			t.Errorf("got %q, want %q", got, want[i])

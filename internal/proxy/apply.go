@@ -48,7 +48,7 @@ type listenerState struct {
 	err    error // why it does not serve
 }
 
-// Apply puts one generation in force as a whole: certificates, backends and endpoints
+// Apply puts one generation in force as a whole: certificates, authorities, backends and endpoints
 // first, then listeners and routes with one atomic store, removals last. Connections and
 // requests in flight go on. It is safe for concurrent use.
 func (p *Proxy) Apply(u *config.Update) Result {

@@ -56,10 +56,16 @@ func tlsBackend(t testing.TB, cert *config.Resource, protocols ...string) (addr 
 	return l.Addr().String(), handshakes
 }
 
-func overTLS(key, serverName string, ca []byte, protocol config.BackendProtocol) *config.Resource {
-	return &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{
-		Key: key, Protocol: protocol, Tls: &config.BackendTLS{ServerName: serverName, CaPem: ca},
-	}}}
+// overTLS is a Backend that is verified by ca, those of the system for none.
+func overTLS(key, serverName string, ca []byte, protocol config.BackendProtocol) []*config.Resource {
+	b := &config.Backend{Key: key, Protocol: protocol, Tls: &config.BackendTLS{ServerName: serverName}}
+	all := []*config.Resource{{Kind: &config.Resource_Backend{Backend: b}}}
+	if ca != nil {
+		pem := string(ca)
+		b.Tls.Authorities = []string{config.AuthoritiesKey(pem)}
+		all = append(all, &config.Resource{Kind: &config.Resource_Authorities{Authorities: &config.Authorities{Key: b.Tls.Authorities[0], Pem: pem}}})
+	}
+	return all
 }
 
 // TestBackendTLS: what the backend chooses by ALPN is spoken, on as few connections as that takes.
@@ -84,7 +90,7 @@ func TestBackendTLS(t *testing.T) {
 			addr, handshakes := tlsBackend(t, cert, tc.speaks...)
 			g := startGateway(t, Timeouts{})
 			g.serve(addr, nil)
-			g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", ca, tc.protocol)})
+			g.apply(overTLS("Service/default/b/80", "backend.example", ca, tc.protocol))
 			if tc.want == "" {
 				if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
 					t.Error(got)
@@ -143,7 +149,7 @@ func TestBackendTLSFails(t *testing.T) {
 			said := &testkit.Log{}
 			g := startGatewayWith(t, Options{Bind: []netip.Addr{loopback}, Logger: slog.New(slog.NewTextHandler(said, nil))})
 			g.serve(addr, nil)
-			g.apply([]*config.Resource{overTLS("Service/default/b/80", tc.serverName, ca, 0)})
+			g.apply(overTLS("Service/default/b/80", tc.serverName, ca, 0))
 			for range 3 {
 				if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
 					t.Error(got)
@@ -165,7 +171,7 @@ func TestBackendTLSResumes(t *testing.T) {
 	addr, _ := tlsBackend(t, cert, "http/1.1")
 	g := startGateway(t, Timeouts{})
 	g.serve(addr, nil)
-	g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0)})
+	g.apply(overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0))
 	const get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	if got := g.talk(get); !strings.Contains(got, "resumed=false") {
 		t.Error(got)
@@ -204,7 +210,7 @@ func TestBackendTLSKeepsIdle(t *testing.T) {
 	addr, handshakes := tlsBackend(t, cert, "http/1.1")
 	g := startGateway(t, Timeouts{})
 	g.serve(addr, nil)
-	g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0)})
+	g.apply(overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0))
 	for range 20 {
 		if got := g.talk("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close\r\n\r\na"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Error(got)
@@ -218,13 +224,15 @@ func TestBackendTLSKeepsIdle(t *testing.T) {
 // TestBackendTLSRejected: a Backend whose authorities cannot be read leaves the one before in force.
 func TestBackendTLSRejected(t *testing.T) {
 	g := startGateway(t, Timeouts{})
-	for _, b := range []*config.Resource{
+	missing := overTLS("Service/default/b/80", "backend.example", []byte("lost on the way"), 0)[:1]
+	for _, all := range [][]*config.Resource{
+		missing,
 		overTLS("Service/default/b/80", "backend.example", []byte("no PEM"), 0),
 		overTLS("Service/default/b/80", "", nil, 0),
 	} {
 		g.generation++
-		r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{b}})
-		if err := r.Rejected[b.ID()]; err == nil || !strings.Contains(err.Error(), "Service/default/b/80") {
+		r := g.Apply(&config.Update{Generation: g.generation, Upserts: all})
+		if err := r.Rejected[all[0].ID()]; err == nil || !strings.Contains(err.Error(), "Service/default/b/80") {
 			t.Errorf("%v", r.Rejected)
 		}
 	}

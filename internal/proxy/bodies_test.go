@@ -354,7 +354,7 @@ func TestBodiesStayApart(t *testing.T) {
 	g.serve(addrs[0], nil)
 	g.apply(backend("Service/default/b/80", addrs...)[1:])
 	ca := cert.GetCertificate().ChainPem
-	g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", ca, config.BackendProtocol_BACKEND_PROTOCOL_HTTP)})
+	g.apply(overTLS("Service/default/b/80", "backend.example", ca, config.BackendProtocol_BACKEND_PROTOCOL_HTTP))
 	end := time.Now().Add(4 * time.Second)
 	if testing.Short() {
 		end = time.Now().Add(time.Second)
@@ -412,7 +412,7 @@ func TestBodiesStayApart(t *testing.T) {
 			g.apply(backend("Service/default/b/80", [][]string{addrs, addrs[:2], addrs[1:], addrs[:1]}[i%4]...)[1:])
 			if i%7 == 6 {
 				protocol := []config.BackendProtocol{config.BackendProtocol_BACKEND_PROTOCOL_H2C, config.BackendProtocol_BACKEND_PROTOCOL_HTTP}[i/7%2]
-				g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", ca, protocol)})
+				g.apply(overTLS("Service/default/b/80", "backend.example", ca, protocol))
 			}
 		}
 	})

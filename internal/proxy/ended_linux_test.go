@@ -52,7 +52,7 @@ func TestResetBehindTheEnd(t *testing.T) {
 			g.serve(addr, nil)
 			if name == "TLS" {
 				ca := cert.GetCertificate().ChainPem
-				g.apply([]*config.Resource{overTLS("Service/default/b/80", "backend.example", ca, config.BackendProtocol_BACKEND_PROTOCOL_HTTP)})
+				g.apply(overTLS("Service/default/b/80", "backend.example", ca, config.BackendProtocol_BACKEND_PROTOCOL_HTTP))
 			}
 			r := g.rawHTTP2()
 			r.c.SetDeadline(time.Now().Add(10 * time.Second))

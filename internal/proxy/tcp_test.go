@@ -226,7 +226,7 @@ func TestTCPOverTLS(t *testing.T) {
 	})
 	for _, protocol := range []config.BackendProtocol{config.BackendProtocol_BACKEND_PROTOCOL_HTTP, config.BackendProtocol_BACKEND_PROTOCOL_H2C} {
 		g := startGateway(t, Timeouts{})
-		g.apply(append(backend("Service/default/b/80", addr), overTLS("Service/default/b/80", "backend.example", cert.ChainPem, protocol), g.tcpListener("tcp"),
+		g.apply(append(append(backend("Service/default/b/80", addr), overTLS("Service/default/b/80", "backend.example", cert.ChainPem, protocol)...), g.tcpListener("tcp"),
 			l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})))
 		c := g.dial()
 		io.WriteString(c, "ping")

@@ -108,7 +108,7 @@ func TestWebSocketMessages(t *testing.T) {
 				go server.ServeTLS(l, "", "")
 				t.Cleanup(func() { server.Close() })
 				g.apply(append(backend("Service/default/b/80", l.Addr().String()),
-					overTLS("Service/default/b/80", "b.example.com", cert.GetCertificate().ChainPem, config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET)))
+					overTLS("Service/default/b/80", "b.example.com", cert.GetCertificate().ChainPem, config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET)...))
 			}
 			var c net.Conn
 			scheme := "ws"

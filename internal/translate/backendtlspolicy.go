@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -30,12 +31,21 @@ type backendTLSLayer struct {
 	policiesByConfigMap *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
 	undecodedPolicies   *incremental.Index[string, name, undecodedPolicy] // by namespace
 	policyAges          *incremental.Collection[name, int64]
-	authorities         *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that policies refer to
+	policies            *incremental.Collection[name, *gwv1.BackendTLSPolicy]   // for Services that routes name
+	authorities         *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that those refer to
+	authoritiesByKey    *incremental.Index[authoritiesKey, name, *certificate.Authorities]
 	backendTLS          *incremental.Collection[name, *backendTLS]
 	refusedTLS          *incremental.Collection[name, string]              // why policies cannot be carried out
 	policyGateways      *incremental.Index[name, serviceGateway, struct{}] // by Service
 	policyStatuses      *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+
+	trusted *incremental.Collection[authoritiesKey, *config.Authorities] // that Backends name
 }
+
+// authoritiesKey is config.Authorities.key.
+type authoritiesKey string
+
+func (k authoritiesKey) Compare(o authoritiesKey) int { return cmp.Compare(k, o) }
 
 // backendTLS is a BackendTLSPolicy as far as itself and its ConfigMaps tell.
 type backendTLS struct {
@@ -55,7 +65,15 @@ func (t *Translator) declareBackendTLSPolicies() {
 		func(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 			return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 		})
-	t.policiesByConfigMap = incremental.NewIndex(t.in.policies.Collection, "BackendTLSPolicies by ConfigMap",
+	named := incremental.Keys(incremental.NewIndex(t.in.routes.Collection, "routes by Service that they name", namedServices), "Services that routes name")
+	t.policies = incremental.Map(t.engine, "BackendTLSPolicy for routes", t.in.policies.Collection,
+		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
+			return p, slices.ContainsFunc(policy.Targets(n.Namespace, p.Spec.TargetRefs), func(target policy.Target) bool {
+				_, is := incremental.Fetch(v, named, name{target.Namespace, target.Name})
+				return is && isService(target)
+			})
+		}, sameDeeply[*gwv1.BackendTLSPolicy])
+	t.policiesByConfigMap = incremental.NewIndex(t.policies, "BackendTLSPolicies by ConfigMap",
 		func(n name, p *gwv1.BackendTLSPolicy) (configMaps []name) {
 			for _, ref := range p.Spec.Validation.CACertificateRefs {
 				if isConfigMap(ref) {
@@ -75,7 +93,14 @@ func (t *Translator) declareBackendTLSPolicies() {
 			}
 			return certificate.ReadAuthorities(c), true
 		}, (*certificate.Authorities).Equal)
-	t.backendTLS = incremental.Map(t.engine, "BackendTLSPolicy", t.in.policies.Collection,
+	t.authoritiesByKey = incremental.NewIndex(t.authorities, "authorities by content",
+		func(_ name, a *certificate.Authorities) []authoritiesKey {
+			if a.Wrong != "" {
+				return nil
+			}
+			return []authoritiesKey{authoritiesKey(a.Key)}
+		})
+	t.backendTLS = incremental.Map(t.engine, "BackendTLSPolicy", t.policies,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*backendTLS, bool) {
 			return t.readBackendTLS(v, n, p), true
 		}, (*backendTLS).same)
@@ -86,6 +111,42 @@ func (t *Translator) declareBackendTLSPolicies() {
 			}
 			return b.Invalid.String(), true
 		}, same[string])
+}
+
+// namedServices are the Services that a route names as backends, whether it may or not.
+func namedServices(k kindName, o metav1.Object) (services []name) {
+	rk := routeKindOf(k.Kind)
+	if rk == nil {
+		return nil
+	}
+	rules := rk.rules(o)
+	for i := range rules {
+		for _, ref := range rules[i].Refs() {
+			if value(ref.Group, corev1.GroupName) == corev1.GroupName && value(ref.Kind, gwv1.Kind(KindService)) == gwv1.Kind(KindService) {
+				services = append(services, name{string(value(ref.Namespace, gwv1.Namespace(k.Name.Namespace))), string(ref.Name)})
+			}
+		}
+	}
+	return services
+}
+
+// declareTrusted makes one resource of the authorities that Backends name, however many ConfigMaps have them.
+func (t *Translator) declareTrusted() {
+	users := incremental.NewIndex(t.backends, "backends by authorities", func(_ backendKey, b *config.Backend) (keys []authoritiesKey) {
+		for _, key := range b.GetTls().GetAuthorities() {
+			keys = append(keys, authoritiesKey(key))
+		}
+		return keys
+	})
+	t.trusted = incremental.Map(t.engine, "authorities config", incremental.Keys(users, "authorities of backends"),
+		func(v *incremental.View, key authoritiesKey, _ struct{}) (*config.Authorities, bool) {
+			for _, n := range incremental.Lookup(v, t.authoritiesByKey, key) {
+				if a, ok := incremental.Fetch(v, t.authorities, n); ok {
+					return &config.Authorities{Key: string(key), Pem: a.PEM}, true
+				}
+			}
+			return nil, false
+		}, sameMessage[*config.Authorities])
 }
 
 func isConfigMap(ref gwv1.LocalObjectReference) bool {
@@ -99,7 +160,7 @@ func (t *Translator) readBackendTLS(v *incremental.View, n name, p *gwv1.Backend
 		b.Notes = append(b.Notes, fmt.Sprintf("spec.options: ignored, there are none that are known: %q", slices.Sorted(maps.Keys(p.Spec.Options))))
 	}
 	spec := &p.Spec.Validation
-	authorities := t.trusted(v, n, spec, b)
+	authorities := t.readAuthorities(v, n, spec, b)
 	hostname := strings.ToLower(string(spec.Hostname))
 	if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(hostname, "*") {
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
@@ -109,7 +170,7 @@ func (t *Translator) readBackendTLS(v *incremental.View, n name, p *gwv1.Backend
 			"subjectAltNames are not supported yet, and who a backend is must not go unverified")
 	}
 	if b.Invalid == nil {
-		b.Config = &config.BackendTLS{ServerName: hostname, CaPem: authorities}
+		b.Config = &config.BackendTLS{ServerName: hostname, Authorities: authorities}
 	}
 	return b
 }
@@ -121,8 +182,9 @@ func (b *backendTLS) invalid(reason gwv1.PolicyConditionReason, field, remedy, f
 	}
 }
 
-// trusted returns the authorities that a policy names, in PEM; nil are those of the system. What is wrong with them becomes part of b.
-func (t *Translator) trusted(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, b *backendTLS) (all []byte) {
+// readAuthorities returns the keys of the authorities that a policy names, each once; none are those of the system. What is wrong with them
+// becomes part of b.
+func (t *Translator) readAuthorities(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, b *backendTLS) (keys []string) {
 	wellKnown := value(spec.WellKnownCACertificates, "")
 	switch {
 	case len(spec.CACertificateRefs) > 0 && wellKnown != "":
@@ -133,21 +195,29 @@ func (t *Translator) trusted(v *incremental.View, n name, spec *gwv1.BackendTLSP
 	case wellKnown != "" && wellKnown != gwv1.WellKnownCACertificatesSystem:
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "use System, or caCertificateRefs", "%q is not known", wellKnown)
 	}
+	size := 0
 	for i, ref := range spec.CACertificateRefs {
-		text, p := t.resolveAuthorities(v, n.Namespace, ref, fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i))
-		if p != nil {
+		a, p := t.resolveAuthorities(v, n.Namespace, ref, fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i))
+		switch {
+		case p != nil:
 			b.Refs = append(b.Refs, p)
+		case !slices.Contains(keys, a.Key):
+			keys = append(keys, a.Key)
+			size += len(a.PEM)
 		}
-		all = append(all, text...)
 	}
-	if len(b.Refs) > 0 && len(all) == 0 {
+	switch {
+	case size > certificate.MaxAuthorityBytes:
+		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.caCertificateRefs", "leave out what the backend's certificate is not verified by",
+			"the ConfigMaps have %d bytes of certificates together, and a policy may have %d", size, certificate.MaxAuthorityBytes)
+	case len(b.Refs) > 0 && len(keys) == 0:
 		b.invalid(gwv1.BackendTLSPolicyReasonNoValidCACertificate, "spec.validation.caCertificateRefs", "see condition ResolvedRefs", "no reference can be used: %s",
 			condition.List(b.Refs))
 	}
-	return all
+	return keys
 }
 
-func (t *Translator) resolveAuthorities(v *incremental.View, namespace string, ref gwv1.LocalObjectReference, field string) ([]byte, *condition.Problem) {
+func (t *Translator) resolveAuthorities(v *incremental.View, namespace string, ref gwv1.LocalObjectReference, field string) (*certificate.Authorities, *condition.Problem) {
 	if !isConfigMap(ref) {
 		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidKind, field+".kind", "refer to a ConfigMap",
 			"%s of group %q cannot hold authorities", ref.Kind, ref.Group)
@@ -161,7 +231,7 @@ func (t *Translator) resolveAuthorities(v *incremental.View, namespace string, r
 	case a.Wrong != "":
 		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", "correct the ConfigMap", "ConfigMap %s: %s", n, a.Wrong)
 	}
-	return a.PEM, nil
+	return a, nil
 }
 
 // targetOf is a port of a Service as policies name it.
@@ -259,7 +329,7 @@ func (t *Translator) backendTLSPolicyStatus(v *incremental.View, n name, p *gwv1
 	}
 	b, _ := incremental.Fetch(v, t.backendTLS, n)
 	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
-	if b == nil { // readBackendTLS has panicked
+	if b == nil { // no route names a target, or readBackendTLS has panicked
 		return s
 	}
 	resolved := condition.True(gwv1.BackendTLSPolicyConditionResolvedRefs, gwv1.BackendTLSPolicyReasonResolvedRefs)

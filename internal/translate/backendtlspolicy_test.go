@@ -4,17 +4,22 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
+	"github.com/moongate-dev/moongate/internal/translate/certificate"
 )
 
 // tlsPolicies has some routes, of which one leads to a Service with a policy and a ConfigMap.
@@ -45,21 +50,23 @@ func tlsPolicies(t *testing.T) (w *world, configMap func(file string) *corev1.Co
 	return w, configMap
 }
 
-// TestAuthoritiesChangeTheBackendAlone: new authorities are an update of one Backend, and no route is looked at, as long as there are any.
+// TestAuthoritiesChangeTheBackendAlone: new authorities come beside an update of the Backend that they are for, and no route is looked at, as
+// long as there are any.
 func TestAuthoritiesChangeTheBackendAlone(t *testing.T) {
 	w, configMap := tlsPolicies(t)
 	key := config.ID{Kind: config.KindBackend, Key: "Service/default/s7/80"}
 	before := w.config[key].GetBackend().GetTls()
-	if before.GetServerName() != "web.example.com" || len(before.GetCaPem()) == 0 {
+	if before.GetServerName() != "web.example.com" || len(before.GetAuthorities()) != 1 {
 		t.Fatalf("before: %v", w.config[key])
 	}
 	w.Upsert(configMap("other.crt"))
 	r := w.commit(t)
-	if want := map[string]int{"authorities": 1, "BackendTLSPolicy": 1, "refused BackendTLSPolicy": 1, "backend": 1, "BackendTLSPolicy status": 1, "endpoints": 1}; !maps.Equal(r.Stats.RunsByName, want) {
+	if want := map[string]int{"authorities": 1, "BackendTLSPolicy": 1, "refused BackendTLSPolicy": 1, "backend": 1, "authorities config": 1, "BackendTLSPolicy status": 1, "endpoints": 1}; !maps.Equal(r.Stats.RunsByName, want) {
 		t.Errorf("ran %v, want %v", r.Stats.RunsByName, want)
 	}
-	if len(r.Config.Upserts) != 1 || r.Config.Upserts[0].ID() != key || len(r.Statuses) != 0 {
-		t.Errorf("changed %v, statuses %v", r.Config.Upserts, r.Statuses)
+	if up, gone := r.Config.Upserts, r.Config.Removals; len(up) != 2 || up[0].ID() != key || up[1].GetAuthorities() == nil || len(r.Statuses) != 0 ||
+		len(gone) != 1 || gone[0] != (config.ID{Kind: config.KindAuthorities, Key: before.GetAuthorities()[0]}) {
+		t.Errorf("changed %v, removed %v, statuses %v", up, gone, r.Statuses)
 	}
 
 	// ConfigMaps that no policy refers to are not parsed.
@@ -74,6 +81,127 @@ func TestAuthoritiesChangeTheBackendAlone(t *testing.T) {
 	r = w.commit(t)
 	if !slices.Contains(r.Config.Removals, key) || r.Stats.RunsByName["route"] != 1 {
 		t.Errorf("without the ConfigMap: removed %v, ran %v", r.Config.Removals, r.Stats.RunsByName)
+	}
+}
+
+// manyTLSServices has Services with a policy each, whose authorities are in one ConfigMap for even and in one for odd numbers, of the same text.
+func manyTLSServices(t *testing.T, services int, text string) *world {
+	w := newWorld()
+	w.Upsert(&gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "moongate"}, Spec: gwv1.GatewayClassSpec{ControllerName: controllerName}})
+	w.Upsert(crowdGateway(1))
+	for i := range services {
+		w.Upsert(crowdRoute(i, "/"))
+		w.Upsert(crowdService(i))
+		p := &gwv1.BackendTLSPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", i)}}
+		p.Spec.TargetRefs = []gwv1.LocalPolicyTargetReferenceWithSectionName{{LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Kind: "Service", Name: gwv1.ObjectName(fmt.Sprint("s", i))}}}
+		p.Spec.Validation = gwv1.BackendTLSPolicyValidation{Hostname: "web.example.com", CACertificateRefs: []gwv1.LocalObjectReference{{Kind: "ConfigMap", Name: gwv1.ObjectName(fmt.Sprint("ca", i%2))}}}
+		w.Upsert(p)
+	}
+	setAuthorities(w, text)
+	w.commit(t)
+	return w
+}
+
+// setAuthorities sets the ConfigMaps of manyTLSServices, each with memory of its own.
+func setAuthorities(w *world, text string) {
+	for i := range 2 {
+		w.Upsert(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("ca", i)}, Data: map[string]string{"ca.crt": strings.Clone(text)}})
+	}
+}
+
+// TestAuthoritiesAreShared: a large bundle is in the configuration once, however many policies and ConfigMaps have it, and another one comes
+// as one resource; of the policies and Backends it takes a key.
+func TestAuthoritiesAreShared(t *testing.T) {
+	one, err := os.ReadFile("testdata/pem/example.crt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const services = 1000
+	large := strings.Repeat(string(one), certificate.MaxAuthorityBytes/len(one))
+	heap := func(text string) (w *world, used int) {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		w = manyTLSServices(t, services, text)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		return w, int(after.HeapAlloc) - int(before.HeapAlloc)
+	}
+	small, base := heap(string(one))
+	w, used := heap(large)
+	// The texts of two ConfigMaps, what is read of them, and what garbage is left.
+	if more := used - base; more > 3<<20 {
+		t.Errorf("%d KiB more of heap for %d policies with a bundle of %d KiB than with a small one", more>>10, services, len(large)>>10)
+	}
+	runtime.KeepAlive(small)
+
+	setAuthorities(w, large[:len(large)/2/len(one)*len(one)])
+	r := w.commit(t)
+	bundles, size := 0, 0
+	for _, u := range r.Config.Upserts {
+		if u.GetAuthorities() != nil {
+			bundles++
+		} else {
+			size = max(size, proto.Size(u))
+		}
+	}
+	if bundles != 1 || size > 512 || len(r.Config.Removals) != 1 || len(r.Statuses) != 0 {
+		t.Errorf("another bundle: %d Authorities, other resources of up to %d bytes, removed %v, %d statuses", bundles, size, r.Config.Removals, len(r.Statuses))
+	}
+}
+
+// TestAuthoritiesOfAPolicyAreBounded: those of several ConfigMaps count together, each once.
+func TestAuthoritiesOfAPolicyAreBounded(t *testing.T) {
+	w, configMap := tlsPolicies(t)
+	p := &gwv1.BackendTLSPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "policy", Generation: 2}}
+	p.Spec.TargetRefs = []gwv1.LocalPolicyTargetReferenceWithSectionName{{LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Kind: "Service", Name: "s7"}}}
+	p.Spec.Validation.Hostname = "web.example.com"
+	for i, file := range []string{"example.crt", "other.crt"} {
+		c := configMap(file)
+		c.Name = fmt.Sprint("large", i)
+		c.Data["ca.crt"] = strings.Repeat(c.Data["ca.crt"], (300<<10)/len(c.Data["ca.crt"]))
+		w.Upsert(c)
+		p.Spec.Validation.CACertificateRefs = append(p.Spec.Validation.CACertificateRefs, gwv1.LocalObjectReference{Kind: "ConfigMap", Name: gwv1.ObjectName(c.Name)})
+	}
+	accepted := func() *metav1.Condition {
+		s := w.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "BackendTLSPolicy", Namespace: "default", Name: "policy"}]
+		return meta.FindStatusCondition(s.Status.(*gwv1.PolicyStatus).Ancestors[0].Conditions, string(gwv1.PolicyConditionAccepted))
+	}
+	w.Upsert(p)
+	w.commit(t)
+	if c := accepted(); c.Reason != string(gwv1.PolicyReasonInvalid) || !strings.Contains(c.Message, "spec.validation.caCertificateRefs: ") || !strings.Contains(c.Message, "524288") {
+		t.Errorf("beyond the bound: %+v", c)
+	}
+	if b := w.config[config.ID{Kind: config.KindBackend, Key: "Service/default/s7/80"}]; b != nil {
+		t.Errorf("the Service is reached all the same: %v", b)
+	}
+	p = p.DeepCopy()
+	p.Generation, p.Spec.Validation.CACertificateRefs[1] = 3, p.Spec.Validation.CACertificateRefs[0]
+	w.Upsert(p)
+	w.commit(t)
+	if c := accepted(); c.Status != metav1.ConditionTrue {
+		t.Errorf("one ConfigMap twice: %+v", c)
+	}
+}
+
+// TestPoliciesOfUnusedServices: neither a policy nor its ConfigMap is read before a route names a Service that it is for.
+func TestPoliciesOfUnusedServices(t *testing.T) {
+	w, configMap := tlsPolicies(t)
+	p := &gwv1.BackendTLSPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "unused"}}
+	p.Spec.TargetRefs = []gwv1.LocalPolicyTargetReferenceWithSectionName{{LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Kind: "Service", Name: "s100"}}}
+	p.Spec.Validation = gwv1.BackendTLSPolicyValidation{Hostname: "web.example.com", CACertificateRefs: []gwv1.LocalObjectReference{{Kind: "ConfigMap", Name: "unused"}}}
+	c := configMap("other.crt")
+	c.Name = "unused"
+	w.Upsert(p)
+	w.Upsert(c)
+	w.Upsert(crowdService(100))
+	if r := w.commit(t); r.Stats.RunsByName["authorities"] > 1 || r.Stats.RunsByName["BackendTLSPolicy"] > 0 || !r.Config.Empty() {
+		t.Errorf("ran %v", r.Stats.RunsByName)
+	}
+	w.Upsert(crowdRoute(100, "/"))
+	w.commit(t)
+	if tls := w.config[config.ID{Kind: config.KindBackend, Key: "Service/default/s100/80"}].GetBackend().GetTls(); len(tls.GetAuthorities()) != 1 {
+		t.Errorf("named by a route: %v", tls)
 	}
 }
 

@@ -388,6 +388,9 @@ func (w *world) checkReferences(t *testing.T) {
 		for _, a := range r.GetRoute().GetAttachments() {
 			refer(id, config.ID{Kind: config.KindListener, Key: a.Listener})
 		}
+		for _, key := range r.GetBackend().GetTls().GetAuthorities() {
+			refer(id, config.ID{Kind: config.KindAuthorities, Key: key})
+		}
 		for _, key := range backendsOf(t, r.GetRoute()) {
 			refer(id, config.ID{Kind: config.KindBackend, Key: key})
 			refer(id, config.ID{Kind: config.KindEndpoints, Key: key})

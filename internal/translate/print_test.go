@@ -196,6 +196,9 @@ func fieldNode(t *testing.T, f protoreflect.FieldDescriptor, v protoreflect.Valu
 	case protoreflect.BytesKind:
 		return scalar(fmt.Sprintf("%d bytes, sha256 %.4x...", len(v.Bytes()), sha256.Sum256(v.Bytes())))
 	}
+	if text, is := v.Interface().(string); is && strings.HasPrefix(text, "-----BEGIN ") {
+		return scalar(fmt.Sprintf("%d bytes, sha256 %.4x...", len(text), sha256.Sum256([]byte(text))))
+	}
 	return scalar(v.Interface())
 }
 

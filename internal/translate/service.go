@@ -91,6 +91,7 @@ func (t *Translator) declareBackends() {
 			}
 			return out
 		}, sameMessage[*config.Backend])
+	t.declareTrusted()
 	t.declareEndpoints()
 }
 

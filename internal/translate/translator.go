@@ -235,6 +235,9 @@ func (t *Translator) update() config.Update {
 	collect(&u, t.certificates, func(c *config.Certificate) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Certificate{Certificate: c}}
 	})
+	collect(&u, t.trusted, func(a *config.Authorities) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Authorities{Authorities: a}}
+	})
 	collect(&u, t.backends, func(b *config.Backend) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Backend{Backend: b}}
 	})

@@ -61,12 +61,20 @@ func (w *world) l4Route() *config.Resource {
 	return &config.Resource{Kind: &config.Resource_L4Route{L4Route: route}}
 }
 
+func (w *world) authoritiesKey() string { return fmt.Sprintf("authorities-%d", w.r.IntN(4)) }
+
 func (w *world) backendKey() string { return fmt.Sprintf("backend-%d", w.r.IntN(8)) }
 
 func (w *world) leaf() *config.Resource {
-	switch key := w.backendKey(); w.r.IntN(3) {
+	switch key := w.backendKey(); w.r.IntN(4) {
 	case 0:
-		return &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Port: uint32(w.r.IntN(3))}}}
+		b := &config.Backend{Key: key, Port: uint32(w.r.IntN(3))}
+		for range w.r.IntN(3) {
+			b.Tls = &config.BackendTLS{Authorities: append(b.Tls.GetAuthorities(), w.authoritiesKey())}
+		}
+		return &config.Resource{Kind: &config.Resource_Backend{Backend: b}}
+	case 2:
+		return &config.Resource{Kind: &config.Resource_Authorities{Authorities: &config.Authorities{Key: w.authoritiesKey()}}}
 	case 1:
 		return &config.Resource{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: key,
 			Endpoints: []*config.Endpoint{{Address: "192.0.2.1", Port: uint32(w.r.IntN(3))}}}}}
@@ -113,7 +121,13 @@ func (w *world) naive(gateway string) map[config.ID]*config.Resource {
 			out[r.ID()] = r
 		}
 	}
-	backend := func(key string) { add(config.KindBackend, key); add(config.KindEndpoints, key) }
+	backend := func(key string) {
+		add(config.KindBackend, key)
+		add(config.KindEndpoints, key)
+		for _, authorities := range w.resources[config.ID{Kind: config.KindBackend, Key: key}].GetBackend().GetTls().GetAuthorities() {
+			add(config.KindAuthorities, authorities)
+		}
+	}
 	filters := func(list []*anypb.Any) {
 		for _, f := range list {
 			m := &config.RequestMirror{}

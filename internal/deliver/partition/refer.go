@@ -14,6 +14,7 @@ import (
 var referring = map[protoreflect.Name][]config.Kind{
 	"backend":      {config.KindBackend, config.KindEndpoints},
 	"backends":     {config.KindBackend, config.KindEndpoints},
+	"authorities":  {config.KindAuthorities},
 	"certificate":  {config.KindCertificate},
 	"certificates": {config.KindCertificate},
 }

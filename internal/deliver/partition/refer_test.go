@@ -15,7 +15,7 @@ import (
 // keyed is a field of a .proto file with the comment beside or above it.
 var keyed = regexp.MustCompile(`(?m)((?:^\s*//.*\n)*)^\s*(?:repeated |optional )?string (\w+) = \d+;[ \t]*(//.*)?$`)
 
-// TestEveryReferenceIsKnown reads the .proto files: a field that is said to hold keys of Backends or Certificates
+// TestEveryReferenceIsKnown reads the .proto files: a field that is said to hold keys of Backends, Certificates or Authorities
 // must have a name by which it is found. So a new filter with a backend cannot be forgotten.
 func TestEveryReferenceIsKnown(t *testing.T) {
 	files, err := filepath.Glob("../../config/*.proto")
@@ -33,7 +33,7 @@ func TestEveryReferenceIsKnown(t *testing.T) {
 			if name == "key" {
 				continue // its own, or that of the Resource it belongs to by definition
 			}
-			for word, kind := range map[string]config.Kind{"Backend": config.KindBackend, "Certificate": config.KindCertificate} {
+			for word, kind := range map[string]config.Kind{"Backend": config.KindBackend, "Certificate": config.KindCertificate, "Authorities": config.KindAuthorities} {
 				if !strings.Contains(comment, word+".key") && !regexp.MustCompile(`[Kk]eys of `+word).MatchString(comment) {
 					continue
 				}

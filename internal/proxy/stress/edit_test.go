@@ -88,7 +88,7 @@ func (s *service) setEndpoints(peers []*peer, terminating func() bool) {
 func (s *run) backendResource(sv *service) *config.Resource {
 	b := &config.Backend{Key: sv.key(), Protocol: sv.protocol}
 	if sv.tls {
-		b.Tls = &config.BackendTLS{ServerName: sv.serverName, CaPem: s.authority}
+		b.Tls = &config.BackendTLS{ServerName: sv.serverName, Authorities: []string{config.AuthoritiesKey(string(s.authority))}}
 	}
 	return &config.Resource{Kind: &config.Resource_Backend{Backend: b}}
 }
@@ -144,6 +144,8 @@ var everywhere = map[string]uint32{"plain": 1, "h2c": 1, "mixed": 1, "turning": 
 
 // wholeConfiguration is all there is, with every endpoint, and limits that a calm request keeps.
 func (s *run) wholeConfiguration() (all []*config.Resource) {
+	authority := string(s.authority)
+	all = append(all, &config.Resource{Kind: &config.Resource_Authorities{Authorities: &config.Authorities{Key: config.AuthoritiesKey(authority), Pem: authority}}})
 	all = append(all, s.certificates[0], listener("http", s.port), listener("https", s.securePort, "front"), listener("other", s.otherPort),
 		route("any", everywhere, nil), route("plain", map[string]uint32{"plain": 1}, nil), route("mixed", map[string]uint32{"mixed": 1}, nil), route("turning", map[string]uint32{"turning": 1}, nil),
 		route("h2c", map[string]uint32{"h2c": 1}, nil), route("timed", everywhere, timed(longest)), route("flap", map[string]uint32{"plain": 1, "h2c": 1}, nil), route("mirror", everywhere, mirrored(s.t)))

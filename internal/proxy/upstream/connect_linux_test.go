@@ -26,7 +26,7 @@ func TestSlowHandshakeIsNotBlamedTwice(t *testing.T) {
 		tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}}).Handshake() //nolint:errcheck // the second is too late
 	})
 	s, b := newSet(t, Options{ConnectTimeout: timeout}, endpoint(srv.addrPort()))
-	apply(t, s, secured)
+	apply(t, s, secured...)
 	e := b.Endpoints()[0]
 	got := make(chan connected, 2)
 	for range 2 {

@@ -20,14 +20,12 @@ import (
 )
 
 // tlsIdentity is a certificate of example.com, and a Backend that trusts it.
-func tlsIdentity(t *testing.T) (tls.Certificate, *config.Resource) {
+func tlsIdentity(t *testing.T) (tls.Certificate, []*config.Resource) {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)
 	defer s.Close()
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
-	return s.TLS.Certificates[0], &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{
-		Key: key, Tls: &config.BackendTLS{ServerName: "example.com", CaPem: ca},
-	}}}
+	ca := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}))
+	return s.TLS.Certificates[0], []*config.Resource{securedBackend(key, ca), authoritiesResource(ca)}
 }
 
 func tcpState(t *testing.T, c *net.TCPConn) (state uint8) {
@@ -65,7 +63,7 @@ func TestWasReset(t *testing.T) {
 				defer l.Close()
 				s, b := newSet(t, Options{PlainIO: over == "plain"}, endpoint(netip.MustParseAddrPort(l.Addr().String())))
 				if over == "TLS" {
-					apply(t, s, secured)
+					apply(t, s, secured...)
 				}
 				accepted := make(chan net.Conn, 1)
 				go func() {

@@ -105,6 +105,9 @@ type Set struct {
 	// recent is the time of the Sweep before that: what was released since is less than two intervals old.
 	recent atomic.Int64
 
+	applying sync.Mutex // held by Apply, and taken before mu; guards trusted
+	trusted  authorities
+
 	mu       sync.Mutex // guards backends, closed and every Backend's known and list changes
 	backends map[string]*Backend
 	closed   bool
@@ -120,19 +123,26 @@ func NewSet(options Options) *Set {
 	return s
 }
 
-// Apply takes the Backends and Endpoints out of an update and leaves the other
-// resources alone. It checks the upserts first: with an error nothing has changed.
+// Apply takes the Backends, Endpoints and Authorities out of an update and leaves the other
+// resources alone. It checks the upserts first: with an error nothing has changed but that the Authorities are known.
 // A Backend whose protocol or TLS has changed loses its connections as if all its endpoints were new.
 // An endpoint that stays (same address and port) keeps its state and its
 // connections; one that goes closes its idle connections at once, and those in
 // use when they are released. Backend and Endpoints of one key may come in any order.
 func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	for _, r := range upserts { // wherever they stand, Backends refer to them
+		if a := r.GetAuthorities(); a != nil {
+			s.trusted.add(a)
+		}
+	}
 	parsed, transports := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:
-			transports[i], err = newTransport(k.Backend)
+			transports[i], err = newTransport(k.Backend, &s.trusted)
 		case *config.Resource_Endpoints:
 			parsed[i], err = parseEndpoints(k.Endpoints)
 		}
@@ -155,6 +165,10 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		}
 	}
 	for _, id := range removals {
+		if id.Kind == config.KindAuthorities {
+			s.trusted.remove(id.Key)
+			continue
+		}
 		gone = append(gone, s.remove(id)...)
 	}
 	if s.closed { // late configuration must not open what Close has shut

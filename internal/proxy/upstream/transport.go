@@ -1,9 +1,7 @@
 package upstream
 
 import (
-	"bytes"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -25,11 +23,10 @@ type transport struct {
 	upgrade string      // the protocol that requests may ask for by Upgrade; "" is none
 	tls     *tls.Config // nil is cleartext
 	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
-	ca      []byte      // what tls was made of
 }
 
-// newTransport reads a Backend. The error says what is wrong with its authorities.
-func newTransport(b *config.Backend) (*transport, error) {
+// newTransport reads a Backend. The error says what is wrong with its TLS.
+func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	protocol := b.Protocol.Info()
 	t := &transport{http2: protocol.HTTP2, upgrade: protocol.Upgrade}
 	if b.Tls == nil {
@@ -38,7 +35,6 @@ func newTransport(b *config.Backend) (*transport, error) {
 	if b.Tls.ServerName == "" {
 		return nil, fmt.Errorf("upstream: Backend %s: tls.server_name is empty: give the name that the certificate is verified for", b.Key)
 	}
-	t.ca = b.Tls.CaPem
 	t.tls = &tls.Config{
 		ServerName:         b.Tls.ServerName,
 		MinVersion:         tls.VersionTLS12,
@@ -51,11 +47,12 @@ func newTransport(b *config.Backend) (*transport, error) {
 	case t.upgrade != "":
 		t.tls.NextProtos = []string{protocolHTTP1}
 	}
-	if len(t.ca) > 0 {
-		t.tls.RootCAs = x509.NewCertPool()
-		if !t.tls.RootCAs.AppendCertsFromPEM(t.ca) {
-			return nil, fmt.Errorf("upstream: Backend %s: tls.ca_pem has no certificate in PEM: give at least one, or none for those of the system", b.Key)
+	if len(b.Tls.Authorities) > 0 {
+		pool, err := trusted.pool(b.Tls.Authorities)
+		if err != nil {
+			return nil, fmt.Errorf("upstream: Backend %s: %w", b.Key, err)
 		}
+		t.tls.RootCAs = pool
 	}
 	t.tunnel = t.tls.Clone()
 	t.tunnel.NextProtos = nil
@@ -83,7 +80,7 @@ func (t *transport) same(o *transport) bool {
 	if t.http2 != o.http2 || t.upgrade != o.upgrade || (t.tls == nil) != (o.tls == nil) {
 		return false
 	}
-	return t.tls == nil || t.tls.ServerName == o.tls.ServerName && bytes.Equal(t.ca, o.ca)
+	return t.tls == nil || t.tls.ServerName == o.tls.ServerName && t.tls.RootCAs == o.tls.RootCAs
 }
 
 // cleartext is used while the Backend resource has not come.

@@ -6,26 +6,29 @@ import (
 	"encoding/pem"
 	"fmt"
 	"strings"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// maxAuthorityBytes bounds what is parsed of a ConfigMap: whoever may write one decides what that is, and proxies hold as much for each
-// backend. Bundles of all public authorities have about 220 KiB.
-const maxAuthorityBytes = 512 << 10
+// MaxAuthorityBytes bounds what is parsed of a ConfigMap, and what a policy trusts in all: whoever may write one decides what that is, and
+// proxies hold it, once for all backends that are verified by the same. Bundles of all public authorities have about 220 KiB.
+const MaxAuthorityBytes = 512 << 10
 
 // Authorities are the certificates of a ConfigMap, by which those of servers are verified.
 type Authorities struct {
-	PEM   []byte // blocks of type CERTIFICATE alone, each of which could be parsed
+	Key   string // config.AuthoritiesKey of PEM
+	PEM   string // blocks of type CERTIFICATE alone, each of which could be parsed; the same memory in all that have the same
 	Wrong string // why they cannot be used
+
+	shared unique.Handle[string] // of PEM, so that those who come later find it
 }
 
 // Equal compares two.
-func (a *Authorities) Equal(o *Authorities) bool {
-	return a.Wrong == o.Wrong && bytes.Equal(a.PEM, o.PEM)
-}
+func (a *Authorities) Equal(o *Authorities) bool { return a.Wrong == o.Wrong && a.Key == o.Key }
 
 // ReadAuthorities reads a ConfigMap. It needs at least one certificate, and one that is malformed spoils all: to trust fewer authorities
 // than are asked for would go unnoticed until a server shows a certificate of one that is left out.
@@ -34,8 +37,8 @@ func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
 	switch {
 	case !has:
 		return &Authorities{Wrong: "data has no " + kind.AuthoritiesKey}
-	case len(text) > maxAuthorityBytes:
-		return &Authorities{Wrong: fmt.Sprintf("%s has %d bytes, and at most %d are read", kind.AuthoritiesKey, len(text), maxAuthorityBytes)}
+	case len(text) > MaxAuthorityBytes:
+		return &Authorities{Wrong: fmt.Sprintf("%s has %d bytes, and at most %d are read", kind.AuthoritiesKey, len(text), MaxAuthorityBytes)}
 	}
 	var out bytes.Buffer
 	rest := []byte(text)
@@ -55,5 +58,6 @@ func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
 	if out.Len() == 0 {
 		return &Authorities{Wrong: kind.AuthoritiesKey + " has no certificate in PEM"}
 	}
-	return &Authorities{PEM: out.Bytes()}
+	shared := unique.Make(out.String())
+	return &Authorities{Key: config.AuthoritiesKey(shared.Value()), PEM: shared.Value(), shared: shared}
 }

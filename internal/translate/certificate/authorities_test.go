@@ -1,7 +1,6 @@
 package certificate
 
 import (
-	"bytes"
 	"os"
 	"strings"
 	"testing"
@@ -32,10 +31,10 @@ func TestReadAuthorities(t *testing.T) {
 		"no PEM":                    {map[string]string{"ca.crt": "hello"}, "", "ca.crt has no certificate in PEM"},
 		"a private key alone":       {map[string]string{"ca.crt": key}, "", "ca.crt has no certificate in PEM"},
 		"malformed beside a good":   {map[string]string{"ca.crt": example + broken}, "", "PEM block 2 of ca.crt: x509"},
-		"too much":                  {map[string]string{"ca.crt": strings.Repeat("#", maxAuthorityBytes) + example}, "", "bytes, and at most 524288 are read"},
+		"too much":                  {map[string]string{"ca.crt": strings.Repeat("#", MaxAuthorityBytes) + example}, "", "bytes, and at most 524288 are read"},
 	} {
 		got := ReadAuthorities(&corev1.ConfigMap{Data: test.data})
-		if !bytes.Equal(got.PEM, []byte(test.pem)) || (got.Wrong == "") != (test.problem == "") || !strings.Contains(got.Wrong, test.problem) {
+		if got.PEM != test.pem || (got.Wrong == "") != (test.problem == "") || !strings.Contains(got.Wrong, test.problem) {
 			t.Errorf("%s: %d bytes, wrong %q", name, len(got.PEM), got.Wrong)
 		}
 	}

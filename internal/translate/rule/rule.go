@@ -51,6 +51,21 @@ type Spec struct {
 	matches func(*scope) *condition.Problem
 }
 
+// Refs are all references to backends, also those of filters.
+func (s *Spec) Refs() (refs []gwv1.BackendObjectReference) {
+	filters := s.Filters
+	for _, b := range s.BackendRefs {
+		refs = append(refs, b.BackendObjectReference)
+		filters = append(filters[:len(filters):len(filters)], b.Filters...)
+	}
+	for _, f := range filters {
+		if f.RequestMirror != nil {
+			refs = append(refs, f.RequestMirror.BackendRef)
+		}
+	}
+	return refs
+}
+
 // Result is a compiled rule.
 type Result struct {
 	// Rule is nil where the rule is dropped. With a Problem it holds the matches and a
