@@ -1,6 +1,8 @@
 package kind
 
 import (
+	"strconv"
+	"sync"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,16 +10,50 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// AuthoritiesKey is where a ConfigMap has certificates to verify others by.
-const AuthoritiesKey = "ca.crt"
+const (
+	// AuthoritiesKey is where a ConfigMap has certificates to verify others by.
+	AuthoritiesKey = "ca.crt"
+	// MaxAuthoritiesBytes bounds what is used of it. Bundles of all public authorities have about 220 KiB.
+	MaxAuthoritiesBytes = 512 << 10
+	// AuthoritiesTooLarge has, in a kept ConfigMap, the number of bytes in the place of a text that is larger. No ConfigMap has a key with a space.
+	AuthoritiesTooLarge = AuthoritiesKey + " bytes"
+)
 
 // keepConfigMap takes of a ConfigMap the certificates: most have none, and may have a megabyte of something else. Every namespace has
 // those of the API server in a ConfigMap of its own (kube-root-ca.crt), of which one text is kept.
 func keepConfigMap(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.ConfigMap)
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	if text, has := o.Data[AuthoritiesKey]; has {
-		kept.Data = map[string]string{AuthoritiesKey: unique.Make(text).Value()}
+	switch text, has := o.Data[AuthoritiesKey]; {
+	case len(text) > MaxAuthoritiesBytes:
+		kept.Data = map[string]string{AuthoritiesTooLarge: strconv.Itoa(len(text))}
+	case has:
+		kept.Data = map[string]string{AuthoritiesKey: texts.share(text)}
 	}
 	return kept
+}
+
+// texts are those of ConfigMaps.
+var texts recentTexts
+
+// recentTexts finds the texts that came last again, so that they are in memory once; others go with those who have them. It is safe for
+// concurrent use.
+type recentTexts struct {
+	mu   sync.Mutex
+	last [8]unique.Handle[string] // the newest first; without its handle unique forgets a text at the next garbage collection
+}
+
+// share returns a text equal to the given one, the one that was returned before where it is among the last.
+func (r *recentTexts) share(text string) string {
+	h := unique.Make(text)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	moved := h
+	for i := range r.last {
+		moved, r.last[i] = r.last[i], moved
+		if moved == h {
+			break
+		}
+	}
+	return h.Value()
 }

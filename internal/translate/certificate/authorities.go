@@ -15,8 +15,8 @@ import (
 )
 
 // MaxAuthorityBytes bounds what is parsed of a ConfigMap, and what a policy trusts in all: whoever may write one decides what that is, and
-// proxies hold it, once for all backends that are verified by the same. Bundles of all public authorities have about 220 KiB.
-const MaxAuthorityBytes = 512 << 10
+// proxies hold it, once for all backends that are verified by the same.
+const MaxAuthorityBytes = kind.MaxAuthoritiesBytes
 
 // Authorities are the certificates of a ConfigMap, by which those of servers are verified.
 type Authorities struct {
@@ -30,15 +30,22 @@ type Authorities struct {
 // Equal compares two.
 func (a *Authorities) Equal(o *Authorities) bool { return a.Wrong == o.Wrong && a.Key == o.Key }
 
+func wrong(format string, args ...any) *Authorities {
+	return &Authorities{Wrong: fmt.Sprintf(format, args...)}
+}
+
 // ReadAuthorities reads a ConfigMap. It needs at least one certificate, and one that is malformed spoils all: to trust fewer authorities
 // than are asked for would go unnoticed until a server shows a certificate of one that is left out.
 func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
 	text, has := c.Data[kind.AuthoritiesKey]
+	size, tooLarge := c.Data[kind.AuthoritiesTooLarge]
 	switch {
+	case tooLarge:
+		return wrong("%s has %s bytes, and at most %d are read", kind.AuthoritiesKey, size, MaxAuthorityBytes)
 	case !has:
-		return &Authorities{Wrong: "data has no " + kind.AuthoritiesKey}
+		return wrong("data has no %s", kind.AuthoritiesKey)
 	case len(text) > MaxAuthorityBytes:
-		return &Authorities{Wrong: fmt.Sprintf("%s has %d bytes, and at most %d are read", kind.AuthoritiesKey, len(text), MaxAuthorityBytes)}
+		return wrong("%s has %d bytes, and at most %d are read", kind.AuthoritiesKey, len(text), MaxAuthorityBytes)
 	}
 	var out bytes.Buffer
 	rest := []byte(text)
@@ -51,12 +58,12 @@ func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
 			continue // nothing else is trusted, nor given to proxies
 		}
 		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
-			return &Authorities{Wrong: fmt.Sprintf("PEM block %d of %s: %s", n, kind.AuthoritiesKey, strings.Join(strings.Fields(err.Error()), " "))}
+			return wrong("PEM block %d of %s: %s", n, kind.AuthoritiesKey, strings.Join(strings.Fields(err.Error()), " "))
 		}
 		_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer takes all
 	}
 	if out.Len() == 0 {
-		return &Authorities{Wrong: kind.AuthoritiesKey + " has no certificate in PEM"}
+		return wrong("%s has no certificate in PEM", kind.AuthoritiesKey)
 	}
 	shared := unique.Make(out.String())
 	return &Authorities{Key: config.AuthoritiesKey(shared.Value()), PEM: shared.Value(), shared: shared}

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
 )
 
 func TestReadAuthorities(t *testing.T) {
@@ -22,16 +24,17 @@ func TestReadAuthorities(t *testing.T) {
 		data         map[string]string
 		pem, problem string
 	}{
-		"one":                       {map[string]string{"ca.crt": example}, example, ""},
-		"several with words around": {map[string]string{"ca.crt": "first\n" + example + "# second\n" + other}, example + other, ""},
-		"keys are left out":         {map[string]string{"ca.crt": key + example, "tls.key": key}, example, ""},
-		"no key":                    {map[string]string{"ca.pem": example}, "", "data has no ca.crt"},
-		"nothing":                   {nil, "", "data has no ca.crt"},
-		"empty":                     {map[string]string{"ca.crt": ""}, "", "ca.crt has no certificate in PEM"},
-		"no PEM":                    {map[string]string{"ca.crt": "hello"}, "", "ca.crt has no certificate in PEM"},
-		"a private key alone":       {map[string]string{"ca.crt": key}, "", "ca.crt has no certificate in PEM"},
-		"malformed beside a good":   {map[string]string{"ca.crt": example + broken}, "", "PEM block 2 of ca.crt: x509"},
-		"too much":                  {map[string]string{"ca.crt": strings.Repeat("#", MaxAuthorityBytes) + example}, "", "bytes, and at most 524288 are read"},
+		"one":                                 {map[string]string{"ca.crt": example}, example, ""},
+		"several with words around":           {map[string]string{"ca.crt": "first\n" + example + "# second\n" + other}, example + other, ""},
+		"keys are left out":                   {map[string]string{"ca.crt": key + example, "tls.key": key}, example, ""},
+		"no key":                              {map[string]string{"ca.pem": example}, "", "data has no ca.crt"},
+		"nothing":                             {nil, "", "data has no ca.crt"},
+		"empty":                               {map[string]string{"ca.crt": ""}, "", "ca.crt has no certificate in PEM"},
+		"no PEM":                              {map[string]string{"ca.crt": "hello"}, "", "ca.crt has no certificate in PEM"},
+		"a private key alone":                 {map[string]string{"ca.crt": key}, "", "ca.crt has no certificate in PEM"},
+		"malformed beside a good":             {map[string]string{"ca.crt": example + broken}, "", "PEM block 2 of ca.crt: x509"},
+		"too much":                            {map[string]string{"ca.crt": strings.Repeat("#", MaxAuthorityBytes) + example}, "", "bytes, and at most 524288 are read"},
+		"too much, of which nothing was kept": {map[string]string{kind.AuthoritiesTooLarge: "600000"}, "", "ca.crt has 600000 bytes, and at most 524288 are read"},
 	} {
 		got := ReadAuthorities(&corev1.ConfigMap{Data: test.data})
 		if got.PEM != test.pem || (got.Wrong == "") != (test.problem == "") || !strings.Contains(got.Wrong, test.problem) {
