@@ -94,7 +94,7 @@ func (t *Translator) declareSetConflicts() {
 		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })
 	t.setSpecsByGateway = incremental.NewIndex(t.setSpecs, "listeners of ListenerSets by Gateway",
 		func(k listenerKey, _ setListener) []name { return []name{k.Gateway} })
-	t.setConflicts = incremental.FlatMap(t.engine, "conflicts of ListenerSets", incremental.Keys(t.setSpecsByGateway, "Gateways with ListenerSets"),
+	t.setConflicts = incremental.FlatMap(t.engine, "listener conflicts of ListenerSets", incremental.Keys(t.setSpecsByGateway, "Gateways with ListenerSets"),
 		func(v *incremental.View, n name, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
 			return t.setConflictsOf(v, n)
 		}, same[gwv1.ListenerConditionReason])
