@@ -57,6 +57,9 @@ func (t *Translator) declareAdmissions() {
 		func(k listenerKey, a admission) []portKey { return []portKey{{k.Owner(), a.Port}} })
 	t.listenersByHostname = incremental.NewIndex(t.admissions, "listeners by hostname",
 		func(k listenerKey, a admission) (keys []hostnameKey) {
+			if !slices.ContainsFunc(a.Kinds, haveHostnames) {
+				return nil
+			}
 			for _, h := range listener.HostnameKeys(a.Hostname) {
 				keys = append(keys, hostnameKey{k.Owner(), h})
 			}

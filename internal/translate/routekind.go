@@ -50,6 +50,12 @@ func routeKindsOf(protocol gwv1.ProtocolType) (kinds []gwv1.Kind) {
 	return kinds
 }
 
+// haveHostnames reports whether routes of a kind may have hostnames of their own.
+func haveHostnames(k gwv1.RouteGroupKind) bool {
+	rk := routeKindOf(Kind(k.Kind))
+	return rk != nil && rk.hostnames != nil
+}
+
 // specsOf brings the rules of a route into the one form that they are compiled from.
 func specsOf[R any](rules []R, lower func(*R) rule.Spec) []rule.Spec {
 	specs := make([]rule.Spec, len(rules))

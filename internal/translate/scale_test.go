@@ -116,6 +116,7 @@ func TestListenerAddedBesideManyRoutes(t *testing.T) {
 			}{
 				{l("nobody", 81, "nobody.example.net"), 0},
 				{l("nobody-below", 81, "*.example.net"), 0},
+				{gwv1.Listener{Name: "tcp", Port: 86, Protocol: gwv1.TCPProtocolType}, 0},
 				{l("one", 84, "h7.example.com"), 1},
 			} {
 				add(c.listener)
