@@ -199,7 +199,7 @@ type BoundListener struct {
 	Key, Hostname string
 	Protocol      config.Protocol
 	Addresses     []string // "<ip>:<port>", or ":<port>" for every address
-	Routes        int
+	Routes        int      // one at most of a listener of protocol TCP: that which gets the connections
 }
 
 // Bound lists the listeners that serve, sorted by key.
@@ -207,6 +207,7 @@ func (p *Proxy) Bound() []BoundListener {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []BoundListener
+	l4 := p.state.l4Of()
 	for _, key := range sortedKeys(p.state.listeners) {
 		ls := p.state.listeners[key]
 		var unbound *BindError // of one address; the others serve
@@ -214,6 +215,9 @@ func (p *Proxy) Bound() []BoundListener {
 			continue
 		}
 		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len()}
+		if l4[key] != nil {
+			b.Routes++
+		}
 		for _, s := range ls.placed {
 			b.Addresses = append(b.Addresses, s.Addr.String())
 		}

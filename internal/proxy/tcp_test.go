@@ -61,6 +61,9 @@ func TestTCP(t *testing.T) {
 	g.apply(append(append(backend("Service/default/a/80", greeting(t, "a")), backend("Service/default/b/80", greeting(t, "b"))...),
 		g.tcpListener("tcp"), l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/a/80", Weight: 3},
 			&config.BackendRef{Backend: "Service/default/b/80", Weight: 1}, &config.BackendRef{Backend: "Service/default/b/80"})))
+	if b := g.Bound(); len(b) != 1 || b[0].Routes != 1 {
+		t.Errorf("%+v, want one listener with one route", b)
+	}
 	names := map[string]int{}
 	const connections = 80
 	for range connections {
