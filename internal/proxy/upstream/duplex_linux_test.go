@@ -68,7 +68,7 @@ func TestReadIdleHoldsNothing(t *testing.T) {
 	}
 	defer l.Close()
 	s, b := newSet(t, Options{}, endpoint(netip.MustParseAddrPort(l.Addr().String())))
-	apply(t, s, secured)
+	apply(t, s, secured...)
 	type accepted struct {
 		*tls.Conn
 		wire *halving
