@@ -138,6 +138,7 @@ var featuresElsewhere = []string{
 	"HTTPRouteBackendProtocolWebSocket",                                      // TestWebSocket
 	"GRPCRoute", "GRPCRouteNamedRouteRule", "GRPCRouteRequestHeaderModifier", // TestGRPC
 	"GatewayPort8080", // a port as any other
+	"TCPRoute",        // TestTCPRoute, TestTCPRouteEdits
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

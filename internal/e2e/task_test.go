@@ -14,7 +14,10 @@ import (
 // fence is a code block of a document.
 var fence = regexp.MustCompile("(?ms)^```([a-z]+)\n(.*?)^```$")
 
-// runTask does what docs/tasks/<name>.md says. It serves the first manifest, whose Gateway has port 8080, with backends in the place of
+// listenerPort is the port of a document's first listener.
+var listenerPort = regexp.MustCompile(`listeners: \[\{[^}]*port: (\d+)`)
+
+// runTask does what docs/tasks/<name>.md says. It serves the first manifest, on another port than its first listener's, with backends in the place of
 // those on the ports of the map. Each block of sh is run, line by line, and what it prints must have the lines of the block of http or text
 // that follows: the status line and fields of curl -i, or lines that Moongate prints.
 func runTask(t *testing.T, name string, backends map[int]*backend) *gateway {
@@ -25,8 +28,8 @@ func runTask(t *testing.T, name string, backends map[int]*backend) *gateway {
 		t.Fatal(err)
 	}
 	manifest := filepath.Join(t.TempDir(), name+".yaml")
-	port := freePort(t)
-	here := []string{":8080", fmt.Sprintf(":%d", port), "port: 8080", fmt.Sprintf("port: %d", port), name + ".yaml", manifest}
+	written, port := string(listenerPort.FindSubmatch(text)[1]), freePort(t)
+	here := []string{":" + written, fmt.Sprintf(":%d", port), "port: " + written, fmt.Sprintf("port: %d", port), name + ".yaml", manifest}
 	for from, b := range backends {
 		here = append(here, fmt.Sprintf("port: %d}", from), fmt.Sprintf("port: %d}", b.port))
 	}

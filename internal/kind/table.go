@@ -42,7 +42,7 @@ var (
 		func(o *gwv1.TLSRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})
-	TCPRoute = route(Kind{Name: "TCPRoute", Resource: "tcproutes", Versions: []string{"v1", "v1alpha2"}}, &gwv1.TCPRouteList{},
+	TCPRoute = route(Kind{Name: "TCPRoute", Resource: "tcproutes", Versions: []string{"v1", "v1alpha2"}, Essential: true}, &gwv1.TCPRouteList{},
 		func(o *gwv1.TCPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})

@@ -381,35 +381,46 @@ func (w *world) checkReferences(t *testing.T) {
 			t.Errorf("%v refers to %v, which is not there", from, to)
 		}
 	}
+	connections := map[string]config.ID{} // by listener
 	for id, r := range w.config {
 		for _, key := range r.GetListener().GetCertificates() {
 			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
 		}
-		for _, a := range r.GetRoute().GetAttachments() {
+		for _, a := range r.Attachments() {
+			if other, taken := connections[a.Listener]; taken && id.Kind == config.KindL4Route {
+				t.Errorf("%v and %v both have the connections of listener %s", id, other, a.Listener)
+			}
+			if id.Kind == config.KindL4Route {
+				connections[a.Listener] = id
+			}
 			refer(id, config.ID{Kind: config.KindListener, Key: a.Listener})
 		}
 		for _, key := range r.GetBackend().GetTls().GetAuthorities() {
 			refer(id, config.ID{Kind: config.KindAuthorities, Key: key})
 		}
-		for _, key := range backendsOf(t, r.GetRoute()) {
+		for _, key := range backendsOf(t, r) {
 			refer(id, config.ID{Kind: config.KindBackend, Key: key})
 			refer(id, config.ID{Kind: config.KindEndpoints, Key: key})
 		}
 	}
 	for id := range w.config {
-		if !used[id] && id.Kind != config.KindListener && id.Kind != config.KindRoute && id.Kind != config.KindTicketKeys {
+		if !used[id] && id.Kind != config.KindListener && !id.Kind.IsRoute() && id.Kind != config.KindTicketKeys {
 			t.Errorf("%v is not used", id)
 		}
 	}
 }
 
-func backendsOf(t *testing.T, r *config.Route) (keys []string) {
+func backendsOf(t *testing.T, r *config.Resource) (keys []string) {
 	t.Helper()
-	for _, rule := range r.GetRules() {
+	rules := r.GetRoute().GetRules()
+	if l4 := r.GetL4Route(); l4 != nil {
+		rules = []*config.Rule{{BackendRefs: l4.BackendRefs}}
+	}
+	for _, rule := range rules {
 		filters := slices.Clone(rule.Filters)
 		for _, ref := range rule.BackendRefs {
 			if (ref.Backend == "") != (ref.Failure != nil) {
-				t.Errorf("%s: failure of a backendRef must be set exactly where backend is not: %v", r.Key, ref)
+				t.Errorf("%s: failure of a backendRef must be set exactly where backend is not: %v", r.ID(), ref)
 			}
 			if ref.Backend != "" {
 				keys = append(keys, ref.Backend)

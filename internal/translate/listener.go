@@ -169,6 +169,7 @@ func claims(l *listener.Listener) bool { return l.Valid() && !l.Unserved }
 var protocols = map[gwv1.ProtocolType]config.Protocol{
 	gwv1.HTTPProtocolType:  config.Protocol_PROTOCOL_HTTP,
 	gwv1.HTTPSProtocolType: config.Protocol_PROTOCOL_HTTPS,
+	gwv1.TCPProtocolType:   config.Protocol_PROTOCOL_TCP,
 }
 
 func listenerConfig(l *listener.Listener, k listenerKey, certificates []string) *config.Listener {

@@ -12,7 +12,7 @@ import (
 
 // routeKinds are the kinds of route that listeners take, in the order that a listener's status names them in; routes of others are not
 // supported yet.
-var routeKinds = []*routeKind{httpRoutes, grpcRoutes}
+var routeKinds = []*routeKind{httpRoutes, grpcRoutes, tcpRoutes}
 
 // routeKind is how routes of one kind are read.
 type routeKind struct {

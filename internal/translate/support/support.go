@@ -60,6 +60,7 @@ var everywhere = []features.FeatureName{
 	features.SupportHTTPRouteRetryConnectionError,
 	features.SupportHTTPRouteSchemeRedirect,
 	features.SupportReferenceGrant,
+	features.SupportTCPRoute,
 }
 
 // inCluster is what else it can do where Gateways run in proxies of their own.
