@@ -11,7 +11,7 @@ import (
 
 const (
 	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
-	// refused and request bodies held back by flow control, until less than acceptAt is in use. At cutAt HTTP/2 connections that
+	// refused, request bodies held back by flow control and unused tunnels ended, until less than acceptAt is in use. At cutAt HTTP/2 connections that
 	// hold most are ended, so many that refuseAt is reached.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
 	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
@@ -29,7 +29,8 @@ type memory struct {
 	cycles     func() uint64 // collections that have ended
 	collecting atomic.Bool
 	collected  time.Time
-	cutAt      uint64 // of cycles, when connections were last ended
+	// tunnelsAt and cutAt are the number of cycles from which on tunnels, and connections that hold most, may be ended again.
+	tunnelsAt, cutAt uint64
 }
 
 func newMemory(limit int64, used func() uint64) *memory {
@@ -80,17 +81,32 @@ func (p *Proxy) watchMemory(now time.Time) {
 	}
 	if now.Sub(m.collected) >= collectEvery && m.collecting.CompareAndSwap(false, true) {
 		m.collected = now
-		if cycle := m.cycles(); used >= m.limit/100*cutAt && cycle >= m.cutAt {
-			if n := p.clients.CutLargest(used - m.limit/100*refuseAt); n > 0 {
-				m.cutAt = cycle + settleCycles
-				p.logger.Warn("memory is scarce: connections that hold much of request bodies are ended", "reason", observe.ReasonOverloaded.String(),
-					"connections", n, "used", used, "limit", m.limit)
-			}
-		}
+		p.endForMemory(used)
 		go func() {
 			defer m.collecting.Store(false)
 			runtime.GC()
 		}()
+	}
+}
+
+// endForMemory ends connections that are in use, or of which nobody knows whether they are, so far as what is in use asks for that, and
+// what became of those ended before has shown.
+func (p *Proxy) endForMemory(used uint64) {
+	m := p.memory
+	cycle := m.cycles()
+	if used >= m.limit/100*refuseAt && cycle >= m.tunnelsAt {
+		if n := p.clients.EndTunnels(); n > 0 {
+			m.tunnelsAt = cycle + settleCycles
+			p.logger.Warn("memory is scarce: tunnels that were unused for longest are ended", "reason", observe.ReasonOverloaded.String(),
+				"connections", n, "used", used, "limit", m.limit)
+		}
+	}
+	if used >= m.limit/100*cutAt && cycle >= m.cutAt {
+		if n := p.clients.CutLargest(used - m.limit/100*refuseAt); n > 0 {
+			m.cutAt = cycle + settleCycles
+			p.logger.Warn("memory is scarce: connections that hold much of request bodies are ended", "reason", observe.ReasonOverloaded.String(),
+				"connections", n, "used", used, "limit", m.limit)
+		}
 	}
 }
 

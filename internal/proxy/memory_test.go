@@ -143,3 +143,41 @@ func isTimeout(err error) bool {
 	ne, ok := err.(net.Error)
 	return ok && ne.Timeout()
 }
+
+// TestMemoryEndsTunnels: at the part of the limit where what is new is refused, tunnels end that were unused for a while, and are logged as such.
+func TestMemoryEndsTunnels(t *testing.T) {
+	checkLeaks(t)
+	var used atomic.Uint64
+	addr, accepted := switching(t)
+	g := startGatewayWith(t, Options{MemoryLimit: 1000, memoryUsed: used.Load})
+	g.serveWebSocket(addr, nil)
+	g.stopOnce.Do(func() { close(g.stop) }) // the test sweeps from here on
+	_, _, unused := g.upgraded(accepted)
+	now := time.Now().Add(2 * time.Minute)
+	g.sweepAt(now, false)
+	client, r, recent := g.upgraded(accepted)
+	sweep := func(percent uint64) {
+		used.Store(10 * percent)
+		now = now.Add(collectEvery)
+		g.sweepAt(now, false)
+		g.eventually("the collection has ended", func() bool { return !g.memory.collecting.Load() })
+	}
+	sweep(89)
+	if g.log.String() != "" {
+		t.Errorf("with 89 %% in use: %s", g.log)
+	}
+	sweep(91)
+	unused.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := io.ReadAll(unused); err == nil {
+		t.Error("the connection to the backend was ended in order")
+	}
+	if words := g.reasonsLogged(1); len(words) != 1 || words[0] != "overloaded" {
+		t.Errorf("logged as %v", words)
+	}
+	io.WriteString(recent, "x")
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+		t.Errorf("a tunnel that was in use ended by %v", err)
+	}
+	client.Close()
+	recent.Close()
+}

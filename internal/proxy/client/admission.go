@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/binary"
 	"log/slog"
 	"maps"
@@ -221,8 +222,46 @@ func (s *Set) Resume() {
 	})
 }
 
-// makeRoom ends connections that have had no request for a while, of the clients that have most, and reports whether it found any. They
-// count no more from then on; how many there may be of these is bounded. A search goes through all connections, so one that finds few is
+const (
+	// tunnelUnused is how long nothing has moved through a tunnel that is ended for others.
+	tunnelUnused = time.Minute
+	// tunnelPart is which part of such tunnels EndTunnels ends at a time, and tunnelsLeast how many at least.
+	tunnelPart, tunnelsLeast = 4, 16
+)
+
+// EndTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
+// returns how many: memory is scarce.
+func (s *Set) EndTunnels() int {
+	all := s.unusedTunnels(s.engine.Now())
+	all = all[:min(len(all), max(len(all)/tunnelPart, tunnelsLeast))]
+	for _, c := range all {
+		c.endTunnel()
+	}
+	return len(all)
+}
+
+// unusedTunnels returns the tunnels through which nothing has moved for tunnelUnused at least, in the order in which they were used last.
+func (s *Set) unusedTunnels(now int64) (all []*Conn) {
+	used := make(map[*Conn]int64)
+	s.Each(func(c *Conn) {
+		at, tunnel := c.tunnelUsed()
+		if tunnel && now-at >= tunnelUnused.Milliseconds() && c.counts.Load() == countsOpen {
+			used[c] = at
+			all = append(all, c)
+		}
+	})
+	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(used[a], used[b]) })
+	return all
+}
+
+// endTunnel evicts and ends a connection that is a tunnel.
+func (c *Conn) endTunnel() {
+	c.set.evict(c)
+	c.cut(observe.ReasonOverloaded)
+}
+
+// makeRoom ends connections that have had no request for a while, of the clients that have most, or where it finds few of these, tunnels that
+// are unused, and reports whether it found any. They count no more from then on; how many there may be of these is bounded. A search goes through all connections, so one that finds few is
 // the last for a while.
 func (s *Set) makeRoom() bool {
 	a := &s.admission
@@ -239,16 +278,16 @@ func (s *Set) makeRoom() bool {
 	counts := a.counts()
 	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
 	ended := 0
-	for want := batch; ; want *= 2 { // those that have most may have requests on nearly all
-		to := level(each, want)
-		if ended += s.endAbove(counts, to, most-ended, now); ended < (batch+1)/2 && to > 0 {
-			continue
+	for _, end := range [...]func(map[clientKey]int, int, int, int64) int{s.endAbove, s.endTunnelsAbove} {
+		for want, to := batch, 1; ended < (batch+1)/2 && to > 0; want *= 2 { // those that have most may have requests on nearly all
+			to = level(each, want)
+			ended += end(counts, to, most-ended, now)
 		}
-		if ended < most {
-			a.roomAt.Store(now + 1)
-		}
-		return ended > 0
 	}
+	if ended < most {
+		a.roomAt.Store(now + 1)
+	}
+	return ended > 0
 }
 
 // endAbove ends up to most connections without a request, of clients that have more than level, and returns how many. It takes them out
@@ -262,6 +301,21 @@ func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (en
 			counts[c.key]--
 			return true
 		})
+	}
+	return ended
+}
+
+// endTunnelsAbove is endAbove for tunnels that are unused.
+func (s *Set) endTunnelsAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
+	for _, c := range s.unusedTunnels(now) {
+		if ended == most {
+			break
+		}
+		if counts[c.key] > level {
+			c.endTunnel()
+			counts[c.key]--
+			ended++
+		}
 	}
 	return ended
 }

@@ -51,6 +51,21 @@ func (c *Conn) tunnelExpired(now int64) bool {
 	return idle
 }
 
+// tunnelUsed returns when bytes have last moved through the tunnel that the connection is, by the coarse clock; false where it is none.
+func (c *Conn) tunnelUsed() (ms int64, tunnel bool) {
+	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+		switch waits, at, _ := w.get(); waits {
+		case waitTunnel:
+			ms = max(ms, at-c.set.timeouts.Tunnel.Milliseconds())
+		case waitTunnelWrite:
+			ms = max(ms, at-c.set.timeouts.TunnelWrite.Milliseconds())
+		default:
+			return 0, false
+		}
+	}
+	return ms, true
+}
+
 // ReadInto implements tunnel.Duplex.
 func (d *duplex) ReadInto(b tunnel.Buffer) (int, error) {
 	c := d.c

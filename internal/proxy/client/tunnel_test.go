@@ -1,6 +1,9 @@
 package client
 
 import (
+	"errors"
+	"net"
+	"os"
 	"testing"
 	"time"
 
@@ -47,5 +50,73 @@ func TestTunnelExpires(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// tunnels makes connections that are waited on as tunnels are, the first of them unused for longest: each for a minute more than the next,
+// and the last not for a minute.
+func tunnels(t *testing.T, set *Set, addr string, n int) (all []net.Conn) {
+	t.Helper()
+	begin := set.engine.Now()
+	for i := range n {
+		c, server := idleClient(t, set, addr)
+		t.Cleanup(func() { c.Close() })
+		set.engine.Clock.Store(begin + int64(i)*time.Minute.Milliseconds())
+		server.tunnelMoved(tunnel.Client, i%2 == 0)
+		set.engine.Clock.Store(begin)
+		server.tunnelMoved(tunnel.Backend, false)
+		all = append(all, c)
+	}
+	set.engine.Clock.Store(begin + int64(n-1)*time.Minute.Milliseconds())
+	return all
+}
+
+// wantEnded fails the test unless the first n connections have ended, and the others have not.
+func wantEnded(t *testing.T, all []net.Conn, n int) {
+	t.Helper()
+	for i, c := range all {
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if i >= n {
+			c.SetReadDeadline(time.Now().Add(20 * time.Millisecond))
+		}
+		if _, err := c.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) == (i < n) {
+			t.Errorf("tunnel %d of %d, of which %d are to end: %v", i, len(all), n, err)
+		}
+	}
+}
+
+// TestTunnelsMakeRoom: where connections are scarce, and no other is without a request, tunnels end that were unused for a while.
+func TestTunnelsMakeRoom(t *testing.T) {
+	const batch = 256 / scarce / 2
+	for _, n := range []int{batch + 3, 4} {
+		set, addr := servedBy(t, false, nil, limited(256))
+		all := tunnels(t, set, addr, n)
+		if !set.makeRoom() {
+			t.Errorf("no room among %d tunnels", n)
+		}
+		wantEnded(t, all, min(batch, n-1))
+		set, addr = servedBy(t, false, nil, limited(256))
+		all = tunnels(t, set, addr, n)
+		for range batch {
+			c, _ := idleClient(t, set, addr)
+			defer c.Close()
+		}
+		set.engine.Clock.Add(2 * parkAfter.Milliseconds())
+		if !set.makeRoom() {
+			t.Error("no room among idle connections")
+		}
+		wantEnded(t, all, 0)
+	}
+}
+
+// TestEndTunnels: tunnels that are ended for want of memory are a part of those that are unused, and those that were so for longest.
+func TestEndTunnels(t *testing.T) {
+	for total, want := range map[int]int{4: 3, 20: tunnelsLeast, tunnelPart*tunnelsLeast + 5: tunnelsLeast + 1} {
+		set, addr := served(t)
+		all := tunnels(t, set, addr, total)
+		if n := set.EndTunnels(); n != want {
+			t.Errorf("%d of %d tunnels are ended, want %d", n, total, want)
+		}
+		wantEnded(t, all, want)
 	}
 }
