@@ -25,11 +25,31 @@ func (d *decision) carryOut() error {
 		return nil
 	}
 	exchange := &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)}
-	for _, message := range rule.Filters {
+	if answered, err := d.run(rule.Filters, exchange); answered || err != nil {
+		return err
+	}
+	if d.rule.Match.Preflight { // no backendRef gets it that has no CORS filter
+		for _, ref := range rule.BackendRefs {
+			if answered, err := d.run(ref.Filters, exchange); answered || err != nil {
+				return err
+			}
+		}
+		d.answerWith(observe.ReasonPreflightRefused, "")
+		return nil
+	}
+	d.forward()
+	d.Settings = settings(rule)
+	d.shareOut(rule.BackendRefs)
+	return nil
+}
+
+// run runs filters in their order, and reports whether one has answered.
+func (d *decision) run(list []*anypb.Any, exchange *filter.Exchange) (answered bool, err error) {
+	for _, message := range list {
 		d.Filters = append(d.Filters, describeFilter(message))
 		compiled, err := table.Compile(message, filter.Env{Backend: d.upstreams.Get})
 		if err != nil {
-			return err
+			return false, err
 		}
 		if compiled.Request == nil {
 			continue
@@ -41,13 +61,10 @@ func (d *decision) carryOut() error {
 			} else if reason, ok := observe.ReasonByWord(reply.Reason); ok {
 				d.Answer.Text += ": " + reason.Description()
 			}
-			return nil
+			return true, nil
 		}
 	}
-	d.forward()
-	d.Settings = settings(rule)
-	d.shareOut(rule.BackendRefs)
-	return nil
+	return false, nil
 }
 
 func (d *decision) fail(f *config.Failure) {

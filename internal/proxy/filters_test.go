@@ -5,8 +5,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -166,5 +170,45 @@ func TestFiltersLeaveNoTrace(t *testing.T) {
 		if even := i%2 == 0 && i < 40; even && !changed || !even && !plain {
 			t.Errorf("response %d: %q", i, b)
 		}
+	}
+}
+
+// TestPreflightOfOneBackend: preflight requests that a rule matches because one of its backendRefs has a CORS filter are answered by that
+// filter, or refused; neither backends nor mirrors see them.
+func TestPreflightOfOneBackend(t *testing.T) {
+	checkLeaks(t)
+	addr := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == "OPTIONS" {
+			t.Error("a preflight request reached a backend")
+		}
+	})
+	g := startGateway(t, Timeouts{})
+	const preflight = "OPTIONS / HTTP/1.1\r\nHost: h\r\nOrigin: https://a.test\r\nAccess-Control-Request-Method: PUT\r\nConnection: close\r\n\r\n"
+	serve := func(filters ...*anypb.Any) {
+		g.serve(addr, func(r *config.Rule) {
+			path := r.Matches[0].Path
+			r.Matches = []*config.Match{{Path: path, Method: "PUT"}, {Path: path, Method: "OPTIONS", Preflight: true}}
+			r.Filters = filters
+			with := proto.Clone(r.BackendRefs[0]).(*config.BackendRef)
+			with.Filters = []*anypb.Any{filterOf(t, &config.CORS{AllowOrigins: []string{"https://a.test"}})}
+			r.BackendRefs[0].Weight = 1000
+			r.BackendRefs = append(r.BackendRefs, with)
+		})
+	}
+	serve(filterOf(t, &config.RequestMirror{Backend: "Service/default/b/80", Numerator: 1, Denominator: 1}))
+	for range 10 {
+		if got := g.talk(preflight); !strings.HasPrefix(got, "HTTP/1.1 204 ") || !strings.Contains(got, "Access-Control-Allow-Origin: https://a.test\r\n") {
+			t.Fatalf("got %q", got)
+		}
+	}
+	serve(filterOf(t, &config.RequestHeaderModifier{Remove: []string{"Origin"}}))
+	if got := g.talk(preflight); !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+		t.Errorf("without an origin: %q", got)
+	}
+	if got := g.talk(strings.Replace(preflight, "OPTIONS", "PUT", 1)); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		t.Errorf("the request itself: %q", got)
+	}
+	if words := g.reasonsLogged(12); words[0] != "preflight" || words[10] != "preflight_refused" || words[11] != "ok" {
+		t.Errorf("logged as %v", words)
 	}
 }

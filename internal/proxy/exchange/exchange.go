@@ -192,6 +192,9 @@ func (x *Exchange) handle() (read bool) {
 	if reply := x.rule.Filters.RunRequest(&x.fx); reply != nil {
 		return x.answer(reply)
 	}
+	if m.Match.Preflight {
+		return x.answerPreflight()
+	}
 	ref, reason := x.rule.Choose(&x.fx.Seed)
 	if reason != observe.ReasonOK {
 		return x.fail(reason)
@@ -208,6 +211,19 @@ func (x *Exchange) handle() (read bool) {
 	}
 	x.startMirrors(b.Filters.Mirrors)
 	return x.forward(b)
+}
+
+// answerPreflight has a CORS filter of a backendRef answer a preflight request that the rule has matched only because of such filters. No backend
+// sees it, nor a mirror, whatever the rule's other filters have made of it.
+func (x *Exchange) answerPreflight() (read bool) {
+	if ref, ok := x.rule.ChooseForPreflight(&x.fx.Seed); ok {
+		x.rec.Backend = ref + 1
+		x.ref = &x.rule.Backends[ref]
+		if reply := x.ref.Filters.RunRequest(&x.fx); reply != nil {
+			return x.answer(reply)
+		}
+	}
+	return x.fail(observe.ReasonPreflightRefused)
 }
 
 // findListener chooses the listener by Host; on TLS connections it must be the one that

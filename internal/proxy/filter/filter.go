@@ -107,6 +107,8 @@ type Filter struct {
 	// Response runs on the head of the final response, not on interim (1xx) ones, also on one that the
 	// gateway made: a Reply, or a failure. Request may not have run then.
 	Response func(*Exchange)
+	// Preflights reports whether Request answers all preflight requests (CORS).
+	Preflights bool
 	// Mirror asks for a copy of the request; the engine sends it.
 	Mirror *Mirror
 }

@@ -58,6 +58,8 @@ type Filters struct {
 	Request  []func(*filter.Exchange) *filter.Reply
 	Response []func(*filter.Exchange)
 	Mirrors  []*filter.Mirror
+	// Preflights reports whether one of Request answers preflight requests.
+	Preflights bool
 }
 
 // BackendRef is one share of a rule's traffic.
@@ -201,6 +203,7 @@ func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
 		if f.Response != nil {
 			out.Response = append(out.Response, f.Response)
 		}
+		out.Preflights = out.Preflights || f.Preflights
 		if f.Mirror != nil {
 			out.Mirrors = append(out.Mirrors, f.Mirror)
 		}
@@ -240,6 +243,22 @@ func (r *Rule) Choose(seed *uint64) (int, observe.Reason) {
 		}
 	}
 	return 0, observe.ReasonInternal
+}
+
+// ChooseForPreflight picks by weight among the backendRefs whose filters answer preflight requests; false is that there is none.
+func (r *Rule) ChooseForPreflight(seed *uint64) (ref int, ok bool) {
+	var sum, below uint64
+	for i := range r.Backends {
+		b := &r.Backends[i]
+		weight := b.below - below
+		if below = b.below; weight == 0 || !b.Filters.Preflights {
+			continue
+		}
+		if sum += weight; upstream.Random(seed)%sum < weight {
+			ref, ok = i, true
+		}
+	}
+	return ref, ok
 }
 
 // RunRequest runs the request filters; a Reply ends the request.

@@ -64,6 +64,9 @@ func cors(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *cond
 	case spec.MaxAge == 0:
 		out.MaxAgeSeconds = defaultMaxAge
 	}
+	if s.inBackend && s.weight == 0 {
+		return out, nil // nobody would answer them
+	}
 	return out, s.matchPreflights()
 }
 
@@ -107,7 +110,11 @@ func (s *scope) matchPreflights() *condition.Problem {
 		preflight := &config.Match{Path: m.Path, Method: string(gwv1.HTTPMethodOptions), Headers: slices.Clone(m.Headers), QueryParams: m.QueryParams}
 		preflight.Headers = appendFirst(preflight.Headers, &config.ValueMatch{Name: originField, Value: ".+", RegularExpression: true})
 		preflight.Headers = appendFirst(preflight.Headers, &config.ValueMatch{Name: requestMethodField, Value: m.Method})
-		if slices.ContainsFunc(s.rule.Matches, func(m *config.Match) bool { return proto.Equal(m, preflight) }) {
+		known := func(m *config.Match) bool { return proto.Equal(m, preflight) }
+		if slices.ContainsFunc(s.rule.Matches, known) {
+			continue // the rule has it of its own
+		}
+		if preflight.Preflight = true; slices.ContainsFunc(s.rule.Matches, known) {
 			continue // of a CORS filter of a backendRef, beside the rule's
 		}
 		if added := preflight.Headers[len(m.Headers):]; len(added) > 0 && added[0].RegularExpression {

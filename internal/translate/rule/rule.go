@@ -113,6 +113,7 @@ type scope struct {
 	parsed      int
 	// inBackend is true while filters of a backendRef are compiled.
 	inBackend bool
+	weight    int32 // of that backendRef
 }
 
 func (s *scope) unsupported(field, remedy, format string, args ...any) *condition.Problem {
@@ -213,7 +214,7 @@ func (s *scope) backends() *condition.Problem {
 		} else {
 			ref.Failure = s.failure(reasonBackendInvalid)
 		}
-		s.inBackend = true
+		s.inBackend, s.weight = true, weight
 		filters, p := s.filters(spec.Filters, s.field+field+".filters")
 		s.inBackend = false
 		if p != nil {

@@ -91,7 +91,7 @@ func Compile(c *config.CORS, _ filter.Env) (filter.Filter, error) {
 		}
 		p.origins = append(p.origins, o)
 	}
-	return filter.Filter{Request: p.request, Response: p.response}, nil
+	return filter.Filter{Request: p.request, Response: p.response, Preflights: true}, nil
 }
 
 // list joins names as a field value.
