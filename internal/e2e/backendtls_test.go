@@ -123,6 +123,32 @@ func TestBackendTLSPolicy(t *testing.T) {
 	}
 }
 
+// TestInvalidBackendTLSPolicy: a policy that was invalid when the gateway started closes its Service all the same, whatever else is valid.
+func TestInvalidBackendTLSPolicy(t *testing.T) {
+	t.Parallel()
+	var inClear atomic.Int64
+	plain := newBackend(t, "plain", func(http.ResponseWriter, *http.Request) bool { inClear.Add(1); return false })
+	other := newBackend(t, "other", nil)
+	port := freePort(t)
+	g := start(t, map[string]string{
+		"all.yaml": gatewayWith(httpListener("http", port, "")) + service("default", "plain", plain) + service("default", "other", other) +
+			route("web", "  rules: [{backendRefs: [{name: plain, port: 80}]}, {matches: [{path: {value: /other}}], backendRefs: [{name: other, port: 80}]}]"),
+		"policy.yaml": backendTLSPolicy("plain", "plain", "hostname: web.internal, wellKnownCACertificates: Sistem"),
+	})
+	get := func(path string) *answer { return ask{url: local(port, path)}.do(t) }
+	if got := get("/other"); got.StatusCode != 200 {
+		t.Errorf("another Service: %d", got.StatusCode)
+	}
+	if got := get("/"); got.StatusCode != 500 || inClear.Load() > 0 {
+		t.Errorf("the policy's Service: %d, %d requests in cleartext", got.StatusCode, inClear.Load())
+	}
+	if status := string(g.adminGet("/status")); !strings.Contains(status, "BackendTLSPolicy default/plain") || !strings.Contains(status, "Sistem") {
+		t.Errorf("status: %s", status)
+	}
+	g.remove("policy.yaml")
+	testkit.Eventually(t, "nothing closes the Service any more", func() bool { return get("/").StatusCode == 200 })
+}
+
 // TestBackendTLSTask does what docs/tasks/backend-tls.md says, and checks what check and explain say of it.
 func TestBackendTLSTask(t *testing.T) {
 	t.Parallel()

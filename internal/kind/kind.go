@@ -147,7 +147,7 @@ func (k *Kind) View(o metav1.Object) metav1.Object { return k.view(o) }
 // Keep takes what is needed from an object that was decoded, or from its metadata where only that is read. It may use up o.
 func (k *Kind) Keep(o runtime.Object) metav1.Object { return k.keep(o) }
 
-// Leftover takes from an object that cannot be decoded what it closes; nil for a kind that closes nothing.
+// Leftover takes from an object that cannot be read whole what it closes; nil for a kind that closes nothing.
 func (k *Kind) Leftover(data []byte, meta metav1.ObjectMeta, err error) *Undecoded {
 	if k.leftover == nil {
 		return nil

@@ -7,12 +7,13 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// Undecoded takes the place of an object that exists, does not fit its Go type and was never read whole. What it closes is read all the same:
-// it must not be open because of a mistake beside it. It ends with the object itself, or with its deletion.
+// Undecoded takes the place of an object that exists and was never read whole, because it does not fit its Go type or, in a file, is not
+// valid. What it closes is read all the same: it must not be open because of a mistake beside it. It ends with the object itself, or with its
+// deletion.
 type Undecoded struct {
 	metav1.ObjectMeta // namespace and name
 	Kind              string
-	Error             string // why it cannot be decoded
+	Error             string // why it cannot be read
 	// DeniedEndpoints are, of GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
 	DeniedEndpoints []string
 	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.

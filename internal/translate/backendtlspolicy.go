@@ -260,7 +260,7 @@ func (t *Translator) inForce(v *incremental.View, svc name, portName, field stri
 		targets := policy.Targets(n.Namespace, p.Targets)
 		if len(targets) == 0 || slices.ContainsFunc(targets, func(t policy.Target) bool { return slices.Contains(levels, t) }) {
 			return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "correct it, or install the CustomResourceDefinitions of this version",
-				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be decoded: %s", n, svc, p.Error)
+				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be read: %s", n, svc, p.Error)
 		}
 	}
 	n, ok = policy.InForce(attached, nil)

@@ -43,7 +43,7 @@ func (t *Translator) findParameters(v *incremental.View, field string, group gwv
 	switch {
 	case unread:
 		return nil, condition.NewProblem(reason, field+".name", "correct it, or install the CustomResourceDefinitions of this version",
-			"GatewayParameters %s cannot be decoded: %s", n, u.Error)
+			"GatewayParameters %s cannot be read: %s", n, u.Error)
 	case !exists && t.unseen(v, n.Namespace) != "":
 		return nil, condition.NewProblem(reason, field+".namespace", t.unseen(v, n.Namespace), "GatewayParameters %s cannot be seen", n)
 	case !exists:

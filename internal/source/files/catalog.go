@@ -76,6 +76,8 @@ type object struct {
 	at          place         // of what is served; zero if nothing is
 	file        *file         // that at is in
 	typed       metav1.Object // with the generation that it is served with
+	// closing is what it closes though nothing of it is served; nil if it closes nothing.
+	closing *kind.Undecoded
 }
 
 // definition is what a file says of one object.
@@ -86,6 +88,8 @@ type definition struct {
 	places []place
 	// good is the last that was valid.
 	good place
+	// closing is what the last one closes, while none was valid; nil if that closes nothing.
+	closing *kind.Undecoded
 	// missing is since when each read found that the file parses but lacks the object.
 	missing time.Time
 }

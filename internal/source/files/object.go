@@ -28,7 +28,7 @@ const (
 type Object struct {
 	ID kind.ObjectKey
 	// Object is a typed object (it is a runtime.Object too), complete with
-	// defaults. It is shared: nobody may modify it.
+	// defaults; or a *kind.Undecoded in the place of one that was never valid. It is shared: nobody may modify it.
 	Object metav1.Object
 	// Position is where it is defined; zero for a Namespace that exists only
 	// because objects are in it.

@@ -19,12 +19,16 @@ type changeSet struct {
 	files      map[*file]bool // whose problems may have changed, beside those with objects
 }
 
-// resolve decides which definition of an object is served.
+// resolve decides which definition of an object is served. Where none was ever valid, what the first of them closes is told instead: a
+// mistake must not open it.
 func (c *catalog) resolve(o *object) {
 	c.change.objects[o] = true
-	var missing *definition
+	var missing, closing *definition
 	present := false
 	for _, d := range o.definitions {
+		if closing == nil && d.closing != nil {
+			closing = d
+		}
 		if d.now().Entry == nil {
 			if missing == nil && d.good.Entry != nil {
 				missing = d
@@ -40,10 +44,29 @@ func (c *catalog) resolve(o *object) {
 	switch {
 	case missing != nil:
 		c.serve(missing)
-	case !present:
+	case present && o.at.Entry != nil:
+		// It moved to another file and is invalid there: what is served stays.
+	case closing != nil:
+		c.close(closing)
+	default:
 		c.withdraw(o)
 	}
-	// Else it moved to another file and is invalid there: what is served stays.
+}
+
+// close tells what d closes in the place of its object, and notes the change if there is one.
+func (c *catalog) close(d *definition) {
+	o := d.object
+	if reflect.DeepEqual(o.closing, d.closing) {
+		return
+	}
+	c.withdraw(o)
+	told := Object{ID: o.id, Object: d.closing}
+	if p := d.now(); p.Entry != nil {
+		told.Position = Position{File: d.file.path, Line: p.line()}
+	}
+	o.closing = d.closing
+	c.change.upserts[o.id] = told
+	delete(c.change.deletes, o.id)
 }
 
 // serve makes d the served definition of its object, and notes the change if
@@ -61,7 +84,7 @@ func (c *catalog) serve(d *definition) {
 	} else if typed = withGeneration(p, o.typed); reflect.DeepEqual(typed, o.typed) {
 		return
 	}
-	o.typed = typed
+	o.typed, o.closing = typed, nil
 	c.change.upserts[o.id] = Object{ID: o.id, Object: typed, Position: o.position()}
 	delete(c.change.deletes, o.id)
 }
@@ -75,13 +98,15 @@ func (o *object) position() Position {
 }
 
 func (c *catalog) withdraw(o *object) {
-	if o.at.Entry == nil {
+	if o.at.Entry == nil && o.closing == nil {
 		return
 	}
-	o.at, o.file, o.typed = place{}, nil, nil
+	if o.at.Entry != nil {
+		c.member(o.id, -1)
+	}
+	o.at, o.file, o.typed, o.closing = place{}, nil, nil, nil
 	delete(c.change.upserts, o.id)
 	c.change.deletes[o.id] = true
-	c.member(o.id, -1)
 }
 
 func (c *catalog) member(id kind.ObjectKey, by int) {

@@ -96,6 +96,9 @@ func (f *file) note(d *definition) {
 		if p.Object != nil {
 			d.good = p
 		}
+		if d.closing = nil; d.good.Entry == nil {
+			d.closing = p.Leftover
+		}
 	}
 }
 
@@ -132,7 +135,7 @@ func (c *catalog) settle(f *file, malformed bool, now time.Time) {
 		if last := d.missing.Add(maxGrace * c.grace); last.Before(end) {
 			end = last
 		}
-		if d.good.Entry != nil && now.Before(end) {
+		if (d.good.Entry != nil || d.closing != nil) && now.Before(end) {
 			c.await(f, end)
 			continue
 		}

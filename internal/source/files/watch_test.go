@@ -12,8 +12,10 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
@@ -294,6 +296,94 @@ func TestWatchInvalidVersionsKeepTheGoodOne(t *testing.T) {
 	w.until("a=two", "b=three")
 	if o := w.objects[kind.ObjectKey{Kind: "ConfigMap", Namespace: "default", Name: "a"}]; o.Position != (Position{File: b, Line: 1}) || o.Object.GetGeneration() != 2 {
 		t.Errorf("%v at generation %d", o.Position, o.Object.GetGeneration())
+	}
+}
+
+// TestWatchInvalidPolicyCloses: a policy that was never valid is told as what it closes, through moments in which its file is being written,
+// until it is valid or gone.
+func TestWatchInvalidPolicyCloses(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "policy.yaml")
+	policy := func(service, validation string) string {
+		return "apiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {name: p}\nspec:\n" +
+			"  targetRefs: [{group: \"\", kind: Service, name: " + service + "}]\n  validation: {" + validation + "}\n---\n"
+	}
+	bad, good := "hostname: web.internal", "hostname: web.internal, wellKnownCACertificates: System"
+	id := kind.BackendTLSPolicy.Key("default", "p")
+	write(t, path, policy("web", bad))
+	w := watch(t, dir)
+	closes := func(service string) bool {
+		u, ok := w.objects[id].Object.(*kind.Undecoded)
+		return ok && u.Kind == "BackendTLSPolicy" && u.Name == "p" && u.Namespace == "default" && u.Error != "" &&
+			len(u.Targets) == 1 && string(u.Targets[0].Name) == service
+	}
+	if !closes("web") {
+		t.Fatalf("told of the policy: %+v", w.objects[id])
+	}
+	if len(w.last.Problems) != 1 || w.last.Problems[0].Kept {
+		t.Errorf("problems: %v", w.last.Problems)
+	}
+	write(t, path, policy("shop", bad))
+	for !closes("shop") {
+		w.next()
+	}
+	write(t, path, "") // as an editor does before it writes
+	write(t, path, policy("cart", bad))
+	for !closes("cart") {
+		if w.next(); len(w.last.Deletes) > 0 {
+			t.Fatalf("in between: %v", w.last.Deletes)
+		}
+	}
+	valid := func() bool {
+		_, ok := w.objects[id].Object.(*gwv1.BackendTLSPolicy)
+		return ok
+	}
+	write(t, path, policy("cart", good))
+	for !valid() {
+		w.next()
+	}
+	write(t, path, policy("other", bad)) // what was valid last stays
+	for w.next(); len(w.last.Problems) != 1; {
+		w.next()
+	}
+	if !valid() {
+		t.Errorf("the valid version went: %+v", w.objects[id])
+	}
+	write(t, path, "")
+	for w.objects[id].Object != nil {
+		w.next()
+	}
+	write(t, path, policy("web", bad))
+	for !closes("web") {
+		w.next()
+	}
+	write(t, path, "")
+	for w.objects[id].Object != nil {
+		w.next()
+	}
+}
+
+// TestInvalidDefinitionBesideValid: of several definitions a valid one is served, and nothing is told of what others close.
+func TestInvalidDefinitionBesideValid(t *testing.T) {
+	dir := t.TempDir()
+	parameters := func(denied, more string) string {
+		return "apiVersion: moongate.dev/v1alpha1\nkind: GatewayParameters\nmetadata: {name: p}\nspec:\n  classOnly: {deniedEndpoints: [" + denied + "]}\n" + more
+	}
+	write(t, filepath.Join(dir, "a.yaml"), parameters("10.0.0.0/8", "  nonsense: true\n"))
+	find := func() metav1.Object {
+		for _, o := range source(t, dir).Load().Objects {
+			if o.ID == kind.GatewayParameters.Key("default", "p") {
+				return o.Object
+			}
+		}
+		return nil
+	}
+	if u, ok := find().(*kind.Undecoded); !ok || !slices.Equal(u.DeniedEndpoints, []string{"10.0.0.0/8"}) {
+		t.Errorf("alone: %+v", u)
+	}
+	write(t, filepath.Join(dir, "b.yaml"), parameters("11.0.0.0/8", ""))
+	if _, ok := find().(*v1alpha1.GatewayParameters); !ok {
+		t.Errorf("beside a valid one: %+v", find())
 	}
 }
 

@@ -15,6 +15,7 @@ package manifest
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -48,6 +49,8 @@ type Entry struct {
 	// Object is nil if problems forbid it. It is complete with defaults, and with
 	// generation 1 unless the manifest says another.
 	Object metav1.Object
+	// Leftover is what the object closes although problems forbid it; nil for a kind that closes nothing.
+	Leftover *kind.Undecoded
 	// Stated is set if the manifest says the generation.
 	Stated   bool
 	Problems []Problem
@@ -191,6 +194,19 @@ func (d *Document) addObject(k *manifestKind, version string, obj map[string]any
 	slices.SortStableFunc(e.Problems, func(a, b Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Field, b.Field))
 	})
+	if len(e.Problems) > 0 {
+		e.Leftover = e.leftover(k, obj)
+	}
+}
+
+// leftover returns Entry.Leftover of an object with problems.
+func (e *Entry) leftover(k *manifestKind, obj map[string]any) *kind.Undecoded {
+	data, err := json.Marshal(obj)
+	if err != nil { // of which then nothing can be said but that it is there
+		data = nil
+	}
+	p := &e.Problems[0]
+	return k.Leftover(data, metav1.ObjectMeta{Namespace: e.ID.Namespace, Name: e.ID.Name}, errors.New(strings.TrimPrefix(p.Field+": "+p.Message, ": ")))
 }
 
 // decode sets e.Object, or returns why it cannot be.
