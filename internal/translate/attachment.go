@@ -5,9 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -46,16 +43,29 @@ type parent struct {
 	Problem *condition.Problem // nil where the route is accepted
 }
 
-func (t *Translator) declareAdmissions() {
-	t.admissions = incremental.Map(t.engine, "listener admission", t.listeners,
+// admissions tell which listeners let a route in.
+type admissions struct {
+	namespaces *namespaces
+	gateways   *gateways
+	listeners  *listeners
+
+	all        *incremental.Collection[listenerKey, admission]
+	byOwner    *incremental.Index[kindName, listenerKey, admission]
+	byPort     *incremental.Index[portKey, listenerKey, admission]
+	byHostname *incremental.Index[hostnameKey, listenerKey, admission]
+}
+
+func newAdmissions(e *incremental.Engine, namespaces *namespaces, gateways *gateways, listeners *listeners) *admissions {
+	ad := &admissions{namespaces: namespaces, gateways: gateways, listeners: listeners}
+	ad.all = incremental.Map(e, "listener admission", ad.listeners.all,
 		func(_ *incremental.View, _ listenerKey, l *listener.Listener) (admission, bool) {
 			return admission{l.Port, l.Hostname, l.Kinds, l.Namespaces}, true
 		}, sameDeeply[admission])
-	t.listenersByOwner = incremental.NewIndex(t.admissions, "listeners by owner",
+	ad.byOwner = incremental.NewIndex(ad.all, "listeners by owner",
 		func(k listenerKey, _ admission) []kindName { return []kindName{k.Owner()} })
-	t.listenersByPort = incremental.NewIndex(t.admissions, "listeners by port",
+	ad.byPort = incremental.NewIndex(ad.all, "listeners by port",
 		func(k listenerKey, a admission) []portKey { return []portKey{{k.Owner(), a.Port}} })
-	t.listenersByHostname = incremental.NewIndex(t.admissions, "listeners by hostname",
+	ad.byHostname = incremental.NewIndex(ad.all, "listeners by hostname",
 		func(k listenerKey, a admission) (keys []hostnameKey) {
 			if !slices.ContainsFunc(a.Kinds, haveHostnames) {
 				return nil
@@ -65,6 +75,7 @@ func (t *Translator) declareAdmissions() {
 			}
 			return keys
 		})
+	return ad
 }
 
 // portKey is a port of an object with listeners.
@@ -79,13 +90,6 @@ type hostnameKey struct {
 	Hostname string
 }
 
-func (t *Translator) declareNamespaces() {
-	t.namespaceLabels = incremental.Map(t.engine, "Namespace labels", t.in.namespaces.Collection,
-		func(_ *incremental.View, _ name, ns *corev1.Namespace) (map[string]string, bool) {
-			return ns.Labels, true
-		}, sameDeeply[map[string]string])
-}
-
 // routeFacts is what attaching needs to know of a route, of whatever kind.
 type routeFacts struct {
 	Kind      Kind
@@ -97,11 +101,11 @@ type routeFacts struct {
 }
 
 // attach decides about each parentRef whose Gateway is managed and ignores the others.
-func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
+func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	a := &attachment{}
 	hosts := map[listenerKey][]*config.Hostname{}
 	for i, ref := range r.Parents {
-		on, managed, p := t.parentObject(v, r, ref)
+		on, managed, p := ad.parentObject(v, r, ref)
 		gateway := on.Gateway
 		if !managed || slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) }) {
 			continue
@@ -112,7 +116,7 @@ func (t *Translator) attach(v *incremental.View, r *routeFacts) *attachment {
 		field := fmt.Sprintf("spec.parentRefs[%d]", i)
 		if p != nil {
 			p.Field = field + p.Field
-		} else if p = t.attachTo(v, r, on, ref, field, hosts); p == nil {
+		} else if p = ad.attachTo(v, r, on, ref, field, hosts); p == nil {
 			p = r.Invalid
 		}
 		a.Parents = append(a.Parents, parent{ref, on.Gateway, p})
@@ -150,7 +154,7 @@ func (p parentObject) owner() kindName { return kindName{p.Kind, p.Name} }
 func (p parentObject) String() string { return string(p.Kind) + " " + p.Name.String() }
 
 // parentObject returns what a parentRef names, and whether it is managed here.
-func (t *Translator) parentObject(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (parentObject, bool, *condition.Problem) {
+func (ad *admissions) parentObject(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (parentObject, bool, *condition.Problem) {
 	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
 	on := parentObject{Kind(value(ref.Kind, gwv1.Kind(KindGateway))), n, n}
 	if value(ref.Group, gwv1.GroupName) != gwv1.GroupName {
@@ -158,10 +162,10 @@ func (t *Translator) parentObject(v *incremental.View, r *routeFacts, ref gwv1.P
 	}
 	switch on.Kind {
 	case KindGateway:
-		_, managed := incremental.Fetch(v, t.managedGateways, n)
+		_, managed := incremental.Fetch(v, ad.gateways.managed, n)
 		return on, managed, nil
 	case KindListenerSet:
-		set, managed := incremental.Fetch(v, t.listenerSets, n)
+		set, managed := incremental.Fetch(v, ad.listeners.sets, n)
 		if !managed {
 			return on, false, nil
 		}
@@ -177,12 +181,12 @@ func (t *Translator) parentObject(v *incremental.View, r *routeFacts, ref gwv1.P
 
 // attachTo adds to hosts what the parent's listeners accept for one parentRef; the
 // problem says why none does.
-func (t *Translator) attachTo(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference,
+func (ad *admissions) attachTo(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference,
 	field string, hosts map[listenerKey][]*config.Hostname) *condition.Problem {
 	accepted := false
-	for _, k := range t.listenersFor(v, r, on, ref) {
-		a, exists := incremental.Fetch(v, t.admissions, k)
-		if !exists || !onPort(ref, &a) || t.refusal(v, r, k, &a) != "" {
+	for _, k := range ad.listenersFor(v, r, on, ref) {
+		a, exists := incremental.Fetch(v, ad.all, k)
+		if !exists || !onPort(ref, &a) || ad.refusal(v, r, k, &a) != "" {
 			continue
 		}
 		if list := listener.Intersection(a.Hostname, r.Hostnames); len(list) > 0 {
@@ -193,30 +197,30 @@ func (t *Translator) attachTo(v *incremental.View, r *routeFacts, on parentObjec
 	if accepted {
 		return nil
 	}
-	return t.notAttached(v, r, on, ref, field)
+	return ad.notAttached(v, r, on, ref, field)
 }
 
 // listenersFor returns the listeners that may let the route in: all that do, and few others. Since no more of them are read, a listener that is
 // added does not wake every route of its Gateway.
-func (t *Translator) listenersFor(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference) (keys []listenerKey) {
+func (ad *admissions) listenersFor(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference) (keys []listenerKey) {
 	if ref.SectionName != nil && *ref.SectionName != "" || len(r.Hostnames) == 0 {
-		return t.selected(v, on, ref)
+		return ad.selected(v, on, ref)
 	}
 	for _, h := range listener.MatchingHostnameKeys(r.Hostnames) {
-		keys = append(keys, incremental.Lookup(v, t.listenersByHostname, hostnameKey{on.owner(), h})...)
+		keys = append(keys, incremental.Lookup(v, ad.byHostname, hostnameKey{on.owner(), h})...)
 	}
 	return keys
 }
 
 // selected returns the listeners that a parentRef selects; one that it names may be absent, or have another port.
-func (t *Translator) selected(v *incremental.View, on parentObject, ref gwv1.ParentReference) []listenerKey {
+func (ad *admissions) selected(v *incremental.View, on parentObject, ref gwv1.ParentReference) []listenerKey {
 	switch section := value(ref.SectionName, ""); {
 	case section != "":
 		return []listenerKey{on.listener(string(section))}
 	case ref.Port != nil:
-		return incremental.Lookup(v, t.listenersByPort, portKey{on.owner(), *ref.Port})
+		return incremental.Lookup(v, ad.byPort, portKey{on.owner(), *ref.Port})
 	}
-	return incremental.Lookup(v, t.listenersByOwner, on.owner())
+	return incremental.Lookup(v, ad.byOwner, on.owner())
 }
 
 // onPort reports whether a parentRef selects the listener as far as its port tells.
@@ -225,8 +229,8 @@ func onPort(ref gwv1.ParentReference, a *admission) bool {
 }
 
 // notAttached says why no listener lets the route in. It reads all listeners that the parentRef selects, to tell of each.
-func (t *Translator) notAttached(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference, field string) *condition.Problem {
-	candidates := t.candidates(v, on, ref)
+func (ad *admissions) notAttached(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference, field string) *condition.Problem {
+	candidates := ad.candidates(v, on, ref)
 	if len(candidates) == 0 {
 		return noMatchingParent(on, ref, field)
 	}
@@ -235,7 +239,7 @@ func (t *Translator) notAttached(v *incremental.View, r *routeFacts, on parentOb
 	}
 	var refusals []string
 	for _, c := range candidates {
-		if refusal := t.refusal(v, r, c.key, &c.admission); refusal != "" {
+		if refusal := ad.refusal(v, r, c.key, &c.admission); refusal != "" {
 			refusals = append(refusals, refusal)
 		}
 	}
@@ -254,9 +258,9 @@ type candidate struct {
 	admission
 }
 
-func (t *Translator) candidates(v *incremental.View, on parentObject, ref gwv1.ParentReference) (out []candidate) {
-	for _, k := range t.selected(v, on, ref) {
-		a, exists := incremental.Fetch(v, t.admissions, k)
+func (ad *admissions) candidates(v *incremental.View, on parentObject, ref gwv1.ParentReference) (out []candidate) {
+	for _, k := range ad.selected(v, on, ref) {
+		a, exists := incremental.Fetch(v, ad.all, k)
 		if exists && onPort(ref, &a) {
 			out = append(out, candidate{k, a})
 		}
@@ -293,7 +297,7 @@ func noMatchingParent(on parentObject, ref gwv1.ParentReference, field string) *
 }
 
 // refusal says why a listener does not allow a route at all, or "".
-func (t *Translator) refusal(v *incremental.View, r *routeFacts, k listenerKey, a *admission) string {
+func (ad *admissions) refusal(v *incremental.View, r *routeFacts, k listenerKey, a *admission) string {
 	if !slices.ContainsFunc(a.Kinds, func(g gwv1.RouteGroupKind) bool { return Kind(g.Kind) == r.Kind }) {
 		return fmt.Sprintf("listener %q takes no %s", k.Name, r.Kind)
 	}
@@ -306,23 +310,10 @@ func (t *Translator) refusal(v *incremental.View, r *routeFacts, k listenerKey, 
 			return ""
 		}
 	case gwv1.NamespacesFromSelector:
-		if t.selects(v, a.Namespaces.Selector, r.Name.Namespace) {
+		if ad.namespaces.selects(v, a.Namespaces.Selector, r.Name.Namespace) {
 			return ""
 		}
 		return refused + ", whose labels its selector does not select"
 	}
 	return refused
-}
-
-// selects says whether a namespace has the labels. As everywhere in Kubernetes an empty
-// selector selects all and an absent one, which makes the listener invalid, nothing.
-func (t *Translator) selects(v *incremental.View, s *metav1.LabelSelector, namespace string) bool {
-	selector, err := metav1.LabelSelectorAsSelector(s)
-	if err != nil {
-		return false
-	}
-	known, _ := incremental.Fetch(v, t.namespaceLabels, name{"", namespace})
-	// The API server sets this label on every Namespace.
-	all := labels.Merge(known, labels.Set{corev1.LabelMetadataName: namespace})
-	return selector.Matches(all)
 }

@@ -11,18 +11,29 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
+// backendRefs find what references of routes mean.
+type backendRefs struct {
+	grants             *grants
+	services           *services
+	backendTLSPolicies *backendTLSPolicies
+}
+
+func newBackendRefs(grants *grants, services *services, backendTLSPolicies *backendTLSPolicies) *backendRefs {
+	return &backendRefs{grants: grants, services: services, backendTLSPolicies: backendTLSPolicies}
+}
+
 // resolveBackend finds the Service port that a reference means. permitted says
 // that the reference is to a Service that from may know about; only then may the
 // problem tell whether it exists.
-func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1.BackendObjectReference, field string) (key backendKey, permitted bool, p *condition.Problem) {
+func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, ref gwv1.BackendObjectReference, field string) (key backendKey, permitted bool, p *condition.Problem) {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, gwv1.Kind(KindService)))
 	if group != corev1.GroupName || kind != string(KindService) {
 		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service",
 			"%s of group %q cannot be a backend", kind, group)
 	}
 	key.Service = name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}
-	if !t.permitted(v, from, group, kind, key.Service) {
-		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", t.grantRemedy(v, from, kind, key.Service),
+	if !br.grants.permitted(v, from, group, kind, key.Service) {
+		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", br.grants.grantRemedy(v, from, kind, key.Service),
 			"no ReferenceGrant permits the reference to Service %s", key.Service)
 	}
 	if ref.Port == nil {
@@ -30,9 +41,9 @@ func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1
 	}
 	key.Port = *ref.Port
 	rk := routeKindOf(Kind(from.Kind))
-	p = t.checkBackend(v, rk, key, field)
+	p = br.checkBackend(v, rk, key, field)
 	if p == nil {
-		svc, _ := incremental.Fetch(v, t.services, key.Service)
+		svc, _ := incremental.Fetch(v, br.services.all, key.Service)
 		port, _ := svc.port(key.Port)
 		key.HTTP2 = port.unspoken() && rk.http2
 	}
@@ -40,8 +51,8 @@ func (t *Translator) resolveBackend(v *incremental.View, from referrer, ref gwv1
 }
 
 // checkBackend returns why routes of a kind cannot have a port of a Service as a backend, or nil.
-func (t *Translator) checkBackend(v *incremental.View, rk *routeKind, key backendKey, field string) *condition.Problem {
-	svc, exists := incremental.Fetch(v, t.services, key.Service)
+func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key backendKey, field string) *condition.Problem {
+	svc, exists := incremental.Fetch(v, br.services.all, key.Service)
 	if !exists {
 		return condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name",
 			"Service %s does not exist", key.Service)
@@ -63,7 +74,7 @@ func (t *Translator) checkBackend(v *incremental.View, rk *routeKind, key backen
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+oneOf(config.AppProtocols()),
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
-	return t.checkBackendTLS(v, rk, key.Service, &port, field)
+	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Service, &port, field)
 }
 
 // oneOf lists names as "a, b or c".

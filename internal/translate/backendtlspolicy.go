@@ -24,24 +24,6 @@ import (
 // A Service's port with a BackendTLSPolicy is reached over TLS or not at all: references to it are invalid where the policy in force
 // cannot be carried out, also if another one could be.
 
-// backendTLSLayer is what is known of BackendTLSPolicies.
-type backendTLSLayer struct {
-	configMaps          *incremental.Input[name, *corev1.ConfigMap]
-	policiesByTarget    *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
-	policiesByConfigMap *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
-	undecodedPolicies   *incremental.Index[string, name, undecodedPolicy] // by namespace
-	policyAges          *incremental.Collection[name, int64]
-	policies            *incremental.Collection[name, *gwv1.BackendTLSPolicy]   // for Services that routes name
-	authorities         *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that those refer to
-	authoritiesByKey    *incremental.Index[authoritiesKey, name, *certificate.Authorities]
-	backendTLS          *incremental.Collection[name, *backendTLS]
-	refusedTLS          *incremental.Collection[name, string]              // why policies cannot be carried out
-	policyGateways      *incremental.Index[name, serviceGateway, struct{}] // by Service
-	policyStatuses      *incremental.Collection[name, *status[gwv1.PolicyStatus]]
-
-	trusted *incremental.Collection[authoritiesKey, *config.Authorities] // that Backends name
-}
-
 // authoritiesKey is config.Authorities.key.
 type authoritiesKey string
 
@@ -59,21 +41,40 @@ func (b *backendTLS) same(o *backendTLS) bool {
 	return sameMessage(b.Config, o.Config) && sameDeeply(b.Invalid, o.Invalid) && sameDeeply(b.Refs, o.Refs) && slices.Equal(b.Notes, o.Notes)
 }
 
-func (t *Translator) declareBackendTLSPolicies() {
-	t.configMaps = objects(t, kind.ConfigMap)
-	t.policiesByTarget = incremental.NewIndex(t.in.policies.Collection, "BackendTLSPolicies by target",
+// backendTLSPolicies are BackendTLSPolicies, without what routes make of them.
+type backendTLSPolicies struct {
+	undecodedPolicies *incremental.Collection[name, undecodedPolicy]
+
+	policies         *incremental.Collection[name, *gwv1.BackendTLSPolicy] // for Services that routes name
+	byTarget         *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
+	byConfigMap      *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
+	undecoded        *incremental.Index[string, name, undecodedPolicy] // by namespace
+	ages             *incremental.Collection[name, int64]
+	authorities      *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that those refer to
+	authoritiesByKey *incremental.Index[authoritiesKey, name, *certificate.Authorities]
+	all              *incremental.Collection[name, *backendTLS]
+	refused          *incremental.Collection[name, string] // why policies cannot be carried out
+}
+
+func newBackendTLSPolicies(e *incremental.Engine,
+	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
+	undecodedPolicies *incremental.Collection[name, undecodedPolicy],
+	configMaps *incremental.Collection[name, *corev1.ConfigMap],
+	routeObjects *incremental.Collection[kindName, metav1.Object]) *backendTLSPolicies {
+	bp := &backendTLSPolicies{undecodedPolicies: undecodedPolicies}
+	bp.byTarget = incremental.NewIndex(policyObjects, "BackendTLSPolicies by target",
 		func(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 			return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 		})
-	named := incremental.Keys(incremental.NewIndex(t.in.routes.Collection, "routes by Service that they name", namedServices), "Services that routes name")
-	t.policies = incremental.Map(t.engine, "BackendTLSPolicy for routes", t.in.policies.Collection,
+	named := incremental.Keys(incremental.NewIndex(routeObjects, "routes by Service that they name", namedServices), "Services that routes name")
+	bp.policies = incremental.Map(e, "BackendTLSPolicy for routes", policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
 			return p, slices.ContainsFunc(policy.Targets(n.Namespace, p.Spec.TargetRefs), func(target policy.Target) bool {
 				_, is := incremental.Fetch(v, named, name{target.Namespace, target.Name})
 				return is && isService(target)
 			})
 		}, sameDeeply[*gwv1.BackendTLSPolicy])
-	t.policiesByConfigMap = incremental.NewIndex(t.policies, "BackendTLSPolicies by ConfigMap",
+	bp.byConfigMap = incremental.NewIndex(bp.policies, "BackendTLSPolicies by ConfigMap",
 		func(n name, p *gwv1.BackendTLSPolicy) (configMaps []name) {
 			for _, ref := range p.Spec.Validation.CACertificateRefs {
 				if isConfigMap(ref) {
@@ -82,35 +83,36 @@ func (t *Translator) declareBackendTLSPolicies() {
 			}
 			return configMaps
 		})
-	t.undecodedPolicies = incremental.NewIndex(t.in.undecodedPolicies.Collection, "undecoded BackendTLSPolicies by namespace",
+	bp.undecoded = incremental.NewIndex(bp.undecodedPolicies, "undecoded BackendTLSPolicies by namespace",
 		func(n name, _ undecodedPolicy) []string { return []string{n.Namespace} })
-	t.policyAges = incremental.Map(t.engine, "BackendTLSPolicy age", t.in.policies.Collection,
+	bp.ages = incremental.Map(e, "BackendTLSPolicy age", policyObjects,
 		func(_ *incremental.View, _ name, p *gwv1.BackendTLSPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
-	t.authorities = incremental.Map(t.engine, "authorities", t.configMaps.Collection,
+	bp.authorities = incremental.Map(e, "authorities", configMaps,
 		func(v *incremental.View, n name, c *corev1.ConfigMap) (*certificate.Authorities, bool) {
-			if incremental.Count(v, t.policiesByConfigMap, n) == 0 {
+			if incremental.Count(v, bp.byConfigMap, n) == 0 {
 				return nil, false
 			}
 			return certificate.ReadAuthorities(c), true
 		}, (*certificate.Authorities).Equal)
-	t.authoritiesByKey = incremental.NewIndex(t.authorities, "authorities by content",
+	bp.authoritiesByKey = incremental.NewIndex(bp.authorities, "authorities by content",
 		func(_ name, a *certificate.Authorities) []authoritiesKey {
 			if a.Wrong != "" {
 				return nil
 			}
 			return []authoritiesKey{authoritiesKey(a.Key)}
 		})
-	t.backendTLS = incremental.Map(t.engine, "BackendTLSPolicy", t.policies,
+	bp.all = incremental.Map(e, "BackendTLSPolicy", bp.policies,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*backendTLS, bool) {
-			return t.readBackendTLS(v, n, p), true
+			return bp.readBackendTLS(v, n, p), true
 		}, (*backendTLS).same)
-	t.refusedTLS = incremental.Map(t.engine, "refused BackendTLSPolicy", t.backendTLS,
+	bp.refused = incremental.Map(e, "refused BackendTLSPolicy", bp.all,
 		func(_ *incremental.View, _ name, b *backendTLS) (string, bool) {
 			if b.Invalid == nil {
 				return "", false
 			}
 			return b.Invalid.String(), true
 		}, same[string])
+	return bp
 }
 
 // namedServices are the Services that a route names as backends, whether it may or not.
@@ -130,23 +132,29 @@ func namedServices(k kindName, o metav1.Object) (services []name) {
 	return services
 }
 
-// declareTrusted makes one resource of the authorities that Backends name, however many ConfigMaps have them.
-func (t *Translator) declareTrusted() {
-	users := incremental.NewIndex(t.backends, "backends by authorities", func(_ backendKey, b *config.Backend) (keys []authoritiesKey) {
+// trustedAuthorities are the certificate authorities that Backends name.
+type trustedAuthorities struct {
+	all *incremental.Collection[authoritiesKey, *config.Authorities]
+}
+
+// newTrustedAuthorities makes one resource of the authorities that Backends name, however many ConfigMaps have them.
+func newTrustedAuthorities(e *incremental.Engine, backendTLSPolicies *backendTLSPolicies, backends *backends) *trustedAuthorities {
+	users := incremental.NewIndex(backends.all, "backends by authorities", func(_ backendKey, b *config.Backend) (keys []authoritiesKey) {
 		for _, key := range b.GetTls().GetAuthorities() {
 			keys = append(keys, authoritiesKey(key))
 		}
 		return keys
 	})
-	t.trusted = incremental.Map(t.engine, "authorities config", incremental.Keys(users, "authorities of backends"),
+	all := incremental.Map(e, "authorities config", incremental.Keys(users, "authorities of backends"),
 		func(v *incremental.View, key authoritiesKey, _ struct{}) (*config.Authorities, bool) {
-			for _, n := range incremental.Lookup(v, t.authoritiesByKey, key) {
-				if a, ok := incremental.Fetch(v, t.authorities, n); ok {
+			for _, n := range incremental.Lookup(v, backendTLSPolicies.authoritiesByKey, key) {
+				if a, ok := incremental.Fetch(v, backendTLSPolicies.authorities, n); ok {
 					return &config.Authorities{Key: string(key), Pem: a.PEM}, true
 				}
 			}
 			return nil, false
 		}, sameMessage[*config.Authorities])
+	return &trustedAuthorities{all}
 }
 
 func isConfigMap(ref gwv1.LocalObjectReference) bool {
@@ -154,13 +162,13 @@ func isConfigMap(ref gwv1.LocalObjectReference) bool {
 }
 
 // readBackendTLS validates a policy, without its targets.
-func (t *Translator) readBackendTLS(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *backendTLS {
+func (bp *backendTLSPolicies) readBackendTLS(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *backendTLS {
 	b := &backendTLS{}
 	if len(p.Spec.Options) > 0 {
 		b.Notes = append(b.Notes, fmt.Sprintf("spec.options: ignored, there are none that are known: %q", slices.Sorted(maps.Keys(p.Spec.Options))))
 	}
 	spec := &p.Spec.Validation
-	authorities := t.readAuthorities(v, n, spec, b)
+	authorities := bp.readAuthorities(v, n, spec, b)
 	hostname := strings.ToLower(string(spec.Hostname))
 	if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(hostname, "*") {
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
@@ -184,7 +192,7 @@ func (b *backendTLS) invalid(reason gwv1.PolicyConditionReason, field, remedy, f
 
 // readAuthorities returns the keys of the authorities that a policy names, each once; none are those of the system. What is wrong with them
 // becomes part of b.
-func (t *Translator) readAuthorities(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, b *backendTLS) (keys []string) {
+func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, b *backendTLS) (keys []string) {
 	wellKnown := value(spec.WellKnownCACertificates, "")
 	switch {
 	case len(spec.CACertificateRefs) > 0 && wellKnown != "":
@@ -197,7 +205,7 @@ func (t *Translator) readAuthorities(v *incremental.View, n name, spec *gwv1.Bac
 	}
 	size := 0
 	for i, ref := range spec.CACertificateRefs {
-		a, p := t.resolveAuthorities(v, n.Namespace, ref, fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i))
+		a, p := bp.resolveAuthorities(v, n.Namespace, ref, fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i))
 		switch {
 		case p != nil:
 			b.Refs = append(b.Refs, p)
@@ -217,13 +225,13 @@ func (t *Translator) readAuthorities(v *incremental.View, n name, spec *gwv1.Bac
 	return keys
 }
 
-func (t *Translator) resolveAuthorities(v *incremental.View, namespace string, ref gwv1.LocalObjectReference, field string) (*certificate.Authorities, *condition.Problem) {
+func (bp *backendTLSPolicies) resolveAuthorities(v *incremental.View, namespace string, ref gwv1.LocalObjectReference, field string) (*certificate.Authorities, *condition.Problem) {
 	if !isConfigMap(ref) {
 		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidKind, field+".kind", "refer to a ConfigMap",
 			"%s of group %q cannot hold authorities", ref.Kind, ref.Group)
 	}
 	n := name{namespace, string(ref.Name)}
-	a, exists := incremental.Fetch(v, t.authorities, n)
+	a, exists := incremental.Fetch(v, bp.authorities, n)
 	switch {
 	case !exists:
 		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", "create it or correct the name",
@@ -240,23 +248,23 @@ func targetOf(svc name, portName string) policy.Target {
 }
 
 // attachedTo returns the policies that are attached to a target, by name.
-func (t *Translator) attachedTo(v *incremental.View, target policy.Target) (all []policy.Policy[name]) {
-	for _, n := range incremental.Lookup(v, t.policiesByTarget, target) {
-		created, _ := incremental.Fetch(v, t.policyAges, n)
+func (bp *backendTLSPolicies) attachedTo(v *incremental.View, target policy.Target) (all []policy.Policy[name]) {
+	for _, n := range incremental.Lookup(v, bp.byTarget, target) {
+		created, _ := incremental.Fetch(v, bp.ages, n)
 		all = append(all, policy.Policy[name]{Name: types.NamespacedName(n), Created: created, Spec: n})
 	}
 	return all
 }
 
 // inForce returns the policy for a Service's port. The problem is of one that cannot be decoded: it may be the one.
-func (t *Translator) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
+func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
 	var attached [][]policy.Policy[name]
 	levels := targetOf(svc, portName).Levels()
 	for _, target := range levels {
-		attached = append(attached, t.attachedTo(v, target))
+		attached = append(attached, bp.attachedTo(v, target))
 	}
-	for _, n := range incremental.Lookup(v, t.undecodedPolicies, svc.Namespace) {
-		p, _ := incremental.Fetch(v, t.in.undecodedPolicies.Collection, n)
+	for _, n := range incremental.Lookup(v, bp.undecoded, svc.Namespace) {
+		p, _ := incremental.Fetch(v, bp.undecodedPolicies, n)
 		targets := policy.Targets(n.Namespace, p.Targets)
 		if len(targets) == 0 || slices.ContainsFunc(targets, func(t policy.Target) bool { return slices.Contains(levels, t) }) {
 			return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "correct it, or install the CustomResourceDefinitions of this version",
@@ -274,8 +282,8 @@ type undecodedPolicy struct {
 }
 
 // checkBackendTLS returns why routes of a kind cannot reach a Service's port as its policy or its appProtocol has it, or nil.
-func (t *Translator) checkBackendTLS(v *incremental.View, rk *routeKind, svc name, port *servicePort, field string) *condition.Problem {
-	n, ok, p := t.inForce(v, svc, port.Name, field)
+func (bp *backendTLSPolicies) checkBackendTLS(v *incremental.View, rk *routeKind, svc name, port *servicePort, field string) *condition.Problem {
+	n, ok, p := bp.inForce(v, svc, port.Name, field)
 	if p != nil {
 		return p
 	}
@@ -283,51 +291,68 @@ func (t *Translator) checkBackendTLS(v *incremental.View, rk *routeKind, svc nam
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "attach a BackendTLSPolicy to the Service",
 			"port %d of Service %s has appProtocol %s, and nothing says how its certificate is verified", port.Port, svc, port.AppProtocol)
 	}
-	if why, refused := incremental.Fetch(v, t.refusedTLS, n); ok && refused {
+	if why, refused := incremental.Fetch(v, bp.refused, n); ok && refused {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "", "BackendTLSPolicy %s is for Service %s and cannot be carried out: %s", n, svc, why)
 	}
 	return nil
 }
 
 // backendTLSConfig returns how TLS is spoken to a Service's port, nil for cleartext; false where it must not be reached at all.
-func (t *Translator) backendTLSConfig(v *incremental.View, svc name, portName string) (*config.BackendTLS, bool) {
-	n, ok, p := t.inForce(v, svc, portName, "")
+func (bp *backendTLSPolicies) backendTLSConfig(v *incremental.View, svc name, portName string) (*config.BackendTLS, bool) {
+	n, ok, p := bp.inForce(v, svc, portName, "")
 	if p != nil || !ok {
 		return nil, p == nil
 	}
-	b, exists := incremental.Fetch(v, t.backendTLS, n)
+	b, exists := incremental.Fetch(v, bp.all, n)
 	if !exists { // reading it has panicked
 		return nil, false
 	}
 	return b.Config, b.Config != nil
 }
 
-// declareBackendTLSPolicyStatuses reports on each Gateway that reaches a target
-// through a route.
-func (t *Translator) declareBackendTLSPolicyStatuses() {
-	t.declarePolicyGateways()
-	t.policyStatuses = incremental.Map(t.engine, "BackendTLSPolicy status", t.in.policies.Collection,
-		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*status[gwv1.PolicyStatus], bool) {
-			s := t.backendTLSPolicyStatus(v, n, p)
-			return s, len(s.Status.Ancestors) > 0
-		}, sameDeeply[*status[gwv1.PolicyStatus]])
+// backendTLSPolicyStatuses are what BackendTLSPolicies say of the Gateways that reach their targets.
+type backendTLSPolicyStatuses struct {
+	o                  *Options
+	policyObjects      *incremental.Collection[name, *gwv1.BackendTLSPolicy]
+	gateways           *gateways
+	services           *services
+	backendTLSPolicies *backendTLSPolicies
+	routes             *routes
+
+	gatewaysByService *incremental.Index[name, serviceGateway, struct{}] // by Service
+	all               *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 }
 
-func (t *Translator) backendTLSPolicyStatus(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *status[gwv1.PolicyStatus] {
+// newBackendTLSPolicyStatuses reports on each Gateway that reaches a target
+// through a route.
+func newBackendTLSPolicyStatuses(e *incremental.Engine, o *Options,
+	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
+	gateways *gateways, services *services, backendTLSPolicies *backendTLSPolicies, routes *routes) *backendTLSPolicyStatuses {
+	bst := &backendTLSPolicyStatuses{o: o, policyObjects: policyObjects, gateways: gateways, services: services, backendTLSPolicies: backendTLSPolicies, routes: routes}
+	bst.declarePolicyGateways(e)
+	bst.all = incremental.Map(e, "BackendTLSPolicy status", bst.policyObjects,
+		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*status[gwv1.PolicyStatus], bool) {
+			s := bst.backendTLSPolicyStatus(v, n, p)
+			return s, len(s.Status.Ancestors) > 0
+		}, sameDeeply[*status[gwv1.PolicyStatus]])
+	return bst
+}
+
+func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *status[gwv1.PolicyStatus] {
 	var gateways []policy.Ancestor
 	outcomes := map[policy.Ancestor][]policy.Outcome{}
 	for i, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
-		reached := t.gatewaysOf(v, target)
+		reached := bst.gatewaysOf(v, target)
 		if len(reached) == 0 {
 			continue
 		}
-		outcome := t.outcome(v, n, target, fmt.Sprintf("spec.targetRefs[%d]", i))
+		outcome := bst.outcome(v, n, target, fmt.Sprintf("spec.targetRefs[%d]", i))
 		for _, a := range reached {
 			outcomes[a] = append(outcomes[a], outcome)
 		}
 		gateways = append(gateways, reached...)
 	}
-	b, _ := incremental.Fetch(v, t.backendTLS, n)
+	b, _ := incremental.Fetch(v, bst.backendTLSPolicies.all, n)
 	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
 	if b == nil { // no route names a target, or readBackendTLS has panicked
 		return s
@@ -338,22 +363,22 @@ func (t *Translator) backendTLSPolicyStatus(v *incremental.View, n name, p *gwv1
 	}
 	named, _ := policy.Ancestors(gateways)
 	for _, a := range named {
-		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(t.options.ControllerName, s.Generation, policy.Accepted(b.Invalid, outcomes[a], b.Notes...), resolved))
+		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(bst.o.ControllerName, s.Generation, policy.Accepted(b.Invalid, outcomes[a], b.Notes...), resolved))
 	}
 	return s
 }
 
 // outcome is what became of one of a policy's targets.
-func (t *Translator) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
+func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
-	svc, exists := incremental.Fetch(v, t.services, name{target.Namespace, target.Name})
+	svc, exists := incremental.Fetch(v, bst.services.all, name{target.Namespace, target.Name})
 	switch {
 	case !exists:
 		o.Missing = policy.NotFound(field+".name", target.Whole(), "create it or correct the name")
 	case target.Section != "" && !slices.ContainsFunc(svc.Ports, func(p servicePort) bool { return p.Name == target.Section }):
 		o.Missing = policy.NotFound(field+".sectionName", target, "write the name of one of its ports")
 	default:
-		if winner, _ := policy.Winner(t.attachedTo(v, target)); winner.Spec != n {
+		if winner, _ := policy.Winner(bst.backendTLSPolicies.attachedTo(v, target)); winner.Spec != n {
 			o.Lost = &winner.Name
 		}
 	}
@@ -379,8 +404,8 @@ func (g serviceGateway) Compare(o serviceGateway) int {
 
 // declarePolicyGateways finds the Gateways that reach the Services with policies: of most Services nobody asks for them. A
 // policy reads them and not the routes, of which a Service may have thousands.
-func (t *Translator) declarePolicyGateways() {
-	targets := incremental.NewIndex(t.in.policies.Collection, "BackendTLSPolicies by Service",
+func (bst *backendTLSPolicyStatuses) declarePolicyGateways(e *incremental.Engine) {
+	targets := incremental.NewIndex(bst.policyObjects, "BackendTLSPolicies by Service",
 		func(n name, p *gwv1.BackendTLSPolicy) (services []name) {
 			for _, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
 				if isService(target) {
@@ -389,16 +414,16 @@ func (t *Translator) declarePolicyGateways() {
 			}
 			return services
 		})
-	routes := incremental.FlatMap(t.engine, "routes to Services with policies", incremental.Keys(targets, "Services with policies"),
+	routes := incremental.FlatMap(e, "routes to Services with policies", incremental.Keys(targets, "Services with policies"),
 		func(v *incremental.View, svc name, _ struct{}) (all []incremental.Entry[serviceRoute, struct{}]) {
-			for _, route := range incremental.Lookup(v, t.referrers, svc) {
+			for _, route := range incremental.Lookup(v, bst.routes.referrers, svc) {
 				all = append(all, incremental.Entry[serviceRoute, struct{}]{Key: serviceRoute{svc, route}})
 			}
 			return all
 		}, same[struct{}])
-	gateways := incremental.FlatMap(t.engine, "Gateways of Services with policies", routes,
+	gateways := incremental.FlatMap(e, "Gateways of Services with policies", routes,
 		func(v *incremental.View, r serviceRoute, _ struct{}) (all []incremental.Entry[serviceGateway, struct{}]) {
-			a, _ := incremental.Fetch(v, t.attachments, r.Route)
+			a, _ := incremental.Fetch(v, bst.routes.attachments, r.Route)
 			if a == nil {
 				return nil
 			}
@@ -407,7 +432,7 @@ func (t *Translator) declarePolicyGateways() {
 			}
 			return all
 		}, same[struct{}])
-	t.policyGateways = incremental.NewIndex(gateways, "Gateways by Service with policies",
+	bst.gatewaysByService = incremental.NewIndex(gateways, "Gateways by Service with policies",
 		func(g serviceGateway, _ struct{}) []name { return []name{g.Service} })
 }
 
@@ -416,12 +441,12 @@ func isService(t policy.Target) bool {
 }
 
 // gatewaysOf are those that reach a Service through a route, each once.
-func (t *Translator) gatewaysOf(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
+func (bst *backendTLSPolicyStatuses) gatewaysOf(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
 	if !isService(target) {
 		return nil
 	}
-	for _, g := range incremental.Lookup(v, t.policyGateways, name{target.Namespace, target.Name}) {
-		gw, _ := incremental.Fetch(v, t.managedGateways, g.Gateway)
+	for _, g := range incremental.Lookup(v, bst.gatewaysByService, name{target.Namespace, target.Name}) {
+		gw, _ := incremental.Fetch(v, bst.gateways.managed, g.Gateway)
 		all = append(all, policy.Ancestor{Gateway: types.NamespacedName(g.Gateway), Created: gw.Created})
 	}
 	slices.SortFunc(all, policy.Ancestor.Compare)

@@ -3,9 +3,10 @@
 // place that knows the meaning of the Gateway API.
 //
 // Everything here is a pure function on package incremental: a function reads
-// what it needs through a View and runs again when that has changed. The order
-// of declaration in translator.go is the order of the data flow. Each kind
-// and policy has its own file. What one object alone tells is in packages of their own: rule
+// what it needs through a View and runs again when that has changed. Functions that
+// belong together are a part, such as listeners or routes: a struct with the collections that
+// other parts may read. Its constructor takes what it reads itself, so New in translator.go,
+// where all parts are made, shows the data flow. Each kind and policy has its own file. What one object alone tells is in packages of their own: rule
 // (rules and their filters), certificate, gateway, listener, parameters; the making of conditions
 // and messages is in package condition, what is claimed to be supported in support.
 //

@@ -12,28 +12,27 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
 
-func (t *Translator) declareEndpoints() {
-	t.slices = incremental.NewIndex(t.in.endpointSlices.Collection, "EndpointSlices by Service",
+func (bs *backends) declareEndpoints(e *incremental.Engine) {
+	bs.slices = incremental.NewIndex(bs.endpointSlices, "EndpointSlices by Service",
 		func(n name, s *discoveryv1.EndpointSlice) []name {
 			return []name{{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
 		})
-	t.declareRefusals()
-	t.endpoints = incremental.Map(t.engine, "endpoints", t.backends,
+	bs.endpoints = incremental.Map(e, "endpoints", bs.all,
 		func(v *incremental.View, k backendKey, _ *config.Backend) (*config.Endpoints, bool) {
-			return t.endpointsOf(v, k), true
+			return bs.endpointsOf(v, k), true
 		}, sameMessage[*config.Endpoints])
 }
 
 // endpointsOf gathers a Service port's endpoints from all its EndpointSlices. The
 // port of a slice is the Service's port of the same name.
-func (t *Translator) endpointsOf(v *incremental.View, k backendKey) *config.Endpoints {
-	svc, _ := incremental.Fetch(v, t.services, k.Service)
+func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpoints {
+	svc, _ := incremental.Fetch(v, bs.services.all, k.Service)
 	port, _ := svc.port(k.Port)
 	found := map[netip.AddrPort]bool{} // -> terminating
-	for _, n := range incremental.Lookup(v, t.slices, k.Service) {
-		slice, _ := incremental.Fetch(v, t.in.endpointSlices.Collection, n)
+	for _, n := range incremental.Lookup(v, bs.slices, k.Service) {
+		slice, _ := incremental.Fetch(v, bs.endpointSlices, n)
 		var refused []string
-		if r, any := incremental.Fetch(v, t.refusals, n); any {
+		if r, any := incremental.Fetch(v, bs.refusals.all, n); any {
 			refused = r.Addresses
 		}
 		for _, number := range slicePorts(slice, port.Name) {

@@ -34,8 +34,8 @@ func (k excessKey) Compare(o excessKey) int {
 
 // declareExpressions bounds the regular expressions of a listener. Each namespace has a share of its own, which routes
 // of others cannot take. Those of older routes come first, so that a new one cannot end what is served.
-func (t *Translator) declareExpressions() {
-	t.expressions = incremental.NewIndex(t.attachments, "routes with regular expressions by listener",
+func (rs *routes) declareExpressions(e *incremental.Engine) {
+	rs.expressions = incremental.NewIndex(rs.attachments, "routes with regular expressions by listener",
 		func(k kindName, a *attachment) (keys []shareKey) {
 			if a.Expressions == 0 {
 				return nil
@@ -45,10 +45,10 @@ func (t *Translator) declareExpressions() {
 			}
 			return keys
 		})
-	t.shares = incremental.Keys(t.expressions, "namespaces with regular expressions")
-	t.excess = incremental.FlatMap(t.engine, "regular expressions beyond a limit", t.shares,
+	rs.shares = incremental.Keys(rs.expressions, "namespaces with regular expressions")
+	rs.excess = incremental.FlatMap(e, "regular expressions beyond a limit", rs.shares,
 		func(v *incremental.View, k shareKey, _ struct{}) (out []incremental.Entry[excessKey, struct{}]) {
-			for _, n := range t.beyondLimit(v, incremental.Lookup(v, t.expressions, k)) {
+			for _, n := range rs.beyondLimit(v, incremental.Lookup(v, rs.expressions, k)) {
 				out = append(out, incremental.Entry[excessKey, struct{}]{Key: excessKey{k.listenerKey, n}})
 			}
 			return out
@@ -57,7 +57,7 @@ func (t *Translator) declareExpressions() {
 
 // beyondLimit returns those of routes, by age, that have no room left. One that needs less than was left over
 // by a larger one before it still has its own.
-func (t *Translator) beyondLimit(v *incremental.View, routes []kindName) (excess []kindName) {
+func (rs *routes) beyondLimit(v *incremental.View, routes []kindName) (excess []kindName) {
 	type sized struct {
 		kindName
 		size    int
@@ -65,7 +65,7 @@ func (t *Translator) beyondLimit(v *incremental.View, routes []kindName) (excess
 	}
 	all, total := make([]sized, 0, len(routes)), 0
 	for _, n := range routes {
-		a, _ := incremental.Fetch(v, t.attachments, n)
+		a, _ := incremental.Fetch(v, rs.attachments, n)
 		all = append(all, sized{n, a.Expressions, a.Created})
 		total += a.Expressions
 	}
@@ -88,13 +88,13 @@ func (t *Translator) beyondLimit(v *incremental.View, routes []kindName) (excess
 
 // bounded is a route without the rules whose regular expressions have no room on one of its listeners. They
 // are dropped for all of its listeners, since a route is one thing to the data plane.
-func (t *Translator) bounded(v *incremental.View, n kindName, a *attachment) *compiled {
-	c, _ := incremental.Fetch(v, t.compiled, n)
+func (rs *routes) bounded(v *incremental.View, n kindName, a *attachment) *compiled {
+	c, _ := incremental.Fetch(v, rs.compiled, n)
 	if len(c.Expressions) == 0 {
 		return c
 	}
 	for _, k := range a.Listeners {
-		if _, is := incremental.Fetch(v, t.excess, excessKey{k, n}); is {
+		if _, is := incremental.Fetch(v, rs.excess, excessKey{k, n}); is {
 			return c.withoutExpressions(k)
 		}
 	}

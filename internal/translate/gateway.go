@@ -4,12 +4,14 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/gateway"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
@@ -19,42 +21,63 @@ type managedGateway struct {
 	Created int64     // in nanoseconds since the epoch
 }
 
-func (t *Translator) declareGateways() {
-	t.gateways = incremental.Map(t.engine, "Gateway", t.in.gateways.Collection,
+// gateways are the Gateways of these classes, apart from their listeners.
+type gateways struct {
+	o                 *Options
+	gatewayObjects    *incremental.Collection[name, *gwv1.Gateway]
+	gatewayParameters *gatewayParameters
+	gatewayClasses    *gatewayClasses
+
+	all     *incremental.Collection[name, *gateway.Gateway]
+	managed *incremental.Collection[name, managedGateway]
+	terms   *incremental.Collection[name, listenerTerms]
+}
+
+func newGateways(e *incremental.Engine, o *Options,
+	gatewayObjects *incremental.Collection[name, *gwv1.Gateway],
+	gatewayParameters *gatewayParameters, gatewayClasses *gatewayClasses) *gateways {
+	gs := &gateways{o: o, gatewayObjects: gatewayObjects, gatewayParameters: gatewayParameters, gatewayClasses: gatewayClasses}
+	gs.declareGateways(e)
+	gs.declareListenerTerms(e)
+	return gs
+}
+
+func (gs *gateways) declareGateways(e *incremental.Engine) {
+	gs.all = incremental.Map(e, "Gateway", gs.gatewayObjects,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*gateway.Gateway, bool) {
-			c, ours := incremental.Fetch(v, t.classes, name{"", string(gw.Spec.GatewayClassName)})
-			if t.defect != nil {
-				t.defect(n)
+			c, ours := incremental.Fetch(v, gs.gatewayClasses.all, name{"", string(gw.Spec.GatewayClassName)})
+			if gs.o.defect != nil {
+				gs.o.defect(n)
 			}
 			if !ours {
 				return nil, false
 			}
-			return t.newGateway(v, gw, c), true
+			return gs.newGateway(v, gw, c), true
 		}, sameDeeply[*gateway.Gateway])
-	t.managedGateways = incremental.Map(t.engine, "managed Gateway", t.gateways,
+	gs.managed = incremental.Map(e, "managed Gateway", gs.all,
 		func(_ *incremental.View, _ name, g *gateway.Gateway) (managedGateway, bool) {
 			return managedGateway{g.UID, g.Created}, true
 		}, same[managedGateway])
 }
 
-func (t *Translator) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *gateway.Gateway {
+func (gs *gateways) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *gateway.Gateway {
 	g := gateway.New(gw)
 	if c.Problem != nil {
 		g.Pending = condition.NewProblem(gwv1.GatewayReasonPending, "spec.gatewayClassName", "see the status of the GatewayClass",
 			"GatewayClass %q is not accepted", gw.Spec.GatewayClassName)
 	}
-	t.applyParameters(v, g, gw, c)
+	gs.applyParameters(v, g, gw, c)
 	return g
 }
 
 // applyParameters also decides whether the Gateway is served. In a cluster parameters only say how
 // proxies run: where they cannot be used those that run go on as they are, and go on serving.
-func (t *Translator) applyParameters(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
+func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	if infra := gw.Spec.Infrastructure; infra != nil && infra.ParametersRef != nil && isParameters(infra.ParametersRef.Group, infra.ParametersRef.Kind) {
 		g.OwnParameters = infra.ParametersRef.Name
 	}
-	own, wrong := t.ownParameters(v, gw)
-	if t.options.Cluster {
+	own, wrong := gs.gatewayParameters.ownParameters(v, gw)
+	if gs.o.Cluster {
 		g.Unserved = g.Refused != nil
 		g.ParametersUnknown = wrong != nil || c.Problem != nil
 		own, refused := parameters.Unlocked(c.Parameters, own)
@@ -78,46 +101,97 @@ func (t *Translator) applyParameters(v *incremental.View, g *gateway.Gateway, gw
 	}
 }
 
+// listenerTerms is what a Gateway says of all its listeners, those of ListenerSets among them.
+type listenerTerms struct {
+	Created                    int64 // in nanoseconds since the epoch
+	Addresses                  []string
+	Refused, Pending, Unserved bool
+	ListenerSets               listener.Namespaces // those that may attach
+}
+
+func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
+	gs.terms = incremental.Map(e, "Gateway's terms for listeners", gs.gatewayObjects,
+		func(v *incremental.View, n name, gw *gwv1.Gateway) (listenerTerms, bool) {
+			g, managed := incremental.Fetch(v, gs.all, n)
+			if !managed {
+				return listenerTerms{}, false
+			}
+			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved}
+			if !gs.o.Cluster {
+				terms.Addresses = g.Binds
+			}
+			terms.ListenerSets.From = gwv1.NamespacesFromNone
+			if allowed := gw.Spec.AllowedListeners; allowed != nil && allowed.Namespaces != nil {
+				terms.ListenerSets = listener.Namespaces{From: value(allowed.Namespaces.From, gwv1.NamespacesFromNone), Selector: allowed.Namespaces.Selector}
+			}
+			return terms, true
+		}, sameDeeply[listenerTerms])
+}
+
 // gatewayOutcome is what ListenerSets need of the status of their Gateway.
 type gatewayOutcome struct{ Accepted, Programmed bool }
 
-func (t *Translator) declareGatewayStatuses() {
-	t.gatewayStates = incremental.Map(t.engine, "Gateway status", t.gateways,
+// gatewayStatuses are what Gateways say.
+type gatewayStatuses struct {
+	o              *Options
+	listeners      *listeners
+	infrastructure *infrastructure
+	listenerStates *listenerStates
+	routes         *routes
+
+	all      *incremental.Collection[name, *status[gwv1.GatewayStatus]]
+	outcomes *incremental.Collection[name, gatewayOutcome]
+}
+
+func newGatewayStatuses(e *incremental.Engine, o *Options,
+	gateways *gateways, listeners *listeners, infrastructure *infrastructure, listenerStates *listenerStates, routes *routes) *gatewayStatuses {
+	gst := &gatewayStatuses{o: o, listeners: listeners, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes}
+	gst.all = incremental.Map(e, "Gateway status", gateways.all,
 		func(v *incremental.View, n name, g *gateway.Gateway) (*status[gwv1.GatewayStatus], bool) {
-			return &status[gwv1.GatewayStatus]{g.Generation, t.gatewayStatus(v, n, g)}, true
+			return &status[gwv1.GatewayStatus]{g.Generation, gst.gatewayStatus(v, n, g)}, true
 		}, sameDeeply[*status[gwv1.GatewayStatus]])
-	t.gatewayOutcomes = incremental.Map(t.engine, "Gateway's outcome", t.gatewayStates,
+	gst.outcomes = incremental.Map(e, "Gateway's outcome", gst.all,
 		func(_ *incremental.View, _ name, s *status[gwv1.GatewayStatus]) (gatewayOutcome, bool) {
 			is := func(c gwv1.GatewayConditionType) bool {
 				return meta.IsStatusConditionTrue(s.Status.Conditions, string(c))
 			}
 			return gatewayOutcome{is(gwv1.GatewayConditionAccepted), is(gwv1.GatewayConditionProgrammed)}, true
 		}, same[gatewayOutcome])
+	return gst
 }
 
 // gatewayStatus reads the listeners and how many routes each has, but no route.
-func (t *Translator) gatewayStatus(v *incremental.View, n name, g *gateway.Gateway) gwv1.GatewayStatus {
+func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gateway.Gateway) gwv1.GatewayStatus {
 	var s gwv1.GatewayStatus
 	var sum gateway.Summary
 	for _, listener := range g.Listeners {
 		key := listenerKey{Gateway: n, Name: listener}
-		state, _ := incremental.Fetch(v, t.states, key)
+		state, _ := incremental.Fetch(v, gst.listenerStates.all, key)
 		sum.Add(listener, state.Accepted, state.Resolved, state.Programmed)
 		s.Listeners = append(s.Listeners, gwv1.ListenerStatus{
 			Name:           gwv1.SectionName(listener),
 			SupportedKinds: state.Kinds,
-			AttachedRoutes: int32(incremental.Count(v, t.attached, key)),
+			AttachedRoutes: int32(incremental.Count(v, gst.routes.attached, key)),
 			Conditions:     condition.Observed(g.Generation, state.Conditions...),
 		})
 	}
 	var unreached *condition.Problem
 	var lagging string
-	if t.options.Cluster {
-		s.Addresses, unreached, lagging = t.clusterAddresses(v, n, g)
+	if gst.o.Cluster {
+		s.Addresses, unreached, lagging = gst.infrastructure.clusterAddresses(v, n, g)
 	} else {
-		s.Addresses, unreached = t.localAddresses(v, n, g)
+		s.Addresses, unreached = gst.infrastructure.localAddresses(v, n, g)
 	}
 	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached, lagging)...)
-	s.AttachedListenerSets = t.attachedListenerSets(v, n, s.Conditions)
+	s.AttachedListenerSets = gst.attachedListenerSets(v, n, s.Conditions)
 	return s
+}
+
+// attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none.
+func (gst *gatewayStatuses) attachedListenerSets(v *incremental.View, n name, conditions []metav1.Condition) *int32 {
+	if incremental.Count(v, gst.listeners.setsByGateway, n) == 0 || meta.IsStatusConditionFalse(conditions, string(gwv1.GatewayConditionAccepted)) {
+		return nil
+	}
+	count := int32(incremental.Count(v, gst.listenerStates.acceptedSets, n))
+	return &count
 }

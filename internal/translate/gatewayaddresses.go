@@ -12,23 +12,46 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/gateway"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
 // maxAddresses is the length that the API server allows for status.addresses.
 const maxAddresses = 16
 
+// infrastructure is where Gateways are reached, and whether they are.
+type infrastructure struct {
+	o               *Options
+	addressFaults   *incremental.Collection[addressKey, AddressFault]
+	infrastructures *incremental.Collection[name, Infrastructure]
+
+	reachable *incremental.Collection[name, bool] // Gateways in a cluster that wait for nothing
+}
+
+// newInfrastructure declares reachable: whether the listeners of each Gateway of a cluster can be reached,
+// apart from what that depends on.
+func newInfrastructure(e *incremental.Engine, o *Options,
+	addressFaults *incremental.Collection[addressKey, AddressFault],
+	infrastructures *incremental.Collection[name, Infrastructure]) *infrastructure {
+	inf := &infrastructure{o: o, addressFaults: addressFaults, infrastructures: infrastructures}
+	inf.reachable = incremental.Map(e, "reachable Gateway", inf.infrastructures,
+		func(_ *incremental.View, _ name, i Infrastructure) (bool, bool) {
+			return true, i.Ready && i.Waiting == "" && len(i.Addresses) > 0
+		}, same[bool])
+	return inf
+}
+
 // localAddresses is where a Gateway of this process is reached, and why not everywhere it should be.
-func (t *Translator) localAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+func (inf *infrastructure) localAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	if g.Refused != nil || g.Pending != nil {
 		return nil, nil
 	}
 	shown := g.Binds
 	if g.Default {
-		shown = t.options.DefaultAddresses
+		shown = inf.o.DefaultAddresses
 	}
 	var faults []string
 	for _, a := range shown {
-		if fault, faulty := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); faulty {
+		if fault, faulty := incremental.Fetch(v, inf.addressFaults, addressKey{n, a}); faulty {
 			faults = append(faults, fault.of(a))
 			continue
 		}
@@ -63,20 +86,20 @@ func notUsable(faults []string) *condition.Problem {
 // clusterAddresses is where the cluster says that a Gateway is reached, and why not everywhere it should
 // be, or not yet. An address that somebody else could still assign is not assigned; once others are,
 // it is not usable. lagging says which proxies do not serve what is current while others do.
-func (t *Translator) clusterAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem, lagging string) {
-	infra, runs := incremental.Fetch(v, t.in.infrastructures.Collection, n)
+func (inf *infrastructure) clusterAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem, lagging string) {
+	infra, runs := incremental.Fetch(v, inf.infrastructures, n)
 	if !runs {
 		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet"), ""
 	}
-	out, problem := t.assignedAddresses(v, n, g, &infra)
+	out, problem := inf.assignedAddresses(v, n, g, &infra)
 	return out, problem, infra.Lagging
 }
 
 // assignedAddresses is clusterAddresses for a Gateway of which something runs.
-func (t *Translator) assignedAddresses(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+func (inf *infrastructure) assignedAddresses(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
 	var faults, faulty, assigned []string
 	for _, a := range g.Binds {
-		if fault, is := incremental.Fetch(v, t.in.addressFaults.Collection, addressKey{n, a}); is {
+		if fault, is := incremental.Fetch(v, inf.addressFaults, addressKey{n, a}); is {
 			faulty, faults = append(faulty, a), append(faults, fault.of(a))
 		}
 	}
@@ -120,11 +143,24 @@ func canonical(address string) string {
 	return address
 }
 
-// declareInfrastructures declares reachable: whether the listeners of each Gateway of a cluster can be reached,
-// apart from what that depends on.
-func (t *Translator) declareInfrastructures() {
-	t.reachable = incremental.Map(t.engine, "reachable Gateway", t.in.infrastructures.Collection,
-		func(_ *incremental.View, _ name, i Infrastructure) (bool, bool) {
-			return true, i.Ready && i.Waiting == "" && len(i.Addresses) > 0
-		}, same[bool])
+// waits says why no client can reach the listener, whatever is right with it, or nil.
+func (inf *infrastructure) waits(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+	if inf.o.Cluster {
+		if _, reached := incremental.Fetch(v, inf.reachable, k.Gateway); !reached {
+			return condition.NewProblem(gwv1.ListenerReasonPending, "", "", "the Gateway is not reached yet; see its condition Programmed")
+		}
+	} else if !inf.usable(v, k.Gateway, l.Addresses) {
+		return condition.NewProblem(gwv1.ListenerReasonInvalid, "", "", "no address of the Gateway can be used; see its condition Programmed")
+	}
+	return nil
+}
+
+// usable says whether any of the addresses can be bound; none are the default ones.
+func (inf *infrastructure) usable(v *incremental.View, gateway name, addresses []string) bool {
+	for _, a := range addresses {
+		if _, faulty := incremental.Fetch(v, inf.addressFaults, addressKey{gateway, a}); !faulty {
+			return true
+		}
+	}
+	return len(addresses) == 0
 }

@@ -16,43 +16,61 @@ type class struct {
 	Denied     []string                        // ranges of addresses that no request is sent to, also with Problem
 }
 
-func (t *Translator) declareGatewayClasses() {
-	t.classes = incremental.Map(t.engine, "GatewayClass", t.in.classes.Collection,
+// gatewayClasses are the GatewayClasses of this controller.
+type gatewayClasses struct {
+	all *incremental.Collection[name, class]
+}
+
+func newGatewayClasses(e *incremental.Engine, o *Options,
+	classObjects *incremental.Collection[name, *gwv1.GatewayClass],
+	gatewayParameters *gatewayParameters) *gatewayClasses {
+	cs := &gatewayClasses{}
+	cs.all = incremental.Map(e, "GatewayClass", classObjects,
 		func(v *incremental.View, n name, gc *gwv1.GatewayClass) (class, bool) {
-			if t.defect != nil {
-				t.defect(n)
+			if o.defect != nil {
+				o.defect(n)
 			}
-			if string(gc.Spec.ControllerName) != t.options.ControllerName {
+			if string(gc.Spec.ControllerName) != o.ControllerName {
 				return class{}, false
 			}
 			var c class
-			c.Parameters, c.Problem = t.classParameters(v, gc)
-			c.Denied = t.deniedEndpoints(v, gc)
+			c.Parameters, c.Problem = gatewayParameters.classParameters(v, gc)
+			c.Denied = gatewayParameters.deniedEndpoints(v, gc)
 			return c, true
 		}, sameDeeply[class])
+	return cs
 }
 
-func (t *Translator) declareGatewayClassStatuses() {
-	t.classStatuses = incremental.Map(t.engine, "GatewayClass status", t.in.classes.Collection,
+// gatewayClassStatuses are what GatewayClasses say.
+type gatewayClassStatuses struct {
+	all *incremental.Collection[name, *status[gwv1.GatewayClassStatus]]
+}
+
+func newGatewayClassStatuses(e *incremental.Engine, o *Options,
+	classObjects *incremental.Collection[name, *gwv1.GatewayClass],
+	installation *installation, gatewayClasses *gatewayClasses) *gatewayClassStatuses {
+	cst := &gatewayClassStatuses{}
+	cst.all = incremental.Map(e, "GatewayClass status", classObjects,
 		func(v *incremental.View, n name, gc *gwv1.GatewayClass) (*status[gwv1.GatewayClassStatus], bool) {
-			c, ours := incremental.Fetch(v, t.classes, n)
+			c, ours := incremental.Fetch(v, gatewayClasses.all, n)
 			if !ours {
 				return nil, false
 			}
 			accepted := condition.True(gwv1.GatewayClassConditionStatusAccepted, gwv1.GatewayClassReasonAccepted)
-			accepted.Message = t.unread(v)
+			accepted.Message = installation.unread(v)
 			if p := c.Problem; p != nil {
 				accepted = condition.False(gwv1.GatewayClassConditionStatusAccepted, p.Reason, p.String())
 			}
 			// Of a version that is not known everything is tried all the same.
 			version := condition.True(gwv1.GatewayClassConditionStatusSupportedVersion, gwv1.GatewayClassReasonSupportedVersion)
-			if p := t.unsupportedVersion(v); p != nil {
+			if p := installation.unsupportedVersion(v); p != nil {
 				version = condition.False(gwv1.GatewayClassConditionStatusSupportedVersion, p.Reason, p.String())
 			}
 			generation := generationOf(gc)
 			return &status[gwv1.GatewayClassStatus]{generation, gwv1.GatewayClassStatus{
 				Conditions:        condition.Observed(generation, accepted, version),
-				SupportedFeatures: support.Features(t.options.Cluster, t.lacks(v)),
+				SupportedFeatures: support.Features(o.Cluster, installation.lacks(v)),
 			}}, true
 		}, sameDeeply[*status[gwv1.GatewayClassStatus]])
+	return cst
 }

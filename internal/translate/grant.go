@@ -20,8 +20,20 @@ type referrer struct {
 	Name        name
 }
 
-func (t *Translator) declareGrants() {
-	t.grants = incremental.NewIndex(t.in.grants.Collection, "grants by referrer",
+// grants are ReferenceGrants.
+type grants struct {
+	o            *Options
+	grantObjects *incremental.Collection[name, *gwv1.ReferenceGrant]
+	installation *installation
+
+	byReferrer *incremental.Index[grantKey, name, *gwv1.ReferenceGrant]
+}
+
+func newGrants(e *incremental.Engine, o *Options,
+	grantObjects *incremental.Collection[name, *gwv1.ReferenceGrant],
+	installation *installation) *grants {
+	gr := &grants{o: o, grantObjects: grantObjects, installation: installation}
+	gr.byReferrer = incremental.NewIndex(gr.grantObjects, "grants by referrer",
 		func(n name, g *gwv1.ReferenceGrant) []grantKey {
 			keys := make([]grantKey, len(g.Spec.From))
 			for i, f := range g.Spec.From {
@@ -29,18 +41,19 @@ func (t *Translator) declareGrants() {
 			}
 			return keys
 		})
+	return gr
 }
 
 // permitted says whether from may refer to the object: it is in from's own
 // namespace, or a ReferenceGrant beside the object allows it. It does not ask
 // whether the object exists, so that the answer does not tell.
-func (t *Translator) permitted(v *incremental.View, from referrer, group, kind string, to name) bool {
+func (gr *grants) permitted(v *incremental.View, from referrer, group, kind string, to name) bool {
 	if from.Name.Namespace == to.Namespace {
 		return true
 	}
 	key := grantKey{from.Group, from.Kind, from.Name.Namespace, to.Namespace}
-	for _, n := range incremental.Lookup(v, t.grants, key) {
-		g, _ := incremental.Fetch(v, t.in.grants.Collection, n)
+	for _, n := range incremental.Lookup(v, gr.byReferrer, key) {
+		g, _ := incremental.Fetch(v, gr.grantObjects, n)
 		for _, r := range g.Spec.To {
 			if string(r.Group) == group && string(r.Kind) == kind && (r.Name == nil || *r.Name == "" || string(*r.Name) == to.Name) {
 				return true
@@ -51,19 +64,19 @@ func (t *Translator) permitted(v *incremental.View, from referrer, group, kind s
 }
 
 // unseen returns what helps where nothing of a namespace can be seen, because it is not watched or cannot be read, and "" where it can.
-func (t *Translator) unseen(v *incremental.View, namespace string) string {
-	if len(t.options.Namespaces) > 0 && !slices.Contains(t.options.Namespaces, namespace) {
+func (gr *grants) unseen(v *incremental.View, namespace string) string {
+	if len(gr.o.Namespaces) > 0 && !slices.Contains(gr.o.Namespaces, namespace) {
 		return "namespace " + namespace + " is not watched: add it to --watch-namespaces of the controller, or refer to another"
 	}
-	if _, unread := incremental.Fetch(v, t.unreadNamespaces, name{"", namespace}); unread {
+	if _, unread := incremental.Fetch(v, gr.installation.unreadNamespaces, name{"", namespace}); unread {
 		return "allow the controller's ServiceAccount to list and watch what is in namespace " + namespace + ": nothing of it can be read"
 	}
 	return ""
 }
 
 // grantRemedy says how to make a reference permitted. In a namespace of which nothing can be seen nobody knows whether it is.
-func (t *Translator) grantRemedy(v *incremental.View, from referrer, kind string, to name) string {
-	if remedy := t.unseen(v, to.Namespace); remedy != "" {
+func (gr *grants) grantRemedy(v *incremental.View, from referrer, kind string, to name) string {
+	if remedy := gr.unseen(v, to.Namespace); remedy != "" {
 		return remedy
 	}
 	return "add a ReferenceGrant in namespace " + to.Namespace + " from " + from.Kind + " in namespace " +

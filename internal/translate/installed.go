@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -11,25 +12,37 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/support"
 )
 
-// declareInstalled tells the kinds and namespaces apart from the versions, on which no listener depends.
-func (t *Translator) declareInstalled() {
-	t.unreadNamespaces = incremental.FlatMap(t.engine, "unread namespaces", t.in.installed.Collection,
+// installation is what of the Gateway API is installed, and what of the cluster can be read.
+type installation struct {
+	installed *incremental.Collection[name, Installed]
+
+	kinds            *incremental.Collection[name, []Kind] // that are installed, under the empty name
+	unreadNamespaces *incremental.Collection[name, bool]
+}
+
+// newInstallation tells the kinds and namespaces apart from the versions, on which no listener depends.
+func newInstallation(e *incremental.Engine,
+	installed *incremental.Collection[name, Installed],
+	namespaceObjects *incremental.Collection[name, *corev1.Namespace]) *installation {
+	inst := &installation{installed: installed}
+	inst.unreadNamespaces = incremental.FlatMap(e, "unread namespaces", inst.installed,
 		func(v *incremental.View, _ name, i Installed) (out []incremental.Entry[name, bool]) {
 			for _, namespace := range i.UnreadNamespaces {
 				n := name{"", namespace}
-				if _, exists := incremental.Fetch(v, t.in.namespaces.Collection, n); exists { // of one that does not all is known
+				if _, exists := incremental.Fetch(v, namespaceObjects, n); exists { // of one that does not all is known
 					out = append(out, incremental.Entry[name, bool]{Key: n, Value: true})
 				}
 			}
 			return out
 		}, same[bool])
-	t.kinds = incremental.Map(t.engine, "installed kinds", t.in.installed.Collection,
+	inst.kinds = incremental.Map(e, "installed kinds", inst.installed,
 		func(_ *incremental.View, _ name, i Installed) ([]Kind, bool) { return i.Kinds, true }, slices.Equal[[]Kind])
+	return inst
 }
 
 // lacks says of a kind whether it is not installed; nil where the question does not arise.
-func (t *Translator) lacks(v *incremental.View) func(gwv1.Kind) bool {
-	kinds, told := incremental.Fetch(v, t.kinds, name{})
+func (inst *installation) lacks(v *incremental.View) func(gwv1.Kind) bool {
+	kinds, told := incremental.Fetch(v, inst.kinds, name{})
 	if !told {
 		return nil
 	}
@@ -40,8 +53,8 @@ func (t *Translator) lacks(v *incremental.View) func(gwv1.Kind) bool {
 const kindDefinition Kind = "CustomResourceDefinition"
 
 // unread says which kinds cannot be read and what helps, "" for none.
-func (t *Translator) unread(v *incremental.View) string {
-	installed, _ := incremental.Fetch(v, t.in.installed.Collection, name{})
+func (inst *installation) unread(v *incremental.View) string {
+	installed, _ := incremental.Fetch(v, inst.installed, name{})
 	var all []string
 	for _, u := range installed.Unread {
 		all = append(all, string(u.Kind)+" objects cannot be read, and are served without or as they were last: "+u.Remedy)
@@ -51,8 +64,8 @@ func (t *Translator) unread(v *incremental.View) string {
 
 // unsupportedVersion is what is wrong with the CRDs of the Gateway API's own group; those of its
 // experiments, and leftovers of older bundles, do not count.
-func (t *Translator) unsupportedVersion(v *incremental.View) *condition.Problem {
-	installed, told := incremental.Fetch(v, t.in.installed.Collection, name{})
+func (inst *installation) unsupportedVersion(v *incremental.View) *condition.Problem {
+	installed, told := incremental.Fetch(v, inst.installed, name{})
 	if !told {
 		return nil
 	}

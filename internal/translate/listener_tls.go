@@ -9,20 +9,67 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
-	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
+// listenerCertificates are the certificates of HTTPS listeners.
+type listenerCertificates struct {
+	unreadSecrets *incremental.Collection[name, bool]
+	grants        *grants
+	secrets       *secrets
+
+	names       *incremental.Collection[listenerKey, *listener.CertificateNames] // of HTTPS listeners with a certificate
+	byHost      *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
+	firstByHost *incremental.Collection[certificateHost, []listenerKey] // the first of those in byHost
+}
+
+// newListenerCertificates tells of each HTTPS listener what its certificates have, apart from what else there is to them.
+func newListenerCertificates(e *incremental.Engine,
+	unreadSecrets *incremental.Collection[name, bool],
+	grants *grants, listeners *listeners, secrets *secrets) *listenerCertificates {
+	lc := &listenerCertificates{unreadSecrets: unreadSecrets, grants: grants, secrets: secrets}
+	lc.names = incremental.Map(e, "certificate names", listeners.all,
+		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.CertificateNames, bool) {
+			if l.Protocol != gwv1.HTTPSProtocolType || !l.Valid() {
+				return nil, false
+			}
+			var names [][]string
+			for _, ref := range l.Certificates {
+				if _, p := lc.resolveCertificate(v, k, ref); p == nil {
+					pair, _ := incremental.Fetch(v, lc.secrets.keyPairs, name(ref.Secret))
+					names = append(names, pair.Names)
+				}
+			}
+			return listener.NewCertificateNames(l, names...), len(names) > 0
+		}, (*listener.CertificateNames).Equal)
+	lc.byHost = incremental.NewIndex(lc.names, "listeners by names of certificates",
+		func(k listenerKey, c *listener.CertificateNames) (hosts []certificateHost) {
+			for _, offer := range c.Offers() {
+				hosts = append(hosts, certificateHost{k.Gateway, c.Port, true, offer})
+			}
+			for _, ask := range c.Asks() {
+				hosts = append(hosts, certificateHost{k.Gateway, c.Port, false, ask})
+			}
+			return hosts
+		})
+	lc.firstByHost = incremental.Map(e, "first listeners by names of certificates", incremental.Keys(lc.byHost, "names of certificates"),
+		func(v *incremental.View, h certificateHost, _ struct{}) ([]listenerKey, bool) {
+			users := incremental.Lookup(v, lc.byHost, h)
+			return slices.Clone(users[:min(len(users), condition.MaxQuoted+2)]), true // more than are named, and the one that asks
+		}, slices.Equal[[]listenerKey])
+	return lc
+}
+
 // resolveCertificates returns the keys of the certificates that can be used and the
 // first thing wrong with the others. A listener with one good certificate is served.
-func (t *Translator) resolveCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (keys []string, first *condition.Problem) {
+func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (keys []string, first *condition.Problem) {
 	if len(l.Certificates) == 0 {
 		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
 			"add a reference to a Secret of type "+string(corev1.SecretTypeTLS), "a listener of protocol HTTPS needs a certificate")
 	}
 	for _, ref := range l.Certificates {
-		key, p := t.resolveCertificate(v, k, ref)
+		key, p := lc.resolveCertificate(v, k, ref)
 		switch {
 		case p == nil && !slices.Contains(keys, key):
 			keys = append(keys, key)
@@ -39,18 +86,18 @@ func certificateReferrer(k listenerKey) referrer {
 	return referrer{gwv1.GroupName, string(owner.Kind), owner.Name}
 }
 
-func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref listener.CertificateRef) (string, *condition.Problem) {
+func (lc *listenerCertificates) resolveCertificate(v *incremental.View, k listenerKey, ref listener.CertificateRef) (string, *condition.Problem) {
 	from, secret := certificateReferrer(k), name(ref.Secret)
 	if ref.Unknown {
 		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".kind", "refer to a Secret",
 			"%s of group %q cannot hold a certificate", ref.Kind, ref.Group)
 	}
-	if !t.permitted(v, from, ref.Group, ref.Kind, secret) {
-		return "", condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", t.grantRemedy(v, from, ref.Kind, secret),
+	if !lc.grants.permitted(v, from, ref.Group, ref.Kind, secret) {
+		return "", condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, ref.Field+".namespace", lc.grants.grantRemedy(v, from, ref.Kind, secret),
 			"no ReferenceGrant permits the reference to Secret %s", secret)
 	}
-	pair, exists := incremental.Fetch(v, t.keyPairs, secret)
-	if forbidden, unread := incremental.Fetch(v, t.in.unread.Collection, secret); !exists && unread {
+	pair, exists := incremental.Fetch(v, lc.secrets.keyPairs, secret)
+	if forbidden, unread := incremental.Fetch(v, lc.unreadSecrets, secret); !exists && unread {
 		if forbidden {
 			return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name",
 				"allow its ServiceAccount to get secrets in namespace "+secret.Namespace, "the controller is not allowed to read Secret %s", secret)
@@ -69,39 +116,6 @@ func (t *Translator) resolveCertificate(v *incremental.View, k listenerKey, ref 
 	return config.SecretKey(secret.Namespace, secret.Name), nil
 }
 
-// declareCertificateNames tells of each HTTPS listener what its certificates have, apart from what else there is to them.
-func (t *Translator) declareCertificateNames() {
-	t.certificateNames = incremental.Map(t.engine, "certificate names", t.listeners,
-		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.CertificateNames, bool) {
-			if l.Protocol != gwv1.HTTPSProtocolType || !l.Valid() {
-				return nil, false
-			}
-			var names [][]string
-			for _, ref := range l.Certificates {
-				if _, p := t.resolveCertificate(v, k, ref); p == nil {
-					pair, _ := incremental.Fetch(v, t.keyPairs, name(ref.Secret))
-					names = append(names, pair.Names)
-				}
-			}
-			return listener.NewCertificateNames(l, names...), len(names) > 0
-		}, (*listener.CertificateNames).Equal)
-	t.certificateHosts = incremental.NewIndex(t.certificateNames, "listeners by names of certificates",
-		func(k listenerKey, c *listener.CertificateNames) (hosts []certificateHost) {
-			for _, offer := range c.Offers() {
-				hosts = append(hosts, certificateHost{k.Gateway, c.Port, true, offer})
-			}
-			for _, ask := range c.Asks() {
-				hosts = append(hosts, certificateHost{k.Gateway, c.Port, false, ask})
-			}
-			return hosts
-		})
-	t.certificateUsers = incremental.Map(t.engine, "first listeners by names of certificates", incremental.Keys(t.certificateHosts, "names of certificates"),
-		func(v *incremental.View, h certificateHost, _ struct{}) ([]listenerKey, bool) {
-			users := incremental.Lookup(v, t.certificateHosts, h)
-			return slices.Clone(users[:min(len(users), condition.MaxQuoted+2)]), true // more than are named, and the one that asks
-		}, slices.Equal[[]listenerKey])
-}
-
 // certificateHost is what certificates of listeners on a Gateway's port offer, or ask for; see listener.CertificateNames.
 type certificateHost struct {
 	Gateway name
@@ -116,14 +130,14 @@ func (h certificateHost) Compare(o certificateHost) int {
 
 // overlap is what the condition OverlappingTLSConfig of a listener says: certificates go before hostnames. It
 // names the others in the order of their names.
-func (t *Translator) overlap(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	own, is := incremental.Fetch(v, t.certificateNames, k)
+func (lc *listenerCertificates) overlap(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+	own, is := incremental.Fetch(v, lc.names, k)
 	if !is {
 		return l.Overlap
 	}
 	var others []string
 	note := func(h certificateHost) {
-		users, _ := incremental.Fetch(v, t.certificateUsers, h)
+		users, _ := incremental.Fetch(v, lc.firstByHost, h)
 		for _, other := range users {
 			if other != k {
 				others = append(others, other.Name)
@@ -141,17 +155,4 @@ func (t *Translator) overlap(v *incremental.View, k listenerKey, l *listener.Lis
 	}
 	slices.Sort(others)
 	return listener.OverlapProblem(l, slices.Compact(others))
-}
-
-func (t *Translator) declareCertificates() {
-	t.certUsers = incremental.NewIndex(t.serving, "listeners by certificate",
-		func(_ listenerKey, l *config.Listener) []string { return l.Certificates })
-	t.certificates = incremental.Map(t.engine, "certificate", t.keyPairs,
-		func(v *incremental.View, n name, pair *certificate.KeyPair) (*config.Certificate, bool) {
-			key := config.SecretKey(n.Namespace, n.Name)
-			if incremental.Count(v, t.certUsers, key) == 0 {
-				return nil, false
-			}
-			return &config.Certificate{Key: key, ChainPem: pair.Chain, KeyPem: pair.Key}, true
-		}, sameMessage[*config.Certificate])
 }

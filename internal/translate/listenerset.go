@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -19,21 +17,21 @@ type listenerSet struct {
 	Refused *condition.Problem // why it is not attached to the Gateway
 }
 
-func (t *Translator) declareListenerSets() {
-	t.listenerSets = incremental.Map(t.engine, "ListenerSet", t.in.listenerSets.Collection,
+func (lis *listeners) declareListenerSets(e *incremental.Engine) {
+	lis.sets = incremental.Map(e, "ListenerSet", lis.listenerSetObjects,
 		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (*listenerSet, bool) {
 			ref := ls.Spec.ParentRef
 			if value(ref.Group, gwv1.GroupName) != gwv1.GroupName || value(ref.Kind, gwv1.Kind(KindGateway)) != gwv1.Kind(KindGateway) {
 				return nil, false
 			}
 			set := &listenerSet{Gateway: name{string(value(ref.Namespace, gwv1.Namespace(n.Namespace))), string(ref.Name)}}
-			terms, managed := incremental.Fetch(v, t.listenerTerms, set.Gateway)
+			terms, managed := incremental.Fetch(v, lis.gateways.terms, set.Gateway)
 			if managed {
-				set.Refused = t.listenerSetRefused(v, n, set.Gateway, terms.ListenerSets)
+				set.Refused = lis.listenerSetRefused(v, n, set.Gateway, terms.ListenerSets)
 			}
 			return set, managed
 		}, sameDeeply[*listenerSet])
-	t.setsByGateway = incremental.NewIndex(t.listenerSets, "ListenerSets by Gateway",
+	lis.setsByGateway = incremental.NewIndex(lis.sets, "ListenerSets by Gateway",
 		func(_ name, s *listenerSet) []name {
 			if s.Refused != nil {
 				return nil
@@ -43,10 +41,10 @@ func (t *Translator) declareListenerSets() {
 }
 
 // listenerSetRefused returns why a Gateway does not take a ListenerSet's listeners, or nil.
-func (t *Translator) listenerSetRefused(v *incremental.View, n, gateway name, allowed listener.Namespaces) *condition.Problem {
+func (lis *listeners) listenerSetRefused(v *incremental.View, n, gateway name, allowed listener.Namespaces) *condition.Problem {
 	switch from := allowed.From; {
 	case from == gwv1.NamespacesFromAll, from == gwv1.NamespacesFromSame && n.Namespace == gateway.Namespace,
-		from == gwv1.NamespacesFromSelector && t.selects(v, allowed.Selector, n.Namespace):
+		from == gwv1.NamespacesFromSelector && lis.namespaces.selects(v, allowed.Selector, n.Namespace):
 		return nil
 	}
 	return condition.NewProblem(gwv1.ListenerSetReasonNotAllowed, "spec.parentRef", "change spec.allowedListeners of the Gateway, or attach elsewhere",
@@ -62,14 +60,14 @@ type setListener struct {
 
 // declareListenersOfSets adds the listeners of ListenerSets to a Gateway's own. Each ListenerSet is read by itself, so that an edit of one
 // leaves the others of its Gateway alone.
-func (t *Translator) declareListenersOfSets() {
-	t.setSpecs = incremental.FlatMap(t.engine, "ListenerSet listeners", t.in.listenerSets.Collection,
+func (lis *listeners) declareListenersOfSets(e *incremental.Engine) {
+	lis.setSpecs = incremental.FlatMap(e, "ListenerSet listeners", lis.listenerSetObjects,
 		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (entries []incremental.Entry[listenerKey, setListener]) {
-			set, managed := incremental.Fetch(v, t.listenerSets, n)
+			set, managed := incremental.Fetch(v, lis.sets, n)
 			if !managed || set.Refused != nil {
 				return nil
 			}
-			o, _ := t.listenerOptions(v, set.Gateway)
+			o, _ := lis.listenerOptions(v, set.Gateway)
 			for i, l := range listener.OfSet(ls, o) {
 				entries = append(entries, incremental.Entry[listenerKey, setListener]{
 					Key: listenerKey{set.Gateway, n.String(), l.Name}, Value: setListener{createdOf(ls), i, l},
@@ -77,10 +75,10 @@ func (t *Translator) declareListenersOfSets() {
 			}
 			return entries
 		}, sameDeeply[setListener])
-	t.declareSetConflicts()
-	t.setListeners = incremental.Map(t.engine, "ListenerSet listener", t.setSpecs,
+	lis.declareSetConflicts(e)
+	lis.ofSets = incremental.Map(e, "ListenerSet listener", lis.setSpecs,
 		func(v *incremental.View, k listenerKey, s setListener) (*listener.Listener, bool) {
-			if reason, lost := incremental.Fetch(v, t.setConflicts, k); lost {
+			if reason, lost := incremental.Fetch(v, lis.setConflicts, k); lost {
 				return s.Listener.Lost(reason), true
 			}
 			return s.Listener, true
@@ -89,21 +87,21 @@ func (t *Translator) declareListenersOfSets() {
 
 // declareSetConflicts finds the listeners of ListenerSets that lose: a Gateway's own come first, then those of the oldest ListenerSet, then of the first
 // by name.
-func (t *Translator) declareSetConflicts() {
-	t.ownByGateway = incremental.NewIndex(t.ownListeners, "Gateways' own listeners",
+func (lis *listeners) declareSetConflicts(e *incremental.Engine) {
+	lis.ownByGateway = incremental.NewIndex(lis.own, "Gateways' own listeners",
 		func(k listenerKey, _ *listener.Listener) []name { return []name{k.Gateway} })
-	t.setSpecsByGateway = incremental.NewIndex(t.setSpecs, "listeners of ListenerSets by Gateway",
+	lis.setSpecsByGateway = incremental.NewIndex(lis.setSpecs, "listeners of ListenerSets by Gateway",
 		func(k listenerKey, _ setListener) []name { return []name{k.Gateway} })
-	t.setConflicts = incremental.FlatMap(t.engine, "listener conflicts of ListenerSets", incremental.Keys(t.setSpecsByGateway, "Gateways with ListenerSets"),
+	lis.setConflicts = incremental.FlatMap(e, "listener conflicts of ListenerSets", incremental.Keys(lis.setSpecsByGateway, "Gateways with ListenerSets"),
 		func(v *incremental.View, n name, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
-			return t.setConflictsOf(v, n)
+			return lis.setConflictsOf(v, n)
 		}, same[gwv1.ListenerConditionReason])
 }
 
-func (t *Translator) setConflictsOf(v *incremental.View, n name) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
+func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
 	var ports listener.Ports
-	for _, k := range incremental.Lookup(v, t.ownByGateway, n) {
-		l, _ := incremental.Fetch(v, t.ownListeners, k)
+	for _, k := range incremental.Lookup(v, lis.ownByGateway, n) {
+		l, _ := incremental.Fetch(v, lis.own, k)
 		ports.Reserve(l) // also of one that is not valid: a mistake of the owner hands nothing to others
 	}
 	type contender struct {
@@ -111,8 +109,8 @@ func (t *Translator) setConflictsOf(v *incremental.View, n name) (lost []increme
 		setListener
 	}
 	var all []contender
-	for _, k := range incremental.Lookup(v, t.setSpecsByGateway, n) {
-		s, _ := incremental.Fetch(v, t.setSpecs, k)
+	for _, k := range incremental.Lookup(v, lis.setSpecsByGateway, n) {
+		s, _ := incremental.Fetch(v, lis.setSpecs, k)
 		all = append(all, contender{k, s})
 	}
 	slices.SortFunc(all, func(a, b contender) int {
@@ -126,50 +124,31 @@ func (t *Translator) setConflictsOf(v *incremental.View, n name) (lost []increme
 	return lost
 }
 
-// attachedSet is a ListenerSet as a part of a Gateway.
-type attachedSet struct {
-	Gateway name
-	Set     string // as in listenerKey
+// listenerSetStatuses are what ListenerSets say.
+type listenerSetStatuses struct {
+	listenerStates  *listenerStates
+	routes          *routes
+	gatewayStatuses *gatewayStatuses
+
+	all *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
 }
 
-func (s attachedSet) Compare(o attachedSet) int {
-	return cmp.Or(s.Gateway.Compare(o.Gateway), cmp.Compare(s.Set, o.Set))
-}
-
-// declareAcceptedListenerSets finds the ListenerSets of which a listener is accepted.
-func (t *Translator) declareAcceptedListenerSets() {
-	accepted := incremental.NewIndex(t.states, "accepted listeners by ListenerSet",
-		func(k listenerKey, s *listenerState) []attachedSet {
-			if k.Set == "" || !s.Accepted {
-				return nil
-			}
-			return []attachedSet{{k.Gateway, k.Set}}
-		})
-	t.acceptedSets = incremental.NewIndex(incremental.Keys(accepted, "accepted ListenerSets"), "accepted ListenerSets by Gateway",
-		func(s attachedSet, _ struct{}) []name { return []name{s.Gateway} })
-}
-
-// attachedListenerSets counts the ListenerSets that are accepted, for a Gateway with those conditions; nil for none.
-func (t *Translator) attachedListenerSets(v *incremental.View, n name, conditions []metav1.Condition) *int32 {
-	if incremental.Count(v, t.setsByGateway, n) == 0 || meta.IsStatusConditionFalse(conditions, string(gwv1.GatewayConditionAccepted)) {
-		return nil
-	}
-	count := int32(incremental.Count(v, t.acceptedSets, n))
-	return &count
-}
-
-func (t *Translator) declareListenerSetStatuses() {
-	t.setStatuses = incremental.Map(t.engine, "ListenerSet status", t.in.listenerSets.Collection,
+func newListenerSetStatuses(e *incremental.Engine,
+	listenerSetObjects *incremental.Collection[name, *gwv1.ListenerSet],
+	listeners *listeners, listenerStates *listenerStates, routes *routes, gatewayStatuses *gatewayStatuses) *listenerSetStatuses {
+	lst := &listenerSetStatuses{listenerStates: listenerStates, routes: routes, gatewayStatuses: gatewayStatuses}
+	lst.all = incremental.Map(e, "ListenerSet status", listenerSetObjects,
 		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (*status[gwv1.ListenerSetStatus], bool) {
-			set, managed := incremental.Fetch(v, t.listenerSets, n)
+			set, managed := incremental.Fetch(v, listeners.sets, n)
 			if !managed {
 				return nil, false
 			}
-			return &status[gwv1.ListenerSetStatus]{generationOf(ls), t.listenerSetStatus(v, n, ls, set)}, true
+			return &status[gwv1.ListenerSetStatus]{generationOf(ls), lst.listenerSetStatus(v, n, ls, set)}, true
 		}, sameDeeply[*status[gwv1.ListenerSetStatus]])
+	return lst
 }
 
-func (t *Translator) listenerSetStatus(v *incremental.View, n name, ls *gwv1.ListenerSet, set *listenerSet) (s gwv1.ListenerSetStatus) {
+func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, n name, ls *gwv1.ListenerSet, set *listenerSet) (s gwv1.ListenerSetStatus) {
 	generation := generationOf(ls)
 	refuse := func(accepted, programmed gwv1.ListenerSetConditionReason, message string) gwv1.ListenerSetStatus {
 		s.Conditions = condition.Observed(generation, condition.False(gwv1.ListenerSetConditionAccepted, accepted, message),
@@ -184,9 +163,9 @@ func (t *Translator) listenerSetStatus(v *incremental.View, n name, ls *gwv1.Lis
 	on := parentObject{KindListenerSet, n, set.Gateway}
 	for _, entry := range ls.Spec.Listeners {
 		key := on.listener(string(entry.Name))
-		state, exists := incremental.Fetch(v, t.states, key)
+		state, exists := incremental.Fetch(v, lst.listenerStates.all, key)
 		if !exists {
-			continue // the Gateway's own translation has panicked
+			continue // reading the listeners has panicked
 		}
 		if state.Accepted {
 			valid++
@@ -197,11 +176,11 @@ func (t *Translator) listenerSetStatus(v *incremental.View, n name, ls *gwv1.Lis
 			programmed++
 		}
 		s.Listeners = append(s.Listeners, gwv1.ListenerEntryStatus{
-			Name: entry.Name, SupportedKinds: state.Kinds, AttachedRoutes: int32(incremental.Count(v, t.attached, key)),
+			Name: entry.Name, SupportedKinds: state.Kinds, AttachedRoutes: int32(incremental.Count(v, lst.routes.attached, key)),
 			Conditions: condition.Observed(generation, state.Conditions...),
 		})
 	}
-	gw, _ := incremental.Fetch(v, t.gatewayOutcomes, set.Gateway)
+	gw, _ := incremental.Fetch(v, lst.gatewayStatuses.outcomes, set.Gateway)
 	invalid := "spec.listeners: not valid: " + condition.Some(bad) + "; see status.listeners"
 	switch {
 	case !gw.Accepted:

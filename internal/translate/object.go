@@ -5,9 +5,12 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -59,64 +62,90 @@ func (k routeFaultKey) Compare(o routeFaultKey) int {
 // AddressFault says that an address of a Gateway's spec.addresses cannot be bound.
 type AddressFault struct{ Message string }
 
-func (t *Translator) declareInputs() {
-	e := t.engine
-	t.in = inputs{
-		classes:             objects(t, kind.GatewayClass),
-		gateways:            objects(t, kind.Gateway),
-		listenerSets:        objects(t, kind.ListenerSet),
-		routes:              incremental.NewInput[kindName](e, "routes", sameDeeply[metav1.Object]),
-		grants:              objects(t, kind.ReferenceGrant),
-		policies:            objects(t, kind.BackendTLSPolicy),
-		namespaces:          objects(t, kind.Namespace),
-		services:            objects(t, kind.Service),
-		endpointSlices:      objects(t, kind.EndpointSlice),
-		secrets:             objects(t, kind.Secret),
-		parameters:          objects(t, kind.GatewayParameters),
-		undecodedParameters: incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecodedParameters]),
-		undecodedPolicies:   incremental.NewInput[name](e, "undecoded BackendTLSPolicy", sameDeeply[undecodedPolicy]),
-		listenerFaults:      incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault]),
-		routeFaults:         incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault]),
-		addressFaults:       incremental.NewInput[addressKey](e, "address faults", same[AddressFault]),
+// inputs are the objects as they came, without what nobody here reads.
+type inputs struct {
+	stores map[string]*store // by kind
 
-		infrastructures: incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure]),
-		installed:       incremental.NewInput[name](e, "installed", sameDeeply[Installed]),
-		tickets:         incremental.NewInput[name](e, "tickets", sameDeeply[Tickets]),
+	classes             *incremental.Input[name, *gwv1.GatewayClass]
+	gateways            *incremental.Input[name, *gwv1.Gateway]
+	listenerSets        *incremental.Input[name, *gwv1.ListenerSet]
+	routes              *incremental.Input[kindName, metav1.Object]
+	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
+	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
+	namespaces          *incremental.Input[name, *corev1.Namespace]
+	services            *incremental.Input[name, *corev1.Service]
+	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
+	configMaps          *incremental.Input[name, *corev1.ConfigMap]
+	secrets             *incremental.Input[name, *corev1.Secret]
+	listenerFaults      *incremental.Input[listenerKey, ListenerFault]
+	routeFaults         *incremental.Input[routeFaultKey, RouteFault]
+	addressFaults       *incremental.Input[addressKey, AddressFault]
+	parameters          *incremental.Input[name, *v1alpha1.GatewayParameters]
+	undecodedParameters *incremental.Input[name, undecodedParameters] // those that exist and are not in parameters
+	undecodedPolicies   *incremental.Input[name, undecodedPolicy]     // those that exist and are not in policies
 
-		unread: incremental.NewInput[name](e, "unread Secret", same[bool]),
-		absent: incremental.NewInput[name](e, "absent Secret", same[bool]),
-		last:   incremental.NewInput[listenerKey](e, "last certificates", slices.Equal[[]name]),
-	}
-	for _, k := range routes() {
-		key := func(n name) kindName { return kindName{Kind(k.Name), n} }
-		t.stores[k.Name] = &store{
-			kind:   k,
-			set:    func(n name, o metav1.Object) { t.in.routes.Set(key(n), o) },
-			remove: func(n name) { t.in.routes.Delete(key(n)) },
-		}
-	}
-	secrets := t.stores[kind.Secret.Name]
-	secrets.remove, secrets.set = t.deleteSecret, func(n name, o metav1.Object) {
-		t.in.unread.Delete(n)
-		t.in.absent.Delete(n)
-		t.in.secrets.Set(n, o.(*corev1.Secret))
-	}
-	parameters := t.stores[kind.GatewayParameters.Name]
-	parameters.also(t.in.undecodedParameters.Delete)
-	parameters.undecoded = func(n name, u *kind.Undecoded) {
-		t.in.parameters.Delete(n)
-		t.in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints})
-	}
-	policies := t.stores[kind.BackendTLSPolicy.Name]
-	policies.also(t.in.undecodedPolicies.Delete)
-	policies.undecoded = func(n name, u *kind.Undecoded) {
-		t.in.policies.Delete(n)
-		t.in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, u.Targets})
-	}
+	infrastructures *incremental.Input[name, Infrastructure]
+	installed       *incremental.Input[name, Installed] // under the empty name
+	tickets         *incremental.Input[name, Tickets]   // under the empty name
+
+	unread *incremental.Input[name, bool]          // Secrets that could not be read; true where that is forbidden
+	absent *incremental.Input[name, bool]          // needed Secrets that do not exist
+	last   *incremental.Input[listenerKey, []name] // Secrets whose certificates a listener was last served with
 }
 
-// routes are the kinds of routes.
-func routes() []*kind.Kind {
+// newInputs declares the inputs.
+func newInputs(e *incremental.Engine) *inputs {
+	in := &inputs{stores: map[string]*store{}}
+	in.classes = objects(in, e, kind.GatewayClass)
+	in.gateways = objects(in, e, kind.Gateway)
+	in.listenerSets = objects(in, e, kind.ListenerSet)
+	in.routes = incremental.NewInput[kindName](e, "routes", sameDeeply[metav1.Object])
+	in.grants = objects(in, e, kind.ReferenceGrant)
+	in.policies = objects(in, e, kind.BackendTLSPolicy)
+	in.namespaces = objects(in, e, kind.Namespace)
+	in.services = objects(in, e, kind.Service)
+	in.endpointSlices = objects(in, e, kind.EndpointSlice)
+	in.secrets = objects(in, e, kind.Secret)
+	in.configMaps = objects(in, e, kind.ConfigMap)
+	in.parameters = objects(in, e, kind.GatewayParameters)
+	in.undecodedParameters = incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecodedParameters])
+	in.undecodedPolicies = incremental.NewInput[name](e, "undecoded BackendTLSPolicy", sameDeeply[undecodedPolicy])
+	in.listenerFaults = incremental.NewInput[listenerKey](e, "listener faults", same[ListenerFault])
+	in.routeFaults = incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault])
+	in.addressFaults = incremental.NewInput[addressKey](e, "address faults", same[AddressFault])
+
+	in.infrastructures = incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure])
+	in.installed = incremental.NewInput[name](e, "installed", sameDeeply[Installed])
+	in.tickets = incremental.NewInput[name](e, "tickets", sameDeeply[Tickets])
+
+	in.unread = incremental.NewInput[name](e, "unread Secret", same[bool])
+	in.absent = incremental.NewInput[name](e, "absent Secret", same[bool])
+	in.last = incremental.NewInput[listenerKey](e, "last certificates", slices.Equal[[]name])
+	for _, k := range routeKindsOfAPI() {
+		key := func(n name) kindName { return kindName{Kind(k.Name), n} }
+		in.stores[k.Name] = &store{
+			kind:   k,
+			set:    func(n name, o metav1.Object) { in.routes.Set(key(n), o) },
+			remove: func(n name) { in.routes.Delete(key(n)) },
+		}
+	}
+	parameters := in.stores[kind.GatewayParameters.Name]
+	parameters.also(in.undecodedParameters.Delete)
+	parameters.undecoded = func(n name, u *kind.Undecoded) {
+		in.parameters.Delete(n)
+		in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints})
+	}
+	policies := in.stores[kind.BackendTLSPolicy.Name]
+	policies.also(in.undecodedPolicies.Delete)
+	policies.undecoded = func(n name, u *kind.Undecoded) {
+		in.policies.Delete(n)
+		in.undecodedPolicies.Set(n, undecodedPolicy{u.Error, u.Targets})
+	}
+	return in
+}
+
+// routeKindsOfAPI are the kinds of routes, be they supported or not.
+func routeKindsOfAPI() []*kind.Kind {
 	return slices.DeleteFunc(slices.Clone(kind.All()), func(k *kind.Kind) bool { return !k.Route() })
 }
 
@@ -131,14 +160,14 @@ type store struct {
 }
 
 // objects declares the input of a kind.
-func objects[O metav1.Object](t *Translator, k kind.Typed[O]) *incremental.Input[name, O] {
-	in := incremental.NewInput[name](t.engine, k.Name, sameDeeply[O])
-	t.stores[k.Name] = &store{
+func objects[O metav1.Object](in *inputs, e *incremental.Engine, k kind.Typed[O]) *incremental.Input[name, O] {
+	all := incremental.NewInput[name](e, k.Name, sameDeeply[O])
+	in.stores[k.Name] = &store{
 		kind:   k.Kind,
-		set:    func(n name, o metav1.Object) { in.Set(n, o.(O)) },
-		remove: in.Delete,
+		set:    func(n name, o metav1.Object) { all.Set(n, o.(O)) },
+		remove: all.Delete,
 	}
-	return in
+	return all
 }
 
 // also has f called with the name of each object of the kind that is set or removed.
@@ -159,7 +188,7 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 		t.in.unread.Set(nameOf(o), o.Forbidden)
 		return true
 	case *kind.Undecoded:
-		s := t.stores[o.Kind]
+		s := t.in.stores[o.Kind]
 		if s == nil || s.undecoded == nil {
 			return false
 		}
@@ -167,17 +196,17 @@ func (t *Translator) Upsert(obj metav1.Object) bool {
 		return true
 	}
 	k := kind.Of(obj)
-	if k == nil || t.stores[k.Name] == nil {
+	if k == nil || t.in.stores[k.Name] == nil {
 		return false
 	}
 	// Without what changes on every write, our own status writes among them, so that those wake nothing.
-	t.stores[k.Name].set(nameOf(obj), k.View(obj))
+	t.in.stores[k.Name].set(nameOf(obj), k.View(obj))
 	return true
 }
 
 // Delete removes an object; one that is not there is no error.
 func (t *Translator) Delete(kind Kind, namespace, objectName string) {
-	if s := t.stores[string(kind)]; s != nil {
+	if s := t.in.stores[string(kind)]; s != nil {
 		s.remove(name{namespace, objectName})
 	}
 }

@@ -156,7 +156,7 @@ func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, in
 		}
 	case KindGateway:
 		if g, ok := t.in.gateways.Get(k.Name); ok {
-			if _, ours := t.classes.Get(name{"", string(g.Spec.GatewayClassName)}); ours {
+			if _, ours := t.gatewayClasses.all.Get(name{"", string(g.Spec.GatewayClassName)}); ours {
 				return &gwv1.GatewayStatus{Conditions: condition.Observed(g.Generation, accepted)}, g.Generation
 			}
 		}
@@ -179,7 +179,7 @@ func (t *Translator) freshRouteStatus(namespace string, generation int64, refs [
 		if ref.Kind != nil && string(*ref.Kind) != string(KindGateway) {
 			continue
 		}
-		if _, ours := t.managedGateways.Get(n); ours {
+		if _, ours := t.gateways.managed.Get(n); ours {
 			s.Parents = append(s.Parents, gwv1.RouteParentStatus{ParentRef: ref, ControllerName: gwv1.GatewayController(t.options.ControllerName),
 				Conditions: condition.Observed(generation, accepted)})
 		}

@@ -23,29 +23,42 @@ type undecodedParameters struct {
 	Denied []string
 }
 
-func (t *Translator) declareGatewayParameters() {
-	t.parameters = incremental.Map(t.engine, "GatewayParameters", t.in.parameters.Collection,
+// gatewayParameters are GatewayParameters, and what GatewayClasses and Gateways have of them.
+type gatewayParameters struct {
+	undecodedParameters *incremental.Collection[name, undecodedParameters]
+	grants              *grants
+
+	checked *incremental.Collection[name, *checked]
+}
+
+func newGatewayParameters(e *incremental.Engine,
+	undecodedParameters *incremental.Collection[name, undecodedParameters],
+	parametersObjects *incremental.Collection[name, *v1alpha1.GatewayParameters],
+	grants *grants) *gatewayParameters {
+	gp := &gatewayParameters{undecodedParameters: undecodedParameters, grants: grants}
+	gp.checked = incremental.Map(e, "GatewayParameters", parametersObjects,
 		func(_ *incremental.View, _ name, p *v1alpha1.GatewayParameters) (*checked, bool) {
 			return &checked{generationOf(p), &p.Spec, parameters.Check(&p.Spec)}, true
 		}, sameDeeply[*checked])
+	return gp
 }
 
 // findParameters returns what a parametersRef names, or why it cannot be used. The reason is that of
 // GatewayClasses and of Gateways alike.
-func (t *Translator) findParameters(v *incremental.View, field string, group gwv1.Group, kind gwv1.Kind, n name) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
+func (gp *gatewayParameters) findParameters(v *incremental.View, field string, group gwv1.Group, kind gwv1.Kind, n name) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
 	reason := gwv1.GatewayReasonInvalidParameters
 	if !isParameters(group, kind) {
 		return nil, condition.NewProblem(reason, field+".kind", "refer to "+string(KindGatewayParameters)+" of group "+v1alpha1.GroupName+", or remove parametersRef",
 			"%s of group %q cannot hold parameters", kind, group)
 	}
-	p, exists := incremental.Fetch(v, t.parameters, n)
-	u, unread := incremental.Fetch(v, t.in.undecodedParameters.Collection, n)
+	p, exists := incremental.Fetch(v, gp.checked, n)
+	u, unread := incremental.Fetch(v, gp.undecodedParameters, n)
 	switch {
 	case unread:
 		return nil, condition.NewProblem(reason, field+".name", "correct it, or install the CustomResourceDefinitions of this version",
 			"GatewayParameters %s cannot be read: %s", n, u.Error)
-	case !exists && t.unseen(v, n.Namespace) != "":
-		return nil, condition.NewProblem(reason, field+".namespace", t.unseen(v, n.Namespace), "GatewayParameters %s cannot be seen", n)
+	case !exists && gp.grants.unseen(v, n.Namespace) != "":
+		return nil, condition.NewProblem(reason, field+".namespace", gp.grants.unseen(v, n.Namespace), "GatewayParameters %s cannot be seen", n)
 	case !exists:
 		return nil, condition.NewProblem(reason, field+".name", "create it or correct the reference", "GatewayParameters %s does not exist", n)
 	case len(p.Problems) > 0:
@@ -54,7 +67,7 @@ func (t *Translator) findParameters(v *incremental.View, field string, group gwv
 	return p.Spec, nil
 }
 
-func (t *Translator) classParameters(v *incremental.View, gc *gwv1.GatewayClass) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
+func (gp *gatewayParameters) classParameters(v *incremental.View, gc *gwv1.GatewayClass) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
 	ref, field := gc.Spec.ParametersRef, "spec.parametersRef"
 	if ref == nil {
 		return nil, nil
@@ -64,17 +77,17 @@ func (t *Translator) classParameters(v *incremental.View, gc *gwv1.GatewayClass)
 		return nil, condition.NewProblem(gwv1.GatewayClassReasonInvalidParameters, field+".namespace", "name the namespace",
 			"GatewayParameters %q are in a namespace", ref.Name)
 	}
-	return t.findParameters(v, field, ref.Group, ref.Kind, n)
+	return gp.findParameters(v, field, ref.Group, ref.Kind, n)
 }
 
 // ownParameters are those of a Gateway, which must be of its namespace and do no harm.
-func (t *Translator) ownParameters(v *incremental.View, gw *gwv1.Gateway) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
+func (gp *gatewayParameters) ownParameters(v *incremental.View, gw *gwv1.Gateway) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
 	if gw.Spec.Infrastructure == nil || gw.Spec.Infrastructure.ParametersRef == nil {
 		return nil, nil
 	}
 	ref, field := gw.Spec.Infrastructure.ParametersRef, "spec.infrastructure.parametersRef"
 	n := name{gw.Namespace, ref.Name}
-	spec, p := t.findParameters(v, field, ref.Group, ref.Kind, n)
+	spec, p := gp.findParameters(v, field, ref.Group, ref.Kind, n)
 	if p == nil && spec.ClassOnly != nil {
 		return nil, condition.NewProblem(gwv1.GatewayReasonInvalidParameters, field+".name", "remove classOnly from it, or let the GatewayClass refer to it",
 			"GatewayParameters %s has spec.classOnly, which a Gateway must not use", n)
@@ -82,18 +95,50 @@ func (t *Translator) ownParameters(v *incremental.View, gw *gwv1.Gateway) (*v1al
 	return spec, p
 }
 
+// gatewayParametersStatuses are what GatewayParameters say that GatewayClasses or Gateways of this controller use.
+type gatewayParametersStatuses struct {
+	o            *Options
+	classObjects *incremental.Collection[name, *gwv1.GatewayClass]
+	gateways     *gateways
+
+	classesUsing  *incremental.Index[name, name, *gwv1.GatewayClass]
+	gatewaysUsing *incremental.Index[name, name, *gateway.Gateway]
+	all           *incremental.Collection[name, *status[v1alpha1.GatewayParametersStatus]]
+}
+
+func newGatewayParametersStatuses(e *incremental.Engine, o *Options,
+	classObjects *incremental.Collection[name, *gwv1.GatewayClass],
+	gatewayParameters *gatewayParameters, gateways *gateways) *gatewayParametersStatuses {
+	pst := &gatewayParametersStatuses{o: o, classObjects: classObjects, gateways: gateways}
+	pst.declareParametersUsers(e)
+	pst.all = incremental.Map(e, "GatewayParameters status", gatewayParameters.checked,
+		func(v *incremental.View, n name, p *checked) (*status[v1alpha1.GatewayParametersStatus], bool) {
+			if incremental.Count(v, pst.classesUsing, n) == 0 && incremental.Count(v, pst.gatewaysUsing, n) == 0 {
+				return nil, false
+			}
+			accepted := condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted)
+			if len(p.Problems) > 0 {
+				accepted = condition.False(v1alpha1.ConditionAccepted, v1alpha1.ReasonInvalid, condition.List(p.Problems))
+			}
+			return &status[v1alpha1.GatewayParametersStatus]{p.Generation, v1alpha1.GatewayParametersStatus{
+				Conditions: condition.Observed(p.Generation, accepted),
+			}}, true
+		}, sameDeeply[*status[v1alpha1.GatewayParametersStatus]])
+	return pst
+}
+
 // parametersUsers are our GatewayClasses and Gateways by the GatewayParameters that they refer to. Others may be for another
 // installation, which is to say what is wrong with them.
-func (t *Translator) declareParametersUsers() {
-	t.classesByParameters = incremental.NewIndex(t.in.classes.Collection, "GatewayClasses by GatewayParameters",
+func (pst *gatewayParametersStatuses) declareParametersUsers(e *incremental.Engine) {
+	pst.classesUsing = incremental.NewIndex(pst.classObjects, "GatewayClasses by GatewayParameters",
 		func(_ name, gc *gwv1.GatewayClass) []name {
 			ref := gc.Spec.ParametersRef
-			if ref == nil || string(gc.Spec.ControllerName) != t.options.ControllerName || !isParameters(ref.Group, ref.Kind) {
+			if ref == nil || string(gc.Spec.ControllerName) != pst.o.ControllerName || !isParameters(ref.Group, ref.Kind) {
 				return nil
 			}
 			return []name{{string(value(ref.Namespace, "")), ref.Name}}
 		})
-	t.gatewaysByParameters = incremental.NewIndex(t.gateways, "Gateways by GatewayParameters",
+	pst.gatewaysUsing = incremental.NewIndex(pst.gateways.all, "Gateways by GatewayParameters",
 		func(n name, g *gateway.Gateway) []name {
 			if g.OwnParameters == "" {
 				return nil
@@ -106,19 +151,20 @@ func isParameters(group gwv1.Group, kind gwv1.Kind) bool {
 	return group == v1alpha1.GroupName && kind == gwv1.Kind(KindGatewayParameters)
 }
 
-func (t *Translator) declareGatewayParametersStatuses() {
-	t.declareParametersUsers()
-	t.parametersStatuses = incremental.Map(t.engine, "GatewayParameters status", t.parameters,
-		func(v *incremental.View, n name, p *checked) (*status[v1alpha1.GatewayParametersStatus], bool) {
-			if incremental.Count(v, t.classesByParameters, n) == 0 && incremental.Count(v, t.gatewaysByParameters, n) == 0 {
-				return nil, false
-			}
-			accepted := condition.True(v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted)
-			if len(p.Problems) > 0 {
-				accepted = condition.False(v1alpha1.ConditionAccepted, v1alpha1.ReasonInvalid, condition.List(p.Problems))
-			}
-			return &status[v1alpha1.GatewayParametersStatus]{p.Generation, v1alpha1.GatewayParametersStatus{
-				Conditions: condition.Observed(p.Generation, accepted),
-			}}, true
-		}, sameDeeply[*status[v1alpha1.GatewayParametersStatus]])
+// deniedEndpoints are the ranges that a class's parameters name, also where something else in these is wrong:
+// a mistake beside them must not open what they close.
+func (gp *gatewayParameters) deniedEndpoints(v *incremental.View, gc *gwv1.GatewayClass) []string {
+	ref := gc.Spec.ParametersRef
+	if ref == nil || ref.Group != v1alpha1.GroupName || ref.Kind != gwv1.Kind(KindGatewayParameters) {
+		return nil
+	}
+	n := name{string(value(ref.Namespace, gwv1.Namespace(""))), ref.Name}
+	if u, undecoded := incremental.Fetch(v, gp.undecodedParameters, n); undecoded {
+		return u.Denied
+	}
+	p, exists := incremental.Fetch(v, gp.checked, n)
+	if !exists || p.Spec.ClassOnly == nil {
+		return nil
+	}
+	return p.Spec.ClassOnly.DeniedEndpoints
 }

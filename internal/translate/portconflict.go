@@ -40,25 +40,25 @@ func (p portNumber) Compare(o portNumber) int { return cmp.Compare(p, o) }
 
 // declarePortConflicts finds the listeners whose port and hostname an older listener of another Gateway has already. Between Gateways the oldest
 // wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. In a cluster each Gateway has proxies, and so ports, of its own.
-func (t *Translator) declarePortConflicts() {
-	if t.options.Cluster {
+func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
+	if lis.o.Cluster {
 		return
 	}
-	t.claims = incremental.Map(t.engine, "listener claim", t.listeners,
+	lis.claims = incremental.Map(e, "listener claim", lis.all,
 		func(_ *incremental.View, k listenerKey, l *listener.Listener) (claim, bool) {
 			return claim{age{l.Created, k.Gateway}, l}, claims(l)
 		}, claim.same)
-	t.claimsByPort = incremental.NewIndex(t.claims, "claims by port",
+	lis.claimsByPort = incremental.NewIndex(lis.claims, "claims by port",
 		func(_ listenerKey, c claim) []portNumber { return []portNumber{portNumber(c.Listener.Port)} })
-	t.portConflicts = incremental.FlatMap(t.engine, "port conflicts", incremental.Keys(t.claimsByPort, "claimed ports"),
+	lis.portConflicts = incremental.FlatMap(e, "port conflicts", incremental.Keys(lis.claimsByPort, "claimed ports"),
 		func(v *incremental.View, port portNumber, _ struct{}) []incremental.Entry[listenerKey, gwv1.ListenerConditionReason] {
-			return t.conflictsOf(v, port)
+			return lis.conflictsOf(v, port)
 		}, same[gwv1.ListenerConditionReason])
 }
 
 // conflictsOf are the conflicts between Gateways on a port, by the listener that loses.
-func (t *Translator) conflictsOf(v *incremental.View, port portNumber) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
-	keys := incremental.Lookup(v, t.claimsByPort, port) // sorted, so by Gateway
+func (lis *listeners) conflictsOf(v *incremental.View, port portNumber) (lost []incremental.Entry[listenerKey, gwv1.ListenerConditionReason]) {
+	keys := incremental.Lookup(v, lis.claimsByPort, port) // sorted, so by Gateway
 	if keys[0].Gateway == keys[len(keys)-1].Gateway {
 		return nil // it has judged its own listeners
 	}
@@ -68,7 +68,7 @@ func (t *Translator) conflictsOf(v *incremental.View, port portNumber) (lost []i
 	}
 	all := make([]contender, len(keys))
 	for i, key := range keys {
-		c, _ := incremental.Fetch(v, t.claims, key)
+		c, _ := incremental.Fetch(v, lis.claims, key)
 		all[i] = contender{key, c}
 	}
 	slices.SortStableFunc(all, func(a, b contender) int {
@@ -90,11 +90,11 @@ func (t *Translator) conflictsOf(v *incremental.View, port portNumber) (lost []i
 }
 
 // portConflict returns why an older Gateway, or an older ListenerSet of one, keeps the listener from its port, or nil.
-func (t *Translator) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	if t.options.Cluster {
+func (lis *listeners) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
+	if lis.o.Cluster {
 		return nil
 	}
-	reason, lost := incremental.Fetch(v, t.portConflicts, k)
+	reason, lost := incremental.Fetch(v, lis.portConflicts, k)
 	if !lost {
 		return nil
 	}

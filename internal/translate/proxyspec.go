@@ -10,21 +10,35 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
-// declareProxySpecs makes a ProxySpec for each Gateway of our classes. It reads nothing that the proxies
+// proxySpecs are what Gateways need to run in a cluster.
+type proxySpecs struct {
+	o *Options
+
+	all            *incremental.Collection[name, *ProxySpec]     // nil outside of a cluster
+	portsByGateway *incremental.Index[name, proxyPort, struct{}] // in a cluster
+}
+
+// newProxySpecs makes a ProxySpec for each Gateway of our classes. It reads nothing that the proxies
 // say, so that a port which one of them cannot bind is not taken from the others.
-func (t *Translator) declareProxySpecs() {
-	ports := incremental.NewIndex(t.listeners, "valid listeners by port",
+func newProxySpecs(e *incremental.Engine, o *Options,
+	gatewayObjects *incremental.Collection[name, *gwv1.Gateway],
+	gateways *gateways, listeners *listeners) *proxySpecs {
+	ps := &proxySpecs{o: o}
+	if !ps.o.Cluster {
+		return ps
+	}
+	ports := incremental.NewIndex(listeners.all, "valid listeners by port",
 		func(k listenerKey, l *listener.Listener) []proxyPort {
 			if !l.Valid() {
 				return nil
 			}
 			return []proxyPort{{k.Gateway, l.Port, l.Protocol == gwv1.UDPProtocolType}}
 		})
-	t.portsByGateway = incremental.NewIndex(incremental.Keys(ports, "ports of Gateways"), "ports by Gateway",
+	ps.portsByGateway = incremental.NewIndex(incremental.Keys(ports, "ports of Gateways"), "ports by Gateway",
 		func(p proxyPort, _ struct{}) []name { return []name{p.Gateway} })
-	t.proxySpecs = incremental.Map(t.engine, "proxy spec", t.in.gateways.Collection,
+	ps.all = incremental.Map(e, "proxy spec", gatewayObjects,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (*ProxySpec, bool) {
-			g, managed := incremental.Fetch(v, t.gateways, n)
+			g, managed := incremental.Fetch(v, gateways.all, n)
 			if !managed {
 				return nil, false
 			}
@@ -41,11 +55,12 @@ func (t *Translator) declareProxySpecs() {
 			if infra := gw.Spec.Infrastructure; infra != nil {
 				p.Labels, p.Annotations, _ = parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
 			}
-			for _, port := range incremental.Lookup(v, t.portsByGateway, n) {
+			for _, port := range incremental.Lookup(v, ps.portsByGateway, n) {
 				p.Ports = append(p.Ports, ProxyPort{port.Port, port.UDP})
 			}
 			return p, true
 		}, sameDeeply[*ProxySpec])
+	return ps
 }
 
 // proxyPort is a ProxyPort of a Gateway.
@@ -81,11 +96,11 @@ func plain[K, V ~string](m map[K]V) map[string]string {
 	return out
 }
 
-func (t *Translator) proxySpecChanges() (out []ProxySpecChange) {
-	if !t.options.Cluster {
+func (ps *proxySpecs) changes() (out []ProxySpecChange) {
+	if !ps.o.Cluster {
 		return nil
 	}
-	for _, ch := range t.proxySpecs.Changes() {
+	for _, ch := range ps.all.Changes() {
 		out = append(out, ProxySpecChange{ch.Key.Namespace, ch.Key.Name, ch.New})
 	}
 	return out

@@ -28,7 +28,7 @@ func (t *Translator) Failing(o kind.ObjectKey) bool {
 
 // GatewaysWith returns the Gateways, as "<namespace>/<name>", whose listeners refer to a Secret, as of the last Commit.
 func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
-	for _, k := range t.secretUsers.Get(name{secret.Namespace, secret.Name}) {
+	for _, k := range t.secrets.users.Get(name{secret.Namespace, secret.Name}) {
 		gateways = append(gateways, k.Gateway.String())
 	}
 	return slices.Compact(gateways) // sorted by Gateway
@@ -37,8 +37,8 @@ func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 // Undecided returns the Gateways, as "<namespace>/<name>", of which a listener refers to a Secret of another namespace that cannot be read, as
 // of the last Commit: nobody knows whether a ReferenceGrant permits that.
 func (t *Translator) Undecided() (gateways []string) {
-	for n := range t.unreadNamespaces.All() {
-		for _, k := range t.abroad.Get(n.Name) {
+	for n := range t.installation.unreadNamespaces.All() {
+		for _, k := range t.secrets.abroad.Get(n.Name) {
 			gateways = append(gateways, k.Gateway.String())
 		}
 	}

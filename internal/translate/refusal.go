@@ -7,9 +7,6 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
@@ -31,21 +28,35 @@ type refusal struct {
 	Problems  []*condition.Problem // of the first ones
 }
 
-func (t *Translator) declareRefusals() {
-	t.denyingClasses = incremental.NewIndex(t.classes, "GatewayClasses that deny endpoints",
+// refusals are the addresses in EndpointSlices that no request is sent to.
+type refusals struct {
+	o              *Options
+	gatewayClasses *gatewayClasses
+
+	denyingClasses *incremental.Index[bool, name, class]
+	all            *incremental.Collection[name, *refusal]  // by EndpointSlice
+	byService      *incremental.Index[name, name, *refusal] // by Service
+}
+
+func newRefusals(e *incremental.Engine, o *Options,
+	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
+	gatewayClasses *gatewayClasses) *refusals {
+	rf := &refusals{o: o, gatewayClasses: gatewayClasses}
+	rf.denyingClasses = incremental.NewIndex(rf.gatewayClasses.all, "GatewayClasses that deny endpoints",
 		func(_ name, c class) []bool {
 			if len(c.Denied) == 0 {
 				return nil
 			}
 			return []bool{true}
 		})
-	t.refusals = incremental.Map(t.engine, "refused addresses", t.in.endpointSlices.Collection,
+	rf.all = incremental.Map(e, "refused addresses", endpointSlices,
 		func(v *incremental.View, n name, s *discoveryv1.EndpointSlice) (*refusal, bool) {
-			r := t.refuse(v, n, s)
+			r := rf.refuse(v, n, s)
 			return r, len(r.Addresses) > 0
 		}, sameDeeply[*refusal])
-	t.refused = incremental.NewIndex(t.refusals, "refused addresses by Service",
+	rf.byService = incremental.NewIndex(rf.all, "refused addresses by Service",
 		func(_ name, r *refusal) []name { return []name{r.Service} })
+	return rf
 }
 
 // denied is a range with the class that denies it.
@@ -54,11 +65,11 @@ type denied struct {
 	class string
 }
 
-func (t *Translator) refuse(v *incremental.View, n name, s *discoveryv1.EndpointSlice) *refusal {
+func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointSlice) *refusal {
 	r := &refusal{Service: name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
 	var all []denied
-	for _, c := range incremental.Lookup(v, t.denyingClasses, true) {
-		class, _ := incremental.Fetch(v, t.classes, c)
+	for _, c := range incremental.Lookup(v, rf.denyingClasses, true) {
+		class, _ := incremental.Fetch(v, rf.gatewayClasses.all, c)
 		for _, text := range class.Denied {
 			if prefix, err := netip.ParsePrefix(text); err == nil {
 				all = append(all, denied{prefix.Masked(), c.Name})
@@ -71,7 +82,7 @@ func (t *Translator) refuse(v *incremental.View, n name, s *discoveryv1.Endpoint
 			if err != nil {
 				continue // it is not used anyway
 			}
-			why := t.whyRefused(ip.Unmap(), all)
+			why := rf.whyRefused(ip.Unmap(), all)
 			if why == "" {
 				continue
 			}
@@ -103,13 +114,13 @@ var (
 
 // whyRefused says why no request is sent to an address, or "". Of files, whose author looks after the
 // machine, loopback is good: servers beside the gateway are there.
-func (t *Translator) whyRefused(ip netip.Addr, all []denied) string {
+func (rf *refusals) whyRefused(ip netip.Addr, all []denied) string {
 	switch {
 	case ip.Zone() != "":
 		return "has a zone"
 	case ip.IsUnspecified() || thisNetwork.Contains(ip):
 		return "is no address of a host"
-	case ip.IsLoopback() && t.options.Cluster && !t.options.Loopback:
+	case ip.IsLoopback() && rf.o.Cluster && !rf.o.Loopback:
 		return "is a loopback address: the proxy's own"
 	case ip.IsLinkLocalUnicast():
 		return "is a link-local address: of the proxy's node, or of a metadata service"
@@ -125,36 +136,18 @@ func (t *Translator) whyRefused(ip netip.Addr, all []denied) string {
 	}
 	if translated.Contains(ip) {
 		b := ip.As16()
-		return t.whyRefused(netip.AddrFrom4([4]byte(b[12:])), all)
+		return rf.whyRefused(netip.AddrFrom4([4]byte(b[12:])), all)
 	}
 	return ""
 }
 
 // refusedOf are the refused addresses of Services.
-func (t *Translator) refusedOf(v *incremental.View, services []name) (out []*condition.Problem) {
+func (rf *refusals) refusedOf(v *incremental.View, services []name) (out []*condition.Problem) {
 	for _, svc := range services {
-		for _, slice := range incremental.Lookup(v, t.refused, svc) {
-			r, _ := incremental.Fetch(v, t.refusals, slice)
+		for _, slice := range incremental.Lookup(v, rf.byService, svc) {
+			r, _ := incremental.Fetch(v, rf.all, slice)
 			out = append(out, r.Problems...)
 		}
 	}
 	return out
-}
-
-// deniedEndpoints are the ranges that a class's parameters name, also where something else in these is wrong:
-// a mistake beside them must not open what they close.
-func (t *Translator) deniedEndpoints(v *incremental.View, gc *gwv1.GatewayClass) []string {
-	ref := gc.Spec.ParametersRef
-	if ref == nil || ref.Group != v1alpha1.GroupName || ref.Kind != gwv1.Kind(KindGatewayParameters) {
-		return nil
-	}
-	n := name{string(value(ref.Namespace, gwv1.Namespace(""))), ref.Name}
-	if u, undecoded := incremental.Fetch(v, t.in.undecodedParameters.Collection, n); undecoded {
-		return u.Denied
-	}
-	p, exists := incremental.Fetch(v, t.parameters, n)
-	if !exists || p.Spec.ClassOnly == nil {
-		return nil
-	}
-	return p.Spec.ClassOnly.DeniedEndpoints
 }

@@ -56,22 +56,42 @@ func (d *dropped) String() string {
 	return fmt.Sprintf("Rule %d: %s", d.Rule, &d.Problem)
 }
 
-func (t *Translator) declareRoutes() {
-	t.compiled = incremental.Map(t.engine, "route", t.in.routes.Collection,
+// routes are compiled, attached to listeners, and bounded.
+type routes struct {
+	listenerStates *listenerStates
+	backendRefs    *backendRefs
+
+	compiled    *incremental.Collection[kindName, *compiled]
+	referrers   *incremental.Index[name, kindName, *compiled] // Service -> routes that refer to it
+	attachments *incremental.Collection[kindName, *attachment]
+	attached    *incremental.Index[listenerKey, kindName, *attachment]
+	expressions *incremental.Index[shareKey, kindName, *attachment]    // routes that have any
+	shares      *incremental.Collection[shareKey, struct{}]            // namespaces with regular expressions, of each listener
+	excess      *incremental.Collection[excessKey, struct{}]           // those beyond the limit
+	l4Routes    *incremental.Index[listenerKey, kindName, *attachment] // routes of connections that are accepted
+	l4Chosen    *incremental.Collection[listenerKey, kindName]         // those that get the connections
+	configs     *incremental.Collection[kindName, *config.Resource]
+}
+
+func newRoutes(e *incremental.Engine, options *Options,
+	routeObjects *incremental.Collection[kindName, metav1.Object],
+	listenerStates *listenerStates, admissions *admissions, backendRefs *backendRefs) *routes {
+	rs := &routes{listenerStates: listenerStates, backendRefs: backendRefs}
+	rs.compiled = incremental.Map(e, "route", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*compiled, bool) {
-			if t.defect != nil {
-				t.defect(k.Name)
+			if options.defect != nil {
+				options.defect(k.Name)
 			}
 			if rk := routeKindOf(k.Kind); rk != nil {
-				return t.compile(v, k, rk, o), true
+				return rs.compile(v, k, rk, o), true
 			}
 			return &compiled{Generation: generationOf(o)}, true
 		}, sameCompiled)
-	t.referrers = incremental.NewIndex(t.compiled, "routes by Service",
+	rs.referrers = incremental.NewIndex(rs.compiled, "routes by Service",
 		func(_ kindName, c *compiled) []name { return c.Services })
-	t.attachments = incremental.Map(t.engine, "route attachment", t.in.routes.Collection,
+	rs.attachments = incremental.Map(e, "route attachment", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*attachment, bool) {
-			c, ok := incremental.Fetch(v, t.compiled, k)
+			c, ok := incremental.Fetch(v, rs.compiled, k)
 			if !ok { // compile has panicked
 				return nil, false
 			}
@@ -79,30 +99,31 @@ func (t *Translator) declareRoutes() {
 			if rk := routeKindOf(k.Kind); rk != nil && rk.hostnames != nil {
 				facts.Hostnames = rk.hostnames(o)
 			}
-			a := t.attach(v, facts)
+			a := admissions.attach(v, facts)
 			a.Expressions, a.Created = c.size(), createdOf(o)
 			return a, len(a.Parents) > 0
 		}, sameAttachment)
-	t.attached = incremental.NewIndex(t.attachments, "routes by listener",
+	rs.attached = incremental.NewIndex(rs.attachments, "routes by listener",
 		func(_ kindName, a *attachment) []listenerKey {
 			if a.Invalid {
 				return nil // attachedRoutes counts accepted routes only
 			}
 			return a.Listeners
 		})
-	t.declareExpressions()
-	t.declareL4Routes()
-	t.routes = incremental.Map(t.engine, "route config", t.attachments,
+	rs.declareExpressions(e)
+	rs.declareL4Routes(e)
+	rs.configs = incremental.Map(e, "route config", rs.attachments,
 		func(v *incremental.View, k kindName, a *attachment) (*config.Resource, bool) {
-			c := t.bounded(v, k, a)
+			c := rs.bounded(v, k, a)
 			switch {
 			case c.Route == nil:
 				return nil, false
 			case routeKindOf(k.Kind).connections:
-				return t.l4RouteConfig(v, k, c, a)
+				return rs.l4RouteConfig(v, k, c, a)
 			}
-			return t.routeConfig(v, c, a)
+			return rs.routeConfig(v, c, a)
 		}, sameMessage[*config.Resource])
+	return rs
 }
 
 func sameCompiled(a, b *compiled) bool {
@@ -121,13 +142,13 @@ func sameAttachment(a, b *attachment) bool {
 // routeConfig is the route as far as a listener that is served lets it in. Of a route
 // that is not accepted it holds the rules whose requests must fail: those that
 // another route's rule would get must not go around the filter.
-func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Resource, bool) {
+func (rs *routes) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Resource, bool) {
 	r := &config.Route{
 		Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name,
 		CreatedUnixNano: c.Route.CreatedUnixNano, Rules: c.Route.Rules,
 	}
 	for i, k := range a.Listeners {
-		if _, served := incremental.Fetch(v, t.served, k); served {
+		if _, served := incremental.Fetch(v, rs.listenerStates.served, k); served {
 			r.Attachments = append(r.Attachments, &config.Attachment{Listener: k.String(), Hostnames: a.Hosts[i].Hostnames})
 		}
 	}
@@ -135,7 +156,7 @@ func (t *Translator) routeConfig(v *incremental.View, c *compiled, a *attachment
 	return &config.Resource{Kind: &config.Resource_Route{Route: r}}, len(r.Attachments) > 0 && len(r.Rules) > 0
 }
 
-func (t *Translator) compile(v *incremental.View, k kindName, rk *routeKind, o metav1.Object) *compiled {
+func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o metav1.Object) *compiled {
 	n := k.Name
 	c := &compiled{Generation: generationOf(o), Route: &config.Route{
 		Key: config.RouteKey(string(k.Kind), n.Namespace, n.Name), Namespace: n.Namespace, Name: n.Name,
@@ -143,7 +164,7 @@ func (t *Translator) compile(v *incremental.View, k kindName, rk *routeKind, o m
 	}}
 	from := referrer{rk.kind.Group, rk.kind.Name, n}
 	resolve := func(ref gwv1.BackendObjectReference, field string) (string, *condition.Problem) {
-		key, permitted, p := t.resolveBackend(v, from, ref, field)
+		key, permitted, p := rs.backendRefs.resolveBackend(v, from, ref, field)
 		if permitted {
 			c.Services = append(c.Services, key.Service)
 		}
@@ -188,37 +209,51 @@ func (c *compiled) judge() {
 	c.Dropped = nil
 }
 
-func (t *Translator) declareRouteStatuses() {
-	t.routeStatuses = incremental.Map(t.engine, "route status", t.attachments,
+// routeStatuses are what routes say.
+type routeStatuses struct {
+	o           *Options
+	routeFaults *incremental.Collection[routeFaultKey, RouteFault]
+	admissions  *admissions
+	routes      *routes
+
+	all *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
+}
+
+func newRouteStatuses(e *incremental.Engine, o *Options,
+	routeFaults *incremental.Collection[routeFaultKey, RouteFault],
+	admissions *admissions, routes *routes, refusals *refusals) *routeStatuses {
+	rst := &routeStatuses{o: o, routeFaults: routeFaults, admissions: admissions, routes: routes}
+	rst.all = incremental.Map(e, "route status", rst.routes.attachments,
 		func(v *incremental.View, k kindName, a *attachment) (*status[gwv1.RouteStatus], bool) {
-			c := t.bounded(v, k, a)
+			c := rst.routes.bounded(v, k, a)
 			s := &status[gwv1.RouteStatus]{Generation: c.Generation}
-			refused := t.refusedOf(v, c.Services)
+			refused := refusals.refusedOf(v, c.Services)
 			for _, p := range a.Parents {
 				if c.Route == nil {
-					s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, unsupportedRoute(k.Kind, p)...))
+					s.Status.Parents = append(s.Status.Parents, rst.parentStatus(p, c.Generation, unsupportedRoute(k.Kind, p)...))
 					continue
 				}
 				if p.Problem == nil {
 					p.Problem = c.Invalid
 				}
-				s.Status.Parents = append(s.Status.Parents, t.parentStatus(p, c.Generation, c.conditions(p, t.passedOver(v, k, a, p), refused, t.routeFault(v, c, p))...))
+				s.Status.Parents = append(s.Status.Parents, rst.parentStatus(p, c.Generation, c.conditions(p, rst.passedOver(v, k, a, p), refused, rst.routeFault(v, c, p))...))
 			}
 			return s, true
 		}, sameDeeply[*status[gwv1.RouteStatus]])
+	return rst
 }
 
-func (t *Translator) parentStatus(p parent, generation int64, conditions ...metav1.Condition) gwv1.RouteParentStatus {
+func (rst *routeStatuses) parentStatus(p parent, generation int64, conditions ...metav1.Condition) gwv1.RouteParentStatus {
 	return gwv1.RouteParentStatus{
 		ParentRef:      p.Ref,
-		ControllerName: gwv1.GatewayController(t.options.ControllerName),
+		ControllerName: gwv1.GatewayController(rst.o.ControllerName),
 		Conditions:     condition.Observed(generation, conditions...),
 	}
 }
 
 // routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
-func (t *Translator) routeFault(v *incremental.View, c *compiled, p parent) string {
-	fault, _ := incremental.Fetch(v, t.in.routeFaults.Collection, routeFaultKey{c.Route.Key, p.Gateway})
+func (rst *routeStatuses) routeFault(v *incremental.View, c *compiled, p parent) string {
+	fault, _ := incremental.Fetch(v, rst.routeFaults, routeFaultKey{c.Route.Key, p.Gateway})
 	return fault.Message
 }
 

@@ -14,8 +14,32 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-func (t *Translator) declareSecrets() {
-	t.secretUsers = incremental.NewIndex(t.listeners, "listeners by Secret",
+// secrets are those that listeners refer to.
+type secrets struct {
+	o         *Options
+	in        *inputs
+	grants    *grants
+	listeners *listeners
+
+	users      *incremental.Index[name, listenerKey, *listener.Listener]
+	abroad     *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
+	needed     *incremental.Collection[name, bool]                         // that a listener may read
+	keyPairs   *incremental.Collection[name, *certificate.KeyPair]
+	unanswered map[name]bool // of which Fetched was not called yet
+}
+
+func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, listeners *listeners) *secrets {
+	sec := &secrets{o: o, in: in, grants: grants, listeners: listeners}
+	sec.declareNeededSecrets(e)
+	sec.declareSecrets(e)
+	return sec
+}
+
+func (sec *secrets) declareSecrets(e *incremental.Engine) {
+	sec.unanswered = map[name]bool{}
+	store := sec.in.stores[kind.Secret.Name]
+	store.set, store.remove = sec.set, sec.remove
+	sec.users = incremental.NewIndex(sec.listeners.all, "listeners by Secret",
 		func(_ listenerKey, l *listener.Listener) (secrets []name) {
 			for _, ref := range l.Certificates {
 				if !ref.Unknown {
@@ -24,7 +48,7 @@ func (t *Translator) declareSecrets() {
 			}
 			return secrets
 		})
-	t.abroad = incremental.NewIndex(t.listeners, "listeners by other namespace",
+	sec.abroad = incremental.NewIndex(sec.listeners.all, "listeners by other namespace",
 		func(k listenerKey, l *listener.Listener) (namespaces []string) {
 			for _, ref := range l.Certificates {
 				if !ref.Unknown && ref.Secret.Namespace != k.Owner().Name.Namespace {
@@ -33,11 +57,11 @@ func (t *Translator) declareSecrets() {
 			}
 			return namespaces
 		})
-	t.keyPairs = incremental.Map(t.engine, "Secret", t.in.secrets.Collection,
+	sec.keyPairs = incremental.Map(e, "Secret", sec.in.secrets.Collection,
 		func(v *incremental.View, n name, s *corev1.Secret) (*certificate.KeyPair, bool) {
 			// Most Secrets of a cluster are none of our business, and checking keys is dear.
-			if incremental.Count(v, t.secretUsers, n) == 0 {
-				if _, kept := incremental.Fetch(v, t.neededSecrets, n); !kept {
+			if incremental.Count(v, sec.users, n) == 0 {
+				if _, kept := incremental.Fetch(v, sec.needed, n); !kept {
 					return nil, false
 				}
 			}
@@ -47,15 +71,15 @@ func (t *Translator) declareSecrets() {
 
 // declareNeededSecrets keeps one entry for each Secret that a listener may read. Several listeners may
 // return the same one: the entry stands as long as any of them does.
-func (t *Translator) declareNeededSecrets() {
-	t.neededSecrets = incremental.FlatMap(t.engine, "needed Secret", t.listeners,
+func (sec *secrets) declareNeededSecrets(e *incremental.Engine) {
+	sec.needed = incremental.FlatMap(e, "needed Secret", sec.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[name, bool]) {
 			for _, ref := range l.Certificates {
-				if !ref.Unknown && t.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, name(ref.Secret)) {
+				if !ref.Unknown && sec.grants.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, name(ref.Secret)) {
 					out = append(out, incremental.Entry[name, bool]{Key: name(ref.Secret), Value: true})
 				}
 			}
-			for _, secret := range t.lastCertificates(v, k, l) {
+			for _, secret := range sec.lastCertificates(v, k, l) {
 				out = append(out, incremental.Entry[name, bool]{Key: secret, Value: true})
 			}
 			return out
@@ -64,13 +88,13 @@ func (t *Translator) declareNeededSecrets() {
 
 // lastCertificates are the Secrets that a listener was last served with, as far as it may still read them, while it is not known of one
 // that it refers to whether it exists, because it was not read yet or could not be; otherwise none.
-func (t *Translator) lastCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (kept []name) {
-	if !t.options.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return t.unknownSecret(v, k, ref) }) {
+func (sec *secrets) lastCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (kept []name) {
+	if !sec.o.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return sec.unknownSecret(v, k, ref) }) {
 		return nil
 	}
-	last, _ := incremental.Fetch(v, t.in.last.Collection, k)
+	last, _ := incremental.Fetch(v, sec.in.last.Collection, k)
 	for _, secret := range last {
-		if t.permitted(v, certificateReferrer(k), corev1.GroupName, string(KindSecret), secret) {
+		if sec.grants.permitted(v, certificateReferrer(k), corev1.GroupName, string(KindSecret), secret) {
 			kept = append(kept, secret)
 		}
 	}
@@ -78,21 +102,21 @@ func (t *Translator) lastCertificates(v *incremental.View, k listenerKey, l *lis
 }
 
 // unknownSecret reports whether a listener may read a Secret of which it is not known whether it exists.
-func (t *Translator) unknownSecret(v *incremental.View, k listenerKey, ref listener.CertificateRef) bool {
+func (sec *secrets) unknownSecret(v *incremental.View, k listenerKey, ref listener.CertificateRef) bool {
 	n := name(ref.Secret)
-	if ref.Unknown || !t.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, n) {
+	if ref.Unknown || !sec.grants.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, n) {
 		return false
 	}
-	_, exists := incremental.Fetch(v, t.in.secrets.Collection, n)
-	_, absent := incremental.Fetch(v, t.in.absent.Collection, n)
+	_, exists := incremental.Fetch(v, sec.in.secrets.Collection, n)
+	_, absent := incremental.Fetch(v, sec.in.absent.Collection, n)
 	return !exists && !absent
 }
 
 // keepCertificates adds to the certificates of a listener those of lastCertificates.
-func (t *Translator) keepCertificates(v *incremental.View, k listenerKey, l *listener.Listener, keys []string) []string {
-	for _, secret := range t.lastCertificates(v, k, l) {
+func (sec *secrets) keepCertificates(v *incremental.View, k listenerKey, l *listener.Listener, keys []string) []string {
+	for _, secret := range sec.lastCertificates(v, k, l) {
 		key := config.SecretKey(secret.Namespace, secret.Name)
-		if pair, exists := incremental.Fetch(v, t.keyPairs, secret); exists && pair.Wrong == "" && !slices.Contains(keys, key) {
+		if pair, exists := incremental.Fetch(v, sec.keyPairs, secret); exists && pair.Wrong == "" && !slices.Contains(keys, key) {
 			keys = append(keys, key)
 		}
 	}
@@ -100,36 +124,36 @@ func (t *Translator) keepCertificates(v *incremental.View, k listenerKey, l *lis
 }
 
 // noteServed notes with which certificates listeners are served as of the Commit that ends, for the next one.
-func (t *Translator) noteServed() {
-	for _, ch := range t.serving.Changes() {
+func (sec *secrets) noteServed(serving *incremental.Collection[listenerKey, *config.Listener]) {
+	for _, ch := range serving.Changes() {
 		if ch.Deleted || len(ch.New.Certificates) == 0 {
-			t.in.last.Delete(ch.Key)
+			sec.in.last.Delete(ch.Key)
 			continue
 		}
 		var secrets []name
 		for _, key := range ch.New.Certificates {
 			secrets = append(secrets, secretOf(key))
 		}
-		t.in.last.Set(ch.Key, secrets)
+		sec.in.last.Set(ch.Key, secrets)
 	}
 }
 
 // noteRequests notes of which Secrets an answer is owed as of the Commit that ends.
-func (t *Translator) noteRequests(requests []SecretRequest) {
+func (sec *secrets) noteRequests(requests []SecretRequest) {
 	for _, r := range requests {
 		n := name{r.Object.Namespace, r.Object.Name}
-		t.in.absent.Delete(n) // what was known of it was for those who needed it
+		sec.in.absent.Delete(n) // what was known of it was for those who needed it
 		if r.Needed {
-			t.unanswered[n] = true
+			sec.unanswered[n] = true
 		} else {
-			delete(t.unanswered, n)
+			delete(sec.unanswered, n)
 		}
 	}
 }
 
 // Fetched takes the answer to a request: the Secret, an UnreadSecret, or nil for one that does not exist.
 func (t *Translator) Fetched(key kind.ObjectKey, o metav1.Object) {
-	delete(t.unanswered, name{key.Namespace, key.Name})
+	t.secrets.answered(name{key.Namespace, key.Name})
 	if o == nil {
 		t.Delete(Kind(key.Kind), key.Namespace, key.Name)
 		return
@@ -137,13 +161,23 @@ func (t *Translator) Fetched(key kind.ObjectKey, o metav1.Object) {
 	t.Upsert(o)
 }
 
-// deleteSecret notes that a Secret does not exist, unless nobody needs it, or the answer is still to come: then what is said is of
+// answered notes that a request was answered.
+func (sec *secrets) answered(n name) { delete(sec.unanswered, n) }
+
+// set takes a Secret in.
+func (sec *secrets) set(n name, o metav1.Object) {
+	sec.in.unread.Delete(n)
+	sec.in.absent.Delete(n)
+	sec.in.secrets.Set(n, o.(*corev1.Secret))
+}
+
+// remove notes that a Secret does not exist, unless nobody needs it, or the answer is still to come: then what is said is of
 // an earlier request.
-func (t *Translator) deleteSecret(n name) {
-	t.in.unread.Delete(n)
-	t.in.secrets.Delete(n)
-	if _, needed := t.neededSecrets.Get(n); needed && !t.unanswered[n] {
-		t.in.absent.Set(n, true)
+func (sec *secrets) remove(n name) {
+	sec.in.unread.Delete(n)
+	sec.in.secrets.Delete(n)
+	if _, needed := sec.needed.Get(n); needed && !sec.unanswered[n] {
+		sec.in.absent.Set(n, true)
 	}
 }
 
@@ -153,8 +187,8 @@ func secretOf(key string) name {
 	return name{parts[len(parts)-2], parts[len(parts)-1]}
 }
 
-func (t *Translator) secretRequests() (out []SecretRequest) {
-	for _, ch := range t.neededSecrets.Changes() {
+func (sec *secrets) requests() (out []SecretRequest) {
+	for _, ch := range sec.needed.Changes() {
 		out = append(out, SecretRequest{kind.Secret.Key(ch.Key.Namespace, ch.Key.Name), !ch.Deleted})
 	}
 	return out

@@ -5,9 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
-	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
 // service is what routes and backends need of a Service.
@@ -38,8 +36,14 @@ func (s *service) port(number int32) (found servicePort, exists bool) {
 // appProtocolHTTPS is HTTP over TLS, which needs a BackendTLSPolicy.
 const appProtocolHTTPS = "https"
 
-func (t *Translator) declareServices() {
-	t.services = incremental.Map(t.engine, "Service", t.in.services.Collection,
+// services are what routes and backends need of Services.
+type services struct {
+	all *incremental.Collection[name, *service]
+}
+
+func newServices(e *incremental.Engine, serviceObjects *incremental.Collection[name, *corev1.Service]) *services {
+	ss := &services{}
+	ss.all = incremental.Map(e, "Service", serviceObjects,
 		func(_ *incremental.View, _ name, svc *corev1.Service) (*service, bool) {
 			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName}
 			if len(svc.Spec.IPFamilies) > 1 {
@@ -54,60 +58,7 @@ func (t *Translator) declareServices() {
 			}
 			return s, true
 		}, sameDeeply[*service])
-	t.declareBackendTLSPolicies()
-}
-
-// declareBackends keeps a Backend for each Service port that an accepted route uses.
-func (t *Translator) declareBackends() {
-	t.backendUsers = incremental.NewIndex(t.routes, "routes by backend", usedBackends)
-	t.backends = incremental.FlatMap(t.engine, "backend", t.services,
-		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
-			for _, p := range s.Ports {
-				if meant, _ := s.port(p.Port); meant != p {
-					continue // UDP beside TCP, which routes refer to and policies are for
-				}
-				key := backendKey{Service: n, Port: p.Port}
-				own, http2 := p.spokenTo(incremental.Lookup(v, t.backendUsers, key.String()))
-				if !own && !http2 {
-					continue
-				}
-				tls, ok := t.backendTLSConfig(v, n, p.Name)
-				if !ok {
-					continue
-				}
-				add := func(protocol config.BackendProtocol) {
-					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
-						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls,
-					}})
-				}
-				if own {
-					protocol, _ := config.BackendProtocolOf(p.AppProtocol) // of an unknown one no route is carried
-					add(protocol)
-				}
-				if http2 {
-					key.HTTP2 = true
-					add(config.BackendProtocol_BACKEND_PROTOCOL_H2C)
-				}
-			}
-			return out
-		}, sameMessage[*config.Backend])
-	t.declareTrusted()
-	t.declareEndpoints()
-}
-
-// usedBackends is every backend that a route's config refers to, however it is spoken to.
-func usedBackends(_ kindName, r *config.Resource) (keys []string) {
-	for _, rl := range r.GetRoute().GetRules() {
-		for _, key := range rule.Backends(rl) {
-			keys = append(keys, config.ServicePort(key))
-		}
-	}
-	for _, ref := range r.GetL4Route().GetBackendRefs() {
-		if ref.Backend != "" {
-			keys = append(keys, config.ServicePort(ref.Backend))
-		}
-	}
-	return keys
+	return ss
 }
 
 // unspoken reports whether the port does not say what is spoken, so that who refers to it decides.

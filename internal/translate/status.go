@@ -29,21 +29,6 @@ type status[S any] struct {
 	Status     S
 }
 
-func (t *Translator) declareStatuses() {
-	t.declareGatewayClassStatuses()
-	t.declareGatewayStatuses()
-	t.declareListenerSetStatuses()
-	t.declareRouteStatuses()
-	t.declareBackendTLSPolicyStatuses()
-	t.declareGatewayParametersStatuses()
-	report(t, kind.GatewayClass.Kind, t.classStatuses)
-	report(t, kind.Gateway.Kind, t.gatewayStates)
-	report(t, kind.ListenerSet.Kind, t.setStatuses)
-	report(t, kind.BackendTLSPolicy.Kind, t.policyStatuses)
-	report(t, kind.GatewayParameters.Kind, t.parametersStatuses)
-	reportAll(t, routes(), t.routeStatuses, func(k kindName) kindName { return k }, func(k kindName) kindName { return k })
-}
-
 // reports is what is reported on objects.
 type reports struct {
 	// changes append what the last Commit changed.
@@ -98,11 +83,11 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	case *gwv1.GatewayStatus:
 		gateways = []string{n.String()}
 	case *gwv1.ListenerSetStatus:
-		if set, managed := t.listenerSets.Get(n); managed {
+		if set, managed := t.listeners.sets.Get(n); managed {
 			gateways = []string{set.Gateway.String()}
 		}
 	case *gwv1.RouteStatus:
-		a, _ := t.attachments.Get(kindName{Kind(c.Object.Kind), n})
+		a, _ := t.routes.attachments.Get(kindName{Kind(c.Object.Kind), n})
 		if a == nil {
 			return nil // no proxy has anything of it
 		}

@@ -18,22 +18,32 @@ type Tickets struct {
 // SetTickets tells what has changed of Tickets; the Secret must not be modified afterwards.
 func (t *Translator) SetTickets(now Tickets) { t.in.tickets.Set(name{}, now) }
 
-// declareTicketKeys gives each Gateway that terminates TLS its secrets.
-func (t *Translator) declareTicketKeys() {
-	t.terminating = incremental.NewIndex(t.serving, "HTTPS listeners by Gateway",
+// ticketKeys are those of Gateways that terminate TLS.
+type ticketKeys struct {
+	terminating *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
+	all         *incremental.Collection[name, *config.TicketKeys]
+}
+
+// newTicketKeys gives each Gateway that terminates TLS its secrets.
+func newTicketKeys(e *incremental.Engine,
+	tickets *incremental.Collection[name, Tickets],
+	gateways *gateways, listenerStates *listenerStates) *ticketKeys {
+	tk := &ticketKeys{}
+	tk.terminating = incremental.NewIndex(listenerStates.serving, "HTTPS listeners by Gateway",
 		func(k listenerKey, l *config.Listener) []name {
 			if len(l.Certificates) == 0 {
 				return nil
 			}
 			return []name{k.Gateway}
 		})
-	t.ticketKeys = incremental.Map(t.engine, "ticket keys", t.managedGateways,
+	tk.all = incremental.Map(e, "ticket keys", gateways.managed,
 		func(v *incremental.View, n name, g managedGateway) (*config.TicketKeys, bool) {
-			if incremental.Count(v, t.terminating, n) == 0 {
+			if incremental.Count(v, tk.terminating, n) == 0 {
 				return nil, false
 			}
-			now, _ := incremental.Fetch(v, t.in.tickets.Collection, name{})
+			now, _ := incremental.Fetch(v, tickets, name{})
 			keys := certificate.TicketSecrets(now.Secret, n.String(), g.UID, now.Period)
 			return &config.TicketKeys{Key: n.String(), Keys: keys}, len(keys) > 0
 		}, sameMessage[*config.TicketKeys])
+	return tk
 }

@@ -1,0 +1,77 @@
+package translate
+
+import (
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
+)
+
+// backends are the ports of Services that routes use, and their endpoints.
+type backends struct {
+	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice]
+	services       *services
+	refusals       *refusals
+
+	users     *incremental.Index[string, kindName, *config.Resource]
+	all       *incremental.Collection[backendKey, *config.Backend]
+	slices    *incremental.Index[name, name, *discoveryv1.EndpointSlice]
+	endpoints *incremental.Collection[backendKey, *config.Endpoints]
+}
+
+// newBackends keeps a Backend for each Service port that an accepted route uses.
+func newBackends(e *incremental.Engine,
+	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
+	services *services, backendTLSPolicies *backendTLSPolicies, routes *routes, refusals *refusals) *backends {
+	bs := &backends{endpointSlices: endpointSlices, services: services, refusals: refusals}
+	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
+	bs.all = incremental.FlatMap(e, "backend", bs.services.all,
+		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
+			for _, p := range s.Ports {
+				if meant, _ := s.port(p.Port); meant != p {
+					continue // UDP beside TCP, which routes refer to and policies are for
+				}
+				key := backendKey{Service: n, Port: p.Port}
+				own, http2 := p.spokenTo(incremental.Lookup(v, bs.users, key.String()))
+				if !own && !http2 {
+					continue
+				}
+				tls, ok := backendTLSPolicies.backendTLSConfig(v, n, p.Name)
+				if !ok {
+					continue
+				}
+				add := func(protocol config.BackendProtocol) {
+					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
+						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls,
+					}})
+				}
+				if own {
+					protocol, _ := config.BackendProtocolOf(p.AppProtocol) // of an unknown one no route is carried
+					add(protocol)
+				}
+				if http2 {
+					key.HTTP2 = true
+					add(config.BackendProtocol_BACKEND_PROTOCOL_H2C)
+				}
+			}
+			return out
+		}, sameMessage[*config.Backend])
+	bs.declareEndpoints(e)
+	return bs
+}
+
+// usedBackends is every backend that a route's config refers to, however it is spoken to.
+func usedBackends(_ kindName, r *config.Resource) (keys []string) {
+	for _, rl := range r.GetRoute().GetRules() {
+		for _, key := range rule.Backends(rl) {
+			keys = append(keys, config.ServicePort(key))
+		}
+	}
+	for _, ref := range r.GetL4Route().GetBackendRefs() {
+		if ref.Backend != "" {
+			keys = append(keys, config.ServicePort(ref.Backend))
+		}
+	}
+	return keys
+}

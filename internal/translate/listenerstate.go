@@ -1,0 +1,160 @@
+package translate
+
+import (
+	"cmp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/translate/certificate"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
+)
+
+// listenerStates are what becomes of listeners: their conditions, and how they are served.
+type listenerStates struct {
+	listenerFaults       *incremental.Collection[listenerKey, ListenerFault]
+	listeners            *listeners
+	secrets              *secrets
+	listenerCertificates *listenerCertificates
+	infrastructure       *infrastructure
+
+	all           *incremental.Collection[listenerKey, *listenerState]
+	serving       *incremental.Collection[listenerKey, *config.Listener]
+	served        *incremental.Collection[listenerKey, bool]
+	acceptedSets  *incremental.Index[name, attachedSet, struct{}] // by Gateway
+	byCertificate *incremental.Index[string, listenerKey, *config.Listener]
+	certificates  *incremental.Collection[name, *config.Certificate]
+}
+
+func newListenerStates(e *incremental.Engine,
+	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
+	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, infrastructure *infrastructure) *listenerStates {
+	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates, infrastructure: infrastructure}
+	st.all = incremental.Map(e, "listener state", st.listeners.all,
+		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
+			return st.listenerState(v, k, l), true
+		}, func(a, b *listenerState) bool {
+			return sameMessage(a.Serve, b.Serve) && sameDeeply(a.facts(), b.facts())
+		})
+	st.serving = incremental.Map(e, "listener config", st.all,
+		func(_ *incremental.View, _ listenerKey, s *listenerState) (*config.Listener, bool) {
+			return s.Serve, s.Serve != nil
+		}, sameMessage[*config.Listener])
+	st.served = incremental.Map(e, "listener is served", st.serving,
+		func(*incremental.View, listenerKey, *config.Listener) (bool, bool) { return true, true }, same[bool])
+	st.declareAcceptedListenerSets(e)
+	st.declareCertificates(e)
+	return st
+}
+
+// listenerState is all that is known of a listener.
+type listenerState struct {
+	Accepted, Resolved, Programmed bool
+	Kinds                          []gwv1.RouteGroupKind
+	Conditions                     []metav1.Condition
+	Serve                          *config.Listener // nil: not to be served
+}
+
+// facts is the state without the message, which has its own equality.
+func (s *listenerState) facts() listenerState {
+	f := *s
+	f.Serve = nil
+	return f
+}
+
+func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *listener.Listener) *listenerState {
+	s := &listenerState{Kinds: l.Kinds}
+	refs := l.BadKinds
+	var certificates []string
+	if l.Protocol == gwv1.HTTPSProtocolType {
+		var p *condition.Problem
+		if certificates, p = st.listenerCertificates.resolveCertificates(v, k, l); p != nil {
+			refs = p
+			certificates = st.secrets.keepCertificates(v, k, l, certificates)
+		}
+	}
+	conflict := l.Conflict
+	if conflict == nil && claims(l) {
+		conflict = st.listeners.portConflict(v, k, l)
+	}
+	reserved := claims(l) && conflict == nil && (len(l.Kinds) > 0 || l.NoRoutes)
+	if reserved {
+		// Without a certificate too: the proxy fails its handshakes, where no other listener of
+		// the port may answer for its hostname with a certificate of its own.
+		s.Serve = listenerConfig(l, k, certificates)
+	}
+	servable := reserved && (l.Protocol != gwv1.HTTPSProtocolType || len(certificates) > 0)
+	refused := l.Invalid
+	if refused == nil {
+		refused = conflict
+	}
+	fault, faulty := incremental.Fetch(v, st.listenerFaults, k)
+	switch {
+	case !faulty || !servable || fault.Others:
+	case fault.Refused:
+		refused = condition.NewProblem(gwv1.ListenerReasonInvalid, l.Field, "see the proxy's log", "%s", fault.Message)
+	default:
+		refused = condition.NewProblem(gwv1.ListenerReasonPortUnavailable, l.Field+".port", "free the port or use another", "%s", fault.Message)
+	}
+	program := l.Programmed(refused, servable, st.infrastructure.waits(v, k, l))
+	if fault.Others && program.Status == metav1.ConditionTrue {
+		program.Message = condition.NewProblem("", "", "", "%s", fault.Message).String()
+	}
+	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
+	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerCertificates.overlap(v, k, l), program)
+	return s
+}
+
+// protocols are the protocols of listeners that are served.
+var protocols = map[gwv1.ProtocolType]config.Protocol{
+	gwv1.HTTPProtocolType:  config.Protocol_PROTOCOL_HTTP,
+	gwv1.HTTPSProtocolType: config.Protocol_PROTOCOL_HTTPS,
+	gwv1.TCPProtocolType:   config.Protocol_PROTOCOL_TCP,
+}
+
+func listenerConfig(l *listener.Listener, k listenerKey, certificates []string) *config.Listener {
+	return &config.Listener{
+		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: k.Set, Name: k.Name,
+		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocols[l.Protocol], Hostname: l.Hostname,
+		Certificates: certificates,
+	}
+}
+
+// attachedSet is a ListenerSet as a part of a Gateway.
+type attachedSet struct {
+	Gateway name
+	Set     string // as in listenerKey
+}
+
+func (s attachedSet) Compare(o attachedSet) int {
+	return cmp.Or(s.Gateway.Compare(o.Gateway), cmp.Compare(s.Set, o.Set))
+}
+
+// declareAcceptedListenerSets finds the ListenerSets of which a listener is accepted.
+func (st *listenerStates) declareAcceptedListenerSets(e *incremental.Engine) {
+	accepted := incremental.NewIndex(st.all, "accepted listeners by ListenerSet",
+		func(k listenerKey, s *listenerState) []attachedSet {
+			if k.Set == "" || !s.Accepted {
+				return nil
+			}
+			return []attachedSet{{k.Gateway, k.Set}}
+		})
+	st.acceptedSets = incremental.NewIndex(incremental.Keys(accepted, "accepted ListenerSets"), "accepted ListenerSets by Gateway",
+		func(s attachedSet, _ struct{}) []name { return []name{s.Gateway} })
+}
+
+func (st *listenerStates) declareCertificates(e *incremental.Engine) {
+	st.byCertificate = incremental.NewIndex(st.serving, "listeners by certificate",
+		func(_ listenerKey, l *config.Listener) []string { return l.Certificates })
+	st.certificates = incremental.Map(e, "certificate", st.secrets.keyPairs,
+		func(v *incremental.View, n name, pair *certificate.KeyPair) (*config.Certificate, bool) {
+			key := config.SecretKey(n.Namespace, n.Name)
+			if incremental.Count(v, st.byCertificate, key) == 0 {
+				return nil, false
+			}
+			return &config.Certificate{Key: key, ChainPem: pair.Chain, KeyPem: pair.Key}, true
+		}, sameMessage[*config.Certificate])
+}
