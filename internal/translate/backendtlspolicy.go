@@ -314,22 +314,19 @@ func (bp *backendTLSPolicies) backendTLSConfig(v *incremental.View, svc name, po
 type backendTLSPolicyStatuses struct {
 	o                  *Options
 	policyObjects      *incremental.Collection[name, *gwv1.BackendTLSPolicy]
-	gateways           *gateways
 	services           *services
 	backendTLSPolicies *backendTLSPolicies
-	routes             *routes
+	policyGateways     *policyGateways
 
-	gatewaysByService *incremental.Index[name, serviceGateway, struct{}] // by Service
-	all               *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+	all *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 }
 
 // newBackendTLSPolicyStatuses reports on each Gateway that reaches a target
 // through a route.
 func newBackendTLSPolicyStatuses(e *incremental.Engine, o *Options,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
-	gateways *gateways, services *services, backendTLSPolicies *backendTLSPolicies, routes *routes) *backendTLSPolicyStatuses {
-	bst := &backendTLSPolicyStatuses{o: o, policyObjects: policyObjects, gateways: gateways, services: services, backendTLSPolicies: backendTLSPolicies, routes: routes}
-	bst.declarePolicyGateways(e)
+	services *services, backendTLSPolicies *backendTLSPolicies, policyGateways *policyGateways) *backendTLSPolicyStatuses {
+	bst := &backendTLSPolicyStatuses{o: o, policyObjects: policyObjects, services: services, backendTLSPolicies: backendTLSPolicies, policyGateways: policyGateways}
 	bst.all = incremental.Map(e, "BackendTLSPolicy status", bst.policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*status[gwv1.PolicyStatus], bool) {
 			s := bst.backendTLSPolicyStatus(v, n, p)
@@ -342,7 +339,7 @@ func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View,
 	var gateways []policy.Ancestor
 	outcomes := map[policy.Ancestor][]policy.Outcome{}
 	for i, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
-		reached := bst.gatewaysOf(v, target)
+		reached := bst.policyGateways.reaching(v, target)
 		if len(reached) == 0 {
 			continue
 		}
@@ -383,72 +380,4 @@ func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target
 		}
 	}
 	return o
-}
-
-// serviceRoute is a route that refers to a Service.
-type serviceRoute struct {
-	Service name
-	Route   kindName
-}
-
-func (r serviceRoute) Compare(o serviceRoute) int {
-	return cmp.Or(r.Service.Compare(o.Service), r.Route.Compare(o.Route))
-}
-
-// serviceGateway is a Gateway that reaches a Service through a route.
-type serviceGateway struct{ Service, Gateway name }
-
-func (g serviceGateway) Compare(o serviceGateway) int {
-	return cmp.Or(g.Service.Compare(o.Service), g.Gateway.Compare(o.Gateway))
-}
-
-// declarePolicyGateways finds the Gateways that reach the Services with policies: of most Services nobody asks for them. A
-// policy reads them and not the routes, of which a Service may have thousands.
-func (bst *backendTLSPolicyStatuses) declarePolicyGateways(e *incremental.Engine) {
-	targets := incremental.NewIndex(bst.policyObjects, "BackendTLSPolicies by Service",
-		func(n name, p *gwv1.BackendTLSPolicy) (services []name) {
-			for _, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
-				if isService(target) {
-					services = append(services, name{target.Namespace, target.Name})
-				}
-			}
-			return services
-		})
-	routes := incremental.FlatMap(e, "routes to Services with policies", incremental.Keys(targets, "Services with policies"),
-		func(v *incremental.View, svc name, _ struct{}) (all []incremental.Entry[serviceRoute, struct{}]) {
-			for _, route := range incremental.Lookup(v, bst.routes.referrers, svc) {
-				all = append(all, incremental.Entry[serviceRoute, struct{}]{Key: serviceRoute{svc, route}})
-			}
-			return all
-		}, same[struct{}])
-	gateways := incremental.FlatMap(e, "Gateways of Services with policies", routes,
-		func(v *incremental.View, r serviceRoute, _ struct{}) (all []incremental.Entry[serviceGateway, struct{}]) {
-			a, _ := incremental.Fetch(v, bst.routes.attachments, r.Route)
-			if a == nil {
-				return nil
-			}
-			for _, gw := range a.Gateways {
-				all = append(all, incremental.Entry[serviceGateway, struct{}]{Key: serviceGateway{r.Service, gw}})
-			}
-			return all
-		}, same[struct{}])
-	bst.gatewaysByService = incremental.NewIndex(gateways, "Gateways by Service with policies",
-		func(g serviceGateway, _ struct{}) []name { return []name{g.Service} })
-}
-
-func isService(t policy.Target) bool {
-	return t.Group == corev1.GroupName && t.Kind == string(KindService)
-}
-
-// gatewaysOf are those that reach a Service through a route, each once.
-func (bst *backendTLSPolicyStatuses) gatewaysOf(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
-	if !isService(target) {
-		return nil
-	}
-	for _, g := range incremental.Lookup(v, bst.gatewaysByService, name{target.Namespace, target.Name}) {
-		gw, _ := incremental.Fetch(v, bst.gateways.managed, g.Gateway)
-		all = append(all, policy.Ancestor{Gateway: types.NamespacedName(g.Gateway), Created: gw.Created})
-	}
-	slices.SortFunc(all, policy.Ancestor.Compare)
-	return all
 }

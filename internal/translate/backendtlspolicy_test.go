@@ -205,7 +205,8 @@ func TestPoliciesOfUnusedServices(t *testing.T) {
 	}
 }
 
-// TestSixteenAncestors: of more Gateways the oldest 16 are named, and a new one changes nothing.
+// TestSixteenAncestors: of more Gateways the oldest 16 are named, and a new one changes nothing. The others say themselves what the policy's
+// status has no place for.
 func TestSixteenAncestors(t *testing.T) {
 	w, _ := tlsPolicies(t)
 	named := func() (all []string) {
@@ -233,17 +234,40 @@ func TestSixteenAncestors(t *testing.T) {
 	for i := range 15 {
 		add(fmt.Sprintf("z-%02d", i), 2000+i)
 	}
+	unnamed := func() (gateways []string) {
+		for key, s := range w.statuses {
+			if gw, ok := s.Status.(*gwv1.GatewayStatus); ok {
+				c := meta.FindStatusCondition(gw.Conditions, string(gwv1.GatewayConditionAccepted))
+				if c.Status == metav1.ConditionTrue && strings.Contains(c.Message, `BackendTLSPolicy "default/policy" is for backends of this Gateway`) {
+					gateways = append(gateways, key.Name)
+				}
+			}
+		}
+		slices.Sort(gateways)
+		return gateways
+	}
 	full := named()
-	if len(full) != 16 {
-		t.Fatalf("named %v", full)
+	if len(full) != 16 || len(unnamed()) != 0 {
+		t.Fatalf("named %v, said by %v", full, unnamed())
 	}
 	add("a-young", 2025)
 	if got := named(); !slices.Equal(got, full) {
 		t.Errorf("after a young one: %v, want %v", got, full)
 	}
+	if got := unnamed(); !slices.Equal(got, []string{"a-young"}) {
+		t.Errorf("said by %v", got)
+	}
 	add("b-old", 1990)
 	if got := named(); len(got) != 16 || !slices.Contains(got, "b-old") {
 		t.Errorf("after an old one: %v", got)
+	}
+	if got := unnamed(); !slices.Equal(got, []string{"a-young", "z-14"}) {
+		t.Errorf("after an old one said by %v", got)
+	}
+	w.Delete(translate.KindBackendTLSPolicy, "default", "policy")
+	w.commit(t)
+	if got := unnamed(); len(got) != 0 {
+		t.Errorf("without the policy said by %v", got)
 	}
 }
 

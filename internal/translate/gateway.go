@@ -138,14 +138,15 @@ type gatewayStatuses struct {
 	infrastructure *infrastructure
 	listenerStates *listenerStates
 	routes         *routes
+	policyGateways *policyGateways
 
 	all      *incremental.Collection[name, *status[gwv1.GatewayStatus]]
 	outcomes *incremental.Collection[name, gatewayOutcome]
 }
 
 func newGatewayStatuses(e *incremental.Engine, o *Options,
-	gateways *gateways, listeners *listeners, infrastructure *infrastructure, listenerStates *listenerStates, routes *routes) *gatewayStatuses {
-	gst := &gatewayStatuses{o: o, listeners: listeners, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes}
+	gateways *gateways, listeners *listeners, infrastructure *infrastructure, listenerStates *listenerStates, routes *routes, policyGateways *policyGateways) *gatewayStatuses {
+	gst := &gatewayStatuses{o: o, listeners: listeners, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes, policyGateways: policyGateways}
 	gst.all = incremental.Map(e, "Gateway status", gateways.all,
 		func(v *incremental.View, n name, g *gateway.Gateway) (*status[gwv1.GatewayStatus], bool) {
 			return &status[gwv1.GatewayStatus]{g.Generation, gst.gatewayStatus(v, n, g)}, true
@@ -182,6 +183,7 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 	} else {
 		s.Addresses, unreached = gst.infrastructure.localAddresses(v, n, g)
 	}
+	sum.Note(gst.policyGateways.unnamedPolicies(v, n))
 	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached, lagging)...)
 	s.AttachedListenerSets = gst.attachedListenerSets(v, n, s.Conditions)
 	return s

@@ -14,6 +14,14 @@ import (
 type Summary struct {
 	accepted, refused, unresolved []string
 	programmed                    int
+	notes                         []string
+}
+
+// Note adds a sentence to the message of condition Accepted; "" is none.
+func (s *Summary) Note(text string) {
+	if text != "" {
+		s.notes = append(s.notes, text)
+	}
 }
 
 // Add adds a listener by what its own conditions say.
@@ -50,7 +58,7 @@ func (g *Gateway) accepted(sum *Summary) metav1.Condition {
 		return condition.False(gwv1.GatewayConditionAccepted, g.Refused.Reason, g.Refused.String())
 	}
 	c := condition.True(gwv1.GatewayConditionAccepted, gwv1.GatewayReasonAccepted)
-	notes := slices.Clone(g.Notes)
+	notes := append(slices.Clone(g.Notes), sum.notes...)
 	if len(sum.refused) > 0 || len(sum.accepted) == 0 {
 		c.Reason = string(gwv1.GatewayReasonListenersNotValid)
 		notes = append(notes, sum.message())
