@@ -191,6 +191,12 @@ func (t *http1Transport) readPart(wait bool) (Part, error) {
 	return t.part(data), nil
 }
 
+// atEnd implements transport.
+func (t *http1Transport) atEnd() bool {
+	part, err := t.readPart(false)
+	return err == nil && part.Last
+}
+
 // ended is what a read that brought err and nothing else means for the body.
 func (t *http1Transport) ended(err error) (Part, error) {
 	if !errors.Is(err, io.EOF) {

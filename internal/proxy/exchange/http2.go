@@ -109,6 +109,9 @@ func (t *http2Transport) readPart(wait bool) (p Part, err error) {
 	return t.part(n)
 }
 
+// atEnd implements transport. That a response cannot have a body is not enough: end would wait for it to say that it has ended.
+func (t *http2Transport) atEnd() bool { return t.ended || t.stream.Ended() }
+
 // part returns a part of the response: the n bytes that stand in attempt.buf, and what else has come.
 func (t *http2Transport) part(n int) (Part, error) {
 	a := t.a

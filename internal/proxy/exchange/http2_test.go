@@ -124,3 +124,54 @@ func TestBreaksBeforeAnythingWasSent(t *testing.T) {
 		})
 	}
 }
+
+// TestDiscardDoesNotWait: a response to HEAD that is given up for another attempt is at its end when the backend has said so; nobody waits for that.
+func TestDiscardDoesNotWait(t *testing.T) {
+	near, far := net.Pipe()
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		io.ReadFull(far, make([]byte, len(http2.Preface)))
+		f := xhttp2.NewFramer(far, far)
+		f.WriteSettings()
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			if head, ok := frame.(*xhttp2.HeadersFrame); ok {
+				var block bytes.Buffer
+				hpack.NewEncoder(&block).WriteField(hpack.HeaderField{Name: ":status", Value: "503"})
+				f.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: head.StreamID, BlockFragment: block.Bytes(), EndHeaders: true, EndStream: head.StreamID > 1})
+			}
+		}
+	}()
+	client := http2.NewClient(near, http2.ClientOptions{})
+	done := make(chan struct{})
+	go func() {
+		client.Serve()
+		near.Close()
+		close(done)
+	}()
+	request := message.Request{Method: []byte("HEAD"), Host: []byte("h"), Path: []byte("/")}
+	for _, ended := range []bool{false, true} {
+		stream, err := client.Open(&http2.ClientRequest{RequestHead: http2.RequestHead{Request: &request, Scheme: "http", Length: -1}, Last: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &attempt{engine: &Engine{}}
+		a.http2 = http2Transport{a: a, stream: stream}
+		var resp message.Response
+		if err := a.http2.readHead(request.Method, &resp); err != nil {
+			t.Fatal(err)
+		}
+		if a.http2.atEnd() != ended {
+			t.Errorf("a stream that has ended, %v, is at its end: %v", ended, !ended)
+		}
+		stream.Close()
+	}
+	client.Close()
+	<-done
+	far.Close()
+	<-served
+}

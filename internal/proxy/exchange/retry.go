@@ -224,6 +224,5 @@ func (x *Exchange) discard(a *attempt) {
 	sent := x.body.wholeSent(a)
 	gone := x.Client.Watch.end()
 	x.body.detach(a)
-	part, err := a.transport.readPart(false)
-	a.end(sent && !gone && err == nil && part.Last)
+	a.end(a.transport.atEnd() && sent && !gone)
 }

@@ -38,6 +38,8 @@ type responseReader interface {
 	// readPart returns what has come of the body together with the final head, maybe nothing; with wait it waits for the next part. The part is
 	// valid until the next call.
 	readPart(wait bool) (Part, error)
+	// atEnd reports, without waiting, whether all of a response has come whose final head was read and nothing more. It is not read any more.
+	atEnd() bool
 }
 
 // control may be used by any goroutine, but for end.
