@@ -33,7 +33,8 @@ func descriptors(t *testing.T) int {
 	return n
 }
 
-// checkDescriptors fails the test if descriptors are left over at its end. Call it first.
+// checkDescriptors fails the test if descriptors are left over at its end. Call it first, in a test that does not run beside others: they are
+// the process's.
 func checkDescriptors(t *testing.T) {
 	t.Helper()
 	before := descriptors(t)
@@ -168,6 +169,7 @@ func TestBackendDies(t *testing.T) {
 // TestDeadIdleConnection has a backend that closes each connection right behind its second response head
 // would be due: idempotent requests are repeated on a new connection, others are not lost either.
 func TestDeadIdleConnection(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	for _, method := range []string{"GET", "POST"} {
 		t.Run(method, func(t *testing.T) {
@@ -216,6 +218,7 @@ func TestPostIsNotRepeated(t *testing.T) {
 
 // TestConnectFailover: an endpoint that refuses connections is passed over.
 func TestConnectFailover(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	dead := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	live := cannedBackend(t, cannedResponse(2), 0)
@@ -282,6 +285,7 @@ func TestTimeouts(t *testing.T) {
 
 // TestSlowReader: a client that takes no byte is cut, and memory for it stays bounded.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
 		readHead(r)
@@ -303,6 +307,7 @@ func TestSlowReader(t *testing.T) {
 }
 
 func TestIdleConnectionIsClosed(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{Idle: 100 * time.Millisecond})
 	g.serve("127.0.0.1:1", func(r *config.Rule) { r.BackendRefs = nil })
@@ -316,6 +321,7 @@ func TestIdleConnectionIsClosed(t *testing.T) {
 
 // TestShutdown: a request in flight finishes, an idle connection ends, nothing new is accepted.
 func TestShutdown(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	asked, answer := make(chan struct{}), make(chan struct{})
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
@@ -360,6 +366,7 @@ func TestShutdown(t *testing.T) {
 
 // TestShutdownCuts: what does not end in time is cut.
 func TestShutdownCuts(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	asked := make(chan struct{})
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {

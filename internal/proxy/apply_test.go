@@ -42,6 +42,7 @@ func routeID(name string) config.ID {
 // TestListenersComeAndGo: the connections of one listener do not notice what happens to others, and
 // hosts go to the most specific listener there is, without falling back from it.
 func TestListenersComeAndGo(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply(append(backend("Service/default/b/80", namedBackend(t, "b")),
@@ -74,6 +75,7 @@ func TestListenersComeAndGo(t *testing.T) {
 
 // TestTwoGatewaysOnePort: listeners of two Gateways share a port by hostname.
 func TestTwoGatewaysOnePort(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	second := g.httpListener("http", "b.example")
@@ -104,6 +106,7 @@ func TestTwoGatewaysOnePort(t *testing.T) {
 
 // TestPortTaken: a port that is taken is reported, and served as soon as it is free and asked for.
 func TestPortTaken(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	taken, err := net.Listen("tcp", g.addr())
@@ -133,6 +136,7 @@ func TestPortTaken(t *testing.T) {
 
 // TestProtocolChange: a listener that becomes HTTPS on its port is never served in the clear again.
 func TestProtocolChange(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply(append(backend("Service/default/b/80", namedBackend(t, "b")),
@@ -171,6 +175,7 @@ func TestProtocolChange(t *testing.T) {
 
 // TestListenerRemoved: what its connections ask afterwards is 404 and their end.
 func TestListenerRemoved(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(namedBackend(t, "b"), nil)
@@ -213,6 +218,7 @@ func (g *gateway) load(connections int, path string, check func(status string)) 
 
 // TestRouteUnderLoad: a new route's path goes from 404 to 200 and back and shows nothing else.
 func TestRouteUnderLoad(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply(append(backend("Service/default/b/80", namedBackend(t, "b")), g.httpListener("http", "")))
@@ -253,6 +259,7 @@ func TestRouteUnderLoad(t *testing.T) {
 
 // TestEndpointChurn: endpoints come and go under load, and so do listeners; no request fails.
 func TestEndpointChurn(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	addrs := []string{namedBackend(t, "0"), namedBackend(t, "1"), namedBackend(t, "2")}
@@ -281,6 +288,7 @@ func TestEndpointChurn(t *testing.T) {
 
 // TestRejectedKeepsBefore: a resource that cannot be carried out changes nothing, and its neighbours apply.
 func TestRejectedKeepsBefore(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(namedBackend(t, "b"), nil)
@@ -314,6 +322,7 @@ func TestRejectedKeepsBefore(t *testing.T) {
 
 // TestApplyReleasesHandles: what metrics export does not grow with the number of changes.
 func TestApplyReleasesHandles(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	metrics := observe.NewMetrics(observe.MetricsOptions{Grace: time.Nanosecond})
 	g := &gateway{t: t, port: freePort(t), Proxy: New(Options{Bind: []netip.Addr{loopback}, Metrics: metrics})}

@@ -24,6 +24,7 @@ func ticketKeys(numbers ...byte) *config.Resource {
 
 // TestResumeSessions follows a client from proxy to proxy and from generation to generation.
 func TestResumeSessions(t *testing.T) {
+	t.Parallel()
 	for name, version := range map[string]uint16{"TLS 1.2": tls.VersionTLS12, "TLS 1.3": tls.VersionTLS13} {
 		t.Run(name, func(t *testing.T) {
 			checkLeaks(t)

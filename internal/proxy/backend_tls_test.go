@@ -166,6 +166,7 @@ func TestBackendTLSFails(t *testing.T) {
 
 // TestBackendTLSResumes: a new connection resumes the session of one before.
 func TestBackendTLSResumes(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	cert := certificate(t, "c", newECDSA(t), "backend.example")
 	addr, _ := tlsBackend(t, cert, "http/1.1")
@@ -205,6 +206,7 @@ func TestBackendTLSResumes(t *testing.T) {
 
 // TestBackendTLSKeepsIdle: what TLS itself says on an idle connection does not end it, its end does.
 func TestBackendTLSKeepsIdle(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	cert := certificate(t, "c", newECDSA(t), "backend.example")
 	addr, handshakes := tlsBackend(t, cert, "http/1.1")

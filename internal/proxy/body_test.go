@@ -18,6 +18,7 @@ import (
 // TestMalformedFirstChunk: a body that begins malformed is answered at once and reaches no backend, though one has
 // a connection ready.
 func TestMalformedFirstChunk(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var heard atomic.Int64
 	h2 := frameBackend(t, nil, func(_ int, f *framePeer) {

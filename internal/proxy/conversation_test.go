@@ -181,6 +181,7 @@ var conversations = []conversation{
 }
 
 func TestConversations(t *testing.T) {
+	t.Parallel()
 	for _, tc := range conversations {
 		t.Run(tc.name, func(t *testing.T) {
 			checkLeaks(t)
@@ -253,6 +254,7 @@ func TestConversations(t *testing.T) {
 
 // TestExpectContinue has a backend that asks for the body, and one that refuses it.
 func TestExpectContinue(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ name, path, want string }{
 		{"asked for", "/yes", "HTTP/1.1 200 OK"},
 		{"refused", "/no", "HTTP/1.1 413 Too Large"},
@@ -306,6 +308,7 @@ func TestExpectContinue(t *testing.T) {
 
 // TestFullDuplex has a backend that echoes each part of the body before the next is sent.
 func TestFullDuplex(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
 		for {
@@ -353,6 +356,7 @@ func TestFullDuplex(t *testing.T) {
 
 // TestLocalAnswers checks what the gateway says where no backend is asked.
 func TestLocalAnswers(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, want, reason string
 		rule               func(*config.Rule)
@@ -388,6 +392,7 @@ func TestLocalAnswers(t *testing.T) {
 }
 
 func TestNoEndpoints(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve("127.0.0.1:1", nil)

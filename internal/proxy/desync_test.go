@@ -12,6 +12,7 @@ import (
 
 // TestInterimFlood: interim responses that together are larger than a buffer are all passed on.
 func TestInterimFlood(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const hints = 6
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
@@ -32,6 +33,7 @@ func TestInterimFlood(t *testing.T) {
 // TestRetryFindsNoEndpoint: the endpoint dies with an idle connection and is gone from the
 // configuration when the request is to be repeated.
 func TestRetryFindsNoEndpoint(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	asked, die := make(chan struct{}), make(chan struct{})
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
@@ -63,6 +65,7 @@ func TestRetryFindsNoEndpoint(t *testing.T) {
 
 // TestStrayResponse: what a backend sends behind its response is nobody's response.
 func TestStrayResponse(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ name, method, stray string }{
 		{"the body of a response to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"},
 		{"a second response", "GET", "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"},
@@ -107,6 +110,7 @@ func TestStrayResponse(t *testing.T) {
 // TestNominatedTrailer: a field that the backend's Connection names stays on that connection in the
 // trailer section as well.
 func TestNominatedTrailer(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
 		readHead(r)
@@ -125,6 +129,7 @@ func TestNominatedTrailer(t *testing.T) {
 // TestBackendSpeaksFirst: a response that is there before the request (a 503 of a server that is
 // full, say) is found although nothing comes after it.
 func TestBackendSpeaksFirst(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
 		io.WriteString(c, "HTTP/1.1 503 Full\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")

@@ -20,6 +20,7 @@ import (
 // closes, so that its system sends a reset. The client is slow: the gateway finds the end only when the reset has come. It is a whole
 // response nevertheless.
 func TestResetBehindTheEnd(t *testing.T) {
+	t.Parallel()
 	const size = 112 << 10 // more than the client takes and the gateway holds, and less than their sockets do
 	cert := certificate(t, "c", newECDSA(t), "backend.example")
 	pair, err := tls.X509KeyPair(cert.GetCertificate().ChainPem, cert.GetCertificate().KeyPem)

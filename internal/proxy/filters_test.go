@@ -42,6 +42,7 @@ func replacePrefix(prefix, by string) *config.PathModifier {
 
 // TestFiltersEndToEnd checks on the wire what filters of rules and backendRefs make of messages.
 func TestFiltersEndToEnd(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, request string
 		rule          func(*config.Rule)
@@ -143,6 +144,7 @@ func TestFiltersEndToEnd(t *testing.T) {
 
 // TestFiltersLeaveNoTrace: what filters made for one request is not seen by the next on the connection.
 func TestFiltersLeaveNoTrace(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(headBackend(t, ""), func(r *config.Rule) {
@@ -176,6 +178,7 @@ func TestFiltersLeaveNoTrace(t *testing.T) {
 // TestPreflightOfOneBackend: preflight requests that a rule matches because one of its backendRefs has a CORS filter are answered by that
 // filter, or refused; neither backends nor mirrors see them.
 func TestPreflightOfOneBackend(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "OPTIONS" {

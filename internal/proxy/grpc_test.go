@@ -84,6 +84,7 @@ func (g *gateway) grpcPair() *grpc.ClientConn {
 
 // TestGRPC has gRPC's own client and server speak through the gateway, which knows nothing of gRPC.
 func TestGRPC(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	cc := g.grpcPair()

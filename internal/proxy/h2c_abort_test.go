@@ -168,6 +168,7 @@ func TestH2CBackendDies(t *testing.T) {
 
 // TestH2CNotSpoken: a backend that does not speak HTTP/2 although it should.
 func TestH2CNotSpoken(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serveH2C(httpBackend(t, func(http.ResponseWriter, *http.Request) {}), nil)
@@ -182,6 +183,7 @@ func TestH2CNotSpoken(t *testing.T) {
 // TestH2CDeadIdleConnection has a backend close its connection behind each response: the next
 // request makes a new one, whatever its method.
 func TestH2CDeadIdleConnection(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	for _, method := range []string{"GET", "POST"} {
 		t.Run(method, func(t *testing.T) {
@@ -256,6 +258,7 @@ func TestH2CTimeouts(t *testing.T) {
 
 // TestH2CSlowReader: a client that takes nothing holds back the backend on its stream alone, and is cut in the end.
 func TestH2CSlowReader(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var sent atomic.Int64
 	addr, conns := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
@@ -336,6 +339,7 @@ func TestH2CEndpointLeaves(t *testing.T) {
 
 // TestH2CProtocolChanges: what is spoken follows the configuration at once.
 func TestH2CProtocolChanges(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

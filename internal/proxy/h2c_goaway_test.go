@@ -17,6 +17,7 @@ import (
 // TestBackendGoesAway has a backend say GOAWAY with every 50th response, and close when it has answered
 // what it took: no request fails, whatever its method and its body.
 func TestBackendGoesAway(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var served atomic.Int64
 	addr, conns := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
@@ -82,6 +83,7 @@ func frameBackend(t testing.TB, settings []http2.Setting, handle func(n int, f *
 // TestRefusedIsReplayed has a backend refuse streams, by RST_STREAM or by GOAWAY with a lower stream, before it has
 // read anything of the body: the request is sent again, with all of its body, whatever its method.
 func TestRefusedIsReplayed(t *testing.T) {
+	t.Parallel()
 	refuse := map[string]func(f *framePeer, stream uint32){
 		"REFUSED_STREAM": func(f *framePeer, stream uint32) { f.WriteRSTStream(stream, http2.ErrCodeRefusedStream) },
 		"GOAWAY":         func(f *framePeer, stream uint32) { f.WriteGoAway(0, http2.ErrCodeNo, nil) },
@@ -138,6 +140,7 @@ func TestRefusedIsReplayed(t *testing.T) {
 
 // TestRefusedForGood: what is refused again and again fails in the end.
 func TestRefusedForGood(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var streams atomic.Int64
 	addr := frameBackend(t, nil, func(n int, f *framePeer) {
@@ -172,6 +175,7 @@ func TestRefusedForGood(t *testing.T) {
 // TestStreamLimit: a backend that allows few streams gets as many connections as that takes, and no request
 // is refused, not even of the first ones, which come before it has said so.
 func TestStreamLimit(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var now, most atomic.Int64
 	addr, conns := h2cBackend(t, 10, func(w http.ResponseWriter, r *http.Request) {

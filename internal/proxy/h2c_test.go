@@ -47,6 +47,7 @@ func h2c(key string) *config.Resource {
 
 // TestH2CBackend has clients of both protocols speak to a backend by HTTP/2.
 func TestH2CBackend(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	type seen struct {
 		proto, method, uri, host, body string

@@ -3,13 +3,17 @@ package proxy
 import (
 	"bufio"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"runtime"
+	"runtime/pprof"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -262,16 +266,92 @@ func readHead(r *bufio.Reader) (string, error) {
 	}
 }
 
-// checkLeaks fails the test if goroutines are left over at its end. Call it first.
+// testLabel is the profiler label of the goroutines of a test that checks for leaks.
+const testLabel = "test"
+
+var leakChecks atomic.Int64
+
+// checkLeaks fails the test if goroutines are left over at its end. They are known by a label, which goroutines inherit from those that start
+// them, so tests may run side by side. What a timer starts has none; TestMain looks for it. Call it first, but for t.Parallel.
 func checkLeaks(t *testing.T) {
 	t.Helper()
-	before := runtime.NumGoroutine()
+	name := fmt.Sprintf("%s %d", t.Name(), leakChecks.Add(1)) // -count runs a test again
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels(testLabel, name)))
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				buf := make([]byte, 1<<20)
-				t.Fatalf("%d goroutines, %d before:\n%s", runtime.NumGoroutine(), before, buf[:runtime.Stack(buf, true)])
-			}
+		pprof.SetGoroutineLabels(context.Background()) // this one is none of them
+		label := fmt.Sprintf("%q:%q", testLabel, name)
+		if left := leftOver(func(stack string) bool { return strings.Contains(stack, label) }); left != "" {
+			t.Fatalf("goroutines are left over:\n%s", left)
 		}
 	})
+}
+
+// leftOver waits for goroutines to end, and returns the stacks of those that do not.
+func leftOver(is func(stack string) bool) (stacks string) {
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if stacks = goroutines(is); stacks == "" || time.Now().After(deadline) {
+			return stacks
+		}
+	}
+}
+
+// goroutines returns the stacks of goroutines, with their labels, which are so.
+func goroutines(is func(stack string) bool) (stacks string) {
+	var profile strings.Builder
+	pprof.Lookup("goroutine").WriteTo(&profile, 1)
+	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
+		if is(stack) {
+			stacks += stack + "\n\n"
+		}
+	}
+	return stacks
+}
+
+// TestLeaksAreFound: what a test leaves behind is known as its own, also what was started by something that it has started, and what another
+// leaves behind is not.
+func TestLeaksAreFound(t *testing.T) {
+	end, started := make(chan struct{}), make(chan struct{})
+	defer close(end)
+	begin := func(name string) {
+		pprof.Do(t.Context(), pprof.Labels(testLabel, name), func(context.Context) {
+			go func() {
+				go func() {
+					started <- struct{}{}
+					<-end
+				}()
+			}()
+		})
+		<-started
+	}
+	begin("one")
+	begin("other")
+	label := fmt.Sprintf("%q:%q", testLabel, "one")
+	left := goroutines(func(stack string) bool { return strings.Contains(stack, label) })
+	if strings.Count(left, label) != 1 || !strings.Contains(left, "TestLeaksAreFound") {
+		t.Errorf("found %q", left)
+	}
+}
+
+// minParallel is how many tests run side by side at least: most of them wait.
+const minParallel = 8
+
+// TestMain has many tests run side by side, and fails if goroutines of the proxy are left over when all have ended.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	asked := false
+	flag.Visit(func(f *flag.Flag) { asked = asked || f.Name == "test.parallel" })
+	if !asked && runtime.GOMAXPROCS(0) < minParallel {
+		flag.Set("test.parallel", strconv.Itoa(minParallel))
+	}
+	code := m.Run()
+	if code == 0 {
+		of := func(stack string) bool {
+			return strings.Contains(stack, "moongate/internal/proxy") && !strings.Contains(stack, "proxy.TestMain")
+		}
+		if left := leftOver(of); left != "" {
+			fmt.Fprintf(os.Stderr, "goroutines are left over:\n%s", left)
+			code = 1
+		}
+	}
+	os.Exit(code)
 }

@@ -19,6 +19,7 @@ import (
 
 // TestLimitBeyondBuffer: a limit that no buffer can hold still ends in an answer.
 func TestLimitBeyondBuffer(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := &gateway{t: t, port: freePort(t), Proxy: New(Options{Bind: []netip.Addr{loopback}, Limits: http1.Limits{MaxHead: 1 << 20}})}
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
@@ -30,6 +31,7 @@ func TestLimitBeyondBuffer(t *testing.T) {
 
 // TestBlockedSend: a backend that takes no byte of a request is given up when the client leaves.
 func TestBlockedSend(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	cancelled := make(chan struct{})
 	stuck, given := make(chan struct{}), make(chan struct{})
@@ -76,6 +78,7 @@ func TestBlockedSend(t *testing.T) {
 // TestClosedByUs: when the gateway ends a connection that the client meant to use on, the response
 // must not get lost in a reset.
 func TestClosedByUs(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	for range 20 {
 		g := startGateway(t, Timeouts{})
@@ -111,6 +114,7 @@ func httpBackendRaw(t testing.TB, release chan struct{}) string {
 
 // TestApplyAfterShutdown: configuration that comes late opens nothing.
 func TestApplyAfterShutdown(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve("127.0.0.1:1", nil)
@@ -128,6 +132,7 @@ func TestApplyAfterShutdown(t *testing.T) {
 // TestHalfCloseAtOnce: the end of a client's stream is noticed also when it came with its request,
 // before anyone waited for either.
 func TestHalfCloseAtOnce(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve("127.0.0.1:1", func(r *config.Rule) { r.BackendRefs = nil })
@@ -155,6 +160,7 @@ func TestHalfCloseAtOnce(t *testing.T) {
 
 // TestShutdownSeesAll: no connection that is accepted during a shutdown outlives it.
 func TestShutdownSeesAll(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	for range 20 {
 		g := startGateway(t, Timeouts{})

@@ -89,6 +89,7 @@ func request2(method, path string, more ...[2]string) [][2]string {
 
 // TestHTTP2Smuggling: what could mean something else to a backend in HTTP/1.1 never gets there.
 func TestHTTP2Smuggling(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var mu sync.Mutex
 	var heard bytes.Buffer
@@ -180,6 +181,7 @@ func TestHTTP2Smuggling(t *testing.T) {
 // TestHTTP2BodyLength: a body that is shorter or longer than Content-Length, or is cut off, never looks
 // complete to the backend.
 func TestHTTP2BodyLength(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	for _, tc := range []struct {
 		name, declared string

@@ -12,6 +12,7 @@ import (
 // TestHTTP2LengthOfNothing: a head that says Content-Length: 0 is all of a request to a backend by HTTP/1, so it is not
 // sent before the client has ended the stream.
 func TestHTTP2LengthOfNothing(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var mu sync.Mutex
 	var heard []string

@@ -14,6 +14,7 @@ import (
 
 // TestHTTP2RequestTimeout: timeouts.request ends a response that the client does not take.
 func TestHTTP2RequestTimeout(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
@@ -44,6 +45,7 @@ func TestHTTP2RequestTimeout(t *testing.T) {
 
 // TestHTTP2SlowBody: a request body that stops is a 408, and the connection goes on.
 func TestHTTP2SlowBody(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{BodyIdle: 300 * time.Millisecond})
 	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }), nil)
@@ -67,6 +69,7 @@ func TestHTTP2SlowBody(t *testing.T) {
 // TestHTTP2Drain: requests in flight end well while the gateway shuts down, and connections do not
 // wait for their idle timeout.
 func TestHTTP2Drain(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	release := make(chan struct{})
 	g := startGateway(t, Timeouts{})
@@ -111,6 +114,7 @@ func TestHTTP2Drain(t *testing.T) {
 
 // TestHTTP2ShutdownCuts: what does not end in time is cut, and logged as that.
 func TestHTTP2ShutdownCuts(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	release := make(chan struct{})
 	defer close(release)
@@ -142,6 +146,7 @@ func TestHTTP2ShutdownCuts(t *testing.T) {
 
 // TestHTTP2Mirror: copies of streamed and of short bodies are whole.
 func TestHTTP2Mirror(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	copies := make(chan copyOf, 2)
 	g := startGateway(t, Timeouts{})

@@ -93,6 +93,7 @@ var conversations2 = []conversation2{
 // TestHTTP2Conversations has an independent client speak HTTP/2 to the gateway, in the clear and over
 // TLS, and looks at what the backend hears, in HTTP/1.1, and at what comes back.
 func TestHTTP2Conversations(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	for _, sni := range []string{"", "example.org"} {
 		for _, tc := range conversations2 {
@@ -185,6 +186,7 @@ func (tc conversation2) run(t *testing.T, sni string) {
 
 // TestHTTP2Trailers sends trailer fields both ways, with bodies of unknown length.
 func TestHTTP2Trailers(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
@@ -217,6 +219,7 @@ func TestHTTP2Trailers(t *testing.T) {
 
 // TestHTTP2Interim: 100 and 103 are passed on.
 func TestHTTP2Interim(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
@@ -242,6 +245,7 @@ func TestHTTP2Interim(t *testing.T) {
 
 // TestHTTP2FullDuplex: the response begins while the request goes on, on several streams at a time.
 func TestHTTP2FullDuplex(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(rawBackend(t, func(c net.Conn, r *bufio.Reader) {
@@ -283,6 +287,7 @@ func TestHTTP2FullDuplex(t *testing.T) {
 
 // TestHTTP2Misdirected asks on one connection for the names of several listeners.
 func TestHTTP2Misdirected(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply(append(backend("Service/default/b/80", cannedBackend(t, cannedResponse(2), 0)),
@@ -325,6 +330,7 @@ func TestHTTP2Misdirected(t *testing.T) {
 
 // TestALPN: a client that offers both gets HTTP/2, one that offers HTTP/1.1 or nothing gets that.
 func TestALPN(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply([]*config.Resource{certificate(t, "c", newECDSA(t), "a.example"), g.httpsListener("https", "", "c")})
@@ -350,6 +356,7 @@ func TestALPN(t *testing.T) {
 
 // TestPriorKnowledge sends the preface in all kinds of pieces, and what only resembles it.
 func TestPriorKnowledge(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)

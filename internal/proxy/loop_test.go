@@ -17,6 +17,7 @@ import (
 // TestLoop makes the gateway its own backend, by HTTP/1.1 and HTTP/2, though a filter would take the count away: the request ends, with 508 for
 // the client.
 func TestLoop(t *testing.T) {
+	t.Parallel()
 	for _, h2cBehind := range []bool{false, true} {
 		checkLeaks(t)
 		g := startGateway(t, Timeouts{})
@@ -41,6 +42,7 @@ func TestLoop(t *testing.T) {
 // TestMirrorLoop makes the gateway the mirror of its own requests, twice: copies are not copied again, so that they do not double with
 // each pass.
 func TestMirrorLoop(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const self = "Service/default/self/80"
 	var requests atomic.Int32

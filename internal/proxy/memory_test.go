@@ -19,6 +19,7 @@ import (
 // TestMemoryIsScarce: near the limit connections that idle end, then what is new is refused, while a connection that is
 // used remains; with less in use all is as before.
 func TestMemoryIsScarce(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var used atomic.Uint64
 	log := &testkit.Log{}
@@ -86,6 +87,7 @@ func TestMemoryInUse(t *testing.T) {
 
 // TestMemoryRunsOut: near the limit a connection that holds much of request bodies ends, and one that holds little remains.
 func TestMemoryRunsOut(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const limit = 1 << 30
 	var used atomic.Uint64
@@ -146,6 +148,7 @@ func isTimeout(err error) bool {
 
 // TestMemoryEndsTunnels: at the part of the limit where what is new is refused, tunnels end that were unused for a while, and are logged as such.
 func TestMemoryEndsTunnels(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	var used atomic.Uint64
 	addr, accepted := switching(t)

@@ -134,6 +134,7 @@ const mirrorPatience = 10 * time.Second
 
 // TestMirrorFails: whatever a mirror does, the request does not feel it.
 func TestMirrorFails(t *testing.T) {
+	t.Parallel()
 	body := bytes.Repeat([]byte("x"), 4<<20) // more than waits for a mirror
 	for name, mirror := range map[string]func(t *testing.T) string{
 		"silent": func(t *testing.T) string {
@@ -191,6 +192,7 @@ func TestMirrorFails(t *testing.T) {
 
 // TestMirrorCut: a request that breaks off does not arrive at the mirror as if it were whole.
 func TestMirrorCut(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ name, sent string }{
 		{"chunked", "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n"},
 		{"with a length", "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nabcde"},
@@ -219,6 +221,7 @@ func TestMirrorCut(t *testing.T) {
 
 // TestSeveralMirrors: each mirror filter has its own copy; a share is a share.
 func TestSeveralMirrors(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const requests = 1000
 	var all, half, none atomic.Int64
@@ -259,6 +262,7 @@ func TestSeveralMirrors(t *testing.T) {
 // TestSlowMirrorStarvesNobody: a mirror that answers nothing has its copies dropped before the others' are, and that
 // is counted for it.
 func TestSlowMirrorStarvesNobody(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const slow, fast, requests = "Service/m/slow/1", "Service/m/fast/1", 100
 	var copies atomic.Int64
@@ -301,6 +305,7 @@ func TestSlowMirrorStarvesNobody(t *testing.T) {
 
 // TestWeights: traffic is divided by the weights, the share of an invalid backendRef included.
 func TestWeights(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const requests = 4000
 	g := startGateway(t, Timeouts{})

@@ -41,6 +41,7 @@ func fullListener(t *testing.T) net.Listener {
 // TestDialsAreBounded: to an endpoint that accepts no connection only so many are begun, and only so many requests wait.
 // Those beyond are refused at once, other backends do not feel it, and who waited is served when the endpoint recovers.
 func TestDialsAreBounded(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const full = "Service/default/full/80"
 	l := fullListener(t)

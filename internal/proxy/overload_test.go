@@ -106,6 +106,7 @@ const activeConnections, refusedConnections = "moongate_downstream_connections_a
 // TestOneClientIsLimited: a client that opens as many connections as it can, and begins a request on each that never
 // ends, gets no more than its limit, and others do not feel it.
 func TestOneClientIsLimited(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	log := &testkit.Log{}
 	g := startGatewayWith(t, Options{MaxConnections: 100, MaxConnectionsPerClient: 20, Metrics: observe.NewMetrics(observe.MetricsOptions{}),
@@ -147,6 +148,7 @@ func TestOneClientIsLimited(t *testing.T) {
 
 // TestAllConnectionsAreLimited: beyond the limit new connections are refused, but those that idle make room for them.
 func TestAllConnectionsAreLimited(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGatewayWith(t, Options{MaxConnections: 32, MaxConnectionsPerClient: -1, Metrics: observe.NewMetrics(observe.MetricsOptions{})})
 	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
@@ -176,6 +178,7 @@ func TestAllConnectionsAreLimited(t *testing.T) {
 // TestIdlersMakeRoom: two clients that hold as many connections as they may, and ask nothing on them, keep out no other, whatever
 // their connections wait for.
 func TestIdlersMakeRoom(t *testing.T) {
+	t.Parallel()
 	hello := func(t *testing.T, c net.Conn, protocol string) net.Conn {
 		secure := tls.Client(c, &tls.Config{InsecureSkipVerify: true, ServerName: "h", NextProtos: []string{protocol}})
 		if err := secure.Handshake(); err != nil {
@@ -246,6 +249,7 @@ func TestDefaultConnectionLimits(t *testing.T) {
 // TestStalledUploadsStopNobody: uploads that the backend does not read hold up no other request of their connection, and
 // what the connection holds of them is bounded.
 func TestStalledUploadsStopNobody(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const stalled = 60
 	release := make(chan struct{})

@@ -78,6 +78,7 @@ func (g *gateway) settled() {
 // TestPanicInExchange has filters panic before and behind the backend: the exchange ends as internal with all that it had,
 // and nobody else notices.
 func TestPanicInExchange(t *testing.T) {
+	t.Parallel()
 	for _, h2cBehind := range []bool{false, true} {
 		for _, place := range []string{"request", "response"} {
 			t.Run(fmt.Sprintf("%s, HTTP/2 behind %v", place, h2cBehind), func(t *testing.T) {
@@ -197,6 +198,7 @@ func TestPanicInExchange(t *testing.T) {
 
 // TestPanicInMirror has a copy panic: the request and later copies go on.
 func TestPanicInMirror(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	g := startGatewayWith(t, Options{Metrics: metrics})

@@ -13,6 +13,7 @@ import (
 // TestFiltersSeeFailures: what the gateway answers in a backend's stead passes the response filters of the rule and of the backendRef, as
 // far as they are chosen, once.
 func TestFiltersSeeFailures(t *testing.T) {
+	t.Parallel()
 	const ofRule, ofRef = "\r\nX-Rule: 1\r\n", "\r\nX-Ref: 1\r\n"
 	closing := rawBackend(t, func(net.Conn, *bufio.Reader) {})
 	malformed := rawBackend(t, func(c net.Conn, r *bufio.Reader) {

@@ -15,6 +15,7 @@ import (
 // TestResetUnderUpload: a response without a length that a reset of the backend's breaks off is not taken for a whole one, though
 // the write of the request body that is under way may be the only call that hears of the reset.
 func TestResetUnderUpload(t *testing.T) {
+	t.Parallel()
 	for _, plainIO := range []bool{false, true} {
 		t.Run(fmt.Sprintf("plain %v", plainIO), func(t *testing.T) {
 			checkLeaks(t)

@@ -11,6 +11,7 @@ import (
 // TestRetryFindsNoOtherEndpoint: the last endpoint answers with a status that is retried, and goes before it can be asked again, as at
 // the end of a rollout. That is no fault of the gateway's own.
 func TestRetryFindsNoOtherEndpoint(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(httpBackend(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -29,6 +30,7 @@ func TestRetryFindsNoOtherEndpoint(t *testing.T) {
 
 // TestRetryThatIsTooLate: a wait that timeouts.request would end does not begin, so the client gets the response that is there, and not 504 in its place.
 func TestRetryThatIsTooLate(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(httpBackend(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(503) }), func(r *config.Rule) {

@@ -10,6 +10,7 @@ import (
 // TestOneRequest goes through all layers with net/http on both sides: without a body, and with one
 // that is too long to come with its head.
 func TestOneRequest(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {

@@ -72,6 +72,7 @@ func (b *restartingBackend) closeConns() {
 // TestStaleUsesUpNoAttempt: an idle connection that has died, on which nothing was sent, leaves a request as many attempts as it had
 // before.
 func TestStaleUsesUpNoAttempt(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	const get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	for range 20 { // what is tried first is drawn by lot
@@ -96,6 +97,7 @@ func TestStaleUsesUpNoAttempt(t *testing.T) {
 // TestTerminatingIsNotReused: a request that may not be sent again is not sent on a connection which an endpoint that is terminating may be
 // closing, while others use it.
 func TestTerminatingIsNotReused(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
 		for used := false; ; used = true {

@@ -56,6 +56,7 @@ func (g *gateway) wantReset() {
 
 // TestTCP: connections are joined to backends by weight, whatever passes through them, and each is logged once.
 func TestTCP(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply(append(append(backend("Service/default/a/80", greeting(t, "a")), backend("Service/default/b/80", greeting(t, "b"))...),
@@ -111,6 +112,7 @@ func TestTCP(t *testing.T) {
 
 // TestTCPFailures: a connection that cannot be joined is reset, and the log says why.
 func TestTCPFailures(t *testing.T) {
+	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +163,7 @@ func TestTCPFailures(t *testing.T) {
 
 // TestTCPEdits: connections outlive the route that they came by, new ones obey what is in force, and all end with the gateway.
 func TestTCPEdits(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	ref := func(name string) *config.BackendRef {

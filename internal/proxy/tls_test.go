@@ -104,6 +104,7 @@ func anyRule() *config.Rule {
 
 // TestMisdirected is the table of the conformance test HTTPRouteHTTPSListenerDetectMisdirectedRequests.
 func TestMisdirected(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	up := backend("Service/default/b/80", cannedBackend(t, cannedResponse(2), 0))
@@ -151,6 +152,7 @@ func TestMisdirected(t *testing.T) {
 // TestNoListenerNoCertificate: a name that no listener has fails the handshake, and so does one whose
 // listener has no certificate, although a less specific listener has one.
 func TestNoListenerNoCertificate(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.generation++
@@ -185,6 +187,7 @@ func TestNoListenerNoCertificate(t *testing.T) {
 }
 
 func TestCertificateChoice(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply([]*config.Resource{
@@ -228,6 +231,7 @@ func TestCertificateChoice(t *testing.T) {
 
 // TestCertificateRotation: new handshakes see the new certificate, connections go on.
 func TestCertificateRotation(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.apply(append(backend("Service/default/b/80", cannedBackend(t, cannedResponse(2), 0)),
@@ -287,6 +291,7 @@ func (r *recorder) endsWithAlert() bool {
 
 // TestCloseNotify: the end of a complete response is told from one that broke off.
 func TestCloseNotify(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, request, response string
 		want                    bool

@@ -18,6 +18,7 @@ import (
 // TestEndBehindPartOfRecord: a client over TLS that ends its connection within a record ends its tunnel, though the end has come together with
 // that part.
 func TestEndBehindPartOfRecord(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr, accepted := switching(t)
 	g := startGateway(t, Timeouts{})

@@ -76,6 +76,7 @@ func switching(t testing.TB) (addr string, accepted <-chan *net.TCPConn) {
 
 // TestWebSocketMessages exchanges messages of many sizes with a WebSocket server, by raw calls and without, in cleartext and over TLS on either side.
 func TestWebSocketMessages(t *testing.T) {
+	t.Parallel()
 	echo := websocket.Handler(func(c *websocket.Conn) {
 		for {
 			var m []byte
@@ -166,6 +167,7 @@ func TestWebSocketMessages(t *testing.T) {
 
 // TestUpgradeGuards: what stands behind a request goes to the backend when that has switched, and is the next request where it has not.
 func TestUpgradeGuards(t *testing.T) {
+	t.Parallel()
 	const next = "GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 	for name, tc := range map[string]struct {
 		request, response string
@@ -245,6 +247,7 @@ func TestUpgradeGuards(t *testing.T) {
 
 // TestTunnelEnds: half-closed ends go on, and what one side breaks off is broken off to the other.
 func TestTunnelEnds(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr, accepted := switching(t)
 	g := startGateway(t, Timeouts{})
@@ -320,6 +323,7 @@ func TestTunnelEnds(t *testing.T) {
 
 // TestTunnelIdle: a tunnel ends when nothing has passed for a while, in neither direction.
 func TestTunnelIdle(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr, accepted := switching(t)
 	g := startGateway(t, Timeouts{Tunnel: time.Second})
@@ -346,6 +350,7 @@ func TestTunnelIdle(t *testing.T) {
 
 // TestTunnelStalls: a tunnel ends when one side leaves what it is sent untaken for a while, be the other side silent or not.
 func TestTunnelStalls(t *testing.T) {
+	t.Parallel()
 	checkLeaks(t)
 	addr, accepted := switching(t)
 	g := startGateway(t, Timeouts{TunnelWrite: 500 * time.Millisecond})
