@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -94,11 +93,7 @@ func TestGRPCTimeout(t *testing.T) {
 				<-r.Context().Done()
 			})
 			g.serveH2C(addr, nil)
-			cc, err := (&http2.Transport{DisableCompression: true}).NewClientConn(g.dial())
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer cc.Close()
+			cc := g.http2Client("")
 			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+g.addr()+"/s/m", bytes.NewReader(make([]byte, 5)))
 			if err != nil {
 				t.Fatal(err)

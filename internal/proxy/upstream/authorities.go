@@ -37,10 +37,10 @@ func (a *authorities) pool(keys []string) (*x509.CertPool, error) {
 	for _, key := range keys {
 		pem, there := a.pem[key]
 		if !there {
-			return nil, fmt.Errorf("Authorities %s are missing: send them with the Backend, or before", key)
+			return nil, fmt.Errorf("authorities %s are missing: send them with the Backend, or before", key)
 		}
 		if !pool.AppendCertsFromPEM([]byte(pem)) {
-			return nil, fmt.Errorf("Authorities %s have no certificate in PEM: give at least one", key)
+			return nil, fmt.Errorf("authorities %s have no certificate in PEM: give at least one", key)
 		}
 	}
 	maps.DeleteFunc(a.pools, func(_ string, unused weak.Pointer[x509.CertPool]) bool { return unused.Value() == nil })
