@@ -129,14 +129,14 @@ func servicePorts(spec *translate.ProxySpec) []corev1.ServicePort {
 // one Service to another, and an address that came by chance can be written down and kept.
 func placeServices(spec *translate.ProxySpec, wanted []request, existing []*corev1.Service) []string {
 	names := make([]string, len(wanted))
-	taken := map[string]bool{}
+	used := map[string]bool{}
 	existing = slices.SortedFunc(slices.Values(existing), func(a, b *corev1.Service) int {
 		return placeOf(spec, a.Name) - placeOf(spec, b.Name)
 	})
 	claim := func(i int, fits func(*corev1.Service) bool) {
 		for _, svc := range existing {
-			if names[i] == "" && !taken[svc.Name] && svc.DeletionTimestamp == nil && placeOf(spec, svc.Name) < places && fits(svc) {
-				names[i], taken[svc.Name] = svc.Name, true
+			if names[i] == "" && !used[svc.Name] && svc.DeletionTimestamp == nil && placeOf(spec, svc.Name) < places && fits(svc) {
+				names[i], used[svc.Name] = svc.Name, true
 			}
 		}
 	}
@@ -155,8 +155,8 @@ func placeServices(spec *translate.ProxySpec, wanted []request, existing []*core
 	}
 	for i := range wanted {
 		for place := 0; names[i] == ""; place++ {
-			if name := serviceName(spec.Name, spec.Class, place); !taken[name] && !slices.ContainsFunc(existing, func(svc *corev1.Service) bool { return svc.Name == name }) {
-				names[i], taken[name] = name, true
+			if name := serviceName(spec.Name, spec.Class, place); !used[name] && !slices.ContainsFunc(existing, func(svc *corev1.Service) bool { return svc.Name == name }) {
+				names[i], used[name] = name, true
 			}
 		}
 	}

@@ -156,7 +156,7 @@ func TestBackendDies(t *testing.T) {
 			})
 			g := startGateway(t, Timeouts{Linger: 100 * time.Millisecond})
 			g.serve(addr, nil)
-			if got := g.talk(tc.request); !strings.HasPrefix(got, tc.want) {
+			if got := g.roundTrip(tc.request); !strings.HasPrefix(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			if r := g.reasonsLogged(1); r[0] != tc.reason {
@@ -207,7 +207,7 @@ func TestPostIsNotRepeated(t *testing.T) {
 	})
 	g := startGateway(t, Timeouts{})
 	g.serve(addr, nil)
-	got := g.talk("POST /1 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\nPOST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+	got := g.roundTrip("POST /1 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\nPOST /2 HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, "HTTP/1.1 502 ") {
 		t.Errorf("got %q", got)
 	}
@@ -226,12 +226,12 @@ func TestConnectFailover(t *testing.T) {
 	g.serve(live, nil)
 	g.apply(backend("Service/default/b/80", dead, live)[1:])
 	for range 50 {
-		if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Fatal(got)
 		}
 	}
 	g.apply(backend("Service/default/b/80", dead)[1:])
-	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
 		t.Error(got)
 	}
 }
@@ -273,7 +273,7 @@ func TestTimeouts(t *testing.T) {
 			tc.timeouts.Linger = 100 * time.Millisecond
 			g := startGateway(t, tc.timeouts)
 			g.serve(tc.backend(t), tc.rule)
-			if got := g.talk(tc.request); !strings.HasPrefix(got, tc.want) {
+			if got := g.roundTrip(tc.request); !strings.HasPrefix(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			if r := g.reasonsLogged(1); r[0] != tc.reason {

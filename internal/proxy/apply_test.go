@@ -153,7 +153,7 @@ func TestProtocolChange(t *testing.T) {
 	if _, err := r.ReadByte(); err != io.EOF {
 		t.Errorf("the old connection goes on: %v", err)
 	}
-	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, "http_on_tls_port") {
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 400 ") || !strings.Contains(got, "http_on_tls_port") {
 		t.Errorf("a new connection in the clear: %q", got)
 	}
 	secure, _, err := g.dialTLS("h", nil)

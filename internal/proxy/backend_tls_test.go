@@ -92,7 +92,7 @@ func TestBackendTLS(t *testing.T) {
 			g.serve(addr, nil)
 			g.apply(overTLS("Service/default/b/80", "backend.example", ca, tc.protocol))
 			if tc.want == "" {
-				if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
+				if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
 					t.Error(got)
 				}
 				if r := g.reasonsLogged(1); r[0] != "upstream_tls_failed" {
@@ -151,7 +151,7 @@ func TestBackendTLSFails(t *testing.T) {
 			g.serve(addr, nil)
 			g.apply(overTLS("Service/default/b/80", tc.serverName, ca, 0))
 			for range 3 {
-				if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
+				if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed") {
 					t.Error(got)
 				}
 			}
@@ -174,7 +174,7 @@ func TestBackendTLSResumes(t *testing.T) {
 	g.serve(addr, nil)
 	g.apply(overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0))
 	const get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
-	if got := g.talk(get); !strings.Contains(got, "resumed=false") {
+	if got := g.roundTrip(get); !strings.Contains(got, "resumed=false") {
 		t.Error(got)
 	}
 	// Many at once need more connections than the one that idles.
@@ -182,7 +182,7 @@ func TestBackendTLSResumes(t *testing.T) {
 	var work sync.WaitGroup
 	for range 20 {
 		work.Go(func() {
-			got := g.talk(get)
+			got := g.roundTrip(get)
 			if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 				t.Error(got)
 			}
@@ -198,7 +198,7 @@ func TestBackendTLSResumes(t *testing.T) {
 		}
 		g.apply(backend("Service/default/b/80", "127.0.0.1:1")[1:]) // the connections that idle are closed
 		g.apply(backend("Service/default/b/80", addr)[1:])
-		if strings.Contains(g.talk(get), "resumed=true") {
+		if strings.Contains(g.roundTrip(get), "resumed=true") {
 			resumed.Add(1)
 		}
 	}
@@ -214,7 +214,7 @@ func TestBackendTLSKeepsIdle(t *testing.T) {
 	g.serve(addr, nil)
 	g.apply(overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0))
 	for range 20 {
-		if got := g.talk("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close\r\n\r\na"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		if got := g.roundTrip("PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nConnection: close\r\n\r\na"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Error(got)
 		}
 	}

@@ -48,12 +48,12 @@ func TestMalformedFirstChunk(t *testing.T) {
 			} else {
 				g.serve(tc.addr, nil)
 			}
-			if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 				t.Fatal(got)
 			}
 			before := heard.Load()
 			begun := time.Now()
-			if got := g.talk(malformed); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
+			if got := g.roundTrip(malformed); !strings.HasPrefix(got, "HTTP/1.1 400 ") {
 				t.Errorf("got %q", got)
 			}
 			if d := time.Since(begun); d > 10*time.Second {

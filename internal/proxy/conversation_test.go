@@ -217,7 +217,7 @@ func TestConversations(t *testing.T) {
 			})
 			g := startGateway(t, Timeouts{})
 			g.serve(addr, nil)
-			got := g.talk(tc.request)
+			got := g.roundTrip(tc.request)
 			if strings.HasSuffix(tc.want, "\r\n\r\n") || !strings.HasPrefix(got, tc.want) {
 				if got != tc.want {
 					t.Errorf("client read\n%q\nwant\n%q", got, tc.want)
@@ -378,7 +378,7 @@ func TestLocalAnswers(t *testing.T) {
 			g := startGateway(t, Timeouts{})
 			g.serve("127.0.0.1:1", tc.rule)
 			// A second request shows that the first left the connection in order.
-			got := g.talk("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			got := g.roundTrip("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if !strings.HasPrefix(got, tc.want) || strings.Count(got, "HTTP/1.1 "+tc.want[9:12]) != 2 {
 				t.Errorf("got %q, want %q twice", got, tc.want)
 			}
@@ -397,7 +397,7 @@ func TestNoEndpoints(t *testing.T) {
 	g := startGateway(t, Timeouts{})
 	g.serve("127.0.0.1:1", nil)
 	g.apply(backend("Service/default/b/80")[1:])
-	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 503 ") {
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 503 ") {
 		t.Error(got)
 	}
 	if r := g.reasonsLogged(1); r[0] != "no_endpoints" {

@@ -24,7 +24,7 @@ func TestInterimFlood(t *testing.T) {
 	})
 	g := startGateway(t, Timeouts{})
 	g.serve(addr, nil)
-	got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+	got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 	if n := strings.Count(got, "HTTP/1.1 103 "); n != hints || !strings.HasSuffix(got, "\r\n\r\nok") {
 		t.Errorf("%d interim responses, end %q", n, got[max(0, len(got)-100):])
 	}
@@ -120,7 +120,7 @@ func TestNominatedTrailer(t *testing.T) {
 	})
 	g := startGateway(t, Timeouts{})
 	g.serve(addr, nil)
-	got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n")
+	got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: close, TE\r\n\r\n")
 	if !strings.HasSuffix(got, "\r\n0\r\nX-End: 2\r\n\r\n") {
 		t.Errorf("got %q", got)
 	}

@@ -127,7 +127,7 @@ func TestFiltersEndToEnd(t *testing.T) {
 			checkLeaks(t)
 			g := startGateway(t, Timeouts{Linger: 50e6})
 			g.serve(headBackend(t, "Server: origin\r\n"), tc.rule)
-			got := g.talk(tc.request)
+			got := g.roundTrip(tc.request)
 			for _, want := range tc.has {
 				if !strings.Contains(got, want) {
 					t.Errorf("%q is not in\n%q", want, got)
@@ -200,15 +200,15 @@ func TestPreflightOfOneBackend(t *testing.T) {
 	}
 	serve(filterOf(t, &config.RequestMirror{Backend: "Service/default/b/80", Numerator: 1, Denominator: 1}))
 	for range 10 {
-		if got := g.talk(preflight); !strings.HasPrefix(got, "HTTP/1.1 204 ") || !strings.Contains(got, "Access-Control-Allow-Origin: https://a.test\r\n") {
+		if got := g.roundTrip(preflight); !strings.HasPrefix(got, "HTTP/1.1 204 ") || !strings.Contains(got, "Access-Control-Allow-Origin: https://a.test\r\n") {
 			t.Fatalf("got %q", got)
 		}
 	}
 	serve(filterOf(t, &config.RequestHeaderModifier{Remove: []string{"Origin"}}))
-	if got := g.talk(preflight); !strings.HasPrefix(got, "HTTP/1.1 403 ") {
+	if got := g.roundTrip(preflight); !strings.HasPrefix(got, "HTTP/1.1 403 ") {
 		t.Errorf("without an origin: %q", got)
 	}
-	if got := g.talk(strings.Replace(preflight, "OPTIONS", "PUT", 1)); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+	if got := g.roundTrip(strings.Replace(preflight, "OPTIONS", "PUT", 1)); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 		t.Errorf("the request itself: %q", got)
 	}
 	if words := g.reasonsLogged(12); words[0] != "preflight" || words[10] != "preflight_refused" || words[11] != "ok" {

@@ -68,7 +68,7 @@ func TestH2CClientVanishes(t *testing.T) {
 				case <-time.After(10 * time.Second):
 					t.Fatal("the backend still works for nobody")
 				}
-				if got := g.talk("GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+				if got := g.roundTrip("GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 					t.Error(got)
 				}
 				if n := conns.Load(); n != 1 {
@@ -150,7 +150,7 @@ func TestH2CBackendDies(t *testing.T) {
 			})
 			g := startGateway(t, Timeouts{Linger: 100 * time.Millisecond})
 			g.serveH2C(addr, nil)
-			got := g.talk(tc.request)
+			got := g.roundTrip(tc.request)
 			if !strings.HasPrefix(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
@@ -172,7 +172,7 @@ func TestH2CNotSpoken(t *testing.T) {
 	checkLeaks(t)
 	g := startGateway(t, Timeouts{})
 	g.serveH2C(httpBackend(t, func(http.ResponseWriter, *http.Request) {}), nil)
-	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
 		t.Errorf("got %q", got)
 	}
 	if r := g.reasonsLogged(1); r[0] != "upstream_malformed" && r[0] != "upstream_reset" {
@@ -245,7 +245,7 @@ func TestH2CTimeouts(t *testing.T) {
 			})
 			g := startGateway(t, Timeouts{Linger: 100 * time.Millisecond})
 			g.serveH2C(addr, tc.rule)
-			if got := g.talk(tc.request); !strings.HasPrefix(got, tc.want) {
+			if got := g.roundTrip(tc.request); !strings.HasPrefix(got, tc.want) {
 				t.Errorf("got %q, want %q", got, tc.want)
 			}
 			if r := g.reasonsLogged(1); r[0] != tc.reason {
@@ -280,7 +280,7 @@ func TestH2CSlowReader(t *testing.T) {
 	c.(*net.TCPConn).SetReadBuffer(4 << 10)
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	for range 50 { // others are served beside it
-		if got := g.talk("GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\nok") && !strings.Contains(got, "ok") {
+		if got := g.roundTrip("GET /small HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\nok") && !strings.Contains(got, "ok") {
 			t.Fatal(got)
 		}
 	}
@@ -318,11 +318,11 @@ func TestH2CEndpointLeaves(t *testing.T) {
 	g := startGateway(t, Timeouts{})
 	g.serveH2C(addr, nil)
 	done := make(chan string, 1)
-	go func() { done <- g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") }()
+	go func() { done <- g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n") }()
 	<-asked
 	other, _ := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "other") })
 	g.apply(backend("Service/default/b/80", other)[1:])
-	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.Contains(got, "other") {
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.Contains(got, "other") {
 		t.Errorf("got %q from the endpoint that is left", got)
 	}
 	select {
@@ -360,7 +360,7 @@ func TestH2CProtocolChanges(t *testing.T) {
 		} else {
 			g.apply(backend("Service/default/b/80", l.Addr().String())[:1])
 		}
-		if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.Contains(got, want+"") || !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.Contains(got, want+"") || !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Errorf("got %q, want %s", got, want)
 		}
 	}
@@ -379,7 +379,7 @@ func TestH2CShutdown(t *testing.T) {
 	g := startGateway(t, Timeouts{})
 	g.serveH2C(addr, nil)
 	got := make(chan string, 1)
-	go func() { got <- g.talk("GET / HTTP/1.1\r\nHost: h\r\n\r\n") }()
+	go func() { got <- g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\n\r\n") }()
 	<-asked
 	done := make(chan error, 1)
 	go func() {

@@ -114,7 +114,7 @@ func TestRefusedIsReplayed(t *testing.T) {
 				})
 				g := startGateway(t, Timeouts{})
 				g.serveH2C(addr, nil)
-				got := g.talk(request)
+				got := g.roundTrip(request)
 				if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.Contains(got, "ok") {
 					t.Errorf("got %q", got)
 				}
@@ -158,7 +158,7 @@ func TestRefusedForGood(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n",
 	} {
 		streams.Store(0)
-		if got := g.talk(request); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
+		if got := g.roundTrip(request); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
 			t.Errorf("got %q", got)
 		}
 		if n := streams.Load(); n != 4 {
@@ -192,7 +192,7 @@ func TestStreamLimit(t *testing.T) {
 	for range 100 {
 		work.Go(func() {
 			for range 3 {
-				got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+				got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 				if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 					t.Errorf("got %q", got)
 				}

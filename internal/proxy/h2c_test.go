@@ -150,7 +150,7 @@ func TestH2CBackend(t *testing.T) {
 			}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := g.talk(tc.raw)
+			got := g.roundTrip(tc.raw)
 			if !strings.Contains(got, tc.want) {
 				t.Errorf("got %.300q, want %.100q in it", got, tc.want)
 			}

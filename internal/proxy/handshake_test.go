@@ -28,7 +28,7 @@ func TestFailedHandshakes(t *testing.T) {
 	}
 	long := "POST /a HTTP/1.1\r\nHost: known.test\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("a", 100000)
 	for _, request := range []string{"GET / HTTP/1.1\r\nHost: known.test\r\n\r\n", "A / HTTP/1.0\r\n\r\n", "PROPFIND / HTTP/1.1\r\n\r\n", long} {
-		got := g.talk(request)
+		got := g.roundTrip(request)
 		head, body, _ := strings.Cut(got, "\r\n\r\n")
 		if !strings.HasPrefix(head, "HTTP/1.1 400 ") || !strings.Contains(head, fmt.Sprintf("Content-Length: %d", len(body))) || strings.Count(body, "\n") != 1 {
 			t.Errorf("got %q", got)

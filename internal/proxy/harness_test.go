@@ -163,8 +163,8 @@ func (g *gateway) dial() net.Conn {
 	return c
 }
 
-// talk sends raw bytes and returns everything up to the end of the connection.
-func (g *gateway) talk(raw string) string {
+// roundTrip sends raw bytes and returns everything up to the end of the connection.
+func (g *gateway) roundTrip(raw string) string {
 	g.t.Helper()
 	c := g.dial()
 	if _, err := io.WriteString(c, raw); err != nil {

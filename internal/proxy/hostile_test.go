@@ -24,7 +24,7 @@ func TestLimitBeyondBuffer(t *testing.T) {
 	g := &gateway{t: t, port: freePort(t), Proxy: New(Options{Bind: []netip.Addr{loopback}, Limits: http1.Limits{MaxHead: 1 << 20}})}
 	t.Cleanup(func() { g.Shutdown(context.Background()) })
 	g.serve("127.0.0.1:1", nil)
-	if got := g.talk("GET / HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("a", 200<<10)); !strings.HasPrefix(got, "HTTP/1.1 431 ") {
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nA: " + strings.Repeat("a", 200<<10)); !strings.HasPrefix(got, "HTTP/1.1 431 ") {
 		t.Errorf("got %q, want 431", got)
 	}
 }

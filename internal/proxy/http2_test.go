@@ -278,8 +278,8 @@ func TestHTTP2FullDuplex(t *testing.T) {
 			return err == nil
 		})
 	}
-	for i, talk := range streams {
-		if !talk() {
+	for i, stream := range streams {
+		if !stream() {
 			t.Errorf("stream %d did not end well", i)
 		}
 	}
@@ -377,7 +377,7 @@ func TestPriorKnowledge(t *testing.T) {
 		"PRI / HTTP/2.0\r\n\r\nSM\r\n\r\n":                        "HTTP/1.1 505 ",
 		"GET / HTTP/1.1\r\nHost: h\r\n\r\n" + http2.ClientPreface: "HTTP/1.1 200 ", // not first
 	} {
-		if got := g.talk(said); !strings.HasPrefix(got, want) {
+		if got := g.roundTrip(said); !strings.HasPrefix(got, want) {
 			t.Errorf("%q: %q", said, got)
 		}
 	}

@@ -28,7 +28,7 @@ func TestLoop(t *testing.T) {
 		serve(g.addr(), func(r *config.Rule) {
 			r.Filters = append(r.Filters, filterOf(t, &config.RequestHeaderModifier{Remove: []string{"cdn-loop", "X-Other"}, Set: fields("CDN-Loop", "x")}))
 		})
-		got := g.talk("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
+		got := g.roundTrip("GET / HTTP/1.1\r\nHost: a.test\r\nConnection: close\r\n\r\n")
 		if !strings.HasPrefix(got, "HTTP/1.1 508 ") || !strings.Contains(got, "loop_detected") {
 			t.Errorf("got %s", got)
 		}

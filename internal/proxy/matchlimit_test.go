@@ -18,7 +18,7 @@ func TestMatchLimit(t *testing.T) {
 			r.Matches = append(r.Matches, &config.Match{Headers: []*config.ValueMatch{{Name: "x", Value: fmt.Sprintf("%d.{0,990}|.{0,990}!", i), RegularExpression: true}}})
 		}
 	})
-	got := g.talk("GET / HTTP/1.1\r\nHost: a.test\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n" +
+	got := g.roundTrip("GET / HTTP/1.1\r\nHost: a.test\r\nX: " + strings.Repeat("x", 16<<10) + "\r\n\r\n" +
 		"GET / HTTP/1.1\r\nHost: a.test\r\nX: x\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 431 ") || !strings.Contains(got, "match_limit") || !strings.Contains(got, "HTTP/1.1 404 ") {
 		t.Errorf("got %s", got)

@@ -50,7 +50,7 @@ func TestFiltersSeeFailures(t *testing.T) {
 				tc.rule(r)
 			})
 			// The second request shows that the first has left nothing to it.
-			got := g.talk("GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 			if strings.Count(got, "HTTP/1.1 "+tc.want+" ") != 2 || strings.Count(got, "\r\n\r\nmoongate: "+tc.want+" ") != 2 ||
 				strings.Count(got, "Content-Type: ") != 2 || strings.Contains(got, "X-Origin") || strings.Contains(got, "Gone") {
 				t.Errorf("want %s twice: %q", tc.want, got)

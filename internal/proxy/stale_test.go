@@ -81,14 +81,14 @@ func TestStaleUsesUpNoAttempt(t *testing.T) {
 		g.serve(gone.addr(), nil)
 		g.apply(backend("Service/default/b/80", gone.addr(), restarted.addr())[1:])
 		for gone.accepted() == 0 || restarted.accepted() == 0 {
-			if got := g.talk(get); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			if got := g.roundTrip(get); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 				t.Fatal(got)
 			}
 		}
 		gone.l.Close()
 		gone.closeConns()
 		restarted.closeConns()
-		if got := g.talk(get); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		if got := g.roundTrip(get); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 			t.Fatalf("got %q", got)
 		}
 	}
@@ -129,7 +129,7 @@ func TestTerminatingIsNotReused(t *testing.T) {
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc",
 			"POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
 		} {
-			if got := g.talk(request); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+			if got := g.roundTrip(request); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
 				t.Errorf("%.30q: got %q", request, got)
 			}
 		}

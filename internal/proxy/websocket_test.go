@@ -395,7 +395,7 @@ func TestTunnelGivesInputBack(t *testing.T) {
 	}
 	g.eventually("an open tunnel holds no buffer", func() bool { return lent.Load() == 0 })
 	for range 4 { // which take the buffer that was given back
-		g.talk(fmt.Sprintf(long, "other") + "\r\nHost: other\r\nConnection: close\r\n\r\n")
+		g.roundTrip(fmt.Sprintf(long, "other") + "\r\nHost: other\r\nConnection: close\r\n\r\n")
 	}
 	client.(*net.TCPConn).CloseWrite()
 	backend.CloseWrite()

@@ -184,7 +184,7 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 			c.o.Provision(result.ProxySpecs)
 		}
 		for _, s := range result.Statuses {
-			c.gate.hold(s, now)
+			c.gate.add(s, now)
 		}
 		for _, name := range effect.Changed {
 			c.gate.release(name)
@@ -258,7 +258,7 @@ func (c *Cluster) Lead(epoch string) {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	c.o.Provision(specs) // be it none: then what runs is to go
-	c.gate.holdAll(now)
+	c.gate.addAll(now)
 	c.publish()
 	ctx, stop := context.WithCancel(c.ctx)
 	c.stopTick = stop

@@ -56,7 +56,7 @@ func newStatusGate(p proxies, open func(string, *translate.StatusChange) bool, u
 	}
 }
 
-// record takes note of the latest status of an object, for holdAll.
+// record takes note of the latest status of an object, for addAll.
 func (s *statusGate) record(c translate.StatusChange) {
 	if c.Status == nil {
 		delete(s.desired, c.Object)
@@ -65,15 +65,15 @@ func (s *statusGate) record(c translate.StatusChange) {
 	}
 }
 
-// holdAll holds the latest status of each object.
-func (s *statusGate) holdAll(now time.Time) {
+// addAll adds the latest status of each object.
+func (s *statusGate) addAll(now time.Time) {
 	for _, c := range s.desired {
-		s.hold(c, now)
+		s.add(c, now)
 	}
 }
 
-// hold keeps a status until it is served, or frees it at once. It replaces an older one of the object.
-func (s *statusGate) hold(c translate.StatusChange, now time.Time) {
+// add keeps a status until it is served, or frees it at once. It replaces an older one of the object.
+func (s *statusGate) add(c translate.StatusChange, now time.Time) {
 	h := &heldStatus{change: c, waits: map[string]uint64{}, since: now}
 	if old := s.held[c.Object]; old != nil {
 		if !s.unlisted(&c) { // else the proxies are not known until now

@@ -38,24 +38,24 @@ func TestHold(t *testing.T) {
 	}
 	newer := route
 	newer.Generation = 2
-	step(0, func(now time.Time) { r.hold(route, now) })
-	step(50*time.Second, func(now time.Time) { r.hold(newer, now) })
+	step(0, func(now time.Time) { r.add(route, now) })
+	step(50*time.Second, func(now time.Time) { r.add(newer, now) })
 	step(59*time.Second, r.releaseOld)
 	step(60*time.Second, r.releaseOld, 2)
 	if len(r.held) > 0 || len(r.byGateway) > 0 {
 		t.Errorf("still held: %v, %v", r.held, r.byGateway)
 	}
 
-	step(0, func(now time.Time) { r.hold(route, now) })
+	step(0, func(now time.Time) { r.add(route, now) })
 	gone := translate.StatusChange{Object: route.Object}
-	step(0, func(now time.Time) { r.hold(gone, now) }, 0)
+	step(0, func(now time.Time) { r.add(gone, now) }, 0)
 	foreign := translate.StatusChange{Object: route.Object, Generation: 5, Status: &gwv1.RouteStatus{}}
-	step(0, func(now time.Time) { r.hold(foreign, now) }, 5)
+	step(0, func(now time.Time) { r.add(foreign, now) }, 5)
 	step(time.Hour, r.releaseOld)
 
 	policy := translate.StatusChange{Object: kind.ObjectKey{Kind: "BackendTLSPolicy", Namespace: "n", Name: "p"}, Generation: 7,
 		Status: &gwv1.PolicyStatus{}, Gateways: []string{"n/gw"}}
-	step(0, func(now time.Time) { r.hold(policy, now) })
+	step(0, func(now time.Time) { r.add(policy, now) })
 	p.acknowledged = 1
 	step(0, func(time.Time) { r.release("n/gw") }, 7)
 }
@@ -120,7 +120,7 @@ func TestHoldUntilOpen(t *testing.T) {
 			r := leader(ClusterOptions{Publish: func(s []translate.StatusChange) { published += len(s) }}, "n/gw")
 			g := r.gateway("n/gw")
 			g.spec, g.infrastructure = &translate.ProxySpec{Class: "c", Ports: both, Paused: c.paused}, c.infrastructure
-			r.gate.hold(translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: "m", Name: "x"}, Generation: 1, Gateways: []string{"n/gw"}, Status: status}, time.Now())
+			r.gate.add(translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: "m", Name: "x"}, Generation: 1, Gateways: []string{"n/gw"}, Status: status}, time.Now())
 			r.publish()
 			if out := published == 1; out != c.out {
 				t.Errorf("%s, %s: published %v, want %v", of, c.what, out, c.out)
@@ -142,7 +142,7 @@ func TestUndecidedHoldsStatus(t *testing.T) {
 	r := newStatusGate(p, func(string, *translate.StatusChange) bool { return true }, func(*translate.StatusChange) bool { return false }, time.Minute)
 	start := time.Now()
 	for of, status := range map[string]any{"Gateway": &gwv1.GatewayStatus{}, "ListenerSet": &gwv1.ListenerSetStatus{}, "HTTPRoute": &gwv1.RouteStatus{}} {
-		r.hold(translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: "n", Name: "x"}, Status: status, Gateways: []string{"n/gw"}}, start)
+		r.add(translate.StatusChange{Object: kind.ObjectKey{Kind: of, Namespace: "n", Name: "x"}, Status: status, Gateways: []string{"n/gw"}}, start)
 	}
 	r.releaseOld(start.Add(time.Hour))
 	if free := r.take(); len(free) != 1 || free[0].Object.Kind != "HTTPRoute" {
@@ -175,7 +175,7 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 		change("Gateway", "n", 1, &gwv1.GatewayStatus{}), change("Gateway", "m", 1, &gwv1.GatewayStatus{}),
 		change("HTTPRoute", "n", 1, &gwv1.RouteStatus{}), set,
 	} {
-		r.gate.hold(c, start)
+		r.gate.add(c, start)
 	}
 	expect := func(after time.Duration, want ...string) {
 		t.Helper()
@@ -193,9 +193,9 @@ func TestUnlistedHoldsStatus(t *testing.T) {
 	}
 	expect(time.Hour, "Gateway m 1", "HTTPRoute n 1")
 	r.o.Delivery.SetReady("n/gw", []string{"pod"}) // which is known now, and has acknowledged nothing
-	r.gate.hold(change("Gateway", "n", 2, &gwv1.GatewayStatus{}), start.Add(time.Hour))
+	r.gate.add(change("Gateway", "n", 2, &gwv1.GatewayStatus{}), start.Add(time.Hour))
 	set.Generation = 2
-	r.gate.hold(set, start.Add(time.Hour))
+	r.gate.add(set, start.Add(time.Hour))
 	clear(unlisted)
 	expect(time.Hour)
 	expect(time.Hour+time.Minute, "Gateway n 2", "ListenerSet m 2")

@@ -435,11 +435,11 @@ func (c *Conn) closeLingering() {
 	if len(c.in) == 0 {
 		c.in = make([]byte, idleBuffer)
 	}
-	for budget := 1 << 20; budget > 0; {
+	for left := 1 << 20; left > 0; {
 		n, err := c.nc.Read(c.in)
 		if err != nil {
 			return
 		}
-		budget -= n
+		left -= n
 	}
 }

@@ -52,7 +52,7 @@ type bodyState struct {
 
 // cursor is how far the present attempt has come with the body.
 type cursor struct {
-	turn    int   // counts the attempts; a sender of an earlier one sends nothing more
+	number  int   // counts the attempts; a sender of an earlier one sends nothing more
 	at      int64 // what was sent
 	sending bool  // the sender is writing to the attempt's connection
 	done    bool  // the last byte was sent
@@ -218,7 +218,7 @@ var errPanicked = errors.New("a panic ended the upload")
 var errForgotten = errors.New("the beginning of the request body is not at hand any more")
 
 // rewind puts the cursor of a new attempt before the first byte. The attempt before must have been detached.
-func (b *requestBody) rewind() (turn int, err error) {
+func (b *requestBody) rewind() (number int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -227,8 +227,8 @@ func (b *requestBody) rewind() (turn int, err error) {
 	case b.from != 0 || b.settled:
 		return 0, errForgotten
 	}
-	b.cursor, b.pinned = cursor{turn: b.cursor.turn + 1}, false
-	return b.cursor.turn, nil
+	b.cursor, b.pinned = cursor{number: b.cursor.number + 1}, false
+	return b.cursor.number, nil
 }
 
 // upcoming is what is at hand at the cursor, as far as it stands in one piece, and whether it is the last of the body; mu is held.
@@ -257,11 +257,11 @@ func (b *requestBody) opening() (data []byte, last bool) {
 
 // next returns what the attempt sends next: with wait at least one byte unless last is set. ok is false where there is nothing to
 // be sent any more. Until sent is called the bytes stay where they are.
-func (b *requestBody) next(turn int, wait bool) (data []byte, last, ok bool) {
+func (b *requestBody) next(number int, wait bool) (data []byte, last, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
-		if turn != b.cursor.turn || b.cursor.done || b.stopped || b.err != nil {
+		if number != b.cursor.number || b.cursor.done || b.stopped || b.err != nil {
 			return nil, false, false
 		}
 		data, last = b.upcoming()
@@ -280,13 +280,13 @@ func (b *requestBody) next(turn int, wait bool) (data []byte, last, ok bool) {
 }
 
 // sent notes how many bytes of next's were sent, and reports whether there is more to do.
-func (b *requestBody) sent(turn, n int, last bool, err error) bool {
+func (b *requestBody) sent(number, n int, last bool, err error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	c := &b.cursor
 	c.sending = false
 	b.cond.Broadcast()
-	if err != nil || turn != c.turn {
+	if err != nil || number != c.number {
 		return false
 	}
 	c.at += int64(n)
@@ -297,15 +297,15 @@ func (b *requestBody) sent(turn, n int, last bool, err error) bool {
 
 // start has the body sent on the attempt by a goroutine of its own, so that a response which starts meanwhile is relayed (full
 // duplex). opened bytes of it were given to the transport when it was opened.
-func (b *requestBody) start(a *attempt, turn, opened int) {
+func (b *requestBody) start(a *attempt, number, opened int) {
 	b.mu.Lock()
 	b.senders++
 	b.cursor.sending = a.headSent
 	b.mu.Unlock()
-	go b.send(a.transport, a.headSent, turn, opened)
+	go b.send(a.transport, a.headSent, number, opened)
 }
 
-func (b *requestBody) send(to requestWriter, headSent bool, turn, opened int) {
+func (b *requestBody) send(to requestWriter, headSent bool, number, opened int) {
 	defer func() {
 		v := recover()
 		if v != nil {
@@ -320,11 +320,11 @@ func (b *requestBody) send(to requestWriter, headSent bool, turn, opened int) {
 		b.senders--
 		b.cond.Broadcast()
 	}()
-	if headSent && !b.sent(turn, opened, false, to.write(nil, false, nil)) { // once flow control has let that through
+	if headSent && !b.sent(number, opened, false, to.write(nil, false, nil)) { // once flow control has let that through
 		return
 	}
 	for wait := headSent; ; wait = true { // a head that was not sent does not wait for the body
-		data, last, ok := b.next(turn, wait)
+		data, last, ok := b.next(number, wait)
 		if !ok {
 			return
 		}
@@ -332,7 +332,7 @@ func (b *requestBody) send(to requestWriter, headSent bool, turn, opened int) {
 		if last {
 			trailer = b.x.Client.Body.Trailer()
 		}
-		if !b.sent(turn, len(data), last, to.write(data, last, trailer)) {
+		if !b.sent(number, len(data), last, to.write(data, last, trailer)) {
 			return
 		}
 	}
@@ -345,7 +345,7 @@ func (b *requestBody) detach(a *attempt) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cursor.turn++
+	b.cursor.number++
 	b.cond.Broadcast()
 	if !b.cursor.sending {
 		return
@@ -400,7 +400,7 @@ func (b *requestBody) finish(a *attempt, responseComplete bool) (clean bool) {
 		b.waitFor(uploadGrace)
 	}
 	if b.senders > 0 {
-		b.cursor.turn++
+		b.cursor.number++
 		b.stopped = true
 		b.cond.Broadcast()
 		b.unlocked(func() {

@@ -206,10 +206,10 @@ func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) 
 
 // open begins the request.
 func (x *Exchange) open(a *attempt) error {
-	turn, first, last := 0, x.Whole, true
+	number, first, last := 0, x.Whole, true
 	if x.Streamed {
 		var err error
-		if turn, err = x.body.rewind(); err != nil {
+		if number, err = x.body.rewind(); err != nil {
 			return err
 		}
 		if first, last = nil, false; a.headSent {
@@ -220,7 +220,7 @@ func (x *Exchange) open(a *attempt) error {
 		return err
 	}
 	if a.whole = last; !last {
-		x.body.start(a, turn, len(first))
+		x.body.start(a, number, len(first))
 	}
 	return nil
 }

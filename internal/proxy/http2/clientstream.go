@@ -24,7 +24,7 @@ type ClientStream struct {
 
 	// From here on guarded by the connection's mu.
 
-	headed, taken bool           // the final head has come, and was handed out
+	headed, delivered bool       // the final head has come, and was handed out
 	length        int64          // Content-Length of it
 	interim       []head.Section // interim[first:last] wait to be handed out
 	first, last   int
@@ -76,10 +76,10 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 			s.nextInterim()
 			fillIn(r, &s.current)
 			return false, nil
-		case s.headed && s.taken:
+		case s.headed && s.delivered:
 			return false, errOrder
 		case s.headed:
-			s.taken = true
+			s.delivered = true
 			fillIn(r, &s.s.header)
 			return s.s.remoteEnded && s.s.body.len() == 0 && s.s.trailer.Fields.Len() == 0, nil
 		}

@@ -36,7 +36,7 @@ func guardOf(headers []valueMatch) *valueMatch {
 }
 
 // first returns the match that goes before all others that fit, or nil.
-func (c *candidates[V]) first(req *message.Request, b *budget) *match[V] {
+func (c *candidates[V]) first(req *message.Request, b *stepsLeft) *match[V] {
 	best := c.plain.first(req, b)
 	for i := range c.guarded {
 		g := &c.guarded[i]
@@ -135,7 +135,7 @@ func (c *candidates[V]) appendTo(list []*match[V]) []*match[V] {
 // matchList is in the order of precedence and immutable.
 type matchList[V any] []*match[V]
 
-func (l matchList[V]) first(req *message.Request, b *budget) *match[V] {
+func (l matchList[V]) first(req *message.Request, b *stepsLeft) *match[V] {
 	for _, m := range l {
 		// The regular expression is the dearest predicate.
 		if m.fitsRequest(req, b) && (m.path.regex == nil || m.path.regex.match(req.Path, b)) {

@@ -18,17 +18,17 @@ var ErrMatchLimit = errors.New("the values of the request are too long for the r
 // value, multiplied, of those that are tried. A step takes some 20 ns at worst, all of them 0.2 s.
 const maxSteps = 10_000_000
 
-// budget is what is left of a request's steps; less than 0 after one that was too many.
-type budget int
+// stepsLeft is what is left of a request's steps; less than 0 after one that was too many.
+type stepsLeft int
 
-const unlimited = budget(math.MaxInt)
+const unlimited = stepsLeft(math.MaxInt)
 
-func (b *budget) exceeded() bool { return *b < 0 }
+func (b *stepsLeft) exceeded() bool { return *b < 0 }
 
 // take reports whether so many steps are left, and takes them. After it said no it says so for good.
-func (b *budget) take(steps int) bool {
+func (b *stepsLeft) take(steps int) bool {
 	if *b >= 0 {
-		*b -= budget(steps)
+		*b -= stepsLeft(steps)
 	}
 	return *b >= 0
 }
@@ -41,7 +41,7 @@ type expression struct {
 }
 
 // match reports whether value matches; false where b is exceeded.
-func (e *expression) match(value []byte, b *budget) bool {
+func (e *expression) match(value []byte, b *stepsLeft) bool {
 	if len(value) < len(e.prefix) || string(value[:len(e.prefix)]) != e.prefix {
 		return false
 	}

@@ -22,7 +22,7 @@ type pathMatch struct {
 	regex *expression
 }
 
-func (p *pathMatch) fits(path []byte, b *budget) bool {
+func (p *pathMatch) fits(path []byte, b *stepsLeft) bool {
 	switch p.kind {
 	case exactPath:
 		return string(path) == p.value
@@ -44,7 +44,7 @@ type valueMatch struct {
 }
 
 // fitsRequest looks at everything but the path.
-func (m *match[V]) fitsRequest(req *message.Request, b *budget) bool {
+func (m *match[V]) fitsRequest(req *message.Request, b *stepsLeft) bool {
 	if m.method != "" && m.method != string(req.Method) {
 		return false
 	}
@@ -61,7 +61,7 @@ func (m *match[V]) fitsRequest(req *message.Request, b *budget) bool {
 	return true
 }
 
-func (v *valueMatch) fitsHeader(req *message.Request, b *budget) bool {
+func (v *valueMatch) fitsHeader(req *message.Request, b *stepsLeft) bool {
 	if value, ok := pseudoHeader(req, v.name); ok {
 		return v.fitsValue(value, b)
 	}
@@ -95,7 +95,7 @@ func pseudoHeader(req *message.Request, name string) (value []byte, ok bool) {
 	return nil, false
 }
 
-func (v *valueMatch) fitsValue(value []byte, b *budget) bool {
+func (v *valueMatch) fitsValue(value []byte, b *stepsLeft) bool {
 	if v.regex != nil {
 		return v.regex.match(value, b)
 	}
@@ -144,7 +144,7 @@ func appendJoined(dst []byte, h *message.Fields, i int, name string) []byte {
 	return dst
 }
 
-func (v *valueMatch) fitsQuery(query []byte, b *budget) bool {
+func (v *valueMatch) fitsQuery(query []byte, b *stepsLeft) bool {
 	raw, ok := queryParam(query, v.name)
 	if !ok {
 		return false

@@ -36,7 +36,7 @@ func (t *Table[V]) Lookup(req *message.Request) (*Rule[V], error) {
 	if t == nil {
 		return nil, nil
 	}
-	left := budget(maxSteps)
+	left := stepsLeft(maxSteps)
 	hosts := t.hosts.fitting(req.MatchHost)
 	for groups := hosts.next(); groups != nil; groups = hosts.next() {
 		for _, g := range *groups {
@@ -52,7 +52,7 @@ func (t *Table[V]) Lookup(req *message.Request) (*Rule[V], error) {
 	return nil, nil
 }
 
-func (g *group[V]) lookup(req *message.Request, b *budget) *match[V] {
+func (g *group[V]) lookup(req *message.Request, b *stepsLeft) *match[V] {
 	if c := g.exact.find(req.Path); c != nil {
 		if m := c.first(req, b); m != nil {
 			return m

@@ -169,8 +169,8 @@ func (s *Source) request(requests []SecretRequest) (names []name) {
 }
 
 // read reads a needed Secret. What was found is told in a Change if it differs from what was
-// there, or if tell is set. The error says that it is not known whether it exists.
-func (s *Source) read(ctx context.Context, n name, tell bool) error {
+// there, or if always is set. The error says that it is not known whether it exists.
+func (s *Source) read(ctx context.Context, n name, always bool) error {
 	s.mu.Lock()
 	w := s.catalog.secrets.needed[n]
 	if w == nil {
@@ -218,7 +218,7 @@ func (s *Source) read(ctx context.Context, n name, tell bool) error {
 		s.catalog.mark(secretMetadata.key(n), true) // that it is not there is news
 		s.wake()
 	}
-	if (tell || had != nil) && !equality.Semantic.DeepEqual(had, w.object) {
+	if (always || had != nil) && !equality.Semantic.DeepEqual(had, w.object) {
 		s.catalog.mark(secretMetadata.key(n), true)
 		s.wake()
 	}

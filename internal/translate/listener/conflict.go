@@ -119,7 +119,7 @@ func (p *Ports) conflict(l *Listener) gwv1.ListenerConditionReason {
 				return gwv1.ListenerReasonProtocolConflict
 			}
 		}
-		if _, taken := c.hostnames[l.Hostname]; taken && t != transportUDP {
+		if _, claimed := c.hostnames[l.Hostname]; claimed && t != transportUDP {
 			return gwv1.ListenerReasonHostnameConflict
 		}
 	}
