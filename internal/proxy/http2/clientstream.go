@@ -24,10 +24,10 @@ type ClientStream struct {
 
 	// From here on guarded by the connection's mu.
 
-	headed, delivered bool       // the final head has come, and was handed out
-	length        int64          // Content-Length of it
-	interim       []head.Section // interim[first:last] wait to be handed out
-	first, last   int
+	headed, delivered bool           // the final head has come, and was handed out
+	length            int64          // Content-Length of it
+	interim           []head.Section // interim[first:last] wait to be handed out
+	first, last       int
 }
 
 var clientStreams = sync.Pool{New: func() any {
