@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // descriptors is how many files and sockets the process has open. Pipes are not counted: package splice keeps
@@ -39,7 +40,7 @@ func checkDescriptors(t *testing.T) {
 	t.Helper()
 	before := descriptors(t)
 	t.Cleanup(func() {
-		for deadline := time.Now().Add(5 * time.Second); descriptors(t) > before; time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(testkit.Patience); descriptors(t) > before; time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d descriptors, %d before", descriptors(t), before)
 			}
@@ -107,7 +108,7 @@ func TestClientVanishes(t *testing.T) {
 				}
 				select {
 				case <-cancelled:
-				case <-time.After(5 * time.Second):
+				case <-time.After(testkit.Patience):
 					t.Fatal("the backend still works for nobody")
 				}
 				if r := g.reasonsLogged(1); r[0] != "client_closed" {

@@ -192,7 +192,7 @@ func TestBackendTLSResumes(t *testing.T) {
 		})
 	}
 	work.Wait()
-	for deadline := time.Now().Add(5 * time.Second); resumed.Load() == 0; {
+	for deadline := time.Now().Add(testkit.Patience); resumed.Load() == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("no session was resumed")
 		}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // stampSize is how often a body says whose it is, and where in it this is.
@@ -278,7 +279,7 @@ func (s *bodyRun) post(d dice, c net.Conn, r *bufio.Reader, id string) bool {
 	defer func() {
 		c.SetDeadline(time.Unix(1, 0))
 		<-sent
-		c.SetDeadline(time.Now().Add(20 * time.Second))
+		c.SetDeadline(time.Now().Add(testkit.Patience))
 	}()
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil {
@@ -369,7 +370,7 @@ func TestBodiesStayApart(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				c.SetDeadline(time.Now().Add(20 * time.Second))
+				c.SetDeadline(time.Now().Add(testkit.Patience))
 				r := bufio.NewReader(c)
 				for n := 0; n < 20 && s.post(d, c, r, fmt.Sprintf("k%dc%dn%d", k, i, n)); n++ {
 				}

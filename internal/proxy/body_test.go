@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestMalformedFirstChunk: a body that begins malformed is answered at once and reaches no backend, though one has
@@ -104,7 +106,7 @@ func waitingStreams(t *testing.T, g *gateway, heard chan struct{}, connections, 
 		}
 	}
 	var held int64
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(50 * time.Millisecond) {
 		held = (heapInUse() - before) / int64(connections*each)
 		if held < maxWaiting() || time.Now().After(deadline) {
 			return held
@@ -202,7 +204,7 @@ func TestWaitingUploadsHoldLittle(t *testing.T) {
 			t.Fatal("the backend did not hear of all")
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(50 * time.Millisecond) {
 		held := (heapInUse() - before) / connections
 		if held <= most {
 			t.Logf("%d bytes for each upload", held)

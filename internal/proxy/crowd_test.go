@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // crowdEnv makes the test binary the clients of TestCrowd, in a process of their own: one
@@ -74,7 +76,7 @@ func crowd(spec string) error {
 // crowdRequest makes a request on a connection, which it opens where there is none.
 func crowdRequest(c *net.Conn, addr string, secure bool) error {
 	if *c == nil {
-		tcp, err := net.DialTimeout("tcp", addr, 20*time.Second)
+		tcp, err := net.DialTimeout("tcp", addr, testkit.Patience)
 		if err != nil {
 			return err
 		}

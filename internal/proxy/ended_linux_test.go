@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestResetBehindTheEnd: a backend that does not read the request body ends its response, which has no length, in order, and then
@@ -56,7 +57,7 @@ func TestResetBehindTheEnd(t *testing.T) {
 				g.apply(overTLS("Service/default/b/80", "backend.example", ca, config.BackendProtocol_BACKEND_PROTOCOL_HTTP))
 			}
 			r := g.rawHTTP2()
-			r.c.SetDeadline(time.Now().Add(10 * time.Second))
+			r.c.SetDeadline(time.Now().Add(testkit.Patience))
 			r.fr.WriteSettingsAck()
 			r.head(1, false, request2("POST", "/")...)
 			for range 4 {

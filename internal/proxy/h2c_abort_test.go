@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestH2CClientVanishes ends the client at every moment of a request: the stream is reset, and the
@@ -65,7 +66,7 @@ func TestH2CClientVanishes(t *testing.T) {
 				}
 				select {
 				case <-ended:
-				case <-time.After(10 * time.Second):
+				case <-time.After(testkit.Patience):
 					t.Fatal("the backend still works for nobody")
 				}
 				if got := g.roundTrip("GET /next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") {

@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // connKey finds the connection of a request.
@@ -141,7 +143,7 @@ func TestNoDesyncH2C(t *testing.T) {
 		t.Errorf("only %d requests were answered", s.answered.Load())
 	}
 	for _, e := range g.upstreams.Backends()[0].Endpoints() {
-		for deadline := time.Now().Add(10 * time.Second); e.Stats().InFlight != 0; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(testkit.Patience); e.Stats().InFlight != 0; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%s: %+v", e, e.Stats())
 			}

@@ -158,7 +158,7 @@ func (g *gateway) dial() net.Conn {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(10 * time.Second))
+	c.SetDeadline(time.Now().Add(testkit.Patience))
 	g.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -180,7 +180,7 @@ func (g *gateway) roundTrip(raw string) string {
 // reasonsLogged waits for n access-log lines and returns their reason words.
 func (g *gateway) reasonsLogged(n int) []string {
 	g.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(10 * time.Millisecond) {
 		var words []string
 		for line := range strings.Lines(g.log.String()) {
 			_, rest, ok := strings.Cut(line, `"reason":"`)
@@ -288,7 +288,7 @@ func checkLeaks(t *testing.T) {
 
 // leftOver waits for goroutines to end, and returns the stacks of those that do not.
 func leftOver(is func(stack string) bool) (stacks string) {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(10 * time.Millisecond) {
 		if stacks = goroutines(is); stacks == "" || time.Now().After(deadline) {
 			return stacks
 		}

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // rawHTTP2 speaks HTTP/2 without any of a client's scruples.
@@ -305,7 +307,7 @@ func TestHTTP2ClientVanishes(t *testing.T) {
 				}
 				select {
 				case <-cancelled:
-				case <-time.After(5 * time.Second):
+				case <-time.After(testkit.Patience):
 					t.Fatal("the backend still works for nobody")
 				}
 				if words := g.reasonsLogged(1); words[0] != "client_closed" {

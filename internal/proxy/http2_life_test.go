@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestHTTP2RequestTimeout: timeouts.request ends a response that the client does not take.
@@ -168,7 +169,7 @@ func TestHTTP2Mirror(t *testing.T) {
 			if string(c.body) != sent {
 				t.Errorf("the copy has %d bytes of %d", len(c.body), size)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(testkit.Patience):
 			t.Fatal("no copy")
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 const mirrorKey = "Service/default/mirror/80"
@@ -130,7 +131,7 @@ func testMirrorIsWhole(t *testing.T, mirror func(testing.TB, chan copyOf) string
 
 // mirrorPatience is more than an unhindered request takes on the slowest machine, and less than the 30 s after which a copy
 // is given up.
-const mirrorPatience = 10 * time.Second
+const mirrorPatience = testkit.Patience
 
 // TestMirrorFails: whatever a mirror does, the request does not feel it.
 func TestMirrorFails(t *testing.T) {
@@ -250,7 +251,7 @@ func TestSeveralMirrors(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Second); g.engine.Mirrors() > 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(testkit.Patience); g.engine.Mirrors() > 0 && time.Now().Before(deadline); {
 		time.Sleep(time.Millisecond)
 	}
 	// 50 % of 1000 has a standard deviation of 15.8: six of them.

@@ -53,7 +53,7 @@ func (g *gateway) counted(name string, labels ...string) (sum float64) {
 
 func (g *gateway) eventually(what string, done func() bool) {
 	g.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			g.t.Fatalf("not in time: %s", what)
 		}
@@ -83,7 +83,7 @@ func (g *gateway) dialFrom(ip string) net.Conn {
 	if err != nil {
 		g.t.Fatal(err)
 	}
-	c.SetDeadline(time.Now().Add(20 * time.Second))
+	c.SetDeadline(time.Now().Add(testkit.Patience))
 	g.t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -168,7 +168,7 @@ func TestAllConnectionsAreLimited(t *testing.T) {
 			return false // refused: none idles for long enough yet
 		}
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(testkit.Patience))
 		status, err := get(c)
 		return status == 200 && err == nil
 	})
@@ -220,7 +220,7 @@ func TestIdlersMakeRoom(t *testing.T) {
 					return false
 				}
 				defer c.Close()
-				c.SetDeadline(time.Now().Add(10 * time.Second))
+				c.SetDeadline(time.Now().Add(testkit.Patience))
 				secure := hello(t, c, "http/1.1")
 				if secure == nil {
 					return false
@@ -292,7 +292,7 @@ func TestStalledUploadsStopNobody(t *testing.T) {
 	g.eventually("uploads that stall", func() bool { return waiting.Load() == stalled })
 	for range 4 { // each more than the window of the connection
 		req, _ := http.NewRequestWithContext(ctx, "POST", "http://h/goes", bytes.NewReader(make([]byte, 2<<20)))
-		late := time.AfterFunc(20*time.Second, cancel)
+		late := time.AfterFunc(testkit.Patience, cancel)
 		resp, err := cc.RoundTrip(req)
 		if err != nil {
 			t.Fatalf("an upload beside %d that stall: %v", stalled, err)

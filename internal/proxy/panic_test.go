@@ -59,7 +59,7 @@ func panics(t *testing.T, m *observe.Metrics, where string) (n float64) {
 // settled waits until nothing is in flight to backends, and no connection to one is in use.
 func (g *gateway) settled() {
 	g.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(5 * time.Millisecond) {
 		busy := ""
 		for _, b := range g.upstreams.Backends() {
 			if s := b.Stats(); s.InFlight != 0 || s.Open != s.Idle {
@@ -219,7 +219,7 @@ func TestPanicInMirror(t *testing.T) {
 			t.Errorf("got %q", b)
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); g.engine.Mirrors() > 0 || panics(t, metrics, "mirror") < 4; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(testkit.Patience); g.engine.Mirrors() > 0 || panics(t, metrics, "mirror") < 4; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d copies under way, %v panics", g.engine.Mirrors(), panics(t, metrics, "mirror"))
 		}

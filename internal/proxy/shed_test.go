@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestShedSparesDownloads: to a client that takes its response slowly, and sends meanwhile as HTTP/2 does, the connection does not idle
@@ -27,7 +28,7 @@ func TestShedSparesDownloads(t *testing.T) {
 	}
 	r.fr.WritePing(false, [8]byte{1})
 	got := 0
-	r.c.SetDeadline(time.Now().Add(20 * time.Second))
+	r.c.SetDeadline(time.Now().Add(testkit.Patience))
 	for {
 		f, err := r.fr.ReadFrame()
 		if err != nil {
@@ -67,7 +68,7 @@ func TestHeldBackUploads(t *testing.T) {
 		r.fr.WriteData(1, false, make([]byte, n))
 		left -= n
 	}
-	r.c.SetDeadline(time.Now().Add(20 * time.Second))
+	r.c.SetDeadline(time.Now().Add(testkit.Patience))
 	if said := r.outcome(1); said != "503 end" && said != "503 reset" {
 		t.Errorf("it ended with %q", said)
 	}

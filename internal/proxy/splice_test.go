@@ -14,6 +14,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // pattern is n bytes of which no two neighbourhoods are alike.
@@ -84,7 +85,7 @@ func TestLargeResponseSlowClient(t *testing.T) {
 			}
 		}
 		sent <- total
-		c.SetWriteDeadline(time.Now().Add(10 * time.Second))
+		c.SetWriteDeadline(time.Now().Add(testkit.Patience))
 		for total < size {
 			n, err := c.Write(chunk[:min(len(chunk), int(size-total))])
 			if total += int64(n); err != nil {

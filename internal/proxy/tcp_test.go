@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func (g *gateway) tcpListener(name string) *config.Resource {
@@ -46,7 +47,7 @@ func (g *gateway) wantReset() {
 	c, err := net.Dial("tcp", g.addr())
 	if err == nil {
 		defer c.Close()
-		c.SetDeadline(time.Now().Add(10 * time.Second))
+		c.SetDeadline(time.Now().Add(testkit.Patience))
 		_, err = io.ReadAll(c)
 	}
 	if !errors.Is(err, syscall.ECONNRESET) {

@@ -364,7 +364,7 @@ func TestTLSClientVanishes(t *testing.T) {
 			}
 			select {
 			case <-cancelled:
-			case <-time.After(5 * time.Second):
+			case <-time.After(testkit.Patience):
 				t.Fatalf("%q, %s: the backend still works for nobody", sent, how)
 			}
 		}

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // stenographer is a backend of HTTP/2 that writes down what each stream says, as x/net reads
@@ -119,13 +121,13 @@ func (b *stenographer) take(fr *http2.Framer, streams map[uint32]*understood, f 
 func (b *stenographer) finish(t *testing.T, g *gateway) (whole []understood) {
 	select {
 	case <-g.clients.Empty():
-	case <-time.After(10 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatal("the connection does not end")
 	}
 	e := g.upstreams.Get("Service/default/b/80").Endpoints()[0]
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for deadline := time.Now().Add(10 * time.Second); e.Stats().Open > 0 || len(b.open) > 0; {
+	for deadline := time.Now().Add(testkit.Patience); e.Stats().Open > 0 || len(b.open) > 0; {
 		for c := range b.open { // there may be one that nobody waited for any more
 			c.Close()
 		}

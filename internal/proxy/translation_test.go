@@ -15,6 +15,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // transcript is a backend that reads requests as net/http does, answers those that are whole, and
@@ -112,7 +113,7 @@ func (tr *translator) ask(t *testing.T, s *spoken, says []byte, once bool) (a an
 	a = askHTTP2(t, tr.gateway, s)
 	select {
 	case <-tr.clients.Empty():
-	case <-time.After(10 * time.Second):
+	case <-time.After(testkit.Patience):
 		t.Fatalf("the connection does not end: %v", s)
 	}
 	if !s.ends() {
@@ -128,7 +129,7 @@ func (b *transcript) finish(t *testing.T, e *upstream.Endpoint) {
 	for u := e.Idle(); u != nil; u = e.Idle() {
 		u.Close()
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Microsecond) {
+	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(20 * time.Microsecond) {
 		b.mu.Lock()
 		unused := b.ended - e.Stats().Dialled
 		done := b.begun == b.ended && unused >= b.unused

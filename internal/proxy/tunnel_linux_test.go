@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // TestEndBehindPartOfRecord: a client over TLS that ends its connection within a record ends its tunnel, though the end has come together with
@@ -35,7 +36,7 @@ func TestEndBehindPartOfRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		backend := <-accepted
-		backend.SetDeadline(time.Now().Add(20 * time.Second))
+		backend.SetDeadline(time.Now().Add(testkit.Patience))
 		if _, err := io.ReadFull(backend, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}

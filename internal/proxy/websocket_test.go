@@ -24,6 +24,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // The pair of keys of RFC 6455 section 1.3.
@@ -399,7 +400,7 @@ func TestTunnelGivesInputBack(t *testing.T) {
 	}
 	client.(*net.TCPConn).CloseWrite()
 	backend.CloseWrite()
-	client.(*net.TCPConn).SetReadDeadline(time.Now().Add(20 * time.Second))
+	client.(*net.TCPConn).SetReadDeadline(time.Now().Add(testkit.Patience))
 	if b, err := io.ReadAll(client); len(b) > 0 || err != nil {
 		t.Errorf("%q %v", b, err)
 	}

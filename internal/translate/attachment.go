@@ -200,13 +200,21 @@ func (ad *admissions) attachTo(v *incremental.View, r *routeFacts, on parentObje
 	return ad.notAttached(v, r, on, ref, field)
 }
 
+// maxHostnameKeys bounds what is looked up, and remembered, for each parentRef of a route: hostnames with a hundred labels have thousands of
+// suffixes, and an object with listeners has 64 of these.
+const maxHostnameKeys = 128
+
 // listenersFor returns the listeners that may let the route in: all that do, and few others. Since no more of them are read, a listener that is
 // added does not wake every route of its Gateway.
 func (ad *admissions) listenersFor(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference) (keys []listenerKey) {
 	if ref.SectionName != nil && *ref.SectionName != "" || len(r.Hostnames) == 0 {
 		return ad.selected(v, on, ref)
 	}
-	for _, h := range listener.MatchingHostnameKeys(r.Hostnames) {
+	hostnames := listener.MatchingHostnameKeys(r.Hostnames)
+	if len(hostnames) > maxHostnameKeys {
+		return ad.selected(v, on, ref)
+	}
+	for _, h := range hostnames {
 		keys = append(keys, incremental.Lookup(v, ad.byHostname, hostnameKey{on.owner(), h})...)
 	}
 	return keys

@@ -65,25 +65,28 @@ func (pg *policyGateways) declareGatewaysByService(e *incremental.Engine, policy
 			}
 			return all
 		}, same[struct{}])
-	gateways := incremental.FlatMap(e, "Gateways of Services with policies", routesToServices,
-		func(v *incremental.View, r serviceRoute, _ struct{}) (all []incremental.Entry[serviceGateway, struct{}]) {
+	gateways := incremental.Map(e, "Gateways of routes to Services with policies", routesToServices,
+		func(v *incremental.View, r serviceRoute, _ struct{}) ([]name, bool) {
 			a, _ := incremental.Fetch(v, routes.attachments, r.Route)
 			if a == nil {
-				return nil
+				return nil, false
 			}
-			for _, gw := range a.Gateways {
-				all = append(all, incremental.Entry[serviceGateway, struct{}]{Key: serviceGateway{r.Service, gw}})
-			}
-			return all
-		}, same[struct{}])
-	pg.byService = incremental.NewIndex(gateways, "Gateways by Service with policies",
+			return a.Gateways, len(a.Gateways) > 0
+		}, slices.Equal[[]name])
+	reached := incremental.NewIndex(gateways, "routes by Service with policies and Gateway", func(r serviceRoute, gateways []name) (keys []serviceGateway) {
+		for _, gw := range gateways {
+			keys = append(keys, serviceGateway{r.Service, gw})
+		}
+		return keys
+	})
+	pg.byService = incremental.NewIndex(incremental.Keys(reached, "Gateways of Services with policies"), "Gateways by Service with policies",
 		func(g serviceGateway, _ struct{}) []name { return []name{g.Service} })
 }
 
 // declareUnnamed finds the Gateways that a policy concerns and its status has no place for. They say so themselves, as GEP-2648 has
 // it; the policy is in force there all the same, since to reach its Services without TLS would be worse than to say less.
 func (pg *policyGateways) declareUnnamed(e *incremental.Engine, policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy]) {
-	unnamed := incremental.Map(e, "Gateways that a policy does not name", policyObjects,
+	unnamed := incremental.Map(e, "BackendTLSPolicy's Gateways without a place", policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (gateways []name, _ bool) {
 			var all []policy.Ancestor
 			for _, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {

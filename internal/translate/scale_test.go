@@ -3,6 +3,7 @@ package translate_test
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -190,5 +191,23 @@ func TestOneOfManyListenerSets(t *testing.T) {
 					r.Stats.Reads, r.Stats.ReadsByName, len(r.Config.Upserts)+len(r.Config.Removals), r.Statuses)
 			}
 		}
+	}
+}
+
+// TestLongHostnames bounds what is read for a route whose hostnames have as many labels as a name may have.
+func TestLongHostnames(t *testing.T) {
+	const most = 500 // reads, where the hostnames have 2,000 suffixes
+	w := newWorld()
+	w.Upsert(ownClass("moongate"))
+	w.Upsert(crowdGateway(1))
+	w.Commit()
+	r := crowdRoute(1, "/")
+	r.Spec.Hostnames = nil
+	for i := range 16 {
+		r.Spec.Hostnames = append(r.Spec.Hostnames, gwv1.Hostname(strings.Repeat("a.", 124)+string(rune('a'+i))))
+	}
+	w.Upsert(r)
+	if stats := w.Commit().Stats; stats.Reads > most {
+		t.Errorf("%d reads, want at most %d", stats.Reads, most)
 	}
 }
