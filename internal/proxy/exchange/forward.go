@@ -33,6 +33,10 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	x.retry = retryState{}
 	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
 	for {
+		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // in filters, or while the body came
+			f = failure{kind: failedFinally, reason: x.deadlineReason}
+			break
+		}
 		ep := b.Backend.Pick(&x.fx.Seed, &x.retry.tried)
 		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
 			break

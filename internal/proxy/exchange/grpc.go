@@ -39,7 +39,11 @@ func (x *Exchange) isGRPC() bool {
 	return ok && (len(rest) == 0 || rest[0] == '+' || rest[0] == ';')
 }
 
-// limitByGRPC lets the exchange end when the client has given the call up, by its field grpc-timeout.
+// minGRPCTimeout is the least that the time of a gRPC call may be. Honest clients have reset a call before that; others could have requests to backends
+// begun and cut off as fast as they can write, and are not charged for the resets.
+const minGRPCTimeout = time.Second
+
+// limitByGRPC lets the exchange end when the client has given the call up, by its field grpc-timeout, but not within minGRPCTimeout.
 func (x *Exchange) limitByGRPC() {
 	value, ok := x.Header.Get("grpc-timeout")
 	if !ok {
@@ -49,7 +53,7 @@ func (x *Exchange) limitByGRPC() {
 	if !ok {
 		return // the backend judges it
 	}
-	if at := x.start.Add(d); x.deadline.IsZero() || at.Before(x.deadline) {
+	if at := x.start.Add(max(d, minGRPCTimeout)); x.deadline.IsZero() || at.Before(x.deadline) {
 		x.deadline, x.deadlineReason = at, observe.ReasonGRPCTimeout
 	}
 }
