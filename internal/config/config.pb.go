@@ -1332,10 +1332,12 @@ type BackendTLS struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name to ask for (SNI) and to verify; a backend without one cannot be verified.
 	ServerName string `protobuf:"bytes,1,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
-	// Keys of Authorities, any of which may have signed the backend's certificate; none are those of the system.
-	Authorities   []string `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Keys of Authorities, any of which may have signed the backend's certificate. Without any, and without system_authorities, the backend
+	// cannot be verified: what a proxy of another version does not know must not become trust in more.
+	Authorities       []string `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
+	SystemAuthorities bool     `protobuf:"varint,4,opt,name=system_authorities,json=systemAuthorities,proto3" json:"system_authorities,omitempty"` // those of the system, and no others
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *BackendTLS) Reset() {
@@ -1380,6 +1382,13 @@ func (x *BackendTLS) GetAuthorities() []string {
 		return x.Authorities
 	}
 	return nil
+}
+
+func (x *BackendTLS) GetSystemAuthorities() bool {
+	if x != nil {
+		return x.SystemAuthorities
+	}
+	return false
 }
 
 // Authorities are certificates that others are verified by. Whoever trusts the same ones refers to one Resource, whose content never changes.
@@ -1757,12 +1766,13 @@ const file_config_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
-	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"U\n" +
+	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"\x84\x01\n" +
 	"\n" +
 	"BackendTLS\x12\x1f\n" +
 	"\vserver_name\x18\x01 \x01(\tR\n" +
 	"serverName\x12 \n" +
-	"\vauthorities\x18\x03 \x03(\tR\vauthoritiesJ\x04\b\x02\x10\x03\"1\n" +
+	"\vauthorities\x18\x03 \x03(\tR\vauthorities\x12-\n" +
+	"\x12system_authorities\x18\x04 \x01(\bR\x11systemAuthoritiesJ\x04\b\x02\x10\x03\"1\n" +
 	"\vAuthorities\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
 	"\x03pem\x18\x02 \x01(\tR\x03pem\"Y\n" +

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,6 +64,11 @@ type Options struct {
 	Logger     *slog.Logger // nil discards
 }
 
+// watches reports whether the objects of a namespace are read.
+func (o *Options) watches(namespace string) bool {
+	return len(o.Namespaces) == 0 || slices.Contains(o.Namespaces, namespace)
+}
+
 // Controller is one replica.
 type Controller struct {
 	o           Options
@@ -107,7 +113,7 @@ func New(o Options) (*Controller, error) {
 	}
 	c.writer, err = writer.New(writer.Options{
 		Config: o.Config, ControllerName: gwv1.GatewayController(o.ControllerName),
-		Objects: objectsOf{c.source}, Unknown: c.parentUnknown, GatewaysUnread: c.gatewaysUnread, Version: c.objects.version, Logger: o.Logger,
+		Objects: objectsOf{c.source}, Watched: o.watches, Unknown: c.parentUnknown, GatewaysUnread: c.gatewaysUnread, Version: c.objects.version, Logger: o.Logger,
 	})
 	if err != nil {
 		return nil, err

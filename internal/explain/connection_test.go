@@ -22,7 +22,7 @@ func l4Route(name, listener string, refs ...*config.BackendRef) *config.Resource
 func connectionWorld(t *testing.T) World {
 	w := world(t)
 	secure := backend("secure", "10.0.0.3")
-	secure[0].GetBackend().Tls = &config.BackendTLS{ServerName: "db.test"}
+	secure[0].GetBackend().Tls = &config.BackendTLS{ServerName: "db.test", SystemAuthorities: true}
 	w.Resources = append(append(w.Resources, secure...),
 		tcpListener("db", 5432), l4Route("db", "db", ref("one", 3), ref("empty", 1), ref("never", 0)),
 		tcpListener("away", 5433), l4Route("away", "away", ref("empty", 1)),

@@ -251,3 +251,31 @@ func TestTCPOverTLS(t *testing.T) {
 		}
 	}
 }
+
+// TestTCPResetOverTLS: a backend that breaks a connection over TLS off has not sent all, so that its client must not see the end of a stream.
+func TestTCPResetOverTLS(t *testing.T) {
+	checkLeaks(t)
+	cert := certificate(t, "c", newECDSA(t), "backend.example").GetCertificate()
+	pair, err := tls.X509KeyPair(cert.ChainPem, cert.KeyPem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reset := make(chan struct{})
+	addr := rawBackend(t, func(c net.Conn, _ *bufio.Reader) {
+		io.WriteString(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{pair}}), "hello")
+		<-reset
+		c.(*net.TCPConn).SetLinger(0)
+		c.Close()
+	})
+	g := startGateway(t, Timeouts{})
+	g.apply(append(append(backend("Service/default/b/80", addr), overTLS("Service/default/b/80", "backend.example", cert.ChainPem, config.BackendProtocol_BACKEND_PROTOCOL_HTTP)...),
+		g.tcpListener("tcp"), l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})))
+	c := g.dial()
+	if _, err := io.ReadFull(c, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	close(reset)
+	if n, err := c.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("%d bytes and %v behind the backend's reset, want a reset", n, err)
+	}
+}

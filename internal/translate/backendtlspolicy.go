@@ -178,7 +178,8 @@ func (bp *backendTLSPolicies) readBackendTLS(v *incremental.View, n name, p *gwv
 			"subjectAltNames are not supported yet, and who a backend is must not go unverified")
 	}
 	if b.Invalid == nil {
-		b.Config = &config.BackendTLS{ServerName: hostname, Authorities: authorities}
+		b.Config = &config.BackendTLS{ServerName: hostname, Authorities: authorities,
+			SystemAuthorities: value(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
 	}
 	return b
 }

@@ -257,6 +257,7 @@ func (s *Set) unusedTunnels(now int64) (all []*Conn) {
 // endTunnel evicts and ends a connection that is a tunnel.
 func (c *Conn) endTunnel() {
 	c.set.evict(c)
+	c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already; the client must not take this for the end of what it was sent
 	c.cut(observe.ReasonOverloaded)
 }
 
@@ -278,7 +279,11 @@ func (s *Set) makeRoom() bool {
 	counts := a.counts()
 	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
 	ended := 0
-	for _, end := range [...]func(map[clientKey]int, int, int, int64) int{s.endAbove, s.endTunnelsAbove} {
+	tunnels := sync.OnceValue(func() []*Conn { return s.unusedTunnels(now) })
+	endTunnels := func(counts map[clientKey]int, level, most int, _ int64) int {
+		return endTunnelsAbove(tunnels(), counts, level, most)
+	}
+	for _, end := range [...]func(map[clientKey]int, int, int, int64) int{s.endAbove, endTunnels} {
 		for want, to := batch, 1; ended < (batch+1)/2 && to > 0; want *= 2 { // those that have most may have requests on nearly all
 			to = level(each, want)
 			ended += end(counts, to, most-ended, now)
@@ -306,12 +311,12 @@ func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (en
 }
 
 // endTunnelsAbove is endAbove for tunnels that are unused.
-func (s *Set) endTunnelsAbove(counts map[clientKey]int, level, most int, now int64) (ended int) {
-	for _, c := range s.unusedTunnels(now) {
+func endTunnelsAbove(tunnels []*Conn, counts map[clientKey]int, level, most int) (ended int) {
+	for _, c := range tunnels {
 		if ended == most {
 			break
 		}
-		if counts[c.key] > level {
+		if counts[c.key] > level && c.counts.Load() == countsOpen {
 			c.endTunnel()
 			counts[c.key]--
 			ended++

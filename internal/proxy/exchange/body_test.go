@@ -31,7 +31,7 @@ func silent(t *testing.T) *upstream.Conn {
 		l.Close()
 	})
 	port := l.Addr().(*net.TCPAddr).Port
-	err = set.Apply([]*config.Resource{{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{
+	err = set.Apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "b"}}}, {Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{
 		Key: "b", Endpoints: []*config.Endpoint{{Address: "127.0.0.1", Port: uint32(port)}}}}}}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -135,6 +135,9 @@ func (x *Exchange) judge(f failure) (v verdict) {
 // maxWithoutPause is how many endpoints are asked one after the other that accept no connection.
 const maxWithoutPause = 8
 
+// leastAttempt is what timeouts.request must leave for another attempt: with less the response at hand would be given up for a timeout.
+const leastAttempt = 5 * time.Millisecond
+
 // retryByRule allows another attempt as far as the rule's retry goes, but none that timeouts.request would not let begin, and none while
 // memory is scarce.
 func (x *Exchange) retryByRule(f failure) (v verdict) {
@@ -151,7 +154,7 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	} else if f.kind != failedToConnect || r.retries > maxWithoutPause || !x.ref.Backend.HasOther(&r.tried) {
 		v.pause = x.backoff(defaultBackoff)
 	}
-	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause
+	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt
 	return v
 }
 

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"encoding/base64"
+	"io"
+	"syscall"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -117,7 +119,11 @@ func (d *connDuplex) ReadInto(b tunnel.Buffer) (int, error) {
 		d.early = d.early[n:]
 		return n, nil
 	}
-	return d.ReadIdle(b)
+	n, err := d.ReadIdle(b)
+	if err == io.EOF && d.WasReset() {
+		return n, syscall.ECONNRESET // the wait for it has taken the error, and a read sees the end alone
+	}
+	return n, err
 }
 
 // Interrupt implements tunnel.Duplex.

@@ -1,9 +1,13 @@
 package upstream
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -69,5 +73,30 @@ func TestBadAuthorities(t *testing.T) {
 		if s.Get("b") != nil {
 			t.Error("the Backend is there")
 		}
+	}
+}
+
+// TestUnverifiedBackends: nothing is sent where it is not known whether TLS is wanted, or by what a certificate is to be verified.
+func TestUnverifiedBackends(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := NewSet(Options{})
+	defer s.Close()
+	unverified := &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Tls: &config.BackendTLS{ServerName: "example.com"}}}}
+	if err := s.Apply([]*config.Resource{unverified}, nil); err == nil {
+		t.Error("a Backend with TLS and without authorities is taken")
+	}
+	apply(t, s, endpointsResource(key, endpoint(netip.MustParseAddrPort(l.Addr().String())))) // as where the Backend was refused
+	var failure *DialError
+	if c, err := s.Get(key).Endpoints()[0].Dial(t.Context(), time.Time{}); !errors.As(err, &failure) || failure.Retryable {
+		t.Errorf("an endpoint without a Backend: %v, %v", c, err)
+	}
+	unverified.GetBackend().Tls.SystemAuthorities = true
+	apply(t, s, unverified)
+	if tr := s.Get(key).transport.Load(); tr.tls == nil || tr.tls.RootCAs != nil {
+		t.Errorf("with the system's authorities: %+v", tr)
 	}
 }

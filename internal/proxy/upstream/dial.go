@@ -47,6 +47,9 @@ func (e *DialError) Unwrap() error { return e.Err }
 // upgraded one, say) is gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 6}
 
+// errUnknown is that an endpoint is known, and not how it is spoken to.
+var errUnknown = errors.New("there is no Backend for the endpoint")
+
 var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 
 // Dial makes a new connection, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
@@ -98,6 +101,10 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose) (*Con
 	if s.open.shut() {
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
 	}
+	transport := e.backend.transport.Load()
+	if transport.unknown {
+		return nil, e.dialError(ReasonFailed, false, errUnknown)
+	}
 	dialer := net.Dialer{Deadline: limit.at, KeepAliveConfig: keepAlive}
 	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.
 	living, cancel := context.WithCancel(ctx)
@@ -111,7 +118,6 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose) (*Con
 	socket := dialled.(*net.TCPConn)
 	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
 	c.probe.init(socket, c.plain)
-	transport := e.backend.transport.Load()
 	if settings := transport.settings(p); settings != nil {
 		if err = c.handshake(living, socket, settings, limit.at); err == nil {
 			err = transport.refuses(c, p)

@@ -189,7 +189,7 @@ func (s *Set) backend(key string) *Backend {
 	if b == nil {
 		b = &Backend{key: key, set: s}
 		b.list.Store(&endpointList{})
-		b.transport.Store(cleartext)
+		b.transport.Store(unknown)
 		s.backends[key] = b
 	}
 	return b

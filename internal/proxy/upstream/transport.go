@@ -22,6 +22,7 @@ type transport struct {
 	http2   bool        // nothing else
 	upgrade string      // the protocol that requests may ask for by Upgrade; "" is none
 	tls     *tls.Config // nil is cleartext
+	unknown bool        // nothing is to be sent
 	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
 }
 
@@ -47,7 +48,13 @@ func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	case t.upgrade != "":
 		t.tls.NextProtos = []string{protocolHTTP1}
 	}
-	if len(b.Tls.Authorities) > 0 {
+	switch {
+	case b.Tls.SystemAuthorities && len(b.Tls.Authorities) > 0:
+		return nil, fmt.Errorf("upstream: Backend %s: tls has authorities, and those of the system: give one of both", b.Key)
+	case b.Tls.SystemAuthorities:
+	case len(b.Tls.Authorities) == 0:
+		return nil, fmt.Errorf("upstream: Backend %s: tls names no authorities: give at least one, or system_authorities", b.Key)
+	default:
 		pool, err := trusted.pool(b.Tls.Authorities)
 		if err != nil {
 			return nil, fmt.Errorf("upstream: Backend %s: %w", b.Key, err)
@@ -77,11 +84,11 @@ func (t *transport) refuses(c *Conn, p purpose) error {
 
 // same reports whether connections made by one are good for the other.
 func (t *transport) same(o *transport) bool {
-	if t.http2 != o.http2 || t.upgrade != o.upgrade || (t.tls == nil) != (o.tls == nil) {
+	if t.unknown != o.unknown || t.http2 != o.http2 || t.upgrade != o.upgrade || (t.tls == nil) != (o.tls == nil) {
 		return false
 	}
 	return t.tls == nil || t.tls.ServerName == o.tls.ServerName && t.tls.RootCAs == o.tls.RootCAs
 }
 
-// cleartext is used while the Backend resource has not come.
-var cleartext = &transport{}
+// unknown is used while no Backend resource has come, or none that could be used: it may have wanted TLS.
+var unknown = &transport{unknown: true}

@@ -229,6 +229,7 @@ func newSite(t *testing.T, server *apiServer) *site {
 			_, is := s.unread.Load(string(ref.Name))
 			return is
 		},
+		Watched: func(namespace string) bool { return namespace != "elsewhere" },
 		GatewaysUnread: func() bool {
 			_, are := s.unread.Load("")
 			return are

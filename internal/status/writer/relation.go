@@ -27,7 +27,7 @@ func (w *Writer) abandoned(object metav1.Object, swept bool, unknown func(gwv1.P
 	return true
 }
 
-// abandonedSet is abandoned for a ListenerSet. What a swept one says may be another controller's, unless the Gateway does not exist.
+// abandonedSet is abandoned for a ListenerSet. What a swept one says may be another controller's, unless the Gateway is known not to exist.
 func (w *Writer) abandonedSet(o *gwv1.ListenerSet, swept bool) bool {
 	ref := o.Spec.ParentRef
 	if ref.Kind != nil && *ref.Kind != "Gateway" || ref.Group != nil && *ref.Group != gwv1.GroupName {
@@ -39,7 +39,10 @@ func (w *Writer) abandonedSet(o *gwv1.ListenerSet, swept bool) bool {
 	}
 	parent, _ := w.options.Objects.Get(kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: namespace, Name: string(ref.Name)})
 	gateway, exists := parent.(*gwv1.Gateway)
-	return !exists || !swept && w.withoutClass(gateway)
+	if !exists {
+		return !swept || w.options.Watched == nil || w.options.Watched(namespace)
+	}
+	return !swept && w.withoutClass(gateway)
 }
 
 const (

@@ -129,6 +129,13 @@ func TestSweepOfSets(t *testing.T) {
 			set.Spec.ParentRef.Kind = &of
 		})
 		s.see(spared[2])
+		elsewhere := s.addSet("elsewhere-set", "gone")
+		edit(s.apiServer, elsewhere, func(set *gwv1.ListenerSet) {
+			namespace := gwv1.Namespace("elsewhere")
+			set.Spec.ParentRef.Namespace = &namespace
+		})
+		s.see(elsewhere)
+		spared = append(spared, elsewhere)
 		s.unread.Store("unread-set", true)
 		s.Publish([]Change{{Key: wanted, Generation: 1, Desired: &gwv1.ListenerSetStatus{Conditions: conditions(1, "Wanted")}}})
 		s.Sweep(append(spared, gone, wanted, unread))

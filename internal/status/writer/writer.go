@@ -55,6 +55,8 @@ type Options struct {
 	// Unknown reports whether it is not known what the Gateway or ListenerSet is that an object of a namespace refers to: what we said of
 	// the object there stays, also in the status of the Gateway or ListenerSet itself. It may block; nil is never.
 	Unknown func(namespace string, ref gwv1.ParentReference) bool
+	// Watched reports whether the objects of a namespace are among Objects; nil is that all are.
+	Watched func(namespace string) bool
 	// GatewaysUnread reports whether there may be Gateways of which Gateway was not told the class that they name: no finalizer is
 	// removed meanwhile. Nil is never.
 	GatewaysUnread func() bool
@@ -217,7 +219,7 @@ func (w *Writer) Gateway(namespace, name, class string) {
 
 // Sweep is called once before each Run, when all objects have been seen and translated: unwanted are the routes, policies and ListenerSets that
 // translation wants no status of. Routes and policies lose what entries of ours they still have from before; the status of a ListenerSet, which
-// does not say whose it is, becomes the one without a controller where the Gateway does not exist. Those whose status is held back for the time
+// does not say whose it is, becomes the one without a controller where the Gateway is known not to exist. Those whose status is held back for the time
 // being are not among them. Before Sweep, and while GatewaysUnread, no finalizer is removed.
 func (w *Writer) Sweep(unwanted []kind.ObjectKey) {
 	w.mu.Lock()
