@@ -83,6 +83,11 @@ func (e *Endpoint) avoided() bool {
 // on shared ones may end.
 func (e *Endpoint) retire() {
 	e.end()
+	e.closeIdle()
+}
+
+// closeIdle closes the connections that are not in use, and has others closed when they are released.
+func (e *Endpoint) closeIdle() {
 	e.everyShard(func(s *shard) {
 		for _, c := range s.retire() {
 			c.Close()

@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"sync"
@@ -110,6 +111,7 @@ type Set struct {
 
 	mu       sync.Mutex // guards backends, closed and every Backend's known and list changes
 	backends map[string]*Backend
+	leaving  []leavingBackend
 	closed   bool
 
 	open  connList
@@ -150,7 +152,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			return err
 		}
 	}
-	var gone []*Endpoint
+	var gone, leaving []*Endpoint
 	s.mu.Lock()
 	for i, r := range upserts {
 		switch k := r.Kind.(type) {
@@ -169,18 +171,45 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.trusted.remove(id.Key)
 			continue
 		}
-		gone = append(gone, s.remove(id)...)
+		ended, left := s.remove(id)
+		gone, leaving = append(gone, ended...), append(leaving, left...)
 	}
 	if s.closed { // late configuration must not open what Close has shut
 		for _, b := range s.backends {
 			gone = append(gone, b.replace(nil)...)
 		}
+		gone = append(gone, s.endLeaving(math.MaxInt64)...)
 	}
 	s.mu.Unlock()
 	for _, e := range gone {
 		e.retire()
 	}
+	for _, e := range leaving {
+		e.closeIdle()
+	}
 	return nil
+}
+
+// leaveFor is how long the endpoints of a Backend that was removed can be used by requests that had found it before. A request may wait as long for
+// its client to send the beginning of a body.
+const leaveFor = time.Minute
+
+// leavingBackend is a Backend that was removed.
+type leavingBackend struct {
+	*Backend
+	at int64 // the Set's clock when it was
+}
+
+// endLeaving takes those out that were removed up to a moment, and returns their endpoints; s.mu is held.
+func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
+	s.leaving = slices.DeleteFunc(s.leaving, func(b leavingBackend) bool {
+		if b.at > removed {
+			return false
+		}
+		gone = append(gone, b.replace(nil)...)
+		return true
+	})
+	return gone
 }
 
 // backend returns the entry of key, made if need be; s.mu is held.
@@ -195,30 +224,35 @@ func (s *Set) backend(key string) *Backend {
 	return b
 }
 
-// remove forgets one resource and returns the endpoints that go with it; s.mu is held.
-func (s *Set) remove(id config.ID) (gone []*Endpoint) {
+// remove forgets one resource, and returns the endpoints that go with it: those that have gone, and those of a Backend of which nothing is left, which
+// can be used for leaveFor; s.mu is held.
+func (s *Set) remove(id config.ID) (gone, leaving []*Endpoint) {
 	b := s.backends[id.Key]
 	if b == nil {
-		return nil
+		return nil, nil
 	}
 	switch id.Kind {
 	case config.KindBackend:
 		b.config.Store(nil)
 	case config.KindEndpoints:
 		b.hasEndpoints = false
-		gone = b.replace(nil)
+		if b.config.Load() != nil {
+			gone = b.replace(nil)
+		}
 	default:
-		return nil
+		return nil, nil
 	}
 	if b.config.Load() == nil && !b.hasEndpoints {
 		delete(s.backends, id.Key)
+		s.leaving = append(s.leaving, leavingBackend{b, s.clock.Load()})
+		leaving = b.list.Load().all
 	}
-	return gone
+	return gone, leaving
 }
 
 // Get returns the backend of a key, nil where neither its Backend nor its
 // Endpoints are there. The pointer follows later updates until both are removed;
-// after that it has no endpoints.
+// a minute after that it has no endpoints.
 func (s *Set) Get(key string) *Backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,7 +281,14 @@ func (s *Set) Sweep(now time.Time) {
 	for _, b := range s.backends {
 		s.sweep = append(s.sweep, b)
 	}
+	gone := s.endLeaving(now.Add(-leaveFor).UnixNano())
+	for _, b := range s.leaving {
+		s.sweep = append(s.sweep, b.Backend)
+	}
 	s.mu.Unlock()
+	for _, e := range gone {
+		e.retire()
+	}
 	last := s.clock.Swap(now.UnixNano())
 	s.recent.Store(last)
 	expired := now.Add(-s.options.IdleTimeout).UnixNano()
@@ -268,6 +309,7 @@ func (s *Set) Close() {
 	for _, b := range s.backends {
 		gone = append(gone, b.replace(nil)...)
 	}
+	gone = append(gone, s.endLeaving(math.MaxInt64)...)
 	s.mu.Unlock()
 	for _, e := range gone {
 		e.retire()

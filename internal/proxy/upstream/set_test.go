@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -73,8 +74,50 @@ func TestRemovals(t *testing.T) {
 		t.Fatal("the Endpoints went with the Backend")
 	}
 	remove(config.ID{Kind: config.KindEndpoints, Key: key})
-	if s.Get(key) != nil || b.Pick(&seed, new(Tried)) != nil {
+	if s.Get(key) != nil {
 		t.Fatal("the backend is still there")
+	}
+}
+
+// TestRemovedBackendServesWhoHasIt: a request that found a backend before the configuration changed gets an endpoint of it, though it asks
+// for one later; what idles is closed at once, and after a while nothing is left.
+func TestRemovedBackendServesWhoHasIt(t *testing.T) {
+	var seed uint64
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, b := newSet(t, Options{}, endpoint(l.Addr().(*net.TCPAddr).AddrPort()))
+	begin := time.Now()
+	s.Sweep(begin)
+	dial(t, b.Pick(&seed, new(Tried))).Release()
+	if err := s.Apply(nil, []config.ID{{Kind: config.KindBackend, Key: key}, {Kind: config.KindEndpoints, Key: key}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.Get(key) != nil {
+		t.Error("the backend can be found still")
+	}
+	s.Sweep(begin.Add(leaveFor / 2))
+	late := b.Pick(&seed, new(Tried))
+	if late == nil {
+		t.Fatal("a request that had found the backend finds no endpoint")
+	}
+	if late.Idle() != nil {
+		t.Error("an idle connection was kept")
+	}
+	c := dial(t, late)
+	c.Release()
+	if late.Idle() != nil {
+		t.Error("a connection to it is kept after its use")
+	}
+	s.Sweep(begin.Add(2 * leaveFor))
+	if b.Pick(&seed, new(Tried)) != nil || len(s.leaving) != 0 {
+		t.Errorf("%d backends are kept, with endpoints %v", len(s.leaving), b.Endpoints())
+	}
+	if c, err := late.Dial(t.Context(), time.Time{}); err == nil {
+		c.Close()
+		t.Error("an endpoint that has gone was dialled")
 	}
 }
 
