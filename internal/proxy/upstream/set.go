@@ -174,6 +174,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		ended, left := s.remove(id)
 		gone, leaving = append(gone, ended...), append(leaving, left...)
 	}
+	gone = append(gone, s.endLeaving(0)...)
 	if s.closed { // late configuration must not open what Close has shut
 		for _, b := range s.backends {
 			gone = append(gone, b.replace(nil)...)
@@ -194,21 +195,29 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 // its client to send the beginning of a body.
 const leaveFor = time.Minute
 
+// maxLeaving bounds how many such endpoints there are: whoever edits a route may have Backends come and go as often. Beyond it the Backends that were
+// removed first end early.
+const maxLeaving = 4096
+
 // leavingBackend is a Backend that was removed.
 type leavingBackend struct {
 	*Backend
 	at int64 // the Set's clock when it was
 }
 
-// endLeaving takes those out that were removed up to a moment, and returns their endpoints; s.mu is held.
+// endLeaving takes those out that were removed up to a moment, or that are too many, and returns their endpoints; s.mu is held.
 func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
-	s.leaving = slices.DeleteFunc(s.leaving, func(b leavingBackend) bool {
-		if b.at > removed {
-			return false
+	n, kept := len(s.leaving), 0
+	for ; n > 0; n-- { // the newest come last
+		b := s.leaving[n-1]
+		if kept += len(b.list.Load().all); b.at <= removed || kept > maxLeaving {
+			break
 		}
+	}
+	for _, b := range s.leaving[:n] {
 		gone = append(gone, b.replace(nil)...)
-		return true
-	})
+	}
+	s.leaving = slices.Delete(s.leaving, 0, n)
 	return gone
 }
 
@@ -252,7 +261,7 @@ func (s *Set) remove(id config.ID) (gone, leaving []*Endpoint) {
 
 // Get returns the backend of a key, nil where neither its Backend nor its
 // Endpoints are there. The pointer follows later updates until both are removed;
-// a minute after that it has no endpoints.
+// a minute after that, or earlier where many are removed, it has no endpoints.
 func (s *Set) Get(key string) *Backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()

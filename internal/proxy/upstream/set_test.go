@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -163,5 +164,30 @@ func TestCloseEndsEverything(t *testing.T) {
 	}
 	if got := b.Stats(); got != (Stats{Dialled: 2}) {
 		t.Errorf("after Close: %+v", got)
+	}
+}
+
+// TestLeavingIsBounded: however fast Backends come and go, few endpoints of removed ones are kept, and of those the newest.
+func TestLeavingIsBounded(t *testing.T) {
+	var seed uint64
+	const each = maxLeaving/4 - 1
+	var list []*config.Endpoint
+	for i := range each {
+		list = append(list, endpoint(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)))
+	}
+	s, _ := newSet(t, Options{})
+	s.Sweep(time.Now())
+	var all []*Backend
+	for range 10 {
+		apply(t, s, backendResource(key), endpointsResource(key, list...))
+		all = append(all, s.Get(key))
+		if err := s.Apply(nil, []config.ID{{Kind: config.KindBackend, Key: key}, {Kind: config.KindEndpoints, Key: key}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, b := range all {
+		if left := b.Pick(&seed, new(Tried)) != nil; left != (i >= 6) {
+			t.Errorf("Backend %d of 10: kept %v", i, left)
+		}
 	}
 }
