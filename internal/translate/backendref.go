@@ -1,8 +1,6 @@
 package translate
 
 import (
-	"strings"
-
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -71,17 +69,8 @@ func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key back
 			"port %d of Service %s has protocol %s", key.Port, key.Service, port.Protocol)
 	}
 	if _, known := config.BackendProtocolOf(port.AppProtocol); !known && !rk.connections {
-		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+oneOf(config.AppProtocols()),
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+condition.AnyOf(config.AppProtocols()),
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
 	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Service, &port, field)
-}
-
-// oneOf lists names as "a, b or c".
-func oneOf(names []string) string {
-	last := len(names) - 1
-	if last < 1 {
-		return strings.Join(names, "")
-	}
-	return strings.Join(names[:last], ", ") + " or " + names[last]
 }

@@ -81,6 +81,19 @@ func Some(names []string) string {
 	return Quoted(names[:MaxQuoted]) + " and others"
 }
 
+// AnyOf lists alternatives as "A, B or C".
+func AnyOf[S ~string](alternatives []S) string {
+	names := make([]string, len(alternatives))
+	for i, a := range alternatives {
+		names[i] = string(a)
+	}
+	last := len(names) - 1
+	if last < 1 {
+		return strings.Join(names, "")
+	}
+	return strings.Join(names[:last], ", ") + " or " + names[last]
+}
+
 // True is a condition that is True.
 func True[T, R ~string](kind T, reason R) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionTrue, Reason: string(reason)}

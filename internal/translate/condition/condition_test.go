@@ -43,3 +43,11 @@ func TestObservedCopies(t *testing.T) {
 		}
 	}
 }
+
+func TestAnyOf(t *testing.T) {
+	for want, list := range map[string][]string{"": nil, "A": {"A"}, "A or B": {"A", "B"}, "A, B or C": {"A", "B", "C"}} {
+		if got := AnyOf(list); got != want {
+			t.Errorf("%q: %q, want %q", list, got, want)
+		}
+	}
+}

@@ -139,7 +139,7 @@ func (o *Options) serves(protocol gwv1.ProtocolType) bool { return len(o.Routes(
 
 // served is the remedy for a listener with another protocol than those that are served.
 func (o *Options) served() string {
-	return "use " + choice(slices.DeleteFunc(slices.Clone(protocols), func(p gwv1.ProtocolType) bool { return !o.serves(p) }))
+	return "use " + condition.AnyOf(slices.DeleteFunc(slices.Clone(protocols), func(p gwv1.ProtocolType) bool { return !o.serves(p) }))
 }
 
 // checkReserved refuses what the data plane itself listens on.
@@ -184,7 +184,7 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 		if l.BadKinds != nil {
 			continue
 		}
-		what, remedy := "is not allowed on a listener of protocol "+string(l.Protocol), "allow "+choice(supported)+" of group "+gwv1.GroupName
+		what, remedy := "is not allowed on a listener of protocol "+string(l.Protocol), "allow "+condition.AnyOf(supported)+" of group "+gwv1.GroupName
 		switch {
 		case compatible:
 			what, remedy = "is not installed", "install its CustomResourceDefinition"
@@ -194,22 +194,6 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 		l.BadKinds = condition.NewProblem(gwv1.ListenerReasonInvalidRouteKinds, fmt.Sprintf("%s.allowedRoutes.kinds[%d].kind", l.Field, i),
 			remedy, "kind %s of group %q %s", k.Kind, value(k.Group, gwv1.GroupName), what)
 	}
-}
-
-// choice is "A", "A or B", "A, B or C" and so on.
-func choice[S ~string](list []S) string {
-	var text string
-	for i, s := range list {
-		switch {
-		case i == 0:
-		case i == len(list)-1:
-			text += " or "
-		default:
-			text += ", "
-		}
-		text += string(s)
-	}
-	return text
 }
 
 func (l *Listener) readNamespaces(allowed *gwv1.AllowedRoutes) {
