@@ -262,8 +262,8 @@ func (c *Conn) endTunnel() {
 }
 
 // makeRoom ends connections that have had no request for a while, of the clients that have most, or where it finds few of these, tunnels that
-// are unused, and reports whether it found any. They count no more from then on; how many there may be of these is bounded. A search goes through all connections, so one that finds few is
-// the last for a while.
+// are unused, and reports whether it found any. They count no more from then on; how many there may be that are ending is bounded. A search goes
+// through all connections, so one that finds few is the last for a while.
 func (s *Set) makeRoom() bool {
 	a := &s.admission
 	now := s.engine.Now()
@@ -279,15 +279,16 @@ func (s *Set) makeRoom() bool {
 	counts := a.counts()
 	each := slices.SortedFunc(maps.Values(counts), func(a, b int) int { return b - a })
 	ended := 0
-	tunnels := sync.OnceValue(func() []*Conn { return s.unusedTunnels(now) })
-	endTunnels := func(counts map[clientKey]int, level, most int, _ int64) int {
-		return endTunnelsAbove(tunnels(), counts, level, most)
-	}
-	for _, end := range [...]func(map[clientKey]int, int, int, int64) int{s.endAbove, endTunnels} {
+	search := func(end func(above, most int) int) {
 		for want, to := batch, 1; ended < (batch+1)/2 && to > 0; want *= 2 { // those that have most may have requests on nearly all
 			to = level(each, want)
-			ended += end(counts, to, most-ended, now)
+			ended += end(to, most-ended)
 		}
+	}
+	search(func(above, most int) int { return s.endAbove(counts, above, most, now) })
+	if ended < (batch+1)/2 {
+		tunnels := s.unusedTunnels(now)
+		search(func(above, most int) int { return endTunnelsAbove(tunnels, counts, above, most) })
 	}
 	if ended < most {
 		a.roomAt.Store(now + 1)
