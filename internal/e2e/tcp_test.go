@@ -118,6 +118,11 @@ func greeting(t testing.TB, port int) string {
 // logged waits for a line of the access log with the fields.
 func logged(t testing.TB, log *testkit.Log, fields map[string]any) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the access log: %s", log)
+		}
+	}()
 	testkit.Eventually(t, fmt.Sprintf("a line of the access log with %v", fields), func() bool {
 		for line := range strings.Lines(log.String()) {
 			var got map[string]any

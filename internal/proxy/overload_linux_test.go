@@ -5,38 +5,13 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
-
-// fullListener listens on a socket whose queue takes one connection, or two, and leaves attempts to make others
-// unanswered until they are accepted.
-func fullListener(t *testing.T) net.Listener {
-	t.Helper()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err = unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err == nil {
-		err = unix.Listen(fd, 0)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := os.NewFile(uintptr(fd), "listener")
-	defer file.Close()
-	l, err := net.FileListener(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
 
 // TestDialsAreBounded: to an endpoint that accepts no connection only so many are begun, and only so many requests wait.
 // Those beyond are refused at once, other backends do not feel it, and who waited is served when the endpoint recovers.
@@ -44,8 +19,7 @@ func TestDialsAreBounded(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
 	const full = "Service/default/full/80"
-	l := fullListener(t)
-	defer l.Close()
+	l := testkit.FullListener(t)
 	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}),
 		Upstream: upstream.Options{MaxDials: 4, MaxWaiting: 6, ConnectTimeout: time.Minute}})
 	toFull := anyRule()

@@ -1,14 +1,17 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"net"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 const fullBackend = "Service/default/full/80"
@@ -17,14 +20,7 @@ const fullBackend = "Service/default/full/80"
 // that those who come dial or wait. The listener is its.
 func toFull(t *testing.T, o upstream.Options) (*gateway, net.Listener) {
 	t.Helper()
-	l := fullListener(t)
-	t.Cleanup(func() { l.Close() })
-	for queued := true; queued; {
-		c, err := net.DialTimeout("tcp", l.Addr().String(), 300*time.Millisecond)
-		if queued = err == nil; queued {
-			t.Cleanup(func() { c.Close() })
-		}
-	}
+	l := testkit.FullListener(t)
 	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), Upstream: o})
 	g.apply(append(backend(fullBackend, l.Addr().String()), g.tcpListener("tcp"), l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: fullBackend, Weight: 1})))
 	return g, l
@@ -101,5 +97,21 @@ func TestTCPClientLeavesWhileDialling(t *testing.T) {
 	patient.SetDeadline(time.Now().Add(time.Minute))
 	if b, err := io.ReadAll(patient); string(b) != "hello" || err != nil {
 		t.Errorf("the client that had sent its last got %q %v", b, err)
+	}
+}
+
+// TestTCPEndpointLeavesWhileDialling: where the only endpoint leaves before it has answered, none is left, and that is what is told.
+func TestTCPEndpointLeavesWhileDialling(t *testing.T) {
+	checkLeaks(t)
+	g, _ := toFull(t, upstream.Options{ConnectTimeout: time.Hour})
+	c := g.dial()
+	g.dialling(1, 0)
+	g.apply(backend(fullBackend))
+	c.SetDeadline(time.Now().Add(testkit.Patience))
+	if _, err := io.ReadAll(c); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("ended by %v, want a reset", err)
+	}
+	if words := g.reasonsLogged(1); words[0] != "no_endpoints" {
+		t.Errorf("logged as %v, want no_endpoints", words)
 	}
 }

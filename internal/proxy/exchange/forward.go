@@ -263,7 +263,7 @@ func (x *Exchange) dialFailure(err error) failure {
 	case upstream.ReasonTLS:
 		f.reason = observe.ReasonUpstreamTLSFailed
 	case upstream.ReasonGone:
-		f.reason, f.kind = observe.ReasonConnectFailed, failedGone
+		f.reason, f.kind = observe.ReasonNoEndpoints, failedGone // where no other is left
 	default:
 		f.reason = observe.ReasonConnectFailed
 	}

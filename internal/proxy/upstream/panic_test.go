@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"context"
+	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -10,7 +12,7 @@ import (
 
 // TestPanicInDial has the dial for requests that wait panic: they are told, and the next one dials anew.
 func TestPanicInDial(t *testing.T) {
-	l := listen(t)
+	l := listenTo(t, func(c net.Conn) { io.Copy(io.Discard, c) }) // an echo of the preface would end the connection
 	said := make(chan string, 10)
 	set, b := newSet(t, Options{Panicked: func(where string, v any) { said <- where }}, endpoint(l.addrPort()))
 	apply(t, set, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: b.Key(), Protocol: config.BackendProtocol_BACKEND_PROTOCOL_H2C}}})

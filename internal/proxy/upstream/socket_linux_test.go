@@ -3,13 +3,12 @@ package upstream
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -49,35 +48,6 @@ func testAlive(t *testing.T, o Options) {
 	if c.Alive() {
 		t.Error("a closed connection is alive")
 	}
-}
-
-// full is a listener that nobody accepts from and whose queue is full, so that a
-// connect gets no answer.
-func full(t *testing.T) netip.AddrPort {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
-	name, err := unix.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(name.(*unix.SockaddrInet4).Port))
-	_, b := newSet(t, Options{ConnectTimeout: 50 * time.Millisecond}, endpoint(a))
-	for range 8 {
-		if _, err := b.Endpoints()[0].Dial(context.Background(), time.Time{}); err != nil {
-			return a
-		}
-	}
-	t.Fatal("the queue takes every connection")
-	return a
 }
 
 func TestDialWithoutAnswer(t *testing.T) {
@@ -195,4 +165,10 @@ func TestTurnAndDialEndByConnectTimeout(t *testing.T) {
 	if e.avoided() || b.Stats().Refused != 1 {
 		t.Errorf("avoided %v, %+v", e.avoided(), b.Stats())
 	}
+}
+
+// full is an endpoint to which connections are neither made nor refused.
+func full(t *testing.T) netip.AddrPort {
+	t.Helper()
+	return testkit.FullListener(t).Addr().(*net.TCPAddr).AddrPort()
 }
