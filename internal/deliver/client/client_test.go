@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -205,20 +206,37 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
+// twoListeners have one port of two addresses, 127.0.0.1 and 127.0.0.2.
+func twoListeners(t *testing.T) (first, second net.Listener) {
+	t.Helper()
+	testkit.Eventually(t, "a port is free at both addresses", func() bool {
+		var err error
+		if first, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := strings.Cut(first.Addr().String(), ":")
+		if second, err = net.Listen("tcp", "127.0.0.2:"+port); err != nil {
+			first.Close()
+		}
+		return err == nil
+	})
+	return first, second
+}
+
 // TestAddresses: a standby sends on to the next address without a pause; the token is read anew each time.
 func TestAddresses(t *testing.T) {
 	authority := testkit.NewAuthority(t)
 	var rounds atomic.Int32
 	tokens := make(chan string, 100)
-	address, _ := delivertest.Serve(t, authority, "127.0.0.1:0", func(s *grpc.Server) {
+	standby, leader := twoListeners(t)
+	delivertest.ServeOn(t, authority, standby, func(s *grpc.Server) {
 		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
 			return status.Error(codes.Unavailable, "standby")
 		}})
 	})
-	_, port, _ := strings.Cut(address, ":")
 	var streams atomic.Int32
 	rewritten := make(chan struct{})
-	delivertest.Serve(t, authority, "127.0.0.2:"+port, func(s *grpc.Server) {
+	delivertest.ServeOn(t, authority, leader, func(s *grpc.Server) {
 		wire.RegisterDeliveryServer(s, &scripted{play: func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
 			md, _ := metadata.FromIncomingContext(s.Context())
 			tokens <- strings.Join(md.Get("authorization"), ",")
@@ -235,7 +253,7 @@ func TestAddresses(t *testing.T) {
 	})
 	other := testkit.NewAuthority(t) // one that is on its way out, or in
 	tokenFile := testkit.WriteFile(t, "token", []byte("first\n"))
-	b := startBench(t, address, delivertest.CAFile(t, other, authority), func(c *Client) {
+	b := startBench(t, standby.Addr().String(), delivertest.CAFile(t, other, authority), func(c *Client) {
 		c.o.TokenFile = tokenFile
 		c.lookup = func(context.Context, string) ([]string, error) {
 			rounds.Add(1)

@@ -45,6 +45,12 @@ func Serve(t testing.TB, authority *testkit.Authority, address string, register 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return listener.Addr().String(), ServeOn(t, authority, listener, register, options...)
+}
+
+// ServeOn is Serve on a listener, which it closes.
+func ServeOn(t testing.TB, authority *testkit.Authority, listener net.Listener, register func(*grpc.Server), options ...grpc.ServerOption) (stop func()) {
+	t.Helper()
 	certificate := testkit.Certificate{Hosts: []string{Host}, Issuer: authority}.TLS(t)
 	creds := credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13})
 	s := grpc.NewServer(append(options, grpc.Creds(creds))...)
@@ -56,12 +62,12 @@ func Serve(t testing.TB, authority *testkit.Authority, address string, register 
 			t.Error(err)
 		}
 	}()
-	stop := func() {
+	stop = func() {
 		s.Stop()
 		<-done
 	}
 	t.Cleanup(stop)
-	return listener.Addr().String(), stop
+	return stop
 }
 
 // Identity takes the tokens that Token makes, for RemoteOptions.Authenticate; any other is not valid.
