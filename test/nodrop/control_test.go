@@ -7,12 +7,15 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/moongate-dev/moongate/test/nodrop/load"
 )
@@ -123,6 +126,33 @@ func (w *world) stopAPIServer(t *testing.T, l *traffic) {
 	w.rolledOut(t, system, controller)
 	if after := w.rolledOut(t, namespace, proxies); !slices.Equal(podNames(after), podNames(two)) {
 		t.Errorf("proxies %s were replaced by %s", podNames(two), podNames(after))
+	}
+	w.slicesFollow(t)
+}
+
+// slicesFollow waits until EndpointSlices follow their Service again. The controller of Kubernetes that writes them may be refused its watch by an API server
+// that has just begun and knows no roles yet, and tries again after half a minute or more; what it is to write meanwhile it may give up for good.
+func (w *world) slicesFollow(t *testing.T) {
+	t.Helper()
+	const label = "nodrop.example.org/follow"
+	for range 2 { // it writes once without having seen what it wrote before
+		eventually(t, func() string {
+			value := strconv.FormatInt(time.Now().UnixNano(), 10)
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, label, value)
+			if _, err := w.kube.CoreV1().Services(namespace).Patch(t.Context(), backend, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				return err.Error()
+			}
+			time.Sleep(time.Second)
+			slices, err := w.kube.DiscoveryV1().EndpointSlices(namespace).List(t.Context(), metav1.ListOptions{
+				LabelSelector: discoveryv1.LabelServiceName + "=" + backend + "," + label + "=" + value})
+			if err != nil {
+				return err.Error()
+			}
+			if len(slices.Items) == 0 {
+				return "no EndpointSlice follows its Service"
+			}
+			return ""
+		})
 	}
 }
 
