@@ -46,7 +46,8 @@ func (s *objectStore) change(c files.Change) {
 			s.objects.Upsert(o.Object)
 		}
 	}
-	s.problems.Store(&c.Problems)
+	problems := c.Problems // not all of c is to be kept with them
+	s.problems.Store(&problems)
 }
 
 // publish merges new statuses into the objects.

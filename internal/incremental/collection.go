@@ -78,9 +78,18 @@ func (c *Collection[K, V]) All() iter.Seq2[K, V] {
 // Changes is what the last Commit changed, sorted by key; valid until the next one.
 func (c *Collection[K, V]) Changes() []Change[K, V] { return c.changes }
 
-func (c *Collection[K, V]) reset() {
-	clear(c.changes)
-	c.changes = c.changes[:0]
+func (c *Collection[K, V]) reset() { c.changes = emptied(c.changes) }
+
+// maxKept bounds the room that a list keeps from one Commit to the next: the first one, of everything, is the largest by far.
+const maxKept = 64
+
+// emptied returns a list without elements that has the room of list, unless that is more than a usual Commit needs.
+func emptied[T any](list []T) []T {
+	if cap(list) > maxKept {
+		return nil
+	}
+	clear(list)
+	return list[:0]
 }
 
 func (c *Collection[K, V]) slot(k K) *slot[K, V] {

@@ -209,6 +209,7 @@ func (w *work[K, A]) do(run func(*View, *job[K], A), gone func(*job[K])) {
 			w.view.cell = c
 			w.view.engine.attempt(w.view.name, c.name, func() { run(&w.view, c, a) })
 			w.view.cell = nil
+			c.end()
 			w.view.engine.ran(w.view.name, len(c.deps))
 		} else {
 			w.view.engine.forget(w.view.name, c.name)
@@ -217,6 +218,5 @@ func (w *work[K, A]) do(run func(*View, *job[K], A), gone func(*job[K])) {
 		}
 		finish(old)
 	}
-	clear(w.queue)
-	w.queue = w.queue[:0]
+	w.queue = emptied(w.queue)
 }

@@ -181,6 +181,13 @@ func (t *task) begin() (old []dependency) {
 	return old
 }
 
+// end gives back the room that the list of what a run has read grew by, and does not need: most functions run once.
+func (t *task) end() {
+	if len(t.deps) < cap(t.deps) {
+		t.deps = append(make([]dependency, 0, len(t.deps)), t.deps...)
+	}
+}
+
 func finish(old []dependency) {
 	for _, d := range old {
 		d.forget()

@@ -406,3 +406,25 @@ func TestUnion(t *testing.T) {
 		t.Errorf("an equal value changed %v", all.Changes())
 	}
 }
+
+// TestFirstCommitLeavesNoRoom: the lists of changes that the first Commit makes, of everything, are not kept for later ones.
+func TestFirstCommitLeavesNoRoom(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key, int](e, "in", nil)
+	out := incremental.Map(e, "out", in.Collection, func(_ *incremental.View, _ key, n int) (int, bool) { return n, true }, nil)
+	for i := range 1000 {
+		in.Set(key(fmt.Sprint(i)), i)
+	}
+	e.Commit()
+	if n := len(out.Changes()); n != 1000 {
+		t.Fatalf("%d changes", n)
+	}
+	in.Set("1", 2)
+	e.Commit()
+	if n := cap(out.Changes()); n > 100 {
+		t.Errorf("room for %d changes is kept", n)
+	}
+	if n := len(out.Changes()); n != 1 {
+		t.Errorf("%d changes, want 1", n)
+	}
+}

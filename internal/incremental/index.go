@@ -12,6 +12,7 @@ type Index[IK comparable, K Key[K], V any] struct {
 	keysOf  func(K, V) []IK
 	buckets map[IK]*bucket[IK, K, V]
 	touched []*bucket[IK, K, V] // those whose members the last Commit changed
+	pending [][]membership[K]   // how, during an update; as long as touched
 	// kept are the index keys of entries for whose value keysOf has panicked: those of the value before.
 	kept map[K][]IK
 }
@@ -21,9 +22,9 @@ type bucket[IK comparable, K Key[K], V any] struct {
 	in      *Index[IK, K, V]
 	key     IK
 	members []K // sorted
-	pending []membership[K]
 	watch   watch
-	counted counted[IK, K, V]
+	counted *counted[IK, K, V] // nil where nobody counts
+	place   int                // one more than that in touched, during an update
 }
 
 // counted holds the readers of a bucket who asked for the number only.
@@ -59,7 +60,10 @@ func Lookup[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK)
 func Count[IK comparable, K Key[K], V any](v *View, ix *Index[IK, K, V], ik IK) int {
 	v.check(ix.engine, ix.level, ix.name)
 	b := ix.bucket(ik)
-	v.read(&b.counted, &b.counted.watch)
+	if b.counted == nil {
+		b.counted = &counted[IK, K, V]{of: b}
+	}
+	v.read(b.counted, &b.counted.watch)
 	return len(b.members)
 }
 
@@ -76,7 +80,6 @@ func (ix *Index[IK, K, V]) bucket(ik IK) *bucket[IK, K, V] {
 	b := ix.buckets[ik]
 	if b == nil {
 		b = &bucket[IK, K, V]{in: ix, key: ik}
-		b.counted.of = b
 		ix.buckets[ik] = b
 	}
 	return b
@@ -88,12 +91,14 @@ func (b *bucket[IK, K, V]) forget() {
 }
 
 func (c *counted[IK, K, V]) forget() {
-	c.watch.forget()
-	c.of.dropIfUnused()
+	if c.watch.forget() {
+		c.of.counted = nil
+		c.of.dropIfUnused()
+	}
 }
 
 func (b *bucket[IK, K, V]) dropIfUnused() {
-	if len(b.members) == 0 && len(b.watch.readers) == 0 && len(b.counted.watch.readers) == 0 {
+	if len(b.members) == 0 && len(b.watch.readers) == 0 && b.counted == nil {
 		delete(b.in.buckets, b.key)
 	}
 }
@@ -103,10 +108,11 @@ func (ix *Index[IK, K, V]) reset() { ix.touched = nil }
 func (ix *Index[IK, K, V]) update() {
 	note := func(ik IK, m membership[K]) {
 		b := ix.bucket(ik)
-		if len(b.pending) == 0 {
-			ix.touched = append(ix.touched, b)
+		if b.place == 0 {
+			ix.touched, ix.pending = append(ix.touched, b), append(ix.pending, nil)
+			b.place = len(ix.touched)
 		}
-		b.pending = append(b.pending, m)
+		ix.pending[b.place-1] = append(ix.pending[b.place-1], m)
 	}
 	for _, ch := range ix.source.changes {
 		var before, after []IK
@@ -133,9 +139,11 @@ func (ix *Index[IK, K, V]) update() {
 			}
 		}
 	}
-	for _, b := range ix.touched {
-		b.apply()
+	for i, b := range ix.touched {
+		b.place = 0
+		b.apply(ix.pending[i])
 	}
+	ix.pending = nil
 }
 
 // before is what keysOf gave for the value that an entry had, or for the one before where it has panicked.
@@ -149,10 +157,10 @@ func (ix *Index[IK, K, V]) before(k K, old V) []IK {
 
 // apply merges the pending changes, which are sorted and distinct because the
 // source's changes are.
-func (b *bucket[IK, K, V]) apply() {
+func (b *bucket[IK, K, V]) apply(pending []membership[K]) {
 	before := len(b.members)
-	if len(b.pending) == 1 {
-		m := b.pending[0]
+	if len(pending) == 1 {
+		m := pending[0]
 		i, _ := slices.BinarySearchFunc(b.members, m.key, func(a, k K) int { return a.Compare(k) })
 		if m.join {
 			b.members = slices.Insert(b.members, i, m.key)
@@ -160,11 +168,10 @@ func (b *bucket[IK, K, V]) apply() {
 			b.members = slices.Delete(b.members, i, i+1)
 		}
 	} else {
-		b.members = merged(b.members, b.pending)
+		b.members = merged(b.members, pending)
 	}
-	b.pending = nil
 	b.watch.wake()
-	if len(b.members) != before {
+	if len(b.members) != before && b.counted != nil {
 		b.counted.watch.wake()
 	}
 	b.dropIfUnused()

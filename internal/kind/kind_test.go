@@ -49,7 +49,19 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestViewHasNoStatus checks that what status writes change is not in views, and that views are copies.
+// TestViewOfFiles: an object of a file has nothing that views leave out, and is kept once.
+func TestViewOfFiles(t *testing.T) {
+	for _, k := range All() {
+		o := k.New()
+		o.SetName("x")
+		o.SetLabels(map[string]string{"l": "1"})
+		if v := k.View(o); v != o {
+			t.Errorf("the view of %s is a copy", k.Name)
+		}
+	}
+}
+
+// TestViewHasNoStatus checks that what status writes change is not in views, and that views without it are copies.
 func TestViewHasNoStatus(t *testing.T) {
 	for _, k := range All() {
 		o := k.New()

@@ -111,6 +111,6 @@ func (s *Standalone) publish() {
 	changes := slices.SortedFunc(maps.Values(s.pending), func(a, b translate.StatusChange) int {
 		return a.Object.Compare(b.Object)
 	})
-	clear(s.pending)
+	s.pending = map[kind.ObjectKey]translate.StatusChange{} // a cleared one would keep the size of the first, of all objects
 	s.o.Publish(changes)
 }
