@@ -279,3 +279,30 @@ func TestTCPResetOverTLS(t *testing.T) {
 		t.Errorf("%d bytes and %v behind the backend's reset, want a reset", n, err)
 	}
 }
+
+// TestTCPClientBreaksOff: a client that resets its connection has not sent all, so that its backend must not see the end of a stream, whoever of the
+// gateway has met the error: what waits for the next bytes, what moves them, or what writes to the client.
+func TestTCPClientBreaksOff(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	accepted := make(chan net.Conn)
+	addr := rawBackend(t, func(c net.Conn, _ *bufio.Reader) {
+		accepted <- c
+		<-accepted
+	})
+	g := startGateway(t, Timeouts{})
+	g.apply(append(backend("Service/default/b/80", addr), g.tcpListener("tcp"), l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})))
+	for i := range 20 {
+		c := g.dial().(*net.TCPConn)
+		b := <-accepted
+		c.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		c.Write(make([]byte, 32<<20)) // more than fits on the way
+		c.SetLinger(0)
+		c.Close()
+		b.SetDeadline(time.Now().Add(testkit.Patience))
+		if n, err := io.Copy(io.Discard, b); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("connection %d: the backend's ended by %v behind %d bytes, want a reset", i, err, n)
+		}
+		accepted <- nil
+	}
+}

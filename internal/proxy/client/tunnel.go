@@ -2,9 +2,12 @@ package client
 
 import (
 	"bytes"
+	"io"
 	"net"
+	"syscall"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
@@ -76,12 +79,24 @@ func (d *duplex) ReadInto(b tunnel.Buffer) (int, error) {
 	}
 	d.early = nil
 	switch {
+	case c.nc == net.Conn(c.tcp):
+		n, err := c.readPlain(b)
+		if err == io.EOF && listen.WasReset(c.raw) {
+			err = syscall.ECONNRESET
+		}
+		return n, err
 	case c.set.plainIO:
 		return c.nc.Read(b.Take())
-	case c.nc == net.Conn(c.tcp):
-		return c.readSocket(b)
 	}
 	return c.readRecords(b)
+}
+
+// readPlain reads from a connection in the clear.
+func (c *Conn) readPlain(b tunnel.Buffer) (int, error) {
+	if c.set.plainIO {
+		return c.tcp.Read(b.Take())
+	}
+	return c.readSocket(b)
 }
 
 // CloseWrite implements tunnel.Duplex.

@@ -1,6 +1,7 @@
 package listen
 
 import (
+	"encoding/binary"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,41 @@ func PeerGone(rc syscall.RawConn) bool {
 // PeerReset tells without blocking whether the peer has reset the connection. One that has sent its last may still read.
 func PeerReset(rc syscall.RawConn) bool {
 	return poll(rc, 0)&(unix.POLLHUP|unix.POLLERR) != 0
+}
+
+// tcpClose is the state of a socket that was reset, or whose peer and we have both ended (TCP_CLOSE).
+const tcpClose = 7
+
+// WasReset reports, of a socket that was read to its end, whether a reset has ended the stream that the peer sends, and not before that a FIN. The
+// kernel gives that error once, to whatever asks for it first, be it a write or a splice: reads then end as if the peer had ended the stream in order.
+func WasReset(rc syscall.RawConn) (yes bool) {
+	err := rc.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		yes = err == nil && info.State == tcpClose && !finished(int(fd))
+	})
+	return err == nil && yes
+}
+
+// finished reports whether a FIN has come on a socket that was read to the end. The state does not tell: a reset that follows makes it
+// TCP_CLOSE, as one alone does. But the kernel says with TCP_INQ that there is one more byte to be read where a FIN came, and none
+// where it did not; before Linux 5.1 it says none in either case.
+func finished(fd int) bool {
+	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_INQ, 1) != nil {
+		return false
+	}
+	var into [1]byte
+	var control [64]byte
+	n, size, _, _, err := unix.Recvmsg(fd, into[:], control[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+	if n != 0 || err != nil {
+		return false
+	}
+	messages, err := unix.ParseSocketControlMessage(control[:size])
+	for _, m := range messages {
+		if m.Header.Level == unix.IPPROTO_TCP && m.Header.Type == unix.TCP_CM_INQ && len(m.Data) >= 4 {
+			return err == nil && binary.NativeEndian.Uint32(m.Data) > 0
+		}
+	}
+	return false
 }
 
 // Readable tells without blocking whether a read would return data (or the end of the stream).

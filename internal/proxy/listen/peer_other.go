@@ -10,6 +10,9 @@ func PeerGone(syscall.RawConn) bool { return false }
 // PeerReset cannot be told here, as PeerGone.
 func PeerReset(syscall.RawConn) bool { return false }
 
+// WasReset cannot be told here.
+func WasReset(syscall.RawConn) bool { return false }
+
 // Readable cannot be told here.
 func Readable(syscall.RawConn) bool { return false }
 

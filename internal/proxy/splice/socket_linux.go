@@ -53,13 +53,14 @@ func (r *Reader) Fill(p *Pipe, limit int64) (int, error) {
 	return r.n, nil
 }
 
-// FillNow is Fill of what has come already, without waiting; 0 where nothing has.
+// FillNow is Fill of what has come already, without waiting; 0 where nothing has. It may take the socket's error: a read then sees the end of the
+// stream instead.
 func (r *Reader) FillNow(p *Pipe, limit int64) int {
 	r.pipe, r.limit, r.n, r.errno = p, limit, 0, 0
 	err := r.raw.Control(r.look)
 	r.pipe = nil
 	if err != nil || r.errno != 0 {
-		return 0 // an error comes again with the next call
+		return 0
 	}
 	return r.n
 }

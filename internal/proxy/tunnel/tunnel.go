@@ -18,7 +18,8 @@ import (
 // Duplex is one end of a tunnel. One goroutine reads while another writes; Interrupt may be called by any. These are the methods that a
 // connection over TLS, one in cleartext and a stream have in common, and none can be missed.
 type Duplex interface {
-	// ReadInto waits for bytes and reads them into b, which it holds no memory of while it waits. io.EOF is that the peer sends no more.
+	// ReadInto waits for bytes and reads them into b, which it holds no memory of while it waits. io.EOF is that the peer sends no more, and has not
+	// broken off, though a write or a splice may have taken that error.
 	ReadInto(b Buffer) (int, error)
 	Write(b []byte) (int, error)
 	// CloseWrite tells the peer that nothing more comes.
@@ -185,7 +186,7 @@ func (t *Tunnel) run(d *direction) {
 	}
 }
 
-// splice moves what has come, without copying it, as long as much comes. An error is the sink's; one of the source comes again with the next read.
+// splice moves what has come, without copying it, as long as much comes. An error is the sink's; one of the source is that of the next read.
 func (t *Tunnel) splice(d *direction) error {
 	p := splice.Take()
 	if p == nil {

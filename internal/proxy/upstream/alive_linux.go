@@ -1,12 +1,13 @@
 package upstream
 
 import (
-	"encoding/binary"
 	"net"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	peer "github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
 // probe looks at a socket without reading from it. It uses RawConn.Control,
@@ -55,42 +56,8 @@ func (p *probe) await() error {
 	return p.raw.Read(p.ready)
 }
 
-// tcpClose is the state of a socket that was reset, or whose peer and we have both ended (TCP_CLOSE).
-const tcpClose = 7
-
 // reset reports whether the stream that the peer sends was ended by a reset, and not before that by a FIN; all of it has been read.
-func (p *probe) reset() (yes bool) {
-	if p.raw == nil {
-		return false
-	}
-	err := p.raw.Control(func(fd uintptr) {
-		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
-		yes = err == nil && info.State == tcpClose && !finished(int(fd))
-	})
-	return err == nil && yes
-}
-
-// finished reports whether a FIN has come on a socket that was read to the end. The state does not tell: a reset that follows makes it
-// TCP_CLOSE, as one alone does. But the kernel says with TCP_INQ that there is one more byte to be read where a FIN came, and none
-// where it did not; before Linux 5.1 it says none in either case.
-func finished(fd int) bool {
-	if unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_INQ, 1) != nil {
-		return false
-	}
-	var into [1]byte
-	var control [64]byte
-	n, size, _, _, err := unix.Recvmsg(fd, into[:], control[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-	if n != 0 || err != nil {
-		return false
-	}
-	messages, err := unix.ParseSocketControlMessage(control[:size])
-	for _, m := range messages {
-		if m.Header.Level == unix.IPPROTO_TCP && m.Header.Type == unix.TCP_CM_INQ && len(m.Data) >= 4 {
-			return err == nil && binary.NativeEndian.Uint32(m.Data) > 0
-		}
-	}
-	return false
-}
+func (p *probe) reset() bool { return p.raw != nil && peer.WasReset(p.raw) }
 
 // quiet tells whether nothing came on a socket, not even its end. The call is raw because it
 // cannot block and is made for most requests: telling the scheduler would cost as much

@@ -42,8 +42,12 @@ func tcpState(t *testing.T, c *net.TCPConn) (state uint8) {
 	return state
 }
 
-// finWait2 is the state of a socket whose peer has acknowledged all of the stream and its end (TCP_FIN_WAIT2).
-const finWait2 = 5
+const (
+	// finWait2 is the state of a socket whose peer has acknowledged all of the stream and its end (TCP_FIN_WAIT2).
+	finWait2 = 5
+	// tcpClosed is the state of a socket that was reset (TCP_CLOSE).
+	tcpClosed = 7
+)
 
 // TestWasReset: a reset that breaks a response off shows, by the read or by WasReset, also where a write has taken the error; one that
 // comes after the end of the stream breaks nothing off.
@@ -98,7 +102,7 @@ func TestWasReset(t *testing.T) {
 				if reset {
 					socket.SetLinger(0)
 					socket.Close()
-					testkit.Eventually(t, "the reset has arrived", func() bool { return tcpState(t, c.socket()) == tcpClose })
+					testkit.Eventually(t, "the reset has arrived", func() bool { return tcpState(t, c.socket()) == tcpClosed })
 				}
 				if write {
 					c.Write([]byte("more of a request"))
