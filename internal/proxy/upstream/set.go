@@ -253,8 +253,9 @@ func (s *Set) remove(id config.ID) (gone, leaving []*Endpoint) {
 	}
 	if b.config.Load() == nil && !b.hasEndpoints {
 		delete(s.backends, id.Key)
-		s.leaving = append(s.leaving, leavingBackend{b, s.clock.Load()})
-		leaving = b.list.Load().all
+		if leaving = b.list.Load().all; len(leaving) > 0 {
+			s.leaving = append(s.leaving, leavingBackend{b, s.clock.Load()})
+		}
 	}
 	return gone, leaving
 }

@@ -191,3 +191,17 @@ func TestLeavingIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestNothingLeaves: of a removed Backend without endpoints nothing is kept, since maxLeaving bounds only endpoints.
+func TestNothingLeaves(t *testing.T) {
+	s, _ := newSet(t, Options{})
+	for range 3 {
+		apply(t, s, backendResource(key), endpointsResource(key))
+		if err := s.Apply(nil, []config.ID{{Kind: config.KindBackend, Key: key}, {Kind: config.KindEndpoints, Key: key}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(s.leaving); n > 0 {
+		t.Errorf("%d Backends without endpoints are kept", n)
+	}
+}
