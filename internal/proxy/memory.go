@@ -11,7 +11,7 @@ import (
 
 const (
 	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
-	// refused, request bodies held back by flow control and unused tunnels ended, until less than acceptAt is in use. At cutAt HTTP/2 connections that
+	// refused, request bodies held back by flow control and tunnels ended that are stuck or unused, until less than acceptAt is in use. At cutAt HTTP/2 connections that
 	// hold most are ended, so many that refuseAt is reached.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
 	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
@@ -31,6 +31,10 @@ type memory struct {
 	collected  time.Time
 	// tunnelsAt and cutAt are the number of cycles from which on tunnels, and connections that hold most, may be ended again.
 	tunnelsAt, cutAt uint64
+	// endedAt is how many bytes were in use when tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
+	// no less was in use after that; it holds while memory is scarce.
+	endedAt uint64
+	inVain  bool
 }
 
 func newMemory(limit int64, used func() uint64) *memory {
@@ -95,10 +99,8 @@ func (p *Proxy) endForMemory(used uint64) {
 	m := p.memory
 	cycle := m.cycles()
 	if used >= m.limit/100*refuseAt && cycle >= m.tunnelsAt {
-		if n := p.clients.EndTunnels(); n > 0 {
+		if p.endTunnels(used) {
 			m.tunnelsAt = cycle + settleCycles
-			p.logger.Warn("memory is scarce: tunnels that were unused for longest are ended", "reason", observe.ReasonOverloaded.String(),
-				"connections", n, "used", used, "limit", m.limit)
 		}
 	}
 	if used >= m.limit/100*cutAt && cycle >= m.cutAt {
@@ -108,6 +110,25 @@ func (p *Proxy) endForMemory(used uint64) {
 				"connections", n, "used", used, "limit", m.limit)
 		}
 	}
+}
+
+// endTunnels ends tunnels that hold what one of their sides does not take, and where there are none, some that are unused, as long as that is seen to
+// help: they hold little, and it may be others who have the memory. It reports whether it has ended any.
+func (p *Proxy) endTunnels(used uint64) bool {
+	m := p.memory
+	m.inVain = m.inVain || m.endedAt > 0 && used >= m.endedAt
+	m.endedAt = 0
+	n, which := p.clients.EndStuckTunnels(used-m.limit/100*acceptAt), "hold what is not taken"
+	if n == 0 && !m.inVain {
+		n, which = p.clients.EndUnusedTunnels(), "were unused for longest"
+	}
+	if n == 0 {
+		return false
+	}
+	m.endedAt = used
+	p.logger.Warn("memory is scarce: tunnels that "+which+" are ended", "reason", observe.ReasonOverloaded.String(),
+		"connections", n, "used", used, "limit", m.limit)
+	return true
 }
 
 // shed begins or ends the refusal of what is new.
@@ -120,6 +141,7 @@ func (p *Proxy) shed(on bool, used uint64) {
 		p.logger.Warn("memory is scarce: new connections and requests are refused", "reason", observe.ReasonOverloaded.String(),
 			"used", used, "limit", p.memory.limit)
 	} else {
+		p.memory.endedAt, p.memory.inVain = 0, false
 		p.clients.Resume()
 		p.logger.Info("memory is not scarce any more", "used", used, "limit", p.memory.limit)
 	}

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -8,10 +9,12 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -144,6 +147,124 @@ func TestMemoryRunsOut(t *testing.T) {
 func isTimeout(err error) bool {
 	ne, ok := err.(net.Error)
 	return ok && ne.Timeout()
+}
+
+// sweeper has the test sweep instead of the gateway, and collections end when it says so.
+type sweeper struct {
+	g      *gateway
+	log    testkit.Log
+	now    time.Time
+	used   atomic.Uint64 // in percent
+	cycles uint64
+}
+
+// startSweeper starts a gateway for tunnels to a WebSocket server, whose connections come by accepted.
+func startSweeper(t *testing.T) (s *sweeper, accepted <-chan *net.TCPConn) {
+	t.Helper()
+	s = &sweeper{now: time.Now()}
+	addr, accepted := switching(t)
+	s.g = startGatewayWith(t, Options{Logger: slog.New(slog.NewTextHandler(&s.log, nil)), MemoryLimit: 1 << 30, memoryUsed: func() uint64 { return s.used.Load() * (1 << 30 / 100) }})
+	s.g.serveWebSocket(addr, nil)
+	s.g.stopOnce.Do(func() { close(s.g.stop) })
+	s.g.memory.cycles = func() uint64 { return s.cycles }
+	return s, accepted
+}
+
+// sweep sweeps with so many percent of memory in use, long enough after the last time to know what came of that.
+func (s *sweeper) sweep(percent uint64) {
+	s.g.t.Helper()
+	s.used.Store(percent)
+	s.now = s.now.Add(settleCycles * collectEvery)
+	s.cycles += settleCycles
+	s.g.sweepAt(s.now, false)
+	s.g.eventually("the collection has ended", func() bool { return !s.g.memory.collecting.Load() })
+}
+
+// TestMemoryEndsStuckTunnels: where memory is scarce tunnels end that hold what a side of them does not take, however small a part of it is taken now
+// and then, and not those that hold nothing.
+func TestMemoryEndsStuckTunnels(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	s, accepted := startSweeper(t)
+	quiet, r, idle := s.g.upgraded(accepted)
+	defer quiet.Close()
+	s.now = s.now.Add(10 * time.Minute)
+	s.g.sweepAt(s.now, false)
+	slow, _, sender := s.g.upgraded(accepted)
+	defer slow.Close()
+	sender.SetDeadline(time.Now().Add(testkit.Patience))
+	var sent atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			n, err := sender.Write(make([]byte, 1000))
+			if sent.Add(int64(n)); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	last, since := int64(0), time.Now()
+	s.g.eventually("the sender is held up", func() bool {
+		if n := sent.Load(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 500*time.Millisecond
+	})
+	held := 0
+	s.g.clients.Each(func(c *client.Conn) { held += c.Held() })
+	if held != buffer.Size {
+		t.Errorf("%d bytes are held, want a buffer", held)
+	}
+	s.now = s.now.Add(30 * time.Second) // less than a minute
+	s.sweep(91)
+	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the slow tunnel ended by %v, want a reset", err)
+	}
+	idle.SetDeadline(time.Now().Add(testkit.Patience))
+	io.WriteString(idle, "x")
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+		t.Errorf("the idle tunnel ended by %v", err)
+	}
+	if words := s.g.reasonsLogged(1); words[0] != "overloaded" {
+		t.Errorf("logged as %v", words)
+	}
+}
+
+// TestMemoryEndsTunnelsInVain: unused tunnels end as long as that lowers what is in use, and no others when it does not, until memory has been enough
+// again.
+func TestMemoryEndsTunnelsInVain(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	s, accepted := startSweeper(t)
+	const each = 16
+	for range 4 * each {
+		c, _, _ := s.g.upgraded(accepted)
+		defer c.Close()
+	}
+	s.now = s.now.Add(2 * time.Minute)
+	rounds := 0
+	for _, step := range []struct {
+		percent uint64
+		ends    bool
+		why     string
+	}{
+		{92, true, "the first time"},
+		{91, true, "as that has helped"},
+		{91, false, "as that has not helped"},
+		{90, false, "as others have helped"},
+		{84, false, "as there is enough"},
+		{92, true, "as there was enough"},
+	} {
+		s.sweep(step.percent)
+		if step.ends {
+			rounds++
+		}
+		if n := strings.Count(s.log.String(), "unused for longest are ended"); n != rounds {
+			t.Fatalf("tunnels were ended %d times, want %d: %s", n, rounds, step.why)
+		}
+		s.g.reasonsLogged(rounds * each)
+	}
 }
 
 // TestMemoryEndsTunnels: at the part of the limit where what is new is refused, tunnels end that were unused for a while, and are logged as such.

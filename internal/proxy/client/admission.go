@@ -205,12 +205,12 @@ func (s *Set) CutLargest(bytes uint64) (cut int) {
 	return cut
 }
 
-// Held is how many bytes of request bodies the connection holds, or may hold, by HTTP/2; 0 by HTTP/1.
+// Held is how many bytes the connection holds, or may hold: by HTTP/2 of request bodies, as a tunnel of what was not taken yet, and else 0.
 func (c *Conn) Held() int {
 	if h := c.http2.Load(); h != nil {
 		return h.Held()
 	}
-	return 0
+	return c.tunnelHeld()
 }
 
 // Resume has HTTP/2 connections take on what was withheld while memory was scarce.
@@ -225,14 +225,34 @@ func (s *Set) Resume() {
 const (
 	// tunnelUnused is how long nothing has moved through a tunnel that is ended for others.
 	tunnelUnused = time.Minute
-	// tunnelPart is which part of such tunnels EndTunnels ends at a time, and tunnelsLeast how many at least.
+	// tunnelStuckFor is how long a side of a tunnel has not taken what one write to it carries that is ended for the memory which that stands in.
+	// Who takes some of it now and then uses the tunnel, but holds as much.
+	tunnelStuckFor = 5 * time.Second
+	// tunnelPart is which part of unused tunnels EndUnusedTunnels ends at a time, and tunnelsLeast how many at least.
 	tunnelPart, tunnelsLeast = 4, 16
 )
 
-// EndTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
-// returns how many: memory is scarce.
-func (s *Set) EndTunnels() int {
-	all := s.unusedTunnels(s.engine.Now())
+// EndStuckTunnels ends tunnels that hold what one side has not taken for tunnelStuckFor, those first that have done so for longest, until they have
+// held so many bytes together, and returns how many: memory is scarce.
+func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
+	sum := uint64(0)
+	for _, c := range s.tunnelsSince(tunnelStuckFor, (*Conn).tunnelStuck) {
+		if sum >= bytes {
+			break
+		}
+		if n := c.Held(); n > 0 { // else it has moved meanwhile
+			c.endTunnel()
+			sum += uint64(n)
+			ended++
+		}
+	}
+	return ended
+}
+
+// EndUnusedTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
+// returns how many: memory is scarce, and there may be many of them.
+func (s *Set) EndUnusedTunnels() int {
+	all := s.unusedTunnels()
 	all = all[:min(len(all), max(len(all)/tunnelPart, tunnelsLeast))]
 	for _, c := range all {
 		c.endTunnel()
@@ -241,16 +261,19 @@ func (s *Set) EndTunnels() int {
 }
 
 // unusedTunnels returns the tunnels through which nothing has moved for tunnelUnused at least, in the order in which they were used last.
-func (s *Set) unusedTunnels(now int64) (all []*Conn) {
-	used := make(map[*Conn]int64)
+func (s *Set) unusedTunnels() []*Conn { return s.tunnelsSince(tunnelUnused, (*Conn).tunnelUsed) }
+
+// tunnelsSince returns the tunnels for which since returns a moment, by the coarse clock, that is so long ago at least, the longest ago first.
+func (s *Set) tunnelsSince(least time.Duration, since func(*Conn) (ms int64, ok bool)) (all []*Conn) {
+	latest := s.engine.Now() - least.Milliseconds()
+	at := make(map[*Conn]int64)
 	s.Each(func(c *Conn) {
-		at, tunnel := c.tunnelUsed()
-		if tunnel && now-at >= tunnelUnused.Milliseconds() && c.counts.Load() == countsOpen {
-			used[c] = at
+		if ms, ok := since(c); ok && ms <= latest && c.counts.Load() == countsOpen {
+			at[c] = ms
 			all = append(all, c)
 		}
 	})
-	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(used[a], used[b]) })
+	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(at[a], at[b]) })
 	return all
 }
 
@@ -287,7 +310,7 @@ func (s *Set) makeRoom() bool {
 	}
 	search(func(above, most int) int { return s.endAbove(counts, above, most, now) })
 	if ended < (batch+1)/2 {
-		tunnels := s.unusedTunnels(now)
+		tunnels := s.unusedTunnels()
 		search(func(above, most int) int { return endTunnelsAbove(tunnels, counts, above, most) })
 	}
 	if ended < most {

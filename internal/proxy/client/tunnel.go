@@ -6,6 +6,7 @@ import (
 	"net"
 	"syscall"
 
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -67,6 +68,29 @@ func (c *Conn) tunnelUsed() (ms int64, tunnel bool) {
 		}
 	}
 	return ms, true
+}
+
+// tunnelStuck returns since when a side of the tunnel that the connection is has been sent what it has not taken yet, by the coarse clock; false where
+// none has.
+func (c *Conn) tunnelStuck() (ms int64, stuck bool) {
+	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+		if waits, at, _ := w.get(); waits == waitTunnelWrite {
+			if since := at - c.set.timeouts.TunnelWrite.Milliseconds(); !stuck || since < ms {
+				ms, stuck = since, true
+			}
+		}
+	}
+	return ms, stuck
+}
+
+// tunnelHeld is how many bytes the tunnel that the connection is holds, or may hold: a buffer for each side that has not taken yet what it was sent.
+func (c *Conn) tunnelHeld() (bytes int) {
+	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+		if waits, _, _ := w.get(); waits == waitTunnelWrite {
+			bytes += buffer.Size
+		}
+	}
+	return bytes
 }
 
 // ReadInto implements tunnel.Duplex.

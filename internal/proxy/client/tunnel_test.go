@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
@@ -112,14 +113,56 @@ func TestTunnelsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestEndTunnels: tunnels that are ended for want of memory are a part of those that are unused, and those that were so for longest.
-func TestEndTunnels(t *testing.T) {
+// TestEndUnusedTunnels: tunnels that are ended for want of memory, though they hold little, are a part of those that are unused, and those that were so
+// for longest.
+func TestEndUnusedTunnels(t *testing.T) {
 	for total, want := range map[int]int{4: 3, 20: tunnelsLeast, tunnelPart*tunnelsLeast + 5: tunnelsLeast + 1} {
 		set, addr := served(t)
 		all := tunnels(t, set, addr, total)
-		if n := set.EndTunnels(); n != want {
+		if n := set.EndUnusedTunnels(); n != want {
 			t.Errorf("%d of %d tunnels are ended, want %d", n, total, want)
 		}
 		wantEnded(t, all, want)
+	}
+}
+
+// TestEndStuckTunnels: tunnels that hold what a side does not take are ended until they have held so much as is asked for, and no others.
+func TestEndStuckTunnels(t *testing.T) {
+	stuck := []struct {
+		both  bool
+		since time.Duration
+	}{{true, 9 * time.Minute}, {false, 30 * time.Second}, {true, tunnelStuckFor}, {false, tunnelStuckFor / 2}}
+	const unused = 30 * time.Minute
+	for _, tc := range []struct{ bytes, ends int }{{1, 1}, {2 * buffer.Size, 1}, {2*buffer.Size + 1, 2}, {1 << 30, 3}} {
+		set, addr := served(t)
+		begin := set.engine.Now()
+		var all []net.Conn
+		for _, s := range stuck {
+			c, server := idleClient(t, set, addr)
+			t.Cleanup(func() { c.Close() })
+			set.engine.Clock.Store(begin - s.since.Milliseconds())
+			server.tunnelMoved(tunnel.Client, s.both)
+			server.tunnelMoved(tunnel.Backend, true)
+			want := buffer.Size
+			if s.both {
+				want *= 2
+			}
+			if n := server.Held(); n != want {
+				t.Errorf("%d bytes are held, want %d", n, want)
+			}
+			set.engine.Clock.Store(begin)
+			all = append(all, c)
+		}
+		c, server := idleClient(t, set, addr)
+		t.Cleanup(func() { c.Close() })
+		set.engine.Clock.Store(begin - unused.Milliseconds())
+		server.tunnelMoved(tunnel.Client, false)
+		server.tunnelMoved(tunnel.Backend, false)
+		set.engine.Clock.Store(begin)
+		all = append(all, c)
+		if n := set.EndStuckTunnels(uint64(tc.bytes)); n != tc.ends {
+			t.Errorf("%d tunnels are ended for %d bytes, want %d", n, tc.bytes, tc.ends)
+		}
+		wantEnded(t, all, tc.ends)
 	}
 }
