@@ -1330,12 +1330,14 @@ func (x *Backend) GetTls() *BackendTLS {
 // BackendTLS is how a backend's certificate is verified.
 type BackendTLS struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The name to ask for (SNI) and to verify; a backend without one cannot be verified.
+	// The name to ask for (SNI) and to verify; empty exactly where subject_alt_names is set, so that a proxy that does not know that
+	// field has no name to verify, and refuses the Backend.
 	ServerName string `protobuf:"bytes,1,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"`
 	// Keys of Authorities, any of which may have signed the backend's certificate. Without any, and without system_authorities, the backend
 	// cannot be verified: what a proxy of another version does not know must not become trust in more.
-	Authorities       []string `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
-	SystemAuthorities bool     `protobuf:"varint,4,opt,name=system_authorities,json=systemAuthorities,proto3" json:"system_authorities,omitempty"` // those of the system, and no others
+	Authorities       []string         `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
+	SystemAuthorities bool             `protobuf:"varint,4,opt,name=system_authorities,json=systemAuthorities,proto3" json:"system_authorities,omitempty"` // those of the system, and no others
+	SubjectAltNames   *SubjectAltNames `protobuf:"bytes,5,opt,name=subject_alt_names,json=subjectAltNames,proto3" json:"subject_alt_names,omitempty"`      // in the place of server_name
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1391,6 +1393,75 @@ func (x *BackendTLS) GetSystemAuthorities() bool {
 	return false
 }
 
+func (x *BackendTLS) GetSubjectAltNames() *SubjectAltNames {
+	if x != nil {
+		return x.SubjectAltNames
+	}
+	return nil
+}
+
+// SubjectAltNames are the names of which a backend's certificate must have one at least (RFC 5280 section 4.2.1.6).
+type SubjectAltNames struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	AskedName string                 `protobuf:"bytes,1,opt,name=asked_name,json=askedName,proto3" json:"asked_name,omitempty"` // to ask for (SNI), and not to verify; never empty
+	// In lower case, with "*" for one whole label at the beginning; hostnames and uris have one at least together.
+	Hostnames     []string `protobuf:"bytes,2,rep,name=hostnames,proto3" json:"hostnames,omitempty"`
+	Uris          []string `protobuf:"bytes,3,rep,name=uris,proto3" json:"uris,omitempty"` // absolute; scheme and host in lower case
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SubjectAltNames) Reset() {
+	*x = SubjectAltNames{}
+	mi := &file_config_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SubjectAltNames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SubjectAltNames) ProtoMessage() {}
+
+func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
+func (*SubjectAltNames) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *SubjectAltNames) GetAskedName() string {
+	if x != nil {
+		return x.AskedName
+	}
+	return ""
+}
+
+func (x *SubjectAltNames) GetHostnames() []string {
+	if x != nil {
+		return x.Hostnames
+	}
+	return nil
+}
+
+func (x *SubjectAltNames) GetUris() []string {
+	if x != nil {
+		return x.Uris
+	}
+	return nil
+}
+
 // Authorities are certificates that others are verified by. Whoever trusts the same ones refers to one Resource, whose content never changes.
 type Authorities struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1402,7 +1473,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1485,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1498,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Authorities) GetKey() string {
@@ -1455,7 +1526,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1538,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1551,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1510,7 +1581,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1593,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1606,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1571,7 +1642,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1654,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1667,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1634,7 +1705,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1717,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1730,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1766,13 +1837,19 @@ const file_config_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
-	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"\x84\x01\n" +
+	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"\xd5\x01\n" +
 	"\n" +
 	"BackendTLS\x12\x1f\n" +
 	"\vserver_name\x18\x01 \x01(\tR\n" +
 	"serverName\x12 \n" +
 	"\vauthorities\x18\x03 \x03(\tR\vauthorities\x12-\n" +
-	"\x12system_authorities\x18\x04 \x01(\bR\x11systemAuthoritiesJ\x04\b\x02\x10\x03\"1\n" +
+	"\x12system_authorities\x18\x04 \x01(\bR\x11systemAuthorities\x12O\n" +
+	"\x11subject_alt_names\x18\x05 \x01(\v2#.moongate.config.v1.SubjectAltNamesR\x0fsubjectAltNamesJ\x04\b\x02\x10\x03\"b\n" +
+	"\x0fSubjectAltNames\x12\x1d\n" +
+	"\n" +
+	"asked_name\x18\x01 \x01(\tR\taskedName\x12\x1c\n" +
+	"\thostnames\x18\x02 \x03(\tR\thostnames\x12\x12\n" +
+	"\x04uris\x18\x03 \x03(\tR\x04uris\"1\n" +
 	"\vAuthorities\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
 	"\x03pem\x18\x02 \x01(\tR\x03pem\"Y\n" +
@@ -1819,42 +1896,43 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_config_proto_goTypes = []any{
-	(Protocol)(0),        // 0: moongate.config.v1.Protocol
-	(PathMatchType)(0),   // 1: moongate.config.v1.PathMatchType
-	(BackendProtocol)(0), // 2: moongate.config.v1.BackendProtocol
-	(*Resource)(nil),     // 3: moongate.config.v1.Resource
-	(*Listener)(nil),     // 4: moongate.config.v1.Listener
-	(*Route)(nil),        // 5: moongate.config.v1.Route
-	(*L4Route)(nil),      // 6: moongate.config.v1.L4Route
-	(*Attachment)(nil),   // 7: moongate.config.v1.Attachment
-	(*Hostname)(nil),     // 8: moongate.config.v1.Hostname
-	(*Rule)(nil),         // 9: moongate.config.v1.Rule
-	(*Retry)(nil),        // 10: moongate.config.v1.Retry
-	(*Failure)(nil),      // 11: moongate.config.v1.Failure
-	(*Match)(nil),        // 12: moongate.config.v1.Match
-	(*PathMatch)(nil),    // 13: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),   // 14: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),   // 15: moongate.config.v1.BackendRef
-	(*Backend)(nil),      // 16: moongate.config.v1.Backend
-	(*BackendTLS)(nil),   // 17: moongate.config.v1.BackendTLS
-	(*Authorities)(nil),  // 18: moongate.config.v1.Authorities
-	(*Endpoints)(nil),    // 19: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),     // 20: moongate.config.v1.Endpoint
-	(*Certificate)(nil),  // 21: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),   // 22: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),    // 23: google.protobuf.Any
+	(Protocol)(0),           // 0: moongate.config.v1.Protocol
+	(PathMatchType)(0),      // 1: moongate.config.v1.PathMatchType
+	(BackendProtocol)(0),    // 2: moongate.config.v1.BackendProtocol
+	(*Resource)(nil),        // 3: moongate.config.v1.Resource
+	(*Listener)(nil),        // 4: moongate.config.v1.Listener
+	(*Route)(nil),           // 5: moongate.config.v1.Route
+	(*L4Route)(nil),         // 6: moongate.config.v1.L4Route
+	(*Attachment)(nil),      // 7: moongate.config.v1.Attachment
+	(*Hostname)(nil),        // 8: moongate.config.v1.Hostname
+	(*Rule)(nil),            // 9: moongate.config.v1.Rule
+	(*Retry)(nil),           // 10: moongate.config.v1.Retry
+	(*Failure)(nil),         // 11: moongate.config.v1.Failure
+	(*Match)(nil),           // 12: moongate.config.v1.Match
+	(*PathMatch)(nil),       // 13: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),      // 14: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),      // 15: moongate.config.v1.BackendRef
+	(*Backend)(nil),         // 16: moongate.config.v1.Backend
+	(*BackendTLS)(nil),      // 17: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil), // 18: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),     // 19: moongate.config.v1.Authorities
+	(*Endpoints)(nil),       // 20: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),        // 21: moongate.config.v1.Endpoint
+	(*Certificate)(nil),     // 22: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),      // 23: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),       // 24: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	5,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
 	16, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	19, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	21, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	22, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	20, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	22, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	23, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	6,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	18, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	19, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
 	7,  // 9: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
 	9,  // 10: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
@@ -1862,7 +1940,7 @@ var file_config_proto_depIdxs = []int32{
 	15, // 12: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
 	8,  // 13: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
 	12, // 14: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	23, // 15: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	24, // 15: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
 	15, // 16: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
 	11, // 17: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
 	10, // 18: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
@@ -1870,16 +1948,17 @@ var file_config_proto_depIdxs = []int32{
 	14, // 20: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
 	14, // 21: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
 	1,  // 22: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	23, // 23: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	24, // 23: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
 	11, // 24: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
 	2,  // 25: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
 	17, // 26: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	20, // 27: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	18, // 27: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	21, // 28: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -1903,7 +1982,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -182,6 +183,17 @@ endpoints: [{addresses: [127.0.0.1]}]
 	if got := explained(); !strings.Contains(got, "over TLS to orders.internal") {
 		t.Errorf("explain: %s", got)
 	}
+
+	// The policy with other names takes the place of the first one.
+	g.write("page.yaml", here[:strings.LastIndex(here, "---\n")]+"---\n"+manifests[1])
+	get := func() int { return ask{url: local(port, "/")}.do(t).StatusCode }
+	testkit.Eventually(t, "the hostname alone authenticates nobody", func() bool { return get() == 502 })
+	if got := explained(); !strings.Contains(got, "over TLS to orders.internal, authenticated by orders.default.svc or spiffe://cluster.local/ns/default/sa/orders") {
+		t.Errorf("explain: %s", got)
+	}
+	id := testkit.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "cluster.local", Path: "/ns/default/sa/orders"}}, Issuer: ca}.TLS(t)
+	shown.Store(&id)
+	testkit.Eventually(t, "the SPIFFE ID authenticates", func() bool { return get() == 200 })
 
 	g.remove("ca.yaml")
 	const what = "ConfigMap default/orders-ca does not exist; create it"

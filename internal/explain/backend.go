@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -170,9 +171,18 @@ func (d *decision) speaks(b *config.Backend) string {
 		info.Cleartext, info.TLS = "TCP", "TCP"
 	}
 	if b.Tls != nil {
-		return info.TLS + " over TLS to " + b.Tls.ServerName
+		return info.TLS + " over TLS to " + serverNames(b.Tls)
 	}
 	return info.Cleartext
+}
+
+// serverNames are the name that a backend is asked for by, and what else authenticates it.
+func serverNames(b *config.BackendTLS) string {
+	names := b.SubjectAltNames
+	if names == nil {
+		return b.ServerName
+	}
+	return names.AskedName + ", authenticated by " + strings.Join(slices.Concat(names.Hostnames, names.Uris), " or ")
 }
 
 // describeFilter is the filter's message on one line.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -226,11 +227,16 @@ func TestBackendTLSKeepsIdle(t *testing.T) {
 // TestBackendTLSRejected: a Backend whose authorities cannot be read leaves the one before in force.
 func TestBackendTLSRejected(t *testing.T) {
 	g := startGateway(t, Timeouts{})
+	twoNames := authenticated(testkit.NewAuthority(t).PEM, "a.example")
+	twoNames[0].GetBackend().Tls.ServerName = "a.example"
 	missing := overTLS("Service/default/b/80", "backend.example", []byte("lost on the way"), 0)[:1]
 	for _, all := range [][]*config.Resource{
 		missing,
 		overTLS("Service/default/b/80", "backend.example", []byte("no PEM"), 0),
 		overTLS("Service/default/b/80", "", nil, 0),
+		authenticated([]byte(testkit.NewAuthority(t).PEM)),
+		authenticated([]byte(testkit.NewAuthority(t).PEM), "spiffe://%"),
+		twoNames,
 	} {
 		g.generation++
 		r := g.Apply(&config.Update{Generation: g.generation, Upserts: all})
@@ -238,4 +244,151 @@ func TestBackendTLSRejected(t *testing.T) {
 			t.Errorf("%v", r.Rejected)
 		}
 	}
+}
+
+// namedCertificate is self-signed, for hosts and URIs, with a common name that is none of them.
+func namedCertificate(t testing.TB, hosts, uris []string) *config.Resource {
+	t.Helper()
+	c := testkit.Certificate{Name: "common.example", Hosts: hosts}
+	for _, text := range uris {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.URIs = append(c.URIs, u)
+	}
+	chain, key := c.PEM(t)
+	return &config.Resource{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "c", ChainPem: chain, KeyPem: key}}}
+}
+
+// authenticated is a Backend that is asked for asked.example, verified by ca and authenticated by names, those with a scheme URIs.
+func authenticated(ca []byte, names ...string) []*config.Resource {
+	all := overTLS("Service/default/b/80", "", ca, 0)
+	alternatives := &config.SubjectAltNames{AskedName: "asked.example"}
+	for _, name := range names {
+		if strings.Contains(name, ":") {
+			alternatives.Uris = append(alternatives.Uris, name)
+		} else {
+			alternatives.Hostnames = append(alternatives.Hostnames, name)
+		}
+	}
+	all[0].GetBackend().Tls.SubjectAltNames = alternatives
+	return all
+}
+
+// TestBackendTLSSubjectAltNames: with subject alternative names one of them has to be the certificate's, and the name that is asked for
+// authenticates nobody.
+func TestBackendTLSSubjectAltNames(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	const spiffe = "spiffe://mesh.example/ns/default/sa/web"
+	for _, tc := range []struct {
+		name        string
+		hosts, uris []string // of the certificate
+		names       []string // of the Backend
+		want        bool
+	}{
+		{"hostname", []string{"a.example"}, nil, []string{"a.example"}, true},
+		{"another hostname", []string{"a.example"}, nil, []string{"b.example"}, false},
+		{"the name asked for", []string{"asked.example"}, nil, []string{"b.example"}, false},
+		{"the common name", []string{"a.example"}, nil, []string{"common.example"}, false},
+		{"a URI alone, and the common name", nil, []string{spiffe}, []string{"common.example"}, false},
+		{"one of several", []string{"a.example"}, nil, []string{"b.example", spiffe, "a.example"}, true},
+		{"URI", nil, []string{spiffe}, []string{spiffe}, true},
+		{"URI of several", []string{"a.example"}, []string{"https://a.example/", spiffe}, []string{"b.example", spiffe}, true},
+		{"URI, case of scheme and host", nil, []string{"SPIFFE://Mesh.Example/ns/default/sa/web"}, []string{spiffe}, true},
+		{"URI, case of the path", nil, []string{"spiffe://mesh.example/ns/default/sa/Web"}, []string{spiffe}, false},
+		{"URI, below another", nil, []string{spiffe + "/x"}, []string{spiffe}, false},
+		{"a URI's host is no hostname", nil, []string{spiffe}, []string{"mesh.example"}, false},
+		{"the certificate's wildcard", []string{"*.example.com"}, nil, []string{"a.example.com"}, true},
+		{"the certificate's wildcard, two labels", []string{"*.example.com"}, nil, []string{"a.b.example.com"}, false},
+		{"wildcard", []string{"A.Example.Com"}, nil, []string{"*.example.com"}, true},
+		{"wildcards", []string{"*.example.com"}, nil, []string{"*.example.com"}, true},
+		{"wildcard, two labels", []string{"a.b.example.com"}, nil, []string{"*.example.com"}, false},
+		{"wildcard, none", []string{"example.com"}, nil, []string{"*.example.com"}, false},
+		{"wildcard, another suffix", []string{"a.notexample.com"}, nil, []string{"*.example.com"}, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cert := namedCertificate(t, tc.hosts, tc.uris)
+			addr, _ := tlsBackend(t, cert, "http/1.1")
+			g := startGateway(t, Timeouts{})
+			g.serve(addr, nil)
+			g.apply(authenticated(cert.GetCertificate().ChainPem, tc.names...))
+			got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+			if ok := strings.HasPrefix(got, "HTTP/1.1 200 ") && strings.Contains(got, " asked.example "); ok != tc.want {
+				t.Errorf("got %q, want success %t", got, tc.want)
+			}
+			if !tc.want && (!strings.HasPrefix(got, "HTTP/1.1 502 ") || !strings.Contains(got, "upstream_tls_failed")) {
+				t.Error(got)
+			}
+		})
+	}
+
+	t.Run("another authority", func(t *testing.T) {
+		cert := namedCertificate(t, []string{"a.example"}, nil)
+		addr, _ := tlsBackend(t, cert, "http/1.1")
+		g := startGateway(t, Timeouts{})
+		g.serve(addr, nil)
+		g.apply(authenticated(testkit.NewAuthority(t).PEM, "a.example"))
+		if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 502 ") {
+			t.Error(got)
+		}
+	})
+}
+
+// TestBackendTLSEdited: neither a connection nor a session that was made under other names or authorities is used once a Backend has been
+// edited, and requests under way end.
+func TestBackendTLSEdited(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	cert := namedCertificate(t, []string{"a.example", "asked.example"}, nil)
+	ca, other := cert.GetCertificate().ChainPem, testkit.NewAuthority(t).PEM
+	const get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		addr, handshakes := tlsBackend(t, cert, protocol)
+		g := startGateway(t, Timeouts{})
+		g.serve(addr, nil)
+		for i, step := range []struct {
+			name string
+			now  []*config.Resource
+			want string
+		}{
+			{"names", authenticated(ca, "a.example"), "HTTP/1.1 200 "},
+			{"other names", authenticated(ca, "b.example"), "HTTP/1.1 502 "},
+			{"one more name", authenticated(ca, "b.example", "a.example"), "HTTP/1.1 200 "},
+			{"another authority", authenticated(other, "b.example", "a.example"), "HTTP/1.1 502 "},
+			{"the name asked for", overTLS("Service/default/b/80", "asked.example", ca, 0), "HTTP/1.1 200 "},
+			{"another name asked for", overTLS("Service/default/b/80", "b.example", ca, 0), "HTTP/1.1 502 "},
+			{"names again", authenticated(ca, "a.example"), "HTTP/1.1 200 "},
+		} {
+			g.apply(step.now)
+			for range 2 {
+				if got := g.roundTrip(get); !strings.HasPrefix(got, step.want) || strings.Contains(got, "resumed=true") {
+					t.Errorf("%s, %s: %s", protocol, step.name, got)
+				}
+			}
+			before := handshakes.Load()
+			g.apply(step.now)
+			if g.roundTrip(get); i == 0 && handshakes.Load() != before {
+				t.Errorf("%s, %s: what was sent again has cost the connection", protocol, step.name)
+			}
+		}
+	}
+}
+
+// TestBackendTLSNamesResume: sessions are resumed with subject alternative names, too.
+func TestBackendTLSNamesResume(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	cert := namedCertificate(t, []string{"a.example"}, nil)
+	addr, _ := tlsBackend(t, cert, "http/1.1")
+	g := startGateway(t, Timeouts{})
+	g.serve(addr, nil)
+	g.apply(authenticated(cert.GetCertificate().ChainPem, "a.example"))
+	testkit.Eventually(t, "a session is resumed", func() bool {
+		got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+		g.apply(backend("Service/default/b/80", "127.0.0.1:1")[1:]) // the connections that idle are closed
+		g.apply(backend("Service/default/b/80", addr)[1:])
+		return strings.Contains(got, "resumed=true")
+	})
 }

@@ -11,6 +11,7 @@ import (
 	"encoding/pem"
 	"math/big"
 	"net"
+	"net/url"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 type Certificate struct {
 	Name  string        // of the subject
 	Hosts []string      // DNS names and IP addresses that it is for
+	URIs  []*url.URL    // that it is for
 	Key   crypto.Signer // default: a new one on P-256
 	// NotBefore and NotAfter are an hour ago and in ten days by default.
 	NotBefore, NotAfter time.Time
@@ -58,7 +60,7 @@ func (c Certificate) make(t testing.TB) (der []byte, signer crypto.Signer) {
 		c.NotAfter = time.Now().Add(240 * time.Hour)
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: c.Name},
-		NotBefore: c.NotBefore, NotAfter: c.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature}
+		NotBefore: c.NotBefore, NotAfter: c.NotAfter, KeyUsage: x509.KeyUsageDigitalSignature, URIs: c.URIs}
 	for _, host := range c.Hosts {
 		if ip := net.ParseIP(host); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)

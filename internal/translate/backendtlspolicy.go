@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -173,15 +174,48 @@ func (bp *backendTLSPolicies) readBackendTLS(v *incremental.View, n name, p *gwv
 	if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(hostname, "*") {
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
 	}
-	if len(spec.SubjectAltNames) > 0 {
-		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.subjectAltNames", "remove it, and write into spec.validation.hostname a name that the certificate has",
-			"subjectAltNames are not supported yet, and who a backend is must not go unverified")
+	names := b.readSubjectAltNames(spec.SubjectAltNames)
+	if b.Invalid != nil {
+		return b
 	}
-	if b.Invalid == nil {
-		b.Config = &config.BackendTLS{ServerName: hostname, Authorities: authorities,
-			SystemAuthorities: value(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
+	b.Config = &config.BackendTLS{ServerName: hostname, Authorities: authorities,
+		SystemAuthorities: value(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
+	if names != nil {
+		names.AskedName, b.Config.ServerName = hostname, ""
+		b.Config.SubjectAltNames = names
 	}
 	return b
+}
+
+// readSubjectAltNames returns the names that authenticate a backend in the place of its hostname, nil for none.
+func (b *backendTLS) readSubjectAltNames(all []gwv1.SubjectAltName) *config.SubjectAltNames {
+	if len(all) == 0 {
+		return nil
+	}
+	names := &config.SubjectAltNames{}
+	for i, san := range all {
+		field := fmt.Sprintf("spec.validation.subjectAltNames[%d]", i)
+		switch san.Type {
+		case gwv1.HostnameSubjectAltNameType:
+			hostname := strings.ToLower(string(san.Hostname))
+			if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(strings.TrimPrefix(hostname, "*."), "*") {
+				b.invalid(gwv1.PolicyReasonInvalid, field+".hostname", "write a DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
+			}
+			names.Hostnames = append(names.Hostnames, hostname)
+		case gwv1.URISubjectAltNameType:
+			u, err := url.Parse(string(san.URI))
+			if err != nil || u.Scheme == "" || u.Opaque == "" && u.Host == "" && u.Path == "" {
+				b.invalid(gwv1.PolicyReasonInvalid, field+".uri", "write one that the backend's certificate has, such as spiffe://cluster.local/ns/default/sa/web",
+					"%q is not an absolute URI", san.URI)
+				continue
+			}
+			u.Scheme, u.Host = strings.ToLower(u.Scheme), strings.ToLower(u.Host)
+			names.Uris = append(names.Uris, u.String())
+		default:
+			b.invalid(gwv1.PolicyReasonInvalid, field+".type", "use Hostname or URI", "%q is not known", san.Type)
+		}
+	}
+	return names
 }
 
 // invalid keeps the first problem: one is enough to act on.

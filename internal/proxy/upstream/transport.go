@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"fmt"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/moongate-dev/moongate/internal/config"
 )
 
@@ -24,6 +26,8 @@ type transport struct {
 	tls     *tls.Config // nil is cleartext
 	unknown bool        // nothing is to be sent
 	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
+
+	resource *config.BackendTLS // what tls was made of
 }
 
 // newTransport reads a Backend. The error says what is wrong with its TLS.
@@ -33,9 +37,7 @@ func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	if b.Tls == nil {
 		return t, nil
 	}
-	if b.Tls.ServerName == "" {
-		return nil, fmt.Errorf("upstream: Backend %s: tls.server_name is empty: give the name that the certificate is verified for", b.Key)
-	}
+	t.resource = b.Tls
 	t.tls = &tls.Config{
 		ServerName:         b.Tls.ServerName,
 		MinVersion:         tls.VersionTLS12,
@@ -61,9 +63,36 @@ func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 		}
 		t.tls.RootCAs = pool
 	}
+	if err := t.verify(b); err != nil {
+		return nil, err
+	}
 	t.tunnel = t.tls.Clone()
 	t.tunnel.NextProtos = nil
 	return t, nil
+}
+
+// verify has the backend's certificate verified for the names of its Backend.
+func (t *transport) verify(b *config.Backend) error {
+	alternatives := b.Tls.SubjectAltNames
+	switch {
+	case alternatives == nil && b.Tls.ServerName == "":
+		return fmt.Errorf("upstream: Backend %s: tls.server_name is empty: give the name that the certificate is verified for", b.Key)
+	case alternatives == nil:
+		return nil // as package tls does
+	case b.Tls.ServerName != "":
+		return fmt.Errorf("upstream: Backend %s: tls has a server_name and subject_alt_names: give one of both", b.Key)
+	case alternatives.AskedName == "":
+		return fmt.Errorf("upstream: Backend %s: tls.subject_alt_names.asked_name is empty: give the name to ask for", b.Key)
+	}
+	names, err := newSubjectAltNames(alternatives, t.tls.RootCAs)
+	if err != nil {
+		return fmt.Errorf("upstream: Backend %s: tls.subject_alt_names: %w", b.Key, err)
+	}
+	t.tls.ServerName = alternatives.AskedName
+	// Package tls would verify ServerName. VerifyConnection is called for sessions that are resumed, too.
+	t.tls.InsecureSkipVerify = true
+	t.tls.VerifyConnection = names.verify
+	return nil
 }
 
 // settings returns the TLS settings of a connection, nil for cleartext.
@@ -84,10 +113,8 @@ func (t *transport) refuses(c *Conn, p purpose) error {
 
 // same reports whether connections made by one are good for the other.
 func (t *transport) same(o *transport) bool {
-	if t.unknown != o.unknown || t.http2 != o.http2 || t.upgrade != o.upgrade || (t.tls == nil) != (o.tls == nil) {
-		return false
-	}
-	return t.tls == nil || t.tls.ServerName == o.tls.ServerName && t.tls.RootCAs == o.tls.RootCAs
+	// What a key of Authorities stands for never changes.
+	return t.unknown == o.unknown && t.http2 == o.http2 && t.upgrade == o.upgrade && proto.Equal(t.resource, o.resource)
 }
 
 // unknown is used while no Backend resource has come, or none that could be used: it may have wanted TLS.

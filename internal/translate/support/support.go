@@ -22,6 +22,7 @@ import (
 // everywhere is what this version can do; conformance suites choose their tests by it.
 var everywhere = []features.FeatureName{
 	features.SupportBackendTLSPolicy,
+	features.SupportBackendTLSPolicySANValidation,
 	features.SupportGRPCRoute,
 	features.SupportGRPCRouteNamedRouteRule,
 	features.SupportGRPCRouteRequestHeaderModifier,

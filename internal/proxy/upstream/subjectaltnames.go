@@ -1,0 +1,96 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// subjectAltNames verifies certificates by names that package tls does not know; immutable.
+type subjectAltNames struct {
+	roots     *x509.CertPool  // nil: those of the system
+	hostnames []string        // without wildcards
+	suffixes  []string        // of wildcards, with the dot before them
+	uris      map[string]bool // as canonicalURI has them
+	wanted    string          // for errors
+}
+
+func newSubjectAltNames(c *config.SubjectAltNames, roots *x509.CertPool) (*subjectAltNames, error) {
+	s := &subjectAltNames{roots: roots, uris: map[string]bool{}}
+	var wanted []string
+	for _, name := range c.Hostnames {
+		wanted = append(wanted, name)
+		if suffix, wildcard := strings.CutPrefix(name, "*."); wildcard {
+			s.suffixes = append(s.suffixes, "."+suffix)
+		} else {
+			s.hostnames = append(s.hostnames, name)
+		}
+	}
+	for _, text := range c.Uris {
+		wanted = append(wanted, text)
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, err
+		}
+		s.uris[canonicalURI(u)] = true
+	}
+	if len(wanted) == 0 {
+		return nil, errors.New("there are none: give one that the certificate has")
+	}
+	s.wanted = strings.Join(wanted, ", ")
+	return s, nil
+}
+
+// verify is tls.Config.VerifyConnection: the certificate is valid now, an authority has signed it for servers, and it has one of the names.
+func (s *subjectAltNames) verify(state tls.ConnectionState) error {
+	chain := state.PeerCertificates
+	if len(chain) == 0 {
+		return errors.New("the endpoint shows no certificate")
+	}
+	options := x509.VerifyOptions{Roots: s.roots, Intermediates: x509.NewCertPool()}
+	for _, certificate := range chain[1:] {
+		options.Intermediates.AddCert(certificate)
+	}
+	if _, err := chain[0].Verify(options); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+	}
+	if !s.match(chain[0]) {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: chain,
+			Err: fmt.Errorf("the certificate has none of the subject alternative names %s", s.wanted)}
+	}
+	return nil
+}
+
+func (s *subjectAltNames) match(certificate *x509.Certificate) bool {
+	for _, name := range s.hostnames {
+		if certificate.VerifyHostname(name) == nil { // by RFC 6125 section 6.4, and never the common name
+			return true
+		}
+	}
+	for _, name := range certificate.DNSNames {
+		label, _, _ := strings.Cut(name, ".")
+		for _, suffix := range s.suffixes {
+			if label != "" && strings.EqualFold(strings.TrimSuffix(name[len(label):], "."), suffix) {
+				return true
+			}
+		}
+	}
+	for _, u := range certificate.URIs {
+		if s.uris[canonicalURI(u)] {
+			return true
+		}
+	}
+	return false
+}
+
+// canonicalURI has what is case-insensitive in lower case (RFC 3986 section 6.2.2.1).
+func canonicalURI(u *url.URL) string {
+	canonical := *u
+	canonical.Scheme, canonical.Host = strings.ToLower(u.Scheme), strings.ToLower(u.Host)
+	return canonical.String()
+}
