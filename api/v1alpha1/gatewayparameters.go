@@ -72,6 +72,12 @@ type GatewayParametersSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=json;off
 	AccessLog string `json:"accessLog,omitempty"`
+	// RequestIDs is generate (the default: each request gets an X-Request-Id, in place of one that the client has sent) or
+	// preserve (that one is kept).
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=generate;preserve
+	RequestIDs string `json:"requestIDs,omitempty"`
 	// ShutdownDelay is how long an ending proxy goes on accepting connections, so that load
 	// balancers notice; default 5s, at most 5m.
 	//
@@ -266,7 +272,7 @@ var MetadataKinds = []MetadataKind{
 // autoscaling too. service.loadBalancerClass and service.loadBalancerSourceRanges lock service.type
 // too, since of another type there would be none.
 //
-// +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;logLevel;accessLog;shutdownDelay;drainTimeout
+// +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;logLevel;accessLog;requestIDs;shutdownDelay;drainTimeout
 type LockedField string
 
 // The fields that can be locked.
@@ -281,6 +287,7 @@ const (
 	LockIPFamilyPolicy           LockedField = "service.ipFamilyPolicy"
 	LockLogLevel                 LockedField = "logLevel"
 	LockAccessLog                LockedField = "accessLog"
+	LockRequestIDs               LockedField = "requestIDs"
 	LockShutdownDelay            LockedField = "shutdownDelay"
 	LockDrainTimeout             LockedField = "drainTimeout"
 )
@@ -288,7 +295,7 @@ const (
 // LockedFields are all of them.
 var LockedFields = []LockedField{
 	LockReplicas, LockResources, LockService, LockServiceType, LockLoadBalancerClass, LockLoadBalancerSourceRanges,
-	LockExternalTrafficPolicy, LockIPFamilyPolicy, LockLogLevel, LockAccessLog, LockShutdownDelay, LockDrainTimeout,
+	LockExternalTrafficPolicy, LockIPFamilyPolicy, LockLogLevel, LockAccessLog, LockRequestIDs, LockShutdownDelay, LockDrainTimeout,
 }
 
 // What the status says.

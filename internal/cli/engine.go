@@ -41,6 +41,20 @@ func (c *connectionFlags) add(cmd *cobra.Command) {
 		"of them, those of one client address (of IPv6 the first 64 bits); 0 is a quarter of --max-connections, negative no limit")
 }
 
+// requestIDsText explains the flag --request-ids of run and proxy.
+const requestIDsText = "generate: each request gets an X-Request-Id, in place of one that the client has sent; preserve: that one is kept"
+
+// preserves reports whether --request-ids is preserve.
+func preserves(requestIDs string) (bool, error) {
+	switch requestIDs {
+	case "", defaultRequestIDs:
+		return false, nil
+	case "preserve":
+		return true, nil
+	}
+	return false, usage("--request-ids %q is not known; use generate or preserve", requestIDs)
+}
+
 // engineOptions are the flags that run and proxy have in common.
 type engineOptions struct {
 	Bind          []netip.Addr // empty is all
@@ -49,6 +63,7 @@ type engineOptions struct {
 	DrainTimeout  time.Duration
 	PlainIO       bool
 	Connections   connectionFlags
+	RequestIDs    string // "" is the default
 	Stdout        io.Writer
 	Log           *slog.Logger
 	Hangup        <-chan os.Signal // each reopens the access log; nil for never
@@ -57,11 +72,12 @@ type engineOptions struct {
 // engine is a proxy with what stands around it wherever its configuration comes from: the
 // access log, the metrics, the admin servers, and the way it ends.
 type engine struct {
-	o         engineOptions
-	accessLog *observe.AccessLog
-	metrics   *observe.Metrics
-	proxy     *proxy.Proxy
-	servers   []*admin.Server
+	o              engineOptions
+	keepRequestIDs bool
+	accessLog      *observe.AccessLog
+	metrics        *observe.Metrics
+	proxy          *proxy.Proxy
+	servers        []*admin.Server
 	// notReady is why /readyz fails: points to served once everything accepted is served.
 	notReady atomic.Pointer[error]
 	// unserved returns which accepted Gateway is not served and why, or nil; it is asked while notReady is served.
@@ -82,6 +98,9 @@ func newEngine(o engineOptions) (*engine, error) {
 	e := &engine{o: o, unserved: func() error { return nil }}
 	e.notReady.Store(&errStarting)
 	var err error
+	if e.keepRequestIDs, err = preserves(o.RequestIDs); err != nil {
+		return nil, err
+	}
 	if e.accessLog, err = observe.OpenAccessLog(cmp.Or(o.AccessLog, defaultAccessLog), o.Stdout); err != nil {
 		return nil, usage("%w; --access-log takes json, off or a file that can be written", err)
 	}
@@ -131,7 +150,7 @@ func (e *engine) discard() {
 
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
-	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, Logger: e.o.Log, PlainIO: e.o.PlainIO,
+	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO,
 		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient})
 }
 

@@ -27,6 +27,7 @@ type RunOptions struct {
 	PlainIO       bool          // see proxy.Options
 	// Connections bounds those of clients.
 	Connections connectionFlags
+	RequestIDs  string // generate or preserve; "" is generate
 
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
@@ -44,6 +45,7 @@ type Running struct {
 // Defaults of run; docs/defaults.md shows them.
 const (
 	defaultAccessLog     = "json"
+	defaultRequestIDs    = "generate"
 	defaultShutdownDelay = 0
 	defaultDrainTimeout  = 30 * time.Second
 )
@@ -60,6 +62,7 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 		"after that, how long requests in flight may take before they are cut")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
+	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
 }
 
 // bindAddresses checks --bind.

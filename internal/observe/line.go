@@ -46,7 +46,7 @@ func LogFields() []LogField {
 		{"duration_ms", "milliseconds from the first byte of the request to the last of the response"},
 		{"client_address", "IP address and port of the connection's other end"},
 		{"user_agent", "User-Agent, at most " + strconv.Itoa(maxUserAgent) + " bytes"},
-		{"request_id", "X-Request-Id as received, at most " + strconv.Itoa(maxRequestID) + " bytes"},
+		{"request_id", "X-Request-Id as sent to the backend, at most " + strconv.Itoa(maxRequestID) + " bytes; null where the request was refused before it got one"},
 		{"gateway", "<namespace>/<name> of the Gateway"},
 		{"listener", "name of the listener"},
 		{"route", "<kind>/<namespace>/<name> of the route"},

@@ -19,7 +19,7 @@ type Record struct {
 	Target    []byte // path with query as received; nil where the head could not be parsed
 	Protocol  string // "HTTP/1.1"
 	UserAgent []byte
-	RequestID []byte // X-Request-Id as received; nil where there is none
+	RequestID []byte // X-Request-Id as sent to the backend; nil where the request was refused before it got one
 
 	Status        int // as sent to the client; 0 where no response was sent
 	Reason        Reason

@@ -245,7 +245,7 @@ func arguments(spec *translate.ProxySpec, s Settings) []string {
 	if accessLog == "" {
 		accessLog = "json"
 	}
-	return []string{
+	arguments := []string{
 		"proxy",
 		"--controller=" + s.ControllerAddress,
 		"--gateway=" + spec.Namespace + "/" + spec.Name,
@@ -258,6 +258,10 @@ func arguments(spec *translate.ProxySpec, s Settings) []string {
 		"--shutdown-delay=" + orDefault(spec.Parameters.ShutdownDelay, defaultShutdownDelay).String(),
 		"--drain-timeout=" + orDefault(spec.Parameters.DrainTimeout, defaultDrainTimeout).String(),
 	}
+	if ids := spec.Parameters.RequestIDs; ids != "" { // which an earlier version's proxy does not know
+		arguments = append(arguments, "--request-ids="+ids)
+	}
+	return arguments
 }
 
 // environment tells Go's collector of a limit of memory; of one of CPU it knows by itself.

@@ -24,7 +24,7 @@ func TestHTTP2RequestTimeout(t *testing.T) {
 			return
 		}
 		w.Write(make([]byte, 16<<20))
-	}), func(r *config.Rule) { r.RequestTimeoutNanos = int64(300 * time.Millisecond) })
+	}), func(r *config.Rule) { r.RequestTimeoutNanos = int64(2 * time.Second) })
 	cc := g.http2Client("")
 	for _, tc := range []struct {
 		path   string

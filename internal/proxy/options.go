@@ -26,6 +26,9 @@ type Options struct {
 	AccessLog *observe.AccessLog
 	Metrics   *observe.Metrics
 	Logger    *slog.Logger // nil discards
+	// KeepRequestIDs makes X-Request-Id of clients be passed on and logged where it is plain: up to 128 visible ASCII characters, no comma. Else each request
+	// gets one of ours.
+	KeepRequestIDs bool
 	// Limits bounds request and response heads; MaxHead is at most 64 KiB.
 	Limits   http1.Limits
 	Timeouts Timeouts

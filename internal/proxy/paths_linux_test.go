@@ -139,7 +139,7 @@ func withoutTimes(t *testing.T, text string) (lines []string) {
 		if err := json.Unmarshal([]byte(line), &all); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
-		for _, key := range []string{"start_time", "duration_ms", "upstream_duration_ms", "client_address"} {
+		for _, key := range []string{"request_id", "start_time", "duration_ms", "upstream_duration_ms", "client_address"} {
 			delete(all, key)
 		}
 		b, _ := json.Marshal(all)
@@ -293,6 +293,7 @@ func (p *play) finish() {
 	p.client.got = dates.ReplaceAll(p.client.got, []byte("Date: now"))
 	p.course.client = p.client.describe()
 	for _, b := range p.conns {
+		b.got = requestIDLine.ReplaceAll(b.got, nil)
 		p.heard = append(p.heard, b.describe())
 	}
 	p.client.close()

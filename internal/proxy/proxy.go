@@ -76,7 +76,7 @@ func New(o Options) *Proxy {
 	}
 	p.metrics.SetUpstreams(p.reportUpstreams)
 	p.compiler = snapshot.Compiler{Backend: p.upstreams.Get, Metrics: p.metrics}
-	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Logger: o.Logger, Core: cores.Here}}
+	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, KeepRequestIDs: o.KeepRequestIDs, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Logger: o.Logger, Core: cores.Here}}
 	p.engine.Limits.MaxHead = min(p.engine.Limits.MaxHead, client.MaxHead)
 	p.engine.Background, p.cancel = context.WithCancel(context.Background())
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})

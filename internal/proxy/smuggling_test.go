@@ -364,6 +364,9 @@ const harmless = "GET /harmless HTTP/1.1\r\nHost: h\r\n" + provenance + "\r\n"
 // provenance is what the gateway says of every client here.
 const provenance = "X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: h\r\nCDN-Loop: moongate\r\n"
 
+// requestIDLine is one that the gateway has made.
+var requestIDLine = regexp.MustCompile(`X-Request-Id: [0-9a-f-]{36}\r\n`)
+
 // all is what was heard on all connections, but for the other client and for what the gateway adds.
 func (v *victim) all() string {
 	v.mu.Lock()
@@ -372,7 +375,8 @@ func (v *victim) all() string {
 	for _, h := range v.heard {
 		all.Write(h.Bytes())
 	}
-	return strings.ReplaceAll(strings.ReplaceAll(all.String(), harmless, ""), provenance, "")
+	heard := requestIDLine.ReplaceAllString(all.String(), "")
+	return strings.ReplaceAll(strings.ReplaceAll(heard, harmless, ""), provenance, "")
 }
 
 var dateLine = regexp.MustCompile(`Date: [^\r]*\r\n`)

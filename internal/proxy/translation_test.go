@@ -275,6 +275,11 @@ func checkUnderstood(t *testing.T, s *spoken, u *understood) {
 		switch f[0] {
 		case "Host", "Content-Length", "Transfer-Encoding", "Expect", "Connection", "TE", "cookie":
 			continue
+		case "X-Request-Id":
+			if !uuid.MatchString(f[1]) {
+				t.Fatalf("%v: %s is %q", s, f[0], f[1])
+			}
+			continue
 		case "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "CDN-Loop":
 			if want := map[string]string{"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": s.authority, "CDN-Loop": "moongate"}[f[0]]; f[1] != want {
 				t.Fatalf("%v: %s is %q", s, f[0], f[1])

@@ -380,7 +380,7 @@ func TestTunnelGivesInputBack(t *testing.T) {
 	buffer.Count(&lent)
 	defer buffer.Count(nil)
 	addr, accepted := switching(t)
-	g := startGateway(t, Timeouts{})
+	g := startGatewayWith(t, Options{KeepRequestIDs: true})
 	g.serveWebSocket(addr, nil)
 	long := "GET /%s HTTP/1.1\r\nUser-Agent: %[1]s\r\nX-Request-Id: %[1]s\r\nX-Long: " + strings.Repeat("x", 6000)
 	client := g.dial()

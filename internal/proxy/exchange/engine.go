@@ -21,6 +21,8 @@ type Engine struct {
 	Limits   http1.Limits
 	Observer *observe.Observer
 	Logging  bool // request lines are wanted: remember what only they show
+	// KeepRequestIDs makes X-Request-Id of clients be passed on where it is plain.
+	KeepRequestIDs bool
 	// Background ends copies of requests (mirrors) that are under way.
 	Background context.Context
 	// Snapshot is the configuration in force, never nil once connections are served.

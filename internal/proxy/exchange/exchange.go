@@ -43,8 +43,9 @@ type Exchange struct {
 	// grpc tells that the client understands gRPC's answers.
 	grpc bool
 	// unasked tells that the client wanted another protocol, which its backend was not asked for.
-	unasked bool
-	mirrors []*mirrored
+	unasked   bool
+	mirrors   []*mirrored
+	requestID [requestIDSize]byte // the one that we made, if we did
 }
 
 // Request is a request as the client's side hands it over. All of it is set anew for each
@@ -147,7 +148,6 @@ func (x *Exchange) note() {
 	}
 	x.rec.Target = x.Target
 	x.rec.UserAgent, _ = x.Header.Get("user-agent")
-	x.rec.RequestID, _ = x.Header.Get("x-request-id")
 }
 
 // handle is the request's way from its head to its response. It tells whether the request was
@@ -163,6 +163,7 @@ func (x *Exchange) handle() (read bool) {
 		return x.fail(observe.ReasonOverloaded)
 	}
 	x.setForwarded()
+	x.setRequestID()
 	if !x.countPass() {
 		return x.fail(observe.ReasonLoopDetected)
 	}

@@ -56,6 +56,7 @@ func Check(s *v1alpha1.GatewayParametersSpec) []*condition.Problem {
 	}
 	c.oneOf("spec.logLevel", s.LogLevel, "debug", "info", "warn", "error")
 	c.oneOf("spec.accessLog", s.AccessLog, "json", "off")
+	c.oneOf("spec.requestIDs", s.RequestIDs, "generate", "preserve")
 	c.duration("spec.shutdownDelay", s.ShutdownDelay, maxShutdownDelay)
 	c.duration("spec.drainTimeout", s.DrainTimeout, maxDrainTimeout)
 	if s.ClassOnly != nil {

@@ -40,6 +40,9 @@ func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.Gatewa
 	if l.has(v1alpha1.LockAccessLog) {
 		clearField(&l, "spec.accessLog", &out.AccessLog, class.AccessLog)
 	}
+	if l.has(v1alpha1.LockRequestIDs) {
+		clearField(&l, "spec.requestIDs", &out.RequestIDs, class.RequestIDs)
+	}
 	if l.has(v1alpha1.LockShutdownDelay) {
 		clearField(&l, "spec.shutdownDelay", &out.ShutdownDelay, class.ShutdownDelay)
 	}

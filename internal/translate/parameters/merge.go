@@ -28,6 +28,7 @@ func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParameter
 	out.Service = mergeService(out.Service, own.Service)
 	out.LogLevel = cmp.Or(own.LogLevel, out.LogLevel)
 	out.AccessLog = cmp.Or(own.AccessLog, out.AccessLog)
+	out.RequestIDs = cmp.Or(own.RequestIDs, out.RequestIDs)
 	out.ShutdownDelay = cmp.Or(own.ShutdownDelay, out.ShutdownDelay)
 	out.DrainTimeout = cmp.Or(own.DrainTimeout, out.DrainTimeout)
 	return out

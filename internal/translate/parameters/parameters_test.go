@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 		{`{service: {loadBalancerSourceRanges: [10.0.0.0/8, 10.0.0.0, 10.0.0.0/33]}}`,
 			[]string{"spec.service.loadBalancerSourceRanges[1]", "spec.service.loadBalancerSourceRanges[2]"}},
 		{`{service: {externalTrafficPolicy: Near, ipFamilyPolicy: Both}}`, []string{"spec.service.externalTrafficPolicy", "spec.service.ipFamilyPolicy"}},
-		{`{logLevel: trace, accessLog: xml}`, []string{"spec.logLevel", "spec.accessLog"}},
+		{`{logLevel: trace, accessLog: xml, requestIDs: keep}`, []string{"spec.logLevel", "spec.accessLog", "spec.requestIDs"}},
 		{`{shutdownDelay: 5m1s, drainTimeout: -1s}`, []string{"spec.shutdownDelay", "spec.drainTimeout"}},
 		{`{classOnly: {image: "a b", imagePullPolicy: Sometimes, env: [{name: A}, {name: ""}, {name: a=b}]}}`,
 			[]string{"spec.classOnly.image", "spec.classOnly.imagePullPolicy", "spec.classOnly.env[1].name", "spec.classOnly.env[2].name"}},
@@ -119,6 +119,7 @@ resources: {limits: {cpu: 1}}
 service: {type: LoadBalancer, loadBalancerClass: a/b, loadBalancerSourceRanges: [10.0.0.0/8], externalTrafficPolicy: Local, ipFamilyPolicy: SingleStack}
 logLevel: warn
 accessLog: json
+requestIDs: preserve
 shutdownDelay: 1s
 drainTimeout: 2s
 classOnly: {image: a}

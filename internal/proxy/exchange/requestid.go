@@ -1,0 +1,77 @@
+package exchange
+
+import (
+	"math/rand/v2"
+
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+var requestIDName = []byte("X-Request-Id")
+
+const (
+	// requestIDSize is that of a UUID in text (RFC 9562 section 4).
+	requestIDSize = 36
+	// maxRequestID bounds an id of a client's that is kept.
+	maxRequestID = 128
+)
+
+// setRequestID gives the request an id, by which the access log and the backend's can be brought together. A client's own is replaced unless
+// Engine.KeepRequestIDs says otherwise: who chooses ids could make lines look like those of another request.
+func (x *Exchange) setRequestID() {
+	if x.Client.Engine.KeepRequestIDs {
+		if id, n := x.claimedRequestID(); n == 1 && plainRequestID(id) {
+			x.rec.RequestID = id
+			return
+		}
+	}
+	x.Header.RemoveIf(claimsRequestID)
+	writeUUID(&x.requestID, rand.Uint64(), rand.Uint64())
+	x.rec.RequestID = x.requestID[:]
+	x.Header.Add(requestIDName, x.requestID[:])
+}
+
+// claimedRequestID returns the last of the ids in the request, and how many there are, in any spelling.
+func (x *Exchange) claimedRequestID() (id []byte, n int) {
+	for i := range x.Header.Len() {
+		if f := x.Header.At(i); claimsRequestID(f) {
+			id, n = f.Value, n+1
+		}
+	}
+	return id, n
+}
+
+// claimsRequestID tells whether a field line is X-Request-Id, as claimsProvenance does.
+func claimsRequestID(f *message.Field) bool {
+	return len(f.Name) == len("x-request-id") && hasName(f.Name, "x-request-id")
+}
+
+// plainRequestID tells whether an id of a client's can be kept: it is not long, and of visible ASCII characters without a comma, which would make two of it.
+func plainRequestID(id []byte) bool {
+	if len(id) == 0 || len(id) > maxRequestID {
+		return false
+	}
+	for _, b := range id {
+		if b <= ' ' || b >= 0x7f || b == ',' {
+			return false
+		}
+	}
+	return true
+}
+
+// writeUUID writes a random UUID, of version 4 (RFC 9562 section 5.4), made of random bits.
+func writeUUID(to *[requestIDSize]byte, high, low uint64) {
+	const digits = "0123456789abcdef"
+	high = high&^0xf000 | 0x4000         // the version
+	low = low&^(0b11<<62) | (0b10 << 62) // the variant
+	i := 0
+	for _, half := range [...]uint64{high, low} {
+		for shift := 60; shift >= 0; shift -= 4 {
+			if i == 8 || i == 13 || i == 18 || i == 23 {
+				to[i] = '-'
+				i++
+			}
+			to[i] = digits[half>>shift&0xf]
+			i++
+		}
+	}
+}
