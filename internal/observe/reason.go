@@ -139,7 +139,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonRuleInvalid:    {Word: "rule_invalid", Source: SourceInternal, Status: 500, Description: "the matched rule cannot be carried out as configured"},
 	ReasonFilterFailed:   {Word: "filter_failed", Source: SourceInternal, Status: 500, Description: "a filter of the rule could not be carried out for this request"},
 	ReasonShuttingDown:   {Word: "shutting_down", Source: SourceInternal, Status: 503, Description: "the gateway is shutting down and the request was not finished within --drain-timeout"},
-	ReasonLoopDetected:   {Word: "loop_detected", Source: SourceInternal, Status: 508, Description: "the request has passed proxies of Moongate ten times: a backend leads back to them"},
+	ReasonLoopDetected:   {Word: "loop_detected", Source: SourceInternal, Status: 508, Description: "the request has passed proxies of Moongate ten times, or the connection of a layer-4 route has passed its listener before: a backend leads back to them"},
 	ReasonOverloaded:     {Word: "overloaded", Source: SourceInternal, Status: 503, Description: "a limit of the gateway on connections or requests is reached, or memory is scarce"},
 }
 

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -304,5 +306,59 @@ func TestTCPClientBreaksOff(t *testing.T) {
 			t.Errorf("connection %d: the backend's ended by %v behind %d bytes, want a reset", i, err, n)
 		}
 		accepted <- nil
+	}
+}
+
+// TestTCPCircle: a backend that leads back to a listener which the connection has passed gets no connections without end, over TLS neither; one that leads
+// to another listener gets its own.
+func TestTCPCircle(t *testing.T) {
+	t.Parallel()
+	const few = 20 // connections that a circle comes to, with luck for it
+	cert := certificate(t, "c", newECDSA(t), "backend.example").GetCertificate()
+	for _, tc := range []struct {
+		name        string
+		first, next func(g *gateway, other string) string // where the routes of both listeners lead
+		secure      bool
+		loops       bool
+	}{
+		{"to itself", func(g *gateway, _ string) string { return g.addr() }, nil, false, true},
+		{"to itself over TLS", func(g *gateway, _ string) string { return g.addr() }, nil, true, true},
+		{"by another listener", func(_ *gateway, other string) string { return other }, func(g *gateway, _ string) string { return g.addr() }, false, true},
+		{"through another listener", func(_ *gateway, other string) string { return other }, func(*gateway, string) string { return greeting(t, "b") }, false, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), MaxConnections: 1000})
+			port := freePort(t)
+			other := g.tcpListener("other")
+			other.GetListener().Port = uint32(port)
+			at := fmt.Sprintf("127.0.0.1:%d", port)
+			up := append(backend("Service/default/a/80", tc.first(g, at)), g.tcpListener("tcp"), other,
+				l4RouteOf("a", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/a/80", Weight: 1}))
+			if tc.next != nil {
+				up = append(append(up, backend("Service/default/b/80", tc.next(g, at))...),
+					l4RouteOf("b", "default/gw/other", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1}))
+			}
+			if tc.secure {
+				up = append(up, overTLS("Service/default/a/80", "backend.example", cert.ChainPem, config.BackendProtocol_BACKEND_PROTOCOL_HTTP)...)
+			}
+			g.apply(up)
+			for range 10 {
+				if tc.loops {
+					g.wantReset()
+					continue
+				}
+				c := g.dial()
+				c.(*net.TCPConn).CloseWrite()
+				if b, err := io.ReadAll(c); string(b) != "b\n" || err != nil {
+					t.Fatalf("%q %v", b, err)
+				}
+			}
+			testkit.Eventually(t, "all connections have ended", func() bool { return g.counted(activeConnections) == 0 })
+			loops, all := g.counted("moongate_requests_total", "reason", "loop_detected"), g.counted("moongate_requests_total")
+			if (loops > 0) != tc.loops || all > 10*few {
+				t.Errorf("%v of %v connections were found to be in a circle", loops, all)
+			}
+		})
 	}
 }

@@ -132,7 +132,7 @@ func (d *duplex) Interrupt() { d.c.tcp.SetDeadline(longAgo) }
 // acceptTCP runs a connection of a layer-4 route to its end.
 func (c *Conn) acceptTCP() {
 	c.side.Protocol = "TCP"
-	if !c.http1State().ex.Join() {
+	if !c.http1State().ex.Join(c.tcp.LocalAddr()) {
 		c.tcp.SetLinger(0) // no end of the stream that was not the backend's
 	}
 	c.end()

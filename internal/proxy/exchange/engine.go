@@ -34,9 +34,10 @@ type Engine struct {
 	// Overloaded makes every new request be refused: memory is scarce.
 	Overloaded atomic.Bool
 
-	// Every request reads what stands above; what copies of requests write to lies apart.
+	// Every request reads what stands above; what copies of requests and tunnels write to lies apart.
 	_       [128]byte
 	mirrors mirrors
+	tunnels tunnels
 }
 
 // Now is the coarse clock in Unix milliseconds.

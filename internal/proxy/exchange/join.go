@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"context"
+	"net"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -9,19 +10,19 @@ import (
 )
 
 // Join carries a connection whose bytes are not looked into to a backend of its listener's layer-4 route, until both sides have ended it. It reports
-// whether they have; else the client must be shown that the connection is not complete.
-func (x *Exchange) Join() (complete bool) {
+// whether they have; else the client must be shown that the connection is not complete. local is where the client has connected to.
+func (x *Exchange) Join(local net.Addr) (complete bool) {
 	x.Begin()
 	x.Request.Request.Reset()
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 	x.reset()
 	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
-	x.rec.Reason = x.join()
+	x.rec.Reason = x.join(tunnelled{x.Client.Peer, addrPort(local)})
 	x.finish()
 	return x.complete
 }
 
-func (x *Exchange) join() observe.Reason {
+func (x *Exchange) join(from tunnelled) observe.Reason {
 	c := x.Client
 	p := c.Engine.Snapshot.Load().Port(c.Socket)
 	if p == nil || p.Mode != c.Mode {
@@ -52,7 +53,12 @@ func (x *Exchange) join() observe.Reason {
 	if b.Failure != nil {
 		return b.Failure.Reason
 	}
-	u, reason := x.dialBackend(b)
+	path := tunnelPath{tunnels: &c.Engine.tunnels, listener: l.Config.Key, from: from}
+	if path.loops() {
+		return observe.ReasonLoopDetected
+	}
+	defer path.end()
+	u, reason := x.dialBackend(b, &path)
 	if u == nil {
 		return reason
 	}
@@ -60,6 +66,10 @@ func (x *Exchange) join() observe.Reason {
 		u.Close()
 		x.endEndpoint()
 	}()
+	if path.loops() { // who made the client's connection may not have known its address before
+		u.Reset()
+		return observe.ReasonLoopDetected
+	}
 	if reason = x.pump(&connDuplex{Conn: u}, u.Reset); reason == observe.ReasonUpgraded {
 		reason = observe.ReasonTunnelEnded
 	}
@@ -67,7 +77,7 @@ func (x *Exchange) join() observe.Reason {
 }
 
 // dialBackend makes a new connection to an endpoint of the backend, on which nothing was sent before, and counts that endpoint in use.
-func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.Reason) {
+func (x *Exchange) dialBackend(b *snapshot.BackendRef, path *tunnelPath) (*upstream.Conn, observe.Reason) {
 	x.ref, x.retry = b, retryState{}
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	reason := observe.ReasonNoEndpoints
@@ -80,7 +90,7 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.
 		x.rec.Upstream = ep.Address()
 		ep.Begin()
 		x.endpoint = ep
-		u, err := x.dialTunnel(ep)
+		u, err := x.dialTunnel(ep, path)
 		if err == nil {
 			return u, observe.ReasonOK
 		}
@@ -94,12 +104,12 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef) (*upstream.Conn, observe.
 }
 
 // dialTunnel waits for a connection that is nobody else's, or until the client leaves.
-func (x *Exchange) dialTunnel(ep *upstream.Endpoint) (*upstream.Conn, error) {
+func (x *Exchange) dialTunnel(ep *upstream.Endpoint, path *tunnelPath) (*upstream.Conn, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
 	x.attempt.waits()
-	u, err := ep.ConnectTunnel(ctx)
+	u, err := ep.ConnectTunnel(ctx, path.connected)
 	x.attempt.waited()
 	x.Client.Watch.end()
 	return u, err

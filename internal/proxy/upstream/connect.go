@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"time"
 )
@@ -36,7 +37,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 	if repeatable {
 		p = forRepeatable
 	}
-	c, err := e.dialInTurn(ctx, limit, p)
+	c, err := e.dialInTurn(ctx, limit, p, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -58,9 +59,10 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 }
 
 // ConnectTunnel makes a connection for a tunnel, on which nothing was sent before; over TLS no protocol was agreed on by ALPN. It waits for its turn among the
-// requests by HTTP/1.1, within the connect timeout; ctx is that of Connect, and the error a *DialError.
-func (e *Endpoint) ConnectTunnel(ctx context.Context) (*Conn, error) {
-	return e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel)
+// requests by HTTP/1.1, within the connect timeout; ctx is that of Connect, and the error a *DialError. connected is called as soon as there is a socket, before
+// the TLS handshake.
+func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPConn)) (*Conn, error) {
+	return e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel, connected)
 }
 
 // multiplexes tells whether a new connection can be expected to be shared.

@@ -55,7 +55,7 @@ var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 // Dial makes a new connection, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
 // none), or until ctx ends. The error is a *DialError.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) {
-	return e.dialBy(ctx, e.connectLimit(deadline), forRequest)
+	return e.dialBy(ctx, e.connectLimit(deadline), forRequest, nil)
 }
 
 // dialLimit is when making a connection is given up, and the reason of the error then.
@@ -96,7 +96,8 @@ func (e *Endpoint) passed(limit dialLimit) *DialError {
 	return e.dialError(ReasonTimeout, true, os.ErrDeadlineExceeded)
 }
 
-func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose) (*Conn, error) {
+// dialBy is Dial for a purpose. connected, unless it is nil, is called before the TLS handshake.
+func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (*Conn, error) {
 	s := e.backend.set
 	if s.open.shut() {
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
@@ -116,6 +117,9 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose) (*Con
 		return nil, e.failed(ctx, limit, ReasonFailed, err)
 	}
 	socket := dialled.(*net.TCPConn)
+	if connected != nil {
+		connected(socket)
+	}
 	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
 	c.probe.init(socket, c.plain)
 	if settings := transport.settings(p); settings != nil {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -39,8 +40,8 @@ type dialWaiter struct {
 var errCrowded = errors.New("too many requests wait for a connection to the endpoint")
 
 // dialInTurn is Dial for a request by HTTP/1.1, or for a tunnel. For a request the connection may be one that was given back meanwhile, and was
-// alive just now.
-func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose) (*Conn, error) {
+// alive just now. connected is dialBy's.
+func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (*Conn, error) {
 	q, o := &e.dials, &e.backend.set.options
 	for again := false; ; again = true {
 		q.mu.Lock()
@@ -80,7 +81,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose) (
 		w.conn.Close()
 	}
 	defer q.done()
-	return e.dialBy(ctx, limit, p)
+	return e.dialBy(ctx, limit, p, connected)
 }
 
 // aliveIdle is idleFor for a connection that is alive.

@@ -196,7 +196,7 @@ func connectTunnel(t *testing.T, e *Endpoint) <-chan connected {
 	waiting := e.dials.hungry.Load()
 	got := make(chan connected, 1)
 	go func() {
-		c, err := e.ConnectTunnel(context.Background())
+		c, err := e.ConnectTunnel(context.Background(), nil)
 		got <- connected{conn: c, err: err}
 	}()
 	testkit.Eventually(t, "the tunnel waits", func() bool { return e.dials.hungry.Load() == waiting+1 })
@@ -239,7 +239,7 @@ func TestTunnelsBeyondTheLimitAreRefused(t *testing.T) {
 	s.options.MaxWaiting = 1
 	connectTunnel(t, e)
 	var refused *DialError
-	if _, err := e.ConnectTunnel(context.Background()); !errors.As(err, &refused) || refused.Reason != ReasonOverloaded {
+	if _, err := e.ConnectTunnel(context.Background(), nil); !errors.As(err, &refused) || refused.Reason != ReasonOverloaded {
 		t.Errorf("%v, want %s", err, ReasonOverloaded)
 	}
 	e.dials.done()
