@@ -123,8 +123,15 @@ func (c *Conn) readPlain(b tunnel.Buffer) (int, error) {
 	return c.readSocket(b)
 }
 
-// CloseWrite implements tunnel.Duplex.
-func (d *duplex) CloseWrite() error { return d.c.nc.(interface{ CloseWrite() error }).CloseWrite() }
+// CloseWrite implements tunnel.Duplex. Over TLS that takes bytes, for which it waits until there is room: crypto/tls would give up after 5 s.
+func (d *duplex) CloseWrite() error {
+	if d.c.nc != net.Conn(d.c.tcp) {
+		if err := listen.AwaitWritable(d.c.raw); err != nil {
+			return err
+		}
+	}
+	return d.c.nc.(interface{ CloseWrite() error }).CloseWrite()
+}
 
 // Interrupt implements tunnel.Duplex.
 func (d *duplex) Interrupt() { d.c.tcp.SetDeadline(longAgo) }

@@ -58,6 +58,15 @@ func Readable(rc syscall.RawConn) bool {
 	return poll(rc, unix.POLLIN)&unix.POLLIN != 0
 }
 
+// AwaitWritable waits until a socket takes more, by its write deadline. It fails where the socket was closed, and not where its peer has left.
+func AwaitWritable(rc syscall.RawConn) error {
+	return rc.Write(func(fd uintptr) bool {
+		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+		n, err := unix.Poll(fds[:], 0)
+		return n != 0 || err != nil && err != unix.EINTR
+	})
+}
+
 // Unsent reports whether the peer has yet to acknowledge bytes that were written.
 func Unsent(rc syscall.RawConn) bool {
 	n := 0

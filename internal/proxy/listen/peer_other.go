@@ -16,5 +16,8 @@ func WasReset(syscall.RawConn) bool { return false }
 // Readable cannot be told here.
 func Readable(syscall.RawConn) bool { return false }
 
+// AwaitWritable cannot be told here: it does not wait.
+func AwaitWritable(syscall.RawConn) error { return nil }
+
 // Unsent cannot be told here.
 func Unsent(syscall.RawConn) bool { return false }

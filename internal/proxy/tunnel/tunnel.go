@@ -22,7 +22,7 @@ type Duplex interface {
 	// broken off, though a write or a splice may have taken that error.
 	ReadInto(b Buffer) (int, error)
 	Write(b []byte) (int, error)
-	// CloseWrite tells the peer that nothing more comes.
+	// CloseWrite tells the peer that nothing more comes. It may wait for the peer to take what it was sent.
 	CloseWrite() error
 	// Interrupt makes calls fail with os.ErrDeadlineExceeded, those under way and later ones.
 	Interrupt()
@@ -43,8 +43,8 @@ type Socket interface {
 // Tunnel is two ends that are to be joined. Its fields are set before Run.
 type Tunnel struct {
 	Client, Backend Duplex
-	// Moved is called when bytes have moved: have come for an end, and are being written to it from now on, or were written. It is called by
-	// two goroutines, one for each end.
+	// Moved is called when bytes, or the end of the stream, have moved: have come for an end, and are being written to it from now on, or were written.
+	// It is called by two goroutines, one for each end.
 	Moved func(to Side, writing bool)
 	// Panicked is told of a panic of the goroutine that Run starts, by the deferred function.
 	Panicked func(v any)
@@ -175,9 +175,12 @@ func (t *Tunnel) run(d *direction) {
 		}
 		switch {
 		case err == io.EOF:
+			t.Moved(d.sink, true)
 			if err := d.to.CloseWrite(); err != nil {
 				t.fail(d.sink, err)
+				return
 			}
+			t.Moved(d.sink, false)
 			return
 		case err != nil:
 			t.fail(d.source, err)

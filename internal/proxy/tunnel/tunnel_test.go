@@ -21,6 +21,15 @@ type socket struct {
 	*net.TCPConn
 	raw    syscall.RawConn // nil where nothing is to be spliced
 	panics bool
+	// ends is called for CloseWrite, unless it is nil.
+	ends func() error
+}
+
+func (s *socket) CloseWrite() error {
+	if s.ends != nil {
+		return s.ends()
+	}
+	return s.TCPConn.CloseWrite()
 }
 
 func (s *socket) Raw() syscall.RawConn { return s.raw }
@@ -227,4 +236,30 @@ func TestGoroutines(t *testing.T) {
 	client.Close()
 	backend.Close()
 	<-end
+}
+
+// TestEndIsMoved: while an end does not take the end of the stream it shows as one that bytes are written to, so that this is bounded likewise.
+func TestEndIsMoved(t *testing.T) {
+	for name, failure := range map[string]error{"taken": nil, "not taken": os.ErrDeadlineExceeded} {
+		t.Run(name, func(t *testing.T) {
+			near, client := pair(t, false)
+			far, backend := pair(t, false)
+			var writing atomic.Bool
+			shown := false
+			far.ends = func() error {
+				shown = writing.Load()
+				return failure
+			}
+			tunnel := &Tunnel{Client: near, Backend: far, Panicked: func(any) {}, Moved: func(to Side, w bool) {
+				if to == Backend {
+					writing.Store(w)
+				}
+			}}
+			client.CloseWrite()
+			backend.CloseWrite()
+			if e := tunnel.Run(); !errors.Is(e.Err, failure) || !shown || writing.Load() != (failure != nil) {
+				t.Errorf("ended by %+v; shown as being written to %v, and after that %v", e, shown, writing.Load())
+			}
+		})
+	}
 }

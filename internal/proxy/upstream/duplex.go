@@ -3,6 +3,8 @@ package upstream
 import (
 	"net"
 	"syscall"
+
+	peer "github.com/moongate-dev/moongate/internal/proxy/listen"
 )
 
 // This file is what a connection offers as the end of a tunnel. It is not released after that.
@@ -24,8 +26,16 @@ func (c *Conn) ReadIdle(b Buffer) (int, error) {
 	}
 }
 
-// CloseWrite tells the endpoint that nothing more comes.
-func (c *Conn) CloseWrite() error { return c.Conn.(interface{ CloseWrite() error }).CloseWrite() }
+// CloseWrite tells the endpoint that nothing more comes. Over TLS that takes bytes, for which it waits until there is room: crypto/tls would give up after
+// 5 s.
+func (c *Conn) CloseWrite() error {
+	if raw := c.probe.rawConn(); c.secure != nil && raw != nil {
+		if err := peer.AwaitWritable(raw); err != nil {
+			return err
+		}
+	}
+	return c.Conn.(interface{ CloseWrite() error }).CloseWrite()
+}
 
 // Reset is Close by which the endpoint sees that what it was sent is not complete.
 func (c *Conn) Reset() {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -155,3 +156,55 @@ type lent [64 << 10]byte
 
 func (b *lent) Take() []byte { return b[:] }
 func (b *lent) Give()        {}
+
+// TestCloseWriteOverTLS: an endpoint that is slow to take what it was sent gets the end of the stream too, however long that takes. crypto/tls gives it 5 s.
+func TestCloseWriteOverTLS(t *testing.T) {
+	t.Parallel()
+	const alertTimeout = 5 * time.Second // crypto/tls's
+	cert, secured := tlsIdentity(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, b := newSet(t, Options{}, endpoint(netip.MustParseAddrPort(l.Addr().String())))
+	apply(t, s, secured...)
+	accepted := make(chan *net.TCPConn, 1)
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			tls.Server(c, &tls.Config{Certificates: []tls.Certificate{cert}, SessionTicketsDisabled: true}).Handshake() //nolint:errcheck // else the dial fails
+			accepted <- c.(*net.TCPConn)
+		}
+	}()
+	c := dial(t, b.Endpoints()[0])
+	peer, raw := <-accepted, c.socket()
+	defer peer.Close()
+	raw.SetWriteBuffer(4 << 10)
+	peer.SetReadBuffer(4 << 10)
+	sent := 0
+	raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err := error(nil); err == nil; {
+		var n int
+		n, err = raw.Write(make([]byte, 64<<10))
+		sent += n
+	}
+	raw.SetWriteDeadline(time.Time{})
+	done := make(chan error, 1)
+	go func() { done <- c.CloseWrite() }()
+	select {
+	case err := <-done:
+		t.Fatalf("ended by %v before all was taken", err)
+	case <-time.After(alertTimeout + time.Second):
+	}
+	peer.SetReadDeadline(time.Now().Add(testkit.Patience))
+	if _, err := io.CopyN(io.Discard, peer, int64(sent)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	const alert = 24 // bytes of a record with an alert, by TLS 1.3
+	if _, err := io.ReadFull(peer, make([]byte, alert)); err != nil {
+		t.Errorf("no end of the stream: %v", err)
+	}
+}
