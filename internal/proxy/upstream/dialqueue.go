@@ -12,6 +12,9 @@ import (
 
 // dialQueue bounds how many connections of an endpoint are being made at a time for requests by HTTP/1.1 and for tunnels. Others wait, in
 // the order in which they came, for their turn or, requests alone, for a connection that is given back.
+//
+// Tunnels have most of the turns and of the places to wait in, but not all: each waits until it can dial, for as long as the connect timeout, also when
+// its client has sent its last and left, and requests would not get past them.
 type dialQueue struct {
 	// hungry is len(waiting), to be read without mu.
 	hungry atomic.Int64
@@ -19,6 +22,29 @@ type dialQueue struct {
 	mu      sync.Mutex
 	dialing int
 	waiting []*dialWaiter
+	// tunnelsDialing and tunnelsWaiting are how many of those are for tunnels.
+	tunnelsDialing, tunnelsWaiting int
+}
+
+// mostTunnels is how many of n turns or places tunnels may have.
+func mostTunnels(n int) int { return max(n-(n+3)/4, 1) }
+
+// mayDial reports whether there is a turn for the purpose, of so many; mu is held.
+func (q *dialQueue) mayDial(p purpose, turns int) bool {
+	return q.dialing < turns && (p != forTunnel || q.tunnelsDialing < mostTunnels(turns))
+}
+
+// mayWait reports whether there is a place for the purpose, of so many; mu is held.
+func (q *dialQueue) mayWait(p purpose, places int) bool {
+	return len(q.waiting) < places && (p != forTunnel || q.tunnelsWaiting < mostTunnels(places))
+}
+
+// count counts a dial for the purpose that begins, or ends with -1; mu is held.
+func (q *dialQueue) count(p purpose, n int) {
+	q.dialing += n
+	if p == forTunnel {
+		q.tunnelsDialing += n
+	}
 }
 
 // purpose is what a connection is wanted for. A later one is content with every connection that an earlier one may have.
@@ -45,12 +71,12 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 	q, o := &e.dials, &e.backend.set.options
 	for again := false; ; again = true {
 		q.mu.Lock()
-		if q.dialing < o.MaxDials {
-			q.dialing++
+		if q.mayDial(p, o.MaxDials) {
+			q.count(p, 1)
 			q.mu.Unlock()
 			break
 		}
-		if !again && len(q.waiting) >= o.MaxWaiting {
+		if !again && !q.mayWait(p, o.MaxWaiting) {
 			q.mu.Unlock()
 			return nil, e.crowded()
 		}
@@ -59,13 +85,12 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 		if again { // it had its turn
 			at = 0
 		}
-		q.waiting = slices.Insert(q.waiting, at, w)
-		q.hungry.Store(int64(len(q.waiting)))
+		q.insert(at, w)
 		q.mu.Unlock()
 		limit = limit.queued()
 		if c := e.aliveIdle(p); c != nil { // given back before it could be seen that we wait
 			if !q.abandon(w) {
-				q.pass(w)
+				e.pass(w)
 			}
 			return c, nil
 		}
@@ -80,7 +105,7 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 		}
 		w.conn.Close()
 	}
-	defer q.done()
+	defer e.dialDone(p)
 	return e.dialBy(ctx, limit, p, connected)
 }
 
@@ -147,41 +172,42 @@ func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter
 	return gaveUp()
 }
 
+// insert has w wait in a place; mu is held.
+func (q *dialQueue) insert(at int, w *dialWaiter) {
+	q.waiting = slices.Insert(q.waiting, at, w)
+	q.hungry.Store(int64(len(q.waiting)))
+	if w.purpose == forTunnel {
+		q.tunnelsWaiting++
+	}
+}
+
 // abandon gives up waiting; false is that the waiter has been served.
 func (q *dialQueue) abandon(w *dialWaiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.Index(q.waiting, w)
-	if i < 0 {
-		return false
-	}
-	q.waiting = slices.Delete(q.waiting, i, i+1)
-	q.hungry.Store(int64(len(q.waiting)))
-	return true
+	return q.take(func(other *dialWaiter) bool { return other == w }) != nil
 }
 
-// done ends a dial, and lets the next one dial.
-func (q *dialQueue) done() {
+// dialDone ends a dial for a purpose, and lets the next one dial.
+func (e *Endpoint) dialDone(p purpose) {
+	q, turns := &e.dials, e.backend.set.options.MaxDials
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w := q.next(); w != nil {
+	q.count(p, -1)
+	if w := q.take(func(w *dialWaiter) bool { return q.mayDial(w.purpose, turns) }); w != nil {
+		q.count(w.purpose, 1)
 		close(w.ready) // who dials in place of this one
-		return
 	}
-	q.dialing--
 }
 
 // pass gives what w was served with to others, as it needs it no more.
-func (q *dialQueue) pass(w *dialWaiter) {
+func (e *Endpoint) pass(w *dialWaiter) {
 	if w.conn != nil {
 		w.conn.giveBack()
 	} else {
-		q.done()
+		e.dialDone(w.purpose)
 	}
 }
-
-// next takes the first that waits, or nil; mu is held.
-func (q *dialQueue) next() *dialWaiter { return q.take(func(*dialWaiter) bool { return true }) }
 
 // take takes the first that waits and that fits, or nil; mu is held.
 func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
@@ -200,6 +226,9 @@ func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
 		q.waiting = nil
 	}
 	q.hungry.Store(int64(len(q.waiting)))
+	if w.purpose == forTunnel {
+		q.tunnelsWaiting--
+	}
 	return w
 }
 

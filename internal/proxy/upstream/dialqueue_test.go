@@ -138,7 +138,7 @@ func TestTerminatingIsHandedToRepeatable(t *testing.T) {
 	if n := e.Stats().Idle; n != 1 {
 		t.Errorf("%d idle connections, want 1: nobody may have it", n)
 	}
-	e.dials.done() // its turn to dial
+	e.dialDone(forRequest) // its turn to dial
 	g := wait(t, once)
 	if g.err != nil || g.conn == c || g.conn.Reused {
 		t.Errorf("%+v", g)
@@ -180,7 +180,7 @@ func TestOldIsNotHandedToUnrepeatable(t *testing.T) {
 	if repeatable.conn != old {
 		t.Fatalf("%+v, want the old connection to go to the request that may be sent again", repeatable)
 	}
-	e.dials.pass(repeatable) // it is not made recent by having been handed over
+	e.pass(repeatable) // it is not made recent by having been handed over
 	if st := e.Stats(); st.Idle != 1 || st.Waiting != 1 {
 		t.Errorf("%+v", st)
 	}
@@ -227,7 +227,7 @@ func TestTunnelsWaitForTheirTurn(t *testing.T) {
 	if st := e.Stats(); st.Idle != 1 || st.Waiting != 1 {
 		t.Errorf("%+v, want an idle connection, which the tunnel does not get", st)
 	}
-	e.dials.done() // its turn to dial
+	e.dialDone(forRequest) // its turn to dial
 	if g := wait(t, tunnel); g.err != nil || g.conn == used || g.conn.Reused {
 		t.Errorf("the tunnel got %+v, want a new connection", g)
 	}
@@ -242,5 +242,5 @@ func TestTunnelsBeyondTheLimitAreRefused(t *testing.T) {
 	if _, err := e.ConnectTunnel(context.Background(), nil); !errors.As(err, &refused) || refused.Reason != ReasonOverloaded {
 		t.Errorf("%v, want %s", err, ReasonOverloaded)
 	}
-	e.dials.done()
+	e.dialDone(forRequest)
 }

@@ -67,7 +67,7 @@ type Options struct {
 	// ConnectTimeout bounds one dial.
 	ConnectTimeout time.Duration
 	// MaxDials is how many connections to one endpoint are made at a time, MaxWaiting how many requests wait for a
-	// connection to it, or for a place on one that is shared.
+	// connection to it, or for a place on one that is shared. Tunnels count, and have three quarters of either at most.
 	MaxDials, MaxWaiting int
 	// PlainIO makes connections be read and written by way of net.Conn alone, as they are on
 	// systems other than Linux: for diagnosis, it costs a little more.

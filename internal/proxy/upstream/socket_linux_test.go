@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -155,7 +156,7 @@ func TestTurnAndDialEndByConnectTimeout(t *testing.T) {
 	_, b := newSet(t, Options{ConnectTimeout: timeout, MaxDials: 1}, endpoint(full(t)))
 	e := b.Endpoints()[0]
 	e.dials.dialing = 1
-	time.AfterFunc(timeout*3/4, e.dials.done)
+	time.AfterFunc(timeout*3/4, func() { e.dialDone(forRequest) })
 	begun := time.Now()
 	_, _, err := e.Connect(context.Background(), time.Time{}, true)
 	wantDialError(t, err, ReasonOverloaded, true)
@@ -171,4 +172,62 @@ func TestTurnAndDialEndByConnectTimeout(t *testing.T) {
 func full(t *testing.T) netip.AddrPort {
 	t.Helper()
 	return testkit.FullListener(t).Addr().(*net.TCPAddr).AddrPort()
+}
+
+// TestTunnelsLeaveRoomForRequests: however many tunnels wait for an endpoint that accepts no connection, requests find turns to dial there and places to
+// wait; and everybody is served when it accepts.
+func TestTunnelsLeaveRoomForRequests(t *testing.T) {
+	l := testkit.FullListener(t)
+	_, b := newSet(t, Options{MaxDials: 4, MaxWaiting: 8, ConnectTimeout: time.Minute}, endpoint(l.Addr().(*net.TCPAddr).AddrPort()))
+	e := b.Endpoints()[0]
+	const tunnels = 20
+	ended := make(chan error, tunnels+3)
+	connect := func(f func() (*Conn, error)) {
+		go func() {
+			c, err := f()
+			if err == nil {
+				c.Close()
+			}
+			ended <- err
+		}()
+	}
+	for range tunnels {
+		connect(func() (*Conn, error) { return e.ConnectTunnel(context.Background(), nil) })
+	}
+	const admitted = 3 + 6 // three quarters of either
+	for range tunnels - admitted {
+		var refused *DialError
+		if err := <-ended; !errors.As(err, &refused) || refused.Reason != ReasonOverloaded {
+			t.Fatalf("a tunnel beyond those that have room: %v", err)
+		}
+	}
+	for range 3 {
+		connect(func() (*Conn, error) {
+			c, _, err := e.Connect(context.Background(), time.Time{}, true)
+			return c, err
+		})
+	}
+	testkit.Eventually(t, "a request dials, and two wait", func() bool {
+		e.dials.mu.Lock()
+		defer e.dials.mu.Unlock()
+		return e.dials.dialing == 4 && len(e.dials.waiting) == 8
+	})
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer c.Close()
+		}
+	}()
+	for range admitted + 3 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if e.dials.mu.Lock(); e.dials.dialing != 0 || len(e.dials.waiting) != 0 {
+		t.Errorf("%d dials, %d wait", e.dials.dialing, len(e.dials.waiting))
+	}
+	e.dials.mu.Unlock()
 }
