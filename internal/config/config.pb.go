@@ -379,8 +379,9 @@ type Listener struct {
 	Hostname string `protobuf:"bytes,7,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	// Keys of Certificates in the order of certificateRefs; HTTPS only. Without any the
 	// listener holds its hostname and fails every handshake for it.
-	Certificates  []string `protobuf:"bytes,8,rep,name=certificates,proto3" json:"certificates,omitempty"`
-	ListenerSet   string   `protobuf:"bytes,9,opt,name=listener_set,json=listenerSet,proto3" json:"listener_set,omitempty"` // the ListenerSet, "<namespace>/<name>"; "" for one of the Gateway's own
+	Certificates  []string  `protobuf:"bytes,8,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	ListenerSet   string    `protobuf:"bytes,9,opt,name=listener_set,json=listenerSet,proto3" json:"listener_set,omitempty"` // the ListenerSet, "<namespace>/<name>"; "" for one of the Gateway's own
+	Identity      *Identity `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`                         // unset: backends are shown no certificate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -478,6 +479,58 @@ func (x *Listener) GetListenerSet() string {
 	return ""
 }
 
+func (x *Listener) GetIdentity() *Identity {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+// Identity is what a Gateway shows to the backends that its listeners' requests and connections are sent to over TLS.
+type Identity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   string                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // Certificate.key; "" where there is none that can be used, and such backends are not reached
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Identity) Reset() {
+	*x = Identity{}
+	mi := &file_config_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Identity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Identity) ProtoMessage() {}
+
+func (x *Identity) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Identity.ProtoReflect.Descriptor instead.
+func (*Identity) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Identity) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
 // Route is one route of HTTP requests, of whatever kind, as far as it is accepted by at least one listener.
 type Route struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -494,7 +547,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_config_proto_msgTypes[2]
+	mi := &file_config_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -506,7 +559,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[2]
+	mi := &file_config_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -519,7 +572,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{2}
+	return file_config_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Route) GetKey() string {
@@ -581,7 +634,7 @@ type L4Route struct {
 
 func (x *L4Route) Reset() {
 	*x = L4Route{}
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +646,7 @@ func (x *L4Route) String() string {
 func (*L4Route) ProtoMessage() {}
 
 func (x *L4Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +659,7 @@ func (x *L4Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use L4Route.ProtoReflect.Descriptor instead.
 func (*L4Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{3}
+	return file_config_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *L4Route) GetKey() string {
@@ -662,7 +715,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +727,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +740,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{4}
+	return file_config_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Attachment) GetListener() string {
@@ -717,7 +770,7 @@ type Hostname struct {
 
 func (x *Hostname) Reset() {
 	*x = Hostname{}
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +782,7 @@ func (x *Hostname) String() string {
 func (*Hostname) ProtoMessage() {}
 
 func (x *Hostname) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +795,7 @@ func (x *Hostname) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hostname.ProtoReflect.Descriptor instead.
 func (*Hostname) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{5}
+	return file_config_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hostname) GetEffective() string {
@@ -779,7 +832,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -791,7 +844,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -804,7 +857,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{6}
+	return file_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Rule) GetIndex() uint32 {
@@ -882,7 +935,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -894,7 +947,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -907,7 +960,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{7}
+	return file_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Retry) GetAttempts() uint32 {
@@ -942,7 +995,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1007,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1020,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{8}
+	return file_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Failure) GetStatus() uint32 {
@@ -997,7 +1050,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1009,7 +1062,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1022,7 +1075,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{9}
+	return file_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Match) GetPath() *PathMatch {
@@ -1070,7 +1123,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1135,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1148,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PathMatch) GetType() PathMatchType {
@@ -1123,7 +1176,7 @@ type ValueMatch struct {
 
 func (x *ValueMatch) Reset() {
 	*x = ValueMatch{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1188,7 @@ func (x *ValueMatch) String() string {
 func (*ValueMatch) ProtoMessage() {}
 
 func (x *ValueMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1201,7 @@ func (x *ValueMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueMatch.ProtoReflect.Descriptor instead.
 func (*ValueMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ValueMatch) GetName() string {
@@ -1184,7 +1237,7 @@ type BackendRef struct {
 
 func (x *BackendRef) Reset() {
 	*x = BackendRef{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1249,7 @@ func (x *BackendRef) String() string {
 func (*BackendRef) ProtoMessage() {}
 
 func (x *BackendRef) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1262,7 @@ func (x *BackendRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendRef.ProtoReflect.Descriptor instead.
 func (*BackendRef) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *BackendRef) GetBackend() string {
@@ -1257,7 +1310,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1322,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1335,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Backend) GetKey() string {
@@ -1344,7 +1397,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1356,7 +1409,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1369,7 +1422,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1413,7 +1466,7 @@ type SubjectAltNames struct {
 
 func (x *SubjectAltNames) Reset() {
 	*x = SubjectAltNames{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1425,7 +1478,7 @@ func (x *SubjectAltNames) String() string {
 func (*SubjectAltNames) ProtoMessage() {}
 
 func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1438,7 +1491,7 @@ func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
 func (*SubjectAltNames) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SubjectAltNames) GetAskedName() string {
@@ -1473,7 +1526,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1538,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1551,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Authorities) GetKey() string {
@@ -1526,7 +1579,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1591,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1604,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1581,7 +1634,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1646,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1659,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1642,7 +1695,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1707,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,7 +1720,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1705,7 +1758,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +1770,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +1783,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{20}
+	return file_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1762,7 +1815,7 @@ const file_config_proto_rawDesc = "" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
-	"\x04kind\"\x99\x02\n" +
+	"\x04kind\"\xd3\x02\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -1772,7 +1825,11 @@ const file_config_proto_rawDesc = "" +
 	"\bprotocol\x18\x06 \x01(\x0e2\x1c.moongate.config.v1.ProtocolR\bprotocol\x12\x1a\n" +
 	"\bhostname\x18\a \x01(\tR\bhostname\x12\"\n" +
 	"\fcertificates\x18\b \x03(\tR\fcertificates\x12!\n" +
-	"\flistener_set\x18\t \x01(\tR\vlistenerSet\"\xe9\x01\n" +
+	"\flistener_set\x18\t \x01(\tR\vlistenerSet\x128\n" +
+	"\bidentity\x18\n" +
+	" \x01(\v2\x1c.moongate.config.v1.IdentityR\bidentity\",\n" +
+	"\bIdentity\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\tR\vcertificate\"\xe9\x01\n" +
 	"\x05Route\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1896,69 +1953,71 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),           // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),      // 1: moongate.config.v1.PathMatchType
 	(BackendProtocol)(0),    // 2: moongate.config.v1.BackendProtocol
 	(*Resource)(nil),        // 3: moongate.config.v1.Resource
 	(*Listener)(nil),        // 4: moongate.config.v1.Listener
-	(*Route)(nil),           // 5: moongate.config.v1.Route
-	(*L4Route)(nil),         // 6: moongate.config.v1.L4Route
-	(*Attachment)(nil),      // 7: moongate.config.v1.Attachment
-	(*Hostname)(nil),        // 8: moongate.config.v1.Hostname
-	(*Rule)(nil),            // 9: moongate.config.v1.Rule
-	(*Retry)(nil),           // 10: moongate.config.v1.Retry
-	(*Failure)(nil),         // 11: moongate.config.v1.Failure
-	(*Match)(nil),           // 12: moongate.config.v1.Match
-	(*PathMatch)(nil),       // 13: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),      // 14: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),      // 15: moongate.config.v1.BackendRef
-	(*Backend)(nil),         // 16: moongate.config.v1.Backend
-	(*BackendTLS)(nil),      // 17: moongate.config.v1.BackendTLS
-	(*SubjectAltNames)(nil), // 18: moongate.config.v1.SubjectAltNames
-	(*Authorities)(nil),     // 19: moongate.config.v1.Authorities
-	(*Endpoints)(nil),       // 20: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),        // 21: moongate.config.v1.Endpoint
-	(*Certificate)(nil),     // 22: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),      // 23: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),       // 24: google.protobuf.Any
+	(*Identity)(nil),        // 5: moongate.config.v1.Identity
+	(*Route)(nil),           // 6: moongate.config.v1.Route
+	(*L4Route)(nil),         // 7: moongate.config.v1.L4Route
+	(*Attachment)(nil),      // 8: moongate.config.v1.Attachment
+	(*Hostname)(nil),        // 9: moongate.config.v1.Hostname
+	(*Rule)(nil),            // 10: moongate.config.v1.Rule
+	(*Retry)(nil),           // 11: moongate.config.v1.Retry
+	(*Failure)(nil),         // 12: moongate.config.v1.Failure
+	(*Match)(nil),           // 13: moongate.config.v1.Match
+	(*PathMatch)(nil),       // 14: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),      // 15: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),      // 16: moongate.config.v1.BackendRef
+	(*Backend)(nil),         // 17: moongate.config.v1.Backend
+	(*BackendTLS)(nil),      // 18: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil), // 19: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),     // 20: moongate.config.v1.Authorities
+	(*Endpoints)(nil),       // 21: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),        // 22: moongate.config.v1.Endpoint
+	(*Certificate)(nil),     // 23: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),      // 24: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),       // 25: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
-	5,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	16, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	20, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	22, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	23, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
-	6,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	19, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	6,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
+	17, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	21, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	23, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	24, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	7,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
+	20, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
-	7,  // 9: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	9,  // 10: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	7,  // 11: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	15, // 12: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	8,  // 13: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	12, // 14: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	24, // 15: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	15, // 16: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	11, // 17: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	10, // 18: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	13, // 19: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	14, // 20: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	14, // 21: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 22: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	24, // 23: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	11, // 24: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 25: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	17, // 26: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	18, // 27: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	21, // 28: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	5,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
+	8,  // 10: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	10, // 11: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	8,  // 12: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	16, // 13: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	9,  // 14: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	13, // 15: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	25, // 16: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	16, // 17: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	12, // 18: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	11, // 19: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	14, // 20: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	15, // 21: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	15, // 22: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 23: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	25, // 24: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	12, // 25: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 26: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	18, // 27: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	19, // 28: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	22, // 29: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -1982,7 +2041,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   21,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -34,18 +34,22 @@ func configMap(name string, authorities ...*testkit.Authority) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {ca.crt: %q}\n", name, all.String())
 }
 
-// newTLSBackend starts a backend that shows whatever certificate there is at the time, and answers the server name that it was asked for.
+// newTLSBackend starts a backend that shows whatever certificate there is at the time, and answers the server name that it was asked for, and in
+// X-Client the subject of the certificate that it was shown.
 func newTLSBackend(t testing.TB, name string, certificate *atomic.Pointer[tls.Certificate]) *backend {
 	t.Helper()
 	b := &backend{name: name}
 	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Backend", name)
+		for _, shown := range r.TLS.PeerCertificates {
+			w.Header().Set("X-Client", shown.Subject.CommonName)
+		}
 		json.NewEncoder(w).Encode(echoed{Backend: name, Method: r.Method, Path: r.URL.RequestURI(), Host: r.TLS.ServerName})
 	}))
 	b.Server.EnableHTTP2 = true
 	b.Server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	// A session that is resumed shows no certificate.
-	b.Server.TLS = &tls.Config{SessionTicketsDisabled: true, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Load(), nil }}
+	b.Server.TLS = &tls.Config{SessionTicketsDisabled: true, ClientAuth: tls.RequestClientCert, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return certificate.Load(), nil }}
 	// StartTLS adds a certificate of its own, which comes last.
 	b.Server.StartTLS()
 	b.port = b.Listener.Addr().(*net.TCPAddr).Port
@@ -195,6 +199,29 @@ endpoints: [{addresses: [127.0.0.1]}]
 	shown.Store(&id)
 	testkit.Eventually(t, "the SPIFFE ID authenticates", func() bool { return get() == 200 })
 
+	// So does the Gateway with a client certificate.
+	documents := strings.SplitN(here, "---\n", 2)
+	g.write("page.yaml", strings.Replace(manifests[2], "port: 80,", fmt.Sprintf("port: %d,", port), 1)+"---\n"+documents[1])
+	shown.Store(issue(t, ca, "orders.internal"))
+	testkit.Eventually(t, "no backend is reached without the certificate", func() bool { return get() == 500 })
+	if got := explained(); !strings.Contains(got, "500 gateway_certificate_invalid") {
+		t.Errorf("explain: %s", got)
+	}
+	if stdout, _, code := moongate("check", "-f", g.dir); code != 1 || !strings.Contains(stdout, "Secret default/shop-client does not exist") {
+		t.Errorf("check without the Secret: exit code %d\n%s", code, stdout)
+	}
+	if status := string(g.adminGet("/status")); !strings.Contains(status, "InvalidClientCertificateRef") {
+		t.Errorf("status: %s", status)
+	}
+	g.write("client.yaml", secret(t, "default", "shop-client"))
+	testkit.Eventually(t, "the backend is shown the certificate", func() bool {
+		got := ask{url: local(port, "/")}.do(t)
+		return got.StatusCode == 200 && got.Header.Get("X-Client") == "shop-client"
+	})
+	if got := explained(); !strings.Contains(got, "over TLS to orders.internal, with the client certificate of Secret default/shop-client") {
+		t.Errorf("explain: %s", got)
+	}
+
 	g.remove("ca.yaml")
 	const what = "ConfigMap default/orders-ca does not exist; create it"
 	if stdout, _, code := moongate("check", "-f", g.dir); code != 1 || !strings.Contains(stdout, "BackendTLSPolicy default/orders") || !strings.Contains(stdout, what) {
@@ -204,7 +231,7 @@ endpoints: [{addresses: [127.0.0.1]}]
 		t.Errorf("explain without the ConfigMap: %s", got)
 	}
 	commands := strings.Join(fenced(t, page, "sh"), "")
-	for _, want := range []string{"kubectl create configmap orders-ca --from-file=ca.crt", "moongate explain"} {
+	for _, want := range []string{"kubectl create configmap orders-ca --from-file=ca.crt", "kubectl create secret tls shop-client", "moongate explain"} {
 		if !strings.Contains(commands, want) {
 			t.Errorf("%s has no command %q", page, want)
 		}

@@ -148,6 +148,13 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	for _, e := range backend.Endpoints() {
 		shown.Endpoints = append(shown.Endpoints, e.String())
 	}
+	if identity := d.listener.Identity; service.Tls != nil && identity != nil {
+		if identity.Certificate == "" {
+			shown.Problem = d.problem(observe.ReasonGatewayCertificateInvalid)
+			return shown, observe.ReasonGatewayCertificateInvalid
+		}
+		shown.Speaks += ", with the client certificate of " + strings.Replace(identity.Certificate, "/", " ", 1)
+	}
 	if len(shown.Endpoints) == 0 {
 		reason := observe.ReasonNoEndpoints
 		shown.Problem = d.problem(reason)

@@ -288,6 +288,7 @@ func (p *Proxy) relisten(generation uint64) {
 		}
 	}
 	p.engine.Snapshot.Store(next)
+	p.upstreams.KeepIdentities(next.Identities())
 	for _, s := range fresh {
 		p.serve(s)
 	}
@@ -302,7 +303,7 @@ func (p *Proxy) relisten(generation uint64) {
 // place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
 // certificate it is there nevertheless: no other listener may answer for its hostname.
 func (p *Proxy) place(ls *listenerState, l4 *snapshot.L4Route, wanted map[listen.Addr]*snapshot.Port) error {
-	l := &snapshot.Listener{Config: ls.config, Table: ls.table, L4: l4}
+	l := &snapshot.Listener{Config: ls.config, Table: ls.table, L4: l4, Identity: p.chooseIdentity(ls.config)}
 	mode, ok := snapshot.ModeOf(ls.config.Protocol)
 	if !ok {
 		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // upsertCertificate puts a certificate in the place of the one of its key; the listeners that show it are
@@ -22,6 +23,19 @@ func (a *applying) upsertCertificate(c *config.Certificate) error {
 		a.p.logger.Warn("a certificate is shown that clients will not trust", "certificate", c.Key, "why", why, "remedy", "renew it in its Secret")
 	}
 	return nil
+}
+
+// chooseIdentity returns what a listener's Gateway shows to backends, nil for nothing. A certificate that is not there must
+// not become none.
+func (p *Proxy) chooseIdentity(c *config.Listener) *upstream.Identity {
+	if c.Identity == nil {
+		return nil
+	}
+	cert := p.state.certificates[c.Identity.Certificate]
+	if cert == nil {
+		return upstream.Unusable
+	}
+	return p.upstreams.Identity(c.Gateway, cert.Key, cert.Pair())
 }
 
 // chooseTLS brings ls.tls up to date: nil for a listener without a certificate, every handshake with which fails.

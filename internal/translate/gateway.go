@@ -107,6 +107,7 @@ type listenerTerms struct {
 	Addresses                  []string
 	Refused, Pending, Unserved bool
 	ListenerSets               listener.Namespaces // those that may attach
+	Client                     *listener.CertificateRef
 }
 
 func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
@@ -116,7 +117,8 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 			if !managed {
 				return listenerTerms{}, false
 			}
-			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved}
+			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
+				Client: listener.ClientCertificate(gw)}
 			if !gs.o.Cluster {
 				terms.Addresses = g.Binds
 			}
@@ -133,20 +135,23 @@ type gatewayOutcome struct{ Accepted, Programmed bool }
 
 // gatewayStatuses are what Gateways say.
 type gatewayStatuses struct {
-	o              *Options
-	listeners      *listeners
-	infrastructure *infrastructure
-	listenerStates *listenerStates
-	routes         *routes
-	policyGateways *policyGateways
+	o                    *Options
+	gateways             *gateways
+	listeners            *listeners
+	listenerCertificates *listenerCertificates
+	infrastructure       *infrastructure
+	listenerStates       *listenerStates
+	routes               *routes
+	policyGateways       *policyGateways
 
 	all      *incremental.Collection[name, *status[gwv1.GatewayStatus]]
 	outcomes *incremental.Collection[name, gatewayOutcome]
 }
 
 func newGatewayStatuses(e *incremental.Engine, o *Options,
-	gateways *gateways, listeners *listeners, infrastructure *infrastructure, listenerStates *listenerStates, routes *routes, policyGateways *policyGateways) *gatewayStatuses {
-	gst := &gatewayStatuses{o: o, listeners: listeners, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes, policyGateways: policyGateways}
+	gateways *gateways, listeners *listeners, listenerCertificates *listenerCertificates, infrastructure *infrastructure,
+	listenerStates *listenerStates, routes *routes, policyGateways *policyGateways) *gatewayStatuses {
+	gst := &gatewayStatuses{o: o, gateways: gateways, listeners: listeners, listenerCertificates: listenerCertificates, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes, policyGateways: policyGateways}
 	gst.all = incremental.Map(e, "Gateway status", gateways.all,
 		func(v *incremental.View, n name, g *gateway.Gateway) (*status[gwv1.GatewayStatus], bool) {
 			return &status[gwv1.GatewayStatus]{g.Generation, gst.gatewayStatus(v, n, g)}, true
@@ -182,6 +187,10 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		s.Addresses, unreached, lagging = gst.infrastructure.clusterAddresses(v, n, g)
 	} else {
 		s.Addresses, unreached = gst.infrastructure.localAddresses(v, n, g)
+	}
+	if terms, _ := incremental.Fetch(v, gst.gateways.terms, n); terms.Client != nil {
+		_, p := gst.listenerCertificates.resolveClientCertificate(v, n, *terms.Client)
+		sum.Unresolved(p)
 	}
 	sum.Note(gst.policyGateways.unnamedPolicies(v, n))
 	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached, lagging)...)

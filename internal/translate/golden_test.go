@@ -386,6 +386,9 @@ func (w *world) checkReferences(t *testing.T) {
 		for _, key := range r.GetListener().GetCertificates() {
 			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
 		}
+		if key := r.GetListener().GetIdentity().GetCertificate(); key != "" {
+			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
+		}
 		for _, a := range r.Attachments() {
 			if other, taken := connections[a.Listener]; taken && id.Kind == config.KindL4Route {
 				t.Errorf("%v and %v both have the connections of listener %s", id, other, a.Listener)

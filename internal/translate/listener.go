@@ -63,7 +63,7 @@ func (lis *listeners) declareListeners(e *incremental.Engine) {
 func (lis *listeners) listenerOptions(v *incremental.View, gateway name) (listener.Options, bool) {
 	terms, managed := incremental.Fetch(v, lis.gateways.terms, gateway)
 	return listener.Options{
-		Created: terms.Created, Addresses: terms.Addresses, Refused: terms.Refused, Pending: terms.Pending, Unserved: terms.Unserved,
+		Created: terms.Created, Addresses: terms.Addresses, Refused: terms.Refused, Pending: terms.Pending, Unserved: terms.Unserved, Client: terms.Client,
 		Reserved: lis.o.ReservedPorts, Routes: routeKindsOf, Lacks: lis.installation.lacks(v),
 	}, managed
 }

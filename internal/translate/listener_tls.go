@@ -86,10 +86,37 @@ func certificateReferrer(k listenerKey) referrer {
 	return referrer{gwv1.GroupName, string(owner.Kind), owner.Name}
 }
 
+// gatewayReferrer is who refers to the client certificate of a Gateway, whoever's listeners use it.
+func gatewayReferrer(gateway name) referrer {
+	return referrer{gwv1.GroupName, string(KindGateway), gateway}
+}
+
 func (lc *listenerCertificates) resolveCertificate(v *incremental.View, k listenerKey, ref listener.CertificateRef) (string, *condition.Problem) {
-	from, secret := certificateReferrer(k), name(ref.Secret)
+	return lc.resolve(v, certificateReferrer(k), ref, string(gwv1.ListenerReasonInvalidCertificateRef))
+}
+
+// resolveClientCertificate returns the key of the certificate that a Gateway shows to backends, or what is wrong with the reference to it.
+func (lc *listenerCertificates) resolveClientCertificate(v *incremental.View, gateway name, ref listener.CertificateRef) (string, *condition.Problem) {
+	return lc.resolve(v, gatewayReferrer(gateway), ref, string(gwv1.GatewayReasonInvalidClientCertificateRef))
+}
+
+// identity returns what is shown to backends of a listener's routes, nil for nothing.
+func (lc *listenerCertificates) identity(v *incremental.View, k listenerKey, l *listener.Listener) *config.Identity {
+	if l.Client == nil {
+		return nil
+	}
+	key, p := lc.resolveClientCertificate(v, k.Gateway, *l.Client)
+	if p != nil {
+		key = lc.secrets.keepClientCertificate(v, k, l)
+	}
+	return &config.Identity{Certificate: key}
+}
+
+// resolve returns the key of the certificate that a reference means. The reason is that of whatever is wrong with it but for a missing grant.
+func (lc *listenerCertificates) resolve(v *incremental.View, from referrer, ref listener.CertificateRef, invalid string) (string, *condition.Problem) {
+	secret := name(ref.Secret)
 	if ref.Unknown {
-		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".kind", "refer to a Secret",
+		return "", condition.NewProblem(invalid, ref.Field+".kind", "refer to a Secret",
 			"%s of group %q cannot hold a certificate", ref.Kind, ref.Group)
 	}
 	if !lc.grants.permitted(v, from, ref.Group, ref.Kind, secret) {
@@ -99,18 +126,18 @@ func (lc *listenerCertificates) resolveCertificate(v *incremental.View, k listen
 	pair, exists := incremental.Fetch(v, lc.secrets.keyPairs, secret)
 	if forbidden, unread := incremental.Fetch(v, lc.unreadSecrets, secret); !exists && unread {
 		if forbidden {
-			return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name",
+			return "", condition.NewProblem(invalid, ref.Field+".name",
 				"allow its ServiceAccount to get secrets in namespace "+secret.Namespace, "the controller is not allowed to read Secret %s", secret)
 		}
-		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "if that lasts, look at the controller's log",
+		return "", condition.NewProblem(invalid, ref.Field+".name", "if that lasts, look at the controller's log",
 			"Secret %s could not be read yet; it is tried again, and until then what was served before stays", secret)
 	}
 	if !exists {
-		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "create it or correct the name",
+		return "", condition.NewProblem(invalid, ref.Field+".name", "create it or correct the name",
 			"Secret %s does not exist", secret)
 	}
 	if pair.Wrong != "" {
-		return "", condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, ref.Field+".name", "correct the Secret",
+		return "", condition.NewProblem(invalid, ref.Field+".name", "correct the Secret",
 			"Secret %s: %s", secret, pair.Wrong)
 	}
 	return config.SecretKey(secret.Namespace, secret.Name), nil

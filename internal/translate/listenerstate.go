@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -85,6 +86,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		// Without a certificate too: the proxy fails its handshakes, where no other listener of
 		// the port may answer for its hostname with a certificate of its own.
 		s.Serve = listenerConfig(l, k, certificates)
+		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 	}
 	servable := reserved && (l.Protocol != gwv1.HTTPSProtocolType || len(certificates) > 0)
 	refused := l.Invalid
@@ -148,7 +150,12 @@ func (st *listenerStates) declareAcceptedListenerSets(e *incremental.Engine) {
 
 func (st *listenerStates) declareCertificates(e *incremental.Engine) {
 	st.byCertificate = incremental.NewIndex(st.serving, "listeners by certificate",
-		func(_ listenerKey, l *config.Listener) []string { return l.Certificates })
+		func(_ listenerKey, l *config.Listener) []string {
+			if key := l.Identity.GetCertificate(); key != "" {
+				return append(slices.Clone(l.Certificates), key)
+			}
+			return l.Certificates
+		})
 	st.certificates = incremental.Map(e, "certificate", st.secrets.keyPairs,
 		func(v *incremental.View, n name, pair *certificate.KeyPair) (*config.Certificate, bool) {
 			key := config.SecretKey(n.Namespace, n.Name)

@@ -88,9 +88,9 @@ type inputs struct {
 	installed       *incremental.Input[name, Installed] // under the empty name
 	tickets         *incremental.Input[name, Tickets]   // under the empty name
 
-	unread *incremental.Input[name, bool]          // Secrets that could not be read; true where that is forbidden
-	absent *incremental.Input[name, bool]          // needed Secrets that do not exist
-	last   *incremental.Input[listenerKey, []name] // Secrets whose certificates a listener was last served with
+	unread *incremental.Input[name, bool] // Secrets that could not be read; true where that is forbidden
+	absent *incremental.Input[name, bool] // needed Secrets that do not exist
+	last   *incremental.Input[listenerKey, servedSecrets]
 }
 
 // newInputs declares the inputs.
@@ -120,7 +120,7 @@ func newInputs(e *incremental.Engine) *inputs {
 
 	in.unread = incremental.NewInput[name](e, "unread Secret", same[bool])
 	in.absent = incremental.NewInput[name](e, "absent Secret", same[bool])
-	in.last = incremental.NewInput[listenerKey](e, "last certificates", slices.Equal[[]name])
+	in.last = incremental.NewInput[listenerKey](e, "last certificates", sameDeeply[servedSecrets])
 	for _, k := range routeKindsOfAPI() {
 		key := func(n name) kindName { return kindName{Kind(k.Name), n} }
 		in.stores[k.Name] = &store{

@@ -26,7 +26,7 @@ func (t *Translator) Failing(o kind.ObjectKey) bool {
 	return false
 }
 
-// GatewaysWith returns the Gateways, as "<namespace>/<name>", whose listeners refer to a Secret, as of the last Commit.
+// GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret, or whose listeners do, as of the last Commit.
 func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	for _, k := range t.secrets.users.Get(name{secret.Namespace, secret.Name}) {
 		gateways = append(gateways, k.Gateway.String())

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// secrets are those that listeners refer to.
+// secrets are those that listeners refer to, and their Gateways for them.
 type secrets struct {
 	o         *Options
 	in        *inputs
@@ -35,23 +36,41 @@ func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, l
 	return sec
 }
 
+// servedSecrets are those whose certificates a listener was last served with.
+type servedSecrets struct {
+	Certificates []name
+	Client       name // what its Gateway showed to backends; zero for nothing
+}
+
+// references are to the Secrets of a listener's certificates and of its Gateway's client certificate, each with who refers to it.
+func references(k listenerKey, l *listener.Listener) iter.Seq2[referrer, listener.CertificateRef] {
+	return func(yield func(referrer, listener.CertificateRef) bool) {
+		for _, ref := range l.Certificates {
+			if !ref.Unknown && !yield(certificateReferrer(k), ref) {
+				return
+			}
+		}
+		if l.Client != nil && !l.Client.Unknown {
+			yield(gatewayReferrer(k.Gateway), *l.Client)
+		}
+	}
+}
+
 func (sec *secrets) declareSecrets(e *incremental.Engine) {
 	sec.unanswered = map[name]bool{}
 	store := sec.in.stores[kind.Secret.Name]
 	store.set, store.remove = sec.set, sec.remove
 	sec.users = incremental.NewIndex(sec.listeners.all, "listeners by Secret",
-		func(_ listenerKey, l *listener.Listener) (secrets []name) {
-			for _, ref := range l.Certificates {
-				if !ref.Unknown {
-					secrets = append(secrets, name(ref.Secret))
-				}
+		func(k listenerKey, l *listener.Listener) (secrets []name) {
+			for _, ref := range references(k, l) {
+				secrets = append(secrets, name(ref.Secret))
 			}
 			return secrets
 		})
 	sec.abroad = incremental.NewIndex(sec.listeners.all, "listeners by other namespace",
 		func(k listenerKey, l *listener.Listener) (namespaces []string) {
-			for _, ref := range l.Certificates {
-				if !ref.Unknown && ref.Secret.Namespace != k.Owner().Name.Namespace {
+			for from, ref := range references(k, l) {
+				if ref.Secret.Namespace != from.Name.Namespace {
 					namespaces = append(namespaces, ref.Secret.Namespace)
 				}
 			}
@@ -74,12 +93,16 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 func (sec *secrets) declareNeededSecrets(e *incremental.Engine) {
 	sec.needed = incremental.FlatMap(e, "needed Secret", sec.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[name, bool]) {
-			for _, ref := range l.Certificates {
-				if !ref.Unknown && sec.grants.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, name(ref.Secret)) {
+			for from, ref := range references(k, l) {
+				if sec.grants.permitted(v, from, ref.Group, ref.Kind, name(ref.Secret)) {
 					out = append(out, incremental.Entry[name, bool]{Key: name(ref.Secret), Value: true})
 				}
 			}
-			for _, secret := range sec.lastCertificates(v, k, l) {
+			last := sec.lastCertificates(v, k, l)
+			if client, kept := sec.lastClientCertificate(v, k, l); kept {
+				last = append(last, client)
+			}
+			for _, secret := range last {
 				out = append(out, incremental.Entry[name, bool]{Key: secret, Value: true})
 			}
 			return out
@@ -89,11 +112,11 @@ func (sec *secrets) declareNeededSecrets(e *incremental.Engine) {
 // lastCertificates are the Secrets that a listener was last served with, as far as it may still read them, while it is not known of one
 // that it refers to whether it exists, because it was not read yet or could not be; otherwise none.
 func (sec *secrets) lastCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (kept []name) {
-	if !sec.o.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return sec.unknownSecret(v, k, ref) }) {
+	if !sec.o.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return sec.unknownSecret(v, certificateReferrer(k), ref) }) {
 		return nil
 	}
 	last, _ := incremental.Fetch(v, sec.in.last.Collection, k)
-	for _, secret := range last {
+	for _, secret := range last.Certificates {
 		if sec.grants.permitted(v, certificateReferrer(k), corev1.GroupName, string(KindSecret), secret) {
 			kept = append(kept, secret)
 		}
@@ -101,10 +124,32 @@ func (sec *secrets) lastCertificates(v *incremental.View, k listenerKey, l *list
 	return kept
 }
 
-// unknownSecret reports whether a listener may read a Secret of which it is not known whether it exists.
-func (sec *secrets) unknownSecret(v *incremental.View, k listenerKey, ref listener.CertificateRef) bool {
+// lastClientCertificate is the Secret that the Gateway of a listener last showed to backends, as lastCertificates has it.
+func (sec *secrets) lastClientCertificate(v *incremental.View, k listenerKey, l *listener.Listener) (name, bool) {
+	from := gatewayReferrer(k.Gateway)
+	if !sec.o.Cluster || l.Client == nil || !sec.unknownSecret(v, from, *l.Client) {
+		return name{}, false
+	}
+	last, _ := incremental.Fetch(v, sec.in.last.Collection, k)
+	return last.Client, last.Client != name{} && sec.grants.permitted(v, from, corev1.GroupName, string(KindSecret), last.Client)
+}
+
+// keepClientCertificate returns the key of the certificate of lastClientCertificate, "" where there is none.
+func (sec *secrets) keepClientCertificate(v *incremental.View, k listenerKey, l *listener.Listener) string {
+	secret, kept := sec.lastClientCertificate(v, k, l)
+	if !kept {
+		return ""
+	}
+	if pair, exists := incremental.Fetch(v, sec.keyPairs, secret); !exists || pair.Wrong != "" {
+		return ""
+	}
+	return config.SecretKey(secret.Namespace, secret.Name)
+}
+
+// unknownSecret reports whether the referrer may read a Secret of which it is not known whether it exists.
+func (sec *secrets) unknownSecret(v *incremental.View, from referrer, ref listener.CertificateRef) bool {
 	n := name(ref.Secret)
-	if ref.Unknown || !sec.grants.permitted(v, certificateReferrer(k), ref.Group, ref.Kind, n) {
+	if ref.Unknown || !sec.grants.permitted(v, from, ref.Group, ref.Kind, n) {
 		return false
 	}
 	_, exists := incremental.Fetch(v, sec.in.secrets.Collection, n)
@@ -126,15 +171,19 @@ func (sec *secrets) keepCertificates(v *incremental.View, k listenerKey, l *list
 // noteServed notes with which certificates listeners are served as of the Commit that ends, for the next one.
 func (sec *secrets) noteServed(serving *incremental.Collection[listenerKey, *config.Listener]) {
 	for _, ch := range serving.Changes() {
-		if ch.Deleted || len(ch.New.Certificates) == 0 {
+		client := ch.New.GetIdentity().GetCertificate()
+		if ch.Deleted || len(ch.New.Certificates) == 0 && client == "" {
 			sec.in.last.Delete(ch.Key)
 			continue
 		}
-		var secrets []name
+		var served servedSecrets
 		for _, key := range ch.New.Certificates {
-			secrets = append(secrets, secretOf(key))
+			served.Certificates = append(served.Certificates, secretOf(key))
 		}
-		sec.in.last.Set(ch.Key, secrets)
+		if client != "" {
+			served.Client = secretOf(client)
+		}
+		sec.in.last.Set(ch.Key, served)
 	}
 }
 

@@ -88,7 +88,7 @@ func New(options Options) *Translator {
 	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, backendTLSPolicies, t.routes, refusals)
 	t.trustedAuthorities = newTrustedAuthorities(e, backendTLSPolicies, t.backends)
 	policyGateways := newPolicyGateways(e, t.in.policies.Collection, t.gateways, t.routes)
-	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, infrastructure, t.listenerStates, t.routes, policyGateways)
+	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, listenerCertificates, infrastructure, t.listenerStates, t.routes, policyGateways)
 	listenerSetStatuses := newListenerSetStatuses(e, t.in.listenerSets.Collection, t.listeners, t.listenerStates, t.routes, gatewayStatuses)
 	routeStatuses := newRouteStatuses(e, o, t.in.routeFaults.Collection, admissions, t.routes, refusals)
 	backendTLSPolicyStatuses := newBackendTLSPolicyStatuses(e, o, t.in.policies.Collection, services, backendTLSPolicies, policyGateways)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -190,6 +191,60 @@ func TestCertificatesStayWhileASecretIsRead(t *testing.T) {
 			c.Delete(translate.KindSecret, "default", "two")
 			c.commit(t)
 			expect("once it is deleted", nil)
+		}
+	}
+}
+
+// TestUnreadSecretKeepsClientCertificate lets a Gateway's client certificate be in Secrets in every state, one after the other.
+func TestUnreadSecretKeepsClientCertificate(t *testing.T) {
+	unread := func(name string) *translate.UnreadSecret {
+		return &translate.UnreadSecret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	}
+	c := &cluster{newWorldWith(clusterOptions), t, map[string]metav1.Object{"one": pemSecret(t, "one"), "two": unread("two")}}
+	c.Upsert(ownClass("moongate"))
+	gateway := func(secret string) *gwv1.Gateway {
+		gw := crowdGateway(1)
+		gw.Spec.TLS = &gwv1.GatewayTLSConfig{Backend: &gwv1.GatewayBackendTLS{ClientCertificateRef: &gwv1.SecretObjectReference{Name: gwv1.ObjectName(secret)}}}
+		return gw
+	}
+	for _, step := range []struct {
+		what   string
+		do     func()
+		secret string
+		reason string
+	}{
+		{"a Secret that could not be read, before anything was shown", func() { c.Upsert(gateway("two")) }, "", "InvalidClientCertificateRef"},
+		{"one that is there", func() { c.Upsert(gateway("one")) }, "one", "ResolvedRefs"},
+		{"one that could not be read", func() { c.Upsert(gateway("two")) }, "one", "InvalidClientCertificateRef"},
+		{"another generation", func() { c.Upsert(crowdRoute(1, "/")) }, "one", "InvalidClientCertificateRef"},
+		{"it is read", func() { c.secrets["two"] = pemSecret(t, "two"); c.Upsert(c.secrets["two"]) }, "two", "ResolvedRefs"},
+		{"one that is not there", func() { c.Upsert(gateway("absent")) }, "", "InvalidClientCertificateRef"},
+		{"one that is there, again", func() { c.Upsert(gateway("one")) }, "one", "ResolvedRefs"},
+		{"it is deleted", func() { delete(c.secrets, "one"); c.Delete(translate.KindSecret, "default", "one") }, "", "InvalidClientCertificateRef"},
+	} {
+		step.do()
+		c.settle()
+		listeners, want := 0, ""
+		if step.secret != "" {
+			want = config.SecretKey("default", step.secret)
+		}
+		for id, r := range c.config {
+			if id.Kind != config.KindListener {
+				continue
+			}
+			listeners++
+			identity := r.GetListener().GetIdentity()
+			if identity == nil || identity.Certificate != want {
+				t.Errorf("%s: shows %v, want Secret %q", step.what, identity, step.secret)
+			}
+		}
+		s := c.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "Gateway", Namespace: "default", Name: "gw"}].Status.(*gwv1.GatewayStatus)
+		refs := meta.FindStatusCondition(s.Conditions, string(gwv1.GatewayConditionResolvedRefs))
+		if listeners == 0 || refs == nil || refs.Reason != step.reason {
+			t.Errorf("%s: %d listeners, %+v", step.what, listeners, refs)
+		}
+		if gateways := c.GatewaysWith(kind.Secret.Key("default", "two")); step.what == "one that could not be read" && !slices.Equal(gateways, []string{"default/gw"}) {
+			t.Errorf("%s: Gateways %q", step.what, gateways)
 		}
 	}
 }

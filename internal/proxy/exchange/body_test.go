@@ -258,7 +258,7 @@ func (f fedBody) Stop()                    { close(f) }
 func TestBodyIsPinned(t *testing.T) {
 	f := make(fedBody, 2)
 	x := failing(t, 1, &snapshot.Retry{Attempts: 1, Statuses: []uint16{503}})
-	x.Client.Body, x.endpoint = f, x.ref.Backend.Endpoints()[0]
+	x.Client.Body, x.endpoint = f, x.backend.Endpoints()[0]
 	x.Streamed, x.Framing, x.Length = true, http1.Chunked, -1
 	f <- []byte("a")
 	if err := x.body.begin(); err != nil {

@@ -28,6 +28,7 @@ type Exchange struct {
 	listener *snapshot.Listener
 	rule     *snapshot.Rule
 	ref      *snapshot.BackendRef // of rule, once it is chosen
+	backend  *upstream.Backend    // that of ref as the listener's Gateway reaches it
 	// deadline is when timeouts.request runs out, or what a gRPC call gives itself; zero is never. deadlineReason says which.
 	deadline       time.Time
 	deadlineReason observe.Reason
@@ -132,7 +133,7 @@ func (x *Exchange) reset() {
 	c := x.Client
 	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.scheme(), uint32(c.Peer.Port())
-	x.listener, x.rule, x.ref = nil, nil, nil
+	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
 	x.deadline = time.Time{}
 	x.closing, x.complete, x.unasked, x.grpc = false, false, false, false
 	x.body.bodyState = bodyState{whole: x.body.whole}

@@ -23,10 +23,15 @@ const (
 // forward sends the request to an endpoint of the backend and its response to the client. What follows an attempt that
 // brought none is judged in retry.go.
 func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
+	backend := b.Backend.As(x.listener.Identity)
+	if backend == nil {
+		return x.fail(observe.ReasonGatewayCertificateInvalid)
+	}
+	x.backend = backend
 	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
 		return x.bodyFailed()
 	}
-	if x.Upgrade != nil && (x.Client.Switcher == nil || !b.Backend.Upgrades(x.Upgrade)) {
+	if x.Upgrade != nil && (x.Client.Switcher == nil || !backend.Upgrades(x.Upgrade)) {
 		x.Upgrade, x.unasked = nil, true
 	}
 	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
@@ -37,12 +42,12 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			f = failure{kind: failedFinally, reason: x.deadlineReason}
 			break
 		}
-		ep := b.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		ep := backend.Pick(&x.fx.Seed, &x.retry.tried)
 		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
 		}
 		if x.rec.Attempts++; x.rec.Attempts > 1 {
-			b.Backend.Retried()
+			backend.Retried()
 		}
 		x.rec.Upstream = ep.Address()
 		ep.Begin()

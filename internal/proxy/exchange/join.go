@@ -58,7 +58,7 @@ func (x *Exchange) join(from tunnelled) observe.Reason {
 		return observe.ReasonLoopDetected
 	}
 	defer path.end()
-	u, reason := x.dialBackend(b, &path)
+	u, reason := x.dialBackend(b, l.Identity, &path)
 	if u == nil {
 		return reason
 	}
@@ -77,12 +77,15 @@ func (x *Exchange) join(from tunnelled) observe.Reason {
 }
 
 // dialBackend makes a new connection to an endpoint of the backend, on which nothing was sent before, and counts that endpoint in use.
-func (x *Exchange) dialBackend(b *snapshot.BackendRef, path *tunnelPath) (*upstream.Conn, observe.Reason) {
+func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identity, path *tunnelPath) (*upstream.Conn, observe.Reason) {
 	x.ref, x.retry = b, retryState{}
+	if x.backend = b.Backend.As(identity); x.backend == nil {
+		return nil, observe.ReasonGatewayCertificateInvalid
+	}
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	reason := observe.ReasonNoEndpoints
 	for r := &x.retry; ; {
-		ep := b.Backend.Pick(&x.fx.Seed, &r.tried)
+		ep := x.backend.Pick(&x.fx.Seed, &r.tried)
 		if ep == nil || r.needsOther && r.tried.Has(ep) {
 			return nil, reason
 		}

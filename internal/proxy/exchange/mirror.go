@@ -105,12 +105,17 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			f.Backend.MirrorDropped(upstream.MirrorLooped)
 			continue
 		}
+		backend := f.Backend.As(x.listener.Identity)
+		if backend == nil {
+			f.Backend.MirrorDropped(upstream.MirrorFailed)
+			continue
+		}
 		e := x.Client.Engine
-		if !e.mirrors.enter(x.rule.Namespace, f.Backend) {
+		if !e.mirrors.enter(x.rule.Namespace, backend) {
 			f.Backend.MirrorDropped(upstream.MirrorOverloaded)
 			continue
 		}
-		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: f.Backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
+		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
 		m.req.ExpectContinue, m.req.Target, m.req.Upgrade = false, nil, nil // the body comes without being asked for, and no tunnel is wanted
 		m.req.Request = cloneHead(&x.Request.Request)
 		m.req.Whole = bytes.Clone(x.Whole)

@@ -151,7 +151,7 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	r.tried.Add(x.endpoint)
 	if p.Backoff > 0 {
 		v.pause = x.backoff(p.Backoff)
-	} else if f.kind != failedToConnect || r.retries > maxWithoutPause || !x.ref.Backend.HasOther(&r.tried) {
+	} else if f.kind != failedToConnect || r.retries > maxWithoutPause || !x.backend.HasOther(&r.tried) {
 		v.pause = x.backoff(defaultBackoff)
 	}
 	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt

@@ -27,7 +27,7 @@ func failing(t *testing.T, endpoints int, policy *snapshot.Retry) *Exchange {
 	x.Client = &Client{Engine: &Engine{}, Watch: &Watch{}}
 	x.Method = []byte("GET")
 	x.rule = &snapshot.Rule{Retry: policy}
-	x.ref = &snapshot.BackendRef{Backend: set.Get("b")}
+	x.backend = set.Get("b")
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	return x
 }
@@ -36,7 +36,7 @@ func failing(t *testing.T, endpoints int, policy *snapshot.Retry) *Exchange {
 func (x *Exchange) fails(kinds ...failureKind) (attempts int, last verdict) {
 	for {
 		x.rec.Attempts++
-		x.endpoint = x.ref.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried)
 		last = x.judge(failure{kind: kinds[min(x.rec.Attempts, len(kinds))-1]})
 		if !last.again || x.rec.Attempts == 1000 {
 			return x.rec.Attempts, last
@@ -113,7 +113,7 @@ func forgetBody(x *Exchange) { x.Streamed, x.body.from = true, 1 }
 func TestTimeoutBeforeSending(t *testing.T) {
 	x := failing(t, 1, &snapshot.Retry{Attempts: 1})
 	x.Method = []byte("POST")
-	x.rec.Attempts, x.endpoint = 1, x.ref.Backend.Endpoints()[0]
+	x.rec.Attempts, x.endpoint = 1, x.backend.Endpoints()[0]
 	if f := x.timeoutFailure(true); f.kind != failedByTimeout || f.reason != observe.ReasonBackendTimeout || !x.judge(f).again {
 		t.Errorf("%+v", f)
 	}
@@ -146,7 +146,7 @@ func TestBackoff(t *testing.T) {
 	x = failing(t, 100, &snapshot.Retry{Attempts: 100})
 	for i := 1; i <= 2*maxWithoutPause; i++ {
 		x.rec.Attempts++
-		x.endpoint = x.ref.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried)
 		if v := x.judge(failure{kind: failedToConnect}); !v.again || v.pause > 0 != (i > maxWithoutPause) {
 			t.Errorf("retry %d of 100 endpoints: %+v", i, v)
 		}
@@ -155,7 +155,7 @@ func TestBackoff(t *testing.T) {
 	x = failing(t, 2, &snapshot.Retry{Attempts: 3})
 	for i, want := range []bool{false, true, true} {
 		x.rec.Attempts++
-		x.endpoint = x.ref.Backend.Pick(&x.fx.Seed, &x.retry.tried)
+		x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried)
 		if v := x.judge(failure{kind: failedToConnect}); !v.again || v.pause > 0 != want {
 			t.Errorf("retry %d: %+v", i+1, v)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // Socket is a bound port. Its TLS configuration asks the snapshot of the moment.
@@ -72,6 +73,8 @@ type Listener struct {
 	L4     *L4Route      // TCP only; nil without a route
 	TLS    *tls.Listener // HTTPS only; nil without a certificate
 	Stats  *observe.ListenerStats
+	// Identity is what is shown to backends, nil for nothing.
+	Identity *upstream.Identity
 }
 
 // Port returns the listeners of a socket, nil where none is configured any more.
@@ -84,4 +87,20 @@ func (s *Snapshot) Port(of *Socket) *Port {
 		return nil
 	}
 	return p
+}
+
+// Identities are those of all listeners.
+func (s *Snapshot) Identities() map[*upstream.Identity]bool {
+	all := map[*upstream.Identity]bool{}
+	for _, p := range s.Sockets {
+		if p == nil {
+			continue
+		}
+		for _, l := range p.Listeners.All() {
+			if l.Identity != nil {
+				all[l.Identity] = true
+			}
+		}
+	}
+	return all
 }

@@ -33,6 +33,9 @@ type Certificate struct {
 	NotBefore, NotAfter time.Time
 }
 
+// Pair is the certificate with its key.
+func (c *Certificate) Pair() *tls.Certificate { return &c.pair[0] }
+
 // Parse checks that chain and key belong together. The error names the certificate.
 func Parse(c *config.Certificate) (*Certificate, error) {
 	pair, err := tls.X509KeyPair(c.ChainPem, c.KeyPem)

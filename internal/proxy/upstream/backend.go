@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"iter"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -17,7 +19,15 @@ type Backend struct {
 	transport    atomic.Pointer[transport] // never nil
 	hasEndpoints bool                      // an Endpoints resource is there; guarded by set.mu
 
-	// Totals outlive the endpoints that they were counted on.
+	own totals // of a variant none: its base has them
+	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
+	variants atomic.Pointer[[]*Backend]
+	base     *Backend  // of which this is a variant, or nil
+	identity *Identity // of a variant
+}
+
+// totals outlive the endpoints that they were counted on.
+type totals struct {
 	open, dialled, failures atomic.Int64
 	// refused counts requests for which too many others waited already.
 	refused atomic.Int64
@@ -25,6 +35,14 @@ type Backend struct {
 	retries atomic.Int64
 	// mirrorsDropped are the copies of requests to this backend that were dropped.
 	mirrorsDropped [mirrorDrops]atomic.Int64
+}
+
+// totals are those of the Backend and its variants together.
+func (b *Backend) totals() *totals {
+	if b.base != nil {
+		return &b.base.own
+	}
+	return &b.own
 }
 
 // MirrorDrop is why a backend did not get a copy of a request, or not all of it.
@@ -39,7 +57,7 @@ const (
 )
 
 // MirrorDropped counts a copy of a request that the backend did not get, or not all of.
-func (b *Backend) MirrorDropped(why MirrorDrop) { b.mirrorsDropped[why].Add(1) }
+func (b *Backend) MirrorDropped(why MirrorDrop) { b.totals().mirrorsDropped[why].Add(1) }
 
 // endpointList is immutable once published.
 type endpointList struct {
@@ -48,7 +66,7 @@ type endpointList struct {
 }
 
 // Retried counts an attempt of a request that had one already.
-func (b *Backend) Retried() { b.retries.Add(1) }
+func (b *Backend) Retried() { b.totals().retries.Add(1) }
 
 // Key is config.Backend.key.
 func (b *Backend) Key() string { return b.key }
@@ -64,6 +82,24 @@ func (b *Backend) Config() *config.Backend { return b.config.Load() }
 
 // Endpoints lists the endpoints, the terminating ones included; not to be changed.
 func (b *Backend) Endpoints() []*Endpoint { return b.list.Load().all }
+
+// everyEndpoint are the endpoints, those of the variants among them.
+func (b *Backend) everyEndpoint() iter.Seq[*Endpoint] {
+	return func(yield func(*Endpoint) bool) {
+		for _, e := range b.list.Load().all {
+			if !yield(e) {
+				return
+			}
+		}
+		for _, v := range b.variantList() {
+			for _, e := range v.list.Load().all {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // replace publishes the list next and returns the endpoints that are gone; the
 // Set's mu is held. Endpoints that stay are the same objects as before.
@@ -102,6 +138,9 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 			gone = append(gone, e)
 		}
 	}
+	for _, v := range b.variantList() {
+		gone = append(gone, v.replace(next)...)
+	}
 	return gone
 }
 
@@ -124,7 +163,11 @@ func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 		list.usable = append(list.usable, fresh[e])
 	}
 	b.list.Store(list)
-	return old.all
+	gone = old.all
+	for _, v := range b.variantList() {
+		gone = append(slices.Clip(gone), v.setTransport(next.showing(v.identity.shown))...)
+	}
+	return gone
 }
 
 // Tried are endpoints that a request has tried in vain: the last maxTried of them. The zero value is empty.
@@ -250,10 +293,11 @@ type Stats struct {
 // counts connections to endpoints that are gone; Idle and InFlight are sums over
 // the present endpoints.
 func (b *Backend) Stats() Stats {
-	s := Stats{Open: b.open.Load(), Dialled: b.dialled.Load(), Failures: b.failures.Load(),
-		Refused: b.refused.Load(), Retries: b.retries.Load(), MirrorsRefused: b.mirrorsDropped[MirrorOverloaded].Load(),
-		MirrorsFailed: b.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: b.mirrorsDropped[MirrorLooped].Load()}
-	for _, e := range b.list.Load().all {
+	t := b.totals()
+	s := Stats{Open: t.open.Load(), Dialled: t.dialled.Load(), Failures: t.failures.Load(),
+		Refused: t.refused.Load(), Retries: t.retries.Load(), MirrorsRefused: t.mirrorsDropped[MirrorOverloaded].Load(),
+		MirrorsFailed: t.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: t.mirrorsDropped[MirrorLooped].Load()}
+	for e := range b.everyEndpoint() {
 		s.Idle += e.idleCount() + e.idleShared()
 		s.InFlight += e.inFlightNow()
 		s.Waiting += e.waiting()

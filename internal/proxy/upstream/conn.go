@@ -93,7 +93,7 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	c.endpoint.open.Add(-1)
-	c.endpoint.backend.open.Add(-1)
+	c.endpoint.backend.totals().open.Add(-1)
 	c.endpoint.backend.set.open.remove(c)
 	return c.Conn.Close()
 }

@@ -133,9 +133,9 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	}
 	e.avoidUntil.Store(0)
 	e.dialled.Add(1)
-	e.backend.dialled.Add(1)
+	e.backend.totals().dialled.Add(1)
 	e.open.Add(1)
-	e.backend.open.Add(1)
+	e.backend.totals().open.Add(1)
 	if !s.open.add(c) {
 		c.Close()
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
@@ -177,6 +177,6 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 	}
 	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
 	e.failures.Add(1)
-	e.backend.failures.Add(1)
+	e.backend.totals().failures.Add(1)
 	return e.dialError(reason, true, err)
 }

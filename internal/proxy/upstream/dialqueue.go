@@ -147,7 +147,7 @@ func (e *Endpoint) serveWaiting() {
 
 // crowded counts a request that is refused.
 func (e *Endpoint) crowded() *DialError {
-	e.backend.refused.Add(1)
+	e.backend.totals().refused.Add(1)
 	return e.dialError(ReasonOverloaded, true, errCrowded)
 }
 

@@ -109,10 +109,11 @@ type Set struct {
 	applying sync.Mutex // held by Apply, and taken before mu; guards trusted
 	trusted  authorities
 
-	mu       sync.Mutex // guards backends, closed and every Backend's known and list changes
-	backends map[string]*Backend
-	leaving  []leavingBackend
-	closed   bool
+	mu         sync.Mutex // guards backends, closed and every Backend's known and list changes
+	backends   map[string]*Backend
+	leaving    []leavingBackend
+	identities map[identityKey]*Identity
+	closed     bool
 
 	open  connList
 	sweep []*Backend // Sweep's own memory
@@ -120,7 +121,7 @@ type Set struct {
 
 // NewSet returns an empty Set.
 func NewSet(options Options) *Set {
-	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend)}
+	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity)}
 	s.clock.Store(time.Now().UnixNano())
 	return s
 }
@@ -216,6 +217,9 @@ func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
 	}
 	for _, b := range s.leaving[:n] {
 		gone = append(gone, b.replace(nil)...)
+		if b.base != nil {
+			b.base.dropVariant(b.Backend)
+		}
 	}
 	s.leaving = slices.Delete(s.leaving, 0, n)
 	return gone
@@ -253,7 +257,7 @@ func (s *Set) remove(id config.ID) (gone, leaving []*Endpoint) {
 	}
 	if b.config.Load() == nil && !b.hasEndpoints {
 		delete(s.backends, id.Key)
-		if leaving = b.list.Load().all; len(leaving) > 0 {
+		if leaving = slices.Collect(b.everyEndpoint()); len(leaving) > 0 {
 			s.leaving = append(s.leaving, leavingBackend{b, s.clock.Load()})
 		}
 	}
@@ -303,7 +307,7 @@ func (s *Set) Sweep(now time.Time) {
 	s.recent.Store(last)
 	expired := now.Add(-s.options.IdleTimeout).UnixNano()
 	for _, b := range s.sweep {
-		for _, e := range b.list.Load().all {
+		for e := range b.everyEndpoint() {
 			e.sweep(expired, last)
 		}
 	}

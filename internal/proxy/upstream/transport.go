@@ -28,6 +28,7 @@ type transport struct {
 	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
 
 	resource *config.BackendTLS // what tls was made of
+	client   *tls.Certificate   // what is shown, nil for nothing
 }
 
 // newTransport reads a Backend. The error says what is wrong with its TLS.
@@ -114,7 +115,8 @@ func (t *transport) refuses(c *Conn, p purpose) error {
 // same reports whether connections made by one are good for the other.
 func (t *transport) same(o *transport) bool {
 	// What a key of Authorities stands for never changes.
-	return t.unknown == o.unknown && t.http2 == o.http2 && t.upgrade == o.upgrade && proto.Equal(t.resource, o.resource)
+	return t.unknown == o.unknown && t.http2 == o.http2 && t.upgrade == o.upgrade && proto.Equal(t.resource, o.resource) &&
+		sameCertificate(t.client, o.client)
 }
 
 // unknown is used while no Backend resource has come, or none that could be used: it may have wanted TLS.

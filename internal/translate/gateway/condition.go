@@ -10,12 +10,16 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// Summary is what the listeners' states mean for their Gateway.
+// Summary is what the listeners' states, and what else other objects tell, mean for their Gateway.
 type Summary struct {
 	accepted, refused, unresolved []string
 	programmed                    int
 	notes                         []string
+	reference                     *condition.Problem
 }
+
+// Unresolved takes what is wrong with a reference of the Gateway itself, nil for nothing.
+func (s *Summary) Unresolved(p *condition.Problem) { s.reference = p }
 
 // Note adds a sentence to the message of condition Accepted; "" is none.
 func (s *Summary) Note(text string) {
@@ -47,7 +51,7 @@ func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem, lagging
 	if programmed.Status == metav1.ConditionTrue {
 		programmed.Message = lagging
 	}
-	return []metav1.Condition{accepted, programmed, g.resolved(sum)}
+	return []metav1.Condition{accepted, programmed, resolved(sum)}
 }
 
 func (g *Gateway) accepted(sum *Summary) metav1.Condition {
@@ -98,10 +102,10 @@ func (g *Gateway) programmed(accepted metav1.Condition, sum *Summary, unreached 
 	return condition.True(gwv1.GatewayConditionProgrammed, gwv1.GatewayReasonProgrammed)
 }
 
-func (g *Gateway) resolved(sum *Summary) metav1.Condition {
+func resolved(sum *Summary) metav1.Condition {
 	switch {
-	case g.Refs != nil:
-		return condition.False(gwv1.GatewayConditionResolvedRefs, g.Refs.Reason, g.Refs.String())
+	case sum.reference != nil:
+		return condition.False(gwv1.GatewayConditionResolvedRefs, sum.reference.Reason, sum.reference.String())
 	case len(sum.unresolved) > 0:
 		return condition.False(gwv1.GatewayConditionResolvedRefs, gwv1.GatewayReasonListenersNotResolved,
 			"spec.listeners: references do not resolve: "+condition.Quoted(sum.unresolved)+"; see status.listeners")

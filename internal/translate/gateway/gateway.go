@@ -23,7 +23,6 @@ type Gateway struct {
 	Created    int64     // in nanoseconds since the epoch
 	Generation int64
 	Refused    *condition.Problem // why it is not accepted, apart from its listeners
-	Refs       *condition.Problem // a reference of the Gateway itself that does not resolve
 	Notes      []string           // fields that are not supported and change nothing that is
 	Listeners  []string           // names in the order of the spec, distinct
 	Binds      []string           // IP addresses of spec.addresses
@@ -59,10 +58,6 @@ func New(gw *gwv1.Gateway) *Gateway {
 	}
 	g.addresses(gw.Spec.Addresses)
 	g.Default = len(g.Binds) == 0 && g.Refused == nil
-	if tls := gw.Spec.TLS; tls != nil && tls.Backend != nil && tls.Backend.ClientCertificateRef != nil {
-		g.Refs = condition.NewProblem(gwv1.GatewayReasonInvalidClientCertificateRef, "spec.tls.backend.clientCertificateRef",
-			"remove it: backends are reached without TLS", "client certificates for backends are not supported yet")
-	}
 	if s := gw.Spec.DefaultScope; s != "" && s != gwv1.GatewayDefaultScopeNone {
 		g.Notes = append(g.Notes, fmt.Sprintf("spec.defaultScope: %q is not supported yet: routes attach by their parentRefs only", s))
 	}

@@ -24,7 +24,7 @@ func TestNew(t *testing.T) {
 	if want := []string{"b", "a"}; !reflect.DeepEqual(g.Listeners, want) {
 		t.Errorf("listeners %q, want %q: each once, in the order of the spec", g.Listeners, want)
 	}
-	if g.Refused != nil || g.Refs != nil || len(g.Notes) != 0 || !g.Default {
+	if g.Refused != nil || len(g.Notes) != 0 || !g.Default {
 		t.Errorf("%+v", g)
 	}
 	if g := New(&gwv1.Gateway{}); g.Generation != 1 || g.Created != 0 {
@@ -91,10 +91,9 @@ func TestAddresses(t *testing.T) {
 func TestFieldsThatAreNotSupported(t *testing.T) {
 	gw := &gwv1.Gateway{}
 	gw.Spec.DefaultScope = gwv1.GatewayDefaultScopeAll
-	gw.Spec.TLS = &gwv1.GatewayTLSConfig{Backend: &gwv1.GatewayBackendTLS{ClientCertificateRef: &gwv1.SecretObjectReference{Name: "client"}}}
 	g := New(gw)
-	if len(g.Notes) != 1 || g.Refs == nil || g.Refs.Reason != string(gwv1.GatewayReasonInvalidClientCertificateRef) || g.Refused != nil {
-		t.Errorf("notes %q, references %v, refused %v", g.Notes, g.Refs, g.Refused)
+	if len(g.Notes) != 1 || g.Refused != nil {
+		t.Errorf("notes %q, refused %v", g.Notes, g.Refused)
 	}
 	gw.Spec.DefaultScope = gwv1.GatewayDefaultScopeNone
 	if g := New(gw); len(g.Notes) != 0 {
@@ -112,6 +111,7 @@ func TestConditions(t *testing.T) {
 	for name, c := range map[string]struct {
 		gateway    Gateway
 		listeners  []listener
+		reference  *condition.Problem
 		unreached  *condition.Problem
 		lagging    string
 		accepted   string // status and reason
@@ -142,7 +142,7 @@ func TestConditions(t *testing.T) {
 			accepted:  "True Accepted", programmed: "False Invalid", resolved: "False ListenersNotResolved",
 		},
 		"the Gateway's own reference does not resolve": {
-			gateway: Gateway{Refs: problem("InvalidClientCertificateRef")}, listeners: []listener{{true, false, false}},
+			reference: problem("InvalidClientCertificateRef"), listeners: []listener{{true, false, false}},
 			accepted: "True Accepted", programmed: "False Invalid", resolved: "False InvalidClientCertificateRef",
 		},
 		"refused": {
@@ -167,6 +167,7 @@ func TestConditions(t *testing.T) {
 			for i, l := range c.listeners {
 				sum.Add(string(rune('a'+i)), l.accepted, l.resolved, l.programmed)
 			}
+			sum.Unresolved(c.reference)
 			got := c.gateway.Conditions(&sum, c.unreached, c.lagging)
 			for i, want := range []struct{ name, state string }{{"Accepted", c.accepted}, {"Programmed", c.programmed}, {"ResolvedRefs", c.resolved}} {
 				if got[i].Type != want.name || string(got[i].Status)+" "+got[i].Reason != want.state {

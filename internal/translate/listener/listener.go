@@ -32,6 +32,8 @@ type Options struct {
 	// Refused says that the Gateway is not accepted, Pending that it waits for its class,
 	// Unserved that no listener of it is to be served.
 	Refused, Pending, Unserved bool
+	// Client is what the Gateway shows to backends, nil for nothing.
+	Client *CertificateRef
 }
 
 // Listener is a listener as far as its Gateway alone tells.
@@ -59,6 +61,7 @@ type Listener struct {
 	Refused, Pending, Unserved bool
 
 	Certificates []CertificateRef // HTTPS only
+	Client       *CertificateRef  // that of Options
 }
 
 // Namespaces is allowedRoutes.namespaces.
@@ -73,7 +76,7 @@ func New(gw *gwv1.Gateway, o Options) []*Listener {
 	for i := range gw.Spec.Listeners {
 		l := &Listener{
 			Name: string(gw.Spec.Listeners[i].Name), Field: fmt.Sprintf("spec.listeners[%d]", i), Created: o.Created, Addresses: o.Addresses,
-			Refused: o.Refused, Pending: o.Pending, Unserved: o.Unserved,
+			Refused: o.Refused, Pending: o.Pending, Unserved: o.Unserved, Client: o.Client,
 		}
 		l.read(gw, &gw.Spec.Listeners[i], &o)
 		list[i] = l

@@ -26,7 +26,7 @@ func OfSet(ls *gwv1.ListenerSet, o Options) []*Listener {
 		if l.Protocol != gwv1.HTTPProtocolType {
 			l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP, or move the listener to the Gateway",
 				"protocol %s is not supported in a ListenerSet yet", l.Protocol)
-			l.Certificates = nil // nobody is to wait for what is never served
+			l.Certificates, l.Client = nil, nil // nobody is to wait for what is never served
 			l.Kinds, l.BadKinds = nil, nil
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// CertificateRef is one of certificateRefs.
+// CertificateRef is one of certificateRefs, or clientCertificateRef.
 type CertificateRef struct {
 	Field   string
 	Group   string
@@ -22,6 +22,25 @@ type CertificateRef struct {
 }
 
 const secret gwv1.Kind = "Secret"
+
+func newCertificateRef(field, namespace string, ref *gwv1.SecretObjectReference) CertificateRef {
+	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, secret))
+	return CertificateRef{
+		Field: field, Group: group, Kind: kind,
+		Secret:  types.NamespacedName{Namespace: string(value(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)},
+		Unknown: group != corev1.GroupName || kind != string(secret),
+	}
+}
+
+// ClientCertificate returns what a Gateway shows to backends, nil for nothing.
+func ClientCertificate(gw *gwv1.Gateway) *CertificateRef {
+	tls := gw.Spec.TLS
+	if tls == nil || tls.Backend == nil || tls.Backend.ClientCertificateRef == nil {
+		return nil
+	}
+	ref := newCertificateRef("spec.tls.backend.clientCertificateRef", gw.Namespace, tls.Backend.ClientCertificateRef)
+	return &ref
+}
 
 func (l *Listener) readTLS(gw *gwv1.Gateway, spec *gwv1.Listener) {
 	l.checkFrontendValidation(gw.Spec.TLS)
@@ -35,13 +54,9 @@ func (l *Listener) readTLS(gw *gwv1.Gateway, spec *gwv1.Listener) {
 		options := slices.Sorted(maps.Keys(spec.TLS.Options))
 		l.Notes = append(l.Notes, fmt.Sprintf("%s.tls.options: ignored, there are none that are known: %q", l.Field, options))
 	}
-	for i, ref := range spec.TLS.CertificateRefs {
-		group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, secret))
-		l.Certificates = append(l.Certificates, CertificateRef{
-			Field: fmt.Sprintf("%s.tls.certificateRefs[%d]", l.Field, i), Group: group, Kind: kind,
-			Secret:  types.NamespacedName{Namespace: string(value(ref.Namespace, gwv1.Namespace(gw.Namespace))), Name: string(ref.Name)},
-			Unknown: group != corev1.GroupName || kind != string(secret),
-		})
+	for i := range spec.TLS.CertificateRefs {
+		field := fmt.Sprintf("%s.tls.certificateRefs[%d]", l.Field, i)
+		l.Certificates = append(l.Certificates, newCertificateRef(field, gw.Namespace, &spec.TLS.CertificateRefs[i]))
 	}
 }
 

@@ -28,6 +28,7 @@ var everywhere = []features.FeatureName{
 	features.SupportGRPCRouteRequestHeaderModifier,
 	features.SupportGateway,
 	features.SupportGatewayAddressEmpty,
+	features.SupportGatewayBackendClientCertificate,
 	features.SupportGatewayHTTPListenerIsolation,
 	features.SupportGatewayHTTPSListenerDetectMisdirectedRequests,
 	features.SupportGatewayPort8080,

@@ -1,0 +1,164 @@
+package upstream
+
+import (
+	"bytes"
+	"crypto/tls"
+	"slices"
+)
+
+// Identity is what a Gateway shows to backends that it reaches over TLS. Gateways share the connections to a backend, but those over TLS only as
+// far as they have no Identity: each Identity has connections and TLS sessions of its own.
+type Identity struct {
+	key identityKey
+	// Guarded by Set.mu.
+	shown *tls.Certificate
+	gone  bool // what is made for it now ends soon
+}
+
+type identityKey struct{ gateway, certificate string }
+
+// Unusable is the Identity of a Gateway whose certificate cannot be shown: it reaches no backend over TLS.
+var Unusable = &Identity{}
+
+// Identity returns the one of a Gateway and the key of its certificate, which is shown to backends from now on: connections that
+// showed another are used for no further request. It is the same one until KeepIdentities leaves it out.
+func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Identity {
+	var gone []*Endpoint
+	defer func() {
+		for _, e := range gone {
+			e.retire()
+		}
+	}()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := identityKey{gateway, certificate}
+	i := s.identities[key]
+	if i == nil {
+		i = &Identity{key: key, shown: shown}
+		s.identities[key] = i
+		return i
+	}
+	if sameCertificate(i.shown, shown) {
+		return i
+	}
+	i.shown = shown
+	for _, b := range s.backends {
+		if v := b.variant(i); v != nil {
+			gone = append(gone, v.setTransport(b.transport.Load().showing(shown))...)
+		}
+	}
+	return i
+}
+
+// sameCertificate compares the chains; the key is that of the first certificate.
+func sameCertificate(a, b *tls.Certificate) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return slices.EqualFunc(a.Certificate, b.Certificate, bytes.Equal)
+}
+
+// KeepIdentities forgets all Identities but those that are used. Requests that have found one before can use it for leaveFor.
+func (s *Set) KeepIdentities(used map[*Identity]bool) {
+	var leaving []*Endpoint
+	s.mu.Lock()
+	for key, i := range s.identities {
+		if used[i] {
+			continue
+		}
+		delete(s.identities, key)
+		i.gone = true
+		for _, b := range s.backends {
+			if v := b.variant(i); v != nil {
+				s.leaving = append(s.leaving, leavingBackend{v, s.clock.Load()})
+				leaving = append(leaving, v.list.Load().all...)
+			}
+		}
+	}
+	s.mu.Unlock()
+	for _, e := range leaving {
+		e.closeIdle()
+	}
+}
+
+// As returns the backend as it is reached by the requests of a Gateway: b itself in cleartext, or where i is nil; nil where it must not be
+// reached. It has the key and the totals of b.
+func (b *Backend) As(i *Identity) *Backend {
+	if i == nil || b.transport.Load().tls == nil {
+		return b
+	}
+	if i == Unusable {
+		return nil
+	}
+	if v := b.variant(i); v != nil {
+		return v
+	}
+	return b.addVariant(i)
+}
+
+// variant returns the one for an Identity, nil where there is none yet.
+func (b *Backend) variant(i *Identity) *Backend {
+	for _, v := range b.variantList() {
+		if v.identity == i {
+			return v
+		}
+	}
+	return nil
+}
+
+// variantList is not to be changed.
+func (b *Backend) variantList() []*Backend {
+	if all := b.variants.Load(); all != nil {
+		return *all
+	}
+	return nil
+}
+
+func (b *Backend) addVariant(i *Identity) *Backend {
+	s := b.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v := b.variant(i); v != nil {
+		return v
+	}
+	v := &Backend{key: b.key, set: s, base: b, identity: i}
+	v.list.Store(&endpointList{})
+	v.transport.Store(b.transport.Load().showing(i.shown))
+	var endpoints []parsedEndpoint
+	for _, e := range b.list.Load().all {
+		endpoints = append(endpoints, parsedEndpoint{e.address, e.terminating.Load()})
+	}
+	v.replace(endpoints)
+	all := append(slices.Clone(b.variantList()), v)
+	b.variants.Store(&all)
+	if i.gone {
+		s.leaving = append(s.leaving, leavingBackend{v, s.clock.Load()})
+	}
+	if i.gone || s.backends[b.key] != b { // only for requests that have found them before
+		for _, e := range v.list.Load().all {
+			e.closeIdle()
+		}
+	}
+	return v
+}
+
+// dropVariant forgets v, whose endpoints are gone; Set.mu is held.
+func (b *Backend) dropVariant(v *Backend) {
+	all := slices.DeleteFunc(slices.Clone(b.variantList()), func(other *Backend) bool { return other == v })
+	b.variants.Store(&all)
+}
+
+// showing returns t for connections that show a certificate, whatever authorities the endpoint says it takes.
+func (t *transport) showing(c *tls.Certificate) *transport {
+	if t.tls == nil {
+		return t
+	}
+	own := *t
+	own.client = c
+	own.tls = t.tls.Clone()
+	own.tls.ClientSessionCache = tls.NewLRUClientSessionCache(resumable) // a session stands for the certificate that it began with
+	own.tls.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return c, nil }
+	own.tunnel = own.tls.Clone()
+	own.tunnel.NextProtos = nil
+	return &own
+}

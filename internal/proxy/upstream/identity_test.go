@@ -1,0 +1,113 @@
+package upstream
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// serveTLS is a server for example.com that echoes, its address, and what verifies it.
+func serveTLS(t *testing.T) (*config.Resource, *testkit.Authority) {
+	t.Helper()
+	ca := testkit.NewAuthority(t)
+	settings := &tls.Config{Certificates: []tls.Certificate{testkit.Certificate{Hosts: []string{"example.com"}, Issuer: ca}.TLS(t)}, ClientAuth: tls.RequestClientCert}
+	server := listenTo(t, func(c net.Conn) { echoAll(tls.Server(c, settings)) })
+	return endpointsResource(key, endpoint(server.Addr().(*net.TCPAddr).AddrPort())), ca
+}
+
+// TestIdentityEnds: who has found a backend before its Gateway's certificate was replaced gets an endpoint of it for a while, and after that nothing of
+// the certificate is left but what was counted.
+func TestIdentityEnds(t *testing.T) {
+	var seed uint64
+	all, ca := serveTLS(t)
+	s := NewSet(Options{})
+	defer s.Close()
+	apply(t, s, authoritiesResource(string(ca.PEM)), securedBackend(key, string(ca.PEM)), all)
+	b := s.Get(key)
+	shown := testkit.Certificate{Name: "gateway"}.TLS(t)
+	begin := time.Now()
+	s.Sweep(begin)
+	old := s.Identity("default/gw", "Secret/default/old", &shown)
+	if s.Identity("default/gw", "Secret/default/old", &shown) != old || s.Identity("default/gw", "Secret/default/new", &shown) == old ||
+		s.Identity("default/other", "Secret/default/old", &shown) == old {
+		t.Error("an Identity is that of a Gateway and a key")
+	}
+	as := b.As(old)
+	if as == b || b.As(old) != as || b.As(nil) != b || b.As(Unusable) != nil {
+		t.Fatal("the backend is not told apart by Identity")
+	}
+	dial(t, as.Pick(&seed, new(Tried))).Release()
+	if n := b.Stats(); n.Open != 1 || n.Idle != 1 || n.Dialled != 1 {
+		t.Errorf("counted %+v", n)
+	}
+	if b.Pick(&seed, new(Tried)).Idle() != nil {
+		t.Fatal("a connection that shows a certificate is used without")
+	}
+
+	unused := s.Identity("default/gw", "Secret/default/unused", &shown)
+	s.KeepIdentities(nil)
+	if n := b.Stats(); n.Open != 0 {
+		t.Errorf("%d connections are open whose certificate is shown no more", n.Open)
+	}
+	if s.Identity("default/gw", "Secret/default/old", &shown) == old {
+		t.Error("an Identity that was forgotten is found")
+	}
+	s.Sweep(begin.Add(leaveFor / 2))
+	for _, i := range []*Identity{old, unused} {
+		late := b.As(i).Pick(&seed, new(Tried))
+		if late == nil {
+			t.Fatal("a request that had found the Identity finds no endpoint")
+		}
+		if dial(t, late).Release(); late.Idle() != nil {
+			t.Error("a connection is kept after its use")
+		}
+	}
+	s.Sweep(begin.Add(3 * leaveFor))
+	if n := len(b.variantList()); n != 0 {
+		t.Errorf("%d variants are left", n)
+	}
+	if n := b.Stats(); n.Dialled != 3 || n.Open != 0 {
+		t.Errorf("counted %+v", n)
+	}
+}
+
+// TestIdentityFollowsEndpoints: what comes and goes of a backend does so for each Identity, and with the backend all of them go.
+func TestIdentityFollowsEndpoints(t *testing.T) {
+	var seed uint64
+	all, ca := serveTLS(t)
+	s := NewSet(Options{})
+	defer s.Close()
+	apply(t, s, authoritiesResource(string(ca.PEM)), securedBackend(key, string(ca.PEM)), all)
+	b := s.Get(key)
+	shown := testkit.Certificate{Name: "gateway"}.TLS(t)
+	as := b.As(s.Identity("default/gw", "Secret/default/c", &shown))
+	e := as.Pick(&seed, new(Tried))
+	dial(t, e).Release()
+	apply(t, s, all)
+	if as.Pick(&seed, new(Tried)) != e || e.Stats().Idle != 1 {
+		t.Error("the same endpoints again have cost a connection")
+	}
+	apply(t, s, endpointsResource(key))
+	if as.Pick(&seed, new(Tried)) != nil || b.Stats().Open != 0 {
+		t.Error("an endpoint that is gone is there for the Identity")
+	}
+	apply(t, s, all)
+	begin := time.Now()
+	s.Sweep(begin)
+	e = as.Pick(&seed, new(Tried))
+	dial(t, e).Release()
+	if err := s.Apply(nil, []config.ID{{Kind: config.KindBackend, Key: key}, {Kind: config.KindEndpoints, Key: key}}); err != nil {
+		t.Fatal(err)
+	}
+	if b.Stats().Open != 0 {
+		t.Error("a connection of a backend that was removed idles")
+	}
+	s.Sweep(begin.Add(2 * leaveFor))
+	if as.Pick(&seed, new(Tried)) != nil {
+		t.Error("a backend that was removed has endpoints for the Identity")
+	}
+}
