@@ -1391,6 +1391,8 @@ type BackendTLS struct {
 	Authorities       []string         `protobuf:"bytes,3,rep,name=authorities,proto3" json:"authorities,omitempty"`
 	SystemAuthorities bool             `protobuf:"varint,4,opt,name=system_authorities,json=systemAuthorities,proto3" json:"system_authorities,omitempty"` // those of the system, and no others
 	SubjectAltNames   *SubjectAltNames `protobuf:"bytes,5,opt,name=subject_alt_names,json=subjectAltNames,proto3" json:"subject_alt_names,omitempty"`      // in the place of server_name
+	MinVersion        uint32           `protobuf:"varint,6,opt,name=min_version,json=minVersion,proto3" json:"min_version,omitempty"`                      // as in RFC 8446 section 4.2.1: 0x0303 or 0x0304; 0 is the data plane's default
+	CipherSuites      []uint32         `protobuf:"varint,7,rep,packed,name=cipher_suites,json=cipherSuites,proto3" json:"cipher_suites,omitempty"`         // of TLS 1.2, by their IANA numbers; none is the data plane's default
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -1449,6 +1451,20 @@ func (x *BackendTLS) GetSystemAuthorities() bool {
 func (x *BackendTLS) GetSubjectAltNames() *SubjectAltNames {
 	if x != nil {
 		return x.SubjectAltNames
+	}
+	return nil
+}
+
+func (x *BackendTLS) GetMinVersion() uint32 {
+	if x != nil {
+		return x.MinVersion
+	}
+	return 0
+}
+
+func (x *BackendTLS) GetCipherSuites() []uint32 {
+	if x != nil {
+		return x.CipherSuites
 	}
 	return nil
 }
@@ -1894,14 +1910,17 @@ const file_config_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
-	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"\xd5\x01\n" +
+	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"\x9b\x02\n" +
 	"\n" +
 	"BackendTLS\x12\x1f\n" +
 	"\vserver_name\x18\x01 \x01(\tR\n" +
 	"serverName\x12 \n" +
 	"\vauthorities\x18\x03 \x03(\tR\vauthorities\x12-\n" +
 	"\x12system_authorities\x18\x04 \x01(\bR\x11systemAuthorities\x12O\n" +
-	"\x11subject_alt_names\x18\x05 \x01(\v2#.moongate.config.v1.SubjectAltNamesR\x0fsubjectAltNamesJ\x04\b\x02\x10\x03\"b\n" +
+	"\x11subject_alt_names\x18\x05 \x01(\v2#.moongate.config.v1.SubjectAltNamesR\x0fsubjectAltNames\x12\x1f\n" +
+	"\vmin_version\x18\x06 \x01(\rR\n" +
+	"minVersion\x12#\n" +
+	"\rcipher_suites\x18\a \x03(\rR\fcipherSuitesJ\x04\b\x02\x10\x03\"b\n" +
 	"\x0fSubjectAltNames\x12\x1d\n" +
 	"\n" +
 	"asked_name\x18\x01 \x01(\tR\taskedName\x12\x1c\n" +

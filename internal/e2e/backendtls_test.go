@@ -199,6 +199,16 @@ endpoints: [{addresses: [127.0.0.1]}]
 	shown.Store(&id)
 	testkit.Eventually(t, "the SPIFFE ID authenticates", func() bool { return get() == 200 })
 
+	// So does the one with options.
+	shown.Store(issue(t, ca, "orders.internal"))
+	g.write("page.yaml", here[:strings.LastIndex(here, "---\n")]+"---\n"+manifests[3])
+	testkit.Eventually(t, "the policy with options is in force", func() bool {
+		return get() == 200 && strings.Contains(explained(), "by TLS 1.2 at least, in TLS 1.2 with TLS_ECDHE_")
+	})
+	if stdout, _, code := moongate("check", "-f", g.dir); code != 0 {
+		t.Errorf("check of options: exit code %d\n%s", code, stdout)
+	}
+
 	// So does the Gateway with a client certificate.
 	documents := strings.SplitN(here, "---\n", 2)
 	g.write("page.yaml", strings.Replace(manifests[2], "port: 80,", fmt.Sprintf("port: %d,", port), 1)+"---\n"+documents[1])

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -187,9 +188,24 @@ func (d *decision) speaks(b *config.Backend) string {
 func serverNames(b *config.BackendTLS) string {
 	names := b.SubjectAltNames
 	if names == nil {
-		return b.ServerName
+		return b.ServerName + limits(b)
 	}
-	return names.AskedName + ", authenticated by " + strings.Join(slices.Concat(names.Hostnames, names.Uris), " or ")
+	return names.AskedName + ", authenticated by " + strings.Join(slices.Concat(names.Hostnames, names.Uris), " or ") + limits(b)
+}
+
+// limits are the versions and cipher suites that no others are used than, "" for the default.
+func limits(b *config.BackendTLS) (text string) {
+	if b.MinVersion != 0 {
+		text = ", by " + tls.VersionName(uint16(b.MinVersion)) + " at least"
+	}
+	var suites []string
+	for _, suite := range b.CipherSuites {
+		suites = append(suites, tls.CipherSuiteName(uint16(suite)))
+	}
+	if suites != nil {
+		text += ", in TLS 1.2 with " + strings.Join(suites, " or ")
+	}
+	return text
 }
 
 // describeFilter is the filter's message on one line.

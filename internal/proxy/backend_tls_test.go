@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -229,6 +232,9 @@ func TestBackendTLSRejected(t *testing.T) {
 	g := startGateway(t, Timeouts{})
 	twoNames := authenticated(testkit.NewAuthority(t).PEM, "a.example")
 	twoNames[0].GetBackend().Tls.ServerName = "a.example"
+	unknownVersion, unknownSuite := overTLS("Service/default/b/80", "a.example", nil, 0), overTLS("Service/default/b/80", "a.example", nil, 0)
+	unknownVersion[0].GetBackend().Tls.SystemAuthorities, unknownVersion[0].GetBackend().Tls.MinVersion = true, 0x0305
+	unknownSuite[0].GetBackend().Tls.SystemAuthorities, unknownSuite[0].GetBackend().Tls.CipherSuites = true, []uint32{0xffff}
 	missing := overTLS("Service/default/b/80", "backend.example", []byte("lost on the way"), 0)[:1]
 	for _, all := range [][]*config.Resource{
 		missing,
@@ -237,6 +243,8 @@ func TestBackendTLSRejected(t *testing.T) {
 		authenticated([]byte(testkit.NewAuthority(t).PEM)),
 		authenticated([]byte(testkit.NewAuthority(t).PEM), "spiffe://%"),
 		twoNames,
+		unknownVersion,
+		unknownSuite,
 	} {
 		g.generation++
 		r := g.Apply(&config.Update{Generation: g.generation, Upserts: all})
@@ -391,4 +399,59 @@ func TestBackendTLSNamesResume(t *testing.T) {
 		g.apply(backend("Service/default/b/80", addr)[1:])
 		return strings.Contains(got, "resumed=true")
 	})
+}
+
+// TestBackendTLSLimits: versions and cipher suites that a Backend rules out are not used, nor is a connection that was made before it did.
+func TestBackendTLSLimits(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	cert := certificate(t, "c", newECDSA(t), "backend.example")
+	pair, err := tls.X509KeyPair(cert.GetCertificate().ChainPem, cert.GetCertificate().KeyPem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const aes128, aes256 = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384
+	backendWith := func(version uint16, suites ...uint16) string {
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			fmt.Fprintf(w, "%s %s", tls.VersionName(r.TLS.Version), tls.CipherSuiteName(r.TLS.CipherSuite))
+		}))
+		s.Config.ErrorLog = log.New(io.Discard, "", 0)
+		s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, MaxVersion: version, CipherSuites: suites}
+		s.StartTLS()
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	for _, tc := range []struct {
+		name       string
+		addr       string
+		minVersion uint32
+		suites     []uint32
+		want       string // "" is that the handshake fails
+	}{
+		{"TLS 1.3", backendWith(tls.VersionTLS13), tls.VersionTLS13, nil, "TLS 1.3 "},
+		{"TLS 1.2, too old", backendWith(tls.VersionTLS12), tls.VersionTLS13, nil, ""},
+		{"TLS 1.2", backendWith(tls.VersionTLS12), tls.VersionTLS12, nil, "TLS 1.2 "},
+		{"cipher suite", backendWith(tls.VersionTLS12), 0, []uint32{uint32(aes256)}, "TLS 1.2 " + tls.CipherSuiteName(aes256)},
+		{"one of two cipher suites", backendWith(tls.VersionTLS12, aes256), 0, []uint32{uint32(aes128), uint32(aes256)}, "TLS 1.2 " + tls.CipherSuiteName(aes256)},
+		{"another cipher suite", backendWith(tls.VersionTLS12, aes128), 0, []uint32{uint32(aes256)}, ""},
+		{"cipher suites of TLS 1.2 do not limit TLS 1.3", backendWith(tls.VersionTLS13), 0, []uint32{uint32(aes256)}, "TLS 1.3 "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			g := startGateway(t, Timeouts{})
+			g.serve(tc.addr, nil)
+			all := overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0)
+			g.apply(all)
+			const get = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
+			if got := g.roundTrip(get); !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+				t.Fatalf("without limits: %s", got)
+			}
+			limited := proto.CloneOf(all[0])
+			limited.GetBackend().Tls.MinVersion, limited.GetBackend().Tls.CipherSuites = tc.minVersion, tc.suites
+			g.apply([]*config.Resource{limited})
+			got := g.roundTrip(get)
+			if tc.want == "" && !strings.HasPrefix(got, "HTTP/1.1 502 ") || tc.want != "" && !strings.Contains(got, "\r\n\r\n"+tc.want) {
+				t.Errorf("want %q, got %q", tc.want, got)
+			}
+		})
+	}
 }

@@ -3,7 +3,6 @@ package translate
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -165,24 +164,21 @@ func isConfigMap(ref gwv1.LocalObjectReference) bool {
 // readBackendTLS validates a policy, without its targets.
 func (bp *backendTLSPolicies) readBackendTLS(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *backendTLS {
 	b := &backendTLS{}
-	if len(p.Spec.Options) > 0 {
-		b.Notes = append(b.Notes, fmt.Sprintf("spec.options: ignored, there are none that are known: %q", slices.Sorted(maps.Keys(p.Spec.Options))))
-	}
 	spec := &p.Spec.Validation
 	authorities := bp.readAuthorities(v, n, spec, b)
 	hostname := strings.ToLower(string(spec.Hostname))
 	if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(hostname, "*") {
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
 	}
-	names := b.readSubjectAltNames(spec.SubjectAltNames)
-	if b.Invalid != nil {
-		return b
-	}
-	b.Config = &config.BackendTLS{ServerName: hostname, Authorities: authorities,
+	c := &config.BackendTLS{ServerName: hostname, Authorities: authorities,
 		SystemAuthorities: value(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
-	if names != nil {
-		names.AskedName, b.Config.ServerName = hostname, ""
-		b.Config.SubjectAltNames = names
+	if names := b.readSubjectAltNames(spec.SubjectAltNames); names != nil {
+		names.AskedName, c.ServerName = hostname, ""
+		c.SubjectAltNames = names
+	}
+	b.readOptions(p.Spec.Options, c)
+	if b.Invalid == nil {
+		b.Config = c
 	}
 	return b
 }

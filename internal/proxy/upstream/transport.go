@@ -3,6 +3,7 @@ package upstream
 import (
 	"crypto/tls"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -67,6 +68,9 @@ func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	if err := t.verify(b); err != nil {
 		return nil, err
 	}
+	if err := t.limit(b); err != nil {
+		return nil, err
+	}
 	t.tunnel = t.tls.Clone()
 	t.tunnel.NextProtos = nil
 	return t, nil
@@ -93,6 +97,24 @@ func (t *transport) verify(b *config.Backend) error {
 	// Package tls would verify ServerName. VerifyConnection is called for sessions that are resumed, too.
 	t.tls.InsecureSkipVerify = true
 	t.tls.VerifyConnection = names.verify
+	return nil
+}
+
+// limit has no other versions and cipher suites used than those of a Backend.
+func (t *transport) limit(b *config.Backend) error {
+	switch b.Tls.MinVersion {
+	case 0:
+	case tls.VersionTLS12, tls.VersionTLS13:
+		t.tls.MinVersion = uint16(b.Tls.MinVersion)
+	default:
+		return fmt.Errorf("upstream: Backend %s: tls.min_version %#x is unknown to this proxy: run the version of the controller", b.Key, b.Tls.MinVersion)
+	}
+	for _, suite := range b.Tls.CipherSuites {
+		if !slices.ContainsFunc(tls.CipherSuites(), func(s *tls.CipherSuite) bool { return uint32(s.ID) == suite }) {
+			return fmt.Errorf("upstream: Backend %s: tls.cipher_suites has %#x, which is unknown to this proxy: run the version of the controller", b.Key, suite)
+		}
+		t.tls.CipherSuites = append(t.tls.CipherSuites, uint16(suite))
+	}
 	return nil
 }
 
