@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"log/slog"
@@ -149,6 +150,24 @@ func isTimeout(err error) bool {
 	return ok && ne.Timeout()
 }
 
+// idleTunnel is upgraded, and returns when the gateway waits for what either side sends: the test may let the clock jump.
+func (g *gateway) idleTunnel(accepted <-chan *net.TCPConn) (c net.Conn, r *bufio.Reader, backend *net.TCPConn) {
+	g.t.Helper()
+	c, r, backend = g.upgraded(accepted)
+	io.WriteString(backend, "x")
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil {
+		g.t.Fatal(err)
+	}
+	g.eventually("the byte counts as taken", func() bool { return g.held() == 0 })
+	return c, r, backend
+}
+
+// held is how many bytes all connections of clients hold.
+func (g *gateway) held() (bytes int) {
+	g.clients.Each(func(c *client.Conn) { bytes += c.Held() })
+	return bytes
+}
+
 // sweeper has the test sweep instead of the gateway, and collections end when it says so.
 type sweeper struct {
 	g      *gateway
@@ -165,7 +184,7 @@ func startSweeper(t *testing.T) (s *sweeper, accepted <-chan *net.TCPConn) {
 	addr, accepted := switching(t)
 	s.g = startGatewayWith(t, Options{Logger: slog.New(slog.NewTextHandler(&s.log, nil)), MemoryLimit: 1 << 30, memoryUsed: func() uint64 { return s.used.Load() * (1 << 30 / 100) }})
 	s.g.serveWebSocket(addr, nil)
-	s.g.stopOnce.Do(func() { close(s.g.stop) })
+	s.g.stopSweeping()
 	s.g.memory.cycles = func() uint64 { return s.cycles }
 	return s, accepted
 }
@@ -186,11 +205,11 @@ func TestMemoryEndsStuckTunnels(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
 	s, accepted := startSweeper(t)
-	quiet, r, idle := s.g.upgraded(accepted)
+	quiet, r, idle := s.g.idleTunnel(accepted)
 	defer quiet.Close()
 	s.now = s.now.Add(10 * time.Minute)
 	s.g.sweepAt(s.now, false)
-	slow, _, sender := s.g.upgraded(accepted)
+	slow, _, sender := s.g.idleTunnel(accepted)
 	defer slow.Close()
 	sender.SetDeadline(time.Now().Add(testkit.Patience))
 	var sent atomic.Int64
@@ -211,9 +230,7 @@ func TestMemoryEndsStuckTunnels(t *testing.T) {
 		}
 		return time.Since(since) > 500*time.Millisecond
 	})
-	held := 0
-	s.g.clients.Each(func(c *client.Conn) { held += c.Held() })
-	if held != buffer.Size {
+	if held := s.g.held(); held != buffer.Size {
 		t.Errorf("%d bytes are held, want a buffer", held)
 	}
 	s.now = s.now.Add(30 * time.Second) // less than a minute
@@ -239,7 +256,7 @@ func TestMemoryEndsTunnelsInVain(t *testing.T) {
 	s, accepted := startSweeper(t)
 	const each = 16
 	for range 4 * each {
-		c, _, _ := s.g.upgraded(accepted)
+		c, _, _ := s.g.idleTunnel(accepted)
 		defer c.Close()
 	}
 	s.now = s.now.Add(2 * time.Minute)
@@ -275,11 +292,11 @@ func TestMemoryEndsTunnels(t *testing.T) {
 	addr, accepted := switching(t)
 	g := startGatewayWith(t, Options{MemoryLimit: 1000, memoryUsed: used.Load})
 	g.serveWebSocket(addr, nil)
-	g.stopOnce.Do(func() { close(g.stop) }) // the test sweeps from here on
-	_, _, unused := g.upgraded(accepted)
+	g.stopSweeping() // the test sweeps from here on
+	_, _, unused := g.idleTunnel(accepted)
 	now := time.Now().Add(2 * time.Minute)
 	g.sweepAt(now, false)
-	client, r, recent := g.upgraded(accepted)
+	client, r, recent := g.idleTunnel(accepted)
 	sweep := func(percent uint64) {
 		used.Store(10 * percent)
 		now = now.Add(collectEvery)

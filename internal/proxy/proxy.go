@@ -34,6 +34,7 @@ type Proxy struct {
 	memory   *memory
 	cancel   context.CancelFunc // ends what runs in the background
 	stop     chan struct{}      // ends the sweeper
+	swept    chan struct{}      // closed when it has ended
 	stopOnce sync.Once
 
 	mu      sync.Mutex // guards what follows; held by Apply and the like
@@ -61,6 +62,7 @@ func New(o Options) *Proxy {
 		logger:    o.Logger,
 		upstreams: upstream.NewSet(o.Upstream),
 		stop:      make(chan struct{}),
+		swept:     make(chan struct{}),
 		sockets:   map[listen.Addr]*snapshot.Socket{},
 		state: state{
 			certificates: map[string]*tls.Certificate{},
@@ -91,6 +93,7 @@ func New(o Options) *Proxy {
 // sweep advances the coarse clock and interrupts what has waited too long. It is one
 // goroutine instead of a timer for each request.
 func (p *Proxy) sweep() {
+	defer close(p.swept)
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for round := 0; ; round++ {
@@ -282,6 +285,12 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.cancel()
 	p.upstreams.Close()
 	p.engine.Wait()
-	p.stopOnce.Do(func() { close(p.stop) })
+	p.stopSweeping()
 	return err
+}
+
+// stopSweeping ends the sweeper, and returns when it has ended. It may be called more than once.
+func (p *Proxy) stopSweeping() {
+	p.stopOnce.Do(func() { close(p.stop) })
+	<-p.swept
 }
