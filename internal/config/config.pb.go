@@ -379,11 +379,14 @@ type Listener struct {
 	Hostname string `protobuf:"bytes,7,opt,name=hostname,proto3" json:"hostname,omitempty"`
 	// Keys of Certificates in the order of certificateRefs; HTTPS only. Without any the
 	// listener holds its hostname and fails every handshake for it.
-	Certificates  []string  `protobuf:"bytes,8,rep,name=certificates,proto3" json:"certificates,omitempty"`
-	ListenerSet   string    `protobuf:"bytes,9,opt,name=listener_set,json=listenerSet,proto3" json:"listener_set,omitempty"` // the ListenerSet, "<namespace>/<name>"; "" for one of the Gateway's own
-	Identity      *Identity `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`                         // unset: backends are shown no certificate
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Certificates []string  `protobuf:"bytes,8,rep,name=certificates,proto3" json:"certificates,omitempty"`
+	ListenerSet  string    `protobuf:"bytes,9,opt,name=listener_set,json=listenerSet,proto3" json:"listener_set,omitempty"` // the ListenerSet, "<namespace>/<name>"; "" for one of the Gateway's own
+	Identity     *Identity `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`                         // unset: backends are shown no certificate
+	// What is demanded of the certificates of clients; HTTPS only, unset where they are not asked for any. Where it is set, certificates is
+	// empty: a proxy that does not know the field fails every handshake.
+	ClientValidation *ClientValidation `protobuf:"bytes,11,opt,name=client_validation,json=clientValidation,proto3" json:"client_validation,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Listener) Reset() {
@@ -486,6 +489,13 @@ func (x *Listener) GetIdentity() *Identity {
 	return nil
 }
 
+func (x *Listener) GetClientValidation() *ClientValidation {
+	if x != nil {
+		return x.ClientValidation
+	}
+	return nil
+}
+
 // Identity is what a Gateway shows to the backends that its listeners' requests and connections are sent to over TLS.
 type Identity struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -531,6 +541,68 @@ func (x *Identity) GetCertificate() string {
 	return ""
 }
 
+// ClientValidation is how the certificates of clients are verified.
+type ClientValidation struct {
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Certificates []string               `protobuf:"bytes,1,rep,name=certificates,proto3" json:"certificates,omitempty"` // in the place of Listener.certificates
+	// Keys of Authorities, any of which may have signed a client's certificate; sorted, distinct. Without any no certificate is valid.
+	Authorities   []string `protobuf:"bytes,2,rep,name=authorities,proto3" json:"authorities,omitempty"`
+	Optional      bool     `protobuf:"varint,3,opt,name=optional,proto3" json:"optional,omitempty"` // clients are served without a certificate too, and with one that is not valid
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientValidation) Reset() {
+	*x = ClientValidation{}
+	mi := &file_config_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientValidation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientValidation) ProtoMessage() {}
+
+func (x *ClientValidation) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientValidation.ProtoReflect.Descriptor instead.
+func (*ClientValidation) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *ClientValidation) GetCertificates() []string {
+	if x != nil {
+		return x.Certificates
+	}
+	return nil
+}
+
+func (x *ClientValidation) GetAuthorities() []string {
+	if x != nil {
+		return x.Authorities
+	}
+	return nil
+}
+
+func (x *ClientValidation) GetOptional() bool {
+	if x != nil {
+		return x.Optional
+	}
+	return false
+}
+
 // Route is one route of HTTP requests, of whatever kind, as far as it is accepted by at least one listener.
 type Route struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -547,7 +619,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +631,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +644,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{3}
+	return file_config_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Route) GetKey() string {
@@ -634,7 +706,7 @@ type L4Route struct {
 
 func (x *L4Route) Reset() {
 	*x = L4Route{}
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +718,7 @@ func (x *L4Route) String() string {
 func (*L4Route) ProtoMessage() {}
 
 func (x *L4Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +731,7 @@ func (x *L4Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use L4Route.ProtoReflect.Descriptor instead.
 func (*L4Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{4}
+	return file_config_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *L4Route) GetKey() string {
@@ -715,7 +787,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +799,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +812,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{5}
+	return file_config_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Attachment) GetListener() string {
@@ -770,7 +842,7 @@ type Hostname struct {
 
 func (x *Hostname) Reset() {
 	*x = Hostname{}
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -782,7 +854,7 @@ func (x *Hostname) String() string {
 func (*Hostname) ProtoMessage() {}
 
 func (x *Hostname) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -795,7 +867,7 @@ func (x *Hostname) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hostname.ProtoReflect.Descriptor instead.
 func (*Hostname) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{6}
+	return file_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Hostname) GetEffective() string {
@@ -832,7 +904,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -844,7 +916,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -857,7 +929,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{7}
+	return file_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Rule) GetIndex() uint32 {
@@ -935,7 +1007,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -947,7 +1019,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -960,7 +1032,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{8}
+	return file_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Retry) GetAttempts() uint32 {
@@ -995,7 +1067,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1079,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1092,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{9}
+	return file_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Failure) GetStatus() uint32 {
@@ -1050,7 +1122,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1062,7 +1134,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1075,7 +1147,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Match) GetPath() *PathMatch {
@@ -1123,7 +1195,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1207,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1220,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PathMatch) GetType() PathMatchType {
@@ -1176,7 +1248,7 @@ type ValueMatch struct {
 
 func (x *ValueMatch) Reset() {
 	*x = ValueMatch{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1188,7 +1260,7 @@ func (x *ValueMatch) String() string {
 func (*ValueMatch) ProtoMessage() {}
 
 func (x *ValueMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1201,7 +1273,7 @@ func (x *ValueMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueMatch.ProtoReflect.Descriptor instead.
 func (*ValueMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ValueMatch) GetName() string {
@@ -1237,7 +1309,7 @@ type BackendRef struct {
 
 func (x *BackendRef) Reset() {
 	*x = BackendRef{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1321,7 @@ func (x *BackendRef) String() string {
 func (*BackendRef) ProtoMessage() {}
 
 func (x *BackendRef) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1334,7 @@ func (x *BackendRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendRef.ProtoReflect.Descriptor instead.
 func (*BackendRef) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BackendRef) GetBackend() string {
@@ -1310,7 +1382,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1394,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1407,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Backend) GetKey() string {
@@ -1399,7 +1471,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1483,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1496,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1482,7 +1554,7 @@ type SubjectAltNames struct {
 
 func (x *SubjectAltNames) Reset() {
 	*x = SubjectAltNames{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1494,7 +1566,7 @@ func (x *SubjectAltNames) String() string {
 func (*SubjectAltNames) ProtoMessage() {}
 
 func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1507,7 +1579,7 @@ func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
 func (*SubjectAltNames) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SubjectAltNames) GetAskedName() string {
@@ -1531,7 +1603,7 @@ func (x *SubjectAltNames) GetUris() []string {
 	return nil
 }
 
-// Authorities are certificates that others are verified by. Whoever trusts the same ones refers to one Resource, whose content never changes.
+// Authorities are certificates that others are verified by, backends or clients. Whoever trusts the same ones refers to one Resource, whose content never changes.
 type Authorities struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "sha256:<hex>", of pem
@@ -1542,7 +1614,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1626,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1639,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Authorities) GetKey() string {
@@ -1595,7 +1667,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1607,7 +1679,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1620,7 +1692,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1650,7 +1722,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1662,7 +1734,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1675,7 +1747,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1711,7 +1783,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1795,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1808,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{20}
+	return file_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1774,7 +1846,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1786,7 +1858,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1799,7 +1871,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{21}
+	return file_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1831,7 +1903,7 @@ const file_config_proto_rawDesc = "" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
-	"\x04kind\"\xd3\x02\n" +
+	"\x04kind\"\xa6\x03\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -1843,9 +1915,14 @@ const file_config_proto_rawDesc = "" +
 	"\fcertificates\x18\b \x03(\tR\fcertificates\x12!\n" +
 	"\flistener_set\x18\t \x01(\tR\vlistenerSet\x128\n" +
 	"\bidentity\x18\n" +
-	" \x01(\v2\x1c.moongate.config.v1.IdentityR\bidentity\",\n" +
+	" \x01(\v2\x1c.moongate.config.v1.IdentityR\bidentity\x12Q\n" +
+	"\x11client_validation\x18\v \x01(\v2$.moongate.config.v1.ClientValidationR\x10clientValidation\",\n" +
 	"\bIdentity\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\tR\vcertificate\"\xe9\x01\n" +
+	"\vcertificate\x18\x01 \x01(\tR\vcertificate\"t\n" +
+	"\x10ClientValidation\x12\"\n" +
+	"\fcertificates\x18\x01 \x03(\tR\fcertificates\x12 \n" +
+	"\vauthorities\x18\x02 \x03(\tR\vauthorities\x12\x1a\n" +
+	"\boptional\x18\x03 \x01(\bR\boptional\"\xe9\x01\n" +
 	"\x05Route\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -1972,71 +2049,73 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_config_proto_goTypes = []any{
-	(Protocol)(0),           // 0: moongate.config.v1.Protocol
-	(PathMatchType)(0),      // 1: moongate.config.v1.PathMatchType
-	(BackendProtocol)(0),    // 2: moongate.config.v1.BackendProtocol
-	(*Resource)(nil),        // 3: moongate.config.v1.Resource
-	(*Listener)(nil),        // 4: moongate.config.v1.Listener
-	(*Identity)(nil),        // 5: moongate.config.v1.Identity
-	(*Route)(nil),           // 6: moongate.config.v1.Route
-	(*L4Route)(nil),         // 7: moongate.config.v1.L4Route
-	(*Attachment)(nil),      // 8: moongate.config.v1.Attachment
-	(*Hostname)(nil),        // 9: moongate.config.v1.Hostname
-	(*Rule)(nil),            // 10: moongate.config.v1.Rule
-	(*Retry)(nil),           // 11: moongate.config.v1.Retry
-	(*Failure)(nil),         // 12: moongate.config.v1.Failure
-	(*Match)(nil),           // 13: moongate.config.v1.Match
-	(*PathMatch)(nil),       // 14: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),      // 15: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),      // 16: moongate.config.v1.BackendRef
-	(*Backend)(nil),         // 17: moongate.config.v1.Backend
-	(*BackendTLS)(nil),      // 18: moongate.config.v1.BackendTLS
-	(*SubjectAltNames)(nil), // 19: moongate.config.v1.SubjectAltNames
-	(*Authorities)(nil),     // 20: moongate.config.v1.Authorities
-	(*Endpoints)(nil),       // 21: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),        // 22: moongate.config.v1.Endpoint
-	(*Certificate)(nil),     // 23: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),      // 24: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),       // 25: google.protobuf.Any
+	(Protocol)(0),            // 0: moongate.config.v1.Protocol
+	(PathMatchType)(0),       // 1: moongate.config.v1.PathMatchType
+	(BackendProtocol)(0),     // 2: moongate.config.v1.BackendProtocol
+	(*Resource)(nil),         // 3: moongate.config.v1.Resource
+	(*Listener)(nil),         // 4: moongate.config.v1.Listener
+	(*Identity)(nil),         // 5: moongate.config.v1.Identity
+	(*ClientValidation)(nil), // 6: moongate.config.v1.ClientValidation
+	(*Route)(nil),            // 7: moongate.config.v1.Route
+	(*L4Route)(nil),          // 8: moongate.config.v1.L4Route
+	(*Attachment)(nil),       // 9: moongate.config.v1.Attachment
+	(*Hostname)(nil),         // 10: moongate.config.v1.Hostname
+	(*Rule)(nil),             // 11: moongate.config.v1.Rule
+	(*Retry)(nil),            // 12: moongate.config.v1.Retry
+	(*Failure)(nil),          // 13: moongate.config.v1.Failure
+	(*Match)(nil),            // 14: moongate.config.v1.Match
+	(*PathMatch)(nil),        // 15: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),       // 16: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),       // 17: moongate.config.v1.BackendRef
+	(*Backend)(nil),          // 18: moongate.config.v1.Backend
+	(*BackendTLS)(nil),       // 19: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil),  // 20: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),      // 21: moongate.config.v1.Authorities
+	(*Endpoints)(nil),        // 22: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),         // 23: moongate.config.v1.Endpoint
+	(*Certificate)(nil),      // 24: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),       // 25: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),        // 26: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
-	6,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	17, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	21, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	23, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	24, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
-	7,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	20, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	7,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
+	18, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	22, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	24, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	25, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	8,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
+	21, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
 	5,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
-	8,  // 10: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	10, // 11: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	8,  // 12: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	16, // 13: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	9,  // 14: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	13, // 15: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	25, // 16: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	16, // 17: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	12, // 18: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	11, // 19: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	14, // 20: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	15, // 21: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	15, // 22: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 23: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	25, // 24: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	12, // 25: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 26: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	18, // 27: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	19, // 28: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	22, // 29: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	30, // [30:30] is the sub-list for method output_type
-	30, // [30:30] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	6,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
+	9,  // 11: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	11, // 12: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	9,  // 13: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	17, // 14: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	10, // 15: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	14, // 16: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	26, // 17: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	17, // 18: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	13, // 19: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	12, // 20: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	15, // 21: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	16, // 22: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	16, // 23: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 24: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	26, // 25: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	13, // 26: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 27: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	19, // 28: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	20, // 29: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	23, // 30: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2060,7 +2139,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -27,7 +27,7 @@ const (
 	KindRoute
 	KindTicketKeys // nothing refers to them
 	KindL4Route
-	KindAuthorities // Backends refer to them, so that they are applied first, and removed last
+	KindAuthorities // Backends and Listeners refer to them, so that they are applied first, and removed last
 )
 
 var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route",
@@ -105,6 +105,14 @@ type Update struct {
 
 // Empty says that nothing changes.
 func (u *Update) Empty() bool { return len(u.Upserts) == 0 && len(u.Removals) == 0 }
+
+// ServerCertificates returns the keys of the Certificates that a listener shows, in the order of certificateRefs.
+func (l *Listener) ServerCertificates() []string {
+	if v := l.GetClientValidation(); v != nil {
+		return v.Certificates
+	}
+	return l.GetCertificates()
+}
 
 // GatewayKey is Listener.gateway and TicketKeys.key.
 func GatewayKey(namespace, name string) string { return namespace + "/" + name }

@@ -25,6 +25,7 @@ func curl(t testing.TB, line string) (int, string) {
 	header := http.Header{}
 	resolve := map[string]string{}
 	trust := &tls.Config{}
+	var certificate, key string
 	for i := 1; i < len(words); i++ {
 		next := func() string { i++; return words[i] }
 		switch w := words[i]; w {
@@ -41,6 +42,10 @@ func curl(t testing.TB, line string) (int, string) {
 		case "--resolve":
 			part := strings.SplitN(next(), ":", 3)
 			resolve[part[0]+":"+part[1]] = net.JoinHostPort(part[2], part[1])
+		case "--cert":
+			certificate = next()
+		case "--key":
+			key = next()
 		case "--cacert":
 			text, err := os.ReadFile(next())
 			if err != nil {
@@ -56,6 +61,13 @@ func curl(t testing.TB, line string) (int, string) {
 			}
 			url = w
 		}
+	}
+	if certificate != "" {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		trust.Certificates = []tls.Certificate{pair}
 	}
 	transport := &http.Transport{TLSClientConfig: trust, DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/cli"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // fence is a code block of a document.
@@ -22,6 +23,12 @@ var listenerPort = regexp.MustCompile(`listeners: \[\{[^}]*port: (\d+)`)
 // that follows: the status line and fields of curl -i, or lines that Moongate prints.
 func runTask(t *testing.T, name string, backends map[int]*backend) *gateway {
 	t.Helper()
+	return runTaskWith(t, name, backends, "", nil)
+}
+
+// runTaskWith is runTask for a document whose reader also has other objects, and files that are named in its commands.
+func runTaskWith(t *testing.T, name string, backends map[int]*backend, objects string, files map[string][]byte) *gateway {
+	t.Helper()
 	document := "../../docs/tasks/" + name + ".md"
 	text, err := os.ReadFile(document)
 	if err != nil {
@@ -30,6 +37,9 @@ func runTask(t *testing.T, name string, backends map[int]*backend) *gateway {
 	manifest := filepath.Join(t.TempDir(), name+".yaml")
 	written, port := string(listenerPort.FindSubmatch(text)[1]), freePort(t)
 	here := []string{":" + written, fmt.Sprintf(":%d", port), "port: " + written, fmt.Sprintf("port: %d", port), name + ".yaml", manifest}
+	for file, content := range files {
+		here = append(here, " "+file+" ", " "+testkit.WriteFile(t, file, content)+" ")
+	}
 	for from, b := range backends {
 		here = append(here, fmt.Sprintf("port: %d}", from), fmt.Sprintf("port: %d}", b.port))
 	}
@@ -41,6 +51,7 @@ func runTask(t *testing.T, name string, backends map[int]*backend) *gateway {
 		switch language, content := b[1], b[2]; language {
 		case "yaml":
 			if g == nil {
+				content += objects
 				if err := os.WriteFile(manifest, []byte(content), 0o644); err != nil {
 					t.Fatal(err)
 				}

@@ -22,6 +22,19 @@ func listener(name, hostname string, port uint32, certificates ...string) *confi
 		Hostname: hostname, Port: port, Protocol: protocol, Certificates: certificates}}}
 }
 
+// demanding has a listener demand certificates of its clients.
+func demanding(r *config.Resource, optional bool, authorities ...string) *config.Resource {
+	l := r.GetListener()
+	l.ClientValidation = &config.ClientValidation{Certificates: l.Certificates, Authorities: authorities, Optional: optional}
+	l.Certificates = nil
+	return r
+}
+
+func httpsWithout(r *config.Resource) *config.Resource {
+	r.GetListener().Certificates = nil
+	return r
+}
+
 // route has one rule for each of the matches, at the listeners of these names.
 func route(name string, listeners []string, rules ...*config.Rule) *config.Resource {
 	r := &config.Route{Key: "HTTPRoute/n/" + name, Namespace: "n", Name: name, Rules: rules}
@@ -74,6 +87,8 @@ func certificate(t *testing.T, name string, c testkit.Certificate) *config.Resou
 func world(t *testing.T) World {
 	resources := slices.Concat([]*config.Resource{
 		listener("all", "", 80), listener("shop", "shop.test", 80), listener("tls", "*.test", 443, "Secret/n/www"), listener("bare", "bare.test", 443, "Secret/n/none"),
+		demanding(listener("known", "known.test", 443, "Secret/n/www"), false, "sha256:a"), demanding(listener("asked", "asked.test", 443, "Secret/n/www"), true, "sha256:a"),
+		demanding(httpsWithout(listener("nobody", "nobody.test", 443, "none")), false),
 		certificate(t, "www", testkit.Certificate{Hosts: []string{"www.test"}, NotAfter: time.Now().Add(time.Hour)}),
 		route("r", []string{"all", "tls"},
 			&config.Rule{Matches: prefix("/api"), BackendRefs: []*config.BackendRef{ref("one", 3), ref("empty", 1), ref("never", 0)}},
@@ -132,6 +147,9 @@ func TestExplain(t *testing.T) {
 		{"over TLS, with a name that the certificate lacks", "https://b.test/api", nil, "ok", 0, []string{"clients will refuse it: it is not for b.test"}},
 		{"a server name that nobody has", "https://a.example/", nil, "tls_handshake_failed", 0, []string{`no listener of port 443 has server name "a.example"`}},
 		{"a listener without its certificate", "https://bare.test/", nil, "tls_handshake_failed", 0, []string{"listener n/gw/bare has no certificate"}},
+		{"clients need a certificate", "https://known.test/api", nil, "route_not_found", 404, []string{"shows      the certificate of Secret n/www", "demands    a certificate of the client, without which the TLS handshake fails"}},
+		{"clients are asked for a certificate", "https://asked.test/api", nil, "route_not_found", 404, []string{"demands    nothing: a certificate of the client is asked for, and every client is served"}},
+		{"clients cannot be verified", "https://nobody.test/api", nil, "tls_handshake_failed", 0, []string{"listener n/gw/nobody has nothing to verify clients by"}},
 		{"another host than the server name", "https://www.test/", []string{"Host: bare.test"}, "misdirected", 421, nil},
 		{"a head that is no head", "http://a.test/", []string{"Host: a.test", "Host: b.test"}, "bad_request", 400, nil},
 	} {

@@ -20,13 +20,15 @@ type Explanation struct {
 	PassedOver []Listener `json:"passedOver,omitempty"` // other listeners of the port
 	// Certificate is what the client is shown; HTTPS only.
 	Certificate *Certificate `json:"certificate,omitempty"`
-	Rule        *Rule        `json:"rule,omitempty"`
-	Filters     []string     `json:"filters,omitempty"`
-	Forwarded   *Forward     `json:"forwarded,omitempty"`
-	Settings    []string     `json:"settings,omitempty"` // of the rule: timeouts and policies
-	Backends    []Backend    `json:"backends,omitempty"`
-	RunnersUp   []Rule       `json:"runnersUp,omitempty"`
-	Answer      Answer       `json:"answer"`
+	// Demands is what the client must show itself; "" for nothing.
+	Demands   string    `json:"demands,omitempty"`
+	Rule      *Rule     `json:"rule,omitempty"`
+	Filters   []string  `json:"filters,omitempty"`
+	Forwarded *Forward  `json:"forwarded,omitempty"`
+	Settings  []string  `json:"settings,omitempty"` // of the rule: timeouts and policies
+	Backends  []Backend `json:"backends,omitempty"`
+	RunnersUp []Rule    `json:"runnersUp,omitempty"`
+	Answer    Answer    `json:"answer"`
 	// Complaints are conditions that may be why; only where the request fails.
 	Complaints []show.Complaint `json:"complaints,omitempty"`
 	// Refused are documents of the input that are no part of this decision, because they could not be used.
@@ -126,6 +128,9 @@ func (e *Explanation) Print(w io.Writer) error {
 	}
 	if c := e.Certificate; c != nil {
 		line("shows", "%s", c)
+	}
+	if e.Demands != "" {
+		line("demands", "%s", e.Demands)
 	}
 	for i := range e.PassedOver {
 		line("", "not %s", &e.PassedOver[i])

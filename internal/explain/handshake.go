@@ -36,11 +36,26 @@ func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.List
 		shown := d.shownListener(l, fmt.Sprintf("chosen by server name %q", name))
 		d.Listener = &shown
 		d.failHandshake("listener %s has no certificate", l.Key)
+		if v := l.ClientValidation; v != nil && len(v.Authorities) == 0 {
+			d.failHandshake("listener %s has nothing to verify clients by", l.Key)
+		}
 		return nil, nil
 	}
+	d.Demands = demands(l.ClientValidation)
 	var none *tls.Listener
-	d.showCertificate(none.Update(l.Key, certs, nil).Presented(name))
+	d.showCertificate(none.Update(l.Key, certs, nil, nil).Presented(name))
 	return l, nil
+}
+
+// demands says what a client must show.
+func demands(v *config.ClientValidation) string {
+	switch {
+	case v == nil:
+		return ""
+	case v.Optional:
+		return "nothing: a certificate of the client is asked for, and every client is served"
+	}
+	return "a certificate of the client, without which the TLS handshake fails"
 }
 
 func (d *decision) failHandshake(format string, args ...any) {
@@ -56,7 +71,7 @@ func (d *decision) certificates(l *config.Listener) ([]*tls.Certificate, error) 
 		}
 	}
 	var certs []*tls.Certificate
-	for _, key := range l.Certificates {
+	for _, key := range l.ServerCertificates() {
 		if byKey[key] == nil {
 			continue
 		}

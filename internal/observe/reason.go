@@ -111,7 +111,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonNotImplemented:      {Word: "not_implemented", Source: SourceClient, Status: 501, Description: "the request uses a transfer coding or method that the gateway does not implement"},
 	ReasonExpectationFailed:   {Word: "expectation_failed", Source: SourceClient, Status: 417, Description: "the Expect field asks for something other than 100-continue"},
 	ReasonBadRequestBody:      {Word: "bad_request_body", Source: SourceClient, Status: 400, Description: "the request's chunked coding or trailer section is malformed"},
-	ReasonMisdirected:         {Word: "misdirected", Source: SourceClient, Status: 421, Description: "the Host belongs to another listener than the one that the TLS server name chose"},
+	ReasonMisdirected:         {Word: "misdirected", Source: SourceClient, Status: 421, Description: "the Host belongs to another listener than the one that the TLS server name chose, or the listener demands a certificate now that the client has not shown"},
 	ReasonRouteNotFound:       {Word: "route_not_found", Source: SourceClient, Status: 404, Description: "no listener has this host, or no route matches"},
 	ReasonClientClosed:        {Word: "client_closed", Source: SourceClient, Description: "the client closed the connection before the response was complete"},
 	ReasonClientTimeout:       {Word: "client_timeout", Source: SourceClient, Status: 408, Description: "the client was too slow to send its request or to take the response"},

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+	"weak"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -31,10 +32,13 @@ type Result struct {
 type state struct {
 	certificates map[string]*tls.Certificate
 	ticketKeys   map[string][][]byte // by Gateway
-	listeners    map[string]*listenerState
-	routes       map[string]*snapshot.Route
-	l4Routes     map[string]*snapshot.L4Route
-	kinds        map[config.Kind]map[string]struct{} // keys in force, for the metrics
+	authorities  map[string]string   // in PEM, by config.Authorities.key, under which the content never changes
+	// clients are those that a listener has, or connections still have.
+	clients   map[tls.ClientsDigest]weak.Pointer[tls.Clients]
+	listeners map[string]*listenerState
+	routes    map[string]*snapshot.Route
+	l4Routes  map[string]*snapshot.L4Route
+	kinds     map[config.Kind]map[string]struct{} // keys in force, for the metrics
 }
 
 // listenerState is a listener over the generations. Routes may name it before it
@@ -44,8 +48,10 @@ type listenerState struct {
 	table  *match.Table[*snapshot.Rule]
 	stats  *observe.ListenerStats
 	tls    *tls.Listener // HTTPS only; nil without a certificate
-	placed []*snapshot.Socket
-	err    error // why it does not serve
+	// clients is snapshot.Listener.Clients.
+	clients *tls.Clients
+	placed  []*snapshot.Socket
+	err     error // why it does not serve
 }
 
 // Apply puts one generation in force as a whole: certificates, authorities, backends and endpoints
@@ -121,6 +127,9 @@ func (a *applying) upsert(r *config.Resource) {
 		}
 		s.ticketKeys[k.TicketKeys.Key] = k.TicketKeys.Keys
 		a.relisten = true
+	case *config.Resource_Authorities:
+		s.authorities[k.Authorities.Key] = k.Authorities.Pem
+		a.relisten = true // a listener may have been without
 	case *config.Resource_Listener:
 		ls := s.listener(k.Listener.Key)
 		if ls.config != nil && ls.config.Port != k.Listener.Port { // a label
@@ -177,6 +186,8 @@ func (a *applying) remove(id config.ID) {
 	case config.KindTicketKeys:
 		delete(s.ticketKeys, id.Key)
 		a.relisten = true
+	case config.KindAuthorities:
+		delete(s.authorities, id.Key)
 	case config.KindListener:
 		s.listener(id.Key).config = nil
 		a.relisten = true
@@ -320,7 +331,7 @@ func (p *Proxy) place(ls *listenerState, l4 *snapshot.L4Route, wanted map[listen
 	var certErr error
 	if mode.TLS() {
 		certErr = p.state.chooseTLS(ls)
-		l.TLS = ls.tls
+		l.TLS, l.Clients = ls.tls, ls.clients
 	}
 	for _, addr := range addrs {
 		port := wanted[addr]

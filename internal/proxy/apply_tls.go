@@ -2,7 +2,9 @@ package proxy
 
 import (
 	"fmt"
+	"maps"
 	"time"
+	"weak"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
@@ -38,22 +40,46 @@ func (p *Proxy) chooseIdentity(c *config.Listener) *upstream.Identity {
 	return p.upstreams.Identity(c.Gateway, cert.Key, cert.Pair())
 }
 
-// chooseTLS brings ls.tls up to date: nil for a listener without a certificate, every handshake with which fails.
-func (s *state) chooseTLS(ls *listenerState) error {
+// chooseTLS brings ls.tls and ls.clients up to date: ls.tls is nil for a listener without a certificate, every handshake with which fails.
+func (s *state) chooseTLS(ls *listenerState) (err error) {
 	c := ls.config
 	var certs []*tls.Certificate
-	for _, key := range c.Certificates {
+	for _, key := range c.ServerCertificates() {
 		if cert := s.certificates[key]; cert != nil {
 			certs = append(certs, cert)
 		}
 	}
+	if ls.clients, err = s.clientsOf(c.ClientValidation); err != nil {
+		ls.tls = nil
+		return err
+	}
 	if len(certs) > 0 {
-		ls.tls = ls.tls.Update(c.Key, certs, s.ticketKeys[c.Gateway])
+		ls.tls = ls.tls.Update(c.Key, certs, s.ticketKeys[c.Gateway], ls.clients)
 		return nil
 	}
 	ls.tls = nil
-	if len(c.Certificates) == 0 {
+	if len(c.ServerCertificates()) == 0 {
 		return nil // so it is meant
 	}
-	return fmt.Errorf("none of the certificates %q is there", c.Certificates)
+	return fmt.Errorf("none of the certificates %q is there", c.ServerCertificates())
+}
+
+// clientsOf returns what is demanded of the certificates of clients, nil for nothing. Listeners that demand the same share it.
+func (s *state) clientsOf(c *config.ClientValidation) (*tls.Clients, error) {
+	if c == nil {
+		return nil, nil
+	}
+	digest := tls.DigestOf(c)
+	if known := s.clients[digest].Value(); known != nil {
+		return known, nil
+	}
+	clients, err := tls.NewClients(c, func(key string) (string, bool) {
+		pem, there := s.authorities[key]
+		return pem, there
+	})
+	if err == nil {
+		maps.DeleteFunc(s.clients, func(_ tls.ClientsDigest, unused weak.Pointer[tls.Clients]) bool { return unused.Value() == nil })
+		s.clients[digest] = weak.Make(clients)
+	}
+	return clients, err
 }

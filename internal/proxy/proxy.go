@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -67,6 +68,8 @@ func New(o Options) *Proxy {
 		state: state{
 			certificates: map[string]*tls.Certificate{},
 			ticketKeys:   map[string][][]byte{},
+			authorities:  map[string]string{},
+			clients:      map[tls.ClientsDigest]weak.Pointer[tls.Clients]{},
 			listeners:    map[string]*listenerState{},
 			routes:       map[string]*snapshot.Route{},
 			l4Routes:     map[string]*snapshot.L4Route{},

@@ -26,6 +26,8 @@ type Certificate struct {
 	// NotBefore and NotAfter are an hour ago and in ten days by default.
 	NotBefore, NotAfter time.Time
 	Issuer              *Authority // default: it is self-signed
+	// Change changes what is signed; nil is nothing.
+	Change func(*x509.Certificate)
 }
 
 // PEM makes the certificate, and returns it with its key, in PEM.
@@ -67,6 +69,9 @@ func (c Certificate) make(t testing.TB) (der []byte, signer crypto.Signer) {
 		} else {
 			template.DNSNames = append(template.DNSNames, host)
 		}
+	}
+	if c.Change != nil {
+		c.Change(template)
 	}
 	issuer, issuerKey := template, c.Key
 	if c.Issuer != nil {

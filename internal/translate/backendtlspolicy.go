@@ -50,7 +50,7 @@ type backendTLSPolicies struct {
 	byConfigMap      *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
 	undecoded        *incremental.Index[string, name, undecodedPolicy] // by namespace
 	ages             *incremental.Collection[name, int64]
-	authorities      *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that those refer to
+	authorities      *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that those, or Gateways, refer to
 	authoritiesByKey *incremental.Index[authoritiesKey, name, *certificate.Authorities]
 	all              *incremental.Collection[name, *backendTLS]
 	refused          *incremental.Collection[name, string] // why policies cannot be carried out
@@ -60,7 +60,8 @@ func newBackendTLSPolicies(e *incremental.Engine,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
 	undecodedPolicies *incremental.Collection[name, undecodedPolicy],
 	configMaps *incremental.Collection[name, *corev1.ConfigMap],
-	routeObjects *incremental.Collection[kindName, metav1.Object]) *backendTLSPolicies {
+	routeObjects *incremental.Collection[kindName, metav1.Object],
+	gatewaysByConfigMap *incremental.Index[name, name, *gwv1.Gateway]) *backendTLSPolicies {
 	bp := &backendTLSPolicies{undecodedPolicies: undecodedPolicies}
 	bp.byTarget = incremental.NewIndex(policyObjects, "BackendTLSPolicies by target",
 		func(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
@@ -89,7 +90,7 @@ func newBackendTLSPolicies(e *incremental.Engine,
 		func(_ *incremental.View, _ name, p *gwv1.BackendTLSPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
 	bp.authorities = incremental.Map(e, "authorities", configMaps,
 		func(v *incremental.View, n name, c *corev1.ConfigMap) (*certificate.Authorities, bool) {
-			if incremental.Count(v, bp.byConfigMap, n) == 0 {
+			if incremental.Count(v, bp.byConfigMap, n) == 0 && incremental.Count(v, gatewaysByConfigMap, n) == 0 {
 				return nil, false
 			}
 			return certificate.ReadAuthorities(c), true
@@ -130,31 +131,6 @@ func namedServices(k kindName, o metav1.Object) (services []name) {
 		}
 	}
 	return services
-}
-
-// trustedAuthorities are the certificate authorities that Backends name.
-type trustedAuthorities struct {
-	all *incremental.Collection[authoritiesKey, *config.Authorities]
-}
-
-// newTrustedAuthorities makes one resource of the authorities that Backends name, however many ConfigMaps have them.
-func newTrustedAuthorities(e *incremental.Engine, backendTLSPolicies *backendTLSPolicies, backends *backends) *trustedAuthorities {
-	users := incremental.NewIndex(backends.all, "backends by authorities", func(_ backendKey, b *config.Backend) (keys []authoritiesKey) {
-		for _, key := range b.GetTls().GetAuthorities() {
-			keys = append(keys, authoritiesKey(key))
-		}
-		return keys
-	})
-	all := incremental.Map(e, "authorities config", incremental.Keys(users, "authorities of backends"),
-		func(v *incremental.View, key authoritiesKey, _ struct{}) (*config.Authorities, bool) {
-			for _, n := range incremental.Lookup(v, backendTLSPolicies.authoritiesByKey, key) {
-				if a, ok := incremental.Fetch(v, backendTLSPolicies.authorities, n); ok {
-					return &config.Authorities{Key: string(key), Pem: a.PEM}, true
-				}
-			}
-			return nil, false
-		}, sameMessage[*config.Authorities])
-	return &trustedAuthorities{all}
 }
 
 func isConfigMap(ref gwv1.LocalObjectReference) bool {

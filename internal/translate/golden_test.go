@@ -383,7 +383,7 @@ func (w *world) checkReferences(t *testing.T) {
 	}
 	connections := map[string]config.ID{} // by listener
 	for id, r := range w.config {
-		for _, key := range r.GetListener().GetCertificates() {
+		for _, key := range r.GetListener().ServerCertificates() {
 			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
 		}
 		if key := r.GetListener().GetIdentity().GetCertificate(); key != "" {
@@ -398,7 +398,7 @@ func (w *world) checkReferences(t *testing.T) {
 			}
 			refer(id, config.ID{Kind: config.KindListener, Key: a.Listener})
 		}
-		for _, key := range r.GetBackend().GetTls().GetAuthorities() {
+		for _, key := range slices.Concat(r.GetBackend().GetTls().GetAuthorities(), r.GetListener().GetClientValidation().GetAuthorities()) {
 			refer(id, config.ID{Kind: config.KindAuthorities, Key: key})
 		}
 		for _, key := range backendsOf(t, r) {

@@ -20,6 +20,7 @@ type listenerStates struct {
 	listeners            *listeners
 	secrets              *secrets
 	listenerCertificates *listenerCertificates
+	clientValidations    *clientValidations
 	infrastructure       *infrastructure
 
 	all           *incremental.Collection[listenerKey, *listenerState]
@@ -32,8 +33,10 @@ type listenerStates struct {
 
 func newListenerStates(e *incremental.Engine,
 	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
-	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, infrastructure *infrastructure) *listenerStates {
-	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates, infrastructure: infrastructure}
+	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates,
+	clientValidations *clientValidations, infrastructure *infrastructure) *listenerStates {
+	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
+		clientValidations: clientValidations, infrastructure: infrastructure}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
 			return st.listenerState(v, k, l), true
@@ -77,6 +80,13 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 			certificates = st.secrets.keepCertificates(v, k, l, certificates)
 		}
 	}
+	clients := st.clientValidations.of(v, k, l)
+	if refs == nil {
+		refs = clients.Refs
+	}
+	if clients.Invalid != nil {
+		certificates = nil // every handshake fails
+	}
 	conflict := l.Conflict
 	if conflict == nil && claims(l) {
 		conflict = st.listeners.portConflict(v, k, l)
@@ -85,13 +95,16 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if reserved {
 		// Without a certificate too: the proxy fails its handshakes, where no other listener of
 		// the port may answer for its hostname with a certificate of its own.
-		s.Serve = listenerConfig(l, k, certificates)
+		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 	}
 	servable := reserved && (l.Protocol != gwv1.HTTPSProtocolType || len(certificates) > 0)
 	refused := l.Invalid
 	if refused == nil {
 		refused = conflict
+	}
+	if refused == nil {
+		refused = clients.Invalid
 	}
 	fault, faulty := incremental.Fetch(v, st.listenerFaults, k)
 	switch {
@@ -117,12 +130,17 @@ var protocols = map[gwv1.ProtocolType]config.Protocol{
 	gwv1.TCPProtocolType:   config.Protocol_PROTOCOL_TCP,
 }
 
-func listenerConfig(l *listener.Listener, k listenerKey, certificates []string) *config.Listener {
-	return &config.Listener{
+func listenerConfig(l *listener.Listener, k listenerKey, certificates []string, clients *config.ClientValidation) *config.Listener {
+	c := &config.Listener{
 		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: k.Set, Name: k.Name,
 		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocols[l.Protocol], Hostname: l.Hostname,
-		Certificates: certificates,
 	}
+	if clients == nil {
+		c.Certificates = certificates
+	} else {
+		c.ClientValidation = &config.ClientValidation{Certificates: certificates, Authorities: clients.Authorities, Optional: clients.Optional}
+	}
+	return c
 }
 
 // attachedSet is a ListenerSet as a part of a Gateway.
@@ -152,9 +170,9 @@ func (st *listenerStates) declareCertificates(e *incremental.Engine) {
 	st.byCertificate = incremental.NewIndex(st.serving, "listeners by certificate",
 		func(_ listenerKey, l *config.Listener) []string {
 			if key := l.Identity.GetCertificate(); key != "" {
-				return append(slices.Clone(l.Certificates), key)
+				return append(slices.Clone(l.ServerCertificates()), key)
 			}
-			return l.Certificates
+			return l.ServerCertificates()
 		})
 	st.certificates = incremental.Map(e, "certificate", st.secrets.keyPairs,
 		func(v *incremental.View, n name, pair *certificate.KeyPair) (*config.Certificate, bool) {

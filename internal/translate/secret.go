@@ -172,12 +172,12 @@ func (sec *secrets) keepCertificates(v *incremental.View, k listenerKey, l *list
 func (sec *secrets) noteServed(serving *incremental.Collection[listenerKey, *config.Listener]) {
 	for _, ch := range serving.Changes() {
 		client := ch.New.GetIdentity().GetCertificate()
-		if ch.Deleted || len(ch.New.Certificates) == 0 && client == "" {
+		if ch.Deleted || len(ch.New.ServerCertificates()) == 0 && client == "" {
 			sec.in.last.Delete(ch.Key)
 			continue
 		}
 		var served servedSecrets
-		for _, key := range ch.New.Certificates {
+		for _, key := range ch.New.ServerCertificates() {
 			served.Certificates = append(served.Certificates, secretOf(key))
 		}
 		if client != "" {

@@ -31,7 +31,7 @@ func newTicketKeys(e *incremental.Engine,
 	tk := &ticketKeys{}
 	tk.terminating = incremental.NewIndex(listenerStates.serving, "HTTPS listeners by Gateway",
 		func(k listenerKey, l *config.Listener) []name {
-			if len(l.Certificates) == 0 {
+			if len(l.ServerCertificates()) == 0 {
 				return nil
 			}
 			return []name{k.Gateway}

@@ -69,7 +69,7 @@ func (c *cluster) settle() {
 // certificates are the names of the Secrets with which the HTTPS listener is served.
 func (c *cluster) certificates() (names []string) {
 	l := c.config[config.ID{Kind: config.KindListener, Key: "default/gw/https-a"}].GetListener()
-	for _, key := range l.GetCertificates() {
+	for _, key := range l.ServerCertificates() {
 		names = append(names, strings.TrimPrefix(key, "Secret/default/"))
 		if c.config[config.ID{Kind: config.KindCertificate, Key: key}] == nil {
 			c.t.Errorf("certificate %s is not there", key)

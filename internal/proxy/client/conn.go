@@ -259,6 +259,7 @@ func (c *Conn) sayClose() {
 // handshake makes the connection a TLS connection.
 func (c *Conn) handshake() bool {
 	tc := stdtls.Server(&wire{c.tcp, c}, c.side.Socket.TLS)
+	before := c.set.engine.Snapshot.Load()
 	c.wait.set(waitHandshake, c.set.engine.Now()+c.set.timeouts.Handshake.Milliseconds())
 	err := tc.Handshake()
 	if !c.leave(&c.wait) {
@@ -276,8 +277,22 @@ func (c *Conn) handshake() bool {
 	c.nc = tc
 	state := tc.ConnectionState()
 	c.side.ServerName = lowerASCII([]byte(state.ServerName))
+	c.side.TLSPeer = c.peer(&state, before)
 	c.negotiated = state.NegotiatedProtocol
 	return true
+}
+
+// peer returns who the client has shown to be in a handshake that began with a snapshot.
+func (c *Conn) peer(state *stdtls.ConnectionState, before *snapshot.Snapshot) *tls.Peer {
+	var demanded *tls.Clients
+	if c.set.engine.Snapshot.Load() == before { // so the handshake went by it
+		if p := before.Port(c.side.Socket); p != nil {
+			if l, ok := p.Listeners.Find(c.side.ServerName); ok {
+				demanded = l.Clients
+			}
+		}
+	}
+	return tls.NewPeer(state.PeerCertificates, demanded)
 }
 
 func lowerASCII(b []byte) []byte {

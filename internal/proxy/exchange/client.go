@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
+	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
 
@@ -28,7 +29,9 @@ type Client struct {
 	Mode     snapshot.Mode // of the port when the connection was accepted
 	// ServerName is the SNI of the TLS handshake in lower case, empty where there was none.
 	ServerName []byte
-	Protocol   string // for the access log: "HTTP/1.1", "HTTP/1.0", "HTTP/2.0"
+	// TLSPeer is who the client has shown to be in the TLS handshake.
+	TLSPeer  *tls.Peer
+	Protocol string // for the access log: "HTTP/1.1", "HTTP/1.0", "HTTP/2.0"
 
 	Body     Body // asked where Exchange.Streamed is set only
 	Response Response

@@ -252,6 +252,10 @@ func (x *Exchange) findListener() observe.Reason {
 	}
 	x.listener = l
 	x.rec.Stats = l.Stats.Unrouted()
+	if !c.TLSPeer.Satisfies(l.Clients) {
+		x.closing = true // another connection may do
+		return observe.ReasonMisdirected
+	}
 	return observe.ReasonOK
 }
 

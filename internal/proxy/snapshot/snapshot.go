@@ -72,7 +72,9 @@ type Listener struct {
 	Table  *match.Table[*Rule]
 	L4     *L4Route      // TCP only; nil without a route
 	TLS    *tls.Listener // HTTPS only; nil without a certificate
-	Stats  *observe.ListenerStats
+	// Clients is what is demanded of the certificates of clients; HTTPS only, nil where they are not asked for any.
+	Clients *tls.Clients
+	Stats   *observe.ListenerStats
 	// Identity is what is shown to backends, nil for nothing.
 	Identity *upstream.Identity
 }

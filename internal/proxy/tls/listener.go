@@ -20,6 +20,7 @@ type Listener struct {
 	key     string
 	certs   []*Certificate
 	secrets [][]byte
+	clients *Clients
 	// configs show the certificate of the same position, and nothing else.
 	configs []*tls.Config
 	*index
@@ -35,17 +36,18 @@ type index struct {
 }
 
 // Update is the listener of this key with these certificates, in the order of certificateRefs, of which there must
-// be one, and with the Gateway's secrets (config.TicketKeys.keys), without which no session is resumed. What l,
-// which may be nil, was made for already is used again: it is l itself where nothing differs.
-func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte) *Listener {
-	if l == nil || l.key != key {
+// be one, and with the Gateway's secrets (config.TicketKeys.keys), without which no session is resumed. clients is what is demanded of
+// the clients' certificates, nil where they are not asked for any. What l, which may be nil, was made for already is used again: it is l itself
+// where nothing differs.
+func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, clients *Clients) *Listener {
+	if l == nil || l.key != key || l.clients != clients {
 		l = &Listener{}
 	}
 	sameCerts, sameSecrets := slices.Equal(l.certs, certs), slices.EqualFunc(l.secrets, secrets, bytes.Equal)
 	if sameCerts && sameSecrets {
 		return l
 	}
-	next := &Listener{key: key, certs: slices.Clone(certs), secrets: secrets, index: l.index, configs: make([]*tls.Config, len(certs))}
+	next := &Listener{key: key, certs: slices.Clone(certs), secrets: secrets, clients: clients, index: l.index, configs: make([]*tls.Config, len(certs))}
 	if !sameCerts {
 		next.index = newIndex(certs)
 	}
@@ -53,7 +55,7 @@ func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte) *L
 		if at := slices.Index(l.certs, c); at >= 0 && sameSecrets {
 			next.configs[i] = l.configs[at]
 		} else {
-			next.configs[i] = newConfig(c, ticketKeys(secrets, key, c))
+			next.configs[i] = newConfig(c, ticketKeys(secrets, key, c, clients), clients)
 		}
 	}
 	return next
@@ -105,7 +107,7 @@ func algorithm(key crypto.PublicKey) string {
 	return fmt.Sprintf("%T", key)
 }
 
-func newConfig(c *Certificate, tickets [][32]byte) *tls.Config {
+func newConfig(c *Certificate, tickets [][32]byte, clients *Clients) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion:   minVersion,
 		NextProtos:   protocols,
@@ -117,6 +119,9 @@ func newConfig(c *Certificate, tickets [][32]byte) *tls.Config {
 	}
 	if len(tickets) > 0 {
 		cfg.SetSessionTicketKeys(tickets)
+	}
+	if clients != nil {
+		clients.demand(cfg)
 	}
 	return cfg
 }

@@ -18,11 +18,17 @@ import (
 // proxies hold it, once for all backends that are verified by the same.
 const MaxAuthorityBytes = kind.MaxAuthoritiesBytes
 
-// Authorities are the certificates of a ConfigMap, by which those of servers are verified.
+// MaxSubjectBytes bounds the subjects of the authorities that clients are verified by: the names of all of them are sent in every handshake, in a
+// list of 65535 bytes at most (RFC 8446 section 4.2.4).
+const MaxSubjectBytes = 48 << 10
+
+// Authorities are the certificates of a ConfigMap, by which those of others are verified.
 type Authorities struct {
 	Key   string // config.AuthoritiesKey of PEM
 	PEM   string // blocks of type CERTIFICATE alone, each of which could be parsed; the same memory in all that have the same
 	Wrong string // why they cannot be used
+	// SubjectBytes is the size of the list of their subjects in a handshake.
+	SubjectBytes int
 
 	shared unique.Handle[string] // of PEM, so that those who come later find it
 }
@@ -48,6 +54,7 @@ func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
 		return wrong("%s has %d bytes, and at most %d are read", kind.AuthoritiesKey, len(text), MaxAuthorityBytes)
 	}
 	var out bytes.Buffer
+	subjects := 0
 	rest := []byte(text)
 	for n := 1; ; n++ {
 		var block *pem.Block
@@ -57,14 +64,16 @@ func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
 		if block.Type != "CERTIFICATE" {
 			continue // nothing else is trusted, nor given to proxies
 		}
-		if _, err := x509.ParseCertificate(block.Bytes); err != nil {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
 			return wrong("PEM block %d of %s: %s", n, kind.AuthoritiesKey, strings.Join(strings.Fields(err.Error()), " "))
 		}
+		subjects += 2 + len(cert.RawSubject)
 		_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer takes all
 	}
 	if out.Len() == 0 {
 		return wrong("%s has no certificate in PEM", kind.AuthoritiesKey)
 	}
 	shared := unique.Make(out.String())
-	return &Authorities{Key: config.AuthoritiesKey(shared.Value()), PEM: shared.Value(), shared: shared}
+	return &Authorities{Key: config.AuthoritiesKey(shared.Value()), PEM: shared.Value(), SubjectBytes: subjects, shared: shared}
 }

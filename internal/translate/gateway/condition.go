@@ -51,7 +51,13 @@ func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem, lagging
 	if programmed.Status == metav1.ConditionTrue {
 		programmed.Message = lagging
 	}
-	return []metav1.Condition{accepted, programmed, resolved(sum)}
+	out := []metav1.Condition{accepted, programmed, resolved(sum)}
+	if len(g.Insecure) > 0 {
+		c := condition.True(gwv1.GatewayConditionInsecureFrontendValidationMode, gwv1.GatewayReasonConfigurationChanged)
+		c.Message = strings.Join(g.Insecure, ", ") + ": clients are served without a valid certificate; use " + string(gwv1.AllowValidOnly)
+		out = append(out, c)
+	}
+	return out
 }
 
 func (g *Gateway) accepted(sum *Summary) metav1.Condition {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
 // Gateway is a Gateway of one of our classes, apart from its listeners.
@@ -32,6 +33,9 @@ type Gateway struct {
 	Default bool
 	// Unassigned are the fields of spec.addresses without a value.
 	Unassigned []string
+
+	// Insecure are the fields in which clients are served whose certificates are not valid.
+	Insecure []string
 
 	// What other objects tell, which New leaves empty.
 
@@ -58,6 +62,7 @@ func New(gw *gwv1.Gateway) *Gateway {
 	}
 	g.addresses(gw.Spec.Addresses)
 	g.Default = len(g.Binds) == 0 && g.Refused == nil
+	g.Insecure = listener.InsecureFrontends(gw)
 	if s := gw.Spec.DefaultScope; s != "" && s != gwv1.GatewayDefaultScopeNone {
 		g.Notes = append(g.Notes, fmt.Sprintf("spec.defaultScope: %q is not supported yet: routes attach by their parentRefs only", s))
 	}

@@ -101,6 +101,22 @@ func TestFieldsThatAreNotSupported(t *testing.T) {
 	}
 }
 
+// TestInsecureFrontend checks that the Gateway says in which fields it has clients served without a valid certificate, and nothing where it has not.
+func TestInsecureFrontend(t *testing.T) {
+	gw := &gwv1.Gateway{}
+	validation := &gwv1.FrontendTLSValidation{Mode: gwv1.AllowValidOnly}
+	gw.Spec.TLS = &gwv1.GatewayTLSConfig{Frontend: &gwv1.FrontendTLSConfig{PerPort: []gwv1.TLSPortConfig{{Port: 443, TLS: gwv1.TLSConfig{Validation: validation}}}}}
+	if got := New(gw).Conditions(&Summary{}, nil, ""); len(got) != 3 {
+		t.Errorf("%d conditions with %s", len(got), validation.Mode)
+	}
+	validation.Mode = gwv1.AllowInsecureFallback
+	got := New(gw).Conditions(&Summary{}, nil, "")
+	want := "spec.tls.frontend.perPort[0].tls.validation.mode: clients are served without a valid certificate; use AllowValidOnly"
+	if c := got[len(got)-1]; c.Type != "InsecureFrontendValidationMode" || c.Reason != "ConfigurationChanged" || c.Status != "True" || c.Message != want {
+		t.Errorf("%+v", c)
+	}
+}
+
 // TestConditions checks what the states of listeners, references and addresses make of the Gateway.
 func TestConditions(t *testing.T) {
 	problem := func(reason string) *condition.Problem {

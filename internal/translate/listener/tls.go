@@ -8,8 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // CertificateRef is one of certificateRefs, or clientCertificateRef.
@@ -43,7 +41,6 @@ func ClientCertificate(gw *gwv1.Gateway) *CertificateRef {
 }
 
 func (l *Listener) readTLS(gw *gwv1.Gateway, spec *gwv1.Listener) {
-	l.checkFrontendValidation(gw.Spec.TLS)
 	if spec.TLS == nil {
 		return
 	}
@@ -57,23 +54,5 @@ func (l *Listener) readTLS(gw *gwv1.Gateway, spec *gwv1.Listener) {
 	for i := range spec.TLS.CertificateRefs {
 		field := fmt.Sprintf("%s.tls.certificateRefs[%d]", l.Field, i)
 		l.Certificates = append(l.Certificates, newCertificateRef(field, gw.Namespace, &spec.TLS.CertificateRefs[i]))
-	}
-}
-
-// checkFrontendValidation refuses a listener whose clients would have to show
-// certificates: it must not be served without asking for them.
-func (l *Listener) checkFrontendValidation(tls *gwv1.GatewayTLSConfig) {
-	if tls == nil || tls.Frontend == nil {
-		return
-	}
-	field, validation := "spec.tls.frontend.default.validation", tls.Frontend.Default.Validation
-	for i, p := range tls.Frontend.PerPort {
-		if p.Port == l.Port {
-			field, validation = fmt.Sprintf("spec.tls.frontend.perPort[%d].tls.validation", i), p.TLS.Validation
-		}
-	}
-	if validation != nil && l.Invalid == nil {
-		l.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field, "remove it to serve the listener to every client",
-			"validation of client certificates is not supported yet")
 	}
 }

@@ -29,6 +29,8 @@ var everywhere = []features.FeatureName{
 	features.SupportGateway,
 	features.SupportGatewayAddressEmpty,
 	features.SupportGatewayBackendClientCertificate,
+	features.SupportGatewayFrontendClientCertificateValidation,
+	features.SupportGatewayFrontendClientCertificateValidationInsecureFallback,
 	features.SupportGatewayHTTPListenerIsolation,
 	features.SupportGatewayHTTPSListenerDetectMisdirectedRequests,
 	features.SupportGatewayPort8080,

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// TestTaskClientCertificates does what the document says, and then has clients connect that must not be served, as the objects change.
+func TestTaskClientCertificates(t *testing.T) {
+	t.Parallel()
+	staff, others := testkit.NewAuthority(t), testkit.NewAuthority(t)
+	shopCert, shopKey := testkit.Certificate{Name: "shop", Hosts: []string{"127.0.0.1"}}.PEM(t)
+	clientCert, clientKey := testkit.Certificate{Name: "anna", Issuer: staff}.PEM(t)
+	shop := fmt.Sprintf("---\napiVersion: v1\nkind: Secret\nmetadata: {name: shop-tls}\ntype: kubernetes.io/tls\ndata: {tls.crt: %s, tls.key: %s}\n---\n",
+		base64.StdEncoding.EncodeToString(shopCert), base64.StdEncoding.EncodeToString(shopKey))
+	g := runTaskWith(t, "client-certificates", map[int]*backend{3000: newBackend(t, "app", nil)}, shop+configMap("staff-ca", staff),
+		map[string][]byte{"shop.crt": shopCert, "client.crt": clientCert, "client.key": clientKey})
+	manifest, err := os.ReadFile(filepath.Join(g.dir, "client-certificates.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := listenerPort.FindSubmatch(manifest)[1]
+	status := func(by *testkit.Authority) int {
+		cfg := &tls.Config{InsecureSkipVerify: true}
+		if by != nil {
+			cert := testkit.Certificate{Name: "x", Issuer: by}.TLS(t)
+			cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }
+		}
+		client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: cfg}}
+		resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%s/", port))
+		if err != nil {
+			return 0
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	for _, tc := range []struct {
+		name string
+		by   *testkit.Authority
+		want int
+	}{{"without a certificate", nil, 0}, {"with one of others", others, 0}, {"with one of staff", staff, 200}} {
+		if got := status(tc.by); got != tc.want {
+			t.Errorf("a client %s: %d, want %d", tc.name, got, tc.want)
+		}
+	}
+
+	with := func(old, now string) {
+		manifest = []byte(strings.Replace(string(manifest), old, now, 1))
+		g.write("client-certificates.yaml", string(manifest))
+	}
+	with(configMap("staff-ca", staff), configMap("staff-ca", others))
+	testkit.Eventually(t, "others are served, and staff is not", func() bool { return status(others) == 200 && status(staff) == 0 })
+	with("        validation:\n", "        validation:\n          mode: AllowInsecureFallback\n")
+	testkit.Eventually(t, "everybody is served", func() bool { return status(staff) == 200 && status(nil) == 200 })
+	g.waitCondition("Gateway", "shop", "InsecureFrontendValidationMode=True/ConfigurationChanged")
+	with("name: staff-ca}]", "name: nowhere}]")
+	testkit.Eventually(t, "nobody is served", func() bool { return status(nil) == 0 && status(others) == 0 })
+	if shown := string(g.adminGet("/status")); !strings.Contains(shown, `"NoValidCACertificate"`) || !strings.Contains(shown, "ConfigMap default/nowhere does not exist") {
+		t.Errorf("status: %s", shown)
+	}
+}

@@ -1,0 +1,133 @@
+package tls
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// A connection holds the chain that its client has sent for as long as it lives, and clients that are not known may send one.
+const (
+	// MaxClientChain bounds the certificates that a client may send.
+	MaxClientChain = 10
+	// MaxClientChainBytes bounds their size together.
+	MaxClientChainBytes = 32 << 10
+)
+
+// Clients is what a listener demands of the certificates of its clients. It is immutable; nil demands nothing, and asks for none.
+type Clients struct {
+	digest   ClientsDigest
+	pool     *x509.CertPool
+	optional bool
+}
+
+// ClientsDigest tells one Clients from all others by what it demands.
+type ClientsDigest [sha256.Size]byte
+
+// DigestOf returns what Clients made of a config.ClientValidation have for digest.
+func DigestOf(c *config.ClientValidation) ClientsDigest {
+	h := sha256.New()
+	fmt.Fprintf(h, "optional %t\n", c.Optional)
+	for _, key := range c.Authorities { // which name what is in them
+		fmt.Fprintf(h, "%q\n", key)
+	}
+	return ClientsDigest(h.Sum(nil))
+}
+
+// NewClients makes Clients; pem returns the certificates of config.Authorities. With an error it returns Clients that no certificate satisfies.
+func NewClients(c *config.ClientValidation, pem func(key string) (string, bool)) (*Clients, error) {
+	clients := &Clients{digest: DigestOf(c), pool: x509.NewCertPool(), optional: c.Optional}
+	for _, key := range c.Authorities {
+		text, there := pem(key)
+		if !there || !clients.pool.AppendCertsFromPEM([]byte(text)) {
+			return &Clients{digest: clients.digest, pool: x509.NewCertPool()}, fmt.Errorf("authorities %s are missing, or have no certificate in PEM: no client is served", key)
+		}
+	}
+	return clients, nil
+}
+
+// demand has handshakes ask for a certificate. What is verified is as crypto/tls does it: the chain, its dates, and that its certificates
+// may be used by clients.
+func (c *Clients) demand(cfg *tls.Config) {
+	cfg.ClientAuth = tls.RequireAndVerifyClientCert
+	if c.optional {
+		cfg.ClientAuth = tls.RequestClientCert
+	}
+	cfg.ClientCAs = c.pool
+	cfg.VerifyPeerCertificate = boundedChain
+	cfg.VerifyConnection = func(s tls.ConnectionState) error {
+		if !s.DidResume {
+			return nil // it was verified just now
+		}
+		return c.verify(s.PeerCertificates)
+	}
+}
+
+func boundedChain(chain [][]byte, _ [][]*x509.Certificate) error {
+	size := 0
+	for _, c := range chain {
+		size += len(c)
+	}
+	if len(chain) > MaxClientChain || size > MaxClientChainBytes {
+		return fmt.Errorf("the client sent %d certificates of %d bytes; at most %d of %d bytes are taken", len(chain), size, MaxClientChain, MaxClientChainBytes)
+	}
+	return nil
+}
+
+var errNoClientCertificate = errors.New("the client has sent no certificate")
+
+// verify reports why a client with the chain is not to be served, or nil.
+func (c *Clients) verify(chain []*x509.Certificate) error {
+	if c.optional {
+		return nil
+	}
+	if len(chain) == 0 {
+		return errNoClientCertificate
+	}
+	intermediates := x509.NewCertPool()
+	for _, cert := range chain[1:] {
+		intermediates.AddCert(cert)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: c.pool, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
+// Peer is who a client has shown to be in its handshake. Nil is one that was not asked. It is safe for concurrent use.
+type Peer struct {
+	chain []*x509.Certificate
+	last  atomic.Pointer[Clients] // which was satisfied
+}
+
+// NewPeer returns the Peer of a connection whose handshake satisfied by, nil where that is not known. It is nil where the client has shown nothing and
+// nothing was demanded.
+func NewPeer(chain []*x509.Certificate, by *Clients) *Peer {
+	if len(chain) == 0 && by == nil {
+		return nil
+	}
+	p := &Peer{chain: slices.Clip(chain)}
+	p.last.Store(by)
+	return p
+}
+
+// Satisfies reports whether the client may be served where this is demanded. What is demanded may have changed since the handshake, or not have been
+// demanded then: the client's certificate is verified again whenever it has.
+func (p *Peer) Satisfies(c *Clients) bool {
+	switch {
+	case c == nil || c.optional:
+		return true
+	case p == nil:
+		return false
+	case p.last.Load() == c:
+		return true
+	case c.verify(p.chain) != nil:
+		return false
+	}
+	p.last.Store(c)
+	return true
+}

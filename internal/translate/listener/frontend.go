@@ -1,0 +1,45 @@
+package listener
+
+import (
+	"fmt"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// Frontend is what a Gateway demands of clients of its HTTPS listeners (spec.tls.frontend).
+type Frontend struct {
+	Port       int32  // 0: all ports without a Frontend of their own
+	Field      string // of Validation
+	Validation *gwv1.FrontendTLSValidation
+}
+
+// FrontendsOf returns the Gateway's, no two for the same port.
+func FrontendsOf(gw *gwv1.Gateway) (all []Frontend) {
+	if gw.Spec.TLS == nil || gw.Spec.TLS.Frontend == nil {
+		return nil
+	}
+	spec := gw.Spec.TLS.Frontend
+	all = append(all, Frontend{Field: "spec.tls.frontend.default.validation", Validation: spec.Default.Validation})
+	for i, p := range spec.PerPort {
+		all = append(all, Frontend{Port: p.Port, Field: fmt.Sprintf("spec.tls.frontend.perPort[%d].tls.validation", i), Validation: p.TLS.Validation})
+	}
+	return all
+}
+
+// References are its caCertificateRefs.
+func (f Frontend) References() []gwv1.ObjectReference {
+	if f.Validation == nil {
+		return nil
+	}
+	return f.Validation.CACertificateRefs
+}
+
+// InsecureFrontends returns the fields in which a Gateway has clients served whose certificates are not valid.
+func InsecureFrontends(gw *gwv1.Gateway) (fields []string) {
+	for _, f := range FrontendsOf(gw) {
+		if f.Validation != nil && f.Validation.Mode == gwv1.AllowInsecureFallback {
+			fields = append(fields, f.Field+".mode")
+		}
+	}
+	return fields
+}
