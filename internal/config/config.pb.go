@@ -385,6 +385,7 @@ type Listener struct {
 	// What is demanded of the certificates of clients; HTTPS only, unset where they are not asked for any. Where it is set, certificates is
 	// empty: a proxy that does not know the field fails every handshake.
 	ClientValidation *ClientValidation `protobuf:"bytes,11,opt,name=client_validation,json=clientValidation,proto3" json:"client_validation,omitempty"`
+	TlsOptions       *TLSOptions       `protobuf:"bytes,12,opt,name=tls_options,json=tlsOptions,proto3" json:"tls_options,omitempty"` // HTTPS only; unset for the defaults
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -496,6 +497,13 @@ func (x *Listener) GetClientValidation() *ClientValidation {
 	return nil
 }
 
+func (x *Listener) GetTlsOptions() *TLSOptions {
+	if x != nil {
+		return x.TlsOptions
+	}
+	return nil
+}
+
 // Identity is what a Gateway shows to the backends that its listeners' requests and connections are sent to over TLS.
 type Identity struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -541,6 +549,67 @@ func (x *Identity) GetCertificate() string {
 	return ""
 }
 
+// TLSOptions restricts what is spoken in handshakes.
+type TLSOptions struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	MinVersion    uint32                 `protobuf:"varint,1,opt,name=min_version,json=minVersion,proto3" json:"min_version,omitempty"`              // as on the wire, 0x0303 or 0x0304; 0 is TLS 1.2
+	CipherSuites  []uint32               `protobuf:"varint,2,rep,packed,name=cipher_suites,json=cipherSuites,proto3" json:"cipher_suites,omitempty"` // of TLS 1.2, as on the wire; none are the defaults
+	Alpn          []string               `protobuf:"bytes,3,rep,name=alpn,proto3" json:"alpn,omitempty"`                                             // "h2" or "http/1.1", the preferred one first; none are both
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TLSOptions) Reset() {
+	*x = TLSOptions{}
+	mi := &file_config_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TLSOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TLSOptions) ProtoMessage() {}
+
+func (x *TLSOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TLSOptions.ProtoReflect.Descriptor instead.
+func (*TLSOptions) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *TLSOptions) GetMinVersion() uint32 {
+	if x != nil {
+		return x.MinVersion
+	}
+	return 0
+}
+
+func (x *TLSOptions) GetCipherSuites() []uint32 {
+	if x != nil {
+		return x.CipherSuites
+	}
+	return nil
+}
+
+func (x *TLSOptions) GetAlpn() []string {
+	if x != nil {
+		return x.Alpn
+	}
+	return nil
+}
+
 // ClientValidation is how the certificates of clients are verified.
 type ClientValidation struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -554,7 +623,7 @@ type ClientValidation struct {
 
 func (x *ClientValidation) Reset() {
 	*x = ClientValidation{}
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -566,7 +635,7 @@ func (x *ClientValidation) String() string {
 func (*ClientValidation) ProtoMessage() {}
 
 func (x *ClientValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -579,7 +648,7 @@ func (x *ClientValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientValidation.ProtoReflect.Descriptor instead.
 func (*ClientValidation) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{3}
+	return file_config_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ClientValidation) GetCertificates() []string {
@@ -619,7 +688,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -631,7 +700,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -644,7 +713,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{4}
+	return file_config_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Route) GetKey() string {
@@ -706,7 +775,7 @@ type L4Route struct {
 
 func (x *L4Route) Reset() {
 	*x = L4Route{}
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +787,7 @@ func (x *L4Route) String() string {
 func (*L4Route) ProtoMessage() {}
 
 func (x *L4Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +800,7 @@ func (x *L4Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use L4Route.ProtoReflect.Descriptor instead.
 func (*L4Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{5}
+	return file_config_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *L4Route) GetKey() string {
@@ -787,7 +856,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +868,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +881,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{6}
+	return file_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Attachment) GetListener() string {
@@ -842,7 +911,7 @@ type Hostname struct {
 
 func (x *Hostname) Reset() {
 	*x = Hostname{}
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +923,7 @@ func (x *Hostname) String() string {
 func (*Hostname) ProtoMessage() {}
 
 func (x *Hostname) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +936,7 @@ func (x *Hostname) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hostname.ProtoReflect.Descriptor instead.
 func (*Hostname) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{7}
+	return file_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Hostname) GetEffective() string {
@@ -904,7 +973,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +985,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +998,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{8}
+	return file_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Rule) GetIndex() uint32 {
@@ -1007,7 +1076,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1088,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1101,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{9}
+	return file_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Retry) GetAttempts() uint32 {
@@ -1067,7 +1136,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +1148,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +1161,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Failure) GetStatus() uint32 {
@@ -1122,7 +1191,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1203,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1216,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Match) GetPath() *PathMatch {
@@ -1195,7 +1264,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1207,7 +1276,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1220,7 +1289,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PathMatch) GetType() PathMatchType {
@@ -1248,7 +1317,7 @@ type ValueMatch struct {
 
 func (x *ValueMatch) Reset() {
 	*x = ValueMatch{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1260,7 +1329,7 @@ func (x *ValueMatch) String() string {
 func (*ValueMatch) ProtoMessage() {}
 
 func (x *ValueMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1273,7 +1342,7 @@ func (x *ValueMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueMatch.ProtoReflect.Descriptor instead.
 func (*ValueMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ValueMatch) GetName() string {
@@ -1309,7 +1378,7 @@ type BackendRef struct {
 
 func (x *BackendRef) Reset() {
 	*x = BackendRef{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1390,7 @@ func (x *BackendRef) String() string {
 func (*BackendRef) ProtoMessage() {}
 
 func (x *BackendRef) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1403,7 @@ func (x *BackendRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendRef.ProtoReflect.Descriptor instead.
 func (*BackendRef) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *BackendRef) GetBackend() string {
@@ -1382,7 +1451,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1463,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1476,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Backend) GetKey() string {
@@ -1471,7 +1540,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1483,7 +1552,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1496,7 +1565,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1554,7 +1623,7 @@ type SubjectAltNames struct {
 
 func (x *SubjectAltNames) Reset() {
 	*x = SubjectAltNames{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1635,7 @@ func (x *SubjectAltNames) String() string {
 func (*SubjectAltNames) ProtoMessage() {}
 
 func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1648,7 @@ func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
 func (*SubjectAltNames) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SubjectAltNames) GetAskedName() string {
@@ -1614,7 +1683,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1626,7 +1695,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1639,7 +1708,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Authorities) GetKey() string {
@@ -1667,7 +1736,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1679,7 +1748,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1692,7 +1761,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1722,7 +1791,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1803,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1816,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{20}
+	return file_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1783,7 +1852,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1795,7 +1864,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1808,7 +1877,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{21}
+	return file_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1846,7 +1915,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1927,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1940,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{22}
+	return file_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1903,7 +1972,7 @@ const file_config_proto_rawDesc = "" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
-	"\x04kind\"\xa6\x03\n" +
+	"\x04kind\"\xe7\x03\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -1916,9 +1985,17 @@ const file_config_proto_rawDesc = "" +
 	"\flistener_set\x18\t \x01(\tR\vlistenerSet\x128\n" +
 	"\bidentity\x18\n" +
 	" \x01(\v2\x1c.moongate.config.v1.IdentityR\bidentity\x12Q\n" +
-	"\x11client_validation\x18\v \x01(\v2$.moongate.config.v1.ClientValidationR\x10clientValidation\",\n" +
+	"\x11client_validation\x18\v \x01(\v2$.moongate.config.v1.ClientValidationR\x10clientValidation\x12?\n" +
+	"\vtls_options\x18\f \x01(\v2\x1e.moongate.config.v1.TLSOptionsR\n" +
+	"tlsOptions\",\n" +
 	"\bIdentity\x12 \n" +
-	"\vcertificate\x18\x01 \x01(\tR\vcertificate\"t\n" +
+	"\vcertificate\x18\x01 \x01(\tR\vcertificate\"f\n" +
+	"\n" +
+	"TLSOptions\x12\x1f\n" +
+	"\vmin_version\x18\x01 \x01(\rR\n" +
+	"minVersion\x12#\n" +
+	"\rcipher_suites\x18\x02 \x03(\rR\fcipherSuites\x12\x12\n" +
+	"\x04alpn\x18\x03 \x03(\tR\x04alpn\"t\n" +
 	"\x10ClientValidation\x12\"\n" +
 	"\fcertificates\x18\x01 \x03(\tR\fcertificates\x12 \n" +
 	"\vauthorities\x18\x02 \x03(\tR\vauthorities\x12\x1a\n" +
@@ -2049,7 +2126,7 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),            // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),       // 1: moongate.config.v1.PathMatchType
@@ -2057,65 +2134,67 @@ var file_config_proto_goTypes = []any{
 	(*Resource)(nil),         // 3: moongate.config.v1.Resource
 	(*Listener)(nil),         // 4: moongate.config.v1.Listener
 	(*Identity)(nil),         // 5: moongate.config.v1.Identity
-	(*ClientValidation)(nil), // 6: moongate.config.v1.ClientValidation
-	(*Route)(nil),            // 7: moongate.config.v1.Route
-	(*L4Route)(nil),          // 8: moongate.config.v1.L4Route
-	(*Attachment)(nil),       // 9: moongate.config.v1.Attachment
-	(*Hostname)(nil),         // 10: moongate.config.v1.Hostname
-	(*Rule)(nil),             // 11: moongate.config.v1.Rule
-	(*Retry)(nil),            // 12: moongate.config.v1.Retry
-	(*Failure)(nil),          // 13: moongate.config.v1.Failure
-	(*Match)(nil),            // 14: moongate.config.v1.Match
-	(*PathMatch)(nil),        // 15: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),       // 16: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),       // 17: moongate.config.v1.BackendRef
-	(*Backend)(nil),          // 18: moongate.config.v1.Backend
-	(*BackendTLS)(nil),       // 19: moongate.config.v1.BackendTLS
-	(*SubjectAltNames)(nil),  // 20: moongate.config.v1.SubjectAltNames
-	(*Authorities)(nil),      // 21: moongate.config.v1.Authorities
-	(*Endpoints)(nil),        // 22: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),         // 23: moongate.config.v1.Endpoint
-	(*Certificate)(nil),      // 24: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),       // 25: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),        // 26: google.protobuf.Any
+	(*TLSOptions)(nil),       // 6: moongate.config.v1.TLSOptions
+	(*ClientValidation)(nil), // 7: moongate.config.v1.ClientValidation
+	(*Route)(nil),            // 8: moongate.config.v1.Route
+	(*L4Route)(nil),          // 9: moongate.config.v1.L4Route
+	(*Attachment)(nil),       // 10: moongate.config.v1.Attachment
+	(*Hostname)(nil),         // 11: moongate.config.v1.Hostname
+	(*Rule)(nil),             // 12: moongate.config.v1.Rule
+	(*Retry)(nil),            // 13: moongate.config.v1.Retry
+	(*Failure)(nil),          // 14: moongate.config.v1.Failure
+	(*Match)(nil),            // 15: moongate.config.v1.Match
+	(*PathMatch)(nil),        // 16: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),       // 17: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),       // 18: moongate.config.v1.BackendRef
+	(*Backend)(nil),          // 19: moongate.config.v1.Backend
+	(*BackendTLS)(nil),       // 20: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil),  // 21: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),      // 22: moongate.config.v1.Authorities
+	(*Endpoints)(nil),        // 23: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),         // 24: moongate.config.v1.Endpoint
+	(*Certificate)(nil),      // 25: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),       // 26: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),        // 27: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
-	7,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	18, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	22, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	24, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	25, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
-	8,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	21, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	8,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
+	19, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	23, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	25, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	26, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	9,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
+	22, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
 	5,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
-	6,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
-	9,  // 11: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	11, // 12: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	9,  // 13: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	17, // 14: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	10, // 15: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	14, // 16: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	26, // 17: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	17, // 18: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	13, // 19: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	12, // 20: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	15, // 21: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	16, // 22: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	16, // 23: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 24: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	26, // 25: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	13, // 26: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 27: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	19, // 28: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	20, // 29: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	23, // 30: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	7,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
+	6,  // 11: moongate.config.v1.Listener.tls_options:type_name -> moongate.config.v1.TLSOptions
+	10, // 12: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	12, // 13: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	10, // 14: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	18, // 15: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	11, // 16: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	15, // 17: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	27, // 18: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	18, // 19: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	14, // 20: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	13, // 21: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	16, // 22: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	17, // 23: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	17, // 24: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 25: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	27, // 26: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	14, // 27: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 28: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	20, // 29: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	21, // 30: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	24, // 31: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	32, // [32:32] is the sub-list for method output_type
+	32, // [32:32] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2139,7 +2218,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -54,7 +54,7 @@ func (s *state) chooseTLS(ls *listenerState) (err error) {
 		return err
 	}
 	if len(certs) > 0 {
-		ls.tls = ls.tls.Update(c.Key, certs, s.ticketKeys[c.Gateway], ls.clients)
+		ls.tls = ls.tls.Update(c.Key, certs, s.ticketKeys[c.Gateway], ls.clients, c.TlsOptions)
 		return nil
 	}
 	ls.tls = nil

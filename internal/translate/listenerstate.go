@@ -134,6 +134,7 @@ func listenerConfig(l *listener.Listener, k listenerKey, certificates []string, 
 	c := &config.Listener{
 		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: k.Set, Name: k.Name,
 		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocols[l.Protocol], Hostname: l.Hostname,
+		TlsOptions: l.TLSOptions,
 	}
 	if clients == nil {
 		c.Certificates = certificates

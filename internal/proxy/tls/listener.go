@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
 )
 
 const minVersion = tls.VersionTLS12
@@ -21,6 +25,7 @@ type Listener struct {
 	certs   []*Certificate
 	secrets [][]byte
 	clients *Clients
+	options *config.TLSOptions
 	// configs show the certificate of the same position, and nothing else.
 	configs []*tls.Config
 	*index
@@ -37,17 +42,17 @@ type index struct {
 
 // Update is the listener of this key with these certificates, in the order of certificateRefs, of which there must
 // be one, and with the Gateway's secrets (config.TicketKeys.keys), without which no session is resumed. clients is what is demanded of
-// the clients' certificates, nil where they are not asked for any. What l, which may be nil, was made for already is used again: it is l itself
+// the clients' certificates, nil where they are not asked for any, and options restricts handshakes, nil for the defaults. What l, which may be nil, was made for already is used again: it is l itself
 // where nothing differs.
-func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, clients *Clients) *Listener {
-	if l == nil || l.key != key || l.clients != clients {
+func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, clients *Clients, options *config.TLSOptions) *Listener {
+	if l == nil || l.key != key || l.clients != clients || !proto.Equal(l.options, options) {
 		l = &Listener{}
 	}
 	sameCerts, sameSecrets := slices.Equal(l.certs, certs), slices.EqualFunc(l.secrets, secrets, bytes.Equal)
 	if sameCerts && sameSecrets {
 		return l
 	}
-	next := &Listener{key: key, certs: slices.Clone(certs), secrets: secrets, clients: clients, index: l.index, configs: make([]*tls.Config, len(certs))}
+	next := &Listener{key: key, certs: slices.Clone(certs), secrets: secrets, clients: clients, options: options, index: l.index, configs: make([]*tls.Config, len(certs))}
 	if !sameCerts {
 		next.index = newIndex(certs)
 	}
@@ -55,7 +60,7 @@ func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, cl
 		if at := slices.Index(l.certs, c); at >= 0 && sameSecrets {
 			next.configs[i] = l.configs[at]
 		} else {
-			next.configs[i] = newConfig(c, ticketKeys(secrets, key, c, clients), clients)
+			next.configs[i] = newConfig(c, ticketKeys(secrets, key, c, clients), clients, options)
 		}
 	}
 	return next
@@ -107,7 +112,7 @@ func algorithm(key crypto.PublicKey) string {
 	return fmt.Sprintf("%T", key)
 }
 
-func newConfig(c *Certificate, tickets [][32]byte, clients *Clients) *tls.Config {
+func newConfig(c *Certificate, tickets [][32]byte, clients *Clients, options *config.TLSOptions) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion:   minVersion,
 		NextProtos:   protocols,
@@ -123,7 +128,18 @@ func newConfig(c *Certificate, tickets [][32]byte, clients *Clients) *tls.Config
 	if clients != nil {
 		clients.demand(cfg)
 	}
+	restrict(cfg, options)
 	return cfg
+}
+
+func restrict(cfg *tls.Config, o *config.TLSOptions) {
+	cfg.MinVersion = max(cfg.MinVersion, uint16(o.GetMinVersion()))
+	for _, id := range o.GetCipherSuites() {
+		cfg.CipherSuites = append(cfg.CipherSuites, uint16(id))
+	}
+	if names := o.GetAlpn(); len(names) > 0 {
+		cfg.NextProtos = names
+	}
 }
 
 // config is what a client's handshake goes on with; name is its server name in lower case. It costs

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -60,8 +61,9 @@ type Listener struct {
 	// Refused, Pending and Unserved are those of Options.
 	Refused, Pending, Unserved bool
 
-	Certificates []CertificateRef // HTTPS only
-	Client       *CertificateRef  // that of Options
+	Certificates []CertificateRef   // HTTPS only
+	Client       *CertificateRef    // that of Options
+	TLSOptions   *config.TLSOptions // HTTPS only; nil for the defaults
 }
 
 // Namespaces is allowedRoutes.namespaces.

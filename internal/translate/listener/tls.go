@@ -2,8 +2,6 @@ package listener
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -47,10 +45,7 @@ func (l *Listener) readTLS(gw *gwv1.Gateway, spec *gwv1.Listener) {
 	if mode := value(spec.TLS.Mode, gwv1.TLSModeTerminate); mode != gwv1.TLSModeTerminate && mode != "" {
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls.mode", "use Terminate", "mode %q cannot be used with protocol HTTPS", mode)
 	}
-	if len(spec.TLS.Options) > 0 {
-		options := slices.Sorted(maps.Keys(spec.TLS.Options))
-		l.Notes = append(l.Notes, fmt.Sprintf("%s.tls.options: ignored, there are none that are known: %q", l.Field, options))
-	}
+	l.readOptions(spec.TLS.Options)
 	for i := range spec.TLS.CertificateRefs {
 		field := fmt.Sprintf("%s.tls.certificateRefs[%d]", l.Field, i)
 		l.Certificates = append(l.Certificates, newCertificateRef(field, gw.Namespace, &spec.TLS.CertificateRefs[i]))

@@ -1,0 +1,50 @@
+package tls
+
+import (
+	"crypto/tls"
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// TestOptions: what a listener restricts is not spoken with it.
+func TestOptions(t *testing.T) {
+	certs := []*Certificate{parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))}
+	const gcm, chacha = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+	only := func(version uint16, suites ...uint16) *tls.Config {
+		return &tls.Config{ServerName: "a.example", MinVersion: version, MaxVersion: version, CipherSuites: suites}
+	}
+	speaks := func(names ...string) *tls.Config { return &tls.Config{ServerName: "a.example", NextProtos: names} }
+	for name, tc := range map[string]struct {
+		options *config.TLSOptions
+		client  *tls.Config
+		want    bool
+	}{
+		"1.2 by default":                   {nil, only(tls.VersionTLS12), true},
+		"1.2 of 1.2":                       {&config.TLSOptions{MinVersion: tls.VersionTLS12}, only(tls.VersionTLS12), true},
+		"1.2 of 1.3":                       {&config.TLSOptions{MinVersion: tls.VersionTLS13}, only(tls.VersionTLS12), false},
+		"1.3 of 1.3":                       {&config.TLSOptions{MinVersion: tls.VersionTLS13}, only(tls.VersionTLS13), true},
+		"1.1 is never spoken":              {&config.TLSOptions{MinVersion: tls.VersionTLS10}, only(tls.VersionTLS11), false},
+		"a suite that is there":            {&config.TLSOptions{CipherSuites: []uint32{uint32(gcm)}}, only(tls.VersionTLS12, gcm), true},
+		"a suite that is not":              {&config.TLSOptions{CipherSuites: []uint32{uint32(gcm)}}, only(tls.VersionTLS12, chacha), false},
+		"suites are of 1.2":                {&config.TLSOptions{CipherSuites: []uint32{uint32(gcm)}}, only(tls.VersionTLS13), true},
+		"a protocol that is there":         {&config.TLSOptions{Alpn: []string{"http/1.1"}}, speaks("h2", "http/1.1"), true},
+		"a protocol that is not":           {&config.TLSOptions{Alpn: []string{"http/1.1"}}, speaks("h2"), false},
+		"no protocol where some are there": {&config.TLSOptions{Alpn: []string{"h2"}}, speaks(), true},
+	} {
+		var none *Listener
+		got := handshake(t, serve(none.Update("default/gw/l", certs, nil, nil, tc.options)), tc.client)
+		if served := got.clientErr == nil && got.serverErr == nil; served != tc.want {
+			t.Errorf("%s: %+v, want %v", name, got, tc.want)
+		}
+	}
+	var none *Listener
+	before := none.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS12})
+	if before.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS12}) != before {
+		t.Error("the same options make another listener")
+	}
+	if got := handshake(t, serve(before.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS13})), only(tls.VersionTLS12)); got.clientErr == nil {
+		t.Error("options that have changed are not in force")
+	}
+}
