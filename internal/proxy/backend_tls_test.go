@@ -455,3 +455,89 @@ func TestBackendTLSLimits(t *testing.T) {
 		})
 	}
 }
+
+// TestBackendTLSEditEndsConnections: when what a Backend verifies, or a Gateway shows, has changed, connections that idle are closed although no request
+// comes, and the others when their request has ended, which it does undisturbed.
+func TestBackendTLSEditEndsConnections(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	checkDescriptors(t)
+	cert := namedCertificate(t, []string{"a.example", "asked.example"}, nil)
+	cert.GetCertificate().Key = "server"
+	ca := cert.GetCertificate().ChainPem
+	pair, err := tls.X509KeyPair(ca, cert.GetCertificate().KeyPem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		for _, edit := range []struct {
+			name  string
+			apply func(g *gateway)
+		}{
+			{"names", func(g *gateway) { g.apply(authenticated(ca, "b.example")) }},
+			{"authorities", func(g *gateway) {
+				g.apply(overTLS("Service/default/b/80", "asked.example", testkit.NewAuthority(t).PEM, 0))
+			}},
+			{"version", func(g *gateway) {
+				all := overTLS("Service/default/b/80", "asked.example", ca, 0)
+				all[0].GetBackend().Tls.MinVersion = tls.VersionTLS13
+				g.apply(all)
+			}},
+			{"cleartext", func(g *gateway) { g.apply(backend("Service/default/b/80", "127.0.0.1:1")[:1]) }},
+			{"client certificate", func(g *gateway) { g.apply([]*config.Resource{certificate(t, "c", newECDSA(t), "renewed")}) }},
+			{"no client certificate", func(g *gateway) { g.apply([]*config.Resource{g.identified("a", "")}) }},
+		} {
+			t.Run(protocol+" "+edit.name, func(t *testing.T) {
+				var open atomic.Int64
+				begun, end := make(chan struct{}), make(chan struct{})
+				s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/slow" {
+						close(begun)
+						<-end
+					}
+					io.WriteString(w, "answered")
+				}))
+				s.Config.ErrorLog = log.New(io.Discard, "", 0)
+				s.Config.Protocols = new(http.Protocols)
+				s.Config.Protocols.SetHTTP1(protocol == "http/1.1")
+				s.Config.Protocols.SetHTTP2(protocol == "h2")
+				s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+					switch state {
+					case http.StateNew:
+						open.Add(1)
+					case http.StateClosed, http.StateHijacked:
+						open.Add(-1)
+					}
+				}
+				s.Config.TLSConfig = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
+				l := s.Listener
+				go s.Config.ServeTLS(l, "", "")
+				defer s.Config.Close()
+				g := startGateway(t, Timeouts{})
+				g.apply(append(backend("Service/default/b/80", l.Addr().String()), certificate(t, "c", newECDSA(t), "first"), g.identified("a", "c"),
+					routeOf("a", "default/gw/a", "a.example", refRule("Service/default/b/80"))))
+				g.apply(overTLS("Service/default/b/80", "asked.example", ca, 0))
+
+				if got := g.get("a"); !strings.Contains(got, "answered") || open.Load() != 1 {
+					t.Fatalf("%d connections: %s", open.Load(), got)
+				}
+				edit.apply(g)
+				testkit.Eventually(t, "the connection that idles is closed", func() bool { return open.Load() == 0 })
+
+				g.apply([]*config.Resource{g.identified("a", "c")})
+				g.apply(overTLS("Service/default/b/80", "asked.example", ca, 0))
+				answer := make(chan string)
+				go func() {
+					answer <- g.roundTrip("GET /slow HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n")
+				}()
+				<-begun
+				edit.apply(g)
+				close(end)
+				if got := <-answer; !strings.Contains(got, "answered") {
+					t.Errorf("the request under way: %s", got)
+				}
+				testkit.Eventually(t, "its connection is closed", func() bool { return open.Load() == 0 })
+			})
+		}
+	}
+}
