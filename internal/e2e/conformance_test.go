@@ -133,7 +133,10 @@ var featuresElsewhere = []string{
 	"HTTPRouteBackendTimeout", "HTTPRouteRequestTimeout", // TestFailures
 	"GatewayHTTPSListenerDetectMisdirectedRequests",        // TestHTTPS
 	"HTTPRouteRetryCodes", "HTTPRouteRetryConnectionError", // TestRetry
-	"BackendTLSPolicy",                                                       // TestBackendTLSPolicy
+	"BackendTLSPolicy",                                                 // TestBackendTLSPolicy
+	"BackendTLSPolicySANValidation", "GatewayBackendClientCertificate", // TestBackendTLSTask
+	"GatewayFrontendClientCertificateValidation",                             // TestTaskClientCertificates
+	"GatewayFrontendClientCertificateValidationInsecureFallback",             // TestTaskClientCertificates
 	"HTTPRouteBackendProtocolH2C",                                            // TestH2CBackend
 	"HTTPRouteBackendProtocolWebSocket",                                      // TestWebSocket
 	"GRPCRoute", "GRPCRouteNamedRouteRule", "GRPCRouteRequestHeaderModifier", // TestGRPC

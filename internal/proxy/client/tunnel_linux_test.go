@@ -37,7 +37,9 @@ func TestCloseWriteOverTLS(t *testing.T) {
 	socket := &snapshot.Socket{Socket: &listen.Socket{}, Stats: metrics.Socket(observe.SocketLabels{Port: 443}),
 		TLS: &stdtls.Config{SessionTicketsDisabled: true, Certificates: []stdtls.Certificate{testkit.Certificate{Hosts: []string{"a.test"}}.TLS(t)}}}
 	raw := accepted.(*net.TCPConn)
-	c := newConn(NewSet(&exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}, Timeouts{}, false), socket, raw, snapshot.HTTPS)
+	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
+	engine.Snapshot.Store(&snapshot.Snapshot{})
+	c := newConn(NewSet(engine, Timeouts{}, false), socket, raw, snapshot.HTTPS)
 	client := stdtls.Client(peer, &stdtls.Config{InsecureSkipVerify: true})
 	shaken := make(chan error, 1)
 	go func() { shaken <- client.Handshake() }()
