@@ -76,3 +76,28 @@ func TestRequestIDs(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestIDInTrailer: no id of a client's passes behind the body either, where servers may merge it with the header section.
+func TestRequestIDInTrailer(t *testing.T) {
+	t.Parallel()
+	for _, keep := range []bool{false, true} {
+		t.Run(fmt.Sprint(keep), func(t *testing.T) {
+			t.Parallel()
+			saw := make(chan http.Header, 1)
+			g := startGatewayWith(t, Options{KeepRequestIDs: keep})
+			g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				saw <- r.Trailer
+			}), nil)
+			c := g.dial()
+			io.WriteString(c, "POST / HTTP/1.1\r\nHost: h.example\r\nTransfer-Encoding: chunked\r\n\r\n"+
+				"2\r\nhi\r\n0\r\nX-Request-Id: a\r\nX_Request_Id: b\r\nX-Sum: 1\r\n\r\n")
+			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil || resp.StatusCode != http.StatusOK {
+				t.Fatal(resp, err)
+			}
+			if got := <-saw; len(got) != 1 || got.Get("X-Sum") != "1" {
+				t.Errorf("the backend sees the trailer %v, want X-Sum alone", got)
+			}
+		})
+	}
+}

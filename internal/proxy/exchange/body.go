@@ -92,12 +92,21 @@ func (b *requestBody) read(wait bool) {
 	b.cond.Broadcast()
 	switch {
 	case err == nil:
-		b.complete = last
+		if b.complete = last; last {
+			b.dropTrailerIDs()
+		}
 		b.add(data)
 	case !b.stopped: // else it is our own doing
 		b.err = err
 	}
 	b.in.Give()
+}
+
+// dropTrailerIDs takes ids that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two.
+func (b *requestBody) dropTrailerIDs() {
+	if t := b.x.Client.Body.Trailer(); t != nil {
+		t.RemoveIf(claimsRequestID)
+	}
 }
 
 // unlocked calls f without mu, which is held again when it returns, also by a panic.
