@@ -3,6 +3,7 @@ package upstream
 import (
 	"bytes"
 	"crypto/tls"
+	"maps"
 	"slices"
 )
 
@@ -42,7 +43,11 @@ func (s *Set) Identity(gateway, certificate string, shown *tls.Certificate) *Ide
 		return i
 	}
 	i.shown = shown
-	for _, b := range s.backends {
+	bases := slices.Collect(maps.Values(s.backends))
+	for _, l := range s.leaving { // requests that had found them before show the same
+		bases = append(bases, l.Backend)
+	}
+	for _, b := range bases {
 		if v := b.variant(i); v != nil {
 			gone = append(gone, v.setTransport(b.transport.Load().showing(shown))...)
 		}

@@ -111,3 +111,39 @@ func TestIdentityFollowsEndpoints(t *testing.T) {
 		t.Error("a backend that was removed has endpoints for the Identity")
 	}
 }
+
+// TestIdentityOfRemovedBackend: requests that had found a Backend before it was removed show what is shown now, and what is kept for them is bounded.
+func TestIdentityOfRemovedBackend(t *testing.T) {
+	all, ca := serveTLS(t)
+	s := NewSet(Options{})
+	defer s.Close()
+	s.Sweep(time.Now())
+	before, now := testkit.Certificate{Name: "before"}.TLS(t), testkit.Certificate{Name: "now"}.TLS(t)
+	identity := s.Identity("default/gw", "Secret/default/c", &before)
+	remove := func() *Backend {
+		apply(t, s, authoritiesResource(string(ca.PEM)), securedBackend(key, string(ca.PEM)), all)
+		b := s.Get(key)
+		b.As(identity)
+		if err := s.Apply(nil, []config.ID{{Kind: config.KindBackend, Key: key}, {Kind: config.KindEndpoints, Key: key}}); err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	b := remove()
+	s.Identity("default/gw", "Secret/default/c", &now)
+	if shown := b.As(identity).transport.Load().client; shown != &now {
+		t.Error("a certificate that was replaced is shown")
+	}
+	for range maxLeaving { // each is kept twice, once for the Identity
+		remove()
+	}
+	kept := 0
+	for _, l := range s.leaving {
+		for range l.everyEndpoint() {
+			kept++
+		}
+	}
+	if kept > maxLeaving {
+		t.Errorf("%d endpoints of removed Backends are kept, want %d at most", kept, maxLeaving)
+	}
+}

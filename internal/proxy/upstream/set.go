@@ -211,7 +211,10 @@ func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
 	n, kept := len(s.leaving), 0
 	for ; n > 0; n-- { // the newest come last
 		b := s.leaving[n-1]
-		if kept += len(b.list.Load().all); b.at <= removed || kept > maxLeaving {
+		for range b.everyEndpoint() {
+			kept++
+		}
+		if b.at <= removed || kept > maxLeaving {
 			break
 		}
 	}
