@@ -24,7 +24,7 @@ type bucket[IK comparable, K Key[K], V any] struct {
 	members []K // sorted
 	watch   watch
 	counted *counted[IK, K, V] // nil where nobody counts
-	place   int                // one more than that in touched, during an update
+	place   int                // during an update its index in touched plus one, and else 0
 }
 
 // counted holds the readers of a bucket who asked for the number only.

@@ -69,8 +69,8 @@ func add[T any, O object[T]](k *Kind) Typed[O] {
 	return Typed[O]{k}
 }
 
-// viewOf returns Kind.view; clear may be nil. An object that has nothing of what is left out is its own view: as a rule those of files are, and a
-// copy of each would be a tenth of all that they take.
+// viewOf returns Kind.view; clear may be nil. An object without what views leave out is its own view, as those of files
+// mostly are: nobody modifies either, and copies of all of them would only cost memory.
 func viewOf[T any, O object[T]](clear func(O)) func(metav1.Object) metav1.Object {
 	return func(obj metav1.Object) metav1.Object {
 		seen := *obj.(O)

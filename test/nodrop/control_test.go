@@ -143,12 +143,12 @@ func (w *world) slicesFollow(t *testing.T) {
 				return err.Error()
 			}
 			time.Sleep(time.Second)
-			slices, err := w.kube.DiscoveryV1().EndpointSlices(namespace).List(t.Context(), metav1.ListOptions{
+			list, err := w.kube.DiscoveryV1().EndpointSlices(namespace).List(t.Context(), metav1.ListOptions{
 				LabelSelector: discoveryv1.LabelServiceName + "=" + backend + "," + label + "=" + value})
 			if err != nil {
 				return err.Error()
 			}
-			if len(slices.Items) == 0 {
+			if len(list.Items) == 0 {
 				return "no EndpointSlice follows its Service"
 			}
 			return ""

@@ -2,10 +2,8 @@ package client
 
 import (
 	stdtls "crypto/tls"
-	"io"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
@@ -17,7 +15,6 @@ import (
 // TestCloseWriteOverTLS: a client that is slow to take what it was sent gets the end of the stream too, however long that takes. crypto/tls gives it 5 s.
 func TestCloseWriteOverTLS(t *testing.T) {
 	t.Parallel()
-	const alertTimeout = 5 * time.Second // crypto/tls's
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -50,32 +47,5 @@ func TestCloseWriteOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	raw.SetWriteBuffer(4 << 10)
-	peer.(*net.TCPConn).SetReadBuffer(4 << 10)
-	sent := 0
-	raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	for err == nil {
-		var n int
-		n, err = raw.Write(make([]byte, 64<<10))
-		sent += n
-	}
-	raw.SetWriteDeadline(never)
-	done := make(chan error, 1)
-	go func() { done <- newDuplex(c).CloseWrite() }()
-	select {
-	case err := <-done:
-		t.Fatalf("ended by %v before all was taken", err)
-	case <-time.After(alertTimeout + time.Second):
-	}
-	peer.SetReadDeadline(time.Now().Add(testkit.Patience))
-	if _, err := io.CopyN(io.Discard, peer, int64(sent)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	const alert = 24 // bytes of a record with an alert, by TLS 1.3
-	if _, err := io.ReadFull(peer, make([]byte, alert)); err != nil {
-		t.Errorf("no end of the stream: %v", err)
-	}
+	testkit.CloseWriteToSlowPeer(t, raw, peer.(*net.TCPConn), newDuplex(c).CloseWrite)
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -160,7 +159,6 @@ func (b *lent) Give()        {}
 // TestCloseWriteOverTLS: an endpoint that is slow to take what it was sent gets the end of the stream too, however long that takes. crypto/tls gives it 5 s.
 func TestCloseWriteOverTLS(t *testing.T) {
 	t.Parallel()
-	const alertTimeout = 5 * time.Second // crypto/tls's
 	cert, secured := tlsIdentity(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -179,32 +177,5 @@ func TestCloseWriteOverTLS(t *testing.T) {
 	c := dial(t, b.Endpoints()[0])
 	peer, raw := <-accepted, c.socket()
 	defer peer.Close()
-	raw.SetWriteBuffer(4 << 10)
-	peer.SetReadBuffer(4 << 10)
-	sent := 0
-	raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	for err := error(nil); err == nil; {
-		var n int
-		n, err = raw.Write(make([]byte, 64<<10))
-		sent += n
-	}
-	raw.SetWriteDeadline(time.Time{})
-	done := make(chan error, 1)
-	go func() { done <- c.CloseWrite() }()
-	select {
-	case err := <-done:
-		t.Fatalf("ended by %v before all was taken", err)
-	case <-time.After(alertTimeout + time.Second):
-	}
-	peer.SetReadDeadline(time.Now().Add(testkit.Patience))
-	if _, err := io.CopyN(io.Discard, peer, int64(sent)); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	const alert = 24 // bytes of a record with an alert, by TLS 1.3
-	if _, err := io.ReadFull(peer, make([]byte, alert)); err != nil {
-		t.Errorf("no end of the stream: %v", err)
-	}
+	testkit.CloseWriteToSlowPeer(t, raw, peer, c.CloseWrite)
 }

@@ -10,23 +10,24 @@ import (
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
-// serveTLS is a server for example.com that echoes, its address, and what verifies it.
-func serveTLS(t *testing.T) (*config.Resource, *testkit.Authority) {
+// secureSet returns a Set, and what it is to apply of a backend that is reached over TLS: its authorities, its Backend, and its Endpoints, of which the one echoes.
+func secureSet(t *testing.T) (*Set, []*config.Resource) {
 	t.Helper()
 	ca := testkit.NewAuthority(t)
 	settings := &tls.Config{Certificates: []tls.Certificate{testkit.Certificate{Hosts: []string{"example.com"}, Issuer: ca}.TLS(t)}, ClientAuth: tls.RequestClientCert}
 	server := listenTo(t, func(c net.Conn) { echoAll(tls.Server(c, settings)) })
-	return endpointsResource(key, endpoint(server.Addr().(*net.TCPAddr).AddrPort())), ca
+	s := NewSet(Options{})
+	t.Cleanup(s.Close)
+	return s, []*config.Resource{authoritiesResource(string(ca.PEM)), securedBackend(key, string(ca.PEM)),
+		endpointsResource(key, endpoint(server.Addr().(*net.TCPAddr).AddrPort()))}
 }
 
 // TestIdentityEnds: who has found a backend before its Gateway's certificate was replaced gets an endpoint of it for a while, and after that nothing of
 // the certificate is left but what was counted.
 func TestIdentityEnds(t *testing.T) {
 	var seed uint64
-	all, ca := serveTLS(t)
-	s := NewSet(Options{})
-	defer s.Close()
-	apply(t, s, authoritiesResource(string(ca.PEM)), securedBackend(key, string(ca.PEM)), all)
+	s, all := secureSet(t)
+	apply(t, s, all...)
 	b := s.Get(key)
 	shown := testkit.Certificate{Name: "gateway"}.TLS(t)
 	begin := time.Now()
@@ -78,16 +79,14 @@ func TestIdentityEnds(t *testing.T) {
 // TestIdentityFollowsEndpoints: what comes and goes of a backend does so for each Identity, and with the backend all of them go.
 func TestIdentityFollowsEndpoints(t *testing.T) {
 	var seed uint64
-	all, ca := serveTLS(t)
-	s := NewSet(Options{})
-	defer s.Close()
-	apply(t, s, authoritiesResource(string(ca.PEM)), securedBackend(key, string(ca.PEM)), all)
+	s, all := secureSet(t)
+	apply(t, s, all...)
 	b := s.Get(key)
 	shown := testkit.Certificate{Name: "gateway"}.TLS(t)
 	as := b.As(s.Identity("default/gw", "Secret/default/c", &shown))
 	e := as.Pick(&seed, new(Tried))
 	dial(t, e).Release()
-	apply(t, s, all)
+	apply(t, s, all[2])
 	if as.Pick(&seed, new(Tried)) != e || e.Stats().Idle != 1 {
 		t.Error("the same endpoints again have cost a connection")
 	}
@@ -95,7 +94,7 @@ func TestIdentityFollowsEndpoints(t *testing.T) {
 	if as.Pick(&seed, new(Tried)) != nil || b.Stats().Open != 0 {
 		t.Error("an endpoint that is gone is there for the Identity")
 	}
-	apply(t, s, all)
+	apply(t, s, all[2])
 	begin := time.Now()
 	s.Sweep(begin)
 	e = as.Pick(&seed, new(Tried))
@@ -114,14 +113,12 @@ func TestIdentityFollowsEndpoints(t *testing.T) {
 
 // TestIdentityOfRemovedBackend: requests that had found a Backend before it was removed show what is shown now, and what is kept for them is bounded.
 func TestIdentityOfRemovedBackend(t *testing.T) {
-	all, ca := serveTLS(t)
-	s := NewSet(Options{})
-	defer s.Close()
+	s, all := secureSet(t)
 	s.Sweep(time.Now())
 	before, now := testkit.Certificate{Name: "before"}.TLS(t), testkit.Certificate{Name: "now"}.TLS(t)
 	identity := s.Identity("default/gw", "Secret/default/c", &before)
 	remove := func() *Backend {
-		apply(t, s, authoritiesResource(string(ca.PEM)), securedBackend(key, string(ca.PEM)), all)
+		apply(t, s, all...)
 		b := s.Get(key)
 		b.As(identity)
 		if err := s.Apply(nil, []config.ID{{Kind: config.KindBackend, Key: key}, {Kind: config.KindEndpoints, Key: key}}); err != nil {

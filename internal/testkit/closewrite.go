@@ -1,0 +1,45 @@
+package testkit
+
+import (
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// CloseWriteToSlowPeer fills the way from raw to its peer, and then checks that closeWrite, which ends the stream of a TLS connection on raw by TLS 1.3, waits until the
+// peer has taken all of it: longer than the 5 s that crypto/tls gives an alert. What fills it is no TLS; nobody may read it as such.
+func CloseWriteToSlowPeer(t *testing.T, raw, peer *net.TCPConn, closeWrite func() error) {
+	t.Helper()
+	const (
+		alertTimeout = 5 * time.Second
+		alertSize    = 24 // of a record with an alert
+	)
+	raw.SetWriteBuffer(4 << 10)
+	peer.SetReadBuffer(4 << 10)
+	sent := 0
+	raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err := error(nil); err == nil; {
+		var n int
+		n, err = raw.Write(make([]byte, 64<<10))
+		sent += n
+	}
+	raw.SetWriteDeadline(time.Time{})
+	done := make(chan error, 1)
+	go func() { done <- closeWrite() }()
+	select {
+	case err := <-done:
+		t.Fatalf("ended by %v before all was taken", err)
+	case <-time.After(alertTimeout + time.Second):
+	}
+	peer.SetReadDeadline(time.Now().Add(Patience))
+	if _, err := io.CopyN(io.Discard, peer, int64(sent)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := io.ReadFull(peer, make([]byte, alertSize)); err != nil {
+		t.Errorf("no end of the stream: %v", err)
+	}
+}
