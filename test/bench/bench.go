@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,7 +24,7 @@ type bench struct {
 	dir      string // everything that is written to disk
 	children []*child
 	spawned  int
-	origin   netip.AddrPort
+	origin   originPorts
 	originID int // process
 	cert     *certificate
 	summary  []summaryRow
@@ -118,15 +117,13 @@ func repository() (string, error) {
 }
 
 func (b *bench) startOrigin() error {
-	t, err := b.startRole("role-origin", nil)
+	t, err := b.startRole("role-origin", keyPair{b.cert.chain, b.cert.key})
 	if err != nil {
 		return err
 	}
-	var port uint16
-	if err := t.answer(&port); err != nil {
+	if err := t.answer(&b.origin); err != nil {
 		return err
 	}
-	b.origin = netip.AddrPortFrom(loopback, port)
 	b.originID = t.cmd.Process.Pid
 	return nil
 }

@@ -115,7 +115,7 @@ func TestTemplates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	for _, v := range []variant{{}, {HAProxyBuffer: 32 << 10}, {AccessLog: true}} {
 		for _, name := range []string{"nginx.conf.tmpl", "haproxy.cfg.tmpl", "moongate.yaml.tmpl"} {
-			c := &configuration{variant: v, Dir: "/dir", Plain: 11111, TLS: 22222, Origin: 33333, Certificate: "Y2VydA==", Key: "a2V5"}
+			c := &configuration{variant: v, Dir: "/dir", Plain: 11111, TLS: 22222, GRPC: 44444, Origin: originPorts{33333, 55555, 6666}, Authority: "PEM", Certificate: "Y2VydA==", Key: "a2V5"}
 			if err := render(path, name, c); err != nil {
 				t.Fatal(err)
 			}
@@ -123,7 +123,7 @@ func TestTemplates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, want := range []string{"11111", "22222", "33333", wwwHost, apiHost, "/api/v2/"} {
+			for _, want := range []string{"11111", "22222", "33333", "44444", "55555", "6666", wwwHost, apiHost, "/api/v2/"} {
 				if !bytes.Contains(text, []byte(want)) {
 					t.Errorf("%s lacks %q", name, want)
 				}

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moongate-dev/moongate/test/bench/load"
 	"github.com/moongate-dev/moongate/test/bench/response"
 )
 
@@ -37,7 +38,7 @@ var additions = map[string][]string{
 // unchanged and asks the origin the same as the others do.
 func (b *bench) verify(contenders []*contender) error {
 	requests := [][]byte{getSmall, getBig, postBody, getOtherHost}
-	want, err := exchange(b.origin, false, requests)
+	want, err := exchange(netip.AddrPortFrom(loopback, b.origin.HTTP), false, requests)
 	if err != nil {
 		return fmt.Errorf("origin: %w", err)
 	}
@@ -111,6 +112,13 @@ func forwarded(request []byte, secure bool) []string {
 func differs(what, way string, request []byte, diff []string) error {
 	line, _, _ := strings.Cut(string(request), "\r\n")
 	return fmt.Errorf("%s differs; %s, %s:\n  %s", what, way, line, strings.Join(diff, "\n  "))
+}
+
+func (t *traffic) address(c *contender) netip.AddrPort {
+	if t.exchange == load.Unary || t.exchange == load.Streaming {
+		return c.grpc
+	}
+	return c.address(t.secure)
 }
 
 func (c *contender) address(secure bool) netip.AddrPort {

@@ -39,15 +39,18 @@ type contender struct {
 	dir        string // its configuration and logs
 	pids       []int  // all its processes
 	plain, tls netip.AddrPort
+	grpc       netip.AddrPort // HTTP/2 without TLS, which not everyone serves beside HTTP/1.1
 }
 
 // configuration is what the templates see.
 type configuration struct {
 	variant
-	Dir                string
-	Plain, TLS, Origin uint16
-	Certificate, Key   string // base64 of PEM
-	Root               bool
+	Dir              string
+	Plain, TLS, GRPC uint16
+	Origin           originPorts
+	Certificate, Key string // base64 of PEM
+	Authority        string // the certificate as PEM
+	Root             bool
 }
 
 // starters make the command of a contender from a configuration that they write into its folder.
@@ -95,7 +98,7 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(2)
+	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +107,8 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 	}
 	encode := base64.StdEncoding.EncodeToString
 	cmd, err := starters[name](b, &configuration{
-		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], Origin: b.origin.Port(),
-		Certificate: encode(b.cert.chain), Key: encode(b.cert.key), Root: os.Geteuid() == 0,
+		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], GRPC: ports[2], Origin: b.origin,
+		Certificate: encode(b.cert.chain), Key: encode(b.cert.key), Authority: string(b.cert.chain), Root: os.Geteuid() == 0,
 	})
 	if err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 	}
 	c := &contender{
 		child: process, dir: dir,
-		plain: netip.AddrPortFrom(loopback, ports[0]), tls: netip.AddrPortFrom(loopback, ports[1]),
+		plain: netip.AddrPortFrom(loopback, ports[0]), tls: netip.AddrPortFrom(loopback, ports[1]), grpc: netip.AddrPortFrom(loopback, ports[2]),
 	}
 	if err := b.waitReady(c); err != nil {
 		return nil, err

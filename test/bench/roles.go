@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,17 +22,43 @@ var roles = map[string]func(io.Reader, io.Writer) error{
 	"role-hold":   holdRole,
 }
 
-// originRole writes its port and serves until it is killed.
-func originRole(_ io.Reader, out io.Writer) error {
-	listener, addr, err := epoll.Listen()
+// originPorts are where the origin answers.
+type originPorts struct{ HTTP, TLS, GRPC uint16 }
+
+// keyPair is a certificate and its key as PEM.
+type keyPair struct{ Chain, Key []byte }
+
+// originRole serves with the keyPair on stdin until it is killed. It answers its originPorts.
+func originRole(in io.Reader, out io.Writer) error {
+	var pair keyPair
+	if err := json.NewDecoder(in).Decode(&pair); err != nil {
+		return err
+	}
+	cert, err := tls.X509KeyPair(pair.Chain, pair.Key)
 	if err != nil {
 		return err
 	}
-	server, err := origin.New(listener)
+	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
+	server, err := origin.New()
 	if err != nil {
 		return err
 	}
-	if err := json.NewEncoder(out).Encode(addr.Port()); err != nil {
+	var ports originPorts
+	for port, serve := range map[*uint16]func(listener int) error{
+		&ports.HTTP: server.HTTP1,
+		&ports.TLS:  func(listener int) error { return server.TLS(listener, config) },
+		&ports.GRPC: server.HTTP2,
+	} {
+		listener, addr, err := epoll.Listen()
+		if err != nil {
+			return err
+		}
+		if err := serve(listener); err != nil {
+			return err
+		}
+		*port = addr.Port()
+	}
+	if err := json.NewEncoder(out).Encode(ports); err != nil {
 		return err
 	}
 	return server.Serve()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"github.com/moongate-dev/moongate/test/bench/load"
@@ -43,7 +44,7 @@ func (s *series) summary() sample.Summary { return sample.Summarize(s.values) }
 // spec is the load for one window against a contender.
 func (t *traffic) spec(b *bench, c *contender) *load.Spec {
 	spec := &load.Spec{
-		Address: c.address(t.secure), Request: t.request, BodySize: t.bodySize,
+		Address: t.address(c), Exchange: t.exchange, Message: t.message, Request: t.request, BodySize: t.bodySize,
 		Connections: b.connections, PerRequest: t.perRequest,
 		Warmup: b.warmup, Window: b.window,
 		Proxy: c.pids, Origin: []int{b.originID}, ProxyCPU: b.proxyCPU,
@@ -122,7 +123,7 @@ func (b *bench) loadAlone(t *traffic) (float64, error) {
 	if t.secure || t.perRequest {
 		return 0, nil
 	}
-	direct := &contender{child: &child{name: "origin"}, plain: b.origin}
+	direct := &contender{child: &child{name: "origin"}, plain: netip.AddrPortFrom(loopback, b.origin.HTTP), grpc: netip.AddrPortFrom(loopback, b.origin.GRPC)}
 	spec := t.spec(b, direct)
 	spec.Warmup, spec.Window = 200*time.Millisecond, time.Second
 	result, err := b.measure(spec)

@@ -6,13 +6,21 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/moongate-dev/moongate/test/bench/load"
 	"github.com/moongate-dev/moongate/test/bench/origin"
 )
 
 const (
 	apiHost = "api.example.test"
 	wwwHost = "www.example.test"
+	// Hosts whose backends speak something else than HTTP/1.1 in cleartext.
+	secureHost = "secure.example.test"
+	socketHost = "socket.example.test"
+	grpcHost   = "grpc.example.test"
 )
+
+// messageSize is the size of a message of gRPC and of WebSocket in bytes, with all that frames it.
+const messageSize = 128
 
 // uploadBody is the size of workload C's request body in bytes.
 const uploadBody = 16 << 10
@@ -25,7 +33,12 @@ var (
 	getOtherHost = request("GET", wwwHost, "/shop/index.html", "")
 	getInspect   = request("GET", apiHost, "/api/v2/inspect?a=b", "")
 	postInspect  = request("POST", apiHost, "/api/v2/inspect", "hello")
-	getClosing   = []byte(strings.Replace(string(getSmall), "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
+	getSecure    = request("GET", secureHost, "/api/v2/items/42?fields=name,price", "")
+	getSocket    = []byte(strings.Replace(string(request("GET", socketHost, "/socket", "")), "\r\n\r\n", "\r\nConnection: Upgrade\r\n"+
+		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", 1))
+	callUnary  = call(origin.Unary)
+	callEcho   = call(origin.Echo)
+	getClosing = []byte(strings.Replace(string(getSmall), "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
 )
 
 func request(method, host, target, body string) []byte {
@@ -44,6 +57,24 @@ func request(method, host, target, body string) []byte {
 	return []byte(head + "\r\n" + body)
 }
 
+// call is a call of gRPC, as a request of HTTP/1.1 would be written, with one message that begins with mode.
+func call(mode byte) []byte {
+	head := "POST /items.v2.Items/Get HTTP/1.1\r\n" +
+		"Host: " + grpcHost + "\r\n" +
+		"Content-Type: application/grpc\r\n" +
+		"User-Agent: grpc-go/1.80.0\r\n" +
+		"TE: trailers\r\n" +
+		"Grpc-Timeout: 3600S\r\n\r\n"
+	size := messageSize - 5 // of the message behind its flag and length
+	return append([]byte(head), append([]byte{0, 0, 0, 0, byte(size), mode}, strings.Repeat("m", size-1)...)...)
+}
+
+// socketMessage is a binary message from a client, masked with zeros (RFC 6455 section 5.2).
+func socketMessage() []byte {
+	size := messageSize - 8
+	return append([]byte{0x82, 0x80 | 126, 0, byte(size), 0, 0, 0, 0}, strings.Repeat("m", size)...)
+}
+
 // traffic is a workload of requests, measured in CPU time per request.
 type traffic struct {
 	title      string
@@ -52,6 +83,8 @@ type traffic struct {
 	secure     bool
 	http2      bool // with settings.streams requests in flight on each connection, as many in all
 	perRequest bool // a connection for each request
+	exchange   load.Exchange
+	message    []byte // of a WebSocket
 	variant    variant
 }
 
@@ -78,10 +111,18 @@ func workloads() []workload {
 	connect := traffic{title: "new connections", request: getClosing, bodySize: origin.SmallBody, perRequest: true}
 	handshake := connect
 	handshake.title, handshake.secure = "new TLS connections", true
+	reencrypt, socket, unary := small, small, small
+	reencrypt.title, reencrypt.request = "A with TLS to the backend", getSecure
+	socket.title, socket.request, socket.exchange, socket.message = "WebSocket: messages of 128 bytes", getSocket, load.WebSocket, socketMessage()
+	socket.bodySize = messageSize
+	unary.title, unary.request, unary.bodySize, unary.http2, unary.exchange = "gRPC: unary calls of 128 bytes", callUnary, messageSize, true, load.Unary
+	streaming := unary
+	streaming.title, streaming.request, streaming.exchange = "gRPC: messages of 128 bytes on open streams", callEcho, load.Streaming
 	return []workload{
 		{"A", a.run}, {"B", big.run}, {"C", upload.run}, {"TLS", secure.run},
 		{"http2", http2.run}, {"http2-upload", http2Upload.run},
 		{"connect", connect.run}, {"handshake", handshake.run}, {"log", logged.run},
+		{"grpc", unary.run}, {"grpc-stream", streaming.run}, {"backend-tls", reencrypt.run}, {"websocket", socket.run},
 		{"idle", func(b *bench) error { return b.runIdle(false) }},
 		{"idle-tls", func(b *bench) error { return b.runIdle(true) }},
 		{"routes", func(b *bench) error { return b.runRoutes(&small) }},

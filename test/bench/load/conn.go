@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/netip"
 	"syscall"
 	"time"
 
@@ -21,7 +19,7 @@ type conn struct {
 	id      int
 	fd      int
 	tls     *tls.Conn // nil on plain connections, and so is socket
-	socket  *socket
+	socket  *epoll.Socket
 	session *session // nil in HTTP/1.1, and what follows is of no use in HTTP/2
 
 	sent  time.Time
@@ -29,11 +27,10 @@ type conn struct {
 	got   int    // bytes of the response so far
 	total int    // bytes of the whole response; 0 until the head is complete
 	done  bool   // the only response of this connection is complete
-	buf   [4 << 10]byte
+	// upgraded: a WebSocket is open, and what is in flight is a message.
+	upgraded bool
+	buf      [4 << 10]byte
 }
-
-// patience is how long a handshake or a TLS write may stand still.
-const patience = 10 * time.Second
 
 // errAgain: nothing to read now.
 var errAgain = errors.New("nothing to read")
@@ -43,7 +40,7 @@ var discarded [32 << 10]byte
 
 // dial opens the connection, with TLS up to the end of the handshake.
 func (c *conn) dial(l *loop) error {
-	c.fd, c.tls, c.socket, c.session = -1, nil, nil, nil
+	c.fd, c.tls, c.socket, c.session, c.upgraded = -1, nil, nil, nil, false
 	fd, err := epoll.Dial(l.spec.Address)
 	if err != nil {
 		return err
@@ -63,7 +60,7 @@ func (c *conn) dial(l *loop) error {
 }
 
 func (c *conn) handshake(spec *Spec) error {
-	c.socket = &socket{fd: c.fd, block: true}
+	c.socket = &epoll.Socket{FD: c.fd, Block: true}
 	config := tlsConfig(spec.ServerName)
 	if spec.Streams > 0 {
 		config.NextProtos = []string{"h2"} // whoever does not speak it refuses the handshake
@@ -72,7 +69,7 @@ func (c *conn) handshake(spec *Spec) error {
 	if err := c.tls.HandshakeContext(context.Background()); err != nil {
 		return err
 	}
-	c.socket.block = false
+	c.socket.Block = false
 	if spec.Streams > 0 && c.tls.ConnectionState().NegotiatedProtocol != "h2" {
 		return errors.New("HTTP/2 was not negotiated")
 	}
@@ -111,6 +108,12 @@ func (c *conn) startAt(request []byte, now time.Time) error {
 	return c.flush()
 }
 
+// startMessage sends a message of a WebSocket, of whose answer the size is all that is known before.
+func (c *conn) startMessage(spec *Spec, now time.Time) error {
+	c.sent, c.got, c.total, c.rest = now, 0, spec.BodySize, spec.Message
+	return c.flush()
+}
+
 // flush sends what is left of the request, as far as the socket takes it.
 func (c *conn) flush() error {
 	for len(c.rest) > 0 {
@@ -140,7 +143,7 @@ func (c *conn) recv(b []byte) (int, error) {
 	if err == io.EOF {
 		return n, nil
 	}
-	if err == errSocketEmpty {
+	if err == epoll.ErrSocketEmpty {
 		return n, errAgain
 	}
 	return n, err
@@ -163,77 +166,3 @@ func result(n int, errno syscall.Errno) (int, error) {
 	}
 	return 0, errno
 }
-
-// socket is the net.Conn beneath a tls.Conn: reads of an empty socket return
-// errSocketEmpty instead of waiting, which crypto/tls hands on and survives, since it
-// says of itself to be temporary. It reads ahead, to make one receive of a response.
-type socket struct {
-	fd    int
-	block bool // wait for input: during the handshake
-	ahead []byte
-	// batches: who reads goes on until the socket is empty, and drained: the last receive was short, so it is.
-	batches, drained bool
-	storage          [32 << 10]byte
-}
-
-type emptyError struct{}
-
-func (emptyError) Error() string   { return "socket is empty" }
-func (emptyError) Timeout() bool   { return true }
-func (emptyError) Temporary() bool { return true }
-
-var errSocketEmpty net.Error = emptyError{}
-
-func (s *socket) Read(b []byte) (int, error) {
-	for len(s.ahead) == 0 {
-		if s.batches && s.drained {
-			s.drained = false
-			return 0, errSocketEmpty
-		}
-		n, errno := epoll.Recv(s.fd, s.storage[:])
-		s.drained = n < len(s.storage)
-		switch {
-		case errno == syscall.EAGAIN && s.block:
-			if err := epoll.Block(s.fd, epoll.In, patience); err != nil {
-				return 0, err
-			}
-			continue
-		case errno == syscall.EAGAIN:
-			return 0, errSocketEmpty
-		case errno != 0:
-			return 0, errno
-		case n == 0:
-			return 0, io.EOF
-		}
-		s.ahead = s.storage[:n]
-	}
-	n := copy(b, s.ahead)
-	s.ahead = s.ahead[n:]
-	return n, nil
-}
-
-func (s *socket) Write(b []byte) (int, error) {
-	written := 0
-	for written < len(b) {
-		n, errno := epoll.Send(s.fd, b[written:])
-		if errno == syscall.EAGAIN {
-			if err := epoll.Block(s.fd, epoll.Out, patience); err != nil {
-				return written, err
-			}
-			continue
-		}
-		if errno != 0 {
-			return written, errno
-		}
-		written += n
-	}
-	return written, nil
-}
-
-// The rest of net.Conn; crypto/tls calls none of it here.
-func (s *socket) Close() error                     { return syscall.Close(s.fd) }
-func (s *socket) LocalAddr() net.Addr              { return net.TCPAddrFromAddrPort(netip.AddrPort{}) }
-func (s *socket) RemoteAddr() net.Addr             { return net.TCPAddrFromAddrPort(netip.AddrPort{}) }
-func (s *socket) SetDeadline(time.Time) error      { return nil }
-func (s *socket) SetReadDeadline(time.Time) error  { return nil }
-func (s *socket) SetWriteDeadline(time.Time) error { return nil }

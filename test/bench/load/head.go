@@ -13,8 +13,12 @@ import (
 // changes, so after the first response one comparison is all the parsing there is.
 func (l *loop) findHead(c *conn) error {
 	in := c.buf[:c.got]
+	body := l.spec.BodySize
+	if l.spec.Exchange == WebSocket {
+		body = 0
+	}
 	if len(l.head) > 0 && bytes.HasPrefix(in, l.head) {
-		c.total = len(l.head) + l.spec.BodySize
+		c.total = len(l.head) + body
 		return nil
 	}
 	n := bytes.Index(in, []byte("\r\n\r\n"))
@@ -25,11 +29,21 @@ func (l *loop) findHead(c *conn) error {
 		return nil
 	}
 	head := in[:n+4]
-	if err := checkHead(string(head), l.spec.BodySize); err != nil {
+	if err := l.checkHead(string(head)); err != nil {
 		return err
 	}
 	l.head = bytes.Clone(head)
-	c.total = len(head) + l.spec.BodySize
+	c.total = len(head) + body
+	return nil
+}
+
+func (l *loop) checkHead(head string) error {
+	if l.spec.Exchange != WebSocket {
+		return checkHead(head, l.spec.BodySize)
+	}
+	if line, _, _ := strings.Cut(head, "\r\n"); !strings.HasPrefix(line, "HTTP/1.1 101 ") {
+		return fmt.Errorf("answer %q, want 101", line)
+	}
 	return nil
 }
 

@@ -8,48 +8,69 @@ import (
 	"strconv"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/test/bench/frame"
 )
 
-// heads judges the response heads of a connection in HTTP/2. The origin's head never changes, so a
+// heads judges the header blocks of a connection in HTTP/2. What the origin answers never changes, so a
 // block that is equal to one that was decoded, and does nothing to the table, says the same again.
 type heads struct {
+	spec     *Spec
 	decoder  *hpack.Decoder
-	known    []byte // such a block, empty without one
-	tableOff bool   // the table was told to have no room: nothing is put there
+	known    [2][]byte // such a block of each place, empty without one
+	tableOff bool      // the table was told to have no room: nothing is put there
 }
 
-const tableSize = 4 << 10 // the protocol's default, of which we say nothing else
+// place is where in a response a header block stands.
+type place int
 
-// check accepts a whole header block with a 200 and the expected Content-Length.
-func (h *heads) check(block []byte, bodySize int) error {
-	if len(h.known) > 0 && bytes.Equal(block, h.known) {
+const (
+	responseHead place = iota
+	trailers
+)
+
+// check accepts a whole header block that says what is expected in its place.
+func (h *heads) check(block []byte, at place) error {
+	if len(h.known[at]) > 0 && bytes.Equal(block, h.known[at]) {
 		return nil
 	}
 	if h.decoder == nil {
-		h.decoder = hpack.NewDecoder(tableSize, nil)
+		h.decoder = hpack.NewDecoder(frame.TableSize, nil)
 	}
 	fields, err := h.decoder.DecodeFull(block)
 	if err != nil {
 		return fmt.Errorf("response head: %w", err)
 	}
-	status, length := "", ""
-	for _, f := range fields {
-		switch f.Name {
-		case ":status":
-			status = f.Value
-		case "content-length":
-			length = f.Value
-		}
+	if err := h.spec.judge(fields, at); err != nil {
+		return err
 	}
+	if h.changesTable(block) { // and what was known may name other entries now
+		h.known[responseHead], h.known[trailers] = h.known[responseHead][:0], h.known[trailers][:0]
+		return nil
+	}
+	h.known[at] = append(h.known[at][:0], block...)
+	return nil
+}
+
+// judge accepts a 200 with the expected Content-Length, or an answer of gRPC, or its trailers with status 0.
+func (s *Spec) judge(fields []hpack.HeaderField, at place) error {
+	want := [][2]string{{":status", "200"}, {"content-length", strconv.Itoa(s.BodySize)}}
 	switch {
-	case status != "200":
-		return fmt.Errorf("answer with status %q", status)
-	case length != strconv.Itoa(bodySize):
-		return fmt.Errorf("content-length %q, want %d", length, bodySize)
+	case at == trailers:
+		want = [][2]string{{"grpc-status", "0"}}
+	case s.Exchange.call():
+		want[1] = [2]string{"content-type", "application/grpc"}
 	}
-	h.known = h.known[:0]
-	if !h.changesTable(block) {
-		h.known = append(h.known, block...)
+	for _, w := range want {
+		got := ""
+		for _, f := range fields {
+			if f.Name == w[0] {
+				got = f.Value
+			}
+		}
+		if got != w[1] {
+			return fmt.Errorf("%s %q, want %q", w[0], got, w[1])
+		}
 	}
 	return nil
 }

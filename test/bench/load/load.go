@@ -30,6 +30,10 @@ type Spec struct {
 	// Streams makes it HTTP/2, with that many requests in flight on each connection: Request, still the
 	// text of HTTP/1.1, is translated. By TLS or, without ServerName, by prior knowledge. 0 is HTTP/1.1.
 	Streams int
+	// Exchange is what goes to and fro. Calls need Streams.
+	Exchange Exchange
+	// Message is what WebSocket sends after the request, which opens it, and gets back, BodySize bytes long.
+	Message []byte
 	// PerRequest opens a new connection for each request; Request must then ask for "Connection: close".
 	PerRequest     bool
 	Warmup, Window time.Duration
@@ -37,6 +41,26 @@ type Spec struct {
 	Proxy, Origin []int
 	ProxyCPU      int // the CPU that the proxy is pinned to
 }
+
+// Exchange is a kind of work for a connection, or for a stream of it.
+type Exchange string
+
+const (
+	// Requests are answered, one after the other.
+	Requests Exchange = ""
+	// Unary are calls of gRPC with one message each way: Request's body, and BodySize bytes, in full with their prefix.
+	Unary Exchange = "gRPC unary"
+	// Streaming are calls of gRPC that last: Request's body is sent again as soon as BodySize bytes are back.
+	Streaming Exchange = "gRPC streaming"
+	// WebSocket is Message after Message, each when the one before is back.
+	WebSocket Exchange = "WebSocket"
+)
+
+// call reports whether responses are those of gRPC.
+func (e Exchange) call() bool { return e == Unary || e == Streaming }
+
+// open reports whether a request goes on when its first answer is there.
+func (e Exchange) open() bool { return e == Streaming }
 
 // Result is what happened within the window.
 type Result struct {
@@ -80,8 +104,8 @@ func Run(spec *Spec) (*Result, error) {
 	return m.end(l.requests, &l.tally)
 }
 
-// Hold opens the connections, makes one request on each, calls opened, and keeps them
-// idle until release is closed.
+// Hold opens the connections, makes one request on each or on each of its streams, calls opened, and keeps them
+// idle until release is closed. With Streaming the calls stay open.
 func Hold(spec *Spec, opened func(), release <-chan struct{}) error {
 	l, err := newLoop(spec)
 	if err != nil {
@@ -93,13 +117,19 @@ func Hold(spec *Spec, opened func(), release <-chan struct{}) error {
 	if err := l.run(time.Minute); err != nil {
 		return err
 	}
-	if l.errors > 0 || l.requests != spec.Connections {
-		return fmt.Errorf("%d of %d connections answered, %d errors, first: %s",
-			l.requests, spec.Connections, l.errors, l.first)
+	if want := spec.Connections * max(spec.Streams, 1); l.errors > 0 || l.requests != want {
+		return fmt.Errorf("%d of %d connections and streams answered, %d errors, first: %s",
+			l.requests, want, l.errors, l.first)
 	}
 	opened()
 	<-release
 	for _, c := range l.conns {
+		if c.session != nil {
+			if err := c.session.silent(); err != nil {
+				return fmt.Errorf("an idle connection did not stay open: %w", err)
+			}
+			continue
+		}
 		if n, err := c.recv(c.buf[:]); err != errAgain {
 			return fmt.Errorf("an idle connection did not stay open and silent: %d bytes, error %v", n, err)
 		}

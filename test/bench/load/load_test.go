@@ -17,14 +17,19 @@ import (
 	"github.com/moongate-dev/moongate/test/bench/origin"
 )
 
-func startOrigin(t *testing.T) netip.AddrPort {
+func startOrigin(t *testing.T) netip.AddrPort { return startServer(t, (*origin.Server).HTTP1) }
+
+func startServer(t *testing.T, serve func(s *origin.Server, listener int) error) netip.AddrPort {
 	t.Helper()
 	listener, addr, err := epoll.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
-	server, err := origin.New(listener)
+	server, err := origin.New()
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve(server, listener); err != nil {
 		t.Fatal(err)
 	}
 	go server.Serve()
@@ -165,6 +170,54 @@ func TestErrorsEndTheRun(t *testing.T) {
 				t.Errorf("error %v, want one about %q", err, c.want)
 			}
 		})
+	}
+}
+
+// opening is a request for a WebSocket.
+const opening = "GET /socket HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+
+func TestWebSocket(t *testing.T) {
+	s := spec(startOrigin(t), opening, 100)
+	s.Exchange, s.Message = WebSocket, []byte(strings.Repeat("x", 100))
+	check(t, s)
+	s.Request = []byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	if _, err := Run(s); err == nil || !strings.Contains(err.Error(), "want 101") {
+		t.Errorf("a server that does not switch: error %v", err)
+	}
+}
+
+// Answers to calls are whole, and long calls get back what they send.
+func TestCalls(t *testing.T) {
+	addr := startServer(t, (*origin.Server).HTTP2)
+	request := "POST /s/m HTTP/1.1\r\nHost: h\r\nContent-Type: application/grpc\r\nTE: trailers\r\n\r\n\x00\x00\x00\x00\x64"
+	for exchange, mode := range map[Exchange]string{Unary: "u", Streaming: "e"} {
+		t.Run(string(exchange), func(t *testing.T) {
+			s := spec(addr, request+mode+strings.Repeat("x", 99), 105)
+			s.Exchange, s.Streams = exchange, 8
+			check(t, s)
+		})
+	}
+	t.Run("without trailers", func(t *testing.T) {
+		addr := http2Server(t, false, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/grpc")
+			io.WriteString(w, strings.Repeat("x", 105))
+		})
+		s := spec(addr, request+"u", 105)
+		s.Exchange, s.Streams, s.Warmup = Unary, 8, time.Minute // until the errors end it
+		if _, err := Run(s); err == nil || !strings.Contains(err.Error(), "without trailers") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// Calls that stay open are held on all streams of all connections.
+func TestHoldCalls(t *testing.T) {
+	s := spec(startServer(t, (*origin.Server).HTTP2), "POST /s/m HTTP/1.1\r\nHost: h\r\n\r\n\x00\x00\x00\x00\x02ex", 7)
+	s.Exchange, s.Connections, s.Streams = Streaming, parallel+1, 10
+	release := make(chan struct{})
+	opened := 0
+	if err := Hold(s, func() { opened++; close(release) }, release); err != nil || opened != 1 {
+		t.Errorf("error %v, opened called %d times", err, opened)
 	}
 }
 

@@ -159,7 +159,7 @@ func (l *loop) receive(c *conn) (n, want int, err error) {
 	return n, want, err
 }
 
-// completed counts the response and sends the next request.
+// completed counts the response and sends the next request. The one that opens a WebSocket is not counted.
 func (l *loop) completed(c *conn) error {
 	if c.got > c.total {
 		return fmt.Errorf("%d bytes behind the end of the response", c.got-c.total)
@@ -167,8 +167,12 @@ func (l *loop) completed(c *conn) error {
 	if c.done {
 		return fmt.Errorf("bytes behind the end of the response")
 	}
-	l.requests++
 	now := time.Now()
+	if l.spec.Exchange == WebSocket && !c.upgraded {
+		c.upgraded = true
+		return c.startMessage(l.spec, now)
+	}
+	l.requests++
 	l.latency.Add(now.Sub(c.sent))
 	if l.once {
 		l.open--
@@ -176,6 +180,9 @@ func (l *loop) completed(c *conn) error {
 	if l.once || l.spec.PerRequest {
 		c.done = true // what remains is to wait
 		return nil
+	}
+	if c.upgraded {
+		return c.startMessage(l.spec, now)
 	}
 	return c.startAt(l.spec.Request, now)
 }

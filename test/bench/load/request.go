@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/test/bench/frame"
 )
 
 // request2 is a request in HTTP/2: header blocks that are made once and sent over and over.
@@ -61,22 +63,27 @@ func newRequest2(text []byte, scheme string) (*request2, error) {
 	return r, err
 }
 
-// appendTo appends the frames of the request on a stream.
-func (r *request2) appendTo(out []byte, stream uint32) []byte {
-	block, flags := r.later, byte(flagEndHeaders)
+// appendHead appends the HEADERS of the request on a stream.
+func (r *request2) appendHead(out []byte, stream uint32, last bool) []byte {
+	block, flags := r.later, byte(frame.EndHeaders)
 	if stream == 1 {
 		block = r.first
 	}
-	if len(r.body) == 0 {
-		flags |= flagEndStream
+	if last {
+		flags |= frame.EndStream
 	}
-	out = appendFrame(out, frameHeaders, flags, stream, block)
+	return frame.Append(out, frame.Headers, flags, stream, block)
+}
+
+// appendBody appends the DATA of a whole body or message, the end of the stream too if last; nothing of an empty one.
+func (r *request2) appendBody(out []byte, stream uint32, last bool) []byte {
 	for rest := r.body; len(rest) > 0; {
-		part := rest[:min(len(rest), maxFrame)]
-		if rest, flags = rest[len(part):], 0; len(rest) == 0 {
-			flags = flagEndStream
+		part := rest[:min(len(rest), frame.MaxSize)]
+		flags := byte(0)
+		if rest = rest[len(part):]; len(rest) == 0 && last {
+			flags = frame.EndStream
 		}
-		out = appendFrame(out, frameData, flags, stream, part)
+		out = frame.Append(out, frame.Data, flags, stream, part)
 	}
 	return out
 }

@@ -10,43 +10,50 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/test/bench/epoll"
+	"github.com/moongate-dev/moongate/test/bench/frame"
 )
 
-// session is what HTTP/2 adds to a connection: a fixed number of streams, each with one request in
-// flight. The requests that take the place of those which one event has completed leave in one write, as they do
-// from other clients.
+// session is what HTTP/2 adds to a connection: a fixed number of streams, each with one request, or one message
+// of its call, in flight. The requests that take the place of those which one event has completed leave in one
+// write, as they do from other clients.
 type session struct {
 	c       *conn
 	l       *loop
-	in      [2 * (maxFrame + frameHeaderLen)]byte
+	in      [2 * (frame.MaxSize + frame.HeaderLen)]byte
 	n       int    // bytes of in; they begin with a frame
 	out     []byte // frames that are not sent
 	streams []stream
-	last    uint32 // the latest stream's number
-	blocked []*stream
+	last    uint32    // the latest stream's number
+	blocked []*stream // what they send waits for the peer's windows
 	heads   heads
-	// window is what the peer still takes of DATA on the connection. A stream's own never matters: a body
-	// that is larger ends the run.
-	window   int
-	received int // bytes of DATA that were not given back to the peer's window
+	window  int // what the peer still takes of DATA on the connection
+	initial int // what it takes on a new stream
+	// received are bytes of DATA on the connection that were not given back to the peer's window. Those of
+	// a stream are given back too: a call may be long.
+	received int
+	open     int // streams whose first answer is still to come, with loop.once
 }
 
-// stream is a place for one request after the other.
+// stream is a place for one request after the other, or for one call and its messages.
 type stream struct {
-	id     uint32
-	sent   time.Time
-	headed bool
-	got    int
+	id       uint32
+	sent     time.Time
+	headed   bool
+	got      int // bytes of the body, or of the message that is under way
+	window   int // what the peer still takes of DATA
+	received int
 }
 
 // begin opens a session with a request on each stream.
 func (c *conn) begin(l *loop) error {
-	s := &session{c: c, l: l, streams: make([]stream, l.spec.Streams), window: defaultWindow}
+	s := newSession(c, l)
 	c.session = s
 	if c.socket != nil {
-		c.socket.batches = true
+		c.socket.Batches = true
 	}
-	s.out = appendGreeting(nil)
+	s.out = append(s.out, frame.Preface...)
+	s.out = frame.AppendSettings(s.out, [2]uint32{frame.SettingEnablePush, 0}, [2]uint32{frame.SettingInitialWindow, frame.BigWindow})
+	s.out = frame.AppendWindowUpdate(s.out, 0, frame.BigWindow-frame.DefaultWindow)
 	now := time.Now()
 	for i := range s.streams {
 		s.start(&s.streams[i], now)
@@ -54,21 +61,37 @@ func (c *conn) begin(l *loop) error {
 	return s.flush()
 }
 
+func newSession(c *conn, l *loop) *session {
+	return &session{
+		c: c, l: l, streams: make([]stream, l.spec.Streams), open: l.spec.Streams, heads: heads{spec: l.spec},
+		window: frame.DefaultWindow, initial: frame.DefaultWindow,
+	}
+}
+
 // start puts a request into out, unless its body has to wait.
 func (s *session) start(st *stream, now time.Time) {
 	*st = stream{sent: now}
-	if s.window < len(s.l.request.body) {
+	s.send(st)
+}
+
+// send puts a request, or the next message of a call, into out, unless it has to wait.
+func (s *session) send(st *stream) {
+	body := s.l.request.body
+	if s.window < len(body) || st.id != 0 && st.window < len(body) {
 		s.blocked = append(s.blocked, st)
 		return
 	}
-	s.window -= len(s.l.request.body)
-	if s.last == 0 {
-		s.last = 1
-	} else {
-		s.last += 2
+	last := !s.l.spec.Exchange.open()
+	if st.id == 0 {
+		if st.id = 1; s.last > 0 {
+			st.id = s.last + 2
+		}
+		s.last, st.window = st.id, s.initial
+		s.out = s.l.request.appendHead(s.out, st.id, last && len(body) == 0)
 	}
-	st.id = s.last
-	s.out = s.l.request.appendTo(s.out, st.id)
+	s.out = s.l.request.appendBody(s.out, st.id, last)
+	s.window -= len(body)
+	st.window -= len(body)
 }
 
 // flush sends out as far as the socket takes it.
@@ -86,7 +109,7 @@ func (s *session) flush() error {
 // serve moves the connection on after an event.
 func (s *session) serve(ev *syscall.EpollEvent) error {
 	if s.c.socket != nil {
-		s.c.socket.drained = false
+		s.c.socket.Drained = false
 	}
 	for ended := epoll.Ended(ev); epoll.Readable(ev); {
 		room := s.in[s.n:]
@@ -118,80 +141,134 @@ func (s *session) serve(ev *syscall.EpollEvent) error {
 // consume takes in all frames that are there as a whole.
 func (s *session) consume() error {
 	b := s.in[:s.n]
-	for len(b) >= frameHeaderLen {
-		size := int(b[0])<<16 | int(b[1])<<8 | int(b[2])
-		if size > maxFrame {
-			return fmt.Errorf("frame of %d bytes", size)
-		}
-		end := frameHeaderLen + size
-		if len(b) < end {
-			break
-		}
-		if err := s.frame(b[3], b[4], binary.BigEndian.Uint32(b[5:])&(1<<31-1), b[frameHeaderLen:end]); err != nil {
+	for {
+		f, rest, ok, err := frame.Next(b)
+		if err != nil {
 			return err
 		}
-		b = b[end:]
+		if !ok {
+			break
+		}
+		if err := s.take(&f); err != nil {
+			return err
+		}
+		b = rest
 	}
 	s.n = copy(s.in[:], b)
 	return nil
 }
 
-// frame carries out what a frame says. What a proxy has no reason to send to this client is an error.
-func (s *session) frame(kind, flags byte, id uint32, p []byte) error {
-	switch kind {
-	case frameData, frameHeaders:
-		return s.response(kind, flags, id, p)
-	case frameSettings:
-		return s.settings(flags, p)
-	case framePing:
-		if flags&flagAck == 0 {
-			s.out = appendFrame(s.out, framePing, flagAck, 0, p)
+// take carries out what a frame says. What a proxy has no reason to send to this client is an error.
+func (s *session) take(f *frame.Frame) error {
+	switch f.Type {
+	case frame.Data, frame.Headers:
+		return s.response(f)
+	case frame.Settings:
+		return s.settings(f)
+	case frame.Ping:
+		if !f.Has(frame.Ack) {
+			s.out = frame.Append(s.out, frame.Ping, frame.Ack, 0, f.Payload)
 		}
-	case frameWindowUpdate:
-		if id == 0 && len(p) == 4 {
-			s.window += int(binary.BigEndian.Uint32(p))
-			s.unblock()
-		}
-	case frameReset, frameGoAway:
-		return fmt.Errorf("the peer ends stream %d or the connection: frame type %d, %x", id, kind, p)
-	case framePushPromise, frameContinuation:
-		return fmt.Errorf("unexpected frame of type %d", kind)
+	case frame.WindowUpdate:
+		s.widen(f)
+	case frame.Reset, frame.GoAway:
+		return fmt.Errorf("the peer ends stream %d or the connection: frame type %d, %x", f.Stream, f.Type, f.Payload)
+	case frame.PushPromise, frame.Continuation:
+		return fmt.Errorf("unexpected frame of type %d", f.Type)
 	}
 	return nil
 }
 
+// widen takes in what the peer takes more of.
+func (s *session) widen(f *frame.Frame) {
+	if len(f.Payload) != 4 {
+		return
+	}
+	n := int(binary.BigEndian.Uint32(f.Payload))
+	if f.Stream == 0 {
+		s.window += n
+	} else if st := s.find(f.Stream); st != nil { // else it is of a stream that has ended
+		st.window += n
+	}
+	s.unblock()
+}
+
 // response takes in a frame of a response.
-func (s *session) response(kind, flags byte, id uint32, p []byte) error {
-	if flags&flagPadded != 0 || kind == frameHeaders && flags&(flagPriority|flagEndHeaders) != flagEndHeaders {
-		return fmt.Errorf("frame type %d with flags %#x", kind, flags)
+func (s *session) response(f *frame.Frame) error {
+	if f.Has(frame.Padded) || f.Type == frame.Headers && f.Flags&(frame.Priority|frame.EndHeaders) != frame.EndHeaders {
+		return fmt.Errorf("frame type %d with flags %#x", f.Type, f.Flags)
 	}
-	st := s.find(id)
-	if st == nil || st.headed != (kind == frameData) {
-		return fmt.Errorf("frame type %d out of order on stream %d", kind, id)
+	st := s.find(f.Stream)
+	if st == nil {
+		return fmt.Errorf("frame type %d on stream %d, which is not open", f.Type, f.Stream)
 	}
-	if kind == frameHeaders {
-		if err := s.heads.check(p, s.l.spec.BodySize); err != nil {
-			return err
+	if f.Type == frame.Headers {
+		return s.head(st, f)
+	}
+	if !st.headed {
+		return fmt.Errorf("DATA before HEADERS on stream %d", f.Stream)
+	}
+	st.got += len(f.Payload)
+	s.giveBack(st, len(f.Payload))
+	switch size, end := s.l.spec.BodySize, f.Has(frame.EndStream); {
+	case s.l.spec.Exchange.call() && end:
+		return fmt.Errorf("stream %d of a call ends without trailers", f.Stream)
+	case st.got > size || end && st.got != size:
+		return fmt.Errorf("body of %d bytes, want %d", st.got, size)
+	case end || s.l.spec.Exchange.open() && st.got == size:
+		s.completed(st)
+	}
+	return nil
+}
+
+// head takes in HEADERS: the head of a response, or the trailers of a call.
+func (s *session) head(st *stream, f *frame.Frame) error {
+	if !st.headed {
+		if f.Has(frame.EndStream) {
+			return fmt.Errorf("the answer on stream %d has no body", f.Stream)
 		}
 		st.headed = true
-	} else {
-		st.got += len(p)
-		if s.received += len(p); s.received > bigWindow/2 {
-			s.out = appendWindowUpdate(s.out, s.received)
-			s.received = 0
-		}
+		return s.heads.check(f.Payload, responseHead)
 	}
-	if flags&flagEndStream == 0 {
-		return nil
+	if s.l.spec.Exchange != Unary || !f.Has(frame.EndStream) || st.got != s.l.spec.BodySize {
+		return fmt.Errorf("HEADERS on stream %d after %d bytes", f.Stream, st.got)
 	}
-	if st.got != s.l.spec.BodySize {
-		return fmt.Errorf("body of %d bytes, want %d", st.got, s.l.spec.BodySize)
+	if err := s.heads.check(f.Payload, trailers); err != nil {
+		return err
 	}
+	s.completed(st)
+	return nil
+}
+
+// completed counts an answer and sends what follows it.
+func (s *session) completed(st *stream) {
 	s.l.requests++
 	now := time.Now()
 	s.l.latency.Add(now.Sub(st.sent))
-	s.start(st, now)
-	return nil
+	if s.l.once {
+		if s.open--; s.open == 0 {
+			s.l.open--
+		}
+		return
+	}
+	if !s.l.spec.Exchange.open() {
+		s.start(st, now)
+		return
+	}
+	st.sent, st.got = now, 0
+	s.send(st)
+}
+
+// giveBack lets the peer send again what it has sent, long before it must wait.
+func (s *session) giveBack(st *stream, n int) {
+	if s.received += n; s.received > frame.BigWindow/2 {
+		s.out = frame.AppendWindowUpdate(s.out, 0, s.received)
+		s.received = 0
+	}
+	if st.received += n; st.received > frame.BigWindow/2 {
+		s.out = frame.AppendWindowUpdate(s.out, st.id, st.received)
+		st.received = 0
+	}
 }
 
 func (s *session) find(id uint32) *stream {
@@ -204,28 +281,47 @@ func (s *session) find(id uint32) *stream {
 }
 
 // settings refuses what this client does not adapt to, and acknowledges the rest.
-func (s *session) settings(flags byte, p []byte) error {
-	if flags&flagAck != 0 {
+func (s *session) settings(f *frame.Frame) (err error) {
+	if f.Has(frame.Ack) {
 		return nil
 	}
-	for ; len(p) >= settingLen; p = p[settingLen:] {
-		value := int(binary.BigEndian.Uint32(p[2:]))
-		switch id := binary.BigEndian.Uint16(p); {
-		case id == settingTableSize && value < tableSize,
-			id == settingMaxStreams && value < len(s.streams),
-			id == settingInitialWindow && value < len(s.l.request.body):
-			return fmt.Errorf("the peer sets %d to %d, which is too little for this load", id, value)
+	frame.EachSetting(f.Payload, func(id uint16, value int) {
+		switch {
+		case id == frame.SettingTableSize && value < frame.TableSize,
+			id == frame.SettingMaxStreams && value < len(s.streams),
+			id == frame.SettingInitialWindow && value < len(s.l.request.body):
+			err = fmt.Errorf("the peer sets %d to %d, which is too little for this load", id, value)
+		case id == frame.SettingInitialWindow:
+			for i := range s.streams {
+				s.streams[i].window += value - s.initial
+			}
+			s.initial = value
 		}
-	}
-	s.out = appendFrame(s.out, frameSettings, flagAck, 0, nil)
-	return nil
+	})
+	s.out = frame.Append(s.out, frame.Settings, frame.Ack, 0, nil)
+	s.unblock()
+	return err
 }
 
-// unblock starts requests whose body has room now.
+// unblock sends what the windows have room for now.
 func (s *session) unblock() {
-	for len(s.blocked) > 0 && s.window >= len(s.l.request.body) {
-		st := s.blocked[0]
-		s.blocked = s.blocked[:copy(s.blocked, s.blocked[1:])]
-		s.start(st, st.sent)
+	waiting := s.blocked
+	s.blocked = s.blocked[:0] // what has to wait on is put back to where it was, or before
+	for _, st := range waiting {
+		s.send(st)
 	}
+}
+
+// silent makes sure that nothing came but what keeps a connection alive.
+func (s *session) silent() error {
+	before := s.l.requests
+	if err := s.serve(&syscall.EpollEvent{Events: syscall.EPOLLIN}); err != nil {
+		return err
+	}
+	for i := range s.streams {
+		if st := &s.streams[i]; st.got != s.l.spec.BodySize || s.l.requests != before {
+			return fmt.Errorf("stream %d is not silent", st.id)
+		}
+	}
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/test/bench/frame"
 	"golang.org/x/net/http2/hpack"
 )
 
@@ -29,7 +30,7 @@ func TestRequest2(t *testing.T) {
 	}
 	want := []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "https"}, {Name: ":authority", Value: "h"},
 		{Name: ":path", Value: "/a?b=c", Sensitive: true}, {Name: "user-agent", Value: "agent/1.0"}, {Name: "cookie", Value: "a=b; c=d"}}
-	d := hpack.NewDecoder(tableSize, nil)
+	d := hpack.NewDecoder(frame.TableSize, nil)
 	for i, block := range [][]byte{r.first, r.later, r.later, r.later} {
 		got, err := d.DecodeFull(block)
 		if err != nil || len(got) != len(want) {
@@ -53,24 +54,24 @@ func TestRequest2(t *testing.T) {
 
 // Frames of a body of any size add up to it, and the last one ends the stream.
 func TestRequest2Body(t *testing.T) {
-	for _, size := range []int{0, 1, maxFrame, maxFrame + 1, 3 * maxFrame} {
+	for _, size := range []int{0, 1, frame.MaxSize, frame.MaxSize + 1, 3 * frame.MaxSize} {
 		r, err := newRequest2([]byte("POST / HTTP/1.1\r\nHost: h\r\n\r\n"+strings.Repeat("x", size)), "http")
 		if err != nil {
 			t.Fatal(err)
 		}
 		var body []byte
-		frames := r.appendTo(nil, 3)
+		frames := r.appendBody(r.appendHead(nil, 3, size == 0), 3, true)
 		for len(frames) > 0 {
 			n := int(frames[0])<<16 | int(frames[1])<<8 | int(frames[2])
 			kind, flags := frames[3], frames[4]
-			if binary.BigEndian.Uint32(frames[5:]) != 3 || n > maxFrame {
+			if binary.BigEndian.Uint32(frames[5:]) != 3 || n > frame.MaxSize {
 				t.Fatalf("frame header %x", frames[:9])
 			}
-			if kind == frameData {
+			if kind == frame.Data {
 				body = append(body, frames[9:9+n]...)
 			}
 			frames = frames[9+n:]
-			if ends := flags&flagEndStream != 0; ends != (len(frames) == 0) {
+			if ends := flags&frame.EndStream != 0; ends != (len(frames) == 0) {
 				t.Errorf("%d bytes: END_STREAM %v with %d bytes of frames to come", size, ends, len(frames))
 			}
 		}
@@ -94,32 +95,32 @@ func TestHeads(t *testing.T) {
 	var out bytes.Buffer
 	good := []string{":status", "200", "content-length", "5", "x-a", strings.Repeat("v", 200)}
 	t.Run("with a table", func(t *testing.T) {
-		e, h := hpack.NewEncoder(&out), &heads{}
+		e, h := hpack.NewEncoder(&out), &heads{spec: &Spec{BodySize: 5}}
 		for i := range 4 {
-			if err := h.check(encoded(e, &out, good...), 5); err != nil {
+			if err := h.check(encoded(e, &out, good...), responseHead); err != nil {
 				t.Fatal(err)
 			}
-			if known := len(h.known) > 0; known != (i > 0) {
+			if known := len(h.known[responseHead]) > 0; known != (i > 0) {
 				t.Errorf("response %d: known is %v", i, known)
 			}
 		}
 		// Another field moves all entries of the table: what is known means something else now.
-		moved := bytes.Clone(h.known)
-		if err := h.check(encoded(e, &out, append(good, "x-b", "new")...), 5); err != nil || len(h.known) > 0 {
-			t.Fatalf("error %v, %d bytes are known", err, len(h.known))
+		moved := bytes.Clone(h.known[responseHead])
+		if err := h.check(encoded(e, &out, append(good, "x-b", "new")...), responseHead); err != nil || len(h.known[responseHead]) > 0 {
+			t.Fatalf("error %v, %d bytes are known", err, len(h.known[responseHead]))
 		}
-		if err := h.check(moved, 5); err == nil {
+		if err := h.check(moved, responseHead); err == nil {
 			t.Error("indices of another table are accepted")
 		}
 	})
 	t.Run("without a table", func(t *testing.T) {
-		e, h := hpack.NewEncoder(&out), &heads{}
+		e, h := hpack.NewEncoder(&out), &heads{spec: &Spec{BodySize: 5}}
 		e.SetMaxDynamicTableSize(0)
 		for i := range 3 {
-			if err := h.check(encoded(e, &out, good...), 5); err != nil {
+			if err := h.check(encoded(e, &out, good...), responseHead); err != nil {
 				t.Fatal(err)
 			}
-			if known := len(h.known) > 0; known != (i > 0) {
+			if known := len(h.known[responseHead]) > 0; known != (i > 0) {
 				t.Errorf("response %d: known is %v", i, known)
 			}
 		}
@@ -130,11 +131,11 @@ func TestHeads(t *testing.T) {
 		"length":    {":status", "200", "content-length", "6"},
 		"no length": {":status", "200"},
 	} {
-		if err := (&heads{}).check(encoded(hpack.NewEncoder(&out), &out, fields...), 5); err == nil {
+		if err := (&heads{spec: &Spec{BodySize: 5}}).check(encoded(hpack.NewEncoder(&out), &out, fields...), responseHead); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if err := (&heads{}).check([]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, 5); err == nil {
+	if err := (&heads{spec: &Spec{BodySize: 5}}).check([]byte{0xff, 0xff, 0xff, 0xff, 0x0f}, responseHead); err == nil {
 		t.Error("an index beyond the table is accepted")
 	}
 }
@@ -197,21 +198,21 @@ func TestHTTP2ErrorsEndTheRun(t *testing.T) {
 	var block bytes.Buffer
 	head := encoded(hpack.NewEncoder(&block), &block, ":status", "200", "content-length", "2")
 	bad := encoded(hpack.NewEncoder(&block), &block, ":status", "503", "content-length", "2")
-	settings := appendFrame(nil, frameSettings, 0, 0, nil)
+	settings := frame.Append(nil, frame.Settings, 0, 0, nil)
 	with := func(frames ...[]byte) string { return string(bytes.Join(append([][]byte{settings}, frames...), nil)) }
-	ok := appendFrame(nil, frameHeaders, flagEndHeaders, 1, head)
+	ok := frame.Append(nil, frame.Headers, frame.EndHeaders, 1, head)
 	for _, c := range []struct{ name, text, want string }{
-		{"status", with(appendFrame(nil, frameHeaders, flagEndHeaders, 1, bad)), "503"},
-		{"no body", with(appendFrame(nil, frameHeaders, flagEndHeaders|flagEndStream, 1, head)), "body of 0 bytes"},
-		{"too much", with(ok, appendFrame(nil, frameData, flagEndStream, 1, []byte("abc"))), "body of 3 bytes"},
-		{"body first", with(appendFrame(nil, frameData, flagEndStream, 1, []byte("ab"))), "out of order"},
-		{"another stream", with(appendFrame(nil, frameHeaders, flagEndHeaders, 99, head)), "stream 99"},
-		{"trailers", with(ok, ok), "out of order"},
-		{"padding", with(ok, appendFrame(nil, frameData, flagPadded, 1, []byte{0})), "flags"},
-		{"reset", with(appendFrame(nil, frameReset, 0, 1, make([]byte, 4))), "ends stream 1"},
-		{"GOAWAY", with(appendFrame(nil, frameGoAway, 0, 0, make([]byte, 8))), "the connection"},
-		{"small window", string(appendFrame(nil, frameSettings, 0, 0, []byte{0, 4, 0, 0, 0, 1})), "too little"},
-		{"few streams", string(appendFrame(nil, frameSettings, 0, 0, []byte{0, 3, 0, 0, 0, 1})), "too little"},
+		{"status", with(frame.Append(nil, frame.Headers, frame.EndHeaders, 1, bad)), "503"},
+		{"no body", with(frame.Append(nil, frame.Headers, frame.EndHeaders|frame.EndStream, 1, head)), "has no body"},
+		{"too much", with(ok, frame.Append(nil, frame.Data, frame.EndStream, 1, []byte("abc"))), "body of 3 bytes"},
+		{"body first", with(frame.Append(nil, frame.Data, frame.EndStream, 1, []byte("ab"))), "DATA before HEADERS"},
+		{"another stream", with(frame.Append(nil, frame.Headers, frame.EndHeaders, 99, head)), "stream 99"},
+		{"trailers", with(ok, ok), "HEADERS on stream 1 after 0 bytes"},
+		{"padding", with(ok, frame.Append(nil, frame.Data, frame.Padded, 1, []byte{0})), "flags"},
+		{"reset", with(frame.Append(nil, frame.Reset, 0, 1, make([]byte, 4))), "ends stream 1"},
+		{"GOAWAY", with(frame.Append(nil, frame.GoAway, 0, 0, make([]byte, 8))), "the connection"},
+		{"small window", string(frame.Append(nil, frame.Settings, 0, 0, []byte{0, 4, 0, 0, 0, 1})), "too little"},
+		{"few streams", string(frame.Append(nil, frame.Settings, 0, 0, []byte{0, 3, 0, 0, 0, 1})), "too little"},
 		{"no HTTP/2", "HTTP/1.1 400 Bad Request\r\n\r\n", "frame of"},
 		{"end", with(ok), "closed with streams open"},
 	} {
@@ -242,17 +243,17 @@ func TestHTTP2PiecesAndPings(t *testing.T) {
 		defer c.Close()
 		var block bytes.Buffer
 		head := encoded(hpack.NewEncoder(&block), &block, ":status", "200", "content-length", "2")
-		frames := appendFrame(nil, frameSettings, 0, 0, nil)
-		frames = appendFrame(frames, framePing, 0, 0, []byte("12345678"))
-		frames = appendFrame(frames, frameHeaders, flagEndHeaders, 1, head)
-		frames = appendFrame(frames, frameData, flagEndStream, 1, []byte("ab"))
+		frames := frame.Append(nil, frame.Settings, 0, 0, nil)
+		frames = frame.Append(frames, frame.Ping, 0, 0, []byte("12345678"))
+		frames = frame.Append(frames, frame.Headers, frame.EndHeaders, 1, head)
+		frames = frame.Append(frames, frame.Data, frame.EndStream, 1, []byte("ab"))
 		for i := range frames {
 			c.Write(frames[i : i+1])
 		}
 		var all []byte
 		buf := make([]byte, 4096)
-		for !bytes.Contains(all, appendFrame(nil, framePing, flagAck, 0, []byte("12345678"))) ||
-			!bytes.Contains(all, []byte{frameHeaders, flagEndHeaders | flagEndStream, 0, 0, 0, 5}) {
+		for !bytes.Contains(all, frame.Append(nil, frame.Ping, frame.Ack, 0, []byte("12345678"))) ||
+			!bytes.Contains(all, []byte{frame.Headers, frame.EndHeaders | frame.EndStream, 0, 0, 0, 5}) {
 			n, err := c.Read(buf)
 			if err != nil {
 				return
@@ -270,7 +271,7 @@ func TestHTTP2PiecesAndPings(t *testing.T) {
 	}()
 	select {
 	case all := <-seen:
-		if !bytes.HasPrefix(all, []byte(preface)) {
+		if !bytes.HasPrefix(all, []byte(frame.Preface)) {
 			t.Errorf("begins with %q", all[:min(len(all), 30)])
 		}
 	case err := <-done:
@@ -290,14 +291,14 @@ func TestSessionAllocatesNothing(t *testing.T) {
 	e := hpack.NewEncoder(&out)
 	e.SetMaxDynamicTableSize(0)
 	l := &loop{spec: &Spec{BodySize: 2, Streams: 1}, request: request}
-	s := &session{c: &conn{}, l: l, streams: make([]stream, 1), window: defaultWindow}
+	s := newSession(&conn{}, l)
 	s.start(&s.streams[0], time.Now())
 	head := encoded(e, &out, ":status", "200", "content-length", "2")
 	later := encoded(e, &out, ":status", "200", "content-length", "2")
 	frames := make([]byte, 0, 1024)
 	exchange := func() {
-		frames = appendFrame(frames[:0], frameHeaders, flagEndHeaders, s.last, head)
-		frames = appendFrame(frames, frameData, flagEndStream, s.last, []byte("ab"))
+		frames = frame.Append(frames[:0], frame.Headers, frame.EndHeaders, s.last, head)
+		frames = frame.Append(frames, frame.Data, frame.EndStream, s.last, []byte("ab"))
 		head = later
 		s.n = copy(s.in[:], frames)
 		if err := s.consume(); err != nil {
