@@ -102,7 +102,7 @@ func TestFlags(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"-n", "0"}, {"-contenders", "apache"}, {"-contenders", baseline}, {"-workloads", "D"}, {"-window", "0s"}, {"-proxy-cpu", "1"}, {"extra"},
-		{"-streams", "0"}, {"-streams", "101"}, {"-streams", "7", "-workloads", "http2"},
+		{"-streams", "0"}, {"-streams", "101"}, {"-streams", "7", "-workloads", "http2"}, {"-watches", "150"},
 	} {
 		if _, err := parseFlags(args, io.Discard); err == nil {
 			t.Errorf("%q is accepted", args)
@@ -131,6 +131,26 @@ func TestTemplates(t *testing.T) {
 			if bytes.Contains(text, []byte("<no value>")) {
 				t.Errorf("%s has a gap", name)
 			}
+		}
+	}
+}
+
+// Every rule stands in the route, with its backends once.
+func TestWriteRules(t *testing.T) {
+	dir := t.TempDir()
+	if err := writeRules(dir, rules); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "rules.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := bytes.Count(text, []byte("\n      backendRefs:")); got != len(rules) {
+		t.Errorf("%d rules have backends, want %d:\n%s", got, len(rules), text)
+	}
+	for _, r := range rules {
+		if !bytes.Contains(text, []byte(r.Path)) || !bytes.Contains(text, []byte(r.YAML)) || !bytes.Contains(r.traffic().request, []byte("GET "+r.Path)) {
+			t.Errorf("rule %q is not there as a whole", r.Label)
 		}
 	}
 }

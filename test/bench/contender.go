@@ -30,7 +30,8 @@ type variant struct {
 	// the workload; 0 is HAProxy's own default, 16 KiB.
 	HAProxyBuffer int
 	AccessLog     bool
-	Routes        int // HTTPRoutes beside the two that are measured; Moongate only
+	Routes        int    // HTTPRoutes beside the two that are measured; Moongate only
+	Rules         []rule // of one more HTTPRoute; Moongate only
 }
 
 // contender is a running proxy.
@@ -77,6 +78,9 @@ func startMoongate(binary string, c *configuration) (*exec.Cmd, error) {
 		return nil, err
 	}
 	if err := writeRoutes(folder, c.Routes); err != nil {
+		return nil, err
+	}
+	if err := writeRules(folder, c.Rules); err != nil {
 		return nil, err
 	}
 	accessLog := "off"

@@ -29,6 +29,7 @@ type settings struct {
 	connections    int
 	streams        int // of a connection in HTTP/2
 	idle           int // connections of the idle workload
+	watches        int
 	routes         int // of the routes and edits workloads
 	edits          int
 	proxyCPU       int
@@ -76,6 +77,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.IntVar(&s.connections, "connections", 64, "client connections")
 	f.IntVar(&s.streams, "streams", 8, "requests in flight on each connection of the http2 workloads, which have -connections/-streams connections")
 	f.IntVar(&s.idle, "idle", 2000, "idle connections of the idle workloads")
+	f.IntVar(&s.watches, "watches", 10_000, fmt.Sprintf("idle calls of the idle-grpc workload, %d on a connection", maxStreams))
 	f.IntVar(&s.routes, "routes", 5000, "HTTPRoutes of the routes and edits workloads")
 	f.IntVar(&s.edits, "edits", 100, "route edits of the edits workload")
 	f.IntVar(&s.proxyCPU, "proxy-cpu", 0, "CPU of the proxy")
@@ -112,6 +114,9 @@ func (s *settings) check() error {
 	}
 	if s.connections%s.streams != 0 && slices.ContainsFunc(s.workloads, func(w string) bool { return strings.HasPrefix(w, "http2") }) {
 		return errors.New("-streams must divide -connections, or the http2 workloads have fewer requests in flight than the others")
+	}
+	if s.watches < maxStreams || s.watches%maxStreams != 0 {
+		return fmt.Errorf("-watches must be a multiple of %d", maxStreams)
 	}
 	if s.rounds < 1 || s.connections < 1 || s.idle < 1 || s.routes < 1 || s.edits < 1 {
 		return errors.New("-n, -connections, -idle, -routes and -edits must be at least 1")

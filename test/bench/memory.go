@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/moongate-dev/moongate/test/bench/load"
 	"github.com/moongate-dev/moongate/test/bench/origin"
 	"github.com/moongate-dev/moongate/test/bench/proc"
 )
@@ -19,32 +20,50 @@ const (
 	settle     = 3 * time.Second // from the last request to the reading
 )
 
-// runIdle measures resident memory per idle connection.
-func (b *bench) runIdle(secure bool) error {
+// held is what is opened and then left idle.
+type held struct {
+	title, unit string
+	traffic     traffic
+	// count is how many are measured, per how many a connection has: its streams, or 1.
+	count, per int
+}
+
+// idleConnections are connections after one request.
+func (b *bench) idleConnections(secure bool) *held {
+	h := &held{"idle connection", "connection", traffic{request: getSmall, bodySize: origin.SmallBody, secure: secure}, b.idle, 1}
+	if secure {
+		h.title = "idle TLS connection"
+	}
+	return h
+}
+
+// watches are calls of gRPC that have had their first message.
+func (b *bench) watches() *held {
+	return &held{"idle gRPC watch", "watch", traffic{request: callEcho, bodySize: messageSize, http2: true, exchange: load.Streaming}, b.settings.watches, maxStreams}
+}
+
+// runIdle measures resident memory of what is idle.
+func (b *bench) runIdle(h *held) error {
 	var all []*series
 	for _, name := range b.contenders {
 		all = append(all, &series{label: name})
 	}
 	for round := range min(idleRounds, b.settings.rounds) {
 		for _, i := range order(len(all), round) {
-			kib, err := b.idleMemory(all[i].label, secure)
+			kib, err := b.idleMemory(all[i].label, h)
 			if err != nil {
 				return fmt.Errorf("%s: %w", all[i].label, err)
 			}
 			all[i].values = append(all[i].values, kib)
 		}
 	}
-	title := "idle connection"
-	if secure {
-		title = "idle TLS connection"
-	}
-	b.printIdle(title, all)
-	b.summarize(title, "KiB", all)
+	b.printIdle(h, all)
+	b.summarize(h.title, "KiB", all)
 	return nil
 }
 
-// idleMemory is the growth in KiB per connection of one fresh process.
-func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
+// idleMemory is the growth in KiB for each of one fresh process.
+func (b *bench) idleMemory(name string, h *held) (kib float64, err error) {
 	c, err := b.start(name, variant{})
 	if err != nil {
 		return 0, err
@@ -52,7 +71,7 @@ func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
 	if err := b.verify([]*contender{c}); err != nil {
 		return 0, err
 	}
-	base, err := b.openIdle(c, secure, baseConnections)
+	base, err := b.openIdle(c, h, baseConnections)
 	if err != nil {
 		return 0, err
 	}
@@ -60,7 +79,7 @@ func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	idle, err := b.openIdle(c, secure, b.idle)
+	idle, err := b.openIdle(c, h, h.count)
 	if err != nil {
 		return 0, err
 	}
@@ -74,14 +93,16 @@ func (b *bench) idleMemory(name string, secure bool) (kib float64, err error) {
 			return 0, err
 		}
 	}
-	return float64(after-before) / 1024 / float64(b.idle), c.stop()
+	return float64(after-before) / 1024 / float64(h.count), c.stop()
 }
 
-// openIdle opens connections, each after one request, and leaves them idle.
-func (b *bench) openIdle(c *contender, secure bool, connections int) (*roleProcess, error) {
-	t := traffic{request: getSmall, bodySize: origin.SmallBody, secure: secure}
-	spec := t.spec(b, c)
-	spec.Connections = connections
+// openIdle opens count of what h says and leaves them idle.
+func (b *bench) openIdle(c *contender, h *held, count int) (*roleProcess, error) {
+	spec := h.traffic.spec(b, c)
+	spec.Connections = count / h.per
+	if h.traffic.http2 {
+		spec.Streams = h.per
+	}
 	role, err := b.startRole("role-hold", spec)
 	if err != nil {
 		return nil, err

@@ -75,23 +75,24 @@ func (b *bench) printDoubts(all []*series) {
 	}
 }
 
-func (b *bench) printIdle(title string, all []*series) {
-	fmt.Fprintf(b.out, "\n### Memory: %s\n\n", title)
-	fmt.Fprintf(b.out, "Resident memory that %d connections add, each idle after one request; fresh process each time.\n\n", b.idle)
-	b.tableHead("contender", "KiB per connection", "min-max", "to nginx", "to HAProxy")
+func (b *bench) printIdle(h *held, all []*series) {
+	fmt.Fprintf(b.out, "\n### Memory: %s\n\n", h.title)
+	fmt.Fprintf(b.out, "Resident memory that %d add, each after one answer, %d on a connection; fresh process each time.\n\n", h.count, h.per)
+	b.tableHead("contender", "KiB per "+h.unit, "min-max", "to nginx", "to HAProxy")
 	for _, s := range all {
 		sum := s.summary()
 		b.row(s.label, number(sum.Median), spread(sum.Min, sum.Max), ratioTo(s, all, "nginx"), ratioTo(s, all, "haproxy"))
 	}
 }
 
-func (b *bench) printRoutes(all []*series) {
-	fmt.Fprint(b.out, "\n### Many routes: A, Moongate only\n\n")
-	b.tableHead("routes", "CPU µs per request", "quartiles", "min-max", "ratio", "requests/s", "proxy CPU", "load CPU", "others")
+// printRatios compares what Moongate does with the first of it.
+func (b *bench) printRatios(title, what string, all []*series) {
+	fmt.Fprintf(b.out, "\n### %s\n\n", title)
+	b.tableHead(what, "CPU µs per request", "quartiles", "min-max", "ratio", "by round", "requests/s", "proxy CPU", "load CPU", "others")
 	for _, s := range all {
 		sum := s.summary()
 		b.row(s.label, number(sum.Median), spread(sum.Q1, sum.Q3), spread(sum.Min, sum.Max),
-			fmt.Sprintf("%.2f", sample.Ratio(sum, all[0].summary())),
+			fmt.Sprintf("%.2f", sample.Ratio(sum, all[0].summary())), byRound(s, all, all[0].label),
 			fmt.Sprintf("%.0f", median(s.rate)), percent(s.proxyBusy), percent(s.loadBusy), percent(s.others))
 	}
 	b.printDoubts(all)

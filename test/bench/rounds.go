@@ -58,17 +58,33 @@ func (t *traffic) spec(b *bench, c *contender) *load.Spec {
 	return spec
 }
 
-// rounds measures the contenders in turns, in an order that changes every round.
-func (b *bench) rounds(t *traffic, contenders []*contender) ([]*series, error) {
-	all := make([]*series, len(contenders))
-	for i, c := range contenders {
-		all[i] = &series{label: c.name}
+// entry is one side of a comparison.
+type entry struct {
+	label     string
+	traffic   *traffic
+	contender *contender
+}
+
+// against is t against each of the contenders.
+func (t *traffic) against(contenders []*contender) []entry {
+	var runs []entry
+	for _, c := range contenders {
+		runs = append(runs, entry{c.name, t, c})
+	}
+	return runs
+}
+
+// rounds measures the sides of a comparison in turns, in an order that changes every round.
+func (b *bench) rounds(runs []entry) ([]*series, error) {
+	all := make([]*series, len(runs))
+	for i, r := range runs {
+		all[i] = &series{label: r.label}
 	}
 	for round := range b.settings.rounds {
-		for _, i := range order(len(contenders), round) {
-			result, err := b.measure(t.spec(b, contenders[i]))
+		for _, i := range order(len(runs), round) {
+			result, err := b.measure(runs[i].traffic.spec(b, runs[i].contender))
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", contenders[i].name, err)
+				return nil, fmt.Errorf("%s: %w", runs[i].label, err)
 			}
 			all[i].add(result)
 			b.failures += result.Errors
@@ -103,7 +119,7 @@ func (t *traffic) run(b *bench) (err error) {
 	if err != nil {
 		return fmt.Errorf("load without a proxy: %w", err)
 	}
-	all, err := b.rounds(t, contenders)
+	all, err := b.rounds(t.against(contenders))
 	if err != nil {
 		return err
 	}
@@ -150,11 +166,11 @@ func (b *bench) runRoutes(t *traffic) error {
 	if err := b.verify(contenders); err != nil {
 		return err
 	}
-	all, err := b.rounds(t, contenders)
+	all, err := b.rounds(t.against(contenders))
 	if err != nil {
 		return err
 	}
 	all[0].label, all[1].label = "2 routes", fmt.Sprintf("%d routes", b.routes+2)
-	b.printRoutes(all)
+	b.printRatios("Many routes: A, Moongate only", "routes", all)
 	return stopAll(contenders)
 }

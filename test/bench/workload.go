@@ -123,8 +123,10 @@ func workloads() []workload {
 		{"http2", http2.run}, {"http2-upload", http2Upload.run},
 		{"connect", connect.run}, {"handshake", handshake.run}, {"log", logged.run},
 		{"grpc", unary.run}, {"grpc-stream", streaming.run}, {"backend-tls", reencrypt.run}, {"websocket", socket.run},
-		{"idle", func(b *bench) error { return b.runIdle(false) }},
-		{"idle-tls", func(b *bench) error { return b.runIdle(true) }},
+		{"idle", func(b *bench) error { return b.runIdle(b.idleConnections(false)) }},
+		{"idle-tls", func(b *bench) error { return b.runIdle(b.idleConnections(true)) }},
+		{"idle-grpc", func(b *bench) error { return b.runIdle(b.watches()) }},
+		{"filters", (*bench).runFilters},
 		{"routes", func(b *bench) error { return b.runRoutes(&small) }},
 		{"edits", (*bench).runEdits},
 	}
