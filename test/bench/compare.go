@@ -115,7 +115,7 @@ func differs(what, way string, request []byte, diff []string) error {
 }
 
 func (t *traffic) address(c *contender) netip.AddrPort {
-	if t.exchange == load.Unary || t.exchange == load.Streaming {
+	if t.exchange == load.Unary || t.exchange == load.Streaming || t.exchange == load.Watch {
 		return c.grpc
 	}
 	return c.address(t.secure)

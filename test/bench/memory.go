@@ -39,7 +39,7 @@ func (b *bench) idleConnections(secure bool) *held {
 
 // watches are calls of gRPC that have had their first message.
 func (b *bench) watches() *held {
-	return &held{"idle gRPC watch", "watch", traffic{request: callEcho, bodySize: messageSize, http2: true, exchange: load.Streaming}, b.settings.watches, maxStreams}
+	return &held{"idle gRPC watch", "watch", traffic{request: callWatch, bodySize: messageSize, http2: true, exchange: load.Watch}, b.settings.watches, maxStreams}
 }
 
 // runIdle measures resident memory of what is idle.

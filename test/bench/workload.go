@@ -37,6 +37,7 @@ var (
 	getSocket    = []byte(strings.Replace(string(request("GET", socketHost, "/socket", "")), "\r\n\r\n", "\r\nConnection: Upgrade\r\n"+
 		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n", 1))
 	callUnary  = call(origin.Unary)
+	callWatch  = call(origin.Watch)
 	callEcho   = call(origin.Echo)
 	getClosing = []byte(strings.Replace(string(getSmall), "\r\n\r\n", "\r\nConnection: close\r\n\r\n", 1))
 )

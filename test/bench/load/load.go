@@ -52,15 +52,17 @@ const (
 	Unary Exchange = "gRPC unary"
 	// Streaming are calls of gRPC that last: Request's body is sent again as soon as BodySize bytes are back.
 	Streaming Exchange = "gRPC streaming"
+	// Watch are calls of gRPC whose request, with Request's body, ends, and of which BodySize bytes are awaited: only to be held.
+	Watch Exchange = "gRPC watch"
 	// WebSocket is Message after Message, each when the one before is back.
 	WebSocket Exchange = "WebSocket"
 )
 
 // call reports whether responses are those of gRPC.
-func (e Exchange) call() bool { return e == Unary || e == Streaming }
+func (e Exchange) call() bool { return e == Unary || e == Streaming || e == Watch }
 
-// open reports whether a request goes on when its first answer is there.
-func (e Exchange) open() bool { return e == Streaming }
+// lasting reports whether a response goes on when BodySize bytes are there.
+func (e Exchange) lasting() bool { return e == Streaming || e == Watch }
 
 // Result is what happened within the window.
 type Result struct {
@@ -105,7 +107,7 @@ func Run(spec *Spec) (*Result, error) {
 }
 
 // Hold opens the connections, makes one request on each or on each of its streams, calls opened, and keeps them
-// idle until release is closed. With Streaming the calls stay open.
+// idle until release is closed. With Streaming and Watch the calls stay open.
 func Hold(spec *Spec, opened func(), release <-chan struct{}) error {
 	l, err := newLoop(spec)
 	if err != nil {

@@ -212,12 +212,14 @@ func TestCalls(t *testing.T) {
 
 // Calls that stay open are held on all streams of all connections.
 func TestHoldCalls(t *testing.T) {
-	s := spec(startServer(t, (*origin.Server).HTTP2), "POST /s/m HTTP/1.1\r\nHost: h\r\n\r\n\x00\x00\x00\x00\x02ex", 7)
-	s.Exchange, s.Connections, s.Streams = Streaming, parallel+1, 10
-	release := make(chan struct{})
-	opened := 0
-	if err := Hold(s, func() { opened++; close(release) }, release); err != nil || opened != 1 {
-		t.Errorf("error %v, opened called %d times", err, opened)
+	for exchange, mode := range map[Exchange]string{Watch: "w", Streaming: "e"} {
+		s := spec(startServer(t, (*origin.Server).HTTP2), "POST /s/m HTTP/1.1\r\nHost: h\r\n\r\n\x00\x00\x00\x00\x02"+mode+"x", 7)
+		s.Exchange, s.Connections, s.Streams = exchange, parallel+1, 10
+		release := make(chan struct{})
+		opened := 0
+		if err := Hold(s, func() { opened++; close(release) }, release); err != nil || opened != 1 {
+			t.Errorf("%s: error %v, opened called %d times", exchange, err, opened)
+		}
 	}
 }
 

@@ -81,7 +81,7 @@ func (s *session) send(st *stream) {
 		s.blocked = append(s.blocked, st)
 		return
 	}
-	last := !s.l.spec.Exchange.open()
+	last := s.l.spec.Exchange != Streaming
 	if st.id == 0 {
 		if st.id = 1; s.last > 0 {
 			st.id = s.last + 2
@@ -215,7 +215,7 @@ func (s *session) response(f *frame.Frame) error {
 		return fmt.Errorf("stream %d of a call ends without trailers", f.Stream)
 	case st.got > size || end && st.got != size:
 		return fmt.Errorf("body of %d bytes, want %d", st.got, size)
-	case end || s.l.spec.Exchange.open() && st.got == size:
+	case end || s.l.spec.Exchange.lasting() && st.got == size:
 		s.completed(st)
 	}
 	return nil
@@ -251,7 +251,7 @@ func (s *session) completed(st *stream) {
 		}
 		return
 	}
-	if !s.l.spec.Exchange.open() {
+	if !s.l.spec.Exchange.lasting() {
 		s.start(st, now)
 		return
 	}

@@ -18,6 +18,8 @@ import (
 const (
 	// Unary is answered by a message of the same size and trailers, when the request has ended.
 	Unary = 'u'
+	// Watch is answered by a message of the same size, when the request has ended. The call does not end.
+	Watch = 'w'
 	// Echo has every byte back at once. The call does not end.
 	Echo = 'e'
 )
@@ -45,9 +47,9 @@ type session struct {
 // stream is one call.
 type stream struct {
 	id       uint32
-	mode     byte // Unary, Echo; 0 before the first message
+	mode     byte // Unary, Watch, Echo; 0 before the first message
 	headed   bool
-	size     int // bytes of a unary request
+	size     int // bytes of the request
 	window   int
 	received int
 	unsent   []byte // what waits for the window
@@ -183,16 +185,16 @@ func (s *session) data(f *frame.Frame) error {
 	switch end := f.Has(frame.EndStream); {
 	case st.mode == Echo && !end:
 		s.answer(st, f.Payload)
-	case st.mode == Unary && end:
-		st.ended = true
-		s.answer(st, unaryAnswer[:min(st.size, len(unaryAnswer))])
-	case st.mode != Unary || end:
+	case (st.mode == Unary || st.mode == Watch) && end:
+		st.ended = st.mode == Unary
+		s.answer(st, answerBytes[:min(st.size, len(answerBytes))])
+	case st.mode == Echo || end || st.mode != Unary && st.mode != Watch:
 		return fmt.Errorf("call of kind %q, end %v", st.mode, end)
 	}
 	return nil
 }
 
-var unaryAnswer = filler(SmallBody)
+var answerBytes = filler(SmallBody)
 
 // giveBack lets the proxy send again what it has sent, long before it must wait.
 func (s *session) giveBack(st *stream, n int) {

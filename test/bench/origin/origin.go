@@ -10,7 +10,7 @@
 // that sends back what it gets, any other 1 KiB; the
 // body of a POST is read and dropped first. All answers have the same fields.
 //
-// In HTTP/2 every request is a call of gRPC, and says by the first byte of its first message how it goes on: see Unary and Echo.
+// In HTTP/2 every request is a call of gRPC, and says by the first byte of its first message how it goes on: see Unary, Watch and Echo.
 package origin
 
 import (
