@@ -93,8 +93,6 @@ type stream struct {
 
 	received int64 // bytes of the body
 	stopped  atomic.Bool
-	// little is what a body is waited for with.
-	little [512]byte
 	// refusing: the response tells of a fault of this request alone.
 	refusing bool
 
@@ -201,7 +199,7 @@ func (d *stream) takeBody() (status int, reason observe.Reason) {
 	}
 	if h.ContentLength == 0 {
 		// The head is all of the request to a backend, so nothing is sent before it is certain that nothing follows.
-		if n, err := d.read(d.little[:], true); n > 0 || err != io.EOF {
+		if err := d.await(); err != io.EOF {
 			return brokenBody(err)
 		}
 	}
@@ -212,7 +210,7 @@ func (d *stream) takeBody() (status int, reason observe.Reason) {
 	}
 	x.Framing, x.Length, x.Streamed = http1.Length, int64(n), false
 	x.Whole = x.Hold(n)
-	if got, err := d.read(x.Whole, false); got < n {
+	if got, err := d.read(x.Whole); got < n {
 		return brokenBody(err)
 	}
 	return 0, observe.ReasonOK
@@ -232,29 +230,32 @@ func brokenBody(err error) (status int, reason observe.Reason) {
 	return 0, observe.ReasonClientClosed
 }
 
-// read fills buf with what is there of the body, with wait with at least one byte. io.EOF comes
-// with the last bytes.
-func (d *stream) read(buf []byte, wait bool) (n int, err error) {
+// await waits until something has come of the body; io.EOF is that nothing more does.
+func (d *stream) await() error {
+	d.s.SetReadDeadline(time.Now().Add(d.c.set.timeouts.BodyIdle))
+	if d.stopped.Load() {
+		return http2.ErrClosed
+	}
+	err := d.s.Wait()
+	if errors.Is(err, os.ErrDeadlineExceeded) && d.s.Withheld() {
+		return exchange.ErrHeldBack
+	}
+	return err
+}
+
+// read fills buf with what is there of the body. io.EOF comes with the last bytes.
+func (d *stream) read(buf []byte) (n int, err error) {
+	d.s.SetReadDeadline(longAgo)
+	if d.stopped.Load() {
+		return 0, http2.ErrClosed
+	}
 	for n < len(buf) {
-		until := longAgo
-		if wait && n == 0 {
-			until = time.Now().Add(d.c.set.timeouts.BodyIdle)
-		}
-		d.s.SetReadDeadline(until)
-		if d.stopped.Load() {
-			return 0, http2.ErrClosed
-		}
 		got, err := d.s.Read(buf[n:])
 		n += got
 		switch {
-		case err == nil:
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return n, err
-		case until == longAgo:
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			return n, nil
-		case d.s.Withheld():
-			return n, exchange.ErrHeldBack
-		default:
+		case err != nil:
 			return n, err
 		}
 	}
@@ -263,22 +264,16 @@ func (d *stream) read(buf []byte, wait bool) (n int, err error) {
 
 // Next is exchange.Body's.
 func (d *stream) Next(buf exchange.Buffer, wait bool) (data []byte, last bool, err error) {
-	n := 0
 	if there, ended := d.s.Buffered(); there == 0 && !ended {
 		if !wait {
 			return nil, false, nil
 		}
-		if n, err = d.read(d.little[:], true); err != nil && err != io.EOF {
+		if err = d.await(); err != nil && err != io.EOF {
 			return nil, false, err
 		}
 	}
 	into := buf.Take()
-	copy(into, d.little[:n])
-	if err == nil {
-		var more int
-		more, err = d.read(into[n:], false)
-		n += more
-	}
+	n, err := d.read(into)
 	if last = err == io.EOF; !last && err != nil {
 		return nil, false, err
 	}

@@ -22,9 +22,7 @@ type http2Transport struct {
 	place  *upstream.Shared
 	stream *http2.ClientStream // nil before open, and where that has failed
 
-	out http2.ClientRequest
-	// first is what a response is waited for with.
-	first  [512]byte
+	out    http2.ClientRequest
 	reason []byte // of the status, as HTTP/1.1 clients are sent it
 	// empty reports whether the response cannot have a body, and ended whether nothing follows its head.
 	empty, ended bool
@@ -87,40 +85,38 @@ func (t *http2Transport) readHead(method []byte, resp *message.Response) (err er
 
 // readPart implements transport. No buffer is held while it waits.
 func (t *http2Transport) readPart(wait bool) (p Part, err error) {
-	a, n := t.a, 0
+	a := t.a
 	switch {
 	case t.empty || t.ended:
 		return Part{Last: true}, nil
 	case !wait:
-		if p, err = t.part(0); err == nil && len(p.Data()) == 0 && !p.Last {
+		if p, err = t.part(); err == nil && len(p.Data()) == 0 && !p.Last {
 			err = t.stream.Err()
 		}
 		return p, err
 	case t.stream.Buffered() == 0:
 		a.Give()
 		a.waits()
-		n, err = t.stream.Read(t.first[:])
+		err = t.stream.Wait()
 		a.waited()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return Part{}, err
 		}
-		copy(a.Take(), t.first[:n])
 	}
-	return t.part(n)
+	return t.part()
 }
 
 // atEnd implements transport. That a response cannot have a body is not enough: end would wait for it to say that it has ended.
 func (t *http2Transport) atEnd() bool { return t.ended || t.stream.Ended() }
 
-// part returns a part of the response: the n bytes that stand in attempt.buf, and what else has come.
-func (t *http2Transport) part(n int) (Part, error) {
-	a := t.a
+// part returns what has come of the response.
+func (t *http2Transport) part() (Part, error) {
+	a, n := t.a, 0
 	if t.stream.Buffered() > 0 {
-		more, err := t.stream.Read(a.Take()[n:])
-		if err != nil {
+		var err error
+		if n, err = t.stream.Read(a.Take()); err != nil {
 			return Part{}, err
 		}
-		n += more
 	}
 	p := Part{Last: t.stream.Ended()}
 	if n > 0 {
@@ -143,7 +139,7 @@ func (t *http2Transport) end(complete bool) {
 	if t.stream != nil {
 		if complete && t.empty && !t.ended { // the client has all of it
 			t.stream.SetDeadline(time.Now().Add(emptyGrace))
-			t.stream.Read(t.first[:1]) //nolint:errcheck // it is the end of the stream that is waited for
+			t.stream.Wait() //nolint:errcheck // it is the end of the stream that is waited for
 		}
 		t.stream.Close()
 		t.stream = nil

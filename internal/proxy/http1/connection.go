@@ -28,7 +28,7 @@ func (s *section) connection(list []byte) error {
 		case s.nominations == maxNominated:
 			return errOptionsMany
 		default:
-			s.nominated[s.nominations] = option
+			s.nominated = append(s.nominated[:s.nominations], option)
 			s.nominations++
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // section is what the field lines of one head say about its connection and framing.
 type section struct {
 	sectionState
-	nominated [maxNominated][]byte // by Connection; the first nominations of them
+	nominated [][]byte // by Connection, maxNominated at most; the first nominations of them are of this head
 }
 
 type sectionState struct {

@@ -117,6 +117,9 @@ func (s *ClientStream) ContentLength() int64 {
 // it came. The backend may send more as far as what it sent was read.
 func (s *ClientStream) Read(p []byte) (int, error) { return s.s.Read(p) }
 
+// Wait waits until Read has something without waiting. Its error is that of Read.
+func (s *ClientStream) Wait() error { return s.s.Wait() }
+
 // Buffered is how many bytes Read has without waiting.
 func (s *ClientStream) Buffered() int {
 	s.s.c.mu.Lock()

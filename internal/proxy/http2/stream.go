@@ -118,28 +118,40 @@ func (s *Stream) ID() uint32 { return s.id }
 // Read reads the request body; io.EOF is its regular end, and only seen if all of it came. Other
 // errors: os.ErrDeadlineExceeded, *ResetError, ErrClosed.
 func (s *Stream) Read(p []byte) (int, error) {
-	c := s.c
-	c.mu.Lock()
-	defer c.unlock()
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	if err := s.await(); err != nil {
+		return 0, err
+	}
+	n := s.body.read(p)
+	s.credit(n)
+	s.c.pushAside()
+	return n, nil
+}
+
+// Wait waits until Read has something without waiting, so that no memory need be held meanwhile. Its error is that of Read.
+func (s *Stream) Wait() error {
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	return s.await()
+}
+
+// await waits until there is something of the body; c.mu is held.
+func (s *Stream) await() error {
 	for {
 		switch {
 		case s.err != nil:
-			return 0, s.err
+			return s.err
 		case s.body.len() > 0:
-			n := s.body.read(p)
-			s.credit(n)
-			c.pushAside()
-			return n, nil
+			return nil
 		case s.remoteEnded:
-			return 0, io.EOF
-		case len(p) == 0:
-			return 0, nil
+			return io.EOF
 		}
 		if s.readDeadline != longAgo { // else it only looks
 			s.passed = s.received
 		}
-		if !s.readable.wait(&c.mu, s.readDeadline) {
-			return 0, os.ErrDeadlineExceeded
+		if !s.readable.wait(&s.c.mu, s.readDeadline) {
+			return os.ErrDeadlineExceeded
 		}
 	}
 }
