@@ -30,10 +30,12 @@ const (
 type Protocol int32
 
 const (
-	Protocol_PROTOCOL_UNSPECIFIED Protocol = 0
-	Protocol_PROTOCOL_HTTP        Protocol = 1
-	Protocol_PROTOCOL_HTTPS       Protocol = 2
-	Protocol_PROTOCOL_TCP         Protocol = 3 // whose bytes are not looked into; without hostname
+	Protocol_PROTOCOL_UNSPECIFIED     Protocol = 0
+	Protocol_PROTOCOL_HTTP            Protocol = 1
+	Protocol_PROTOCOL_HTTPS           Protocol = 2
+	Protocol_PROTOCOL_TCP             Protocol = 3 // whose bytes are not looked into; without hostname
+	Protocol_PROTOCOL_TLS             Protocol = 5 // terminated here; what is inside is not looked into
+	Protocol_PROTOCOL_TLS_PASSTHROUGH Protocol = 6 // passed on as it comes, to where the server name of the ClientHello says
 )
 
 // Enum value maps for Protocol.
@@ -43,12 +45,16 @@ var (
 		1: "PROTOCOL_HTTP",
 		2: "PROTOCOL_HTTPS",
 		3: "PROTOCOL_TCP",
+		5: "PROTOCOL_TLS",
+		6: "PROTOCOL_TLS_PASSTHROUGH",
 	}
 	Protocol_value = map[string]int32{
-		"PROTOCOL_UNSPECIFIED": 0,
-		"PROTOCOL_HTTP":        1,
-		"PROTOCOL_HTTPS":       2,
-		"PROTOCOL_TCP":         3,
+		"PROTOCOL_UNSPECIFIED":     0,
+		"PROTOCOL_HTTP":            1,
+		"PROTOCOL_HTTPS":           2,
+		"PROTOCOL_TCP":             3,
+		"PROTOCOL_TLS":             5,
+		"PROTOCOL_TLS_PASSTHROUGH": 6,
 	}
 )
 
@@ -377,7 +383,7 @@ type Listener struct {
 	Protocol  Protocol `protobuf:"varint,6,opt,name=protocol,proto3,enum=moongate.config.v1.Protocol" json:"protocol,omitempty"`
 	// Lower-case hostname, "*.suffix", or "" for every host.
 	Hostname string `protobuf:"bytes,7,opt,name=hostname,proto3" json:"hostname,omitempty"`
-	// Keys of Certificates in the order of certificateRefs; HTTPS only. Without any the
+	// Keys of Certificates in the order of certificateRefs; HTTPS and TLS only. Without any the
 	// listener holds its hostname and fails every handshake for it.
 	Certificates []string  `protobuf:"bytes,8,rep,name=certificates,proto3" json:"certificates,omitempty"`
 	ListenerSet  string    `protobuf:"bytes,9,opt,name=listener_set,json=listenerSet,proto3" json:"listener_set,omitempty"` // the ListenerSet, "<namespace>/<name>"; "" for one of the Gateway's own
@@ -385,7 +391,7 @@ type Listener struct {
 	// What is demanded of the certificates of clients; HTTPS only, unset where they are not asked for any. Where it is set, certificates is
 	// empty: a proxy that does not know the field fails every handshake.
 	ClientValidation *ClientValidation `protobuf:"bytes,11,opt,name=client_validation,json=clientValidation,proto3" json:"client_validation,omitempty"`
-	TlsOptions       *TLSOptions       `protobuf:"bytes,12,opt,name=tls_options,json=tlsOptions,proto3" json:"tls_options,omitempty"` // HTTPS only; unset for the defaults
+	TlsOptions       *TLSOptions       `protobuf:"bytes,12,opt,name=tls_options,json=tlsOptions,proto3" json:"tls_options,omitempty"` // HTTPS and TLS only; unset for the defaults
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -551,10 +557,11 @@ func (x *Identity) GetCertificate() string {
 
 // TLSOptions restricts what is spoken in handshakes.
 type TLSOptions struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	MinVersion    uint32                 `protobuf:"varint,1,opt,name=min_version,json=minVersion,proto3" json:"min_version,omitempty"`              // as on the wire, 0x0303 or 0x0304; 0 is TLS 1.2
-	CipherSuites  []uint32               `protobuf:"varint,2,rep,packed,name=cipher_suites,json=cipherSuites,proto3" json:"cipher_suites,omitempty"` // of TLS 1.2, as on the wire; none are the defaults
-	Alpn          []string               `protobuf:"bytes,3,rep,name=alpn,proto3" json:"alpn,omitempty"`                                             // "h2" or "http/1.1", the preferred one first; none are both
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	MinVersion   uint32                 `protobuf:"varint,1,opt,name=min_version,json=minVersion,proto3" json:"min_version,omitempty"`              // as on the wire, 0x0303 or 0x0304; 0 is TLS 1.2
+	CipherSuites []uint32               `protobuf:"varint,2,rep,packed,name=cipher_suites,json=cipherSuites,proto3" json:"cipher_suites,omitempty"` // of TLS 1.2, as on the wire; none are the defaults
+	// What is offered by ALPN, the preferred one first. HTTPS: "h2" or "http/1.1", none are both; TLS: anything, none is nothing.
+	Alpn          []string `protobuf:"bytes,3,rep,name=alpn,proto3" json:"alpn,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -766,11 +773,13 @@ type L4Route struct {
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// metadata.creationTimestamp in nanoseconds since the epoch, 0 where absent.
 	CreatedUnixNano int64         `protobuf:"varint,4,opt,name=created_unix_nano,json=createdUnixNano,proto3" json:"created_unix_nano,omitempty"`
-	Attachments     []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"` // sorted by listener; of a listener without hostnames, as TCP, one L4Route has one
+	Attachments     []*Attachment `protobuf:"bytes,5,rep,name=attachments,proto3" json:"attachments,omitempty"` // sorted by listener; a hostname of a listener, which TCP has one of, "", has one L4Route
 	// Those of its only rule, without filters. The share of one with a Failure, and all where no weight is above 0, is refused.
-	BackendRefs   []*BackendRef `protobuf:"bytes,6,rep,name=backend_refs,json=backendRefs,proto3" json:"backend_refs,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	BackendRefs []*BackendRef `protobuf:"bytes,6,rep,name=backend_refs,json=backendRefs,proto3" json:"backend_refs,omitempty"`
+	// The same for connections of listeners with PROTOCOL_TLS_PASSTHROUGH, in the place of backend_refs: to Backends without TLS of the gateway's own.
+	PassthroughBackendRefs []*BackendRef `protobuf:"bytes,7,rep,name=passthrough_backend_refs,json=passthroughBackendRefs,proto3" json:"passthrough_backend_refs,omitempty"`
+	unknownFields          protoimpl.UnknownFields
+	sizeCache              protoimpl.SizeCache
 }
 
 func (x *L4Route) Reset() {
@@ -841,6 +850,13 @@ func (x *L4Route) GetAttachments() []*Attachment {
 func (x *L4Route) GetBackendRefs() []*BackendRef {
 	if x != nil {
 		return x.BackendRefs
+	}
+	return nil
+}
+
+func (x *L4Route) GetPassthroughBackendRefs() []*BackendRef {
+	if x != nil {
+		return x.PassthroughBackendRefs
 	}
 	return nil
 }
@@ -1437,12 +1453,14 @@ func (x *BackendRef) GetFailure() *Failure {
 // Backend is one port of a Service that some route refers to. Its endpoints
 // come in an Endpoints resource with the same key.
 type Backend struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "Service/<namespace>/<name>/<port>", with "/http2" behind where only who refers to it asks for HTTP/2
-	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
-	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Port      uint32                 `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
-	Protocol  BackendProtocol        `protobuf:"varint,5,opt,name=protocol,proto3,enum=moongate.config.v1.BackendProtocol" json:"protocol,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "Service/<namespace>/<name>/<port>", with "/http2" behind where only who refers to it asks for HTTP/2, and "/passthrough" where clients
+	// speak TLS with the endpoints themselves.
+	Key       string          `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Namespace string          `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Name      string          `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Port      uint32          `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
+	Protocol  BackendProtocol `protobuf:"varint,5,opt,name=protocol,proto3,enum=moongate.config.v1.BackendProtocol" json:"protocol,omitempty"`
 	// How TLS is spoken to the endpoints; unset is cleartext.
 	Tls           *BackendTLS `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2006,14 +2024,15 @@ const file_config_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12*\n" +
 	"\x11created_unix_nano\x18\x04 \x01(\x03R\x0fcreatedUnixNano\x12@\n" +
 	"\vattachments\x18\x05 \x03(\v2\x1e.moongate.config.v1.AttachmentR\vattachments\x12.\n" +
-	"\x05rules\x18\x06 \x03(\v2\x18.moongate.config.v1.RuleR\x05rules\"\xfe\x01\n" +
+	"\x05rules\x18\x06 \x03(\v2\x18.moongate.config.v1.RuleR\x05rules\"\xd8\x02\n" +
 	"\aL4Route\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12*\n" +
 	"\x11created_unix_nano\x18\x04 \x01(\x03R\x0fcreatedUnixNano\x12@\n" +
 	"\vattachments\x18\x05 \x03(\v2\x1e.moongate.config.v1.AttachmentR\vattachments\x12A\n" +
-	"\fbackend_refs\x18\x06 \x03(\v2\x1e.moongate.config.v1.BackendRefR\vbackendRefs\"d\n" +
+	"\fbackend_refs\x18\x06 \x03(\v2\x1e.moongate.config.v1.BackendRefR\vbackendRefs\x12X\n" +
+	"\x18passthrough_backend_refs\x18\a \x03(\v2\x1e.moongate.config.v1.BackendRefR\x16passthroughBackendRefs\"d\n" +
 	"\n" +
 	"Attachment\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12:\n" +
@@ -2097,12 +2116,14 @@ const file_config_proto_rawDesc = "" +
 	"\n" +
 	"TicketKeys\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04keys\x18\x02 \x03(\fR\x04keys*]\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys*\x8d\x01\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPROTOCOL_HTTP\x10\x01\x12\x12\n" +
 	"\x0ePROTOCOL_HTTPS\x10\x02\x12\x10\n" +
-	"\fPROTOCOL_TCP\x10\x03*\x8f\x01\n" +
+	"\fPROTOCOL_TCP\x10\x03\x12\x10\n" +
+	"\fPROTOCOL_TLS\x10\x05\x12\x1c\n" +
+	"\x18PROTOCOL_TLS_PASSTHROUGH\x10\x06*\x8f\x01\n" +
 	"\rPathMatchType\x12\x1f\n" +
 	"\x1bPATH_MATCH_TYPE_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15PATH_MATCH_TYPE_EXACT\x10\x01\x12\x1a\n" +
@@ -2174,27 +2195,28 @@ var file_config_proto_depIdxs = []int32{
 	12, // 13: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
 	10, // 14: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
 	18, // 15: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	11, // 16: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	15, // 17: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	27, // 18: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	18, // 19: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	14, // 20: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	13, // 21: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	16, // 22: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	17, // 23: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	17, // 24: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 25: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	27, // 26: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	14, // 27: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 28: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	20, // 29: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	21, // 30: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	24, // 31: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	32, // [32:32] is the sub-list for method output_type
-	32, // [32:32] is the sub-list for method input_type
-	32, // [32:32] is the sub-list for extension type_name
-	32, // [32:32] is the sub-list for extension extendee
-	0,  // [0:32] is the sub-list for field type_name
+	18, // 16: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
+	11, // 17: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	15, // 18: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	27, // 19: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	18, // 20: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	14, // 21: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	13, // 22: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	16, // 23: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	17, // 24: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	17, // 25: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 26: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	27, // 27: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	14, // 28: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 29: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	20, // 30: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	21, // 31: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	24, // 32: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }

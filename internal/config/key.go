@@ -153,8 +153,15 @@ func ServiceBackendKeyHTTP2(namespace, name string, port int32) string {
 
 const overHTTP2 = "/http2"
 
+// ServiceBackendKeyPassthrough is Backend.key of a Service's port with which clients speak TLS themselves, whatever policies there are for it.
+func ServiceBackendKeyPassthrough(namespace, name string, port int32) string {
+	return ServiceBackendKey(namespace, name, port) + passthrough
+}
+
+const passthrough = "/passthrough"
+
 // ServicePort is the Backend.key of a Service's port as it is spoken to by itself, from that of any Backend of the port.
-func ServicePort(key string) string { return strings.TrimSuffix(key, overHTTP2) }
+func ServicePort(key string) string { return strings.TrimSuffix(strings.TrimSuffix(key, overHTTP2), passthrough) }
 
 // SecretKey is Certificate.key of a Secret.
 func SecretKey(namespace, name string) string { return "Secret/" + namespace + "/" + name }

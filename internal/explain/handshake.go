@@ -43,7 +43,7 @@ func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.List
 	}
 	d.Demands = demands(l.ClientValidation)
 	var none *tls.Listener
-	d.showCertificate(none.Update(l.Key, certs, nil, nil, nil).Presented(name))
+	d.showCertificate(none.Update(l.Key, certs, nil, nil, nil, nil).Presented(name))
 	return l, nil
 }
 

@@ -35,8 +35,8 @@ func LogFields() []LogField {
 	return []LogField{
 		{"start_time", "when the first byte of the request arrived; RFC 3339 in UTC with milliseconds"},
 		{"method", "request method, at most " + strconv.Itoa(maxMethod) + " bytes"},
-		{"scheme", "http or https"},
-		{"authority", "Host as received, port included, at most " + strconv.Itoa(maxHost) + " bytes"},
+		{"scheme", "http or https; tcp or tls of a connection that was forwarded by a layer-4 route"},
+		{"authority", "Host as received, port included, or the server name of a connection with scheme tls; at most " + strconv.Itoa(maxHost) + " bytes"},
 		{"path", "path and query as received, at most " + strconv.Itoa(maxTarget) + " bytes"},
 		{"protocol", "such as HTTP/1.1"},
 		{"response_code", "status sent to the client; 0 where none was sent"},

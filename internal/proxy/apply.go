@@ -47,7 +47,7 @@ type listenerState struct {
 	config *config.Listener
 	table  *match.Table[*snapshot.Rule]
 	stats  *observe.ListenerStats
-	tls    *tls.Listener // HTTPS only; nil without a certificate
+	tls    *tls.Listener // HTTPS and TLS only; nil without a certificate
 	// clients is snapshot.Listener.Clients.
 	clients *tls.Clients
 	placed  []*snapshot.Socket
@@ -274,7 +274,7 @@ func (p *Proxy) relisten(generation uint64) {
 			}
 			continue
 		}
-		ls.err = p.place(ls, l4[key], wanted)
+		ls.err = p.place(ls, l4[key].hosts, wanted)
 	}
 	fresh := p.bind(wanted)
 	next := &snapshot.Snapshot{Generation: generation}
@@ -313,12 +313,12 @@ func (p *Proxy) relisten(generation uint64) {
 
 // place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
 // certificate it is there nevertheless: no other listener may answer for its hostname.
-func (p *Proxy) place(ls *listenerState, l4 *snapshot.L4Route, wanted map[listen.Addr]*snapshot.Port) error {
-	l := &snapshot.Listener{Config: ls.config, Table: ls.table, L4: l4, Identity: p.chooseIdentity(ls.config)}
+func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wanted map[listen.Addr]*snapshot.Port) error {
 	mode, ok := snapshot.ModeOf(ls.config.Protocol)
 	if !ok {
 		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)
 	}
+	l := &snapshot.Listener{Config: ls.config, Mode: mode, Table: ls.table, L4: l4, Identity: p.chooseIdentity(ls.config)}
 	if ls.stats == nil {
 		gateway, name := config.SplitListenerKey(ls.config.Key)
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
@@ -330,7 +330,7 @@ func (p *Proxy) place(ls *listenerState, l4 *snapshot.L4Route, wanted map[listen
 	}
 	var certErr error
 	if mode.TLS() {
-		certErr = p.state.chooseTLS(ls)
+		certErr = p.state.chooseTLS(ls, mode)
 		l.TLS, l.Clients = ls.tls, ls.clients
 	}
 	for _, addr := range addrs {
@@ -339,13 +339,13 @@ func (p *Proxy) place(ls *listenerState, l4 *snapshot.L4Route, wanted map[listen
 			port = &snapshot.Port{Mode: mode, Number: addr.Port}
 			wanted[addr] = port
 		}
-		if port.Mode != mode {
+		if !port.Mode.Shares(mode) {
 			return fmt.Errorf("port %d is taken by a listener with another protocol", addr.Port)
 		}
 		if other, ok := port.Listeners.Get(ls.config.Hostname); ok {
 			return fmt.Errorf("port %d with hostname %q is taken by listener %s", addr.Port, ls.config.Hostname, other.Config.Key)
 		}
-		port.Listeners = port.Listeners.With(ls.config.Hostname, l)
+		port.Listeners, port.Mode = port.Listeners.With(ls.config.Hostname, l), max(port.Mode, mode)
 	}
 	return certErr
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
@@ -25,15 +26,26 @@ func (a *applying) removeL4Route(key string) {
 	a.relisten = true
 }
 
+// attachedL4 are the layer-4 routes of a listener.
+type attachedL4 struct {
+	routes int
+	hosts  *match.Hosts[*snapshot.L4Route]
+}
+
 // l4Of returns the layer-4 routes by the key of the listener that they are attached to.
-func (s *state) l4Of() map[string]*snapshot.L4Route {
-	of := make(map[string]*snapshot.L4Route, len(s.l4Routes))
+func (s *state) l4Of() map[string]attachedL4 {
+	of := make(map[string]attachedL4, len(s.l4Routes))
 	for _, key := range sortedKeys(s.l4Routes) {
 		r := s.l4Routes[key]
 		for _, at := range r.Config.Attachments {
-			if of[at.Listener] == nil {
-				of[at.Listener] = r
+			l := of[at.Listener]
+			l.routes++
+			for _, h := range at.Hostnames {
+				if _, taken := l.hosts.Get(h.Effective); !taken {
+					l.hosts = l.hosts.With(h.Effective, r)
+				}
 			}
+			of[at.Listener] = l
 		}
 	}
 	return of

@@ -7,6 +7,7 @@ import (
 	"weak"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -41,7 +42,7 @@ func (p *Proxy) chooseIdentity(c *config.Listener) *upstream.Identity {
 }
 
 // chooseTLS brings ls.tls and ls.clients up to date: ls.tls is nil for a listener without a certificate, every handshake with which fails.
-func (s *state) chooseTLS(ls *listenerState) (err error) {
+func (s *state) chooseTLS(ls *listenerState, mode snapshot.Mode) (err error) {
 	c := ls.config
 	var certs []*tls.Certificate
 	for _, key := range c.ServerCertificates() {
@@ -54,7 +55,11 @@ func (s *state) chooseTLS(ls *listenerState) (err error) {
 		return err
 	}
 	if len(certs) > 0 {
-		ls.tls = ls.tls.Update(c.Key, certs, s.ticketKeys[c.Gateway], ls.clients, c.TlsOptions)
+		var protocols []string // what the client speaks behind the handshake is known to its backend alone
+		if mode == snapshot.HTTPS {
+			protocols = tls.HTTP
+		}
+		ls.tls = ls.tls.Update(c.Key, certs, s.ticketKeys[c.Gateway], ls.clients, c.TlsOptions, protocols)
 		return nil
 	}
 	ls.tls = nil

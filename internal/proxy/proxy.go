@@ -205,7 +205,7 @@ type BoundListener struct {
 	Key, Hostname string
 	Protocol      config.Protocol
 	Addresses     []string // "<ip>:<port>", or ":<port>" for every address
-	Routes        int      // one at most of a listener of protocol TCP: that which gets the connections
+	Routes        int      // of a listener of protocol TCP or TLS those that get connections
 }
 
 // Bound lists the listeners that serve, sorted by key.
@@ -220,10 +220,7 @@ func (p *Proxy) Bound() []BoundListener {
 		if ls.config == nil || len(ls.placed) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) {
 			continue
 		}
-		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len()}
-		if l4[key] != nil {
-			b.Routes++
-		}
+		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len() + l4[key].routes}
 		for _, s := range ls.placed {
 			b.Addresses = append(b.Addresses, s.Addr.String())
 		}

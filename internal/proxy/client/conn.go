@@ -177,9 +177,11 @@ func (c *Conn) leave(s *waitState) bool {
 
 // acceptors run new connections to their end, by the mode of their port.
 var acceptors = [...]func(*Conn){
-	snapshot.HTTP:  (*Conn).serve,
-	snapshot.HTTPS: (*Conn).acceptHTTPS,
-	snapshot.TCP:   (*Conn).acceptTCP,
+	snapshot.HTTP:           (*Conn).serve,
+	snapshot.HTTPS:          (*Conn).acceptHTTPS,
+	snapshot.TCP:            (*Conn).acceptTCP,
+	snapshot.TLS:            (*Conn).acceptTLS,
+	snapshot.TLSPassthrough: (*Conn).acceptPassthrough,
 }
 
 // start runs a new connection, which is in its Set.
@@ -191,18 +193,24 @@ func (c *Conn) start() {
 
 // acceptHTTPS runs a connection that begins with a TLS handshake.
 func (c *Conn) acceptHTTPS() {
-	switch {
-	case !c.handshake():
+	if !c.handshake(c.handshakeEnd()) {
 		c.end()
-	case c.negotiated == protocolHTTP2:
-		go func() { // whose stack the handshake has not made grow
-			defer c.recovered()
-			c.serveHTTP2()
-			c.end()
-		}()
-	default:
-		c.serve()
+		return
 	}
+	c.serveHTTPS()
+}
+
+// serveHTTPS runs a connection behind its handshake.
+func (c *Conn) serveHTTPS() {
+	if c.negotiated != protocolHTTP2 {
+		c.serve()
+		return
+	}
+	go func() { // whose stack the handshake has not made grow
+		defer c.recovered()
+		c.serveHTTP2()
+		c.end()
+	}()
 }
 
 // serve runs the connection until it ends or is parked.
@@ -256,11 +264,21 @@ func (c *Conn) sayClose() {
 	}
 }
 
-// handshake makes the connection a TLS connection.
-func (c *Conn) handshake() bool {
-	tc := stdtls.Server(&wire{c.tcp, c}, c.side.Socket.TLS)
+// handshakeEnd is when a handshake that begins now must be done, by the coarse clock.
+func (c *Conn) handshakeEnd() int64 {
+	return c.set.engine.Now() + c.set.timeouts.Handshake.Milliseconds()
+}
+
+// handshake makes the connection a TLS connection, by a moment of the coarse clock. What is unread is the beginning of what the client has sent.
+func (c *Conn) handshake(by int64) bool {
+	var transport net.Conn = &wire{c.tcp, c}
+	if c.r < c.w {
+		transport = &replay{&wire{c.tcp, c}, bytes.Clone(c.in[c.r:c.w])}
+		c.giveInput()
+	}
+	tc := stdtls.Server(transport, c.side.Socket.TLS)
 	before := c.set.engine.Snapshot.Load()
-	c.wait.set(waitHandshake, c.set.engine.Now()+c.set.timeouts.Handshake.Milliseconds())
+	c.wait.set(waitHandshake, by)
 	err := tc.Handshake()
 	if !c.leave(&c.wait) {
 		err = errHandshakeTimeout
@@ -426,10 +444,14 @@ var errPlain = errors.New("HTTP without TLS")
 
 // handshakeFailed counts a connection that ended before any request, and says why.
 func (c *Conn) handshakeFailed(reason observe.Reason, serverName string, cause error) {
+	scheme := "https"
+	if c.side.Mode != snapshot.HTTPS {
+		scheme = "tls"
+	}
 	c.set.engine.Observer.Finish(&observe.Record{
 		StartUnixNano: time.Now().UnixNano(),
 		ClientAddr:    c.side.Peer,
-		Scheme:        "https",
+		Scheme:        scheme,
 		Host:          []byte(serverName),
 		Port:          c.side.Socket.Addr.Port,
 		Cause:         cause.Error(),

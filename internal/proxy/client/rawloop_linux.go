@@ -27,6 +27,7 @@ type rawLoop struct {
 	drained bool // wire.Read took all there was since the step began
 	short   bool // drained is known by a short read, behind which the end of the stream may stand
 	records records
+	ended   bool    // wire.Read has met the end of what the client sends
 	out     *sender // what TLS writes to instead of the socket, see sending; else nil
 	head    int     // what runRaw returns
 	err     error
@@ -210,6 +211,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	if !l.inside {
 		n, err := w.TCPConn.Read(b)
 		l.records.feed(b[:n])
+		l.ended = err == io.EOF
 		return n, err
 	}
 	if l.drained {
@@ -223,6 +225,7 @@ func (w *wire) Read(b []byte) (int, error) {
 	case errno != 0:
 		return 0, errno
 	case n == 0:
+		l.ended = true
 		return 0, io.EOF
 	}
 	l.drained = n < len(b)
@@ -230,6 +233,12 @@ func (w *wire) Read(b []byte) (int, error) {
 	l.records.feed(b[:n])
 	return n, nil
 }
+
+// wireEnded reports whether TLS has met the end of what the client sends.
+func (c *Conn) wireEnded() bool { return c.loop.ended }
+
+// fed notes what crypto/tls was given of what was read before.
+func (c *Conn) fed(b []byte) { c.loop.records.feed(b) }
 
 func (w *wire) Write(b []byte) (int, error) {
 	if out := w.c.loop.out; out != nil {

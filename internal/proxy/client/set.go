@@ -166,7 +166,7 @@ func (s *Set) openHangUps() *poller {
 // peerGone reports whether the client has left. One that only half-closes a connection of a layer-4 route has said all that it has to say, and wants
 // the answer.
 func (c *Conn) peerGone() bool {
-	if c.side.Mode == snapshot.TCP {
+	if c.side.Mode.L4() {
 		return listen.PeerReset(c.raw)
 	}
 	return listen.PeerGone(c.raw)

@@ -32,7 +32,7 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Se
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
 	engine.Clock.Store(time.Now().UnixMilli())
 	socket := &snapshot.Socket{Socket: &listen.Socket{}, TLS: secure, Stats: metrics.Socket(observe.SocketLabels{Port: 80})}
-	l := &snapshot.Listener{Config: &config.Listener{Key: "default/gw/http", Port: 80},
+	l := &snapshot.Listener{Config: &config.Listener{Key: "default/gw/http", Port: 80}, Mode: mode,
 		Stats: metrics.Listener(observe.ListenerLabels{Gateway: "default/gw", Listener: "http", Port: 80})}
 	var hosts *match.Hosts[*snapshot.Listener]
 	engine.Snapshot.Store(&snapshot.Snapshot{Sockets: []*snapshot.Port{{Owner: socket, Mode: mode, Number: 80, Listeners: hosts.With("", l)}}})

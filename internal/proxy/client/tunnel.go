@@ -102,13 +102,21 @@ func (d *duplex) ReadInto(b tunnel.Buffer) (int, error) {
 		return n, nil
 	}
 	d.early = nil
+	n, err := c.readAny(b)
+	if err == io.EOF && c.readToEnd() && listen.WasReset(c.raw) {
+		err = syscall.ECONNRESET
+	}
+	return n, err
+}
+
+// readToEnd reports, of a connection whose stream has ended, whether its socket was read to the end, and not to a close_notify alone.
+func (c *Conn) readToEnd() bool { return c.nc == net.Conn(c.tcp) || c.wireEnded() }
+
+// readAny reads from a connection in the clear or over TLS.
+func (c *Conn) readAny(b tunnel.Buffer) (int, error) {
 	switch {
 	case c.nc == net.Conn(c.tcp):
-		n, err := c.readPlain(b)
-		if err == io.EOF && listen.WasReset(c.raw) {
-			err = syscall.ECONNRESET
-		}
-		return n, err
+		return c.readPlain(b)
 	case c.set.plainIO:
 		return c.nc.Read(b.Take())
 	}
@@ -136,9 +144,12 @@ func (d *duplex) CloseWrite() error {
 // Interrupt implements tunnel.Duplex.
 func (d *duplex) Interrupt() { d.c.tcp.SetDeadline(longAgo) }
 
-// acceptTCP runs a connection of a layer-4 route to its end.
-func (c *Conn) acceptTCP() {
-	c.side.Protocol = "TCP"
+// acceptTCP runs a connection to a listener of protocol TCP.
+func (c *Conn) acceptTCP() { c.join("TCP") }
+
+// join runs a connection of a layer-4 route to its end; the protocol is what the access log has.
+func (c *Conn) join(protocol string) {
+	c.side.Protocol = protocol
 	if !c.http1State().ex.Join(c.tcp.LocalAddr()) {
 		c.tcp.SetLinger(0) // no end of the stream that was not the backend's
 	}

@@ -40,7 +40,7 @@ func TestCloseWriteOverTLS(t *testing.T) {
 	client := stdtls.Client(peer, &stdtls.Config{InsecureSkipVerify: true})
 	shaken := make(chan error, 1)
 	go func() { shaken <- client.Handshake() }()
-	if !c.handshake() {
+	if !c.handshake(c.handshakeEnd()) {
 		t.Fatal("no handshake")
 	}
 	if err := <-shaken; err != nil {

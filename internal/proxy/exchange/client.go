@@ -26,8 +26,8 @@ type Client struct {
 	Peer   netip.AddrPort
 	// PeerText is the client's IP address as X-Forwarded-For shows it.
 	PeerText []byte
-	Mode     snapshot.Mode // of the port when the connection was accepted
-	// ServerName is the SNI of the TLS handshake in lower case, empty where there was none.
+	Mode     snapshot.Mode // of the listener that the connection is for; before that is known, of the port when it was accepted
+	// ServerName is the SNI of the TLS handshake, or of one that is passed on, in lower case, empty where there was none.
 	ServerName []byte
 	// TLSPeer is who the client has shown to be in the TLS handshake.
 	TLSPeer  *tls.Peer

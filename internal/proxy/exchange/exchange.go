@@ -233,7 +233,7 @@ func (x *Exchange) answerPreflight() (read bool) {
 func (x *Exchange) findListener() observe.Reason {
 	c := x.Client
 	p := c.Engine.Snapshot.Load().Port(c.Socket)
-	if p == nil || p.Mode != c.Mode {
+	if p == nil || !p.Mode.Shares(c.Mode) {
 		x.rec.Stats = c.Socket.Stats.Unrouted()
 		x.closing = true // no listener uses the port any more, or this protocol on it
 		return observe.ReasonRouteNotFound
@@ -249,6 +249,11 @@ func (x *Exchange) findListener() observe.Reason {
 	if !ok {
 		x.rec.Stats = c.Socket.Stats.Unrouted()
 		return observe.ReasonRouteNotFound
+	}
+	if l.Mode != c.Mode { // another one than when the connection began
+		x.rec.Stats = c.Socket.Stats.Unrouted()
+		x.closing = true
+		return observe.ReasonMisdirected
 	}
 	x.listener = l
 	x.rec.Stats = l.Stats.Unrouted()
@@ -278,6 +283,8 @@ func (c *Client) scheme() string {
 		return "https"
 	case snapshot.TCP:
 		return "tcp"
+	case snapshot.TLS, snapshot.TLSPassthrough:
+		return "tls"
 	}
 	return "http"
 }

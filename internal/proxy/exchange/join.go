@@ -9,13 +9,14 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// Join carries a connection whose bytes are not looked into to a backend of its listener's layer-4 route, until both sides have ended it. It reports
-// whether they have; else the client must be shown that the connection is not complete. local is where the client has connected to.
+// Join carries a connection whose bytes are not looked into to a backend of the layer-4 route that its listener has for its server name, until both sides
+// have ended it. It reports whether they have; else the client must be shown that the connection is not complete. local is where the client has connected to.
 func (x *Exchange) Join(local net.Addr) (complete bool) {
 	x.Begin()
 	x.Request.Request.Reset()
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 	x.reset()
+	x.rec.Host = x.Client.ServerName
 	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
 	x.rec.Reason = x.join(tunnelled{x.Client.Peer, addrPort(local)})
 	x.finish()
@@ -25,21 +26,22 @@ func (x *Exchange) Join(local net.Addr) (complete bool) {
 func (x *Exchange) join(from tunnelled) observe.Reason {
 	c := x.Client
 	p := c.Engine.Snapshot.Load().Port(c.Socket)
-	if p == nil || p.Mode != c.Mode {
+	if p == nil {
 		return observe.ReasonRouteNotFound
 	}
-	l, ok := p.Listeners.Find(nil)
-	if !ok {
+	l, ok := p.Listeners.Find(c.ServerName)
+	if !ok || l.Mode != c.Mode { // another one than when the connection began
 		return observe.ReasonRouteNotFound
 	}
 	x.rec.Stats = l.Stats.Unrouted()
 	if c.Engine.Overloaded.Load() {
 		return observe.ReasonOverloaded
 	}
-	if l.L4 == nil {
+	route, ok := l.L4.Find(c.ServerName)
+	if !ok {
 		return observe.ReasonRouteNotFound
 	}
-	rule := l.L4.Rule
+	rule := route.RuleFor(c.Mode)
 	x.rule = rule
 	if s := rule.StatsFor(l); s != nil {
 		x.rec.Stats = s

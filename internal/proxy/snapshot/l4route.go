@@ -8,25 +8,47 @@ import (
 
 // L4Route is a compiled config.L4Route. It has one rule, whose BackendRefs are all that connections need of it.
 type L4Route struct {
-	Config *config.L4Route
-	Rule   *Rule
+	Config      *config.L4Route
+	rule        *Rule
+	passthrough *Rule // for connections that are passed on with their TLS
+}
+
+// RuleFor returns the rule for connections of a mode.
+func (r *L4Route) RuleFor(m Mode) *Rule {
+	if m == TLSPassthrough {
+		return r.passthrough
+	}
+	return r.rule
 }
 
 // L4Route compiles a layer-4 route. An error says which part of it this data plane cannot carry out.
 func (p *Compiler) L4Route(c *config.L4Route) (*L4Route, error) {
-	spec := &config.Rule{BackendRefs: c.BackendRefs}
-	rule, err := p.rule(spec)
-	if err != nil {
-		return nil, fmt.Errorf("route %s: %w", c.Key, err)
+	r := &L4Route{Config: c}
+	for _, of := range []struct {
+		rule **Rule
+		refs []*config.BackendRef
+	}{{&r.rule, c.BackendRefs}, {&r.passthrough, c.PassthroughBackendRefs}} {
+		spec := &config.Rule{BackendRefs: of.refs}
+		rule, err := p.rule(spec)
+		if err != nil {
+			r.Release()
+			return nil, fmt.Errorf("route %s: %w", c.Key, err)
+		}
+		rule.Namespace = c.Namespace
+		rule.stats = p.ruleStats(&config.Route{Key: c.Key, Attachments: c.Attachments}, spec)
+		*of.rule = rule
 	}
-	rule.Namespace = c.Namespace
-	rule.stats = p.ruleStats(&config.Route{Key: c.Key, Attachments: c.Attachments}, spec)
-	return &L4Route{Config: c, Rule: rule}, nil
+	return r, nil
 }
 
 // Release gives the counters of the route back.
 func (r *L4Route) Release() {
-	for _, s := range r.Rule.stats {
-		s.stats.Release()
+	for _, rule := range []*Rule{r.rule, r.passthrough} {
+		if rule == nil {
+			continue
+		}
+		for _, s := range rule.stats {
+			s.stats.Release()
+		}
 	}
 }

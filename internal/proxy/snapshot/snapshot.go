@@ -20,7 +20,7 @@ import (
 // Socket is a bound port. Its TLS configuration asks the snapshot of the moment.
 type Socket struct {
 	*listen.Socket
-	TLS   *stdtls.Config // where its listeners are HTTPS
+	TLS   *stdtls.Config // where its listeners are HTTPS or TLS
 	Stats *observe.SocketStats
 }
 
@@ -31,21 +31,26 @@ type Snapshot struct {
 	Sockets    []*Port // by listen.Socket.ID; nil where no listener uses the socket any more
 }
 
-// Mode is the protocol of a port, by which its connections are accepted.
+// Mode is the protocol of a listener, or of a port, by which its connections are accepted. Listeners of the modes with TLS may share a port, whose mode is
+// the greatest of theirs: what it takes to find out for which of them a connection is.
 type Mode uint8
 
 // The modes.
 const (
 	HTTP Mode = iota
-	HTTPS
 	TCP
+	HTTPS
+	TLS            // terminated; what is inside is for a layer-4 route
+	TLSPassthrough // for a layer-4 route as it comes
 )
 
 // modes are the modes by the protocol of a listener.
 var modes = map[config.Protocol]Mode{
-	config.Protocol_PROTOCOL_HTTP:  HTTP,
-	config.Protocol_PROTOCOL_HTTPS: HTTPS,
-	config.Protocol_PROTOCOL_TCP:   TCP,
+	config.Protocol_PROTOCOL_HTTP:            HTTP,
+	config.Protocol_PROTOCOL_HTTPS:           HTTPS,
+	config.Protocol_PROTOCOL_TCP:             TCP,
+	config.Protocol_PROTOCOL_TLS:             TLS,
+	config.Protocol_PROTOCOL_TLS_PASSTHROUGH: TLSPassthrough,
 }
 
 // ModeOf returns the mode that listeners with the protocol need of their port; false is that there is none.
@@ -55,7 +60,13 @@ func ModeOf(p config.Protocol) (Mode, bool) {
 }
 
 // TLS reports whether connections begin with a TLS handshake.
-func (m Mode) TLS() bool { return m == HTTPS }
+func (m Mode) TLS() bool { return m >= HTTPS }
+
+// L4 reports whether connections are for layer-4 routes.
+func (m Mode) L4() bool { return m == TCP || m == TLS || m == TLSPassthrough }
+
+// Shares reports whether connections, or listeners, of both modes may be on one port.
+func (m Mode) Shares(o Mode) bool { return m == o || m.TLS() && o.TLS() }
 
 // Port holds the listeners that share a socket.
 type Port struct {
@@ -69,9 +80,10 @@ type Port struct {
 // Listener is one listener in one generation.
 type Listener struct {
 	Config *config.Listener
+	Mode   Mode
 	Table  *match.Table[*Rule]
-	L4     *L4Route      // TCP only; nil without a route
-	TLS    *tls.Listener // HTTPS only; nil without a certificate
+	L4     *match.Hosts[*L4Route] // by server name, which is none with TCP; modes of layer-4 routes only
+	TLS    *tls.Listener          // HTTPS and TLS only; nil without a certificate
 	// Clients is what is demanded of the certificates of clients; HTTPS only, nil where they are not asked for any.
 	Clients *tls.Clients
 	Stats   *observe.ListenerStats

@@ -57,11 +57,11 @@ func BenchmarkListener(b *testing.B) {
 			var before, after runtime.MemStats
 			runtime.GC()
 			runtime.ReadMemStats(&before)
-			held := none.Update("l", certs, secrets(1, 2, 3), nil, nil)
+			held := none.Update("l", certs, secrets(1, 2, 3), nil, nil, HTTP)
 			runtime.GC()
 			runtime.ReadMemStats(&after)
 			for i := byte(0); b.Loop(); i++ {
-				none.Update("l", certs, secrets(i, 2, 3), nil, nil)
+				none.Update("l", certs, secrets(i, 2, 3), nil, nil, HTTP)
 			}
 			b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(n), "B/name")
 			runtime.KeepAlive(held)

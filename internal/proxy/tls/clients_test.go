@@ -46,7 +46,9 @@ func TestClientsDemand(t *testing.T) {
 	a, b := testkit.NewAuthority(t), testkit.NewAuthority(t) // of one name
 	certs := []*Certificate{parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))}
 	var none *Listener
-	serving := func(c *Clients) *tls.Config { return serve(none.Update("default/gw/l", certs, secrets(1), c, nil)) }
+	serving := func(c *Clients) *tls.Config {
+		return serve(none.Update("default/gw/l", certs, secrets(1), c, nil, HTTP))
+	}
 	ofA, ofB := testkit.Certificate{Name: "a", Issuer: a}.TLS(t), testkit.Certificate{Name: "b", Issuer: b}.TLS(t)
 	expired := testkit.Certificate{Name: "a", Issuer: a, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}.TLS(t)
 	long := testkit.Certificate{Name: "a", Issuer: a}.TLS(t)
@@ -104,7 +106,7 @@ func TestTicketsFollowWhatIsDemanded(t *testing.T) {
 	a, b := testkit.NewAuthority(t), testkit.NewAuthority(t)
 	certs := []*Certificate{parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))}
 	var none *Listener
-	of := func(c *Clients) *Listener { return none.Update("default/gw/l", certs, secrets(1), c, nil) }
+	of := func(c *Clients) *Listener { return none.Update("default/gw/l", certs, secrets(1), c, nil, HTTP) }
 	open, onlyA, onlyB, both, optional := of(nil), of(demands(t, false, a)), of(demands(t, false, b)), of(demands(t, false, a, b)), of(demands(t, true, a))
 	nobody := of(demands(t, false))
 	ofA := testkit.Certificate{Name: "a", Issuer: a}.TLS(t)
@@ -123,7 +125,7 @@ func TestTicketsFollowWhatIsDemanded(t *testing.T) {
 		"an authority is added":                          {onlyA, both, []tls.Certificate{ofA}, false, true},
 		"an authority is removed":                        {both, onlyB, []tls.Certificate{ofA}, false, false},
 		"all are removed":                                {onlyA, nobody, []tls.Certificate{ofA}, false, false},
-		"another listener that demands the same of them": {onlyA, none.Update("default/gw/m", certs, secrets(1), demands(t, false, a), nil), []tls.Certificate{ofA}, false, true},
+		"another listener that demands the same of them": {onlyA, none.Update("default/gw/m", certs, secrets(1), demands(t, false, a), nil, HTTP), []tls.Certificate{ofA}, false, true},
 	} {
 		for version, text := range versions {
 			client := showing(version, tc.shown...)
@@ -146,7 +148,7 @@ func TestResumptionVerifiesAgain(t *testing.T) {
 	end := time.Now().Add(2 * time.Second).Truncate(time.Second) // dates have seconds
 	ofA := testkit.Certificate{Name: "a", Issuer: a, NotAfter: end}.TLS(t)
 	for version, text := range versions {
-		cfg := serve(none.Update("default/gw/l", certs, secrets(1), demands(t, false, a), nil))
+		cfg := serve(none.Update("default/gw/l", certs, secrets(1), demands(t, false, a), nil, HTTP))
 		now := end
 		later := func(c *tls.Config) *tls.Config {
 			find := c.GetConfigForClient

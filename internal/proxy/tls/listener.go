@@ -16,8 +16,8 @@ import (
 
 const minVersion = tls.VersionTLS12
 
-// protocols are offered by ALPN, the preferred one first.
-var protocols = []string{"h2", "http/1.1"}
+// HTTP are the protocols of requests, as they are offered by ALPN: the preferred one first.
+var HTTP = []string{"h2", "http/1.1"}
 
 // Listener chooses among the certificates of one listener. It is immutable.
 type Listener struct {
@@ -26,6 +26,8 @@ type Listener struct {
 	secrets [][]byte
 	clients *Clients
 	options *config.TLSOptions
+	// protocols are offered by ALPN where options has none.
+	protocols []string
 	// configs show the certificate of the same position, and nothing else.
 	configs []*tls.Config
 	*index
@@ -42,17 +44,17 @@ type index struct {
 
 // Update is the listener of this key with these certificates, in the order of certificateRefs, of which there must
 // be one, and with the Gateway's secrets (config.TicketKeys.keys), without which no session is resumed. clients is what is demanded of
-// the clients' certificates, nil where they are not asked for any, and options restricts handshakes, nil for the defaults. What l, which may be nil, was made for already is used again: it is l itself
-// where nothing differs.
-func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, clients *Clients, options *config.TLSOptions) *Listener {
-	if l == nil || l.key != key || l.clients != clients || !proto.Equal(l.options, options) {
+// the clients' certificates, nil where they are not asked for any, and options restricts handshakes, nil for the defaults; protocols are offered by ALPN where it has none, nil for
+// nothing. What l, which may be nil, was made for already is used again: it is l itself where nothing differs.
+func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, clients *Clients, options *config.TLSOptions, protocols []string) *Listener {
+	if l == nil || l.key != key || l.clients != clients || !proto.Equal(l.options, options) || !slices.Equal(l.protocols, protocols) {
 		l = &Listener{}
 	}
 	sameCerts, sameSecrets := slices.Equal(l.certs, certs), slices.EqualFunc(l.secrets, secrets, bytes.Equal)
 	if sameCerts && sameSecrets {
 		return l
 	}
-	next := &Listener{key: key, certs: slices.Clone(certs), secrets: secrets, clients: clients, options: options, index: l.index, configs: make([]*tls.Config, len(certs))}
+	next := &Listener{key: key, certs: slices.Clone(certs), secrets: secrets, clients: clients, options: options, protocols: protocols, index: l.index, configs: make([]*tls.Config, len(certs))}
 	if !sameCerts {
 		next.index = newIndex(certs)
 	}
@@ -60,7 +62,7 @@ func (l *Listener) Update(key string, certs []*Certificate, secrets [][]byte, cl
 		if at := slices.Index(l.certs, c); at >= 0 && sameSecrets {
 			next.configs[i] = l.configs[at]
 		} else {
-			next.configs[i] = newConfig(c, ticketKeys(secrets, key, c, clients), clients, options)
+			next.configs[i] = newConfig(c, ticketKeys(secrets, key, c, clients), clients, options, protocols)
 		}
 	}
 	return next
@@ -112,7 +114,7 @@ func algorithm(key crypto.PublicKey) string {
 	return fmt.Sprintf("%T", key)
 }
 
-func newConfig(c *Certificate, tickets [][32]byte, clients *Clients, options *config.TLSOptions) *tls.Config {
+func newConfig(c *Certificate, tickets [][32]byte, clients *Clients, options *config.TLSOptions, protocols []string) *tls.Config {
 	cfg := &tls.Config{
 		MinVersion:   minVersion,
 		NextProtos:   protocols,

@@ -40,7 +40,7 @@ func TestListenerChoosesCertificate(t *testing.T) {
 		parsed(t, resource(t, "pair-ecdsa", testkit.NewKey(t), "*.pair.example", "pair.example")),
 		parsed(t, resource(t, "pair-rsa", key, "*.pair.example")),
 		parsed(t, resource(t, "pair-rsa-again", key, "*.pair.example", "again.example")),
-	}, nil, nil, nil))
+	}, nil, nil, nil, HTTP))
 	for _, tc := range []struct {
 		name, any, ecdsa, rsa string
 	}{
@@ -78,7 +78,7 @@ func TestListenerChoosesCertificate(t *testing.T) {
 // TestListenerRefuses: what is not spoken fails the handshake.
 func TestListenerRefuses(t *testing.T) {
 	var none *Listener
-	cfg := serve(none.Update("default/gw/l", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, nil, nil, nil))
+	cfg := serve(none.Update("default/gw/l", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, nil, nil, nil, HTTP))
 	for name, client := range map[string]*tls.Config{
 		"TLS 1.0":      {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS10},
 		"TLS 1.1":      {MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
@@ -104,19 +104,19 @@ func TestUpdateKeepsWhatIsSame(t *testing.T) {
 	b := parsed(t, resource(t, "b", testkit.NewKey(t), "b.example"))
 	c := parsed(t, resource(t, "c", testkit.NewKey(t), "c.example"))
 	var none *Listener
-	one := none.Update("l", []*Certificate{a, b}, secrets(1), nil, nil)
-	if again := one.Update("l", []*Certificate{a, b}, secrets(1), nil, nil); again != one {
+	one := none.Update("l", []*Certificate{a, b}, secrets(1), nil, nil, HTTP)
+	if again := one.Update("l", []*Certificate{a, b}, secrets(1), nil, nil, HTTP); again != one {
 		t.Error("an Update with nothing new makes another listener")
 	}
-	two := one.Update("l", []*Certificate{c, a}, secrets(1), nil, nil)
+	two := one.Update("l", []*Certificate{c, a}, secrets(1), nil, nil, HTTP)
 	if two.configs[1] != one.configs[0] || two.configs[0] == one.configs[1] {
 		t.Error("the certificate that stays is not configured as before, or the one that came is")
 	}
-	rotated := two.Update("l", []*Certificate{c, a}, secrets(2, 1), nil, nil)
+	rotated := two.Update("l", []*Certificate{c, a}, secrets(2, 1), nil, nil, HTTP)
 	if rotated.index != two.index || rotated.configs[0] == two.configs[0] {
 		t.Error("other secrets make another index, or leave a configuration as it was")
 	}
-	if other := rotated.Update("other", []*Certificate{c, a}, secrets(2, 1), nil, nil); other.configs[0] == rotated.configs[0] {
+	if other := rotated.Update("other", []*Certificate{c, a}, secrets(2, 1), nil, nil, HTTP); other.configs[0] == rotated.configs[0] {
 		t.Error("another listener has the tickets of this one")
 	}
 }
@@ -136,7 +136,7 @@ func hosts(t testing.TB, key string, n int) *Listener {
 		}
 	}
 	var none *Listener
-	return none.Update(key, certs, secrets(1, 2, 3), nil, nil)
+	return none.Update(key, certs, secrets(1, 2, 3), nil, nil, HTTP)
 }
 
 func hostName(key string, i int) string { return fmt.Sprintf("host-%05d.%s.example", i, key) }
@@ -154,11 +154,11 @@ func hello(name string) *tls.ClientHelloInfo {
 // TestChoiceAllocatesNothing: what a handshake allocates is crypto/tls's.
 func TestChoiceAllocatesNothing(t *testing.T) {
 	var none *Listener
-	single := none.Update("single", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "single.example"))}, nil, nil, nil)
+	single := none.Update("single", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "single.example"))}, nil, nil, nil, HTTP)
 	several := none.Update("several", []*Certificate{
 		parsed(t, resource(t, "a", testkit.NewKey(t), "a.several.example")),
 		parsed(t, resource(t, "wild", testkit.NewKey(t), "*.several.example")),
-	}, nil, nil, nil)
+	}, nil, nil, nil, HTTP)
 	both := hosts(t, "both", 2)
 	for name, tc := range map[string]struct {
 		l   *Listener

@@ -34,17 +34,17 @@ func TestOptions(t *testing.T) {
 		"no protocol where some are there": {&config.TLSOptions{Alpn: []string{"h2"}}, speaks(), true},
 	} {
 		var none *Listener
-		got := handshake(t, serve(none.Update("default/gw/l", certs, nil, nil, tc.options)), tc.client)
+		got := handshake(t, serve(none.Update("default/gw/l", certs, nil, nil, tc.options, HTTP)), tc.client)
 		if served := got.clientErr == nil && got.serverErr == nil; served != tc.want {
 			t.Errorf("%s: %+v, want %v", name, got, tc.want)
 		}
 	}
 	var none *Listener
-	before := none.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS12})
-	if before.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS12}) != before {
+	before := none.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS12}, HTTP)
+	if before.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS12}, HTTP) != before {
 		t.Error("the same options make another listener")
 	}
-	if got := handshake(t, serve(before.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS13})), only(tls.VersionTLS12)); got.clientErr == nil {
+	if got := handshake(t, serve(before.Update("l", certs, nil, nil, &config.TLSOptions{MinVersion: tls.VersionTLS13}, HTTP)), only(tls.VersionTLS12)); got.clientErr == nil {
 		t.Error("options that have changed are not in force")
 	}
 }

@@ -26,7 +26,7 @@ func (c *counting) Write(b []byte) (int, error) {
 // the first on and after idling too.
 func TestRecordsAreFull(t *testing.T) {
 	var none *Listener
-	cfg := serve(none.Update("default/gw/l", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, secrets(1), nil, nil))
+	cfg := serve(none.Update("default/gw/l", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, secrets(1), nil, nil, HTTP))
 	for version, name := range map[uint16]string{tls.VersionTLS12: "1.2", tls.VersionTLS13: "1.3"} {
 		a, b := wires(t)
 		c := &counting{Conn: b}

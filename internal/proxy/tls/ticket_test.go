@@ -28,23 +28,23 @@ func TestResumption(t *testing.T) {
 	renewed := parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))
 	c := parsed(t, resource(t, "c", testkit.NewKey(t), "c.example"))
 	var none *Listener
-	begin := none.Update("default/gw/l", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil)
+	begin := none.Update("default/gw/l", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil, HTTP)
 	for name, tc := range map[string]struct {
 		then *Listener
 		want bool
 	}{
 		"the same":                            {begin, true},
-		"another proxy of the Gateway":        {none.Update("default/gw/l", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil), true},
-		"one that was told of the next key":   {none.Update("default/gw/l", []*Certificate{a, b}, secrets(2, 3, 1), nil, nil), true},
-		"one that was not told of it yet":     {none.Update("default/gw/l", []*Certificate{a, b}, secrets(3, 1, 2), nil, nil), true},
-		"after a change of another":           {begin.Update("default/gw/l", []*Certificate{c, a}, secrets(1, 2, 3), nil, nil), true},
-		"after the last of its keys":          {begin.Update("default/gw/l", []*Certificate{a, b}, secrets(4, 2, 3), nil, nil), false},
-		"without keys":                        {begin.Update("default/gw/l", []*Certificate{a, b}, nil, nil, nil), false},
-		"another listener of the Gateway":     {none.Update("default/gw/m", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil), false},
-		"the same name of another Gateway":    {none.Update("default/other/l", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil), false},
-		"the same listener by another secret": {none.Update("default/gw/l", []*Certificate{a, b}, secrets(5), nil, nil), false},
-		"the certificate is renewed":          {begin.Update("default/gw/l", []*Certificate{renewed, b}, secrets(1, 2, 3), nil, nil), false},
-		"the certificate is gone":             {begin.Update("default/gw/l", []*Certificate{b}, secrets(1, 2, 3), nil, nil), false},
+		"another proxy of the Gateway":        {none.Update("default/gw/l", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil, HTTP), true},
+		"one that was told of the next key":   {none.Update("default/gw/l", []*Certificate{a, b}, secrets(2, 3, 1), nil, nil, HTTP), true},
+		"one that was not told of it yet":     {none.Update("default/gw/l", []*Certificate{a, b}, secrets(3, 1, 2), nil, nil, HTTP), true},
+		"after a change of another":           {begin.Update("default/gw/l", []*Certificate{c, a}, secrets(1, 2, 3), nil, nil, HTTP), true},
+		"after the last of its keys":          {begin.Update("default/gw/l", []*Certificate{a, b}, secrets(4, 2, 3), nil, nil, HTTP), false},
+		"without keys":                        {begin.Update("default/gw/l", []*Certificate{a, b}, nil, nil, nil, HTTP), false},
+		"another listener of the Gateway":     {none.Update("default/gw/m", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil, HTTP), false},
+		"the same name of another Gateway":    {none.Update("default/other/l", []*Certificate{a, b}, secrets(1, 2, 3), nil, nil, HTTP), false},
+		"the same listener by another secret": {none.Update("default/gw/l", []*Certificate{a, b}, secrets(5), nil, nil, HTTP), false},
+		"the certificate is renewed":          {begin.Update("default/gw/l", []*Certificate{renewed, b}, secrets(1, 2, 3), nil, nil, HTTP), false},
+		"the certificate is gone":             {begin.Update("default/gw/l", []*Certificate{b}, secrets(1, 2, 3), nil, nil, HTTP), false},
 	} {
 		for version, tls := range map[uint16]string{tls.VersionTLS12: "1.2", tls.VersionTLS13: "1.3"} {
 			client := visitor(version, "a.example")
@@ -64,7 +64,7 @@ func TestResumptionFollowsTheCertificate(t *testing.T) {
 	a := parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))
 	b := parsed(t, resource(t, "b", testkit.NewKey(t), "b.example"))
 	var none *Listener
-	cfg := serve(none.Update("default/gw/l", []*Certificate{a, b}, secrets(1), nil, nil))
+	cfg := serve(none.Update("default/gw/l", []*Certificate{a, b}, secrets(1), nil, nil, HTTP))
 	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
 		sessions := anyName{tls.NewLRUClientSessionCache(1)}
 		client := visitor(version, "a.example")
@@ -96,12 +96,12 @@ func TestRotation(t *testing.T) {
 	var l *Listener
 	client := visitor(tls.VersionTLS13, "a.example")
 	for i := byte(1); i < 6; i++ {
-		l = l.Update("default/gw/l", certs, secrets(i, i+1, i-1), nil, nil) // present, next, previous
+		l = l.Update("default/gw/l", certs, secrets(i, i+1, i-1), nil, nil, HTTP) // present, next, previous
 		if got := handshake(t, serve(l), client); got.resumed != (i > 1) || got.clientErr != nil {
 			t.Fatalf("period %d: %+v", i, got)
 		}
 	}
-	l = l.Update("default/gw/l", certs, secrets(7, 8, 6), nil, nil) // two periods later
+	l = l.Update("default/gw/l", certs, secrets(7, 8, 6), nil, nil, HTTP) // two periods later
 	if got := handshake(t, serve(l), client); got.resumed || got.clientErr != nil {
 		t.Errorf("%+v, want another handshake", got)
 	}

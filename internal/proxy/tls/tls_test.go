@@ -115,7 +115,7 @@ func serve(l *Listener) *tls.Config { return Server(func(string) *Listener { ret
 // TestServerFindsListener: find sees the name in lower case, and where it knows none the handshake ends.
 func TestServerFindsListener(t *testing.T) {
 	var none *Listener
-	listener := none.Update("default/gw/a", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, nil, nil, nil)
+	listener := none.Update("default/gw/a", []*Certificate{parsed(t, resource(t, "c", testkit.NewKey(t), "a.example"))}, nil, nil, nil, HTTP)
 	var asked []string
 	cfg := Server(func(name string) *Listener {
 		asked = append(asked, name)
@@ -158,7 +158,7 @@ func TestUnfitCertificateIsShown(t *testing.T) {
 		t.Error("nothing is said against a certificate of the past")
 	}
 	var none *Listener
-	if got := handshake(t, serve(none.Update("l", []*Certificate{expired}, nil, nil, nil)), &tls.Config{ServerName: "a.example"}); got.subject != "expired" {
+	if got := handshake(t, serve(none.Update("l", []*Certificate{expired}, nil, nil, nil, HTTP)), &tls.Config{ServerName: "a.example"}); got.subject != "expired" {
 		t.Errorf("%+v", got)
 	}
 }
