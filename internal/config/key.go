@@ -161,7 +161,9 @@ func ServiceBackendKeyPassthrough(namespace, name string, port int32) string {
 const passthrough = "/passthrough"
 
 // ServicePort is the Backend.key of a Service's port as it is spoken to by itself, from that of any Backend of the port.
-func ServicePort(key string) string { return strings.TrimSuffix(strings.TrimSuffix(key, overHTTP2), passthrough) }
+func ServicePort(key string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(key, overHTTP2), passthrough)
+}
 
 // SecretKey is Certificate.key of a Secret.
 func SecretKey(namespace, name string) string { return "Secret/" + namespace + "/" + name }

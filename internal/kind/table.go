@@ -38,7 +38,7 @@ var (
 		func(o *gwv1.GRPCRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})
-	TLSRoute = route(Kind{Name: "TLSRoute", Resource: "tlsroutes", Versions: []string{"v1", "v1alpha3", "v1alpha2"}}, &gwv1.TLSRouteList{},
+	TLSRoute = route(Kind{Name: "TLSRoute", Resource: "tlsroutes", Versions: []string{"v1", "v1alpha3", "v1alpha2"}, Essential: true}, &gwv1.TLSRouteList{},
 		func(o *gwv1.TLSRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})

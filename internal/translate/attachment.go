@@ -16,10 +16,11 @@ import (
 // admission is what decides whether a listener lets a route in. It holds nothing
 // else, so that other changes of a listener do not wake its routes.
 type admission struct {
-	Port       int32
-	Hostname   string
-	Kinds      []gwv1.RouteGroupKind
-	Namespaces listener.Namespaces
+	Port        int32
+	Hostname    string
+	Kinds       []gwv1.RouteGroupKind
+	Namespaces  listener.Namespaces
+	Passthrough bool
 }
 
 // attachment is what became of a route's parentRefs.
@@ -34,13 +35,29 @@ type attachment struct {
 	Created     int64 // in nanoseconds since the epoch
 }
 
-type attachedHosts struct{ Hostnames []*config.Hostname }
+// policed are those of Gateways for which policies for TLS to backends are of any matter; sorted, distinct.
+func (a *attachment) policed() (gateways []name) {
+	for _, p := range a.Parents {
+		if !p.Passthrough {
+			gateways = append(gateways, p.Gateway)
+		}
+	}
+	slices.SortFunc(gateways, name.Compare)
+	return slices.Compact(gateways)
+}
+
+type attachedHosts struct {
+	Hostnames   []*config.Hostname
+	Passthrough bool // the listener passes TLS on
+}
 
 // parent is a parentRef whose Gateway is managed by this controller.
 type parent struct {
 	Ref     gwv1.ParentReference
 	Gateway name               // that it is, or is attached to
 	Problem *condition.Problem // nil where the route is accepted
+	// Passthrough says that all its listeners that let the route in pass TLS on, so that policies for TLS to backends are no matter.
+	Passthrough bool
 }
 
 // admissions tell which listeners let a route in.
@@ -59,7 +76,7 @@ func newAdmissions(e *incremental.Engine, namespaces *namespaces, gateways *gate
 	ad := &admissions{namespaces: namespaces, gateways: gateways, listeners: listeners}
 	ad.all = incremental.Map(e, "listener admission", ad.listeners.all,
 		func(_ *incremental.View, _ listenerKey, l *listener.Listener) (admission, bool) {
-			return admission{l.Port, l.Hostname, l.Kinds, l.Namespaces}, true
+			return admission{l.Port, l.Hostname, l.Kinds, l.Namespaces, l.Passthrough}, true
 		}, sameDeeply[admission])
 	ad.byOwner = incremental.NewIndex(ad.all, "listeners by owner",
 		func(k listenerKey, _ admission) []kindName { return []kindName{k.Owner()} })
@@ -103,7 +120,7 @@ type routeFacts struct {
 // attach decides about each parentRef whose Gateway is managed and ignores the others.
 func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	a := &attachment{}
-	hosts := map[listenerKey][]*config.Hostname{}
+	hosts := map[listenerKey]attachedHosts{}
 	for i, ref := range r.Parents {
 		on, managed, p := ad.parentObject(v, r, ref)
 		gateway := on.Gateway
@@ -114,12 +131,13 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 			a.Gateways = append(a.Gateways, gateway)
 		}
 		field := fmt.Sprintf("spec.parentRefs[%d]", i)
+		passthrough := false
 		if p != nil {
 			p.Field = field + p.Field
-		} else if p = ad.attachTo(v, r, on, ref, field, hosts); p == nil {
+		} else if passthrough, p = ad.attachTo(v, r, on, ref, field, hosts); p == nil {
 			p = r.Invalid
 		}
-		a.Parents = append(a.Parents, parent{ref, on.Gateway, p})
+		a.Parents = append(a.Parents, parent{ref, on.Gateway, p, passthrough})
 	}
 	slices.SortFunc(a.Gateways, name.Compare)
 	a.Invalid = r.Invalid != nil
@@ -128,7 +146,7 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	}
 	slices.SortFunc(a.Listeners, listenerKey.Compare)
 	for _, k := range a.Listeners {
-		a.Hosts = append(a.Hosts, attachedHosts{hosts[k]})
+		a.Hosts = append(a.Hosts, hosts[k])
 	}
 	return a
 }
@@ -180,24 +198,25 @@ func (ad *admissions) parentObject(v *incremental.View, r *routeFacts, ref gwv1.
 }
 
 // attachTo adds to hosts what the parent's listeners accept for one parentRef; the
-// problem says why none does.
+// problem says why none does. passthrough is parent.Passthrough.
 func (ad *admissions) attachTo(v *incremental.View, r *routeFacts, on parentObject, ref gwv1.ParentReference,
-	field string, hosts map[listenerKey][]*config.Hostname) *condition.Problem {
+	field string, hosts map[listenerKey]attachedHosts) (passthrough bool, _ *condition.Problem) {
 	accepted := false
+	passthrough = true
 	for _, k := range ad.listenersFor(v, r, on, ref) {
 		a, exists := incremental.Fetch(v, ad.all, k)
 		if !exists || !onPort(ref, &a) || ad.refusal(v, r, k, &a) != "" {
 			continue
 		}
 		if list := listener.Intersection(a.Hostname, r.Hostnames); len(list) > 0 {
-			hosts[k] = list
-			accepted = true
+			hosts[k] = attachedHosts{list, a.Passthrough}
+			accepted, passthrough = true, passthrough && a.Passthrough
 		}
 	}
 	if accepted {
-		return nil
+		return passthrough, nil
 	}
-	return ad.notAttached(v, r, on, ref, field)
+	return false, ad.notAttached(v, r, on, ref, field)
 }
 
 // maxHostnameKeys bounds what is looked up, and remembered, for each parentRef of a route: hostnames with a hundred labels have thousands of

@@ -33,6 +33,12 @@ func newBackends(e *incremental.Engine,
 					continue // UDP beside TCP, which routes refer to and policies are for
 				}
 				key := backendKey{Service: n, Port: p.Port}
+				passed := backendKey{Service: n, Port: p.Port, Passthrough: true}
+				if incremental.Count(v, bs.users, passed.String()) > 0 {
+					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: passed, Value: &config.Backend{
+						Key: passed.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port),
+					}})
+				}
 				own, http2 := p.spokenTo(incremental.Lookup(v, bs.users, key.String()))
 				if !own && !http2 {
 					continue
@@ -61,7 +67,7 @@ func newBackends(e *incremental.Engine,
 	return bs
 }
 
-// usedBackends is every backend that a route's config refers to, however it is spoken to.
+// usedBackends is every backend that a route's config refers to, however it is spoken to, and apart from these those that are passed clients' TLS.
 func usedBackends(_ kindName, r *config.Resource) (keys []string) {
 	for _, rl := range r.GetRoute().GetRules() {
 		for _, key := range rule.Backends(rl) {
@@ -71,6 +77,11 @@ func usedBackends(_ kindName, r *config.Resource) (keys []string) {
 	for _, ref := range r.GetL4Route().GetBackendRefs() {
 		if ref.Backend != "" {
 			keys = append(keys, config.ServicePort(ref.Backend))
+		}
+	}
+	for _, ref := range r.GetL4Route().GetPassthroughBackendRefs() {
+		if ref.Backend != "" {
+			keys = append(keys, ref.Backend) // which is the only one of its Backends
 		}
 	}
 	return keys

@@ -22,8 +22,8 @@ func newBackendRefs(grants *grants, services *services, backendTLSPolicies *back
 
 // resolveBackend finds the Service port that a reference means. permitted says
 // that the reference is to a Service that from may know about; only then may the
-// problem tell whether it exists.
-func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, ref gwv1.BackendObjectReference, field string) (key backendKey, permitted bool, p *condition.Problem) {
+// problem tell whether it exists. passthrough is backendKey.Passthrough.
+func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, ref gwv1.BackendObjectReference, passthrough bool, field string) (key backendKey, permitted bool, p *condition.Problem) {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, gwv1.Kind(KindService)))
 	if group != corev1.GroupName || kind != string(KindService) {
 		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service",
@@ -37,7 +37,7 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, ref gw
 	if ref.Port == nil {
 		return key, true, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port", "a reference to a Service needs a port")
 	}
-	key.Port = *ref.Port
+	key.Port, key.Passthrough = *ref.Port, passthrough
 	rk := routeKindOf(Kind(from.Kind))
 	p = br.checkBackend(v, rk, key, field)
 	if p == nil {
@@ -71,6 +71,9 @@ func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key back
 	if _, known := config.BackendProtocolOf(port.AppProtocol); !known && !rk.connections {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+condition.AnyOf(config.AppProtocols()),
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
+	}
+	if key.Passthrough {
+		return nil
 	}
 	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Service, &port, field)
 }

@@ -381,7 +381,7 @@ func (w *world) checkReferences(t *testing.T) {
 			t.Errorf("%v refers to %v, which is not there", from, to)
 		}
 	}
-	connections := map[string]config.ID{} // by listener
+	connections := map[[2]string]config.ID{} // by listener and hostname
 	for id, r := range w.config {
 		for _, key := range r.GetListener().ServerCertificates() {
 			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
@@ -390,11 +390,15 @@ func (w *world) checkReferences(t *testing.T) {
 			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
 		}
 		for _, a := range r.Attachments() {
-			if other, taken := connections[a.Listener]; taken && id.Kind == config.KindL4Route {
-				t.Errorf("%v and %v both have the connections of listener %s", id, other, a.Listener)
-			}
-			if id.Kind == config.KindL4Route {
-				connections[a.Listener] = id
+			for _, h := range a.Hostnames {
+				if id.Kind != config.KindL4Route {
+					break
+				}
+				at := [2]string{a.Listener, h.Effective}
+				if other, taken := connections[at]; taken {
+					t.Errorf("%v and %v both have the connections of listener %s for %q", id, other, a.Listener, h.Effective)
+				}
+				connections[at] = id
 			}
 			refer(id, config.ID{Kind: config.KindListener, Key: a.Listener})
 		}
@@ -417,7 +421,7 @@ func backendsOf(t *testing.T, r *config.Resource) (keys []string) {
 	t.Helper()
 	rules := r.GetRoute().GetRules()
 	if l4 := r.GetL4Route(); l4 != nil {
-		rules = []*config.Rule{{BackendRefs: l4.BackendRefs}}
+		rules = []*config.Rule{{BackendRefs: l4.BackendRefs}, {BackendRefs: l4.PassthroughBackendRefs}}
 	}
 	for _, rule := range rules {
 		filters := slices.Clone(rule.Filters)

@@ -71,22 +71,20 @@ type backendKey struct {
 	Port    int32
 	// HTTP2 says that HTTP/2 is spoken, because of who refers to the port and not because of its appProtocol.
 	HTTP2 bool
+	// Passthrough says that clients speak TLS with it themselves.
+	Passthrough bool
 }
 
 func (k backendKey) Compare(o backendKey) int {
-	c := cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port))
-	switch {
-	case c != 0 || k.HTTP2 == o.HTTP2:
-		return c
-	case o.HTTP2:
-		return -1
-	}
-	return 1
+	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port), compareBool(k.HTTP2, o.HTTP2), compareBool(k.Passthrough, o.Passthrough))
 }
 
 func (k backendKey) String() string {
-	if k.HTTP2 {
+	switch {
+	case k.HTTP2:
 		return config.ServiceBackendKeyHTTP2(k.Service.Namespace, k.Service.Name, k.Port)
+	case k.Passthrough:
+		return config.ServiceBackendKeyPassthrough(k.Service.Namespace, k.Service.Name, k.Port)
 	}
 	return config.ServiceBackendKey(k.Service.Namespace, k.Service.Name, k.Port)
 }

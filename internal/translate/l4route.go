@@ -7,67 +7,115 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// Connections tell nothing that could choose among the routes of their listener, so all of them go to one: the oldest. The others are accepted and
-// counted all the same, and take over when it goes (https://gateway-api.sigs.k8s.io/guides/api-design/#conflicts).
+// Connections tell nothing but a server name that could choose among the routes of their listener, and without TLS not even that. So all of those for one
+// hostname go to one route: that whose own hostname is the most specific (GatewayRouteHostnameIntersectionPrecedence), then the oldest. The others are
+// accepted and counted all the same, and take over when it goes (https://gateway-api.sigs.k8s.io/guides/api-design/#conflicts).
 
-// declareL4Routes chooses the route of each listener of connections.
+// listenerHost is a hostname that routes of connections have on a listener, config.Hostname.effective.
+type listenerHost struct {
+	Listener listenerKey
+	Hostname string
+}
+
+func (h listenerHost) Compare(o listenerHost) int {
+	return cmp.Or(h.Listener.Compare(o.Listener), cmp.Compare(h.Hostname, o.Hostname))
+}
+
+// declareL4Routes chooses the route of each hostname on listeners of connections.
 func (rs *routes) declareL4Routes(e *incremental.Engine) {
-	rs.l4Routes = incremental.NewIndex(rs.attachments, "routes of connections by listener",
-		func(k kindName, a *attachment) []listenerKey {
+	rs.l4Routes = incremental.NewIndex(rs.attachments, "routes of connections by listener and hostname",
+		func(k kindName, a *attachment) (hosts []listenerHost) {
 			if rk := routeKindOf(k.Kind); rk == nil || !rk.connections || a.Invalid {
 				return nil
 			}
-			return a.Listeners
+			for i, l := range a.Listeners {
+				for _, h := range a.Hosts[i].Hostnames {
+					hosts = append(hosts, listenerHost{l, h.Effective})
+				}
+			}
+			return hosts
 		})
-	rs.l4Chosen = incremental.Map(e, "chosen route of connections", incremental.Keys(rs.l4Routes, "listeners with routes of connections"),
-		func(v *incremental.View, k listenerKey, _ struct{}) (kindName, bool) {
-			return rs.oldest(v, incremental.Lookup(v, rs.l4Routes, k)), true
+	rs.l4Chosen = incremental.Map(e, "chosen route of connections", incremental.Keys(rs.l4Routes, "listeners and hostnames with routes of connections"),
+		func(v *incremental.View, h listenerHost, _ struct{}) (kindName, bool) {
+			return rs.first(v, h, incremental.Lookup(v, rs.l4Routes, h)), true
 		}, same[kindName])
 }
 
-// oldest returns the route that was created first, or the first by name of those that were created at the same time.
-func (rs *routes) oldest(v *incremental.View, routes []kindName) kindName {
-	created := func(k kindName) int64 {
-		a, _ := incremental.Fetch(v, rs.attachments, k)
-		return a.Created
-	}
+// first returns the route whose own hostname is the most specific, of these the one that was created first, and of these the first by name.
+func (rs *routes) first(v *incremental.View, h listenerHost, routes []kindName) kindName {
 	return slices.MinFunc(routes, func(a, b kindName) int {
-		return cmp.Or(cmp.Compare(created(a), created(b)), a.Name.Compare(b.Name), cmp.Compare(a.Kind, b.Kind))
+		x, _ := incremental.Fetch(v, rs.attachments, a)
+		y, _ := incremental.Fetch(v, rs.attachments, b)
+		return cmp.Or(listener.CompareHostnames(x.original(h), y.original(h)), cmp.Compare(x.Created, y.Created), a.Name.Compare(b.Name), cmp.Compare(a.Kind, b.Kind))
 	})
 }
 
-// l4RouteConfig is a route of connections as far as a listener that is served has it as its only one.
+// original returns the route's own hostname that it has a hostname on a listener by.
+func (a *attachment) original(h listenerHost) string {
+	at, _ := slices.BinarySearchFunc(a.Listeners, h.Listener, listenerKey.Compare)
+	hostnames := a.Hosts[at].Hostnames
+	i, _ := slices.BinarySearchFunc(hostnames, h.Hostname, func(x *config.Hostname, effective string) int { return cmp.Compare(x.Effective, effective) })
+	return hostnames[i].Original
+}
+
+// l4RouteConfig is a route of connections as far as a listener that is served has connections for it.
 func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a *attachment) (*config.Resource, bool) {
 	r := &config.L4Route{Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name, CreatedUnixNano: c.Route.CreatedUnixNano}
-	for _, rule := range c.Route.Rules { // one, or none
-		r.BackendRefs = rule.BackendRefs
-	}
 	for i, l := range a.Listeners {
-		chosen, _ := incremental.Fetch(v, rs.l4Chosen, l)
-		if _, served := incremental.Fetch(v, rs.listenerStates.served, l); served && chosen == k {
-			r.Attachments = append(r.Attachments, &config.Attachment{Listener: l.String(), Hostnames: a.Hosts[i].Hostnames})
+		if _, served := incremental.Fetch(v, rs.listenerStates.served, l); !served {
+			continue
+		}
+		at := &config.Attachment{Listener: l.String()}
+		for _, h := range a.Hosts[i].Hostnames {
+			if chosen, _ := incremental.Fetch(v, rs.l4Chosen, listenerHost{l, h.Effective}); chosen == k {
+				at.Hostnames = append(at.Hostnames, h)
+			}
+		}
+		if len(at.Hostnames) == 0 {
+			continue
+		}
+		r.Attachments = append(r.Attachments, at)
+		if a.Hosts[i].Passthrough {
+			r.PassthroughBackendRefs = c.Passthrough
+			continue
+		}
+		for _, rule := range c.Route.Rules { // one, or none
+			r.BackendRefs = rule.BackendRefs
 		}
 	}
 	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
 	return &config.Resource{Kind: &config.Resource_L4Route{L4Route: r}}, len(r.Attachments) > 0
 }
 
-// passedOver says which listeners of a parent give their connections to another route than this one.
+// passedOver says which listeners of a parent give connections to another route than this one.
 func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachment, p parent) (notes []*condition.Problem) {
 	if !routeKindOf(k.Kind).connections || p.Problem != nil {
 		return nil
 	}
 	on, _, _ := rst.admissions.parentObject(v, &routeFacts{Kind: k.Kind, Name: k.Name}, p.Ref)
 	for _, c := range rst.admissions.candidates(v, on, p.Ref) {
-		if _, attached := slices.BinarySearchFunc(a.Listeners, c.key, listenerKey.Compare); !attached {
+		at, attached := slices.BinarySearchFunc(a.Listeners, c.key, listenerKey.Compare)
+		if !attached {
 			continue
 		}
-		if chosen, _ := incremental.Fetch(v, rst.routes.l4Chosen, c.key); chosen != k {
-			notes = append(notes, condition.NewProblem("", "", "attach this route to another listener, or delete that one",
-				"all connections to listener %q of %s go to %s, which comes first by age and name", c.key.Name, on, chosen))
+		for _, h := range a.Hosts[at].Hostnames {
+			if chosen, _ := incremental.Fetch(v, rst.routes.l4Chosen, listenerHost{c.key, h.Effective}); chosen != k {
+				notes = append(notes, lostTo(chosen, c.key, on, h))
+			}
 		}
 	}
 	return notes
+}
+
+// lostTo says that another route gets the connections for a hostname of a listener.
+func lostTo(chosen kindName, l listenerKey, on parentObject, h *config.Hostname) *condition.Problem {
+	if h.Effective == "" {
+		return condition.NewProblem("", "", "attach this route to another listener, or delete that one",
+			"all connections to listener %q of %s go to %s, which comes first by age and name", l.Name, on, chosen)
+	}
+	return condition.NewProblem("", "", "give this route another hostname or listener, or delete that one",
+		"connections for %q to listener %q of %s go to %s, which comes first by its hostname, age and name", h.Effective, l.Name, on, chosen)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// listenerCertificates are the certificates of HTTPS listeners.
+// listenerCertificates are the certificates of listeners that terminate TLS.
 type listenerCertificates struct {
 	unreadSecrets *incremental.Collection[name, bool]
 	grants        *grants
@@ -66,7 +66,7 @@ func newListenerCertificates(e *incremental.Engine,
 func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (keys []string, first *condition.Problem) {
 	if len(l.Certificates) == 0 {
 		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCertificateRef, l.Field+".tls.certificateRefs",
-			"add a reference to a Secret of type "+string(corev1.SecretTypeTLS), "a listener of protocol HTTPS needs a certificate")
+			"add a reference to a Secret of type "+string(corev1.SecretTypeTLS), "a listener of protocol %s needs a certificate", l.Protocol)
 	}
 	for _, ref := range l.Certificates {
 		key, p := lc.resolveCertificate(v, k, ref)

@@ -73,7 +73,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	s := &listenerState{Kinds: l.Kinds}
 	refs := l.BadKinds
 	var certificates []string
-	if l.Protocol == gwv1.HTTPSProtocolType {
+	if l.Terminates() {
 		var p *condition.Problem
 		if certificates, p = st.listenerCertificates.resolveCertificates(v, k, l); p != nil {
 			refs = p
@@ -98,7 +98,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 	}
-	servable := reserved && (l.Protocol != gwv1.HTTPSProtocolType || len(certificates) > 0)
+	servable := reserved && (!l.Terminates() || len(certificates) > 0)
 	refused := l.Invalid
 	if refused == nil {
 		refused = conflict
@@ -127,6 +127,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 var protocols = map[gwv1.ProtocolType]config.Protocol{
 	gwv1.HTTPProtocolType:  config.Protocol_PROTOCOL_HTTP,
 	gwv1.HTTPSProtocolType: config.Protocol_PROTOCOL_HTTPS,
+	gwv1.TLSProtocolType:   config.Protocol_PROTOCOL_TLS,
 	gwv1.TCPProtocolType:   config.Protocol_PROTOCOL_TCP,
 }
 
@@ -135,6 +136,9 @@ func listenerConfig(l *listener.Listener, k listenerKey, certificates []string, 
 		Key: k.String(), Gateway: k.Gateway.String(), ListenerSet: k.Set, Name: k.Name,
 		Addresses: l.Addresses, Port: uint32(l.Port), Protocol: protocols[l.Protocol], Hostname: l.Hostname,
 		TlsOptions: l.TLSOptions,
+	}
+	if l.Passthrough {
+		c.Protocol = config.Protocol_PROTOCOL_TLS_PASSTHROUGH
 	}
 	if clients == nil {
 		c.Certificates = certificates

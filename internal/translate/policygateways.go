@@ -71,7 +71,8 @@ func (pg *policyGateways) declareGatewaysByService(e *incremental.Engine, policy
 			if a == nil {
 				return nil, false
 			}
-			return a.Gateways, len(a.Gateways) > 0
+			of := a.policed()
+			return of, len(of) > 0
 		}, slices.Equal[[]name])
 	reached := incremental.NewIndex(gateways, "routes by Service with policies and Gateway", func(r serviceRoute, gateways []name) (keys []serviceGateway) {
 		for _, gw := range gateways {

@@ -172,6 +172,10 @@ func echo(o metav1.Object, r *rand.Rand) metav1.Object {
 		c := o.DeepCopy()
 		c.Status.Parents = []gwv1.RouteParentStatus{{Conditions: condition}}
 		out = c
+	case *gwv1.TLSRoute:
+		c := o.DeepCopy()
+		c.Status.Parents = []gwv1.RouteParentStatus{{Conditions: condition}}
+		out = c
 	case *gwv1.TCPRoute:
 		c := o.DeepCopy()
 		c.Status.Parents = []gwv1.RouteParentStatus{{Conditions: condition}}
@@ -217,8 +221,8 @@ func TestStatusEchoWakesNothing(t *testing.T) {
 			t.Errorf("%s: an echo of the status runs %v", path, res.Stats.RunsByName)
 		}
 	}
-	if len(echoed) != 10 {
-		t.Errorf("echoes of %v, want 10 kinds", echoed)
+	if len(echoed) != 11 {
+		t.Errorf("echoes of %v, want 11 kinds", echoed)
 	}
 }
 

@@ -22,11 +22,15 @@ type compiled struct {
 	Generation int64
 	Route      *config.Route        // without attachments; nil for a kind that is not supported yet
 	Unresolved []*condition.Problem // references, for condition ResolvedRefs
-	Notes      []*condition.Problem // values that are ignored
-	Dropped    []*dropped           // rules that cannot be carried out, for PartiallyInvalid
-	Invalid    *condition.Problem   // why the route as a whole is not accepted
-	Services   []name               // that it may refer to; sorted, distinct
-	Rules      int                  // in the spec
+	// Passthrough and PassthroughUnresolved are what the references mean for connections that are passed on with their TLS, and which of them
+	// do not resolve, of kinds that may have such.
+	Passthrough           []*config.BackendRef
+	PassthroughUnresolved []*condition.Problem
+	Notes                 []*condition.Problem // values that are ignored
+	Dropped               []*dropped           // rules that cannot be carried out, for PartiallyInvalid
+	Invalid               *condition.Problem   // why the route as a whole is not accepted
+	Services              []name               // that it may refer to; sorted, distinct
+	Rules                 int                  // in the spec
 	// Expressions are those of the rules that have any, which Route has too.
 	Expressions []expressions
 }
@@ -65,11 +69,11 @@ type routes struct {
 	referrers   *incremental.Index[name, kindName, *compiled] // Service -> routes that refer to it
 	attachments *incremental.Collection[kindName, *attachment]
 	attached    *incremental.Index[listenerKey, kindName, *attachment]
-	expressions *incremental.Index[shareKey, kindName, *attachment]    // routes that have any
-	shares      *incremental.Collection[shareKey, struct{}]            // namespaces with regular expressions, of each listener
-	excess      *incremental.Collection[excessKey, struct{}]           // those beyond the limit
-	l4Routes    *incremental.Index[listenerKey, kindName, *attachment] // routes of connections that are accepted
-	l4Chosen    *incremental.Collection[listenerKey, kindName]         // those that get the connections
+	expressions *incremental.Index[shareKey, kindName, *attachment]     // routes that have any
+	shares      *incremental.Collection[shareKey, struct{}]             // namespaces with regular expressions, of each listener
+	excess      *incremental.Collection[excessKey, struct{}]            // those beyond the limit
+	l4Routes    *incremental.Index[listenerHost, kindName, *attachment] // routes of connections that are accepted
+	l4Chosen    *incremental.Collection[listenerHost, kindName]         // those that get the connections
 	configs     *incremental.Collection[kindName, *config.Resource]
 }
 
@@ -128,14 +132,15 @@ func newRoutes(e *incremental.Engine, options *Options,
 
 func sameCompiled(a, b *compiled) bool {
 	return a.Generation == b.Generation && sameMessage(a.Route, b.Route) && sameDeeply(a.Invalid, b.Invalid) &&
-		sameDeeply(a.Unresolved, b.Unresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services) &&
+		sameDeeply(a.Unresolved, b.Unresolved) &&
+		slices.EqualFunc(a.Passthrough, b.Passthrough, sameMessage[*config.BackendRef]) && sameDeeply(a.PassthroughUnresolved, b.PassthroughUnresolved) && sameDeeply(a.Dropped, b.Dropped) && sameDeeply(a.Notes, b.Notes) && slices.Equal(a.Services, b.Services) &&
 		a.Rules == b.Rules && slices.Equal(a.Expressions, b.Expressions)
 }
 
 func sameAttachment(a, b *attachment) bool {
 	return a.Invalid == b.Invalid && a.Expressions == b.Expressions && a.Created == b.Created && sameDeeply(a.Parents, b.Parents) && slices.Equal(a.Listeners, b.Listeners) && slices.Equal(a.Gateways, b.Gateways) &&
 		slices.EqualFunc(a.Hosts, b.Hosts, func(x, y attachedHosts) bool {
-			return slices.EqualFunc(x.Hostnames, y.Hostnames, sameMessage[*config.Hostname])
+			return x.Passthrough == y.Passthrough && slices.EqualFunc(x.Hostnames, y.Hostnames, sameMessage[*config.Hostname])
 		})
 }
 
@@ -163,18 +168,20 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 		CreatedUnixNano: createdOf(o),
 	}}
 	from := referrer{rk.kind.Group, rk.kind.Name, n}
-	resolve := func(ref gwv1.BackendObjectReference, field string) (string, *condition.Problem) {
-		key, permitted, p := rs.backendRefs.resolveBackend(v, from, ref, field)
-		if permitted {
-			c.Services = append(c.Services, key.Service)
+	resolveFor := func(passthrough bool) rule.Resolve {
+		return func(ref gwv1.BackendObjectReference, field string) (string, *condition.Problem) {
+			key, permitted, p := rs.backendRefs.resolveBackend(v, from, ref, passthrough, field)
+			if permitted {
+				c.Services = append(c.Services, key.Service)
+			}
+			return key.String(), p
 		}
-		return key.String(), p
 	}
 	rules := rk.rules(o)
 	c.Rules = len(rules)
 	used := 0 // of the size of regular expressions
 	for i := range rules {
-		compiled := rule.Compile(&rules[i], i, used, resolve)
+		compiled := rule.Compile(&rules[i], i, used, resolveFor(false))
 		used += compiled.Used
 		if compiled.Expressions.Size > 0 {
 			c.Expressions = append(c.Expressions, expressions{i, compiled.Expressions})
@@ -187,6 +194,11 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 		}
 		c.Unresolved = append(c.Unresolved, compiled.Unresolved...)
 		c.Notes = append(c.Notes, compiled.Notes...)
+		if rk.passthrough {
+			passed := rule.Compile(&rules[i], i, used, resolveFor(true))
+			c.Passthrough = append(c.Passthrough, passed.Rule.GetBackendRefs()...)
+			c.PassthroughUnresolved = append(c.PassthroughUnresolved, passed.Unresolved...)
+		}
 	}
 	c.judge()
 	slices.SortFunc(c.Services, name.Compare)
@@ -264,7 +276,11 @@ func (c *compiled) conditions(p parent, passedOver, refused []*condition.Problem
 		accepted = condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
 	}
 	resolved := condition.True(gwv1.RouteConditionResolvedRefs, gwv1.RouteReasonResolvedRefs)
-	if problems := slices.Concat(c.Unresolved, refused); len(problems) > 0 {
+	unresolved := c.Unresolved
+	if p.Passthrough {
+		unresolved = c.PassthroughUnresolved
+	}
+	if problems := slices.Concat(unresolved, refused); len(problems) > 0 {
 		resolved = condition.False(gwv1.RouteConditionResolvedRefs, problems[0].Reason, condition.List(problems))
 	}
 	out := []metav1.Condition{accepted, resolved}

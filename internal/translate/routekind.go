@@ -12,21 +12,23 @@ import (
 
 // routeKinds are the kinds of route that listeners take, in the order that a listener's status names them in; routes of others are not
 // supported yet.
-var routeKinds = []*routeKind{httpRoutes, grpcRoutes, tcpRoutes}
+var routeKinds = []*routeKind{httpRoutes, grpcRoutes, tlsRoutes, tcpRoutes}
 
 // routeKind is how routes of one kind are read.
 type routeKind struct {
 	kind *kind.Kind
 	// protocols are those of the listeners that take them.
 	protocols []gwv1.ProtocolType
+	// passthrough says that listeners that do not terminate TLS take them too.
+	passthrough bool
 	// hostnames are the route's own, none for all of a listener's; nil for a kind without.
 	hostnames func(metav1.Object) []gwv1.Hostname
 	// http2 says that requests are sent to backends in HTTP/2 where a Service's port does not say what it speaks.
 	http2 bool
 	// rules are the route's.
 	rules func(metav1.Object) []rule.Spec
-	// connections says that routes are of connections, whose bytes are not looked into: of those on one listener only the oldest gets any, and
-	// what the port of a Service says it speaks is no matter.
+	// connections says that routes are of connections, whose bytes are not looked into: of those on one listener with one hostname only the oldest gets
+	// any, and what the port of a Service says it speaks is no matter.
 	connections bool
 }
 
@@ -40,10 +42,10 @@ func routeKindOf(k Kind) *routeKind {
 	return nil
 }
 
-// routeKindsOf are the kinds of route that listeners of a protocol take.
-func routeKindsOf(protocol gwv1.ProtocolType) (kinds []gwv1.Kind) {
+// routeKindsOf are the kinds of route that listeners of a protocol take; passthrough says that they do not terminate TLS.
+func routeKindsOf(protocol gwv1.ProtocolType, passthrough bool) (kinds []gwv1.Kind) {
 	for _, rk := range routeKinds {
-		if slices.Contains(rk.protocols, protocol) {
+		if slices.Contains(rk.protocols, protocol) && (rk.passthrough || !passthrough) {
 			kinds = append(kinds, gwv1.Kind(rk.kind.Name))
 		}
 	}

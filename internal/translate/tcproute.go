@@ -10,7 +10,7 @@ import (
 
 var tcpRoutes = &routeKind{
 	kind:        kind.TCPRoute.Kind,
-	protocols:   []gwv1.ProtocolType{gwv1.TCPProtocolType},
+	protocols:   []gwv1.ProtocolType{gwv1.TCPProtocolType, gwv1.TLSProtocolType},
 	connections: true,
 	rules:       func(o metav1.Object) []rule.Spec { return specsOf(o.(*gwv1.TCPRoute).Spec.Rules, rule.TCP) },
 }

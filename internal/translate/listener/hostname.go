@@ -68,7 +68,7 @@ func Intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
 		default:
 			continue
 		}
-		if known, again := originals[effective]; !again || compareHostnames(host, known) < 0 {
+		if known, again := originals[effective]; !again || CompareHostnames(host, known) < 0 {
 			originals[effective] = host
 		}
 	}
@@ -80,10 +80,13 @@ func Intersection(listener string, route []gwv1.Hostname) []*config.Hostname {
 	return out
 }
 
-// compareHostnames puts the more specific first: an exact one, then the longer.
-func compareHostnames(a, b string) int {
+// CompareHostnames puts the more specific first: an exact one, then the longer, and "", which is every host, last.
+func CompareHostnames(a, b string) int {
 	rank := func(h string) int {
-		if strings.HasPrefix(h, "*") {
+		switch {
+		case h == "":
+			return 2
+		case strings.HasPrefix(h, "*"):
 			return 1
 		}
 		return 0

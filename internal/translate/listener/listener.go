@@ -26,8 +26,8 @@ type Options struct {
 	// Reserved are TCP ports that listeners cannot have.
 	Reserved []int32
 	// Routes are the kinds of route that listeners of a protocol take here, those of a listener that names none; a protocol without any
-	// is not supported.
-	Routes func(gwv1.ProtocolType) []gwv1.Kind
+	// is not supported. passthrough says that such a listener does not terminate TLS.
+	Routes func(protocol gwv1.ProtocolType, passthrough bool) []gwv1.Kind
 	// Lacks says that a kind of route is not installed; nil where every one is.
 	Lacks func(gwv1.Kind) bool
 	// Refused says that the Gateway is not accepted, Pending that it waits for its class,
@@ -39,17 +39,19 @@ type Options struct {
 
 // Listener is a listener as far as its Gateway alone tells.
 type Listener struct {
-	Name       string
-	Field      string // spec.listeners[i]
-	Created    int64  // of the Gateway, or see OfSet, in nanoseconds since the epoch
-	Port       int32
-	Protocol   gwv1.ProtocolType
-	Hostname   string // lower case
-	Addresses  []string
-	Kinds      []gwv1.RouteGroupKind // supportedKinds
-	NoRoutes   bool                  // there is nothing in Kinds because nothing of it is installed
-	Namespaces Namespaces
-	Notes      []string
+	Name     string
+	Field    string // spec.listeners[i]
+	Created  int64  // of the Gateway, or see OfSet, in nanoseconds since the epoch
+	Port     int32
+	Protocol gwv1.ProtocolType
+	// Passthrough says that TLS is passed on, with protocol TLS only.
+	Passthrough bool
+	Hostname    string // lower case
+	Addresses   []string
+	Kinds       []gwv1.RouteGroupKind // supportedKinds
+	NoRoutes    bool                  // there is nothing in Kinds because nothing of it is installed
+	Namespaces  Namespaces
+	Notes       []string
 	// Invalid is why it is not accepted, whatever else there is.
 	Invalid *condition.Problem
 	// Conflict is why it is not accepted beside others of the same Gateway.
@@ -61,9 +63,9 @@ type Listener struct {
 	// Refused, Pending and Unserved are those of Options.
 	Refused, Pending, Unserved bool
 
-	Certificates []CertificateRef   // HTTPS only
+	Certificates []CertificateRef   // where it Terminates
 	Client       *CertificateRef    // that of Options
-	TLSOptions   *config.TLSOptions // HTTPS only; nil for the defaults
+	TLSOptions   *config.TLSOptions // where it Terminates; nil for the defaults
 }
 
 // Namespaces is allowedRoutes.namespaces.
@@ -95,19 +97,23 @@ func New(gw *gwv1.Gateway, o Options) []*Listener {
 // Valid says whether the listener can be served as far as it is concerned itself.
 func (l *Listener) Valid() bool { return l.Invalid == nil && l.Conflict == nil }
 
+// Terminates reports whether the listener ends its clients' TLS.
+func (l *Listener) Terminates() bool {
+	return l.Protocol == gwv1.HTTPSProtocolType || l.Protocol == gwv1.TLSProtocolType && !l.Passthrough
+}
+
 func (l *Listener) read(gw *gwv1.Gateway, spec *gwv1.Listener, o *Options) {
 	l.Port, l.Protocol = spec.Port, spec.Protocol
 	l.Hostname = strings.ToLower(string(value(spec.Hostname, "")))
 	l.Kinds = []gwv1.RouteGroupKind{}
+	l.readMode(spec.TLS)
 	l.checkProtocol(spec, o)
 	l.checkReserved(o.Reserved)
 	if l.Invalid == nil || l.Invalid.Reason != string(gwv1.ListenerReasonUnsupportedProtocol) {
 		l.readKinds(spec.AllowedRoutes, o)
 	}
 	l.readNamespaces(spec.AllowedRoutes)
-	if l.Protocol == gwv1.HTTPSProtocolType {
-		l.readTLS(gw, spec)
-	}
+	l.readTLS(gw, spec.TLS)
 }
 
 func (l *Listener) invalid(reason gwv1.ListenerConditionReason, field, remedy, format string, args ...any) {
@@ -140,7 +146,7 @@ func (l *Listener) checkProtocol(spec *gwv1.Listener, o *Options) {
 var protocols = []gwv1.ProtocolType{gwv1.HTTPProtocolType, gwv1.HTTPSProtocolType, gwv1.TLSProtocolType, gwv1.TCPProtocolType, gwv1.UDPProtocolType}
 
 // serves reports whether listeners of a protocol are served.
-func (o *Options) serves(protocol gwv1.ProtocolType) bool { return len(o.Routes(protocol)) > 0 }
+func (o *Options) serves(protocol gwv1.ProtocolType) bool { return len(o.Routes(protocol, false)) > 0 }
 
 // served is the remedy for a listener with another protocol than those that are served.
 func (o *Options) served() string {
@@ -166,7 +172,7 @@ var routeKinds = map[gwv1.ProtocolType][]gwv1.Kind{
 
 func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 	group := gwv1.Group(gwv1.GroupName)
-	supported := o.Routes(l.Protocol)
+	supported := o.Routes(l.Protocol, l.Passthrough)
 	lacks := func(k gwv1.Kind) bool { return o.Lacks != nil && o.Lacks(k) }
 	if allowed == nil || len(allowed.Kinds) == 0 {
 		for _, k := range supported {
@@ -193,6 +199,8 @@ func (l *Listener) readKinds(allowed *gwv1.AllowedRoutes, o *Options) {
 		switch {
 		case compatible:
 			what, remedy = "is not installed", "install its CustomResourceDefinition"
+		case native && l.Passthrough && slices.Contains(o.Routes(l.Protocol, false), k.Kind):
+			what = "is not allowed on a listener that does not terminate TLS"
 		case native && slices.Contains(routeKinds[l.Protocol], k.Kind):
 			what = "is not supported yet"
 		}

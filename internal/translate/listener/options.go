@@ -27,14 +27,22 @@ func (l *Listener) readOptions(options tlsoption.Options) {
 	}
 	l.TLSOptions = &config.TLSOptions{MinVersion: limits.MinVersion, CipherSuites: limits.CipherSuites}
 	if text, ok := options[optionALPN]; ok {
-		l.TLSOptions.Alpn = alpn(string(text), refuse)
+		l.TLSOptions.Alpn = l.alpn(string(text), refuse)
 	}
 }
 
-func alpn(text string, refuse tlsoption.Refuse) (protocols []string) {
+// maxALPN is how long the name of a protocol may be in bytes (RFC 7301 section 3.1).
+const maxALPN = 255
+
+// alpn reads what is offered by ALPN. Behind protocol TLS it is for the backends to speak, whatever it is.
+func (l *Listener) alpn(text string, refuse tlsoption.Refuse) (protocols []string) {
 	for _, p := range tlsoption.List(text) {
-		if p != "h2" && p != "http/1.1" {
+		switch {
+		case l.Protocol == gwv1.HTTPSProtocolType && p != "h2" && p != "http/1.1":
 			refuse(optionALPN, "use h2 and http/1.1, or one of them", "%q is not a protocol that can be offered", p)
+			return nil
+		case p == "" || len(p) > maxALPN:
+			refuse(optionALPN, "use the names of protocols, with commas between them", "%q is not the name of a protocol", p)
 			return nil
 		}
 		if !slices.Contains(protocols, p) {

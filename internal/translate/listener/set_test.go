@@ -14,7 +14,7 @@ func TestOfSet(t *testing.T) {
 		{Name: "https", Port: 443, Protocol: gwv1.HTTPSProtocolType,
 			TLS: &gwv1.ListenerTLSConfig{CertificateRefs: []gwv1.SecretObjectReference{{Name: "cert"}}}},
 	}}}
-	list := OfSet(set, Options{Routes: func(p gwv1.ProtocolType) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
+	list := OfSet(set, Options{Routes: func(p gwv1.ProtocolType, _ bool) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
 	if len(list) != 2 || list[0].Invalid != nil {
 		t.Fatalf("got %+v", list)
 	}
@@ -65,7 +65,7 @@ func TestAgeOfSet(t *testing.T) {
 		if !c.gateway.IsZero() {
 			created = c.gateway.UnixNano()
 		}
-		list := OfSet(set, Options{Created: created, Routes: func(gwv1.ProtocolType) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
+		list := OfSet(set, Options{Created: created, Routes: func(gwv1.ProtocolType, bool) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
 		if got := list[0].Created; got != c.want.UnixNano() {
 			t.Errorf("a set of %v at a Gateway of %v counts as of %v", c.set, c.gateway, got)
 		}

@@ -38,16 +38,38 @@ func ClientCertificate(gw *gwv1.Gateway) *CertificateRef {
 	return &ref
 }
 
-func (l *Listener) readTLS(gw *gwv1.Gateway, spec *gwv1.Listener) {
-	if spec.TLS == nil {
+// readMode reads what becomes of TLS.
+func (l *Listener) readMode(tls *gwv1.ListenerTLSConfig) {
+	if tls == nil || l.Protocol != gwv1.HTTPSProtocolType && l.Protocol != gwv1.TLSProtocolType {
 		return
 	}
-	if mode := value(spec.TLS.Mode, gwv1.TLSModeTerminate); mode != gwv1.TLSModeTerminate && mode != "" {
+	switch mode := value(tls.Mode, gwv1.TLSModeTerminate); {
+	case mode == gwv1.TLSModeTerminate, mode == "":
+	case l.Protocol == gwv1.HTTPSProtocolType:
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls.mode", "use Terminate", "mode %q cannot be used with protocol HTTPS", mode)
+	case mode == gwv1.TLSModePassthrough:
+		l.Passthrough = true
+	default:
+		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls.mode", "use Terminate or Passthrough", "mode %q is not known", mode)
 	}
-	l.readOptions(spec.TLS.Options)
-	for i := range spec.TLS.CertificateRefs {
+}
+
+// readTLS reads what clients are shown, and what is spoken with them.
+func (l *Listener) readTLS(gw *gwv1.Gateway, tls *gwv1.ListenerTLSConfig) {
+	switch {
+	case tls == nil:
+		return
+	case l.Passthrough:
+		if len(tls.CertificateRefs) > 0 || len(tls.Options) > 0 {
+			l.Notes = append(l.Notes, l.Field+".tls: certificateRefs and options are ignored, because the backends terminate TLS")
+		}
+		return
+	case !l.Terminates():
+		return
+	}
+	l.readOptions(tls.Options)
+	for i := range tls.CertificateRefs {
 		field := fmt.Sprintf("%s.tls.certificateRefs[%d]", l.Field, i)
-		l.Certificates = append(l.Certificates, newCertificateRef(field, gw.Namespace, &spec.TLS.CertificateRefs[i]))
+		l.Certificates = append(l.Certificates, newCertificateRef(field, gw.Namespace, &tls.CertificateRefs[i]))
 	}
 }
