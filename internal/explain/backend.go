@@ -178,6 +178,9 @@ func (d *decision) speaks(b *config.Backend) string {
 	if d.connection() {
 		info.Cleartext, info.TLS = "TCP", "TCP"
 	}
+	if d.listener.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {
+		return "the client's TLS"
+	}
 	if b.Tls != nil {
 		return info.TLS + " over TLS to " + serverNames(b.Tls)
 	}

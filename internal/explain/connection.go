@@ -2,65 +2,138 @@ package explain
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
 )
 
-const schemeTCP = "tcp"
+const (
+	schemeTCP = "tcp"
+	schemeTLS = "tls"
+)
 
-// NewConnection reads what explain was given of a connection, as tcp://example.com:5432. Nothing but its destination decides which way it takes.
+// NewConnection reads what explain was given of a connection, as tcp://example.com:5432, or tls://example.com:443, whose host is the server name. Nothing
+// but its destination decides which way it takes.
 func NewConnection(rawURL string) (*Question, error) {
-	q := &Question{url: rawURL, scheme: schemeTCP}
 	scheme, authority, ok := strings.Cut(rawURL, "://")
-	if !ok || strings.ToLower(scheme) != schemeTCP || strings.ContainsAny(authority, "/?#") {
-		return nil, fmt.Errorf("%q is not a connection; write it as tcp://example.com:5432", rawURL)
+	q := &Question{url: rawURL, scheme: strings.ToLower(scheme)}
+	if !ok || !q.connection() || strings.ContainsAny(authority, "/?#") {
+		return nil, fmt.Errorf("%q is not a connection; write it as tcp://example.com:5432 or tls://example.com:443", rawURL)
 	}
 	if err := q.setAuthority(authority); err != nil {
 		return nil, err
 	}
 	if q.port == 0 {
-		return nil, fmt.Errorf("%q has no port; write it as tcp://example.com:5432", rawURL)
+		return nil, fmt.Errorf("%q has no port; write it as %s://example.com:5432", rawURL, q.scheme)
 	}
 	return q, nil
 }
 
-// connection reports whether the question is about a connection, and not about a request.
-func (d *decision) connection() bool { return d.ask.scheme == schemeTCP }
+func (q *Question) connection() bool { return q.scheme == schemeTCP || q.scheme == schemeTLS }
 
-// decideConnection does what the proxy does with a connection that it has accepted (exchange/join.go).
-func (d *decision) decideConnection() {
+// connection reports whether the question is about a connection, and not about a request.
+func (d *decision) connection() bool { return d.ask.connection() }
+
+// decideConnection does what the proxy does with a connection that it has accepted (exchange/join.go, and client/tls.go before it).
+func (d *decision) decideConnection() error {
+	choose := d.chooseTCP
+	if d.ask.scheme == schemeTLS {
+		choose = d.chooseTLS
+	}
+	if ok, err := choose(); !ok || err != nil {
+		return err
+	}
+	name := d.serverName()
+	route, hostname, ok := d.l4Route(name)
+	if !ok {
+		detail := "the listener has no route"
+		if name != "" {
+			detail += " for server name " + strconv.Quote(name)
+		}
+		d.answerWith(observe.ReasonRouteNotFound, detail)
+		return nil
+	}
+	kind, at, _ := strings.Cut(route.Key, "/")
+	d.Rule = &Rule{Route: kind + " " + at, Rule: "rules[0]", Match: "every connection", Position: d.position(kind, at), Matched: true}
+	if hostname != "" {
+		d.Rule.Match = "server name " + hostname
+	}
+	if d.listener.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {
+		d.shareOut(route.PassthroughBackendRefs)
+	} else {
+		d.shareOut(route.BackendRefs)
+	}
+	return nil
+}
+
+// chooseTCP finds the listener of a connection without TLS; false ends the decision.
+func (d *decision) chooseTCP() (bool, error) {
 	hosts := d.listenersOfPort(config.Protocol_PROTOCOL_TCP)
 	if hosts == nil {
-		return
+		return false, nil
 	}
 	l, ok := hosts.Find(nil)
 	if !ok {
 		d.answerWith(observe.ReasonRouteNotFound, "")
-		return
+		return false, nil
 	}
-	d.listener = l
-	shown := d.shownListener(l, "it takes every connection to its port")
-	d.Listener = &shown
-	route := d.l4Route()
-	if route == nil {
-		d.answerWith(observe.ReasonRouteNotFound, "the listener has no route")
-		return
-	}
-	kind, name, _ := strings.Cut(route.Key, "/")
-	d.Rule = &Rule{Route: kind + " " + name, Rule: "rules[0]", Match: "every connection", Position: d.position(kind, name), Matched: true}
-	d.shareOut(route.BackendRefs)
+	d.choose(l, "it takes every connection to its port")
+	return true, nil
 }
 
-// l4Route returns the layer-4 route that is attached to the listener, or nil.
-func (d *decision) l4Route() *config.L4Route {
+// chooseTLS finds the listener of a server name; false ends the decision.
+func (d *decision) chooseTLS() (bool, error) {
+	hosts := d.listenersOfPort(config.Protocol_PROTOCOL_TLS)
+	if hosts == nil {
+		return false, nil
+	}
+	l, err := d.handshake(hosts)
+	if err != nil || l == nil {
+		return false, err
+	}
+	if l.Protocol == config.Protocol_PROTOCOL_HTTPS {
+		d.wrongProtocol(l)
+		return false, nil
+	}
+	d.passOver(hosts, l, d.sni())
+	d.choose(l, fmt.Sprintf("the most specific hostname for server name %q", d.sni()))
+	return true, nil
+}
+
+func (d *decision) choose(l *config.Listener, why string) {
+	d.listener = l
+	shown := d.shownListener(l, why)
+	d.Listener = &shown
+}
+
+// serverName is that of the connection in question, "" without TLS.
+func (d *decision) serverName() string {
+	if d.ask.scheme == schemeTCP {
+		return ""
+	}
+	return d.sni()
+}
+
+// l4Route returns the layer-4 route that the listener has for a server name, and the hostname by which.
+func (d *decision) l4Route(serverName string) (route *config.L4Route, hostname string, ok bool) {
+	type attached struct {
+		route    *config.L4Route
+		hostname string
+	}
+	var hosts *match.Hosts[attached]
 	for _, r := range d.in.Resources {
 		for _, a := range r.GetL4Route().GetAttachments() {
-			if a.Listener == d.listener.Key {
-				return r.GetL4Route()
+			if a.Listener != d.listener.Key {
+				continue
+			}
+			for _, h := range a.Hostnames {
+				hosts = hosts.With(h.Effective, attached{r.GetL4Route(), h.Effective})
 			}
 		}
 	}
-	return nil
+	found, ok := hosts.Find([]byte(serverName))
+	return found.route, found.hostname, ok
 }

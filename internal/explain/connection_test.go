@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 func tcpListener(name string, port uint32) *config.Resource {
@@ -106,6 +107,72 @@ func TestConnectionQuestions(t *testing.T) {
 	} {
 		if _, err := NewConnection(url); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v, want %q", url, err, says)
+		}
+	}
+}
+
+// tlsRoute is attached to a listener by hostnames.
+func tlsRoute(name, listener string, refs, passed []*config.BackendRef, hostnames ...string) *config.Resource {
+	r := l4Route(name, listener, refs...)
+	l4 := r.GetL4Route()
+	l4.Key, l4.PassthroughBackendRefs = "TLSRoute/n/"+name, passed
+	l4.Attachments[0].Hostnames = nil
+	for _, h := range hostnames {
+		l4.Attachments[0].Hostnames = append(l4.Attachments[0].Hostnames, &config.Hostname{Effective: h, Original: h})
+	}
+	return r
+}
+
+// TestExplainTLS: the server name chooses listener and route, and says whose TLS it is.
+func TestExplainTLS(t *testing.T) {
+	w := world(t)
+	on := func(name, hostname string, port uint32, protocol config.Protocol, certificates ...string) *config.Resource {
+		l := listener(name, hostname, port)
+		l.GetListener().Protocol, l.GetListener().Certificates = protocol, certificates
+		return l
+	}
+	chain, key := testkit.Certificate{Hosts: []string{"*.t.test"}}.PEM(t)
+	w.Resources = append(w.Resources, &config.Resource{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "Secret/n/c", ChainPem: chain, KeyPem: key}}},
+		on("pass", "*.p.test", 8443, config.Protocol_PROTOCOL_TLS_PASSTHROUGH), on("end", "*.t.test", 8443, config.Protocol_PROTOCOL_TLS, "Secret/n/c"),
+		on("web", "web.test", 8443, config.Protocol_PROTOCOL_HTTPS, "Secret/n/c"), on("ends", "a.t.test", 8444, config.Protocol_PROTOCOL_TLS, "Secret/n/c"),
+		tlsRoute("p", "pass", nil, []*config.BackendRef{ref("one", 1)}, "a.p.test", "*.b.p.test"), tlsRoute("t", "end", []*config.BackendRef{ref("one", 1)}, nil, "a.t.test"))
+	for _, test := range []struct {
+		url, reason string
+		says        []string
+	}{
+		{"tls://A.p.test:8443", "ok", []string{"n/gw/pass", "TLS (Passthrough) port 8443", "server name \"a.p.test\"", "TLSRoute n/p rules[0]: server name a.p.test", "in the client's TLS: 10.0.0.1:8080"}},
+		{"tls://x.b.p.test:8443", "ok", []string{"server name *.b.p.test"}},
+		{"tls://b.p.test:8443", "route_not_found", []string{"the listener has no route for server name \"b.p.test\""}},
+		{"tls://a.t.test:8443", "ok", []string{"n/gw/end", "Secret n/c", "TLSRoute n/t rules[0]: server name a.t.test", "in TCP: 10.0.0.1:8080"}},
+		{"tls://web.test:8443", "wrong_protocol", []string{"is of listener n/gw/web, which speaks HTTPS, not TLS"}},
+		{"tls://none.test:8443", "route_not_found", []string{"the connection is reset", "no listener of port 8443 has server name \"none.test\""}},
+		{"tls://none.test:8444", "tls_handshake_failed", []string{"no listener of port 8444 has server name"}},
+		{"tls://a.test:80", "wrong_protocol", []string{"port 80 speaks HTTP", "not TLS"}},
+	} {
+		q, err := NewConnection(test.url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := Explain(w, q)
+		if err != nil {
+			t.Fatalf("%s: %v", test.url, err)
+		}
+		var text strings.Builder
+		if err := e.Print(&text); err != nil {
+			t.Fatal(err)
+		}
+		if e.Answer.Reason != test.reason {
+			t.Errorf("%s: %s, want %s", test.url, e.Answer.Reason, test.reason)
+		}
+		for _, says := range test.says {
+			if !strings.Contains(text.String(), says) {
+				t.Errorf("%s: %q is missing:\n%s", test.url, says, &text)
+			}
+		}
+	}
+	for url, reason := range map[string]string{"https://a.p.test:8443/": "wrong_protocol", "https://a.t.test:8443/": "wrong_protocol", "https://none.test:8443/": "route_not_found", "http://a.p.test:8443/": "http_on_tls_port"} {
+		if e := explained(t, w, "GET", url); e.Answer.Reason != reason {
+			t.Errorf("%s: %+v, want %s", url, e.Answer, reason)
 		}
 	}
 }

@@ -119,8 +119,7 @@ func Explain(in World, ask *Question) (*Explanation, error) {
 
 func (d *decision) decide() error {
 	if d.connection() {
-		d.decideConnection()
-		return nil
+		return d.decideConnection()
 	}
 	if _, err := http1.ParseRequest(d.ask.head, &d.req, &d.head, nil); err != nil {
 		d.refuse(err)
@@ -143,10 +142,15 @@ func (d *decision) answerWith(reason observe.Reason, detail string) {
 		text += "; " + detail
 	}
 	if d.connection() {
-		d.Answer = Answer{Reason: reason.String(), Text: "the connection is reset, " + text}
+		d.resetWith(reason, text)
 		return
 	}
 	d.Answer = Answer{reason.Status(), reason.String(), fmt.Sprintf("%d %s", reason.Status(), text)}
+}
+
+// resetWith ends the decision with the end of the connection.
+func (d *decision) resetWith(reason observe.Reason, text string) {
+	d.Answer = Answer{Reason: reason.String(), Text: "the connection is reset, " + text}
 }
 
 // refuse is a head that the parser does not accept.
@@ -165,7 +169,7 @@ func (d *decision) refuse(err error) {
 	d.answerWith(reason, err.Error())
 }
 
-// listenersOfPort returns the listeners of the port, which all have the protocol; nil ends the decision.
+// listenersOfPort returns the listeners of the port, which all have the protocol, or all begin with TLS as it does; nil ends the decision.
 func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.Listener] {
 	var hosts *match.Hosts[*config.Listener]
 	var others []string
@@ -195,9 +199,9 @@ func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.
 		return nil
 	}
 	for _, l := range hosts.All() {
-		if l.Protocol != wanted {
+		if l.Protocol != wanted && !(beginsWithTLS(l.Protocol) && beginsWithTLS(wanted)) {
 			text := fmt.Sprintf("port %d speaks %s (listener %s), not %s", l.Port, protocolName(l), l.Key, strings.ToUpper(d.ask.scheme))
-			if wanted == config.Protocol_PROTOCOL_HTTP && l.Protocol == config.Protocol_PROTOCOL_HTTPS {
+			if wanted == config.Protocol_PROTOCOL_HTTP && beginsWithTLS(l.Protocol) {
 				d.answerWith(observe.ReasonHTTPOnTLSPort, text)
 			} else {
 				d.Answer = Answer{Reason: "wrong_protocol", Text: text}
@@ -206,6 +210,16 @@ func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.
 		}
 	}
 	return hosts
+}
+
+func beginsWithTLS(p config.Protocol) bool {
+	return p == config.Protocol_PROTOCOL_HTTPS || p == config.Protocol_PROTOCOL_TLS || p == config.Protocol_PROTOCOL_TLS_PASSTHROUGH
+}
+
+// wrongProtocol ends the decision where the server name has chosen a listener of another protocol.
+func (d *decision) wrongProtocol(l *config.Listener) {
+	d.Answer = Answer{Reason: "wrong_protocol", Text: fmt.Sprintf("server name %q on port %d is of listener %s, which speaks %s, not %s",
+		d.sni(), l.Port, l.Key, protocolName(l), strings.ToUpper(d.ask.scheme))}
 }
 
 // chooseListener does what accept, handshake and Host decide: false ends the decision.
@@ -225,6 +239,10 @@ func (d *decision) chooseListener() (bool, error) {
 		if err != nil || shown == nil {
 			return false, err
 		}
+		if shown.Protocol != config.Protocol_PROTOCOL_HTTPS {
+			d.wrongProtocol(shown)
+			return false, nil
+		}
 		if shown != listener {
 			l := d.shownListener(shown, "chosen by server name "+strconv.Quote(d.sni()))
 			d.Listener = &l
@@ -232,23 +250,27 @@ func (d *decision) chooseListener() (bool, error) {
 			return false, nil
 		}
 	}
-	for hostname, l := range hosts.All() {
-		if !ok || l != listener {
-			why := "a more specific hostname fits"
-			if !hostnameFits(hostname, string(d.req.MatchHost)) {
-				why = "its hostname does not fit " + string(d.req.MatchHost)
-			}
-			d.PassedOver = append(d.PassedOver, d.shownListener(l, why))
-		}
-	}
+	d.passOver(hosts, listener, string(d.req.MatchHost))
 	if !ok {
 		d.answerWith(observe.ReasonRouteNotFound, "no listener of the port has host "+string(d.req.MatchHost))
 		return false, nil
 	}
-	d.listener = listener
-	shown := d.shownListener(listener, "the most specific hostname for "+string(d.req.MatchHost))
-	d.Listener = &shown
+	d.choose(listener, "the most specific hostname for "+string(d.req.MatchHost))
 	return true, nil
+}
+
+// passOver shows the listeners that are not the chosen one, which may be nil.
+func (d *decision) passOver(hosts *match.Hosts[*config.Listener], chosen *config.Listener, host string) {
+	for hostname, l := range hosts.All() {
+		if l == chosen {
+			continue
+		}
+		why := "a more specific hostname fits"
+		if !hostnameFits(hostname, host) {
+			why = "its hostname does not fit " + host
+		}
+		d.PassedOver = append(d.PassedOver, d.shownListener(l, why))
+	}
 }
 
 // place is where a listener listens, for people.
@@ -274,6 +296,9 @@ func hostnameFits(hostname, host string) bool {
 }
 
 func protocolName(l *config.Listener) string {
+	if l.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {
+		return "TLS (Passthrough)"
+	}
 	return strings.TrimPrefix(l.Protocol.String(), "PROTOCOL_")
 }
 

@@ -20,11 +20,17 @@ func (d *decision) sni() string {
 }
 
 // handshake decides the TLS handshake, and returns the listener that the server name selects, or nil where the
-// handshake fails.
+// handshake fails. Whether one that is passed on fails is the backend's affair.
 func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.Listener, error) {
 	name := d.sni()
 	l, ok := hosts.Find([]byte(name))
-	if !ok {
+	switch {
+	case ok && l.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH:
+		return l, nil
+	case !ok && passesOn(hosts):
+		d.resetWith(observe.ReasonRouteNotFound, fmt.Sprintf("%s: no listener of port %d has server name %q", observe.ReasonRouteNotFound, d.ask.port, name))
+		return nil, nil
+	case !ok:
 		d.failHandshake("no listener of port %d has server name %q", d.ask.port, name)
 		return nil, nil
 	}
@@ -45,6 +51,16 @@ func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.List
 	var none *tls.Listener
 	d.showCertificate(none.Update(l.Key, certs, nil, nil, nil, nil).Presented(name))
 	return l, nil
+}
+
+// passesOn reports whether TLS is passed on for any of the listeners.
+func passesOn(hosts *match.Hosts[*config.Listener]) bool {
+	for _, l := range hosts.All() {
+		if l.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {
+			return true
+		}
+	}
+	return false
 }
 
 // demands says what a client must show.
