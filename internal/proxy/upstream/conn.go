@@ -53,7 +53,13 @@ func (c *Conn) Endpoint() *Endpoint { return c.endpoint }
 // is false where the peer closed it or sent bytes that nobody asked for. True is
 // no promise: the close may be under way. For connections between two requests only.
 func (c *Conn) Alive() bool {
-	return !c.closed.Load() && (c.secure == nil || c.secure.quiet()) && c.probe.alive()
+	switch {
+	case c.closed.Load():
+		return false
+	case c.secure == nil:
+		return c.probe.alive()
+	}
+	return c.secure.quiet() && (readsNow || c.probe.alive())
 }
 
 // WasReset reports, of a connection that gave io.EOF, whether the peer has broken the stream off by a reset, as far as the system

@@ -122,3 +122,65 @@ func TestReadIdleHoldsNothing(t *testing.T) {
 		t.Errorf("behind part of a record: %d bytes, %v", r.n, r.err)
 	}
 }
+
+// TestWriteReadOverTLSHoldsNothing: while a response is waited for over TLS no memory is held, on a fresh connection and on one that was used before, and one
+// that has ended in the meantime is not used.
+func TestWriteReadOverTLSHoldsNothing(t *testing.T) {
+	cert, secured := tlsIdentity(t)
+	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s, b := newSet(t, Options{}, endpoint(netip.MustParseAddrPort(l.Addr().String())))
+	apply(t, s, secured...)
+	peers := make(chan net.Conn, 1)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		c.(*tls.Conn).Handshake() //nolint:errcheck // else the dial fails
+		peers <- c
+	}()
+	e := b.Endpoints()[0]
+	c := dial(t, e)
+	peer := <-peers
+	defer peer.Close()
+	var into holding
+	for _, reused := range []bool{false, true, true} {
+		if c.Reused != reused {
+			t.Fatalf("reused %v, want %v", c.Reused, reused)
+		}
+		type result struct {
+			n   int
+			err error
+		}
+		results := make(chan result, 1)
+		go func() {
+			n, err := c.WriteRead([]byte("head"), []byte("body"), &into)
+			results <- result{n, err}
+		}()
+		got := make([]byte, len("headbody"))
+		if _, err := io.ReadFull(peer, got); err != nil || string(got) != "headbody" {
+			t.Fatalf("the peer got %q, %v", got, err)
+		}
+		testkit.Eventually(t, "nothing is held for the wait", func() bool { return unread(c.socket()) == 0 && !into.held.Load() })
+		if _, err := peer.Write([]byte("answer")); err != nil {
+			t.Fatal(err)
+		}
+		if r := <-results; r.err != nil || string(into.Take()[:r.n]) != "answer" {
+			t.Fatalf("%+v", r)
+		}
+		into.Give()
+		c.Release()
+		if c = e.Idle(); c == nil {
+			t.Fatal("the connection is not kept")
+		}
+	}
+	peer.Close()
+	testkit.Eventually(t, "the end is seen", func() bool { return !c.Alive() })
+	if _, err := c.WriteRead([]byte("head"), nil, &into); err != ErrStale {
+		t.Errorf("error %v, want ErrStale", err)
+	}
+}

@@ -157,6 +157,9 @@ func (c *Conn) ReadMore(into []byte) int {
 	return n
 }
 
+// readsNow tells that readNow knows whether anything has come.
+const readsNow = true
+
 // readNow reads from the socket what has come already; errNothingYet is that nothing has.
 func (c *Conn) readNow(into []byte) (int, error) {
 	t := &c.roundTrip

@@ -18,5 +18,8 @@ func (c *Conn) ReadMore([]byte) int { return 0 }
 // ReadInto waits for more of a response.
 func (c *Conn) ReadInto(b Buffer) (int, error) { return c.Conn.Read(b.Take()) }
 
+// readsNow tells that readNow knows whether anything has come.
+const readsNow = false
+
 // readNow never knows that anything has come.
 func (c *Conn) readNow([]byte) (int, error) { return 0, errNothingYet }

@@ -15,6 +15,8 @@ type secure struct {
 	tls  *tls.Conn
 	wire wire
 	look [1]byte
+	// trip is how a request is sent and its response waited for; nil where it is by way of net.Conn, see writeReadPlain.
+	trip *secureTrip
 }
 
 // wire is what TLS reads from: the socket, and while quiet looks only what has come there already.
@@ -71,6 +73,9 @@ func (c *Conn) handshake(ctx context.Context, socket *net.TCPConn, config *tls.C
 	defer cancel()
 	if err := s.tls.HandshakeContext(ctx); err != nil {
 		return err
+	}
+	if !c.plain {
+		s.trip = newSecureTrip(c, s)
 	}
 	c.Conn, c.secure, c.plain = s.tls, s, true
 	return nil
