@@ -140,8 +140,9 @@ var featuresElsewhere = []string{
 	"HTTPRouteBackendProtocolH2C",                                            // TestH2CBackend
 	"HTTPRouteBackendProtocolWebSocket",                                      // TestWebSocket
 	"GRPCRoute", "GRPCRouteNamedRouteRule", "GRPCRouteRequestHeaderModifier", // TestGRPC
-	"GatewayPort8080", // a port as any other
-	"TCPRoute",        // TestTCPRoute, TestTCPRouteEdits
+	"GatewayPort8080",                                        // a port as any other
+	"TCPRoute",                                               // TestTCPRoute, TestTCPRouteEdits
+	"TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate", // TestTLSRoute, TestTLSRouteEdits
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

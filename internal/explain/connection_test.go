@@ -145,7 +145,7 @@ func TestExplainTLS(t *testing.T) {
 		{"tls://b.p.test:8443", "route_not_found", []string{"the listener has no route for server name \"b.p.test\""}},
 		{"tls://a.t.test:8443", "ok", []string{"n/gw/end", "Secret n/c", "TLSRoute n/t rules[0]: server name a.t.test", "in TCP: 10.0.0.1:8080"}},
 		{"tls://web.test:8443", "wrong_protocol", []string{"is of listener n/gw/web, which speaks HTTPS, not TLS"}},
-		{"tls://none.test:8443", "route_not_found", []string{"the connection is reset", "no listener of port 8443 has server name \"none.test\""}},
+		{"tls://none.test:8443", "route_not_found", []string{"the connection is reset", "no listener of the port has server name \"none.test\""}},
 		{"tls://none.test:8444", "tls_handshake_failed", []string{"no listener of port 8444 has server name"}},
 		{"tls://a.test:80", "wrong_protocol", []string{"port 80 speaks HTTP", "not TLS"}},
 	} {

@@ -28,7 +28,7 @@ func (d *decision) handshake(hosts *match.Hosts[*config.Listener]) (*config.List
 	case ok && l.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH:
 		return l, nil
 	case !ok && passesOn(hosts):
-		d.resetWith(observe.ReasonRouteNotFound, fmt.Sprintf("%s: no listener of port %d has server name %q", observe.ReasonRouteNotFound, d.ask.port, name))
+		d.resetWith(observe.ReasonRouteNotFound, fmt.Sprintf("%s: no listener of the port has server name %q", observe.ReasonRouteNotFound, name))
 		return nil, nil
 	case !ok:
 		d.failHandshake("no listener of port %d has server name %q", d.ask.port, name)

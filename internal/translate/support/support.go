@@ -65,6 +65,9 @@ var everywhere = []features.FeatureName{
 	features.SupportHTTPRouteSchemeRedirect,
 	features.SupportReferenceGrant,
 	features.SupportTCPRoute,
+	features.SupportTLSRoute,
+	features.SupportTLSRouteModeMixed,
+	features.SupportTLSRouteModeTerminate,
 }
 
 // inCluster is what else it can do where Gateways run in proxies of their own.
