@@ -91,7 +91,7 @@ func (c *Conn) identify() error {
 	case s.of != nil && !s.of.headed:
 		b.kind = blockResponse
 		b.section.Reset(head.ResponseHeader)
-	case !b.ended:
+	case !b.ended, len(s.Head.Protocol) > 0: // of a tunnel only DATA may follow (RFC 9113 section 8.5)
 		return c.streamError(ProtocolError, errTrailer)
 	default:
 		b.kind = blockTrailer

@@ -1,9 +1,13 @@
 package http2
 
 import (
+	"errors"
+	"io"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	xhttp2 "golang.org/x/net/http2"
 )
@@ -235,6 +239,94 @@ func TestConnect(t *testing.T) {
 	}
 	r.headers(3, false, ":method", "CONNECT", ":authority", "a.test:1")
 	r.until("the refusal", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders && f.Header().StreamID == 3 })
+}
+
+// TestMalformedConnect: what is no extended CONNECT, or no tunnel, ends its stream.
+func TestMalformedConnect(t *testing.T) {
+	ended := make(chan error, 1)
+	s := serve(t, Options{ExtendedConnect: true}, func(s *Stream) {
+		s.WriteHead(200, nil, -1, false)
+		s.Flush()
+		_, err := s.Read(make([]byte, 1))
+		ended <- err
+	})
+	r := s.raw(t)
+	extended := func(pairs ...string) []string {
+		return append([]string{":protocol", "websocket"}, with(":method", "CONNECT", get("/chat", pairs...)...)...)
+	}
+	for i, c := range []struct {
+		name  string
+		pairs []string
+	}{
+		{"GET", append([]string{":protocol", "websocket"}, get("/chat")...)},
+		{"without path", without(":path", extended()...)},
+		{"without scheme", without(":scheme", extended()...)},
+		{"without authority", without(":authority", extended()...)},
+		{"with a path that is none", with(":path", "*", extended()...)},
+		{"protocol that is no token", with(":protocol", "web socket", extended()...)},
+		{"protocol that is empty", with(":protocol", "", extended()...)},
+		{"two protocols", append([]string{":protocol", "websocket"}, extended()...)},
+		{"Content-Length", extended("content-length", "0")},
+		{"Upgrade", extended("upgrade", "websocket")},
+		{"Connection", extended("connection", "upgrade")},
+	} {
+		id := uint32(2*i + 1)
+		r.headers(id, false, c.pairs...)
+		if code := r.reset(id); code != xhttp2.ErrCodeProtocol {
+			t.Errorf("%s: reset with %v", c.name, code)
+		}
+	}
+	const id = 101
+	r.headers(id, false, extended()...)
+	r.until("the head", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameHeaders })
+	r.headers(id, true, "x", "a")
+	if code := r.reset(id); code != xhttp2.ErrCodeProtocol {
+		t.Errorf("trailers of a tunnel: reset with %v", code)
+	}
+	if err := <-ended; err == nil || err == io.EOF {
+		t.Errorf("the tunnel has ended with %v", err)
+	}
+}
+
+// TestInterrupt: calls of a stream that read, and that wait to write, end when it is interrupted, and so do later ones; OnGone's function may interrupt it.
+func TestInterrupt(t *testing.T) {
+	started, failed := make(chan *Stream, 1), make(chan error, 4)
+	s := serve(t, Options{}, func(s *Stream) {
+		s.OnGone(s.Interrupt)
+		s.SetWriteTimeout(time.Hour)
+		s.WriteHead(200, nil, -1, false)
+		written := make(chan struct{})
+		go func() {
+			defer close(written)
+			failed <- s.Write(make([]byte, 1<<20), false) // more than the window
+			failed <- s.Write(nil, false)
+		}()
+		started <- s
+		for range 2 {
+			_, err := s.Read(make([]byte, 1))
+			failed <- err
+		}
+		<-written
+		s.OnGone(nil)
+	})
+	r := s.raw(t)
+	r.headers(1, false, with(":method", "POST", get("/")...)...)
+	stream := <-started
+	r.until("DATA", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameData })
+	stream.Interrupt()
+	for range 4 {
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("a call has ended with %v", err)
+		}
+	}
+	r.headers(3, false, with(":method", "POST", get("/")...)...)
+	<-started
+	r.WriteRSTStream(3, xhttp2.ErrCodeCancel)
+	for range 4 {
+		if err := <-failed; err == nil {
+			t.Error("a call of a stream that is gone has succeeded")
+		}
+	}
 }
 
 func TestLimits(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
@@ -25,6 +26,8 @@ type Stream struct {
 	of *ClientStream // in the client's role
 
 	header, trailer head.Section
+
+	interrupted uint32 // 1 after Interrupt; atomic
 
 	// From here on guarded by c.mu.
 
@@ -59,9 +62,11 @@ type Stream struct {
 	headEnd    int64 // where that ends in all that the connection has put into batches
 	answered   bool  // the final head was said
 	sendWindow int
-	writable   signal
-	waiting    bool // a goroutine waits for writable
-	lead       bool // this goroutine is to become the connection's writer
+	// writeTimeout is how long a call may take that writes.
+	writeTimeout time.Duration
+	writable     signal
+	waiting      bool // a goroutine waits for writable
+	lead         bool // this goroutine is to become the connection's writer
 
 	entry writesched.Entry[Stream]
 }
@@ -76,7 +81,7 @@ func (c *Conn) newStream(id uint32) *Stream {
 		s.readable = newSignal()
 		s.writable = newSignal()
 	}
-	s.c, s.id = c, id
+	s.c, s.id, s.writeTimeout = c, id, c.o.Timeouts.Write
 	s.entry.Begin(s)
 	s.header.Reset(head.RequestHeader)
 	s.trailer.Reset(head.Trailer)
@@ -142,6 +147,8 @@ func (s *Stream) await() error {
 		switch {
 		case s.err != nil:
 			return s.err
+		case s.isInterrupted():
+			return os.ErrDeadlineExceeded
 		case s.body.len() > 0:
 			return nil
 		case s.remoteEnded:
@@ -207,6 +214,24 @@ func (s *Stream) SetReadDeadline(t time.Time) {
 	s.c.mu.Unlock()
 	s.readable.send()
 }
+
+// SetWriteTimeout sets how long each later call may take that writes, in place of Timeouts.Write. What the connection does not take is still
+// bounded by the latter.
+func (s *Stream) SetWriteTimeout(d time.Duration) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.writeTimeout = d
+}
+
+// Interrupt makes calls fail with os.ErrDeadlineExceeded that read or wait to write, those under way and later ones. It takes no lock, so that the
+// function given to OnGone may call it, and it must not be called any more when the handler returns.
+func (s *Stream) Interrupt() {
+	atomic.StoreUint32(&s.interrupted, 1)
+	s.readable.send()
+	s.writable.send()
+}
+
+func (s *Stream) isInterrupted() bool { return atomic.LoadUint32(&s.interrupted) != 0 }
 
 // Reset ends the stream in both directions with RST_STREAM, unless it has ended. It may be called from any
 // goroutine until the handler returns, and never waits for the client.

@@ -53,7 +53,7 @@ func (s *Stream) WriteHead(status int, fields *message.Fields, contentLength int
 // Write sends a part of the body, which may be empty; with end the last one. It returns when p is not
 // used any more, which is when flow control has let all of it through and it is written or waits for
 // the next write of the connection, 80 KiB at most; or part of it is left out with an error: os.ErrDeadlineExceeded
-// after Timeouts.Write, *ResetError, ErrClosed.
+// after Timeouts.Write or what SetWriteTimeout has set, *ResetError, ErrClosed.
 func (s *Stream) Write(p []byte, end bool) error {
 	if !s.headSaid || s.headEnds || s.end {
 		return errOrder
@@ -87,6 +87,9 @@ func (s *Stream) send(p []byte) error {
 	if s.err != nil {
 		return s.err
 	}
+	if s.isInterrupted() {
+		return os.ErrDeadlineExceeded
+	}
 	s.data, s.pending, s.answered = p, true, s.headSaid
 	c.queue.Add(&s.entry, s.short())
 	if c.writing {
@@ -106,7 +109,7 @@ func (s *Stream) flushed() error {
 		if s.of != nil {
 			deadline = s.readDeadline
 		} else if deadline.IsZero() {
-			deadline = time.Now().Add(c.o.Timeouts.Write)
+			deadline = time.Now().Add(s.writeTimeout)
 		}
 		s.waiting = true
 		ok := s.writable.wait(&c.mu, deadline)
@@ -136,8 +139,11 @@ func (s *Stream) short() bool {
 
 // unwritable is why nothing more is written, nil while it is.
 func (s *Stream) unwritable() error {
-	if s.err != nil {
+	switch {
+	case s.err != nil:
 		return s.err
+	case s.isInterrupted():
+		return os.ErrDeadlineExceeded
 	}
 	return s.stopped
 }

@@ -11,19 +11,40 @@ import (
 // FuzzHead gives any fields to the checks of a request. What passes is one message of HTTP/1.1, with the
 // same fields, so a backend cannot see anything else than what was routed.
 func FuzzHead(f *testing.F) {
-	f.Add("GET", "http", "a.test", "/a/b?c=d", "x-a", "value", "cookie", "a=b", false)
-	f.Add("POST", "https", "a.test:8443", "/%2e%2e/", "content-length", "3", "te", "trailers", true)
-	f.Add("OPTIONS", "http", "[::1]", "*", "host", "a", "expect", "100-continue", false)
-	f.Add("GET", "http", "a.test", "/\r\nX: y", "a\nb", "c\r\n\r\nGET / HTTP/1.1", "transfer-encoding", "chunked", false)
-	f.Fuzz(func(t *testing.T, method, scheme, authority, path, name1, value1, name2, value2 string, ended bool) {
+	f.Add("GET", "http", "a.test", "/a/b?c=d", "", "x-a", "value", "cookie", "a=b", false)
+	f.Add("POST", "https", "a.test:8443", "/%2e%2e/", "", "content-length", "3", "te", "trailers", true)
+	f.Add("OPTIONS", "http", "[::1]", "*", "", "host", "a", "expect", "100-continue", false)
+	f.Add("GET", "http", "a.test", "/\r\nX: y", "", "a\nb", "c\r\n\r\nGET / HTTP/1.1", "transfer-encoding", "chunked", false)
+	f.Add("CONNECT", "https", "a.test", "/chat?a=b", "websocket", "sec-websocket-version", "13", "sec-websocket-protocol", "chat, superchat", false)
+	f.Add("CONNECT", "http", "a.test", "/", "websocket\r\nX: y", "sec-websocket-key", "a\r\nContent-Length: 3", "connection", "upgrade", false)
+	f.Add("GET", "http", "a.test", "/", "websocket", "upgrade", "websocket", "content-length", "0", false)
+	f.Add("CONNECT", "http", "a.test", "/", "websocket", "content-length", "3", "host", "b.test", false)
+	f.Fuzz(func(t *testing.T, method, scheme, authority, path, protocol, name1, value1, name2, value2 string, ended bool) {
 		var x Section
 		var h Head
 		x.Reset(RequestHeader)
-		for _, p := range [][2]string{{":method", method}, {":scheme", scheme}, {":authority", authority}, {":path", path}, {name1, value1}, {name2, value2}} {
-			x.Add(p[0], p[1], &h, 16<<10, 128)
+		fields := [][2]string{{":method", method}, {":scheme", scheme}, {":authority", authority}, {":path", path}, {":protocol", protocol}, {name1, value1}, {name2, value2}}
+		for _, p := range fields {
+			if p != [2]string{":protocol", ""} {
+				x.Add(p[0], p[1], &h, 16<<10, 128)
+			}
 		}
-		if x.Large || x.Settle(&h, ended, true) != nil || string(h.Method) == "CONNECT" {
+		if x.Large || x.Settle(&h, ended, true) != nil {
 			return
+		}
+		if connect := string(h.Method) == "CONNECT"; connect != (len(h.Protocol) > 0) {
+			if connect { // by its authority alone
+				return
+			}
+			t.Fatalf("%s with :protocol %q", h.Method, h.Protocol)
+		}
+		var hop string
+		if len(h.Protocol) > 0 { // which becomes this
+			h.Method = []byte("GET")
+			hop = fmt.Sprintf("Connection: Upgrade\r\nUpgrade: %s\r\n", h.Protocol)
+			if h.ContentLength > 0 {
+				t.Errorf("a tunnel with Content-Length %d", h.ContentLength)
+			}
 		}
 		text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n", h.Method, h.Path, h.Authority)
 		for i := range h.Fields.Len() {
@@ -33,7 +54,7 @@ func FuzzHead(f *testing.F) {
 			}
 			text += string(fl.Line)
 		}
-		text += "\r\n"
+		text += hop + "\r\n"
 		var req message.Request
 		var rh http1.RequestHead
 		n, err := http1.ParseRequest([]byte(text+"GET / HTTP/1.1\r\n"), &req, &rh, nil)
@@ -42,6 +63,9 @@ func FuzzHead(f *testing.F) {
 		}
 		if n != len(text) || req.Header.Len() != h.Fields.Len() || rh.Framing != http1.NoBody || string(req.Method) != string(h.Method) {
 			t.Errorf("%q is read as %d bytes, %d fields, framing %d, method %q", text, n, req.Header.Len(), rh.Framing, req.Method)
+		}
+		if len(h.Protocol) > 0 && rh.Upgrade != nil && string(rh.Upgrade) != string(h.Protocol) {
+			t.Errorf("%q asks for %q, not %q", text, rh.Upgrade, h.Protocol)
 		}
 	})
 }

@@ -68,7 +68,7 @@ var (
 	errScheme      = errors.New(":scheme is no scheme")
 	errMethod      = errors.New(":method is no token or too long")
 	errPath        = errors.New(":path does not begin with a slash or has control characters")
-	errConnect     = errors.New("CONNECT with :scheme, :path or :protocol that does not belong there")
+	errConnect     = errors.New("CONNECT with :scheme, :path or :protocol that does not belong there, or with Content-Length and :protocol")
 )
 
 // Cap is how many bytes of memory it keeps, fields not counted.
@@ -242,7 +242,7 @@ func (x *Section) Settle(h *Head, ended, extended bool) error {
 func (x *Section) settleTarget(h *Head, extended bool) error {
 	connect := string(h.Method) == "CONNECT"
 	switch {
-	case x.seen&seenProtocol != 0 && !(connect && extended):
+	case x.seen&seenProtocol != 0 && !(connect && extended && x.length < 0): // a tunnel has no content (RFC 9110 section 9.3.6)
 		return errConnect
 	case connect && x.seen&seenProtocol == 0:
 		if x.seen != seenMethod|seenAuthority {
