@@ -99,8 +99,8 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonOK:             {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
 	ReasonRedirect:       {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
 	ReasonPreflight:      {Word: "preflight", Source: SourceNone, Description: "a CORS filter answered a preflight request of an origin that it allows"},
-	ReasonUpgraded:       {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection was switched to another protocol and has ended"},
-	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend's response was relayed, but the backend was not asked for the protocol in the request's Upgrade field: the appProtocol of the Service's port does not name it"},
+	ReasonUpgraded:       {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection, or the stream of an extended CONNECT (which is answered 200), was switched to another protocol and has ended"},
+	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend was not asked for the protocol that the request wants to switch to, by Upgrade or an extended CONNECT: the appProtocol of the Service's port does not name it (kubernetes.io/ws is for websocket); its response without the switch was relayed, or the extended CONNECT answered 501"},
 	ReasonTunnelIdle:     {Word: "tunnel_idle", Source: SourceNone, Description: "the connection, of a layer-4 route or switched to another protocol, ended because neither side sent anything for an hour, or one took nothing of what it was sent for ten minutes"},
 	ReasonTunnelEnded:    {Word: "tunnel_ended", Source: SourceNone, Description: "the connection of a layer-4 route has ended, as both sides wanted"},
 

@@ -205,12 +205,15 @@ func (s *Set) CutLargest(bytes uint64) (cut int) {
 	return cut
 }
 
-// Held is how many bytes the connection holds, or may hold: by HTTP/2 of request bodies, as a tunnel of what was not taken yet, and else 0.
+// Held is how many bytes the connection holds, or may hold: by HTTP/2 of request bodies, of tunnels what was not taken yet, and else 0.
 func (c *Conn) Held() int {
-	if h := c.http2.Load(); h != nil {
-		return h.Held()
+	h := c.http2.Load()
+	if h == nil {
+		return c.tunnel().held()
 	}
-	return c.tunnelHeld()
+	n := h.Held()
+	c.tunnels.each(func(d *stream) { n += d.tunnel().held() })
+	return n
 }
 
 // Resume has HTTP/2 connections take on what was withheld while memory was scarce.
@@ -236,12 +239,12 @@ const (
 // held so many bytes together, and returns how many: memory is scarce.
 func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 	sum := uint64(0)
-	for _, c := range s.tunnelsSince(tunnelStuckFor, (*Conn).tunnelStuck) {
+	for _, t := range s.tunnelsSince(tunnelStuckFor, tunnelWaits.stuck) {
 		if sum >= bytes {
 			break
 		}
-		if n := c.Held(); n > 0 { // else it has moved meanwhile
-			c.endTunnel()
+		if n := t.waits().held(); n > 0 { // else it has moved meanwhile
+			t.end()
 			sum += uint64(n)
 			ended++
 		}
@@ -252,32 +255,94 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 // EndUnusedTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
 // returns how many: memory is scarce, and there may be many of them.
 func (s *Set) EndUnusedTunnels() int {
-	all := s.unusedTunnels()
+	all := s.tunnelsSince(tunnelUnused, tunnelWaits.used)
 	all = all[:min(len(all), max(len(all)/tunnelPart, tunnelsLeast))]
-	for _, c := range all {
-		c.endTunnel()
+	for _, t := range all {
+		t.end()
 	}
 	return len(all)
 }
 
-// unusedTunnels returns the tunnels through which nothing has moved for tunnelUnused at least, in the order in which they were used last.
-func (s *Set) unusedTunnels() []*Conn { return s.tunnelsSince(tunnelUnused, (*Conn).tunnelUsed) }
+// openTunnel is a connection that is a tunnel, or a stream of one.
+type openTunnel struct {
+	c *Conn
+	d *stream // nil where it is the connection
+}
+
+func (t openTunnel) waits() tunnelWaits {
+	if t.d == nil {
+		return t.c.tunnel()
+	}
+	return tunnelWaits{t.c.set, &t.d.toClient, &t.d.toBackend}
+}
+
+func (t openTunnel) end() {
+	if t.d == nil {
+		t.c.endTunnel()
+	} else {
+		t.c.tunnels.end(t.d)
+	}
+}
 
 // tunnelsSince returns the tunnels for which since returns a moment, by the coarse clock, that is so long ago at least, the longest ago first.
-func (s *Set) tunnelsSince(least time.Duration, since func(*Conn) (ms int64, ok bool)) (all []*Conn) {
-	latest := s.engine.Now() - least.Milliseconds()
-	at := make(map[*Conn]int64)
+func (s *Set) tunnelsSince(least time.Duration, since func(tunnelWaits) (ms int64, ok bool)) []openTunnel {
+	at := make(map[openTunnel]int64)
+	look := func(t openTunnel) {
+		if ms, ok := since(t.waits()); ok {
+			at[t] = ms
+		}
+	}
 	s.Each(func(c *Conn) {
-		if ms, ok := since(c); ok && ms <= latest && c.counts.Load() == countsOpen {
-			at[c] = ms
-			all = append(all, c)
+		switch {
+		case c.http2.Load() != nil:
+			c.tunnels.each(func(d *stream) { look(openTunnel{c, d}) })
+		case c.counts.Load() == countsOpen:
+			look(openTunnel{c, nil})
 		}
 	})
-	slices.SortFunc(all, func(a, b *Conn) int { return cmp.Compare(at[a], at[b]) })
+	return oldest(at, s.engine.Now()-least.Milliseconds())
+}
+
+// unusedTunnels returns the connections that carry nothing but tunnels through which nothing has moved for tunnelUnused at least, in the order in which
+// they were used last.
+func (s *Set) unusedTunnels() []*Conn {
+	at := make(map[*Conn]int64)
+	s.Each(func(c *Conn) {
+		if ms, ok := c.tunnelsUsed(); ok && c.counts.Load() == countsOpen {
+			at[c] = ms
+		}
+	})
+	return oldest(at, s.engine.Now()-tunnelUnused.Milliseconds())
+}
+
+// oldest returns those whose moment is latest or before, the longest ago first.
+func oldest[T comparable](at map[T]int64, latest int64) (all []T) {
+	for t, ms := range at {
+		if ms <= latest {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(at[a], at[b]) })
 	return all
 }
 
-// endTunnel evicts and ends a connection that is a tunnel.
+// tunnelsUsed returns when bytes have last moved through the tunnels that the connection carries, by the coarse clock; false where it carries none,
+// or anything else.
+func (c *Conn) tunnelsUsed() (ms int64, ok bool) {
+	h := c.http2.Load()
+	if h == nil {
+		return c.tunnel().used()
+	}
+	n := 0
+	c.tunnels.each(func(d *stream) {
+		at, _ := d.tunnel().used()
+		ms = max(ms, at)
+		n++
+	})
+	return ms, n > 0 && n == h.Streams()
+}
+
+// endTunnel evicts and ends a connection that is a tunnel, or carries nothing else.
 func (c *Conn) endTunnel() {
 	c.set.evict(c)
 	c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already; the client must not take this for the end of what it was sent

@@ -77,7 +77,8 @@ type Conn struct {
 	served bool
 	loop   rawLoop
 	// http2 is set where that is spoken.
-	http2 atomic.Pointer[http2.Conn]
+	http2   atomic.Pointer[http2.Conn]
+	tunnels streamTunnels // of it
 
 	// wait says what the goroutine of serve waits for, bodyWait what that of upload does. Of a tunnel they are for what moves to the
 	// client, and to the backend.

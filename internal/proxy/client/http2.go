@@ -44,12 +44,13 @@ func (c *Conn) serveHTTP2() {
 	c.side.Protocol = "HTTP/2.0"
 	t := &c.set.timeouts
 	h := http2.New(c.sending(), http2.Options{
-		MaxHeaderBytes: c.set.engine.Limits.MaxHead,
-		MaxFields:      c.set.engine.Limits.MaxFields,
-		Timeouts:       http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
-		Scarce:         &c.set.engine.Overloaded,
-		Refused:        c.refusedHTTP2,
-		Panicked:       func(v any) { c.set.engine.Observer.Panicked("http2", v) },
+		MaxHeaderBytes:  c.set.engine.Limits.MaxHead,
+		MaxFields:       c.set.engine.Limits.MaxFields,
+		Timeouts:        http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
+		ExtendedConnect: true,
+		Scarce:          &c.set.engine.Overloaded,
+		Refused:         c.refusedHTTP2,
+		Panicked:        func(v any) { c.set.engine.Observer.Panicked("http2", v) },
 	}, c.serveStream)
 	c.http2.Store(h)
 	h.Serve(prior) // its error tells what the client did wrong to the connection, which no request is about
@@ -97,6 +98,10 @@ type stream struct {
 	refusing bool
 
 	limit limit
+
+	// Of a tunnel:
+	key                 webSocketKey
+	toClient, toBackend waitState
 }
 
 var streams = sync.Pool{New: func() any {
@@ -132,6 +137,7 @@ func (d *stream) recovered(s *http2.Stream) {
 	if v := recover(); v != nil {
 		d.ex.Panicked(v)
 		s.OnGone(nil)
+		d.c.tunnels.remove(d)
 		d.limit.writeBy(time.Time{})
 		s.Reset(http2.InternalError)
 	}
@@ -152,7 +158,11 @@ func (d *stream) gone() {
 func (d *stream) run() {
 	x, h := d.ex, &d.s.Head
 	x.Begin()
-	err := d.head.Adopt(h.Method, h.Scheme, h.Authority, h.Path, &x.Request.Request, &d.c.set.engine.Limits)
+	method, extended := h.Method, len(h.Protocol) > 0
+	if extended {
+		method = methodGet
+	}
+	err := d.head.Adopt(method, h.Scheme, h.Authority, h.Path, &x.Request.Request, &d.c.set.engine.Limits)
 	refused, _ := err.(*http1.Error) // errors.As would allocate
 	switch {
 	case refused != nil:
@@ -169,13 +179,26 @@ func (d *stream) run() {
 	if len(h.Path) == 0 { // CONNECT
 		x.Target = h.Authority
 	}
-	x.ExpectContinue, x.TETrailers = h.ExpectContinue, h.TETrailers
+	x.ExpectContinue, x.TETrailers, x.Upgrade, x.Extended = h.ExpectContinue, h.TETrailers, nil, false
+	if extended {
+		d.runExtended()
+		return
+	}
 	if status, reason := d.takeBody(); reason != observe.ReasonOK {
 		d.refusing = true
 		x.Refuse(status, reason)
 		return
 	}
 	x.Run()
+}
+
+// runExtended carries out an extended CONNECT. A tunnel that breaks off is shown to the client as a connection is that is reset (RFC 8441 section 5).
+func (d *stream) runExtended() {
+	d.extend()
+	outcome := d.ex.Run()
+	if d.c.tunnels.remove(d) && !outcome.Complete {
+		d.s.Reset(http2.Cancel)
+	}
 }
 
 // takeBody says what body the backend is to expect, and takes as much of it as is there. A reason other than

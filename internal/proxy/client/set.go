@@ -282,6 +282,7 @@ func (c *Conn) sweep(now int64) (watch bool) {
 		if c.set.engine.Draining.Load() {
 			h.Drain()
 		}
+		c.tunnels.expire(now)
 		return false
 	}
 	kind, at, seen := c.wait.get()
@@ -299,7 +300,7 @@ func (c *Conn) sweep(now int64) (watch bool) {
 			c.expire(&c.wait, seen, false)
 		}
 	case waitTunnel, waitTunnelWrite:
-		if c.tunnelExpired(now) {
+		if c.tunnel().expired(now) {
 			c.watch.Expire()
 		}
 	}

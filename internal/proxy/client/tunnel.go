@@ -22,29 +22,42 @@ type duplex struct {
 
 // newDuplex makes the connection the end of a tunnel, which gives back what it has read to. It must not be called within a step.
 func newDuplex(c *Conn) *duplex {
-	c.tunnelMoved(tunnel.Client, false)
-	c.tunnelMoved(tunnel.Backend, false)
+	c.tunnel().begin()
 	d := &duplex{c.sending(), c, bytes.Clone(c.in[c.r:c.w])}
 	c.giveInput()
 	return d
 }
 
-// tunnelMoved notes that bytes have moved towards an end of the tunnel, and whether they are being written to it.
-func (c *Conn) tunnelMoved(to tunnel.Side, writing bool) {
-	wait, state, limit := &c.wait, waitTunnel, c.set.timeouts.Tunnel
-	if to == tunnel.Backend {
-		wait = &c.bodyWait
-	}
-	if writing {
-		state, limit = waitTunnelWrite, c.set.timeouts.TunnelWrite
-	}
-	wait.set(state, c.set.engine.Now()+limit.Milliseconds())
+// tunnelWaits is what both directions of a tunnel wait for: bytes for a side, or that side to take them.
+type tunnelWaits struct {
+	set                 *Set
+	toClient, toBackend *waitState
 }
 
-// tunnelExpired reports whether the tunnel is to end: one of both ends does not take what it is sent, or nothing comes from either.
-func (c *Conn) tunnelExpired(now int64) bool {
+// tunnel is the connection as a tunnel, if it is one.
+func (c *Conn) tunnel() tunnelWaits { return tunnelWaits{c.set, &c.wait, &c.bodyWait} }
+
+func (t tunnelWaits) begin() {
+	t.moved(tunnel.Client, false)
+	t.moved(tunnel.Backend, false)
+}
+
+// moved notes that bytes have moved towards an end of the tunnel, and whether they are being written to it.
+func (t tunnelWaits) moved(to tunnel.Side, writing bool) {
+	wait, state, limit := t.toClient, waitTunnel, t.set.timeouts.Tunnel
+	if to == tunnel.Backend {
+		wait = t.toBackend
+	}
+	if writing {
+		state, limit = waitTunnelWrite, t.set.timeouts.TunnelWrite
+	}
+	wait.set(state, t.set.engine.Now()+limit.Milliseconds())
+}
+
+// expired reports whether the tunnel is to end: one of both ends does not take what it is sent, or nothing comes from either.
+func (t tunnelWaits) expired(now int64) bool {
 	idle := true
-	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
 		waits, at, _ := w.get()
 		late := now >= at
 		if late && waits == waitTunnelWrite {
@@ -55,14 +68,14 @@ func (c *Conn) tunnelExpired(now int64) bool {
 	return idle
 }
 
-// tunnelUsed returns when bytes have last moved through the tunnel that the connection is, by the coarse clock; false where it is none.
-func (c *Conn) tunnelUsed() (ms int64, tunnel bool) {
-	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+// used returns when bytes have last moved through the tunnel, by the coarse clock; false where it is none.
+func (t tunnelWaits) used() (ms int64, tunnel bool) {
+	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
 		switch waits, at, _ := w.get(); waits {
 		case waitTunnel:
-			ms = max(ms, at-c.set.timeouts.Tunnel.Milliseconds())
+			ms = max(ms, at-t.set.timeouts.Tunnel.Milliseconds())
 		case waitTunnelWrite:
-			ms = max(ms, at-c.set.timeouts.TunnelWrite.Milliseconds())
+			ms = max(ms, at-t.set.timeouts.TunnelWrite.Milliseconds())
 		default:
 			return 0, false
 		}
@@ -70,12 +83,11 @@ func (c *Conn) tunnelUsed() (ms int64, tunnel bool) {
 	return ms, true
 }
 
-// tunnelStuck returns since when a side of the tunnel that the connection is has been sent what it has not taken yet, by the coarse clock; false where
-// none has.
-func (c *Conn) tunnelStuck() (ms int64, stuck bool) {
-	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+// stuck returns since when a side of the tunnel has been sent what it has not taken yet, by the coarse clock; false where none has.
+func (t tunnelWaits) stuck() (ms int64, stuck bool) {
+	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
 		if waits, at, _ := w.get(); waits == waitTunnelWrite {
-			if since := at - c.set.timeouts.TunnelWrite.Milliseconds(); !stuck || since < ms {
+			if since := at - t.set.timeouts.TunnelWrite.Milliseconds(); !stuck || since < ms {
 				ms, stuck = since, true
 			}
 		}
@@ -83,9 +95,9 @@ func (c *Conn) tunnelStuck() (ms int64, stuck bool) {
 	return ms, stuck
 }
 
-// tunnelHeld is how many bytes the tunnel that the connection is holds, or may hold: a buffer for each side that has not taken yet what it was sent.
-func (c *Conn) tunnelHeld() (bytes int) {
-	for _, w := range [...]*waitState{&c.wait, &c.bodyWait} {
+// held is how many bytes the tunnel holds, or may hold: a buffer for each side that has not taken yet what it was sent.
+func (t tunnelWaits) held() (bytes int) {
+	for _, w := range [...]*waitState{t.toClient, t.toBackend} {
 		if waits, _, _ := w.get(); waits == waitTunnelWrite {
 			bytes += buffer.Size
 		}
@@ -168,4 +180,4 @@ func (s http1Side) Switch(resp *message.Response, protocol []byte) error {
 func (s http1Side) Duplex() tunnel.Duplex { return newDuplex(s.c) }
 
 // Moved is exchange.Switcher's.
-func (s http1Side) Moved(to tunnel.Side, writing bool) { s.c.tunnelMoved(to, writing) }
+func (s http1Side) Moved(to tunnel.Side, writing bool) { s.c.tunnel().moved(to, writing) }

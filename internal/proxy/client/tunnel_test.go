@@ -2,14 +2,18 @@ package client
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
 
@@ -36,11 +40,11 @@ func TestTunnelExpires(t *testing.T) {
 	} {
 		c := &Conn{set: NewSet(&exchange.Engine{}, Timeouts{}, true)}
 		clock := &c.set.engine.Clock
-		c.tunnelMoved(tunnel.Client, false)
-		c.tunnelMoved(tunnel.Backend, false)
+		c.tunnel().moved(tunnel.Client, false)
+		c.tunnel().moved(tunnel.Backend, false)
 		for now := 0; ; now++ {
 			clock.Store(int64(now) * time.Minute.Milliseconds())
-			if c.tunnelExpired(clock.Load()) {
+			if c.tunnel().expired(clock.Load()) {
 				if now != tc.ends {
 					t.Errorf("%s: ends after %d minutes, want %d", tc.name, now, tc.ends)
 				}
@@ -48,7 +52,7 @@ func TestTunnelExpires(t *testing.T) {
 			}
 			for _, m := range tc.moves {
 				if m.at == now {
-					c.tunnelMoved(m.to, m.writing)
+					c.tunnel().moved(m.to, m.writing)
 				}
 			}
 		}
@@ -64,9 +68,9 @@ func tunnels(t *testing.T, set *Set, addr string, n int) (all []net.Conn) {
 		c, server := idleClient(t, set, addr)
 		t.Cleanup(func() { c.Close() })
 		set.engine.Clock.Store(begin + int64(i)*time.Minute.Milliseconds())
-		server.tunnelMoved(tunnel.Client, i%2 == 0)
+		server.tunnel().moved(tunnel.Client, i%2 == 0)
 		set.engine.Clock.Store(begin)
-		server.tunnelMoved(tunnel.Backend, false)
+		server.tunnel().moved(tunnel.Backend, false)
 		all = append(all, c)
 	}
 	set.engine.Clock.Store(begin + int64(n-1)*time.Minute.Milliseconds())
@@ -141,8 +145,8 @@ func TestEndStuckTunnels(t *testing.T) {
 			c, server := idleClient(t, set, addr)
 			t.Cleanup(func() { c.Close() })
 			set.engine.Clock.Store(begin - s.since.Milliseconds())
-			server.tunnelMoved(tunnel.Client, s.both)
-			server.tunnelMoved(tunnel.Backend, true)
+			server.tunnel().moved(tunnel.Client, s.both)
+			server.tunnel().moved(tunnel.Backend, true)
 			want := buffer.Size
 			if s.both {
 				want *= 2
@@ -156,13 +160,103 @@ func TestEndStuckTunnels(t *testing.T) {
 		c, server := idleClient(t, set, addr)
 		t.Cleanup(func() { c.Close() })
 		set.engine.Clock.Store(begin - unused.Milliseconds())
-		server.tunnelMoved(tunnel.Client, false)
-		server.tunnelMoved(tunnel.Backend, false)
+		server.tunnel().moved(tunnel.Client, false)
+		server.tunnel().moved(tunnel.Backend, false)
 		set.engine.Clock.Store(begin)
 		all = append(all, c)
 		if n := set.EndStuckTunnels(uint64(tc.bytes)); n != tc.ends {
 			t.Errorf("%d tunnels are ended for %d bytes, want %d", n, tc.bytes, tc.ends)
 		}
 		wantEnded(t, all, tc.ends)
+	}
+}
+
+// streamTunnelsOf makes a connection that carries HTTP/2 with so many streams under way, and has it carry tunnels through which nothing has moved for so
+// long.
+func streamTunnelsOf(t *testing.T, set *Set, addr string, streams int, unused ...time.Duration) (client net.Conn, server *Conn, tunnels []*stream) {
+	t.Helper()
+	client, server = idleClient(t, set, addr)
+	t.Cleanup(func() { client.Close() })
+	ours, theirs := net.Pipe()
+	begun, done := make(chan struct{}), make(chan struct{})
+	h := http2.New(ours, http2.Options{}, func(*http2.Stream) { begun <- struct{}{}; <-done })
+	var served sync.WaitGroup
+	served.Go(func() { h.Serve(nil) })
+	served.Go(func() { io.Copy(io.Discard, theirs) })
+	t.Cleanup(func() { close(done); theirs.Close(); served.Wait() })
+	io.WriteString(theirs, http2.Preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	for i := range streams {
+		io.WriteString(theirs, "\x00\x00\x06\x01\x04\x00\x00\x00"+string(rune(2*i+1))+"\x82\x86\x84\x41\x01h") // GET
+		<-begun
+	}
+	server.http2.Store(h)
+	now := set.engine.Now()
+	for _, ago := range unused {
+		set.engine.Clock.Store(now - ago.Milliseconds())
+		d := &stream{c: server}
+		d.tunnel().begin()
+		server.tunnels.add(d)
+		tunnels = append(tunnels, d)
+	}
+	set.engine.Clock.Store(now)
+	return client, server, tunnels
+}
+
+func isCut(d *stream) bool {
+	reason, cut := d.watch.WasCut()
+	return cut && reason == observe.ReasonOverloaded
+}
+
+// TestEndStreamTunnels: for want of memory tunnels that are streams are ended as connections are that are tunnels, and their connections go on.
+func TestEndStreamTunnels(t *testing.T) {
+	set, addr := served(t)
+	_, server, all := streamTunnelsOf(t, set, addr, 0, time.Hour/2, 30*time.Second)
+	if n := set.EndUnusedTunnels(); n != 1 || !isCut(all[0]) || isCut(all[1]) {
+		t.Errorf("%d tunnels are ended: %v %v, want the first", n, isCut(all[0]), isCut(all[1]))
+	}
+	server.tunnels.remove(all[0])
+	all[1].tunnel().moved(tunnel.Client, true)
+	if n := server.Held(); n != buffer.Size {
+		t.Errorf("%d bytes are held", n)
+	}
+	set.engine.Clock.Add(tunnelStuckFor.Milliseconds())
+	if n := set.EndStuckTunnels(1); n != 1 || !isCut(all[1]) {
+		t.Errorf("%d tunnels are ended that are stuck: %v", n, isCut(all[1]))
+	}
+	server.tunnels.remove(all[1])
+	if n := set.EndUnusedTunnels() + set.EndStuckTunnels(1); n != 0 || server.Held() != 0 {
+		t.Errorf("%d tunnels are ended that are none, %d bytes held", n, server.Held())
+	}
+}
+
+// TestStreamTunnelsMakeRoom: where connections are scarce those end too that carry nothing but tunnels that are unused.
+func TestStreamTunnelsMakeRoom(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		streams int
+		unused  []time.Duration
+		room    bool
+	}{
+		{"unused", 2, []time.Duration{time.Hour / 2, 2 * time.Minute}, true},
+		{"one is used", 2, []time.Duration{time.Hour / 2, time.Second}, false},
+		{"beside a request", 2, []time.Duration{time.Hour / 2}, false},
+		{"a request alone", 1, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			set, addr := servedBy(t, false, nil, limited(64))
+			first, server, _ := streamTunnelsOf(t, set, addr, tc.streams, tc.unused...)
+			for range 2 { // the client has more connections than one
+				_, other := idleClientFrom(t, set, addr, "127.0.0.1")
+				other.wait.set(waitRead, set.engine.Now()+time.Hour.Milliseconds())
+			}
+			if room := set.makeRoom(); room != tc.room {
+				t.Errorf("room: %v, want %v", room, tc.room)
+			}
+			if tc.room {
+				wantEnded(t, []net.Conn{first}, 1)
+			} else if server.counts.Load() != countsOpen {
+				t.Error("the connection is ended")
+			}
+		})
 	}
 }

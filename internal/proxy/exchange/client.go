@@ -39,13 +39,13 @@ type Client struct {
 	Watch    *Watch
 	// Splicer is nil where bytes for the client pass more than a socket.
 	Splicer Splicer
-	// Switcher is nil where the client's protocol cannot be left.
+	// Switcher is nil where the client's protocol cannot be left, or the stream not become a tunnel.
 	Switcher Switcher
 }
 
 // Switcher leaves the client's protocol.
 type Switcher interface {
-	// Switch sends a final head that says so, by the name of the next protocol.
+	// Switch sends a final head that says so, where the client's protocol has it by the name of the next one.
 	Switch(resp *message.Response, protocol []byte) error
 	// Duplex returns the connection as the end of a tunnel: what the client has sent behind its request is read first. The client's side is not used
 	// for anything else after that, but to be ended, and the bytes of the request are not valid any more.

@@ -68,6 +68,9 @@ type Request struct {
 	TETrailers     bool // TE: trailers
 	// Upgrade is the protocol that the client wants to switch to, nil where it wants none, or where that is not to be asked of the backend.
 	Upgrade []byte
+	// Extended: the client has sent an extended CONNECT (RFC 8441), for which this request stands. It is nothing without Upgrade, and the
+	// response that it waits for is 200, not 101.
+	Extended bool
 }
 
 // Outcome is what an exchange leaves behind.

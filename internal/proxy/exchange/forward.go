@@ -28,10 +28,14 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		return x.fail(observe.ReasonGatewayCertificateInvalid)
 	}
 	x.backend = backend
+	upgrades := x.Upgrade != nil && x.Client.Switcher != nil && backend.Upgrades(x.Upgrade)
+	if x.Extended && !upgrades {
+		return x.failWith(http.StatusNotImplemented, observe.ReasonUpgradeIgnored) // as RFC 9220 section 3 has it for a protocol that is not known
+	}
 	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
 		return x.bodyFailed()
 	}
-	if x.Upgrade != nil && (x.Client.Switcher == nil || !backend.Upgrades(x.Upgrade)) {
+	if x.Upgrade != nil && !upgrades {
 		x.Upgrade, x.unasked = nil, true
 	}
 	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil

@@ -116,7 +116,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			continue
 		}
 		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
-		m.req.ExpectContinue, m.req.Target, m.req.Upgrade = false, nil, nil // the body comes without being asked for, and no tunnel is wanted
+		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body comes without being asked for, and no tunnel is wanted
 		m.req.Request = cloneHead(&x.Request.Request)
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {

@@ -24,7 +24,7 @@ func (x *Exchange) readHead(a *attempt) error {
 		case err != nil:
 			return err
 		case x.resp.Status >= 200:
-			return nil
+			return x.checkFinal()
 		case x.resp.Status == http.StatusSwitchingProtocols:
 			return x.checkSwitch(a)
 		case interim == maxInterim:

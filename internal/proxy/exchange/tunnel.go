@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/base64"
 	"io"
+	"net/http"
 	"syscall"
 	"time"
 
@@ -15,8 +16,12 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// errSwitch is a 101 that does not answer what the backend was asked for.
-var errSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "a switch of protocols that nobody asked for, or to another one"}
+var (
+	// errSwitch is a 101 that does not answer what the backend was asked for.
+	errSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "a switch of protocols that nobody asked for, or to another one"}
+	// errNoSwitch is a response that the client would take for a switch.
+	errNoSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "success without the switch of protocols that was asked for"}
+)
 
 // duplexer is a transport whose connection can leave its protocol.
 type duplexer interface {
@@ -42,7 +47,19 @@ func (x *Exchange) checkSwitch(a *attempt) error {
 	return nil
 }
 
-var websocket = []byte("websocket")
+// checkFinal judges the status of a final response. To an extended CONNECT any 2xx says that the tunnel is open (RFC 8441 section 5), so one by which
+// the backend has not switched cannot be passed on.
+func (x *Exchange) checkFinal() error {
+	if x.Extended && x.resp.Status < 300 {
+		return errNoSwitch
+	}
+	return nil
+}
+
+var (
+	websocket  = []byte("websocket")
+	acceptName = []byte("Sec-WebSocket-Accept")
+)
 
 // acceptOf is how a server shows that it has understood a WebSocket handshake (RFC 6455 section 4.2.2).
 func acceptOf(key []byte) []byte {
@@ -52,6 +69,11 @@ func acceptOf(key []byte) []byte {
 
 // tunnel passes the 101 on, and then the bytes of both sides until they end. The timeouts of the rule are those of the response, which this is.
 func (x *Exchange) tunnel(a *attempt) {
+	if x.Extended {
+		x.resp.Status = http.StatusOK
+		x.resp.Header.Remove(acceptName) // which proves nothing here (RFC 8441 section 5)
+		x.addDate()
+	}
 	x.rec.Status = x.resp.Status
 	err := x.Client.Switcher.Switch(&x.resp, x.Upgrade)
 	x.resp.Header.Forget() // as in relay

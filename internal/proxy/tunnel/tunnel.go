@@ -1,5 +1,5 @@
 // Package tunnel moves bytes between a client and a backend in both directions, when what they say to each other is not the gateway's
-// business any more: after an Upgrade of HTTP/1.1, and for TCP. It exists so that there is one pump, whatever both ends are.
+// business any more: after an Upgrade of HTTP/1.1 or an extended CONNECT of HTTP/2, and for TCP. It exists so that there is one pump, whatever both ends are.
 //
 // It knows of bytes and sockets only. It must never import a package that knows of protocols, nor one that owns connections.
 package tunnel
