@@ -69,21 +69,11 @@ func (d *stream) tunnel() tunnelWaits { return tunnelWaits{d.c.set, &d.toClient,
 type streamDuplex struct{ d *stream }
 
 // ReadInto implements tunnel.Duplex.
-func (e streamDuplex) ReadInto(b tunnel.Buffer) (n int, err error) {
-	d := e.d
-	if there, _ := d.s.Buffered(); there == 0 {
-		if n, err = d.s.Read(d.little[:]); err != nil {
-			return 0, err
-		}
+func (e streamDuplex) ReadInto(b tunnel.Buffer) (int, error) {
+	if err := e.d.s.Wait(); err != nil {
+		return 0, err
 	}
-	into := b.Take()
-	copy(into, d.little[:n])
-	if there, _ := d.s.Buffered(); there > 0 {
-		var more int
-		more, err = d.s.Read(into[n:])
-		n += more
-	}
-	return n, err
+	return e.d.s.Read(b.Take())
 }
 
 // Write implements tunnel.Duplex.
