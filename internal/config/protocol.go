@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // BackendProtocolInfo describes a BackendProtocol.
 type BackendProtocolInfo struct {
@@ -19,7 +22,7 @@ var backendProtocols = []BackendProtocolInfo{
 	{Protocol: BackendProtocol_BACKEND_PROTOCOL_HTTP, AppProtocols: []string{"", "http", "https"}, Cleartext: "HTTP/1.1", TLS: "HTTP/2 or HTTP/1.1, as the backend chooses,"},
 	// KEP-3726 has the names of Kubernetes.
 	{Protocol: BackendProtocol_BACKEND_PROTOCOL_H2C, AppProtocols: []string{"kubernetes.io/h2c"}, HTTP2: true, Cleartext: "HTTP/2 (h2c)", TLS: "HTTP/2"},
-	{Protocol: BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, AppProtocols: []string{"kubernetes.io/ws"}, Upgrade: "websocket", Cleartext: "HTTP/1.1 and WebSocket",
+	{Protocol: BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, AppProtocols: []string{"kubernetes.io/ws", "kubernetes.io/wss"}, Upgrade: "websocket", Cleartext: "HTTP/1.1 and WebSocket",
 		TLS: "HTTP/1.1 and WebSocket"},
 }
 
@@ -41,6 +44,16 @@ func BackendProtocolOf(appProtocol string) (BackendProtocol, bool) {
 		}
 	}
 	return 0, false
+}
+
+// UpgradeAppProtocols lists the values of appProtocol with which requests may switch to a protocol; none is that it is not supported.
+func UpgradeAppProtocols(protocol string) []string {
+	for _, i := range backendProtocols {
+		if i.Upgrade != "" && strings.EqualFold(i.Upgrade, protocol) {
+			return i.AppProtocols
+		}
+	}
+	return nil
 }
 
 // AppProtocols lists the values of appProtocol that are known.

@@ -33,8 +33,10 @@ func (s *service) port(number int32) (found servicePort, exists bool) {
 	return found, exists
 }
 
-// appProtocolHTTPS is HTTP over TLS, which needs a BackendTLSPolicy.
-const appProtocolHTTPS = "https"
+// needsTLS reports whether the port's appProtocol is over TLS, and so needs a BackendTLSPolicy.
+func (p *servicePort) needsTLS() bool {
+	return p.AppProtocol == "https" || p.AppProtocol == "kubernetes.io/wss"
+}
 
 // services are what routes and backends need of Services.
 type services struct {
