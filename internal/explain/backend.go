@@ -16,6 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
@@ -146,6 +147,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	shown.Backend = fmt.Sprintf("Service %s port %d", name, service.Port)
 	shown.Position = d.position("Service", name)
 	shown.Speaks = d.speaks(service)
+	shown.Upgrade = d.upgrade(backend)
 	for _, e := range backend.Endpoints() {
 		shown.Endpoints = append(shown.Endpoints, e.String())
 	}
@@ -162,6 +164,23 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 		return shown, reason
 	}
 	return shown, observe.ReasonOK
+}
+
+// upgrade is what becomes of a request's wish to switch to another protocol.
+func (d *decision) upgrade(b *upstream.Backend) string {
+	if d.connection() || d.head.Upgrade == nil || d.ask.method != "GET" {
+		return ""
+	}
+	protocol := string(d.head.Upgrade)
+	if b.Upgrades(d.head.Upgrade) {
+		return "is asked to switch to " + protocol
+	}
+	remedy := "that protocol is not supported"
+	if names := config.UpgradeAppProtocols(protocol); names != nil {
+		service := b.Config()
+		remedy = fmt.Sprintf("set appProtocol of port %d of Service %s/%s to %s", service.Port, service.Namespace, service.Name, strings.Join(names, " or "))
+	}
+	return fmt.Sprintf("is not asked to switch to %s (%s): %s", protocol, observe.ReasonUpgradeIgnored, remedy)
 }
 
 // problem is what becomes of the share of a backend.

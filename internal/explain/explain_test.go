@@ -99,8 +99,11 @@ func world(t *testing.T) World {
 			&config.Rule{Matches: prefix("/weightless"), BackendRefs: []*config.BackendRef{ref("one", 0)}},
 			&config.Rule{Matches: prefix("/set"), Filters: []*anypb.Any{packed(t, &config.RequestHeaderModifier{Set: []*config.HeaderField{{Name: "X-Set", Value: "yes"}}})},
 				BackendRefs: []*config.BackendRef{ref("one", 1)}},
+			&config.Rule{Matches: prefix("/chat"), BackendRefs: []*config.BackendRef{ref("chat", 1)}},
 		),
-	}, backend("one", "10.0.0.1", "10.0.0.2"), backend("empty"))
+	}, backend("one", "10.0.0.1", "10.0.0.2"), backend("empty"), backend("chat", "10.0.0.3"))
+	chat, _ := config.BackendProtocolOf("kubernetes.io/ws")
+	resources[len(resources)-2].GetBackend().Protocol = chat
 	return World{Resources: resources, ControllerName: "example.com/c", Refused: []string{"a.yaml:1: no kind"},
 		Place: func(kind, namespace, name string) string { return kind + "-" + namespace + "-" + name + ".yaml:1" }}
 }
@@ -135,6 +138,11 @@ func TestExplain(t *testing.T) {
 		{"the path is normalised", "http://a.test/x/../api", nil, "ok", 0, []string{"path /api", "rules[0]"}},
 		{"a filter answers", "http://a.test/old/x", nil, "redirect", 301, []string{"filter     RequestRedirect", "answer     301 redirect, Location: http://new.test/old/x"}},
 		{"a filter changes it", "http://a.test/set", nil, "ok", 0, []string{"filter     RequestHeaderModifier", "X-Set: yes"}},
+		{"a WebSocket is wanted of a backend that is not to be asked", "http://a.test/set", []string{"Connection: Upgrade", "Upgrade: websocket"}, "ok", 0,
+			[]string{"backend    100% to Service n/one", "is not asked to switch to websocket (upgrade_ignored): set appProtocol of port 80 of Service n/one to kubernetes.io/ws or kubernetes.io/wss"}},
+		{"another protocol is wanted", "http://a.test/set", []string{"Connection: Upgrade", "Upgrade: other"}, "ok", 0,
+			[]string{"is not asked to switch to other (upgrade_ignored): that protocol is not supported"}},
+		{"a WebSocket is wanted", "http://a.test/chat", []string{"Connection: Upgrade", "Upgrade: websocket"}, "ok", 0, []string{"Service n/chat", "is asked to switch to websocket"}},
 		{"the rule is broken", "http://a.test/broken", nil, "backend_invalid", 500, []string{"rules[3]", "answer     500 backend_invalid"}},
 		{"no endpoint", "http://a.test/empty", nil, "no_endpoints", 503, []string{"100% to Service n/empty port 80"}},
 		{"no weight", "http://a.test/weightless", nil, "no_backend", 500, nil},

@@ -91,6 +91,8 @@ type Backend struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	Filters   []string `json:"filters,omitempty"`
 	Problem   string   `json:"problem,omitempty"` // what its share is answered
+	// Upgrade is what becomes of the request's wish to switch to another protocol; empty where it has none.
+	Upgrade string `json:"upgrade,omitempty"`
 }
 
 // Answer is how the request ends.
@@ -161,6 +163,9 @@ func (e *Explanation) Print(w io.Writer) error {
 		line("backend", "%s", back)
 		for _, f := range back.Filters {
 			line("", "filter %s", f)
+		}
+		if back.Upgrade != "" {
+			line("", "%s", back.Upgrade)
 		}
 	}
 	line("answer", "%s", e.Answer.Text)
