@@ -19,7 +19,7 @@ TAG ?= $(VERSION)
 CREATED := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 # Modules of their own, so that nothing they need is the product's.
-MODULES := test test/charts test/h2spec test/interop tools/image
+MODULES := test test/charts test/h2spec test/interop test/websocket tools/image
 # And those that are tested on a cluster.
 CLUSTER_MODULES := test/cluster test/conformance test/nodrop test/scale
 
