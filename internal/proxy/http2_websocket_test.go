@@ -437,3 +437,77 @@ func TestExtendedConnectFrames(t *testing.T) {
 		t.Errorf("logged as %v", words)
 	}
 }
+
+// TestExtendedConnectIsARequest: filters answer an extended CONNECT and change it, mirrors get a copy that asks for nothing, and an endpoint that cannot be
+// reached is followed by another.
+func TestExtendedConnectIsARequest(t *testing.T) {
+	t.Parallel()
+	t.Run("redirect", func(t *testing.T) {
+		checkLeaks(t)
+		addr, _, _ := switchingByKey(t)
+		g := startGateway(t, Timeouts{})
+		g.serveWebSocket(addr, func(r *config.Rule) {
+			r.Filters = append(r.Filters, filterOf(t, &config.RequestRedirect{Hostname: "new.test", StatusCode: 302}))
+		})
+		c := g.connectPeer("").connect("websocket", "http://h/chat")
+		if c.status() != "302" || !strings.HasPrefix(c.Header.Get("location"), "http://new.test") {
+			t.Errorf("%v", c.Header)
+		}
+		if words := g.reasonsLogged(1); words[0] != "redirect" {
+			t.Errorf("logged as %v", words)
+		}
+	})
+	t.Run("headers and mirror", func(t *testing.T) {
+		checkLeaks(t)
+		addr, heads, accepted := switchingByKey(t)
+		mirror, copies, _ := switchingByKey(t)
+		g := startGateway(t, Timeouts{})
+		g.apply(backend(mirrorKey, mirror))
+		g.apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: mirrorKey, Protocol: config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET}}}})
+		g.serveWebSocket(addr, func(r *config.Rule) {
+			mirrorTo(t, mirrorKey)(r)
+			r.Filters = append(r.Filters, filterOf(t, &config.RequestHeaderModifier{Set: []*config.HeaderField{{Name: "X-Set", Value: "yes"}}}),
+				filterOf(t, &config.ResponseHeaderModifier{Set: []*config.HeaderField{{Name: "X-Answer", Value: "yes"}}}))
+		})
+		c := g.connectPeer("").connect("websocket", "http://h/chat")
+		if c.status() != "200" || c.Header.Get("x-answer") != "yes" {
+			t.Errorf("%v", c.Header)
+		}
+		if head := <-heads; !strings.Contains(head, "X-Set: yes\r\n") {
+			t.Errorf("the backend was asked %q", head)
+		}
+		if head := <-copies; !strings.HasPrefix(head, "GET /chat HTTP/1.1\r\n") || strings.Contains(strings.ToLower(head), "\r\nupgrade:") {
+			t.Errorf("the mirror was asked %q", head)
+		}
+		(<-accepted).CloseWrite()
+		c.CloseWrite()
+		if words := g.reasonsLogged(1); words[0] != "upgraded" {
+			t.Errorf("logged as %v", words)
+		}
+	})
+	t.Run("another endpoint", func(t *testing.T) {
+		checkLeaks(t)
+		addr, _, accepted := switchingByKey(t)
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close() // it refuses connections
+		g := startGateway(t, Timeouts{})
+		g.serveWebSocket(addr, nil)
+		g.apply(backend("Service/default/b/80", addr, l.Addr().String()))
+		g.apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "Service/default/b/80", Protocol: config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET}}}})
+		p := g.connectPeer("")
+		for range 8 { // one of two endpoints is drawn
+			c := p.connect("websocket", "http://h/chat")
+			if c.status() != "200" {
+				t.Fatalf("%v", c.Header)
+			}
+			(<-accepted).CloseWrite()
+			c.CloseWrite()
+			if _, err := io.ReadAll(c); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

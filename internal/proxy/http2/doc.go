@@ -38,7 +38,8 @@
 // that are no field-name or field-value, Host that differs from :authority, none of both,
 // userinfo in it, Content-Length that is repeated or not the sum of DATA,
 // :path without "/" (but for "OPTIONS *"), Content_Length and Transfer_Encoding, which
-// CGI-like backends confuse with the real names. A header section that is too large is
+// CGI-like backends confuse with the real names, and an extended CONNECT with
+// Content-Length or with anything but DATA behind its head. A header section that is too large is
 // answered 431.
 //
 // # Floods
