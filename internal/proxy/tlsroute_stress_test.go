@@ -158,6 +158,15 @@ func (p *stressPlan) judge(t *testing.T) {
 // both ends learn that it did not.
 func TestTLSStress(t *testing.T) {
 	t.Parallel()
+	for name, plainIO := range map[string]bool{"raw": false, "plain": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			stressTLS(t, plainIO)
+		})
+	}
+}
+
+func stressTLS(t *testing.T, plainIO bool) {
 	checkLeaks(t)
 	connections := 300
 	if testing.Short() {
@@ -197,7 +206,7 @@ func TestTLSStress(t *testing.T) {
 			}
 		}
 	})
-	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), MaxConnectionsPerClient: 2 * connections})
+	g := startGatewayWith(t, Options{Metrics: observe.NewMetrics(observe.MetricsOptions{}), MaxConnectionsPerClient: 2 * connections, PlainIO: plainIO})
 	up := append(backend("Service/default/passed/80/passthrough", passed), certificate(t, "c", newECDSA(t), "*.t.example"), g.tlsListener("t", "*.t.example", "c"),
 		g.passthroughListener("p", "*.p.example"), passedRoute("p", "p", "passed", "*.p.example"))
 	for name, p := range plans {

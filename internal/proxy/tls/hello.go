@@ -26,6 +26,9 @@ const (
 	nameTypeHostName     = 0
 )
 
+// maxName is how long the name of a host may be in bytes (RFC 1035 section 2.3.4).
+const maxName = 255
+
 // Errors of Hello.
 var (
 	// ErrNotHello is that the connection does not begin with a ClientHello, or with one that is malformed.
@@ -122,7 +125,7 @@ func (h *Hello) join(b []byte) []byte {
 }
 
 // serverName reads a ClientHello (RFC 8446 section 4.1.2) as far as it tells the name. As in crypto/tls a name is refused that is there twice, or
-// ends in a dot: what two readers may understand in two ways must not choose a way.
+// ends in a dot: what two readers may understand in two ways must not choose a way. So is one that no host has for its length, since it is kept.
 func serverName(hello []byte) (name []byte, ok bool) {
 	f := fields{rest: hello}
 	f.skip(2 + 32) // legacy_version, random
@@ -171,7 +174,7 @@ func requestedName(content []byte) (name []byte, ok bool) {
 		if kind != nameTypeHostName {
 			continue
 		}
-		if name != nil || bytes.HasSuffix(n, []byte(".")) {
+		if name != nil || len(n) > maxName || bytes.HasSuffix(n, []byte(".")) {
 			return nil, false
 		}
 		name = n

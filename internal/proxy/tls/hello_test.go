@@ -143,7 +143,7 @@ func TestNoHello(t *testing.T) {
 		"HTTP": []byte("G"), "a version of no TLS": {recordHandshake, 0x20}, "SSL 2": {0x80, 0x2e, 1}, "an alert": {21, 3, 1, 0, 2},
 		"an empty record": {recordHandshake, 3, 1, 0, 0}, "a record that is too large": {recordHandshake, 3, 1, 0x40, 1},
 		"another message": {recordHandshake, 3, 1, 0, 1, 2}, "an empty ClientHello": {recordHandshake, 3, 1, 0, 4, 1, 0, 0, 0},
-		"two names": twice, "a dot behind the name": bytes.Replace(whole, []byte("a.example"), []byte("a.exampl."), 1),
+		"two names": twice, "a name that no host has": grownName(t, 256), "a dot behind the name": bytes.Replace(whole, []byte("a.example"), []byte("a.exampl."), 1),
 	} {
 		if bytes.Equal(b, whole) {
 			t.Fatalf("%s: nothing was replaced", name)
@@ -157,6 +157,12 @@ func TestNoHello(t *testing.T) {
 			t.Fatalf("%v %v after %d bytes, want more", more, err, end)
 		}
 	}
+}
+
+// grownName asks for a name of so many bytes.
+func grownName(t testing.TB, size int) []byte {
+	t.Helper()
+	return helloOf(t, &tls.Config{ServerName: strings.Repeat("a.", size/2-1) + strings.Repeat("b", 2+size%2)})
 }
 
 // TestHelloAllocatesNothing where it stands in one record, as most do.
