@@ -46,7 +46,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			f = failure{kind: failedFinally, reason: x.deadlineReason}
 			break
 		}
-		ep := backend.Pick(&x.fx.Seed, &x.retry.tried)
+		ep := backend.PickAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried)
 		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
 		}

@@ -87,7 +87,7 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identi
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	reason := observe.ReasonNoEndpoints
 	for r := &x.retry; ; {
-		ep := x.backend.Pick(&x.fx.Seed, &r.tried)
+		ep := x.backend.PickAs(identity, &x.fx.Seed, &r.tried)
 		if ep == nil || r.needsOther && r.tried.Has(ep) {
 			return nil, reason
 		}

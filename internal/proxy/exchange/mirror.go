@@ -82,6 +82,7 @@ type mirrored struct {
 	engine    *Engine
 	namespace string
 	backend   *upstream.Backend
+	identity  *upstream.Identity
 	seed      uint64
 	req       Request
 	parts     chan []byte // of a streamed body; closed at its end
@@ -115,7 +116,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 			f.Backend.MirrorDropped(upstream.MirrorOverloaded)
 			continue
 		}
-		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: backend, seed: upstream.Random(&x.fx.Seed), req: x.Request}
+		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: backend, identity: x.listener.Identity, seed: upstream.Random(&x.fx.Seed), req: x.Request}
 		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body comes without being asked for, and no tunnel is wanted
 		m.req.Request = cloneHead(&x.Request.Request)
 		m.req.Whole = bytes.Clone(x.Whole)
@@ -195,7 +196,7 @@ func (m *mirrored) run() {
 		}
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
-	ep := m.backend.Pick(&m.seed, new(upstream.Tried))
+	ep := m.backend.PickAs(m.identity, &m.seed, new(upstream.Tried))
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding
 		why := upstream.MirrorFailed

@@ -67,8 +67,8 @@ func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPCon
 
 // multiplexes tells whether a new connection can be expected to be shared.
 func (e *Endpoint) multiplexes() bool {
-	s := e.backend.transport.Load()
-	return s.http2 || s.tls != nil && !e.sharing.exclusive.Load()
+	t := e.transport
+	return t.http2 || t.tls != nil && !e.sharing.exclusive.Load()
 }
 
 // speaksHTTP2 reports whether HTTP/2 is spoken on a new connection. On one that served requests by HTTP/1.1 it is not, whatever
@@ -77,7 +77,7 @@ func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 	if c.secure != nil {
 		return c.speaksHTTP2()
 	}
-	return e.backend.transport.Load().http2
+	return e.transport.http2
 }
 
 // await waits for a place. Neither a connection nor an error is that the backend speaks HTTP/1.1.

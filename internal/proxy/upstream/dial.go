@@ -102,9 +102,12 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if s.open.shut() {
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
 	}
-	transport := e.backend.transport.Load()
+	transport := e.transport
 	if transport.unknown {
 		return nil, e.dialError(ReasonFailed, false, errUnknown)
+	}
+	if e.life.Err() != nil { // it would be dialled as was right before
+		return nil, e.dialError(ReasonGone, true, e.life.Err())
 	}
 	dialer := net.Dialer{Deadline: limit.at, KeepAliveConfig: keepAlive}
 	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.

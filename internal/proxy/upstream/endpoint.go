@@ -19,6 +19,8 @@ type Endpoint struct {
 	backend *Backend
 	address endpointKey
 	text    string
+	// transport is that of the backend when the endpoint was made, and for as long as it is one of the backend's: see Backend.setTransport.
+	transport *transport
 	// life ends when the endpoint is no longer in the configuration.
 	life context.Context
 	end  context.CancelFunc
@@ -43,7 +45,7 @@ type Endpoint struct {
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
-	e := &Endpoint{backend: b, address: address, text: address.String()}
+	e := &Endpoint{backend: b, address: address, text: address.String(), transport: b.transport.Load()}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }

@@ -89,7 +89,7 @@ func (s *Set) KeepIdentities(used map[*Identity]bool) {
 // As returns the backend as it is reached by the requests of a Gateway: b itself in cleartext, or where i is nil; nil where it must not be
 // reached. It has the key and the totals of b.
 func (b *Backend) As(i *Identity) *Backend {
-	if i == nil || b.transport.Load().tls == nil {
+	if i == nil || b.identity == i || b.transport.Load().tls == nil {
 		return b
 	}
 	if i == Unusable {
@@ -99,6 +99,20 @@ func (b *Backend) As(i *Identity) *Backend {
 		return v
 	}
 	return b.addVariant(i)
+}
+
+// PickAs is Pick for a request of a Gateway, which may have found b, as returned by As, while it was reached in cleartext: of one that is reached over TLS by now
+// it returns an endpoint that is shown what the Gateway shows. nil is also that there must be none.
+func (b *Backend) PickAs(i *Identity, seed *uint64, tried *Tried) *Endpoint {
+	for {
+		as := b.As(i)
+		if as == nil {
+			return nil
+		}
+		if e := as.Pick(seed, tried); e == nil || i == nil || e.transport.tls == nil || e.backend.identity == i {
+			return e
+		}
+	}
 }
 
 // variant returns the one for an Identity, nil where there is none yet.

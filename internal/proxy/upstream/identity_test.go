@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"crypto/tls"
+	"errors"
 	"net"
 	"testing"
 	"time"
@@ -142,5 +143,33 @@ func TestIdentityOfRemovedBackend(t *testing.T) {
 	}
 	if kept > maxLeaving {
 		t.Errorf("%d endpoints of removed Backends are kept, want %d at most", kept, maxLeaving)
+	}
+}
+
+// TestIdentityOfBackendThatBecomesTLS: a request that has found a backend in cleartext, and then waits for its body or a retry, reaches it over TLS only with what
+// its Gateway shows.
+func TestIdentityOfBackendThatBecomesTLS(t *testing.T) {
+	var seed uint64
+	s, all := secureSet(t)
+	apply(t, s, backendResource(key), all[2])
+	shown := testkit.Certificate{Name: "gateway"}.TLS(t)
+	identity := s.Identity("default/gw", "Secret/default/c", &shown)
+	found := s.Get(key).As(identity)
+	before := found.PickAs(identity, &seed, new(Tried))
+	apply(t, s, all...)
+	e := found.PickAs(identity, &seed, new(Tried))
+	if e.backend.identity != identity {
+		t.Fatal("the backend is reached without the Gateway's certificate")
+	}
+	dial(t, e).Close()
+	if found.PickAs(Unusable, &seed, new(Tried)) != nil {
+		t.Error("a Gateway whose certificate cannot be shown reaches the backend")
+	}
+	if e := found.PickAs(nil, &seed, new(Tried)); e == nil || e.backend != found {
+		t.Error("a Gateway that shows nothing does not reach the backend")
+	}
+	var failure *DialError
+	if c, err := before.Dial(t.Context(), time.Time{}); !errors.As(err, &failure) || failure.Reason != ReasonGone || !failure.Retryable {
+		t.Errorf("an endpoint of before: %v, %v", c, err)
 	}
 }

@@ -22,7 +22,8 @@ func TestPanicInDial(t *testing.T) {
 		w := &waiter{ready: make(chan struct{})}
 		e.sharing.mu.Lock()
 		e.sharing.waiting = append(e.sharing.waiting, w)
-		transport := b.transport.Swap(nil) // a defect: it is never nil
+		transport := e.transport
+		e.transport = nil // a defect: it is never nil
 		e.dialMore()
 		e.sharing.mu.Unlock()
 		select {
@@ -30,7 +31,7 @@ func TestPanicInDial(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("the request waits for ever")
 		}
-		b.transport.Store(transport)
+		e.transport = transport
 		if w.err == nil || !w.err.Retryable || <-said != "connect" {
 			t.Errorf("%+v", w.err)
 		}
