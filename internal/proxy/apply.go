@@ -24,7 +24,7 @@ type Result struct {
 	// Apply all of them, not only new ones.
 	Listeners map[string]error
 	// Rejected are Resources that this data plane cannot carry out; the version before
-	// stays in force. Only a defect or a sender of another version causes one.
+	// stays in force, but no Backend in cleartext where TLS was asked for. Only a defect or a sender of another version causes one.
 	Rejected map[config.ID]error
 }
 
@@ -108,6 +108,9 @@ func (a *applying) applyBackendsSingly(upserts []*config.Resource) {
 	for _, r := range upserts {
 		if err := a.p.upstreams.Apply([]*config.Resource{r}, nil); err != nil {
 			a.reject(r.ID(), err)
+			if b := r.GetBackend(); b != nil {
+				a.p.upstreams.Refused(b)
+			}
 		}
 	}
 }

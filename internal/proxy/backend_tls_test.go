@@ -254,6 +254,45 @@ func TestBackendTLSRejected(t *testing.T) {
 	}
 }
 
+// TestBackendTLSRejectedIsNotCleartext: a backend that was reached in cleartext is reached not at all where TLS is asked for that this proxy cannot speak, until
+// it is sent what the proxy can. One that was reached over TLS stays as it was.
+func TestBackendTLSRejectedIsNotCleartext(t *testing.T) {
+	g := startGateway(t, Timeouts{})
+	g.serve(namedBackend(t, "b"), nil)
+	status := func() string {
+		t.Helper()
+		return strings.Fields(g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))[1]
+	}
+	if got := status(); got != "200" {
+		t.Fatal(got)
+	}
+	cleartext := &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "Service/default/b/80"}}}
+	tooNew := overTLS("Service/default/b/80", "a.example", nil, 0)
+	tooNew[0].GetBackend().Tls.SystemAuthorities, tooNew[0].GetBackend().Tls.MinVersion = true, 0x0305
+	reject := func() {
+		t.Helper()
+		g.generation++
+		if r := g.Apply(&config.Update{Generation: g.generation, Upserts: tooNew}); r.Rejected[tooNew[0].ID()] == nil {
+			t.Errorf("not rejected: %+v", r)
+		}
+	}
+	reject()
+	if got := status(); got != "502" {
+		t.Errorf("%s in cleartext, want 502", got)
+	}
+	g.apply([]*config.Resource{cleartext})
+	if got := status(); got != "200" {
+		t.Errorf("%s, want 200", got)
+	}
+	cert := certificate(t, "c", newECDSA(t), "backend.example")
+	addr, _ := tlsBackend(t, cert, "http/1.1")
+	g.apply(append(overTLS("Service/default/b/80", "backend.example", cert.GetCertificate().ChainPem, 0), backend("Service/default/b/80", addr)[1]))
+	reject()
+	if got := status(); got != "200" {
+		t.Errorf("%s of a backend that was reached over TLS, want 200", got)
+	}
+}
+
 // namedCertificate is self-signed, for hosts and URIs, with a common name that is none of them.
 func namedCertificate(t testing.TB, hosts, uris []string) *config.Resource {
 	t.Helper()

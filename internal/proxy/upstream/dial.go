@@ -48,7 +48,7 @@ func (e *DialError) Unwrap() error { return e.Err }
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 6}
 
 // errUnknown is that an endpoint is known, and not how it is spoken to.
-var errUnknown = errors.New("there is no Backend for the endpoint")
+var errUnknown = errors.New("there is no Backend for the endpoint, or none that can be used")
 
 var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 

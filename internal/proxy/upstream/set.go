@@ -192,6 +192,23 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	return nil
 }
 
+// Refused is called for a Backend for which Apply has returned an error. Where it asks for TLS, and the one before did not, nothing is sent to its endpoints: the
+// version before must not stay.
+func (s *Set) Refused(c *config.Backend) {
+	if c.Tls == nil {
+		return
+	}
+	var gone []*Endpoint
+	s.mu.Lock()
+	if b := s.backends[c.Key]; b != nil && b.transport.Load().tls == nil {
+		gone = b.setTransport(unknown)
+	}
+	s.mu.Unlock()
+	for _, e := range gone {
+		e.retire()
+	}
+}
+
 // leaveFor is how long the endpoints of a Backend that was removed can be used by requests that had found it before. A request may wait as long for
 // its client to send the beginning of a body.
 const leaveFor = time.Minute

@@ -141,5 +141,5 @@ func (t *transport) same(o *transport) bool {
 		sameCertificate(t.client, o.client)
 }
 
-// unknown is used while no Backend resource has come, or none that could be used: it may have wanted TLS.
+// unknown is used while no Backend resource has come, or none that could be used: it may have wanted TLS. See Set.Refused.
 var unknown = &transport{unknown: true}
