@@ -102,6 +102,10 @@ bench: ## compare with nginx and HAProxy (Debian packages); see docs/performance
 golden: ## rewrite the golden files from what the translator says; read the diff
 	go test ./internal/translate -update
 
+.PHONY: conformance-page
+conformance-page: ## write docs/conformance.md: which tests prove which features and fields
+	cd test/conformance && go test ./proofs -run TestPage -update
+
 # The generated files are committed, so only who edits a .proto or an API type needs protoc.
 .PHONY: generate
 generate: ## regenerate *.pb.go (needs protoc), and the deep copies and CRDs of api/
