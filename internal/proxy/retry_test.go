@@ -1,9 +1,17 @@
 package proxy
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2"
 
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -42,5 +50,187 @@ func TestRetryThatIsTooLate(t *testing.T) {
 	}
 	if r := g.reasonsLogged(1); r[0] != "retries_exhausted" {
 		t.Errorf("logged %q", r)
+	}
+}
+
+// breaking is a backend that breaks off every request but the first good ones, and counts those whose heads it has seen.
+type breaking struct {
+	good, seen atomic.Int64
+	how        string
+	afterHead  bool // nothing of a body was read
+}
+
+// wanted reports whether a request is one to answer well.
+func (b *breaking) wanted() bool {
+	if b.good.Add(-1) >= 0 {
+		return true
+	}
+	b.seen.Add(1)
+	return false
+}
+
+func (b *breaking) http1(c net.Conn, r *bufio.Reader) {
+	for {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		if b.wanted() {
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			continue
+		}
+		if !b.afterHead {
+			io.Copy(io.Discard, req.Body)
+		}
+		switch b.how {
+		case "reset":
+			c.(*net.TCPConn).SetLinger(0)
+		case "half a response head":
+			io.WriteString(c, "HTTP/1.1 200 O")
+		}
+		return
+	}
+}
+
+func (b *breaking) http2(_ int, f *framePeer) {
+	broken := func(stream uint32) {
+		switch b.how {
+		case "reset":
+			f.c.(*net.TCPConn).SetLinger(0)
+			f.c.Close()
+		case "close":
+			f.c.Close()
+		case "GOAWAY that includes it":
+			f.WriteGoAway(stream, http2.ErrCodeNo, nil)
+			f.c.Close()
+		case "RST_STREAM INTERNAL_ERROR":
+			f.WriteRSTStream(stream, http2.ErrCodeInternal)
+		case "RST_STREAM CANCEL":
+			f.WriteRSTStream(stream, http2.ErrCodeCancel)
+		}
+	}
+	good := map[uint32]bool{}
+	f.serve(func(stream uint32) bool {
+		if good[stream] = b.wanted(); !good[stream] && b.afterHead {
+			broken(stream)
+			return false
+		}
+		return true
+	}, func(stream uint32, _ string) {
+		if good[stream] {
+			f.answer(stream, "")
+		} else {
+			broken(stream)
+		}
+	})
+}
+
+// TestMayHaveBeenProcessed: however a backend breaks off a request that it has got, on a connection that is new or not, it does not get it a second time
+// where the method is not idempotent, though the rule allows retries; where it is, it does.
+func TestMayHaveBeenProcessed(t *testing.T) {
+	t.Parallel()
+	const body = "Content-Length: 5\r\n\r\nhello"
+	requests := map[string]struct {
+		text  string
+		again bool
+	}{
+		"GET":              {"GET / HTTP/1.1\r\nHost: h\r\n\r\n", true},
+		"PUT":              {"PUT / HTTP/1.1\r\nHost: h\r\n" + body, true},
+		"POST":             {"POST / HTTP/1.1\r\nHost: h\r\n" + body, false},
+		"POST of nothing":  {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n", false},
+		"PATCH, streamed":  {"PATCH / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n", false},
+		"half of a POST":   {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\nhello", false},
+		"POST of 100 KiB":  {"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 102400\r\n\r\n" + strings.Repeat("b", 100<<10), false},
+		"unknown and bare": {"REPORT / HTTP/1.1\r\nHost: h\r\n\r\n", false},
+	}
+	for protocol, ways := range map[string][]string{
+		"HTTP/1.1": {"reset", "close", "half a response head"},
+		"HTTP/2":   {"reset", "close", "GOAWAY that includes it", "RST_STREAM INTERNAL_ERROR", "RST_STREAM CANCEL"},
+	} {
+		for _, how := range ways {
+			for _, afterHead := range []bool{true, false} {
+				for _, reused := range []bool{true, false} {
+					t.Run(fmt.Sprintf("%s/%s/after head %v/reused %v", protocol, how, afterHead, reused), func(t *testing.T) {
+						t.Parallel()
+						for name, request := range requests {
+							if name == "half of a POST" && !afterHead {
+								continue // the backend would wait for the other half
+							}
+							b := &breaking{how: how, afterHead: afterHead}
+							g := startGateway(t, Timeouts{})
+							retry := func(r *config.Rule) {
+								r.Retry = &config.Retry{Attempts: 2, Codes: []uint32{500, 502, 503, 504}, BackoffNanos: int64(time.Millisecond)}
+							}
+							if protocol == "HTTP/2" {
+								g.serveH2C(frameBackend(t, nil, b.http2), retry)
+							} else {
+								g.serve(rawBackend(t, b.http1), retry)
+							}
+							if reused {
+								b.good.Store(1)
+								if status, err := get(g.dial()); status != 200 || err != nil {
+									t.Fatalf("the request before: %d, %v", status, err)
+								}
+							}
+							c := g.dial()
+							go io.WriteString(c, request.text)
+							resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+							if err != nil || resp.StatusCode != http.StatusBadGateway {
+								t.Errorf("%s: %+v, %v, want 502", name, resp, err)
+							}
+							if n := b.seen.Load(); n < 1 || (n > 1) != request.again {
+								t.Errorf("%s: the backend got it %d times", name, n)
+							}
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestStatusAsksForRetry: a response whose status the rule names has the request sent again whatever its method, from its first byte; another
+// status, and any where the rule names none, has not. Both hold for the protocols of backends.
+func TestStatusAsksForRetry(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		codes  []uint32
+		status int
+		want   int64
+	}{
+		{"named", []uint32{500, 503}, 503, 3},
+		{"not named", []uint32{500, 503}, 502, 1},
+		{"none named", nil, 503, 1},
+	} {
+		for _, method := range []string{"GET", "POST"} {
+			for _, h2 := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s/%s/HTTP2 %v", c.name, method, h2), func(t *testing.T) {
+					t.Parallel()
+					g := startGateway(t, Timeouts{})
+					var seen atomic.Int64
+					handle := func(w http.ResponseWriter, r *http.Request) {
+						if text, err := io.ReadAll(r.Body); err != nil || string(text) != "hello" {
+							t.Errorf("attempt came with %q, %v", text, err)
+						}
+						seen.Add(1)
+						w.WriteHeader(c.status)
+					}
+					retry := func(r *config.Rule) {
+						r.Retry = &config.Retry{Attempts: 2, Codes: c.codes, BackoffNanos: int64(time.Millisecond)}
+					}
+					if h2 {
+						addr, _ := h2cBackend(t, 0, handle)
+						g.serveH2C(addr, retry)
+					} else {
+						g.serve(httpBackend(t, handle), retry)
+					}
+					got := g.roundTrip(method + " / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello")
+					if !strings.HasPrefix(got, fmt.Sprintf("HTTP/1.1 %d ", c.status)) || seen.Load() != c.want {
+						t.Errorf("%d attempts, %.40q; want %d", seen.Load(), got, c.want)
+					}
+				})
+			}
+		}
 	}
 }
