@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,10 +10,20 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/source/manifest"
+	"github.com/moongate-dev/moongate/internal/status"
+	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/translate"
 )
 
 // conformanceCase is what stands in testdata/conformance beside the manifests: what
@@ -75,21 +86,142 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			manifests, c, ports := readCase(t, path)
 			g := start(t, map[string]string{"all.yaml": manifests})
-			// One wait for all, so that a defect does not cost the wait for each.
-			wrong := ""
-			for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-				if wrong = g.allDiffer(c.Status); wrong == "" || time.Now().After(end) {
-					break
-				}
-			}
-			if wrong != "" {
-				t.Error(wrong)
-			}
-			for i := range c.Requests {
-				c.Requests[i].check(t, ports)
-			}
+			c.check(t, ports, func() []byte { return g.adminGet("/status") })
 		})
 	}
+}
+
+// check compares the statuses, which shown returns as /status does, and then the answers.
+func (c *conformanceCase) check(t *testing.T, ports map[string]string, shown func() []byte) {
+	t.Helper()
+	// One wait for all, so that a defect does not cost the wait for each.
+	wrong := ""
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if wrong = allDiffer(t, shown(), c.Status); wrong == "" || time.Now().After(end) {
+			break
+		}
+	}
+	if wrong != "" {
+		t.Error(wrong)
+	}
+	for i := range c.Requests {
+		c.Requests[i].check(t, ports)
+	}
+}
+
+// inClusterElsewhere are the cases of which a cluster makes something else.
+var inClusterElsewhere = []string{
+	"addresses", // there they are those of Services: golden cases of translate, and GatewayStaticAddresses of the official suite
+}
+
+// TestConformanceInCluster checks that the cases come to the same statuses and answers where a controller has the Gateways served by other processes: from the
+// control loop by the stream of deliveries to a `moongate proxy` for each Gateway. Statuses are published once these have answered.
+func TestConformanceInCluster(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("testdata/conformance/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, path := range paths {
+		name := strings.TrimSuffix(filepath.Base(path), ".yaml")
+		if slices.Contains(inClusterElsewhere, name) {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			manifests, c, ports := readCase(t, path)
+			shown := serveInCluster(t, manifests)
+			c.check(t, ports, func() []byte {
+				text, err := json.Marshal(shown)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return text
+			})
+		})
+	}
+}
+
+// serveInCluster has the manifests served by a controller and proxies, and returns where the statuses are.
+func serveInCluster(t *testing.T, manifests string) *status.Store {
+	t.Helper()
+	const controllerName = "moongate.dev/gateway-controller"
+	var objects []metav1.Object
+	shown, secrets := status.NewStore(controllerName), map[kind.ObjectKey]metav1.Object{}
+	for text := range strings.SplitSeq(manifests, "\n---\n") {
+		document := manifest.Decode([]byte(text))
+		for _, entry := range document.Entries {
+			if entry.Object == nil {
+				t.Fatalf("%v: %v", entry.ID, entry.Problems)
+			}
+			if entry.ID.Kind == "Secret" { // which a controller reads when it is needed
+				secrets[entry.ID] = entry.Object
+				continue
+			}
+			shown.Upsert(entry.Object)
+			objects = append(objects, entry.Object)
+		}
+	}
+	var published sync.Map // keys of objects
+	c, k := newControl(t, func(o *reconcile.ClusterOptions) {
+		o.Publish = func(changes []translate.StatusChange) {
+			for _, change := range changes {
+				shown.Apply(change.Object, change.Status, time.Now())
+				published.Store(change.Object, true)
+			}
+		}
+		o.Fetch = func(_ context.Context, requests []translate.SecretRequest) (found []metav1.Object) {
+			for _, r := range requests {
+				if s := secrets[r.Object]; s != nil && r.Needed {
+					found = append(found, s)
+				}
+			}
+			return found
+		}
+	})
+	// Each Gateway has a pod that is said to be ready before it has answered, so that statuses wait for its proxy.
+	var gateways []*gwv1.Gateway
+	for _, o := range objects {
+		if gw, is := o.(*gwv1.Gateway); is && gw.Spec.GatewayClassName == "moongate" {
+			gateways = append(gateways, gw)
+			address := gwv1.IPAddressType
+			c.loop.SetInfrastructure(gw.Namespace, gw.Name, &translate.Infrastructure{Ready: true,
+				Addresses: []gwv1.GatewayStatusAddress{{Type: &address, Value: "127.0.0.1"}}}, []string{gw.Name + "-moongate-x"})
+		}
+	}
+	c.loop.Update(func(tr *translate.Translator) {
+		for _, o := range objects {
+			tr.Upsert(o)
+		}
+	})
+	c.lead("first")
+	for _, gw := range gateways {
+		c.run(k, gw.Namespace, gw.Name)
+	}
+	for _, gw := range gateways {
+		testkit.Eventually(t, "the status of "+gw.Name+" is published", func() bool { _, is := published.Load(kind.KeyOf(gw)); return is })
+	}
+	return shown
+}
+
+// run starts the proxy of a Gateway.
+func (c *control) run(k *cluster, namespace, name string) {
+	c.t.Helper()
+	p := newPod(c.t, c, k.tokenIn(c.t, namespace, name+"-moongate"))
+	p.args[slices.Index(p.args, "--gateway")+1] = namespace + "/" + name
+	process := command(p.args...)
+	log := &testkit.Log{}
+	process.Stderr = log
+	if err := process.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() {
+		process.Process.Kill() // fails where it has ended
+		process.Wait()
+		if c.t.Failed() {
+			c.t.Logf("log of the proxy of %s/%s:\n%s", namespace, name, log)
+		}
+	})
 }
 
 // TestSupportedFeatures: what a GatewayClass says to support has a case, and what has a case is said.
@@ -202,10 +334,15 @@ func readCase(t testing.TB, path string) (string, conformanceCase, map[string]st
 }
 
 // allDiffer says which objects differ, one on a line.
-func (g *gateway) allDiffer(wanted map[string]wantStatus) (wrong string) {
+func allDiffer(t *testing.T, shown []byte, wanted map[string]wantStatus) (wrong string) {
+	t.Helper()
+	var all struct{ Items []*object }
+	if err := json.Unmarshal(shown, &all); err != nil {
+		t.Fatal(err)
+	}
 	for _, object := range slices.Sorted(maps.Keys(wanted)) {
 		want := wanted[object]
-		if w := g.differs(object, &want); w != "" {
+		if w := differs(all.Items, object, &want); w != "" {
 			wrong += "\n" + object + ": " + w
 		}
 	}
@@ -213,9 +350,9 @@ func (g *gateway) allDiffer(wanted map[string]wantStatus) (wrong string) {
 }
 
 // differs says in what the object's status is not what it must be, or "".
-func (g *gateway) differs(object string, want *wantStatus) string {
-	kind, key, _ := strings.Cut(object, " ")
-	o := g.find(kind, key)
+func differs(all []*object, object string, want *wantStatus) string {
+	kindName, key, _ := strings.Cut(object, " ")
+	o := find(all, kindName, key)
 	if o == nil {
 		return "it is not there"
 	}
@@ -262,19 +399,14 @@ func (g *gateway) differs(object string, want *wantStatus) string {
 	return wrong
 }
 
-// find is the object's entry of /status, or nil.
-func (g *gateway) find(kind, key string) *object {
-	g.t.Helper()
-	var all struct{ Items []*object }
-	if err := json.Unmarshal(g.adminGet("/status"), &all); err != nil {
-		g.t.Fatal(err)
-	}
-	for _, o := range all.Items {
+// find is the object among those of /status, or nil.
+func find(all []*object, kindName, key string) *object {
+	for _, o := range all {
 		name := o.Metadata.Name
 		if o.Metadata.Namespace != "" {
 			name = o.Metadata.Namespace + "/" + name
 		}
-		if o.Kind == kind && name == key {
+		if o.Kind == kindName && name == key {
 			return o
 		}
 	}

@@ -89,16 +89,21 @@ func (c *cluster) Update(context.Context, *corev1.Secret, metav1.UpdateOptions) 
 	return nil, errors.New("nothing is to be updated")
 }
 
-// token is one that the cluster projects into a pod of the ServiceAccount.
+// token is one that the cluster projects into a pod of the ServiceAccount in namespace default.
 func (c *cluster) token(t *testing.T, serviceAccount string) string {
+	t.Helper()
+	return c.tokenIn(t, "default", serviceAccount)
+}
+
+func (c *cluster) tokenIn(t *testing.T, namespace, serviceAccount string) string {
 	t.Helper()
 	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: c.key, KeyID: "k"}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	claims := fmt.Sprintf(`{"iss": "https://cluster", "aud": [%q], "exp": %d, "kubernetes.io": {"namespace": "default",
+	claims := fmt.Sprintf(`{"iss": "https://cluster", "aud": [%q], "exp": %d, "kubernetes.io": {"namespace": %[4]q,
 		"serviceaccount": {"name": %[3]q, "uid": "1"}, "pod": {"name": "%[3]s-x", "uid": "2"}}}`,
-		auth.Audience, time.Now().Add(time.Hour).Unix(), serviceAccount)
+		auth.Audience, time.Now().Add(time.Hour).Unix(), serviceAccount, namespace)
 	signed, err := signer.Sign([]byte(claims))
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +126,7 @@ type control struct {
 	server    *grpc.Server
 }
 
-func newControl(t *testing.T) (*control, *cluster) {
+func newControl(t *testing.T, change ...func(*reconcile.ClusterOptions)) (*control, *cluster) {
 	t.Helper()
 	k := newCluster(t)
 	c := &control{t: t, port: freePort(t)}
@@ -137,13 +142,17 @@ func newControl(t *testing.T) (*control, *cluster) {
 	go c.verifier.Run(t.Context())
 	testkit.Eventually(t, "the signing keys are known", c.verifier.Ready)
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate})
-	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
+	o := reconcile.ClusterOptions{
 		Delivery:   c.remote,
 		Translator: translate.New(translate.Options{ControllerName: "moongate.dev/gateway-controller", Cluster: true, Loopback: true}),
 		Publish:    func([]translate.StatusChange) {},
 		Provision:  func([]translate.ProxySpecChange) {},
 		Fetch:      func(context.Context, []translate.SecretRequest) []metav1.Object { return nil },
-	})
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	c.loop = reconcile.NewCluster(o)
 	t.Cleanup(func() { c.stop(); c.loop.Close() })
 	return c, k
 }
