@@ -34,6 +34,7 @@ const (
 	Protocol_PROTOCOL_HTTP            Protocol = 1
 	Protocol_PROTOCOL_HTTPS           Protocol = 2
 	Protocol_PROTOCOL_TCP             Protocol = 3 // whose bytes are not looked into; without hostname
+	Protocol_PROTOCOL_UDP             Protocol = 4 // whose datagrams are not looked into; without hostname, and with ports of its own
 	Protocol_PROTOCOL_TLS             Protocol = 5 // terminated here; what is inside is not looked into
 	Protocol_PROTOCOL_TLS_PASSTHROUGH Protocol = 6 // passed on as it comes, to where the server name of the ClientHello says
 )
@@ -45,6 +46,7 @@ var (
 		1: "PROTOCOL_HTTP",
 		2: "PROTOCOL_HTTPS",
 		3: "PROTOCOL_TCP",
+		4: "PROTOCOL_UDP",
 		5: "PROTOCOL_TLS",
 		6: "PROTOCOL_TLS_PASSTHROUGH",
 	}
@@ -53,6 +55,7 @@ var (
 		"PROTOCOL_HTTP":            1,
 		"PROTOCOL_HTTPS":           2,
 		"PROTOCOL_TCP":             3,
+		"PROTOCOL_UDP":             4,
 		"PROTOCOL_TLS":             5,
 		"PROTOCOL_TLS_PASSTHROUGH": 6,
 	}
@@ -2116,12 +2119,13 @@ const file_config_proto_rawDesc = "" +
 	"\n" +
 	"TicketKeys\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04keys\x18\x02 \x03(\fR\x04keys*\x8d\x01\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys*\x9f\x01\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPROTOCOL_HTTP\x10\x01\x12\x12\n" +
 	"\x0ePROTOCOL_HTTPS\x10\x02\x12\x10\n" +
 	"\fPROTOCOL_TCP\x10\x03\x12\x10\n" +
+	"\fPROTOCOL_UDP\x10\x04\x12\x10\n" +
 	"\fPROTOCOL_TLS\x10\x05\x12\x1c\n" +
 	"\x18PROTOCOL_TLS_PASSTHROUGH\x10\x06*\x8f\x01\n" +
 	"\rPathMatchType\x12\x1f\n" +

@@ -50,7 +50,8 @@ type listenerState struct {
 	tls    *tls.Listener // HTTPS and TLS only; nil without a certificate
 	// clients is snapshot.Listener.Clients.
 	clients *tls.Clients
-	placed  []*snapshot.Socket
+	placed  []*snapshot.Socket // none of UDP
+	bound   []listen.Addr
 	err     error // why it does not serve
 }
 
@@ -259,14 +260,20 @@ func (a *applying) publish(generation uint64) {
 	p.engine.Snapshot.Store(next)
 }
 
+// layout is the sockets that listeners want.
+type layout struct {
+	ports     map[listen.Addr]*snapshot.Port     // of TCP
+	datagrams map[listen.Addr]*snapshot.Listener // of UDP
+}
+
 // relisten lays out the sockets for all listeners: binds new ones, publishes, and then closes
 // those that no listener uses any more.
 func (p *Proxy) relisten(generation uint64) {
-	wanted, l4 := map[listen.Addr]*snapshot.Port{}, p.state.l4Of()
+	wanted, l4 := layout{map[listen.Addr]*snapshot.Port{}, map[listen.Addr]*snapshot.Listener{}}, p.state.l4Of()
 	keys := slices.Sorted(maps.Keys(p.state.listeners))
 	for _, key := range keys {
 		ls := p.state.listeners[key]
-		ls.placed, ls.err = nil, nil
+		ls.placed, ls.bound, ls.err = nil, nil, nil
 		if ls.config == nil {
 			if ls.stats != nil {
 				ls.stats.Release()
@@ -279,10 +286,10 @@ func (p *Proxy) relisten(generation uint64) {
 		}
 		ls.err = p.place(ls, l4[key].hosts, wanted)
 	}
-	fresh := p.bind(wanted)
+	fresh := p.bind(wanted.ports)
 	next := &snapshot.Snapshot{Generation: generation}
 	for addr, s := range p.sockets {
-		port := wanted[addr]
+		port := wanted.ports[addr]
 		if port == nil {
 			continue
 		}
@@ -293,11 +300,12 @@ func (p *Proxy) relisten(generation uint64) {
 		next.Sockets[s.ID] = port
 		for _, l := range port.Listeners.All() {
 			ls := p.state.listeners[l.Config.Key]
-			ls.placed = append(ls.placed, s)
+			ls.placed, ls.bound = append(ls.placed, s), append(ls.bound, addr)
 		}
 	}
+	p.relistenUDP(wanted.datagrams)
 	for _, key := range keys {
-		if ls := p.state.listeners[key]; ls != nil && ls.config != nil && ls.err == nil && len(ls.placed) == 0 {
+		if ls := p.state.listeners[key]; ls != nil && ls.config != nil && ls.err == nil && len(ls.bound) == 0 {
 			ls.err = fmt.Errorf("no address to bind")
 		}
 	}
@@ -307,7 +315,7 @@ func (p *Proxy) relisten(generation uint64) {
 		p.serve(s)
 	}
 	for addr, s := range p.sockets {
-		if wanted[addr] == nil {
+		if wanted.ports[addr] == nil {
 			delete(p.sockets, addr)
 			p.retire(s)
 		}
@@ -316,7 +324,7 @@ func (p *Proxy) relisten(generation uint64) {
 
 // place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
 // certificate it is there nevertheless: no other listener may answer for its hostname.
-func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wanted map[listen.Addr]*snapshot.Port) error {
+func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wanted layout) error {
 	mode, ok := snapshot.ModeOf(ls.config.Protocol)
 	if !ok {
 		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)
@@ -331,16 +339,19 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 	if err != nil {
 		return err
 	}
+	if mode == snapshot.UDP {
+		return placeUDP(l, addrs, wanted.datagrams)
+	}
 	var certErr error
 	if mode.TLS() {
 		certErr = p.state.chooseTLS(ls, mode)
 		l.TLS, l.Clients = ls.tls, ls.clients
 	}
 	for _, addr := range addrs {
-		port := wanted[addr]
+		port := wanted.ports[addr]
 		if port == nil {
 			port = &snapshot.Port{Mode: mode, Number: addr.Port}
-			wanted[addr] = port
+			wanted.ports[addr] = port
 		}
 		if !port.Mode.Shares(mode) {
 			return fmt.Errorf("port %d is taken by a listener with another protocol", addr.Port)

@@ -10,9 +10,12 @@ package proxy
 import (
 	"log/slog"
 	"net/netip"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
+	"github.com/moongate-dev/moongate/internal/proxy/datagram"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -39,16 +42,28 @@ type Options struct {
 	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (of IPv6 the
 	// first 64 bits). 0 is DefaultMaxConnections, and a quarter of MaxConnections; negative is no limit.
 	MaxConnections, MaxConnectionsPerClient int
+	// MaxSessions bounds the sessions of UDP. 0 is datagram.DefaultMaxSessions, but no more than a quarter of the descriptors that the process may have.
+	MaxSessions int
 	// MemoryLimit is how many bytes the process may use; near it load is shed. 0 is no limit.
 	MemoryLimit int64
 
-	memoryUsed func() uint64 // for tests; nil asks the runtime
+	memoryUsed  func() uint64 // for tests; nil asks the runtime
+	sessionIdle time.Duration // for tests; 0 is datagram.DefaultIdle
 }
 
 const (
 	defaultDescriptors = 16384   // where the system does not say
 	mostDescriptors    = 4 << 20 // where it says that there is no limit
 )
+
+// datagramOptions are those of sessions. Each has a descriptor.
+func (o *Options) datagramOptions(e *exchange.Engine) datagram.Options {
+	d := datagram.Options{MaxSessions: o.MaxSessions, Clock: &e.Clock, Scarce: &e.Overloaded, Observer: e.Observer, Idle: o.sessionIdle, DrainIdle: o.sessionIdle}
+	if d.MaxSessions == 0 {
+		d.MaxSessions = max(min(datagram.DefaultMaxSessions, DefaultMaxConnections()/2), 1)
+	}
+	return d
+}
 
 // connectionLimits are those of the options, with their defaults. Half of all descriptors are left for connections to
 // endpoints and the rest, and one client has a quarter of the connections: no less, because it may be a load balancer that hides thousands.

@@ -14,6 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
 	"github.com/moongate-dev/moongate/internal/proxy/cores"
+	"github.com/moongate-dev/moongate/internal/proxy/datagram"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
@@ -32,6 +33,7 @@ type Proxy struct {
 
 	engine   *exchange.Engine
 	clients  *client.Set
+	sessions *datagram.Set
 	memory   *memory
 	cancel   context.CancelFunc // ends what runs in the background
 	stop     chan struct{}      // ends the sweeper
@@ -42,6 +44,8 @@ type Proxy struct {
 	closed  bool       // by Shutdown: no socket is opened any more
 	state   state
 	sockets map[listen.Addr]*snapshot.Socket
+	// datagrams are the sockets of UDP.
+	datagrams map[listen.Addr]*datagram.Socket
 }
 
 // tick is the precision of the coarse clock and of the timeouts that hang on it.
@@ -65,6 +69,7 @@ func New(o Options) *Proxy {
 		stop:      make(chan struct{}),
 		swept:     make(chan struct{}),
 		sockets:   map[listen.Addr]*snapshot.Socket{},
+		datagrams: map[listen.Addr]*datagram.Socket{},
 		state: state{
 			certificates: map[string]*tls.Certificate{},
 			ticketKeys:   map[string][][]byte{},
@@ -87,6 +92,7 @@ func New(o Options) *Proxy {
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
 	p.engine.Clock.Store(time.Now().UnixMilli())
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
+	p.sessions = datagram.NewSet(o.datagramOptions(p.engine))
 	p.memory = newMemory(o.MemoryLimit, o.memoryUsed)
 	p.clients.Limit(o.connectionLimits(), p.logger)
 	go p.sweep()
@@ -117,6 +123,7 @@ func (p *Proxy) sweepAt(now time.Time, backends bool) {
 	p.watchMemory(now)
 	if backends {
 		p.upstreams.Sweep(now)
+		p.sessions.Sweep()
 	}
 }
 
@@ -205,7 +212,7 @@ type BoundListener struct {
 	Key, Hostname string
 	Protocol      config.Protocol
 	Addresses     []string // "<ip>:<port>", or ":<port>" for every address
-	Routes        int      // of a listener of protocol TCP or TLS those that get connections
+	Routes        int      // of a listener of protocol TCP, TLS or UDP those that get connections or datagrams
 }
 
 // Bound lists the listeners that serve, sorted by key.
@@ -217,12 +224,12 @@ func (p *Proxy) Bound() []BoundListener {
 	for _, key := range sortedKeys(p.state.listeners) {
 		ls := p.state.listeners[key]
 		var unbound *BindError // of one address; the others serve
-		if ls.config == nil || len(ls.placed) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) {
+		if ls.config == nil || len(ls.bound) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) {
 			continue
 		}
 		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len() + l4[key].routes}
-		for _, s := range ls.placed {
-			b.Addresses = append(b.Addresses, s.Addr.String())
+		for _, addr := range ls.bound {
+			b.Addresses = append(b.Addresses, addr.String())
 		}
 		out = append(out, b)
 	}
@@ -272,15 +279,9 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 		s.Stats.Release()
 	}
 	clear(p.sockets)
+	clear(p.datagrams)
 	p.mu.Unlock()
-	var err error
-	select {
-	case <-p.clients.Empty():
-	case <-ctx.Done():
-		err = ctx.Err()
-		p.clients.Cut()
-		<-p.clients.Empty()
-	}
+	err := p.drainAll(ctx)
 	p.clients.Close()
 	p.cancel()
 	p.upstreams.Close()

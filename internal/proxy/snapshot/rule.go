@@ -245,6 +245,19 @@ func (r *Rule) Choose(seed *uint64) (int, observe.Reason) {
 	return 0, observe.ReasonInternal
 }
 
+// Chooses reports whether Choose may pick the backend.
+func (r *Rule) Chooses(b *upstream.Backend) bool {
+	var below uint64
+	for i := range r.Backends {
+		ref := &r.Backends[i]
+		if ref.Backend == b && ref.below > below {
+			return true
+		}
+		below = ref.below
+	}
+	return false
+}
+
 // ChooseForPreflight picks by weight among the backendRefs whose filters answer preflight requests; false is that there is none.
 func (r *Rule) ChooseForPreflight(seed *uint64) (ref int, ok bool) {
 	var sum, below uint64

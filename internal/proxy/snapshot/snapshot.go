@@ -31,14 +31,15 @@ type Snapshot struct {
 	Sockets    []*Port // by listen.Socket.ID; nil where no listener uses the socket any more
 }
 
-// Mode is the protocol of a listener, or of a port, by which its connections are accepted. Listeners of the modes with TLS may share a port, whose mode is
-// the greatest of theirs: what it takes to find out for which of them a connection is.
+// Mode is the protocol of a listener, or of a port, by which its connections are accepted; with UDP it has none. Listeners of the modes with TLS may share a
+// port, whose mode is the greatest of theirs: what it takes to find out for which of them a connection is.
 type Mode uint8
 
 // The modes.
 const (
 	HTTP Mode = iota
 	TCP
+	UDP
 	HTTPS
 	TLS            // terminated; what is inside is for a layer-4 route
 	TLSPassthrough // for a layer-4 route as it comes
@@ -49,6 +50,7 @@ var modes = map[config.Protocol]Mode{
 	config.Protocol_PROTOCOL_HTTP:            HTTP,
 	config.Protocol_PROTOCOL_HTTPS:           HTTPS,
 	config.Protocol_PROTOCOL_TCP:             TCP,
+	config.Protocol_PROTOCOL_UDP:             UDP,
 	config.Protocol_PROTOCOL_TLS:             TLS,
 	config.Protocol_PROTOCOL_TLS_PASSTHROUGH: TLSPassthrough,
 }
@@ -82,7 +84,7 @@ type Listener struct {
 	Config *config.Listener
 	Mode   Mode
 	Table  *match.Table[*Rule]
-	L4     *match.Hosts[*L4Route] // by server name, which is none with TCP; modes of layer-4 routes only
+	L4     *match.Hosts[*L4Route] // by server name, which is none with TCP and UDP; modes of layer-4 routes only
 	TLS    *tls.Listener          // HTTPS and TLS only; nil without a certificate
 	// Clients is what is demanded of the certificates of clients; HTTPS only, nil where they are not asked for any.
 	Clients *tls.Clients

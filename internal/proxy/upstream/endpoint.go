@@ -81,6 +81,16 @@ func (e *Endpoint) avoided() bool {
 	return until != 0 && time.Now().UnixNano() < until
 }
 
+// Failed has the endpoint passed over for a moment where there are others, because it is known not to be there.
+func (e *Endpoint) Failed() {
+	e.failures.Add(1)
+	e.backend.totals().failures.Add(1)
+	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
+}
+
+// Gone reports whether the endpoint is no longer in the configuration.
+func (e *Endpoint) Gone() bool { return e.life.Err() != nil }
+
 // retire closes the idle connections, lets no other become idle, and gives up those that are being made. Streams
 // on shared ones may end.
 func (e *Endpoint) retire() {

@@ -1,0 +1,75 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/moongate-dev/moongate/internal/proxy/datagram"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// Ports of UDP are others than those of TCP with the same number, so their sockets are laid out by themselves. Each has one listener.
+
+// placeUDP adds a listener to the sockets that it wants.
+func placeUDP(l *snapshot.Listener, addrs []listen.Addr, wanted map[listen.Addr]*snapshot.Listener) error {
+	for _, addr := range addrs {
+		if other := wanted[addr]; other != nil {
+			return fmt.Errorf("port %d is taken by listener %s", addr.Port, other.Config.Key)
+		}
+		wanted[addr] = l
+	}
+	return nil
+}
+
+// relistenUDP binds the sockets that are wanted and not open, tells all what is in force, and closes the others.
+func (p *Proxy) relistenUDP(wanted map[listen.Addr]*snapshot.Listener) {
+	for addr, s := range p.datagrams {
+		if wanted[addr] == nil {
+			delete(p.datagrams, addr)
+			s.Close()
+		}
+	}
+	for addr, l := range wanted {
+		ls := p.state.listeners[l.Config.Key]
+		if s := p.datagrams[addr]; s != nil {
+			s.SetListener(l)
+		} else if s, err := p.openUDP(addr); err != nil {
+			ls.err = &BindError{Address: addr.String(), Err: err}
+			continue
+		} else {
+			p.datagrams[addr] = s
+			s.SetListener(l)
+			s.Serve()
+		}
+		ls.bound = append(ls.bound, addr)
+	}
+}
+
+func (p *Proxy) openUDP(addr listen.Addr) (*datagram.Socket, error) {
+	if p.closed {
+		return nil, net.ErrClosed
+	}
+	return p.sessions.Open(addr)
+}
+
+// drainAll has connections and sessions end by themselves until ctx ends, and cuts what is left then, whose error it returns.
+func (p *Proxy) drainAll(ctx context.Context) error {
+	var failed error
+	var sessions sync.WaitGroup
+	sessions.Go(func() { failed = p.sessions.Shutdown(ctx) })
+	var err error
+	select {
+	case <-p.clients.Empty():
+	case <-ctx.Done():
+		err = ctx.Err()
+		p.clients.Cut()
+		<-p.clients.Empty()
+	}
+	if sessions.Wait(); err == nil {
+		err = failed
+	}
+	return err
+}

@@ -1,0 +1,260 @@
+package datagram
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// A batch of 16 takes what comes in the time that it takes to send one; more save little.
+const (
+	batchSize   = 16
+	controlSize = 64 // more than any information on where a datagram has come to
+)
+
+// local is the address that a client has sent to, where the socket has several, and what of the network interface is needed to answer.
+type local struct {
+	addr     [16]byte
+	family   uint8 // AF_INET or AF_INET6, 0 where the socket has one address
+	ifindex  uint32
+	fromZone uint32 // of the client
+}
+
+// message is what recvmmsg and sendmmsg take (struct mmsghdr).
+type message struct {
+	header unix.Msghdr
+	size   uint32
+}
+
+// batch is memory for datagrams that are received and sent with one system call. It is used by one goroutine at a time, and methods that are passed
+// on as functions are kept in it, so that nothing is allocated.
+type batch struct {
+	in, out [batchSize]message
+	vectors [batchSize]unix.Iovec
+	names   [batchSize]unix.RawSockaddrInet6
+	control [batchSize][controlSize]byte
+	data    []byte
+	named   bool // whether who has sent is asked for
+	n       int  // how many have come
+	err     error
+
+	takeFunc func(fd uintptr) bool
+	sendFunc func(fd uintptr)
+	// next and end are what sendFunc sends, and sent and bytes what it has.
+	next, end, sent int
+	bytes           int64
+
+	to      unix.RawSockaddrInet6
+	answers [controlSize]byte // the control message of what is sent
+}
+
+var batches = sync.Pool{New: func() any { return newBatch(false) }}
+
+func newBatch(named bool) *batch {
+	b := &batch{data: make([]byte, batchSize*maxDatagram), named: named}
+	b.takeFunc, b.sendFunc = b.take, b.sendNow
+	for i := range batchSize {
+		b.vectors[i].Base = &b.data[i*maxDatagram]
+		for _, m := range []*message{&b.in[i], &b.out[i]} {
+			m.header.Iov = &b.vectors[i]
+			m.header.SetIovlen(1)
+		}
+		if named {
+			b.in[i].header.Name = (*byte)(unsafe.Pointer(&b.names[i]))
+			b.in[i].header.Control = &b.control[i][0]
+		}
+	}
+	return b
+}
+
+// receive waits for datagrams and takes those that are there.
+func (b *batch) receive(raw syscall.RawConn) (int, error) {
+	if err := raw.Read(b.takeFunc); err != nil {
+		return 0, err
+	}
+	if b.err != nil {
+		time.Sleep(time.Millisecond) // no memory, likely
+	}
+	return b.n, b.err
+}
+
+// take takes the datagrams that are there, or the socket's error; false is that there is neither.
+func (b *batch) take(fd uintptr) bool {
+	for i := range b.in {
+		b.vectors[i].SetLen(maxDatagram)
+		if b.named {
+			b.in[i].header.Namelen = uint32(unsafe.Sizeof(b.names[i]))
+			b.in[i].header.SetControllen(controlSize)
+		}
+	}
+	b.n, b.err = 0, nil
+	for {
+		n, errno := call(unix.SYS_RECVMMSG, fd, b.in[:])
+		switch errno {
+		case 0:
+			b.n = n
+			return true
+		case unix.EINTR:
+		case unix.EAGAIN:
+			return false
+		default:
+			b.err = errno
+			return true
+		}
+	}
+}
+
+func call(number, fd uintptr, m []message) (int, syscall.Errno) {
+	n, _, errno := unix.Syscall6(number, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT, 0, 0)
+	return int(n), errno
+}
+
+// size is how long a datagram is.
+func (b *batch) size(i int) int { return int(b.in[i].size) }
+
+// key is who has sent a datagram to whom; false is that it cannot be answered.
+func (b *batch) key(i int) (k key, ok bool) {
+	name := &b.names[i]
+	switch name.Family {
+	case unix.AF_INET:
+		v4 := (*unix.RawSockaddrInet4)(unsafe.Pointer(name))
+		k.client = netip.AddrPortFrom(netip.AddrFrom4(v4.Addr), swapped(v4.Port))
+	case unix.AF_INET6:
+		k.client = netip.AddrPortFrom(netip.AddrFrom16(name.Addr).Unmap(), swapped(name.Port))
+		k.local.fromZone = name.Scope_id
+	default:
+		return k, false
+	}
+	k.local.read(b.control[i][:b.in[i].header.Controllen])
+	return k, k.client.Port() != 0
+}
+
+// swapped is a port as numbers are on this machine, or as they are on the wire.
+func swapped(port uint16) uint16 {
+	var b [2]byte
+	binary.BigEndian.PutUint16(b[:], port)
+	return binary.NativeEndian.Uint16(b[:])
+}
+
+// read takes the address from the control messages that the kernel made.
+func (l *local) read(control []byte) {
+	for len(control) >= unix.SizeofCmsghdr {
+		h := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
+		size := int(h.Len)
+		if size < unix.SizeofCmsghdr || size > len(control) {
+			return
+		}
+		data := control[unix.CmsgLen(0):size]
+		switch {
+		case h.Level == unix.IPPROTO_IPV6 && h.Type == unix.IPV6_PKTINFO && len(data) >= unix.SizeofInet6Pktinfo:
+			l.family = unix.AF_INET6
+			copy(l.addr[:], data)
+			if netip.AddrFrom16(l.addr).IsLinkLocalUnicast() {
+				l.ifindex = binary.NativeEndian.Uint32(data[16:])
+			}
+		case h.Level == unix.IPPROTO_IP && h.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:
+			l.family = unix.AF_INET
+			copy(l.addr[:4], data[4:8])
+		}
+		next := unix.CmsgSpace(size - unix.CmsgLen(0))
+		if next >= len(control) {
+			return
+		}
+		control = control[next:]
+	}
+}
+
+// write makes the control message by which an answer is sent from the address, and returns its length.
+func (l *local) write(control *[controlSize]byte) int {
+	h := (*unix.Cmsghdr)(unsafe.Pointer(&control[0]))
+	data := control[unix.CmsgLen(0):]
+	switch l.family {
+	case unix.AF_INET6:
+		h.Level, h.Type = unix.IPPROTO_IPV6, unix.IPV6_PKTINFO
+		h.SetLen(unix.CmsgLen(unix.SizeofInet6Pktinfo))
+		copy(data, l.addr[:])
+		binary.NativeEndian.PutUint32(data[16:], l.ifindex)
+		return unix.CmsgSpace(unix.SizeofInet6Pktinfo)
+	case unix.AF_INET:
+		h.Level, h.Type = unix.IPPROTO_IP, unix.IP_PKTINFO
+		h.SetLen(unix.CmsgLen(unix.SizeofInet4Pktinfo))
+		clear(data[:unix.SizeofInet4Pktinfo])
+		copy(data[4:], l.addr[:4])
+		return unix.CmsgSpace(unix.SizeofInet4Pktinfo)
+	}
+	return 0
+}
+
+// send sends datagrams on a connected socket. Those that it does not take are lost, but for ECONNREFUSED, which is of one that was sent before.
+func (b *batch) send(raw syscall.RawConn, begin, end int) (sent int, bytes int64, err error) {
+	for i := begin; i < end; i++ {
+		b.vectors[i].SetLen(b.size(i))
+		b.out[i].header.Name, b.out[i].header.Namelen = nil, 0
+		b.out[i].header.Control = nil
+		b.out[i].header.SetControllen(0)
+	}
+	return b.sendAll(raw, begin, end)
+}
+
+// reply sends all datagrams to a client, from the address that it has sent to, and returns how many bytes have gone.
+func (b *batch) reply(raw syscall.RawConn, to *key, v6 bool) int64 {
+	size := b.setName(to, v6)
+	control := to.local.write(&b.answers)
+	for i := range b.n {
+		b.vectors[i].SetLen(b.size(i))
+		h := &b.out[i].header
+		h.Name, h.Namelen = (*byte)(unsafe.Pointer(&b.to)), size
+		if h.Control = nil; control > 0 {
+			h.Control = &b.answers[0]
+		}
+		h.SetControllen(control)
+	}
+	_, bytes, _ := b.sendAll(raw, 0, b.n)
+	return bytes
+}
+
+// setName puts the client's address where the kernel reads it, and returns its length.
+func (b *batch) setName(to *key, v6 bool) uint32 {
+	port := swapped(to.client.Port())
+	if v6 {
+		b.to = unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: port, Addr: to.client.Addr().As16(), Scope_id: to.local.fromZone}
+		return unix.SizeofSockaddrInet6
+	}
+	*(*unix.RawSockaddrInet4)(unsafe.Pointer(&b.to)) = unix.RawSockaddrInet4{Family: unix.AF_INET, Port: port, Addr: to.client.Addr().As4()}
+	return unix.SizeofSockaddrInet4
+}
+
+func (b *batch) sendAll(raw syscall.RawConn, begin, end int) (int, int64, error) {
+	b.next, b.end, b.sent, b.bytes, b.err = begin, end, 0, 0, nil
+	if err := raw.Control(b.sendFunc); err != nil {
+		return 0, 0, err
+	}
+	return b.sent, b.bytes, b.err
+}
+
+// sendNow sends what the socket takes without waiting.
+func (b *batch) sendNow(fd uintptr) {
+	for b.next < b.end {
+		n, errno := call(unix.SYS_SENDMMSG, fd, b.out[b.next:b.end])
+		switch errno {
+		case 0:
+			for i := b.next; i < b.next+n; i++ {
+				b.bytes += int64(b.size(i))
+			}
+			b.next += n
+			b.sent += n
+		case unix.EINTR:
+		case unix.EAGAIN, unix.ECONNREFUSED:
+			b.err = errno
+			return
+		default:
+			b.err = errno
+			b.next++ // this one cannot be sent, as one that is too long for the way there
+		}
+	}
+}

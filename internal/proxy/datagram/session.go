@@ -1,0 +1,263 @@
+package datagram
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// session is what a client and an endpoint say to each other. One of a backendRef that does not resolve has no endpoint, and drops what comes: were each
+// datagram drawn anew, the others would get the share. Its time is not prolonged by what comes.
+type session struct {
+	socket *Socket
+	key    key
+	// parent is the session that the client is itself, where it is one of ours.
+	parent   *session
+	start    int64          // Unix nanoseconds
+	rule     *snapshot.Rule // guarded by socket.mu
+	listener *snapshot.Listener
+	ref      int // in the rule that it began with
+	stats    *observe.RuleStats
+	backend  *upstream.Backend
+	endpoint *upstream.Endpoint
+	conn     *net.UDPConn // to the endpoint; nil without one
+	raw      syscall.RawConn
+	local    netip.AddrPort
+	answers  *batch // while they are being forwarded
+	ended    bool   // guarded by socket.mu
+
+	active         atomic.Int64 // Unix milliseconds of the last datagram
+	received, sent atomic.Int64 // bytes of payload
+}
+
+// begin makes a session for datagrams of a client who has none; nil is that there cannot be one, and they are counted as dropped.
+func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int) *session {
+	ses := &session{socket: s, key: from, start: time.Now().UnixNano(), listener: l, stats: l.Stats.Unrouted(), ref: -1}
+	reason := ses.choose(l)
+	if reason == observe.ReasonOK || reason == observe.ReasonBackendInvalid {
+		if full := s.set.admit(); full != observe.ReasonOK {
+			reason = full
+		}
+	}
+	if reason == observe.ReasonOK {
+		if reason = ses.connect(); reason != observe.ReasonOK {
+			s.set.sessions.Add(-1)
+		}
+	}
+	if reason != observe.ReasonOK {
+		for i := begin; i < end; i++ {
+			ses.drop(reason, in.size(i))
+		}
+		if reason != observe.ReasonBackendInvalid {
+			return nil
+		}
+	}
+	ses.active.Store(s.set.options.Clock.Load())
+	return s.add(ses)
+}
+
+// add enters a session, and starts to forward what its endpoint answers.
+func (s *Socket) add(ses *session) *session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		s.release(ses)
+		return nil
+	}
+	s.sessions[ses.key] = ses
+	if ses.conn != nil {
+		s.set.mu.Lock()
+		s.set.locals[ses.local] = ses
+		s.set.mu.Unlock()
+		s.set.running.Go(ses.answer)
+	}
+	return ses
+}
+
+// ruleOf returns what the listener's route says of datagrams, nil without one.
+func ruleOf(l *snapshot.Listener) *snapshot.Rule {
+	route, ok := l.L4.Find(nil)
+	if !ok {
+		return nil
+	}
+	return route.RuleFor(snapshot.UDP)
+}
+
+// choose draws a backend.
+func (ses *session) choose(l *snapshot.Listener) observe.Reason {
+	rule := ruleOf(l)
+	if rule == nil {
+		return observe.ReasonRouteNotFound
+	}
+	for p := ses.socket.set.parentOf(ses.key.client); p != nil; p = p.parent {
+		if ses.parent == nil {
+			ses.parent = p
+		}
+		if p.socket == ses.socket {
+			return observe.ReasonLoopDetected
+		}
+	}
+	ses.rule = rule
+	if stats := ses.rule.StatsFor(l); stats != nil {
+		ses.stats = stats
+	}
+	ref, reason := ses.rule.Choose(&ses.socket.seed)
+	if reason != observe.ReasonOK {
+		return reason
+	}
+	ses.ref = ref
+	b := &ses.rule.Backends[ref]
+	if b.Failure != nil {
+		return b.Failure.Reason
+	}
+	ses.backend = b.Backend
+	return observe.ReasonOK
+}
+
+// connect chooses an endpoint and makes the socket to it, which sends nothing.
+func (ses *session) connect() observe.Reason {
+	e := ses.backend.Pick(&ses.socket.seed, &upstream.Tried{})
+	if e == nil {
+		return observe.ReasonNoEndpoints
+	}
+	ses.endpoint = e
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(e.Address()))
+	if err != nil {
+		e.Failed()
+		return observe.ReasonConnectFailed
+	}
+	if ses.raw, err = conn.SyscallConn(); err != nil {
+		conn.Close()
+		return observe.ReasonInternal
+	}
+	ses.conn = conn
+	ses.local = unmapped(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+	e.Begin()
+	return observe.ReasonOK
+}
+
+// follows reports whether the session may go on under the listener's route; socket.mu is held.
+func (ses *session) follows(l *snapshot.Listener) bool {
+	rule := ruleOf(l)
+	if ses.endpoint != nil && ses.endpoint.Gone() || rule == nil {
+		return false
+	}
+	if ses.rule == rule {
+		return true
+	}
+	if ses.backend == nil || !rule.Chooses(ses.backend) {
+		return false
+	}
+	ses.rule = rule
+	return true
+}
+
+// refused ends the session because its endpoint is not there, and has others passed by it for a moment.
+func (ses *session) refused() {
+	ses.endpoint.Failed()
+	s := ses.socket
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end(ses, observe.ReasonConnectFailed)
+}
+
+// end takes a session out, and logs and counts it; s.mu is held.
+func (s *Socket) end(ses *session, why observe.Reason) {
+	if ses.ended {
+		return
+	}
+	ses.ended = true
+	delete(s.sessions, ses.key)
+	s.release(ses)
+	if ses.conn != nil {
+		ses.record(s.set.options.Observer, why, ses.received.Load(), time.Now().UnixNano()-ses.start)
+	}
+}
+
+// release gives back what a session holds.
+func (s *Socket) release(ses *session) {
+	s.set.sessions.Add(-1)
+	if ses.conn == nil {
+		return
+	}
+	s.set.mu.Lock()
+	if s.set.locals[ses.local] == ses {
+		delete(s.set.locals, ses.local)
+	}
+	s.set.mu.Unlock()
+	ses.conn.Close()
+	ses.endpoint.End()
+}
+
+// drop counts a datagram that nobody gets, and logs it unless it is one of a flood.
+func (ses *session) drop(why observe.Reason, size int) {
+	o := ses.socket.set.options.Observer
+	if why == observe.ReasonOverloaded || why == observe.ReasonShuttingDown {
+		o = &ses.socket.set.dropped
+	}
+	ses.record(o, why, int64(size), 0)
+}
+
+func (ses *session) record(o *observe.Observer, why observe.Reason, received, took int64) {
+	r := observe.Record{
+		StartUnixNano: ses.start, DurationNano: took, ClientAddr: ses.key.client, Scheme: "udp", Protocol: "UDP", Reason: why,
+		BytesReceived: received, BytesSent: ses.sent.Load(), Stats: ses.stats, Backend: ses.ref + 1, Shard: uint32(ses.key.client.Port()),
+	}
+	if ses.endpoint != nil {
+		r.Upstream, r.Attempts = ses.endpoint.Address(), 1
+	}
+	o.Finish(&r)
+}
+
+// answer sends the client what the endpoint sends, until the session ends. While it waits it holds no buffers.
+func (ses *session) answer() {
+	defer func() {
+		if v := recover(); v != nil {
+			ses.socket.set.options.Observer.Panicked("datagrams", v)
+			ses.refused()
+		}
+	}()
+	wait := ses.receiveAnswers
+	for {
+		err := ses.raw.Read(wait)
+		b := ses.answers
+		ses.answers = nil
+		if b == nil { // closed
+			return
+		}
+		if b.err == nil {
+			ses.active.Store(ses.socket.set.options.Clock.Load())
+			ses.sent.Add(b.reply(ses.socket.raw, &ses.key, ses.socket.v6))
+		} else {
+			err = b.err
+		}
+		batches.Put(b)
+		if errors.Is(err, syscall.ECONNREFUSED) {
+			ses.refused()
+			return
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+	}
+}
+
+// receiveAnswers takes what there is; false is that there is nothing yet.
+func (ses *session) receiveAnswers(fd uintptr) bool {
+	b := batches.Get().(*batch)
+	if !b.take(fd) {
+		batches.Put(b)
+		return false
+	}
+	ses.answers = b
+	return true
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort { return netip.AddrPortFrom(a.Addr().Unmap(), a.Port()) }

@@ -1,0 +1,149 @@
+package datagram
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// maxDatagram is more than a datagram of UDP can have.
+const maxDatagram = 65535
+
+// key tells sessions apart: who sends, and to which of our addresses where the socket has several.
+type key struct {
+	client netip.AddrPort
+	local  local
+}
+
+// Socket is one bound port.
+type Socket struct {
+	Addr     listen.Addr
+	set      *Set
+	conn     *net.UDPConn
+	raw      syscall.RawConn
+	v6       bool // addresses of clients are given to the kernel as those of IPv6
+	listener atomic.Pointer[snapshot.Listener]
+	seed     uint64 // the reader's random numbers
+
+	mu       sync.Mutex // guards what follows, and what of a session it says
+	sessions map[key]*session
+	closed   bool
+}
+
+// SetListener puts a listener and its route in force. Sessions whose backend it still has go on.
+func (s *Socket) SetListener(l *snapshot.Listener) { s.listener.Store(l) }
+
+// Serve starts to receive. There must be a listener.
+func (s *Socket) Serve() {
+	s.seed = uint64(time.Now().UnixNano())
+	s.set.running.Go(s.receive)
+}
+
+// Close ends the socket and all sessions on it.
+func (s *Socket) Close() { s.close(observe.ReasonSessionEnded) }
+
+func (s *Socket) close(why observe.Reason) {
+	s.mu.Lock()
+	s.closed = true
+	s.conn.Close()
+	for _, ses := range s.sessions {
+		s.end(ses, why)
+	}
+	s.mu.Unlock()
+	s.set.mu.Lock()
+	delete(s.set.sockets, s)
+	s.set.mu.Unlock()
+}
+
+// sweep ends the sessions on which nothing has passed since a moment, and those that cannot go on.
+func (s *Socket) sweep(before int64) {
+	l := s.listener.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ses := range s.sessions {
+		if ses.active.Load() <= before {
+			s.end(ses, observe.ReasonSessionIdle)
+		} else if !ses.follows(l) {
+			s.end(ses, observe.ReasonSessionEnded)
+		}
+	}
+}
+
+// receive forwards what clients send until the socket is closed.
+func (s *Socket) receive() {
+	in := newBatch(true)
+	for {
+		n, err := in.receive(s.raw)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		s.deliver(in, n)
+	}
+}
+
+// deliver forwards a batch; of a panic only its datagrams are lost.
+func (s *Socket) deliver(in *batch, n int) {
+	defer func() {
+		if v := recover(); v != nil {
+			s.set.options.Observer.Panicked("datagrams", v)
+		}
+	}()
+	for i := 0; i < n; {
+		from, ok := in.key(i)
+		if !ok {
+			i++
+			continue
+		}
+		end := i + 1
+		for end < n {
+			if next, ok := in.key(end); !ok || next != from {
+				break
+			}
+			end++
+		}
+		s.forward(from, in, i, end)
+		i = end
+	}
+}
+
+// forward sends datagrams of one client to its endpoint. Where that turns out not to be there, what has not been sent goes to another.
+func (s *Socket) forward(from key, in *batch, begin, end int) {
+	for range 2 {
+		ses := s.session(from, in, begin, end)
+		if ses == nil || ses.conn == nil {
+			return
+		}
+		ses.active.Store(s.set.options.Clock.Load())
+		sent, bytes, err := in.send(ses.raw, begin, end)
+		ses.received.Add(bytes)
+		begin += sent
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return // a datagram that was not taken is lost
+		}
+		ses.refused()
+	}
+}
+
+// session returns a client's session, a new one if need be; nil is that its datagrams are dropped.
+func (s *Socket) session(from key, in *batch, begin, end int) *session {
+	l := s.listener.Load()
+	s.mu.Lock()
+	ses := s.sessions[from]
+	if ses != nil && !ses.follows(l) {
+		s.end(ses, observe.ReasonSessionEnded)
+		ses = nil
+	}
+	s.mu.Unlock()
+	if ses == nil {
+		ses = s.begin(l, from, in, begin, end)
+	}
+	return ses
+}
