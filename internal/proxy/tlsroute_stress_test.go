@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -87,8 +88,9 @@ func (p *stressPlan) visit(c *net.TCPConn, hello []byte) {
 	}
 	p.segment = max(p.segment, 1000)
 	var sender sync.WaitGroup
+	var unsent error
 	sender.Go(func() {
-		if p.write(stream, p.sent) != nil {
+		if unsent = p.write(stream, p.sent); unsent != nil {
 			return
 		}
 		if p.breaks {
@@ -101,6 +103,7 @@ func (p *stressPlan) visit(c *net.TCPConn, hello []byte) {
 	})
 	p.clientGot, p.clientErr = io.ReadAll(stream)
 	sender.Wait()
+	p.clientErr = cmp.Or(p.clientErr, unsent)
 }
 
 // serve is the backend's part, of which the first bytes were read.
@@ -109,8 +112,9 @@ func (p *stressPlan) serve(c *net.TCPConn, first []byte) {
 	close(p.begun)
 	c.SetDeadline(time.Now().Add(testkit.Patience))
 	var sender sync.WaitGroup
+	var unsent error // which may have taken the error from the socket, whose reads then see the end of a stream
 	sender.Go(func() {
-		if _, err := c.Write(p.reply); err != nil {
+		if _, unsent = c.Write(p.reply); unsent != nil {
 			return
 		}
 		if p.replyBreaks {
@@ -121,8 +125,8 @@ func (p *stressPlan) serve(c *net.TCPConn, first []byte) {
 		c.CloseWrite()
 	})
 	rest, err := io.ReadAll(c)
-	p.backendGot, p.backendErr = append(first, rest...), err
 	sender.Wait()
+	p.backendGot, p.backendErr = append(first, rest...), cmp.Or(err, unsent)
 }
 
 // judge checks that who saw the end of a stream has all of it, and that who did not has seen why.

@@ -393,3 +393,34 @@ func TestTLSCompatible(t *testing.T) {
 		}
 	}
 }
+
+// TestTLSClientBreaksOff is TestTCPClientBreaksOff with a client whose TLS ends at the gateway.
+func TestTLSClientBreaksOff(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	accepted := make(chan net.Conn)
+	addr := rawBackend(t, func(c net.Conn, _ *bufio.Reader) {
+		accepted <- c
+		<-accepted
+	})
+	g := startGateway(t, Timeouts{})
+	g.apply(append(backend("Service/default/b/80", addr), certificate(t, "c", newECDSA(t), "a.example"), g.tlsListener("t", "", "c"), tlsRoute("r", "t", "b", "a.example")))
+	for i := range 20 {
+		c, _, err := g.dialTLS("a.example", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := <-accepted
+		b.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		b.Write(make([]byte, 32<<20)) // more than fits on the way, so that the gateway is writing to the client when that breaks off
+		c.Write(make([]byte, 100<<10))
+		raw := c.NetConn().(*net.TCPConn)
+		raw.SetLinger(0)
+		raw.Close()
+		b.SetReadDeadline(time.Now().Add(testkit.Patience))
+		if n, err := io.Copy(io.Discard, b); !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("connection %d: the backend's ended by %v behind %d bytes, want a reset", i, err, n)
+		}
+		accepted <- nil
+	}
+}
