@@ -210,7 +210,11 @@ func TestTLSPassthroughFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			g := startGateway(t, Timeouts{Handshake: 500 * time.Millisecond})
+			timeouts := Timeouts{Handshake: testkit.Patience}
+			if tc.cause == "too slow" {
+				timeouts.Handshake = 500 * time.Millisecond
+			}
+			g := startGateway(t, timeouts)
 			invalid := passedRoute("invalid", "p", "b", "invalid.example")
 			invalid.GetL4Route().PassthroughBackendRefs = []*config.BackendRef{{Weight: 1, Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}}}
 			g.apply(append(append(backend("Service/default/b/80/passthrough", secureGreeting(t, "b")), backend("Service/default/away/80/passthrough")...),
