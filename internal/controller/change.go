@@ -6,7 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/status/writer"
@@ -131,9 +130,7 @@ func installed(i *kube.Installed) translate.Installed {
 		out.Unread = append(out.Unread, translate.UnreadKind{Kind: translate.Kind(u.Kind), Remedy: u.Remedy})
 	}
 	for _, k := range i.Kinds {
-		if k.Group == gwv1.GroupName || k.Group == v1alpha1.GroupName {
-			out.Kinds = append(out.Kinds, translate.Kind(k.Kind))
-		}
+		out.Kinds = append(out.Kinds, translate.Kind(k.Kind))
 	}
 	return out
 }

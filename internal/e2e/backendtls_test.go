@@ -34,6 +34,15 @@ func configMap(name string, authorities ...*testkit.Authority) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {ca.crt: %q}\n", name, all.String())
 }
 
+// trustBundle is a ClusterTrustBundle with the certificates of authorities.
+func trustBundle(name string, authorities ...*testkit.Authority) string {
+	var all strings.Builder
+	for _, a := range authorities {
+		all.Write(a.PEM)
+	}
+	return fmt.Sprintf("apiVersion: certificates.k8s.io/v1beta1\nkind: ClusterTrustBundle\nmetadata: {name: %s}\nspec: {trustBundle: %q}\n", name, all.String())
+}
+
 // newTLSBackend starts a backend that shows whatever certificate there is at the time, and answers the server name that it was asked for, and in
 // X-Client the subject of the certificate that it was shown.
 func newTLSBackend(t testing.TB, name string, certificate *atomic.Pointer[tls.Certificate]) *backend {
@@ -188,9 +197,26 @@ endpoints: [{addresses: [127.0.0.1]}]
 		t.Errorf("explain: %s", got)
 	}
 
-	// The policy with other names takes the place of the first one.
+	// The policy with a bundle takes the place of the first one.
 	g.write("page.yaml", here[:strings.LastIndex(here, "---\n")]+"---\n"+manifests[1])
 	get := func() int { return ask{url: local(port, "/")}.do(t).StatusCode }
+	testkit.Eventually(t, "nothing is reached without the bundle", func() bool { return get() == 500 })
+	if stdout, _, code := moongate("check", "-f", g.dir); code != 1 || !strings.Contains(stdout, "ClusterTrustBundle company-roots does not exist") {
+		t.Errorf("check without the bundle: exit code %d\n%s", code, stdout)
+	}
+	for _, by := range []struct {
+		authority *testkit.Authority
+		want      int
+	}{{ca, 200}, {testkit.NewAuthority(t), 502}, {ca, 200}} {
+		g.write("bundle.yaml", trustBundle("company-roots", by.authority))
+		testkit.Eventually(t, "the bundle is in force", func() bool { return get() == by.want })
+	}
+	if stdout, stderr, code := moongate("check", "-f", g.dir); code != 0 {
+		t.Errorf("check with the bundle: exit code %d\n%s%s", code, stdout, stderr)
+	}
+
+	// The policy with other names takes the place of the first one.
+	g.write("page.yaml", here[:strings.LastIndex(here, "---\n")]+"---\n"+manifests[2])
 	testkit.Eventually(t, "the hostname alone authenticates nobody", func() bool { return get() == 502 })
 	if got := explained(); !strings.Contains(got, "over TLS to orders.internal, authenticated by orders.default.svc or spiffe://cluster.local/ns/default/sa/orders") {
 		t.Errorf("explain: %s", got)
@@ -201,7 +227,7 @@ endpoints: [{addresses: [127.0.0.1]}]
 
 	// So does the one with options.
 	shown.Store(issue(t, ca, "orders.internal"))
-	g.write("page.yaml", here[:strings.LastIndex(here, "---\n")]+"---\n"+manifests[3])
+	g.write("page.yaml", here[:strings.LastIndex(here, "---\n")]+"---\n"+manifests[4])
 	testkit.Eventually(t, "the policy with options is in force", func() bool {
 		return get() == 200 && strings.Contains(explained(), "by TLS 1.2 at least, in TLS 1.2 with TLS_ECDHE_")
 	})
@@ -211,7 +237,7 @@ endpoints: [{addresses: [127.0.0.1]}]
 
 	// So does the Gateway with a client certificate.
 	documents := strings.SplitN(here, "---\n", 2)
-	g.write("page.yaml", strings.Replace(manifests[2], "port: 80,", fmt.Sprintf("port: %d,", port), 1)+"---\n"+documents[1])
+	g.write("page.yaml", strings.Replace(manifests[3], "port: 80,", fmt.Sprintf("port: %d,", port), 1)+"---\n"+documents[1])
 	shown.Store(issue(t, ca, "orders.internal"))
 	testkit.Eventually(t, "no backend is reached without the certificate", func() bool { return get() == 500 })
 	if got := explained(); !strings.Contains(got, "500 gateway_certificate_invalid") {

@@ -61,8 +61,22 @@ func TestTaskClientCertificates(t *testing.T) {
 	with("        validation:\n", "        validation:\n          mode: AllowInsecureFallback\n")
 	testkit.Eventually(t, "everybody is served", func() bool { return status(staff) == 200 && status(nil) == 200 })
 	g.waitCondition("Gateway", "shop", "InsecureFrontendValidationMode=True/ConfigurationChanged")
-	with("name: staff-ca}]", "name: nowhere}]")
-	testkit.Eventually(t, "nobody is served", func() bool { return status(nil) == 0 && status(others) == 0 })
+	with("          mode: AllowInsecureFallback\n", "")
+	testkit.Eventually(t, "a certificate is demanded again", func() bool { return status(nil) == 0 && status(others) == 200 })
+
+	with(`{group: "", kind: ConfigMap, name: staff-ca}`, "{group: certificates.k8s.io, kind: ClusterTrustBundle, name: staff}")
+	testkit.Eventually(t, "nobody is served by a bundle that does not exist", func() bool { return status(others) == 0 })
+	g.write("bundle.yaml", trustBundle("staff", staff))
+	testkit.Eventually(t, "staff is served by the bundle", func() bool { return status(staff) == 200 && status(others) == 0 })
+	g.write("bundle.yaml", trustBundle("staff", staff, others))
+	testkit.Eventually(t, "both are served", func() bool { return status(staff) == 200 && status(others) == 200 })
+	g.remove("bundle.yaml")
+	testkit.Eventually(t, "nobody is served without the bundle", func() bool { return status(staff) == 0 && status(others) == 0 })
+	g.write("bundle.yaml", trustBundle("staff", others))
+	testkit.Eventually(t, "others are served by the new bundle", func() bool { return status(others) == 200 && status(staff) == 0 })
+
+	with("{group: certificates.k8s.io, kind: ClusterTrustBundle, name: staff}", `{group: "", kind: ConfigMap, name: nowhere}`)
+	testkit.Eventually(t, "nobody is served any more", func() bool { return status(nil) == 0 && status(others) == 0 })
 	if shown := string(g.adminGet("/status")); !strings.Contains(shown, `"NoValidCACertificate"`) || !strings.Contains(shown, "ConfigMap default/nowhere does not exist") {
 		t.Errorf("status: %s", shown)
 	}

@@ -27,8 +27,10 @@ type Kind struct {
 	Past []string
 	// Namespaced says that objects are in namespaces.
 	Namespaced bool
-	// Custom says that the kind comes by a CustomResourceDefinition, which may be absent from a cluster.
+	// Custom says that the kind comes by a CustomResourceDefinition.
 	Custom bool
+	// Optional says that a cluster may not serve the kind: those that are Custom, and those of an API that can be turned off.
+	Optional bool
 	// Essential kinds are those that what is served depends on: to go on without their objects would take away what proxies
 	// have, so the start waits for them.
 	Essential bool

@@ -37,7 +37,7 @@ func TestRows(t *testing.T) {
 		if len(k.Versions) == 0 || k.Resource == "" {
 			t.Errorf("%s has no version or no resource", k.Name)
 		}
-		if _, list := k.Known(); k.Custom && reflect.TypeOf(list).Elem().Name() != k.Name+"List" {
+		if _, list := k.Known(); k.Optional && reflect.TypeOf(list).Elem().Name() != k.Name+"List" {
 			t.Errorf("lists of %s are %T", k.Name, list)
 		}
 		if k.Cluster != Unread && k.keep == nil {

@@ -19,12 +19,19 @@ func builtin[T any, O object[T]](k Kind, clear func(O)) Typed[O] {
 	return add[T, O](&k)
 }
 
+// optional adds a kind without a status that a cluster may not serve, though no CustomResourceDefinition brings it.
+func optional[T any, O object[T]](k Kind, list runtime.Object) Typed[O] {
+	k.Optional, k.list = true, list
+	k.view = viewOf[T, O](nil)
+	return add[T, O](&k)
+}
+
 // custom adds a kind of a CustomResourceDefinition; status is nil for one without a status.
 func custom[T, S any, O object[T]](k Kind, list runtime.Object, status func(O) *S) Typed[O] {
 	if k.Group == "" {
 		k.Group = gwv1.GroupName
 	}
-	k.Custom, k.Cluster, k.list = true, Watched, list
+	k.Custom, k.Optional, k.Cluster, k.list = true, true, Watched, list
 	var clear func(O)
 	if status != nil {
 		k.status = func(o metav1.Object) any { return status(o.(O)) }

@@ -1,6 +1,7 @@
 package kind
 
 import (
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -16,6 +17,10 @@ var (
 	Secret        = builtin[corev1.Secret](Kind{Name: "Secret", Resource: "secrets", Namespaced: true, Cluster: Fetched, keep: keepSecret}, nil)
 	Service       = builtin[corev1.Service](Kind{Name: "Service", Resource: "services", Namespaced: true, Cluster: Watched, Essential: true, NameRule: validation.NameIsDNS1035Label, keep: keepService}, clearService)
 	EndpointSlice = builtin[discoveryv1.EndpointSlice](Kind{Group: discoveryv1.GroupName, Name: "EndpointSlice", Resource: "endpointslices", Namespaced: true, Cluster: Watched, Essential: true, keep: keepEndpointSlice}, nil)
+
+	// A cluster may serve no version of it, or an older one (KEP-3257).
+	ClusterTrustBundle = optional[certificatesv1.ClusterTrustBundle](Kind{Group: certificatesv1.GroupName, Name: "ClusterTrustBundle", Resource: "clustertrustbundles",
+		Versions: []string{"v1", "v1beta1", "v1alpha1"}, Cluster: Watched, NameRule: trustBundleName, keep: keepClusterTrustBundle}, &certificatesv1.ClusterTrustBundleList{})
 
 	GatewayClass = custom(Kind{Name: "GatewayClass", Resource: "gatewayclasses", Versions: []string{"v1", "v1beta1"}, Essential: true, Finalizer: true},
 		&gwv1.GatewayClassList{}, func(o *gwv1.GatewayClass) *gwv1.GatewayClassStatus { return &o.Status })

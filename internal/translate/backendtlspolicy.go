@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -24,12 +23,7 @@ import (
 // A Service's port with a BackendTLSPolicy is reached over TLS or not at all: references to it are invalid where the policy in force
 // cannot be carried out, also if another one could be.
 
-// authoritiesKey is config.Authorities.key.
-type authoritiesKey string
-
-func (k authoritiesKey) Compare(o authoritiesKey) int { return cmp.Compare(k, o) }
-
-// backendTLS is a BackendTLSPolicy as far as itself and its ConfigMaps tell.
+// backendTLS is a BackendTLSPolicy as far as itself and the authorities that it refers to tell.
 type backendTLS struct {
 	Config  *config.BackendTLS   // nil where Invalid
 	Invalid *condition.Problem   // why it cannot be carried out
@@ -44,65 +38,29 @@ func (b *backendTLS) same(o *backendTLS) bool {
 // backendTLSPolicies are BackendTLSPolicies, without what routes make of them.
 type backendTLSPolicies struct {
 	undecodedPolicies *incremental.Collection[name, undecodedPolicy]
+	authorities       *authorities
 
-	policies         *incremental.Collection[name, *gwv1.BackendTLSPolicy] // for Services that routes name
-	byTarget         *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
-	byConfigMap      *incremental.Index[name, name, *gwv1.BackendTLSPolicy]
-	undecoded        *incremental.Index[string, name, undecodedPolicy] // by namespace
-	ages             *incremental.Collection[name, int64]
-	authorities      *incremental.Collection[name, *certificate.Authorities] // of ConfigMaps that those, or Gateways, refer to
-	authoritiesByKey *incremental.Index[authoritiesKey, name, *certificate.Authorities]
-	all              *incremental.Collection[name, *backendTLS]
-	refused          *incremental.Collection[name, string] // why policies cannot be carried out
+	byTarget  *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
+	undecoded *incremental.Index[string, name, undecodedPolicy] // by namespace
+	ages      *incremental.Collection[name, int64]
+	all       *incremental.Collection[name, *backendTLS]
+	refused   *incremental.Collection[name, string] // why policies cannot be carried out
 }
 
 func newBackendTLSPolicies(e *incremental.Engine,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
 	undecodedPolicies *incremental.Collection[name, undecodedPolicy],
-	configMaps *incremental.Collection[name, *corev1.ConfigMap],
-	routeObjects *incremental.Collection[kindName, metav1.Object],
-	gatewaysByConfigMap *incremental.Index[name, name, *gwv1.Gateway]) *backendTLSPolicies {
-	bp := &backendTLSPolicies{undecodedPolicies: undecodedPolicies}
+	policiesForRoutes *incremental.Collection[name, *gwv1.BackendTLSPolicy], authorities *authorities) *backendTLSPolicies {
+	bp := &backendTLSPolicies{undecodedPolicies: undecodedPolicies, authorities: authorities}
 	bp.byTarget = incremental.NewIndex(policyObjects, "BackendTLSPolicies by target",
 		func(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 			return policy.Targets(n.Namespace, p.Spec.TargetRefs)
-		})
-	named := incremental.Keys(incremental.NewIndex(routeObjects, "routes by Service that they name", namedServices), "Services that routes name")
-	bp.policies = incremental.Map(e, "BackendTLSPolicy for routes", policyObjects,
-		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
-			return p, slices.ContainsFunc(policy.Targets(n.Namespace, p.Spec.TargetRefs), func(target policy.Target) bool {
-				_, is := incremental.Fetch(v, named, name{target.Namespace, target.Name})
-				return is && isService(target)
-			})
-		}, sameDeeply[*gwv1.BackendTLSPolicy])
-	bp.byConfigMap = incremental.NewIndex(bp.policies, "BackendTLSPolicies by ConfigMap",
-		func(n name, p *gwv1.BackendTLSPolicy) (configMaps []name) {
-			for _, ref := range p.Spec.Validation.CACertificateRefs {
-				if isConfigMap(ref) {
-					configMaps = append(configMaps, name{n.Namespace, string(ref.Name)})
-				}
-			}
-			return configMaps
 		})
 	bp.undecoded = incremental.NewIndex(bp.undecodedPolicies, "undecoded BackendTLSPolicies by namespace",
 		func(n name, _ undecodedPolicy) []string { return []string{n.Namespace} })
 	bp.ages = incremental.Map(e, "BackendTLSPolicy age", policyObjects,
 		func(_ *incremental.View, _ name, p *gwv1.BackendTLSPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
-	bp.authorities = incremental.Map(e, "authorities", configMaps,
-		func(v *incremental.View, n name, c *corev1.ConfigMap) (*certificate.Authorities, bool) {
-			if incremental.Count(v, bp.byConfigMap, n) == 0 && incremental.Count(v, gatewaysByConfigMap, n) == 0 {
-				return nil, false
-			}
-			return certificate.ReadAuthorities(c), true
-		}, (*certificate.Authorities).Equal)
-	bp.authoritiesByKey = incremental.NewIndex(bp.authorities, "authorities by content",
-		func(_ name, a *certificate.Authorities) []authoritiesKey {
-			if a.Wrong != "" {
-				return nil
-			}
-			return []authoritiesKey{authoritiesKey(a.Key)}
-		})
-	bp.all = incremental.Map(e, "BackendTLSPolicy", bp.policies,
+	bp.all = incremental.Map(e, "BackendTLSPolicy", policiesForRoutes,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*backendTLS, bool) {
 			return bp.readBackendTLS(v, n, p), true
 		}, (*backendTLS).same)
@@ -114,6 +72,33 @@ func newBackendTLSPolicies(e *incremental.Engine,
 			return b.Invalid.String(), true
 		}, same[string])
 	return bp
+}
+
+// backendTLSPoliciesForRoutes are those for Services that routes name.
+func backendTLSPoliciesForRoutes(e *incremental.Engine,
+	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
+	routeObjects *incremental.Collection[kindName, metav1.Object]) *incremental.Collection[name, *gwv1.BackendTLSPolicy] {
+	named := incremental.Keys(incremental.NewIndex(routeObjects, "routes by Service that they name", namedServices), "Services that routes name")
+	return incremental.Map(e, "BackendTLSPolicy for routes", policyObjects,
+		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
+			return p, slices.ContainsFunc(policy.Targets(n.Namespace, p.Spec.TargetRefs), func(target policy.Target) bool {
+				_, is := incremental.Fetch(v, named, name{target.Namespace, target.Name})
+				return is && isService(target)
+			})
+		}, sameDeeply[*gwv1.BackendTLSPolicy])
+}
+
+// policiesByAuthorities finds the BackendTLSPolicies that verify backends by an object.
+func policiesByAuthorities(policies *incremental.Collection[name, *gwv1.BackendTLSPolicy]) *incremental.Index[kindName, name, *gwv1.BackendTLSPolicy] {
+	return incremental.NewIndex(policies, "BackendTLSPolicies by authorities",
+		func(n name, p *gwv1.BackendTLSPolicy) (objects []kindName) {
+			for _, ref := range p.Spec.Validation.CACertificateRefs {
+				if k, can := authoritiesObject(ref.Group, ref.Kind, n.Namespace, ref.Name); can {
+					objects = append(objects, k)
+				}
+			}
+			return objects
+		})
 }
 
 // namedServices are the Services that a route names as backends, whether it may or not.
@@ -131,10 +116,6 @@ func namedServices(k kindName, o metav1.Object) (services []name) {
 		}
 	}
 	return services
-}
-
-func isConfigMap(ref gwv1.LocalObjectReference) bool {
-	return ref.Group == corev1.GroupName && ref.Kind == gwv1.Kind(kind.ConfigMap.Name)
 }
 
 // readBackendTLS validates a policy, without its targets.
@@ -205,7 +186,7 @@ func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec 
 	case len(spec.CACertificateRefs) > 0 && wellKnown != "":
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "remove one of both", "it cannot be used beside caCertificateRefs")
 	case len(spec.CACertificateRefs) == 0 && wellKnown == "":
-		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.caCertificateRefs", "add a reference to a ConfigMap with key "+kind.AuthoritiesKey,
+		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.caCertificateRefs", "add a reference to a ConfigMap with key "+kind.AuthoritiesKey+", or to a ClusterTrustBundle",
 			"nothing is named to verify the backend's certificate by")
 	case wellKnown != "" && wellKnown != gwv1.WellKnownCACertificatesSystem:
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "use System, or caCertificateRefs", "%q is not known", wellKnown)
@@ -224,7 +205,7 @@ func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec 
 	switch {
 	case size > certificate.MaxAuthorityBytes:
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.caCertificateRefs", "leave out what the backend's certificate is not verified by",
-			"the ConfigMaps have %d bytes of certificates together, and a policy may have %d", size, certificate.MaxAuthorityBytes)
+			"they have %d bytes of certificates together, and a policy may have %d", size, certificate.MaxAuthorityBytes)
 	case len(b.Refs) > 0 && len(keys) == 0:
 		b.invalid(gwv1.BackendTLSPolicyReasonNoValidCACertificate, "spec.validation.caCertificateRefs", "see condition ResolvedRefs", "no reference can be used: %s",
 			condition.List(b.Refs))
@@ -233,18 +214,17 @@ func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec 
 }
 
 func (bp *backendTLSPolicies) resolveAuthorities(v *incremental.View, namespace string, ref gwv1.LocalObjectReference, field string) (*certificate.Authorities, *condition.Problem) {
-	if !isConfigMap(ref) {
-		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidKind, field+".kind", "refer to a ConfigMap",
+	k, can := authoritiesObject(ref.Group, ref.Kind, namespace, ref.Name)
+	if !can {
+		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidKind, field+".kind", authoritiesRemedy,
 			"%s of group %q cannot hold authorities", ref.Kind, ref.Group)
 	}
-	n := name{namespace, string(ref.Name)}
-	a, exists := incremental.Fetch(v, bp.authorities, n)
-	switch {
-	case !exists:
-		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", "create it or correct the name",
-			"ConfigMap %s does not exist", n)
-	case a.Wrong != "":
-		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", "correct the ConfigMap", "ConfigMap %s: %s", n, a.Wrong)
+	if why := bp.authorities.absence(v, k.Kind); why != "" {
+		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidKind, field+".kind", "refer to a ConfigMap", "%s", why)
+	}
+	a, why, remedy := bp.authorities.read(v, k)
+	if why != "" {
+		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", remedy, "%s", why)
 	}
 	return a, nil
 }

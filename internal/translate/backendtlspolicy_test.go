@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,6 +82,64 @@ func TestAuthoritiesChangeTheBackendAlone(t *testing.T) {
 	r = w.commit(t)
 	if !slices.Contains(r.Config.Removals, key) || r.Stats.RunsByName["route"] != 1 {
 		t.Errorf("without the ConfigMap: removed %v, ran %v", r.Config.Removals, r.Stats.RunsByName)
+	}
+}
+
+func readPEM(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile("testdata/pem/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestTrustBundleComesAndGoes checks that a policy follows its ClusterTrustBundle, and whether the API server serves any.
+func TestTrustBundleComesAndGoes(t *testing.T) {
+	w := manyTLSServices(t, 1, readPEM(t, "example.crt"))
+	w.Delete(translate.Kind(kind.ConfigMap.Name), "default", "ca0")
+	p := &gwv1.BackendTLSPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p0"}}
+	p.Spec.TargetRefs = []gwv1.LocalPolicyTargetReferenceWithSectionName{{LocalPolicyTargetReference: gwv1.LocalPolicyTargetReference{Kind: "Service", Name: "s0"}}}
+	p.Spec.Validation = gwv1.BackendTLSPolicyValidation{Hostname: "web.example.com",
+		CACertificateRefs: []gwv1.LocalObjectReference{{Group: certificatesv1.GroupName, Kind: "ClusterTrustBundle", Name: "roots"}}}
+	w.Upsert(p)
+	bundle := func(file string) *certificatesv1.ClusterTrustBundle {
+		return &certificatesv1.ClusterTrustBundle{ObjectMeta: metav1.ObjectMeta{Name: "roots"}, Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: readPEM(t, file)}}
+	}
+	served := translate.Installed{Kinds: []translate.Kind{translate.KindGateway, translate.KindHTTPRoute, translate.KindBackendTLSPolicy, translate.Kind(kind.ClusterTrustBundle.Name)}}
+	unserved := translate.Installed{Kinds: served.Kinds[:3]}
+	for _, step := range []struct {
+		name    string
+		do      func()
+		trusted string // config.Authorities.pem, "" for a policy that is refused
+		reason  string // of the policy's ResolvedRefs
+	}{
+		{"not there", func() {}, "", "InvalidCACertificateRef"},
+		{"created", func() { w.Upsert(bundle("example.crt")) }, "example.crt", "ResolvedRefs"},
+		{"updated", func() { w.Upsert(bundle("other.crt")) }, "other.crt", "ResolvedRefs"},
+		{"served, as is told now", func() { w.SetInstalled(served) }, "other.crt", "ResolvedRefs"},
+		{"deleted", func() { w.Delete(translate.Kind(kind.ClusterTrustBundle.Name), "", "roots") }, "", "InvalidCACertificateRef"},
+		{"created again", func() { w.Upsert(bundle("example.crt")) }, "example.crt", "ResolvedRefs"},
+		{"not served any more", func() { w.SetInstalled(unserved) }, "", "InvalidKind"},
+		{"served again", func() { w.SetInstalled(served) }, "example.crt", "ResolvedRefs"},
+	} {
+		step.do()
+		w.commit(t)
+		trusted := ""
+		for id, r := range w.config {
+			if id.Kind == config.KindAuthorities {
+				trusted += r.GetAuthorities().GetPem()
+			}
+		}
+		want := ""
+		if step.trusted != "" {
+			want = readPEM(t, step.trusted)
+		}
+		s := w.statuses[kind.ObjectKey{Group: gwv1.GroupName, Kind: "BackendTLSPolicy", Namespace: "default", Name: "p0"}].Status.(*gwv1.PolicyStatus)
+		resolved := meta.FindStatusCondition(s.Ancestors[0].Conditions, string(gwv1.BackendTLSPolicyConditionResolvedRefs))
+		if trusted != want || resolved.Reason != step.reason {
+			t.Errorf("%s: %d bytes are trusted, want %d; ResolvedRefs %s (%s)", step.name, len(trusted), len(want), resolved.Reason, resolved.Message)
+		}
 	}
 }
 

@@ -5,18 +5,16 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
-	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// clientValidation is what a Gateway demands of the certificates of clients (spec.tls.frontend, GEP-91), as far as itself and its ConfigMaps tell.
+// clientValidation is what a Gateway demands of the certificates of clients (spec.tls.frontend, GEP-91), as far as itself and the authorities that it refers to tell.
 type clientValidation struct {
 	// Config is without the certificates of the listener; nil where clients are not asked for any.
 	Config  *config.ClientValidation
@@ -40,15 +38,15 @@ func (p gatewayPort) Compare(o gatewayPort) int {
 
 // clientValidations are those of managed Gateways.
 type clientValidations struct {
-	grants *grants
+	authorities *authorities
+	grants      *grants
 
-	authorities *incremental.Collection[name, *certificate.Authorities]
-	all         *incremental.Collection[gatewayPort, *clientValidation]
+	all *incremental.Collection[gatewayPort, *clientValidation]
 }
 
 func newClientValidations(e *incremental.Engine,
 	gatewayObjects *incremental.Collection[name, *gwv1.Gateway],
-	authorities *incremental.Collection[name, *certificate.Authorities], grants *grants, gateways *gateways) *clientValidations {
+	authorities *authorities, grants *grants, gateways *gateways) *clientValidations {
 	cv := &clientValidations{grants: grants, authorities: authorities}
 	cv.all = incremental.FlatMap(e, "Gateway's validation of clients", gatewayObjects,
 		func(v *incremental.View, n name, gw *gwv1.Gateway) (out []incremental.Entry[gatewayPort, *clientValidation]) {
@@ -63,28 +61,24 @@ func newClientValidations(e *incremental.Engine,
 	return cv
 }
 
-// gatewaysByConfigMap finds the Gateways that verify clients by a ConfigMap.
-func gatewaysByConfigMap(gatewayObjects *incremental.Collection[name, *gwv1.Gateway]) *incremental.Index[name, name, *gwv1.Gateway] {
-	return incremental.NewIndex(gatewayObjects, "Gateways by ConfigMap",
-		func(n name, gw *gwv1.Gateway) (configMaps []name) {
+// gatewaysByAuthorities finds the Gateways that verify clients by an object.
+func gatewaysByAuthorities(gatewayObjects *incremental.Collection[name, *gwv1.Gateway]) *incremental.Index[kindName, name, *gwv1.Gateway] {
+	return incremental.NewIndex(gatewayObjects, "Gateways by authorities",
+		func(n name, gw *gwv1.Gateway) (objects []kindName) {
 			for _, f := range listener.FrontendsOf(gw) {
 				for _, ref := range f.References() {
-					if isConfigMapOf(ref) {
-						configMaps = append(configMaps, authoritiesOf(n, ref))
+					if k, can := clientAuthorities(n, ref); can {
+						objects = append(objects, k)
 					}
 				}
 			}
-			return configMaps
+			return objects
 		})
 }
 
-func isConfigMapOf(ref gwv1.ObjectReference) bool {
-	return ref.Group == corev1.GroupName && ref.Kind == gwv1.Kind(kind.ConfigMap.Name)
-}
-
-// authoritiesOf is the object that a Gateway's reference names.
-func authoritiesOf(gateway name, ref gwv1.ObjectReference) name {
-	return name{string(value(ref.Namespace, gwv1.Namespace(gateway.Namespace))), string(ref.Name)}
+// clientAuthorities returns the object that a Gateway's reference names; false for one of a kind that cannot hold authorities.
+func clientAuthorities(gateway name, ref gwv1.ObjectReference) (kindName, bool) {
+	return authoritiesObject(ref.Group, ref.Kind, string(value(ref.Namespace, gwv1.Namespace(gateway.Namespace))), ref.Name)
 }
 
 // read resolves the references of a validation: those that can be used are trusted together. Where none can, no client is served.
@@ -122,23 +116,35 @@ func (cv *clientValidations) read(v *incremental.View, gateway name, f listener.
 }
 
 func (cv *clientValidations) resolve(v *incremental.View, gateway name, ref gwv1.ObjectReference, field string) (*certificate.Authorities, *condition.Problem) {
-	if !isConfigMapOf(ref) {
-		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateKind, field+".kind", "refer to a ConfigMap",
+	k, can := clientAuthorities(gateway, ref)
+	if !can {
+		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateKind, field+".kind", authoritiesRemedy,
 			"%s of group %q cannot hold authorities", ref.Kind, ref.Group)
 	}
-	from, n := referrer{gwv1.GroupName, string(KindGateway), gateway}, authoritiesOf(gateway, ref)
-	if !cv.grants.permitted(v, from, corev1.GroupName, kind.ConfigMap.Name, n) {
-		return nil, condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, field+".namespace", cv.grants.grantRemedy(v, from, kind.ConfigMap.Name, n),
-			"no ReferenceGrant permits the reference to ConfigMap %s", n)
+	if why := cv.authorities.absence(v, k.Kind); why != "" {
+		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateKind, field+".kind", "refer to a ConfigMap", "%s", why)
 	}
-	a, exists := incremental.Fetch(v, cv.authorities, n)
-	switch {
-	case !exists:
-		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field+".name", "create it or correct the name", "ConfigMap %s does not exist", n)
-	case a.Wrong != "":
-		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field+".name", "correct the ConfigMap", "ConfigMap %s: %s", n, a.Wrong)
+	if p := cv.permit(v, gateway, ref, k, field); p != nil {
+		return nil, p
+	}
+	a, why, remedy := cv.authorities.read(v, k)
+	if why != "" {
+		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field+".name", remedy, "%s", why)
 	}
 	return a, nil
+}
+
+// permit reports why a Gateway may not refer to an object, or nil: one of another namespace needs a ReferenceGrant there, one of none must not be given one.
+func (cv *clientValidations) permit(v *incremental.View, gateway name, ref gwv1.ObjectReference, k kindName, field string) *condition.Problem {
+	from := referrer{gwv1.GroupName, string(KindGateway), gateway}
+	switch {
+	case k.Name.Namespace == "" && ref.Namespace != nil:
+		return condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field+".namespace", "remove it", "%ss are in no namespace", k.Kind)
+	case k.Name.Namespace != "" && !cv.grants.permitted(v, from, string(ref.Group), string(k.Kind), k.Name):
+		return condition.NewProblem(gwv1.ListenerReasonRefNotPermitted, field+".namespace", cv.grants.grantRemedy(v, from, string(k.Kind), k.Name),
+			"no ReferenceGrant permits the reference to %s", authoritiesTitle(k))
+	}
+	return nil
 }
 
 // of returns what is demanded of the clients of a listener: an entry for its port replaces the one for all.

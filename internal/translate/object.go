@@ -75,7 +75,7 @@ type inputs struct {
 	namespaces          *incremental.Input[name, *corev1.Namespace]
 	services            *incremental.Input[name, *corev1.Service]
 	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
-	configMaps          *incremental.Input[name, *corev1.ConfigMap]
+	authorities         *incremental.Input[kindName, metav1.Object] // objects that may hold some
 	secrets             *incremental.Input[name, *corev1.Secret]
 	listenerFaults      *incremental.Input[listenerKey, ListenerFault]
 	routeFaults         *incremental.Input[routeFaultKey, RouteFault]
@@ -106,7 +106,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.services = objects(in, e, kind.Service)
 	in.endpointSlices = objects(in, e, kind.EndpointSlice)
 	in.secrets = objects(in, e, kind.Secret)
-	in.configMaps = objects(in, e, kind.ConfigMap)
+	in.authorities = incremental.NewInput[kindName](e, "objects with authorities", sameDeeply[metav1.Object])
 	in.parameters = objects(in, e, kind.GatewayParameters)
 	in.undecodedParameters = incremental.NewInput[name](e, "undecoded GatewayParameters", sameDeeply[undecodedParameters])
 	in.undecodedPolicies = incremental.NewInput[name](e, "undecoded BackendTLSPolicy", sameDeeply[undecodedPolicy])
@@ -122,12 +122,10 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.absent = incremental.NewInput[name](e, "absent Secret", same[bool])
 	in.last = incremental.NewInput[listenerKey](e, "last certificates", sameDeeply[servedSecrets])
 	for _, k := range routeKindsOfAPI() {
-		key := func(n name) kindName { return kindName{Kind(k.Name), n} }
-		in.stores[k.Name] = &store{
-			kind:   k,
-			set:    func(n name, o metav1.Object) { in.routes.Set(key(n), o) },
-			remove: func(n name) { in.routes.Delete(key(n)) },
-		}
+		in.together(k, in.routes)
+	}
+	for _, k := range authoritiesKinds() {
+		in.together(k, in.authorities)
 	}
 	parameters := in.stores[kind.GatewayParameters.Name]
 	parameters.also(in.undecodedParameters.Delete)
@@ -168,6 +166,16 @@ func objects[O metav1.Object](in *inputs, e *incremental.Engine, k kind.Typed[O]
 		remove: all.Delete,
 	}
 	return all
+}
+
+// together has an input take the objects of a kind in, beside those of others.
+func (in *inputs) together(k *kind.Kind, all *incremental.Input[kindName, metav1.Object]) {
+	key := func(n name) kindName { return kindName{Kind(k.Name), n} }
+	in.stores[k.Name] = &store{
+		kind:   k,
+		set:    func(n name, o metav1.Object) { all.Set(key(n), o) },
+		remove: func(n name) { all.Delete(key(n)) },
+	}
 }
 
 // also has f called with the name of each object of the kind that is set or removed.

@@ -12,8 +12,8 @@ type trustedAuthorities struct {
 	all *incremental.Collection[authoritiesKey, *config.Authorities]
 }
 
-// newTrustedAuthorities makes one resource of the authorities that Backends and Listeners name, however many ConfigMaps have them.
-func newTrustedAuthorities(e *incremental.Engine, backendTLSPolicies *backendTLSPolicies,
+// newTrustedAuthorities makes one resource of the authorities that Backends and Listeners name, however many objects have them.
+func newTrustedAuthorities(e *incremental.Engine, authorities *authorities,
 	backends *backends, listenerStates *listenerStates) *trustedAuthorities {
 	ofBackends := incremental.Keys(incremental.NewIndex(backends.all, "backends by authorities", func(_ backendKey, b *config.Backend) []authoritiesKey {
 		return authoritiesKeys(b.GetTls().GetAuthorities())
@@ -26,8 +26,8 @@ func newTrustedAuthorities(e *incremental.Engine, backendTLSPolicies *backendTLS
 	used := incremental.NewIndex(users, "users by authorities", func(u authoritiesUser, _ struct{}) []authoritiesKey { return []authoritiesKey{u.Key} })
 	all := incremental.Map(e, "authorities config", incremental.Keys(used, "all authorities"),
 		func(v *incremental.View, key authoritiesKey, _ struct{}) (*config.Authorities, bool) {
-			for _, n := range incremental.Lookup(v, backendTLSPolicies.authoritiesByKey, key) {
-				if a, ok := incremental.Fetch(v, backendTLSPolicies.authorities, n); ok {
+			for _, n := range incremental.Lookup(v, authorities.byKey, key) {
+				if a, ok := incremental.Fetch(v, authorities.all, n); ok {
 					return &config.Authorities{Key: string(key), Pem: a.PEM}, true
 				}
 			}

@@ -42,7 +42,7 @@ func newAPIServer(t testing.TB, streams bool) *apiServer {
 		held: map[string]chan struct{}{}, refused: map[string]bool{}, unlisted: map[string]bool{}, gets: map[string]int{}, agents: map[string]bool{}, accepts: map[string]string{}, whole: map[string]int{},
 	}
 	for _, k := range append([]*watchedKind{secretMetadata}, kinds...) {
-		if !k.Custom {
+		if !k.Optional {
 			s.server.Serve(apiserver.Kind{Group: k.Group, Version: k.versions[0], Resource: k.Resource, Kind: k.Name, ClusterScoped: !k.Namespaced})
 		}
 	}

@@ -40,7 +40,7 @@ func (l *mixedList) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// tolerant decodes as Kubernetes' codecs do, but for objects of custom kinds that do not
+// tolerant decodes as Kubernetes' codecs do, but for objects of optional kinds that do not
 // fit: these become unreadable ones.
 type tolerant struct{ runtime.NegotiatedSerializer }
 
@@ -56,7 +56,7 @@ type tolerantDecoder struct{ runtime.Decoder }
 // Decode decodes one object or list.
 func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	obj, gvk, err := d.Decoder.Decode(data, defaults, into)
-	if err == nil || into != nil || gvk == nil || customKind(gvk.GroupKind()) == nil {
+	if err == nil || into != nil || gvk == nil || optionalKind(gvk.GroupKind()) == nil {
 		return obj, gvk, err
 	}
 	var list struct {
@@ -74,7 +74,7 @@ func (d tolerantDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, 
 		return obj, gvk, err
 	}
 	mixed := &mixedList{ListMeta: list.ListMeta, Items: make([]runtime.Object, 0, len(*list.Items))}
-	itemKind := gvk.GroupVersion().WithKind(customKind(gvk.GroupKind()).Name)
+	itemKind := gvk.GroupVersion().WithKind(optionalKind(gvk.GroupKind()).Name)
 	for _, raw := range *list.Items {
 		if item := d.item(raw, &itemKind); item != nil {
 			mixed.Items = append(mixed.Items, item)
@@ -100,14 +100,14 @@ func (d tolerantDecoder) item(data []byte, gvk *schema.GroupVersionKind) runtime
 		return nil
 	}
 	u.Namespace, u.Name, u.ResourceVersion = named.Metadata.Namespace, named.Metadata.Name, named.Metadata.ResourceVersion
-	u.part = customKind(gvk.GroupKind()).Leftover(data, metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, err)
+	u.part = optionalKind(gvk.GroupKind()).Leftover(data, metav1.ObjectMeta{Namespace: u.Namespace, Name: u.Name}, err)
 	return u
 }
 
-// customKind finds the kind of a custom resource, or of a list of them.
-func customKind(gk schema.GroupKind) *watchedKind {
+// optionalKind finds the kind of an object that a cluster may not serve, or of a list of them.
+func optionalKind(gk schema.GroupKind) *watchedKind {
 	for _, k := range kinds {
-		if k.Custom && k.Group == gk.Group && (gk.Kind == k.Name || gk.Kind == k.Name+"List") {
+		if k.Optional && k.Group == gk.Group && (gk.Kind == k.Name || gk.Kind == k.Name+"List") {
 			return k
 		}
 	}

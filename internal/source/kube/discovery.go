@@ -21,7 +21,7 @@ const (
 	routinely = time.Minute
 	// retry is when to ask again after an error.
 	retry = time.Second
-	// unlisted is how long a kind whose CRD is there may be absent from discovery before it
+	// unlisted is how long a kind whose CRD is there, or that needs none, may be absent from discovery before it
 	// counts as not served, and how long the start waits for an essential one: an API server that has just started does not know all at once.
 	unlisted = 30 * time.Second
 )
@@ -82,7 +82,7 @@ func (s *Source) served(ctx context.Context) (map[*watchedKind]string, error) {
 	lists := map[schema.GroupVersion]*metav1.APIResourceList{}
 	found := map[*watchedKind]string{}
 	for _, k := range kinds {
-		if !k.Custom {
+		if !k.Optional {
 			continue
 		}
 		for _, version := range k.versions {
@@ -120,7 +120,7 @@ func (s *Source) follow(ctx context.Context, found map[*watchedKind]string) (aga
 			s.unnamed[k] = now
 		}
 		switch {
-		case !k.Custom:
+		case !k.Optional:
 		case f == nil && version == "":
 			if s.hasDefinition(k) && now.Sub(s.unnamed[k]) < s.grace {
 				again = retry
@@ -153,9 +153,10 @@ func (s *Source) follow(ctx context.Context, found map[*watchedKind]string) (aga
 	return again
 }
 
-// defined says that there is a CRD, or that nobody knows. s.mu is held.
+// defined says that there is a CRD, or that nobody knows: API servers that are upgraded one after the other serve different versions
+// of what needs none. s.mu is held.
 func (s *Source) defined(k *watchedKind) bool {
-	return s.hasDefinition(k) || !s.feeds[definitionMetadata].listed
+	return !k.Custom || s.hasDefinition(k) || !s.feeds[definitionMetadata].listed
 }
 
 // hasDefinition reports whether there is a CRD. s.mu is held.
@@ -185,7 +186,7 @@ func (s *Source) lookAgain() {
 func (s *Source) installed() *Installed {
 	i := &Installed{CRDs: s.catalog.crds(), Unread: s.unreadKinds(), UnreadNamespaces: slices.Sorted(maps.Keys(s.catalog.withheld))}
 	for k, f := range s.feeds {
-		if k.Custom && f.listed {
+		if k.Optional && f.listed {
 			i.Kinds = append(i.Kinds, Served{k.Group, k.Name, f.version, k.Resource})
 		}
 	}

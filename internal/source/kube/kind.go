@@ -89,7 +89,7 @@ var scheme = func() *runtime.Scheme {
 	for _, k := range kinds {
 		for _, version := range k.versions {
 			gv := schema.GroupVersion{Group: k.Group, Version: version}
-			if k.Custom {
+			if k.Optional {
 				object, list := k.Known()
 				s.AddKnownTypeWithName(gv.WithKind(k.Name), object)
 				s.AddKnownTypeWithName(gv.WithKind(k.Name+"List"), list)

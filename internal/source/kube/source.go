@@ -139,7 +139,7 @@ func (s *Source) begin(ctx context.Context) {
 	}})
 	s.start(ctx, secretMetadata, "v1", secretSink{s})
 	for _, k := range kinds {
-		if !k.Custom {
+		if !k.Optional {
 			s.start(ctx, k, k.versions[0], s.catalog.table(k))
 		}
 	}

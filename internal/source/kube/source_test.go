@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,6 +19,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/testkit/apiserver"
 )
 
 // both runs a test with lists that are streamed, and with those that are not.
@@ -214,6 +216,60 @@ func TestKindsComeAndGo(t *testing.T) {
 		}
 		s.define(kindNamed("HTTPRoute"), "v1")
 		c.until("they come again", func() bool { return c.objects[routeID("one")] != nil && len(c.installed.Kinds) == 2 })
+	})
+}
+
+// TestTrustBundlesComeAndGo: no CRD tells of their API, which an API server serves, or not, since it was started with other flags or is of another version.
+func TestTrustBundlesComeAndGo(t *testing.T) {
+	both(t, func(t *testing.T, s *apiServer) {
+		s.install(nil)
+		k := kindNamed("ClusterTrustBundle")
+		serve := func(version string) {
+			s.server.Serve(apiserver.Kind{Group: k.Group, Version: version, Resource: k.Resource, Kind: k.Name, ClusterScoped: true})
+		}
+		put := func(text string) {
+			s.put(k.Group+"/"+k.Resource, k.Name, "", "roots", fields{"spec": fields{"trustBundle": text}})
+		}
+		c := consume(t, s)
+		c.next()
+		id := k.Key("", "roots")
+		version := func() string {
+			i := slices.IndexFunc(c.installed.Kinds, func(s Served) bool { return s.Kind == k.Name })
+			if i < 0 {
+				return ""
+			}
+			return c.installed.Kinds[i].Version
+		}
+		holds := func(text string) func() bool {
+			return func() bool {
+				b, _ := c.objects[id].(*certificatesv1.ClusterTrustBundle)
+				return b != nil && b.Spec.TrustBundle == text
+			}
+		}
+		if version() != "" {
+			t.Errorf("it is served in %s", version())
+		}
+		serve("v1beta1")
+		put("one")
+		c.lookAgain()
+		c.until("it comes", func() bool { return holds("one")() && version() == "v1beta1" })
+		put("two")
+		c.until("its change comes", holds("two"))
+		serve("v1")
+		c.lookAgain()
+		c.until("it is read in v1", func() bool { return version() == "v1" })
+		s.remove(k.Group+"/"+k.Resource, "", "roots")
+		c.until("it goes", func() bool { return c.objects[id] == nil })
+		put("three")
+		c.until("it comes again", holds("three"))
+		c.mu.Lock()
+		c.grace = 0
+		c.mu.Unlock()
+		s.mu.Lock()
+		s.unserve(k)
+		s.mu.Unlock()
+		c.lookAgain()
+		c.until("it goes with its API", func() bool { return c.objects[id] == nil && version() == "" })
 	})
 }
 

@@ -226,7 +226,7 @@ func (s *Source) connect(config *rest.Config) error {
 			if s.clients[key] != nil {
 				continue
 			}
-			if s.clients[key], err = client(config, shared, key, k.Custom); err != nil {
+			if s.clients[key], err = client(config, shared, key, k.Optional); err != nil {
 				return err
 			}
 		}

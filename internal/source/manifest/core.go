@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,8 +19,9 @@ import (
 )
 
 // The core kinds have no CRD. Their defaults and rules are those of an API
-// server, as far as a gateway reads the fields. One rule is left out: here
-// endpoints may have loopback addresses.
+// server, as far as a gateway reads the fields. Two rules are left out: here
+// endpoints may have loopback addresses, and translation judges the
+// certificates of a ClusterTrustBundle, as it does those of a ConfigMap.
 
 func completeNamespace(obj metav1.Object) []schema.Violation {
 	ns := obj.(*corev1.Namespace)
@@ -41,6 +43,24 @@ func completeConfigMap(obj metav1.Object) []schema.Violation {
 		}
 	}
 	return append(found, checkKeys("binaryData", sortedKeys(cm.BinaryData))...)
+}
+
+func completeClusterTrustBundle(obj metav1.Object) []schema.Violation {
+	b := obj.(*certificatesv1.ClusterTrustBundle)
+	if b.Spec.TrustBundle == "" {
+		return []schema.Violation{schema.Missing("spec.trustBundle")}
+	}
+	prefix := "" // of the name
+	if b.Spec.SignerName != "" {
+		prefix = strings.ReplaceAll(b.Spec.SignerName, "/", ":") + ":"
+	}
+	switch i := strings.LastIndexByte(b.Name, ':'); {
+	case b.Name[:i+1] == prefix:
+		return nil
+	case prefix == "":
+		return []schema.Violation{{Field: "metadata.name", Message: "has a ':' and there is no spec.signerName", Remedy: "use no ':', or name the signer"}}
+	}
+	return []schema.Violation{{Field: "metadata.name", Message: "is not that of a bundle of spec.signerName", Remedy: "begin it with " + strconv.Quote(schema.Show(prefix)) + ", and use no other ':'"}}
 }
 
 func completeSecret(obj metav1.Object) []schema.Violation {

@@ -25,6 +25,7 @@ type manifestKind struct {
 var completions = map[*kind.Kind]func(metav1.Object) []schema.Violation{
 	kind.ConfigMap.Kind: completeConfigMap, kind.Namespace.Kind: completeNamespace, kind.Secret.Kind: completeSecret,
 	kind.Service.Kind: completeService, kind.EndpointSlice.Kind: completeEndpointSlice,
+	kind.ClusterTrustBundle.Kind: completeClusterTrustBundle,
 }
 
 var kinds = func() (list []*manifestKind) {
@@ -75,7 +76,7 @@ func misnamed(group, name string) (meant *manifestKind, reason string) {
 		if k.Name == name && k.Custom && (!strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")) {
 			return k, "is not in this API group"
 		}
-		if k.Name == name && !k.Custom && (group == gwv1.GroupName || group == "" || group == kind.EndpointSlice.Group) {
+		if k.Name == name && !k.Custom && (group == gwv1.GroupName || group == "" || group == kind.EndpointSlice.Group || group == kind.ClusterTrustBundle.Group) {
 			return k, "is not in this API group"
 		}
 	}

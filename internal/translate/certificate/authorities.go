@@ -8,13 +8,15 @@ import (
 	"strings"
 	"unique"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
-// MaxAuthorityBytes bounds what is parsed of a ConfigMap, and what a policy trusts in all: whoever may write one decides what that is, and
+// MaxAuthorityBytes bounds what is parsed of an object, and what a policy trusts in all: whoever may write one decides what that is, and
 // proxies hold it, once for all backends that are verified by the same.
 const MaxAuthorityBytes = kind.MaxAuthoritiesBytes
 
@@ -22,7 +24,7 @@ const MaxAuthorityBytes = kind.MaxAuthoritiesBytes
 // list of 65535 bytes at most (RFC 8446 section 4.2.4).
 const MaxSubjectBytes = 48 << 10
 
-// Authorities are the certificates of a ConfigMap, by which those of others are verified.
+// Authorities are the certificates of a ConfigMap or a ClusterTrustBundle, by which those of others are verified.
 type Authorities struct {
 	Key   string // config.AuthoritiesKey of PEM
 	PEM   string // blocks of type CERTIFICATE alone, each of which could be parsed; the same memory in all that have the same
@@ -40,18 +42,30 @@ func wrong(format string, args ...any) *Authorities {
 	return &Authorities{Wrong: fmt.Sprintf(format, args...)}
 }
 
-// ReadAuthorities reads a ConfigMap. It needs at least one certificate, and one that is malformed spoils all: to trust fewer authorities
-// than are asked for would go unnoticed until a server shows a certificate of one that is left out.
-func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
-	text, has := c.Data[kind.AuthoritiesKey]
-	size, tooLarge := c.Data[kind.AuthoritiesTooLarge]
-	switch {
-	case tooLarge:
-		return wrong("%s has %s bytes, and at most %d are read", kind.AuthoritiesKey, size, MaxAuthorityBytes)
-	case !has:
-		return wrong("data has no %s", kind.AuthoritiesKey)
-	case len(text) > MaxAuthorityBytes:
-		return wrong("%s has %d bytes, and at most %d are read", kind.AuthoritiesKey, len(text), MaxAuthorityBytes)
+// ReadAuthorities reads a ConfigMap or a ClusterTrustBundle. It needs at least one certificate, and one that is malformed spoils all: to trust
+// fewer authorities than are asked for would go unnoticed until a server shows a certificate of one that is left out.
+func ReadAuthorities(o metav1.Object) *Authorities {
+	switch o := o.(type) {
+	case *corev1.ConfigMap:
+		text, has := o.Data[kind.AuthoritiesKey]
+		size, tooLarge := o.Data[kind.AuthoritiesTooLarge]
+		switch {
+		case tooLarge:
+			return wrong("%s has %s bytes, and at most %d are read", kind.AuthoritiesKey, size, MaxAuthorityBytes)
+		case !has:
+			return wrong("data has no %s", kind.AuthoritiesKey)
+		}
+		return parse(kind.AuthoritiesKey, text)
+	case *certificatesv1.ClusterTrustBundle:
+		return parse("spec.trustBundle", o.Spec.TrustBundle)
+	}
+	return wrong("it cannot hold authorities")
+}
+
+// parse reads the text of a field.
+func parse(field, text string) *Authorities {
+	if len(text) > MaxAuthorityBytes {
+		return wrong("%s has %d bytes, and at most %d are read", field, len(text), MaxAuthorityBytes)
 	}
 	var out bytes.Buffer
 	subjects := 0
@@ -66,13 +80,13 @@ func ReadAuthorities(c *corev1.ConfigMap) *Authorities {
 		}
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			return wrong("PEM block %d of %s: %s", n, kind.AuthoritiesKey, strings.Join(strings.Fields(err.Error()), " "))
+			return wrong("PEM block %d of %s: %s", n, field, strings.Join(strings.Fields(err.Error()), " "))
 		}
 		subjects += 2 + len(cert.RawSubject)
 		_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer takes all
 	}
 	if out.Len() == 0 {
-		return wrong("%s has no certificate in PEM", kind.AuthoritiesKey)
+		return wrong("%s has no certificate in PEM", field)
 	}
 	shared := unique.Make(out.String())
 	return &Authorities{Key: config.AuthoritiesKey(shared.Value()), PEM: shared.Value(), SubjectBytes: subjects, shared: shared}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -39,6 +40,15 @@ func TestReadAuthorities(t *testing.T) {
 		got := ReadAuthorities(&corev1.ConfigMap{Data: test.data})
 		if got.PEM != test.pem || (got.Wrong == "") != (test.problem == "") || !strings.Contains(got.Wrong, test.problem) {
 			t.Errorf("%s: %d bytes, wrong %q", name, len(got.PEM), got.Wrong)
+		}
+	}
+	for text, problem := range map[string]string{
+		example + other: "", "": "spec.trustBundle has no certificate in PEM", example + broken: "PEM block 2 of spec.trustBundle: x509",
+		strings.Repeat("#", MaxAuthorityBytes) + example: "bytes, and at most 524288 are read",
+	} {
+		got := ReadAuthorities(&certificatesv1.ClusterTrustBundle{Spec: certificatesv1.ClusterTrustBundleSpec{TrustBundle: text}})
+		if (got.PEM == text) != (problem == "") && text != "" || !strings.Contains(got.Wrong, problem) || (got.Wrong == "") != (problem == "") {
+			t.Errorf("a ClusterTrustBundle with %d bytes: %d, wrong %q", len(text), len(got.PEM), got.Wrong)
 		}
 	}
 	a, b := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": example}}), ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": other}})

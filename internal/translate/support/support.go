@@ -23,6 +23,7 @@ import (
 var everywhere = []features.FeatureName{
 	features.SupportBackendTLSPolicy,
 	features.SupportBackendTLSPolicySANValidation,
+	features.SupportClusterTrustBundle,
 	features.SupportGRPCRoute,
 	features.SupportGRPCRouteNamedRouteRule,
 	features.SupportGRPCRouteRequestHeaderModifier,
@@ -94,7 +95,7 @@ func Features(cluster bool, lacks func(gwv1.Kind) bool) []gwv1.SupportedFeature 
 func kindOf(f features.FeatureName) gwv1.Kind {
 	longest := ""
 	for _, k := range kind.All() {
-		if k.Group == gwv1.GroupName && len(k.Name) > len(longest) && strings.HasPrefix(string(f), k.Name) {
+		if k.Optional && len(k.Name) > len(longest) && strings.HasPrefix(string(f), k.Name) {
 			longest = k.Name
 		}
 	}

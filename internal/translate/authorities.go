@@ -1,0 +1,99 @@
+package translate
+
+import (
+	"cmp"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/certificate"
+)
+
+// authoritiesKey is config.Authorities.key.
+type authoritiesKey string
+
+func (k authoritiesKey) Compare(o authoritiesKey) int { return cmp.Compare(k, o) }
+
+// authorities are the certificates by which those of others are verified, as ConfigMaps and ClusterTrustBundles have them.
+type authorities struct {
+	installation *installation
+
+	all   *incremental.Collection[kindName, *certificate.Authorities] // of objects that BackendTLSPolicies or Gateways refer to
+	byKey *incremental.Index[authoritiesKey, kindName, *certificate.Authorities]
+}
+
+func newAuthorities(e *incremental.Engine,
+	objects *incremental.Collection[kindName, metav1.Object], installation *installation,
+	policies *incremental.Index[kindName, name, *gwv1.BackendTLSPolicy],
+	gateways *incremental.Index[kindName, name, *gwv1.Gateway]) *authorities {
+	as := &authorities{installation: installation}
+	as.all = incremental.Map(e, "authorities", objects,
+		func(v *incremental.View, k kindName, o metav1.Object) (*certificate.Authorities, bool) {
+			if incremental.Count(v, policies, k) == 0 && incremental.Count(v, gateways, k) == 0 {
+				return nil, false
+			}
+			return certificate.ReadAuthorities(o), true
+		}, (*certificate.Authorities).Equal)
+	as.byKey = incremental.NewIndex(as.all, "authorities by content",
+		func(_ kindName, a *certificate.Authorities) []authoritiesKey {
+			if a.Wrong != "" {
+				return nil
+			}
+			return []authoritiesKey{authoritiesKey(a.Key)}
+		})
+	return as
+}
+
+// authoritiesKinds are those of objects that can hold authorities.
+func authoritiesKinds() []*kind.Kind {
+	return []*kind.Kind{kind.ConfigMap.Kind, kind.ClusterTrustBundle.Kind}
+}
+
+// authoritiesRemedy helps where a reference names another kind.
+const authoritiesRemedy = "refer to a ConfigMap, or to a ClusterTrustBundle of group " + certificatesv1.GroupName
+
+// authoritiesObject returns the object that a reference to authorities names; false for one of a kind that cannot hold any.
+func authoritiesObject(group gwv1.Group, k gwv1.Kind, namespace string, objectName gwv1.ObjectName) (kindName, bool) {
+	for _, can := range authoritiesKinds() {
+		if group == gwv1.Group(can.Group) && k == gwv1.Kind(can.Name) {
+			if !can.Namespaced {
+				namespace = ""
+			}
+			return kindName{Kind(can.Name), name{namespace, string(objectName)}}, true
+		}
+	}
+	return kindName{}, false
+}
+
+// absence says why there are no objects of a kind, "" where there may be.
+func (as *authorities) absence(v *incremental.View, k Kind) string {
+	if !kind.Named(string(k)).Optional {
+		return ""
+	}
+	if lacks := as.installation.lacks(v); lacks != nil && lacks(gwv1.Kind(k)) {
+		return string(k) + "s cannot be read: the API server does not serve them, or not to this controller"
+	}
+	return ""
+}
+
+// read returns the authorities of an object, or why they cannot be used and what helps.
+func (as *authorities) read(v *incremental.View, k kindName) (a *certificate.Authorities, why, remedy string) {
+	a, exists := incremental.Fetch(v, as.all, k)
+	switch {
+	case !exists:
+		return nil, authoritiesTitle(k) + " does not exist", "create it or correct the name"
+	case a.Wrong != "":
+		return nil, authoritiesTitle(k) + ": " + a.Wrong, "correct the " + string(k.Kind)
+	}
+	return a, "", ""
+}
+
+func authoritiesTitle(k kindName) string {
+	if k.Name.Namespace == "" {
+		return string(k.Kind) + " " + k.Name.Name
+	}
+	return string(k.Kind) + " " + k.Name.String()
+}
