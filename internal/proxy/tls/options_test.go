@@ -48,3 +48,31 @@ func TestOptions(t *testing.T) {
 		t.Error("options that have changed are not in force")
 	}
 }
+
+// TestResumptionFollowsOptions: a session of TLS 1.2 is not resumed with a suite that the listener no longer has, nor at all where it speaks TLS 1.3 alone.
+func TestResumptionFollowsOptions(t *testing.T) {
+	certs := []*Certificate{parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))}
+	const gcm, chacha = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
+	suites := func(ids ...uint32) *config.TLSOptions { return &config.TLSOptions{CipherSuites: ids} }
+	var none *Listener
+	begin := none.Update("l", certs, secrets(1), nil, suites(uint32(chacha)))
+	for name, tc := range map[string]struct {
+		now             *config.TLSOptions
+		resumed, served bool
+	}{
+		"the suite is still there": {suites(uint32(gcm), uint32(chacha)), true, true},
+		"all suites":               {nil, true, true},
+		"the suite was removed":    {suites(uint32(gcm)), false, true},
+		"TLS 1.3 alone":            {&config.TLSOptions{MinVersion: tls.VersionTLS13}, false, false},
+	} {
+		client := visitor(tls.VersionTLS12, "a.example")
+		client.CipherSuites = []uint16{chacha, gcm}
+		if got := handshake(t, serve(begin), client); got.clientErr != nil || got.serverErr != nil {
+			t.Fatalf("%s: the first handshake: %+v", name, got)
+		}
+		got := handshake(t, serve(begin.Update("l", certs, secrets(1), nil, tc.now)), client)
+		if served := got.clientErr == nil && got.serverErr == nil; got.resumed != tc.resumed || served != tc.served {
+			t.Errorf("%s: %+v, want resumed %v, served %v", name, got, tc.resumed, tc.served)
+		}
+	}
+}
