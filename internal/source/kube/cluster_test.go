@@ -10,6 +10,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,9 +81,9 @@ func (c *cluster) apply(resource, text string) {
 	c.t.Fatalf("%s: %v", o.GetName(), last)
 }
 
-func (c *cluster) delete(group, resource, namespace, name string) {
+func (c *cluster) delete(group, version, resource, namespace, name string) {
 	c.t.Helper()
-	if err := c.resource(group, "v1", resource, namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+	if err := c.resource(group, version, resource, namespace).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -179,7 +181,7 @@ func TestCluster(t *testing.T) {
 	if e := s.objects[sliceID].(*discoveryv1.EndpointSlice); e.Endpoints[0].Addresses[0] != "10.1.2.3" || *e.Ports[0].Port != 8080 {
 		t.Errorf("EndpointSlice %+v", e)
 	}
-	if len(s.installed.Kinds) != 11 || len(s.installed.CRDs) != 10 || s.installed.CRDs[0].Channel != "experimental" || s.installed.CRDs[0].BundleVersion != "v1.7.0" {
+	if len(s.installed.Kinds) != 12 || len(s.installed.CRDs) != 10 || s.installed.CRDs[0].Channel != "experimental" || s.installed.CRDs[0].BundleVersion != "v1.7.0" {
 		t.Errorf("installed %+v", s.installed)
 	}
 	if found := s.fetch(SecretRequest{"team", "one", true}); len(found) != 1 || s.value("one") != "first" {
@@ -187,6 +189,7 @@ func TestCluster(t *testing.T) {
 	}
 	secret("second")
 	s.until("the Secret changes", func() bool { return s.value("one") == "second" })
+	testTrustBundle(c, s)
 	testOutage(c, s, route)
 	testDefinition(c, s, crds)
 }
@@ -201,7 +204,7 @@ func testOutage(c *cluster, s *consumer, route func(n, host string)) {
 	}
 	c.part("start")
 	route("one", "b.example")
-	c.delete(gatewayGroup, "httproutes", "team", "goes")
+	c.delete(gatewayGroup, "v1", "httproutes", "team", "goes")
 	s.until("both differences come", func() bool {
 		return s.objects[routeID("goes")] == nil && s.objects[routeID("one")].(*gwv1.HTTPRoute).Spec.Hostnames[0] == "b.example"
 	})
@@ -215,9 +218,35 @@ func testDefinition(c *cluster, s *consumer, crds []string) {
 	}
 	put()
 	s.until("a TCPRoute comes", func() bool { return s.objects[id] != nil })
-	c.delete(crdGroup, "customresourcedefinitions", "", "tcproutes."+gatewayGroup)
-	s.until("its kind goes", func() bool { return s.objects[id] == nil && len(s.installed.Kinds) == 10 && len(s.installed.CRDs) == 9 })
+	c.delete(crdGroup, "v1", "customresourcedefinitions", "", "tcproutes."+gatewayGroup)
+	s.until("its kind goes", func() bool { return s.objects[id] == nil && len(s.installed.Kinds) == 11 && len(s.installed.CRDs) == 9 })
 	c.crd(file)
 	put()
-	s.until("it comes again", func() bool { return s.objects[id] != nil && len(s.installed.Kinds) == 11 })
+	s.until("it comes again", func() bool { return s.objects[id] != nil && len(s.installed.Kinds) == 12 })
+}
+
+// testTrustBundle: the API server has the kind in one version, which no CRD brings.
+func testTrustBundle(c *cluster, s *consumer) {
+	id := kind.ClusterTrustBundle.Key("", "roots")
+	holds := func(text []byte) func() bool {
+		return func() bool {
+			b, _ := s.objects[id].(*certificatesv1.ClusterTrustBundle)
+			return b != nil && b.Spec.TrustBundle == string(text)
+		}
+	}
+	apply := func(text []byte) {
+		c.apply("clustertrustbundles", fmt.Sprintf("{apiVersion: certificates.k8s.io/v1beta1, kind: ClusterTrustBundle, metadata: {name: roots}, spec: {trustBundle: %q}}", text))
+	}
+	if !slices.ContainsFunc(s.installed.Kinds, func(k Served) bool { return k.Kind == id.Kind && k.Version == "v1beta1" }) {
+		c.t.Errorf("served: %+v", s.installed.Kinds)
+	}
+	one, other := testkit.NewAuthority(c.t).PEM, testkit.NewAuthority(c.t).PEM
+	apply(one)
+	s.until("a ClusterTrustBundle comes", holds(one))
+	apply(other)
+	s.until("its change comes", holds(other))
+	c.delete(certificatesv1.GroupName, "v1beta1", "clustertrustbundles", "", "roots")
+	s.until("it goes", func() bool { return s.objects[id] == nil })
+	apply(one)
+	s.until("it comes again", holds(one))
 }

@@ -152,6 +152,8 @@ func (p *Plane) configure(firstHost string) error {
 		"--service-account-issuer=https://kubernetes.default.svc."+Domain,
 		"--service-account-key-file="+accounts.Cert, "--service-account-signing-key-file="+accounts.Key,
 		"--service-cluster-ip-range="+Services.String(), "--authorization-mode=RBAC", "--profiling=false",
+		// Not served by default: what gateways may verify certificates by.
+		"--feature-gates=ClusterTrustBundle=true", "--runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true",
 	)
 	p.add("kube-controller-manager",
 		"--kubeconfig="+p.kubeconfig("kube-controller-manager"), "--authentication-kubeconfig=", "--authorization-kubeconfig=",
