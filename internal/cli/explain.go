@@ -13,7 +13,7 @@ func newExplain(stdout io.Writer) *cobra.Command {
 	var paths, headers []string
 	var format, expect, class string
 	cmd := &cobra.Command{
-		Use:   "explain -f PATH... (METHOD URL | tcp://HOST:PORT | tls://HOST:PORT)",
+		Use:   "explain -f PATH... (METHOD URL | tcp://HOST:PORT | tls://HOST:PORT | udp://HOST:PORT)",
 		Short: "Show which listener, route, rule, filters and backend a request would take",
 		Long: `Decides a request by the gateway's own tables, without sending it, and prints each step with
 the object and the place in the manifests that it comes from, and the rule that came
@@ -24,7 +24,8 @@ request's Host. An IP address as the host of the URL narrows the listeners to th
 that address.
 
 With tcp://HOST:PORT it is about a connection to a listener of protocol TCP, of which nothing is known
-but where it goes, and with tls://HOST:PORT about one to a listener of protocol TLS, whose server name is the host.
+but where it goes, with tls://HOST:PORT about one to a listener of protocol TLS, whose server name is the host, and with udp://HOST:PORT about
+datagrams.
 
 With --expect the exit code is 1 where the request would end otherwise: with another status, or
 with another reason of the access log (redirect, route_not_found). A status below 300 is what
@@ -36,7 +37,7 @@ every backend of the rule is expected to answer.`,
   moongate explain -f ./manifests tls://db.example.com:443`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 && len(args) != 2 {
-				return usage("explain takes a method and a URL, as in moongate explain -f ./manifests GET http://example.com:8080/, or a connection, as tcp://127.0.0.1:5432 or tls://db.example.com:443")
+				return usage("explain takes a method and a URL, as in moongate explain -f ./manifests GET http://example.com:8080/, or a connection, as tcp://127.0.0.1:5432 or tls://db.example.com:443, or datagrams, as udp://127.0.0.1:53")
 			}
 			if len(args) == 1 && len(headers) > 0 {
 				return usage("-H is for requests: a connection has no header fields")

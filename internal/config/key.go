@@ -160,6 +160,11 @@ func ServiceBackendKeyPassthrough(namespace, name string, port int32) string {
 
 const passthrough = "/passthrough"
 
+// ServiceBackendKeyUDP is Backend.key of a Service's port of protocol UDP, which may have the number of another one of TCP.
+func ServiceBackendKeyUDP(namespace, name string, port int32) string {
+	return ServiceBackendKey(namespace, name, port) + "/udp"
+}
+
 // ServicePort is the Backend.key of a Service's port as it is spoken to by itself, from that of any Backend of the port.
 func ServicePort(key string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(key, overHTTP2), passthrough)

@@ -26,7 +26,7 @@ func TestCheckMistakes(t *testing.T) {
 		t.Errorf("exit code %d, stderr %q; want 1 and nothing", code, stderr)
 	}
 	mistakes := []struct{ file, object, field, remedy string }{
-		{"01-protocol", "Gateway default/protocol", "spec.listeners[0].protocol", "use HTTP, HTTPS, TLS or TCP"},
+		{"01-protocol", "Gateway default/protocol", "spec.listeners[0].protocol", "use HTTP, HTTPS, TLS, TCP or UDP"},
 		{"02-no-secret", "Gateway default/no-secret", "spec.listeners[0].tls.certificateRefs[0].name", "create it"},
 		{"03-bad-secret", "Gateway default/bad-secret", "spec.listeners[0].tls.certificateRefs[0].name", "correct the Secret"},
 		{"04-foreign-secret", "Gateway default/foreign-secret", "spec.listeners[0].tls.certificateRefs[0].namespace", "add a ReferenceGrant"},

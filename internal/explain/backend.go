@@ -186,7 +186,7 @@ func (d *decision) upgrade(b *upstream.Backend) string {
 // problem is what becomes of the share of a backend.
 func (d *decision) problem(reason observe.Reason) string {
 	if d.connection() {
-		return "reset, " + reason.String()
+		return d.refusal() + ", " + reason.String()
 	}
 	return fmt.Sprintf("answered %d %s", reason.Status(), reason)
 }
@@ -195,7 +195,8 @@ func (d *decision) problem(reason observe.Reason) string {
 func (d *decision) speaks(b *config.Backend) string {
 	info := b.Protocol.Info()
 	if d.connection() {
-		info.Cleartext, info.TLS = "TCP", "TCP"
+		transport := strings.ToUpper(d.ask.scheme)
+		info.Cleartext, info.TLS = transport, transport
 	}
 	if d.listener.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {
 		return "the client's TLS"

@@ -10,18 +10,20 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 )
 
+// The schemes of what is not a request.
 const (
 	schemeTCP = "tcp"
 	schemeTLS = "tls"
+	schemeUDP = "udp"
 )
 
-// NewConnection reads what explain was given of a connection, as tcp://example.com:5432, or tls://example.com:443, whose host is the server name. Nothing
-// but its destination decides which way it takes.
+// NewConnection reads what explain was given of a connection, as tcp://example.com:5432, or tls://example.com:443, whose host is the server name, or of
+// datagrams, as udp://example.com:53. Nothing but its destination decides which way it takes.
 func NewConnection(rawURL string) (*Question, error) {
 	scheme, authority, ok := strings.Cut(rawURL, "://")
 	q := &Question{url: rawURL, scheme: strings.ToLower(scheme)}
 	if !ok || !q.connection() || strings.ContainsAny(authority, "/?#") {
-		return nil, fmt.Errorf("%q is not a connection; write it as tcp://example.com:5432 or tls://example.com:443", rawURL)
+		return nil, fmt.Errorf("%q is not a connection; write it as tcp://example.com:5432 or tls://example.com:443, or udp://example.com:53 for datagrams", rawURL)
 	}
 	if err := q.setAuthority(authority); err != nil {
 		return nil, err
@@ -32,14 +34,36 @@ func NewConnection(rawURL string) (*Question, error) {
 	return q, nil
 }
 
-func (q *Question) connection() bool { return q.scheme == schemeTCP || q.scheme == schemeTLS }
+func (q *Question) connection() bool {
+	return q.scheme == schemeTCP || q.scheme == schemeTLS || q.scheme == schemeUDP
+}
 
-// connection reports whether the question is about a connection, and not about a request.
+// connection reports whether the question is about a connection or datagrams, and not about a request.
 func (d *decision) connection() bool { return d.ask.connection() }
 
-// decideConnection does what the proxy does with a connection that it has accepted (exchange/join.go, and client/tls.go before it).
+// datagrams reports whether the question is about datagrams.
+func (d *decision) datagrams() bool { return d.ask.scheme == schemeUDP }
+
+// unit is what the question is about.
+func (d *decision) unit() string {
+	if d.datagrams() {
+		return "datagram"
+	}
+	return "connection"
+}
+
+// refusal is what becomes of one that goes nowhere.
+func (d *decision) refusal() string {
+	if d.datagrams() {
+		return "dropped"
+	}
+	return "reset"
+}
+
+// decideConnection does what the proxy does with a connection that it has accepted (exchange/join.go, and client/tls.go before it), or with a client's
+// first datagram (datagram/session.go).
 func (d *decision) decideConnection() error {
-	choose := d.chooseTCP
+	choose := d.choosePlain
 	if d.ask.scheme == schemeTLS {
 		choose = d.chooseTLS
 	}
@@ -57,7 +81,7 @@ func (d *decision) decideConnection() error {
 		return nil
 	}
 	kind, at, _ := strings.Cut(route.Key, "/")
-	d.Rule = &Rule{Route: kind + " " + at, Rule: "rules[0]", Match: "every connection", Position: d.position(kind, at), Matched: true}
+	d.Rule = &Rule{Route: kind + " " + at, Rule: "rules[0]", Match: "every " + d.unit(), Position: d.position(kind, at), Matched: true}
 	if hostname != "" {
 		d.Rule.Match = "server name " + hostname
 	}
@@ -69,9 +93,13 @@ func (d *decision) decideConnection() error {
 	return nil
 }
 
-// chooseTCP finds the listener of a connection without TLS; false ends the decision.
-func (d *decision) chooseTCP() (bool, error) {
-	hosts := d.listenersOfPort(config.Protocol_PROTOCOL_TCP)
+// choosePlain finds the listener of a connection without TLS, or of datagrams; false ends the decision.
+func (d *decision) choosePlain() (bool, error) {
+	wanted := config.Protocol_PROTOCOL_TCP
+	if d.datagrams() {
+		wanted = config.Protocol_PROTOCOL_UDP
+	}
+	hosts := d.listenersOfPort(wanted)
 	if hosts == nil {
 		return false, nil
 	}
@@ -80,7 +108,7 @@ func (d *decision) chooseTCP() (bool, error) {
 		d.answerWith(observe.ReasonRouteNotFound, "")
 		return false, nil
 	}
-	d.choose(l, "it takes every connection to its port")
+	d.choose(l, "it takes every "+d.unit()+" to its port")
 	return true, nil
 }
 
@@ -111,7 +139,7 @@ func (d *decision) choose(l *config.Listener, why string) {
 
 // serverName is that of the connection in question, "" without TLS.
 func (d *decision) serverName() string {
-	if d.ask.scheme == schemeTCP {
+	if d.ask.scheme != schemeTLS {
 		return ""
 	}
 	return d.sni()

@@ -24,7 +24,9 @@ func connectionWorld(t *testing.T) World {
 	w := world(t)
 	secure := backend("secure", "10.0.0.3")
 	secure[0].GetBackend().Tls = &config.BackendTLS{ServerName: "db.test", SystemAuthorities: true}
-	w.Resources = append(append(w.Resources, secure...),
+	dns := tcpListener("dns", 53)
+	dns.GetListener().Protocol = config.Protocol_PROTOCOL_UDP
+	w.Resources = append(append(w.Resources, secure...), dns,
 		tcpListener("db", 5432), l4Route("db", "db", ref("one", 3), ref("empty", 1), ref("never", 0)),
 		tcpListener("away", 5433), l4Route("away", "away", ref("empty", 1)),
 		tcpListener("bad", 5434), l4Route("bad", "bad", &config.BackendRef{Weight: 1, Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}}),
@@ -48,6 +50,8 @@ func TestExplainConnections(t *testing.T) {
 		{"an invalid backend", "tcp://a.test:5434", "backend_invalid", []string{"100% to an invalid backendRef: reset, backend_invalid"}},
 		{"no route", "tcp://a.test:5436", "route_not_found", []string{"listener   n/gw/bare", "the listener has no route"}},
 		{"a listener of another protocol", "tcp://a.test:80", "wrong_protocol", []string{"port 80 speaks HTTP", "not TCP"}},
+		{"datagrams to a port of TCP", "udp://a.test:5432", "connection_refused", []string{"nothing listens on port 5432"}},
+		{"datagrams without a route", "udp://a.test:53", "route_not_found", []string{"listener   n/gw/dns, UDP port 53", "it takes every datagram", "the datagram is dropped"}},
 		{"nothing listens", "tcp://a.test:1", "connection_refused", []string{"nothing listens on port 1; there is port 80 (n/gw/all)"}},
 	} {
 		q, err := NewConnection(test.url)

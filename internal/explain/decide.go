@@ -150,7 +150,7 @@ func (d *decision) answerWith(reason observe.Reason, detail string) {
 
 // resetWith ends the decision with the end of the connection.
 func (d *decision) resetWith(reason observe.Reason, text string) {
-	d.Answer = Answer{Reason: reason.String(), Text: "the connection is reset, " + text}
+	d.Answer = Answer{Reason: reason.String(), Text: fmt.Sprintf("the %s is %s, %s", d.unit(), d.refusal(), text)}
 }
 
 // refuse is a head that the parser does not accept.
@@ -178,7 +178,7 @@ func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.
 		if l == nil {
 			continue
 		}
-		if l.Port != d.ask.port || !d.listensOn(l) {
+		if l.Port != d.ask.port || !d.listensOn(l) || d.datagrams() != (l.Protocol == config.Protocol_PROTOCOL_UDP) {
 			others = append(others, place(l))
 			continue
 		}

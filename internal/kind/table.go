@@ -51,7 +51,7 @@ var (
 		func(o *gwv1.TCPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})
-	UDPRoute = route(Kind{Name: "UDPRoute", Resource: "udproutes", Versions: []string{"v1", "v1alpha2"}}, &gwv1.UDPRouteList{},
+	UDPRoute = route(Kind{Name: "UDPRoute", Resource: "udproutes", Versions: []string{"v1", "v1alpha2"}, Essential: true}, &gwv1.UDPRouteList{},
 		func(o *gwv1.UDPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {
 			return &o.Spec.CommonRouteSpec, &o.Status.RouteStatus
 		})

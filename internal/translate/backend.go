@@ -1,6 +1,7 @@
 package translate
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -29,12 +30,12 @@ func newBackends(e *incremental.Engine,
 	bs.all = incremental.FlatMap(e, "backend", bs.services.all,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
 			for _, p := range s.Ports {
-				if meant, _ := s.port(p.Port); meant != p {
-					continue // UDP beside TCP, which routes refer to and policies are for
+				key := backendKey{Service: n, Port: p.Port, UDP: p.Protocol == corev1.ProtocolUDP}
+				if meant, _ := s.port(p.Port, key.transport()); meant != p {
+					continue // of a protocol that no route is for
 				}
-				key := backendKey{Service: n, Port: p.Port}
 				passed := backendKey{Service: n, Port: p.Port, Passthrough: true}
-				if incremental.Count(v, bs.users, passed.String()) > 0 {
+				if !key.UDP && incremental.Count(v, bs.users, passed.String()) > 0 {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: passed, Value: &config.Backend{
 						Key: passed.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port),
 					}})
@@ -43,9 +44,12 @@ func newBackends(e *incremental.Engine,
 				if !own && !http2 {
 					continue
 				}
-				tls, ok := backendTLSPolicies.backendTLSConfig(v, n, p.Name)
-				if !ok {
-					continue
+				var tls *config.BackendTLS
+				if !key.UDP {
+					var ok bool
+					if tls, ok = backendTLSPolicies.backendTLSConfig(v, n, p.Name); !ok {
+						continue
+					}
 				}
 				add := func(protocol config.BackendProtocol) {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{

@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -39,10 +41,11 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, ref gw
 	}
 	key.Port, key.Passthrough = *ref.Port, passthrough
 	rk := routeKindOf(Kind(from.Kind))
+	key.UDP = rk.udp
 	p = br.checkBackend(v, rk, key, field)
 	if p == nil {
 		svc, _ := incremental.Fetch(v, br.services.all, key.Service)
-		port, _ := svc.port(key.Port)
+		port, _ := svc.port(key.Port, key.transport())
 		key.HTTP2 = port.unspoken() && rk.http2
 	}
 	return key, true, p
@@ -59,20 +62,20 @@ func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key back
 		return condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".name", "refer to a Service with EndpointSlices",
 			"Service %s has type ExternalName, which is not supported", key.Service)
 	}
-	port, exists := svc.port(key.Port)
+	port, exists := svc.port(key.Port, rk.transport())
 	if !exists {
 		return condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port to the Service or correct the number",
 			"Service %s has no port %d", key.Service, key.Port)
 	}
-	if port.Protocol != corev1.ProtocolTCP {
-		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "refer to a TCP port",
+	if port.Protocol != rk.transport() {
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", fmt.Sprintf("refer to a %s port", rk.transport()),
 			"port %d of Service %s has protocol %s", key.Port, key.Service, port.Protocol)
 	}
 	if _, known := config.BackendProtocolOf(port.AppProtocol); !known && !rk.connections {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+condition.AnyOf(config.AppProtocols()),
 			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
 	}
-	if key.Passthrough {
+	if key.Passthrough || rk.udp {
 		return nil
 	}
 	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Service, &port, field)

@@ -27,7 +27,7 @@ func (bs *backends) declareEndpoints(e *incremental.Engine) {
 // port of a slice is the Service's port of the same name.
 func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpoints {
 	svc, _ := incremental.Fetch(v, bs.services.all, k.Service)
-	port, _ := svc.port(k.Port)
+	port, _ := svc.port(k.Port, k.transport())
 	found := map[netip.AddrPort]bool{} // -> terminating
 	for _, n := range incremental.Lookup(v, bs.slices, k.Service) {
 		slice, _ := incremental.Fetch(v, bs.endpointSlices, n)
@@ -35,7 +35,7 @@ func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpo
 		if r, any := incremental.Fetch(v, bs.refusals.all, n); any {
 			refused = r.Addresses
 		}
-		for _, number := range slicePorts(slice, port.Name) {
+		for _, number := range slicePorts(slice, port.Name, k.transport()) {
 			for i := range slice.Endpoints {
 				addEndpoints(found, &slice.Endpoints[i], number, refused)
 			}
@@ -77,12 +77,12 @@ func ofOneFamily(found map[netip.AddrPort]bool, primary corev1.IPFamily) map[net
 	return families[0]
 }
 
-// slicePorts is the numbers of a slice's TCP ports with that name; absent and empty
+// slicePorts is the numbers of a slice's ports with that name and protocol; absent and empty
 // names are the same.
-func slicePorts(slice *discoveryv1.EndpointSlice, portName string) (out []uint16) {
+func slicePorts(slice *discoveryv1.EndpointSlice, portName string, protocol corev1.Protocol) (out []uint16) {
 	for _, p := range slice.Ports {
-		tcp := value(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP
-		if number := value(p.Port, 0); tcp && value(p.Name, "") == portName && number > 0 && number <= 65535 {
+		fits := value(p.Protocol, corev1.ProtocolTCP) == protocol
+		if number := value(p.Port, 0); fits && value(p.Name, "") == portName && number > 0 && number <= 65535 {
 			out = append(out, uint16(number))
 		}
 	}

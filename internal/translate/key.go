@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -73,14 +74,27 @@ type backendKey struct {
 	HTTP2 bool
 	// Passthrough says that clients speak TLS with it themselves.
 	Passthrough bool
+	// UDP says that it is a port of UDP, which may have the number of another one of TCP.
+	UDP bool
+}
+
+// transport is the protocol of the port.
+func (k backendKey) transport() corev1.Protocol {
+	if k.UDP {
+		return corev1.ProtocolUDP
+	}
+	return corev1.ProtocolTCP
 }
 
 func (k backendKey) Compare(o backendKey) int {
-	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port), compareBool(k.HTTP2, o.HTTP2), compareBool(k.Passthrough, o.Passthrough))
+	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port), compareBool(k.HTTP2, o.HTTP2),
+		compareBool(k.Passthrough, o.Passthrough), compareBool(k.UDP, o.UDP))
 }
 
 func (k backendKey) String() string {
 	switch {
+	case k.UDP:
+		return config.ServiceBackendKeyUDP(k.Service.Namespace, k.Service.Name, k.Port)
 	case k.HTTP2:
 		return config.ServiceBackendKeyHTTP2(k.Service.Namespace, k.Service.Name, k.Port)
 	case k.Passthrough:

@@ -10,7 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// Connections tell nothing but a server name that could choose among the routes of their listener, and without TLS not even that. So all of those for one
+// Connections and datagrams tell nothing but a server name that could choose among the routes of their listener, and without TLS not even that. So all of those for one
 // hostname go to one route: that whose own hostname is the most specific (GatewayRouteHostnameIntersectionPrecedence), then the oldest. The others are
 // accepted and counted all the same, and take over when it goes (https://gateway-api.sigs.k8s.io/guides/api-design/#conflicts).
 
@@ -92,7 +92,8 @@ func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a 
 
 // passedOver says which listeners of a parent give connections to another route than this one.
 func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachment, p parent) (notes []*condition.Problem) {
-	if !routeKindOf(k.Kind).connections || p.Problem != nil {
+	rk := routeKindOf(k.Kind)
+	if !rk.connections || p.Problem != nil {
 		return nil
 	}
 	on, _, _ := rst.admissions.parentObject(v, &routeFacts{Kind: k.Kind, Name: k.Name}, p.Ref)
@@ -103,7 +104,7 @@ func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachm
 		}
 		for _, h := range a.Hosts[at].Hostnames {
 			if chosen, _ := incremental.Fetch(v, rst.routes.l4Chosen, listenerHost{c.key, h.Effective}); chosen != k {
-				notes = append(notes, lostTo(chosen, c.key, on, h))
+				notes = append(notes, lostTo(rk, chosen, c.key, on, h))
 			}
 		}
 	}
@@ -111,10 +112,10 @@ func (rst *routeStatuses) passedOver(v *incremental.View, k kindName, a *attachm
 }
 
 // lostTo says that another route gets the connections for a hostname of a listener.
-func lostTo(chosen kindName, l listenerKey, on parentObject, h *config.Hostname) *condition.Problem {
+func lostTo(rk *routeKind, chosen kindName, l listenerKey, on parentObject, h *config.Hostname) *condition.Problem {
 	if h.Effective == "" {
 		return condition.NewProblem("", "", "attach this route to another listener, or delete that one",
-			"all connections to listener %q of %s go to %s, which comes first by age and name", l.Name, on, chosen)
+			"all %ss to listener %q of %s go to %s, which comes first by age and name", rk.unit(), l.Name, on, chosen)
 	}
 	return condition.NewProblem("", "", "give this route another hostname or listener, or delete that one",
 		"connections for %q to listener %q of %s go to %s, which comes first by its hostname, age and name", h.Effective, l.Name, on, chosen)

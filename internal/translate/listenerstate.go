@@ -129,6 +129,7 @@ var protocols = map[gwv1.ProtocolType]config.Protocol{
 	gwv1.HTTPSProtocolType: config.Protocol_PROTOCOL_HTTPS,
 	gwv1.TLSProtocolType:   config.Protocol_PROTOCOL_TLS,
 	gwv1.TCPProtocolType:   config.Protocol_PROTOCOL_TCP,
+	gwv1.UDPProtocolType:   config.Protocol_PROTOCOL_UDP,
 }
 
 func listenerConfig(l *listener.Listener, k listenerKey, certificates []string, clients *config.ClientValidation) *config.Listener {

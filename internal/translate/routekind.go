@@ -3,6 +3,7 @@ package translate
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -12,7 +13,7 @@ import (
 
 // routeKinds are the kinds of route that listeners take, in the order that a listener's status names them in; routes of others are not
 // supported yet.
-var routeKinds = []*routeKind{httpRoutes, grpcRoutes, tlsRoutes, tcpRoutes}
+var routeKinds = []*routeKind{httpRoutes, grpcRoutes, tlsRoutes, tcpRoutes, udpRoutes}
 
 // routeKind is how routes of one kind are read.
 type routeKind struct {
@@ -27,9 +28,27 @@ type routeKind struct {
 	http2 bool
 	// rules are the route's.
 	rules func(metav1.Object) []rule.Spec
-	// connections says that routes are of connections, whose bytes are not looked into: of those on one listener with one hostname only the oldest gets
-	// any, and what the port of a Service says it speaks is no matter.
+	// connections says that routes are of connections or datagrams, whose bytes are not looked into: of those on one listener with one hostname only the oldest
+	// gets any, and what the port of a Service says it speaks is no matter.
 	connections bool
+	// udp says that they are of datagrams, which go to UDP ports of Services.
+	udp bool
+}
+
+// transport is the protocol of the ports of Services that routes of the kind have as backends.
+func (rk *routeKind) transport() corev1.Protocol {
+	if rk.udp {
+		return corev1.ProtocolUDP
+	}
+	return corev1.ProtocolTCP
+}
+
+// unit is what routes of connections forward, for messages.
+func (rk *routeKind) unit() string {
+	if rk.udp {
+		return "datagram"
+	}
+	return "connection"
 }
 
 // routeKindOf returns how routes of a kind are read; nil for one that is not supported yet.

@@ -23,10 +23,10 @@ type servicePort struct {
 	AppProtocol string // lower case: names of services are told apart so by nobody (RFC 6335 section 5.1)
 }
 
-// port finds a port by number, the TCP one where there are several.
-func (s *service) port(number int32) (found servicePort, exists bool) {
+// port finds a port by number, that of the protocol where there are several.
+func (s *service) port(number int32, protocol corev1.Protocol) (found servicePort, exists bool) {
 	for _, p := range s.Ports {
-		if p.Port == number && (!exists || p.Protocol == corev1.ProtocolTCP) {
+		if p.Port == number && (!exists || p.Protocol == protocol) {
 			found, exists = p, true
 		}
 	}

@@ -137,7 +137,7 @@ func (l *Listener) checkProtocol(spec *gwv1.Listener, o *Options) {
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".filters.requests[0]", "move the filter to the routes' rules",
 			"filters of listeners are not supported yet, and a filter must not be skipped")
 	}
-	if spec.TLS != nil && (l.Protocol == gwv1.HTTPProtocolType || l.Protocol == gwv1.TCPProtocolType) {
+	if spec.TLS != nil && (l.Protocol == gwv1.HTTPProtocolType || l.Protocol == gwv1.TCPProtocolType || l.Protocol == gwv1.UDPProtocolType) {
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls", "use protocol HTTPS, or remove tls", "a listener of protocol %s has no TLS", l.Protocol)
 	}
 }
