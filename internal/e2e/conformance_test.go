@@ -275,6 +275,7 @@ var featuresElsewhere = []string{
 	"GatewayPort8080",                                        // a port as any other
 	"TCPRoute",                                               // TestTCPRoute, TestTCPRouteEdits
 	"TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate", // TestTLSRoute, TestTLSRouteEdits
+	"UDPRoute", // TestUDPRoute
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

@@ -195,7 +195,10 @@ func (d *decision) problem(reason observe.Reason) string {
 func (d *decision) speaks(b *config.Backend) string {
 	info := b.Protocol.Info()
 	if d.connection() {
-		transport := strings.ToUpper(d.ask.scheme)
+		transport := "TCP"
+		if d.datagrams() {
+			transport = "UDP"
+		}
 		info.Cleartext, info.TLS = transport, transport
 	}
 	if d.listener.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {

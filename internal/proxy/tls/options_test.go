@@ -55,7 +55,7 @@ func TestResumptionFollowsOptions(t *testing.T) {
 	const gcm, chacha = tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, tls.TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256
 	suites := func(ids ...uint32) *config.TLSOptions { return &config.TLSOptions{CipherSuites: ids} }
 	var none *Listener
-	begin := none.Update("l", certs, secrets(1), nil, suites(uint32(chacha)))
+	begin := none.Update("l", certs, secrets(1), nil, suites(uint32(chacha)), HTTP)
 	for name, tc := range map[string]struct {
 		now             *config.TLSOptions
 		resumed, served bool
@@ -70,7 +70,7 @@ func TestResumptionFollowsOptions(t *testing.T) {
 		if got := handshake(t, serve(begin), client); got.clientErr != nil || got.serverErr != nil {
 			t.Fatalf("%s: the first handshake: %+v", name, got)
 		}
-		got := handshake(t, serve(begin.Update("l", certs, secrets(1), nil, tc.now)), client)
+		got := handshake(t, serve(begin.Update("l", certs, secrets(1), nil, tc.now, HTTP)), client)
 		if served := got.clientErr == nil && got.serverErr == nil; got.resumed != tc.resumed || served != tc.served {
 			t.Errorf("%s: %+v, want resumed %v, served %v", name, got, tc.resumed, tc.served)
 		}

@@ -69,6 +69,7 @@ var everywhere = []features.FeatureName{
 	features.SupportTLSRoute,
 	features.SupportTLSRouteModeMixed,
 	features.SupportTLSRouteModeTerminate,
+	features.SupportUDPRoute,
 }
 
 // inCluster is what else it can do where Gateways run in proxies of their own.
