@@ -275,7 +275,8 @@ var featuresElsewhere = []string{
 	"GatewayPort8080",                                        // a port as any other
 	"TCPRoute",                                               // TestTCPRoute, TestTCPRouteEdits
 	"TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate", // TestTLSRoute, TestTLSRouteEdits
-	"UDPRoute", // TestUDPRoute
+	"UDPRoute",           // TestUDPRoute
+	"ClusterTrustBundle", // TestBackendTLSTask, TestTaskClientCertificates
 }
 
 func splitCase(t testing.TB, path string) (manifests string, c conformanceCase) {

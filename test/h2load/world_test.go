@@ -191,8 +191,11 @@ func startOrigin(t *testing.T) (port int) {
 		f.Close()
 		l.Close()
 		syscall.SetNonblock(fd, true)
-		s, err := origin.New(fd)
+		s, err := origin.New()
 		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.HTTP1(fd); err != nil {
 			t.Fatal(err)
 		}
 		go s.Serve()

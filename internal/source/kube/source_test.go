@@ -590,27 +590,29 @@ func TestTheStartGoesOnWithoutAKind(t *testing.T) {
 	both(t, func(t *testing.T, s *apiServer) {
 		s.install(nil)
 		s.putRoute("one", "a.example", nil)
-		s.put(gatewayGroup+"/udproutes", "UDPRoute", "team", "set", fields{"spec": fields{"parentRefs": []any{fields{"name": "g"}}}})
-		id := kind.ObjectKey{Group: gatewayGroup, Kind: "UDPRoute", Namespace: "team", Name: "set"}
-		s.unlisted[gatewayGroup+"/udproutes"] = true
+		k := kindNamed("ClusterTrustBundle")
+		resource, id := k.Group+"/"+k.Resource, k.Key("", "roots")
+		s.server.Serve(apiserver.Kind{Group: k.Group, Version: "v1beta1", Resource: k.Resource, Kind: k.Name, ClusterScoped: true})
+		s.put(resource, k.Name, "", "roots", fields{"spec": fields{"trustBundle": "one"}})
+		s.unlisted[resource] = true
 		c := consume(t, s, func(s *Source) { s.skip = 300 * time.Millisecond })
 		change := c.next()
-		remedy := "allow the controller's ServiceAccount to list and watch udproutes.gateway.networking.k8s.io in the whole cluster"
-		want := []Unread{{gatewayGroup, "UDPRoute", remedy}}
+		remedy := "allow the controller's ServiceAccount to list and watch clustertrustbundles.certificates.k8s.io in the whole cluster"
+		want := []Unread{{k.Group, k.Name, remedy}}
 		if !reflect.DeepEqual(change.Installed.Unread, want) || !reflect.DeepEqual(c.UnreadKinds(), want) || c.objects[routeID("one")] == nil {
 			t.Errorf("unread %v, %v; objects %v", change.Installed.Unread, c.UnreadKinds(), c.objects)
 		}
 		if !strings.Contains(c.log.String(), "going on without them until they can: "+remedy) || !c.Source.Unread(id) {
 			t.Errorf("it is not said; log:\n%s", c.log)
 		}
-		if slices.ContainsFunc(c.installed.Kinds, func(k Served) bool { return k.Kind == "UDPRoute" }) {
+		if slices.ContainsFunc(c.installed.Kinds, func(s Served) bool { return s.Kind == k.Name }) {
 			t.Error("the kind counts as installed")
 		}
 		s.mu.Lock()
-		delete(s.unlisted, gatewayGroup+"/udproutes")
+		delete(s.unlisted, resource)
 		s.mu.Unlock()
 		c.until("it joins in", func() bool {
-			return c.objects[id] != nil && len(c.installed.Unread) == 0 && slices.ContainsFunc(c.installed.Kinds, func(k Served) bool { return k.Kind == "UDPRoute" })
+			return c.objects[id] != nil && len(c.installed.Unread) == 0 && slices.ContainsFunc(c.installed.Kinds, func(s Served) bool { return s.Kind == k.Name })
 		})
 		if len(c.UnreadKinds()) != 0 {
 			t.Errorf("still unread: %v", c.UnreadKinds())
