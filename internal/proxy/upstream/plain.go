@@ -3,9 +3,6 @@ package upstream
 // writeReadPlain is WriteRead by way of net.Conn: on other systems than Linux, for diagnosis, and
 // wherever more than the socket lies between us and the peer.
 func (c *Conn) writeReadPlain(head, body []byte, b Buffer) (int, error) {
-	if c.secure != nil && c.secure.trip != nil {
-		return c.secure.trip.writeRead(head, body, b)
-	}
 	if c.Reused && !c.Alive() {
 		return 0, ErrStale
 	}

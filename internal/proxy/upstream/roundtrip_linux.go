@@ -107,6 +107,9 @@ func (c *Conn) ReadInto(b Buffer) (int, error) {
 // An error of the write is not reported: if the response cannot be read either, that is. A
 // reused connection that is not Alive gives ErrStale, and nothing is written.
 func (c *Conn) WriteRead(head, body []byte, b Buffer) (int, error) {
+	if c.secure != nil && c.secure.trip != nil {
+		return c.secure.trip.writeRead(head, body, b)
+	}
 	if c.plain {
 		return c.writeReadPlain(head, body, b)
 	}
