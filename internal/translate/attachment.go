@@ -261,9 +261,6 @@ func (ad *admissions) notAttached(v *incremental.View, r *routeFacts, on parentO
 	if len(candidates) == 0 {
 		return noMatchingParent(on, ref, field)
 	}
-	if p := kindUnsupported(r.Kind, on.Gateway, field); p != nil {
-		return p
-	}
 	var refusals []string
 	for _, c := range candidates {
 		if refusal := ad.refusal(v, r, c.key, &c.admission); refusal != "" {

@@ -103,11 +103,7 @@ func policiesByAuthorities(policies *incremental.Collection[name, *gwv1.BackendT
 
 // namedServices are the Services that a route names as backends, whether it may or not.
 func namedServices(k kindName, o metav1.Object) (services []name) {
-	rk := routeKindOf(k.Kind)
-	if rk == nil {
-		return nil
-	}
-	rules := rk.rules(o)
+	rules := routeKindOf(k.Kind).rules(o)
 	for i := range rules {
 		for _, ref := range rules[i].Refs() {
 			if value(ref.Group, corev1.GroupName) == corev1.GroupName && value(ref.Kind, gwv1.Kind(KindService)) == gwv1.Kind(KindService) {

@@ -28,7 +28,7 @@ func (h listenerHost) Compare(o listenerHost) int {
 func (rs *routes) declareL4Routes(e *incremental.Engine) {
 	rs.l4Routes = incremental.NewIndex(rs.attachments, "routes of connections by listener and hostname",
 		func(k kindName, a *attachment) (hosts []listenerHost) {
-			if rk := routeKindOf(k.Kind); rk == nil || !rk.connections || a.Invalid {
+			if !routeKindOf(k.Kind).connections || a.Invalid {
 				return nil
 			}
 			for i, l := range a.Listeners {

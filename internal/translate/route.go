@@ -20,7 +20,7 @@ import (
 // compiled is what a route's rules amount to, whoever accepts it.
 type compiled struct {
 	Generation int64
-	Route      *config.Route        // without attachments; nil for a kind that is not supported yet
+	Route      *config.Route        // without attachments
 	Unresolved []*condition.Problem // references, for condition ResolvedRefs
 	// Passthrough and PassthroughUnresolved are what the references mean for connections that are passed on with their TLS, and which of them
 	// do not resolve, of kinds that may have such.
@@ -86,10 +86,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 			if options.defect != nil {
 				options.defect(k.Name)
 			}
-			if rk := routeKindOf(k.Kind); rk != nil {
-				return rs.compile(v, k, rk, o), true
-			}
-			return &compiled{Generation: generationOf(o)}, true
+			return rs.compile(v, k, routeKindOf(k.Kind), o), true
 		}, sameCompiled)
 	rs.referrers = incremental.NewIndex(rs.compiled, "routes by Service",
 		func(_ kindName, c *compiled) []name { return c.Services })
@@ -100,7 +97,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 				return nil, false
 			}
 			facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Invalid: c.Invalid}
-			if rk := routeKindOf(k.Kind); rk != nil && rk.hostnames != nil {
+			if rk := routeKindOf(k.Kind); rk.hostnames != nil {
 				facts.Hostnames = rk.hostnames(o)
 			}
 			a := admissions.attach(v, facts)
@@ -119,10 +116,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 	rs.configs = incremental.Map(e, "route config", rs.attachments,
 		func(v *incremental.View, k kindName, a *attachment) (*config.Resource, bool) {
 			c := rs.bounded(v, k, a)
-			switch {
-			case c.Route == nil:
-				return nil, false
-			case routeKindOf(k.Kind).connections:
+			if routeKindOf(k.Kind).connections {
 				return rs.l4RouteConfig(v, k, c, a)
 			}
 			return rs.routeConfig(v, c, a)
@@ -241,10 +235,6 @@ func newRouteStatuses(e *incremental.Engine, o *Options,
 			s := &status[gwv1.RouteStatus]{Generation: c.Generation}
 			refused := refusals.refusedOf(v, c.Services)
 			for _, p := range a.Parents {
-				if c.Route == nil {
-					s.Status.Parents = append(s.Status.Parents, rst.parentStatus(p, c.Generation, unsupportedRoute(k.Kind, p)...))
-					continue
-				}
 				if p.Problem == nil {
 					p.Problem = c.Invalid
 				}

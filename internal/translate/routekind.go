@@ -11,8 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// routeKinds are the kinds of route that listeners take, in the order that a listener's status names them in; routes of others are not
-// supported yet.
+// routeKinds are the kinds of route that listeners take, in the order that a listener's status names them in: all those that package kind has.
 var routeKinds = []*routeKind{httpRoutes, grpcRoutes, tlsRoutes, tcpRoutes, udpRoutes}
 
 // routeKind is how routes of one kind are read.
@@ -51,7 +50,7 @@ func (rk *routeKind) unit() string {
 	return "connection"
 }
 
-// routeKindOf returns how routes of a kind are read; nil for one that is not supported yet.
+// routeKindOf returns how routes of a kind are read; nil for what is no kind of route.
 func routeKindOf(k Kind) *routeKind {
 	for _, rk := range routeKinds {
 		if rk.kind.Name == string(k) {
