@@ -38,18 +38,22 @@ func takeClass(objects []files.Object, name string) []files.Object {
 // among them, or that another controller manages. In a cluster that may be meant; in files it is a mistake.
 type references struct {
 	classes  map[string]*gwv1.GatewayClass
-	parents  map[kind.ObjectKey]bool // Gateways and ListenerSets
+	parents  map[kind.ObjectKey]bool           // Gateways and ListenerSets
+	scopes   map[gwv1.GatewayDefaultScope]bool // that there are default Gateways of
 	problems []admin.Problem
 }
 
 func dangling(objects []files.Object) []admin.Problem {
-	r := &references{classes: map[string]*gwv1.GatewayClass{}, parents: map[kind.ObjectKey]bool{}}
+	r := &references{classes: map[string]*gwv1.GatewayClass{}, parents: map[kind.ObjectKey]bool{}, scopes: map[gwv1.GatewayDefaultScope]bool{}}
 	for _, o := range objects {
 		switch o := o.Object.(type) {
 		case *gwv1.GatewayClass:
 			r.classes[o.Name] = o
 		case *gwv1.Gateway, *gwv1.ListenerSet:
 			r.parents[kind.KeyOf(o)] = true
+		}
+		if gw, ok := o.Object.(*gwv1.Gateway); ok {
+			r.scopes[gw.Spec.DefaultScope] = true
 		}
 	}
 	for _, o := range objects {
@@ -61,7 +65,7 @@ func dangling(objects []files.Object) []admin.Problem {
 			r.parent(o, "spec.parentRef", kind.Gateway.Kind, p.Namespace, string(p.Name))
 		default:
 			if k := kind.Of(o.Object); k != nil && k.Route() {
-				r.route(o, kind.ParentsOf(o.Object))
+				r.route(o, kind.ParentsOf(o.Object), kind.DefaultScopeOf(o.Object))
 			}
 		}
 	}
@@ -87,8 +91,12 @@ func (r *references) class(o files.Object, name string) {
 	}
 }
 
-func (r *references) route(o files.Object, refs []gwv1.ParentReference) {
-	if len(refs) == 0 {
+func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gwv1.GatewayDefaultScope) {
+	switch {
+	case scope != "" && !r.scopes[scope]:
+		r.add(o, "spec.useDefaultGateways", fmt.Sprintf("there is no Gateway with defaultScope: %s, so it has no effect", scope),
+			"set spec.defaultScope of a Gateway, or name one: parentRefs: [{name: my-gateway}]")
+	case scope == "" && len(refs) == 0:
 		r.add(o, "spec.parentRefs", "the route names no parent, so nobody serves it", "name a Gateway: parentRefs: [{name: my-gateway}]")
 	}
 	for i, ref := range refs {

@@ -246,6 +246,12 @@ spec:
   - backendRefs:
     - name: absent
       port: 80
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: e}
+spec:
+  useDefaultGateways: All
 `
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -256,6 +262,7 @@ spec:
 		":38: HTTPRoute default/a: spec.parentRefs[1].name: there is no Gateway default/wbe; did you mean web?",
 		":44: HTTPRoute elsewhere/b: spec.parentRefs[0].name: there is no Gateway elsewhere/web; did you mean the one in namespace default? Then write namespace: default",
 		":49: HTTPRoute default/c: spec.parentRefs: the route names no parent, so nobody serves it; name a Gateway: ",
+		":66: HTTPRoute default/e: spec.useDefaultGateways: there is no Gateway with defaultScope: All, so it has no effect; set spec.defaultScope of a Gateway, or name one: ",
 	}
 	foreign := ":22: Gateway default/envoy: spec.gatewayClassName: GatewayClass \"eg\" is of controller gateway.envoyproxy.io/gatewayclass-controller, so Moongate does not serve this Gateway; "
 	backend := "spec.rules[0].backendRefs[0].name: Service default/absent does not exist"
@@ -264,8 +271,8 @@ spec:
 		want []string
 		not  string
 	}{
-		{nil, append([]string{foreign, "5 problems, 9 objects\n"}, always...), backend},
-		{[]string{"--class", "eg"}, append([]string{backend, ":59)", "5 problems, 9 objects\n"}, always...), foreign},
+		{nil, append([]string{foreign, "6 problems, 10 objects\n"}, always...), backend},
+		{[]string{"--class", "eg"}, append([]string{backend, ":59)", "6 problems, 10 objects\n"}, always...), foreign},
 		{[]string{"--class", "moongat"}, []string{foreign, "Gateway default/typo "}, noClass},
 	} {
 		stdout, stderr, code := moongate(append([]string{"check", "-f", path}, c.args...)...)

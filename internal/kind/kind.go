@@ -41,14 +41,15 @@ type Kind struct {
 	// NameRule is what metadata.name must be; a DNS subdomain where nil.
 	NameRule validation.ValidateNameFunc
 
-	list     runtime.Object
-	goType   reflect.Type // a pointer
-	status   func(metav1.Object) any
-	parents  func(metav1.Object) []gwv1.ParentReference
-	view     func(metav1.Object) metav1.Object
-	keep     func(runtime.Object) metav1.Object
-	leftover func(data []byte, u *Undecoded)
-	shared   bool
+	list         runtime.Object
+	goType       reflect.Type // a pointer
+	status       func(metav1.Object) any
+	parents      func(metav1.Object) []gwv1.ParentReference
+	defaultScope func(metav1.Object) gwv1.GatewayDefaultScope
+	view         func(metav1.Object) metav1.Object
+	keep         func(runtime.Object) metav1.Object
+	leftover     func(data []byte, u *Undecoded)
+	shared       bool
 }
 
 // Reading is how the objects of a kind are read from a cluster.
@@ -141,6 +142,17 @@ func ParentsOf(o metav1.Object) []gwv1.ParentReference {
 		return k.parents(o)
 	}
 	return nil
+}
+
+// DefaultScopeOf returns the scope of the default Gateways that a route of any kind asks to be attached to (GEP-3793), beside its parentRefs; "" for
+// none, and for other objects.
+func DefaultScopeOf(o metav1.Object) gwv1.GatewayDefaultScope {
+	if k := Of(o); k != nil && k.defaultScope != nil {
+		if scope := k.defaultScope(o); scope != gwv1.GatewayDefaultScopeNone {
+			return scope
+		}
+	}
+	return ""
 }
 
 // View returns a copy of an object without its status and what of its metadata nobody who translates reads.

@@ -56,6 +56,10 @@ func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1
 		spec, _ := parts(o.(O))
 		return spec.ParentRefs
 	}
+	k.defaultScope = func(o metav1.Object) gwv1.GatewayDefaultScope {
+		spec, _ := parts(o.(O))
+		return spec.UseDefaultGateways
+	}
 	return custom(k, list, func(o O) *gwv1.RouteStatus {
 		_, status := parts(o)
 		return status

@@ -10,7 +10,7 @@ import (
 // defined are the condition types of the Gateway API, at whatever place it has
 // them, past ones included. Only these may we remove.
 var defined = map[string]bool{
-	"Accepted": true, "AddressesAssigned": true, "Conflicted": true, "Detached": true,
+	"Accepted": true, "AddressesAssigned": true, "Conflicted": true, "DefaultGateway": true, "Detached": true,
 	"InsecureFrontendValidationMode": true, "OverlappingTLSConfig": true, "PartiallyInvalid": true,
 	"Programmed": true, "Ready": true, "ResolvedRefs": true, "Scheduled": true, "SupportedVersion": true,
 }

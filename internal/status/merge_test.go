@@ -173,6 +173,25 @@ func TestUnknownParentsGoWithTheReference(t *testing.T) {
 	}
 }
 
+// TestUnknownDefaultGatewaysStay: a route that asks for default Gateways may be attached to any that it does not name.
+func TestUnknownDefaultGatewaysStay(t *testing.T) {
+	m := merger()
+	m.Unknown = func(gwv1.ParentReference) bool { return true }
+	section := parent(ours, "left", condition("Accepted", "True", 1, then))
+	section.ParentRef.SectionName = new(gwv1.SectionName("http"))
+	r := &gwv1.HTTPRoute{Status: gwv1.HTTPRouteStatus{RouteStatus: gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{
+		parent(ours, "default", condition("Accepted", "True", 1, then)), section,
+	}}}}
+	r.Spec.UseDefaultGateways = gwv1.GatewayDefaultScopeAll
+	if merged, _, _ := m.Merge(r, nil); len(merged.(*gwv1.RouteStatus).Parents) != 1 || merged.(*gwv1.RouteStatus).Parents[0].ParentRef.Name != "default" {
+		t.Errorf("%v", merged)
+	}
+	r.Spec.UseDefaultGateways = gwv1.GatewayDefaultScopeNone
+	if merged, _, _ := m.Merge(r, nil); len(merged.(*gwv1.RouteStatus).Parents) != 0 {
+		t.Errorf("%v: it asks for none any more", merged)
+	}
+}
+
 func TestRouteMatchesDefaultedReferences(t *testing.T) {
 	group, kind, section := gwv1.Group(gwv1.GroupName), gwv1.Kind("Gateway"), gwv1.SectionName("web")
 	written := parent(ours, "gw", condition("Accepted", "True", 1, then))

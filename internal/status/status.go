@@ -73,9 +73,10 @@ func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, o
 		return apply(*s, desired, m.GatewayParameters)
 	case *gwv1.RouteStatus:
 		if unknown := m.Unknown; unknown != nil { // of a parent that the route does not name any more nothing is to be said
-			parents := kind.ParentsOf(object)
+			parents, defaults := kind.ParentsOf(object), kind.DefaultScopeOf(object) != ""
 			m.Unknown = func(ref gwv1.ParentReference) bool {
-				return slices.ContainsFunc(parents, func(p gwv1.ParentReference) bool { return sameRef(&p, &ref) }) && unknown(ref)
+				named := defaults && ref.SectionName == nil && ref.Port == nil || slices.ContainsFunc(parents, func(p gwv1.ParentReference) bool { return sameRef(&p, &ref) })
+				return named && unknown(ref)
 			}
 		}
 		return apply(*s, desired, m.Route)

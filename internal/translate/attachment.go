@@ -25,7 +25,7 @@ type admission struct {
 
 // attachment is what became of a route's parentRefs.
 type attachment struct {
-	Parents   []parent        // those whose Gateway is managed, in the order of the spec
+	Parents   []parent        // those whose Gateway is managed, in the order of the spec, and the default Gateways
 	Listeners []listenerKey   // that let the route in; sorted, distinct
 	Hosts     []attachedHosts // of each of Listeners
 	Invalid   bool            // the route is not accepted although listeners let it in
@@ -56,6 +56,8 @@ type parent struct {
 	Ref     gwv1.ParentReference
 	Gateway name               // that it is, or is attached to
 	Problem *condition.Problem // nil where the route is accepted
+	// Default says that the route does not name it, and asks for default Gateways.
+	Default bool
 	// Passthrough says that all its listeners that let the route in pass TLS on, so that policies for TLS to backends are no matter.
 	Passthrough bool
 }
@@ -112,32 +114,38 @@ type routeFacts struct {
 	Kind      Kind
 	Name      name
 	Parents   []gwv1.ParentReference
+	Scope     gwv1.GatewayDefaultScope // of the default Gateways that it asks for, "" for none
 	Hostnames []gwv1.Hostname
 	// Invalid is why the route is not accepted anywhere.
 	Invalid *condition.Problem
 }
 
-// attach decides about each parentRef whose Gateway is managed and ignores the others.
+// attach decides about each parentRef whose Gateway is managed, and ignores the others, and about the default Gateways of the route's scope as if it named
+// them all (GEP-3793).
 func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	a := &attachment{}
 	hosts := map[listenerKey]attachedHosts{}
-	for i, ref := range r.Parents {
+	attach := func(ref gwv1.ParentReference, field string, byDefault bool) {
 		on, managed, p := ad.parentObject(v, r, ref)
-		gateway := on.Gateway
-		if !managed || slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) }) {
-			continue
+		if !managed || a.names(ref) {
+			return
 		}
-		if !slices.Contains(a.Gateways, gateway) {
-			a.Gateways = append(a.Gateways, gateway)
+		if !slices.Contains(a.Gateways, on.Gateway) {
+			a.Gateways = append(a.Gateways, on.Gateway)
 		}
-		field := fmt.Sprintf("spec.parentRefs[%d]", i)
 		passthrough := false
 		if p != nil {
 			p.Field = field + p.Field
 		} else if passthrough, p = ad.attachTo(v, r, on, ref, field, hosts); p == nil {
 			p = r.Invalid
 		}
-		a.Parents = append(a.Parents, parent{ref, on.Gateway, p, passthrough})
+		a.Parents = append(a.Parents, parent{ref, on.Gateway, p, byDefault, passthrough})
+	}
+	for i, ref := range r.Parents {
+		attach(ref, fmt.Sprintf("spec.parentRefs[%d]", i), false)
+	}
+	for _, ref := range ad.defaults(v, r) {
+		attach(ref, "spec.useDefaultGateways", true)
 	}
 	slices.SortFunc(a.Gateways, name.Compare)
 	a.Invalid = r.Invalid != nil
@@ -149,6 +157,37 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 		a.Hosts = append(a.Hosts, hosts[k])
 	}
 	return a
+}
+
+// names reports whether the attachment has such a parentRef already.
+func (a *attachment) names(ref gwv1.ParentReference) bool {
+	return slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) })
+}
+
+// defaults returns references to the default Gateways of the route's scope, but for those that a parentRef of the route names as a whole.
+func (ad *admissions) defaults(v *incremental.View, r *routeFacts) (refs []gwv1.ParentReference) {
+	if r.Scope == "" {
+		return nil
+	}
+	for _, gw := range incremental.Lookup(v, ad.gateways.byScope, r.Scope) {
+		if !slices.ContainsFunc(r.Parents, func(ref gwv1.ParentReference) bool { return namesWhole(ref, r.Name.Namespace, gw) }) {
+			refs = append(refs, gatewayRef(gw))
+		}
+	}
+	return refs
+}
+
+// namesWhole reports whether a parentRef of an object in a namespace selects all listeners of a Gateway.
+func namesWhole(ref gwv1.ParentReference, namespace string, gw name) bool {
+	return value(ref.Group, gwv1.GroupName) == gwv1.GroupName && value(ref.Kind, gwv1.Kind(KindGateway)) == gwv1.Kind(KindGateway) &&
+		string(value(ref.Namespace, gwv1.Namespace(namespace))) == gw.Namespace && string(ref.Name) == gw.Name &&
+		value(ref.SectionName, "") == "" && ref.Port == nil
+}
+
+// gatewayRef is the parentRef of a Gateway, with all that the CRDs would default.
+func gatewayRef(gw name) gwv1.ParentReference {
+	return gwv1.ParentReference{Group: new(gwv1.Group(gwv1.GroupName)), Kind: new(gwv1.Kind(KindGateway)),
+		Namespace: new(gwv1.Namespace(gw.Namespace)), Name: gwv1.ObjectName(gw.Name)}
 }
 
 // parentObject is what a parentRef names: a Gateway, or a ListenerSet of one.

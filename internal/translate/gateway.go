@@ -30,6 +30,7 @@ type gateways struct {
 
 	all     *incremental.Collection[name, *gateway.Gateway]
 	managed *incremental.Collection[name, managedGateway]
+	byScope *incremental.Index[gwv1.GatewayDefaultScope, name, *gateway.Gateway] // default Gateways
 	terms   *incremental.Collection[name, listenerTerms]
 }
 
@@ -58,6 +59,13 @@ func (gs *gateways) declareGateways(e *incremental.Engine) {
 		func(_ *incremental.View, _ name, g *gateway.Gateway) (managedGateway, bool) {
 			return managedGateway{g.UID, g.Created}, true
 		}, same[managedGateway])
+	gs.byScope = incremental.NewIndex(gs.all, "default Gateways by scope",
+		func(_ name, g *gateway.Gateway) []gwv1.GatewayDefaultScope {
+			if g.DefaultScope == "" {
+				return nil
+			}
+			return []gwv1.GatewayDefaultScope{g.DefaultScope}
+		})
 }
 
 func (gs *gateways) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *gateway.Gateway {

@@ -162,15 +162,22 @@ func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, in
 		}
 	default:
 		if r, ok := t.in.routes.Get(k); ok {
-			return t.freshRouteStatus(k.Name.Namespace, r.GetGeneration(), kind.ParentsOf(r), accepted)
+			return t.freshRouteStatus(k.Name.Namespace, r, accepted)
 		}
 	}
 	return nil, 0
 }
 
 // freshRouteStatus names those of the parents that are Gateways of ours.
-func (t *Translator) freshRouteStatus(namespace string, generation int64, refs []gwv1.ParentReference, accepted metav1.Condition) (any, int64) {
-	s := &gwv1.RouteStatus{}
+func (t *Translator) freshRouteStatus(namespace string, r metav1.Object, accepted metav1.Condition) (any, int64) {
+	s, generation, refs := &gwv1.RouteStatus{}, r.GetGeneration(), slices.Clone(kind.ParentsOf(r))
+	if scope := kind.DefaultScopeOf(r); scope != "" {
+		for gw, g := range t.gateways.all.All() {
+			if g.DefaultScope == scope {
+				refs = append(refs, gatewayRef(gw))
+			}
+		}
+	}
 	for _, ref := range refs {
 		n := name{namespace, string(ref.Name)}
 		if ref.Namespace != nil {

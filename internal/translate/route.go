@@ -96,7 +96,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 			if !ok { // compile has panicked
 				return nil, false
 			}
-			facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Invalid: c.Invalid}
+			facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Scope: kind.DefaultScopeOf(o), Invalid: c.Invalid}
 			if rk := routeKindOf(k.Kind); rk.hostnames != nil {
 				facts.Hostnames = rk.hostnames(o)
 			}
@@ -261,7 +261,11 @@ func (rst *routeStatuses) routeFault(v *incremental.View, c *compiled, p parent)
 
 func (c *compiled) conditions(p parent, passedOver, refused []*condition.Problem, fault string) []metav1.Condition {
 	accepted := condition.True(gwv1.RouteConditionAccepted, gwv1.RouteReasonAccepted)
-	accepted.Message = condition.List(slices.Concat(c.Notes, passedOver))
+	notes := slices.Concat(c.Notes, passedOver)
+	if p.Default {
+		notes = slices.Insert(notes, 0, condition.NewProblem("", "spec.useDefaultGateways", "", "attached to a default Gateway"))
+	}
+	accepted.Message = condition.List(notes)
 	if p.Problem != nil {
 		accepted = condition.False(gwv1.RouteConditionAccepted, p.Problem.Reason, p.Problem.String())
 	}

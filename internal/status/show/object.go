@@ -23,7 +23,7 @@ type Object struct {
 	// "" where nobody knows, or where entries say whose they are.
 	controller string
 	ours       string
-	// expected says that a Gateway of ours is among the parentRefs; unseen, that one
+	// expected says that a Gateway of ours is among the parentRefs, or a default one that the route asks for; unseen, that one
 	// of another namespace is that is not shown.
 	expected, unseen bool
 }
@@ -37,10 +37,12 @@ type fields struct {
 		Generation int64  `json:"generation"`
 	} `json:"metadata"`
 	Spec struct {
-		ControllerName   string `json:"controllerName"`
-		GatewayClassName string `json:"gatewayClassName"`
-		ParentRef        ref    `json:"parentRef"`
-		ParentRefs       []ref  `json:"parentRefs"`
+		ControllerName     string `json:"controllerName"`
+		GatewayClassName   string `json:"gatewayClassName"`
+		ParentRef          ref    `json:"parentRef"`
+		ParentRefs         []ref  `json:"parentRefs"`
+		DefaultScope       string `json:"defaultScope"`
+		UseDefaultGateways string `json:"useDefaultGateways"`
 	} `json:"spec"`
 	Status struct {
 		Conditions []metav1.Condition `json:"conditions"`
@@ -61,6 +63,9 @@ type fields struct {
 		} `json:"ancestors"`
 	} `json:"status"`
 }
+
+// none is the scope of no default Gateway.
+const none = string(gwv1.GatewayDefaultScopeNone)
 
 // ref is a parentRef or an ancestorRef.
 type ref struct {
@@ -105,12 +110,16 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 		return nil, err
 	}
 	classes, gateways := map[string]string{}, map[[2]string]string{} // controller, class
+	defaults := map[string][]string{}                                // classes of default Gateways, by scope
 	for _, f := range read {
 		switch f.Kind {
 		case "GatewayClass":
 			classes[f.Metadata.Name] = f.Spec.ControllerName
 		case "Gateway":
 			gateways[[2]string{f.Metadata.Namespace, f.Metadata.Name}] = f.Spec.GatewayClassName
+			if scope := f.Spec.DefaultScope; scope != "" && scope != none {
+				defaults[scope] = append(defaults[scope], f.Spec.GatewayClassName)
+			}
 		}
 	}
 	objects := make([]*Object, len(read))
@@ -130,6 +139,9 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 				o.expected = o.expected || seen && classes[class] == controllerName
 				o.unseen = o.unseen || !seen && p.Namespace != "" && p.Namespace != o.Namespace
 			}
+		}
+		for _, class := range defaults[f.Spec.UseDefaultGateways] {
+			o.expected = o.expected || classes[class] == controllerName
 		}
 		objects[i] = o
 	}

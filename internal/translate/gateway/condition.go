@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -8,6 +9,12 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// The condition by which a Gateway tells that it is a default Gateway (GEP-3793), for which package v1 has no constants; its reason is ours.
+const (
+	conditionDefaultGateway gwv1.GatewayConditionType   = "DefaultGateway"
+	reasonDefaultScope      gwv1.GatewayConditionReason = "DefaultScope"
 )
 
 // Summary is what the listeners' states, and what else other objects tell, mean for their Gateway.
@@ -52,6 +59,11 @@ func (g *Gateway) Conditions(sum *Summary, unreached *condition.Problem, lagging
 		programmed.Message = lagging
 	}
 	out := []metav1.Condition{accepted, programmed, resolved(sum)}
+	if g.DefaultScope != "" {
+		c := condition.True(conditionDefaultGateway, reasonDefaultScope)
+		c.Message = fmt.Sprintf("Gateway has default scope %s: routes with useDefaultGateways %[1]s are attached, as far as its listeners allow them", g.DefaultScope)
+		out = append(out, c)
+	}
 	if len(g.Insecure) > 0 {
 		c := condition.True(gwv1.GatewayConditionInsecureFrontendValidationMode, gwv1.GatewayReasonConfigurationChanged)
 		c.Message = strings.Join(g.Insecure, ", ") + ": clients are served without a valid certificate; use " + string(gwv1.AllowValidOnly)

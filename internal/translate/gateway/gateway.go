@@ -24,7 +24,7 @@ type Gateway struct {
 	Created    int64     // in nanoseconds since the epoch
 	Generation int64
 	Refused    *condition.Problem // why it is not accepted, apart from its listeners
-	Notes      []string           // fields that are not supported and change nothing that is
+	Notes      []string           // what is left out of what it asks for
 	Listeners  []string           // names in the order of the spec, distinct
 	Binds      []string           // IP addresses of spec.addresses
 	Asked      []string           // the same in order, among entries that leave the choice to us, which are ""
@@ -33,6 +33,9 @@ type Gateway struct {
 	Default bool
 	// Unassigned are the fields of spec.addresses without a value.
 	Unassigned []string
+
+	// DefaultScope is that of the routes that need not name the Gateway to be attached to it; "" for none.
+	DefaultScope gwv1.GatewayDefaultScope
 
 	// Insecure are the fields in which clients are served whose certificates are not valid.
 	Insecure []string
@@ -63,8 +66,8 @@ func New(gw *gwv1.Gateway) *Gateway {
 	g.addresses(gw.Spec.Addresses)
 	g.Default = len(g.Binds) == 0 && g.Refused == nil
 	g.Insecure = listener.InsecureFrontends(gw)
-	if s := gw.Spec.DefaultScope; s != "" && s != gwv1.GatewayDefaultScopeNone {
-		g.Notes = append(g.Notes, fmt.Sprintf("spec.defaultScope: %q is not supported yet: routes attach by their parentRefs only", s))
+	if s := gw.Spec.DefaultScope; s != gwv1.GatewayDefaultScopeNone {
+		g.DefaultScope = s
 	}
 	return g
 }

@@ -87,17 +87,14 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestFieldsThatAreNotSupported checks that the Gateway says so where it has no effect, and is refused for none of it.
-func TestFieldsThatAreNotSupported(t *testing.T) {
-	gw := &gwv1.Gateway{}
-	gw.Spec.DefaultScope = gwv1.GatewayDefaultScopeAll
-	g := New(gw)
-	if len(g.Notes) != 1 || g.Refused != nil {
-		t.Errorf("notes %q, refused %v", g.Notes, g.Refused)
-	}
-	gw.Spec.DefaultScope = gwv1.GatewayDefaultScopeNone
-	if g := New(gw); len(g.Notes) != 0 {
-		t.Errorf("the default is noted: %q", g.Notes)
+// TestDefaultScope checks that None is no scope.
+func TestDefaultScope(t *testing.T) {
+	for scope, want := range map[gwv1.GatewayDefaultScope]gwv1.GatewayDefaultScope{
+		"": "", gwv1.GatewayDefaultScopeNone: "", gwv1.GatewayDefaultScopeAll: gwv1.GatewayDefaultScopeAll,
+	} {
+		if g := New(&gwv1.Gateway{Spec: gwv1.GatewaySpec{DefaultScope: scope}}); g.DefaultScope != want || len(g.Notes) != 0 || g.Refused != nil {
+			t.Errorf("%q: scope %q, notes %q, refused %v", scope, g.DefaultScope, g.Notes, g.Refused)
+		}
 	}
 }
 
