@@ -118,12 +118,29 @@ func (c *Conn) serveStream(s *http2.Stream) {
 	defer d.recovered(s)
 	d.side = c.side
 	d.side.Watch, d.side.Body, d.side.Response, d.side.Limiter, d.side.Splicer = &d.watch, d, d, d, nil
-	d.side.Switcher = nil
+	d.side.Switcher, d.side.Suspends = nil, true
 	d.ex.Client = &d.side
 	d.limit.stream, d.limit.engine = s, c.set.engine
 	s.OnGone(d.leave)
-	d.run()
-	s.OnGone(nil)
+	d.endUnless(d.run())
+}
+
+// Resume is http2.Suspended's.
+func (d *stream) Resume() {
+	defer d.recovered(d.s)
+	d.endUnless(d.ex.Resume().Suspended)
+}
+
+// Await is http2.Suspended's.
+func (d *stream) Await(wake func()) bool { return d.ex.Await(wake) }
+
+// endUnless follows the exchange, unless that is suspended.
+func (d *stream) endUnless(suspended bool) {
+	if suspended {
+		d.s.Suspend(d)
+		return
+	}
+	d.s.OnGone(nil)
 	d.watch.Reset()
 	d.limit.stream = nil
 	d.c, d.s, d.ex.Client, d.received, d.refusing = nil, nil, nil, 0, false
@@ -155,7 +172,8 @@ func (d *stream) gone() {
 	}
 }
 
-func (d *stream) run() {
+// run reports whether the exchange is suspended.
+func (d *stream) run() (suspended bool) {
 	x, h := d.ex, &d.s.Head
 	x.Begin()
 	method, extended := h.Method, len(h.Protocol) > 0
@@ -168,11 +186,11 @@ func (d *stream) run() {
 	case refused != nil:
 		d.refusing = true
 		x.Refuse(refused.Status, reasonOf(refused))
-		return
+		return false
 	case h.ExpectOther:
 		d.refusing = true
 		x.Refuse(http.StatusExpectationFailed, observe.ReasonExpectationFailed)
-		return
+		return false
 	}
 	d.s.SwapFields(&x.Header)
 	x.Target = h.Path
@@ -181,24 +199,24 @@ func (d *stream) run() {
 	}
 	x.ExpectContinue, x.TETrailers, x.Upgrade, x.Extended = h.ExpectContinue, h.TETrailers, nil, false
 	if extended {
-		d.runExtended()
-		return
+		return d.runExtended()
 	}
 	if status, reason := d.takeBody(); reason != observe.ReasonOK {
 		d.refusing = true
 		x.Refuse(status, reason)
-		return
+		return false
 	}
-	x.Run()
+	return x.Run().Suspended
 }
 
 // runExtended carries out an extended CONNECT. A tunnel that breaks off is shown to the client as a connection is that is reset (RFC 8441 section 5).
-func (d *stream) runExtended() {
+func (d *stream) runExtended() (suspended bool) {
 	d.extend()
 	outcome := d.ex.Run()
 	if d.c.tunnels.remove(d) && !outcome.Complete {
 		d.s.Reset(http2.Cancel)
 	}
+	return outcome.Suspended
 }
 
 // takeBody says what body the backend is to expect, and takes as much of it as is there. A reason other than

@@ -37,6 +37,8 @@ type Client struct {
 	Response Response
 	Limiter  Limiter
 	Watch    *Watch
+	// Suspends: Run may return before the end, see Outcome.Suspended.
+	Suspends bool
 	// Splicer is nil where bytes for the client pass more than a socket.
 	Splicer Splicer
 	// Switcher is nil where the client's protocol cannot be left, or the stream not become a tunnel.

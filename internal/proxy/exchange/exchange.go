@@ -44,7 +44,12 @@ type Exchange struct {
 	// grpc tells that the client understands gRPC's answers.
 	grpc bool
 	// unasked tells that the client wanted another protocol, which its backend was not asked for.
-	unasked   bool
+	unasked bool
+	// suspended tells that Run has returned before the end.
+	suspended bool
+	ending    observe.Reason // of a response that is relayed to its end
+	// tryAt is when the present attempt's request was begun; set where that is recorded only.
+	tryAt     time.Time
 	mirrors   []*mirrored
 	requestID [requestIDSize]byte // the one that we made, if we did
 }
@@ -79,6 +84,9 @@ type Outcome struct {
 	Complete bool
 	// Read: the whole request was read.
 	Read bool
+	// Suspended: the exchange has not ended, and waits for its backend without a goroutine. The above is not known yet. What follows is
+	// Await, and then Resume.
+	Suspended bool
 }
 
 // New makes an Exchange.
@@ -101,7 +109,14 @@ func (x *Exchange) Run() Outcome {
 	x.reset()
 	x.grpc = x.isGRPC()
 	x.note()
-	read := x.handle()
+	return x.end(x.handle())
+}
+
+// end follows handle, unless the exchange is suspended.
+func (x *Exchange) end(read bool) Outcome {
+	if x.suspended {
+		return Outcome{Suspended: true}
+	}
 	x.endMirrors(false) // of a body that no attempt was made with
 	x.body.release()
 	x.finish()
@@ -138,7 +153,7 @@ func (x *Exchange) reset() {
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
 	x.deadline = time.Time{}
-	x.closing, x.complete, x.unasked, x.grpc = false, false, false, false
+	x.closing, x.complete, x.unasked, x.grpc, x.suspended = false, false, false, false, false
 	x.body.bodyState = bodyState{whole: x.body.whole}
 	c.Watch.start()
 }

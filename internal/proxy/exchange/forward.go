@@ -39,6 +39,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		x.Upgrade, x.unasked = nil, true
 	}
 	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
+	x.attempt.suspends = x.Client.Suspends
 	x.retry = retryState{}
 	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
 	for {
@@ -59,6 +60,9 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		x.attempt.attemptState = attemptState{deadline: x.attemptDeadline()}
 		var v verdict
 		read, f, v = x.attemptAt(ep)
+		if x.suspended {
+			return false
+		}
 		x.endEndpoint()
 		if f.kind == notFailed {
 			return read
@@ -99,14 +103,13 @@ func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v ver
 // try waits for the response to a request that was begun, and relays it. Nothing follows where anything of it was sent to the client.
 func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if x.Client.Engine.Logging { // nothing else shows it
-		defer x.measure(time.Now())
+		x.tryAt = time.Now()
 	}
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(x.deadline)
-		defer x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
 	x.Client.Watch.begin(a)
-	defer a.Give()
+	defer x.endTry(a)
 	if err := x.readHead(a); err != nil {
 		a.abort()
 		gone := x.Client.Watch.end()
@@ -119,14 +122,14 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		a.end(false)
 		return false, f, v
 	}
-	ending := observe.ReasonOK
+	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(x.resp.Status) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
 		if v = x.judge(f); v.again {
 			x.discard(a)
 			return false, f, v
 		}
-		ending = v.reason
+		x.ending = v.reason
 	}
 	x.Client.Watch.answered = true
 	x.body.settle(a)
@@ -135,19 +138,38 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		x.tunnel(a)
 		return true, failure{}, verdict{}
 	}
-	complete := x.relay(a)
+	return x.relayed(a, x.relay(a)), failure{}, verdict{}
+}
+
+// relayed follows the relay of a response, unless it is suspended.
+func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
+	if x.suspended {
+		return false
+	}
 	uploaded := x.body.finish(a, complete)
 	gone := x.Client.Watch.end()
 	a.end(complete && uploaded && !gone)
 	if complete && x.rec.Reason == observe.ReasonOK {
-		x.rec.Reason = ending
+		x.rec.Reason = x.ending
 	}
 	x.complete = complete || x.complete // where the gateway has answered itself
-	return uploaded, failure{}, verdict{}
+	return uploaded
 }
 
-// measure notes how long an attempt took that began at start.
-func (x *Exchange) measure(start time.Time) { x.rec.UpstreamDurationNano = int64(time.Since(start)) }
+// endTry is deferred by try and resumeTry.
+func (x *Exchange) endTry(a *attempt) {
+	if x.suspended {
+		return
+	}
+	a.Give()
+	if !x.deadline.IsZero() {
+		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
+	}
+	if !x.tryAt.IsZero() {
+		x.rec.UpstreamDurationNano = int64(time.Since(x.tryAt))
+		x.tryAt = time.Time{}
+	}
+}
 
 func (x *Exchange) attemptDeadline() time.Time {
 	if t := x.rule.BackendTimeout; t > 0 {

@@ -32,7 +32,7 @@ type http2Transport struct {
 func (t *http2Transport) open(r *Request, first []byte, last bool) (err error) {
 	head := http2.RequestHead{Request: &r.Request, Scheme: t.place.Scheme(), Length: -1,
 		TETrailers: r.TETrailers, ExpectContinue: r.ExpectContinue}
-	t.out = http2.ClientRequest{RequestHead: head, Body: first, Last: last, Deadline: t.a.deadline}
+	t.out = http2.ClientRequest{RequestHead: head, Body: first, Last: last, Deadline: t.a.deadline, Suspends: t.a.suspends}
 	if r.Framing == http1.Length {
 		t.out.Length = r.Length
 	}
@@ -97,7 +97,7 @@ func (t *http2Transport) readPart(wait bool) (p Part, err error) {
 	case t.stream.Buffered() == 0:
 		a.Give()
 		a.waits()
-		err = t.stream.Wait()
+		err = t.stream.WaitAwhile()
 		a.waited()
 		if err != nil && !errors.Is(err, io.EOF) {
 			return Part{}, err

@@ -73,6 +73,13 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	if pipe != nil {
 		part.Last, err = x.splice(a, splicer, pipe, err)
 	}
+	return x.relayRest(a, part.Last, err)
+}
+
+// relayRest sends what is left of the response, unless last or an error says that there is nothing. It returns early where the exchange is
+// suspended.
+func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
+	part := Part{Last: last}
 	for err == nil && !part.Last {
 		if a.unsent {
 			x.body.settle(a)
@@ -81,7 +88,11 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 			err = x.sent(part, x.Client.Response.More(part))
 		}
 	}
-	if err != nil {
+	switch {
+	case err == errSuspend:
+		x.suspended = true
+		return false
+	case err != nil:
 		x.relayFailed(err)
 		return false
 	}

@@ -36,7 +36,7 @@ type responseReader interface {
 	// final one attempt.framing and attempt.length are set.
 	readHead(method []byte, resp *message.Response) error
 	// readPart returns what has come of the body together with the final head, maybe nothing; with wait it waits for the next part. The part is
-	// valid until the next call.
+	// valid until the next call. errSuspend is that it has waited for long: the wait may be ended and begun again.
 	readPart(wait bool) (Part, error)
 	// atEnd reports, without waiting, whether all of a response has come whose final head was read and nothing more. It is not read any more.
 	atEnd() bool
@@ -59,6 +59,8 @@ type attempt struct {
 	watch  *Watch // whose client waits; nil where none does
 	// splices reports whether the client's side takes bodies from a pipe.
 	splices bool
+	// suspends reports whether readPart may fail with errSuspend.
+	suspends bool
 
 	transport transport // http1 or http2; nil while there is no connection
 	http1     http1Transport

@@ -106,6 +106,8 @@ type ClientRequest struct {
 	Last bool
 	// Deadline is as of ClientStream.SetDeadline.
 	Deadline time.Time
+	// Suspends allows WaitAwhile to return ErrSuspend, and Notify.
+	Suspends bool
 }
 
 // Open begins a stream and sends the request. It does not wait for the backend, not even to take Body. The error is
@@ -116,7 +118,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	s := &cs.s
 	s.headEnds = r.Last && len(r.Body) == 0
 	s.head = encode.AppendRequest(s.head, 0, &r.RequestHead, s.headEnds, !c.sizeSaid.Load())
-	cs.toHead = string(r.Method) == "HEAD"
+	cs.toHead, cs.suspends = string(r.Method) == "HEAD", r.Suspends
 	s.data, s.end, s.readDeadline = r.Body, r.Last, r.Deadline
 	s.length = -1
 	s.pending, s.unsent, s.headSaid = true, true, true
@@ -145,6 +147,9 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	}
 	c.streams[s.id] = s
 	c.open++
+	if r.Suspends {
+		c.suspendable++
+	}
 	c.queue.Open(&s.entry)
 	c.pushAside()
 	return cs, nil

@@ -16,9 +16,10 @@ import (
 // broken the rules of the connection, and ErrClosed where the connection is gone. What has come
 // completely of a response can be read nevertheless.
 type ClientStream struct {
-	s      Stream
-	client *Client
-	toHead bool // the method is HEAD
+	s        Stream
+	client   *Client
+	toHead   bool // the method is HEAD
+	suspends bool // as in ClientRequest
 	// current is the interim head that was handed out last; the reading goroutine's.
 	current head.Section
 
@@ -28,6 +29,9 @@ type ClientStream struct {
 	length            int64          // Content-Length of it
 	interim           []head.Section // interim[first:last] wait to be handed out
 	first, last       int
+	awhile, long      bool        // WaitAwhile is under way, and is to end
+	waitsSince        int64       // by watch.now, since when that is
+	suspension        *suspension // nil while a goroutine runs
 }
 
 var clientStreams = sync.Pool{New: func() any {

@@ -39,10 +39,11 @@ type Conn struct {
 	watch
 	decoder *hpack.Decoder // nil before the first header block
 
-	streams map[uint32]*Stream // that somebody uses, handlers or callers of Client.Open
-	open    int                // of them, those that are open by the protocol
-	lastID  uint32             // the highest that the client has used, be it the peer or us
-	closed  closedStreams
+	streams     map[uint32]*Stream // that somebody uses, handlers or callers of Client.Open
+	open        int                // of them, those that are open by the protocol
+	suspendable int                // of streams, those that were opened with ClientRequest.Suspends and are not suspended
+	lastID      uint32             // the highest that the client has used, be it the peer or us
+	closed      closedStreams
 
 	controls, resets floodLimiter
 
@@ -301,7 +302,7 @@ func (c *Conn) drop(s *Stream) {
 		c.open--
 	}
 	s.body.clear()
-	s.readable.send()
+	s.wakeReader()
 	s.writable.send()
 	s.tellGone()
 }
@@ -335,19 +336,31 @@ func (c *Conn) endRemote(s *Stream) {
 	if s.localEnded {
 		c.open--
 	}
-	s.readable.send()
+	s.wakeReader()
 }
 
 // carryOut runs the stream's handler, and reports whether its worker is to wait for another.
 func (c *Conn) carryOut(s *Stream, w *worker) (stays bool) {
-	defer c.handlers.Done()
+	suspended := false
+	defer func() {
+		if !suspended {
+			c.handlers.Done()
+		}
+	}()
 	defer func() {
 		if v := recover(); v != nil { // a handler has no panics of its own
 			c.report(v)
 			c.nc.Close()
 		}
 	}()
-	c.handle(s)
+	s.run()
+	for s.suspended != nil {
+		if s.awaitResume() {
+			suspended = true
+			return false
+		}
+		s.run()
+	}
 	stays = c.endStream(s, w)
 	s.recycle()
 	return stays
@@ -393,6 +406,9 @@ func (c *Conn) retire(s *Stream, unsent, unread Code) {
 	s.entry.Leave()
 	s.body.clear()
 	c.widened -= s.window - c.firstWindow()
+	if s.of != nil && s.of.suspends {
+		c.suspendable--
+	}
 	c.closed.add(s.id, how)
 	delete(c.streams, s.id)
 }

@@ -52,7 +52,7 @@ func (c *Conn) data(b []byte) error {
 	}
 	s.body.write(b)
 	c.credit(len(b)) // the streams' windows bound what is held, see the package's comment
-	s.readable.send()
+	s.wakeReader()
 	return nil
 }
 

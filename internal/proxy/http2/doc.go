@@ -16,7 +16,7 @@
 //
 // # Goroutines and memory
 //
-// One goroutine reads (Conn.Serve) and one runs each stream. Who has something to write and finds
+// One goroutine reads (Conn.Serve) and one runs each stream, unless its handler is suspended (suspend.go). Who has something to write and finds
 // no writer becomes that until its own bytes are gone, and lets others that can run go first; they add what they have
 // to the next write and go on. So what becomes ready together leaves in one write. The reader never writes, so it
 // can always take WINDOW_UPDATE. A connection without streams holds neither a

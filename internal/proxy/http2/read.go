@@ -29,18 +29,19 @@ const (
 
 // watch is what the reader waits for and since when; times are by Conn.clock.
 type watch struct {
-	now      int64 // when the reader last came back from reading
-	armed    int64 // until when the deadline of nc is; -1 is not known
-	woken    bool  // wakeReader was called
-	readAt   int64 // when bytes came
-	idleAt   int64 // when the last handler returned
-	brokenAt int64 // when a write to a backend failed
-	busyAt   int64 // when we have opened a stream and there was no other
-	pinged   bool  // a PING waits for its answer, or for anything else
-	pingAt   int64
-	pings    int   // that we have sent since the peer last began a message or part of one
-	beginAt  int64 // since when what is unfinished is so
-	beginOf  int64 // and which one, by the count of input.frames
+	now       int64 // when the reader last came back from reading
+	armed     int64 // until when the deadline of nc is; -1 is not known
+	woken     bool  // wakeReader was called
+	readAt    int64 // when bytes came
+	idleAt    int64 // when the last handler returned
+	brokenAt  int64 // when a write to a backend failed
+	busyAt    int64 // when we have opened a stream and there was no other
+	pinged    bool  // a PING waits for its answer, or for anything else
+	pingAt    int64
+	suspendAt int64 // when expireSuspend is due; 0 is unset
+	pings     int   // that we have sent since the peer last began a message or part of one
+	beginAt   int64 // since when what is unfinished is so
+	beginOf   int64 // and which one, by the count of input.frames
 
 	greeted  bool // the peer's SETTINGS have come
 	answered bool // and its acknowledgement of ours
@@ -168,6 +169,9 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	}
 	if at := c.workers.trimDue(c.now, len(c.streams) > 0); at != 0 && at < due && c.client == nil {
 		due, expire = at, (*Conn).expireTrim
+	}
+	if at := c.suspendDue(); at != 0 && at < due {
+		due, expire = at, (*Conn).expireSuspend
 	}
 	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
 		due, expire = at, (*Conn).expireDrain

@@ -39,7 +39,7 @@ func (c *Conn) endResponse() error {
 		if !r.keepInterim(x, c.o.MaxHeaderBytes) {
 			return c.streamError(EnhanceYourCalm, errInterims)
 		}
-		s.readable.send()
+		s.wakeReader()
 		return c.control(1)
 	}
 	s.header, b.section = b.section, s.header
@@ -48,7 +48,7 @@ func (c *Conn) endResponse() error {
 	if b.ended {
 		c.endRemote(s)
 	} else {
-		s.readable.send()
+		s.wakeReader()
 	}
 	return nil
 }

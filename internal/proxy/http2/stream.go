@@ -27,7 +27,8 @@ type Stream struct {
 
 	header, trailer head.Section
 
-	interrupted uint32 // 1 after Interrupt; atomic
+	interrupted uint32    // 1 after Interrupt; atomic
+	suspended   Suspended // the rest of the handler; nil while that runs. The handler's goroutine's
 
 	// From here on guarded by c.mu.
 
@@ -153,6 +154,8 @@ func (s *Stream) await() error {
 			return nil
 		case s.remoteEnded:
 			return io.EOF
+		case s.of != nil && s.of.long:
+			return ErrSuspend
 		}
 		if s.readDeadline != longAgo { // else it only looks
 			s.passed = s.received
@@ -210,9 +213,9 @@ func (s *Stream) Trailers() *message.Fields { return &s.trailer.Fields }
 // SetReadDeadline is until when Read waits, for the present call too; zero is for ever.
 func (s *Stream) SetReadDeadline(t time.Time) {
 	s.c.mu.Lock()
+	defer s.c.unlock()
 	s.readDeadline = t
-	s.c.mu.Unlock()
-	s.readable.send()
+	s.wakeReader()
 }
 
 // SetWriteTimeout sets how long each later call may take that writes, in place of Timeouts.Write. What the connection does not take is still

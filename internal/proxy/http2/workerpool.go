@@ -17,7 +17,7 @@ var endedWorkers sync.Pool
 // workerPool are the workers of a connection that wait for a stream. They are kept because their stacks have grown to what
 // handlers need: to grow a new one for each stream was a twelfth of what a small request costs. The connection's mu guards it.
 type workerPool struct {
-	// do runs the handler of a stream, without the lock, and has called put at its end where the worker is kept.
+	// do runs the handler of a stream, without the lock, to its end or until it is suspended, and has called put at its end where the worker is kept.
 	do func(s *Stream, w *worker) (kept bool)
 
 	idle   *worker // the last that worked is the next
@@ -37,6 +37,11 @@ func (p *workerPool) start(s *Stream) {
 		w.next <- s
 		return
 	}
+	p.startAnother(s)
+}
+
+// startAnother is start with a worker that is not of the pool yet. It needs no lock.
+func (p *workerPool) startAnother(s *Stream) {
 	w, ok := endedWorkers.Get().(*worker)
 	if !ok {
 		w = &worker{next: make(chan *Stream, 1)}

@@ -1,0 +1,30 @@
+package exchange
+
+import "github.com/moongate-dev/moongate/internal/proxy/http2"
+
+// errSuspend is that a response has brought nothing for long.
+var errSuspend = http2.ErrSuspend
+
+// Await has wake called, once, when a suspended exchange is to go on by Resume, or returns false where that is at once. It is as
+// http2.ClientStream.Notify.
+func (x *Exchange) Await(wake func()) bool { return x.attempt.http2.stream.Notify(wake) }
+
+// Resume goes on with a suspended exchange, on any goroutine. Its outcome is that of Run.
+func (x *Exchange) Resume() Outcome {
+	x.suspended = false
+	return x.end(x.resumeForward())
+}
+
+// resumeForward is the rest of forward.
+func (x *Exchange) resumeForward() (read bool) {
+	if read = x.resumeTry(&x.attempt); !x.suspended {
+		x.endEndpoint()
+	}
+	return read
+}
+
+// resumeTry is the rest of try.
+func (x *Exchange) resumeTry(a *attempt) (read bool) {
+	defer x.endTry(a)
+	return x.relayed(a, x.relayRest(a, false, nil))
+}

@@ -1,0 +1,130 @@
+package http2
+
+import (
+	"errors"
+	"time"
+)
+
+// suspendAfter is how long, in milliseconds, a response must have brought nothing before the goroutine that waits for it is given up: what
+// one costs, with its stack, is as much as all else of a stream, and to start another costs a few microseconds.
+const suspendAfter = 500
+
+// ErrSuspend is that ClientStream.WaitAwhile has waited for long.
+var ErrSuspend = errors.New("http2: nothing has come for long")
+
+// Suspended is a handler that has returned before the end of its stream, to go on later on another goroutine.
+type Suspended interface {
+	// Await has wake called, once, when the handler is to go on, or returns false where that is at once.
+	Await(wake func()) bool
+	// Resume goes on. It is called in place of the handler, and may suspend itself again.
+	Resume()
+}
+
+// Suspend has h go on with the stream, when the handler has returned. It must be the last that the handler does with it.
+func (s *Stream) Suspend(h Suspended) { s.suspended = h }
+
+// run runs the stream's handler, or the rest of it.
+func (s *Stream) run() {
+	if h := s.suspended; h != nil {
+		s.suspended = nil
+		h.Resume()
+		return
+	}
+	s.c.handle(s)
+}
+
+// awaitResume reports whether the handler is suspended: then another goroutine may have the stream already.
+func (s *Stream) awaitResume() bool {
+	return s.suspended.Await(func() { s.c.workers.startAnother(s) })
+}
+
+// suspension is what a stream of ours has in place of a goroutine that waits for the response. The connection's mu guards it.
+type suspension struct {
+	c     *Conn
+	s     *ClientStream // nil when it is over
+	wake  func()
+	timer *time.Timer // nil without a deadline
+}
+
+// end has the stream's user go on.
+func (p *suspension) end() {
+	p.s.suspension, p.s = nil, nil
+	p.c.suspendable++
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.wake()
+}
+
+func (p *suspension) expire() {
+	p.c.mu.Lock()
+	defer p.c.unlock()
+	if p.s != nil {
+		p.end()
+	}
+}
+
+// WaitAwhile is Wait, but where ClientRequest.Suspends was set it returns ErrSuspend when nothing has come for long.
+func (s *ClientStream) WaitAwhile() error {
+	c := s.s.c
+	c.mu.Lock()
+	defer c.unlock()
+	s.awhile, s.waitsSince = s.suspends, c.now
+	err := s.s.await()
+	s.awhile, s.long = false, false
+	return err
+}
+
+// Notify has wake called, once, when Wait would return, and reports true; or false where it would at once. It is only for streams that were opened with
+// ClientRequest.Suspends, and until then no call but Reset and SetDeadline may be made that reads. wake must not block nor call anything of this package.
+func (s *ClientStream) Notify(wake func()) bool {
+	c := s.s.c
+	c.mu.Lock()
+	defer c.unlock()
+	if s.s.err != nil || s.s.body.len() > 0 || s.s.remoteEnded {
+		return false
+	}
+	p := &suspension{c: c, s: s, wake: wake}
+	if d := s.s.readDeadline; !d.IsZero() {
+		left := time.Until(d)
+		if left <= 0 {
+			return false
+		}
+		p.timer = time.AfterFunc(left, p.expire)
+	}
+	s.suspension = p
+	c.suspendable--
+	return true
+}
+
+// wakeReader wakes who waits to read from the stream; mu is held.
+func (s *Stream) wakeReader() {
+	if s.of != nil && s.of.suspension != nil {
+		s.of.suspension.end()
+		return
+	}
+	s.readable.send()
+}
+
+// suspendDue returns when to call expireSuspend; 0 while that concerns no stream.
+func (c *Conn) suspendDue() int64 {
+	switch {
+	case c.suspendable == 0:
+		c.suspendAt = 0
+	case c.suspendAt == 0:
+		c.suspendAt = c.now + suspendAfter
+	}
+	return c.suspendAt
+}
+
+// expireSuspend ends waits that last for long.
+func (c *Conn) expireSuspend() (bool, error) {
+	c.suspendAt = 0
+	for _, s := range c.streams {
+		if r := s.of; r.awhile && c.now-r.waitsSince >= suspendAfter {
+			r.long = true
+			s.readable.send()
+		}
+	}
+	return false, nil
+}
