@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ type watched struct {
 }
 
 func newWatched(t testing.TB) (*watched, string) {
-	w := &watched{make(chan *framePeer, 1<<10), make(chan uint32, 1<<10), make(chan uint32, 1<<10)}
+	w := &watched{make(chan *framePeer, 1<<12), make(chan uint32, 1<<12), make(chan uint32, 1<<12)}
 	return w, rawFrames(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 100}}, func(f *framePeer) {
 		for {
 			frame, err := f.ReadFrame()
@@ -128,6 +129,12 @@ func TestIdleWatchHasNoGoroutine(t *testing.T) {
 	for i, r := range g.reasonsLogged(len(all)) {
 		if r != "ok" {
 			t.Errorf("request %d is logged as %s", i, r)
+		}
+	}
+	recorded := regexp.MustCompile(`"method":"POST".*"authority":"h","path":"/test.Watch/Watch".*"user_agent":"Go-http-client/2.0","request_id":"[0-9a-f-]{36}"`)
+	for line := range strings.Lines(g.log.String()) {
+		if !recorded.MatchString(line) {
+			t.Errorf("what is recorded of the request is not logged: %s", line)
 		}
 	}
 }

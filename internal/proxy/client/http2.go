@@ -128,6 +128,7 @@ func (c *Conn) serveStream(s *http2.Stream) {
 // Resume is http2.Suspended's.
 func (d *stream) Resume() {
 	defer d.recovered(d.s)
+	d.limit.resume()
 	d.endUnless(d.ex.Resume().Suspended)
 }
 
@@ -137,6 +138,8 @@ func (d *stream) Await(wake func()) bool { return d.ex.Await(wake) }
 // endUnless follows the exchange, unless that is suspended.
 func (d *stream) endUnless(suspended bool) {
 	if suspended {
+		d.head = http1.RequestHead{}
+		d.limit.suspend()
 		d.s.Suspend(d)
 		return
 	}

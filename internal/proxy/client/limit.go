@@ -42,6 +42,22 @@ func (l *limit) writeBy(t time.Time) {
 	}
 }
 
+// suspend gives up the timer until resume. No write may come between them.
+func (l *limit) suspend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.timer != nil {
+		l.timer.Stop()
+		l.timer = nil
+	}
+}
+
+func (l *limit) resume() {
+	if l.set {
+		l.writeBy(l.by)
+	}
+}
+
 // begin comes before a write.
 func (l *limit) begin() error {
 	if !l.set {

@@ -90,7 +90,7 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 	}
 	switch {
 	case err == errSuspend:
-		x.suspended = true
+		x.suspend(a)
 		return false
 	case err != nil:
 		x.relayFailed(err)

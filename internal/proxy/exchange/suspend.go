@@ -1,9 +1,24 @@
 package exchange
 
-import "github.com/moongate-dev/moongate/internal/proxy/http2"
+import (
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
 
 // errSuspend is that a response has brought nothing for long.
 var errSuspend = http2.ErrSuspend
+
+// suspend leaves the rest of a response that is being relayed to Resume. The heads of request and response, of which nothing is wanted any more but what
+// is recorded, are given up with their memory: the wait may last for hours.
+func (x *Exchange) suspend(a *attempt) {
+	x.suspended = true
+	if x.Method != nil { // else it was suspended before
+		x.keepRecorded()
+		x.Request.Request, x.Target = message.Request{}, nil
+	}
+	x.resp.Header = message.Fields{}
+	a.http2.out = http2.ClientRequest{}
+}
 
 // Await has wake called, once, when a suspended exchange is to go on by Resume, or returns false where that is at once. It is as
 // http2.ClientStream.Notify.

@@ -93,12 +93,17 @@ func (x *Exchange) tunnel(a *attempt) {
 
 // detachRequest gives up the bytes of the request before its end, but for those that are recorded, of which it makes copies.
 func (x *Exchange) detachRequest() {
+	x.keepRecorded()
+	x.Request.Request.Reset()
+	x.Request = Request{Request: x.Request.Request, Length: -1}
+}
+
+// keepRecorded makes copies of those bytes of the request that are recorded.
+func (x *Exchange) keepRecorded() {
 	r := &x.rec
 	for _, b := range [...]*[]byte{&r.Method, &r.Host, &r.Target, &r.UserAgent, &r.RequestID} {
 		*b = bytes.Clone(*b)
 	}
-	x.Request.Request.Reset()
-	x.Request = Request{Request: x.Request.Request, Length: -1}
 }
 
 // pump joins the client and a backend until they end, and returns why they did. reset breaks off what the backend is sent.

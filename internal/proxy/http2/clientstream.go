@@ -66,7 +66,7 @@ func (s *ClientStream) recycle() {
 }
 
 // ReadHead waits for the next response head and fills in r, Reason apart: first for every interim
-// one, then for the final one. What r points to is valid until the next call, or Close after the final one. ended reports that
+// one, then for the final one. What r points to is valid until the next call, or Notify or Close after the final one. ended reports that
 // there is neither body nor trailers.
 func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	c := s.s.c

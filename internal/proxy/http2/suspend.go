@@ -3,6 +3,8 @@ package http2
 import (
 	"errors"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/http2/head"
 )
 
 // suspendAfter is how long, in milliseconds, a response must have brought nothing before the goroutine that waits for it is given up: what
@@ -20,8 +22,23 @@ type Suspended interface {
 	Resume()
 }
 
-// Suspend has h go on with the stream, when the handler has returned. It must be the last that the handler does with it.
-func (s *Stream) Suspend(h Suspended) { s.suspended = h }
+// Suspend has h go on with the stream, when the handler has returned. It must be the last that the handler does with it, and Head is empty
+// from then on: while nothing happens a stream is to hold no memory that it can do without.
+func (s *Stream) Suspend(h Suspended) {
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	s.suspended = h
+	s.Head = Head{Protocol: s.Head.Protocol} // which judges what the client sends
+	s.header = head.Section{}
+	s.giveUpFrames()
+}
+
+// giveUpFrames gives up the memory of frames that were sent; mu is held.
+func (s *Stream) giveUpFrames() {
+	if !s.pending {
+		s.head, s.tail = nil, nil
+	}
+}
 
 // run runs the stream's handler, or the rest of it.
 func (s *Stream) run() {
@@ -76,7 +93,8 @@ func (s *ClientStream) WaitAwhile() error {
 }
 
 // Notify has wake called, once, when Wait would return, and reports true; or false where it would at once. It is only for streams that were opened with
-// ClientRequest.Suspends, and until then no call but Reset and SetDeadline may be made that reads. wake must not block nor call anything of this package.
+// ClientRequest.Suspends, and until then no call but Reset and SetDeadline may be made that reads.
+// What ReadHead has returned is not valid any more. wake must not block nor call anything of this package.
 func (s *ClientStream) Notify(wake func()) bool {
 	c := s.s.c
 	c.mu.Lock()
@@ -93,6 +111,11 @@ func (s *ClientStream) Notify(wake func()) bool {
 		p.timer = time.AfterFunc(left, p.expire)
 	}
 	s.suspension = p
+	s.s.giveUpFrames()
+	s.s.readable.timer = nil // it was stopped
+	if s.delivered {
+		s.s.header = head.Section{}
+	}
 	c.suspendable--
 	return true
 }

@@ -52,6 +52,9 @@ func TestNotify(t *testing.T) {
 			if !s.Notify(func() { woken <- struct{}{} }) {
 				t.Fatal("Notify reports that something has come")
 			}
+			if n := s.s.header.Cap() + cap(s.s.head) + cap(s.s.tail); n > 0 {
+				t.Errorf("%d bytes of heads are held", n)
+			}
 			tc.do(s, r, id)
 			<-woken
 			err := s.WaitAwhile()
@@ -164,9 +167,16 @@ func TestSuspendedHandler(t *testing.T) {
 				srv.mu.Lock()
 				c := srv.conns[0]
 				srv.mu.Unlock()
-				if n := c.Streams(); n != 1 {
+				c.mu.Lock()
+				if n := len(c.streams); n != 1 {
 					t.Errorf("%d streams while one is suspended", n)
 				}
+				for _, s := range c.streams {
+					if n := s.header.Cap() + cap(s.head) + cap(s.tail) + len(s.Head.Path); n > 0 {
+						t.Errorf("%d bytes of heads are held", n)
+					}
+				}
+				c.mu.Unlock()
 				wake()
 			}
 			if rest, err := io.ReadAll(resp.Body); string(first)+string(rest) != "first second" || err != nil {
