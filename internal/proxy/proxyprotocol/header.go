@@ -1,0 +1,239 @@
+// Package proxyprotocol reads the header of the PROXY protocol, versions 1 and 2, by which a load balancer says whose
+// connection it passes on (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). It exists apart from the connections so that
+// a fuzz target can hold it against every input.
+//
+// It must never do I/O, nor import anything of ours.
+package proxyprotocol
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"net/netip"
+	"strconv"
+)
+
+// MaxHeader bounds a header in bytes, with everything that version 2 has behind the addresses. The longest of version 1 has 107.
+const MaxHeader = 4096
+
+// maxV1 is the longest header of version 1, with its end of line.
+const maxV1 = 107
+
+const (
+	startV1 = "PROXY "
+	startV2 = "\r\n\r\n\x00\r\nQUIT\n"
+	fixedV2 = 16 // bytes of version 2 before the addresses
+)
+
+// ErrIncomplete is that the header goes on behind what was read.
+var ErrIncomplete = errors.New("the PROXY header is not complete")
+
+// What is wrong with a header.
+var (
+	errMissing  = errors.New("the connection does not begin with a PROXY header")
+	errTooLong  = errors.New("the PROXY header is longer than " + strconv.Itoa(MaxHeader) + " bytes")
+	errLine     = errors.New("the PROXY header of version 1 is malformed")
+	errVersion  = errors.New("the PROXY header has an unknown version or command")
+	errFamily   = errors.New("the PROXY header has an unknown address family or transport")
+	errShort    = errors.New("the PROXY header is too short for its addresses")
+	errTLV      = errors.New("the PROXY header ends within a TLV")
+	errChecksum = errors.New("the checksum of the PROXY header is wrong")
+)
+
+// Parse reads the header that b begins with, and returns its length and the address that the client has connected from. That is
+// the zero value where the header names none by IP and TCP (LOCAL, UNKNOWN, other families): the connection's own counts then. The error
+// is ErrIncomplete where the header may go on behind b, which it cannot where b has MaxHeader bytes, and any other where there is no valid
+// header. Parse does not allocate for version 2.
+func Parse(b []byte) (client netip.AddrPort, n int, err error) {
+	switch {
+	case begins(b, startV2):
+		return parseV2(b)
+	case begins(b, startV1):
+		return parseV1(b)
+	}
+	return client, 0, errMissing
+}
+
+// begins reports whether b begins with start, as far as it goes.
+func begins(b []byte, start string) bool {
+	n := min(len(b), len(start))
+	return string(b[:n]) == start[:n]
+}
+
+// parseV1 reads "PROXY TCP4 <source> <destination> <source port> <destination port>\r\n".
+func parseV1(b []byte) (client netip.AddrPort, n int, err error) {
+	line, _, ended := bytes.Cut(b[:min(len(b), maxV1)], []byte("\n"))
+	switch {
+	case !ended && len(b) >= maxV1:
+		return client, 0, errLine
+	case !ended:
+		return client, 0, ErrIncomplete
+	}
+	n = len(line) + 1
+	line, returned := bytes.CutSuffix(line, []byte("\r"))
+	if !returned || bytes.IndexByte(line, '\r') >= 0 {
+		return client, 0, errLine
+	}
+	if family, _, _ := bytes.Cut(line[len(startV1):], []byte(" ")); string(family) == "UNKNOWN" {
+		return client, n, nil // whatever follows
+	}
+	fields := bytes.Split(line[len(startV1):], []byte(" "))
+	if len(fields) != 5 {
+		return client, 0, errLine
+	}
+	source, ok := addressV1(fields[0], fields[1], fields[3])
+	_, too := addressV1(fields[0], fields[2], fields[4])
+	if !ok || !too {
+		return client, 0, errLine
+	}
+	return source, n, nil
+}
+
+// addressV1 reads an address and a port of the family TCP4 or TCP6.
+func addressV1(family, address, port []byte) (netip.AddrPort, bool) {
+	a, err := netip.ParseAddr(string(address))
+	if err != nil || a.Zone() != "" {
+		return netip.AddrPort{}, false
+	}
+	switch string(family) {
+	case "TCP4":
+		if !a.Is4() {
+			return netip.AddrPort{}, false
+		}
+	case "TCP6":
+		if !a.Is6() {
+			return netip.AddrPort{}, false
+		}
+	default:
+		return netip.AddrPort{}, false
+	}
+	p, ok := portV1(port)
+	return netip.AddrPortFrom(a.Unmap(), p), ok
+}
+
+// portV1 reads a decimal number up to 65535 without leading zeros.
+func portV1(digits []byte) (uint16, bool) {
+	if len(digits) == 0 || len(digits) > 5 || len(digits) > 1 && digits[0] == '0' {
+		return 0, false
+	}
+	port := 0
+	for _, d := range digits {
+		if d < '0' || d > '9' {
+			return 0, false
+		}
+		port = port*10 + int(d-'0')
+	}
+	return uint16(port), port <= 65535
+}
+
+// The commands of version 2, with the version, and the families with their transport.
+const (
+	commandLocal = 0x20
+	commandProxy = 0x21
+
+	familyUnspecified  = 0x00
+	familyTCPv4        = 0x11
+	familyUDPv4        = 0x12
+	familyTCPv6        = 0x21
+	familyUDPv6        = 0x22
+	familyUnixStream   = 0x31
+	familyUnixDatagram = 0x32
+)
+
+// Sizes of parts of version 2 in bytes.
+const (
+	addressesV4   = 12 // both addresses and both ports
+	addressesV6   = 36
+	addressesUnix = 216
+	tlvHeader     = 3 // type and length
+	checksumBytes = 4
+)
+
+// tlvChecksum is the type of a CRC-32C of the header.
+const tlvChecksum = 0x03
+
+func parseV2(b []byte) (client netip.AddrPort, n int, err error) {
+	if len(b) < fixedV2 {
+		return client, 0, ErrIncomplete
+	}
+	command, family := b[12], b[13]
+	if command != commandLocal && command != commandProxy {
+		return client, 0, errVersion
+	}
+	if n = fixedV2 + int(binary.BigEndian.Uint16(b[14:])); n > MaxHeader {
+		return client, 0, errTooLong
+	}
+	if len(b) < n {
+		return client, 0, ErrIncomplete
+	}
+	if command == commandLocal { // nothing behind it counts (section 2.2)
+		return client, n, nil
+	}
+	client, err = proxied(b[:n], family)
+	if err != nil {
+		return netip.AddrPort{}, 0, err
+	}
+	return client, n, nil
+}
+
+// proxied reads the addresses of a whole header of version 2 with the command PROXY.
+func proxied(header []byte, family byte) (client netip.AddrPort, err error) {
+	block, addresses := header[fixedV2:], 0
+	switch family {
+	case familyUnspecified:
+		return client, nil // what follows is skipped
+	case familyTCPv4, familyUDPv4:
+		addresses = addressesV4
+	case familyTCPv6, familyUDPv6:
+		addresses = addressesV6
+	case familyUnixStream, familyUnixDatagram:
+		addresses = addressesUnix
+	default:
+		return client, errFamily
+	}
+	if len(block) < addresses {
+		return client, errShort
+	}
+	if err = checkTLVs(header, fixedV2+addresses); err != nil {
+		return client, err
+	}
+	switch family {
+	case familyTCPv4:
+		client = netip.AddrPortFrom(netip.AddrFrom4([4]byte(block)), binary.BigEndian.Uint16(block[8:]))
+	case familyTCPv6:
+		client = netip.AddrPortFrom(netip.AddrFrom16([16]byte(block)).Unmap(), binary.BigEndian.Uint16(block[32:]))
+	}
+	return client, nil
+}
+
+// checkTLVs judges what stands behind the addresses of a header: that it is whole, and its checksum where it has one. All else in it is skipped.
+func checkTLVs(header []byte, at int) error {
+	for at < len(header) {
+		if len(header)-at < tlvHeader {
+			return errTLV
+		}
+		length := int(binary.BigEndian.Uint16(header[at+1:]))
+		value := at + tlvHeader
+		if len(header)-value < length {
+			return errTLV
+		}
+		if header[at] == tlvChecksum && (length != checksumBytes || binary.BigEndian.Uint32(header[value:]) != checksum(header, value)) {
+			return errChecksum
+		}
+		at = value + length
+	}
+	return nil
+}
+
+var (
+	castagnoli   = crc32.MakeTable(crc32.Castagnoli)
+	zeroChecksum [checksumBytes]byte
+)
+
+// checksum is that of a header whose checksum stands at an offset, where it counts as zero (section 2.2.3).
+func checksum(header []byte, at int) uint32 {
+	sum := crc32.Update(0, castagnoli, header[:at])
+	sum = crc32.Update(sum, castagnoli, zeroChecksum[:])
+	return crc32.Update(sum, castagnoli, header[at+checksumBytes:])
+}
