@@ -395,8 +395,12 @@ type Listener struct {
 	// empty: a proxy that does not know the field fails every handshake.
 	ClientValidation *ClientValidation `protobuf:"bytes,11,opt,name=client_validation,json=clientValidation,proto3" json:"client_validation,omitempty"`
 	TlsOptions       *TLSOptions       `protobuf:"bytes,12,opt,name=tls_options,json=tlsOptions,proto3" json:"tls_options,omitempty"` // HTTPS and TLS only; unset for the defaults
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// How connections to the port begin; not with UDP. Listeners of a port have the same, and those that differ from the first, by key, are not served.
+	Connections *Connections `protobuf:"bytes,13,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Ranges of the addresses of proxies that are believed what they say of their clients, such as "192.0.2.0/24"; sorted, distinct.
+	TrustedProxies []string `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Listener) Reset() {
@@ -513,6 +517,66 @@ func (x *Listener) GetTlsOptions() *TLSOptions {
 	return nil
 }
 
+func (x *Listener) GetConnections() *Connections {
+	if x != nil {
+		return x.Connections
+	}
+	return nil
+}
+
+func (x *Listener) GetTrustedProxies() []string {
+	if x != nil {
+		return x.TrustedProxies
+	}
+	return nil
+}
+
+// Connections is what a port expects of its connections.
+type Connections struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each connection begins with a PROXY header, of version 1 or 2, and comes from one of the listener's trusted_proxies.
+	ProxyProtocol bool `protobuf:"varint,1,opt,name=proxy_protocol,json=proxyProtocol,proto3" json:"proxy_protocol,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Connections) Reset() {
+	*x = Connections{}
+	mi := &file_config_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Connections) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Connections) ProtoMessage() {}
+
+func (x *Connections) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Connections.ProtoReflect.Descriptor instead.
+func (*Connections) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Connections) GetProxyProtocol() bool {
+	if x != nil {
+		return x.ProxyProtocol
+	}
+	return false
+}
+
 // Identity is what a Gateway shows to the backends that its listeners' requests and connections are sent to over TLS.
 type Identity struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -523,7 +587,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_config_proto_msgTypes[2]
+	mi := &file_config_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -535,7 +599,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[2]
+	mi := &file_config_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -548,7 +612,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{2}
+	return file_config_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Identity) GetCertificate() string {
@@ -571,7 +635,7 @@ type TLSOptions struct {
 
 func (x *TLSOptions) Reset() {
 	*x = TLSOptions{}
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -583,7 +647,7 @@ func (x *TLSOptions) String() string {
 func (*TLSOptions) ProtoMessage() {}
 
 func (x *TLSOptions) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[3]
+	mi := &file_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -596,7 +660,7 @@ func (x *TLSOptions) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TLSOptions.ProtoReflect.Descriptor instead.
 func (*TLSOptions) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{3}
+	return file_config_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TLSOptions) GetMinVersion() uint32 {
@@ -633,7 +697,7 @@ type ClientValidation struct {
 
 func (x *ClientValidation) Reset() {
 	*x = ClientValidation{}
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -645,7 +709,7 @@ func (x *ClientValidation) String() string {
 func (*ClientValidation) ProtoMessage() {}
 
 func (x *ClientValidation) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[4]
+	mi := &file_config_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -658,7 +722,7 @@ func (x *ClientValidation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientValidation.ProtoReflect.Descriptor instead.
 func (*ClientValidation) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{4}
+	return file_config_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ClientValidation) GetCertificates() []string {
@@ -698,7 +762,7 @@ type Route struct {
 
 func (x *Route) Reset() {
 	*x = Route{}
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -710,7 +774,7 @@ func (x *Route) String() string {
 func (*Route) ProtoMessage() {}
 
 func (x *Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[5]
+	mi := &file_config_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -723,7 +787,7 @@ func (x *Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Route.ProtoReflect.Descriptor instead.
 func (*Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{5}
+	return file_config_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Route) GetKey() string {
@@ -787,7 +851,7 @@ type L4Route struct {
 
 func (x *L4Route) Reset() {
 	*x = L4Route{}
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +863,7 @@ func (x *L4Route) String() string {
 func (*L4Route) ProtoMessage() {}
 
 func (x *L4Route) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[6]
+	mi := &file_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +876,7 @@ func (x *L4Route) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use L4Route.ProtoReflect.Descriptor instead.
 func (*L4Route) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{6}
+	return file_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *L4Route) GetKey() string {
@@ -875,7 +939,7 @@ type Attachment struct {
 
 func (x *Attachment) Reset() {
 	*x = Attachment{}
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -887,7 +951,7 @@ func (x *Attachment) String() string {
 func (*Attachment) ProtoMessage() {}
 
 func (x *Attachment) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[7]
+	mi := &file_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -900,7 +964,7 @@ func (x *Attachment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attachment.ProtoReflect.Descriptor instead.
 func (*Attachment) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{7}
+	return file_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Attachment) GetListener() string {
@@ -930,7 +994,7 @@ type Hostname struct {
 
 func (x *Hostname) Reset() {
 	*x = Hostname{}
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -942,7 +1006,7 @@ func (x *Hostname) String() string {
 func (*Hostname) ProtoMessage() {}
 
 func (x *Hostname) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[8]
+	mi := &file_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -955,7 +1019,7 @@ func (x *Hostname) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hostname.ProtoReflect.Descriptor instead.
 func (*Hostname) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{8}
+	return file_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Hostname) GetEffective() string {
@@ -992,7 +1056,7 @@ type Rule struct {
 
 func (x *Rule) Reset() {
 	*x = Rule{}
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1068,7 @@ func (x *Rule) String() string {
 func (*Rule) ProtoMessage() {}
 
 func (x *Rule) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[9]
+	mi := &file_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1081,7 @@ func (x *Rule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rule.ProtoReflect.Descriptor instead.
 func (*Rule) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{9}
+	return file_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Rule) GetIndex() uint32 {
@@ -1095,7 +1159,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1171,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[10]
+	mi := &file_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1184,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{10}
+	return file_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Retry) GetAttempts() uint32 {
@@ -1155,7 +1219,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1231,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1244,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Failure) GetStatus() uint32 {
@@ -1210,7 +1274,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1222,7 +1286,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1235,7 +1299,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Match) GetPath() *PathMatch {
@@ -1283,7 +1347,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1359,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1372,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PathMatch) GetType() PathMatchType {
@@ -1336,7 +1400,7 @@ type ValueMatch struct {
 
 func (x *ValueMatch) Reset() {
 	*x = ValueMatch{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1412,7 @@ func (x *ValueMatch) String() string {
 func (*ValueMatch) ProtoMessage() {}
 
 func (x *ValueMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1425,7 @@ func (x *ValueMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueMatch.ProtoReflect.Descriptor instead.
 func (*ValueMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ValueMatch) GetName() string {
@@ -1397,7 +1461,7 @@ type BackendRef struct {
 
 func (x *BackendRef) Reset() {
 	*x = BackendRef{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1473,7 @@ func (x *BackendRef) String() string {
 func (*BackendRef) ProtoMessage() {}
 
 func (x *BackendRef) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1486,7 @@ func (x *BackendRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendRef.ProtoReflect.Descriptor instead.
 func (*BackendRef) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BackendRef) GetBackend() string {
@@ -1472,7 +1536,7 @@ type Backend struct {
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1484,7 +1548,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1497,7 +1561,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Backend) GetKey() string {
@@ -1561,7 +1625,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +1637,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +1650,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1644,7 +1708,7 @@ type SubjectAltNames struct {
 
 func (x *SubjectAltNames) Reset() {
 	*x = SubjectAltNames{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1720,7 @@ func (x *SubjectAltNames) String() string {
 func (*SubjectAltNames) ProtoMessage() {}
 
 func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1733,7 @@ func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
 func (*SubjectAltNames) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SubjectAltNames) GetAskedName() string {
@@ -1704,7 +1768,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1780,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1793,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Authorities) GetKey() string {
@@ -1757,7 +1821,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1833,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1846,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{20}
+	return file_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1812,7 +1876,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +1888,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +1901,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{21}
+	return file_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1873,7 +1937,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1949,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +1962,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{22}
+	return file_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Certificate) GetKey() string {
@@ -1936,7 +2000,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2012,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2025,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{23}
+	return file_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -1993,7 +2057,7 @@ const file_config_proto_rawDesc = "" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
-	"\x04kind\"\xe7\x03\n" +
+	"\x04kind\"\xd3\x04\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -2008,7 +2072,11 @@ const file_config_proto_rawDesc = "" +
 	" \x01(\v2\x1c.moongate.config.v1.IdentityR\bidentity\x12Q\n" +
 	"\x11client_validation\x18\v \x01(\v2$.moongate.config.v1.ClientValidationR\x10clientValidation\x12?\n" +
 	"\vtls_options\x18\f \x01(\v2\x1e.moongate.config.v1.TLSOptionsR\n" +
-	"tlsOptions\",\n" +
+	"tlsOptions\x12A\n" +
+	"\vconnections\x18\r \x01(\v2\x1f.moongate.config.v1.ConnectionsR\vconnections\x12'\n" +
+	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\"4\n" +
+	"\vConnections\x12%\n" +
+	"\x0eproxy_protocol\x18\x01 \x01(\bR\rproxyProtocol\",\n" +
 	"\bIdentity\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\tR\vcertificate\"f\n" +
 	"\n" +
@@ -2151,76 +2219,78 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),            // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),       // 1: moongate.config.v1.PathMatchType
 	(BackendProtocol)(0),     // 2: moongate.config.v1.BackendProtocol
 	(*Resource)(nil),         // 3: moongate.config.v1.Resource
 	(*Listener)(nil),         // 4: moongate.config.v1.Listener
-	(*Identity)(nil),         // 5: moongate.config.v1.Identity
-	(*TLSOptions)(nil),       // 6: moongate.config.v1.TLSOptions
-	(*ClientValidation)(nil), // 7: moongate.config.v1.ClientValidation
-	(*Route)(nil),            // 8: moongate.config.v1.Route
-	(*L4Route)(nil),          // 9: moongate.config.v1.L4Route
-	(*Attachment)(nil),       // 10: moongate.config.v1.Attachment
-	(*Hostname)(nil),         // 11: moongate.config.v1.Hostname
-	(*Rule)(nil),             // 12: moongate.config.v1.Rule
-	(*Retry)(nil),            // 13: moongate.config.v1.Retry
-	(*Failure)(nil),          // 14: moongate.config.v1.Failure
-	(*Match)(nil),            // 15: moongate.config.v1.Match
-	(*PathMatch)(nil),        // 16: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),       // 17: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),       // 18: moongate.config.v1.BackendRef
-	(*Backend)(nil),          // 19: moongate.config.v1.Backend
-	(*BackendTLS)(nil),       // 20: moongate.config.v1.BackendTLS
-	(*SubjectAltNames)(nil),  // 21: moongate.config.v1.SubjectAltNames
-	(*Authorities)(nil),      // 22: moongate.config.v1.Authorities
-	(*Endpoints)(nil),        // 23: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),         // 24: moongate.config.v1.Endpoint
-	(*Certificate)(nil),      // 25: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),       // 26: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),        // 27: google.protobuf.Any
+	(*Connections)(nil),      // 5: moongate.config.v1.Connections
+	(*Identity)(nil),         // 6: moongate.config.v1.Identity
+	(*TLSOptions)(nil),       // 7: moongate.config.v1.TLSOptions
+	(*ClientValidation)(nil), // 8: moongate.config.v1.ClientValidation
+	(*Route)(nil),            // 9: moongate.config.v1.Route
+	(*L4Route)(nil),          // 10: moongate.config.v1.L4Route
+	(*Attachment)(nil),       // 11: moongate.config.v1.Attachment
+	(*Hostname)(nil),         // 12: moongate.config.v1.Hostname
+	(*Rule)(nil),             // 13: moongate.config.v1.Rule
+	(*Retry)(nil),            // 14: moongate.config.v1.Retry
+	(*Failure)(nil),          // 15: moongate.config.v1.Failure
+	(*Match)(nil),            // 16: moongate.config.v1.Match
+	(*PathMatch)(nil),        // 17: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),       // 18: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),       // 19: moongate.config.v1.BackendRef
+	(*Backend)(nil),          // 20: moongate.config.v1.Backend
+	(*BackendTLS)(nil),       // 21: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil),  // 22: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),      // 23: moongate.config.v1.Authorities
+	(*Endpoints)(nil),        // 24: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),         // 25: moongate.config.v1.Endpoint
+	(*Certificate)(nil),      // 26: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),       // 27: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),        // 28: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
-	8,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	19, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	23, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	25, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	26, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
-	9,  // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	22, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	9,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
+	20, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	24, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	26, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	27, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	10, // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
+	23, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
-	5,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
-	7,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
-	6,  // 11: moongate.config.v1.Listener.tls_options:type_name -> moongate.config.v1.TLSOptions
-	10, // 12: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	12, // 13: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	10, // 14: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	18, // 15: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	18, // 16: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
-	11, // 17: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	15, // 18: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	27, // 19: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	18, // 20: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	14, // 21: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	13, // 22: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	16, // 23: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	17, // 24: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	17, // 25: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 26: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	27, // 27: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	14, // 28: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 29: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	20, // 30: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	21, // 31: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	24, // 32: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	6,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
+	8,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
+	7,  // 11: moongate.config.v1.Listener.tls_options:type_name -> moongate.config.v1.TLSOptions
+	5,  // 12: moongate.config.v1.Listener.connections:type_name -> moongate.config.v1.Connections
+	11, // 13: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	13, // 14: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	11, // 15: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	19, // 16: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	19, // 17: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
+	12, // 18: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	16, // 19: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	28, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	19, // 21: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	15, // 22: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	14, // 23: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	17, // 24: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	18, // 25: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	18, // 26: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 27: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	28, // 28: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	15, // 29: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 30: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	21, // 31: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	22, // 32: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	25, // 33: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	34, // [34:34] is the sub-list for method output_type
+	34, // [34:34] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2244,7 +2314,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

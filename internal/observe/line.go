@@ -44,7 +44,7 @@ func LogFields() []LogField {
 		{"bytes_received", "bytes of the request body"},
 		{"bytes_sent", "bytes of the response body"},
 		{"duration_ms", "milliseconds from the first byte of the request to the last of the response"},
-		{"client_address", "IP address and port of the connection's other end"},
+		{"client_address", "IP address and port of the client: of the connection's other end, or as the PROXY header has them that the connection begins with"},
 		{"user_agent", "User-Agent, at most " + strconv.Itoa(maxUserAgent) + " bytes"},
 		{"request_id", "X-Request-Id as sent to the backend, at most " + strconv.Itoa(maxRequestID) + " bytes; null where the request was refused before it got one"},
 		{"gateway", "<namespace>/<name> of the Gateway"},

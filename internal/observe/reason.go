@@ -35,6 +35,7 @@ const (
 	ReasonHTTPOnTLSPort
 	ReasonMatchLimit
 	ReasonPreflightRefused
+	ReasonProxyHeaderInvalid
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
@@ -123,6 +124,8 @@ var reasons = [reasonCount]ReasonInfo{
 
 	ReasonHTTPOnTLSPort: {Word: "http_on_tls_port", Source: SourceClient, Status: 400, Description: "the client sent HTTP without TLS to a port that has TLS"},
 	ReasonMatchLimit:    {Word: "match_limit", Source: SourceClient, Status: 431, Description: "the path, query or headers are too long for the regular expressions that the request would have to be matched against"},
+
+	ReasonProxyHeaderInvalid: {Word: "proxy_header_invalid", Source: SourceClient, Description: "the connection to a port with proxyProtocol did not begin with a valid PROXY header, or is not from one of the trustedProxies"},
 
 	ReasonPreflightRefused: {Word: "preflight_refused", Source: SourceClient, Status: 403, Description: "a CORS filter refused a preflight request: its origin is not among allowOrigins"},
 

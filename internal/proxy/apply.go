@@ -339,6 +339,10 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 	if err != nil {
 		return err
 	}
+	if l.Trusted, err = snapshot.ParseNetworks(ls.config.TrustedProxies); err != nil {
+		return err
+	}
+	connections := snapshot.ConnectionsOf(ls.config.Connections, l.Trusted)
 	if mode == snapshot.UDP {
 		return placeUDP(l, addrs, wanted.datagrams)
 	}
@@ -350,7 +354,7 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 	for _, addr := range addrs {
 		port := wanted.ports[addr]
 		if port == nil {
-			port = &snapshot.Port{Mode: mode, Number: addr.Port}
+			port = &snapshot.Port{Mode: mode, Number: addr.Port, Connections: connections}
 			wanted.ports[addr] = port
 		}
 		if !port.Mode.Shares(mode) {
@@ -358,6 +362,10 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 		}
 		if other, ok := port.Listeners.Get(ls.config.Hostname); ok {
 			return fmt.Errorf("port %d with hostname %q is taken by listener %s", addr.Port, ls.config.Hostname, other.Config.Key)
+		}
+		if !port.Connections.Equal(&connections) {
+			return fmt.Errorf("port %d is shared with Gateways whose GatewayParameters say otherwise whether its connections begin with a PROXY header, and of whom: "+
+				"give them the same proxyProtocol and trustedProxies, or this one another port", addr.Port)
 		}
 		port.Listeners, port.Mode = port.Listeners.With(ls.config.Hostname, l), max(port.Mode, mode)
 	}

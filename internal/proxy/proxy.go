@@ -197,7 +197,7 @@ func (p *Proxy) accept(s *snapshot.Socket, tcp *net.TCPConn) {
 		tcp.Close()
 		return
 	}
-	p.clients.Serve(s, tcp, port.Mode)
+	p.clients.Serve(s, tcp, port)
 }
 
 // retire stops accepting on a socket that no listener uses. Its connections end with their

@@ -79,9 +79,14 @@ func (a *admission) part(k clientKey) *clientPart {
 	return &a.parts[k.bits*0x9e3779b97f4a7c15>>58]
 }
 
-// enter counts a connection; false is that limit is reached. leave must follow once where it is true.
-func (a *admission) enter(k clientKey) (limit observe.ConnectionLimit, ok bool) {
-	if a.byClient() && !a.part(k).enter(k, a.limits.PerClient) {
+// enter counts a connection; false is that limit is reached. leave must follow once where it is true. The limit for each client is not one for a proxy,
+// whose connections become those of its clients, see recount.
+func (a *admission) enter(k clientKey, proxy bool) (limit observe.ConnectionLimit, ok bool) {
+	perClient := a.limits.PerClient
+	if proxy {
+		perClient = 0
+	}
+	if a.byClient() && !a.part(k).enter(k, perClient) {
 		return observe.LimitPerClient, false
 	}
 	if n := a.open.Add(1); a.limits.Total > 0 && n > int64(a.limits.Total) {
@@ -420,6 +425,23 @@ const (
 	countsEnding               // among admission.ending
 	countsNot
 )
+
+// recount has a connection that counts as a proxy's count as its client's; false is that this one has too many. The connection is in its shard.
+func (s *Set) recount(c *Conn, client clientKey) bool {
+	c.shard.mu.Lock() // who ends connections without a request reads their keys with it held
+	defer c.shard.mu.Unlock()
+	a := &s.admission
+	if !a.byClient() || c.counts.Load() != countsOpen {
+		c.key = client
+		return true
+	}
+	if !a.part(client).enter(client, a.limits.PerClient) {
+		return false
+	}
+	a.part(c.key).leave(c.key)
+	c.key = client
+	return true
+}
 
 // evict has a connection that is being ended not count any more.
 func (s *Set) evict(c *Conn) {

@@ -46,7 +46,7 @@ func TestAdmissionIsExact(t *testing.T) {
 			k := key(i % 4)
 			for range 1000 {
 				mu.Lock()
-				if limit, ok := a.enter(k); ok {
+				if limit, ok := a.enter(k, false); ok {
 					if in[k]++; in[k] > 10 {
 						t.Errorf("%d connections of one client", in[k])
 					}
@@ -72,7 +72,7 @@ func TestAdmissionIsExact(t *testing.T) {
 	for i := range 64 {
 		concurrent.Go(func() {
 			for j := range 100 {
-				if _, ok := a.enter(key(100*i + j)); ok {
+				if _, ok := a.enter(key(100*i+j), false); ok {
 					mu.Lock()
 					entered++
 					mu.Unlock()
@@ -84,7 +84,7 @@ func TestAdmissionIsExact(t *testing.T) {
 	if entered > 100 || a.open.Load() != int64(entered) {
 		t.Errorf("%d connections entered, %d counted", entered, a.open.Load())
 	}
-	if limit, ok := a.enter(key(1 << 20)); ok != (entered < 100) || !ok && limit != observe.LimitTotal {
+	if limit, ok := a.enter(key(1<<20), false); ok != (entered < 100) || !ok && limit != observe.LimitTotal {
 		t.Errorf("with %d connections the next has %v for %v", entered, ok, limit)
 	}
 }
@@ -116,7 +116,7 @@ func BenchmarkAdmission(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		k := clientKey{uint64(i % 1000), true}
-		a.enter(k)
+		a.enter(k, false)
 		a.leave(k)
 	}
 }

@@ -73,6 +73,7 @@ type Conn struct {
 	// fresh tells that what is unread has changed so that parsing may get further.
 	fresh      bool
 	negotiated string // by ALPN
+	proxied    bool   // begins with a PROXY header
 	// served tells that a request has been carried out.
 	served bool
 	loop   rawLoop
@@ -149,20 +150,34 @@ var (
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mode) *Conn {
-	c := &Conn{set: set, nc: tcp, tcp: tcp}
+func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port) *Conn {
+	mode := port.Mode
+	c := &Conn{set: set, nc: tcp, tcp: tcp, proxied: port.Connections.ProxyProtocol}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
 	if !mode.TLS() {
 		c.side.Splicer = http1Side{c}
 	}
 	c.raw, _ = tcp.SyscallConn()
-	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
-		ap := a.AddrPort()
-		c.side.Peer = netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
-		c.side.PeerText = c.side.Peer.Addr().AppendTo(nil)
-	}
 	return c
+}
+
+// peerOf returns who has made a connection; the zero value where that is not known any more.
+func peerOf(tcp *net.TCPConn) netip.AddrPort {
+	a, ok := tcp.RemoteAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.AddrPort{}
+	}
+	ap := a.AddrPort()
+	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+}
+
+// setPeer notes who the client is.
+func (c *Conn) setPeer(client netip.AddrPort) {
+	c.side.Peer = client
+	if client.IsValid() {
+		c.side.PeerText = client.Addr().AppendTo(nil)
+	}
 }
 
 // leave ends a wait on the client; false where the sweeper has claimed it, whose deadline is
@@ -189,6 +204,10 @@ var acceptors = [...]func(*Conn){
 func (c *Conn) start() {
 	defer c.recovered()
 	c.side.Socket.Stats.ConnectionOpened()
+	if c.proxied && !c.acceptProxied() {
+		c.end()
+		return
+	}
 	acceptors[c.side.Mode](c)
 }
 

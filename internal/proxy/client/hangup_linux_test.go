@@ -78,7 +78,7 @@ func longPolls(t *testing.T, addr string, retry *config.Retry) (set *Set, ln net
 			if err != nil {
 				return
 			}
-			c := newConn(set, socket, accepted.(*net.TCPConn), snapshot.HTTP)
+			c := newConn(set, socket, accepted.(*net.TCPConn), &snapshot.Port{Mode: snapshot.HTTP})
 			c.raw = controls{c.raw, calls}
 			set.begin(c)
 		}

@@ -3,7 +3,6 @@ package client
 import (
 	"log/slog"
 	"net"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -174,17 +173,20 @@ func (c *Conn) peerGone() bool {
 
 // Serve starts a connection on a goroutine of its own, or closes it where there are too many. When it returns, Empty
 // sees the connection.
-func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mode) {
-	var client netip.Addr
-	if a, ok := tcp.RemoteAddr().(*net.TCPAddr); ok {
-		client = a.AddrPort().Addr()
+func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port) {
+	peer := peerOf(tcp)
+	client, proxied := peer.Addr(), port.Connections.ProxyProtocol
+	if proxied && !port.Connections.Trusted.Contains(client) {
+		tcp.Close()
+		s.proxyHeaderFailed(socket, peer, port.Mode, errUntrusted)
+		return
 	}
 	key := keyOf(client)
 	limit, ok := observe.LimitMemory, false
 	if !s.engine.Overloaded.Load() {
-		limit, ok = s.admission.enter(key)
+		limit, ok = s.admission.enter(key, proxied)
 		if !ok && limit == observe.LimitTotal && s.makeRoom() {
-			limit, ok = s.admission.enter(key)
+			limit, ok = s.admission.enter(key, proxied)
 		}
 	}
 	if ok && s.admission.isScarce() {
@@ -197,7 +199,8 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, mode snapshot.Mod
 		s.refuse(limit, client)
 		return
 	}
-	c := newConn(s, socket, tcp, mode)
+	c := newConn(s, socket, tcp, port)
+	c.setPeer(peer)
 	c.key = key
 	s.begin(c)
 }

@@ -52,7 +52,7 @@ func servedBy(t *testing.T, plainIO bool, secure *tls.Config, adjust ...func(*Se
 			if err != nil {
 				return
 			}
-			set.Serve(socket, c.(*net.TCPConn), mode)
+			set.Serve(socket, c.(*net.TCPConn), &snapshot.Port{Mode: mode})
 		}
 	}()
 	t.Cleanup(func() {

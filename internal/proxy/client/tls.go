@@ -79,6 +79,15 @@ func (c *Conn) peekServerName(by int64) (name []byte, err error) {
 func (c *Conn) readHello() ([]byte, error) {
 	var hello tls.Hello
 	for {
+		if c.w > 0 {
+			done, err := hello.Complete(c.in[:c.w])
+			if err != nil {
+				return nil, err
+			}
+			if done {
+				return hello.ServerName(c.in[:c.w])
+			}
+		}
 		c.makeRoom()
 		n, err := c.tcp.Read(c.in[c.w:min(len(c.in), tls.MaxHello)])
 		c.w += n
@@ -87,13 +96,6 @@ func (c *Conn) readHello() ([]byte, error) {
 				err = io.ErrUnexpectedEOF
 			}
 			return nil, err
-		}
-		done, err := hello.Complete(c.in[:c.w])
-		if err != nil {
-			return nil, err
-		}
-		if done {
-			return hello.ServerName(c.in[:c.w])
 		}
 	}
 }

@@ -162,7 +162,7 @@ func (c *Conn) acceptTCP() { c.join("TCP") }
 // join runs a connection of a layer-4 route to its end; the protocol is what the access log has.
 func (c *Conn) join(protocol string) {
 	c.side.Protocol = protocol
-	if !c.http1State().ex.Join(c.tcp.LocalAddr()) {
+	if !c.http1State().ex.Join(c.tcp.RemoteAddr(), c.tcp.LocalAddr()) {
 		c.tcp.SetLinger(0) // no end of the stream that was not the backend's
 	}
 	c.end()

@@ -36,7 +36,7 @@ func TestCloseWriteOverTLS(t *testing.T) {
 	raw := accepted.(*net.TCPConn)
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
 	engine.Snapshot.Store(&snapshot.Snapshot{})
-	c := newConn(NewSet(engine, Timeouts{}, false), socket, raw, snapshot.HTTPS)
+	c := newConn(NewSet(engine, Timeouts{}, false), socket, raw, &snapshot.Port{Mode: snapshot.HTTPS})
 	client := stdtls.Client(peer, &stdtls.Config{InsecureSkipVerify: true})
 	shaken := make(chan error, 1)
 	go func() { shaken <- client.Handshake() }()

@@ -150,7 +150,7 @@ func (x *Exchange) reset() {
 	x.fx.Seed = seed
 	c := x.Client
 	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
-	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.scheme(), uint32(c.Peer.Port())
+	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
 	x.deadline = time.Time{}
 	x.closing, x.complete, x.unasked, x.grpc, x.suspended = false, false, false, false, false
@@ -198,7 +198,7 @@ func (x *Exchange) handle() (read bool) {
 		x.rec.Stats = s
 	}
 	x.fx.Request = &x.Request.Request
-	x.fx.Scheme = x.Client.scheme()
+	x.fx.Scheme = x.Client.Mode.Scheme()
 	x.fx.ListenerPort = uint16(x.listener.Config.Port)
 	if f := x.rule.Failure; f != nil {
 		return x.failWith(f.Status, f.Reason)
@@ -293,16 +293,4 @@ func (x *Exchange) finish() {
 	}
 	x.Client.Engine.Observer.Finish(&x.rec)
 	x.start = time.Time{}
-}
-
-func (c *Client) scheme() string {
-	switch c.Mode {
-	case snapshot.HTTPS:
-		return "https"
-	case snapshot.TCP:
-		return "tcp"
-	case snapshot.TLS, snapshot.TLSPassthrough:
-		return "tls"
-	}
-	return "http"
 }

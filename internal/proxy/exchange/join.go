@@ -10,15 +10,16 @@ import (
 )
 
 // Join carries a connection whose bytes are not looked into to a backend of the layer-4 route that its listener has for its server name, until both sides
-// have ended it. It reports whether they have; else the client must be shown that the connection is not complete. local is where the client has connected to.
-func (x *Exchange) Join(local net.Addr) (complete bool) {
+// have ended it. It reports whether they have; else the client must be shown that the connection is not complete. from and to are the ends of the connection,
+// of which from may be a proxy's and not the client's.
+func (x *Exchange) Join(from, to net.Addr) (complete bool) {
 	x.Begin()
 	x.Request.Request.Reset()
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 	x.reset()
 	x.rec.Host = x.Client.ServerName
 	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
-	x.rec.Reason = x.join(tunnelled{x.Client.Peer, addrPort(local)})
+	x.rec.Reason = x.join(tunnelled{addrPort(from), addrPort(to)})
 	x.finish()
 	return x.complete
 }

@@ -70,13 +70,27 @@ func (m Mode) L4() bool { return m == TCP || m == TLS || m == TLSPassthrough }
 // Shares reports whether connections, or listeners, of both modes may be on one port.
 func (m Mode) Shares(o Mode) bool { return m == o || m.TLS() && o.TLS() }
 
+// Scheme is what the access log has of connections or requests.
+func (m Mode) Scheme() string {
+	switch m {
+	case HTTPS:
+		return "https"
+	case TCP:
+		return "tcp"
+	case TLS, TLSPassthrough:
+		return "tls"
+	}
+	return "http"
+}
+
 // Port holds the listeners that share a socket.
 type Port struct {
 	// Owner tells a socket from an earlier one with the same ID, whose connections live on.
-	Owner     *Socket
-	Mode      Mode
-	Number    uint16
-	Listeners *match.Hosts[*Listener]
+	Owner       *Socket
+	Mode        Mode
+	Number      uint16
+	Connections Connections
+	Listeners   *match.Hosts[*Listener]
 }
 
 // Listener is one listener in one generation.
@@ -89,6 +103,8 @@ type Listener struct {
 	// Clients is what is demanded of the certificates of clients; HTTPS only, nil where they are not asked for any.
 	Clients *tls.Clients
 	Stats   *observe.ListenerStats
+	// Trusted are the addresses of proxies that are believed what they say of their clients.
+	Trusted Networks
 	// Identity is what is shown to backends, nil for nothing.
 	Identity *upstream.Identity
 }

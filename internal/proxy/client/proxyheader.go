@@ -1,0 +1,88 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/proxyprotocol"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// acceptProxied reads the PROXY header that a connection of a trusted proxy begins with. From then on the connection is that of the client in it; where it
+// names none, the proxy is the client. It reports whether the connection goes on, with what follows the header unread.
+func (c *Conn) acceptProxied() bool {
+	client, err := c.awaitProxyHeader(c.handshakeEnd())
+	if err != nil {
+		if err != io.EOF { // else nothing was sent, as by who only looks whether the port is open
+			c.set.proxyHeaderFailed(c.side.Socket, c.side.Peer, c.side.Mode, err)
+		}
+		return false
+	}
+	if client.IsValid() {
+		c.setPeer(client)
+	}
+	if !c.set.recount(c, keyOf(c.side.Peer.Addr())) {
+		c.side.Socket.Stats.ConnectionRefused(observe.LimitPerClient)
+		c.set.refuse(observe.LimitPerClient, c.side.Peer.Addr())
+		c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already
+		return false
+	}
+	return true
+}
+
+var errProxyHeaderTimeout = errors.New("the PROXY header did not arrive in time")
+
+// awaitProxyHeader waits until the header is there or by has come, by the coarse clock.
+func (c *Conn) awaitProxyHeader(by int64) (client netip.AddrPort, err error) {
+	c.wait.set(waitHandshake, by)
+	client, err = c.readProxyHeader()
+	if !c.leave(&c.wait) {
+		return client, errProxyHeaderTimeout
+	}
+	return client, err
+}
+
+// readProxyHeader reads until the header is there. What follows it stands at in[:w] then.
+func (c *Conn) readProxyHeader() (client netip.AddrPort, err error) {
+	for {
+		c.makeRoom()
+		got, err := c.tcp.Read(c.in[c.w:min(len(c.in), proxyprotocol.MaxHeader)])
+		c.w += got
+		if got == 0 && err != nil {
+			if err == io.EOF && c.w > 0 {
+				err = io.ErrUnexpectedEOF
+			}
+			return client, err
+		}
+		client, n, err := proxyprotocol.Parse(c.in[:c.w])
+		if err == proxyprotocol.ErrIncomplete {
+			continue
+		}
+		if err == nil {
+			c.w = copy(c.in, c.in[n:c.w])
+			if c.w == 0 {
+				c.giveInput()
+			}
+		}
+		return client, err
+	}
+}
+
+// errUntrusted is why connections of anybody else are closed.
+var errUntrusted = errors.New("the connection is not from one of the trustedProxies")
+
+// proxyHeaderFailed counts and logs a connection to a port of a mode that ended without a valid PROXY header.
+func (s *Set) proxyHeaderFailed(socket *snapshot.Socket, from netip.AddrPort, mode snapshot.Mode, cause error) {
+	s.engine.Observer.Finish(&observe.Record{
+		StartUnixNano: time.Now().UnixNano(),
+		ClientAddr:    from,
+		Scheme:        mode.Scheme(),
+		Port:          socket.Addr.Port,
+		Cause:         cause.Error(),
+		Reason:        observe.ReasonProxyHeaderInvalid,
+		Stats:         socket.Stats.Unrouted(),
+	})
+}
