@@ -44,7 +44,7 @@ func LogFields() []LogField {
 		{"bytes_received", "bytes of the request body"},
 		{"bytes_sent", "bytes of the response body"},
 		{"duration_ms", "milliseconds from the first byte of the request to the last of the response"},
-		{"client_address", "IP address and port of the client: of the connection's other end, or as the PROXY header has them that the connection begins with"},
+		{"client_address", "IP address and port of the client: of the connection's other end, as the PROXY header has them that the connection begins with, or as X-Forwarded-For of a trusted proxy has them, maybe without port"},
 		{"user_agent", "User-Agent, at most " + strconv.Itoa(maxUserAgent) + " bytes"},
 		{"request_id", "X-Request-Id as sent to the backend, at most " + strconv.Itoa(maxRequestID) + " bytes; null where the request was refused before it got one"},
 		{"gateway", "<namespace>/<name> of the Gateway"},
@@ -92,7 +92,11 @@ func appendLine(b []byte, r *Record, clock *secondCache) []byte {
 	b = append(b, `,"client_address":`...)
 	if r.ClientAddr.IsValid() {
 		b = append(b, '"')
-		b = r.ClientAddr.AppendTo(b)
+		if r.ClientAddr.Port() != 0 {
+			b = r.ClientAddr.AppendTo(b)
+		} else {
+			b = r.ClientAddr.Addr().AppendTo(b)
+		}
 		b = append(b, '"')
 	} else {
 		b = append(b, "null"...)
