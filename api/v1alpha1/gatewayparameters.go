@@ -11,7 +11,8 @@ import (
 // namespace by spec.infrastructure.parametersRef and may use every field but classOnly.
 // Where both set a field, the Gateway's wins unless the class locks it; the fields of service count one by one, and
 // replicas and autoscaling as one. A change reaches the Gateways that run already. While
-// parameters cannot be used, what runs stays as it is.
+// parameters cannot be used, what runs stays as it is; of trustedProxies and ports what is valid counts nevertheless. In files
+// these two alone have a meaning.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -95,6 +96,23 @@ type GatewayParametersSpec struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('1h')",message="at most 1h"
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
+	// TrustedProxies are ranges of the addresses of proxies in front of the Gateway, such as 192.0.2.0/24. Of a connection from there
+	// X-Forwarded-For, other X-Forwarded fields, Forwarded and X-Real-IP are passed on, and the client is the last address in X-Forwarded-For that is
+	// not one of these; ports with proxyProtocol are open to these alone. Default none: the client is the connection's other end, and what it says
+	// of itself is dropped. Name no range that clients connect from: they could pass for anyone.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	TrustedProxies []string `json:"trustedProxies,omitempty"`
+	// Ports are settings for the connections to ports of listeners, whatever listener of its port a connection is for.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=port
+	// +kubebuilder:validation:MaxItems=64
+	Ports []Port `json:"ports,omitempty"`
 	// ClassOnly are parameters that could do harm in the hands of a namespace's users.
 	// They are refused where a Gateway refers to these GatewayParameters.
 	//
@@ -122,6 +140,20 @@ type Autoscaling struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	CPUUtilization *int32 `json:"cpuUtilization,omitempty"`
+}
+
+// Port is a port of listeners. The listeners of a port share its connections: which of them one is for is known later, if at all.
+type Port struct {
+	// Port of the listeners; of those of UDP nothing here counts.
+	//
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+	// ProxyProtocol has each connection begin with a header of the PROXY protocol, version 1 or 2, from one of trustedProxies; others are closed.
+	// The connection's client is the one in the header. Default false.
+	//
+	// +optional
+	ProxyProtocol bool `json:"proxyProtocol,omitempty"`
 }
 
 // Service are fields of the Services that are created for a Gateway.
@@ -198,7 +230,7 @@ type ClassOnly struct {
 	//
 	// +optional
 	// +listType=set
-	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:MaxItems=32
 	Locked []LockedField `json:"locked,omitempty"`
 	// Infrastructure says which labels and annotations of a Gateway's spec.infrastructure go where. With it
 	// its rules alone count. Without it keys that have no prefix go everywhere, and to Services
@@ -272,7 +304,7 @@ var MetadataKinds = []MetadataKind{
 // autoscaling too. service.loadBalancerClass and service.loadBalancerSourceRanges lock service.type
 // too, since of another type there would be none.
 //
-// +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;logLevel;accessLog;requestIDs;shutdownDelay;drainTimeout
+// +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;logLevel;accessLog;requestIDs;shutdownDelay;drainTimeout;trustedProxies;ports
 type LockedField string
 
 // The fields that can be locked.
@@ -290,12 +322,15 @@ const (
 	LockRequestIDs               LockedField = "requestIDs"
 	LockShutdownDelay            LockedField = "shutdownDelay"
 	LockDrainTimeout             LockedField = "drainTimeout"
+	LockTrustedProxies           LockedField = "trustedProxies"
+	LockPorts                    LockedField = "ports"
 )
 
 // LockedFields are all of them.
 var LockedFields = []LockedField{
 	LockReplicas, LockResources, LockService, LockServiceType, LockLoadBalancerClass, LockLoadBalancerSourceRanges,
 	LockExternalTrafficPolicy, LockIPFamilyPolicy, LockLogLevel, LockAccessLog, LockRequestIDs, LockShutdownDelay, LockDrainTimeout,
+	LockTrustedProxies, LockPorts,
 }
 
 // What the status says.

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -84,15 +85,13 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 	if infra := gw.Spec.Infrastructure; infra != nil && infra.ParametersRef != nil && isParameters(infra.ParametersRef.Group, infra.ParametersRef.Kind) {
 		g.OwnParameters = infra.ParametersRef.Name
 	}
+	gs.applyClients(v, g, gw, c)
 	own, wrong := gs.gatewayParameters.ownParameters(v, gw)
 	if gs.o.Cluster {
 		g.Unserved = g.Refused != nil
 		g.ParametersUnknown = wrong != nil || c.Problem != nil
 		own, refused := parameters.Unlocked(c.Parameters, own)
-		for _, field := range refused {
-			g.Notes = append(g.Notes, fmt.Sprintf("spec.infrastructure.parametersRef: %s is not used, because GatewayClass %q locks it; remove it",
-				field, gw.Spec.GatewayClassName))
-		}
+		g.Notes = append(g.Notes, lockedNotes(gw, refused)...)
 		g.Parameters = parameters.Merge(c.Parameters, own)
 		if infra := gw.Spec.Infrastructure; infra != nil && !g.ParametersUnknown {
 			_, _, leftOut := parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))
@@ -109,6 +108,31 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 	}
 }
 
+// lockedNotes say which fields of a Gateway's own parameters its class has refused.
+func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
+	for _, field := range fields {
+		notes = append(notes, fmt.Sprintf("spec.infrastructure.parametersRef: %s is not used, because GatewayClass %q locks it; remove it",
+			field, gw.Spec.GatewayClassName))
+	}
+	return notes
+}
+
+// applyClients takes what parameters say of clients, which counts in files too, and also where something else in the same parameters is wrong: to
+// expect no PROXY headers any more would turn away every client.
+func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
+	own, refused := parameters.Unlocked(c.Said, gs.gatewayParameters.saidByGateway(v, gw))
+	merged := parameters.Merge(c.Said, own)
+	g.Clients = parameters.ClientsOf(&merged)
+	if !gs.o.Cluster { // else these are among all that is refused
+		refused = slices.DeleteFunc(refused, func(field string) bool { return !parameters.IsOfClients(field) })
+		g.Notes = append(g.Notes, lockedNotes(gw, refused)...)
+	}
+	for _, port := range g.Clients.Closed() {
+		g.Notes = append(g.Notes, fmt.Sprintf("GatewayParameters, spec.ports: port %d has proxyProtocol, and trustedProxies names nobody who may send its headers, so that "+
+			"every connection is closed; name the load balancers in spec.trustedProxies", port))
+	}
+}
+
 // listenerTerms is what a Gateway says of all its listeners, those of ListenerSets among them.
 type listenerTerms struct {
 	Created                    int64 // in nanoseconds since the epoch
@@ -116,6 +140,7 @@ type listenerTerms struct {
 	Refused, Pending, Unserved bool
 	ListenerSets               listener.Namespaces // those that may attach
 	Client                     *listener.CertificateRef
+	Clients                    parameters.Clients
 }
 
 func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
@@ -126,7 +151,7 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 				return listenerTerms{}, false
 			}
 			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
-				Client: listener.ClientCertificate(gw)}
+				Client: listener.ClientCertificate(gw), Clients: g.Clients}
 			if !gs.o.Cluster {
 				terms.Addresses = g.Binds
 			}

@@ -13,6 +13,7 @@ import (
 type class struct {
 	Problem    *condition.Problem              // why it is not accepted
 	Parameters *v1alpha1.GatewayParametersSpec // nil for none, and with Problem
+	Said       *v1alpha1.GatewayParametersSpec // the same also with Problem, as far as they can be read
 	Denied     []string                        // ranges of addresses that no request is sent to, also with Problem
 }
 
@@ -35,6 +36,7 @@ func newGatewayClasses(e *incremental.Engine, o *Options,
 			}
 			var c class
 			c.Parameters, c.Problem = gatewayParameters.classParameters(v, gc)
+			c.Said = gatewayParameters.saidByClass(v, gc)
 			c.Denied = gatewayParameters.deniedEndpoints(v, gc)
 			return c, true
 		}, sameDeeply[class])

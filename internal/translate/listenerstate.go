@@ -12,6 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
 // listenerStates are what becomes of listeners: their conditions, and how they are served.
@@ -97,6 +98,8 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		// the port may answer for its hostname with a certificate of its own.
 		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
+		terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
+		applyClients(s.Serve, &terms.Clients)
 	}
 	servable := reserved && (!l.Terminates() || len(certificates) > 0)
 	refused := l.Invalid
@@ -147,6 +150,19 @@ func listenerConfig(l *listener.Listener, k listenerKey, certificates []string, 
 		c.ClientValidation = &config.ClientValidation{Certificates: certificates, Authorities: clients.Authorities, Optional: clients.Optional}
 	}
 	return c
+}
+
+// applyClients takes what a Gateway's parameters say of clients.
+func applyClients(c *config.Listener, clients *parameters.Clients) {
+	if c.Protocol == config.Protocol_PROTOCOL_UDP {
+		return
+	}
+	if clients.Port(int32(c.Port)).ProxyProtocol {
+		c.Connections = &config.Connections{ProxyProtocol: true}
+	}
+	if c.Connections != nil || c.Protocol == config.Protocol_PROTOCOL_HTTP || c.Protocol == config.Protocol_PROTOCOL_HTTPS {
+		c.TrustedProxies = clients.TrustedProxies
+	}
 }
 
 // attachedSet is a ListenerSet as a part of a Gateway.

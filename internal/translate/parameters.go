@@ -67,6 +67,35 @@ func (gp *gatewayParameters) findParameters(v *incremental.View, field string, g
 	return p.Spec, nil
 }
 
+// said returns parameters though something in them may be wrong; nil where there are none, or they cannot be read.
+func (gp *gatewayParameters) said(v *incremental.View, group gwv1.Group, kind gwv1.Kind, n name) *v1alpha1.GatewayParametersSpec {
+	if !isParameters(group, kind) {
+		return nil
+	}
+	if p, exists := incremental.Fetch(v, gp.checked, n); exists {
+		return p.Spec
+	}
+	return nil
+}
+
+// saidByClass is said of a GatewayClass's parameters.
+func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayClass) *v1alpha1.GatewayParametersSpec {
+	ref := gc.Spec.ParametersRef
+	if ref == nil {
+		return nil
+	}
+	return gp.said(v, ref.Group, ref.Kind, name{string(value(ref.Namespace, "")), ref.Name})
+}
+
+// saidByGateway is said of a Gateway's own parameters.
+func (gp *gatewayParameters) saidByGateway(v *incremental.View, gw *gwv1.Gateway) *v1alpha1.GatewayParametersSpec {
+	if gw.Spec.Infrastructure == nil || gw.Spec.Infrastructure.ParametersRef == nil {
+		return nil
+	}
+	ref := gw.Spec.Infrastructure.ParametersRef
+	return gp.said(v, ref.Group, ref.Kind, name{gw.Namespace, ref.Name})
+}
+
 func (gp *gatewayParameters) classParameters(v *incremental.View, gc *gwv1.GatewayClass) (*v1alpha1.GatewayParametersSpec, *condition.Problem) {
 	ref, field := gc.Spec.ParametersRef, "spec.parametersRef"
 	if ref == nil {

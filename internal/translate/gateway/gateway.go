@@ -16,6 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
+	"github.com/moongate-dev/moongate/internal/translate/parameters"
 )
 
 // Gateway is a Gateway of one of our classes, apart from its listeners.
@@ -48,6 +49,7 @@ type Gateway struct {
 	// OwnParameters is the name of the GatewayParameters that the Gateway itself refers to, "" for none.
 	OwnParameters     string
 	ParametersUnknown bool
+	Clients           parameters.Clients
 }
 
 // New reads a Gateway; what other objects tell of it is left empty.

@@ -59,6 +59,8 @@ func Check(s *v1alpha1.GatewayParametersSpec) []*condition.Problem {
 	c.oneOf("spec.requestIDs", s.RequestIDs, "generate", "preserve")
 	c.duration("spec.shutdownDelay", s.ShutdownDelay, maxShutdownDelay)
 	c.duration("spec.drainTimeout", s.DrainTimeout, maxDrainTimeout)
+	c.ranges("spec.trustedProxies", s.TrustedProxies)
+	c.ports(s.Ports)
 	if s.ClassOnly != nil {
 		c.classOnly(s.ClassOnly)
 	}
@@ -165,14 +167,7 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 			c.add(fmt.Sprintf("spec.classOnly.locked[%d]", i), fmt.Sprintf("use one of %v", v1alpha1.LockedFields), "%q cannot be locked", field)
 		}
 	}
-	for i, r := range s.DeniedEndpoints {
-		field := fmt.Sprintf("spec.classOnly.deniedEndpoints[%d]", i)
-		if p, err := netip.ParsePrefix(r); err != nil {
-			c.add(field, "write it like 192.0.2.0/24", "%q is not a range of IP addresses", r)
-		} else if p.Addr().Is4In6() {
-			c.add(field, "write it like 192.0.2.0/24", "%q is a range of IPv4 addresses in the form of IPv6, which no address matches", r)
-		}
-	}
+	c.ranges("spec.classOnly.deniedEndpoints", s.DeniedEndpoints)
 	if m := s.Infrastructure; m != nil {
 		c.metadata("spec.classOnly.infrastructure.labels", m.Labels)
 		c.metadata("spec.classOnly.infrastructure.annotations", m.Annotations)
@@ -188,6 +183,17 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it is not an object")
 		} else if _, err := PatchDeployment(&appsv1.Deployment{}, p.Raw); err != nil {
 			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it cannot be applied: %s", oneLine(err))
+		}
+	}
+}
+
+// ranges accepts ranges of IP addresses.
+func (c *checker) ranges(field string, ranges []string) {
+	for i, r := range ranges {
+		if p, err := netip.ParsePrefix(r); err != nil {
+			c.add(fmt.Sprintf("%s[%d]", field, i), "write it like 192.0.2.0/24", "%q is not a range of IP addresses", r)
+		} else if p.Addr().Is4In6() {
+			c.add(fmt.Sprintf("%s[%d]", field, i), "write it like 192.0.2.0/24", "%q is a range of IPv4 addresses in the form of IPv6, which no address matches", r)
 		}
 	}
 }

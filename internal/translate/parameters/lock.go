@@ -49,6 +49,12 @@ func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.Gatewa
 	if l.has(v1alpha1.LockDrainTimeout) {
 		clearField(&l, "spec.drainTimeout", &out.DrainTimeout, class.DrainTimeout)
 	}
+	if l.has(v1alpha1.LockTrustedProxies) {
+		clearField(&l, "spec.trustedProxies", &out.TrustedProxies, class.TrustedProxies)
+	}
+	if l.has(v1alpha1.LockPorts) {
+		clearField(&l, "spec.ports", &out.Ports, class.Ports)
+	}
 	return &out, l.refused
 }
 

@@ -31,6 +31,12 @@ func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParameter
 	out.RequestIDs = cmp.Or(own.RequestIDs, out.RequestIDs)
 	out.ShutdownDelay = cmp.Or(own.ShutdownDelay, out.ShutdownDelay)
 	out.DrainTimeout = cmp.Or(own.DrainTimeout, out.DrainTimeout)
+	if len(own.TrustedProxies) > 0 {
+		out.TrustedProxies = own.TrustedProxies
+	}
+	if len(own.Ports) > 0 {
+		out.Ports = own.Ports
+	}
 	return out
 }
 

@@ -51,6 +51,9 @@ func TestCheck(t *testing.T) {
 		{`{service: {externalTrafficPolicy: Near, ipFamilyPolicy: Both}}`, []string{"spec.service.externalTrafficPolicy", "spec.service.ipFamilyPolicy"}},
 		{`{logLevel: trace, accessLog: xml, requestIDs: keep}`, []string{"spec.logLevel", "spec.accessLog", "spec.requestIDs"}},
 		{`{shutdownDelay: 5m1s, drainTimeout: -1s}`, []string{"spec.shutdownDelay", "spec.drainTimeout"}},
+		{`{trustedProxies: [192.0.2.0/24, "2001:db8::/32"], ports: [{port: 1}, {port: 65535, proxyProtocol: true}]}`, nil},
+		{`{trustedProxies: [192.0.2.1, "::ffff:10.0.0.0/104"], ports: [{port: 0}, {port: 80}, {port: 80}, {port: 65536}]}`,
+			[]string{"spec.trustedProxies[0]", "spec.trustedProxies[1]", "spec.ports[0].port", "spec.ports[2].port", "spec.ports[3].port"}},
 		{`{classOnly: {image: "a b", imagePullPolicy: Sometimes, env: [{name: A}, {name: ""}, {name: a=b}]}}`,
 			[]string{"spec.classOnly.image", "spec.classOnly.imagePullPolicy", "spec.classOnly.env[1].name", "spec.classOnly.env[2].name"}},
 		{`{classOnly: {locked: [service, replicas]}}`, nil},
@@ -93,6 +96,8 @@ func TestMerge(t *testing.T) {
 		{"what a type cannot have", `{service: {loadBalancerClass: a/b, loadBalancerSourceRanges: [10.0.0.0/8], externalTrafficPolicy: Local}}`,
 			`{service: {type: NodePort}}`, `{service: {type: NodePort, externalTrafficPolicy: Local}}`},
 		{"what a ClusterIP cannot have", `{service: {externalTrafficPolicy: Local}}`, `{service: {type: ClusterIP}}`, `{service: {type: ClusterIP}}`},
+		{"lists as a whole", `{trustedProxies: [10.0.0.0/8], ports: [{port: 80}, {port: 443, proxyProtocol: true}]}`,
+			`{trustedProxies: [192.0.2.0/24], ports: [{port: 80, proxyProtocol: true}]}`, `{trustedProxies: [192.0.2.0/24], ports: [{port: 80, proxyProtocol: true}]}`},
 		{"classOnly of the class", `{classOnly: {image: a}}`, `{classOnly: {image: b}, logLevel: warn}`, `{classOnly: {image: a}, logLevel: warn}`},
 	} {
 		class, own := read(t, c.class), read(t, c.own)
@@ -122,6 +127,8 @@ accessLog: json
 requestIDs: preserve
 shutdownDelay: 1s
 drainTimeout: 2s
+trustedProxies: [10.0.0.0/8]
+ports: [{port: 80, proxyProtocol: true}]
 classOnly: {image: a}
 `
 
