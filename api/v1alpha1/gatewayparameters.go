@@ -11,8 +11,8 @@ import (
 // namespace by spec.infrastructure.parametersRef and may use every field but classOnly.
 // Where both set a field, the Gateway's wins unless the class locks it; the fields of service count one by one, and
 // replicas and autoscaling as one. A change reaches the Gateways that run already. While
-// parameters cannot be used, what runs stays as it is; of trustedProxies and ports what is valid counts nevertheless. In files
-// these two alone have a meaning.
+// parameters cannot be used, what runs stays as it is; of trustedProxies, ports and listeners what is valid counts nevertheless. In
+// files these three alone have a meaning.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -113,6 +113,13 @@ type GatewayParametersSpec struct {
 	// +listMapKey=port
 	// +kubebuilder:validation:MaxItems=64
 	Ports []Port `json:"ports,omitempty"`
+	// Listeners are settings for the requests of listeners of protocols HTTP and HTTPS.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
+	Listeners []Listener `json:"listeners,omitempty"`
 	// ClassOnly are parameters that could do harm in the hands of a namespace's users.
 	// They are refused where a Gateway refers to these GatewayParameters.
 	//
@@ -154,6 +161,21 @@ type Port struct {
 	//
 	// +optional
 	ProxyProtocol bool `json:"proxyProtocol,omitempty"`
+}
+
+// Listener is a listener of a Gateway, or all that have no entry.
+type Listener struct {
+	// Name of the listener in spec.listeners of the Gateway; "*" stands for all that have no entry of their own, and for those of ListenerSets.
+	//
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// MaxRequestBodyBytes bounds the body of a request: one that says that it is longer is answered with 413 before a backend is asked, and one that turns out
+	// to be longer on its way is cut off, with 413 where no response has begun. Default none: bodies are streamed, and cost no memory by their length.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxRequestBodyBytes *int64 `json:"maxRequestBodyBytes,omitempty"`
 }
 
 // Service are fields of the Services that are created for a Gateway.
@@ -304,7 +326,7 @@ var MetadataKinds = []MetadataKind{
 // autoscaling too. service.loadBalancerClass and service.loadBalancerSourceRanges lock service.type
 // too, since of another type there would be none.
 //
-// +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;logLevel;accessLog;requestIDs;shutdownDelay;drainTimeout;trustedProxies;ports
+// +kubebuilder:validation:Enum=replicas;resources;service;service.type;service.loadBalancerClass;service.loadBalancerSourceRanges;service.externalTrafficPolicy;service.ipFamilyPolicy;logLevel;accessLog;requestIDs;shutdownDelay;drainTimeout;trustedProxies;ports;listeners
 type LockedField string
 
 // The fields that can be locked.
@@ -324,13 +346,14 @@ const (
 	LockDrainTimeout             LockedField = "drainTimeout"
 	LockTrustedProxies           LockedField = "trustedProxies"
 	LockPorts                    LockedField = "ports"
+	LockListeners                LockedField = "listeners"
 )
 
 // LockedFields are all of them.
 var LockedFields = []LockedField{
 	LockReplicas, LockResources, LockService, LockServiceType, LockLoadBalancerClass, LockLoadBalancerSourceRanges,
 	LockExternalTrafficPolicy, LockIPFamilyPolicy, LockLogLevel, LockAccessLog, LockRequestIDs, LockShutdownDelay, LockDrainTimeout,
-	LockTrustedProxies, LockPorts,
+	LockTrustedProxies, LockPorts, LockListeners,
 }
 
 // What the status says.

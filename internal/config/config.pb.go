@@ -398,9 +398,10 @@ type Listener struct {
 	// How connections to the port begin; not with UDP. Listeners of a port have the same, and those that differ from the first, by key, are not served.
 	Connections *Connections `protobuf:"bytes,13,opt,name=connections,proto3" json:"connections,omitempty"`
 	// Ranges of the addresses of proxies that are believed what they say of their clients, such as "192.0.2.0/24"; sorted, distinct.
-	TrustedProxies []string `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	TrustedProxies      []string `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
+	MaxRequestBodyBytes int64    `protobuf:"varint,15,opt,name=max_request_body_bytes,json=maxRequestBodyBytes,proto3" json:"max_request_body_bytes,omitempty"` // beyond it requests are answered with 413; 0 is no limit. Of HTTP requests only
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *Listener) Reset() {
@@ -529,6 +530,13 @@ func (x *Listener) GetTrustedProxies() []string {
 		return x.TrustedProxies
 	}
 	return nil
+}
+
+func (x *Listener) GetMaxRequestBodyBytes() int64 {
+	if x != nil {
+		return x.MaxRequestBodyBytes
+	}
+	return 0
 }
 
 // Connections is what a port expects of its connections.
@@ -2057,7 +2065,7 @@ const file_config_proto_rawDesc = "" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
-	"\x04kind\"\xd3\x04\n" +
+	"\x04kind\"\x88\x05\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -2074,7 +2082,8 @@ const file_config_proto_rawDesc = "" +
 	"\vtls_options\x18\f \x01(\v2\x1e.moongate.config.v1.TLSOptionsR\n" +
 	"tlsOptions\x12A\n" +
 	"\vconnections\x18\r \x01(\v2\x1f.moongate.config.v1.ConnectionsR\vconnections\x12'\n" +
-	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\"4\n" +
+	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\x123\n" +
+	"\x16max_request_body_bytes\x18\x0f \x01(\x03R\x13maxRequestBodyBytes\"4\n" +
 	"\vConnections\x12%\n" +
 	"\x0eproxy_protocol\x18\x01 \x01(\bR\rproxyProtocol\",\n" +
 	"\bIdentity\x12 \n" +

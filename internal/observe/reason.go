@@ -36,6 +36,7 @@ const (
 	ReasonMatchLimit
 	ReasonPreflightRefused
 	ReasonProxyHeaderInvalid
+	ReasonBodyTooLarge
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
@@ -126,6 +127,8 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonMatchLimit:    {Word: "match_limit", Source: SourceClient, Status: 431, Description: "the path, query or headers are too long for the regular expressions that the request would have to be matched against"},
 
 	ReasonProxyHeaderInvalid: {Word: "proxy_header_invalid", Source: SourceClient, Description: "the connection to a port with proxyProtocol did not begin with a valid PROXY header, or is not from one of the trustedProxies"},
+
+	ReasonBodyTooLarge: {Word: "body_too_large", Source: SourceClient, Status: 413, Description: "the request body is longer than the maxRequestBodyBytes of the listener; where a response had begun, it broke off"},
 
 	ReasonPreflightRefused: {Word: "preflight_refused", Source: SourceClient, Status: 403, Description: "a CORS filter refused a preflight request: its origin is not among allowOrigins"},
 

@@ -99,7 +99,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		s.Serve = listenerConfig(l, k, certificates, clients.Config)
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 		terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
-		applyClients(s.Serve, &terms.Clients)
+		applyClients(s.Serve, k, &terms.Clients)
 	}
 	servable := reserved && (!l.Terminates() || len(certificates) > 0)
 	refused := l.Invalid
@@ -153,15 +153,19 @@ func listenerConfig(l *listener.Listener, k listenerKey, certificates []string, 
 }
 
 // applyClients takes what a Gateway's parameters say of clients.
-func applyClients(c *config.Listener, clients *parameters.Clients) {
+func applyClients(c *config.Listener, k listenerKey, clients *parameters.Clients) {
 	if c.Protocol == config.Protocol_PROTOCOL_UDP {
 		return
 	}
 	if clients.Port(int32(c.Port)).ProxyProtocol {
 		c.Connections = &config.Connections{ProxyProtocol: true}
 	}
-	if c.Connections != nil || c.Protocol == config.Protocol_PROTOCOL_HTTP || c.Protocol == config.Protocol_PROTOCOL_HTTPS {
+	http := c.Protocol == config.Protocol_PROTOCOL_HTTP || c.Protocol == config.Protocol_PROTOCOL_HTTPS
+	if http || c.Connections != nil {
 		c.TrustedProxies = clients.TrustedProxies
+	}
+	if http {
+		c.MaxRequestBodyBytes = value(clients.Listener(k.Name, k.Set != "").MaxRequestBodyBytes, 0)
 	}
 }
 

@@ -82,8 +82,12 @@ func (b *requestBody) read(wait bool) {
 	var data []byte
 	var last bool
 	var err error
+	had := b.end
 	b.unlocked(func() {
 		data, last, err = b.x.Client.Body.Next(&b.in, wait)
+		if err == nil && b.x.exceedsBody(had+int64(len(data))) {
+			err = errBodyTooLarge
+		}
 		if err == nil && len(data) > 0 {
 			b.x.feedMirrors(data)
 		}
@@ -100,6 +104,14 @@ func (b *requestBody) read(wait bool) {
 		b.err = err
 	}
 	b.in.Give()
+}
+
+// errBodyTooLarge is that a body whose length was not known beforehand has more bytes than the listener allows.
+var errBodyTooLarge = errors.New("the request body is longer than the listener allows")
+
+// exceedsBody reports whether a request body of so many bytes is longer than the listener allows.
+func (x *Exchange) exceedsBody(bytes int64) bool {
+	return x.maxBody > 0 && bytes > x.maxBody
 }
 
 // dropTrailerIDs takes ids that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two.

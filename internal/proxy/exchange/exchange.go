@@ -32,6 +32,7 @@ type Exchange struct {
 	// deadline is when timeouts.request runs out, or what a gRPC call gives itself; zero is never. deadlineReason says which.
 	deadline       time.Time
 	deadlineReason observe.Reason
+	maxBody        int64              // of the request in bytes, as the listener has it; 0 is no limit
 	attempt        attempt            // the present one
 	endpoint       *upstream.Endpoint // of the present attempt, which it counts; nil without one
 	retry          retryState
@@ -152,7 +153,7 @@ func (x *Exchange) reset() {
 	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
-	x.deadline = time.Time{}
+	x.deadline, x.maxBody = time.Time{}, 0
 	x.closing, x.complete, x.unasked, x.grpc, x.suspended = false, false, false, false, false
 	x.body.bodyState = bodyState{whole: x.body.whole}
 	c.Watch.start()
@@ -182,6 +183,10 @@ func (x *Exchange) handle() (read bool) {
 		return x.fail(observe.ReasonOverloaded)
 	}
 	x.setForwarded()
+	x.maxBody = x.listener.Config.MaxRequestBodyBytes
+	if x.exceedsBody(x.Length) {
+		return x.fail(observe.ReasonBodyTooLarge)
+	}
 	x.setRequestID()
 	if !x.countPass() {
 		return x.fail(observe.ReasonLoopDetected)

@@ -332,6 +332,8 @@ func (x *Exchange) bodyFailed() (read bool) {
 		return x.fail(observe.ReasonClientTimeout)
 	case errors.Is(err, ErrHeldBack):
 		return x.fail(observe.ReasonOverloaded)
+	case errors.Is(err, errBodyTooLarge):
+		return x.fail(observe.ReasonBodyTooLarge)
 	case errors.Is(err, errPanicked):
 		return x.fail(observe.ReasonInternal)
 	}

@@ -61,6 +61,7 @@ func Check(s *v1alpha1.GatewayParametersSpec) []*condition.Problem {
 	c.duration("spec.drainTimeout", s.DrainTimeout, maxDrainTimeout)
 	c.ranges("spec.trustedProxies", s.TrustedProxies)
 	c.ports(s.Ports)
+	c.listeners(s.Listeners)
 	if s.ClassOnly != nil {
 		c.classOnly(s.ClassOnly)
 	}

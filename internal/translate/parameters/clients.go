@@ -12,6 +12,7 @@ import (
 type Clients struct {
 	TrustedProxies []string // ranges of IP addresses, sorted, distinct
 	Ports          []v1alpha1.Port
+	Listeners      []v1alpha1.Listener
 }
 
 // ClientsOf returns what parameters say of clients. What cannot be used of it is left out, so that a mistake in one place neither opens nor closes another.
@@ -30,11 +31,22 @@ func ClientsOf(s *v1alpha1.GatewayParametersSpec) Clients {
 		}
 		c.Ports = append(c.Ports, p)
 	}
+	for i, l := range s.Listeners {
+		if indexOfListener(s.Listeners, l.Name) < i {
+			continue
+		}
+		if n := l.MaxRequestBodyBytes; n != nil && *n < 1 {
+			l.MaxRequestBodyBytes = nil
+		}
+		c.Listeners = append(c.Listeners, l)
+	}
 	return c
 }
 
 // IsOfClients reports whether a field of parameters is in Clients.
-func IsOfClients(field string) bool { return field == "spec.trustedProxies" || field == "spec.ports" }
+func IsOfClients(field string) bool { return slices.Contains(clientFields, field) }
+
+var clientFields = []string{"spec.trustedProxies", "spec.ports", "spec.listeners"}
 
 // Port returns what is said of a port.
 func (c *Clients) Port(number int32) v1alpha1.Port {
@@ -42,6 +54,20 @@ func (c *Clients) Port(number int32) v1alpha1.Port {
 		return c.Ports[i]
 	}
 	return v1alpha1.Port{Port: number}
+}
+
+// everyListener is the name that stands for the listeners without an entry.
+const everyListener = "*"
+
+// Listener returns what is said of a listener of a Gateway; of one of a ListenerSet the name is not asked for.
+func (c *Clients) Listener(name string, ofSet bool) v1alpha1.Listener {
+	if i := indexOfListener(c.Listeners, name); i >= 0 && !ofSet {
+		return c.Listeners[i]
+	}
+	if i := indexOfListener(c.Listeners, everyListener); i >= 0 {
+		return c.Listeners[i]
+	}
+	return v1alpha1.Listener{Name: name}
 }
 
 // Closed are the ports that expect PROXY headers that nobody is trusted to send.
@@ -59,6 +85,25 @@ func isPort(n int32) bool { return n >= 1 && n <= 65535 }
 // indexOfPort returns the first of that number, -1 for none.
 func indexOfPort(ports []v1alpha1.Port, number int32) int {
 	return slices.IndexFunc(ports, func(p v1alpha1.Port) bool { return p.Port == number })
+}
+
+// indexOfListener returns the first of that name, -1 for none.
+func indexOfListener(listeners []v1alpha1.Listener, name string) int {
+	return slices.IndexFunc(listeners, func(l v1alpha1.Listener) bool { return l.Name == name })
+}
+
+func (c *checker) listeners(listeners []v1alpha1.Listener) {
+	for i, l := range listeners {
+		field := fmt.Sprintf("spec.listeners[%d]", i)
+		if l.Name == "" {
+			c.add(field+".name", "name a listener, or * for all that have no entry", "it is empty")
+		} else if indexOfListener(listeners, l.Name) < i {
+			c.add(field+".name", "say all of a listener in one place", "listener %q is named before", l.Name)
+		}
+		if n := l.MaxRequestBodyBytes; n != nil && *n < 1 {
+			c.add(field+".maxRequestBodyBytes", "use a number of bytes above 0, or remove it for no limit", "%d is out of bounds", *n)
+		}
+	}
 }
 
 func (c *checker) ports(ports []v1alpha1.Port) {

@@ -55,6 +55,9 @@ func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.Gatewa
 	if l.has(v1alpha1.LockPorts) {
 		clearField(&l, "spec.ports", &out.Ports, class.Ports)
 	}
+	if l.has(v1alpha1.LockListeners) {
+		clearField(&l, "spec.listeners", &out.Listeners, class.Listeners)
+	}
 	return &out, l.refused
 }
 

@@ -37,6 +37,9 @@ func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParameter
 	if len(own.Ports) > 0 {
 		out.Ports = own.Ports
 	}
+	if len(own.Listeners) > 0 {
+		out.Listeners = own.Listeners
+	}
 	return out
 }
 

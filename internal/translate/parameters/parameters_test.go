@@ -54,6 +54,9 @@ func TestCheck(t *testing.T) {
 		{`{trustedProxies: [192.0.2.0/24, "2001:db8::/32"], ports: [{port: 1}, {port: 65535, proxyProtocol: true}]}`, nil},
 		{`{trustedProxies: [192.0.2.1, "::ffff:10.0.0.0/104"], ports: [{port: 0}, {port: 80}, {port: 80}, {port: 65536}]}`,
 			[]string{"spec.trustedProxies[0]", "spec.trustedProxies[1]", "spec.ports[0].port", "spec.ports[2].port", "spec.ports[3].port"}},
+		{`{listeners: [{name: a, maxRequestBodyBytes: 1}, {name: "*"}]}`, nil},
+		{`{listeners: [{name: a, maxRequestBodyBytes: 0}, {name: a}, {name: ""}]}`,
+			[]string{"spec.listeners[0].maxRequestBodyBytes", "spec.listeners[1].name", "spec.listeners[2].name"}},
 		{`{classOnly: {image: "a b", imagePullPolicy: Sometimes, env: [{name: A}, {name: ""}, {name: a=b}]}}`,
 			[]string{"spec.classOnly.image", "spec.classOnly.imagePullPolicy", "spec.classOnly.env[1].name", "spec.classOnly.env[2].name"}},
 		{`{classOnly: {locked: [service, replicas]}}`, nil},
@@ -129,6 +132,7 @@ shutdownDelay: 1s
 drainTimeout: 2s
 trustedProxies: [10.0.0.0/8]
 ports: [{port: 80, proxyProtocol: true}]
+listeners: [{name: http, maxRequestBodyBytes: 1}]
 classOnly: {image: a}
 `
 
