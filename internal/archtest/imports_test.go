@@ -49,6 +49,7 @@ func TestImports(t *testing.T) {
 		{"internal/deliver/...", []string{module + "internal/translate", module + "internal/reconcile", module + "internal/source", module + "internal/status", module + "internal/cli"}},
 		{"cmd/...", []string{module + "internal/testkit", module + "internal/deliver/delivertest"}},
 		{"internal/testkit/...", []string{module}},
+		{"internal/revocation/...", []string{module, "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/deliver/auth/...", []string{module}},
 		{"internal/deliver/client/...", []string{module + "internal/translate", module + "internal/source", "k8s.io/", "sigs.k8s.io/"}},
 		{"internal/deliver/partition/...", []string{module + "internal/translate", module + "internal/source", module + "internal/proxy", "k8s.io/", "sigs.k8s.io/"}},

@@ -1767,9 +1767,11 @@ func (x *SubjectAltNames) GetUris() []string {
 
 // Authorities are certificates that others are verified by, backends or clients. Whoever trusts the same ones refers to one Resource, whose content never changes.
 type Authorities struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "sha256:<hex>", of pem
-	Pem           string                 `protobuf:"bytes,2,opt,name=pem,proto3" json:"pem,omitempty"` // one block of type CERTIFICATE at least, and no others
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "sha256:<hex>", of pem, or of what is in revocable
+	// One block of type CERTIFICATE at least, and no others. It is empty where revocable is set: a proxy that does not know that field trusts nobody.
+	Pem           string     `protobuf:"bytes,2,opt,name=pem,proto3" json:"pem,omitempty"`
+	Revocable     *Revocable `protobuf:"bytes,3,opt,name=revocable,proto3" json:"revocable,omitempty"` // in the place of pem
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1818,6 +1820,66 @@ func (x *Authorities) GetPem() string {
 	return ""
 }
 
+func (x *Authorities) GetRevocable() *Revocable {
+	if x != nil {
+		return x.Revocable
+	}
+	return nil
+}
+
+// Revocable are authorities that say which of the certificates that they have signed are revoked.
+type Revocable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pem           string                 `protobuf:"bytes,1,opt,name=pem,proto3" json:"pem,omitempty"`     // as Authorities.pem
+	Lists         [][]byte               `protobuf:"bytes,2,rep,name=lists,proto3" json:"lists,omitempty"` // in DER, each signed by one of them
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revocable) Reset() {
+	*x = Revocable{}
+	mi := &file_config_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revocable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revocable) ProtoMessage() {}
+
+func (x *Revocable) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revocable.ProtoReflect.Descriptor instead.
+func (*Revocable) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *Revocable) GetPem() string {
+	if x != nil {
+		return x.Pem
+	}
+	return ""
+}
+
+func (x *Revocable) GetLists() [][]byte {
+	if x != nil {
+		return x.Lists
+	}
+	return nil
+}
+
 // Endpoints holds where a Backend is reached; it changes without its routes.
 type Endpoints struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1829,7 +1891,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +1903,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +1916,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{21}
+	return file_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1884,7 +1946,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +1958,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +1971,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{22}
+	return file_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -1945,7 +2007,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1957,7 +2019,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1970,7 +2032,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{23}
+	return file_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Certificate) GetKey() string {
@@ -2008,7 +2070,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2020,7 +2082,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2033,7 +2095,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{24}
+	return file_config_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -2178,10 +2240,14 @@ const file_config_proto_rawDesc = "" +
 	"\n" +
 	"asked_name\x18\x01 \x01(\tR\taskedName\x12\x1c\n" +
 	"\thostnames\x18\x02 \x03(\tR\thostnames\x12\x12\n" +
-	"\x04uris\x18\x03 \x03(\tR\x04uris\"1\n" +
+	"\x04uris\x18\x03 \x03(\tR\x04uris\"n\n" +
 	"\vAuthorities\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x10\n" +
-	"\x03pem\x18\x02 \x01(\tR\x03pem\"Y\n" +
+	"\x03pem\x18\x02 \x01(\tR\x03pem\x12;\n" +
+	"\trevocable\x18\x03 \x01(\v2\x1d.moongate.config.v1.RevocableR\trevocable\"3\n" +
+	"\tRevocable\x12\x10\n" +
+	"\x03pem\x18\x01 \x01(\tR\x03pem\x12\x14\n" +
+	"\x05lists\x18\x02 \x03(\fR\x05lists\"Y\n" +
 	"\tEndpoints\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12:\n" +
 	"\tendpoints\x18\x02 \x03(\v2\x1c.moongate.config.v1.EndpointR\tendpoints\"Z\n" +
@@ -2228,7 +2294,7 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),            // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),       // 1: moongate.config.v1.PathMatchType
@@ -2254,19 +2320,20 @@ var file_config_proto_goTypes = []any{
 	(*BackendTLS)(nil),       // 21: moongate.config.v1.BackendTLS
 	(*SubjectAltNames)(nil),  // 22: moongate.config.v1.SubjectAltNames
 	(*Authorities)(nil),      // 23: moongate.config.v1.Authorities
-	(*Endpoints)(nil),        // 24: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),         // 25: moongate.config.v1.Endpoint
-	(*Certificate)(nil),      // 26: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),       // 27: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),        // 28: google.protobuf.Any
+	(*Revocable)(nil),        // 24: moongate.config.v1.Revocable
+	(*Endpoints)(nil),        // 25: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),         // 26: moongate.config.v1.Endpoint
+	(*Certificate)(nil),      // 27: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),       // 28: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),        // 29: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	9,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
 	20, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	24, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	26, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	27, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	25, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	27, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	28, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	10, // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
 	23, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
@@ -2281,7 +2348,7 @@ var file_config_proto_depIdxs = []int32{
 	19, // 17: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
 	12, // 18: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
 	16, // 19: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	28, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	29, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
 	19, // 21: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
 	15, // 22: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
 	14, // 23: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
@@ -2289,17 +2356,18 @@ var file_config_proto_depIdxs = []int32{
 	18, // 25: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
 	18, // 26: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
 	1,  // 27: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	28, // 28: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	29, // 28: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
 	15, // 29: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
 	2,  // 30: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
 	21, // 31: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
 	22, // 32: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	25, // 33: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	24, // 33: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	26, // 34: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2323,7 +2391,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   25,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

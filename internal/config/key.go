@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 )
@@ -173,5 +174,21 @@ func ServicePort(key string) string {
 // SecretKey is Certificate.key of a Secret.
 func SecretKey(namespace, name string) string { return "Secret/" + namespace + "/" + name }
 
-// AuthoritiesKey is Authorities.key of certificates in PEM.
-func AuthoritiesKey(pem string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(pem))) }
+// AuthoritiesKey is Authorities.key of certificates in PEM, and of revocation lists in DER.
+func AuthoritiesKey(pem string, lists ...[]byte) string {
+	h := sha256.New()
+	io.WriteString(h, pem) //nolint:errcheck // a hash takes all
+	for _, l := range lists {
+		sum := sha256.Sum256(l)
+		h.Write(sum[:])
+	}
+	return fmt.Sprintf("sha256:%x", h.Sum(nil))
+}
+
+// Certificates returns the authorities' certificates in PEM, whether they have revocation lists or not.
+func (a *Authorities) Certificates() string {
+	if a.Revocable != nil {
+		return a.Revocable.Pem
+	}
+	return a.Pem
+}

@@ -2,7 +2,9 @@ package e2e
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"net/http"
 	"os"
@@ -56,6 +58,35 @@ func TestTaskClientCertificates(t *testing.T) {
 		manifest = []byte(strings.Replace(string(manifest), old, now, 1))
 		g.write("client-certificates.yaml", string(manifest))
 	}
+	anna, err := tls.X509KeyPair(clientCert, clientKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	statusOf := func(cert tls.Certificate) int {
+		client := &http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true,
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &cert, nil }}}}
+		resp, err := client.Get(fmt.Sprintf("https://127.0.0.1:%s/", port))
+		if err != nil {
+			return 0
+		}
+		resp.Body.Close()
+		return resp.StatusCode
+	}
+	revoking := func(list string) string {
+		return strings.Replace(configMap("staff-ca", staff), "\ndata: {", fmt.Sprintf("\ndata: {ca.crl: %q, ", list), 1)
+	}
+	inPEM := func(list []byte) string { return string(pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: list})) }
+	listed, empty := revoking(inPEM(staff.Revoke(t, x509.RevocationList{}, anna.Leaf.SerialNumber))), revoking(inPEM(staff.Revoke(t, x509.RevocationList{})))
+	with(configMap("staff-ca", staff), listed)
+	testkit.Eventually(t, "Anna's certificate is revoked, and no other", func() bool { return statusOf(anna) == 0 && status(staff) == 200 })
+	with(listed, empty)
+	testkit.Eventually(t, "Anna is served again", func() bool { return statusOf(anna) == 200 })
+	with(empty, revoking("no list"))
+	g.waitCondition("Gateway", "shop", "ResolvedRefs=False/InvalidCACertificateRef")
+	testkit.Eventually(t, "nobody is served by a list that cannot be read", func() bool { return status(staff) == 0 })
+	with(revoking("no list"), configMap("staff-ca", staff))
+	testkit.Eventually(t, "staff is served", func() bool { return status(staff) == 200 })
+
 	with(configMap("staff-ca", staff), configMap("staff-ca", others))
 	testkit.Eventually(t, "others are served, and staff is not", func() bool { return status(others) == 200 && status(staff) == 0 })
 	with("        validation:\n", "        validation:\n          mode: AllowInsecureFallback\n")

@@ -15,11 +15,13 @@ const (
 	AuthoritiesKey = "ca.crt"
 	// MaxAuthoritiesBytes bounds what is used of it. Bundles of all public authorities have about 220 KiB.
 	MaxAuthoritiesBytes = 512 << 10
+	// RevocationsKey is where it has revocation lists of them.
+	RevocationsKey = "ca.crl"
 	// AuthoritiesTooLarge has, in a kept ConfigMap, the number of bytes in the place of a text that is larger. No ConfigMap has a key with a space.
 	AuthoritiesTooLarge = AuthoritiesKey + " bytes"
 )
 
-// keepConfigMap takes of a ConfigMap the certificates: most have none, and may have a megabyte of something else. Every namespace has
+// keepConfigMap takes of a ConfigMap the certificates, and the revocation lists beside them: most have none, and may have a megabyte of something else. Every namespace has
 // those of the API server in a ConfigMap of its own (kube-root-ca.crt), of which one text is kept.
 func keepConfigMap(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.ConfigMap)
@@ -29,6 +31,9 @@ func keepConfigMap(obj runtime.Object) metav1.Object {
 		kept.Data = map[string]string{AuthoritiesTooLarge: strconv.Itoa(len(text))}
 	case has:
 		kept.Data = map[string]string{AuthoritiesKey: texts.share(text)}
+		if lists, has := o.Data[RevocationsKey]; has {
+			kept.Data[RevocationsKey] = lists
+		}
 	}
 	return kept
 }

@@ -17,6 +17,8 @@ func TestKeptOfConfigMaps(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "n", Name: "x", ResourceVersion: "7", Annotations: map[string]string{"a": "b"}}
 	for _, c := range []struct{ data, want map[string]string }{
 		{map[string]string{"ca.crt": "certificates", "large": strings.Repeat("x", 1000)}, map[string]string{"ca.crt": "certificates"}},
+		{map[string]string{"ca.crt": "certificates", "ca.crl": "lists"}, map[string]string{"ca.crt": "certificates", "ca.crl": "lists"}},
+		{map[string]string{"ca.crl": "lists"}, nil},
 		{map[string]string{"ca.crt": ""}, map[string]string{"ca.crt": ""}},
 		{map[string]string{"large": "x"}, nil},
 		{map[string]string{"ca.crt": strings.Repeat("x", MaxAuthoritiesBytes)}, map[string]string{"ca.crt": strings.Repeat("x", MaxAuthoritiesBytes)}},

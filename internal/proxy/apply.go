@@ -31,8 +31,8 @@ type Result struct {
 // state is what Apply knows of the configuration; guarded by Proxy.mu.
 type state struct {
 	certificates map[string]*tls.Certificate
-	ticketKeys   map[string][][]byte // by Gateway
-	authorities  map[string]string   // in PEM, by config.Authorities.key, under which the content never changes
+	ticketKeys   map[string][][]byte            // by Gateway
+	authorities  map[string]*config.Authorities // by key, under which the content never changes
 	// clients are those that a listener has, or connections still have.
 	clients   map[tls.ClientsDigest]weak.Pointer[tls.Clients]
 	listeners map[string]*listenerState
@@ -132,7 +132,7 @@ func (a *applying) upsert(r *config.Resource) {
 		s.ticketKeys[k.TicketKeys.Key] = k.TicketKeys.Keys
 		a.relisten = true
 	case *config.Resource_Authorities:
-		s.authorities[k.Authorities.Key] = k.Authorities.Pem
+		s.authorities[k.Authorities.Key] = k.Authorities
 		a.relisten = true // a listener may have been without
 	case *config.Resource_Listener:
 		ls := s.listener(k.Listener.Key)
@@ -348,7 +348,11 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 	}
 	var certErr error
 	if mode.TLS() {
+		before := ls.clients
 		certErr = p.state.chooseTLS(ls, mode)
+		if ls.clients != before {
+			p.warnOfLists(ls)
+		}
 		l.TLS, l.Clients = ls.tls, ls.clients
 	}
 	for _, addr := range addrs {

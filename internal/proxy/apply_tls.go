@@ -69,6 +69,13 @@ func (s *state) chooseTLS(ls *listenerState, mode snapshot.Mode) (err error) {
 	return fmt.Errorf("none of the certificates %q is there", c.ServerCertificates())
 }
 
+// warnOfLists tells of revocation lists by which clients that should be served may not be.
+func (p *Proxy) warnOfLists(ls *listenerState) {
+	for _, why := range ls.clients.Stale(time.Now()) {
+		p.logger.Warn("no client of the authority is served", "listener", ls.config.Key, "why", why, "remedy", "bring ca.crl of the ConfigMap up to date")
+	}
+}
+
 // clientsOf returns what is demanded of the certificates of clients, nil for nothing. Listeners that demand the same share it.
 func (s *state) clientsOf(c *config.ClientValidation) (*tls.Clients, error) {
 	if c == nil {
@@ -78,10 +85,7 @@ func (s *state) clientsOf(c *config.ClientValidation) (*tls.Clients, error) {
 	if known := s.clients[digest].Value(); known != nil {
 		return known, nil
 	}
-	clients, err := tls.NewClients(c, func(key string) (string, bool) {
-		pem, there := s.authorities[key]
-		return pem, there
-	})
+	clients, err := tls.NewClients(c, func(key string) *config.Authorities { return s.authorities[key] })
 	if err == nil {
 		maps.DeleteFunc(s.clients, func(_ tls.ClientsDigest, unused weak.Pointer[tls.Clients]) bool { return unused.Value() == nil })
 		s.clients[digest] = weak.Make(clients)

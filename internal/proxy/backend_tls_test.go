@@ -3,10 +3,12 @@ package proxy
 import (
 	"bufio"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -21,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/revocation"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -381,6 +384,45 @@ func TestBackendTLSSubjectAltNames(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// TestBackendTLSRevoked: a backend whose certificate its authority has revoked is not spoken to, whether it is verified for a name or for subject alternative names.
+func TestBackendTLSRevoked(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	a := testkit.NewAuthority(t)
+	chain, key := testkit.Certificate{Name: "a", Hosts: []string{"backend.example"}, Issuer: a}.PEM(t)
+	cert := &config.Resource{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "c", ChainPem: chain, KeyPem: key}}}
+	serial := revocation.Certificates(string(chain))[0].SerialNumber
+	for name, of := range map[string]func() []*config.Resource{
+		"for a name":                    func() []*config.Resource { return overTLS("Service/default/b/80", "backend.example", a.PEM, 0) },
+		"for subject alternative names": func() []*config.Resource { return authenticated(a.PEM, "backend.example") },
+	} {
+		addr, _ := tlsBackend(t, cert, "http/1.1")
+		g := startGateway(t, Timeouts{})
+		g.serve(addr, nil)
+		for i, step := range []struct {
+			list []byte
+			want string
+		}{
+			{nil, "HTTP/1.1 200 "},
+			{a.Revoke(t, x509.RevocationList{}), "HTTP/1.1 200 "},
+			{a.Revoke(t, x509.RevocationList{}, serial), "HTTP/1.1 502 "},
+			{a.Revoke(t, x509.RevocationList{ThisUpdate: time.Now().Add(-2 * time.Hour), NextUpdate: time.Now().Add(-time.Hour)}), "HTTP/1.1 502 "},
+			{a.Revoke(t, x509.RevocationList{}, big.NewInt(0)), "HTTP/1.1 200 "},
+		} {
+			all := of()
+			if step.list != nil {
+				revocable := &config.Authorities{Key: config.AuthoritiesKey(string(a.PEM), step.list), Revocable: &config.Revocable{Pem: string(a.PEM), Lists: [][]byte{step.list}}}
+				all[0].GetBackend().Tls.Authorities = []string{revocable.Key}
+				all = append(all, &config.Resource{Kind: &config.Resource_Authorities{Authorities: revocable}})
+			}
+			g.apply(all)
+			if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, step.want) {
+				t.Errorf("%s, step %d: %q, want %q", name, i, got, step.want)
+			}
+		}
+	}
 }
 
 // TestBackendTLSEdited: neither a connection nor a session that was made under other names or authorities is used once a Backend has been

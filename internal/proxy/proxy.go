@@ -73,7 +73,7 @@ func New(o Options) *Proxy {
 		state: state{
 			certificates: map[string]*tls.Certificate{},
 			ticketKeys:   map[string][][]byte{},
-			authorities:  map[string]string{},
+			authorities:  map[string]*config.Authorities{},
 			clients:      map[tls.ClientsDigest]weak.Pointer[tls.Clients]{},
 			listeners:    map[string]*listenerState{},
 			routes:       map[string]*snapshot.Route{},

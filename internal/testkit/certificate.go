@@ -107,7 +107,7 @@ func NewAuthority(t testing.TB) *Authority {
 	key := NewKey(t)
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial.Add(1)), Subject: pkix.Name{CommonName: "testkit"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(240 * time.Hour),
-		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign}
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)
@@ -117,6 +117,43 @@ func NewAuthority(t testing.TB) *Authority {
 		t.Fatal(err)
 	}
 	return &Authority{certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key}
+}
+
+// Revoke returns the authority's revocation list in DER. Where the template leaves out its number and dates it is the first, from an hour ago until tomorrow.
+func (a *Authority) Revoke(t testing.TB, template x509.RevocationList, serials ...*big.Int) []byte {
+	t.Helper()
+	if template.Number == nil {
+		template.Number = big.NewInt(1)
+	}
+	if template.ThisUpdate.IsZero() {
+		template.ThisUpdate = time.Now().Add(-time.Hour)
+	}
+	if template.NextUpdate.IsZero() {
+		template.NextUpdate = time.Now().Add(24 * time.Hour)
+	}
+	for _, n := range serials {
+		template.RevokedCertificateEntries = append(template.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: n, RevocationTime: template.ThisUpdate})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, &template, a.Certificate, a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// Under returns another authority, whose certificate this one has signed.
+func (a *Authority) Under(t testing.TB, name string) *Authority {
+	t.Helper()
+	key := NewKey(t)
+	certificate, _ := Certificate{Name: name, Key: key, Issuer: a, Change: func(c *x509.Certificate) {
+		c.BasicConstraintsValid, c.IsCA, c.KeyUsage = true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
+	}}.PEM(t)
+	block, _ := pem.Decode(certificate)
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Authority{parsed, certificate, key}
 }
 
 // Pool returns a pool of this authority alone.

@@ -28,7 +28,7 @@ func newTrustedAuthorities(e *incremental.Engine, authorities *authorities,
 		func(v *incremental.View, key authoritiesKey, _ struct{}) (*config.Authorities, bool) {
 			for _, n := range incremental.Lookup(v, authorities.byKey, key) {
 				if a, ok := incremental.Fetch(v, authorities.all, n); ok {
-					return &config.Authorities{Key: string(key), Pem: a.PEM}, true
+					return a.Config(), true
 				}
 			}
 			return nil, false

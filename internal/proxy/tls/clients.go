@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/revocation"
 )
 
 // A connection holds the chain that its client has sent for as long as it lives, and clients that are not known may send one.
@@ -24,6 +26,7 @@ const (
 type Clients struct {
 	digest   ClientsDigest
 	pool     *x509.CertPool
+	revoked  *revocation.Lists
 	optional bool
 }
 
@@ -40,20 +43,34 @@ func DigestOf(c *config.ClientValidation) ClientsDigest {
 	return ClientsDigest(h.Sum(nil))
 }
 
-// NewClients makes Clients; pem returns the certificates of config.Authorities. With an error it returns Clients that no certificate satisfies.
-func NewClients(c *config.ClientValidation, pem func(key string) (string, bool)) (*Clients, error) {
-	clients := &Clients{digest: DigestOf(c), pool: x509.NewCertPool(), optional: c.Optional}
+// NewClients makes Clients; find returns the config.Authorities of a key, or nil. With an error it returns Clients that no certificate satisfies.
+func NewClients(c *config.ClientValidation, find func(key string) *config.Authorities) (*Clients, error) {
+	nobody := &Clients{digest: DigestOf(c), pool: x509.NewCertPool()}
+	var all []revocation.Authorities
 	for _, key := range c.Authorities {
-		text, there := pem(key)
-		if !there || !clients.pool.AppendCertsFromPEM([]byte(text)) {
-			return &Clients{digest: clients.digest, pool: x509.NewCertPool()}, fmt.Errorf("authorities %s are missing, or have no certificate in PEM: no client is served", key)
+		a := find(key)
+		if a == nil {
+			return nobody, fmt.Errorf("authorities %s are missing: no client is served", key)
 		}
+		all = append(all, revocation.Authorities{PEM: a.Certificates(), Lists: a.GetRevocable().GetLists()})
 	}
-	return clients, nil
+	pool, revoked, err := revocation.Trust(all...)
+	if err != nil {
+		return nobody, fmt.Errorf("authorities %q: %w: no client is served", c.Authorities, err)
+	}
+	return &Clients{digest: nobody.digest, pool: pool, revoked: revoked, optional: c.Optional}, nil
 }
 
-// demand has handshakes ask for a certificate. What is verified is as crypto/tls does it: the chain, its dates, and that its certificates
-// may be used by clients.
+// Stale says which revocation lists are out of date at a moment: certificates of their authorities are not valid then.
+func (c *Clients) Stale(at time.Time) []string {
+	if c == nil {
+		return nil
+	}
+	return c.revoked.Stale(at)
+}
+
+// demand has handshakes ask for a certificate. What is verified is as crypto/tls does it, the chain, its dates, and that its certificates
+// may be used by clients; and that none was revoked.
 func (c *Clients) demand(cfg *tls.Config) {
 	cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	if c.optional {
@@ -62,8 +79,8 @@ func (c *Clients) demand(cfg *tls.Config) {
 	cfg.ClientCAs = c.pool
 	cfg.VerifyPeerCertificate = boundedChain
 	cfg.VerifyConnection = func(s tls.ConnectionState) error {
-		if !s.DidResume {
-			return nil // it was verified just now
+		if !s.DidResume { // the rest was verified just now
+			return c.revoked.Check(s.VerifiedChains, time.Now())
 		}
 		return c.verify(s.PeerCertificates)
 	}
@@ -94,8 +111,11 @@ func (c *Clients) verify(chain []*x509.Certificate) error {
 	for _, cert := range chain[1:] {
 		intermediates.AddCert(cert)
 	}
-	_, err := chain[0].Verify(x509.VerifyOptions{Roots: c.pool, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	return err
+	chains, err := chain[0].Verify(x509.VerifyOptions{Roots: c.pool, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		return err
+	}
+	return c.revoked.Check(chains, time.Now())
 }
 
 // Peer is who a client has shown to be in its handshake. Nil is one that was not asked. It is safe for concurrent use.

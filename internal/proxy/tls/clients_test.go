@@ -16,12 +16,12 @@ import (
 func demands(t testing.TB, optional bool, trusted ...*testkit.Authority) *Clients {
 	t.Helper()
 	v := &config.ClientValidation{Optional: optional}
-	byKey := map[string]string{}
+	byKey := map[string]*config.Authorities{}
 	for _, a := range trusted {
 		key := config.AuthoritiesKey(string(a.PEM))
-		v.Authorities, byKey[key] = append(v.Authorities, key), string(a.PEM)
+		v.Authorities, byKey[key] = append(v.Authorities, key), &config.Authorities{Key: key, Pem: string(a.PEM)}
 	}
-	c, err := NewClients(v, func(key string) (string, bool) { pem, there := byKey[key]; return pem, there })
+	c, err := NewClients(v, func(key string) *config.Authorities { return byKey[key] })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,12 @@ func TestResumptionVerifiesAgain(t *testing.T) {
 func TestMissingAuthorities(t *testing.T) {
 	a := testkit.NewAuthority(t)
 	v := &config.ClientValidation{Authorities: []string{config.AuthoritiesKey(string(a.PEM)), "sha256:unknown"}, Optional: true}
-	c, err := NewClients(v, func(key string) (string, bool) { return string(a.PEM), key != "sha256:unknown" })
+	c, err := NewClients(v, func(key string) *config.Authorities {
+		if key == "sha256:unknown" {
+			return nil
+		}
+		return &config.Authorities{Key: key, Pem: string(a.PEM)}
+	})
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -213,5 +218,64 @@ func TestPeerIsVerifiedAgain(t *testing.T) {
 	shown.Satisfies(both)
 	if n := testing.AllocsPerRun(100, func() { shown.Satisfies(both); unasked.Satisfies(nil) }); n > 0 {
 		t.Errorf("%v allocations for a request of a client that was verified", n)
+	}
+}
+
+// revoking makes Clients that trust one authority with its revocation lists.
+func revoking(t testing.TB, optional bool, a *testkit.Authority, lists ...[]byte) *Clients {
+	t.Helper()
+	key := config.AuthoritiesKey(string(a.PEM), lists...)
+	c, err := NewClients(&config.ClientValidation{Authorities: []string{key}, Optional: optional}, func(string) *config.Authorities {
+		return &config.Authorities{Key: key, Revocable: &config.Revocable{Pem: string(a.PEM), Lists: lists}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestRevokedClients: a certificate that is revoked, or may be, ends the handshake; a session that began before is not resumed, and a connection
+// that was open then is not served.
+func TestRevokedClients(t *testing.T) {
+	a := testkit.NewAuthority(t)
+	certs := []*Certificate{parsed(t, resource(t, "a", testkit.NewKey(t), "a.example"))}
+	var none *Listener
+	serving := func(c *Clients) *tls.Config {
+		return serve(none.Update("default/gw/l", certs, secrets(1), c, nil, HTTP))
+	}
+	shown := testkit.Certificate{Name: "a", Issuer: a}.TLS(t)
+	cert, err := x509.ParseCertificate(shown.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty, listed := revoking(t, false, a, a.Revoke(t, x509.RevocationList{})), revoking(t, false, a, a.Revoke(t, x509.RevocationList{}, cert.SerialNumber))
+	stale := revoking(t, false, a, a.Revoke(t, x509.RevocationList{ThisUpdate: time.Now().Add(-2 * time.Hour), NextUpdate: time.Now().Add(-time.Hour)}))
+	optional := revoking(t, true, a, a.Revoke(t, x509.RevocationList{}, cert.SerialNumber))
+	for name, tc := range map[string]struct {
+		clients *Clients
+		want    bool
+	}{
+		"not listed":       {empty, true},
+		"listed":           {listed, false},
+		"the list is old":  {stale, false},
+		"optional, listed": {optional, true},
+	} {
+		for version, text := range versions {
+			client := showing(version, shown)
+			if got := handshake(t, serving(tc.clients), client); (got.clientErr == nil && got.serverErr == nil) != tc.want {
+				t.Errorf("%s, TLS %s: %+v, want %v", name, text, got, tc.want)
+			}
+			client = showing(version, shown)
+			handshake(t, serving(empty), client)
+			if again := handshake(t, serving(tc.clients), client); tc.clients != empty && again.resumed || (again.clientErr == nil && again.serverErr == nil) != tc.want {
+				t.Errorf("%s, then with a session, TLS %s: %+v, want %v and no resumption", name, text, again, tc.want)
+			}
+		}
+		if got := NewPeer([]*x509.Certificate{cert}, empty).Satisfies(tc.clients); got != tc.want {
+			t.Errorf("%s, with an open connection: %v, want %v", name, got, tc.want)
+		}
+	}
+	if len(stale.Stale(time.Now())) != 1 || len(empty.Stale(time.Now())) != 0 {
+		t.Errorf("out of date: %q, %q", stale.Stale(time.Now()), empty.Stale(time.Now()))
 	}
 }

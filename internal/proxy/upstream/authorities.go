@@ -1,49 +1,77 @@
 package upstream
 
 import (
+	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 	"weak"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/revocation"
 )
 
-// authorities are the certificates that backends are verified by. Backends with the same ones share a pool, which is made once: what one
+// authorities are the certificates that backends are verified by. Backends with the same ones share what is made of them, once: what one
 // costs is parsed and held once, however many backends have it. The zero value is ready.
 type authorities struct {
-	pem map[string]string // by config.Authorities.key, under which the content never changes
-	// pools are by the keys that a backend names, and live as long as a transport has them.
-	pools map[string]weak.Pointer[x509.CertPool]
+	all map[string]*config.Authorities // by key, under which the content never changes
+	// made is by the keys that a backend names, and lives as long as a transport has it.
+	made map[string]weak.Pointer[trust]
+}
+
+// trust is what certificates of backends are verified by.
+type trust struct {
+	pool    *x509.CertPool
+	revoked *revocation.Lists
+}
+
+// check is tls.Config.VerifyConnection for certificates that package tls has verified.
+func (t *trust) check(state tls.ConnectionState) error {
+	return t.notRevoked(state.PeerCertificates, state.VerifiedChains)
+}
+
+// notRevoked reports why a certificate with these verified chains is not valid, or nil. Nil trusts what the system does, which has no lists.
+func (t *trust) notRevoked(shown []*x509.Certificate, chains [][]*x509.Certificate) error {
+	if t == nil {
+		return nil
+	}
+	if err := t.revoked.Check(chains, time.Now()); err != nil {
+		return &tls.CertificateVerificationError{UnverifiedCertificates: shown, Err: err}
+	}
+	return nil
 }
 
 func (a *authorities) add(c *config.Authorities) {
-	if a.pem == nil {
-		a.pem, a.pools = map[string]string{}, map[string]weak.Pointer[x509.CertPool]{}
+	if a.all == nil {
+		a.all, a.made = map[string]*config.Authorities{}, map[string]weak.Pointer[trust]{}
 	}
-	a.pem[c.Key] = c.Pem
+	a.all[c.Key] = c
 }
 
-func (a *authorities) remove(key string) { delete(a.pem, key) }
+func (a *authorities) remove(key string) { delete(a.all, key) }
 
-// pool returns the certificates of some Authorities. The error says which of them are missing, or hold none.
-func (a *authorities) pool(keys []string) (*x509.CertPool, error) {
+// trust returns what some Authorities are together. The error says which of them are missing, or what is wrong with them.
+func (a *authorities) trust(keys []string) (*trust, error) {
 	list := strings.Join(keys, "\n")
-	if pool := a.pools[list].Value(); pool != nil {
-		return pool, nil
+	if known := a.made[list].Value(); known != nil {
+		return known, nil
 	}
-	pool := x509.NewCertPool()
+	var all []revocation.Authorities
 	for _, key := range keys {
-		pem, there := a.pem[key]
-		if !there {
+		c := a.all[key]
+		if c == nil {
 			return nil, fmt.Errorf("authorities %s are missing: send them with the Backend, or before", key)
 		}
-		if !pool.AppendCertsFromPEM([]byte(pem)) {
-			return nil, fmt.Errorf("authorities %s have no certificate in PEM: give at least one", key)
-		}
+		all = append(all, revocation.Authorities{PEM: c.Certificates(), Lists: c.GetRevocable().GetLists()})
 	}
-	maps.DeleteFunc(a.pools, func(_ string, unused weak.Pointer[x509.CertPool]) bool { return unused.Value() == nil })
-	a.pools[list] = weak.Make(pool)
-	return pool, nil
+	pool, revoked, err := revocation.Trust(all...)
+	if err != nil {
+		return nil, fmt.Errorf("authorities %q: %w", keys, err)
+	}
+	made := &trust{pool, revoked}
+	maps.DeleteFunc(a.made, func(_ string, unused weak.Pointer[trust]) bool { return unused.Value() == nil })
+	a.made[list] = weak.Make(made)
+	return made, nil
 }

@@ -53,8 +53,8 @@ func TestAuthoritiesAreShared(t *testing.T) {
 		t.Error("other authorities are taken for the same")
 	}
 	gone := authoritiesResource(other)
-	if err := s.Apply(nil, []config.ID{gone.ID()}); err != nil || len(s.trusted.pem) != 1 {
-		t.Errorf("%d Authorities are known after one was removed, %v", len(s.trusted.pem), err)
+	if err := s.Apply(nil, []config.ID{gone.ID()}); err != nil || len(s.trusted.all) != 1 {
+		t.Errorf("%d Authorities are known after one was removed, %v", len(s.trusted.all), err)
 	}
 }
 

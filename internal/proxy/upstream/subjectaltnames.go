@@ -13,15 +13,15 @@ import (
 
 // subjectAltNames verifies certificates by names that package tls does not know; immutable.
 type subjectAltNames struct {
-	roots     *x509.CertPool  // nil: those of the system
+	trust     *trust          // nil: what the system does
 	hostnames []string        // without wildcards
 	suffixes  []string        // of wildcards, with the dot before them
 	uris      map[string]bool // as canonicalURI has them
 	wanted    string          // for errors
 }
 
-func newSubjectAltNames(c *config.SubjectAltNames, roots *x509.CertPool) (*subjectAltNames, error) {
-	s := &subjectAltNames{roots: roots, uris: map[string]bool{}}
+func newSubjectAltNames(c *config.SubjectAltNames, by *trust) (*subjectAltNames, error) {
+	s := &subjectAltNames{trust: by, uris: map[string]bool{}}
 	var wanted []string
 	for _, name := range c.Hostnames {
 		wanted = append(wanted, name)
@@ -52,12 +52,19 @@ func (s *subjectAltNames) verify(state tls.ConnectionState) error {
 	if len(chain) == 0 {
 		return errors.New("the endpoint shows no certificate")
 	}
-	options := x509.VerifyOptions{Roots: s.roots, Intermediates: x509.NewCertPool()}
+	options := x509.VerifyOptions{Intermediates: x509.NewCertPool()}
+	if s.trust != nil {
+		options.Roots = s.trust.pool
+	}
 	for _, certificate := range chain[1:] {
 		options.Intermediates.AddCert(certificate)
 	}
-	if _, err := chain[0].Verify(options); err != nil {
+	chains, err := chain[0].Verify(options)
+	if err != nil {
 		return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+	}
+	if err := s.trust.notRevoked(chain, chains); err != nil {
+		return err
 	}
 	if !s.match(chain[0]) {
 		return &tls.CertificateVerificationError{UnverifiedCertificates: chain,

@@ -28,6 +28,7 @@ type transport struct {
 	unknown bool        // nothing is to be sent
 	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
 
+	trust    *trust             // what certificates are verified by; nil: by what the system trusts
 	resource *config.BackendTLS // what tls was made of
 	client   *tls.Certificate   // what is shown, nil for nothing
 }
@@ -59,11 +60,11 @@ func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	case len(b.Tls.Authorities) == 0:
 		return nil, fmt.Errorf("upstream: Backend %s: tls names no authorities: give at least one, or system_authorities", b.Key)
 	default:
-		pool, err := trusted.pool(b.Tls.Authorities)
+		by, err := trusted.trust(b.Tls.Authorities)
 		if err != nil {
 			return nil, fmt.Errorf("upstream: Backend %s: %w", b.Key, err)
 		}
-		t.tls.RootCAs = pool
+		t.trust, t.tls.RootCAs, t.tls.VerifyConnection = by, by.pool, by.check
 	}
 	if err := t.verify(b); err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (t *transport) verify(b *config.Backend) error {
 	case alternatives.AskedName == "":
 		return fmt.Errorf("upstream: Backend %s: tls.subject_alt_names.asked_name is empty: give the name to ask for", b.Key)
 	}
-	names, err := newSubjectAltNames(alternatives, t.tls.RootCAs)
+	names, err := newSubjectAltNames(alternatives, t.trust)
 	if err != nil {
 		return fmt.Errorf("upstream: Backend %s: tls.subject_alt_names: %w", b.Key, err)
 	}

@@ -14,11 +14,15 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/revocation"
 )
 
 // MaxAuthorityBytes bounds what is parsed of an object, and what a policy trusts in all: whoever may write one decides what that is, and
 // proxies hold it, once for all backends that are verified by the same.
 const MaxAuthorityBytes = kind.MaxAuthoritiesBytes
+
+// MaxRevocationBytes bounds the revocation lists of an object: a ConfigMap in a cluster cannot have more.
+const MaxRevocationBytes = 1 << 20
 
 // MaxSubjectBytes bounds the subjects of the authorities that clients are verified by: the names of all of them are sent in every handshake, in a
 // list of 65535 bytes at most (RFC 8446 section 4.2.4).
@@ -26,9 +30,11 @@ const MaxSubjectBytes = 48 << 10
 
 // Authorities are the certificates of a ConfigMap or a ClusterTrustBundle, by which those of others are verified.
 type Authorities struct {
-	Key   string // config.AuthoritiesKey of PEM
+	Key   string // config.AuthoritiesKey of PEM and Lists
 	PEM   string // blocks of type CERTIFICATE alone, each of which could be parsed; the same memory in all that have the same
 	Wrong string // why they cannot be used
+	// Lists are revocation lists in DER, each signed by one of them.
+	Lists [][]byte
 	// SubjectBytes is the size of the list of their subjects in a handshake.
 	SubjectBytes int
 
@@ -55,11 +61,50 @@ func ReadAuthorities(o metav1.Object) *Authorities {
 		case !has:
 			return wrong("data has no %s", kind.AuthoritiesKey)
 		}
-		return parse(kind.AuthoritiesKey, text)
+		a := parse(kind.AuthoritiesKey, text)
+		if lists, has := o.Data[kind.RevocationsKey]; has && a.Wrong == "" {
+			return a.revoking(lists)
+		}
+		return a
 	case *certificatesv1.ClusterTrustBundle:
 		return parse("spec.trustBundle", o.Spec.TrustBundle)
 	}
 	return wrong("it cannot hold authorities")
+}
+
+// Config is what proxies get.
+func (a *Authorities) Config() *config.Authorities {
+	if len(a.Lists) == 0 {
+		return &config.Authorities{Key: a.Key, Pem: a.PEM}
+	}
+	return &config.Authorities{Key: a.Key, Revocable: &config.Revocable{Pem: a.PEM, Lists: a.Lists}}
+}
+
+// revoking adds the revocation lists of a text in PEM. One that cannot be used spoils all: certificates that it has would be taken.
+func (a *Authorities) revoking(text string) *Authorities {
+	if len(text) > MaxRevocationBytes {
+		return wrong("%s has %d bytes, and at most %d are read", kind.RevocationsKey, len(text), MaxRevocationBytes)
+	}
+	certificates := revocation.Certificates(a.PEM)
+	rest := []byte(text)
+	for n := 1; ; n++ {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "X509 CRL" {
+			continue
+		}
+		if _, err := revocation.Parse(block.Bytes, certificates); err != nil {
+			return wrong("PEM block %d of %s: %v", n, kind.RevocationsKey, err)
+		}
+		a.Lists = append(a.Lists, block.Bytes)
+	}
+	if len(a.Lists) == 0 {
+		return wrong("%s has no revocation list in PEM (X509 CRL)", kind.RevocationsKey)
+	}
+	a.Key = config.AuthoritiesKey(a.PEM, a.Lists...)
+	return a
 }
 
 // parse reads the text of a field.

@@ -1,0 +1,189 @@
+// Package revocation reads certificate revocation lists (RFC 5280 section 5), and finds certificates in them. It exists so that who reads a list from
+// an object, and refuses it there, judges it as who verifies certificates by it does.
+//
+// It must never import anything of this project: all it knows is in its arguments.
+package revocation
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"math/big"
+	"slices"
+	"strings"
+	"time"
+)
+
+// List is what one authority has revoked.
+type List struct {
+	issuer      *x509.Certificate
+	number      *big.Int // nil where it has none
+	since, upTo time.Time
+	serials     []string // big-endian, sorted; parts of one string
+}
+
+// Parse reads a list in DER that one of the authorities has signed. What is refused is a list that nobody of them has signed, one that is not complete by
+// itself (an indirect or delta list, or one for certain certificates or reasons), and one that does not say when the next one comes.
+func Parse(der []byte, authorities []*x509.Certificate) (*List, error) {
+	parsed, err := x509.ParseRevocationList(der)
+	if err != nil {
+		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
+	}
+	if id, is := critical(parsed.Extensions); is {
+		return nil, fmt.Errorf("the list of %s has the critical extension %s, so it is not a complete list of what its issuer has revoked", nameOf(parsed.Issuer), id)
+	}
+	if parsed.NextUpdate.IsZero() {
+		return nil, fmt.Errorf("the list of %s does not say when the next one comes (nextUpdate)", nameOf(parsed.Issuer))
+	}
+	l := &List{number: parsed.Number, since: parsed.ThisUpdate, upTo: parsed.NextUpdate}
+	if l.issuer, err = signer(parsed, authorities); err != nil {
+		return nil, err
+	}
+	if err := l.take(parsed.RevokedCertificateEntries); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func critical(extensions []pkix.Extension) (asn1.ObjectIdentifier, bool) {
+	i := slices.IndexFunc(extensions, func(e pkix.Extension) bool { return e.Critical })
+	if i < 0 {
+		return nil, false
+	}
+	return extensions[i].Id, true
+}
+
+// signer returns the authority that has signed a list.
+func signer(list *x509.RevocationList, authorities []*x509.Certificate) (*x509.Certificate, error) {
+	err := errors.New("it is none of the certificates")
+	for _, a := range authorities {
+		if !bytes.Equal(a.RawSubject, list.RawIssuer) {
+			continue
+		}
+		if err = list.CheckSignatureFrom(a); err == nil {
+			return a, nil
+		}
+	}
+	return nil, fmt.Errorf("the list of %s is not signed by its issuer: %s", nameOf(list.Issuer), strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// take keeps the serial numbers of the entries.
+func (l *List) take(entries []x509.RevocationListEntry) error {
+	var all strings.Builder
+	ends := make([]int, 0, len(entries))
+	for _, e := range entries {
+		if id, is := critical(e.Extensions); is {
+			return fmt.Errorf("the list of %s has an entry with the critical extension %s, which is not supported", l.name(), id)
+		}
+		all.Write(e.SerialNumber.Bytes())
+		ends = append(ends, all.Len())
+	}
+	l.serials = make([]string, len(ends))
+	begin := 0
+	for i, end := range ends {
+		l.serials[i], begin = all.String()[begin:end], end
+	}
+	slices.Sort(l.serials)
+	return nil
+}
+
+// of reports whether the list tells of what an authority has issued. There may be several certificates of one authority.
+func (l *List) of(issuer *x509.Certificate) bool {
+	return bytes.Equal(l.issuer.RawSubject, issuer.RawSubject) && bytes.Equal(l.issuer.RawSubjectPublicKeyInfo, issuer.RawSubjectPublicKeyInfo)
+}
+
+func (l *List) has(c *x509.Certificate) bool {
+	_, found := slices.BinarySearch(l.serials, string(c.SerialNumber.Bytes()))
+	return found
+}
+
+// newer reports whether the list came after another of the same issuer.
+func (l *List) newer(o *List) bool {
+	if l.number != nil && o.number != nil && l.number.Cmp(o.number) != 0 {
+		return l.number.Cmp(o.number) > 0
+	}
+	return l.since.After(o.since)
+}
+
+// Stale says why nothing can be told from the list at a moment, "" where its dates say nothing against it.
+func (l *List) Stale(at time.Time) string {
+	switch {
+	case at.After(l.upTo):
+		return fmt.Sprintf("the revocation list of %s should have been replaced by %s", l.name(), l.upTo.UTC().Format(time.RFC3339))
+	case at.Before(l.since):
+		return fmt.Sprintf("the revocation list of %s begins at %s", l.name(), l.since.UTC().Format(time.RFC3339))
+	}
+	return ""
+}
+
+func (l *List) name() string { return nameOf(l.issuer.Subject) }
+
+func nameOf(n pkix.Name) string { return fmt.Sprintf("%q", n.String()) }
+
+// Lists are those of several authorities, the newest of each. They are not modified once they are in use; nil has none.
+type Lists struct{ all []*List }
+
+// Add adds a list, unless there is a newer one of its issuer, which it replaces otherwise.
+func (ls *Lists) Add(l *List) {
+	i := slices.IndexFunc(ls.all, func(o *List) bool { return o.of(l.issuer) })
+	switch {
+	case i < 0:
+		ls.all = append(ls.all, l)
+	case l.newer(ls.all[i]):
+		ls.all[i] = l
+	}
+}
+
+// Stale returns List.Stale of each list of which it says something.
+func (ls *Lists) Stale(at time.Time) (all []string) {
+	if ls != nil {
+		for _, l := range ls.all {
+			if why := l.Stale(at); why != "" {
+				all = append(all, why)
+			}
+		}
+	}
+	return all
+}
+
+// Check returns why a certificate is not valid at a moment, of which these are the verified chains: one of any of them, the last left out, was revoked
+// by the issuer that the chain has for it, or may have been, since its list is out of date. Of an issuer without a list nothing is known. An authority that is
+// trusted by itself is for Revoked.
+func (ls *Lists) Check(chains [][]*x509.Certificate, at time.Time) error {
+	if ls == nil {
+		return nil
+	}
+	for _, chain := range chains {
+		for i, c := range chain[:len(chain)-1] {
+			if err := ls.check(c, chain[i+1], at); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (ls *Lists) check(c, issuer *x509.Certificate, at time.Time) error {
+	for _, l := range ls.all {
+		if !l.of(issuer) {
+			continue
+		}
+		if l.has(c) {
+			return fmt.Errorf("certificate %x of %s is revoked by its issuer", c.SerialNumber, nameOf(c.Subject))
+		}
+		if why := l.Stale(at); why != "" {
+			return errors.New(why)
+		}
+	}
+	return nil
+}
+
+// Revoked reports whether an authority, which others may lead to, was revoked by another one. The dates of lists do not matter to it: what was revoked stays so.
+func (ls *Lists) Revoked(c *x509.Certificate) bool {
+	return ls != nil && slices.ContainsFunc(ls.all, func(l *List) bool {
+		return bytes.Equal(l.issuer.RawSubject, c.RawIssuer) && l.has(c) && c.CheckSignatureFrom(l.issuer) == nil
+	})
+}

@@ -1,0 +1,69 @@
+package revocation
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+)
+
+// Authorities are certificates by which others are verified, in PEM, and lists in DER of what they have revoked.
+type Authorities struct {
+	PEM   string
+	Lists [][]byte
+}
+
+// ErrNoCertificate is of Authorities without a certificate that can be parsed.
+var ErrNoCertificate = errors.New("no certificate in PEM")
+
+// Trust returns what others are verified by, and what was revoked; nil for nothing. An authority that another one has revoked is not trusted by itself.
+func Trust(all ...Authorities) (*x509.CertPool, *Lists, error) {
+	pool := x509.NewCertPool()
+	var lists *Lists
+	for _, a := range all {
+		if len(a.Lists) == 0 {
+			continue
+		}
+		if lists == nil {
+			lists = &Lists{}
+		}
+		certificates := Certificates(a.PEM)
+		for _, der := range a.Lists {
+			l, err := Parse(der, certificates)
+			if err != nil {
+				return nil, nil, err
+			}
+			lists.Add(l)
+		}
+	}
+	for _, a := range all {
+		if lists == nil {
+			if !pool.AppendCertsFromPEM([]byte(a.PEM)) { // which keeps them without parsing them twice
+				return nil, nil, ErrNoCertificate
+			}
+			continue
+		}
+		certificates := Certificates(a.PEM)
+		if len(certificates) == 0 {
+			return nil, nil, ErrNoCertificate
+		}
+		for _, c := range certificates {
+			if !lists.Revoked(c) {
+				pool.AddCert(c)
+			}
+		}
+	}
+	return pool, lists, nil
+}
+
+// Certificates returns those of a text in PEM that can be parsed.
+func Certificates(text string) (all []*x509.Certificate) {
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return all
+		}
+		if c, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err == nil {
+			all = append(all, c)
+		}
+	}
+}
