@@ -30,14 +30,20 @@ type Exchange struct {
 	ref      *snapshot.BackendRef // of rule, once it is chosen
 	backend  *upstream.Backend    // that of ref as the listener's Gateway reaches it
 	// deadline is when timeouts.request runs out, or what a gRPC call gives itself; zero is never. deadlineReason says which.
-	deadline       time.Time
-	deadlineReason observe.Reason
-	maxBody        int64              // of the request in bytes, as the listener has it; 0 is no limit
-	attempt        attempt            // the present one
-	endpoint       *upstream.Endpoint // of the present attempt, which it counts; nil without one
-	retry          retryState
+	deadline time.Time
+	maxBody  int64              // of the request in bytes, as the listener has it; 0 is no limit
+	attempt  attempt            // the present one
+	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
+	retry    retryState
+	// tryAt is how long after start the present attempt's request was begun; set where that is recorded only.
+	tryAt time.Duration
 
-	body requestBody
+	body    requestBody
+	mirrors []*mirrored
+
+	requestID      [requestIDSize]byte // the one that we made, if we did
+	deadlineReason observe.Reason
+	ending         observe.Reason // of a response that is relayed to its end
 	// closing tells that the client's connection should take no further requests.
 	closing bool
 	// complete tells that the whole response was sent.
@@ -48,11 +54,6 @@ type Exchange struct {
 	unasked bool
 	// suspended tells that Run has returned before the end.
 	suspended bool
-	ending    observe.Reason // of a response that is relayed to its end
-	// tryAt is when the present attempt's request was begun; set where that is recorded only.
-	tryAt     time.Time
-	mirrors   []*mirrored
-	requestID [requestIDSize]byte // the one that we made, if we did
 }
 
 // Request is a request as the client's side hands it over. All of it is set anew for each
@@ -72,11 +73,11 @@ type Request struct {
 	// ExpectContinue: the client waits for 100 before it sends the body.
 	ExpectContinue bool
 	TETrailers     bool // TE: trailers
-	// Upgrade is the protocol that the client wants to switch to, nil where it wants none, or where that is not to be asked of the backend.
-	Upgrade []byte
 	// Extended: the client has sent an extended CONNECT (RFC 8441), for which this request stands. It is nothing without Upgrade, and the
 	// response that it waits for is 200, not 101.
 	Extended bool
+	// Upgrade is the protocol that the client wants to switch to, nil where it wants none, or where that is not to be asked of the backend.
+	Upgrade []byte
 }
 
 // Outcome is what an exchange leaves behind.

@@ -103,7 +103,7 @@ func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v ver
 // try waits for the response to a request that was begun, and relays it. Nothing follows where anything of it was sent to the client.
 func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if x.Client.Engine.Logging { // nothing else shows it
-		x.tryAt = time.Now()
+		x.tryAt = time.Since(x.start)
 	}
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(x.deadline)
@@ -165,9 +165,8 @@ func (x *Exchange) endTry(a *attempt) {
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
-	if !x.tryAt.IsZero() {
-		x.rec.UpstreamDurationNano = int64(time.Since(x.tryAt))
-		x.tryAt = time.Time{}
+	if x.Client.Engine.Logging {
+		x.rec.UpstreamDurationNano = int64(time.Since(x.start) - x.tryAt)
 	}
 }
 

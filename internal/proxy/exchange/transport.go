@@ -62,8 +62,8 @@ type attempt struct {
 	// suspends reports whether readPart may fail with errSuspend.
 	suspends bool
 
-	transport transport // http1 or http2; nil while there is no connection
-	http1     http1Transport
+	transport transport       // http1 or http2; nil while there is no connection
+	http1     *http1Transport // nil before the first attempt that needs it
 	http2     http2Transport
 
 	attemptState
@@ -85,15 +85,17 @@ type attemptState struct {
 	// out closed by the peer without anything being wrong.
 	reused bool
 
-	// framing and length are those of the response body, as in Head.
-	framing http1.Framing
-	length  int64
+	framing http1.Framing // of the response body, as in Head
+	length  int64         // likewise
 }
 
 // useHTTP1 makes u the connection of the attempt.
 func (a *attempt) useHTTP1(u *upstream.Conn) {
+	if a.http1 == nil {
+		a.http1 = &http1Transport{}
+	}
 	a.http1.a, a.http1.u = a, u
-	a.transport, a.headSent, a.reused = &a.http1, false, u.Reused
+	a.transport, a.headSent, a.reused = a.http1, false, u.Reused
 }
 
 // useHTTP2 makes a place on a shared connection that of the attempt.

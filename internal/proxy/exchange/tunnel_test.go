@@ -34,8 +34,8 @@ func TestCheckSwitch(t *testing.T) {
 				x.resp.Header.Add([]byte("Sec-WebSocket-Accept"), []byte(tc.accept))
 			}
 			a := &x.attempt
-			a.http1.head = http1.ResponseHead{Upgrade: []byte(tc.named)}
-			a.transport = &a.http1
+			a.http1 = &http1Transport{head: http1.ResponseHead{Upgrade: []byte(tc.named)}}
+			a.transport = a.http1
 			if err := x.checkSwitch(a); err != tc.want {
 				t.Errorf("%v, want %v", err, tc.want)
 			}
