@@ -100,7 +100,7 @@ type stream struct {
 	limit limit
 
 	// Of a tunnel:
-	key                 webSocketKey
+	key                 *webSocketKey // nil before the first one
 	toClient, toBackend waitState
 }
 

@@ -33,6 +33,9 @@ func (d *stream) extend() {
 	}
 	var random [16]byte
 	rand.Read(random[:]) //nolint:errcheck // it never fails
+	if d.key == nil {
+		d.key = &webSocketKey{}
+	}
 	base64.StdEncoding.Encode(d.key[:], random[:])
 	x.Upgrade = webSocket
 	x.Header.Set(webSocketKeyName, d.key[:])

@@ -27,6 +27,8 @@ type Client struct {
 	// PeerText is the client's IP address as X-Forwarded-For shows it.
 	PeerText []byte
 	Mode     snapshot.Mode // of the listener that the connection is for; before that is known, of the port when it was accepted
+	// Suspends: Run may return before the end, see Outcome.Suspended.
+	Suspends bool
 	// ServerName is the SNI of the TLS handshake, or of one that is passed on, in lower case, empty where there was none.
 	ServerName []byte
 	// TLSPeer is who the client has shown to be in the TLS handshake.
@@ -37,8 +39,6 @@ type Client struct {
 	Response Response
 	Limiter  Limiter
 	Watch    *Watch
-	// Suspends: Run may return before the end, see Outcome.Suspended.
-	Suspends bool
 	// Splicer is nil where bytes for the client pass more than a socket.
 	Splicer Splicer
 	// Switcher is nil where the client's protocol cannot be left, or the stream not become a tunnel.

@@ -57,12 +57,12 @@ type retryState struct {
 	fresh bool
 	// needsOther reports whether the next attempt needs an endpoint that was not tried.
 	needsOther bool
+	// interim reports whether the client was sent an interim response, other than 100, of a backend.
+	interim bool
 	// uncounted are the attempts that do not count towards maxConnects.
 	uncounted     int
 	gone, replays int
 	retries       int // those that the rule's retry allows
-	// interim reports whether the client was sent an interim response, other than 100, of a backend.
-	interim bool
 }
 
 // verdict is what follows a failure.

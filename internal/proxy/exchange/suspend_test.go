@@ -5,9 +5,9 @@ import (
 	"unsafe"
 )
 
-// TestSizes bounds what each idle response holds. The allocator has no sizes between the one here and the next.
+// TestSizes bounds what each idle response holds: the allocator, which adds 8 bytes, has no sizes between 1536 and 1792.
 func TestSizes(t *testing.T) {
-	if n := unsafe.Sizeof(Exchange{}); n > 1536 {
-		t.Errorf("an Exchange has %d bytes, for which 1792 are taken", n)
+	if n := unsafe.Sizeof(Exchange{}); n > 1536-8 {
+		t.Errorf("an Exchange has %d bytes", n)
 	}
 }

@@ -20,18 +20,22 @@ type ClientStream struct {
 	client   *Client
 	toHead   bool // the method is HEAD
 	suspends bool // as in ClientRequest
-	// current is the interim head that was handed out last; the reading goroutine's.
-	current head.Section
 
 	// From here on guarded by the connection's mu.
 
-	headed, delivered bool           // the final head has come, and was handed out
-	length            int64          // Content-Length of it
-	interim           []head.Section // interim[first:last] wait to be handed out
-	first, last       int
+	headed, delivered bool        // the final head has come, and was handed out
+	length            int64       // Content-Length of it
+	interims          *interims   // nil before the first interim head
 	awhile, long      bool        // WaitAwhile is under way, and is to end
 	waitsSince        int64       // by watch.now, since when that is
 	suspension        *suspension // nil while a goroutine runs
+}
+
+// interims are interim heads of a response, which few have.
+type interims struct {
+	current     head.Section   // was handed out last; the reading goroutine's
+	list        []head.Section // list[first:last] wait to be handed out
+	first, last int
 }
 
 var clientStreams = sync.Pool{New: func() any {
@@ -54,14 +58,19 @@ func takeStream(cl *Client) *ClientStream {
 // recycle keeps the memory of a stream that nobody knows any more.
 func (s *ClientStream) recycle() {
 	const most = 64 << 10 // of memory that interim heads have made grow
-	size := s.current.Cap()
-	for i := range s.interim {
-		size += s.interim[i].Cap()
-	}
-	if !s.s.clear() || size > most {
+	if !s.s.clear() {
 		return
 	}
-	*s = ClientStream{s: s.s, current: s.current, interim: s.interim}
+	if p := s.interims; p != nil {
+		size := p.current.Cap()
+		for i := range p.list {
+			size += p.list[i].Cap()
+		}
+		if p.first, p.last = 0, 0; size > most {
+			s.interims = nil
+		}
+	}
+	*s = ClientStream{s: s.s, interims: s.interims}
 	clientStreams.Put(s)
 }
 
@@ -76,9 +85,8 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 		switch {
 		case s.s.err != nil:
 			return false, s.s.err
-		case s.first < s.last:
-			s.nextInterim()
-			fillIn(r, &s.current)
+		case s.interims != nil && s.interims.first < s.interims.last:
+			fillIn(r, s.interims.next())
 			return false, nil
 		case s.headed && s.delivered:
 			return false, errOrder
@@ -93,11 +101,13 @@ func (s *ClientStream) ReadHead(r *message.Response) (ended bool, err error) {
 	}
 }
 
-func (s *ClientStream) nextInterim() {
-	s.current, s.interim[s.first] = s.interim[s.first], s.current
-	if s.first++; s.first == s.last {
-		s.first, s.last = 0, 0
+// next returns the next of those that wait. It is valid until the call after that.
+func (p *interims) next() *head.Section {
+	p.current, p.list[p.first] = p.list[p.first], p.current
+	if p.first++; p.first == p.last {
+		p.first, p.last = 0, 0
 	}
+	return &p.current
 }
 
 // fillIn copies, since filters change what they get.

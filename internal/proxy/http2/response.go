@@ -55,18 +55,21 @@ func (c *Conn) endResponse() error {
 
 // keepInterim puts an interim head aside, in exchange for another section's memory.
 func (s *ClientStream) keepInterim(x *head.Section, most int) bool {
-	size := x.Size()
-	for i := s.first; i < s.last; i++ {
-		size += s.interim[i].Size()
+	if s.interims == nil {
+		s.interims = &interims{}
 	}
-	if s.last == maxInterims || size > most {
+	p, size := s.interims, x.Size()
+	for i := p.first; i < p.last; i++ {
+		size += p.list[i].Size()
+	}
+	if p.last == maxInterims || size > most {
 		return false
 	}
-	if s.last == len(s.interim) {
-		s.interim = append(s.interim, head.Section{})
+	if p.last == len(p.list) {
+		p.list = append(p.list, head.Section{})
 	}
-	s.interim[s.last], *x = *x, s.interim[s.last]
-	s.last++
+	p.list[p.last], *x = *x, p.list[p.last]
+	p.last++
 	return true
 }
 

@@ -93,7 +93,7 @@ func (s *ClientStream) WaitAwhile() error {
 }
 
 // Notify has wake called, once, when Wait would return, and reports true; or false where it would at once. It is only for streams that were opened with
-// ClientRequest.Suspends, and until then no call but Reset and SetDeadline may be made that reads.
+// ClientRequest.Suspends and whose final head was read, and until then no call but Reset and SetDeadline may be made that reads.
 // What ReadHead has returned is not valid any more. wake must not block nor call anything of this package.
 func (s *ClientStream) Notify(wake func()) bool {
 	c := s.s.c
@@ -113,9 +113,7 @@ func (s *ClientStream) Notify(wake func()) bool {
 	s.suspension = p
 	s.s.giveUpFrames()
 	s.s.readable.timer = nil // it was stopped
-	if s.delivered {
-		s.s.header = head.Section{}
-	}
+	s.s.header, s.interims = head.Section{}, nil
 	c.suspendable--
 	return true
 }
