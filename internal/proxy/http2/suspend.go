@@ -11,6 +11,9 @@ import (
 // one costs, with its stack, is as much as all else of a stream, and to start another costs a few microseconds.
 const suspendAfter = 500
 
+// suspendTogether is how long, in milliseconds, the next may have to wait, so that the reader need not look for each.
+const suspendTogether = 50
+
 // ErrSuspend is that ClientStream.WaitAwhile has waited for long.
 var ErrSuspend = errors.New("http2: nothing has come for long")
 
@@ -138,14 +141,20 @@ func (c *Conn) suspendDue() int64 {
 	return c.suspendAt
 }
 
-// expireSuspend ends waits that last for long.
+// expireSuspend ends waits that last for long, and is called next when the first of the others will.
 func (c *Conn) expireSuspend() (bool, error) {
-	c.suspendAt = 0
+	next := c.now + suspendAfter
 	for _, s := range c.streams {
-		if r := s.of; r.awhile && c.now-r.waitsSince >= suspendAfter {
+		r := s.of
+		switch at := r.waitsSince + suspendAfter; {
+		case !r.awhile:
+		case at <= c.now:
 			r.long = true
 			s.readable.send()
+		default:
+			next = min(next, at)
 		}
 	}
+	c.suspendAt = max(next, c.now+suspendTogether)
 	return false, nil
 }
