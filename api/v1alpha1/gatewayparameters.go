@@ -161,6 +161,35 @@ type Port struct {
 	//
 	// +optional
 	ProxyProtocol bool `json:"proxyProtocol,omitempty"`
+	// IdleTimeout is how long a connection may be without a request; default 75s, from 1s to 24h. Connections that are open keep the timeouts that they had.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="from 1s to 24h"
+	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
+	// RequestHeadTimeout is how long the head of a request may take from its first byte to its last; default 15s, from 1s to 24h.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="from 1s to 24h"
+	RequestHeadTimeout *metav1.Duration `json:"requestHeadTimeout,omitempty"`
+	// RequestBodyIdleTimeout is how long nothing may come of a request body that is awaited; default 60s, from 1s to 24h.
+	//
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,5}(h|m|s|ms)){1,4}$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="from 1s to 24h"
+	RequestBodyIdleTimeout *metav1.Duration `json:"requestBodyIdleTimeout,omitempty"`
+	// MaxConnections is how many connections one proxy may have at the port at a time; those beyond are reset. Default: what the process may have at all.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxConnections *int32 `json:"maxConnections,omitempty"`
 }
 
 // Listener is a listener of a Gateway, or all that have no entry.

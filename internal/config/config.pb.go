@@ -395,7 +395,8 @@ type Listener struct {
 	// empty: a proxy that does not know the field fails every handshake.
 	ClientValidation *ClientValidation `protobuf:"bytes,11,opt,name=client_validation,json=clientValidation,proto3" json:"client_validation,omitempty"`
 	TlsOptions       *TLSOptions       `protobuf:"bytes,12,opt,name=tls_options,json=tlsOptions,proto3" json:"tls_options,omitempty"` // HTTPS and TLS only; unset for the defaults
-	// How connections to the port begin; not with UDP. Listeners of a port have the same, and those that differ from the first, by key, are not served.
+	// What is expected of connections to the port; not with UDP. Listeners of a port begin theirs in the same way, and those that differ from the
+	// first, by key, are not served.
 	Connections *Connections `protobuf:"bytes,13,opt,name=connections,proto3" json:"connections,omitempty"`
 	// Ranges of the addresses of proxies that are believed what they say of their clients, such as "192.0.2.0/24"; sorted, distinct.
 	TrustedProxies      []string `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
@@ -544,8 +545,13 @@ type Connections struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Each connection begins with a PROXY header, of version 1 or 2, and comes from one of the listener's trusted_proxies.
 	ProxyProtocol bool `protobuf:"varint,1,opt,name=proxy_protocol,json=proxyProtocol,proto3" json:"proxy_protocol,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// What bounds connections; 0 is the process's default. Where Gateways share a port, the lowest counts.
+	IdleTimeoutNanos            int64  `protobuf:"varint,2,opt,name=idle_timeout_nanos,json=idleTimeoutNanos,proto3" json:"idle_timeout_nanos,omitempty"`
+	RequestHeadTimeoutNanos     int64  `protobuf:"varint,3,opt,name=request_head_timeout_nanos,json=requestHeadTimeoutNanos,proto3" json:"request_head_timeout_nanos,omitempty"`
+	RequestBodyIdleTimeoutNanos int64  `protobuf:"varint,4,opt,name=request_body_idle_timeout_nanos,json=requestBodyIdleTimeoutNanos,proto3" json:"request_body_idle_timeout_nanos,omitempty"`
+	MaxConnections              uint32 `protobuf:"varint,5,opt,name=max_connections,json=maxConnections,proto3" json:"max_connections,omitempty"` // at a time, of each address that is bound
+	unknownFields               protoimpl.UnknownFields
+	sizeCache                   protoimpl.SizeCache
 }
 
 func (x *Connections) Reset() {
@@ -583,6 +589,34 @@ func (x *Connections) GetProxyProtocol() bool {
 		return x.ProxyProtocol
 	}
 	return false
+}
+
+func (x *Connections) GetIdleTimeoutNanos() int64 {
+	if x != nil {
+		return x.IdleTimeoutNanos
+	}
+	return 0
+}
+
+func (x *Connections) GetRequestHeadTimeoutNanos() int64 {
+	if x != nil {
+		return x.RequestHeadTimeoutNanos
+	}
+	return 0
+}
+
+func (x *Connections) GetRequestBodyIdleTimeoutNanos() int64 {
+	if x != nil {
+		return x.RequestBodyIdleTimeoutNanos
+	}
+	return 0
+}
+
+func (x *Connections) GetMaxConnections() uint32 {
+	if x != nil {
+		return x.MaxConnections
+	}
+	return 0
 }
 
 // Identity is what a Gateway shows to the backends that its listeners' requests and connections are sent to over TLS.
@@ -2145,9 +2179,13 @@ const file_config_proto_rawDesc = "" +
 	"tlsOptions\x12A\n" +
 	"\vconnections\x18\r \x01(\v2\x1f.moongate.config.v1.ConnectionsR\vconnections\x12'\n" +
 	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\x123\n" +
-	"\x16max_request_body_bytes\x18\x0f \x01(\x03R\x13maxRequestBodyBytes\"4\n" +
+	"\x16max_request_body_bytes\x18\x0f \x01(\x03R\x13maxRequestBodyBytes\"\x8e\x02\n" +
 	"\vConnections\x12%\n" +
-	"\x0eproxy_protocol\x18\x01 \x01(\bR\rproxyProtocol\",\n" +
+	"\x0eproxy_protocol\x18\x01 \x01(\bR\rproxyProtocol\x12,\n" +
+	"\x12idle_timeout_nanos\x18\x02 \x01(\x03R\x10idleTimeoutNanos\x12;\n" +
+	"\x1arequest_head_timeout_nanos\x18\x03 \x01(\x03R\x17requestHeadTimeoutNanos\x12D\n" +
+	"\x1frequest_body_idle_timeout_nanos\x18\x04 \x01(\x03R\x1brequestBodyIdleTimeoutNanos\x12'\n" +
+	"\x0fmax_connections\x18\x05 \x01(\rR\x0emaxConnections\",\n" +
 	"\bIdentity\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\tR\vcertificate\"f\n" +
 	"\n" +

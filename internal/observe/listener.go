@@ -93,12 +93,13 @@ const (
 	LimitPerClient ConnectionLimit = iota // connections of one client address
 	LimitTotal                            // connections of all clients
 	LimitMemory                           // memory, see SetMemoryScarce
+	LimitPort                             // connections to one port
 	limitCount
 )
 
 // String is the value of the label limit.
 func (l ConnectionLimit) String() string {
-	return [limitCount]string{"connections_per_client", "connections", "memory"}[l]
+	return [limitCount]string{"connections_per_client", "connections", "memory", "connections_per_port"}[l]
 }
 
 // Socket returns the handle of a bound port; it is to be released once.

@@ -272,6 +272,7 @@ func TestListenersAndSockets(t *testing.T) {
 	s.ConnectionRefused(LimitTotal)
 	want(t, m, "moongate_downstream_connections_refused_total", map[string]float64{"address=127.0.0.1,gateway=a/g,limit=connections,port=80": 1,
 		"address=127.0.0.1,gateway=a/g,limit=connections_per_client,port=80": 0,
+		"address=127.0.0.1,gateway=a/g,limit=connections_per_port,port=80":   0,
 		"address=127.0.0.1,gateway=a/g,limit=memory,port=80":                 0})
 	s.Release()
 	s.ConnectionClosed()

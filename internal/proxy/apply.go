@@ -367,10 +367,11 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 		if other, ok := port.Listeners.Get(ls.config.Hostname); ok {
 			return fmt.Errorf("port %d with hostname %q is taken by listener %s", addr.Port, ls.config.Hostname, other.Config.Key)
 		}
-		if !port.Connections.Equal(&connections) {
+		if !port.Connections.BeginAlike(&connections) {
 			return fmt.Errorf("port %d is shared with Gateways whose GatewayParameters say otherwise whether its connections begin with a PROXY header, and of whom: "+
 				"give them the same proxyProtocol and trustedProxies, or this one another port", addr.Port)
 		}
+		port.Connections.Tighten(&connections)
 		port.Listeners, port.Mode = port.Listeners.With(ls.config.Hostname, l), max(port.Mode, mode)
 	}
 	return certErr

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
@@ -157,16 +159,28 @@ func applyClients(c *config.Listener, k listenerKey, clients *parameters.Clients
 	if c.Protocol == config.Protocol_PROTOCOL_UDP {
 		return
 	}
-	if clients.Port(int32(c.Port)).ProxyProtocol {
-		c.Connections = &config.Connections{ProxyProtocol: true}
-	}
+	c.Connections = connections(clients.Port(int32(c.Port)))
 	http := c.Protocol == config.Protocol_PROTOCOL_HTTP || c.Protocol == config.Protocol_PROTOCOL_HTTPS
-	if http || c.Connections != nil {
+	if http || c.Connections.GetProxyProtocol() {
 		c.TrustedProxies = clients.TrustedProxies
 	}
 	if http {
 		c.MaxRequestBodyBytes = value(clients.Listener(k.Name, k.Set != "").MaxRequestBodyBytes, 0)
 	}
+}
+
+// connections is what a port expects of its connections, nil for nothing.
+func connections(p v1alpha1.Port) *config.Connections {
+	nanos := func(d *metav1.Duration) int64 { return int64(value(d, metav1.Duration{}).Duration) }
+	c := &config.Connections{
+		ProxyProtocol:    p.ProxyProtocol,
+		IdleTimeoutNanos: nanos(p.IdleTimeout), RequestHeadTimeoutNanos: nanos(p.RequestHeadTimeout), RequestBodyIdleTimeoutNanos: nanos(p.RequestBodyIdleTimeout),
+		MaxConnections: uint32(value(p.MaxConnections, 0)),
+	}
+	if proto.Equal(c, &config.Connections{}) {
+		return nil
+	}
+	return c
 }
 
 // attachedSet is a ListenerSet as a part of a Gateway.

@@ -479,7 +479,7 @@ func (c *Conn) endIdle() bool {
 			return false
 		}
 		if used && listen.Unsent(c.raw) {
-			least = c.set.timeouts.WriteIdle
+			least = c.timeouts.WriteIdle
 		}
 		return h.EndIfIdle(least)
 	}
@@ -497,7 +497,7 @@ func (c *Conn) endUnused(now int64) bool {
 		c.set.evict(c)
 		return true
 	}
-	t, limit := &c.set.timeouts, time.Duration(0)
+	t, limit := c.timeouts, time.Duration(0)
 	kind, at, seen := c.wait.get()
 	switch kind {
 	case waitIdle:

@@ -49,12 +49,14 @@ var (
 // is uploaded beside a response, a second one (upload) reads from the client. The
 // sweeper looks at the atomics.
 type Conn struct {
-	set   *Set
-	side  exchange.Client // the connection as its exchanges see it
-	watch exchange.Watch
-	nc    net.Conn // what is read and written: tcp, or TLS above it
-	tcp   *net.TCPConn
-	raw   syscall.RawConn
+	set *Set
+	// timeouts are those of set, or of the port when the connection was accepted.
+	timeouts *Timeouts
+	side     exchange.Client // the connection as its exchanges see it
+	watch    exchange.Watch
+	nc       net.Conn // what is read and written: tcp, or TLS above it
+	tcp      *net.TCPConn
+	raw      syscall.RawConn
 
 	// in[r:w] is what was read and not consumed. in is small or big, which are from their pools and nil
 	// while they are not needed, or of idleBuffer, or nil where nothing is read.
@@ -152,7 +154,7 @@ func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port) *Conn {
 	mode := port.Mode
-	c := &Conn{set: set, nc: tcp, tcp: tcp, proxied: port.Connections.ProxyProtocol}
+	c := &Conn{set: set, timeouts: set.timeouts.of(&port.Connections), nc: tcp, tcp: tcp, proxied: port.Connections.ProxyProtocol}
 	c.side = exchange.Client{Engine: set.engine, Socket: s, Mode: mode, Watch: &c.watch,
 		Body: http1Side{c}, Response: http1Side{c}, Limiter: http1Side{c}, Switcher: http1Side{c}}
 	if !mode.TLS() {
@@ -286,7 +288,7 @@ func (c *Conn) sayClose() {
 
 // handshakeEnd is when a handshake that begins now must be done, by the coarse clock.
 func (c *Conn) handshakeEnd() int64 {
-	return c.set.engine.Now() + c.set.timeouts.Handshake.Milliseconds()
+	return c.set.engine.Now() + c.timeouts.Handshake.Milliseconds()
 }
 
 // handshake makes the connection a TLS connection, by a moment of the coarse clock. What is unread is the beginning of what the client has sent.
@@ -449,7 +451,7 @@ func looksLikeHTTP(b [5]byte) bool {
 
 // answerPlain answers a request that came without TLS.
 func (c *Conn) answerPlain() {
-	c.tcp.SetDeadline(time.Now().Add(c.set.timeouts.Linger))
+	c.tcp.SetDeadline(time.Now().Add(c.timeouts.Linger))
 	status := 0
 	if _, err := io.WriteString(c.tcp, plainAnswer); err == nil {
 		status = 400
@@ -488,7 +490,7 @@ func (c *Conn) closeLingering() {
 	if c.nc.(closeWriter).CloseWrite() != nil {
 		return
 	}
-	c.nc.SetReadDeadline(time.Now().Add(c.set.timeouts.Linger))
+	c.nc.SetReadDeadline(time.Now().Add(c.timeouts.Linger))
 	if len(c.in) == 0 {
 		c.in = make([]byte, idleBuffer)
 	}

@@ -54,7 +54,7 @@ func (c *Conn) readHead() (int, error) {
 func (c *Conn) beginHead() {
 	c.headDeadline, c.fresh = 0, true
 	if c.w > c.r {
-		c.headDeadline = c.set.engine.Now() + c.set.timeouts.Head.Milliseconds()
+		c.headDeadline = c.set.engine.Now() + c.timeouts.Head.Milliseconds()
 	}
 }
 
@@ -72,7 +72,7 @@ func (c *Conn) parseHead() (int, error) {
 func (c *Conn) waitForHead() {
 	if c.headDeadline == 0 {
 		if c.until == 0 {
-			c.until = c.set.engine.Now() + c.set.timeouts.Idle.Milliseconds()
+			c.until = c.set.engine.Now() + c.timeouts.Idle.Milliseconds()
 		}
 		c.wait.set(waitIdle, c.until)
 	} else {
@@ -84,7 +84,7 @@ func (c *Conn) waitForHead() {
 func (c *Conn) arrived(n int) {
 	if c.headDeadline == 0 {
 		c.until = 0
-		c.headDeadline = c.set.engine.Now() + c.set.timeouts.Head.Milliseconds()
+		c.headDeadline = c.set.engine.Now() + c.timeouts.Head.Milliseconds()
 		c.http1State().ex.Begin()
 		c.fresh = true
 	} else if bytes.IndexByte(c.in[c.w:c.w+n], '\n') >= 0 || c.w+n-c.r > unparsedLimit {

@@ -217,7 +217,7 @@ func (s http1Side) Next(b exchange.Buffer, wait bool) (data []byte, last bool, e
 // readBody reads more of the body from the client.
 func (c *Conn) readBody(b exchange.Buffer) (int, error) {
 	for {
-		c.bodyWait.set(waitRead, c.set.engine.Now()+c.set.timeouts.BodyIdle.Milliseconds())
+		c.bodyWait.set(waitRead, c.set.engine.Now()+c.timeouts.BodyIdle.Milliseconds())
 		var n int
 		var err error
 		if c.nc == net.Conn(c.tcp) && !c.set.plainIO {
@@ -286,7 +286,7 @@ func (s http1Side) Start(h exchange.Head, p exchange.Part) error {
 // Splice is exchange.Splicer's.
 func (s http1Side) Splice(p *splice.Pipe) error {
 	c := s.c
-	c.wait.set(waitWrite, c.set.engine.Now()+c.set.timeouts.WriteIdle.Milliseconds())
+	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
 	return c.wrote(c.splice(p))
 }
 
@@ -345,7 +345,7 @@ func (c *Conn) write(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	c.wait.set(waitWrite, c.set.engine.Now()+c.set.timeouts.WriteIdle.Milliseconds())
+	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
 	var err error
 	if c.nc == net.Conn(c.tcp) {
 		b = c.writeRaw(b)
@@ -359,7 +359,7 @@ func (c *Conn) write(b []byte) error {
 // writeBoth sends two pieces, if possible with one system call.
 func (c *Conn) writeBoth(head, data []byte) error {
 	parts := net.Buffers{head, data}
-	c.wait.set(waitWrite, c.set.engine.Now()+c.set.timeouts.WriteIdle.Milliseconds())
+	c.wait.set(waitWrite, c.set.engine.Now()+c.timeouts.WriteIdle.Milliseconds())
 	_, err := parts.WriteTo(c.nc)
 	return c.wrote(err)
 }

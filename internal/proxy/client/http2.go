@@ -42,7 +42,7 @@ func (c *Conn) serveHTTP2() {
 	c.park()
 	c.nc.SetReadDeadline(never)
 	c.side.Protocol = "HTTP/2.0"
-	t := &c.set.timeouts
+	t := c.timeouts
 	h := http2.New(c.sending(), http2.Options{
 		MaxHeaderBytes:  c.set.engine.Limits.MaxHead,
 		MaxFields:       c.set.engine.Limits.MaxFields,
@@ -276,7 +276,7 @@ func brokenBody(err error) (status int, reason observe.Reason) {
 
 // await waits until something has come of the body; io.EOF is that nothing more does.
 func (d *stream) await() error {
-	d.s.SetReadDeadline(time.Now().Add(d.c.set.timeouts.BodyIdle))
+	d.s.SetReadDeadline(time.Now().Add(d.c.timeouts.BodyIdle))
 	if d.stopped.Load() {
 		return http2.ErrClosed
 	}

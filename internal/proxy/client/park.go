@@ -27,6 +27,12 @@ func (c *Conn) retire() bool {
 	return false
 }
 
+// idleEnded reports whether the idle time of a parked connection is over, by the coarse clock.
+func (c *Conn) idleEnded(now int64) bool {
+	since := c.until - c.timeouts.Idle.Milliseconds()
+	return now >= c.until || c.set.engine.Draining.Load() && now >= since+drainIdle.Milliseconds()
+}
+
 // claim takes a parked connection over; false where it is not parked, or somebody else was first.
 func (c *Conn) claim() bool {
 	kind, _, seen := c.wait.get()

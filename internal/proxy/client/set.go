@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"log/slog"
 	"net"
 	"sync"
@@ -67,6 +68,16 @@ func (t Timeouts) withDefaults() Timeouts {
 		}
 	}
 	return t
+}
+
+// of returns the timeouts with those of a port in their place; t itself where it has none.
+func (t *Timeouts) of(port *snapshot.Connections) *Timeouts {
+	if port.Idle == 0 && port.Head == 0 && port.BodyIdle == 0 {
+		return t
+	}
+	own := *t
+	own.Idle, own.Head, own.BodyIdle = cmp.Or(port.Idle, t.Idle), cmp.Or(port.Head, t.Head), cmp.Or(port.BodyIdle, t.BodyIdle)
+	return &own
 }
 
 // Set holds all client connections. One touches a part of it when it is accepted, parked and ends.
@@ -183,7 +194,10 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Po
 	}
 	key := keyOf(client)
 	limit, ok := observe.LimitMemory, false
-	if !s.engine.Overloaded.Load() {
+	open := socket.Open.Add(1)
+	if most := port.Connections.Max; most > 0 && open > most {
+		limit = observe.LimitPort
+	} else if !s.engine.Overloaded.Load() {
 		limit, ok = s.admission.enter(key, proxied)
 		if !ok && limit == observe.LimitTotal && s.makeRoom() {
 			limit, ok = s.admission.enter(key, proxied)
@@ -193,6 +207,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Po
 		s.makeRoom()
 	}
 	if !ok {
+		socket.Open.Add(-1)
 		tcp.SetLinger(0) // so that the kernel keeps nothing of it either
 		tcp.Close()
 		socket.Stats.ConnectionRefused(limit)
@@ -267,6 +282,7 @@ func (s *Set) signalEmpty() {
 
 func (s *Set) remove(c *Conn) {
 	s.leave(c)
+	c.side.Socket.Open.Add(-1)
 	c.shard.remove(c)
 	if !s.awaited.Load() {
 		return
@@ -291,7 +307,7 @@ func (c *Conn) sweep(now int64) (watch bool) {
 	kind, at, seen := c.wait.get()
 	switch kind {
 	case waitIdle:
-		since := at - c.set.timeouts.Idle.Milliseconds()
+		since := at - c.timeouts.Idle.Milliseconds()
 		switch {
 		case now >= at, c.set.engine.Draining.Load() && now >= since+drainIdle.Milliseconds():
 			c.expire(&c.wait, seen, false)

@@ -13,7 +13,9 @@ type shard struct {
 	// parked is in the order in which the connections were parked, which is that in which their idle
 	// times end but for the sweeper's precision.
 	parked list
-	_      [128 - 40]byte // a shard's lock shares no cache line with another's
+	// parkedOwn holds those with timeouts of their own, in no order.
+	parkedOwn list
+	_         [128 - 56]byte // a shard's lock shares no cache line with another's
 }
 
 // list holds connections, doubly linked by the fields of Conn.
@@ -52,15 +54,23 @@ func (s *shard) add(c *Conn) {
 func (s *shard) park(c *Conn) {
 	s.mu.Lock()
 	s.busy.remove(c)
-	s.parked.add(c)
+	s.parkedOf(c).add(c)
 	s.mu.Unlock()
 }
 
 func (s *shard) unpark(c *Conn) {
 	s.mu.Lock()
-	s.parked.remove(c)
+	s.parkedOf(c).remove(c)
 	s.busy.add(c)
 	s.mu.Unlock()
+}
+
+// parkedOf is the list of parked connections that the connection belongs to.
+func (s *shard) parkedOf(c *Conn) *list {
+	if c.timeouts != &c.set.timeouts {
+		return &s.parkedOwn
+	}
+	return &s.parked
 }
 
 // remove takes out a connection that is not parked.
@@ -78,7 +88,7 @@ func (s *shard) end(most int, end func(*Conn) bool) (ended int) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range [...]*list{&s.parked, &s.busy} {
+	for _, l := range [...]*list{&s.parked, &s.parkedOwn, &s.busy} {
 		for c := l.first; c != nil && ended < most; c = c.after {
 			if end(c) {
 				ended++
@@ -91,13 +101,13 @@ func (s *shard) end(most int, end func(*Conn) bool) (ended int) {
 func (s *shard) empty() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.busy.first == nil && s.parked.first == nil
+	return s.busy.first == nil && s.parked.first == nil && s.parkedOwn.first == nil
 }
 
 func (s *shard) each(f func(*Conn)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, l := range [...]*list{&s.busy, &s.parked} {
+	for _, l := range [...]*list{&s.busy, &s.parked, &s.parkedOwn} {
 		for c := l.first; c != nil; c = c.after {
 			f(c)
 		}
@@ -117,6 +127,11 @@ func (s *shard) sweep(now, idleEnd int64, due []*Conn) []*Conn {
 	}
 	for c := s.parked.first; c != nil && c.until <= idleEnd; c = c.after {
 		if c.claim() {
+			go c.expireParked()
+		}
+	}
+	for c := s.parkedOwn.first; c != nil; c = c.after {
+		if c.idleEnded(now) && c.claim() {
 			go c.expireParked()
 		}
 	}

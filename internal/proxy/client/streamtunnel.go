@@ -56,7 +56,7 @@ func (d *stream) Switch(resp *message.Response, _ []byte) error {
 // Duplex is exchange.Switcher's.
 func (d *stream) Duplex() tunnel.Duplex {
 	d.s.SetReadDeadline(never)
-	d.s.SetWriteTimeout(d.c.set.timeouts.TunnelWrite)
+	d.s.SetWriteTimeout(d.c.timeouts.TunnelWrite)
 	d.tunnel().begin()
 	d.c.tunnels.add(d)
 	return streamDuplex{d}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -39,17 +40,40 @@ type Connections struct {
 	// ProxyProtocol: each begins with a PROXY header, and comes from one of Trusted.
 	ProxyProtocol bool
 	Trusted       Networks // where ProxyProtocol is set
+
+	// How long clients may keep the proxy waiting, as client.Timeouts has it, and how many connections there may be at a time; 0 is the default.
+	Idle, Head, BodyIdle time.Duration
+	Max                  int64
 }
 
 // ConnectionsOf returns what a listener expects of the connections of its port, which trusts those proxies.
 func ConnectionsOf(c *config.Connections, trusted Networks) Connections {
-	if !c.GetProxyProtocol() {
-		return Connections{}
+	out := Connections{
+		Idle:     time.Duration(c.GetIdleTimeoutNanos()),
+		Head:     time.Duration(c.GetRequestHeadTimeoutNanos()),
+		BodyIdle: time.Duration(c.GetRequestBodyIdleTimeoutNanos()),
+		Max:      int64(c.GetMaxConnections()),
 	}
-	return Connections{ProxyProtocol: true, Trusted: trusted}
+	if c.GetProxyProtocol() {
+		out.ProxyProtocol, out.Trusted = true, trusted
+	}
+	return out
 }
 
-// Equal reports whether both expect the same.
-func (c *Connections) Equal(o *Connections) bool {
+// BeginAlike reports whether connections begin in the same way with both.
+func (c *Connections) BeginAlike(o *Connections) bool {
 	return c.ProxyProtocol == o.ProxyProtocol && slices.Equal(c.Trusted, o.Trusted)
+}
+
+// Tighten takes the lower of the bounds of both.
+func (c *Connections) Tighten(o *Connections) {
+	c.Idle, c.Head, c.BodyIdle, c.Max = lower(c.Idle, o.Idle), lower(c.Head, o.Head), lower(c.BodyIdle, o.BodyIdle), lower(c.Max, o.Max)
+}
+
+// lower returns the lower one of two bounds, of which 0 is none.
+func lower[T int64 | time.Duration](a, b T) T {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }

@@ -8,6 +8,7 @@ package snapshot
 
 import (
 	stdtls "crypto/tls"
+	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -22,6 +23,8 @@ type Socket struct {
 	*listen.Socket
 	TLS   *stdtls.Config // where its listeners are HTTPS or TLS
 	Stats *observe.SocketStats
+	// Open is how many connections to it there are.
+	Open atomic.Int64
 }
 
 // Snapshot is everything a request is routed by. It is immutable; the engine publishes the

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
@@ -29,7 +32,7 @@ func ClientsOf(s *v1alpha1.GatewayParametersSpec) Clients {
 		if !isPort(p.Port) || indexOfPort(s.Ports, p.Port) < i {
 			continue
 		}
-		c.Ports = append(c.Ports, p)
+		c.Ports = append(c.Ports, usable(p))
 	}
 	for i, l := range s.Listeners {
 		if indexOfListener(s.Listeners, l.Name) < i {
@@ -41,6 +44,39 @@ func ClientsOf(s *v1alpha1.GatewayParametersSpec) Clients {
 		c.Listeners = append(c.Listeners, l)
 	}
 	return c
+}
+
+// usable is a port without what is out of bounds.
+func usable(p v1alpha1.Port) v1alpha1.Port {
+	for _, t := range portTimeouts(&p) {
+		if *t.value != nil && !validTimeout(**t.value) {
+			*t.value = nil
+		}
+	}
+	if p.MaxConnections != nil && *p.MaxConnections < 1 {
+		p.MaxConnections = nil
+	}
+	return p
+}
+
+// The bounds of timeouts of clients. The sweeper that interrupts them is precise to a quarter of a second.
+const (
+	minTimeout = time.Second
+	maxTimeout = 24 * time.Hour
+)
+
+func validTimeout(d metav1.Duration) bool {
+	return d.Duration >= minTimeout && d.Duration <= maxTimeout
+}
+
+// portTimeout is a timeout of a port.
+type portTimeout struct {
+	field string
+	value **metav1.Duration
+}
+
+func portTimeouts(p *v1alpha1.Port) []portTimeout {
+	return []portTimeout{{"idleTimeout", &p.IdleTimeout}, {"requestHeadTimeout", &p.RequestHeadTimeout}, {"requestBodyIdleTimeout", &p.RequestBodyIdleTimeout}}
 }
 
 // IsOfClients reports whether a field of parameters is in Clients.
@@ -112,6 +148,14 @@ func (c *checker) ports(ports []v1alpha1.Port) {
 		c.bounded(field+".port", p.Port, 1, 65535)
 		if indexOfPort(ports, p.Port) < i {
 			c.add(field+".port", "say all of a port in one place", "port %d is named before", p.Port)
+		}
+		for _, t := range portTimeouts(&p) {
+			if d := *t.value; d != nil && !validTimeout(*d) {
+				c.add(field+"."+t.field, fmt.Sprintf("use a duration from %v to %v", minTimeout, maxTimeout), "%v is out of bounds", d.Duration)
+			}
+		}
+		if p.MaxConnections != nil && *p.MaxConnections < 1 {
+			c.add(field+".maxConnections", "use a number above 0, or remove it for the default", "%d is out of bounds", *p.MaxConnections)
 		}
 	}
 }
