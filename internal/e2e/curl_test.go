@@ -25,7 +25,8 @@ func curl(t testing.TB, line string) (int, string) {
 	header := http.Header{}
 	resolve := map[string]string{}
 	trust := &tls.Config{}
-	var certificate, key string
+	var certificate, key, proxiedClient string
+	var data io.Reader
 	for i := 1; i < len(words); i++ {
 		next := func() string { i++; return words[i] }
 		switch w := words[i]; w {
@@ -34,6 +35,10 @@ func curl(t testing.TB, line string) (int, string) {
 			include = true
 		case "-k":
 			trust.InsecureSkipVerify = true
+		case "-d":
+			method, data = "POST", strings.NewReader(next())
+		case "--haproxy-clientip":
+			proxiedClient = next()
 		case "-X":
 			method = next()
 		case "-H":
@@ -74,9 +79,13 @@ func curl(t testing.TB, line string) (int, string) {
 			if to := resolve[addr]; to != "" {
 				addr = to
 			}
-			return (&net.Dialer{}).DialContext(ctx, network, addr)
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err == nil && proxiedClient != "" {
+				_, err = fmt.Fprintf(c, "PROXY TCP4 %s 127.0.0.1 4660 80\r\n", proxiedClient)
+			}
+			return c, err
 		}}
-	req, err := http.NewRequest(method, url, nil)
+	req, err := http.NewRequest(method, url, data)
 	if err != nil {
 		t.Fatal(err)
 	}
