@@ -79,6 +79,14 @@ func TestSchema(t *testing.T) {
 		{`{classOnly: {deploymentPatch: [1]}}`, "spec.classOnly.deploymentPatch"},
 		{`{service: {type: ExternalName}}`, "spec.service.type"},
 		{`{logLevel: loud}`, "spec.logLevel"},
+		{`{trustedProxies: [10.0.0.0/8], ports: [{port: 80, proxyProtocol: true, idleTimeout: 1s, requestHeadTimeout: 24h, requestBodyIdleTimeout: 1m30s, maxConnections: 1}]}`, ""},
+		{`{listeners: [{name: "*", maxRequestBodyBytes: 1}, {name: http}], classOnly: {locked: [trustedProxies, ports, listeners]}}`, ""},
+		{`{ports: [{port: 0}]}`, "spec.ports[0].port"},
+		{`{ports: [{port: 80, idleTimeout: 999ms}]}`, "spec.ports[0].idleTimeout"},
+		{`{ports: [{port: 80, requestHeadTimeout: 25h}]}`, "spec.ports[0].requestHeadTimeout"},
+		{`{ports: [{port: 80, requestBodyIdleTimeout: soon}]}`, "spec.ports[0].requestBodyIdleTimeout"},
+		{`{ports: [{port: 80, maxConnections: 0}]}`, "spec.ports[0].maxConnections"},
+		{`{listeners: [{name: a, maxRequestBodyBytes: 0}]}`, "spec.listeners[0].maxRequestBodyBytes"},
 	} {
 		text, err := yaml.YAMLToJSON([]byte("{apiVersion: moongate.dev/v1alpha1, kind: GatewayParameters, metadata: {name: p}, spec: " + c.spec + "}"))
 		if err != nil {
