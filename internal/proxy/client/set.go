@@ -122,6 +122,7 @@ func (s *Set) Close() {
 			l.close()
 		}
 	}
+	s.engine.HangUps.Close()
 }
 
 // openIdlePoller returns idlePoller, made if need be; nil where there can be none.

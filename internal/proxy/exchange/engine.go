@@ -14,6 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
 
 // Engine is what all exchanges of a proxy share. Its exported fields are set before the first one.
@@ -38,6 +39,8 @@ type Engine struct {
 	_       [128]byte
 	mirrors mirrors
 	tunnels tunnels
+	// HangUps is what tunnels share. It is to be closed behind the last of them.
+	HangUps tunnel.HangUps
 }
 
 // Now is the coarse clock in Unix milliseconds.

@@ -111,6 +111,7 @@ func (x *Exchange) pump(backend tunnel.Duplex, reset func()) observe.Reason {
 	t := &tunnel.Tunnel{
 		Client: x.Client.Switcher.Duplex(), Backend: backend,
 		Moved:    x.Client.Switcher.Moved,
+		HangUps:  &x.Client.Engine.HangUps,
 		Panicked: func(v any) { x.Client.Engine.Observer.Panicked("tunnel", v) },
 	}
 	x.Client.Watch.begin(interrupterFunc(t.Interrupt))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/splice"
@@ -38,6 +39,7 @@ type Buffer interface {
 type Socket interface {
 	// Raw is the socket; nil where it must not be read from or written to directly.
 	Raw() syscall.RawConn
+	SetReadDeadline(t time.Time) error
 }
 
 // Tunnel is two ends that are to be joined. Its fields are set before Run.
@@ -48,8 +50,11 @@ type Tunnel struct {
 	Moved func(to Side, writing bool)
 	// Panicked is told of a panic of the goroutine that Run starts, by the deferred function.
 	Panicked func(v any)
+	// HangUps spares system calls where both ends are sockets; it may be nil.
+	HangUps *HangUps
 
 	toBackend, toClient direction
+	interrupted         atomic.Bool
 
 	mu  sync.Mutex
 	end End // but for the counts
@@ -76,6 +81,7 @@ type End struct {
 
 // Interrupt ends the tunnel. It may be called by any goroutine while Run is under way.
 func (t *Tunnel) Interrupt() {
+	t.interrupted.Store(true) // before the deadlines, see leave
 	t.Client.Interrupt()
 	t.Backend.Interrupt()
 }
@@ -133,7 +139,8 @@ type direction struct {
 	buf          buffer.Lender
 	reader       splice.Reader
 	writer       splice.Writer
-	spliced      bool
+	spliced      bool   // both ends are sockets
+	relay        *relay // nil before the first message
 }
 
 func (d *direction) init(from, to Duplex, source, sink Side) {
@@ -153,25 +160,12 @@ func socketOf(d Duplex) syscall.RawConn {
 }
 
 func (t *Tunnel) run(d *direction) {
+	defer t.endRelay(d)
 	defer d.buf.Give()
 	for {
 		n, err := d.from.ReadInto(&d.buf)
-		if n > 0 {
-			t.Moved(d.sink, true)
-			sent, werr := d.to.Write(d.buf.Take()[:n])
-			d.sent.Add(int64(sent))
-			d.buf.Give()
-			if werr != nil {
-				t.fail(d.sink, werr)
-				return
-			}
-			t.Moved(d.sink, false)
-			if d.spliced && n >= splice.Worth {
-				if err := t.splice(d); err != nil {
-					t.fail(d.sink, err)
-					return
-				}
-			}
+		if n > 0 && !t.pass(d, n, err == nil) {
+			return
 		}
 		switch {
 		case err == io.EOF:
@@ -187,6 +181,42 @@ func (t *Tunnel) run(d *direction) {
 			return
 		}
 	}
+}
+
+// pass writes n bytes that were read, and, unless they were the last, what follows them as far as sockets allow a cheaper way than to read and to
+// write. False is that the tunnel has failed.
+func (t *Tunnel) pass(d *direction, n int, more bool) (ok bool) {
+	ok = t.write(d, d.buf.Take()[:n])
+	d.buf.Give()
+	if !ok || !more || !d.spliced {
+		return ok
+	}
+	if n < splice.Worth {
+		if n, ok = t.messages(d); !ok {
+			return false
+		}
+	}
+	if n < splice.Worth {
+		return true
+	}
+	if err := t.splice(d); err != nil {
+		t.fail(d.sink, err)
+		return false
+	}
+	return true
+}
+
+// write writes all of b; false is that the tunnel has failed.
+func (t *Tunnel) write(d *direction, b []byte) bool {
+	t.Moved(d.sink, true)
+	n, err := d.to.Write(b)
+	d.sent.Add(int64(n))
+	if err != nil {
+		t.fail(d.sink, err)
+		return false
+	}
+	t.Moved(d.sink, false)
+	return true
 }
 
 // splice moves what has come, without copying it, as long as much comes. An error is the sink's; one of the source is that of the next read.
