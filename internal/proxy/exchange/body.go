@@ -111,7 +111,11 @@ var errBodyTooLarge = errors.New("the request body is longer than the listener a
 
 // exceedsBody reports whether a request body of so many bytes is longer than the listener allows.
 func (x *Exchange) exceedsBody(bytes int64) bool {
-	return x.maxBody > 0 && bytes > x.maxBody
+	if x.listener == nil {
+		return false // before that is known
+	}
+	most := x.listener.Config.MaxRequestBodyBytes
+	return most > 0 && bytes > most
 }
 
 // dropTrailerIDs takes ids that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two.

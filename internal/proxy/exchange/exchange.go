@@ -31,7 +31,6 @@ type Exchange struct {
 	backend  *upstream.Backend    // that of ref as the listener's Gateway reaches it
 	// deadline is when timeouts.request runs out, or what a gRPC call gives itself; zero is never. deadlineReason says which.
 	deadline time.Time
-	maxBody  int64              // of the request in bytes, as the listener has it; 0 is no limit
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
 	retry    retryState
@@ -154,7 +153,7 @@ func (x *Exchange) reset() {
 	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
-	x.deadline, x.maxBody = time.Time{}, 0
+	x.deadline = time.Time{}
 	x.closing, x.complete, x.unasked, x.grpc, x.suspended = false, false, false, false, false
 	x.body.bodyState = bodyState{whole: x.body.whole}
 	c.Watch.start()
@@ -184,7 +183,6 @@ func (x *Exchange) handle() (read bool) {
 		return x.fail(observe.ReasonOverloaded)
 	}
 	x.setForwarded()
-	x.maxBody = x.listener.Config.MaxRequestBodyBytes
 	if x.exceedsBody(x.Length) {
 		return x.fail(observe.ReasonBodyTooLarge)
 	}
