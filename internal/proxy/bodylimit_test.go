@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 x/net's client takes a connection that the test has made itself
+
 package proxy
 
 import (
