@@ -348,7 +348,7 @@ func TestUnparkable(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Close(other)
-	if err := unix.Dup3(other, set.idlePoller.Load().fd, unix.O_CLOEXEC); err != nil { // it can watch nothing any more
+	if err := unix.Dup3(other, set.idlePoller.Load().set.FD, unix.O_CLOEXEC); err != nil { // it can watch nothing any more
 		t.Fatal(err)
 	}
 	for range 3 {

@@ -1,25 +1,23 @@
 package client
 
 import (
-	"os"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/epoll"
 )
 
 // poller watches parked connections. A goroutine that waits costs its stack, which is more than all the
 // rest of an idle connection; here one goroutine waits for all, and each connection is an entry in an
-// epoll set, which the runtime's poller watches like any descriptor.
+// epoll set.
 //
 // An entry tells of one event and is armed again when its connection is parked again. The kernel
 // drops it when the descriptor is closed. An event may come late, and then wakes another connection
 // that is parked with the same descriptor, or nobody: neither does harm.
 type poller struct {
-	file *os.File // the epoll set
-	fd   int      // its descriptor
-	wake func(*Conn)
-	done chan struct{} // closed when run has ended
+	set *epoll.Set
 
 	mu   sync.Mutex
 	byFD []*Conn // parked ones, by descriptor
@@ -28,50 +26,21 @@ type poller struct {
 // openPoller makes a poller and its goroutine; close ends both. wake is told of parked connections that
 // the client has written to or closed; it must not block.
 func openPoller(wake func(*Conn)) (*poller, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	l := &poller{}
+	set, err := epoll.Open(func(e *unix.EpollEvent) {
+		if c := l.at(e.Fd); c != nil {
+			wake(c)
+		}
+	})
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil { // shows os.NewFile that the poller is to watch it
-		unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	l := &poller{file: os.NewFile(uintptr(fd), "epoll"), fd: fd, wake: wake, done: make(chan struct{})}
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		l.file.Close()
 		return nil, err
 	}
-	go l.run(raw)
+	l.set = set
 	return l, nil
 }
 
 // close is for a poller that holds nothing any more.
-func (l *poller) close() {
-	l.file.Close()
-	<-l.done
-}
-
-func (l *poller) run(raw syscall.RawConn) {
-	defer close(l.done)
-	events := make([]unix.EpollEvent, 128)
-	_ = raw.Read(func(uintptr) bool { // the error is that the poller is closed
-		for {
-			n, err := unix.EpollWait(l.fd, events, 0)
-			if err == unix.EINTR {
-				continue
-			}
-			for i := range max(n, 0) {
-				if c := l.at(events[i].Fd); c != nil {
-					l.wake(c)
-				}
-			}
-			if n < len(events) {
-				return false
-			}
-		}
-	})
-}
+func (l *poller) close() { l.set.Close() }
 
 func (l *poller) at(fd int32) *Conn {
 	l.mu.Lock()
@@ -119,7 +88,7 @@ func (l *poller) watch(raw syscall.RawConn, anew bool) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) { // within which the descriptor cannot become another's
 		event := unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLRDHUP | unix.EPOLLONESHOT, Fd: int32(fd)}
-		failed = unix.EpollCtl(l.fd, op, int(fd), &event)
+		failed = unix.EpollCtl(l.set.FD, op, int(fd), &event)
 	})
 	if err != nil {
 		return err
@@ -138,7 +107,7 @@ func (l *poller) watchHangUp(c *Conn) {
 		// Data does not wake who waits for EPOLLRDHUP only. Where the system has no room for another
 		// entry, the client's leaving is noticed when the response is written.
 		event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(fd)}
-		_ = unix.EpollCtl(l.fd, unix.EPOLL_CTL_ADD, int(fd), &event)
+		_ = unix.EpollCtl(l.set.FD, unix.EPOLL_CTL_ADD, int(fd), &event)
 	})
 }
 

@@ -7,6 +7,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/proxy/epoll"
 )
 
 // HangUps tells tunnels that a peer has sent its last or has broken off, for which the runtime's poller has no event of its own: it tells
@@ -14,10 +16,8 @@ import (
 // goroutine. The zero value is ready, and makes that set with the first tunnel.
 type HangUps struct {
 	mu      sync.Mutex
-	file    *os.File // the epoll set; nil before the first entry, and where there can be none
-	fd      int      // its descriptor
-	failed  error    // why there is none
-	done    chan struct{}
+	set     *epoll.Set // nil before the first entry, and where there can be none
+	failed  error      // why there is none
 	last    uint64
 	watched map[uint64]*direction // by the number of their entry, which is not used again
 }
@@ -25,12 +25,11 @@ type HangUps struct {
 // Close ends the goroutine. No tunnel may be under way, nor begin.
 func (h *HangUps) Close() {
 	h.mu.Lock()
-	file, done := h.file, h.done
-	h.file, h.failed = nil, os.ErrClosed
+	set := h.set
+	h.set, h.failed = nil, os.ErrClosed
 	h.mu.Unlock()
-	if file != nil {
-		file.Close()
-		<-done
+	if set != nil {
+		set.Close()
 	}
 }
 
@@ -47,7 +46,7 @@ func (h *HangUps) watch(d *direction, source syscall.RawConn) error {
 	err := source.Control(func(fd uintptr) {
 		// Data does not wake who waits for EPOLLRDHUP only, and for EPOLLHUP and EPOLLERR, which are always waited for.
 		event := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(id), Pad: int32(id >> 32)}
-		failed = unix.EpollCtl(h.fd, unix.EPOLL_CTL_ADD, int(fd), &event)
+		failed = unix.EpollCtl(h.set.FD, unix.EPOLL_CTL_ADD, int(fd), &event)
 	})
 	if err = errors.Join(err, failed); err != nil {
 		return err
@@ -66,48 +65,11 @@ func (h *HangUps) forget(d *direction) {
 
 // open makes the set where there is none; mu is held.
 func (h *HangUps) open() error {
-	if h.file != nil || h.failed != nil {
-		return h.failed
+	if h.set == nil && h.failed == nil {
+		h.watched = map[uint64]*direction{}
+		h.set, h.failed = epoll.Open(func(e *unix.EpollEvent) { h.tell(uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32) })
 	}
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		h.failed = err
-		return err
-	}
-	if err := unix.SetNonblock(fd, true); err != nil { // shows os.NewFile that the poller is to watch it
-		unix.Close(fd)
-		h.failed = err
-		return err
-	}
-	file := os.NewFile(uintptr(fd), "epoll")
-	raw, err := file.SyscallConn()
-	if err != nil {
-		file.Close()
-		h.failed = err
-		return err
-	}
-	h.file, h.fd, h.done, h.watched = file, fd, make(chan struct{}), map[uint64]*direction{}
-	go h.run(raw, fd)
-	return nil
-}
-
-func (h *HangUps) run(raw syscall.RawConn, fd int) {
-	defer close(h.done)
-	events := make([]unix.EpollEvent, 128)
-	_ = raw.Read(func(uintptr) bool { // the error is that the set is closed
-		for {
-			n, err := unix.EpollWait(fd, events, 0)
-			if err == unix.EINTR {
-				continue
-			}
-			for _, e := range events[:max(n, 0)] {
-				h.tell(uint64(uint32(e.Fd)) | uint64(uint32(e.Pad))<<32)
-			}
-			if n < len(events) {
-				return false
-			}
-		}
-	})
+	return h.failed
 }
 
 // tell wakes the direction of an entry, if it still has one.
