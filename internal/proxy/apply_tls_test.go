@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
 	"strings"
 	"testing"
@@ -118,6 +119,30 @@ func TestWarnsOfUnfitCertificate(t *testing.T) {
 	for _, name := range []string{"old", "early"} {
 		if _, shown, err := g.dialTLS(name+".example", nil); err != nil || shown != name {
 			t.Errorf("%s: certificate %q %v", name, shown, err)
+		}
+	}
+}
+
+// TestWarnsOfOldLists: an operator hears that clients are refused for want of a current revocation list, and nothing where they are served all the same.
+func TestWarnsOfOldLists(t *testing.T) {
+	a := testkit.NewAuthority(t)
+	old := x509.RevocationList{ThisUpdate: time.Now().Add(-2 * time.Hour), NextUpdate: time.Now().Add(-time.Hour)}
+	for name, tc := range map[string]struct {
+		list     []byte
+		optional bool
+		want     bool
+	}{
+		"old": {a.Revoke(t, old), false, true}, "current": {a.Revoke(t, x509.RevocationList{}), false, false}, "old, of clients that need none": {a.Revoke(t, old), true, false},
+	} {
+		var log testkit.Log
+		g := startGateway(t, Timeouts{})
+		g.logger = slog.New(slog.NewTextHandler(&log, nil))
+		trusted := &config.Authorities{Key: config.AuthoritiesKey(string(a.PEM), tc.list), Revocable: &config.Revocable{Pem: string(a.PEM), Lists: [][]byte{tc.list}}}
+		l := g.httpsListener("https", "a.example", "c")
+		l.GetListener().Certificates, l.GetListener().ClientValidation = nil, &config.ClientValidation{Certificates: []string{"c"}, Authorities: []string{trusted.Key}, Optional: tc.optional}
+		g.apply([]*config.Resource{certificate(t, "c", newECDSA(t), "a.example"), ticketKeys(1), {Kind: &config.Resource_Authorities{Authorities: trusted}}, l})
+		if text := log.String(); strings.Contains(text, "should have been replaced") != tc.want || strings.Contains(text, "listener=default/gw/https") && !tc.want {
+			t.Errorf("%s: logged %q", name, text)
 		}
 	}
 }

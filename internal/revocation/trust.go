@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"slices"
 )
 
 // Authorities are certificates by which others are verified, in PEM, and lists in DER of what they have revoked.
@@ -18,15 +19,22 @@ var ErrNoCertificate = errors.New("no certificate in PEM")
 // Trust returns what others are verified by, and what was revoked; nil for nothing. An authority that another one has revoked is not trusted by itself.
 func Trust(all ...Authorities) (*x509.CertPool, *Lists, error) {
 	pool := x509.NewCertPool()
-	var lists *Lists
+	if !slices.ContainsFunc(all, func(a Authorities) bool { return len(a.Lists) > 0 }) {
+		for _, a := range all {
+			if !pool.AppendCertsFromPEM([]byte(a.PEM)) { // which keeps them in less memory
+				return nil, nil, ErrNoCertificate
+			}
+		}
+		return pool, nil, nil
+	}
+	lists := &Lists{}
+	var trusted []*x509.Certificate
 	for _, a := range all {
-		if len(a.Lists) == 0 {
-			continue
-		}
-		if lists == nil {
-			lists = &Lists{}
-		}
 		certificates := Certificates(a.PEM)
+		if len(certificates) == 0 {
+			return nil, nil, ErrNoCertificate
+		}
+		trusted = append(trusted, certificates...)
 		for _, der := range a.Lists {
 			l, err := Parse(der, certificates)
 			if err != nil {
@@ -35,21 +43,9 @@ func Trust(all ...Authorities) (*x509.CertPool, *Lists, error) {
 			lists.Add(l)
 		}
 	}
-	for _, a := range all {
-		if lists == nil {
-			if !pool.AppendCertsFromPEM([]byte(a.PEM)) { // which keeps them without parsing them twice
-				return nil, nil, ErrNoCertificate
-			}
-			continue
-		}
-		certificates := Certificates(a.PEM)
-		if len(certificates) == 0 {
-			return nil, nil, ErrNoCertificate
-		}
-		for _, c := range certificates {
-			if !lists.Revoked(c) {
-				pool.AddCert(c)
-			}
+	for _, c := range trusted {
+		if !lists.Revoked(c) {
+			pool.AddCert(c)
 		}
 	}
 	return pool, lists, nil

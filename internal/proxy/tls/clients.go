@@ -61,9 +61,9 @@ func NewClients(c *config.ClientValidation, find func(key string) *config.Author
 	return &Clients{digest: nobody.digest, pool: pool, revoked: revoked, optional: c.Optional}, nil
 }
 
-// Stale says which revocation lists are out of date at a moment: certificates of their authorities are not valid then.
+// Stale says which revocation lists are out of date at a moment, so that clients of their authorities are not served.
 func (c *Clients) Stale(at time.Time) []string {
-	if c == nil {
+	if c == nil || c.optional {
 		return nil
 	}
 	return c.revoked.Stale(at)

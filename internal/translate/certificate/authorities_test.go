@@ -51,6 +51,20 @@ func TestReadAuthorities(t *testing.T) {
 			t.Errorf("a ClusterTrustBundle with %d bytes: %d, wrong %q", len(text), len(got.PEM), got.Wrong)
 		}
 	}
+	authority, list := read("authority.crt"), read("authority.crl")
+	whole := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": authority, "ca.crl": "of today\n" + list}})
+	if whole.Wrong != "" || len(whole.Lists) != 1 || whole.Equal(ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": authority}})) {
+		t.Errorf("with a revocation list: %d lists, wrong %q", len(whole.Lists), whole.Wrong)
+	}
+	for text, problem := range map[string]string{
+		"": "ca.crl has no revocation list in PEM", authority: "ca.crl has no revocation list in PEM",
+		list + "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n": "PEM block 2 of ca.crl: x509",
+		strings.Repeat("#", MaxRevocationBytes) + list:                    "bytes, and at most 1048576 are read",
+	} {
+		if got := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": authority, "ca.crl": text}}); !strings.Contains(got.Wrong, problem) || got.PEM != "" || got.Lists != nil {
+			t.Errorf("a ca.crl with %d bytes: %d lists, wrong %q", len(text), len(got.Lists), got.Wrong)
+		}
+	}
 	a, b := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": example}}), ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": other}})
 	if a.Equal(b) || !a.Equal(a) || a.Equal(&Authorities{Wrong: "x"}) {
 		t.Error("Equal")
