@@ -147,15 +147,8 @@ func (s *bodyRun) serveHTTP2(d dice, c net.Conn, r *bufio.Reader) {
 		if err != nil || d.oneIn(200) {
 			return
 		}
+		f.acknowledge(frame)
 		switch frame := frame.(type) {
-		case *http2.SettingsFrame:
-			if !frame.IsAck() {
-				f.WriteSettingsAck()
-			}
-		case *http2.PingFrame:
-			if !frame.IsAck() {
-				f.WritePing(true, frame.Data)
-			}
 		case *http2.MetaHeadersFrame:
 			id := frame.StreamID
 			if frame.PseudoValue("method") == "" { // a trailer section

@@ -54,6 +54,20 @@ func (f *framePeer) answer(stream uint32, body string) {
 	f.WriteData(stream, true, []byte(body))
 }
 
+// acknowledge answers SETTINGS and PING.
+func (f *framePeer) acknowledge(frame http2.Frame) {
+	switch frame := frame.(type) {
+	case *http2.SettingsFrame:
+		if !frame.IsAck() {
+			f.WriteSettingsAck()
+		}
+	case *http2.PingFrame:
+		if !frame.IsAck() {
+			f.WritePing(true, frame.Data)
+		}
+	}
+}
+
 // serve reads frames up to the end of the connection. It asks take of each new stream whether it is wanted, and
 // tells whole of those that have come to their ends.
 func (f *framePeer) serve(take func(stream uint32) bool, whole func(stream uint32, body string)) {
@@ -69,15 +83,8 @@ func (f *framePeer) serve(take func(stream uint32) bool, whole func(stream uint3
 		if err != nil {
 			return
 		}
+		f.acknowledge(frame)
 		switch frame := frame.(type) {
-		case *http2.SettingsFrame:
-			if !frame.IsAck() {
-				f.WriteSettingsAck()
-			}
-		case *http2.PingFrame:
-			if !frame.IsAck() {
-				f.WritePing(true, frame.Data)
-			}
 		case *http2.MetaHeadersFrame:
 			stream := frame.StreamID
 			if frame.PseudoValue("method") != "" && take(stream) { // else it is a trailer section

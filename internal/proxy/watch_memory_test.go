@@ -4,7 +4,6 @@ package proxy
 
 import (
 	"bytes"
-	"runtime"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -53,11 +52,7 @@ func TestIdleWatchMemory(t *testing.T) {
 	const conns, streams, most = 10, 100, 10 << 10
 	used := func() uint64 {
 		suspended(t)
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse + m.StackInuse
+		return memoryInUse()
 	}
 	g.openWatches(streams)
 	before := used()

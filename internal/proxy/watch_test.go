@@ -32,15 +32,8 @@ func newWatched(t testing.TB) (*watched, string) {
 			if err != nil {
 				return
 			}
+			f.acknowledge(frame)
 			switch frame := frame.(type) {
-			case *http2.SettingsFrame:
-				if !frame.IsAck() {
-					f.WriteSettingsAck()
-				}
-			case *http2.PingFrame:
-				if !frame.IsAck() {
-					f.WritePing(true, frame.Data)
-				}
 			case *http2.RSTStreamFrame:
 				w.resets <- frame.StreamID
 			case *http2.MetaHeadersFrame:

@@ -7,25 +7,27 @@ import (
 	"testing"
 )
 
+// memoryInUse is what the heap and the stacks take once garbage is gone.
+func memoryInUse() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapInuse + m.StackInuse
+}
+
 // TestIdleTunnelMemory bounds what an idle tunnel costs: two goroutines and the state of its request.
 func TestIdleTunnelMemory(t *testing.T) {
 	addr, accepted := switching(t)
 	g := startGateway(t, Timeouts{})
 	g.serveWebSocket(addr, nil)
 	const tunnels, most = 500, 40 << 10
-	used := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse + m.StackInuse
-	}
 	g.upgraded(accepted)
-	before := used()
+	before := memoryInUse()
 	for range tunnels {
 		g.upgraded(accepted)
 	}
-	after := used()
+	after := memoryInUse()
 	each := int64(after-before) / tunnels
 	t.Logf("%d bytes for each tunnel, its client and backend in the test included", each)
 	if each > most {
