@@ -125,7 +125,7 @@ type routeFacts struct {
 func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	a := &attachment{}
 	hosts := map[listenerKey]attachedHosts{}
-	attach := func(ref gwv1.ParentReference, field string, byDefault bool) {
+	add := func(ref gwv1.ParentReference, field string, byDefault bool) {
 		on, managed, p := ad.parentObject(v, r, ref)
 		if !managed || a.names(ref) {
 			return
@@ -142,10 +142,10 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 		a.Parents = append(a.Parents, parent{ref, on.Gateway, p, byDefault, passthrough})
 	}
 	for i, ref := range r.Parents {
-		attach(ref, fmt.Sprintf("spec.parentRefs[%d]", i), false)
+		add(ref, fmt.Sprintf("spec.parentRefs[%d]", i), false)
 	}
 	for _, ref := range ad.defaults(v, r) {
-		attach(ref, "spec.useDefaultGateways", true)
+		add(ref, "spec.useDefaultGateways", true)
 	}
 	slices.SortFunc(a.Gateways, name.Compare)
 	a.Invalid = r.Invalid != nil

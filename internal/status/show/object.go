@@ -64,8 +64,8 @@ type fields struct {
 	} `json:"status"`
 }
 
-// none is the scope of no default Gateway.
-const none = string(gwv1.GatewayDefaultScopeNone)
+// scopeNone is the scope of no default Gateway.
+const scopeNone = string(gwv1.GatewayDefaultScopeNone)
 
 // ref is a parentRef or an ancestorRef.
 type ref struct {
@@ -117,7 +117,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 			classes[f.Metadata.Name] = f.Spec.ControllerName
 		case "Gateway":
 			gateways[[2]string{f.Metadata.Namespace, f.Metadata.Name}] = f.Spec.GatewayClassName
-			if scope := f.Spec.DefaultScope; scope != "" && scope != none {
+			if scope := f.Spec.DefaultScope; scope != "" && scope != scopeNone {
 				defaults[scope] = append(defaults[scope], f.Spec.GatewayClassName)
 			}
 		}
