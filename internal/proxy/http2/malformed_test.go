@@ -291,6 +291,7 @@ func TestMalformedConnect(t *testing.T) {
 // TestInterrupt: calls of a stream that read, and that wait to write, end when it is interrupted, and so do later ones; OnGone's function may interrupt it.
 func TestInterrupt(t *testing.T) {
 	started, failed := make(chan *Stream, 1), make(chan error, 4)
+	interrupted := make(chan struct{})
 	s := serve(t, Options{}, func(s *Stream) {
 		s.OnGone(s.Interrupt)
 		s.SetWriteTimeout(time.Hour)
@@ -307,6 +308,7 @@ func TestInterrupt(t *testing.T) {
 			failed <- err
 		}
 		<-written
+		<-interrupted // Interrupt must have returned before the handler does
 		s.OnGone(nil)
 	})
 	r := s.raw(t)
@@ -314,6 +316,7 @@ func TestInterrupt(t *testing.T) {
 	stream := <-started
 	r.until("DATA", func(f xhttp2.Frame) bool { return f.Header().Type == xhttp2.FrameData })
 	stream.Interrupt()
+	close(interrupted)
 	for range 4 {
 		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a call has ended with %v", err)
