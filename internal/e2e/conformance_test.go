@@ -273,6 +273,7 @@ var featuresElsewhere = []string{
 	"HTTPRouteBackendProtocolWebSocket",                                      // TestWebSocket
 	"GRPCRoute", "GRPCRouteNamedRouteRule", "GRPCRouteRequestHeaderModifier", // TestGRPC
 	"GatewayPort8080",                                        // a port as any other
+	"ListenerSet",                                            // TestListenerSetTask
 	"TCPRoute",                                               // TestTCPRoute, TestTCPRouteEdits
 	"TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate", // TestTLSRoute, TestTLSRouteEdits
 	"UDPRoute",           // TestUDPRoute

@@ -49,3 +49,65 @@ func TestListenerSetTask(t *testing.T) {
 	g.write("page.yaml", page)
 	testkit.Eventually(t, "the ListenerSet is allowed again", func() bool { return get("blue.example.com").StatusCode == 200 })
 }
+
+// TestListenerSetTLS has the page's listeners with TLS and TCP: each is served, one port by server name.
+func TestListenerSetTLS(t *testing.T) {
+	t.Parallel()
+	port, queuePort := freePort(t), freePort(t)
+	green := newBackend(t, "green", nil)
+	db, queue := newTCPBackend(t, "db", showing(t, testkit.NewAuthority(t), "db.example.com")), newTCPBackend(t, "queue", nil)
+	pages := fenced(t, "../../docs/tasks/listenerset.md", "yaml")
+	page := strings.NewReplacer("port: 443,", fmt.Sprintf("port: %d,", port), "port: 1883,", fmt.Sprintf("port: %d,", queuePort),
+		"port: 5432}", "port: 80}", "port: 1883}", "port: 80}").Replace(pages[1])
+	gateway := strings.ReplaceAll(pages[0][:strings.Index(pages[0], "---")], "port: 80,", fmt.Sprintf("port: %d,", freePort(t)))
+	g := start(t, map[string]string{
+		"class.yaml": class, "gateway.yaml": gateway, "page.yaml": page,
+		"green.yaml": service("default", "green", green), "db.yaml": service("default", "db", db), "queue.yaml": service("default", "queue", queue),
+		"secret.yaml": secret(t, "default", "green-tls", "green.example.com"),
+	})
+	g.waitCondition("ListenerSet", "green", "Programmed=True/Programmed")
+	if status, certificate, backend, err := tlsAsk(port, "HTTP/2.0", "green.example.com", "green.example.com"); err != nil || status != 200 || certificate != "green-tls" || backend != "green" {
+		t.Errorf("HTTPS: %d, certificate %s, backend %s, %v", status, certificate, backend, err)
+	}
+	if got := greetingTLS(t, port, "db.example.com"); got != "db (db.example.com)" {
+		t.Errorf("passthrough: %s", got)
+	}
+	if got := greetingTLS(t, port, "other.example.com"); got != "reset" {
+		t.Errorf("a server name that nobody has: %s", got)
+	}
+	if got := greeting(t, queuePort); got != "queue" {
+		t.Errorf("TCP: %s", got)
+	}
+	if stdout, stderr, code := moongate("check", "-f", g.dir); code != 0 {
+		t.Errorf("check: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	for url, want := range map[string]string{
+		fmt.Sprintf("tls://db.example.com:%d", port): "default/shared/default/green/db", fmt.Sprintf("tcp://127.0.0.1:%d", queuePort): "default/shared/default/green/queue",
+	} {
+		if stdout, stderr, _ := moongate("explain", "-f", g.dir, url); !strings.Contains(stdout, want) {
+			t.Errorf("explain %s: %s%s", url, stdout, stderr)
+		}
+	}
+
+	// A new certificate is shown to the next client, and without any no other one stands in.
+	g.write("secret.yaml", strings.ReplaceAll(secret(t, "default", "renewed", "green.example.com"), "name: renewed", "name: green-tls"))
+	testkit.Eventually(t, "the new certificate is shown", func() bool {
+		_, certificate, _, err := tlsAsk(port, "HTTP/1.1", "green.example.com", "green.example.com")
+		return err == nil && certificate == "renewed"
+	})
+	g.write("page.yaml", strings.Replace(page, "name: green-tls", "name: missing", 1))
+	g.waitCondition("ListenerSet", "green", "Accepted=True/Accepted")
+	testkit.Eventually(t, "the listener says that its certificate is missing", func() bool {
+		for _, l := range g.status("ListenerSet", "green").Status.Listeners {
+			for _, c := range l.Conditions {
+				if string(l.Name) == "https" && c.Type == "ResolvedRefs" && c.Reason == "InvalidCertificateRef" {
+					return true
+				}
+			}
+		}
+		return false
+	})
+	if got := greeting(t, queuePort); got != "queue" {
+		t.Errorf("TCP, while another listener of the ListenerSet has no certificate: %s", got)
+	}
+}

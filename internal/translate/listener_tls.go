@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,47 +17,6 @@ type listenerCertificates struct {
 	unreadSecrets *incremental.Collection[name, bool]
 	grants        *grants
 	secrets       *secrets
-
-	names       *incremental.Collection[listenerKey, *listener.CertificateNames] // of HTTPS listeners with a certificate
-	byHost      *incremental.Index[certificateHost, listenerKey, *listener.CertificateNames]
-	firstByHost *incremental.Collection[certificateHost, []listenerKey] // the first of those in byHost
-}
-
-// newListenerCertificates tells of each HTTPS listener what its certificates have, apart from what else there is to them.
-func newListenerCertificates(e *incremental.Engine,
-	unreadSecrets *incremental.Collection[name, bool],
-	grants *grants, listeners *listeners, secrets *secrets) *listenerCertificates {
-	lc := &listenerCertificates{unreadSecrets: unreadSecrets, grants: grants, secrets: secrets}
-	lc.names = incremental.Map(e, "certificate names", listeners.all,
-		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listener.CertificateNames, bool) {
-			if l.Protocol != gwv1.HTTPSProtocolType || !l.Valid() {
-				return nil, false
-			}
-			var names [][]string
-			for _, ref := range l.Certificates {
-				if _, p := lc.resolveCertificate(v, k, ref); p == nil {
-					pair, _ := incremental.Fetch(v, lc.secrets.keyPairs, name(ref.Secret))
-					names = append(names, pair.Names)
-				}
-			}
-			return listener.NewCertificateNames(l, names...), len(names) > 0
-		}, (*listener.CertificateNames).Equal)
-	lc.byHost = incremental.NewIndex(lc.names, "listeners by names of certificates",
-		func(k listenerKey, c *listener.CertificateNames) (hosts []certificateHost) {
-			for _, offer := range c.Offers() {
-				hosts = append(hosts, certificateHost{k.Gateway, c.Port, true, offer})
-			}
-			for _, ask := range c.Asks() {
-				hosts = append(hosts, certificateHost{k.Gateway, c.Port, false, ask})
-			}
-			return hosts
-		})
-	lc.firstByHost = incremental.Map(e, "first listeners by names of certificates", incremental.Keys(lc.byHost, "names of certificates"),
-		func(v *incremental.View, h certificateHost, _ struct{}) ([]listenerKey, bool) {
-			users := incremental.Lookup(v, lc.byHost, h)
-			return slices.Clone(users[:min(len(users), condition.MaxQuoted+2)]), true // more than are named, and the one that asks
-		}, slices.Equal[[]listenerKey])
-	return lc
 }
 
 // resolveCertificates returns the keys of the certificates that can be used and the
@@ -141,45 +99,4 @@ func (lc *listenerCertificates) resolve(v *incremental.View, from referrer, ref 
 			"Secret %s: %s", secret, pair.Wrong)
 	}
 	return config.SecretKey(secret.Namespace, secret.Name), nil
-}
-
-// certificateHost is what certificates of listeners on a Gateway's port offer, or ask for; see listener.CertificateNames.
-type certificateHost struct {
-	Gateway name
-	Port    int32
-	Offered bool
-	Host    string
-}
-
-func (h certificateHost) Compare(o certificateHost) int {
-	return cmp.Or(h.Gateway.Compare(o.Gateway), cmp.Compare(h.Port, o.Port), compareBool(h.Offered, o.Offered), cmp.Compare(h.Host, o.Host))
-}
-
-// overlap is what the condition OverlappingTLSConfig of a listener says: certificates go before hostnames. It
-// names the others in the order of their names.
-func (lc *listenerCertificates) overlap(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	own, is := incremental.Fetch(v, lc.names, k)
-	if !is {
-		return l.Overlap
-	}
-	var others []string
-	note := func(h certificateHost) {
-		users, _ := incremental.Fetch(v, lc.firstByHost, h)
-		for _, other := range users {
-			if other != k {
-				others = append(others, other.Name)
-			}
-		}
-	}
-	for _, ask := range own.Asks() {
-		note(certificateHost{k.Gateway, own.Port, true, ask})
-	}
-	for _, offer := range own.Offers() {
-		note(certificateHost{k.Gateway, own.Port, false, offer})
-	}
-	if len(others) == 0 {
-		return l.Overlap
-	}
-	slices.Sort(others)
-	return listener.OverlapProblem(l, slices.Compact(others))
 }

@@ -23,6 +23,7 @@ type listenerStates struct {
 	listeners            *listeners
 	secrets              *secrets
 	listenerCertificates *listenerCertificates
+	listenerOverlaps     *listenerOverlaps
 	clientValidations    *clientValidations
 	infrastructure       *infrastructure
 
@@ -36,10 +37,10 @@ type listenerStates struct {
 
 func newListenerStates(e *incremental.Engine,
 	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
-	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates,
+	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, listenerOverlaps *listenerOverlaps,
 	clientValidations *clientValidations, infrastructure *infrastructure) *listenerStates {
 	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
-		clientValidations: clientValidations, infrastructure: infrastructure}
+		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
 			return st.listenerState(v, k, l), true
@@ -124,7 +125,7 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		program.Message = condition.NewProblem("", "", "", "%s", fault.Message).String()
 	}
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
-	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerCertificates.overlap(v, k, l), program)
+	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerOverlaps.overlap(v, k, l), program)
 	return s
 }
 

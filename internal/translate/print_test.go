@@ -239,7 +239,11 @@ func statusNode(t *testing.T, c translate.StatusChange) *yaml.Node {
 	case *v1alpha1.GatewayParametersStatus:
 		return mapping("conditions", conditionsNode(t, c, s.Conditions))
 	case *gwv1.ListenerSetStatus:
-		return mapping("conditions", conditionsNode(t, c, s.Conditions))
+		listeners := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, l := range s.Listeners {
+			listeners.Content = append(listeners.Content, listenerNode(t, c, gwv1.ListenerStatus(l)))
+		}
+		return mapping("conditions", conditionsNode(t, c, s.Conditions), "listeners", listeners)
 	case *gwv1.RouteStatus:
 		parents := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, p := range s.Parents {
@@ -267,16 +271,21 @@ func gatewayNode(t *testing.T, c translate.StatusChange, s *gwv1.GatewayStatus) 
 	list.Style = yaml.FlowStyle
 	listeners := &yaml.Node{Kind: yaml.SequenceNode}
 	for _, l := range s.Listeners {
-		kinds := []string{}
-		for _, k := range l.SupportedKinds {
-			kinds = append(kinds, string(*k.Group)+"/"+string(k.Kind))
-		}
-		names := scalar(kinds)
-		names.Style = yaml.FlowStyle
-		listeners.Content = append(listeners.Content, mapping("name", scalar(string(l.Name)),
-			"attachedRoutes", scalar(l.AttachedRoutes), "supportedKinds", names, "conditions", conditionsNode(t, c, l.Conditions)))
+		listeners.Content = append(listeners.Content, listenerNode(t, c, l))
 	}
 	return mapping("addresses", list, "conditions", conditionsNode(t, c, s.Conditions), "listeners", listeners)
+}
+
+func listenerNode(t *testing.T, c translate.StatusChange, l gwv1.ListenerStatus) *yaml.Node {
+	t.Helper()
+	kinds := []string{}
+	for _, k := range l.SupportedKinds {
+		kinds = append(kinds, string(*k.Group)+"/"+string(k.Kind))
+	}
+	names := scalar(kinds)
+	names.Style = yaml.FlowStyle
+	return mapping("name", scalar(string(l.Name)), "attachedRoutes", scalar(l.AttachedRoutes), "supportedKinds", names,
+		"conditions", conditionsNode(t, c, l.Conditions))
 }
 
 func relationNode(t *testing.T, c translate.StatusChange, title string, ref gwv1.ParentReference, by gwv1.GatewayController, conditions []metav1.Condition) *yaml.Node {

@@ -74,14 +74,15 @@ func New(options Options) *Translator {
 	t.gateways = newGateways(e, o, t.in.gateways.Collection, gatewayParameters, t.gatewayClasses)
 	t.listeners = newListeners(e, o, t.in.gateways.Collection, t.in.listenerSets.Collection, t.installation, namespaces, t.gateways)
 	t.secrets = newSecrets(e, o, t.in, grants, t.listeners)
-	listenerCertificates := newListenerCertificates(e, t.in.unread.Collection, grants, t.listeners, t.secrets)
+	listenerCertificates := &listenerCertificates{t.in.unread.Collection, grants, t.secrets}
 	policiesForRoutes := backendTLSPoliciesForRoutes(e, t.in.policies.Collection, t.in.routes.Collection)
 	authorities := newAuthorities(e, t.in.authorities.Collection, t.installation, policiesByAuthorities(policiesForRoutes), gatewaysByAuthorities(t.in.gateways.Collection))
 	backendTLSPolicies := newBackendTLSPolicies(e, t.in.policies.Collection, t.in.undecodedPolicies.Collection, policiesForRoutes, authorities)
 	clientValidations := newClientValidations(e, t.in.gateways.Collection, authorities, grants, t.gateways)
 	infrastructure := newInfrastructure(e, o, t.in.addressFaults.Collection, t.in.infrastructures.Collection)
 	t.proxySpecs = newProxySpecs(e, o, t.in.gateways.Collection, t.gateways, t.listeners)
-	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates, clientValidations, infrastructure)
+	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
+		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure)
 	t.ticketKeys = newTicketKeys(e, t.in.tickets.Collection, t.gateways, t.listenerStates)
 	admissions := newAdmissions(e, namespaces, t.gateways, t.listeners)
 	services := newServices(e, t.in.services.Collection)

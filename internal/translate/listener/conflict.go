@@ -7,8 +7,7 @@ import (
 )
 
 // findConflicts marks listeners of one Gateway that cannot be told apart: none
-// of them wins. It also marks HTTPS listeners whose hostnames overlap. Listeners that
-// are refused for another reason are left out: they take no port from the others.
+// of them wins. Listeners that are refused for another reason are left out: they take no port from the others.
 func findConflicts(list []*Listener) {
 	byPort := map[int32][]*Listener{}
 	for _, l := range list {
@@ -19,7 +18,6 @@ func findConflicts(list []*Listener) {
 	for _, l := range list {
 		if port := byPort[l.Port]; port != nil {
 			findConflictsOfPort(port)
-			findOverlaps(port)
 			delete(byPort, l.Port)
 		}
 	}

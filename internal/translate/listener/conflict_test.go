@@ -55,7 +55,7 @@ func TestConflictsOfOneGateway(t *testing.T) {
 		findConflicts(list)
 		for _, l := range list {
 			var reason gwv1.ListenerConditionReason
-			with, overlap := map[gwv1.ListenerConditionReason][]string{}, []string(nil)
+			with := map[gwv1.ListenerConditionReason][]string{}
 			for _, other := range list {
 				if other == l {
 					continue
@@ -66,15 +66,9 @@ func TestConflictsOfOneGateway(t *testing.T) {
 						reason = why
 					}
 				}
-				if l.Port == other.Port && l.Protocol == gwv1.HTTPSProtocolType && other.Protocol == l.Protocol && overlaps(l.Hostname, other.Hostname) {
-					overlap = append(overlap, other.Name)
-				}
 			}
 			if got := l.Conflict; (got == nil) != (reason == "") || got != nil && (got.Reason != string(reason) || !names(got.What, with[reason])) {
 				t.Fatalf("seed %d: %s of %s: %v, want %s with %v", seed, l.Name, show(list), got, reason, with[reason])
-			}
-			if got := l.Overlap; (got == nil) != (overlap == nil) || got != nil && !names(got.What, overlap) {
-				t.Fatalf("seed %d: %s of %s: %v, want %v", seed, l.Name, show(list), got, overlap)
 			}
 		}
 	}

@@ -56,8 +56,6 @@ type Listener struct {
 	Invalid *condition.Problem
 	// Conflict is why it is not accepted beside others of the same Gateway.
 	Conflict *condition.Problem
-	// Overlap names HTTPS listeners on the port whose hostnames share hosts.
-	Overlap *condition.Problem
 	// BadKinds is what is wrong in allowedRoutes.kinds.
 	BadKinds *condition.Problem
 	// Refused, Pending and Unserved are those of Options.

@@ -99,53 +99,39 @@ func distinct(list []string) []string {
 	return slices.Compact(list)
 }
 
-// OverlapProblem says that certificates of l have hosts in common with those of others, by name.
-func OverlapProblem(l *Listener, others []string) *condition.Problem {
+// CertificatesOverlap says that certificates of l have hosts in common with those of other listeners.
+func CertificatesOverlap(l *Listener, others string) *condition.Problem {
 	return condition.NewProblem(gwv1.ListenerReasonOverlappingCertificates, l.Field+".tls.certificateRefs", "",
 		"certificates here and of %s on port %d share hosts of these listeners; a request is answered 421 where its connection was opened for another listener",
-		condition.Some(others), l.Port)
+		others, l.Port)
 }
 
-// findOverlaps marks the HTTPS listeners of one port whose hostnames share hosts.
-func findOverlaps(port []*Listener) {
-	var all []*Listener
-	exact, below := map[string][]*Listener{}, map[string][]*Listener{} // below has those strictly under a wildcard, by its suffix
-	for _, l := range port {
-		if l.Protocol != gwv1.HTTPSProtocolType {
-			continue
-		}
-		all = append(all, l)
-		exact[l.Hostname] = append(exact[l.Hostname], l)
-		for _, suffix := range suffixes(l.Hostname) {
-			below[suffix] = append(below[suffix], l)
-		}
+// HostnamesOverlap says that the hostname of l has hosts in common with those of other listeners.
+func HostnamesOverlap(l *Listener, others string) *condition.Problem {
+	return condition.NewProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "",
+		"hosts of this listener are also hosts of %s on port %d; a request is answered 421 where its connection was opened for another listener",
+		others, l.Port)
+}
+
+// everyHostname is a key of all hostnames, and of none.
+const everyHostname = "."
+
+// OfferedHostnameKeys and AskedHostnameKeys are for listeners what HostnameKeys and MatchingHostnameKeys are for a listener and a route: two hostnames that
+// are not the same have hosts in common if the one asks for what the other offers.
+func OfferedHostnameKeys(hostname string) []string {
+	keys := append(suffixes(hostname), everyHostname)
+	if hostname == "" || hostname[0] == '*' {
+		keys = append(keys, hostname)
 	}
-	order := make(map[*Listener]int, len(all))
-	for i, l := range all {
-		order[l] = i
+	return keys
+}
+
+// AskedHostnameKeys are those of the hostnames that have hosts in common with one; see OfferedHostnameKeys.
+func AskedHostnameKeys(hostname string) []string {
+	if hostname == "" {
+		return []string{everyHostname}
 	}
-	for _, l := range all {
-		lists := [][]*Listener{all}
-		if l.Hostname != "" {
-			lists = [][]*Listener{exact[l.Hostname], exact[""]}
-			for _, suffix := range suffixes(l.Hostname) {
-				lists = append(lists, exact["*"+suffix])
-			}
-			if suffix, wildcard := strings.CutPrefix(l.Hostname, "*"); wildcard {
-				lists = append(lists, below[suffix])
-			}
-		}
-		var others []*Listener // of each list more than are named
-		for _, list := range lists {
-			others = append(others, list[:min(len(list), condition.MaxQuoted+2)]...)
-		}
-		slices.SortFunc(others, func(a, b *Listener) int { return order[a] - order[b] })
-		if names := namesBeside(l, others); names != nil {
-			l.Overlap = condition.NewProblem(gwv1.ListenerReasonOverlappingHostnames, l.Field+".hostname", "",
-				"hosts of this listener are also hosts of %s on port %d; a request is answered 421 where its connection was opened for another listener",
-				condition.Some(names), l.Port)
-		}
-	}
+	return MatchingHostnameKeys([]gwv1.Hostname{gwv1.Hostname(hostname)})
 }
 
 // suffixes are those of the wildcards that cover a hostname and are not the same, from the dot on.

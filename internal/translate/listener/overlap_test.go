@@ -7,6 +7,20 @@ import (
 	"testing"
 )
 
+// TestHostnamesOverlap compares what is found by keys with a comparison of each hostname with each other.
+func TestHostnamesOverlap(t *testing.T) {
+	hostnames := []string{"", "a.test", "b.test", "*.test", "*.a.test", "x.a.test", "*.b.a.test", "test", "y.b.a.test", "*.org", "a.org"}
+	for _, a := range hostnames {
+		offered := OfferedHostnameKeys(a)
+		for _, b := range hostnames {
+			found := slices.ContainsFunc(AskedHostnameKeys(b), func(key string) bool { return slices.Contains(offered, key) })
+			if a != b && found != overlaps(a, b) {
+				t.Errorf("%q and %q: %v, want %v", b, a, found, overlaps(a, b))
+			}
+		}
+	}
+}
+
 func TestCertificatesOverlap(t *testing.T) {
 	of := func(hostname string, names ...string) *CertificateNames {
 		return NewCertificateNames(&Listener{Port: 443, Hostname: hostname}, names)

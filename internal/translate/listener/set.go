@@ -22,13 +22,7 @@ func OfSet(ls *gwv1.ListenerSet, o Options) []*Listener {
 	}
 	list := New(whole, o)
 	for _, l := range list {
-		l.Conflict, l.Overlap = nil, nil
-		if l.Protocol != gwv1.HTTPProtocolType {
-			l.invalid(gwv1.ListenerReasonUnsupportedProtocol, ".protocol", "use HTTP, or move the listener to the Gateway",
-				"protocol %s is not supported in a ListenerSet yet", l.Protocol)
-			l.Certificates, l.Client = nil, nil // nobody is to wait for what is never served
-			l.Kinds, l.BadKinds = nil, nil
-		}
+		l.Conflict = nil
 	}
 	return list
 }

@@ -4,22 +4,25 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// TestOfSet: only HTTP is served for a ListenerSet, and nothing waits for the Secrets of a listener that is not.
+// TestOfSet: references of a ListenerSet are to its own namespace, and whether its listeners conflict is not judged.
 func TestOfSet(t *testing.T) {
+	secure := &gwv1.ListenerTLSConfig{CertificateRefs: []gwv1.SecretObjectReference{{Name: "cert"}}}
 	set := &gwv1.ListenerSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "set"}, Spec: gwv1.ListenerSetSpec{Listeners: []gwv1.ListenerEntry{
-		{Name: "http", Port: 80, Protocol: gwv1.HTTPProtocolType},
-		{Name: "https", Port: 443, Protocol: gwv1.HTTPSProtocolType,
-			TLS: &gwv1.ListenerTLSConfig{CertificateRefs: []gwv1.SecretObjectReference{{Name: "cert"}}}},
+		{Name: "https", Port: 443, Protocol: gwv1.HTTPSProtocolType, TLS: secure},
+		{Name: "same", Port: 443, Protocol: gwv1.HTTPSProtocolType, TLS: secure},
 	}}}
-	list := OfSet(set, Options{Routes: func(p gwv1.ProtocolType, _ bool) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
-	if len(list) != 2 || list[0].Invalid != nil {
+	list := OfSet(set, Options{Routes: func(gwv1.ProtocolType, bool) []gwv1.Kind { return []gwv1.Kind{"HTTPRoute"} }})
+	if len(list) != 2 {
 		t.Fatalf("got %+v", list)
 	}
-	if l := list[1]; l.Invalid == nil || l.Invalid.Reason != string(gwv1.ListenerReasonUnsupportedProtocol) || len(l.Certificates) != 0 {
-		t.Errorf("HTTPS: %+v, certificates %v", l.Invalid, l.Certificates)
+	for _, l := range list {
+		if !l.Valid() || len(l.Certificates) != 1 || l.Certificates[0].Secret != (types.NamespacedName{Namespace: "team", Name: "cert"}) {
+			t.Errorf("listener %s: %v, %v, certificates %v", l.Name, l.Invalid, l.Conflict, l.Certificates)
+		}
 	}
 }
 

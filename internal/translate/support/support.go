@@ -64,6 +64,7 @@ var everywhere = []features.FeatureName{
 	features.SupportHTTPRouteRetryCodes,
 	features.SupportHTTPRouteRetryConnectionError,
 	features.SupportHTTPRouteSchemeRedirect,
+	features.SupportListenerSet,
 	features.SupportReferenceGrant,
 	features.SupportTCPRoute,
 	features.SupportTLSRoute,

@@ -48,7 +48,7 @@ func TestFeaturesOfKinds(t *testing.T) {
 	if got := of(); got != nil {
 		t.Errorf("about no kind: %v", got)
 	}
-	for _, kind := range []gwv1.Kind{"BackendTLSPolicy", "ClusterTrustBundle", "GRPCRoute", "Gateway", "HTTPRoute", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"} {
+	for _, kind := range []gwv1.Kind{"BackendTLSPolicy", "ClusterTrustBundle", "GRPCRoute", "Gateway", "HTTPRoute", "ListenerSet", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"} {
 		got := of(kind)
 		if len(got) == 0 {
 			t.Errorf("nothing about %s", kind)
@@ -59,7 +59,7 @@ func TestFeaturesOfKinds(t *testing.T) {
 			}
 		}
 	}
-	if all := names(support.Features(true, nil)); !reflect.DeepEqual(of("BackendTLSPolicy", "ClusterTrustBundle", "GRPCRoute", "Gateway", "HTTPRoute", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"), all) {
+	if all := names(support.Features(true, nil)); !reflect.DeepEqual(of("BackendTLSPolicy", "ClusterTrustBundle", "GRPCRoute", "Gateway", "HTTPRoute", "ListenerSet", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"), all) {
 		t.Errorf("some of %v are about other kinds", all)
 	}
 }
