@@ -115,7 +115,9 @@ generate: ## regenerate *.pb.go (needs protoc), and the deep copies and CRDs of 
 	cd internal/config && protoc --plugin=../../bin/protoc-gen-go -I . --go_out=. --go_opt=paths=source_relative *.proto
 	cd internal/deliver/wire && protoc --plugin=../../../bin/protoc-gen-go --plugin=../../../bin/protoc-gen-go-grpc -I . -I ../../config \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative delivery.proto
-	go run $(CONTROLLER_GEN) object paths=./api/... crd paths=./api/... output:crd:dir=api/v1alpha1
+	for api in api/v1alpha1 api/gatewayx/v1alpha1; do \
+	  go run $(CONTROLLER_GEN) object paths=./$$api crd paths=./$$api output:crd:dir=$$api || exit; \
+	done
 	@$(MAKE) --no-print-directory manifest
 
 .PHONY: manifest

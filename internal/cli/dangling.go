@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/source/files"
@@ -49,7 +50,7 @@ func dangling(objects []files.Object) []admin.Problem {
 		switch o := o.Object.(type) {
 		case *gwv1.GatewayClass:
 			r.classes[o.Name] = o
-		case *gwv1.Gateway, *gwv1.ListenerSet:
+		case *gwv1.Gateway, *gwv1.ListenerSet, *gwx.XListenerSet:
 			r.parents[kind.KeyOf(o)] = true
 		}
 		if gw, ok := o.Object.(*gwv1.Gateway); ok {
@@ -60,10 +61,10 @@ func dangling(objects []files.Object) []admin.Problem {
 		switch typed := o.Object.(type) {
 		case *gwv1.Gateway:
 			r.class(o, string(typed.Spec.GatewayClassName))
-		case *gwv1.ListenerSet:
-			p := typed.Spec.ParentRef
-			r.parent(o, "spec.parentRef", kind.Gateway.Kind, p.Namespace, string(p.Name))
 		default:
+			if p, is := kind.ParentGatewayOf(o.Object); is {
+				r.parent(o, "spec.parentRef", kind.Gateway.Kind, p.Namespace, string(p.Name))
+			}
 			if k := kind.Of(o.Object); k != nil && k.Route() {
 				r.route(o, kind.ParentsOf(o.Object), kind.DefaultScopeOf(o.Object))
 			}
@@ -100,12 +101,14 @@ func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gw
 		r.add(o, "spec.parentRefs", "the route names no parent, so nobody serves it", "name a Gateway: parentRefs: [{name: my-gateway}]")
 	}
 	for i, ref := range refs {
-		parent := kind.Gateway.Kind
-		if ref.Kind != nil && string(*ref.Kind) != parent.Name {
-			parent = kind.ListenerSet.Kind
+		parent, group := kind.Gateway.Kind, gwv1.GroupName
+		if ref.Kind != nil {
+			parent = kind.Named(string(*ref.Kind))
 		}
-		known := ref.Kind == nil || string(*ref.Kind) == parent.Name
-		if known && (ref.Group == nil || string(*ref.Group) == parent.Group) {
+		if ref.Group != nil {
+			group = string(*ref.Group)
+		}
+		if parent != nil && group == parent.Group && (parent == kind.Gateway.Kind || parent.OfListeners()) {
 			r.parent(o, fmt.Sprintf("spec.parentRefs[%d]", i), parent, ref.Namespace, string(ref.Name))
 		}
 	}

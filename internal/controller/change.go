@@ -99,19 +99,19 @@ func parentUnknown(o objects, f failing, namespace string, ref gwv1.ParentRefere
 	if ref.Kind == nil || *ref.Kind == gwv1.Kind(translate.KindGateway) {
 		return gatewayUnread(o, f, namespace, string(ref.Name))
 	}
-	if *ref.Kind != gwv1.Kind(translate.KindListenerSet) {
+	k := kind.Named(string(*ref.Kind))
+	if k == nil || !k.OfListeners() {
 		return false
 	}
-	id := kind.ObjectKey{Group: gwv1.GroupName, Kind: string(translate.KindListenerSet), Namespace: namespace, Name: string(ref.Name)}
+	id := k.Key(namespace, string(ref.Name))
 	if o.Unread(id) || f.Failing(id) {
 		return true
 	}
 	object, _ := o.Get(id)
-	set, ok := object.(*gwv1.ListenerSet)
-	if !ok {
+	if object == nil {
 		return false
 	}
-	parent := set.Spec.ParentRef
+	parent, _ := kind.ParentGatewayOf(object)
 	if parent.Kind != nil && *parent.Kind != gwv1.Kind(translate.KindGateway) {
 		return false // nor is it followed: sets that name each other have no end
 	}

@@ -59,7 +59,7 @@ func (in *inventory) all() []kind.ObjectKey {
 func (in *inventory) children() []kind.ObjectKey {
 	return slices.DeleteFunc(in.all(), func(id kind.ObjectKey) bool {
 		k := kind.Find(id.Group, id.Kind)
-		return k == nil || !k.Shared() && k != kind.ListenerSet.Kind
+		return k == nil || !k.Shared() && !k.OfListeners()
 	})
 }
 

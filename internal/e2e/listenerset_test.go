@@ -111,3 +111,32 @@ func TestListenerSetTLS(t *testing.T) {
 		t.Errorf("TCP, while another listener of the ListenerSet has no certificate: %s", got)
 	}
 }
+
+// TestXListenerSet has the page's XListenerSet: it is served, explained, checked, and has a status with ports.
+func TestXListenerSet(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	former := newBackend(t, "former", nil)
+	pages := fenced(t, "../../docs/tasks/listenerset.md", "yaml")
+	here := strings.NewReplacer("port: 80, protocol", fmt.Sprintf("port: %d, protocol", port))
+	gateway := here.Replace(pages[0][:strings.Index(pages[0], "---")])
+	g := start(t, map[string]string{"class.yaml": class, "gateway.yaml": gateway, "page.yaml": here.Replace(pages[2]), "former.yaml": service("default", "former", former)})
+	g.waitCondition("XListenerSet", "former", "Programmed=True/Programmed")
+	if got := (ask{url: local(port, "/"), host: "former.example.com"}).do(t); got.StatusCode != 200 || got.echo.Backend != "former" {
+		t.Errorf("its listener: %d %s", got.StatusCode, got.body)
+	}
+	if status := strings.Join(strings.Fields(string(g.adminGet("/status"))), ""); !strings.Contains(status, `"attachedListenerSets":1`) || !strings.Contains(status, fmt.Sprintf(`"port":%d,"supportedKinds"`, port)) {
+		t.Errorf("the Gateway does not count it, or its status has no port: %s", status)
+	}
+	if stdout, stderr, code := moongate("check", "-f", g.dir); code != 0 || !strings.Contains(stdout, "XListenerSet default/former") {
+		t.Errorf("check: exit code %d\n%s%s", code, stdout, stderr)
+	}
+	if stdout, stderr, _ := moongate("explain", "-f", g.dir, "GET", fmt.Sprintf("http://former.example.com:%d/", port)); !strings.Contains(stdout, "default/shared/XListenerSet/default/former/http") {
+		t.Errorf("explain: %s%s", stdout, stderr)
+	}
+	g.write("gateway.yaml", strings.Replace(gateway, "from: Same", "from: None", 1))
+	g.waitCondition("XListenerSet", "former", "Accepted=False/NotAllowed")
+	if stdout, _, code := moongate("check", "-f", g.dir); code != 1 || !strings.Contains(stdout, "change spec.allowedListeners of the Gateway") {
+		t.Errorf("check: exit code %d\n%s", code, stdout)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
@@ -28,6 +29,9 @@ var (
 		&gwv1.GatewayList{}, func(o *gwv1.Gateway) *gwv1.GatewayStatus { return &o.Status })
 	ListenerSet = custom(Kind{Name: "ListenerSet", Resource: "listenersets", Versions: []string{"v1"}, Namespaced: true, Essential: true},
 		&gwv1.ListenerSetList{}, func(o *gwv1.ListenerSet) *gwv1.ListenerSetStatus { return &o.Status })
+	// A cluster that was upgraded may still have them (GEP-1713 in its first form); they mean the same.
+	XListenerSet = custom(Kind{Group: gwx.GroupName, Name: "XListenerSet", Resource: "xlistenersets", Versions: []string{gwx.GroupVersion.Version}, Namespaced: true, Essential: true},
+		&gwx.XListenerSetList{}, func(o *gwx.XListenerSet) *gwx.ListenerSetStatus { return &o.Status })
 	ReferenceGrant = custom[gwv1.ReferenceGrant, struct{}](Kind{Name: "ReferenceGrant", Resource: "referencegrants", Versions: []string{"v1", "v1beta1"}, Namespaced: true, Essential: true},
 		&gwv1.ReferenceGrantList{}, nil)
 	// Without them the addresses that a class denies would be open.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -190,6 +191,8 @@ func gatewayConditions(s *translate.StatusChange) (conditions []metav1.Condition
 	case *gwv1.GatewayStatus:
 		return status.Conditions, true
 	case *gwv1.ListenerSetStatus:
+		return status.Conditions, true
+	case *gwx.ListenerSetStatus:
 		return status.Conditions, true
 	}
 	return nil, false

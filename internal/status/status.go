@@ -20,6 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -52,7 +53,7 @@ type Merger struct {
 // *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for
 // every kind of route) or *PolicyStatus (for every kind of policy), of which the last two hold our entries
 // only, or *v1alpha1.GatewayParametersStatus for one of those; lastTransitionTime
-// is ignored; nil ends our relation to the object, but for entries whose parent is Unknown.
+// is ignored; for XListenerSets a *ListenerSetStatus of their group; nil ends our relation to the object, but for entries whose parent is Unknown.
 // The result has desired's type. ok is false if object and desired do not go
 // together.
 //
@@ -67,6 +68,8 @@ func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, o
 		return apply(*s, desired, m.Gateway)
 	case *gwv1.ListenerSetStatus:
 		return apply(*s, desired, m.ListenerSet)
+	case *gwx.ListenerSetStatus:
+		return apply(*s, desired, m.XListenerSet)
 	case *gwv1.PolicyStatus:
 		return apply(*s, desired, m.Policy)
 	case *v1alpha1.GatewayParametersStatus:
@@ -145,6 +148,25 @@ func (m Merger) ListenerSet(existing gwv1.ListenerSetStatus, desired *gwv1.Liste
 	merged := *desired
 	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
 	merged.Listeners = mergeListeners(m, existing.Listeners, desired.Listeners, func(l *gwv1.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) {
+		return l.Name, &l.Conditions
+	})
+	return merged, !reflect.DeepEqual(existing, merged)
+}
+
+// XListenerSet is ListenerSet for the status of an XListenerSet.
+func (m Merger) XListenerSet(existing gwx.ListenerSetStatus, desired *gwx.ListenerSetStatus) (gwx.ListenerSetStatus, bool) {
+	if desired == nil {
+		if !written(existing.Conditions) && len(existing.Listeners) == 0 {
+			return existing, false
+		}
+		desired = &gwx.ListenerSetStatus{Conditions: pending("Accepted", "Programmed")}
+	}
+	if m.stale(existing.Conditions, desired.Conditions) {
+		return existing, false
+	}
+	merged := *desired
+	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
+	merged.Listeners = mergeListeners(m, existing.Listeners, desired.Listeners, func(l *gwx.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) {
 		return l.Name, &l.Conditions
 	})
 	return merged, !reflect.DeepEqual(existing, merged)

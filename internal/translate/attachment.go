@@ -9,6 +9,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
@@ -127,7 +128,7 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	hosts := map[listenerKey]attachedHosts{}
 	add := func(ref gwv1.ParentReference, field string, byDefault bool) {
 		on, managed, p := ad.parentObject(v, r, ref)
-		if !managed || a.names(ref) {
+		if !managed || !byDefault && a.names(ref) {
 			return
 		}
 		if !slices.Contains(a.Gateways, on.Gateway) {
@@ -144,9 +145,14 @@ func (ad *admissions) attach(v *incremental.View, r *routeFacts) *attachment {
 	for i, ref := range r.Parents {
 		add(ref, fmt.Sprintf("spec.parentRefs[%d]", i), false)
 	}
+	named := len(a.Parents)
 	for _, ref := range ad.defaults(v, r) {
 		add(ref, "spec.useDefaultGateways", true)
 	}
+	// A status has few entries: those of Gateways that serve the route must not be crowded out by others, which anybody may make default ones.
+	slices.SortStableFunc(a.Parents[named:], func(a, b parent) int {
+		return compareBool(a.Problem != nil, b.Problem != nil)
+	})
 	slices.SortFunc(a.Gateways, name.Compare)
 	a.Invalid = r.Invalid != nil
 	for k := range hosts {
@@ -164,12 +170,13 @@ func (a *attachment) names(ref gwv1.ParentReference) bool {
 	return slices.ContainsFunc(a.Parents, func(p parent) bool { return sameDeeply(p.Ref, ref) })
 }
 
-// defaults returns references to the default Gateways of the route's scope, but for those that a parentRef of the route names as a whole.
+// defaults returns references to the default Gateways of the route's scope, no two the same, but for those that a parentRef of the route names as a whole.
 func (ad *admissions) defaults(v *incremental.View, r *routeFacts) (refs []gwv1.ParentReference) {
 	if r.Scope == "" {
 		return nil
 	}
-	for _, gw := range incremental.Lookup(v, ad.gateways.byScope, r.Scope) {
+	first, _ := incremental.Fetch(v, ad.gateways.defaults, defaultScope(r.Scope))
+	for _, gw := range first {
 		if !slices.ContainsFunc(r.Parents, func(ref gwv1.ParentReference) bool { return namesWhole(ref, r.Name.Namespace, gw) }) {
 			refs = append(refs, gatewayRef(gw))
 		}
@@ -200,8 +207,8 @@ type parentObject struct {
 // listener is the key of one of its listeners.
 func (p parentObject) listener(listenerName string) listenerKey {
 	k := listenerKey{Gateway: p.Gateway, Name: listenerName}
-	if p.Kind == KindListenerSet {
-		k.Set = p.Name.String()
+	if p.Kind != KindGateway {
+		k.Set = setOf(p.owner())
 	}
 	return k
 }
@@ -214,22 +221,22 @@ func (p parentObject) String() string { return string(p.Kind) + " " + p.Name.Str
 func (ad *admissions) parentObject(v *incremental.View, r *routeFacts, ref gwv1.ParentReference) (parentObject, bool, *condition.Problem) {
 	n := name{string(value(ref.Namespace, gwv1.Namespace(r.Name.Namespace))), string(ref.Name)}
 	on := parentObject{Kind(value(ref.Kind, gwv1.Kind(KindGateway))), n, n}
-	if value(ref.Group, gwv1.GroupName) != gwv1.GroupName {
+	if k := kind.Named(string(on.Kind)); k == nil || value(ref.Group, gwv1.GroupName) != gwv1.Group(k.Group) {
 		return on, false, nil
 	}
 	switch on.Kind {
 	case KindGateway:
 		_, managed := incremental.Fetch(v, ad.gateways.managed, n)
 		return on, managed, nil
-	case KindListenerSet:
-		set, managed := incremental.Fetch(v, ad.listeners.sets, n)
+	case KindListenerSet, KindXListenerSet:
+		set, managed := incremental.Fetch(v, ad.listeners.sets, on.owner())
 		if !managed {
 			return on, false, nil
 		}
 		on.Gateway = set.Gateway
 		if set.Refused != nil {
 			return on, true, condition.NewProblem(gwv1.RouteReasonNotAllowedByListeners, "", "see its status",
-				"ListenerSet %s is not served: %s", n, set.Refused.What)
+				"%s is not served: %s", on, set.Refused.What)
 		}
 		return on, true, nil
 	}

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,6 +21,8 @@ import (
 type managedGateway struct {
 	UID     types.UID // "" in manifests that name none
 	Created int64     // in nanoseconds since the epoch
+	// DefaultScope is gateway.Gateway.DefaultScope.
+	DefaultScope defaultScope
 }
 
 // gateways are the Gateways of these classes, apart from their listeners.
@@ -31,8 +34,10 @@ type gateways struct {
 
 	all     *incremental.Collection[name, *gateway.Gateway]
 	managed *incremental.Collection[name, managedGateway]
-	byScope *incremental.Index[gwv1.GatewayDefaultScope, name, *gateway.Gateway] // default Gateways
-	terms   *incremental.Collection[name, listenerTerms]
+	byScope *incremental.Index[defaultScope, name, managedGateway] // default Gateways
+	// defaults are the first maxDefaultGateways of them, the oldest first.
+	defaults *incremental.Collection[defaultScope, []name]
+	terms    *incremental.Collection[name, listenerTerms]
 }
 
 func newGateways(e *incremental.Engine, o *Options,
@@ -58,16 +63,36 @@ func (gs *gateways) declareGateways(e *incremental.Engine) {
 		}, sameDeeply[*gateway.Gateway])
 	gs.managed = incremental.Map(e, "managed Gateway", gs.all,
 		func(_ *incremental.View, _ name, g *gateway.Gateway) (managedGateway, bool) {
-			return managedGateway{g.UID, g.Created}, true
+			return managedGateway{g.UID, g.Created, defaultScope(g.DefaultScope)}, true
 		}, same[managedGateway])
-	gs.byScope = incremental.NewIndex(gs.all, "default Gateways by scope",
-		func(_ name, g *gateway.Gateway) []gwv1.GatewayDefaultScope {
+	gs.byScope = incremental.NewIndex(gs.managed, "default Gateways by scope",
+		func(_ name, g managedGateway) []defaultScope {
 			if g.DefaultScope == "" {
 				return nil
 			}
-			return []gwv1.GatewayDefaultScope{g.DefaultScope}
+			return []defaultScope{g.DefaultScope}
 		})
+	gs.defaults = incremental.Map(e, "default Gateways", incremental.Keys(gs.byScope, "scopes of default Gateways"),
+		func(v *incremental.View, s defaultScope, _ struct{}) ([]name, bool) {
+			all := slices.Clone(incremental.Lookup(v, gs.byScope, s))
+			created := make(map[name]int64, len(all))
+			for _, n := range all {
+				g, _ := incremental.Fetch(v, gs.managed, n)
+				created[n] = g.Created
+			}
+			slices.SortStableFunc(all, func(a, b name) int { return cmp.Compare(created[a], created[b]) })
+			return all[:min(len(all), maxDefaultGateways)], true
+		}, slices.Equal[[]name])
 }
+
+// maxDefaultGateways bounds the default Gateways of a scope that routes are attached to: whoever may create Gateways may create default ones, and each
+// is looked at for each route that asks for some.
+const maxDefaultGateways = 64
+
+// defaultScope is a scope of default Gateways.
+type defaultScope gwv1.GatewayDefaultScope
+
+func (s defaultScope) Compare(o defaultScope) int { return cmp.Compare(s, o) }
 
 func (gs *gateways) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *gateway.Gateway {
 	g := gateway.New(gw)

@@ -29,7 +29,7 @@ func nameOf(o metav1.Object) name { return name{o.GetNamespace(), o.GetName()} }
 // listenerKey names a listener of a Gateway, its own or one of a ListenerSet.
 type listenerKey struct {
 	Gateway name
-	Set     string // the ListenerSet that it is of, "<namespace>/<name>"; "" for one of the Gateway's own
+	Set     string // the object that it is of, see setOf; "" for one of the Gateway's own
 	Name    string
 }
 
@@ -40,10 +40,21 @@ func (k listenerKey) Compare(o listenerKey) int {
 
 // Owner is the object that has the listener in its spec.
 func (k listenerKey) Owner() kindName {
-	if namespace, set, is := strings.Cut(k.Set, "/"); is {
-		return kindName{KindListenerSet, name{namespace, set}}
+	switch parts := strings.Split(k.Set, "/"); len(parts) {
+	case 2:
+		return kindName{KindListenerSet, name{parts[0], parts[1]}}
+	case 3:
+		return kindName{Kind(parts[0]), name{parts[1], parts[2]}}
 	}
 	return kindName{KindGateway, k.Gateway}
+}
+
+// setOf is listenerKey.Set for the listeners of a ListenerSet, "<namespace>/<name>", or of another kind like it, "<kind>/<namespace>/<name>".
+func setOf(owner kindName) string {
+	if owner.Kind == KindListenerSet {
+		return owner.Name.String()
+	}
+	return string(owner.Kind) + "/" + owner.Name.String()
 }
 
 func (k listenerKey) String() string {
@@ -60,9 +71,7 @@ func parseListenerKey(s string) (k listenerKey) {
 		return k
 	}
 	k.Gateway, k.Name = name{parts[0], parts[1]}, parts[len(parts)-1]
-	if len(parts) == 5 {
-		k.Set = parts[2] + "/" + parts[3]
-	}
+	k.Set = strings.Join(parts[2:len(parts)-1], "/")
 	return k
 }
 

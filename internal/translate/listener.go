@@ -1,6 +1,7 @@
 package translate
 
 import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -11,13 +12,13 @@ import (
 type listeners struct {
 	o                  *Options
 	gatewayObjects     *incremental.Collection[name, *gwv1.Gateway]
-	listenerSetObjects *incremental.Collection[name, *gwv1.ListenerSet]
+	listenerSetObjects *incremental.Collection[kindName, metav1.Object]
 	installation       *installation
 	namespaces         *namespaces
 	gateways           *gateways
 
-	sets              *incremental.Collection[name, *listenerSet]              // of managed Gateways
-	setsByGateway     *incremental.Index[name, name, *listenerSet]             // those that are attached
+	sets              *incremental.Collection[kindName, *listenerSet]          // of managed Gateways
+	setsByGateway     *incremental.Index[name, kindName, *listenerSet]         // those that are attached
 	own               *incremental.Collection[listenerKey, *listener.Listener] // of Gateways
 	setSpecs          *incremental.Collection[listenerKey, setListener]        // of ListenerSets, before they are compared with others of their Gateway
 	ownByGateway      *incremental.Index[name, listenerKey, *listener.Listener]
@@ -32,7 +33,7 @@ type listeners struct {
 
 func newListeners(e *incremental.Engine, o *Options,
 	gatewayObjects *incremental.Collection[name, *gwv1.Gateway],
-	listenerSetObjects *incremental.Collection[name, *gwv1.ListenerSet],
+	listenerSetObjects *incremental.Collection[kindName, metav1.Object],
 	installation *installation, namespaces *namespaces, gateways *gateways) *listeners {
 	lis := &listeners{o: o, gatewayObjects: gatewayObjects, listenerSetObjects: listenerSetObjects, installation: installation, namespaces: namespaces, gateways: gateways}
 	lis.declareListenerSets(e)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
@@ -41,7 +42,7 @@ func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k liste
 // certificateReferrer is who refers to the certificates of a listener.
 func certificateReferrer(k listenerKey) referrer {
 	owner := k.Owner()
-	return referrer{gwv1.GroupName, string(owner.Kind), owner.Name}
+	return referrer{kind.Named(string(owner.Kind)).Group, string(owner.Kind), owner.Name}
 }
 
 // gatewayReferrer is who refers to the client certificate of a Gateway, whoever's listeners use it.

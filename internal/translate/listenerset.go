@@ -4,9 +4,12 @@ import (
 	"cmp"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
@@ -19,8 +22,9 @@ type listenerSet struct {
 
 func (lis *listeners) declareListenerSets(e *incremental.Engine) {
 	lis.sets = incremental.Map(e, "ListenerSet", lis.listenerSetObjects,
-		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (*listenerSet, bool) {
-			ref := ls.Spec.ParentRef
+		func(v *incremental.View, k kindName, o metav1.Object) (*listenerSet, bool) {
+			n := k.Name
+			ref, _ := kind.ParentGatewayOf(o)
 			if value(ref.Group, gwv1.GroupName) != gwv1.GroupName || value(ref.Kind, gwv1.Kind(KindGateway)) != gwv1.Kind(KindGateway) {
 				return nil, false
 			}
@@ -32,7 +36,7 @@ func (lis *listeners) declareListenerSets(e *incremental.Engine) {
 			return set, managed
 		}, sameDeeply[*listenerSet])
 	lis.setsByGateway = incremental.NewIndex(lis.sets, "ListenerSets by Gateway",
-		func(_ name, s *listenerSet) []name {
+		func(_ kindName, s *listenerSet) []name {
 			if s.Refused != nil {
 				return nil
 			}
@@ -62,15 +66,15 @@ type setListener struct {
 // leaves the others of its Gateway alone.
 func (lis *listeners) declareListenersOfSets(e *incremental.Engine) {
 	lis.setSpecs = incremental.FlatMap(e, "ListenerSet listeners", lis.listenerSetObjects,
-		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (entries []incremental.Entry[listenerKey, setListener]) {
-			set, managed := incremental.Fetch(v, lis.sets, n)
+		func(v *incremental.View, owner kindName, object metav1.Object) (entries []incremental.Entry[listenerKey, setListener]) {
+			set, managed := incremental.Fetch(v, lis.sets, owner)
 			if !managed || set.Refused != nil {
 				return nil
 			}
 			o, _ := lis.listenerOptions(v, set.Gateway)
-			for i, l := range listener.OfSet(ls, o) {
+			for i, l := range listener.OfSet(object, o) {
 				entries = append(entries, incremental.Entry[listenerKey, setListener]{
-					Key: listenerKey{set.Gateway, n.String(), l.Name}, Value: setListener{createdOf(ls), i, l},
+					Key: listenerKey{set.Gateway, setOf(owner), l.Name}, Value: setListener{createdOf(object), i, l},
 				})
 			}
 			return entries
@@ -114,7 +118,7 @@ func (lis *listeners) setConflictsOf(v *incremental.View, n name) (lost []increm
 		all = append(all, contender{k, s})
 	}
 	slices.SortFunc(all, func(a, b contender) int {
-		return cmp.Or(cmp.Compare(a.Created, b.Created), a.key.Owner().Name.Compare(b.key.Owner().Name), cmp.Compare(a.Position, b.Position))
+		return cmp.Or(cmp.Compare(a.Created, b.Created), a.key.Owner().Name.Compare(b.key.Owner().Name), cmp.Compare(a.key.Owner().Kind, b.key.Owner().Kind), cmp.Compare(a.Position, b.Position))
 	})
 	for _, c := range all {
 		if reason := ports.ClaimOfSet(c.Listener); reason != "" {
@@ -130,26 +134,55 @@ type listenerSetStatuses struct {
 	routes          *routes
 	gatewayStatuses *gatewayStatuses
 
-	all *incremental.Collection[name, *status[gwv1.ListenerSetStatus]]
+	all     *incremental.Collection[kindName, *status[gwv1.ListenerSetStatus]] // of every kind
+	current *incremental.Collection[kindName, *status[gwv1.ListenerSetStatus]] // of ListenerSets
+	former  *incremental.Collection[kindName, *status[gwx.ListenerSetStatus]]  // of XListenerSets
 }
 
 func newListenerSetStatuses(e *incremental.Engine,
-	listenerSetObjects *incremental.Collection[name, *gwv1.ListenerSet],
+	listenerSetObjects *incremental.Collection[kindName, metav1.Object],
 	listeners *listeners, listenerStates *listenerStates, routes *routes, gatewayStatuses *gatewayStatuses) *listenerSetStatuses {
 	lst := &listenerSetStatuses{listenerStates: listenerStates, routes: routes, gatewayStatuses: gatewayStatuses}
 	lst.all = incremental.Map(e, "ListenerSet status", listenerSetObjects,
-		func(v *incremental.View, n name, ls *gwv1.ListenerSet) (*status[gwv1.ListenerSetStatus], bool) {
-			set, managed := incremental.Fetch(v, listeners.sets, n)
+		func(v *incremental.View, k kindName, o metav1.Object) (*status[gwv1.ListenerSetStatus], bool) {
+			set, managed := incremental.Fetch(v, listeners.sets, k)
 			if !managed {
 				return nil, false
 			}
-			return &status[gwv1.ListenerSetStatus]{generationOf(ls), lst.listenerSetStatus(v, n, ls, set)}, true
+			return &status[gwv1.ListenerSetStatus]{generationOf(o), lst.listenerSetStatus(v, k, o, set)}, true
 		}, sameDeeply[*status[gwv1.ListenerSetStatus]])
+	lst.current = incremental.Map(e, "status of a ListenerSet", lst.all,
+		func(_ *incremental.View, k kindName, s *status[gwv1.ListenerSetStatus]) (*status[gwv1.ListenerSetStatus], bool) {
+			return s, k.Kind == KindListenerSet
+		}, sameDeeply[*status[gwv1.ListenerSetStatus]])
+	lst.former = incremental.Map(e, "status of an XListenerSet", lst.all,
+		func(v *incremental.View, k kindName, s *status[gwv1.ListenerSetStatus]) (*status[gwx.ListenerSetStatus], bool) {
+			if k.Kind != KindXListenerSet {
+				return nil, false
+			}
+			o, _ := incremental.Fetch(v, listenerSetObjects, k)
+			return &status[gwx.ListenerSetStatus]{s.Generation, formerStatus(o, s.Status)}, true
+		}, sameDeeply[*status[gwx.ListenerSetStatus]])
 	return lst
 }
 
-func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, n name, ls *gwv1.ListenerSet, set *listenerSet) (s gwv1.ListenerSetStatus) {
-	generation := generationOf(ls)
+// formerStatus is the status of an XListenerSet, which tells the ports, too.
+func formerStatus(o metav1.Object, s gwv1.ListenerSetStatus) gwx.ListenerSetStatus {
+	ports := map[gwv1.SectionName]int32{}
+	for _, entry := range listener.EntriesOf(o) {
+		ports[entry.Name] = entry.Port
+	}
+	former := gwx.ListenerSetStatus{Conditions: s.Conditions}
+	for _, l := range s.Listeners {
+		former.Listeners = append(former.Listeners, gwx.ListenerEntryStatus{
+			Name: l.Name, Port: ports[l.Name], SupportedKinds: l.SupportedKinds, AttachedRoutes: l.AttachedRoutes, Conditions: l.Conditions,
+		})
+	}
+	return former
+}
+
+func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindName, o metav1.Object, set *listenerSet) (s gwv1.ListenerSetStatus) {
+	generation := generationOf(o)
 	refuse := func(accepted, programmed gwv1.ListenerSetConditionReason, message string) gwv1.ListenerSetStatus {
 		s.Conditions = condition.Observed(generation, condition.False(gwv1.ListenerSetConditionAccepted, accepted, message),
 			condition.False(gwv1.ListenerSetConditionProgrammed, programmed, message))
@@ -160,8 +193,8 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, n name, l
 	}
 	var valid, programmed int
 	var bad []string
-	on := parentObject{KindListenerSet, n, set.Gateway}
-	for _, entry := range ls.Spec.Listeners {
+	on := parentObject{k.Kind, k.Name, set.Gateway}
+	for _, entry := range listener.EntriesOf(o) {
 		key := on.listener(string(entry.Name))
 		state, exists := incremental.Fetch(v, lst.listenerStates.all, key)
 		if !exists {

@@ -23,6 +23,7 @@ const (
 	KindGatewayClass     Kind = "GatewayClass"
 	KindGateway          Kind = "Gateway"
 	KindListenerSet      Kind = "ListenerSet"
+	KindXListenerSet     Kind = "XListenerSet"
 	KindHTTPRoute        Kind = "HTTPRoute"
 	KindGRPCRoute        Kind = "GRPCRoute"
 	KindTLSRoute         Kind = "TLSRoute"
@@ -68,7 +69,7 @@ type inputs struct {
 
 	classes             *incremental.Input[name, *gwv1.GatewayClass]
 	gateways            *incremental.Input[name, *gwv1.Gateway]
-	listenerSets        *incremental.Input[name, *gwv1.ListenerSet]
+	listenerSets        *incremental.Input[kindName, metav1.Object]
 	routes              *incremental.Input[kindName, metav1.Object]
 	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
 	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
@@ -98,7 +99,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in := &inputs{stores: map[string]*store{}}
 	in.classes = objects(in, e, kind.GatewayClass)
 	in.gateways = objects(in, e, kind.Gateway)
-	in.listenerSets = objects(in, e, kind.ListenerSet)
+	in.listenerSets = incremental.NewInput[kindName](e, "ListenerSets", sameDeeply[metav1.Object])
 	in.routes = incremental.NewInput[kindName](e, "routes", sameDeeply[metav1.Object])
 	in.grants = objects(in, e, kind.ReferenceGrant)
 	in.policies = objects(in, e, kind.BackendTLSPolicy)
@@ -123,6 +124,9 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.last = incremental.NewInput[listenerKey](e, "last certificates", sameDeeply[servedSecrets])
 	for _, k := range routeKindsOfAPI() {
 		in.together(k, in.routes)
+	}
+	for _, k := range kind.ListenerSets() {
+		in.together(k, in.listenerSets)
 	}
 	for _, k := range authoritiesKinds() {
 		in.together(k, in.authorities)

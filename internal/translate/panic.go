@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -125,6 +126,10 @@ func (t *Translator) failingStatus(k kindName) (any, int64) {
 		c := *s
 		c.Conditions = withFailure(s.Conditions)
 		return &c, generation
+	case *gwx.ListenerSetStatus:
+		c := *s
+		c.Conditions = withFailure(s.Conditions)
+		return &c, generation
 	case *v1alpha1.GatewayParametersStatus:
 		c := *s
 		c.Conditions = withFailure(s.Conditions)
@@ -172,10 +177,9 @@ func (t *Translator) freshStatus(k kindName, accepted metav1.Condition) (any, in
 func (t *Translator) freshRouteStatus(namespace string, r metav1.Object, accepted metav1.Condition) (any, int64) {
 	s, generation, refs := &gwv1.RouteStatus{}, r.GetGeneration(), slices.Clone(kind.ParentsOf(r))
 	if scope := kind.DefaultScopeOf(r); scope != "" {
-		for gw, g := range t.gateways.all.All() {
-			if g.DefaultScope == scope {
-				refs = append(refs, gatewayRef(gw))
-			}
+		first, _ := t.gateways.defaults.Get(defaultScope(scope))
+		for _, gw := range first {
+			refs = append(refs, gatewayRef(gw))
 		}
 	}
 	for _, ref := range refs {

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -214,8 +215,11 @@ func (w *world) printStatus(t *testing.T) string {
 			title = k.Kind + " " + k.Namespace + "/" + k.Name
 		}
 		group := gwv1.GroupName
-		if k.Kind == "GatewayParameters" {
+		switch k.Kind {
+		case "GatewayParameters":
 			group = v1alpha1.GroupName
+		case "XListenerSet":
+			group = gwx.GroupName
 		}
 		if k.Group != group {
 			t.Errorf("%s: group %q", title, k.Group)
@@ -242,6 +246,14 @@ func statusNode(t *testing.T, c translate.StatusChange) *yaml.Node {
 		listeners := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, l := range s.Listeners {
 			listeners.Content = append(listeners.Content, listenerNode(t, c, gwv1.ListenerStatus(l)))
+		}
+		return mapping("conditions", conditionsNode(t, c, s.Conditions), "listeners", listeners)
+	case *gwx.ListenerSetStatus:
+		listeners := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, l := range s.Listeners {
+			node := listenerNode(t, c, gwv1.ListenerStatus{Name: l.Name, SupportedKinds: l.SupportedKinds, AttachedRoutes: l.AttachedRoutes, Conditions: l.Conditions})
+			node.Content = append(node.Content, scalar("port"), scalar(l.Port))
+			listeners.Content = append(listeners.Content, node)
 		}
 		return mapping("conditions", conditionsNode(t, c, s.Conditions), "listeners", listeners)
 	case *gwv1.RouteStatus:

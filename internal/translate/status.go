@@ -5,6 +5,7 @@ import (
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
@@ -15,7 +16,7 @@ type StatusChange struct {
 	// Status is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus,
 	// *RouteStatus (every kind of route) or *PolicyStatus of gateway-api v1; for the
 	// last two it holds our entries only. Of our own kinds it is a *GatewayParametersStatus of
-	// moongate.dev/v1alpha1. Nil where the object is no longer managed.
+	// moongate.dev/v1alpha1, of XListenerSets a *ListenerSetStatus of gateway.networking.x-k8s.io/v1alpha1. Nil where the object is no longer managed.
 	Status any
 	// Generation is the metadata.generation that Status was computed for; 0 with nil.
 	Generation int64
@@ -64,6 +65,9 @@ func reportAll[K incremental.Key[K], S any](t *Translator, kinds []*kind.Kind, c
 	}
 }
 
+// itself is for collections whose keys name the objects.
+func itself(k kindName) kindName { return k }
+
 func (t *Translator) statusChanges() (out []StatusChange) {
 	for _, changes := range t.reports.changes {
 		out = changes(out)
@@ -82,8 +86,8 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 	switch s := c.Status.(type) {
 	case *gwv1.GatewayStatus:
 		gateways = []string{n.String()}
-	case *gwv1.ListenerSetStatus:
-		if set, managed := t.listeners.sets.Get(n); managed {
+	case *gwv1.ListenerSetStatus, *gwx.ListenerSetStatus:
+		if set, managed := t.listeners.sets.Get(kindName{Kind(c.Object.Kind), n}); managed {
 			gateways = []string{set.Gateway.String()}
 		}
 	case *gwv1.RouteStatus:

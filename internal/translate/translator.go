@@ -100,10 +100,11 @@ func New(options Options) *Translator {
 	gatewayParametersStatuses := newGatewayParametersStatuses(e, o, t.in.classes.Collection, gatewayParameters, t.gateways)
 	report(t, kind.GatewayClass.Kind, gatewayClassStatuses.all)
 	report(t, kind.Gateway.Kind, gatewayStatuses.all)
-	report(t, kind.ListenerSet.Kind, listenerSetStatuses.all)
+	reportAll(t, []*kind.Kind{kind.ListenerSet.Kind}, listenerSetStatuses.current, itself, itself)
+	reportAll(t, []*kind.Kind{kind.XListenerSet.Kind}, listenerSetStatuses.former, itself, itself)
 	report(t, kind.BackendTLSPolicy.Kind, backendTLSPolicyStatuses.all)
 	report(t, kind.GatewayParameters.Kind, gatewayParametersStatuses.all)
-	reportAll(t, routeKindsOfAPI(), routeStatuses.all, func(k kindName) kindName { return k }, func(k kindName) kindName { return k })
+	reportAll(t, routeKindsOfAPI(), routeStatuses.all, itself, itself)
 	return t
 }
 

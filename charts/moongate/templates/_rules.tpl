@@ -43,6 +43,9 @@
 - apiGroups: [gateway.networking.k8s.io]
   resources: [referencegrants]
   verbs: [list, watch]
+- apiGroups: [gateway.networking.x-k8s.io]
+  resources: [xlistenersets]
+  verbs: [get, list, watch]
 - apiGroups: [moongate.dev]
   resources: [gatewayparameters]
   verbs: [get, list, watch]
@@ -63,6 +66,9 @@
     - tcproutes/status
     - tlsroutes/status
     - udproutes/status
+  verbs: [patch]
+- apiGroups: [gateway.networking.x-k8s.io]
+  resources: [xlistenersets/status]
   verbs: [patch]
 - apiGroups: [moongate.dev]
   resources: [gatewayparameters/status]

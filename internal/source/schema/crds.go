@@ -8,6 +8,7 @@ import (
 	apiextv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
@@ -20,8 +21,11 @@ var crds embed.FS
 func readCRD(group, plural string) (*apiextv1.CustomResourceDefinition, error) {
 	name := group + "_" + plural + ".yaml"
 	b, err := crds.ReadFile("crds/" + name)
-	if group == v1alpha1.GroupName {
+	switch group {
+	case v1alpha1.GroupName:
 		b, err = v1alpha1.Definitions.ReadFile(name)
+	case gwx.GroupName:
+		b, err = gwx.Definitions.ReadFile(name)
 	}
 	if err != nil {
 		return nil, err

@@ -21,7 +21,6 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
 )
 
@@ -75,7 +74,7 @@ func TestKindsAreThoseOfTheCRDs(t *testing.T) {
 			(crd.Spec.Scope == "Namespaced") != k.Namespaced || !slices.Equal(got, served) {
 			t.Errorf("%s is not the CRD: %s %s, versions %v", k.Name, crd.Spec.Names.Kind, crd.Spec.Scope, served)
 		}
-		if k.Group != v1alpha1.GroupName {
+		if k.Group == gwv1.GroupName {
 			native++
 		}
 	}

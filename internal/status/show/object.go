@@ -130,7 +130,7 @@ func Objects(items []any, controllerName string) ([]*Object, error) {
 			o.controller = f.Spec.ControllerName
 		case "Gateway":
 			o.controller = classes[f.Spec.GatewayClassName]
-		case "ListenerSet":
+		case "ListenerSet", "XListenerSet":
 			o.controller = classes[gateways[f.Spec.ParentRef.key(o.Namespace)]]
 		}
 		for _, p := range f.Spec.ParentRefs {

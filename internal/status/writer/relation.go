@@ -20,20 +20,20 @@ func (w *Writer) abandoned(object metav1.Object, swept bool, unknown func(gwv1.P
 		return false // its controllerName never changes: it is foreign, or about to be ours again
 	case *gwv1.Gateway:
 		return w.withoutClass(o) && !unknown(gwv1.ParentReference{Name: gwv1.ObjectName(o.Name)})
-	case *gwv1.ListenerSet:
-		of := gwv1.Kind("ListenerSet")
-		return w.abandonedSet(o, swept) && !unknown(gwv1.ParentReference{Kind: &of, Name: gwv1.ObjectName(o.Name)})
+	}
+	if ref, is := kind.ParentGatewayOf(object); is {
+		k := kind.Of(object)
+		group, of := gwv1.Group(k.Group), gwv1.Kind(k.Name)
+		return w.abandonedSet(object.GetNamespace(), ref, swept) && !unknown(gwv1.ParentReference{Group: &group, Kind: &of, Name: gwv1.ObjectName(object.GetName())})
 	}
 	return true
 }
 
-// abandonedSet is abandoned for a ListenerSet. What a swept one says may be another controller's, unless the Gateway is known not to exist.
-func (w *Writer) abandonedSet(o *gwv1.ListenerSet, swept bool) bool {
-	ref := o.Spec.ParentRef
+// abandonedSet is abandoned for a ListenerSet of a namespace, or an object of another kind like it. What a swept one says may be another controller's, unless the Gateway is known not to exist.
+func (w *Writer) abandonedSet(namespace string, ref gwv1.ParentGatewayReference, swept bool) bool {
 	if ref.Kind != nil && *ref.Kind != "Gateway" || ref.Group != nil && *ref.Group != gwv1.GroupName {
 		return !swept
 	}
-	namespace := o.Namespace
 	if ref.Namespace != nil {
 		namespace = string(*ref.Namespace)
 	}
