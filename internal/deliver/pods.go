@@ -148,7 +148,7 @@ func (r *Remote) owe(g *gateway, now time.Time) {
 	generation := r.parts.Part(g.name).Generation()
 	for _, p := range g.pods {
 		switch current := p.answered && p.acked >= generation; {
-		case current || r.epoch == "" || g.awaits || g.undecided && p.stream != nil && p.stream.retains():
+		case current || r.epoch == "" || g.awaits || !r.managed(g) || g.undecided && p.stream != nil && p.stream.retains():
 			p.behind = time.Time{}
 		case p.behind.IsZero():
 			p.behind = now

@@ -38,6 +38,39 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// TestNothingIsOwedWithoutConfiguration: what a Gateway's pods owed while there was nothing to serve does not count once there is.
+func TestNothingIsOwedWithoutConfiguration(t *testing.T) {
+	r := NewRemote(RemoteOptions{AnswerLimit: time.Minute})
+	r.epoch = "epoch"
+	g := r.gateway("n/gw")
+	start := time.Now()
+	r.setReady(g, []string{"pod"}, start)
+	r.owe(g, start)
+	g.runs = true
+	r.owe(g, start.Add(time.Hour))
+	if r.markOverdue(g, start.Add(time.Hour+59*time.Second)) || !r.markOverdue(g, start.Add(time.Hour+time.Minute)) {
+		t.Error("a pod owes from when its Gateway has something to serve")
+	}
+}
+
+// TestRetainingProxyThatLeaves: a proxy that keeps what it has owes nothing while it is connected, and does once it is not.
+func TestRetainingProxyThatLeaves(t *testing.T) {
+	r := NewRemote(RemoteOptions{AnswerLimit: time.Minute})
+	r.epoch = "epoch"
+	g := r.gateway("n/gw")
+	g.runs, g.undecided = true, true
+	s := &stream{gateway: g, pod: "pod", configured: true, full: true}
+	g.pods["pod"] = &pod{ready: true, stream: s}
+	r.owe(g, time.Now())
+	if !g.pods["pod"].behind.IsZero() {
+		t.Error("it owes while it is connected")
+	}
+	r.leave(s)
+	if g.pods["pod"].behind.IsZero() {
+		t.Error("nobody waits for it when it is gone, and it is never given up")
+	}
+}
+
 // TestReportsByKind: what a proxy cannot carry out is reported of the listener or route that it is, and else of the Gateway.
 func TestReportsByKind(t *testing.T) {
 	r := NewRemote(RemoteOptions{})

@@ -106,7 +106,7 @@ func (v *service) Stream(grpcStream wire.Delivery_StreamServer) error {
 			a.introduced(p.Addr.String())
 		}
 	}
-	first, err := grpcStream.Recv()
+	first, err := receiveFirst(grpcStream, introduction)
 	if err != nil {
 		return err
 	}
@@ -197,6 +197,7 @@ func (r *Remote) leave(s *stream) {
 	current := p != nil && p.stream == s
 	if current {
 		p.stream = nil
+		r.owe(g, time.Now()) // it may have owed nothing while it was connected
 		r.dropUnseen(g, s.pod)
 		r.tidy(g.name)
 	}
@@ -207,6 +208,27 @@ func (r *Remote) leave(s *stream) {
 	}
 	if news {
 		r.news()
+	}
+}
+
+// receiveFirst receives the first message of a stream, which must come within a time.
+func receiveFirst(in wire.Delivery_StreamServer, within time.Duration) (*wire.FromProxy, error) {
+	type received struct {
+		message *wire.FromProxy
+		err     error
+	}
+	came := make(chan received, 1)
+	go func() {
+		m, err := in.Recv() // ends with the stream at the latest
+		came <- received{m, err}
+	}()
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case r := <-came:
+		return r.message, r.err
+	case <-late.C:
+		return nil, status.Errorf(codes.DeadlineExceeded, "no Hello came within %v", within)
 	}
 }
 

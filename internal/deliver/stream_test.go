@@ -1,10 +1,14 @@
 package deliver
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
@@ -54,6 +58,26 @@ func TestLateAnswer(t *testing.T) {
 	r.Lead("next", &Withheld{})
 	if err := r.answer(newer, ack); err != nil {
 		t.Errorf("in the next epoch: %v", err)
+	}
+}
+
+// silent is a stream whose peer sends nothing before it ends.
+type silent struct {
+	wire.Delivery_StreamServer
+	ended chan struct{}
+}
+
+func (s silent) Recv() (*wire.FromProxy, error) {
+	<-s.ended
+	return nil, context.Canceled
+}
+
+// TestStreamWithoutHello: who says nothing is not waited for.
+func TestStreamWithoutHello(t *testing.T) {
+	s := silent{ended: make(chan struct{})}
+	defer close(s.ended)
+	if _, err := receiveFirst(s, time.Millisecond); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("ended with %v", err)
 	}
 }
 
