@@ -96,7 +96,7 @@ func TestListenerSetTLS(t *testing.T) {
 		return err == nil && certificate == "renewed"
 	})
 	g.write("page.yaml", strings.Replace(page, "name: green-tls", "name: missing", 1))
-	g.waitCondition("ListenerSet", "green", "Accepted=True/Accepted")
+	g.waitCondition("ListenerSet", "green", "Accepted=True/ListenersNotValid")
 	testkit.Eventually(t, "the listener says that its certificate is missing", func() bool {
 		for _, l := range g.status("ListenerSet", "green").Status.Listeners {
 			for _, c := range l.Conditions {

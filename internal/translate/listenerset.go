@@ -200,7 +200,7 @@ func (lst *listenerSetStatuses) listenerSetStatus(v *incremental.View, k kindNam
 		if !exists {
 			continue // reading the listeners has panicked
 		}
-		if state.Accepted {
+		if state.Valid {
 			valid++
 		} else {
 			bad = append(bad, string(entry.Name))

@@ -61,9 +61,11 @@ func newListenerStates(e *incremental.Engine,
 // listenerState is all that is known of a listener.
 type listenerState struct {
 	Accepted, Resolved, Programmed bool
-	Kinds                          []gwv1.RouteGroupKind
-	Conditions                     []metav1.Condition
-	Serve                          *config.Listener // nil: not to be served
+	// Valid says that it is accepted and has a certificate where it needs one.
+	Valid      bool
+	Kinds      []gwv1.RouteGroupKind
+	Conditions []metav1.Condition
+	Serve      *config.Listener // nil: not to be served
 }
 
 // facts is the state without the message, which has its own equality.
@@ -124,6 +126,10 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if fault.Others && program.Status == metav1.ConditionTrue {
 		program.Message = condition.NewProblem("", "", "", "%s", fault.Message).String()
 	}
+	if refused == conflict && conflict != nil && k.Set != "" { // what the official tests ask of ListenerSets, and of Gateways not
+		program.Reason = conflict.Reason
+	}
+	s.Valid = refused == nil && (!l.Terminates() || len(certificates) > 0)
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
 	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerOverlaps.overlap(v, k, l), program)
 	return s
@@ -194,16 +200,16 @@ func (s attachedSet) Compare(o attachedSet) int {
 	return cmp.Or(s.Gateway.Compare(o.Gateway), cmp.Compare(s.Set, o.Set))
 }
 
-// declareAcceptedListenerSets finds the ListenerSets of which a listener is accepted.
+// declareAcceptedListenerSets finds the ListenerSets of which a listener is valid.
 func (st *listenerStates) declareAcceptedListenerSets(e *incremental.Engine) {
-	accepted := incremental.NewIndex(st.all, "accepted listeners by ListenerSet",
+	valid := incremental.NewIndex(st.all, "valid listeners by ListenerSet",
 		func(k listenerKey, s *listenerState) []attachedSet {
-			if k.Set == "" || !s.Accepted {
+			if k.Set == "" || !s.Valid {
 				return nil
 			}
 			return []attachedSet{{k.Gateway, k.Set}}
 		})
-	st.acceptedSets = incremental.NewIndex(incremental.Keys(accepted, "accepted ListenerSets"), "accepted ListenerSets by Gateway",
+	st.acceptedSets = incremental.NewIndex(incremental.Keys(valid, "accepted ListenerSets"), "accepted ListenerSets by Gateway",
 		func(s attachedSet, _ struct{}) []name { return []name{s.Gateway} })
 }
 
