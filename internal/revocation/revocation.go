@@ -25,9 +25,31 @@ type List struct {
 	serials     []string // big-endian, sorted; parts of one string
 }
 
+// MaxLists bounds the lists of an object, and maxChecks the signatures that are verified in vain to read them, and those that are verified to find
+// which authorities they have revoked: certificates and lists may be small and many, and to try each list with each certificate would take hours.
+const (
+	MaxLists  = 32
+	maxChecks = 16
+)
+
+// Signers are the authorities that may have signed lists.
+type Signers struct {
+	bySubject map[string][]*x509.Certificate
+	failed    int // checks
+}
+
+// NewSigners returns Signers with these certificates.
+func NewSigners(authorities []*x509.Certificate) *Signers {
+	s := &Signers{bySubject: map[string][]*x509.Certificate{}}
+	for _, a := range authorities {
+		s.bySubject[string(a.RawSubject)] = append(s.bySubject[string(a.RawSubject)], a)
+	}
+	return s
+}
+
 // Parse reads a list in DER that one of the authorities has signed. What is refused is a list that nobody of them has signed, one that is not complete by
 // itself (an indirect or delta list, or one for certain certificates or reasons), and one that does not say when the next one comes.
-func Parse(der []byte, authorities []*x509.Certificate) (*List, error) {
+func (s *Signers) Parse(der []byte) (*List, error) {
 	parsed, err := x509.ParseRevocationList(der)
 	if err != nil {
 		return nil, errors.New(strings.Join(strings.Fields(err.Error()), " "))
@@ -39,7 +61,7 @@ func Parse(der []byte, authorities []*x509.Certificate) (*List, error) {
 		return nil, fmt.Errorf("the list of %s does not say when the next one comes (nextUpdate)", nameOf(parsed.Issuer))
 	}
 	l := &List{number: parsed.Number, since: parsed.ThisUpdate, upTo: parsed.NextUpdate}
-	if l.issuer, err = signer(parsed, authorities); err != nil {
+	if l.issuer, err = s.signer(parsed); err != nil {
 		return nil, err
 	}
 	if err := l.take(parsed.RevokedCertificateEntries); err != nil {
@@ -56,18 +78,29 @@ func critical(extensions []pkix.Extension) (asn1.ObjectIdentifier, bool) {
 	return extensions[i].Id, true
 }
 
-// signer returns the authority that has signed a list.
-func signer(list *x509.RevocationList, authorities []*x509.Certificate) (*x509.Certificate, error) {
+// signer returns the authority that has signed a list. Of several with the name of its issuer that is mostly the one whose key the list names.
+func (s *Signers) signer(list *x509.RevocationList) (*x509.Certificate, error) {
 	err := errors.New("it is none of the certificates")
-	for _, a := range authorities {
-		if !bytes.Equal(a.RawSubject, list.RawIssuer) {
-			continue
-		}
-		if err = list.CheckSignatureFrom(a); err == nil {
-			return a, nil
+	for _, named := range []bool{true, false} {
+		for _, a := range s.bySubject[string(list.RawIssuer)] {
+			if namesKey(list.AuthorityKeyId, a) != named {
+				continue
+			}
+			if s.failed >= maxChecks {
+				return nil, fmt.Errorf("the lists were tried with %d certificates that have not signed them, and are with no more: of certificates with one subject, leave in those that sign lists", s.failed)
+			}
+			if err = list.CheckSignatureFrom(a); err == nil {
+				return a, nil
+			}
+			s.failed++
 		}
 	}
 	return nil, fmt.Errorf("the list of %s is not signed by its issuer: %s", nameOf(list.Issuer), strings.Join(strings.Fields(err.Error()), " "))
+}
+
+// namesKey reports whether an authority key identifier is that of an authority (RFC 5280 section 4.2.1.1).
+func namesKey(id []byte, a *x509.Certificate) bool {
+	return len(id) > 0 && bytes.Equal(id, a.SubjectKeyId)
 }
 
 // take keeps the serial numbers of the entries.
@@ -151,7 +184,7 @@ func (ls *Lists) Stale(at time.Time) (all []string) {
 
 // Check returns why a certificate is not valid at a moment, of which these are the verified chains: one of any of them, the last left out, was revoked
 // by the issuer that the chain has for it, or may have been, since its list is out of date. Of an issuer without a list nothing is known. An authority that is
-// trusted by itself is for Revoked.
+// trusted by itself is for Trust.
 func (ls *Lists) Check(chains [][]*x509.Certificate, at time.Time) error {
 	if ls == nil {
 		return nil
@@ -181,9 +214,17 @@ func (ls *Lists) check(c, issuer *x509.Certificate, at time.Time) error {
 	return nil
 }
 
-// Revoked reports whether an authority, which others may lead to, was revoked by another one. The dates of lists do not matter to it: what was revoked stays so.
-func (ls *Lists) Revoked(c *x509.Certificate) bool {
-	return ls != nil && slices.ContainsFunc(ls.all, func(l *List) bool {
-		return bytes.Equal(l.issuer.RawSubject, c.RawIssuer) && l.has(c) && c.CheckSignatureFrom(l.issuer) == nil
+// revoked reports whether an authority, which others may lead to, was revoked by another one. The dates of lists do not matter to it: what was revoked stays so.
+// A signature that says that it was issued by another authority of the same name is looked at as long as checks last; after that it was revoked.
+func (ls *Lists) revoked(c *x509.Certificate, checks *int) bool {
+	return slices.ContainsFunc(ls.all, func(l *List) bool {
+		if !bytes.Equal(l.issuer.RawSubject, c.RawIssuer) || !l.has(c) {
+			return false
+		}
+		if *checks <= 0 {
+			return true
+		}
+		*checks--
+		return c.CheckSignatureFrom(l.issuer) == nil
 	})
 }

@@ -1,9 +1,13 @@
 package revocation
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/asn1"
+	"encoding/pem"
 	"math/big"
 	"strings"
 	"testing"
@@ -88,7 +92,7 @@ func TestCheck(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	a, other := testkit.NewAuthority(t), testkit.NewAuthority(t)
-	certificates := []*x509.Certificate{a.Certificate}
+	signers := func() *Signers { return NewSigners([]*x509.Certificate{a.Certificate}) }
 	critical := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 27}, Critical: true, Value: []byte{2, 1, 1}} // a delta list
 	entry := x509.RevocationList{RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: big.NewInt(1), RevocationTime: time.Now(),
 		ExtraExtensions: []pkix.Extension{{Id: asn1.ObjectIdentifier{2, 5, 29, 29}, Critical: true, Value: []byte{0x30, 0}}}}}} // of an indirect list
@@ -105,12 +109,72 @@ func TestParseRefuses(t *testing.T) {
 		"a delta list":     {a.Revoke(t, x509.RevocationList{ExtraExtensions: []pkix.Extension{critical}}), "critical extension 2.5.29.27"},
 		"an indirect list": {a.Revoke(t, entry), "critical extension 2.5.29.29"},
 	} {
-		if _, err := Parse(tc.der, certificates); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+		if _, err := signers().Parse(tc.der); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %q", name, err, tc.want)
 		}
 	}
-	if _, err := Parse(a.Revoke(t, x509.RevocationList{}), nil); err == nil || !strings.Contains(err.Error(), "none of the certificates") {
+	if _, err := NewSigners(nil).Parse(a.Revoke(t, x509.RevocationList{})); err == nil || !strings.Contains(err.Error(), "none of the certificates") {
 		t.Errorf("%v", err)
+	}
+}
+
+// namesake is an authority with a subject and a key identifier that others have, too.
+func namesake(t testing.TB) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "same"}, SubjectKeyId: []byte{1}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, key
+}
+
+// TestChecksAreBounded: what certificates and lists cost to read does not grow with the product of their numbers.
+func TestChecksAreBounded(t *testing.T) {
+	var all []*x509.Certificate
+	var text []byte
+	var list []byte
+	for range 40 {
+		c, key := namesake(t)
+		all = append(all, c)
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+		var err error
+		if list, err = x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(1), NextUpdate: time.Now().Add(time.Hour),
+			RevokedCertificateEntries: []x509.RevocationListEntry{{SerialNumber: big.NewInt(1), RevocationTime: time.Now()}}}, c, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signers := NewSigners(all)
+	for range 3 {
+		if _, err := signers.Parse(list); err == nil || !strings.Contains(err.Error(), "tried with 16 certificates") || signers.failed != 16 {
+			t.Fatalf("%v after %d checks", err, signers.failed)
+		}
+	}
+	last, err := NewSigners(all[39:]).Parse(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := &Lists{all: []*List{last}}
+	checks, revoked := maxChecks, 0
+	for _, c := range all {
+		if lists.revoked(c, &checks) {
+			revoked++
+		}
+	}
+	if checks != 0 || revoked != 40-maxChecks {
+		t.Errorf("%d checks are left, %d authorities count as revoked", checks, revoked)
+	}
+	if _, _, err := Trust(Authorities{PEM: string(text), Lists: make([][]byte, MaxLists+1)}); err == nil || !strings.Contains(err.Error(), "at most 32") {
+		t.Errorf("too many lists: %v", err)
 	}
 }
 
@@ -130,12 +194,12 @@ func TestTrustRefuses(t *testing.T) {
 // FuzzParse: a list is whatever somebody has put into an object.
 func FuzzParse(f *testing.F) {
 	a := testkit.NewAuthority(f)
-	certificates := []*x509.Certificate{a.Certificate}
+	signers := func() *Signers { return NewSigners([]*x509.Certificate{a.Certificate}) }
 	f.Add(a.Revoke(f, x509.RevocationList{}, big.NewInt(1)))
 	f.Add(testkit.NewAuthority(f).Revoke(f, x509.RevocationList{}, big.NewInt(1)))
 	f.Add([]byte{0x30, 0})
 	f.Fuzz(func(t *testing.T, der []byte) {
-		l, err := Parse(der, certificates)
+		l, err := signers().Parse(der)
 		if (l == nil) != (err != nil) {
 			t.Fatalf("%v, %v", l, err)
 		}

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"slices"
 )
 
@@ -35,16 +36,21 @@ func Trust(all ...Authorities) (*x509.CertPool, *Lists, error) {
 			return nil, nil, ErrNoCertificate
 		}
 		trusted = append(trusted, certificates...)
+		if len(a.Lists) > MaxLists {
+			return nil, nil, fmt.Errorf("there are %d revocation lists, and at most %d are read", len(a.Lists), MaxLists)
+		}
+		signers := NewSigners(certificates)
 		for _, der := range a.Lists {
-			l, err := Parse(der, certificates)
+			l, err := signers.Parse(der)
 			if err != nil {
 				return nil, nil, err
 			}
 			lists.Add(l)
 		}
 	}
+	checks := maxChecks
 	for _, c := range trusted {
-		if !lists.Revoked(c) {
+		if !lists.revoked(c, &checks) {
 			pool.AddCert(c)
 		}
 	}

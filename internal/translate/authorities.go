@@ -10,6 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
 // authoritiesKey is config.Authorities.key.
@@ -79,14 +80,14 @@ func (as *authorities) absence(v *incremental.View, k Kind) string {
 	return ""
 }
 
-// read returns the authorities of an object, or why they cannot be used and what helps.
+// read returns the authorities of an object, nil where it does not exist, and why they cannot be used and what helps.
 func (as *authorities) read(v *incremental.View, k kindName) (a *certificate.Authorities, why, remedy string) {
 	a, exists := incremental.Fetch(v, as.all, k)
 	switch {
 	case !exists:
 		return nil, authoritiesTitle(k) + " does not exist", "create it or correct the name"
 	case a.Wrong != "":
-		return nil, authoritiesTitle(k) + ": " + a.Wrong, "correct the " + string(k.Kind)
+		return a, authoritiesTitle(k) + ": " + a.Wrong, "correct the " + string(k.Kind)
 	}
 	return a, "", ""
 }
@@ -96,4 +97,37 @@ func authoritiesTitle(k kindName) string {
 		return string(k.Kind) + " " + k.Name.Name
 	}
 	return string(k.Kind) + " " + k.Name.String()
+}
+
+// authorityRefs are what the references of one validation have led to. An authority whose revocation lists cannot be used is not trusted by another
+// reference either: certificates that the lists have would be taken.
+type authorityRefs struct {
+	usable   []authorityRef
+	withheld []string // see certificate.Authorities.Withheld
+}
+
+type authorityRef struct {
+	field       string
+	authorities *certificate.Authorities
+}
+
+// add takes a reference whose authorities can be used, unless p says why not; a may be nil then.
+func (r *authorityRefs) add(field string, a *certificate.Authorities, p *condition.Problem) {
+	switch {
+	case p == nil:
+		r.usable = append(r.usable, authorityRef{field, a})
+	case a != nil && a.Withheld != "":
+		r.withheld = append(r.withheld, a.Withheld)
+	}
+}
+
+// refused says why a reference is not used though it could be, or nil.
+func (r *authorityRefs) refused(ref authorityRef, reason gwv1.ListenerConditionReason) *condition.Problem {
+	for _, text := range r.withheld {
+		if certificate.Shares(text, ref.authorities.PEM) {
+			return condition.NewProblem(reason, ref.field+".name", "correct the "+kind.RevocationsKey+" that another reference leads to",
+				"it has a certificate of an authority whose revocation lists, of another reference, cannot be used")
+		}
+	}
+	return nil
 }

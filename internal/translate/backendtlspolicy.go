@@ -187,10 +187,18 @@ func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec 
 	case wellKnown != "" && wellKnown != gwv1.WellKnownCACertificatesSystem:
 		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "use System, or caCertificateRefs", "%q is not known", wellKnown)
 	}
-	size := 0
+	var refs authorityRefs
 	for i, ref := range spec.CACertificateRefs {
-		a, p := bp.resolveAuthorities(v, n.Namespace, ref, fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i))
-		switch {
+		field := fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i)
+		a, p := bp.resolveAuthorities(v, n.Namespace, ref, field)
+		if refs.add(field, a, p); p != nil {
+			b.Refs = append(b.Refs, p)
+		}
+	}
+	size := 0
+	for _, ref := range refs.usable {
+		a := ref.authorities
+		switch p := refs.refused(ref, gwv1.ListenerConditionReason(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef)); {
 		case p != nil:
 			b.Refs = append(b.Refs, p)
 		case !slices.Contains(keys, a.Key):
@@ -220,7 +228,7 @@ func (bp *backendTLSPolicies) resolveAuthorities(v *incremental.View, namespace 
 	}
 	a, why, remedy := bp.authorities.read(v, k)
 	if why != "" {
-		return nil, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", remedy, "%s", why)
+		return a, condition.NewProblem(gwv1.BackendTLSPolicyReasonInvalidCACertificateRef, field+".name", remedy, "%s", why)
 	}
 	return a, nil
 }

@@ -88,10 +88,22 @@ func (cv *clientValidations) read(v *incremental.View, gateway name, f listener.
 		return c
 	}
 	c.Config = &config.ClientValidation{Optional: f.Validation.Mode == gwv1.AllowInsecureFallback}
-	var bytes, subjects int
+	var refs authorityRefs
+	note := func(p *condition.Problem) {
+		if p != nil && c.Refs == nil {
+			c.Refs = p
+		}
+	}
 	for i, ref := range f.Validation.CACertificateRefs {
 		field := fmt.Sprintf("%s.caCertificateRefs[%d]", f.Field, i)
 		a, p := cv.resolve(v, gateway, ref, field)
+		refs.add(field, a, p)
+		note(p)
+	}
+	var bytes, subjects int
+	for _, ref := range refs.usable {
+		a, field := ref.authorities, ref.field
+		p := refs.refused(ref, gwv1.ListenerReasonInvalidCACertificateRef)
 		if p == nil && !slices.Contains(c.Config.Authorities, a.Key) {
 			if bytes, subjects = bytes+len(a.PEM), subjects+a.SubjectBytes; bytes > certificate.MaxAuthorityBytes || subjects > certificate.MaxSubjectBytes {
 				p = condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field, "leave out what clients are not verified by",
@@ -102,9 +114,7 @@ func (cv *clientValidations) read(v *incremental.View, gateway name, f listener.
 				c.Config.Authorities = append(c.Config.Authorities, a.Key)
 			}
 		}
-		if p != nil && c.Refs == nil {
-			c.Refs = p
-		}
+		note(p)
 	}
 	slices.Sort(c.Config.Authorities)
 	if len(c.Config.Authorities) == 0 {
@@ -129,7 +139,7 @@ func (cv *clientValidations) resolve(v *incremental.View, gateway name, ref gwv1
 	}
 	a, why, remedy := cv.authorities.read(v, k)
 	if why != "" {
-		return nil, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field+".name", remedy, "%s", why)
+		return a, condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field+".name", remedy, "%s", why)
 	}
 	return a, nil
 }

@@ -2,9 +2,11 @@ package certificate
 
 import (
 	"bytes"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"unique"
 
@@ -33,6 +35,8 @@ type Authorities struct {
 	Key   string // config.AuthoritiesKey of PEM and Lists
 	PEM   string // blocks of type CERTIFICATE alone, each of which could be parsed; the same memory in all that have the same
 	Wrong string // why they cannot be used
+	// Withheld are certificates, in PEM, that are not trusted because their revocation lists cannot be used.
+	Withheld string
 	// Lists are revocation lists in DER, each signed by one of them.
 	Lists [][]byte
 	// SubjectBytes is the size of the list of their subjects in a handshake.
@@ -42,7 +46,7 @@ type Authorities struct {
 }
 
 // Equal compares two.
-func (a *Authorities) Equal(o *Authorities) bool { return a.Wrong == o.Wrong && a.Key == o.Key }
+func (a *Authorities) Equal(o *Authorities) bool { return a.Wrong == o.Wrong && a.Key == o.Key && a.Withheld == o.Withheld }
 
 func wrong(format string, args ...any) *Authorities {
 	return &Authorities{Wrong: fmt.Sprintf(format, args...)}
@@ -63,13 +67,27 @@ func ReadAuthorities(o metav1.Object) *Authorities {
 		}
 		a := parse(kind.AuthoritiesKey, text)
 		if lists, has := o.Data[kind.RevocationsKey]; has && a.Wrong == "" {
-			return a.revoking(lists)
+			listed := a.revoking(lists)
+			if listed.Wrong != "" {
+				listed.Withheld = a.PEM
+			}
+			return listed
 		}
 		return a
 	case *certificatesv1.ClusterTrustBundle:
 		return parse("spec.trustBundle", o.Spec.TrustBundle)
 	}
 	return wrong("it cannot hold authorities")
+}
+
+// Shares reports whether there is an authority, by its name and key, of which both texts have a certificate.
+func Shares(a, b string) bool {
+	identity := func(c *x509.Certificate) string { return string(c.RawSubject) + string(c.RawSubjectPublicKeyInfo) }
+	known := map[string]bool{}
+	for _, c := range revocation.Certificates(a) {
+		known[identity(c)] = true
+	}
+	return slices.ContainsFunc(revocation.Certificates(b), func(c *x509.Certificate) bool { return known[identity(c)] })
 }
 
 // Config is what proxies get.
@@ -85,7 +103,7 @@ func (a *Authorities) revoking(text string) *Authorities {
 	if len(text) > MaxRevocationBytes {
 		return wrong("%s has %d bytes, and at most %d are read", kind.RevocationsKey, len(text), MaxRevocationBytes)
 	}
-	certificates := revocation.Certificates(a.PEM)
+	signers := revocation.NewSigners(revocation.Certificates(a.PEM))
 	rest := []byte(text)
 	for n := 1; ; n++ {
 		var block *pem.Block
@@ -95,7 +113,10 @@ func (a *Authorities) revoking(text string) *Authorities {
 		if block.Type != "X509 CRL" {
 			continue
 		}
-		if _, err := revocation.Parse(block.Bytes, certificates); err != nil {
+		if len(a.Lists) == revocation.MaxLists {
+			return wrong("%s has more than %d revocation lists", kind.RevocationsKey, revocation.MaxLists)
+		}
+		if _, err := signers.Parse(block.Bytes); err != nil {
 			return wrong("PEM block %d of %s: %v", n, kind.RevocationsKey, err)
 		}
 		a.Lists = append(a.Lists, block.Bytes)
@@ -126,6 +147,9 @@ func parse(field, text string) *Authorities {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
 			return wrong("PEM block %d of %s: %s", n, field, strings.Join(strings.Fields(err.Error()), " "))
+		}
+		if key, is := cert.PublicKey.(*rsa.PublicKey); is && key.N.BitLen() > maxModulusBits {
+			return wrong("PEM block %d of %s: the modulus of its RSA key has %d bits, and at most %d are supported", n, field, key.N.BitLen(), maxModulusBits)
 		}
 		subjects += 2 + len(cert.RawSubject)
 		_ = pem.Encode(&out, &pem.Block{Type: block.Type, Bytes: block.Bytes}) // a Buffer takes all

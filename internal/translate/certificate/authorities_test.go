@@ -1,6 +1,13 @@
 package certificate
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
 	"os"
 	"strings"
 	"testing"
@@ -34,6 +41,7 @@ func TestReadAuthorities(t *testing.T) {
 		"no PEM":                              {map[string]string{"ca.crt": "hello"}, "", "ca.crt has no certificate in PEM"},
 		"a private key alone":                 {map[string]string{"ca.crt": key}, "", "ca.crt has no certificate in PEM"},
 		"malformed beside a good":             {map[string]string{"ca.crt": example + broken}, "", "PEM block 2 of ca.crt: x509"},
+		"a key that takes long to verify by":  {map[string]string{"ca.crt": example + longRSA(t)}, "", "PEM block 2 of ca.crt: the modulus of its RSA key has 16384 bits, and at most 8192 are supported"},
 		"too much":                            {map[string]string{"ca.crt": strings.Repeat("#", MaxAuthorityBytes) + example}, "", "bytes, and at most 524288 are read"},
 		"too much, of which nothing was kept": {map[string]string{kind.AuthoritiesTooLarge: "600000"}, "", "ca.crt has 600000 bytes, and at most 524288 are read"},
 	} {
@@ -69,4 +77,20 @@ func TestReadAuthorities(t *testing.T) {
 	if a.Equal(b) || !a.Equal(a) || a.Equal(&Authorities{Wrong: "x"}) {
 		t.Error("Equal")
 	}
+}
+
+// longRSA is a certificate with an RSA key of 16384 bits.
+func longRSA(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	modulus := new(big.Int).SetBit(big.NewInt(1), 16383, 1)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &rsa.PublicKey{N: modulus, E: 65537}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
