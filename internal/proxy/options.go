@@ -42,13 +42,15 @@ type Options struct {
 	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (of IPv6 the
 	// first 64 bits). 0 is DefaultMaxConnections, and a quarter of MaxConnections; negative is no limit.
 	MaxConnections, MaxConnectionsPerClient int
-	// MaxSessions bounds the sessions of UDP. 0 is datagram.DefaultMaxSessions, but no more than a quarter of the descriptors that the process may have.
+	// MaxSessions bounds the sessions of UDP. 0 is datagram.DefaultMaxSessions, but no more than a quarter of the descriptors that the process may have, and three
+	// quarters of the local ports.
 	MaxSessions int
 	// MemoryLimit is how many bytes the process may use; near it load is shed. 0 is no limit.
 	MemoryLimit int64
 
 	memoryUsed  func() uint64 // for tests; nil asks the runtime
 	sessionIdle time.Duration // for tests; 0 is datagram.DefaultIdle
+	sessionOnce time.Duration // for tests; 0 is datagram.DefaultOnce
 }
 
 const (
@@ -58,9 +60,10 @@ const (
 
 // datagramOptions are those of sessions. Each has a descriptor.
 func (o *Options) datagramOptions(e *exchange.Engine) datagram.Options {
-	d := datagram.Options{MaxSessions: o.MaxSessions, Clock: &e.Clock, Scarce: &e.Overloaded, Observer: e.Observer, Idle: o.sessionIdle, DrainIdle: o.sessionIdle}
+	d := datagram.Options{MaxSessions: o.MaxSessions, Clock: &e.Clock, Scarce: &e.Overloaded, Observer: e.Observer, Idle: o.sessionIdle, DrainIdle: o.sessionIdle,
+		Once: o.sessionOnce}
 	if d.MaxSessions == 0 {
-		d.MaxSessions = max(min(datagram.DefaultMaxSessions, DefaultMaxConnections()/2), 1)
+		d.MaxSessions = max(min(datagram.DefaultMaxSessions, DefaultMaxConnections()/2, datagram.LocalPorts()*3/4), 1)
 	}
 	return d
 }

@@ -265,6 +265,24 @@ func TestUDPBounds(t *testing.T) {
 	}
 }
 
+// TestUDPOnce: a client that has sent one datagram is not remembered for as long as one that goes on.
+func TestUDPOnce(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGatewayWith(t, Options{sessionOnce: 2 * time.Second})
+	g.serveUDP(udpEcho(t, "").LocalAddr())
+	more, once := g.sender(), g.sender()
+	ask(t, more, "1")
+	ask(t, more, "2")
+	ask(t, once, "1")
+	if words := g.reasonsLogged(1); words[0] != "session_idle" {
+		t.Errorf("logged as %v", words)
+	}
+	if n := g.sessions.Sessions(); n != 1 {
+		t.Errorf("%d sessions are left, want that of the client which has sent more", n)
+	}
+}
+
 // TestUDPLoop: a route that leads back to its own listener sends no datagram round and round.
 func TestUDPLoop(t *testing.T) {
 	t.Parallel()

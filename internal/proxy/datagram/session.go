@@ -34,6 +34,7 @@ type session struct {
 	ended    bool   // guarded by socket.mu
 
 	active         atomic.Int64 // Unix milliseconds of the last datagram
+	again          atomic.Bool  // the client has sent more than one
 	received, sent atomic.Int64 // bytes of payload
 }
 
@@ -129,7 +130,13 @@ func (ses *session) connect() observe.Reason {
 	}
 	ses.endpoint = e
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(e.Address()))
-	if err != nil {
+	switch {
+	case err != nil && exhausted(err):
+		// Each further one would have the kernel look through all ports again, while the datagrams of others wait.
+		set := ses.socket.set
+		set.scarceUntil.Store(set.options.Clock.Load() + scarcePause.Milliseconds())
+		return observe.ReasonOverloaded
+	case err != nil:
 		e.Failed()
 		return observe.ReasonConnectFailed
 	}
@@ -141,6 +148,19 @@ func (ses *session) connect() observe.Reason {
 	ses.local = unmapped(conn.LocalAddr().(*net.UDPAddr).AddrPort())
 	e.Begin()
 	return observe.ReasonOK
+}
+
+// scarcePause is how long no session is begun after the system had nothing left for one.
+const scarcePause = 200 * time.Millisecond
+
+// exhausted reports whether an error says that the system has no more ports, descriptors or memory, which is nothing against the endpoint.
+func exhausted(err error) bool {
+	for _, e := range []syscall.Errno{syscall.EAGAIN, syscall.EADDRNOTAVAIL, syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // follows reports whether the session may go on under the listener's route; socket.mu is held.

@@ -19,6 +19,8 @@ const (
 	DefaultIdle = 60 * time.Second
 	// DefaultMaxSessions is 256 MiB of memory when all are in use, and what the kernel has for their sockets.
 	DefaultMaxSessions = 65536
+	// DefaultOnce is enough for the answers to a request, which is all that most clients of DNS want of a session.
+	DefaultOnce = 15 * time.Second
 	// DefaultDrainIdle is the time in which most answers come.
 	DefaultDrainIdle = 5 * time.Second
 )
@@ -27,6 +29,8 @@ const (
 type Options struct {
 	// Idle is how long a session lasts on which nothing passes, to the precision of the interval between two Sweeps; DrainIdle is that of Shutdown.
 	Idle, DrainIdle time.Duration
+	// Once is Idle while the client has sent one datagram, at most Idle.
+	Once time.Duration
 	// MaxSessions bounds the sessions of all sockets together. Beyond it new ones are refused, not old ones ended: forged addresses can begin as many as
 	// they like, and must not end those of others.
 	MaxSessions int
@@ -44,7 +48,9 @@ type Set struct {
 	dropped  observe.Observer // counts, and logs nothing
 	sessions atomic.Int64
 	draining atomic.Bool
-	running  sync.WaitGroup // the goroutines of sockets and sessions
+	// scarceUntil is until when no session is begun, because the system had nothing left for the last one; of Clock.
+	scarceUntil atomic.Int64
+	running     sync.WaitGroup // the goroutines of sockets and sessions
 
 	mu      sync.Mutex
 	sockets map[*Socket]struct{}
@@ -55,6 +61,7 @@ type Set struct {
 // NewSet returns an empty Set.
 func NewSet(o Options) *Set {
 	o.Idle, o.DrainIdle = cmp.Or(o.Idle, DefaultIdle), cmp.Or(o.DrainIdle, DefaultDrainIdle)
+	o.Once = min(cmp.Or(o.Once, DefaultOnce), o.Idle)
 	o.MaxSessions = cmp.Or(o.MaxSessions, DefaultMaxSessions)
 	s := &Set{options: o, sockets: map[*Socket]struct{}{}, locals: map[netip.AddrPort]*session{}}
 	if o.Observer != nil {
@@ -90,9 +97,9 @@ func (set *Set) Sweep() {
 	if set.draining.Load() {
 		idle = min(idle, set.options.DrainIdle)
 	}
-	before := set.options.Clock.Load() - idle.Milliseconds()
+	now := set.options.Clock.Load()
 	for _, s := range set.all() {
-		s.sweep(before)
+		s.sweep(now-idle.Milliseconds(), now-min(idle, set.options.Once).Milliseconds())
 	}
 }
 
@@ -131,7 +138,7 @@ func (set *Set) admit() observe.Reason {
 	switch {
 	case set.draining.Load():
 		return observe.ReasonShuttingDown
-	case set.options.Scarce != nil && set.options.Scarce.Load():
+	case set.options.Scarce != nil && set.options.Scarce.Load(), set.options.Clock.Load() < set.scarceUntil.Load():
 		return observe.ReasonOverloaded
 	case set.sessions.Add(1) > int64(set.options.MaxSessions):
 		set.sessions.Add(-1)

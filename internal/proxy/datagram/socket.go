@@ -63,13 +63,14 @@ func (s *Socket) close(why observe.Reason) {
 	s.set.mu.Unlock()
 }
 
-// sweep ends the sessions on which nothing has passed since a moment, and those that cannot go on.
-func (s *Socket) sweep(before int64) {
+// sweep ends the sessions on which nothing has passed since a moment, or since a later one where the client has sent one datagram, and those that cannot
+// go on.
+func (s *Socket) sweep(before, once int64) {
 	l := s.listener.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ses := range s.sessions {
-		if ses.active.Load() <= before {
+		if active := ses.active.Load(); active <= before || active <= once && !ses.again.Load() {
 			s.end(ses, observe.ReasonSessionIdle)
 		} else if !ses.follows(l) {
 			s.end(ses, observe.ReasonSessionEnded)
@@ -117,11 +118,14 @@ func (s *Socket) deliver(in *batch, n int) {
 // forward sends datagrams of one client to its endpoint. Where that turns out not to be there, what has not been sent goes to another.
 func (s *Socket) forward(from key, in *batch, begin, end int) {
 	for range 2 {
-		ses := s.session(from, in, begin, end)
+		ses, known := s.session(from, in, begin, end)
 		if ses == nil || ses.conn == nil {
 			return
 		}
 		ses.active.Store(s.set.options.Clock.Load())
+		if known || end-begin > 1 {
+			ses.again.Store(true)
+		}
 		sent, bytes, err := in.send(ses.raw, begin, end)
 		ses.received.Add(bytes)
 		begin += sent
@@ -132,18 +136,18 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 	}
 }
 
-// session returns a client's session, a new one if need be; nil is that its datagrams are dropped.
-func (s *Socket) session(from key, in *batch, begin, end int) *session {
+// session returns a client's session, a new one if need be; nil is that its datagrams are dropped. known is that there was one.
+func (s *Socket) session(from key, in *batch, begin, end int) (ses *session, known bool) {
 	l := s.listener.Load()
 	s.mu.Lock()
-	ses := s.sessions[from]
+	ses = s.sessions[from]
 	if ses != nil && !ses.follows(l) {
 		s.end(ses, observe.ReasonSessionEnded)
 		ses = nil
 	}
 	s.mu.Unlock()
 	if ses == nil {
-		ses = s.begin(l, from, in, begin, end)
+		return s.begin(l, from, in, begin, end), false
 	}
-	return ses
+	return ses, true
 }
