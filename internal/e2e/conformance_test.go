@@ -111,7 +111,8 @@ func (c *conformanceCase) check(t *testing.T, ports map[string]string, shown fun
 
 // inClusterElsewhere are the cases of which a cluster makes something else.
 var inClusterElsewhere = []string{
-	"addresses", // there they are those of Services: golden cases of translate, and GatewayStaticAddresses of the official suite
+	"addresses",   // there they are those of Services: golden cases of translate, and GatewayStaticAddresses of the official suite
+	"routability", // likewise: golden cases of translate and provision
 }
 
 // TestConformanceInCluster checks that the cases come to the same statuses and answers where a controller has the Gateways served by other processes: from the
@@ -363,7 +364,7 @@ func differs(all []*object, object string, want *wantStatus) string {
 	if want.Addresses != nil {
 		var got []string
 		for _, a := range o.Status.Addresses {
-			got = append(got, a.Value)
+			got = append(got, strings.TrimSpace(a.Value+" "+a.Routability))
 		}
 		if !slices.Equal(got, want.Addresses) {
 			wrong += fmt.Sprintf("addresses %q, want %q; ", got, want.Addresses)

@@ -115,7 +115,7 @@ type object struct {
 	Kind     string
 	Metadata struct{ Namespace, Name string }
 	Status   struct {
-		Addresses  []struct{ Value string }
+		Addresses  []struct{ Value, Routability string }
 		Conditions []condition
 		Listeners  []struct {
 			Name           string

@@ -95,25 +95,32 @@ func podCondition(pod *corev1.Pod, kind corev1.PodConditionType) corev1.Conditio
 // address that was asked for and is not there has none in its place.
 func (o observed) addresses() []gwv1.GatewayStatusAddress {
 	var all []gwv1.GatewayStatusAddress
-	add := func(kind gwv1.AddressType, value string) {
-		a := gwv1.GatewayStatusAddress{Type: &kind, Value: value}
+	add := func(kind gwv1.AddressType, value string, routability gwv1.GatewayAddressRoutabilityType) {
+		a := gwv1.GatewayStatusAddress{Type: &kind, Value: value, Routability: &routability}
 		if value != "" && value != corev1.ClusterIPNone && len(all) < maxAddresses &&
 			!slices.ContainsFunc(all, func(b gwv1.GatewayStatusAddress) bool { return *b.Type == kind && b.Value == value }) {
 			all = append(all, a)
 		}
 	}
-	if o.onNodes() {
-		for _, ip := range o.nodes() {
-			add(gwv1.IPAddressType, ip)
-		}
-		return all
-	}
+	onNodes := o.onNodes()
 	for _, svc := range o.services {
 		r := requestOf(svc)
+		if onNodes && !r.cluster {
+			continue
+		}
+		routability := gwv1.GatewayAddressRoutabilityDefault
+		if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+			routability = gwv1.GatewayAddressRoutabilityCluster
+		}
 		for _, a := range serviceAddresses(svc) {
 			if (r.kind == "" || r.kind == string(*a.Type)) && (r.value == "" || r.value == a.Value) {
-				add(*a.Type, a.Value)
+				add(*a.Type, a.Value, routability)
 			}
+		}
+	}
+	if onNodes {
+		for _, ip := range o.nodes() {
+			add(gwv1.IPAddressType, ip, gwv1.GatewayAddressRoutabilityDefault)
 		}
 	}
 	return all

@@ -31,7 +31,7 @@ const (
 	annotationApplied = "moongate.dev/applied"
 	// annotationTemplate of a Deployment has a hash of spec.template as it was applied: what is there no longer is seen by it alone.
 	annotationTemplate = "moongate.dev/applied-template"
-	// annotationAddress says what a Service is asked for: position in spec.addresses, type and value.
+	// annotationAddress says what a Service is asked for: position in spec.addresses, type, value, and routability Cluster.
 	annotationAddress = "moongate.dev/address"
 )
 

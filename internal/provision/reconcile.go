@@ -105,7 +105,12 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	var came outcome
 	for _, object := range objects {
 		later, err := p.apply(ctx, g, spec, object)
-		came.note(nameOf(object).kind, err)
+		var r refusal
+		if svc, ok := object.(*corev1.Service); ok && requestOf(svc).cluster && errors.As(err, &r) {
+			came.minor = append(came.minor, err) // the entry of spec.addresses is not satisfied, and others are
+		} else {
+			came.note(nameOf(object).kind, err)
+		}
 		if later > 0 && (again == 0 || later < again) {
 			again = later
 		}

@@ -20,20 +20,28 @@ type request struct {
 	position int    // in spec.addresses
 	kind     string // an address type; "" for whatever comes
 	value    string // "" for any of the type
+	cluster  bool   // an address within the cluster, whatever the parameters say
 }
 
 // String is the value of annotationAddress.
-func (r request) String() string { return fmt.Sprintf("%d/%s/%s", r.position, r.kind, r.value) }
+func (r request) String() string {
+	text := fmt.Sprintf("%d/%s/%s", r.position, r.kind, r.value)
+	if r.cluster {
+		text += "/" + string(gwv1.GatewayAddressRoutabilityCluster)
+	}
+	return text
+}
 
 // requestOf reads annotationAddress. What is not there or makes no sense asks for nothing special.
 func requestOf(service *corev1.Service) request {
 	position, rest, _ := strings.Cut(service.Annotations[annotationAddress], "/")
-	kind, value, _ := strings.Cut(rest, "/")
+	kind, rest, _ := strings.Cut(rest, "/")
+	value, routability, _ := strings.Cut(rest, "/")
 	at, err := strconv.Atoi(position)
 	if err != nil {
 		return request{}
 	}
-	return request{at, kind, value}
+	return request{at, kind, value, routability == string(gwv1.GatewayAddressRoutabilityCluster)}
 }
 
 // requests are what a spec's Services are asked for, one each.
@@ -48,7 +56,7 @@ func requests(spec *translate.ProxySpec) []request {
 		if ip, err := netip.ParseAddr(value); err == nil {
 			value = ip.String() // one spelling, to compare with
 		}
-		all = append(all, request{i, string(kind), value})
+		all = append(all, request{i, string(kind), value, a.Routability == gwv1.GatewayAddressRoutabilityCluster})
 	}
 	if len(all) == 0 {
 		all = []request{{}}
@@ -56,9 +64,9 @@ func requests(spec *translate.ProxySpec) []request {
 	return all
 }
 
-// services are the Services of a spec; none without ports, as Kubernetes wants one at least.
+// services are the Services of a spec; none without ports, as Kubernetes wants one at least, and none where no address may be asked for.
 func services(spec *translate.ProxySpec, s Settings) []*corev1.Service {
-	if len(spec.Ports) == 0 {
+	if len(spec.Ports) == 0 || spec.Unaddressed {
 		return nil
 	}
 	var all []*corev1.Service
@@ -78,7 +86,7 @@ func service(spec *translate.ProxySpec, s Settings, name string, r request) *cor
 	svc := &corev1.Service{
 		TypeMeta: kind("v1", "Service"), ObjectMeta: meta(spec, s, v1alpha1.MetadataService, name),
 		Spec: corev1.ServiceSpec{
-			Type: serviceType(spec), Selector: identityLabels(spec), Ports: servicePorts(spec), IPFamilyPolicy: p.IPFamilyPolicy,
+			Type: serviceType(spec, r), Selector: identityLabels(spec), Ports: servicePorts(spec), IPFamilyPolicy: p.IPFamilyPolicy,
 		},
 	}
 	svc.Annotations[annotationAddress] = r.String()
@@ -99,11 +107,13 @@ func service(spec *translate.ProxySpec, s Settings, name string, r request) *cor
 	return svc
 }
 
-// serviceType is LoadBalancer unless the parameters say otherwise. In the network of their
+// serviceType is LoadBalancer unless the request or the parameters say otherwise. In the network of their
 // nodes proxies are reached without one.
-func serviceType(spec *translate.ProxySpec) corev1.ServiceType {
+func serviceType(spec *translate.ProxySpec, r request) corev1.ServiceType {
 	p := spec.Parameters
 	switch {
+	case r.cluster:
+		return corev1.ServiceTypeClusterIP
 	case p.Service != nil && p.Service.Type != "":
 		return p.Service.Type
 	case p.ClassOnly != nil && p.ClassOnly.HostNetwork:
@@ -135,7 +145,7 @@ func placeServices(spec *translate.ProxySpec, wanted []request, existing []*core
 	})
 	claim := func(i int, fits func(*corev1.Service) bool) {
 		for _, svc := range existing {
-			if names[i] == "" && !used[svc.Name] && svc.DeletionTimestamp == nil && placeOf(spec, svc.Name) < places && fits(svc) {
+			if names[i] == "" && !used[svc.Name] && svc.DeletionTimestamp == nil && placeOf(spec, svc.Name) < places && sameScope(spec, svc, wanted[i]) && fits(svc) {
 				names[i], used[svc.Name] = svc.Name, true
 			}
 		}
@@ -190,8 +200,14 @@ func hasAddress(svc *corev1.Service, address string) bool {
 	})
 }
 
+// sameScope says that a Service serves a request for an address within the cluster, or one that is not, as the request is. To edit one into
+// the other would keep what was reached from outside while the cluster has not given up the load balancer.
+func sameScope(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
+	return requestOf(svc).cluster == r.cluster || svc.Spec.Type == serviceType(spec, r)
+}
+
 // canBecome says that a Service of another address can be edited into the one of a
 // request. The address within the cluster cannot be edited.
 func canBecome(spec *translate.ProxySpec, svc *corev1.Service, r request) bool {
-	return r.value == "" || r.kind != string(gwv1.IPAddressType) || serviceType(spec) == corev1.ServiceTypeLoadBalancer
+	return r.value == "" || r.kind != string(gwv1.IPAddressType) || serviceType(spec, r) == corev1.ServiceTypeLoadBalancer
 }

@@ -16,7 +16,8 @@ const KindGatewayParameters Kind = "GatewayParameters"
 
 // Infrastructure is what a cluster says of the proxies of one Gateway: an input, like an object.
 type Infrastructure struct {
-	// Addresses are where the Gateway is reached, as status.addresses shows them; in order, at most 16.
+	// Addresses are where the Gateway is reached, in order, at most 16. Their routability is Cluster for the address of a Service
+	// within the cluster. status.addresses shows those that spec.addresses asks for.
 	Addresses []gwv1.GatewayStatusAddress
 	// Ready says that at least one proxy serves; otherwise Programmed is False.
 	Ready bool
@@ -43,6 +44,8 @@ type ProxySpec struct {
 	// IPAddress, in canonical form; an empty value leaves the choice to the cluster. Empty: one
 	// address of the cluster's choice.
 	Addresses []gwv1.GatewaySpecAddress
+	// Unaddressed says that there are entries and none may be asked for: the Gateway is reached nowhere.
+	Unaddressed bool
 	// Labels and Annotations are those of spec.infrastructure that the class allows on something;
 	// parameters.Metadata says on what.
 	Labels, Annotations map[string]string

@@ -95,7 +95,7 @@ type defaultScope gwv1.GatewayDefaultScope
 func (s defaultScope) Compare(o defaultScope) int { return cmp.Compare(s, o) }
 
 func (gs *gateways) newGateway(v *incremental.View, gw *gwv1.Gateway, c class) *gateway.Gateway {
-	g := gateway.New(gw)
+	g := gateway.New(gw, gs.o.Cluster)
 	if c.Problem != nil {
 		g.Pending = condition.NewProblem(gwv1.GatewayReasonPending, "spec.gatewayClassName", "see the status of the GatewayClass",
 			"GatewayClass %q is not accepted", gw.Spec.GatewayClassName)
@@ -126,7 +126,7 @@ func (gs *gateways) applyParameters(v *incremental.View, g *gateway.Gateway, gw 
 			}
 		}
 	} else {
-		g.Unserved = g.Refused != nil || wrong != nil || c.Problem != nil
+		g.Unserved = g.Refused != nil || wrong != nil || c.Problem != nil || g.Unaddressed()
 	}
 	if wrong != nil {
 		g.Refused = wrong
@@ -239,19 +239,23 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 			Conditions:     condition.Observed(g.Generation, state.Conditions...),
 		})
 	}
-	var unreached *condition.Problem
-	var lagging string
+	var reached assignment
 	if gst.o.Cluster {
-		s.Addresses, unreached, lagging = gst.infrastructure.clusterAddresses(v, n, g)
+		reached = gst.infrastructure.clusterAddresses(v, n, g)
 	} else {
-		s.Addresses, unreached = gst.infrastructure.localAddresses(v, n, g)
+		reached = gst.infrastructure.localAddresses(v, n, g)
 	}
+	s.Addresses = reached.Addresses
 	if terms, _ := incremental.Fetch(v, gst.gateways.terms, n); terms.Client != nil {
 		_, p := gst.listenerCertificates.resolveClientCertificate(v, n, *terms.Client)
 		sum.Unresolved(p)
 	}
 	sum.Note(gst.policyGateways.unnamedPolicies(v, n))
-	s.Conditions = condition.Observed(g.Generation, g.Conditions(&sum, unreached, lagging)...)
+	conditions := g.Conditions(&sum, reached.Unreached, reached.Lagging)
+	if reached.Assigned != nil && g.Refused == nil && g.Pending == nil {
+		conditions = append(conditions, *reached.Assigned)
+	}
+	s.Conditions = condition.Observed(g.Generation, conditions...)
 	s.AttachedListenerSets = gst.attachedListenerSets(v, n, s.Conditions)
 	return s
 }

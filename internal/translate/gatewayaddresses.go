@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -31,47 +32,196 @@ type infrastructure struct {
 // apart from what that depends on.
 func newInfrastructure(e *incremental.Engine, o *Options,
 	addressFaults *incremental.Collection[addressKey, AddressFault],
-	infrastructures *incremental.Collection[name, Infrastructure]) *infrastructure {
+	infrastructures *incremental.Collection[name, Infrastructure], gateways *gateways) *infrastructure {
 	inf := &infrastructure{o: o, addressFaults: addressFaults, infrastructures: infrastructures}
 	inf.reachable = incremental.Map(e, "reachable Gateway", inf.infrastructures,
-		func(_ *incremental.View, _ name, i Infrastructure) (bool, bool) {
-			return true, i.Ready && i.Waiting == "" && len(i.Addresses) > 0
+		func(v *incremental.View, n name, i Infrastructure) (bool, bool) {
+			if !i.Ready || i.Waiting != "" {
+				return false, false
+			}
+			g, managed := incremental.Fetch(v, gateways.all, n)
+			if !managed {
+				return false, false
+			}
+			assigned, _ := assign(g.Addresses, reported(&i))
+			return true, len(assigned) > 0
 		}, same[bool])
 	return inf
 }
 
-// localAddresses is where a Gateway of this process is reached, and why not everywhere it should be.
-func (inf *infrastructure) localAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
+// reported are the addresses of what runs, with what the API server would add, and with a routability, which who claims the feature always reports.
+func reported(infra *Infrastructure) []gwv1.GatewayStatusAddress {
+	var all []gwv1.GatewayStatusAddress
+	for _, a := range infra.Addresses[:min(len(infra.Addresses), maxAddresses)] {
+		all = append(all, gwv1.GatewayStatusAddress{Type: new(value(a.Type, gwv1.IPAddressType)), Value: a.Value,
+			Routability: new(value(a.Routability, gwv1.GatewayAddressRoutabilityDefault))})
+	}
+	return all
+}
+
+// assignment is where a Gateway is reached.
+type assignment struct {
+	Addresses []gwv1.GatewayStatusAddress
+	Unreached *condition.Problem // why clients cannot reach it, or not everywhere they should
+	Assigned  *metav1.Condition  // AddressesAssigned; nil while nothing is known
+	Lagging   string             // which proxies do not serve what is current while others do, or what it is served without
+}
+
+// localAddresses is where a Gateway of this process is reached.
+func (inf *infrastructure) localAddresses(v *incremental.View, n name, g *gateway.Gateway) (as assignment) {
 	if g.Refused != nil || g.Pending != nil {
-		return nil, nil
+		return as
 	}
 	shown := g.Binds
 	if g.Default {
 		shown = inf.o.DefaultAddresses
 	}
-	var faults []string
+	var found []gwv1.GatewayStatusAddress
+	faults := map[string]string{}
+	var faulty []string
 	for _, a := range shown {
-		if fault, faulty := incremental.Fetch(v, inf.addressFaults, addressKey{n, a}); faulty {
-			faults = append(faults, fault.of(a))
+		if fault, is := incremental.Fetch(v, inf.addressFaults, addressKey{n, a}); is {
+			faults[a] = fault.of(a)
+			faulty = append(faulty, faults[a])
 			continue
 		}
-		kind := gwv1.IPAddressType
+		addressType := gwv1.IPAddressType
 		if _, err := netip.ParseAddr(a); err != nil {
-			kind = gwv1.HostnameAddressType
+			addressType = gwv1.HostnameAddressType
 		}
-		out = append(out, gwv1.GatewayStatusAddress{Type: &kind, Value: a})
+		found = append(found, gwv1.GatewayStatusAddress{Type: &addressType, Value: a, Routability: new(gwv1.GatewayAddressRoutabilityDefault)})
 	}
-	out = out[:min(len(out), maxAddresses)]
+	var missing []gateway.Address
+	as.Addresses, missing = assign(g.Addresses, found[:min(len(found), maxAddresses)])
+	why := "the gateway has no other address"
+	if !g.Default {
+		why = "no address can be assigned beside fixed ones"
+	}
+	as.Assigned = assignedCondition(g, &as, missing, faults, why+"; set its value or remove it")
 	switch {
-	case len(faults) > 0:
-		return out, notUsable(faults)
-	case len(g.Unassigned) > 0 && !g.Default:
-		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, strings.Join(g.Unassigned, ", "), "set its value or remove it",
-			"no address can be assigned beside fixed ones")
-	case len(out) == 0:
-		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "set spec.addresses", "the Gateway has no address")
+	case len(faulty) > 0:
+		as.Unreached = notUsable(faulty)
+	case len(as.Addresses) == 0 && len(g.Addresses) > 0:
+		as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", as.Assigned.Message)
+	case len(as.Addresses) == 0:
+		as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "set spec.addresses", "the Gateway has no address")
+	case len(unassigned(missing)) > 0:
+		as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, strings.Join(unassigned(missing), ", "), "set its value or remove it", "%s", why)
 	}
-	return out, nil
+	return as
+}
+
+// assign chooses an address of its own for each entry of spec.addresses (GEP-5093), and returns those that are left without one. Who can
+// take few addresses chooses first. Without spec.addresses all are assigned.
+func assign(entries []gateway.Address, found []gwv1.GatewayStatusAddress) (out []gwv1.GatewayStatusAddress, missing []gateway.Address) {
+	if len(entries) == 0 {
+		return found, nil
+	}
+	entryOf := make([]int, len(found)) // and 1 is added to it
+	order := make([]int, len(entries))
+	for i := range order {
+		order[i] = i
+	}
+	choice := func(a gateway.Address) int {
+		switch {
+		case a.Value != "":
+			return 0
+		case a.Routability == gwv1.GatewayAddressRoutabilityCluster:
+			return 1
+		case a.Routability != gwv1.GatewayAddressRoutabilityDefault:
+			return 2
+		}
+		return 3
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return choice(entries[a]) - choice(entries[b]) })
+	satisfied := make([]bool, len(entries))
+	for _, e := range order {
+		best := -1
+		for i := range found {
+			if entryOf[i] == 0 && suits(entries[e], found[i]) && (best < 0 || ofCluster(found[best]) && !ofCluster(found[i])) {
+				best = i
+			}
+		}
+		if best >= 0 {
+			entryOf[best], satisfied[e] = e+1, true
+		}
+	}
+	for i, a := range found {
+		if entryOf[i] == 0 {
+			continue
+		}
+		if r := entries[entryOf[i]-1].Routability; r != gwv1.GatewayAddressRoutabilityDefault {
+			a.Routability = &r
+		}
+		out = append(out, a)
+	}
+	for e, entry := range entries {
+		if !satisfied[e] {
+			missing = append(missing, entry)
+		}
+	}
+	return out, missing
+}
+
+// suits reports whether an address may be assigned to an entry.
+func suits(entry gateway.Address, a gwv1.GatewayStatusAddress) bool {
+	return entry.Unsatisfiable == "" && *a.Type == gwv1.IPAddressType && (entry.Value == "" || entry.Value == canonical(a.Value)) &&
+		(entry.Routability != gwv1.GatewayAddressRoutabilityCluster || ofCluster(a))
+}
+
+func ofCluster(a gwv1.GatewayStatusAddress) bool {
+	return value(a.Routability, gwv1.GatewayAddressRoutabilityDefault) == gwv1.GatewayAddressRoutabilityCluster
+}
+
+// unassigned are the fields of entries that ask for any address of any routability.
+func unassigned(missing []gateway.Address) (fields []string) {
+	for _, a := range missing {
+		if a.Value == "" && a.Routability == gwv1.GatewayAddressRoutabilityDefault {
+			fields = append(fields, a.Field)
+		}
+	}
+	return fields
+}
+
+// assignedCondition is condition AddressesAssigned: faults says of addresses why they cannot be used, waiting why there are no others.
+func assignedCondition(g *gateway.Gateway, as *assignment, missing []gateway.Address, faults map[string]string, waiting string) *metav1.Condition {
+	var reasons []string
+	waits := len(g.Addresses) == 0
+	for _, a := range missing {
+		what := "no address"
+		if a.Value != "" {
+			what = "address " + a.Value
+		}
+		if a.Routability != gwv1.GatewayAddressRoutabilityDefault {
+			what += fmt.Sprintf(" with routability %s", a.Routability)
+		}
+		why := what + " is assigned"
+		if a.Value != "" {
+			why = what + " is not assigned"
+		}
+		switch {
+		case a.Unsatisfiable != "":
+			why = a.Unsatisfiable
+		case a.Value != "" && faults[a.Value] != "":
+			why = faults[a.Value]
+		default:
+			waits = true
+		}
+		reasons = append(reasons, a.Field+": "+why)
+	}
+	if waits {
+		reasons = append(reasons, waiting)
+	}
+	var c metav1.Condition
+	switch {
+	case len(as.Addresses) == 0:
+		c = condition.False(gwv1.GatewayConditionAddressesAssigned, gwv1.GatewayReasonAddressesNotAssigned, strings.Join(reasons, ". "))
+	case len(missing) > 0:
+		c = condition.False(gwv1.GatewayConditionAddressesAssigned, gwv1.GatewayReasonAddressesPartiallyAssigned, strings.Join(reasons, ". "))
+	default:
+		c = condition.True(gwv1.GatewayConditionAddressesAssigned, gwv1.GatewayReasonAddressesAssigned)
+	}
+	return &c
 }
 
 // of is a sentence about the address that has the fault.
@@ -83,56 +233,59 @@ func notUsable(faults []string) *condition.Problem {
 	return condition.NewProblem(gwv1.GatewayReasonAddressNotUsable, "spec.addresses", "", "%s", strings.Join(faults, ". "))
 }
 
-// clusterAddresses is where the cluster says that a Gateway is reached, and why not everywhere it should
-// be, or not yet. An address that somebody else could still assign is not assigned; once others are,
-// it is not usable. lagging says which proxies do not serve what is current while others do.
-func (inf *infrastructure) clusterAddresses(v *incremental.View, n name, g *gateway.Gateway) (out []gwv1.GatewayStatusAddress, _ *condition.Problem, lagging string) {
+// clusterAddresses is where the cluster says that a Gateway is reached. An address that somebody else could still assign is not assigned;
+// once others are, it is not usable.
+func (inf *infrastructure) clusterAddresses(v *incremental.View, n name, g *gateway.Gateway) assignment {
 	infra, runs := incremental.Fetch(v, inf.infrastructures, n)
 	if !runs {
-		return nil, condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet"), ""
+		return assignment{Unreached: condition.NewProblem(gwv1.GatewayReasonPending, "", "see the controller's log if that lasts", "no proxy runs for the Gateway yet")}
 	}
-	out, problem := inf.assignedAddresses(v, n, g, &infra)
-	return out, problem, infra.Lagging
+	return inf.assignedAddresses(v, n, g, &infra)
 }
 
 // assignedAddresses is clusterAddresses for a Gateway of which something runs.
-func (inf *infrastructure) assignedAddresses(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) (out []gwv1.GatewayStatusAddress, _ *condition.Problem) {
-	var faults, faulty, assigned []string
+func (inf *infrastructure) assignedAddresses(v *incremental.View, n name, g *gateway.Gateway, infra *Infrastructure) assignment {
+	var notUsed []string // sentences
+	faults := map[string]string{}
 	for _, a := range g.Binds {
 		if fault, is := incremental.Fetch(v, inf.addressFaults, addressKey{n, a}); is {
-			faulty, faults = append(faulty, a), append(faults, fault.of(a))
+			faults[a] = fault.of(a)
+			notUsed = append(notUsed, faults[a])
 		}
 	}
-	chosen := 0 // IP addresses of the cluster's own choice
-	for _, a := range infra.Addresses[:min(len(infra.Addresses), maxAddresses)] {
-		address := canonical(a.Value)
-		if slices.Contains(faulty, address) {
-			continue
-		}
-		kind := value(a.Type, gwv1.IPAddressType) // told as the API server would default it
-		out, assigned = append(out, gwv1.GatewayStatusAddress{Type: &kind, Value: a.Value}), append(assigned, address)
-		if kind == gwv1.IPAddressType && !slices.Contains(g.Binds, address) {
-			chosen++
-		}
+	found := slices.DeleteFunc(reported(infra), func(a gwv1.GatewayStatusAddress) bool { return faults[canonical(a.Value)] != "" })
+	as := assignment{Lagging: infra.Lagging}
+	var missing []gateway.Address
+	as.Addresses, missing = assign(g.Addresses, found)
+	waiting := "no address is assigned to the Gateway yet; see the status of its Services"
+	if len(found) > 0 {
+		waiting = "the cluster has assigned no other address yet; see the status of the Gateway's Services"
 	}
-	waiting := cmp.Or(infra.Waiting, "no address is assigned to the Gateway yet; see the status of its Services")
-	if len(assigned) == 0 && len(faults) == 0 {
-		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", waiting)
+	waiting = cmp.Or(infra.Waiting, infra.Lagging, waiting)
+	as.Assigned = assignedCondition(g, &as, missing, faults, waiting)
+	if len(found) == 0 && len(faults) == 0 {
+		as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", waiting)
+		if g.Unaddressed() {
+			as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", as.Assigned.Message)
+		}
+		return as
 	}
-	for _, a := range g.Binds {
-		if len(assigned) > 0 && !slices.Contains(faulty, a) && !slices.Contains(assigned, a) {
-			faults = append(faults, fmt.Sprintf("address %s is not assigned although others are; use one that the cluster can assign", a))
+	for _, a := range missing {
+		if a.Value != "" && a.Routability == gwv1.GatewayAddressRoutabilityDefault && faults[a.Value] == "" && len(found) > 0 {
+			notUsed = append(notUsed, fmt.Sprintf("address %s is not assigned although others are; use one that the cluster can assign", a.Value))
 		}
 	}
 	switch {
-	case len(faults) > 0:
-		return out, notUsable(faults)
-	case chosen < len(g.Unassigned):
-		return out, condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, strings.Join(g.Unassigned[chosen:], ", "), "", "%s", waiting)
+	case len(notUsed) > 0:
+		as.Unreached = notUsable(notUsed)
+	case len(unassigned(missing)) > 0:
+		as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, strings.Join(unassigned(missing), ", "), "", "%s", waiting)
+	case len(as.Addresses) == 0:
+		as.Unreached = condition.NewProblem(gwv1.GatewayReasonAddressNotAssigned, "", "", "%s", as.Assigned.Message)
 	case infra.Waiting != "" || !infra.Ready:
-		return out, condition.NewProblem(gwv1.GatewayReasonPending, "", "", "%s", cmp.Or(infra.Waiting, "no proxy of the Gateway is ready yet; see its Pods"))
+		as.Unreached = condition.NewProblem(gwv1.GatewayReasonPending, "", "", "%s", cmp.Or(infra.Waiting, "no proxy of the Gateway is ready yet; see its Pods"))
 	}
-	return out, nil
+	return as
 }
 
 // canonical writes an IP address as it is compared; other addresses stay as they are.

@@ -51,19 +51,21 @@ func (w *world) printProxySpecs(t *testing.T) string {
 			Paused      bool                            `json:"paused,omitempty"`
 			Ports       []string                        `json:"ports"`
 			Addresses   []string                        `json:"addresses,omitempty"`
+			Unaddressed bool                            `json:"unaddressed,omitempty"`
 			Labels      map[string]string               `json:"labels,omitempty"`
 			Annotations map[string]string               `json:"annotations,omitempty"`
 			Parameters  *v1alpha1.GatewayParametersSpec `json:"parameters,omitempty"`
 		}
 		shown.UID, shown.Class, shown.Paused, shown.Ports, shown.Labels, shown.Annotations = string(p.UID), p.Class, p.Paused, []string{}, p.Labels, p.Annotations
+		shown.Unaddressed = p.Unaddressed
 		for _, port := range p.Ports {
 			shown.Ports = append(shown.Ports, fmt.Sprint(port.Port, map[bool]string{false: "/TCP", true: "/UDP"}[port.UDP]))
 		}
 		for _, a := range p.Addresses {
-			if *a.Type != gwv1.IPAddressType || a.Routability != "" {
+			if *a.Type != gwv1.IPAddressType {
 				t.Errorf("%s: spec of address %v", key, a)
 			}
-			shown.Addresses = append(shown.Addresses, a.Value)
+			shown.Addresses = append(shown.Addresses, strings.TrimSpace(a.Value+" "+string(a.Routability)))
 		}
 		if !equality.Semantic.DeepEqual(p.Parameters, v1alpha1.GatewayParametersSpec{}) {
 			shown.Parameters = &p.Parameters
@@ -277,7 +279,11 @@ func gatewayNode(t *testing.T, c translate.StatusChange, s *gwv1.GatewayStatus) 
 	t.Helper()
 	addresses := []string{}
 	for _, a := range s.Addresses {
-		addresses = append(addresses, string(*a.Type)+" "+a.Value)
+		if a.Routability == nil {
+			t.Errorf("address %s is without routability", a.Value)
+			continue
+		}
+		addresses = append(addresses, strings.TrimSpace(string(*a.Type)+" "+a.Value+" "+string(*a.Routability)))
 	}
 	list := scalar(addresses)
 	list.Style = yaml.FlowStyle

@@ -46,11 +46,13 @@ func newProxySpecs(e *incremental.Engine, o *Options,
 				Namespace: n.Namespace, Name: n.Name, UID: gw.UID, Class: string(gw.Spec.GatewayClassName),
 				Parameters: g.Parameters,
 				// What is being deleted with its dependents would have them made again.
-				Paused: g.ParametersUnknown || gw.DeletionTimestamp != nil,
+				Paused:      g.ParametersUnknown || gw.DeletionTimestamp != nil,
+				Unaddressed: g.Unaddressed(),
 			}
-			for _, asked := range g.Asked {
-				kind := gwv1.IPAddressType
-				p.Addresses = append(p.Addresses, gwv1.GatewaySpecAddress{Type: &kind, Value: asked})
+			for _, a := range g.Addresses {
+				if a.Unsatisfiable == "" {
+					p.Addresses = append(p.Addresses, gwv1.GatewaySpecAddress{Type: new(gwv1.IPAddressType), Value: a.Value, Routability: a.Routability})
+				}
 			}
 			if infra := gw.Spec.Infrastructure; infra != nil {
 				p.Labels, p.Annotations, _ = parameters.Allowed(g.Parameters.ClassOnly, plain(infra.Labels), plain(infra.Annotations))

@@ -79,7 +79,7 @@ func New(options Options) *Translator {
 	authorities := newAuthorities(e, t.in.authorities.Collection, t.installation, policiesByAuthorities(policiesForRoutes), gatewaysByAuthorities(t.in.gateways.Collection))
 	backendTLSPolicies := newBackendTLSPolicies(e, t.in.policies.Collection, t.in.undecodedPolicies.Collection, policiesForRoutes, authorities)
 	clientValidations := newClientValidations(e, t.in.gateways.Collection, authorities, grants, t.gateways)
-	infrastructure := newInfrastructure(e, o, t.in.addressFaults.Collection, t.in.infrastructures.Collection)
+	infrastructure := newInfrastructure(e, o, t.in.addressFaults.Collection, t.in.infrastructures.Collection, t.gateways)
 	t.proxySpecs = newProxySpecs(e, o, t.in.gateways.Collection, t.gateways, t.listeners)
 	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure)

@@ -27,13 +27,11 @@ type Gateway struct {
 	Refused    *condition.Problem // why it is not accepted, apart from its listeners
 	Notes      []string           // what is left out of what it asks for
 	Listeners  []string           // names in the order of the spec, distinct
-	Binds      []string           // IP addresses of spec.addresses
-	Asked      []string           // the same in order, among entries that leave the choice to us, which are ""
+	Binds      []string           // IP addresses of spec.addresses that may be had
+	Addresses  []Address          // all of spec.addresses, each value once
 	// Default says that the process's default addresses are used: there is no
 	// spec.addresses, or only entries that leave the choice to us.
 	Default bool
-	// Unassigned are the fields of spec.addresses without a value.
-	Unassigned []string
 
 	// DefaultScope is that of the routes that need not name the Gateway to be attached to it; "" for none.
 	DefaultScope gwv1.GatewayDefaultScope
@@ -52,8 +50,40 @@ type Gateway struct {
 	Clients           parameters.Clients
 }
 
-// New reads a Gateway; what other objects tell of it is left empty.
-func New(gw *gwv1.Gateway) *Gateway {
+// Address is an entry of spec.addresses.
+type Address struct {
+	Field       string
+	Value       string // an IP address in canonical form; "" leaves the choice to us
+	Routability gwv1.GatewayAddressRoutabilityType
+	// Unsatisfiable says why no address can have the routability, and what helps; "" where one can.
+	Unsatisfiable string
+}
+
+// RoutabilitySentinel is the value that GEP-5093 reserves for tests of conformance: it promises nothing, so any address may have it.
+const RoutabilitySentinel gwv1.GatewayAddressRoutabilityType = "testing.x-k8s.io/sentinel"
+
+// unsatisfiable is Address.Unsatisfiable. Another routability is never put in the place of the one that is asked for.
+func unsatisfiable(r gwv1.GatewayAddressRoutabilityType, cluster bool) string {
+	switch {
+	case r == gwv1.GatewayAddressRoutabilityDefault, r == RoutabilitySentinel, r == gwv1.GatewayAddressRoutabilityCluster && cluster:
+		return ""
+	case r == gwv1.GatewayAddressRoutabilityCluster:
+		return "routability Cluster is the address of a Service, which only a Gateway in Kubernetes has; remove routability"
+	}
+	remedy := "remove routability"
+	if cluster {
+		remedy = "use Cluster or " + remedy
+	}
+	return fmt.Sprintf("routability %q is not supported; %s", r, remedy)
+}
+
+// Unaddressed reports whether there is spec.addresses and no entry of it can be satisfied: the Gateway must not be reached anywhere else instead.
+func (g *Gateway) Unaddressed() bool {
+	return len(g.Addresses) > 0 && !slices.ContainsFunc(g.Addresses, func(a Address) bool { return a.Unsatisfiable == "" })
+}
+
+// New reads a Gateway of a cluster or of this process; what other objects tell of it is left empty.
+func New(gw *gwv1.Gateway, cluster bool) *Gateway {
 	g := &Gateway{UID: gw.UID, Generation: max(1, gw.Generation)}
 	if t := gw.CreationTimestamp; !t.IsZero() {
 		g.Created = t.UnixNano()
@@ -65,8 +95,8 @@ func New(gw *gwv1.Gateway) *Gateway {
 			g.Listeners = append(g.Listeners, string(l.Name))
 		}
 	}
-	g.addresses(gw.Spec.Addresses)
-	g.Default = len(g.Binds) == 0 && g.Refused == nil
+	g.addresses(gw.Spec.Addresses, cluster)
+	g.Default = len(g.Binds) == 0 && g.Refused == nil && !g.Unaddressed()
 	g.Insecure = listener.InsecureFrontends(gw)
 	if s := gw.Spec.DefaultScope; s != gwv1.GatewayDefaultScopeNone {
 		g.DefaultScope = s
@@ -75,26 +105,26 @@ func New(gw *gwv1.Gateway) *Gateway {
 }
 
 // addresses sorts spec.addresses by what can be done with them.
-func (g *Gateway) addresses(list []gwv1.GatewaySpecAddress) {
+func (g *Gateway) addresses(list []gwv1.GatewaySpecAddress, cluster bool) {
 	for i, a := range list {
 		field := fmt.Sprintf("spec.addresses[%d]", i)
 		kind := kindOf(a)
+		entry := Address{Field: field, Routability: a.Routability, Unsatisfiable: unsatisfiable(a.Routability, cluster)}
 		switch ip, err := netip.ParseAddr(a.Value); {
 		case kind != gwv1.IPAddressType:
 			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".type", "use type IPAddress",
 				"addresses of type %s are not supported", kind))
-		case a.Routability != "":
-			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".routability", "remove routability",
-				"routability %q is not supported yet", a.Routability))
 		case a.Value == "":
-			g.Unassigned = append(g.Unassigned, field)
-			g.Asked = append(g.Asked, "")
+			g.Addresses = append(g.Addresses, entry)
 		case err != nil:
 			g.refuse(condition.NewProblem(gwv1.GatewayReasonUnsupportedAddress, field+".value", "write an IPv4 or IPv6 address",
 				"%q is not an IP address", a.Value))
-		case !slices.Contains(g.Binds, ip.String()):
-			g.Binds = append(g.Binds, ip.String())
-			g.Asked = append(g.Asked, ip.String())
+		case !slices.ContainsFunc(g.Addresses, func(b Address) bool { return b.Value == ip.String() }):
+			entry.Value = ip.String()
+			g.Addresses = append(g.Addresses, entry)
+			if entry.Unsatisfiable == "" {
+				g.Binds = append(g.Binds, entry.Value)
+			}
 		}
 	}
 }

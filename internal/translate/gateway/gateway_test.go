@@ -17,7 +17,7 @@ func TestNew(t *testing.T) {
 	for _, name := range []gwv1.SectionName{"b", "a", "b"} {
 		gw.Spec.Listeners = append(gw.Spec.Listeners, gwv1.Listener{Name: name})
 	}
-	g := New(gw)
+	g := New(gw, false)
 	if g.UID != "uid" || g.Created != created.UnixNano() || g.Generation != 7 {
 		t.Errorf("%q of %d, generation %d", g.UID, g.Created, g.Generation)
 	}
@@ -27,7 +27,7 @@ func TestNew(t *testing.T) {
 	if g.Refused != nil || len(g.Notes) != 0 || !g.Default {
 		t.Errorf("%+v", g)
 	}
-	if g := New(&gwv1.Gateway{}); g.Generation != 1 || g.Created != 0 {
+	if g := New(&gwv1.Gateway{}, false); g.Generation != 1 || g.Created != 0 {
 		t.Errorf("without metadata: generation %d, created %d", g.Generation, g.Created)
 	}
 }
@@ -35,25 +35,26 @@ func TestNew(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	ip, hostname := gwv1.IPAddressType, gwv1.HostnameAddressType
 	for name, c := range map[string]struct {
-		addresses  []gwv1.GatewaySpecAddress
-		binds      []string
-		asked      []string
-		unassigned []string
-		byDefault  bool
-		refused    string
+		addresses   []gwv1.GatewaySpecAddress
+		binds       []string
+		entries     []string // field, value, routability
+		byDefault   bool
+		unaddressed bool
+		inCluster   bool
+		refused     string
 	}{
 		"none":           {byDefault: true},
-		"without a type": {addresses: []gwv1.GatewaySpecAddress{{Value: "192.0.2.1"}}, binds: []string{"192.0.2.1"}, asked: []string{"192.0.2.1"}},
+		"without a type": {addresses: []gwv1.GatewaySpecAddress{{Value: "192.0.2.1"}}, binds: []string{"192.0.2.1"}, entries: []string{"spec.addresses[0] 192.0.2.1 "}},
 		"one way to write an IPv6 address": {
 			addresses: []gwv1.GatewaySpecAddress{{Type: &ip, Value: "2001:DB8:0::1"}, {Type: &ip, Value: "2001:db8::1"}},
-			binds:     []string{"2001:db8::1"}, asked: []string{"2001:db8::1"},
+			binds:     []string{"2001:db8::1"}, entries: []string{"spec.addresses[0] 2001:db8::1 "},
 		},
 		"without a value": {
-			addresses: []gwv1.GatewaySpecAddress{{Type: &ip}}, asked: []string{""}, unassigned: []string{"spec.addresses[0]"}, byDefault: true,
+			addresses: []gwv1.GatewaySpecAddress{{Type: &ip}}, entries: []string{"spec.addresses[0]  "}, byDefault: true,
 		},
 		"one with a value, one without": {
 			addresses: []gwv1.GatewaySpecAddress{{Type: &ip, Value: "192.0.2.1"}, {Type: &ip}},
-			binds:     []string{"192.0.2.1"}, asked: []string{"192.0.2.1", ""}, unassigned: []string{"spec.addresses[1]"},
+			binds:     []string{"192.0.2.1"}, entries: []string{"spec.addresses[0] 192.0.2.1 ", "spec.addresses[1]  "},
 		},
 		"another type": {
 			addresses: []gwv1.GatewaySpecAddress{{Type: &hostname, Value: "gw.example"}},
@@ -61,8 +62,28 @@ func TestAddresses(t *testing.T) {
 		},
 		"no address": {
 			addresses: []gwv1.GatewaySpecAddress{{Value: "192.0.2.1"}, {Value: "192.0.2.256"}},
-			binds:     []string{"192.0.2.1"}, asked: []string{"192.0.2.1"},
+			binds:     []string{"192.0.2.1"}, entries: []string{"spec.addresses[0] 192.0.2.1 "},
 			refused: `spec.addresses[1].value: "192.0.2.256" is not an IP address; write an IPv4 or IPv6 address`,
+		},
+		"of a Service, outside of a cluster": {
+			addresses:   []gwv1.GatewaySpecAddress{{Value: "192.0.2.1", Routability: gwv1.GatewayAddressRoutabilityCluster}},
+			entries:     []string{"spec.addresses[0] 192.0.2.1 Cluster routability Cluster is the address of a Service, which only a Gateway in Kubernetes has; remove routability"},
+			unaddressed: true,
+		},
+		"of a Service": {
+			addresses: []gwv1.GatewaySpecAddress{{Value: "10.96.0.9", Routability: gwv1.GatewayAddressRoutabilityCluster}}, inCluster: true,
+			binds: []string{"10.96.0.9"}, entries: []string{"spec.addresses[0] 10.96.0.9 Cluster"},
+		},
+		"of an unknown routability beside none": {
+			addresses: []gwv1.GatewaySpecAddress{{Routability: "example.com/Wan"}, {}}, inCluster: true, byDefault: true,
+			entries: []string{`spec.addresses[0]  example.com/Wan routability "example.com/Wan" is not supported; use Cluster or remove routability`, "spec.addresses[1]  "},
+		},
+		"of another reserved routability": {
+			addresses: []gwv1.GatewaySpecAddress{{Routability: "testing.x-k8s.io/other"}}, unaddressed: true,
+			entries: []string{`spec.addresses[0]  testing.x-k8s.io/other routability "testing.x-k8s.io/other" is not supported; remove routability`},
+		},
+		"of the sentinel": {
+			addresses: []gwv1.GatewaySpecAddress{{Routability: RoutabilitySentinel}}, entries: []string{"spec.addresses[0]  testing.x-k8s.io/sentinel"}, byDefault: true,
 		},
 		"the first problem is told": {
 			addresses: []gwv1.GatewaySpecAddress{{Value: "x"}, {Type: &hostname, Value: "y"}},
@@ -72,9 +93,17 @@ func TestAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			gw := &gwv1.Gateway{}
 			gw.Spec.Addresses = c.addresses
-			g := New(gw)
-			if !reflect.DeepEqual(g.Binds, c.binds) || !reflect.DeepEqual(g.Asked, c.asked) || !reflect.DeepEqual(g.Unassigned, c.unassigned) || g.Default != c.byDefault {
-				t.Errorf("binds %q, asked %q, unassigned %q, default %v", g.Binds, g.Asked, g.Unassigned, g.Default)
+			g := New(gw, c.inCluster)
+			var entries []string
+			for _, a := range g.Addresses {
+				entry := a.Field + " " + a.Value + " " + string(a.Routability)
+				if a.Unsatisfiable != "" {
+					entry += " " + a.Unsatisfiable
+				}
+				entries = append(entries, entry)
+			}
+			if !reflect.DeepEqual(g.Binds, c.binds) || !reflect.DeepEqual(entries, c.entries) || g.Default != c.byDefault || g.Unaddressed() != c.unaddressed {
+				t.Errorf("binds %q, entries %q, default %v, unaddressed %v", g.Binds, entries, g.Default, g.Unaddressed())
 			}
 			refused := ""
 			if g.Refused != nil {
@@ -92,7 +121,7 @@ func TestDefaultScope(t *testing.T) {
 	for scope, want := range map[gwv1.GatewayDefaultScope]gwv1.GatewayDefaultScope{
 		"": "", gwv1.GatewayDefaultScopeNone: "", gwv1.GatewayDefaultScopeAll: gwv1.GatewayDefaultScopeAll,
 	} {
-		if g := New(&gwv1.Gateway{Spec: gwv1.GatewaySpec{DefaultScope: scope}}); g.DefaultScope != want || len(g.Notes) != 0 || g.Refused != nil {
+		if g := New(&gwv1.Gateway{Spec: gwv1.GatewaySpec{DefaultScope: scope}}, false); g.DefaultScope != want || len(g.Notes) != 0 || g.Refused != nil {
 			t.Errorf("%q: scope %q, notes %q, refused %v", scope, g.DefaultScope, g.Notes, g.Refused)
 		}
 	}
@@ -103,11 +132,11 @@ func TestInsecureFrontend(t *testing.T) {
 	gw := &gwv1.Gateway{}
 	validation := &gwv1.FrontendTLSValidation{Mode: gwv1.AllowValidOnly}
 	gw.Spec.TLS = &gwv1.GatewayTLSConfig{Frontend: &gwv1.FrontendTLSConfig{PerPort: []gwv1.TLSPortConfig{{Port: 443, TLS: gwv1.TLSConfig{Validation: validation}}}}}
-	if got := New(gw).Conditions(&Summary{}, nil, ""); len(got) != 3 {
+	if got := New(gw, false).Conditions(&Summary{}, nil, ""); len(got) != 3 {
 		t.Errorf("%d conditions with %s", len(got), validation.Mode)
 	}
 	validation.Mode = gwv1.AllowInsecureFallback
-	got := New(gw).Conditions(&Summary{}, nil, "")
+	got := New(gw, false).Conditions(&Summary{}, nil, "")
 	want := "spec.tls.frontend.perPort[0].tls.validation.mode: clients are served without a valid certificate; use AllowValidOnly"
 	if c := got[len(got)-1]; c.Type != "InsecureFrontendValidationMode" || c.Reason != "ConfigurationChanged" || c.Status != "True" || c.Message != want {
 		t.Errorf("%+v", c)

@@ -22,6 +22,8 @@ func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *
 		return refuse(gwv1.ListenerReasonPending, "the Gateway waits for its GatewayClass")
 	case l.Refused:
 		return refuse(gwv1.ListenerReasonInvalid, "the Gateway is not accepted; see its condition Accepted")
+	case l.Unserved:
+		return refuse(gwv1.ListenerReasonInvalid, "the Gateway has no address; see its condition Programmed")
 	case !servable:
 		return refuse(gwv1.ListenerReasonInvalid, "references do not resolve; see condition ResolvedRefs")
 	case waits != nil:

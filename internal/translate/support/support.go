@@ -29,6 +29,7 @@ var everywhere = []features.FeatureName{
 	features.SupportGRPCRouteRequestHeaderModifier,
 	features.SupportGateway,
 	features.SupportGatewayAddressEmpty,
+	features.SupportGatewayAddressRoutability,
 	features.SupportGatewayBackendClientCertificate,
 	features.SupportGatewayFrontendClientCertificateValidation,
 	features.SupportGatewayFrontendClientCertificateValidationInsecureFallback,
@@ -74,7 +75,7 @@ var everywhere = []features.FeatureName{
 }
 
 // inCluster is what else it can do where Gateways run in proxies of their own.
-var inCluster = []features.FeatureName{features.SupportGatewayInfrastructure}
+var inCluster = []features.FeatureName{features.SupportGatewayAddressRoutabilityCluster, features.SupportGatewayInfrastructure}
 
 // Features are what can be done, sorted by name, without those about a kind that lacks
 // reports as not installed; nil where every one is.
