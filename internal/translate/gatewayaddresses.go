@@ -197,7 +197,7 @@ func assignedCondition(g *gateway.Gateway, as *assignment, missing []gateway.Add
 		}
 		why := what + " is assigned"
 		if a.Value != "" {
-			why = what + " is not assigned"
+			why = what + " is not assigned; use one that the cluster can assign"
 		}
 		switch {
 		case a.Unsatisfiable != "":

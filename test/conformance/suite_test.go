@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/gateway-api/conformance/utils/suite"
 	"sigs.k8s.io/gateway-api/pkg/features"
 	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/test/conformance/extra"
 )
 
 var only = flag.String("only", "", "regular expression of the names of the tests to run; writes no report")
@@ -56,15 +58,16 @@ func TestConformance(t *testing.T) {
 		if difference := Difference(executed.names(), Expected(chosen, supported)); difference != "" {
 			t.Errorf("executed tests:\n%s", difference)
 		}
-		t.Logf("%d of the suite's %d tests executed", len(executed.names()), len(tests.ConformanceTests))
+		t.Logf("%d tests executed; the suite has %d, package extra %d", len(executed.names()), len(tests.ConformanceTests), len(extra.ConformanceTests))
 	})
 	if *only == "" {
 		if options.ReportOutputPath != "" {
 			t.Cleanup(func() { checkReport(t, options.ReportOutputPath, options.ConformanceProfiles) })
 		}
 		conformance.RunConformanceWithOptions(t, options)
-		return
+		chosen = extra.ConformanceTests // as a suite of their own, which the report does not have
 	}
+	options.ManifestFS = append(options.ManifestFS, extra.Manifests)
 	s, err := suite.NewConformanceTestSuite(options)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +85,7 @@ func choose(t *testing.T) []suite.ConformanceTest {
 		t.Fatalf("-only: %v", err)
 	}
 	var chosen []suite.ConformanceTest
-	for _, test := range tests.ConformanceTests {
+	for _, test := range slices.Concat(tests.ConformanceTests, extra.ConformanceTests) {
 		if *only == "" || pattern.MatchString(test.ShortName) {
 			chosen = append(chosen, test)
 		}

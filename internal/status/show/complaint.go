@@ -3,6 +3,7 @@ package show
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -39,7 +40,7 @@ func (c Complaint) String() string {
 // The conditions of the Gateway API that ought to be True, and those that ought not.
 // What conditions of other programs mean is not for us to say.
 var (
-	goodWhenTrue = []string{"Accepted", "Programmed", "ResolvedRefs", "SupportedVersion"}
+	goodWhenTrue = []string{"Accepted", "AddressesAssigned", "Programmed", "ResolvedRefs", "SupportedVersion"}
 	badWhenTrue  = []string{"Conflicted", "InsecureFrontendValidationMode", "OverlappingTLSConfig", "PartiallyInvalid"}
 )
 
@@ -99,6 +100,9 @@ func (o *Object) complaint(s subject, c metav1.Condition) Complaint {
 func consequence(c Complaint, all, before []Complaint) bool {
 	inPart := func(o Complaint) bool { return o.Where != "" }
 	cause := func(o Complaint) bool {
+		if o.Condition == "AddressesAssigned=False" && !strings.HasPrefix(c.Reason, "Address") {
+			return false // a Gateway may lack an address, and not be programmed for another reason
+		}
 		return o.Condition != "Programmed=False" && (o.Where == "" || o.Where == c.Where)
 	}
 	repeated := func(o Complaint) bool { return o.Where == c.Where && o.Reason == c.Reason && o.Message == c.Message }

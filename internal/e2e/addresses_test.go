@@ -1,0 +1,56 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// TestAddressesTask serves what docs/tasks/addresses.md says: the address that is there, and nothing in the place of the one of a Service.
+func TestAddressesTask(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	app := newBackend(t, "app", nil)
+	page := strings.ReplaceAll(fenced(t, "../../docs/tasks/addresses.md", "yaml")[0], "port: 80, protocol", fmt.Sprintf("port: %d, protocol", port))
+	g := start(t, map[string]string{"class.yaml": class, "page.yaml": page, "app.yaml": service("default", "app", app)})
+	url := fmt.Sprintf("http://127.0.0.2:%d/", port)
+	if got := (ask{url: url}).do(t); got.StatusCode != 200 || got.echo.Backend != "app" {
+		t.Errorf("the address that was asked for: %d %s", got.StatusCode, got.body)
+	}
+	refused := func(address string) bool {
+		conn, err := net.Dial("tcp", fmt.Sprint(address, ":", port))
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	}
+	if !refused("127.0.0.1") {
+		t.Error("another address is bound")
+	}
+	g.waitCondition("Gateway", "web", "Programmed=True/Programmed")
+	g.waitCondition("Gateway", "web", "AddressesAssigned=False/PartiallyAssigned")
+	if s := g.status("Gateway", "web").Status.Addresses; len(s) != 1 || s[0].Value != "127.0.0.2" || s[0].Routability != "" {
+		t.Errorf("addresses %+v", s)
+	}
+	stdout, stderr, _ := moongate("explain", "-f", g.dir, "GET", url)
+	if got := stdout + stderr; !strings.Contains(got, "default/web/http") || !strings.Contains(got, "what the backend answers") {
+		t.Errorf("explain: %s", got)
+	}
+	if stdout, _, code := moongate("check", "-f", g.dir); code == 0 || !strings.Contains(stdout, "spec.addresses[1]: routability Cluster is the address of a Service") {
+		t.Errorf("check: exit code %d\n%s", code, stdout)
+	}
+
+	g.write("page.yaml", strings.Replace(page, "  - {type: IPAddress, value: 127.0.0.2}\n", "", 1))
+	g.waitCondition("Gateway", "web", "AddressesAssigned=False/NotAssigned")
+	g.waitCondition("Gateway", "web", "Programmed=False/AddressNotAssigned")
+	testkit.Eventually(t, "nothing is bound", func() bool { return refused("127.0.0.2") && refused("127.0.0.1") })
+	if stdout, stderr, _ := moongate("explain", "-f", g.dir, "GET", url); strings.Contains(stdout+stderr, "what the backend answers") {
+		t.Errorf("explain of a Gateway that is bound nowhere: %s%s", stdout, stderr)
+	}
+
+	g.write("page.yaml", page)
+	testkit.Eventually(t, "the address is served again", func() bool { return !refused("127.0.0.2") })
+}
