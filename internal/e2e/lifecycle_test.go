@@ -310,6 +310,39 @@ func TestPortTaken(t *testing.T) {
 	testkit.Eventually(t, "no fault in the status", func() bool { return !g.status("Gateway", "gw").find("Accepted=False/PortUnavailable") })
 }
 
+// TestUDPPortTaken has a UDP listener's port taken by somebody else, which takes nothing from the TCP listener of the number.
+func TestUDPPortTaken(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	taken, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	udp := fmt.Sprintf("{name: udp, protocol: UDP, port: %d}", port)
+	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, ""), udp) +
+		service("default", "b", newBackend(t, "b", nil)) + route("r", "  rules: [{backendRefs: [{name: b, port: 80}]}]")})
+	listener := func(name string) string {
+		for _, l := range g.status("Gateway", "gw").Status.Listeners {
+			if l.Name == name {
+				return fmt.Sprint(l.Conditions)
+			}
+		}
+		return ""
+	}
+	testkit.Eventually(t, "the UDP listener's port is unavailable", func() bool {
+		return strings.Contains(listener("udp"), "PortUnavailable") && strings.Contains(listener("udp"), "free the port or use another")
+	})
+	if strings.Contains(listener("http"), "PortUnavailable") {
+		t.Errorf("the TCP listener: %s", listener("http"))
+	}
+	if got := (ask{url: local(port, "/")}).do(t); got.StatusCode != 200 {
+		t.Errorf("the TCP listener: %s", got.Status)
+	}
+	taken.Close()
+	testkit.Eventually(t, "no fault in the status", func() bool { return !strings.Contains(listener("udp"), "PortUnavailable") })
+}
+
 // TestAddresses checks spec.addresses: IPv4, IPv6, and one that is not on this host.
 func TestAddresses(t *testing.T) {
 	t.Parallel()
