@@ -67,7 +67,6 @@ func TestConformance(t *testing.T) {
 		conformance.RunConformanceWithOptions(t, options)
 		chosen = extra.ConformanceTests // as a suite of their own, which the report does not have
 	}
-	options.ManifestFS = append(options.ManifestFS, extra.Manifests)
 	s, err := suite.NewConformanceTestSuite(options)
 	if err != nil {
 		t.Fatal(err)

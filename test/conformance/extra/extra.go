@@ -4,16 +4,7 @@
 // It must never import anything of Moongate.
 package extra
 
-import (
-	"embed"
-
-	"sigs.k8s.io/gateway-api/conformance/utils/suite"
-)
-
-// Manifests are those of the tests, to be added to suite.ConformanceOptions.ManifestFS.
-//
-//go:embed tests
-var Manifests embed.FS
+import "sigs.k8s.io/gateway-api/conformance/utils/suite"
 
 // ConformanceTests are all tests of this package.
 var ConformanceTests []suite.ConformanceTest

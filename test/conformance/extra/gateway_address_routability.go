@@ -34,9 +34,12 @@ var GatewayAddressRoutability = suite.ConformanceTest{
 	ShortName:   "GatewayAddressRoutability",
 	Description: "A Gateway in the gateway-conformance-infra namespace should report the routability of each address, and which requests for an address are not satisfied.",
 	Features:    []features.FeatureName{features.SupportGateway, features.SupportGatewayAddressRoutability},
-	Manifests:   []string{"tests/gateway-address-routability.yaml"},
 	Parallel:    true,
 	Test: func(t *testing.T, s *suite.ConformanceTestSuite) {
+		createGateway(t, s, "address-routability-unset")
+		createGateway(t, s, "address-routability-empty", v1.GatewaySpecAddress{}, v1.GatewaySpecAddress{Routability: v1.GatewayAddressRoutabilityDefault})
+		createGateway(t, s, "address-routability-sentinel", v1.GatewaySpecAddress{Routability: sentinel})
+		createGateway(t, s, "address-routability-reserved", v1.GatewaySpecAddress{Routability: "testing.x-k8s.io/other"})
 		t.Run("Without spec.addresses each address has a routability", func(t *testing.T) {
 			gw := awaitAssignment(t, s, "address-routability-unset", metav1.ConditionTrue, v1.GatewayReasonAddressesAssigned)
 			require.NotEmpty(t, gw.Status.Addresses)
@@ -71,24 +74,20 @@ var GatewayAddressRoutabilityValidation = suite.ConformanceTest{
 	ShortName:   "GatewayAddressRoutabilityValidation",
 	Description: "The API server should accept an empty routability, Cluster, and values with a DNS subdomain as prefix that is not reserved, and refuse others.",
 	Features:    []features.FeatureName{features.SupportGateway, features.SupportGatewayAddressRoutability},
-	Manifests:   []string{"tests/gateway-address-routability.yaml"},
 	Test: func(t *testing.T, s *suite.ConformanceTestSuite) {
+		createGateway(t, s, "address-routability-validation")
 		valid := []v1.GatewayAddressRoutabilityType{"", "Cluster", "example.com/CorpWan", "example.com/a/b", sentinel}
 		invalid := []v1.GatewayAddressRoutabilityType{"Public", "cluster", "example.com", "example.com/", "/value", "Example_com/value", "-example.com/value",
 			"k8s.io/value", "example.k8s.io/value", "gateway.networking.k8s.io/value"}
 		for _, r := range slices.Concat(valid, invalid) {
 			accepted := slices.Contains(valid, r)
 			t.Run(fmt.Sprintf("spec %q", r), func(t *testing.T) {
-				gw := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "address-routability-validation", Namespace: suite.InfrastructureNamespace}}
-				gw.Spec.GatewayClassName = v1.ObjectName(s.GatewayClassName)
-				gw.Spec.Addresses = []v1.GatewaySpecAddress{{Routability: r}}
-				gw.Spec.Listeners = []v1.Listener{{Name: "http", Port: 8080, Protocol: v1.HTTPProtocolType}}
-				requireValidity(t, accepted, s.Client.Create(t.Context(), gw, client.DryRunAll))
+				requireValidity(t, accepted, s.Client.Create(t.Context(), newGateway(s, "address-routability-dry-run", v1.GatewaySpecAddress{Routability: r}), client.DryRunAll))
 			})
 			t.Run(fmt.Sprintf("status %q", r), func(t *testing.T) {
 				requireValidity(t, accepted, retryConflict(t, s, func(ctx context.Context) error {
 					gw := &v1.Gateway{}
-					if err := s.Client.Get(ctx, types.NamespacedName{Namespace: suite.InfrastructureNamespace, Name: "address-routability-sentinel"}, gw); err != nil {
+					if err := s.Client.Get(ctx, types.NamespacedName{Namespace: suite.InfrastructureNamespace, Name: "address-routability-validation"}, gw); err != nil {
 						return err
 					}
 					gw.Status.Addresses = []v1.GatewayStatusAddress{{Value: "192.0.2.1", Routability: &r}}
@@ -104,9 +103,10 @@ var GatewayAddressRoutabilityCluster = suite.ConformanceTest{
 	ShortName:   "GatewayAddressRoutabilityCluster",
 	Description: "A Gateway in the gateway-conformance-infra namespace that requests routability Cluster should be assigned an address of a ServiceCIDR.",
 	Features:    []features.FeatureName{features.SupportGateway, features.SupportGatewayAddressRoutability, features.SupportGatewayAddressRoutabilityCluster},
-	Manifests:   []string{"tests/gateway-address-routability-cluster.yaml"},
 	Parallel:    true,
 	Test: func(t *testing.T, s *suite.ConformanceTestSuite) {
+		createGateway(t, s, "address-routability-cluster", v1.GatewaySpecAddress{Routability: v1.GatewayAddressRoutabilityCluster})
+		createGateway(t, s, "address-routability-cluster-and-empty", v1.GatewaySpecAddress{}, v1.GatewaySpecAddress{Routability: v1.GatewayAddressRoutabilityCluster})
 		t.Run("A request for Cluster has an address of a ServiceCIDR", func(t *testing.T) {
 			gw := awaitAssignment(t, s, "address-routability-cluster", metav1.ConditionTrue, v1.GatewayReasonAddressesAssigned)
 			requireDistinct(t, gw, 1)
@@ -130,11 +130,13 @@ var GatewayAddressRoutabilityClusterStaticAddresses = suite.ConformanceTest{
 	Features: []features.FeatureName{
 		features.SupportGateway, features.SupportGatewayAddressRoutability, features.SupportGatewayAddressRoutabilityCluster, features.SupportGatewayStaticAddresses,
 	},
-	Manifests: []string{"tests/gateway-address-routability-cluster-static.yaml"},
-	Parallel:  true,
+	Parallel: true,
 	Test: func(t *testing.T, s *suite.ConformanceTestSuite) {
 		const outside = "192.0.2.200"
 		require.False(t, inServiceCIDR(t, s, outside), "%s is for documentation (RFC 5737)", outside)
+		unsatisfiable := v1.GatewaySpecAddress{Value: outside, Routability: v1.GatewayAddressRoutabilityCluster}
+		createGateway(t, s, "address-routability-outside", unsatisfiable)
+		createGateway(t, s, "address-routability-outside-and-empty", unsatisfiable, v1.GatewaySpecAddress{})
 		t.Run("An address outside of the ServiceCIDRs is not assigned", func(t *testing.T) {
 			gw := awaitAssignment(t, s, "address-routability-outside", metav1.ConditionFalse, v1.GatewayReasonAddressesNotAssigned)
 			require.Empty(t, gw.Status.Addresses)
@@ -154,18 +156,33 @@ var GatewayAddressRoutabilityClusterStaticAddresses = suite.ConformanceTest{
 			require.True(t, strings.Contains(c.Message, outside) || strings.Contains(c.Message, "spec.addresses[0]"), "message %q does not name the request", c.Message)
 		})
 		t.Run("An address of a ServiceCIDR is assigned as it was requested", func(t *testing.T) {
-			gw := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "address-routability-inside", Namespace: suite.InfrastructureNamespace}}
-			gw.Spec.GatewayClassName = v1.ObjectName(s.GatewayClassName)
-			gw.Spec.Addresses = []v1.GatewaySpecAddress{{Value: freeClusterIP(t, s), Routability: v1.GatewayAddressRoutabilityCluster}}
-			gw.Spec.Listeners = []v1.Listener{{Name: "http", Port: 8080, Protocol: v1.HTTPProtocolType}}
-			require.NoError(t, s.Client.Create(t.Context(), gw))
-			t.Cleanup(func() { _ = s.Client.Delete(context.Background(), gw) })
+			gw := createGateway(t, s, "address-routability-inside",
+				v1.GatewaySpecAddress{Value: freeClusterIP(t, s), Routability: v1.GatewayAddressRoutabilityCluster})
 			got := awaitAssignment(t, s, gw.Name, metav1.ConditionTrue, v1.GatewayReasonAddressesAssigned)
 			requireDistinct(t, got, 1)
 			require.Equal(t, gw.Spec.Addresses[0].Value, got.Status.Addresses[0].Value)
 			requireCluster(t, s, got.Status.Addresses[0])
 		})
 	},
+}
+
+// createGateway creates a Gateway that is deleted after the test. Of manifests the suite leaves out the addresses that are no placeholders.
+func createGateway(t *testing.T, s *suite.ConformanceTestSuite, name string, addresses ...v1.GatewaySpecAddress) *v1.Gateway {
+	t.Helper()
+	gw := newGateway(s, name, addresses...)
+	require.NoError(t, s.Client.Create(t.Context(), gw))
+	t.Cleanup(func() {
+		require.NoError(t, client.IgnoreNotFound(s.Client.Delete(context.Background(), gw)))
+	})
+	return gw
+}
+
+func newGateway(s *suite.ConformanceTestSuite, name string, addresses ...v1.GatewaySpecAddress) *v1.Gateway {
+	gw := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: suite.InfrastructureNamespace}}
+	gw.Spec.GatewayClassName = v1.ObjectName(s.GatewayClassName)
+	gw.Spec.Addresses = addresses
+	gw.Spec.Listeners = []v1.Listener{{Name: "http", Port: 8080, Protocol: v1.HTTPProtocolType}}
+	return gw
 }
 
 // awaitAssignment returns a Gateway once its condition AddressesAssigned, of its generation, has the status and one of the reasons.
