@@ -46,7 +46,9 @@ type Authorities struct {
 }
 
 // Equal compares two.
-func (a *Authorities) Equal(o *Authorities) bool { return a.Wrong == o.Wrong && a.Key == o.Key && a.Withheld == o.Withheld }
+func (a *Authorities) Equal(o *Authorities) bool {
+	return a.Wrong == o.Wrong && a.Key == o.Key && a.Withheld == o.Withheld
+}
 
 func wrong(format string, args ...any) *Authorities {
 	return &Authorities{Wrong: fmt.Sprintf(format, args...)}
