@@ -16,6 +16,11 @@ import (
 func secret(t testing.TB, namespace, name string, hosts ...string) string {
 	t.Helper()
 	certificate, key := testkit.Certificate{Name: name, Hosts: hosts}.PEM(t)
+	return secretOf(namespace, name, certificate, key)
+}
+
+// secretOf is a kubernetes.io/tls Secret with a certificate and its key, in PEM.
+func secretOf(namespace, name string, certificate, key []byte) string {
 	return fmt.Sprintf("apiVersion: v1\nkind: Secret\nmetadata: {name: %s, namespace: %s}\ntype: kubernetes.io/tls\ndata: {tls.crt: %s, tls.key: %s}\n---\n",
 		name, namespace, base64.StdEncoding.EncodeToString(certificate), base64.StdEncoding.EncodeToString(key))
 }
