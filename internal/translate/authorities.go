@@ -121,12 +121,19 @@ func (r *authorityRefs) add(field string, a *certificate.Authorities, p *conditi
 	}
 }
 
+// leaveOut has authorities that could be used count for nothing, and their lists with them.
+func (r *authorityRefs) leaveOut(a *certificate.Authorities) {
+	if len(a.Lists) > 0 {
+		r.withheld = append(r.withheld, a.PEM)
+	}
+}
+
 // refused says why a reference is not used though it could be, or nil.
 func (r *authorityRefs) refused(ref authorityRef, reason gwv1.ListenerConditionReason) *condition.Problem {
 	for _, text := range r.withheld {
 		if certificate.Shares(text, ref.authorities.PEM) {
-			return condition.NewProblem(reason, ref.field+".name", "correct the "+kind.RevocationsKey+" that another reference leads to",
-				"it has a certificate of an authority whose revocation lists, of another reference, cannot be used")
+			return condition.NewProblem(reason, ref.field+".name", "see to it that the "+kind.RevocationsKey+" that another reference leads to can be used",
+				"it has a certificate of an authority whose revocation lists, of another reference, are not used")
 		}
 	}
 	return nil

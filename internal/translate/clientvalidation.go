@@ -100,21 +100,27 @@ func (cv *clientValidations) read(v *incremental.View, gateway name, f listener.
 		refs.add(field, a, p)
 		note(p)
 	}
+	var within []authorityRef
 	var bytes, subjects int
 	for _, ref := range refs.usable {
-		a, field := ref.authorities, ref.field
-		p := refs.refused(ref, gwv1.ListenerReasonInvalidCACertificateRef)
-		if p == nil && !slices.Contains(c.Config.Authorities, a.Key) {
-			if bytes, subjects = bytes+len(a.PEM), subjects+a.SubjectBytes; bytes > certificate.MaxAuthorityBytes || subjects > certificate.MaxSubjectBytes {
-				p = condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, field, "leave out what clients are not verified by",
-					"with those before it there are %d bytes of certificates, whose subjects have %d bytes; there may be %d and %d",
-					bytes, subjects, certificate.MaxAuthorityBytes, certificate.MaxSubjectBytes)
-				bytes, subjects = bytes-len(a.PEM), subjects-a.SubjectBytes
-			} else {
-				c.Config.Authorities = append(c.Config.Authorities, a.Key)
-			}
+		a := ref.authorities
+		switch withIt, subjectsWithIt := bytes+len(a.PEM), subjects+a.SubjectBytes; {
+		case slices.ContainsFunc(within, func(o authorityRef) bool { return o.authorities.Key == a.Key }):
+		case withIt > certificate.MaxAuthorityBytes || subjectsWithIt > certificate.MaxSubjectBytes:
+			note(condition.NewProblem(gwv1.ListenerReasonInvalidCACertificateRef, ref.field, "leave out what clients are not verified by",
+				"with those before it there are %d bytes of certificates, whose subjects have %d bytes; there may be %d and %d",
+				withIt, subjectsWithIt, certificate.MaxAuthorityBytes, certificate.MaxSubjectBytes))
+			refs.leaveOut(a)
+		default:
+			within, bytes, subjects = append(within, ref), withIt, subjectsWithIt
 		}
-		note(p)
+	}
+	for _, ref := range within {
+		if p := refs.refused(ref, gwv1.ListenerReasonInvalidCACertificateRef); p != nil {
+			note(p)
+			continue
+		}
+		c.Config.Authorities = append(c.Config.Authorities, ref.authorities.Key)
 	}
 	slices.Sort(c.Config.Authorities)
 	if len(c.Config.Authorities) == 0 {

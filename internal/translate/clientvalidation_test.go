@@ -19,9 +19,11 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/certificate"
 )
 
-// TestBoundsOfClientAuthorities checks that the reference that goes beyond a bound is refused, and that those before it are trusted.
+// TestBoundsOfClientAuthorities checks that the reference that goes beyond a bound is refused, and that those before it are trusted, but for
+// authorities of which it has the revocation lists.
 func TestBoundsOfClientAuthorities(t *testing.T) {
 	example := readPEM(t, "example.crt")
+	authority := readPEM(t, "authority.crt")
 	fits := strings.Repeat(example, certificate.MaxAuthorityBytes/len(example))
 	large, subjectBytes := named(t, 30000)
 	rest := certificate.MaxSubjectBytes - subjectBytes - (subjectBytes - 30000) // what the name of another may have
@@ -30,12 +32,14 @@ func TestBoundsOfClientAuthorities(t *testing.T) {
 	for name, tc := range map[string]struct {
 		first, second string
 		trusted       int
+		lists         string // of the second
 	}{
-		"the most bytes":                          {fits[len(example):], example, 2},
-		"more bytes":                              {fits, readPEM(t, "other.crt"), 1},
-		"the most bytes of subjects":              {large, last, 2},
-		"a byte more of subjects":                 {large, over, 1},
-		"the same again, which is not sent twice": {large, large, 1},
+		"the most bytes":                                 {fits[len(example):], example, 2, ""},
+		"more bytes":                                     {fits, readPEM(t, "other.crt"), 1, ""},
+		"the most bytes of subjects":                     {large, last, 2, ""},
+		"a byte more of subjects":                        {large, over, 1, ""},
+		"the same again, which is not sent twice":        {large, large, 1, ""},
+		"more bytes, and lists of the first's authority": {authority, fits[len(example):] + authority, 0, readPEM(t, "authority.crl")},
 	} {
 		w := newWorld()
 		w.Upsert(ownClass("moongate"))
@@ -48,6 +52,10 @@ func TestBoundsOfClientAuthorities(t *testing.T) {
 		for object, text := range map[string]string{"first": tc.first, "second": tc.second} {
 			w.Upsert(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: gw.Namespace, Name: object}, Data: map[string]string{kind.AuthoritiesKey: text}})
 		}
+		if tc.lists != "" {
+			w.Upsert(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: gw.Namespace, Name: "second"},
+				Data: map[string]string{kind.AuthoritiesKey: tc.second, kind.RevocationsKey: tc.lists}})
+		}
 		w.commit(t)
 		for id, r := range w.config {
 			if id.Kind == config.KindListener && len(r.GetListener().GetClientValidation().GetAuthorities()) != tc.trusted {
@@ -58,7 +66,7 @@ func TestBoundsOfClientAuthorities(t *testing.T) {
 		resolved := meta.FindStatusCondition(s.Listeners[0].Conditions, string(gwv1.ListenerConditionResolvedRefs))
 		refused := resolved.Reason == string(gwv1.ListenerReasonInvalidCACertificateRef) &&
 			strings.Contains(resolved.Message, "caCertificateRefs[1]: with those before it there are") && strings.Contains(resolved.Message, "there may be 524288 and 49152")
-		if want := tc.trusted == 1 && tc.first != tc.second; refused != want {
+		if want := tc.trusted < 2 && tc.first != tc.second; refused != want {
 			t.Errorf("%s: ResolvedRefs %s: %s; refused %v, want %v", name, resolved.Reason, resolved.Message, refused, want)
 		}
 	}

@@ -35,7 +35,7 @@ type Authorities struct {
 	Key   string // config.AuthoritiesKey of PEM and Lists
 	PEM   string // blocks of type CERTIFICATE alone, each of which could be parsed; the same memory in all that have the same
 	Wrong string // why they cannot be used
-	// Withheld are certificates, in PEM, that are not trusted because their revocation lists cannot be used.
+	// Withheld are certificates, in PEM, that are not trusted because their revocation lists cannot be used; parts of it may be malformed.
 	Withheld string
 	// Lists are revocation lists in DER, each signed by one of them.
 	Lists [][]byte
@@ -68,7 +68,12 @@ func ReadAuthorities(o metav1.Object) *Authorities {
 			return wrong("data has no %s", kind.AuthoritiesKey)
 		}
 		a := parse(kind.AuthoritiesKey, text)
-		if lists, has := o.Data[kind.RevocationsKey]; has && a.Wrong == "" {
+		switch lists, has := o.Data[kind.RevocationsKey]; {
+		case has && a.Wrong != "":
+			if len(text) <= MaxAuthorityBytes {
+				a.Withheld = text
+			}
+		case has:
 			listed := a.revoking(lists)
 			if listed.Wrong != "" {
 				listed.Withheld = a.PEM

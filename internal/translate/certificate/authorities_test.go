@@ -69,9 +69,13 @@ func TestReadAuthorities(t *testing.T) {
 		list + "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n": "PEM block 2 of ca.crl: x509",
 		strings.Repeat("#", MaxRevocationBytes) + list:                    "bytes, and at most 1048576 are read",
 	} {
-		if got := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": authority, "ca.crl": text}}); !strings.Contains(got.Wrong, problem) || got.PEM != "" || got.Lists != nil {
+		if got := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": authority, "ca.crl": text}}); !strings.Contains(got.Wrong, problem) || got.PEM != "" || got.Lists != nil || got.Withheld != authority {
 			t.Errorf("a ca.crl with %d bytes: %d lists, wrong %q", len(text), len(got.Lists), got.Wrong)
 		}
+	}
+	malformed := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": broken + authority, "ca.crl": list}})
+	if malformed.Wrong == "" || !Shares(malformed.Withheld, authority) || Shares(malformed.Withheld, example) {
+		t.Errorf("lists beside a malformed ca.crt: wrong %q, withheld %q", malformed.Wrong, malformed.Withheld)
 	}
 	a, b := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": example}}), ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": other}})
 	if a.Equal(b) || !a.Equal(a) || a.Equal(&Authorities{Wrong: "x"}) {
