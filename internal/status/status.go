@@ -116,59 +116,52 @@ func (m Merger) GatewayClass(existing gwv1.GatewayClassStatus, desired *gwv1.Gat
 // Gateway merges; desired nil: the Gateway is no longer ours, and its status
 // becomes the one that it would have without us.
 func (m Merger) Gateway(existing gwv1.GatewayStatus, desired *gwv1.GatewayStatus) (gwv1.GatewayStatus, bool) {
-	if desired == nil {
-		if !written(existing.Conditions) && len(existing.Listeners) == 0 {
-			return existing, false
-		}
-		desired = &gwv1.GatewayStatus{Conditions: pending("Accepted", "Programmed")}
-	}
-	if m.stale(existing.Conditions, desired.Conditions) {
-		return existing, false
-	}
-	merged := *desired
-	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
-	merged.Listeners = mergeListeners(m, existing.Listeners, desired.Listeners, func(l *gwv1.ListenerStatus) (gwv1.SectionName, *[]metav1.Condition) {
-		return l.Name, &l.Conditions
-	})
-	return merged, !reflect.DeepEqual(existing, merged)
+	return mergeWithListeners(m, existing, desired,
+		func(s *gwv1.GatewayStatus) (*[]metav1.Condition, *[]gwv1.ListenerStatus) {
+			return &s.Conditions, &s.Listeners
+		},
+		func(l *gwv1.ListenerStatus) (gwv1.SectionName, *[]metav1.Condition) { return l.Name, &l.Conditions })
 }
 
-// ListenerSet merges; desired nil: the ListenerSet is no longer ours, and its
-// status becomes the one that it would have without us.
+// ListenerSet is Gateway for the status of a ListenerSet.
 func (m Merger) ListenerSet(existing gwv1.ListenerSetStatus, desired *gwv1.ListenerSetStatus) (gwv1.ListenerSetStatus, bool) {
-	if desired == nil {
-		if !written(existing.Conditions) && len(existing.Listeners) == 0 {
-			return existing, false
-		}
-		desired = &gwv1.ListenerSetStatus{Conditions: pending("Accepted", "Programmed")}
-	}
-	if m.stale(existing.Conditions, desired.Conditions) {
-		return existing, false
-	}
-	merged := *desired
-	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
-	merged.Listeners = mergeListeners(m, existing.Listeners, desired.Listeners, func(l *gwv1.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) {
-		return l.Name, &l.Conditions
-	})
-	return merged, !reflect.DeepEqual(existing, merged)
+	return mergeWithListeners(m, existing, desired,
+		func(s *gwv1.ListenerSetStatus) (*[]metav1.Condition, *[]gwv1.ListenerEntryStatus) {
+			return &s.Conditions, &s.Listeners
+		},
+		func(l *gwv1.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) {
+			return l.Name, &l.Conditions
+		})
 }
 
-// XListenerSet is ListenerSet for the status of an XListenerSet.
+// XListenerSet is Gateway for the status of an XListenerSet.
 func (m Merger) XListenerSet(existing gwx.ListenerSetStatus, desired *gwx.ListenerSetStatus) (gwx.ListenerSetStatus, bool) {
+	return mergeWithListeners(m, existing, desired,
+		func(s *gwx.ListenerSetStatus) (*[]metav1.Condition, *[]gwx.ListenerEntryStatus) {
+			return &s.Conditions, &s.Listeners
+		},
+		func(l *gwx.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) { return l.Name, &l.Conditions })
+}
+
+// mergeWithListeners merges the status of an object with listeners; parts are its conditions and listeners, of the name and conditions of a listener.
+func mergeWithListeners[S, L any](m Merger, existing S, desired *S,
+	parts func(*S) (*[]metav1.Condition, *[]L), of func(*L) (gwv1.SectionName, *[]metav1.Condition)) (S, bool) {
+	before, listenersBefore := parts(&existing)
 	if desired == nil {
-		if !written(existing.Conditions) && len(existing.Listeners) == 0 {
+		if !written(*before) && len(*listenersBefore) == 0 {
 			return existing, false
 		}
-		desired = &gwx.ListenerSetStatus{Conditions: pending("Accepted", "Programmed")}
-	}
-	if m.stale(existing.Conditions, desired.Conditions) {
-		return existing, false
+		desired = new(S)
+		conditions, _ := parts(desired)
+		*conditions = pending("Accepted", "Programmed")
 	}
 	merged := *desired
-	merged.Conditions = m.conditions(existing.Conditions, desired.Conditions)
-	merged.Listeners = mergeListeners(m, existing.Listeners, desired.Listeners, func(l *gwx.ListenerEntryStatus) (gwv1.SectionName, *[]metav1.Condition) {
-		return l.Name, &l.Conditions
-	})
+	conditions, listeners := parts(&merged)
+	if m.stale(*before, *conditions) {
+		return existing, false
+	}
+	*conditions = m.conditions(*before, *conditions)
+	*listeners = mergeListeners(m, *listenersBefore, *listeners, of)
 	return merged, !reflect.DeepEqual(existing, merged)
 }
 
