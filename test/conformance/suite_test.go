@@ -77,8 +77,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// choose returns the tests that -only names, of the suite or, where it has none, of package extra; or all of the suite. The others have a run of their own: the suite waits in its tests until
-// all Gateways of its namespaces are programmed, and some of theirs never are.
+// choose returns the tests that -only names, of the suite or, where it has none, of package extra; or all of the suite. The others have a run of their
+// own: tests of the suite wait until all Gateways of its namespaces are programmed, and some of theirs never are.
 func choose(t *testing.T) []suite.ConformanceTest {
 	pattern, err := regexp.Compile("^(" + *only + ")$")
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // Services, of which a cluster may have a NodePort for each, of 2768 by default.
 const MaxPorts = 64
 
-// OfSet returns the listeners of a ListenerSet, or of an object of another of kind.ListenerSets, in the order of its spec, as parts of a Gateway that takes them and has the options. Whether they
-// conflict with others, of the same ListenerSet among them, is for who has all of the Gateway's to judge: there the first wins. Beside other
-// Gateways they are as old as the younger of ListenerSet and Gateway.
+// OfSet returns the listeners of a ListenerSet, or of an object of another of kind.ListenerSets, in the order of its spec, as parts of a Gateway that
+// takes them and has the options. Whether they conflict with others, of the same object among them, is for who has all of the Gateway's to judge:
+// there the first wins. Beside other Gateways they are as old as the younger of the object and the Gateway.
 func OfSet(set metav1.Object, o Options) []*Listener {
 	if t := set.GetCreationTimestamp(); !t.IsZero() {
 		o.Created = max(o.Created, t.UnixNano())
