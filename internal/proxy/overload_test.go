@@ -146,6 +146,37 @@ func TestOneClientIsLimited(t *testing.T) {
 	}
 }
 
+// TestTunnelsOverHTTP2AreLimited: a WebSocket over HTTP/2 counts as a connection of its client, from before its backend is asked until it has ended.
+func TestTunnelsOverHTTP2AreLimited(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	addr, heads, accepted := switchingByKey(t)
+	const most = 8
+	g := startGatewayWith(t, Options{MaxConnections: 100, MaxConnectionsPerClient: most})
+	g.serveWebSocket(addr, nil)
+	p := g.connectPeer("")
+	var open []*streamTunnel
+	for range most - 1 {
+		c := p.connect("websocket", "http://h/chat")
+		if c.status() != "200" {
+			t.Fatalf("a tunnel within the limit: %v", c.Header)
+		}
+		open = append(open, c)
+		<-heads
+	}
+	refused := p.connect("websocket", "http://h/chat")
+	if b, _ := io.ReadAll(refused); refused.status() != "503" || string(b) != "moongate: 503 overloaded\n" {
+		t.Errorf("a tunnel too many: %v %q", refused.Header, b)
+	}
+	if len(heads) > 0 {
+		t.Error("the backend was asked for it")
+	}
+	open[0].CloseWrite()
+	(<-accepted).CloseWrite()
+	io.ReadAll(open[0])
+	g.eventually("room for another tunnel", func() bool { return p.connect("websocket", "http://h/chat").status() == "200" })
+}
+
 // TestAllConnectionsAreLimited: beyond the limit new connections are refused, but those that idle make room for them.
 func TestAllConnectionsAreLimited(t *testing.T) {
 	t.Parallel()

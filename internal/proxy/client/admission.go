@@ -248,8 +248,7 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 		if sum >= bytes {
 			break
 		}
-		if n := t.waits().held(); n > 0 { // else it has moved meanwhile
-			t.end()
+		if n := t.waits().held(); n > 0 && t.end() { // else it has moved meanwhile, or has ended
 			sum += uint64(n)
 			ended++
 		}
@@ -259,13 +258,15 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 
 // EndUnusedTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
 // returns how many: memory is scarce, and there may be many of them.
-func (s *Set) EndUnusedTunnels() int {
+func (s *Set) EndUnusedTunnels() (ended int) {
 	all := s.tunnelsSince(tunnelUnused, tunnelWaits.used)
 	all = all[:min(len(all), max(len(all)/tunnelPart, tunnelsLeast))]
 	for _, t := range all {
-		t.end()
+		if t.end() {
+			ended++
+		}
 	}
-	return len(all)
+	return ended
 }
 
 // openTunnel is a connection that is a tunnel, or a stream of one.
@@ -281,12 +282,14 @@ func (t openTunnel) waits() tunnelWaits {
 	return tunnelWaits{t.c.set, &t.d.toClient, &t.d.toBackend}
 }
 
-func (t openTunnel) end() {
-	if t.d == nil {
-		t.c.endTunnel()
-	} else {
-		t.c.tunnels.end(t.d)
+// end reports whether the tunnel ends by it.
+func (t openTunnel) end() bool {
+	if t.d != nil {
+		return t.c.tunnels.end(t.d)
 	}
+	open := t.c.counts.Load() == countsOpen
+	t.c.endTunnel()
+	return open
 }
 
 // tunnelsSince returns the tunnels for which since returns a moment, by the coarse clock, that is so long ago at least, the longest ago first.
@@ -305,51 +308,19 @@ func (s *Set) tunnelsSince(least time.Duration, since func(tunnelWaits) (ms int6
 			look(openTunnel{c, nil})
 		}
 	})
-	return oldest(at, s.engine.Now()-least.Milliseconds())
-}
-
-// unusedTunnels returns the connections that carry nothing but tunnels through which nothing has moved for tunnelUnused at least, in the order in which
-// they were used last.
-func (s *Set) unusedTunnels() []*Conn {
-	at := make(map[*Conn]int64)
-	s.Each(func(c *Conn) {
-		if ms, ok := c.tunnelsUsed(); ok && c.counts.Load() == countsOpen {
-			at[c] = ms
-		}
-	})
-	return oldest(at, s.engine.Now()-tunnelUnused.Milliseconds())
-}
-
-// oldest returns those whose moment is latest or before, the longest ago first.
-func oldest[T comparable](at map[T]int64, latest int64) (all []T) {
+	var all []openTunnel
 	for t, ms := range at {
-		if ms <= latest {
+		if ms <= s.engine.Now()-least.Milliseconds() {
 			all = append(all, t)
 		}
 	}
-	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(at[a], at[b]) })
+	slices.SortFunc(all, func(a, b openTunnel) int { return cmp.Compare(at[a], at[b]) })
 	return all
 }
 
-// tunnelsUsed returns when bytes have last moved through the tunnels that the connection carries, by the coarse clock; false where it carries none,
-// or anything else.
-func (c *Conn) tunnelsUsed() (ms int64, ok bool) {
-	h := c.http2.Load()
-	if h == nil {
-		return c.tunnel().used()
-	}
-	n := 0
-	c.tunnels.each(func(d *stream) {
-		at, _ := d.tunnel().used()
-		ms = max(ms, at)
-		n++
-	})
-	return ms, n > 0 && n == h.Streams()
-}
-
-// endTunnel evicts and ends a connection that is a tunnel, or carries nothing else.
+// endTunnel evicts and ends a connection that is a tunnel.
 func (c *Conn) endTunnel() {
-	c.set.evict(c)
+	c.set.evict(&c.counted)
 	c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already; the client must not take this for the end of what it was sent
 	c.cut(observe.ReasonOverloaded)
 }
@@ -380,7 +351,7 @@ func (s *Set) makeRoom() bool {
 	}
 	search(func(above, most int) int { return s.endAbove(counts, above, most, now) })
 	if ended < (batch+1)/2 {
-		tunnels := s.unusedTunnels()
+		tunnels := s.tunnelsSince(tunnelUnused, tunnelWaits.used)
 		search(func(above, most int) int { return endTunnelsAbove(tunnels, counts, above, most) })
 	}
 	if ended < most {
@@ -405,18 +376,23 @@ func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (en
 }
 
 // endTunnelsAbove is endAbove for tunnels that are unused.
-func endTunnelsAbove(tunnels []*Conn, counts map[clientKey]int, level, most int) (ended int) {
-	for _, c := range tunnels {
+func endTunnelsAbove(tunnels []openTunnel, counts map[clientKey]int, level, most int) (ended int) {
+	for _, t := range tunnels {
 		if ended == most {
 			break
 		}
-		if counts[c.key] > level && c.counts.Load() == countsOpen {
-			c.endTunnel()
-			counts[c.key]--
+		if counts[t.c.key] > level && t.end() {
+			counts[t.c.key]--
 			ended++
 		}
 	}
 	return ended
+}
+
+// counted is a connection as admission counts it, or a stream that is a tunnel.
+type counted struct {
+	key    clientKey
+	counts atomic.Uint32 // countsOpen and so on
 }
 
 // How a connection counts.
@@ -443,8 +419,20 @@ func (s *Set) recount(c *Conn, client clientKey) bool {
 	return true
 }
 
+// admit is enter, which makes room where there is little.
+func (s *Set) admit(k clientKey, proxy bool) (limit observe.ConnectionLimit, ok bool) {
+	limit, ok = s.admission.enter(k, proxy)
+	if !ok && limit == observe.LimitTotal && s.makeRoom() {
+		limit, ok = s.admission.enter(k, proxy)
+	}
+	if ok && s.admission.isScarce() {
+		s.makeRoom()
+	}
+	return limit, ok
+}
+
 // evict has a connection that is being ended not count any more.
-func (s *Set) evict(c *Conn) {
+func (s *Set) evict(c *counted) {
 	if c.counts.CompareAndSwap(countsOpen, countsEnding) {
 		s.admission.ending.Add(1)
 		s.admission.leave(c.key)
@@ -452,7 +440,7 @@ func (s *Set) evict(c *Conn) {
 }
 
 // readmit has a connection count again that was to be ended and goes on, be it one too many.
-func (s *Set) readmit(c *Conn) {
+func (s *Set) readmit(c *counted) {
 	if c.counts.CompareAndSwap(countsEnding, countsOpen) {
 		s.admission.ending.Add(-1)
 		s.admission.enterAnyway(c.key)
@@ -460,7 +448,7 @@ func (s *Set) readmit(c *Conn) {
 }
 
 // leave has a connection that has ended not count any more.
-func (s *Set) leave(c *Conn) {
+func (s *Set) leave(c *counted) {
 	switch c.counts.Swap(countsNot) {
 	case countsOpen:
 		s.admission.leave(c.key)
@@ -494,7 +482,7 @@ func (c *Conn) endIdle() bool {
 // whether it does.
 func (c *Conn) endUnused(now int64) bool {
 	if c.endIdle() {
-		c.set.evict(c)
+		c.set.evict(&c.counted)
 		return true
 	}
 	t, limit := c.timeouts, time.Duration(0)
@@ -513,11 +501,11 @@ func (c *Conn) endUnused(now int64) bool {
 	case now < at-limit.Milliseconds()+parkAfter.Milliseconds():
 		return false
 	case kind == waitIdle: // a request may come at this moment, and is carried out then
-		return c.interrupt(&c.wait, seen, func() { c.set.evict(c) })
+		return c.interrupt(&c.wait, seen, func() { c.set.evict(&c.counted) })
 	case !c.wait.claim(seen):
 		return false
 	}
-	c.set.evict(c)
+	c.set.evict(&c.counted)
 	go c.tcp.Close() // which ends the wait
 	return true
 }

@@ -94,8 +94,7 @@ type Conn struct {
 	// h1 is nil until the first byte of a request, and again when the connection is parked.
 	h1 *http1State
 
-	key           clientKey
-	counts        atomic.Uint32 // countsOpen and so on
+	counted
 	shard         *shard
 	before, after *Conn // in a list of shard; guarded by its mu
 	watched       bool  // the idle poller has an entry for it

@@ -119,7 +119,7 @@ func (c *Conn) headExpired(n int) (goOn bool, head int, err error) {
 		return false, 0, nil
 	}
 	c.nc.SetReadDeadline(never)
-	c.set.readmit(c)
+	c.set.readmit(&c.counted)
 	if n == 0 && idled {
 		c.park()
 		return false, parked, nil

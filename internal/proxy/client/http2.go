@@ -100,7 +100,7 @@ type stream struct {
 	limit limit
 
 	// Of a tunnel:
-	key                 *webSocketKey // nil before the first one
+	own                 *streamTunnel // nil before the first one
 	toClient, toBackend waitState
 }
 
@@ -158,6 +158,7 @@ func (d *stream) recovered(s *http2.Stream) {
 		d.ex.Panicked(v)
 		s.OnGone(nil)
 		d.c.tunnels.remove(d)
+		d.leavePlace()
 		d.limit.writeBy(time.Time{})
 		s.Reset(http2.InternalError)
 	}
@@ -214,11 +215,17 @@ func (d *stream) run() (suspended bool) {
 
 // runExtended carries out an extended CONNECT. A tunnel that breaks off is shown to the client as a connection is that is reset (RFC 8441 section 5).
 func (d *stream) runExtended() (suspended bool) {
+	if !d.takePlace() {
+		d.refusing = true
+		d.ex.Refuse(http.StatusServiceUnavailable, observe.ReasonOverloaded)
+		return false
+	}
 	d.extend()
 	outcome := d.ex.Run()
 	if d.c.tunnels.remove(d) && !outcome.Complete {
 		d.s.Reset(http2.Cancel)
 	}
+	d.leavePlace()
 	return outcome.Suspended
 }
 

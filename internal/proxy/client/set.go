@@ -199,13 +199,7 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Po
 	if most := port.Connections.Max; most > 0 && open > most {
 		limit = observe.LimitPort
 	} else if !s.engine.Overloaded.Load() {
-		limit, ok = s.admission.enter(key, proxied)
-		if !ok && limit == observe.LimitTotal && s.makeRoom() {
-			limit, ok = s.admission.enter(key, proxied)
-		}
-	}
-	if ok && s.admission.isScarce() {
-		s.makeRoom()
+		limit, ok = s.admit(key, proxied)
 	}
 	if !ok {
 		socket.Open.Add(-1)
@@ -282,7 +276,7 @@ func (s *Set) signalEmpty() {
 }
 
 func (s *Set) remove(c *Conn) {
-	s.leave(c)
+	s.leave(&c.counted)
 	c.side.Socket.Open.Add(-1)
 	c.shard.remove(c)
 	if !s.awaited.Load() {

@@ -17,8 +17,11 @@ var (
 	webSocketKeyName = []byte("Sec-WebSocket-Key")
 )
 
-// webSocketKey is the value of Sec-WebSocket-Key: 16 random bytes in base64 (RFC 6455 section 4.1).
-type webSocketKey [24]byte
+// streamTunnel is what a stream has beside what all have when it is to become a tunnel.
+type streamTunnel struct {
+	place counted
+	key   [24]byte // the value of Sec-WebSocket-Key: 16 random bytes in base64 (RFC 6455 section 4.1)
+}
 
 // extend makes of an extended CONNECT (RFC 8441) the request of HTTP/1.1 that it stands for. For a WebSocket that has a key of our own, since a client
 // of HTTP/2 has none, or one that means nothing.
@@ -33,12 +36,33 @@ func (d *stream) extend() {
 	}
 	var random [16]byte
 	rand.Read(random[:]) //nolint:errcheck // it never fails
-	if d.key == nil {
-		d.key = &webSocketKey{}
-	}
-	base64.StdEncoding.Encode(d.key[:], random[:])
+	base64.StdEncoding.Encode(d.own.key[:], random[:])
 	x.Upgrade = webSocket
-	x.Header.Set(webSocketKeyName, d.key[:])
+	x.Header.Set(webSocketKeyName, d.own.key[:])
+}
+
+// takePlace counts what may become a tunnel as a connection of its client: it may stay as long, and has a connection to a backend of its own. False is that
+// there are too many.
+func (d *stream) takePlace() bool {
+	s, k := d.c.set, d.c.key
+	limit, ok := s.admit(k, false)
+	if !ok {
+		s.refuse(limit, d.c.side.Peer.Addr())
+		return false
+	}
+	if d.own == nil {
+		d.own = &streamTunnel{}
+	}
+	d.own.place.key = k
+	d.own.place.counts.Store(countsOpen)
+	return true
+}
+
+// leavePlace undoes takePlace, and does nothing where that has not been called, or has refused.
+func (d *stream) leavePlace() {
+	if d.own != nil {
+		d.c.set.leave(&d.own.place)
+	}
 }
 
 // Switch is exchange.Switcher's.
@@ -137,11 +161,14 @@ func (t *streamTunnels) expire(now int64) {
 	})
 }
 
-// end ends a tunnel, if it is still open: memory is scarce.
-func (t *streamTunnels) end(d *stream) {
+// end evicts and ends a tunnel, and reports whether that is open and does not end already.
+func (t *streamTunnels) end(d *stream) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, open := t.open[d]; open {
-		d.watch.Cut(observe.ReasonOverloaded)
+	if _, open := t.open[d]; !open || d.own.place.counts.Load() != countsOpen {
+		return false
 	}
+	d.c.set.evict(&d.own.place)
+	d.watch.Cut(observe.ReasonOverloaded)
+	return true
 }

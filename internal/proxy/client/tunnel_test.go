@@ -2,10 +2,8 @@ package client
 
 import (
 	"errors"
-	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -171,35 +169,27 @@ func TestEndStuckTunnels(t *testing.T) {
 	}
 }
 
-// streamTunnelsOf makes a connection that carries HTTP/2 with so many streams under way, and has it carry tunnels through which nothing has moved for so
-// long.
-func streamTunnelsOf(t *testing.T, set *Set, addr string, streams int, unused ...time.Duration) (client net.Conn, server *Conn, tunnels []*stream) {
+// streamTunnelsOf makes a connection that carries tunnels of HTTP/2 through which nothing has moved for so long.
+func streamTunnelsOf(t *testing.T, set *Set, addr string, unused ...time.Duration) (server *Conn, tunnels []*stream) {
 	t.Helper()
-	client, server = idleClient(t, set, addr)
+	client, server := idleClient(t, set, addr)
 	t.Cleanup(func() { client.Close() })
 	ours, theirs := net.Pipe()
-	begun, done := make(chan struct{}), make(chan struct{})
-	h := http2.New(ours, http2.Options{}, func(*http2.Stream) { begun <- struct{}{}; <-done })
-	var served sync.WaitGroup
-	served.Go(func() { h.Serve(nil) })
-	served.Go(func() { io.Copy(io.Discard, theirs) })
-	t.Cleanup(func() { close(done); theirs.Close(); served.Wait() })
-	io.WriteString(theirs, http2.Preface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
-	for i := range streams {
-		io.WriteString(theirs, "\x00\x00\x06\x01\x04\x00\x00\x00"+string(rune(2*i+1))+"\x82\x86\x84\x41\x01h") // GET
-		<-begun
-	}
-	server.http2.Store(h)
+	t.Cleanup(func() { ours.Close(); theirs.Close() })
+	server.http2.Store(http2.New(ours, http2.Options{}, func(*http2.Stream) {}))
 	now := set.engine.Now()
 	for _, ago := range unused {
 		set.engine.Clock.Store(now - ago.Milliseconds())
 		d := &stream{c: server}
+		if !d.takePlace() {
+			t.Fatal("no room for a tunnel")
+		}
 		d.tunnel().begin()
 		server.tunnels.add(d)
 		tunnels = append(tunnels, d)
 	}
 	set.engine.Clock.Store(now)
-	return client, server, tunnels
+	return server, tunnels
 }
 
 func isCut(d *stream) bool {
@@ -210,9 +200,12 @@ func isCut(d *stream) bool {
 // TestEndStreamTunnels: for want of memory tunnels that are streams are ended as connections are that are tunnels, and their connections go on.
 func TestEndStreamTunnels(t *testing.T) {
 	set, addr := served(t)
-	_, server, all := streamTunnelsOf(t, set, addr, 0, time.Hour/2, 30*time.Second)
+	server, all := streamTunnelsOf(t, set, addr, time.Hour/2, 30*time.Second)
 	if n := set.EndUnusedTunnels(); n != 1 || !isCut(all[0]) || isCut(all[1]) {
 		t.Errorf("%d tunnels are ended: %v %v, want the first", n, isCut(all[0]), isCut(all[1]))
+	}
+	if n := set.EndUnusedTunnels(); n != 0 {
+		t.Errorf("%d tunnels are ended that end already", n)
 	}
 	server.tunnels.remove(all[0])
 	all[1].tunnel().moved(tunnel.Client, true)
@@ -229,33 +222,42 @@ func TestEndStreamTunnels(t *testing.T) {
 	}
 }
 
-// TestStreamTunnelsMakeRoom: where connections are scarce those end too that carry nothing but tunnels that are unused.
+// TestStreamTunnelsMakeRoom: a tunnel that is a stream counts as a connection, and where these are scarce ends if it is unused.
 func TestStreamTunnelsMakeRoom(t *testing.T) {
 	for _, tc := range []struct {
-		name    string
-		streams int
-		unused  []time.Duration
-		room    bool
+		name   string
+		unused []time.Duration
+		ends   int // of them, the first
 	}{
-		{"unused", 2, []time.Duration{time.Hour / 2, 2 * time.Minute}, true},
-		{"one is used", 2, []time.Duration{time.Hour / 2, time.Second}, false},
-		{"beside a request", 2, []time.Duration{time.Hour / 2}, false},
-		{"a request alone", 1, nil, false},
+		{"unused", []time.Duration{time.Hour / 2, 2 * time.Minute}, 2},
+		{"one is used", []time.Duration{time.Hour / 2, time.Second}, 1},
+		{"none is unused", []time.Duration{time.Second}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			set, addr := servedBy(t, false, nil, limited(64))
-			first, server, _ := streamTunnelsOf(t, set, addr, tc.streams, tc.unused...)
-			for range 2 { // the client has more connections than one
-				_, other := idleClientFrom(t, set, addr, "127.0.0.1")
-				other.wait.set(waitRead, set.engine.Now()+time.Hour.Milliseconds())
+			server, all := streamTunnelsOf(t, set, addr, tc.unused...)
+			had := set.admission.open.Load()
+			if want := int64(1 + len(tc.unused)); had != want {
+				t.Errorf("%d connections count, want %d", had, want)
 			}
-			if room := set.makeRoom(); room != tc.room {
-				t.Errorf("room: %v, want %v", room, tc.room)
+			if room := set.makeRoom(); room != (tc.ends > 0) {
+				t.Errorf("room: %v", room)
 			}
-			if tc.room {
-				wantEnded(t, []net.Conn{first}, 1)
-			} else if server.counts.Load() != countsOpen {
-				t.Error("the connection is ended")
+			for i, d := range all {
+				if got, want := isCut(d), i < tc.ends; got != want {
+					t.Errorf("tunnel %d is ended: %v, want %v", i, got, want)
+				}
+			}
+			if open, ending := set.admission.open.Load(), set.admission.ending.Load(); open != had-int64(tc.ends) || ending != int64(tc.ends) {
+				t.Errorf("of %d connections %d count, and %d that end", had, open, ending)
+			}
+			for _, d := range all {
+				server.tunnels.remove(d)
+				d.leavePlace()
+				d.leavePlace() // as after a panic
+			}
+			if open, ending := set.admission.open.Load(), set.admission.ending.Load(); open != 1 || ending != 0 || server.counts.Load() != countsOpen {
+				t.Errorf("%d connections count, and %d that end, when the tunnels have ended", open, ending)
 			}
 		})
 	}

@@ -212,13 +212,6 @@ func (c *Conn) idles(least time.Duration) bool {
 	return !c.over && !c.hasty && len(c.streams) == 0 && c.clock()-c.idleAt >= least.Milliseconds()
 }
 
-// Streams is how many requests are carried out, those included that have come to their ends but for their handlers.
-func (c *Conn) Streams() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.streams)
-}
-
 // EndIfIdle ends the connection, without waiting for the client, if it has had no stream for so long at least, and reports whether it
 // does. It returns at once and may be called from any goroutine.
 func (c *Conn) EndIfIdle(least time.Duration) bool {
