@@ -321,7 +321,6 @@ func (s *Set) tunnelsSince(least time.Duration, since func(tunnelWaits) (ms int6
 // endTunnel evicts and ends a connection that is a tunnel.
 func (c *Conn) endTunnel() {
 	c.set.evict(&c.counted)
-	c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already; the client must not take this for the end of what it was sent
 	c.cut(observe.ReasonOverloaded)
 }
 

@@ -26,6 +26,8 @@ const (
 	// parkAfter is how long a connection may idle with a goroutine and pooled memory. One that is used
 	// more often pays nothing for being parked.
 	parkAfter = time.Second
+	// suspendAfter is how long nothing must have moved through a tunnel before it gives up its goroutines.
+	suspendAfter = time.Second
 	// drainIdle is how long a connection idles during a drain before it is closed. A
 	// client that uses it often gets its Connection: close with a response instead and
 	// never meets a closing connection with a request.
@@ -314,8 +316,11 @@ func (c *Conn) sweep(now int64) (watch bool) {
 			c.expire(&c.wait, seen, false)
 		}
 	case waitTunnel, waitTunnelWrite:
-		if c.tunnel().expired(now) {
+		switch t := c.tunnel(); {
+		case t.expired(now):
 			c.watch.Expire()
+		case c.side.Mode.L4() && !c.rests.Load() && t.rests(now):
+			c.watch.Suspend()
 		}
 	}
 	if since := c.watch.Since(); since != 0 && now >= since+goneAfter.Milliseconds() {
@@ -356,6 +361,9 @@ func (c *Conn) interrupt(s *waitState, seen uint64, note func()) bool {
 // cut ends a connection whatever it does; the reason is that of its requests.
 func (c *Conn) cut(reason observe.Reason) {
 	c.watch.Cut(reason)
+	if _, tunnel := c.tunnel().used(); tunnel {
+		c.tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already; nobody must take this for the end of what the other side has sent
+	}
 	go func() {
 		c.tcp.Close() // which waits for the step that is under way, see runRaw
 		if c.claim() {

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
@@ -81,6 +82,12 @@ func (t tunnelWaits) used() (ms int64, tunnel bool) {
 		}
 	}
 	return ms, true
+}
+
+// rests reports whether nothing has moved for so long that the tunnel should be suspended.
+func (t tunnelWaits) rests(now int64) bool {
+	ms, ok := t.used()
+	return ok && now >= ms+suspendAfter.Milliseconds() && t.held() == 0
 }
 
 // stuck returns since when a side of the tunnel has been sent what it has not taken yet, by the coarse clock; false where none has.
@@ -162,10 +169,35 @@ func (c *Conn) acceptTCP() { c.join("TCP") }
 // join runs a connection of a layer-4 route to its end; the protocol is what the access log has.
 func (c *Conn) join(protocol string) {
 	c.side.Protocol = protocol
-	if !c.http1State().ex.Join(c.tcp.RemoteAddr(), c.tcp.LocalAddr()) {
+	c.joined(c.http1State().ex.Join(c.tcp.RemoteAddr(), c.tcp.LocalAddr()))
+}
+
+// joined ends the connection, unless its tunnel is suspended: then it belongs to who is woken.
+func (c *Conn) joined(o exchange.Outcome) {
+	for o.Suspended {
+		c.rests.Store(true)
+		if c.h1.ex.Await(c.wakeTunnel) {
+			return
+		}
+		o = c.resumed()
+	}
+	if !o.Complete {
 		c.tcp.SetLinger(0) // no end of the stream that was not the backend's
 	}
 	c.end()
+}
+
+func (c *Conn) wakeTunnel() { go c.resumeTunnel() }
+
+// resumeTunnel goes on with a connection whose tunnel was suspended.
+func (c *Conn) resumeTunnel() {
+	defer c.recovered()
+	c.joined(c.resumed())
+}
+
+func (c *Conn) resumed() exchange.Outcome {
+	c.rests.Store(false)
+	return c.h1.ex.Resume()
 }
 
 // Switch is exchange.Switcher's.

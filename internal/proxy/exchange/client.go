@@ -200,6 +200,15 @@ func (w *Watch) Expire() {
 	}
 }
 
+// Suspend has the exchange give up its goroutines, if it is a connection that was joined, through which nothing moves.
+func (w *Watch) Suspend() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if t, ok := w.waiter.(tunnelWaiter); ok {
+		t.Suspend()
+	}
+}
+
 // Leave is Fail, of all later exchanges too.
 func (w *Watch) Leave() {
 	w.mu.Lock()

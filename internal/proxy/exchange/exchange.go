@@ -51,8 +51,9 @@ type Exchange struct {
 	grpc bool
 	// unasked tells that the client wanted another protocol, which its backend was not asked for.
 	unasked bool
-	// suspended tells that Run has returned before the end.
+	// suspended tells that Run or Join has returned before the end.
 	suspended bool
+	joined    *joined // nil but in Join
 }
 
 // Request is a request as the client's side hands it over. All of it is set anew for each
@@ -61,14 +62,14 @@ type Request struct {
 	message.Request
 	// Target is the request target as received; wanted where Engine.Logging is set only.
 	Target []byte
-	// Framing is how the backend is told the length of the body: NoBody, Length or Chunked.
-	Framing http1.Framing
 	// Length is that of the body, -1 where it is unknown.
 	Length int64
 	// Whole is the body where all of it came with the head. Else Streamed is set, and
 	// Client.Body has it.
 	Whole    []byte
 	Streamed bool
+	// Framing is how the backend is told the length of the body: NoBody, Length or Chunked.
+	Framing http1.Framing
 	// ExpectContinue: the client waits for 100 before it sends the body.
 	ExpectContinue bool
 	TETrailers     bool // TE: trailers

@@ -6,22 +6,67 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
+// joined is what an exchange has of a connection whose bytes are not looked into.
+type joined struct {
+	path   tunnelPath
+	conn   *upstream.Conn // nil before it is made
+	tunnel *tunnel.Tunnel // nil before it begins
+}
+
 // Join carries a connection whose bytes are not looked into to a backend of the layer-4 route that its listener has for its server name, until both sides
-// have ended it. It reports whether they have; else the client must be shown that the connection is not complete. from and to are the ends of the connection,
-// of which from may be a proxy's and not the client's.
-func (x *Exchange) Join(from, to net.Addr) (complete bool) {
+// have ended it, which makes it complete, or it breaks off, or is suspended. from and to are the ends of the connection, of which from may be a proxy's and
+// not the client's.
+func (x *Exchange) Join(from, to net.Addr) Outcome {
 	x.Begin()
 	x.Request.Request.Reset()
 	x.Request = Request{Request: x.Request.Request, Length: -1}
 	x.reset()
 	x.rec.Host = x.Client.ServerName
 	x.rec.Stats = x.Client.Socket.Stats.Unrouted()
-	x.rec.Reason = x.join(tunnelled{addrPort(from), addrPort(to)})
+	return x.endJoin(x.join(tunnelled{addrPort(from), addrPort(to)}))
+}
+
+// endJoin follows join, unless the exchange is suspended.
+func (x *Exchange) endJoin(reason observe.Reason) Outcome {
+	if x.suspended {
+		return Outcome{Suspended: true}
+	}
+	x.rec.Reason = reason
 	x.finish()
-	return x.complete
+	return Outcome{Complete: x.complete}
+}
+
+// resumeJoin is the rest of join.
+func (x *Exchange) resumeJoin() observe.Reason {
+	defer x.leaveJoined()
+	return x.pumpJoined()
+}
+
+// pumpJoined runs the tunnel until it ends, or is suspended.
+func (x *Exchange) pumpJoined() observe.Reason {
+	reason := x.pump(x.joined.tunnel, x.joined.conn.Reset)
+	if reason == observe.ReasonUpgraded {
+		return observe.ReasonTunnelEnded
+	}
+	return reason
+}
+
+// leaveJoined gives up what the exchange has joined, unless it is suspended.
+func (x *Exchange) leaveJoined() {
+	if x.suspended {
+		return
+	}
+	j := x.joined
+	x.joined = nil
+	if j.conn != nil {
+		j.conn.Close()
+		x.endEndpoint()
+	}
+	j.path.end()
 }
 
 func (x *Exchange) join(from tunnelled) observe.Reason {
@@ -56,27 +101,22 @@ func (x *Exchange) join(from tunnelled) observe.Reason {
 	if b.Failure != nil {
 		return b.Failure.Reason
 	}
-	path := tunnelPath{tunnels: &c.Engine.tunnels, listener: l.Config.Key, from: from}
-	if path.loops() {
+	j := &joined{path: tunnelPath{tunnels: &c.Engine.tunnels, listener: l.Config.Key, from: from}}
+	if j.path.loops() {
 		return observe.ReasonLoopDetected
 	}
-	defer path.end()
-	u, reason := x.dialBackend(b, l.Identity, &path)
-	if u == nil {
+	x.joined = j
+	defer x.leaveJoined()
+	if j.conn, reason = x.dialBackend(b, l.Identity, &j.path); j.conn == nil {
 		return reason
 	}
-	defer func() {
-		u.Close()
-		x.endEndpoint()
-	}()
-	if path.loops() { // who made the client's connection may not have known its address before
-		u.Reset()
+	if j.path.loops() { // who made the client's connection may not have known its address before
+		j.conn.Reset()
 		return observe.ReasonLoopDetected
 	}
-	if reason = x.pump(&connDuplex{Conn: u}, u.Reset); reason == observe.ReasonUpgraded {
-		reason = observe.ReasonTunnelEnded
-	}
-	return reason
+	j.tunnel = x.newTunnel(&connDuplex{Conn: j.conn})
+	j.tunnel.Suspends = true
+	return x.pumpJoined()
 }
 
 // dialBackend makes a new connection to an endpoint of the backend, on which nothing was sent before, and counts that endpoint in use.

@@ -21,12 +21,20 @@ func (x *Exchange) suspend(a *attempt) {
 }
 
 // Await has wake called, once, when a suspended exchange is to go on by Resume, or returns false where that is at once. It is as
-// http2.ClientStream.Notify.
-func (x *Exchange) Await(wake func()) bool { return x.attempt.http2.stream.Notify(wake) }
+// http2.ClientStream.Notify and tunnel.Tunnel.Await.
+func (x *Exchange) Await(wake func()) bool {
+	if x.joined != nil {
+		return x.joined.tunnel.Await(wake)
+	}
+	return x.attempt.http2.stream.Notify(wake)
+}
 
 // Resume goes on with a suspended exchange, on any goroutine. Its outcome is that of Run.
 func (x *Exchange) Resume() Outcome {
 	x.suspended = false
+	if x.joined != nil {
+		return x.endJoin(x.resumeJoin())
+	}
 	return x.end(x.resumeForward())
 }
 

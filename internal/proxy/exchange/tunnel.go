@@ -87,7 +87,8 @@ func (x *Exchange) tunnel(a *attempt) {
 	x.deadline = time.Time{}
 	x.Client.Limiter.WriteBy(x.deadline)
 	x.detachRequest()
-	x.rec.Reason = x.pump(a.transport.(duplexer).duplex())
+	backend, reset := a.transport.(duplexer).duplex()
+	x.rec.Reason = x.pump(x.newTunnel(backend), reset)
 	a.end(false)
 }
 
@@ -106,16 +107,29 @@ func (x *Exchange) keepRecorded() {
 	}
 }
 
-// pump joins the client and a backend until they end, and returns why they did. reset breaks off what the backend is sent.
-func (x *Exchange) pump(backend tunnel.Duplex, reset func()) observe.Reason {
+// newTunnel makes a tunnel between the client and a backend, which is interrupted when the client leaves.
+func (x *Exchange) newTunnel(backend tunnel.Duplex) *tunnel.Tunnel {
 	t := &tunnel.Tunnel{
 		Client: x.Client.Switcher.Duplex(), Backend: backend,
 		Moved:    x.Client.Switcher.Moved,
 		HangUps:  &x.Client.Engine.HangUps,
 		Panicked: func(v any) { x.Client.Engine.Observer.Panicked("tunnel", v) },
 	}
-	x.Client.Watch.begin(interrupterFunc(t.Interrupt))
+	x.Client.Watch.begin(tunnelWaiter{t})
+	return t
+}
+
+// tunnelWaiter is a tunnel as Watch interrupts and suspends it.
+type tunnelWaiter struct{ *tunnel.Tunnel }
+
+func (w tunnelWaiter) interrupt() { w.Interrupt() }
+
+// pump runs a tunnel until both ends have ended it, and returns why they did, or until it is suspended. reset breaks off what the backend is sent.
+func (x *Exchange) pump(t *tunnel.Tunnel, reset func()) observe.Reason {
 	end := t.Run()
+	if x.suspended = end.Suspended; x.suspended {
+		return observe.ReasonOK
+	}
 	gone := x.Client.Watch.end()
 	x.rec.BytesReceived += end.ToBackend
 	x.rec.BytesSent += end.ToClient

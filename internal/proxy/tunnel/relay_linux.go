@@ -1,9 +1,7 @@
 package tunnel
 
 import (
-	"sync"
 	"syscall"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +15,6 @@ import (
 // data: the kernel tells of them with TCP_INQ. And the end of the stream, which may have come together with the last bytes: HangUps tells of it.
 type relay struct {
 	in, out syscall.RawConn // nil where the system does not do what a relay needs
-	id      uint64          // of the entry in HangUps
 
 	step    func(fd uintptr) bool
 	put     func(fd uintptr)
@@ -34,10 +31,6 @@ type relay struct {
 	rest  []byte // what the sink has not taken at once
 	n     int    // the size of a part that was large
 	errno syscall.Errno
-
-	mu      sync.Mutex
-	waiting bool // guarded by mu
-	woken   bool // guarded by mu: the read deadline is over, for no other reason than to end the wait
 }
 
 // startRelay makes d ready to relay, with its first message; false is that it cannot.
@@ -52,7 +45,7 @@ func (t *Tunnel) startRelay(d *direction) bool {
 // prepare leaves in at nil where the system refuses what a relay needs.
 func (t *Tunnel) prepare(d *direction) {
 	r, in, out := d.relay, socketOf(d.from), socketOf(d.to)
-	if !countsUnread(in) || t.HangUps.watch(d, in) != nil {
+	if !countsUnread(in) || t.HangUps.watch(t, d) != nil {
 		return
 	}
 	r.in, r.out = in, out
@@ -71,9 +64,9 @@ func countsUnread(socket syscall.RawConn) (yes bool) {
 	return err == nil && yes
 }
 
-// endRelay undoes startRelay.
-func (t *Tunnel) endRelay(d *direction) {
-	if d.relay != nil && d.relay.in != nil {
+// forget has HangUps tell nothing of d any more.
+func (t *Tunnel) forget(d *direction) {
+	if d.id != 0 {
 		t.HangUps.forget(d)
 	}
 }
@@ -86,9 +79,9 @@ func (t *Tunnel) messages(d *direction) (n int, ok bool) {
 	}
 	r := d.relay
 	r.empty, r.rest, r.n, r.errno = false, nil, 0, 0
-	r.setWaiting()
+	d.begin()
 	err := r.in.Read(r.step)
-	woken := t.leave(d)
+	woken := t.leave(d, err != nil)
 	switch {
 	case len(r.rest) > 0:
 		ok = t.write(d, r.rest)
@@ -139,43 +132,6 @@ func (t *Tunnel) relayStep(d *direction, fd uintptr) bool {
 		}
 	}
 }
-
-// setWaiting lets wake end what follows, until leave.
-func (r *relay) setWaiting() {
-	r.mu.Lock()
-	r.waiting = true
-	r.mu.Unlock()
-}
-
-// wake ends a wait of messages; it may be called at any time.
-func (d *direction) wake() {
-	r := d.relay
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waiting {
-		r.woken = true
-		d.from.(Socket).SetReadDeadline(longAgo) //nolint:errcheck // a socket that is closed has woken who waits
-	}
-}
-
-// leave ends the wait, and reports whether it was woken. The deadline of Interrupt stays.
-func (t *Tunnel) leave(d *direction) (woken bool) {
-	r := d.relay
-	r.mu.Lock()
-	woken, r.waiting, r.woken = r.woken, false, false
-	r.mu.Unlock()
-	if !woken {
-		return false
-	}
-	d.from.(Socket).SetReadDeadline(time.Time{}) //nolint:errcheck // as in wake
-	if t.interrupted.Load() {                    // maybe before the deadline was cleared
-		d.from.Interrupt()
-	}
-	return true
-}
-
-// longAgo as a deadline interrupts a blocked read.
-var longAgo = time.Unix(1, 0)
 
 // receive reads without waiting. more tells that bytes were left, or the end of the stream.
 func (r *relay) receive(fd uintptr, into []byte) (n int, more bool, errno syscall.Errno) {

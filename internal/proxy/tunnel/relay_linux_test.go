@@ -164,11 +164,10 @@ func TestInterruptBehindWake(t *testing.T) {
 	tunnel := &Tunnel{Client: near, Backend: far}
 	d := &tunnel.toBackend
 	d.init(near, far, Client, Backend)
-	d.relay = &relay{}
-	d.relay.setWaiting()
-	d.wake()
+	d.begin()
+	d.hungUp()
 	tunnel.Interrupt()
-	if !tunnel.leave(d) {
+	if !tunnel.leave(d, true) {
 		t.Fatal("not woken")
 	}
 	if _, err := near.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -232,8 +231,8 @@ func (a *talker) talk() {
 	a.err = cmp.Or(a.err, unsent)
 }
 
-// TestConversations: at random, in messages and in bulk, with slow readers, half-closed and reset, who sees the end of a stream has all of it, and who
-// does not sees that it broke off.
+// TestConversations: at random, in messages and in bulk, with slow readers, half-closed and reset, and suspended in between, who sees the end of a stream has
+// all of it, and who does not sees that it broke off.
 func TestConversations(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -246,6 +245,11 @@ func TestConversations(t *testing.T) {
 			}
 		}
 		quiet(t, client, backend)
+		var suspender sync.WaitGroup
+		over := make(chan struct{})
+		if dice.IntN(2) == 0 {
+			suspender.Go(func() { suspendAgain(tunnel, over) })
+		}
 		ends := [2]*talker{}
 		for i, c := range []*net.TCPConn{client, backend} {
 			ends[i] = &talker{conn: c, dice: rand.New(rand.NewPCG(dice.Uint64(), 0)), breaks: dice.IntN(5) == 0}
@@ -256,6 +260,8 @@ func TestConversations(t *testing.T) {
 		}
 		both.Wait()
 		e := <-end
+		close(over)
+		suspender.Wait()
 		breaks := ends[0].breaks || ends[1].breaks
 		if e.Err != nil && !breaks {
 			t.Errorf("conversation %d: ended by %+v", i, e)
@@ -270,6 +276,19 @@ func TestConversations(t *testing.T) {
 			case a.err == nil && (from.breaks || len(a.got) < len(from.sent)):
 				t.Errorf("conversation %d: end %d took %d bytes of %d for all, of a stream that was reset %v", i, j, len(a.got), len(from.sent), from.breaks)
 			}
+		}
+	}
+}
+
+// suspendAgain suspends a tunnel again and again.
+func suspendAgain(tunnel *Tunnel, over <-chan struct{}) {
+	for {
+		select {
+		case <-over:
+			return
+		default:
+			tunnel.Suspend()
+			runtime.Gosched()
 		}
 	}
 }

@@ -7,6 +7,7 @@ package tunnel
 import (
 	"errors"
 	"io"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -52,12 +53,17 @@ type Tunnel struct {
 	Panicked func(v any)
 	// HangUps spares system calls where both ends are sockets; it may be nil.
 	HangUps *HangUps
+	// Suspends: Suspend has an effect.
+	Suspends bool
 
 	toBackend, toClient direction
+	begun               bool
 	interrupted         atomic.Bool
 
-	mu  sync.Mutex
-	end End // but for the counts
+	mu      sync.Mutex
+	end     End      // but for the counts
+	meeting *meeting // nil while nobody wants the tunnel to be suspended
+	wake    func()   // of Await; nil while the tunnel is not awaited
 }
 
 // Side is one of both ends.
@@ -77,22 +83,30 @@ type End struct {
 	Err    error
 	// ToBackend and ToClient are how many bytes were sent.
 	ToBackend, ToClient int64
+	// Suspended: the tunnel has not ended, and the above is not known. What follows is Await, and then Run again.
+	Suspended bool
 }
 
-// Interrupt ends the tunnel. It may be called by any goroutine while Run is under way.
+// Interrupt ends the tunnel. It may be called by any goroutine from the beginning of Run until its end, and while the tunnel is suspended.
 func (t *Tunnel) Interrupt() {
 	t.interrupted.Store(true) // before the deadlines, see leave
 	t.Client.Interrupt()
 	t.Backend.Interrupt()
+	t.goOn()
 }
 
 var errPanicked = errors.New("tunnel: a panic")
 
-// Run moves bytes until both ends have sent their last, or one has failed. An end that sends no more may still receive. Of what
+// Run moves bytes until both ends have sent their last, or one has failed, or the tunnel is suspended. An end that sends no more may still receive. Of what
 // has failed the other end is not told: closing it is the caller's.
 func (t *Tunnel) Run() End {
-	t.toBackend.init(t.Client, t.Backend, Client, Backend)
-	t.toClient.init(t.Backend, t.Client, Backend, Client)
+	if !t.begun {
+		t.begun = true
+		t.toBackend.init(t.Client, t.Backend, Client, Backend)
+		t.toClient.init(t.Backend, t.Client, Backend, Client)
+	} else {
+		t.awaken()
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -115,6 +129,9 @@ func (t *Tunnel) Run() End {
 		t.run(&t.toClient)
 		finished = true
 	}()
+	if t.toBackend.rests && t.toClient.rests {
+		return End{Suspended: true}
+	}
 	t.end.ToBackend, t.end.ToClient = t.toBackend.sent.Load(), t.toClient.sent.Load()
 	return t.end
 }
@@ -125,6 +142,7 @@ func (t *Tunnel) fail(side Side, err error) {
 	if first {
 		t.end.Failed, t.end.Err = side, err
 	}
+	t.cancelMeeting()
 	t.mu.Unlock()
 	if first {
 		t.Interrupt()
@@ -141,6 +159,10 @@ type direction struct {
 	writer       splice.Writer
 	spliced      bool   // both ends are sockets
 	relay        *relay // nil before the first message
+	rests        bool   // it has stopped because the tunnel is suspended
+
+	id uint64 // of the entry in HangUps; 0 before there is one
+	wait
 }
 
 func (d *direction) init(from, to Duplex, source, sink Side) {
@@ -160,14 +182,22 @@ func socketOf(d Duplex) syscall.RawConn {
 }
 
 func (t *Tunnel) run(d *direction) {
-	defer t.endRelay(d)
+	d.rests = false
+	defer func() {
+		if d.rests {
+			d.relay = nil // more than the rest of what a tunnel holds
+		} else {
+			t.forget(d)
+		}
+	}()
 	defer d.buf.Give()
-	for {
-		n, err := d.from.ReadInto(&d.buf)
+	for !d.rests {
+		n, woken, err := t.read(d)
 		if n > 0 && !t.pass(d, n, err == nil) {
 			return
 		}
 		switch {
+		case woken:
 		case err == io.EOF:
 			t.Moved(d.sink, true)
 			if err := d.to.CloseWrite(); err != nil {
@@ -181,6 +211,18 @@ func (t *Tunnel) run(d *direction) {
 			return
 		}
 	}
+}
+
+// read waits for bytes. woken is that the wait was ended before any came, for no reason of the connection's.
+func (t *Tunnel) read(d *direction) (n int, woken bool, err error) {
+	if !d.spliced {
+		n, err = d.from.ReadInto(&d.buf)
+		return n, false, err
+	}
+	d.begin()
+	n, err = d.from.ReadInto(&d.buf)
+	woken = t.leave(d, n == 0 && errors.Is(err, os.ErrDeadlineExceeded))
+	return n, woken, err
 }
 
 // pass writes n bytes that were read, and, unless they were the last, what follows them as far as sockets allow a cheaper way than to read and to

@@ -74,16 +74,27 @@ func pair(t *testing.T, spliced bool) (*socket, *net.TCPConn) {
 	return s, peer.(*net.TCPConn)
 }
 
+// suspensions is how often a tunnel of joined was awaited.
+var suspensions atomic.Int64
+
 // joined returns the far ends of a tunnel, and how it ends.
 func joined(t *testing.T, spliced bool) (client, backend *net.TCPConn, tunnel *Tunnel, end chan End) {
 	t.Helper()
 	near, client := pair(t, spliced)
 	far, backend := pair(t, spliced)
 	hangUps := &HangUps{}
-	tunnel = &Tunnel{Client: near, Backend: far, Moved: func(Side, bool) {}, Panicked: func(any) {}, HangUps: hangUps}
+	tunnel = &Tunnel{Client: near, Backend: far, Moved: func(Side, bool) {}, Panicked: func(any) {}, HangUps: hangUps, Suspends: true}
 	end = make(chan End, 1)
 	go func() {
 		e := tunnel.Run()
+		for e.Suspended {
+			woken := make(chan struct{})
+			if tunnel.Await(func() { close(woken) }) {
+				suspensions.Add(1)
+				<-woken
+			}
+			e = tunnel.Run()
+		}
 		if e.Err != nil { // as the owners of connections do
 			near.SetLinger(0)
 			far.SetLinger(0)
