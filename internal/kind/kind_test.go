@@ -114,8 +114,8 @@ func TestLeftover(t *testing.T) {
 	if u == nil || u.Kind != "BackendTLSPolicy" || u.Name != "x" || u.Error != "bad" || len(u.Targets) != 1 || u.Targets[0].Name != "s" {
 		t.Errorf("of a policy is left %+v", u)
 	}
-	u = GatewayParameters.Leftover([]byte(`{"spec":{"classOnly":{"deniedEndpoints":["10.0.0.0/8",7]}}}`), meta, errors.New("bad"))
-	if u == nil || !slices.Equal(u.DeniedEndpoints, []string{"10.0.0.0/8"}) {
+	u = GatewayParameters.Leftover([]byte(`{"spec":{"classOnly":{"deniedEndpoints":["10.0.0.0/8",7],"locked":["ports",{},"listeners"]}}}`), meta, errors.New("bad"))
+	if u == nil || !slices.Equal(u.DeniedEndpoints, []string{"10.0.0.0/8"}) || !slices.Equal(u.Locked, []string{"ports", "listeners"}) {
 		t.Errorf("of GatewayParameters is left %+v", u)
 	}
 	if HTTPRoute.Leftover(nil, meta, errors.New("bad")) != nil {

@@ -36,7 +36,7 @@ var (
 		&gwv1.ReferenceGrantList{}, nil)
 	// Without them the addresses that a class denies would be open.
 	GatewayParameters = custom(Kind{Group: v1alpha1.GroupName, Name: "GatewayParameters", Resource: "gatewayparameters", Versions: []string{v1alpha1.GroupVersion.Version},
-		Namespaced: true, Essential: true, leftover: deniedEndpoints},
+		Namespaced: true, Essential: true, leftover: parametersLeftover},
 		&v1alpha1.GatewayParametersList{}, func(o *v1alpha1.GatewayParameters) *v1alpha1.GatewayParametersStatus { return &o.Status })
 
 	HTTPRoute = route(Kind{Name: "HTTPRoute", Resource: "httproutes", Versions: []string{"v1", "v1beta1"}, Essential: true}, &gwv1.HTTPRouteList{},

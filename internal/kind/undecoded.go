@@ -16,29 +16,38 @@ type Undecoded struct {
 	Error             string // why it cannot be read
 	// DeniedEndpoints are, of GatewayParameters, those of spec.classOnly.deniedEndpoints that are strings.
 	DeniedEndpoints []string
+	// Locked are, of GatewayParameters, those of spec.classOnly.locked that are strings.
+	Locked []string
 	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
 }
 
-// deniedEndpoints takes the addresses that GatewayParameters deny.
-func deniedEndpoints(data []byte, u *Undecoded) {
+// parametersLeftover takes the addresses that GatewayParameters deny, and the fields that they lock.
+func parametersLeftover(data []byte, u *Undecoded) {
 	var o any
 	if json.Unmarshal(data, &o) != nil {
 		return
 	}
-	for _, field := range []string{"spec", "classOnly", "deniedEndpoints"} {
+	for _, field := range []string{"spec", "classOnly"} {
 		fields, _ := o.(map[string]any)
 		o = fields[field]
 	}
-	denied, ok := o.([]any)
+	closing, _ := o.(map[string]any)
+	u.DeniedEndpoints, u.Locked = textsOf(closing["deniedEndpoints"]), textsOf(closing["locked"])
+}
+
+// textsOf returns those elements of a list, or of one element without a list, that are strings.
+func textsOf(o any) (texts []string) {
+	list, ok := o.([]any)
 	if !ok {
-		denied = []any{o}
+		list = []any{o}
 	}
-	for _, d := range denied {
-		if text, ok := d.(string); ok {
-			u.DeniedEndpoints = append(u.DeniedEndpoints, text)
+	for _, e := range list {
+		if text, ok := e.(string); ok {
+			texts = append(texts, text)
 		}
 	}
+	return texts
 }
 
 // policyTargets takes the targetRefs of a policy, unless one of them cannot be read.

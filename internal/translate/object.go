@@ -135,7 +135,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	parameters.also(in.undecodedParameters.Delete)
 	parameters.undecoded = func(n name, u *kind.Undecoded) {
 		in.parameters.Delete(n)
-		in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints})
+		in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints, u.Locked})
 	}
 	policies := in.stores[kind.BackendTLSPolicy.Name]
 	policies.also(in.undecodedPolicies.Delete)

@@ -21,6 +21,7 @@ type checked struct {
 type undecodedParameters struct {
 	Error  string
 	Denied []string
+	Locked []string
 }
 
 // gatewayParameters are GatewayParameters, and what GatewayClasses and Gateways have of them.
@@ -78,13 +79,21 @@ func (gp *gatewayParameters) said(v *incremental.View, group gwv1.Group, kind gw
 	return nil
 }
 
-// saidByClass is said of a GatewayClass's parameters.
+// saidByClass is said of a GatewayClass's parameters. Of those that cannot be read it is what they lock: a mistake beside that must not unlock it.
 func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayClass) *v1alpha1.GatewayParametersSpec {
 	ref := gc.Spec.ParametersRef
 	if ref == nil {
 		return nil
 	}
-	return gp.said(v, ref.Group, ref.Kind, name{string(value(ref.Namespace, "")), ref.Name})
+	n := name{string(value(ref.Namespace, "")), ref.Name}
+	if u, undecoded := incremental.Fetch(v, gp.undecodedParameters, n); undecoded && isParameters(ref.Group, ref.Kind) {
+		locks := &v1alpha1.ClassOnly{}
+		for _, field := range u.Locked {
+			locks.Locked = append(locks.Locked, v1alpha1.LockedField(field))
+		}
+		return &v1alpha1.GatewayParametersSpec{ClassOnly: locks}
+	}
+	return gp.said(v, ref.Group, ref.Kind, n)
 }
 
 // saidByGateway is said of a Gateway's own parameters.
