@@ -249,20 +249,32 @@ func (c *Conn) serve() {
 		if err != nil {
 			if c.startsHTTP2() {
 				c.serveHTTP2()
-				break
+				c.end()
+				return
 			}
 			c.refuse(err)
 		}
-		if err == nil && head > 0 && c.run(head) {
-			continue
+		if err == nil && head > 0 {
+			keep, away := c.run(head)
+			if away {
+				return
+			}
+			if keep {
+				continue
+			}
 		}
-		switch {
-		case c.h1 != nil && c.h1.linger:
-			c.closeLingering()
-		case c.h1 != nil && c.h1.complete || head == 0 && err == nil:
-			c.sayClose()
-		}
-		break
+		c.finish(head == 0 && err == nil)
+		return
+	}
+}
+
+// finish ends the connection as its last request asks for; idle is that it waited for another one.
+func (c *Conn) finish(idle bool) {
+	switch {
+	case c.h1 != nil && c.h1.linger:
+		c.closeLingering()
+	case c.h1 != nil && c.h1.complete || idle:
+		c.sayClose()
 	}
 	c.end()
 }

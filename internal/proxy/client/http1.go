@@ -40,13 +40,15 @@ type http1State struct {
 	stopped bool
 	// complete tells that the whole response was sent.
 	complete bool
+	// sends tells that the client may send more behind what was read of its request.
+	sends bool
 	// linger asks for the slow way to close, see Conn.closeLingering.
 	linger bool
 }
 
 // run carries out the request whose head of n bytes stands at in[r:], and tells
-// whether the connection can take another one.
-func (c *Conn) run(n int) (keep bool) {
+// whether the connection can take another one. away is that it belongs to somebody else, since its tunnel is suspended.
+func (c *Conn) run(n int) (keep, away bool) {
 	st := c.h1
 	x := st.ex
 	if c.set.engine.Logging {
@@ -67,12 +69,20 @@ func (c *Conn) run(n int) (keep bool) {
 		h.KeepAlive = false // what follows may be meant for the tunnel
 	}
 	st.framing, st.keep, st.stopped = http1.NoBody, false, false
-	streamed := x.Streamed
-	outcome := x.Run()
+	st.sends = more || x.Streamed // the next request, or the rest of this one
+	return c.ran(x.Run())
+}
+
+// ran follows an exchange, or a part of one that is suspended; what it returns is as that of run.
+func (c *Conn) ran(outcome exchange.Outcome) (keep, away bool) {
+	if outcome, away = c.unlessSuspended(outcome); away {
+		return false, true
+	}
+	st := c.h1
+	streamed := st.ex.Streamed
 	st.complete = outcome.Complete
 	keep = st.keep && outcome.Complete && outcome.Read
-	// The client may be sending its next request already.
-	st.linger = st.complete && !keep && (more || streamed)
+	st.linger = st.complete && !keep && st.sends
 	if !st.complete && st.framing == http1.UntilClose {
 		c.tcp.SetLinger(0) // only a reset tells this end from a complete body
 	}
@@ -83,7 +93,7 @@ func (c *Conn) run(n int) (keep bool) {
 	if keep && streamed && len(st.rest) > 0 {
 		c.unread(st.rest)
 	}
-	return keep
+	return keep, false
 }
 
 // targetOf is the request target as received.

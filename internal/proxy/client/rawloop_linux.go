@@ -163,7 +163,7 @@ func (c *Conn) runBuffered() bool {
 		if err != nil || !c.isWhole(n) {
 			return true
 		}
-		if !c.run(n) {
+		if keep, _ := c.run(n); !keep { // it is no tunnel, see isWhole
 			l.head = ended
 			return true
 		}

@@ -172,14 +172,11 @@ func (c *Conn) join(protocol string) {
 	c.joined(c.http1State().ex.Join(c.tcp.RemoteAddr(), c.tcp.LocalAddr()))
 }
 
-// joined ends the connection, unless its tunnel is suspended: then it belongs to who is woken.
+// joined ends the connection of a layer-4 route, unless its tunnel is suspended.
 func (c *Conn) joined(o exchange.Outcome) {
-	for o.Suspended {
-		c.rests.Store(true)
-		if c.h1.ex.Await(c.wakeTunnel) {
-			return
-		}
-		o = c.resumed()
+	o, away := c.unlessSuspended(o)
+	if away {
+		return
 	}
 	if !o.Complete {
 		c.tcp.SetLinger(0) // no end of the stream that was not the backend's
@@ -187,12 +184,29 @@ func (c *Conn) joined(o exchange.Outcome) {
 	c.end()
 }
 
+// unlessSuspended returns the outcome of an exchange, unless its tunnel is suspended: away is that the connection belongs to whoever is woken.
+func (c *Conn) unlessSuspended(o exchange.Outcome) (_ exchange.Outcome, away bool) {
+	for o.Suspended {
+		c.rests.Store(true)
+		if c.h1.ex.Await(c.wakeTunnel) {
+			return o, true
+		}
+		o = c.resumed()
+	}
+	return o, false
+}
+
 func (c *Conn) wakeTunnel() { go c.resumeTunnel() }
 
 // resumeTunnel goes on with a connection whose tunnel was suspended.
 func (c *Conn) resumeTunnel() {
 	defer c.recovered()
-	c.joined(c.resumed())
+	o := c.resumed()
+	if c.side.Mode.L4() {
+		c.joined(o)
+	} else if _, away := c.ran(o); !away {
+		c.finish(false)
+	}
 }
 
 func (c *Conn) resumed() exchange.Outcome {

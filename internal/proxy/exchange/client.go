@@ -200,7 +200,7 @@ func (w *Watch) Expire() {
 	}
 }
 
-// Suspend has the exchange give up its goroutines, if it is a connection that was joined, through which nothing moves.
+// Suspend has the exchange give up its goroutines, if it is a tunnel through which nothing moves.
 func (w *Watch) Suspend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -53,7 +53,7 @@ type Exchange struct {
 	unasked bool
 	// suspended tells that Run or Join has returned before the end.
 	suspended bool
-	joined    *joined // nil but in Join
+	joined    *joined // nil but in Join, and where the request has left its protocol
 }
 
 // Request is a request as the client's side hands it over. All of it is set anew for each

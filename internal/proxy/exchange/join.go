@@ -10,11 +10,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// joined is what an exchange has of a connection whose bytes are not looked into.
+// joined is what an exchange has of a client that is joined to a backend, whose bytes are not looked into.
 type joined struct {
-	path   tunnelPath
-	conn   *upstream.Conn // nil before it is made
 	tunnel *tunnel.Tunnel // nil before it begins
+	reset  func()         // breaks off what the backend is sent
+	// Of a layer-4 route:
+	path *tunnelPath    // nil where it is a request that has left its protocol
+	conn *upstream.Conn // nil before it is made
 }
 
 // Join carries a connection whose bytes are not looked into to a backend of the layer-4 route that its listener has for its server name, until both sides
@@ -48,7 +50,7 @@ func (x *Exchange) resumeJoin() observe.Reason {
 
 // pumpJoined runs the tunnel until it ends, or is suspended.
 func (x *Exchange) pumpJoined() observe.Reason {
-	reason := x.pump(x.joined.tunnel, x.joined.conn.Reset)
+	reason := x.pump()
 	if reason == observe.ReasonUpgraded {
 		return observe.ReasonTunnelEnded
 	}
@@ -101,21 +103,20 @@ func (x *Exchange) join(from tunnelled) observe.Reason {
 	if b.Failure != nil {
 		return b.Failure.Reason
 	}
-	j := &joined{path: tunnelPath{tunnels: &c.Engine.tunnels, listener: l.Config.Key, from: from}}
+	j := &joined{path: &tunnelPath{tunnels: &c.Engine.tunnels, listener: l.Config.Key, from: from}}
 	if j.path.loops() {
 		return observe.ReasonLoopDetected
 	}
 	x.joined = j
 	defer x.leaveJoined()
-	if j.conn, reason = x.dialBackend(b, l.Identity, &j.path); j.conn == nil {
+	if j.conn, reason = x.dialBackend(b, l.Identity, j.path); j.conn == nil {
 		return reason
 	}
 	if j.path.loops() { // who made the client's connection may not have known its address before
 		j.conn.Reset()
 		return observe.ReasonLoopDetected
 	}
-	j.tunnel = x.newTunnel(&connDuplex{Conn: j.conn})
-	j.tunnel.Suspends = true
+	x.newTunnel(&connDuplex{Conn: j.conn}, j.conn.Reset)
 	return x.pumpJoined()
 }
 

@@ -32,7 +32,7 @@ func (x *Exchange) Await(wake func()) bool {
 // Resume goes on with a suspended exchange, on any goroutine. Its outcome is that of Run.
 func (x *Exchange) Resume() Outcome {
 	x.suspended = false
-	if x.joined != nil {
+	if x.joined != nil && x.joined.path != nil {
 		return x.endJoin(x.resumeJoin())
 	}
 	return x.end(x.resumeForward())
@@ -49,5 +49,9 @@ func (x *Exchange) resumeForward() (read bool) {
 // resumeTry is the rest of try.
 func (x *Exchange) resumeTry(a *attempt) (read bool) {
 	defer x.endTry(a)
+	if x.joined != nil {
+		x.pumpUpgraded(a)
+		return true
+	}
 	return x.relayed(a, x.relayRest(a, false, nil))
 }

@@ -87,9 +87,17 @@ func (x *Exchange) tunnel(a *attempt) {
 	x.deadline = time.Time{}
 	x.Client.Limiter.WriteBy(x.deadline)
 	x.detachRequest()
-	backend, reset := a.transport.(duplexer).duplex()
-	x.rec.Reason = x.pump(x.newTunnel(backend), reset)
-	a.end(false)
+	x.joined = &joined{}
+	x.newTunnel(a.transport.(duplexer).duplex())
+	x.pumpUpgraded(a)
+}
+
+// pumpUpgraded runs the tunnel of a request until it ends, or is suspended.
+func (x *Exchange) pumpUpgraded(a *attempt) {
+	if x.rec.Reason = x.pump(); !x.suspended {
+		x.joined = nil
+		a.end(false)
+	}
 }
 
 // detachRequest gives up the bytes of the request before its end, but for those that are recorded, of which it makes copies.
@@ -107,16 +115,17 @@ func (x *Exchange) keepRecorded() {
 	}
 }
 
-// newTunnel makes a tunnel between the client and a backend, which is interrupted when the client leaves.
-func (x *Exchange) newTunnel(backend tunnel.Duplex) *tunnel.Tunnel {
+// newTunnel makes the tunnel between the client and a backend, which is interrupted when the client leaves. reset breaks off what the backend is sent.
+func (x *Exchange) newTunnel(backend tunnel.Duplex, reset func()) {
 	t := &tunnel.Tunnel{
 		Client: x.Client.Switcher.Duplex(), Backend: backend,
 		Moved:    x.Client.Switcher.Moved,
 		HangUps:  &x.Client.Engine.HangUps,
 		Panicked: func(v any) { x.Client.Engine.Observer.Panicked("tunnel", v) },
+		Suspends: true,
 	}
+	x.joined.tunnel, x.joined.reset = t, reset
 	x.Client.Watch.begin(tunnelWaiter{t})
-	return t
 }
 
 // tunnelWaiter is a tunnel as Watch interrupts and suspends it.
@@ -124,9 +133,9 @@ type tunnelWaiter struct{ *tunnel.Tunnel }
 
 func (w tunnelWaiter) interrupt() { w.Interrupt() }
 
-// pump runs a tunnel until both ends have ended it, and returns why they did, or until it is suspended. reset breaks off what the backend is sent.
-func (x *Exchange) pump(t *tunnel.Tunnel, reset func()) observe.Reason {
-	end := t.Run()
+// pump runs the tunnel until both ends have ended it, and returns why they did, or until it is suspended.
+func (x *Exchange) pump() observe.Reason {
+	end := x.joined.tunnel.Run()
 	if x.suspended = end.Suspended; x.suspended {
 		return observe.ReasonOK
 	}
@@ -136,7 +145,7 @@ func (x *Exchange) pump(t *tunnel.Tunnel, reset func()) observe.Reason {
 	if x.complete = end.Err == nil; x.complete {
 		return observe.ReasonUpgraded
 	}
-	reset()
+	x.joined.reset()
 	switch {
 	case gone, end.Failed == tunnel.Client && !isTimeout(end.Err):
 		return observe.ReasonClientClosed

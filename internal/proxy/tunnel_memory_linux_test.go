@@ -34,14 +34,16 @@ func take(t *testing.T, c net.Conn) descriptor {
 func (d descriptor) Read(b []byte) (int, error)  { return unix.Read(int(d), b) }
 func (d descriptor) Write(b []byte) (int, error) { return unix.Write(int(d), b) }
 
-// TestIdleTCPMemory bounds what an idle connection of a TCPRoute costs: no goroutine, both sockets and the state of its exchange. Afterwards bytes
-// pass as before.
-func TestIdleTCPMemory(t *testing.T) {
-	checkLeaks(t)
-	const conns, most = 500, 8 << 10
-	g, open := joinedTCP(t, Timeouts{})
+// TestIdleTunnelMemory bounds what an idle tunnel costs: no goroutine, both sockets and the state of its exchange. Afterwards bytes pass as before.
+func TestIdleTunnelMemory(t *testing.T) {
+	t.Run("TCP", func(t *testing.T) { testIdleMemory(t, joinsTCP(t, Timeouts{}), 8<<10) })
+	t.Run("WebSocket", func(t *testing.T) { testIdleMemory(t, joinsWebSocket(t, Timeouts{}), 10<<10) })
+}
+
+func testIdleMemory(t *testing.T, g *joiner, most int64) {
+	const conns = 500
 	idle := func() uint64 {
-		testkit.Eventually(t, "no goroutine for an idle connection", func() bool { return tunnelling() == 0 })
+		testkit.Eventually(t, "no goroutine for an idle tunnel", func() bool { return tunnelling() == 0 })
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats
@@ -51,7 +53,7 @@ func TestIdleTCPMemory(t *testing.T) {
 	var ends [conns][2]descriptor
 	fill := func() {
 		for i := range ends {
-			client, backend := open()
+			client, backend := g.open()
 			ends[i] = [2]descriptor{take(t, client), take(t, backend)}
 		}
 	}
@@ -64,9 +66,9 @@ func TestIdleTCPMemory(t *testing.T) {
 	before := idle()
 	fill()
 	each := int64(idle()-before) / conns
-	t.Logf("%d bytes for each connection", each)
+	t.Logf("%d bytes for each tunnel", each)
 	if each > most {
-		t.Errorf("%d bytes for each connection, want %d at most", each, most)
+		t.Errorf("%d bytes for each tunnel, want %d at most", each, most)
 	}
 	for _, e := range ends {
 		passes(t, e[1], e[0])
