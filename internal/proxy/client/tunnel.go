@@ -191,7 +191,7 @@ func (c *Conn) unlessSuspended(o exchange.Outcome) (_ exchange.Outcome, away boo
 		if c.h1.ex.Await(c.wakeTunnel) {
 			return o, true
 		}
-		o = c.resumed()
+		o = c.h1.ex.Resume() // it ends, or cannot be watched and shall not be suspended again
 	}
 	return o, false
 }
@@ -201,17 +201,13 @@ func (c *Conn) wakeTunnel() { go c.resumeTunnel() }
 // resumeTunnel goes on with a connection whose tunnel was suspended.
 func (c *Conn) resumeTunnel() {
 	defer c.recovered()
-	o := c.resumed()
+	c.rests.Store(false)
+	o := c.h1.ex.Resume()
 	if c.side.Mode.L4() {
 		c.joined(o)
 	} else if _, away := c.ran(o); !away {
 		c.finish(false)
 	}
-}
-
-func (c *Conn) resumed() exchange.Outcome {
-	c.rests.Store(false)
-	return c.h1.ex.Resume()
 }
 
 // Switch is exchange.Switcher's.
