@@ -165,10 +165,7 @@ var GatewayAddressRoutabilityClusterStaticAddresses = suite.ConformanceTest{
 func createGateway(t *testing.T, s *suite.ConformanceTestSuite, name string, addresses ...v1.GatewaySpecAddress) *v1.Gateway {
 	t.Helper()
 	gw := newGateway(s, name, addresses...)
-	require.NoError(t, s.Client.Create(t.Context(), gw))
-	t.Cleanup(func() {
-		require.NoError(t, client.IgnoreNotFound(s.Client.Delete(context.Background(), gw)))
-	})
+	create(t, s, gw)
 	return gw
 }
 
