@@ -77,15 +77,21 @@ var everywhere = []features.FeatureName{
 // inCluster is what else it can do where Gateways run in proxies of their own.
 var inCluster = []features.FeatureName{features.SupportGatewayAddressRoutabilityCluster, features.SupportGatewayInfrastructure}
 
+// ofRoutability are the features of which API servers drop the fields unless HasRoutability.
+var ofRoutability = []features.FeatureName{features.SupportGatewayAddressRoutability, features.SupportGatewayAddressRoutabilityCluster}
+
 // Features are what can be done, sorted by name, without those about a kind that lacks
-// reports as not installed; nil where every one is.
-func Features(cluster bool, lacks func(gwv1.Kind) bool) []gwv1.SupportedFeature {
+// reports as not installed, which is nil where every one is; and without those of routability where the fields are not kept.
+func Features(cluster bool, lacks func(gwv1.Kind) bool, routability bool) []gwv1.SupportedFeature {
 	list := slices.Clone(everywhere)
 	if cluster {
 		list = append(list, inCluster...)
 	}
 	out := []gwv1.SupportedFeature{}
 	for _, f := range list {
+		if !routability && slices.Contains(ofRoutability, f) {
+			continue
+		}
 		if lacks == nil || !lacks(kindOf(f)) {
 			out = append(out, gwv1.SupportedFeature{Name: gwv1.FeatureName(f)})
 		}
@@ -107,6 +113,12 @@ func kindOf(f features.FeatureName) gwv1.Kind {
 
 // bundles are the versions that are supported, release candidates among them.
 var bundles = regexp.MustCompile(`^v1\.[67]\.(0|[1-9][0-9]{0,4})(-[0-9A-Za-z.-]+)?$`)
+
+// HasRoutability reports whether the CRD of Gateways is known to have the fields "routability" of GEP-5093: they are of the
+// experimental channel, and what a CRD does not have an API server drops without a word.
+func HasRoutability(bundleVersion, channel string) bool {
+	return channel == "experimental" && strings.HasPrefix(bundleVersion, "v1.7.") && bundles.MatchString(bundleVersion)
+}
 
 const bundleNames = "v1.6 or v1.7"
 

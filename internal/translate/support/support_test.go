@@ -24,7 +24,7 @@ func TestFeatures(t *testing.T) {
 	for f := range features.AllFeatures {
 		known[string(f.Name)] = true
 	}
-	alone, cluster := names(support.Features(false, nil)), names(support.Features(true, nil))
+	alone, cluster := names(support.Features(false, nil, true)), names(support.Features(true, nil, true))
 	for _, list := range [][]string{alone, cluster} {
 		if !slices.IsSorted(list) || len(slices.Compact(slices.Clone(list))) != len(list) || len(list) > 64 {
 			t.Errorf("not sorted, not distinct or too many: %v", list)
@@ -43,7 +43,7 @@ func TestFeatures(t *testing.T) {
 // TestFeaturesOfKinds checks that every feature is about a kind, without which it is gone.
 func TestFeaturesOfKinds(t *testing.T) {
 	of := func(kinds ...gwv1.Kind) []string {
-		return names(support.Features(true, func(k gwv1.Kind) bool { return k == "" || !slices.Contains(kinds, k) }))
+		return names(support.Features(true, func(k gwv1.Kind) bool { return k == "" || !slices.Contains(kinds, k) }, true))
 	}
 	if got := of(); got != nil {
 		t.Errorf("about no kind: %v", got)
@@ -59,8 +59,32 @@ func TestFeaturesOfKinds(t *testing.T) {
 			}
 		}
 	}
-	if all := names(support.Features(true, nil)); !reflect.DeepEqual(of("BackendTLSPolicy", "ClusterTrustBundle", "GRPCRoute", "Gateway", "HTTPRoute", "ListenerSet", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"), all) {
+	if all := names(support.Features(true, nil, true)); !reflect.DeepEqual(of("BackendTLSPolicy", "ClusterTrustBundle", "GRPCRoute", "Gateway", "HTTPRoute", "ListenerSet", "ReferenceGrant", "TCPRoute", "TLSRoute", "UDPRoute"), all) {
 		t.Errorf("some of %v are about other kinds", all)
+	}
+}
+
+// TestFeaturesWithoutRoutability checks that nothing else is lost where API servers drop the fields.
+func TestFeaturesWithoutRoutability(t *testing.T) {
+	with, without := names(support.Features(true, nil, true)), names(support.Features(true, nil, false))
+	lost := slices.DeleteFunc(slices.Clone(with), func(f string) bool { return slices.Contains(without, f) })
+	if want := []string{"GatewayAddressRoutability", "GatewayAddressRoutabilityCluster"}; !slices.Equal(lost, want) || len(without) != len(with)-len(want) {
+		t.Errorf("lost: %v; with %v, without %v", lost, with, without)
+	}
+}
+
+func TestHasRoutability(t *testing.T) {
+	for _, c := range []struct {
+		version, channel string
+		want             bool
+	}{
+		{"v1.7.0", "experimental", true}, {"v1.7.0-rc.1", "experimental", true}, {"v1.7.12", "experimental", true},
+		{"v1.7.0", "standard", false}, {"v1.7.0", "", false}, {"v1.6.2", "experimental", false}, {"", "experimental", false},
+		{"v1.8.0", "experimental", false}, {"v1.7.x", "experimental", false},
+	} {
+		if got := support.HasRoutability(c.version, c.channel); got != c.want {
+			t.Errorf("bundle %q of channel %q: %v, want %v", c.version, c.channel, got, c.want)
+		}
 	}
 }
 
