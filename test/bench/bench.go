@@ -33,7 +33,7 @@ type bench struct {
 
 // newBench prepares what all workloads share: the programs, a certificate, the origin.
 func newBench(ctx context.Context, s *settings, out io.Writer) (*bench, error) {
-	if err := checkInstalled(s.contenders); err != nil {
+	if err := checkInstalled(s.contenders, s.workloads); err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "moongate-bench-")
@@ -60,11 +60,16 @@ func (b *bench) prepare() (err error) {
 }
 
 // checkInstalled names everything that is missing at once.
-func checkInstalled(contenders []string) error {
+func checkInstalled(contenders, workloads []string) error {
 	var missing []string
 	for _, name := range contenders {
 		if name != "moongate" && name != baseline && program(name) == "" {
 			missing = append(missing, name)
+		}
+		if name == "nginx" && slices.ContainsFunc(workloads, layer4) {
+			if _, ok := streamModule(); !ok {
+				missing = append(missing, "libnginx-mod-stream")
+			}
 		}
 	}
 	if missing == nil {

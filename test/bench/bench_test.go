@@ -61,6 +61,24 @@ func TestSeries(t *testing.T) {
 	}
 }
 
+// What is moved in bulk costs by the byte.
+func TestSeriesOfBytes(t *testing.T) {
+	s := series{bytes: 1 << 20}
+	s.add(&load.Result{Requests: 2048, Window: 4 * time.Second, Proxy: time.Second})
+	if s.values[0] != 500 || s.rate[0] != 512 {
+		t.Errorf("%v ms per GiB at %v MiB/s, want 500 at 512", s.values[0], s.rate[0])
+	}
+}
+
+// Whoever forwards connections needs nginx's stream module, which is a package of its own, and has all ports.
+func TestLayer4Workloads(t *testing.T) {
+	for _, name := range workloadNames() {
+		if want := strings.HasPrefix(name, "tcp") || strings.HasPrefix(name, "tls-") || name == "idle-tcp" || name == "udp"; layer4(name) != want {
+			t.Errorf("layer4(%q) = %v, want %v", name, !want, want)
+		}
+	}
+}
+
 func TestForwarded(t *testing.T) {
 	got := forwarded(getInspect, true)
 	if got[0] != "GET /api/v2/inspect?a=b HTTP/1.1" {
@@ -113,9 +131,9 @@ func TestFlags(t *testing.T) {
 // Every template renders for every workload's variant, and leaves nothing unfilled.
 func TestTemplates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
-	for _, v := range []variant{{}, {HAProxyBuffer: 32 << 10}, {AccessLog: true}} {
+	for _, v := range []variant{{}, {HAProxyBuffer: 32 << 10}, {AccessLog: true}, {Layer4: true, NginxBuffer: 64 << 10}} {
 		for _, name := range []string{"nginx.conf.tmpl", "haproxy.cfg.tmpl", "moongate.yaml.tmpl"} {
-			c := &configuration{variant: v, Dir: "/dir", Plain: 11111, TLS: 22222, GRPC: 44444, Origin: originPorts{33333, 55555, 6666}, Authority: "PEM", Certificate: "Y2VydA==", Key: "a2V5"}
+			c := &configuration{variant: v, Dir: "/dir", Plain: 11111, TLS: 22222, GRPC: 44444, TCP: 7777, Passthrough: 8888, Origin: originPorts{33333, 55555, 6666}, Authority: "PEM", Certificate: "Y2VydA==", Key: "a2V5"}
 			if err := render(path, name, c); err != nil {
 				t.Fatal(err)
 			}
@@ -126,6 +144,11 @@ func TestTemplates(t *testing.T) {
 			for _, want := range []string{"11111", "22222", "33333", "44444", "55555", "6666", wwwHost, apiHost, "/api/v2/"} {
 				if !bytes.Contains(text, []byte(want)) {
 					t.Errorf("%s lacks %q", name, want)
+				}
+			}
+			for _, port := range []string{"7777", "8888"} {
+				if bytes.Contains(text, []byte(port)) != v.Layer4 {
+					t.Errorf("%s has port %s: %v, want %v", name, port, !v.Layer4, v.Layer4)
 				}
 			}
 			if bytes.Contains(text, []byte("<no value>")) {
@@ -191,7 +214,7 @@ func TestEdits(t *testing.T) {
 }
 
 func TestMissingProgramsAreNamed(t *testing.T) {
-	err := checkInstalled([]string{"moongate", "no-such-proxy"})
+	err := checkInstalled([]string{"moongate", "no-such-proxy"}, []string{"tcp"})
 	if err == nil || !strings.Contains(err.Error(), "apt-get install no-such-proxy") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("error %v, want one line with the command", err)
 	}

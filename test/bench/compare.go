@@ -61,6 +61,30 @@ func (b *bench) verify(contenders []*contender) error {
 	return nil
 }
 
+// verifyLayer4 stops the run unless every contender hands on what the client and the origin say to each other, and nothing else: the origin
+// sees the client's own head, and the ends of connections pass.
+func (b *bench) verifyLayer4(contenders []*contender) error {
+	requests := [][]byte{getSmall, getBig, getHuge, postBody, postHuge, getInspect, postInspect, getClosing}
+	want, err := exchange(netip.AddrPortFrom(loopback, b.origin.HTTP), false, requests)
+	if err != nil {
+		return fmt.Errorf("origin: %w", err)
+	}
+	for _, c := range contenders {
+		for _, w := range ways[:2] {
+			got, err := w.exchange(c.layer4(w.secure), requests)
+			if err != nil {
+				return fmt.Errorf("%s, layer 4, %s: %w", c.name, w.name, err)
+			}
+			for i := range got {
+				if diff := response.Diff(want[i], got[i]); diff != nil {
+					return differs(c.name+"'s response through layer 4 (-: only the origin, +: only "+c.name+")", w.name, requests[i], diff)
+				}
+			}
+		}
+	}
+	return nil
+}
+
 // way is a protocol by which a contender is asked.
 type way struct {
 	name     string
@@ -118,6 +142,9 @@ func (t *traffic) address(c *contender) netip.AddrPort {
 	if t.exchange == load.Unary || t.exchange == load.Streaming || t.exchange == load.Watch {
 		return c.grpc
 	}
+	if t.variant.Layer4 {
+		return c.layer4(t.secure)
+	}
 	return c.address(t.secure)
 }
 
@@ -126,6 +153,14 @@ func (c *contender) address(secure bool) netip.AddrPort {
 		return c.tls
 	}
 	return c.plain
+}
+
+// layer4 is where connections are forwarded to the origin's listening socket with TLS or to the one without.
+func (c *contender) layer4(secure bool) netip.AddrPort {
+	if secure {
+		return c.passthrough
+	}
+	return c.tcp
 }
 
 // exchange makes requests one after another on one connection.
@@ -154,6 +189,11 @@ func exchange(addr netip.AddrPort, secure bool, requests [][]byte) ([]*response.
 			return nil, fmt.Errorf("%s: %w", line, err)
 		}
 		answers = append(answers, answer)
+		if bytes.Equal(request, getClosing) {
+			if _, err := r.ReadByte(); err != io.EOF {
+				return nil, fmt.Errorf("after the last response: %v, want the end of the connection", err)
+			}
+		}
 	}
 	return answers, nil
 }

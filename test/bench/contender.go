@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/template"
 	"time"
 
@@ -29,9 +31,12 @@ type variant struct {
 	// HAProxyBuffer is tune.bufsize in bytes, chosen as the best of 16, 32, 64 and 128 KiB for
 	// the workload; 0 is HAProxy's own default, 16 KiB.
 	HAProxyBuffer int
-	AccessLog     bool
-	Routes        int    // HTTPRoutes beside the two that are measured; Moongate only
-	Rules         []rule // of one more HTTPRoute; Moongate only
+	// NginxBuffer is the proxy_buffer_size of the stream module in bytes, chosen in the same way; 0 is nginx's own default, 16 KiB.
+	NginxBuffer int
+	AccessLog   bool
+	Layer4      bool   // listeners that forward TCP and, by the server name, TLS
+	Routes      int    // HTTPRoutes beside the two that are measured; Moongate only
+	Rules       []rule // of one more HTTPRoute; Moongate only
 }
 
 // contender is a running proxy.
@@ -41,6 +46,8 @@ type contender struct {
 	pids       []int  // all its processes
 	plain, tls netip.AddrPort
 	grpc       netip.AddrPort // HTTP/2 without TLS, which not everyone serves beside HTTP/1.1
+	// With variant.Layer4.
+	tcp, passthrough netip.AddrPort
 }
 
 // configuration is what the templates see.
@@ -48,7 +55,9 @@ type configuration struct {
 	variant
 	Dir              string
 	Plain, TLS, GRPC uint16
+	TCP, Passthrough uint16
 	Origin           originPorts
+	StreamModule     string // file of nginx's stream module; none where it is part of nginx
 	Certificate, Key string // base64 of PEM
 	Authority        string // the certificate as PEM
 	Root             bool
@@ -58,6 +67,9 @@ type configuration struct {
 var starters = map[string]func(b *bench, c *configuration) (*exec.Cmd, error){
 	"nginx": func(_ *bench, c *configuration) (*exec.Cmd, error) {
 		path := filepath.Join(c.Dir, "nginx.conf")
+		if c.Layer4 {
+			c.StreamModule, _ = streamModule()
+		}
 		return exec.Command(program("nginx"), "-p", c.Dir, "-c", path, "-e", filepath.Join(c.Dir, "error.log")),
 			render(path, "nginx.conf.tmpl", c)
 	},
@@ -102,7 +114,7 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(3)
+	ports, err := freePorts(5)
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +123,7 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 	}
 	encode := base64.StdEncoding.EncodeToString
 	cmd, err := starters[name](b, &configuration{
-		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], GRPC: ports[2], Origin: b.origin,
+		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], GRPC: ports[2], TCP: ports[3], Passthrough: ports[4], Origin: b.origin,
 		Certificate: encode(b.cert.chain), Key: encode(b.cert.key), Authority: string(b.cert.chain), Root: os.Geteuid() == 0,
 	})
 	if err != nil {
@@ -124,12 +136,30 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 	c := &contender{
 		child: process, dir: dir,
 		plain: netip.AddrPortFrom(loopback, ports[0]), tls: netip.AddrPortFrom(loopback, ports[1]), grpc: netip.AddrPortFrom(loopback, ports[2]),
+		tcp: netip.AddrPortFrom(loopback, ports[3]), passthrough: netip.AddrPortFrom(loopback, ports[4]),
 	}
 	if err := b.waitReady(c); err != nil {
 		return nil, err
 	}
 	c.pids, err = proc.Tree(c.cmd.Process.Pid)
 	return c, err
+}
+
+// streamModule is the file of nginx's stream module, "" where nginx was built with it; false where there is none.
+func streamModule() (string, bool) {
+	out, _ := exec.Command(program("nginx"), "-V").CombinedOutput()
+	options := strings.Fields(string(out))
+	if slices.Contains(options, "--with-stream") {
+		return "", true
+	}
+	for _, option := range options {
+		if dir, ok := strings.CutPrefix(option, "--modules-path="); ok {
+			path := filepath.Join(dir, "ngx_stream_module.so")
+			_, err := os.Stat(path)
+			return path, err == nil
+		}
+	}
+	return "", false
 }
 
 // startAll starts every contender.

@@ -37,6 +37,11 @@ func (b *bench) idleConnections(secure bool) *held {
 	return h
 }
 
+// tunnels are connections that are forwarded by layer 4, each after one exchange.
+func (b *bench) tunnels() *held {
+	return &held{"idle TCP tunnel", "tunnel", traffic{request: getSmall, bodySize: origin.SmallBody, variant: variant{Layer4: true}}, b.idle, 1}
+}
+
 // watches are calls of gRPC that have had their first message.
 func (b *bench) watches() *held {
 	return &held{"idle gRPC watch", "watch", traffic{request: callWatch, bodySize: messageSize, http2: true, exchange: load.Watch}, b.settings.watches, maxStreams}
@@ -64,11 +69,11 @@ func (b *bench) runIdle(h *held) error {
 
 // idleMemory is the growth in KiB for each of one fresh process.
 func (b *bench) idleMemory(name string, h *held) (kib float64, err error) {
-	c, err := b.start(name, variant{})
+	c, err := b.start(name, h.traffic.variant)
 	if err != nil {
 		return 0, err
 	}
-	if err := b.verify([]*contender{c}); err != nil {
+	if err := h.traffic.verify(b, []*contender{c}); err != nil {
 		return 0, err
 	}
 	base, err := b.openIdle(c, h, baseConnections)

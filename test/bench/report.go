@@ -42,12 +42,16 @@ func (b *bench) printTraffic(t *traffic, all []*series, alone float64) {
 	if t.perRequest {
 		unit = "connection"
 	}
+	cost, rate := "CPU µs per "+unit, unit+"s/s"
+	if t.bytes > 0 {
+		cost, rate = "CPU ms per GiB", "MiB/s"
+	}
 	fmt.Fprintf(b.out, "\n### %s\n\n", t.title)
 	if alone > 0 {
-		fmt.Fprintf(b.out, "Without a proxy, generator and origin alone reach %.0f requests/s on their CPU.\n\n", alone)
+		fmt.Fprintf(b.out, "Without a proxy, generator and origin alone reach %.0f %s on their CPU.\n\n", alone, rate)
 	}
-	b.tableHead("contender", "CPU µs per "+unit, "quartiles", "min-max", "to nginx", "to HAProxy",
-		unit+"s/s", "p50 ms", "p99 ms", "proxy CPU", "load CPU", "others")
+	b.tableHead("contender", cost, "quartiles", "min-max", "to nginx", "to HAProxy",
+		rate, "p50 ms", "p99 ms", "proxy CPU", "load CPU", "others")
 	for _, s := range all {
 		sum := s.summary()
 		b.row(s.label, number(sum.Median), spread(sum.Q1, sum.Q3), spread(sum.Min, sum.Max),

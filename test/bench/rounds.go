@@ -14,20 +14,27 @@ import (
 // series is what one contender showed in all rounds of a workload.
 type series struct {
 	label      string
-	values     []float64 // CPU microseconds per request, or KiB per connection
+	values     []float64 // CPU microseconds per request, CPU milliseconds per GiB, or KiB per connection
 	rate       []float64 // requests per second
 	p50, p99   []float64 // milliseconds
 	proxyBusy  []float64 // share of the proxy CPU that the proxy used
 	loadBusy   []float64 // share of the load CPU that generator and origin used
 	others     []float64 // share of the proxy CPU that somebody else used
+	bytes      int       // of a request and its response, where values and rate are per GiB and MiB
 	errors     int
 	firstError string
 }
 
 func (s *series) add(r *load.Result) {
 	window := float64(r.Window)
-	s.values = append(s.values, float64(r.Proxy)/float64(r.Requests)/1e3)
-	s.rate = append(s.rate, float64(r.Requests)/r.Window.Seconds())
+	if s.bytes > 0 {
+		moved := float64(r.Requests) * float64(s.bytes)
+		s.values = append(s.values, float64(r.Proxy)/1e6/(moved/(1<<30)))
+		s.rate = append(s.rate, moved/(1<<20)/r.Window.Seconds())
+	} else {
+		s.values = append(s.values, float64(r.Proxy)/float64(r.Requests)/1e3)
+		s.rate = append(s.rate, float64(r.Requests)/r.Window.Seconds())
+	}
 	s.p50 = append(s.p50, float64(r.P50)/float64(time.Millisecond))
 	s.p99 = append(s.p99, float64(r.P99)/float64(time.Millisecond))
 	s.proxyBusy = append(s.proxyBusy, float64(r.Proxy)/window)
@@ -78,7 +85,7 @@ func (t *traffic) against(contenders []*contender) []entry {
 func (b *bench) rounds(runs []entry) ([]*series, error) {
 	all := make([]*series, len(runs))
 	for i, r := range runs {
-		all[i] = &series{label: r.label}
+		all[i] = &series{label: r.label, bytes: r.traffic.bytes}
 	}
 	for round := range b.settings.rounds {
 		for _, i := range order(len(runs), round) {
@@ -106,13 +113,21 @@ func order(n, round int) []int {
 	return turn
 }
 
+// verify checks what the workload asks the contenders for.
+func (t *traffic) verify(b *bench, contenders []*contender) error {
+	if t.variant.Layer4 {
+		return b.verifyLayer4(contenders)
+	}
+	return b.verify(contenders)
+}
+
 // run measures a traffic workload for all contenders.
 func (t *traffic) run(b *bench) (err error) {
 	contenders, err := b.startAll(t.variant)
 	if err != nil {
 		return err
 	}
-	if err := b.verify(contenders); err != nil {
+	if err := t.verify(b, contenders); err != nil {
 		return err
 	}
 	alone, err := b.loadAlone(t)
@@ -129,7 +144,11 @@ func (t *traffic) run(b *bench) (err error) {
 		}
 	}
 	b.printTraffic(t, all, alone)
-	b.summarize(t.title, "µs", all)
+	unit := "µs"
+	if t.bytes > 0 {
+		unit = "ms/GiB"
+	}
+	b.summarize(t.title, unit, all)
 	return stopAll(contenders)
 }
 
@@ -139,14 +158,17 @@ func (b *bench) loadAlone(t *traffic) (float64, error) {
 	if t.secure || t.perRequest {
 		return 0, nil
 	}
-	direct := &contender{child: &child{name: "origin"}, plain: netip.AddrPortFrom(loopback, b.origin.HTTP), grpc: netip.AddrPortFrom(loopback, b.origin.GRPC)}
+	plain := netip.AddrPortFrom(loopback, b.origin.HTTP)
+	direct := &contender{child: &child{name: "origin"}, plain: plain, tcp: plain, grpc: netip.AddrPortFrom(loopback, b.origin.GRPC)}
 	spec := t.spec(b, direct)
 	spec.Warmup, spec.Window = 200*time.Millisecond, time.Second
 	result, err := b.measure(spec)
 	if err != nil {
 		return 0, err
 	}
-	return float64(result.Requests) / result.Window.Seconds(), nil
+	alone := series{bytes: t.bytes}
+	alone.add(result)
+	return alone.rate[0], nil
 }
 
 // runRoutes compares Moongate with one measured route and with many others beside it.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/moongate-dev/moongate/test/bench/load"
@@ -30,6 +31,8 @@ var (
 	getSmall     = request("GET", apiHost, "/api/v2/items/42?fields=name,price", "")
 	getBig       = request("GET", apiHost, "/api/v2/big/42?fields=all", "")
 	postBody     = request("POST", apiHost, "/api/v2/items?notify=1", strings.Repeat("0123456789abcdef", uploadBody/16))
+	getHuge      = request("GET", apiHost, "/api/v2/huge/42?fields=all", "")
+	postHuge     = request("POST", apiHost, "/api/v2/items?notify=2", strings.Repeat("0123456789abcdef", origin.HugeBody/16))
 	getOtherHost = request("GET", wwwHost, "/shop/index.html", "")
 	getInspect   = request("GET", apiHost, "/api/v2/inspect?a=b", "")
 	postInspect  = request("POST", apiHost, "/api/v2/inspect", "hello")
@@ -84,6 +87,7 @@ type traffic struct {
 	secure     bool
 	http2      bool // with settings.streams requests in flight on each connection, as many in all
 	perRequest bool // a connection for each request
+	bytes      int  // of a request and its response together, if the cost is that of bytes
 	exchange   load.Exchange
 	message    []byte // of a WebSocket
 	variant    variant
@@ -119,6 +123,16 @@ func workloads() []workload {
 	unary.title, unary.request, unary.bodySize, unary.http2, unary.exchange = "gRPC: unary calls of 128 bytes", callUnary, messageSize, true, load.Unary
 	streaming := unary
 	streaming.title, streaming.request, streaming.exchange = "gRPC: messages of 128 bytes on open streams", callEcho, load.Streaming
+	tunnel, tunnelConnect := small, connect
+	tunnel.title, tunnel.request, tunnel.bodySize, tunnel.variant.Layer4 = "TCP: 1 MiB to the client", getHuge, origin.HugeBody, true
+	tunnel.bytes, tunnel.variant.NginxBuffer, tunnel.variant.HAProxyBuffer = origin.HugeBody, 128<<10, 128<<10
+	tunnelUpload := tunnel
+	tunnelUpload.title, tunnelUpload.request, tunnelUpload.bodySize = "TCP: 1 MiB from the client", postHuge, origin.SmallBody
+	tunnelConnect.title, tunnelConnect.variant.Layer4 = "TCP: new connections", true
+	passthrough, passthroughConnect := big, tunnelConnect
+	passthrough.title, passthrough.secure, passthrough.variant = "TLS passthrough: 64 KiB to the client", true, variant{Layer4: true, NginxBuffer: 64 << 10, HAProxyBuffer: 64 << 10}
+	passthrough.bytes = origin.BigBody
+	passthroughConnect.title, passthroughConnect.secure = "TLS passthrough: new connections", true
 	return []workload{
 		{"A", a.run}, {"B", big.run}, {"C", upload.run}, {"TLS", secure.run},
 		{"http2", http2.run}, {"http2-upload", http2Upload.run},
@@ -127,6 +141,9 @@ func workloads() []workload {
 		{"idle", func(b *bench) error { return b.runIdle(b.idleConnections(false)) }},
 		{"idle-tls", func(b *bench) error { return b.runIdle(b.idleConnections(true)) }},
 		{"idle-grpc", func(b *bench) error { return b.runIdle(b.watches()) }},
+		{"tcp", tunnel.run}, {"tcp-upload", tunnelUpload.run}, {"tcp-connect", tunnelConnect.run},
+		{"tls-passthrough", passthrough.run}, {"tls-passthrough-connect", passthroughConnect.run},
+		{"idle-tcp", func(b *bench) error { return b.runIdle(b.tunnels()) }},
 		{"filters", (*bench).runFilters},
 		{"routes", func(b *bench) error { return b.runRoutes(&small) }},
 		{"edits", (*bench).runEdits},
@@ -139,6 +156,11 @@ func workloadNames() []string {
 		names = append(names, w.name)
 	}
 	return names
+}
+
+// layer4 reports whether a workload is about connections that are forwarded without being looked into, or datagrams.
+func layer4(name string) bool {
+	return slices.Contains([]string{"tcp", "tcp-upload", "tcp-connect", "tls-passthrough", "tls-passthrough-connect", "idle-tcp"}, name)
 }
 
 func (b *bench) runWorkload(name string) error {

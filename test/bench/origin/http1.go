@@ -29,6 +29,7 @@ type conn struct {
 	pending []byte // the answer to send when the body is in
 	unsent  []byte // what the socket did not take yet
 	echo    bool   // a WebSocket: what comes in goes back
+	closing bool   // closed when the answer is sent, as the client has asked; only through layer 4 is it the client that asks
 }
 
 func (c *conn) serve(ev *syscall.EpollEvent) bool {
@@ -151,6 +152,8 @@ func (c *conn) begin(n int) bool {
 	switch {
 	case bytes.Contains(target, []byte("/big")):
 		c.pending = c.s.big
+	case bytes.Contains(target, []byte("/huge")):
+		c.pending = c.s.huge
 	case bytes.Contains(target, []byte("/inspect")):
 		c.pending = response(head)
 	case bytes.Contains(target, []byte("/socket")):
@@ -158,6 +161,7 @@ func (c *conn) begin(n int) bool {
 	default:
 		c.pending = c.s.small
 	}
+	c.closing = bytes.EqualFold(value(head, "connection:"), []byte("close"))
 	body := 0
 	if head[0] == 'P' {
 		var ok bool
@@ -174,12 +178,12 @@ func (c *conn) begin(n int) bool {
 	return true
 }
 
-// flush sends what is unsent; false on a broken connection.
+// flush sends what is unsent; false on a connection that is broken, or whose last answer is sent.
 func (c *conn) flush() bool {
 	if c.tls != nil && len(c.unsent) > 0 {
 		_, err := c.tls.Write(c.unsent) // waits for room
 		c.unsent = nil
-		return err == nil
+		return err == nil && !c.ended()
 	}
 	for len(c.unsent) > 0 {
 		n, errno := epoll.Send(c.fd, c.unsent)
@@ -192,8 +196,11 @@ func (c *conn) flush() bool {
 		c.unsent = c.unsent[n:]
 	}
 	c.unsent = nil
-	return true
+	return !c.ended()
 }
+
+// ended reports whether no answer is to follow those that are sent.
+func (c *conn) ended() bool { return c.closing && c.pending == nil }
 
 // contentLength finds the length of a request's body.
 func contentLength(head []byte) (int, bool) {

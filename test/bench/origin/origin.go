@@ -5,7 +5,7 @@
 // parses just enough to frame requests that the proxies made themselves, and
 // must not be used for anything else. It imports epoll, frame, HPACK and the standard library.
 //
-// In HTTP/1.1, with TLS or without, a path with "/big" gets 64 KiB, a path with
+// In HTTP/1.1, with TLS or without, a path with "/big" gets 64 KiB, one with "/huge" 1 MiB, a path with
 // "/inspect" gets the request head as the origin received it, one with "/socket" a WebSocket
 // that sends back what it gets, any other 1 KiB; the
 // body of a POST is read and dropped first. All answers have the same fields.
@@ -22,18 +22,20 @@ import (
 	"github.com/moongate-dev/moongate/test/bench/epoll"
 )
 
-// Sizes of the two fixed bodies in bytes.
+// Sizes of the fixed bodies in bytes.
 const (
 	SmallBody = 1 << 10
 	BigBody   = 64 << 10
+	HugeBody  = 1 << 20
 )
 
 // Server answers on connections of its listening sockets.
 type Server struct {
-	poller     *epoll.Poller
-	listeners  map[int]func(fd int) (handler, error) // by descriptor
-	small, big []byte
-	handlers   []handler // by descriptor
+	poller    *epoll.Poller
+	listeners map[int]func(fd int) (handler, error) // by descriptor
+	handlers  []handler                             // by descriptor
+
+	small, big, huge []byte
 }
 
 // handler is one connection from a proxy.
@@ -50,7 +52,7 @@ func New() (*Server, error) {
 	}
 	return &Server{
 		poller: poller, listeners: map[int]func(int) (handler, error){},
-		small: response(filler(SmallBody)), big: response(filler(BigBody)),
+		small: response(filler(SmallBody)), big: response(filler(BigBody)), huge: response(filler(HugeBody)),
 	}, nil
 }
 

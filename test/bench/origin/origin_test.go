@@ -62,6 +62,20 @@ const (
 	post = "POST /a HTTP/1.1\r\nHost: h\r\ncontent-length: %d\r\n\r\n%s"
 )
 
+// A connection ends behind the answer to a request that asks for it, however large, and not before.
+func TestConnectionClose(t *testing.T) {
+	c := start(t)
+	r := bufio.NewReader(c)
+	if _, err := io.WriteString(c, get+"GET /huge HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, r, SmallBody)
+	expect(t, r, HugeBody)
+	if b, err := r.ReadByte(); err != io.EOF {
+		t.Errorf("behind the last answer %q, %v; want the end", b, err)
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	c := start(t)
 	r := bufio.NewReader(c)
