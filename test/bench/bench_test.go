@@ -133,7 +133,7 @@ func TestTemplates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	for _, v := range []variant{{}, {HAProxyBuffer: 32 << 10}, {AccessLog: true}, {Layer4: true, NginxBuffer: 64 << 10}} {
 		for _, name := range []string{"nginx.conf.tmpl", "haproxy.cfg.tmpl", "moongate.yaml.tmpl"} {
-			c := &configuration{variant: v, Dir: "/dir", Plain: 11111, TLS: 22222, GRPC: 44444, TCP: 7777, Passthrough: 8888, Origin: originPorts{33333, 55555, 6666}, Authority: "PEM", Certificate: "Y2VydA==", Key: "a2V5"}
+			c := &configuration{variant: v, Dir: "/dir", Plain: 11111, TLS: 22222, GRPC: 44444, TCP: 7777, Passthrough: 8888, UDP: 1212, Origin: originPorts{33333, 55555, 6666, 9999}, Authority: "PEM", Certificate: "Y2VydA==", Key: "a2V5"}
 			if err := render(path, name, c); err != nil {
 				t.Fatal(err)
 			}
@@ -146,9 +146,10 @@ func TestTemplates(t *testing.T) {
 					t.Errorf("%s lacks %q", name, want)
 				}
 			}
-			for _, port := range []string{"7777", "8888"} {
-				if bytes.Contains(text, []byte(port)) != v.Layer4 {
-					t.Errorf("%s has port %s: %v, want %v", name, port, !v.Layer4, v.Layer4)
+			for _, port := range []string{"7777", "8888", "1212", "9999"} {
+				udp := port == "1212" || port == "9999"
+				if want := v.Layer4 && !(udp && name == "haproxy.cfg.tmpl"); bytes.Contains(text, []byte(port)) != want {
+					t.Errorf("%s has port %s: %v, want %v", name, port, !want, want)
 				}
 			}
 			if bytes.Contains(text, []byte("<no value>")) {
@@ -244,6 +245,17 @@ func TestReportBaseline(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
+	}
+}
+
+// Who takes no part in a workload has no figure, and the others have theirs in their own columns.
+func TestReportWithoutAContender(t *testing.T) {
+	var out bytes.Buffer
+	b := &bench{settings: &settings{contenders: []string{"haproxy", "moongate", "nginx"}}, out: &out}
+	b.summarize("T", "µs", []*series{{label: "moongate", values: []float64{8}}, {label: "nginx", values: []float64{10}}})
+	b.printSummary()
+	if want := "| T | µs | - | 8.00 | 10.0 | 0.80 | - | 0.80 (0.80-0.80) | - |"; !strings.Contains(out.String(), want) {
+		t.Errorf("the report lacks %q:\n%s", want, out.String())
 	}
 }
 

@@ -85,6 +85,41 @@ func (b *bench) verifyLayer4(contenders []*contender) error {
 	return nil
 }
 
+// verifyDatagrams stops the run unless datagrams of every contender come back from the origin as they were, also small and large ones.
+func (b *bench) verifyDatagrams(contenders []*contender) error {
+	for _, c := range contenders {
+		if err := echoDatagrams(c.udp); err != nil {
+			return fmt.Errorf("%s, UDP: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+func echoDatagrams(addr netip.AddrPort) error {
+	c, err := net.DialTimeout("udp", addr.String(), 5*time.Second)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	for _, sent := range [][]byte{datagram(), []byte("x"), bytes.Repeat(datagram(), 60)} {
+		if _, err := c.Write(sent); err != nil {
+			return err
+		}
+		n, err := c.Read(buf)
+		if err != nil {
+			return fmt.Errorf("no answer to a datagram of %d bytes: %w", len(sent), err)
+		}
+		if !bytes.Equal(buf[:n], sent) {
+			return fmt.Errorf("the answer to a datagram of %d bytes differs (%d bytes)", len(sent), n)
+		}
+	}
+	return nil
+}
+
 // way is a protocol by which a contender is asked.
 type way struct {
 	name     string
@@ -141,6 +176,9 @@ func differs(what, way string, request []byte, diff []string) error {
 func (t *traffic) address(c *contender) netip.AddrPort {
 	if t.exchange == load.Unary || t.exchange == load.Streaming || t.exchange == load.Watch {
 		return c.grpc
+	}
+	if t.exchange == load.Datagrams {
+		return c.udp
 	}
 	if t.variant.Layer4 {
 		return c.layer4(t.secure)

@@ -34,7 +34,7 @@ type variant struct {
 	// NginxBuffer is the proxy_buffer_size of the stream module in bytes, chosen in the same way; 0 is nginx's own default, 16 KiB.
 	NginxBuffer int
 	AccessLog   bool
-	Layer4      bool   // listeners that forward TCP and, by the server name, TLS
+	Layer4      bool   // listeners that forward TCP, UDP and, by the server name, TLS
 	Routes      int    // HTTPRoutes beside the two that are measured; Moongate only
 	Rules       []rule // of one more HTTPRoute; Moongate only
 }
@@ -47,7 +47,7 @@ type contender struct {
 	plain, tls netip.AddrPort
 	grpc       netip.AddrPort // HTTP/2 without TLS, which not everyone serves beside HTTP/1.1
 	// With variant.Layer4.
-	tcp, passthrough netip.AddrPort
+	tcp, passthrough, udp netip.AddrPort
 }
 
 // configuration is what the templates see.
@@ -56,6 +56,7 @@ type configuration struct {
 	Dir              string
 	Plain, TLS, GRPC uint16
 	TCP, Passthrough uint16
+	UDP              uint16
 	Origin           originPorts
 	StreamModule     string // file of nginx's stream module; none where it is part of nginx
 	Certificate, Key string // base64 of PEM
@@ -123,7 +124,7 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 	}
 	encode := base64.StdEncoding.EncodeToString
 	cmd, err := starters[name](b, &configuration{
-		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], GRPC: ports[2], TCP: ports[3], Passthrough: ports[4], Origin: b.origin,
+		variant: v, Dir: dir, Plain: ports[0], TLS: ports[1], GRPC: ports[2], TCP: ports[3], Passthrough: ports[4], UDP: ports[3], Origin: b.origin,
 		Certificate: encode(b.cert.chain), Key: encode(b.cert.key), Authority: string(b.cert.chain), Root: os.Geteuid() == 0,
 	})
 	if err != nil {
@@ -137,6 +138,7 @@ func (b *bench) start(name string, v variant) (*contender, error) {
 		child: process, dir: dir,
 		plain: netip.AddrPortFrom(loopback, ports[0]), tls: netip.AddrPortFrom(loopback, ports[1]), grpc: netip.AddrPortFrom(loopback, ports[2]),
 		tcp: netip.AddrPortFrom(loopback, ports[3]), passthrough: netip.AddrPortFrom(loopback, ports[4]),
+		udp: netip.AddrPortFrom(loopback, ports[3]),
 	}
 	if err := b.waitReady(c); err != nil {
 		return nil, err
@@ -162,10 +164,13 @@ func streamModule() (string, bool) {
 	return "", false
 }
 
-// startAll starts every contender.
-func (b *bench) startAll(v variant) ([]*contender, error) {
+// startAll starts every contender but the one that cannot do the work, if there is such a one.
+func (b *bench) startAll(v variant, without string) ([]*contender, error) {
 	var all []*contender
 	for _, name := range b.contenders {
+		if name == without {
+			continue
+		}
 		c, err := b.start(name, v)
 		if err != nil {
 			return nil, err

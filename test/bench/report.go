@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moongate-dev/moongate/test/bench/load"
 	"github.com/moongate-dev/moongate/test/bench/sample"
 )
 
@@ -18,6 +19,14 @@ import (
 type summaryRow struct {
 	title, unit string
 	all         []*series
+}
+
+// of is what a contender showed, nil if it took no part.
+func (r *summaryRow) of(label string) *series {
+	if i := slices.IndexFunc(r.all, func(s *series) bool { return s.label == label }); i >= 0 {
+		return r.all[i]
+	}
+	return nil
 }
 
 // summarize keeps a workload for the table at the end.
@@ -41,6 +50,9 @@ func (b *bench) printTraffic(t *traffic, all []*series, alone float64) {
 	unit := "request"
 	if t.perRequest {
 		unit = "connection"
+	}
+	if t.exchange == load.Datagrams {
+		unit = "datagram"
 	}
 	cost, rate := "CPU µs per "+unit, unit+"s/s"
 	if t.bytes > 0 {
@@ -135,11 +147,14 @@ func (b *bench) printSummary() {
 	b.tableHead(head...)
 	for _, r := range b.summary {
 		cells := []string{r.title, r.unit}
-		for _, s := range r.all {
-			cells = append(cells, number(s.summary().Median))
+		for _, name := range b.contenders {
+			cell := "-" // who cannot do it
+			if s := r.of(name); s != nil {
+				cell = number(s.summary().Median)
+			}
+			cells = append(cells, cell)
 		}
-		if i := slices.Index(b.contenders, "moongate"); i >= 0 {
-			s := r.all[i]
+		if s := r.of("moongate"); s != nil {
 			cells = append(cells, ratioTo(s, r.all, "nginx"), ratioTo(s, r.all, "haproxy"),
 				byRound(s, r.all, "nginx"), byRound(s, r.all, "haproxy"))
 			if b.baseline != "" {

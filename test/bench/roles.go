@@ -23,7 +23,7 @@ var roles = map[string]func(io.Reader, io.Writer) error{
 }
 
 // originPorts are where the origin answers.
-type originPorts struct{ HTTP, TLS, GRPC uint16 }
+type originPorts struct{ HTTP, TLS, GRPC, UDP uint16 }
 
 // keyPair is a certificate and its key as PEM.
 type keyPair struct{ Chain, Key []byte }
@@ -58,6 +58,14 @@ func originRole(in io.Reader, out io.Writer) error {
 		}
 		*port = addr.Port()
 	}
+	socket, addr, err := epoll.ListenDatagram()
+	if err != nil {
+		return err
+	}
+	if err := server.UDP(socket); err != nil {
+		return err
+	}
+	ports.UDP = addr.Port()
 	if err := json.NewEncoder(out).Encode(ports); err != nil {
 		return err
 	}

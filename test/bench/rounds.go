@@ -115,6 +115,9 @@ func order(n, round int) []int {
 
 // verify checks what the workload asks the contenders for.
 func (t *traffic) verify(b *bench, contenders []*contender) error {
+	if t.exchange == load.Datagrams {
+		return b.verifyDatagrams(contenders)
+	}
 	if t.variant.Layer4 {
 		return b.verifyLayer4(contenders)
 	}
@@ -123,7 +126,7 @@ func (t *traffic) verify(b *bench, contenders []*contender) error {
 
 // run measures a traffic workload for all contenders.
 func (t *traffic) run(b *bench) (err error) {
-	contenders, err := b.startAll(t.variant)
+	contenders, err := b.startAll(t.variant, t.without)
 	if err != nil {
 		return err
 	}
@@ -159,7 +162,7 @@ func (b *bench) loadAlone(t *traffic) (float64, error) {
 		return 0, nil
 	}
 	plain := netip.AddrPortFrom(loopback, b.origin.HTTP)
-	direct := &contender{child: &child{name: "origin"}, plain: plain, tcp: plain, grpc: netip.AddrPortFrom(loopback, b.origin.GRPC)}
+	direct := &contender{child: &child{name: "origin"}, plain: plain, tcp: plain, udp: netip.AddrPortFrom(loopback, b.origin.UDP), grpc: netip.AddrPortFrom(loopback, b.origin.GRPC)}
 	spec := t.spec(b, direct)
 	spec.Warmup, spec.Window = 200*time.Millisecond, time.Second
 	result, err := b.measure(spec)

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,6 +80,9 @@ func socketMessage() []byte {
 	return append([]byte{0x82, 0x80 | 126, 0, byte(size), 0, 0, 0, 0}, strings.Repeat("m", size)...)
 }
 
+// datagram is one of messageSize bytes.
+func datagram() []byte { return bytes.Repeat([]byte("datagram"), messageSize/8) }
+
 // traffic is a workload of requests, measured in CPU time per request.
 type traffic struct {
 	title      string
@@ -91,6 +95,7 @@ type traffic struct {
 	exchange   load.Exchange
 	message    []byte // of a WebSocket
 	variant    variant
+	without    string // the contender that cannot do it
 }
 
 // workload is a name and how it is measured.
@@ -133,6 +138,7 @@ func workloads() []workload {
 	passthrough.title, passthrough.secure, passthrough.variant = "TLS passthrough: 64 KiB to the client", true, variant{Layer4: true, NginxBuffer: 64 << 10, HAProxyBuffer: 64 << 10}
 	passthrough.bytes = origin.BigBody
 	passthroughConnect.title, passthroughConnect.secure = "TLS passthrough: new connections", true
+	datagrams := traffic{title: "UDP: datagrams of 128 bytes", exchange: load.Datagrams, message: datagram(), without: "haproxy", variant: variant{Layer4: true}}
 	return []workload{
 		{"A", a.run}, {"B", big.run}, {"C", upload.run}, {"TLS", secure.run},
 		{"http2", http2.run}, {"http2-upload", http2Upload.run},
@@ -143,6 +149,7 @@ func workloads() []workload {
 		{"idle-grpc", func(b *bench) error { return b.runIdle(b.watches()) }},
 		{"tcp", tunnel.run}, {"tcp-upload", tunnelUpload.run}, {"tcp-connect", tunnelConnect.run},
 		{"tls-passthrough", passthrough.run}, {"tls-passthrough-connect", passthroughConnect.run},
+		{"udp", datagrams.run},
 		{"idle-tcp", func(b *bench) error { return b.runIdle(b.tunnels()) }},
 		{"filters", (*bench).runFilters},
 		{"routes", func(b *bench) error { return b.runRoutes(&small) }},
@@ -160,7 +167,7 @@ func workloadNames() []string {
 
 // layer4 reports whether a workload is about connections that are forwarded without being looked into, or datagrams.
 func layer4(name string) bool {
-	return slices.Contains([]string{"tcp", "tcp-upload", "tcp-connect", "tls-passthrough", "tls-passthrough-connect", "idle-tcp"}, name)
+	return slices.Contains([]string{"tcp", "tcp-upload", "tcp-connect", "tls-passthrough", "tls-passthrough-connect", "udp", "idle-tcp"}, name)
 }
 
 func (b *bench) runWorkload(name string) error {

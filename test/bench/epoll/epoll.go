@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package epoll is the thinnest possible event loop over non-blocking TCP
-// sockets. It exists so that the load generator and the origin cost less CPU
+// and UDP sockets. It exists so that the load generator and the origin cost less CPU
 // than the proxies between them: one wait per batch, one receive and one send
 // per message, no allocation. It must never import anything but the standard
 // library, and it knows nothing of HTTP.
@@ -140,22 +140,16 @@ func Listen() (int, netip.AddrPort, error) {
 	if err != nil {
 		return -1, netip.AddrPort{}, fmt.Errorf("socket: %w", err)
 	}
-	local := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
-	if err := syscall.Bind(fd, sockaddr(local)); err != nil {
+	local, err := bind(fd)
+	if err != nil {
 		syscall.Close(fd)
-		return -1, local, fmt.Errorf("bind to %s: %w", local, err)
+		return -1, local, err
 	}
 	if err := syscall.Listen(fd, 4096); err != nil {
 		syscall.Close(fd)
 		return -1, local, fmt.Errorf("listen: %w", err)
 	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		syscall.Close(fd)
-		return -1, local, fmt.Errorf("getsockname: %w", err)
-	}
-	bound := name.(*syscall.SockaddrInet4)
-	return fd, netip.AddrPortFrom(netip.AddrFrom4(bound.Addr), uint16(bound.Port)), nil
+	return fd, local, nil
 }
 
 // Accept takes one waiting connection; ok is false when there is none.

@@ -29,6 +29,8 @@ type conn struct {
 	done  bool   // the only response of this connection is complete
 	// upgraded: a WebSocket is open, and what is in flight is a message.
 	upgraded bool
+	datagram []byte // the last one, with its number
+	number   uint32
 	buf      [4 << 10]byte
 }
 
@@ -41,6 +43,14 @@ var discarded [32 << 10]byte
 // dial opens the connection, with TLS up to the end of the handshake.
 func (c *conn) dial(l *loop) error {
 	c.fd, c.tls, c.socket, c.session, c.upgraded = -1, nil, nil, nil, false
+	if l.spec.Exchange == Datagrams {
+		fd, err := epoll.DialDatagram(l.spec.Address)
+		if err != nil {
+			return err
+		}
+		c.fd = fd
+		return l.poller.Add(fd, c.id)
+	}
 	fd, err := epoll.Dial(l.spec.Address)
 	if err != nil {
 		return err

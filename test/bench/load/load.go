@@ -32,7 +32,7 @@ type Spec struct {
 	Streams int
 	// Exchange is what goes to and fro. Calls need Streams.
 	Exchange Exchange
-	// Message is what WebSocket sends after the request, which opens it, and gets back, BodySize bytes long.
+	// Message is what WebSocket sends after the request, which opens it, and gets back, BodySize bytes long; or a datagram, of 8 bytes or more.
 	Message []byte
 	// PerRequest opens a new connection for each request; Request must then ask for "Connection: close".
 	PerRequest     bool
@@ -56,6 +56,8 @@ const (
 	Watch Exchange = "gRPC watch"
 	// WebSocket is Message after Message, each when the one before is back.
 	WebSocket Exchange = "WebSocket"
+	// Datagrams are Message after Message over UDP, each when the one before is back, from as many sockets as there are Connections.
+	Datagrams Exchange = "UDP"
 )
 
 // call reports whether responses are those of gRPC.

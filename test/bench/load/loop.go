@@ -60,7 +60,8 @@ func (l *loop) reset() {
 
 // run goes on for d, or with once until every connection has had its answer.
 func (l *loop) run(d time.Duration) error {
-	end := time.Now().Add(d)
+	swept := time.Now()
+	end := swept.Add(d)
 	for {
 		if err := l.grow(); err != nil {
 			return err
@@ -70,12 +71,25 @@ func (l *loop) run(d time.Duration) error {
 			return err
 		}
 		for i := range events {
+			if l.spec.Exchange == Datagrams {
+				if err := l.serveDatagram(l.conns[events[i].Fd]); err != nil {
+					return err
+				}
+				continue
+			}
 			if err := l.serve(l.conns[events[i].Fd], &events[i]); err != nil {
 				return err
 			}
 		}
-		if l.once && l.open == 0 && len(l.conns) == l.spec.Connections || !time.Now().Before(end) {
+		now := time.Now()
+		if l.once && l.open == 0 && len(l.conns) == l.spec.Connections || !now.Before(end) {
 			return nil
+		}
+		if l.spec.Exchange == Datagrams && now.Sub(swept) > maxLost/10 {
+			swept = now
+			if err := l.missed(now); err != nil {
+				return err
+			}
 		}
 	}
 }
@@ -100,6 +114,9 @@ func (l *loop) grow() error {
 func (l *loop) startFirst(c *conn) error {
 	if l.request != nil {
 		return c.begin(l)
+	}
+	if l.spec.Exchange == Datagrams {
+		return c.nextDatagram(l, time.Now())
 	}
 	return c.start(l.spec.Request)
 }

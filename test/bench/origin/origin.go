@@ -3,7 +3,7 @@
 // Package origin is the backend of the benchmark: a server that does as
 // little as a server can, so that the proxy in front of it is the busy one. It
 // parses just enough to frame requests that the proxies made themselves, and
-// must not be used for anything else. It imports epoll, frame, HPACK and the standard library.
+// must not be used for anything else. UDP datagrams go back as they came. It imports epoll, frame, HPACK and the standard library.
 //
 // In HTTP/1.1, with TLS or without, a path with "/big" gets 64 KiB, one with "/huge" 1 MiB, a path with
 // "/inspect" gets the request head as the origin received it, one with "/socket" a WebSocket
@@ -38,7 +38,7 @@ type Server struct {
 	small, big, huge []byte
 }
 
-// handler is one connection from a proxy.
+// handler is one connection from a proxy, or a socket for all its datagrams.
 type handler interface {
 	// serve moves it on after an event; false means that it is over.
 	serve(ev *syscall.EpollEvent) bool
@@ -111,6 +111,14 @@ func (s *Server) Serve() error {
 	}
 }
 
+// handle has the events of fd go to h.
+func (s *Server) handle(fd int, h handler) {
+	for len(s.handlers) <= fd {
+		s.handlers = append(s.handlers, nil)
+	}
+	s.handlers[fd] = h
+}
+
 func (s *Server) accept(listener int, open func(int) (handler, error)) error {
 	for {
 		fd, ok := epoll.Accept(listener)
@@ -128,10 +136,7 @@ func (s *Server) accept(listener int, open func(int) (handler, error)) error {
 			syscall.Close(fd)
 			continue
 		}
-		for len(s.handlers) <= fd {
-			s.handlers = append(s.handlers, nil)
-		}
-		s.handlers[fd] = h
+		s.handle(fd, h)
 		if err := s.poller.Add(fd, fd); err != nil {
 			return fmt.Errorf("epoll_ctl: %w", err)
 		}
