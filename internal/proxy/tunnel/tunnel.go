@@ -158,7 +158,8 @@ type direction struct {
 	reader       splice.Reader
 	writer       splice.Writer
 	spliced      bool   // both ends are sockets
-	relay        *relay // nil before the first message
+	first        bool   // the first small part has passed
+	relay        *relay // nil before the second
 	rests        bool   // it has stopped because the tunnel is suspended
 
 	id uint64 // of the entry in HangUps; 0 before there is one
@@ -234,6 +235,10 @@ func (t *Tunnel) pass(d *direction, n int, more bool) (ok bool) {
 		return ok
 	}
 	if n < splice.Worth {
+		if !d.first { // often it is all: what a relay takes to begin, and to notice the end, is much of what such a connection costs
+			d.first = true
+			return true
+		}
 		if n, ok = t.messages(d); !ok {
 			return false
 		}
