@@ -24,7 +24,7 @@ type Result struct {
 	// Apply all of them, not only new ones.
 	Listeners map[string]error
 	// Rejected are Resources that this data plane cannot carry out; the version before
-	// stays in force, but no Backend in cleartext where TLS was asked for. Only a defect or a sender of another version causes one.
+	// stays in force, but no Backend in cleartext where TLS was asked for, and none that has fields which are unknown here: nothing is sent to it. Only a defect or a sender of another version causes one.
 	Rejected map[config.ID]error
 }
 
@@ -50,9 +50,11 @@ type listenerState struct {
 	tls    *tls.Listener // HTTPS and TLS only; nil without a certificate
 	// clients is snapshot.Listener.Clients.
 	clients *tls.Clients
-	placed  []*snapshot.Socket // none of UDP
-	bound   []listen.Addr
-	err     error // why it does not serve
+	// closed says that its configuration has fields which are unknown here: it holds its hostname, and serves nothing.
+	closed bool
+	placed []*snapshot.Socket // none of UDP
+	bound  []listen.Addr
+	err    error // why it does not serve
 }
 
 // Apply puts one generation in force as a whole: certificates, authorities, backends and endpoints
@@ -118,6 +120,12 @@ func (a *applying) applyBackendsSingly(upserts []*config.Resource) {
 
 func (a *applying) upsert(r *config.Resource) {
 	s := &a.p.state
+	if r.GetListener() == nil && r.GetEndpoints() == nil { // see place, and upstream.Set.Apply
+		if err := config.CheckKnown(r); err != nil {
+			a.reject(r.ID(), err)
+			return
+		}
+	}
 	switch k := r.Kind.(type) {
 	case *config.Resource_Certificate:
 		if err := a.upsertCertificate(k.Certificate); err != nil {
@@ -252,7 +260,9 @@ func (a *applying) publish(generation uint64) {
 			port := *next.Sockets[s.ID]
 			before, _ := port.Listeners.Get(ls.config.Hostname)
 			after := *before
-			after.Table = ls.table
+			if !ls.closed {
+				after.Table = ls.table
+			}
 			port.Listeners = port.Listeners.With(ls.config.Hostname, &after)
 			next.Sockets[s.ID] = &port
 		}
@@ -335,6 +345,10 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
 	}
 	l.Stats = ls.stats
+	unknown := config.CheckKnown(&config.Resource{Kind: &config.Resource_Listener{Listener: ls.config}})
+	if ls.closed = unknown != nil; ls.closed { // what is not known may say who is not to be served
+		l.Table, l.L4 = nil, nil
+	}
 	addrs, err := p.addresses(ls.config)
 	if err != nil {
 		return err
@@ -344,10 +358,13 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 	}
 	connections := snapshot.ConnectionsOf(ls.config.Connections, l.Trusted)
 	if mode == snapshot.UDP {
-		return placeUDP(l, addrs, wanted.datagrams)
+		return cmp.Or(placeUDP(l, addrs, wanted.datagrams), unknown)
 	}
-	var certErr error
-	if mode.TLS() {
+	certErr := unknown
+	switch {
+	case ls.closed:
+		ls.tls, ls.clients = nil, nil // so that every handshake fails
+	case mode.TLS():
 		before := ls.clients
 		certErr = p.state.chooseTLS(ls, mode)
 		if ls.clients != before {

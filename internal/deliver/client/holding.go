@@ -130,7 +130,12 @@ func faultMessage(port uint32, err error) string {
 func (h *holding) ack() *wire.Ack {
 	a := &wire.Ack{Epoch: h.epoch, Generation: h.generation}
 	for _, key := range slices.Sorted(maps.Keys(h.faults)) {
-		a.Listeners = append(a.Listeners, fault(config.ID{Kind: config.KindListener, Key: key}, h.faults[key]))
+		id := config.ID{Kind: config.KindListener, Key: key}
+		if l := h.resources[id]; l != nil && config.CheckKnown(l) != nil { // whatever its port is
+			a.Rejected = append(a.Rejected, fault(id, h.faults[key]))
+			continue
+		}
+		a.Listeners = append(a.Listeners, fault(id, h.faults[key]))
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), config.CompareID) {
 		a.Rejected = append(a.Rejected, fault(id, h.rejected[id].message))

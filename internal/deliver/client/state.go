@@ -118,13 +118,27 @@ type state struct {
 	resources  []*config.Resource // in any order
 }
 
+// stricter reports whether a Resource was rejected for fields that are unknown here. They may restrict, so that a proxy that starts
+// must not begin with the version before.
+func (h *holding) stricter(id config.ID) bool {
+	r := h.rejected[id].resource
+	return r != nil && config.CheckKnown(r) != nil
+}
+
 func (h *holding) state() *state {
 	s := &state{h.epoch, h.generation, make([]*config.Resource, 0, len(h.resources))}
 	if len(h.rejected) > 0 || h.unknown > 0 {
 		s.epoch = "" // the file lacks something, so the controller must send everything
 	}
-	for _, r := range h.resources {
-		s.resources = append(s.resources, r)
+	for id, r := range h.resources {
+		if !h.stricter(id) {
+			s.resources = append(s.resources, r)
+		}
+	}
+	for id, r := range h.rejected {
+		if h.stricter(id) {
+			s.resources = append(s.resources, r.resource)
+		}
 	}
 	return s
 }

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -384,5 +386,54 @@ func TestRemovalOfUnknownKind(t *testing.T) {
 	}
 	if len(h.resources) != 1 || h.generation != 2 {
 		t.Errorf("generation %d with %d resources, want the listener in generation 2", h.generation, len(h.resources))
+	}
+}
+
+// TestUnknownFields: a listener with a field that this version does not know is refused, not without its port. What was rejected for such a field is
+// kept on disk in the place of the version before, which may restrict less.
+func TestUnknownFields(t *testing.T) {
+	newer := func(m proto.Message) {
+		t.Helper()
+		field := protowire.AppendVarint(protowire.AppendTag(nil, config.FirstIgnorable-1, protowire.VarintType), 1)
+		if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(field, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	backend := func(port uint32) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "b", Port: port}}}
+	}
+	h := newHolding()
+	apply := func(result proxy.Result, resources ...*config.Resource) {
+		g := &generation{epoch: "e", number: h.generation + 1, upserts: map[config.ID]*config.Resource{}}
+		for _, r := range resources {
+			g.upserts[r.ID()] = r
+		}
+		h.applied(g, h.difference(g), &result)
+	}
+	apply(proxy.Result{}, listener("a", 1), listener("c", 2), backend(1), &config.Resource{Kind: &config.Resource_Route{Route: &config.Route{Key: "r"}}})
+	strict, back := listener("a", 1), backend(2)
+	newer(strict.GetListener())
+	newer(back.GetBackend())
+	route := &config.Resource{Kind: &config.Resource_Route{Route: &config.Route{Key: "r", Name: "cannot be carried out"}}}
+	refused := errors.New("refused")
+	apply(proxy.Result{Listeners: map[string]error{"a": refused, "c": refused}, Rejected: map[config.ID]error{back.ID(): refused, route.ID(): refused}}, strict, back, route)
+
+	a := h.ack()
+	var rejected []string
+	for _, f := range a.Rejected {
+		rejected = append(rejected, f.Resource.Key)
+	}
+	if slices.Sort(rejected); !slices.Equal(rejected, []string{"a", "b", "r"}) || len(a.Listeners) != 1 || a.Listeners[0].Resource.Key != "c" {
+		t.Errorf("%v", a)
+	}
+	s := h.state()
+	if s.epoch != "" || len(s.resources) != 4 {
+		t.Errorf("epoch %q, %d resources", s.epoch, len(s.resources))
+	}
+	for _, r := range s.resources {
+		switch {
+		case r.GetListener().GetKey() == "a" && !proto.Equal(r, strict), r.GetBackend() != nil && !proto.Equal(r, back), r.GetRoute().GetName() != "":
+			t.Errorf("kept: %v", r)
+		}
 	}
 }

@@ -127,7 +127,7 @@ func NewSet(options Options) *Set {
 }
 
 // Apply takes the Backends, Endpoints and Authorities out of an update and leaves the other
-// resources alone. It checks the upserts first: with an error nothing has changed but that the Authorities are known.
+// resources alone. Nothing is sent to a Backend with fields that are unknown here. It checks the upserts first: with an error nothing has changed but that the Authorities are known.
 // A Backend whose protocol or TLS has changed loses its connections as if all its endpoints were new.
 // An endpoint that stays (same address and port) keeps its state and its
 // connections; one that goes closes its idle connections at once, and those in
@@ -136,7 +136,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
 	for _, r := range upserts { // wherever they stand, Backends refer to them
-		if a := r.GetAuthorities(); a != nil {
+		if a := r.GetAuthorities(); a != nil && config.CheckKnown(r) == nil {
 			s.trusted.add(a)
 		}
 	}
@@ -145,9 +145,13 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		var err error
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:
-			transports[i], err = newTransport(k.Backend, &s.trusted)
+			if transports[i] = unknown; config.CheckKnown(r) == nil {
+				transports[i], err = newTransport(k.Backend, &s.trusted)
+			}
 		case *config.Resource_Endpoints:
-			parsed[i], err = parseEndpoints(k.Endpoints)
+			if err = config.CheckKnown(r); err == nil {
+				parsed[i], err = parseEndpoints(k.Endpoints)
+			}
 		}
 		if err != nil {
 			return err

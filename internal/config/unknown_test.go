@@ -1,0 +1,82 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// newer adds a field that this version does not know, as decoding what a newer controller sent does.
+func newer[M proto.Message](t *testing.T, m M, number protowire.Number) M {
+	t.Helper()
+	field := protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), 1)
+	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(field, m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func TestCheckKnown(t *testing.T) {
+	pack := func(m proto.Message) *anypb.Any {
+		a, err := anypb.New(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	const strict = FirstIgnorable - 1
+	rule := func(r *Rule) *Resource {
+		return &Resource{Kind: &Resource_Route{Route: &Route{Rules: []*Rule{{}, r}}}}
+	}
+	listener := func(l *Listener) *Resource { return &Resource{Kind: &Resource_Listener{Listener: l}} }
+	for _, tc := range []struct {
+		name, in string // the message that has it, "" where all is known
+		m        *Resource
+	}{
+		{"known", "", listener(&Listener{Key: "k", TlsOptions: &TLSOptions{MinVersion: 0x0304}})},
+		{"listener", "Listener", listener(newer(t, &Listener{}, strict))},
+		{"ignorable", "", listener(newer(t, &Listener{}, FirstIgnorable))},
+		{"behind one that is ignorable", "Listener", listener(newer(t, newer(t, &Listener{}, FirstIgnorable), strict))},
+		{"nested", "TLSOptions", listener(&Listener{TlsOptions: newer(t, &TLSOptions{}, strict)})},
+		{"second rule", "Rule", rule(newer(t, &Rule{}, strict))},
+		{"match", "Match", rule(&Rule{Matches: []*Match{newer(t, &Match{}, strict)}})},
+		{"filter", "CORS", rule(&Rule{Filters: []*anypb.Any{pack(newer(t, &CORS{}, strict))}})},
+		{"filter of an unknown type", "", rule(&Rule{Filters: []*anypb.Any{{TypeUrl: "type.googleapis.com/moongate.config.v1.None"}}})},
+		{"resource", "Resource", newer(t, listener(&Listener{}), strict)},
+	} {
+		err := CheckKnown(tc.m)
+		if tc.in == "" && err != nil || tc.in != "" && (err == nil || !strings.Contains(err.Error(), "field 999 of its "+tc.in+" is unknown")) {
+			t.Errorf("%s: %v, want a field of %q", tc.name, err, tc.in)
+		}
+	}
+}
+
+// ignorable are the fields that proxies which do not know them may ignore, and why.
+var ignorable = map[protoreflect.FullName]string{}
+
+// TestIgnorableFields: whoever gives a field a number that older proxies ignore says here why it restricts nothing.
+func TestIgnorableFields(t *testing.T) {
+	fields := 0
+	protoregistry.GlobalTypes.RangeMessages(func(m protoreflect.MessageType) bool {
+		d := m.Descriptor()
+		if d.ParentFile().Package() != "moongate.config.v1" {
+			return true
+		}
+		for i := range d.Fields().Len() {
+			f := d.Fields().Get(i)
+			fields++
+			if said := ignorable[f.FullName()] != ""; said != (f.Number() >= FirstIgnorable) {
+				t.Errorf("field %s has number %d: those from %d on, and no others, are among ignorable", f.FullName(), f.Number(), FirstIgnorable)
+			}
+		}
+		return true
+	})
+	if fields < 100 {
+		t.Errorf("%d fields were found", fields)
+	}
+}
