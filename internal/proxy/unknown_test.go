@@ -1,6 +1,8 @@
 package proxy
 
 import (
+	"bufio"
+	"net"
 	"strings"
 	"testing"
 
@@ -128,4 +130,34 @@ func TestUnknownFieldOfBackend(t *testing.T) {
 	if got := status(); got != "200" {
 		t.Errorf("%s, want 200", got)
 	}
+}
+
+// TestUnknownFieldOfTCPListener: connections are reset, those that are open go on, and it serves again without the field.
+func TestUnknownFieldOfTCPListener(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(append(backend("Service/default/a/80", greeting(t, "a")), g.tcpListener("tcp"),
+		l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/a/80", Weight: 1})))
+	greeted := func(c net.Conn) {
+		t.Helper()
+		if got, err := bufio.NewReader(c).ReadString('\n'); got != "a\n" || err != nil {
+			t.Errorf("%q %v", got, err)
+		}
+	}
+	open := g.dial()
+	greeted(open)
+	strict := g.tcpListener("tcp")
+	addUnknown(t, strict.GetListener())
+	g.generation++
+	if r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{strict}}); r.Listeners["default/gw/tcp"] == nil {
+		t.Error("nothing is said of the listener")
+	}
+	g.wantReset()
+	open.Write([]byte("ping\n"))
+	if got, err := bufio.NewReader(open).ReadString('\n'); got != "ping\n" || err != nil {
+		t.Errorf("an open connection: %q %v", got, err)
+	}
+	g.apply([]*config.Resource{g.tcpListener("tcp")})
+	greeted(g.dial())
 }
