@@ -31,7 +31,7 @@ type variant struct {
 	// HAProxyBuffer is tune.bufsize in bytes, chosen as the best of 16, 32, 64 and 128 KiB for
 	// the workload; 0 is HAProxy's own default, 16 KiB.
 	HAProxyBuffer int
-	// NginxBuffer is the proxy_buffer_size of the stream module in bytes, chosen in the same way; 0 is nginx's own default, 16 KiB.
+	// NginxBuffer is the proxy_buffer_size of the stream module in bytes, the best of 16, 64 and 128 KiB for the workload; 0 is nginx's own default, 16 KiB.
 	NginxBuffer int
 	AccessLog   bool
 	Layer4      bool   // listeners that forward TCP, UDP and, by the server name, TLS
