@@ -24,7 +24,8 @@ type Result struct {
 	// Apply all of them, not only new ones.
 	Listeners map[string]error
 	// Rejected are Resources that this data plane cannot carry out; the version before
-	// stays in force, but no Backend in cleartext where TLS was asked for, and none that has fields which are unknown here: nothing is sent to it. Only a defect or a sender of another version causes one.
+	// stays in force, but no Backend in cleartext where TLS was asked for, and none that has fields which are unknown here:
+	// nothing is sent to it. Only a defect or a sender of another version causes one.
 	Rejected map[config.ID]error
 }
 

@@ -127,7 +127,8 @@ func NewSet(options Options) *Set {
 }
 
 // Apply takes the Backends, Endpoints and Authorities out of an update and leaves the other
-// resources alone. Nothing is sent to a Backend with fields that are unknown here. It checks the upserts first: with an error nothing has changed but that the Authorities are known.
+// resources alone. Nothing is sent to a Backend with fields that are unknown here. It checks the upserts first: with an error
+// nothing has changed but that the Authorities are known.
 // A Backend whose protocol or TLS has changed loses its connections as if all its endpoints were new.
 // An endpoint that stays (same address and port) keeps its state and its
 // connections; one that goes closes its idle connections at once, and those in
