@@ -226,3 +226,43 @@ func TestPanicInMirror(t *testing.T) {
 	}
 	g.settled()
 }
+
+// TestPanicInExtendedConnect: where a request for a tunnel over HTTP/2 panics, before or behind its backend's 101, its stream alone ends, and its place
+// among the connections of its client is free again.
+func TestPanicInExtendedConnect(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"request", "response"} {
+		t.Run(place, func(t *testing.T) {
+			checkLeaks(t)
+			addr, _, accepted := switchingByKey(t)
+			metrics := observe.NewMetrics(observe.MetricsOptions{})
+			const most, rounds = 3, 8
+			g := startGatewayWith(t, Options{Metrics: metrics, Logger: slog.New(slog.DiscardHandler), MaxConnections: 100, MaxConnectionsPerClient: most})
+			g.serveWebSocket(addr, nil)
+			f := &g.rule().Filters
+			if place == "request" {
+				f.Request = append(f.Request, func(x *filter.Exchange) *filter.Reply { panicFilter(x); return nil })
+			} else {
+				f.Response = append(f.Response, panicFilter)
+			}
+			g.publish()
+			p := g.connectPeer("")
+			open := p.connect("websocket", "http://h/chat")
+			backend := <-accepted
+			for range rounds {
+				c := p.connect("websocket", "http://h/chat", "x-panic", "yes")
+				if _, err := io.ReadAll(c); err == nil || c.status() == "200" {
+					t.Fatalf("the stream has not ended by a reset: %v, %v", c.Header, err)
+				}
+			}
+			if n := panics(t, metrics, "exchange"); n != rounds {
+				t.Errorf("%v panics counted, want %d", n, rounds)
+			}
+			passes(t, open, backend)
+			passes(t, backend, open)
+			if c := p.connect("websocket", "http://h/chat"); c.status() != "200" {
+				t.Errorf("no room behind panics: %v", c.Header)
+			}
+		})
+	}
+}

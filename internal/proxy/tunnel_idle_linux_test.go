@@ -79,16 +79,6 @@ func (j *joiner) skipHead(c net.Conn) {
 	}
 }
 
-// passes has a message pass.
-func passes(t testing.TB, from io.Writer, to io.Reader) {
-	t.Helper()
-	io.WriteString(from, "message")
-	got := make([]byte, len("message"))
-	if _, err := io.ReadFull(to, got); string(got) != "message" || err != nil {
-		t.Fatalf("got %q, %v", got, err)
-	}
-}
-
 // tunnelling is how many goroutines move bytes through tunnels.
 func tunnelling() int {
 	buf := make([]byte, 1<<20)

@@ -56,6 +56,16 @@ func (g *gateway) upgraded(accepted <-chan *net.TCPConn) (client net.Conn, r *bu
 	return client, r, <-accepted
 }
 
+// passes has a message pass.
+func passes(t testing.TB, from io.Writer, to io.Reader) {
+	t.Helper()
+	io.WriteString(from, "message")
+	got := make([]byte, len("message"))
+	if _, err := io.ReadFull(to, got); string(got) != "message" || err != nil {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
 // switching is a backend that switches protocols, and hands its connections over.
 func switching(t testing.TB) (addr string, accepted <-chan *net.TCPConn) {
 	conns, done := make(chan *net.TCPConn), make(chan struct{})
