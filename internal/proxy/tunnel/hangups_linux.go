@@ -78,8 +78,8 @@ func (h *HangUps) await(t *Tunnel) bool {
 	return true
 }
 
-// awaken undoes await, for a tunnel that goes on.
-func (t *Tunnel) awaken() {
+// stopAwaiting undoes await, for a tunnel that goes on.
+func (t *Tunnel) stopAwaiting() {
 	for _, d := range [...]*direction{&t.toBackend, &t.toClient} {
 		if d.id == 0 {
 			continue
@@ -119,7 +119,7 @@ func (h *HangUps) tell(id uint64) {
 	h.mu.Lock()
 	e, ok := h.watched[id]
 	h.mu.Unlock()
-	if ok && !e.t.goOn() {
+	if ok && !e.t.resume() {
 		e.d.hungUp()
 	}
 }

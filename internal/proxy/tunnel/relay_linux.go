@@ -33,7 +33,7 @@ type relay struct {
 	errno syscall.Errno
 }
 
-// startRelay makes d ready to relay, with its first message; false is that it cannot.
+// startRelay makes d ready to relay, with its second message; false is that it cannot.
 func (t *Tunnel) startRelay(d *direction) bool {
 	if d.relay == nil && t.HangUps != nil {
 		d.relay = &relay{}

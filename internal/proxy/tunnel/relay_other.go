@@ -20,4 +20,4 @@ func (*Tunnel) messages(*direction) (n int, ok bool) { return 0, true }
 
 func (*Tunnel) forget(*direction) {}
 
-func (*Tunnel) awaken() {}
+func (*Tunnel) stopAwaiting() {}

@@ -15,21 +15,21 @@ type wait struct {
 	waiting bool // guarded by mu
 	// woken: the read deadline is over, for no other reason than to end the wait. Guarded by mu.
 	woken bool
-	// meets: who leaves the wait goes to the tunnel's meeting. Guarded by mu.
-	meets bool
+	// asked: who leaves the wait says at the tunnel's barrier whether it found anything. Guarded by mu.
+	asked bool
 }
 
-// meeting is where both directions of a tunnel say whether they have anything to do.
-type meeting struct {
-	came int
-	busy bool
-	over chan struct{} // closed when busy is final
+// barrier is where both directions of a tunnel say whether they have anything to do, and wait until both have.
+type barrier struct {
+	arrived int
+	busy    bool
+	passed  chan struct{} // closed when busy is final
 }
 
 // longAgo as a deadline interrupts a blocked read.
 var longAgo = time.Unix(1, 0)
 
-// begin lets wake end what follows, until leave.
+// begin lets hungUp and Suspend end what follows, until leave.
 func (w *wait) begin() {
 	w.mu.Lock()
 	w.waiting = true
@@ -51,11 +51,12 @@ func (d *direction) hungUp() {
 	}
 }
 
-// leave ends the wait, which nothing has come in, and reports whether that was woken and found nothing. The deadline of Interrupt stays.
+// leave follows a wait; nothing says that it ended by a deadline and brought no bytes. It reports whether it did so because it was woken. The deadline of
+// Interrupt stays.
 func (t *Tunnel) leave(d *direction, nothing bool) (woken bool) {
 	d.mu.Lock()
-	woken, meets := d.woken, d.meets
-	d.waiting, d.woken, d.meets = false, false, false
+	woken, asked := d.woken, d.asked
+	d.waiting, d.woken, d.asked = false, false, false
 	d.mu.Unlock()
 	if !woken {
 		return false
@@ -64,8 +65,8 @@ func (t *Tunnel) leave(d *direction, nothing bool) (woken bool) {
 	if t.interrupted.Load() {                    // maybe before the deadline was cleared
 		d.from.Interrupt()
 	}
-	if meets {
-		d.rests = t.meet(!nothing)
+	if asked {
+		d.rests = t.agree(!nothing)
 	}
 	return nothing
 }
@@ -86,40 +87,40 @@ func (t *Tunnel) Suspend() {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.end.Err != nil || t.meeting != nil {
+	if t.end.Err != nil || t.barrier != nil {
 		return
 	}
-	t.meeting = &meeting{over: make(chan struct{})}
+	t.barrier = &barrier{passed: make(chan struct{})}
 	for _, d := range [...]*direction{a, b} {
-		d.meets = true
+		d.asked = true
 		d.wakeUp()
 	}
 }
 
-// meet reports whether the tunnel is suspended: both directions have come, and neither is busy.
-func (t *Tunnel) meet(busy bool) (suspended bool) {
+// agree waits until both directions have arrived at the barrier, and reports whether the tunnel is suspended, since neither is busy.
+func (t *Tunnel) agree(busy bool) (suspended bool) {
 	t.mu.Lock()
-	m := t.meeting
-	if m == nil { // it was cancelled
+	b := t.barrier
+	if b == nil { // the other direction has failed
 		t.mu.Unlock()
 		return false
 	}
-	m.came++
-	m.busy = m.busy || busy
-	if m.came == 2 {
-		t.meeting = nil
-		close(m.over)
+	b.arrived++
+	b.busy = b.busy || busy
+	if b.arrived == 2 {
+		t.barrier = nil
+		close(b.passed)
 	}
 	t.mu.Unlock()
-	<-m.over
-	return !m.busy
+	<-b.passed
+	return !b.busy
 }
 
-// cancelMeeting is for a direction that does not come; mu is held.
-func (t *Tunnel) cancelMeeting() {
-	if m := t.meeting; m != nil {
-		m.busy, t.meeting = true, nil
-		close(m.over)
+// cancelBarrier is for a direction that will not arrive; mu is held.
+func (t *Tunnel) cancelBarrier() {
+	if b := t.barrier; b != nil {
+		b.busy, t.barrier = true, nil
+		close(b.passed)
 	}
 }
 
@@ -135,8 +136,8 @@ func (t *Tunnel) Await(wake func()) bool {
 	return true
 }
 
-// goOn wakes who awaits the tunnel, if anybody does.
-func (t *Tunnel) goOn() (awaited bool) {
+// resume wakes who awaits the tunnel, if anybody does.
+func (t *Tunnel) resume() (awaited bool) {
 	t.mu.Lock()
 	wake := t.wake
 	t.wake = nil

@@ -127,23 +127,23 @@ func TestInterruptBeforeAwait(t *testing.T) {
 	}
 }
 
-// TestMeetingWithoutOneSide: a direction that fails does not leave the other waiting for it.
-func TestMeetingWithoutOneSide(t *testing.T) {
+// TestBarrierWithoutOneSide: a direction that fails does not leave the other waiting for it.
+func TestBarrierWithoutOneSide(t *testing.T) {
 	near, _ := pair(t, true)
 	far, _ := pair(t, true)
-	tunnel := &Tunnel{Client: near, Backend: far, meeting: &meeting{over: make(chan struct{})}}
-	met := make(chan bool, 1)
-	go func() { met <- tunnel.meet(false) }()
+	tunnel := &Tunnel{Client: near, Backend: far, barrier: &barrier{passed: make(chan struct{})}}
+	agreed := make(chan bool, 1)
+	go func() { agreed <- tunnel.agree(false) }()
 	tunnel.fail(Client, errPanicked)
 	select {
-	case suspended := <-met:
+	case suspended := <-agreed:
 		if suspended {
 			t.Error("suspended, though a direction has failed")
 		}
 	case <-time.After(testkit.Patience):
 		t.Fatal("the other direction waits")
 	}
-	if tunnel.meet(false) {
-		t.Error("a meeting that was cancelled has suspended the tunnel")
+	if tunnel.agree(false) {
+		t.Error("a barrier that was cancelled has suspended the tunnel")
 	}
 }

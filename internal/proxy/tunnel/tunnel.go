@@ -53,7 +53,7 @@ type Tunnel struct {
 	Panicked func(v any)
 	// HangUps spares system calls where both ends are sockets; it may be nil.
 	HangUps *HangUps
-	// Suspends: Suspend has an effect.
+	// Suspends allows Run to return with End.Suspended.
 	Suspends bool
 
 	toBackend, toClient direction
@@ -62,7 +62,7 @@ type Tunnel struct {
 
 	mu      sync.Mutex
 	end     End      // but for the counts
-	meeting *meeting // nil while nobody wants the tunnel to be suspended
+	barrier *barrier // nil while nobody wants the tunnel to be suspended
 	wake    func()   // of Await; nil while the tunnel is not awaited
 }
 
@@ -92,7 +92,7 @@ func (t *Tunnel) Interrupt() {
 	t.interrupted.Store(true) // before the deadlines, see leave
 	t.Client.Interrupt()
 	t.Backend.Interrupt()
-	t.goOn()
+	t.resume()
 }
 
 var errPanicked = errors.New("tunnel: a panic")
@@ -105,7 +105,7 @@ func (t *Tunnel) Run() End {
 		t.toBackend.init(t.Client, t.Backend, Client, Backend)
 		t.toClient.init(t.Backend, t.Client, Backend, Client)
 	} else {
-		t.awaken()
+		t.stopAwaiting()
 	}
 	done := make(chan struct{})
 	go func() {
@@ -142,7 +142,7 @@ func (t *Tunnel) fail(side Side, err error) {
 	if first {
 		t.end.Failed, t.end.Err = side, err
 	}
-	t.cancelMeeting()
+	t.cancelBarrier()
 	t.mu.Unlock()
 	if first {
 		t.Interrupt()
@@ -235,7 +235,7 @@ func (t *Tunnel) pass(d *direction, n int, more bool) (ok bool) {
 		return ok
 	}
 	if n < splice.Worth {
-		if !d.first { // often it is all: what a relay takes to begin, and to notice the end, is much of what such a connection costs
+		if !d.first { // a question or an answer is often all: a relay would cost more to set up than it saves
 			d.first = true
 			return true
 		}
