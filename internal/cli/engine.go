@@ -36,7 +36,7 @@ type connectionFlags struct{ Max, PerClient int }
 func (c *connectionFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.IntVar(&c.Max, "max-connections", 0,
-		"connections of clients at a time; 0 is half of the descriptors that the process may have, negative no limit")
+		"connections of clients at a time, and WebSockets over HTTP/2; 0 is half of the descriptors that the process may have, negative no limit")
 	flags.IntVar(&c.PerClient, "max-connections-per-client", 0,
 		"of them, those of one client address (of IPv6 the first 64 bits); 0 is a quarter of --max-connections, negative no limit")
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -11,13 +12,10 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// newer adds a field that this version does not know, as decoding what a newer controller sent does.
+// newer is m with a field that this version does not know.
 func newer[M proto.Message](t *testing.T, m M, number protowire.Number) M {
 	t.Helper()
-	field := protowire.AppendVarint(protowire.AppendTag(nil, number, protowire.VarintType), 1)
-	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(field, m); err != nil {
-		t.Fatal(err)
-	}
+	testkit.AddField(t, m, number)
 	return m
 }
 

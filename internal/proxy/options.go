@@ -40,7 +40,7 @@ type Options struct {
 	PlainIO  bool
 	Upstream upstream.Options
 	// MaxConnections bounds the connections of clients, MaxConnectionsPerClient those of one client address (of IPv6 the
-	// first 64 bits). 0 is DefaultMaxConnections, and a quarter of MaxConnections; negative is no limit.
+	// first 64 bits). A tunnel over HTTP/2 counts as one. 0 is DefaultMaxConnections, and a quarter of MaxConnections; negative is no limit.
 	MaxConnections, MaxConnectionsPerClient int
 	// MaxSessions bounds the sessions of UDP. 0 is datagram.DefaultMaxSessions, but no more than a quarter of the descriptors that the process may have, and three
 	// quarters of the local ports.

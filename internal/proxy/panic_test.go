@@ -39,6 +39,17 @@ func panicFilter(x *filter.Exchange) {
 	}
 }
 
+// panicsIn has the filters of requests, or those of responses, panic for such requests.
+func (g *gateway) panicsIn(place string) {
+	f := &g.rule().Filters
+	if place == "request" {
+		f.Request = append(f.Request, func(x *filter.Exchange) *filter.Reply { panicFilter(x); return nil })
+	} else {
+		f.Response = append(f.Response, panicFilter)
+	}
+	g.publish()
+}
+
 // panics is the value of moongate_panics_total.
 func panics(t *testing.T, m *observe.Metrics, where string) (n float64) {
 	t.Helper()
@@ -107,13 +118,7 @@ func TestPanicInExchange(t *testing.T) {
 				} else {
 					g.serve(httpBackend(t, h), nil)
 				}
-				f := &g.rule().Filters
-				if place == "request" {
-					f.Request = append(f.Request, func(x *filter.Exchange) *filter.Reply { panicFilter(x); return nil })
-				} else {
-					f.Response = append(f.Response, panicFilter)
-				}
-				g.publish()
+				g.panicsIn(place)
 
 				// By HTTP/2 another stream of the connection goes on.
 				cc := g.http2Client("")
@@ -239,13 +244,7 @@ func TestPanicInExtendedConnect(t *testing.T) {
 			const most, rounds = 3, 8
 			g := startGatewayWith(t, Options{Metrics: metrics, Logger: slog.New(slog.DiscardHandler), MaxConnections: 100, MaxConnectionsPerClient: most})
 			g.serveWebSocket(addr, nil)
-			f := &g.rule().Filters
-			if place == "request" {
-				f.Request = append(f.Request, func(x *filter.Exchange) *filter.Reply { panicFilter(x); return nil })
-			} else {
-				f.Response = append(f.Response, panicFilter)
-			}
-			g.publish()
+			g.panicsIn(place)
 			p := g.connectPeer("")
 			open := p.connect("websocket", "http://h/chat")
 			backend := <-accepted

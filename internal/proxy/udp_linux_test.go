@@ -124,6 +124,31 @@ func TestUDP(t *testing.T) {
 	}
 }
 
+// TestUnknownFieldOfUDPListener: a listener with a field that is unknown forwards no datagrams, and ends its sessions.
+func TestUnknownFieldOfUDPListener(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serveUDP(udpEcho(t, "").LocalAddr())
+	c := g.sender()
+	ask(t, c, "1")
+	g.closes(g.udpListener("udp"))
+	for _, c := range []net.Conn{c, g.sender()} {
+		c.Write([]byte("2"))
+	}
+	counts := map[string]int{}
+	for _, w := range g.reasonsLogged(3) {
+		counts[w]++
+	}
+	if counts["session_ended"] != 1 || counts["route_not_found"] != 2 {
+		t.Errorf("logged as %v", counts)
+	}
+	g.apply([]*config.Resource{g.udpListener("udp")})
+	if got := ask(t, c, "3"); got != "3" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestUDPSizes: datagrams of every size pass whole, the empty one too.
 func TestUDPSizes(t *testing.T) {
 	t.Parallel()

@@ -6,18 +6,25 @@ import (
 	"strings"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
-// addUnknown adds a field to a message that this version does not know, as decoding what a newer controller sent does.
+// addUnknown adds a field that this version does not know, and may not ignore.
 func addUnknown(t testing.TB, m proto.Message) {
 	t.Helper()
-	field := protowire.AppendVarint(protowire.AppendTag(nil, config.FirstIgnorable-1, protowire.VarintType), 1)
-	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(field, m); err != nil {
-		t.Fatal(err)
+	testkit.AddField(t, m, config.FirstIgnorable-1)
+}
+
+// closes applies a listener that has such a field.
+func (g *gateway) closes(listener *config.Resource) {
+	g.t.Helper()
+	addUnknown(g.t, listener.GetListener())
+	g.generation++
+	if r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{listener}}); len(r.Listeners) != 1 || r.Listeners[listener.GetListener().Key] == nil {
+		g.t.Errorf("listeners: %v", r.Listeners)
 	}
 }
 
@@ -81,11 +88,7 @@ func TestUnknownFieldOfTLSListener(t *testing.T) {
 	if err := shake("strict.example"); err != nil {
 		t.Fatal(err)
 	}
-	addUnknown(t, strict.GetListener())
-	g.generation++
-	if r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{strict}}); r.Listeners["default/gw/a"] == nil {
-		t.Error("nothing is said of the listener")
-	}
+	g.closes(strict)
 	if err := shake("strict.example"); err == nil {
 		t.Error("the listener shakes hands")
 	}
@@ -147,12 +150,7 @@ func TestUnknownFieldOfTCPListener(t *testing.T) {
 	}
 	open := g.dial()
 	greeted(open)
-	strict := g.tcpListener("tcp")
-	addUnknown(t, strict.GetListener())
-	g.generation++
-	if r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{strict}}); r.Listeners["default/gw/tcp"] == nil {
-		t.Error("nothing is said of the listener")
-	}
+	g.closes(g.tcpListener("tcp"))
 	g.wantReset()
 	open.Write([]byte("ping\n"))
 	if got, err := bufio.NewReader(open).ReadString('\n'); got != "ping\n" || err != nil {
@@ -160,4 +158,35 @@ func TestUnknownFieldOfTCPListener(t *testing.T) {
 	}
 	g.apply([]*config.Resource{g.tcpListener("tcp")})
 	greeted(g.dial())
+}
+
+// TestUnknownFieldOfPassthroughListener: connections for its hostname are reset, and go to no other listener.
+func TestUnknownFieldOfPassthroughListener(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.apply(append(append(backend("Service/default/a/80/passthrough", secureGreeting(t, "a")), backend("Service/default/b/80/passthrough", secureGreeting(t, "b"))...),
+		g.passthroughListener("strict", "a.example"), g.passthroughListener("all", ""),
+		passedRoute("a", "strict", "a", "a.example"), passedRoute("b", "all", "b", "a.example", "b.example")))
+	shown := func(sni string) string {
+		c, name, err := g.dialTLS(sni, nil)
+		if err != nil {
+			return "nobody"
+		}
+		c.Close()
+		return name
+	}
+	for _, closed := range []bool{false, true} {
+		want := "a"
+		if closed {
+			g.closes(g.passthroughListener("strict", "a.example"))
+			want = "nobody"
+		}
+		if got := shown("a.example"); got != want {
+			t.Errorf("closed %v: the certificate of %s is shown, want %s", closed, got, want)
+		}
+		if got := shown("b.example"); got != "b" {
+			t.Errorf("closed %v: the neighbour shows the certificate of %s", closed, got)
+		}
+	}
 }

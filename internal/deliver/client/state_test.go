@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protodelim"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -392,13 +391,6 @@ func TestRemovalOfUnknownKind(t *testing.T) {
 // TestUnknownFields: a listener with a field that this version does not know is refused, not without its port. What was rejected for such a field is
 // kept on disk in the place of the version before, which may restrict less.
 func TestUnknownFields(t *testing.T) {
-	newer := func(m proto.Message) {
-		t.Helper()
-		field := protowire.AppendVarint(protowire.AppendTag(nil, config.FirstIgnorable-1, protowire.VarintType), 1)
-		if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(field, m); err != nil {
-			t.Fatal(err)
-		}
-	}
 	backend := func(port uint32) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "b", Port: port}}}
 	}
@@ -412,8 +404,8 @@ func TestUnknownFields(t *testing.T) {
 	}
 	apply(proxy.Result{}, listener("a", 1), listener("c", 2), backend(1), &config.Resource{Kind: &config.Resource_Route{Route: &config.Route{Key: "r"}}})
 	strict, back := listener("a", 1), backend(2)
-	newer(strict.GetListener())
-	newer(back.GetBackend())
+	testkit.AddField(t, strict.GetListener(), config.FirstIgnorable-1)
+	testkit.AddField(t, back.GetBackend(), config.FirstIgnorable-1)
 	route := &config.Resource{Kind: &config.Resource_Route{Route: &config.Route{Key: "r", Name: "cannot be carried out"}}}
 	refused := errors.New("refused")
 	apply(proxy.Result{Listeners: map[string]error{"a": refused, "c": refused}, Rejected: map[config.ID]error{back.ID(): refused, route.ID(): refused}}, strict, back, route)

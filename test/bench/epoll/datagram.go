@@ -10,17 +10,7 @@ import (
 )
 
 // DialDatagram makes a UDP socket that sends to and receives from one IPv4 address.
-func DialDatagram(to netip.AddrPort) (int, error) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("socket: %w", err)
-	}
-	if err := syscall.Connect(fd, sockaddr(to)); err != nil {
-		syscall.Close(fd)
-		return -1, fmt.Errorf("connect to %s: %w", to, err)
-	}
-	return fd, nil
-}
+func DialDatagram(to netip.AddrPort) (int, error) { return dial(syscall.SOCK_DGRAM, to) }
 
 // ListenDatagram opens a UDP socket on 127.0.0.1 and returns it with its address.
 func ListenDatagram() (int, netip.AddrPort, error) {

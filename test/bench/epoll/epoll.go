@@ -122,8 +122,10 @@ func Block(fd int, direction int16, limit time.Duration) error {
 
 // Dial opens a TCP connection to an IPv4 address. The connect blocks, which on
 // loopback is no wait: the kernel finishes the handshake inside the call.
-func Dial(to netip.AddrPort) (int, error) {
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+func Dial(to netip.AddrPort) (int, error) { return dial(syscall.SOCK_STREAM, to) }
+
+func dial(socketType int, to netip.AddrPort) (int, error) {
+	fd, err := syscall.Socket(syscall.AF_INET, socketType|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("socket: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 // maxLost is how long an answer to a datagram is awaited. It is lost then, which on loopback is an error.
 const maxLost = time.Second
 
-// nextDatagram sends Message with the number of the connection and that of the datagram at its begin, so that an answer which is
+// nextDatagram sends Message with the number of the connection and that of the datagram at its beginning, so that an answer which is
 // another's, or comes twice, does not count.
 func (c *conn) nextDatagram(l *loop, now time.Time) error {
 	if c.datagram == nil {

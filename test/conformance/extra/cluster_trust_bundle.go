@@ -59,9 +59,9 @@ var BackendTLSPolicyClusterTrustBundle = suite.ConformanceTest{
 		address := kubernetes.GatewayAndRoutesMustBeAccepted(t, s.Client, s.TimeoutConfig, s.ControllerName, kubernetes.NewGatewayRef(gwNN), &v1.HTTPRoute{}, false,
 			types.NamespacedName{Namespace: suite.InfrastructureNamespace, Name: name})
 
-		says := func(t *testing.T, kind v1.PolicyConditionType, status metav1.ConditionStatus, reason v1.PolicyConditionReason) {
+		says := func(t *testing.T, condition v1.PolicyConditionType, status metav1.ConditionStatus, reason v1.PolicyConditionReason) {
 			t.Helper()
-			kubernetes.BackendTLSPolicyMustHaveCondition(t, s.Client, s.TimeoutConfig, policyNN, gwNN, metav1.Condition{Type: string(kind), Status: status, Reason: string(reason)})
+			kubernetes.BackendTLSPolicyMustHaveCondition(t, s.Client, s.TimeoutConfig, policyNN, gwNN, metav1.Condition{Type: string(condition), Status: status, Reason: string(reason)})
 		}
 		answers := func(t *testing.T, statuses ...int) {
 			t.Helper()

@@ -118,9 +118,9 @@ func newXListenerSet(name string) *unstructured.Unstructured {
 // createRouteToSet creates a route for all hostnames whose parent is an XListenerSet.
 func createRouteToSet(t *testing.T, s *suite.ConformanceTestSuite, name, set string) {
 	t.Helper()
-	group, kind, port := v1.Group(xListenerSet.Group), v1.Kind(xListenerSet.Kind), v1.PortNumber(8080)
+	group, ofKind, port := v1.Group(xListenerSet.Group), v1.Kind(xListenerSet.Kind), v1.PortNumber(8080)
 	route := &v1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: suite.InfrastructureNamespace}}
-	route.Spec.ParentRefs = []v1.ParentReference{{Group: &group, Kind: &kind, Name: v1.ObjectName(set)}}
+	route.Spec.ParentRefs = []v1.ParentReference{{Group: &group, Kind: &ofKind, Name: v1.ObjectName(set)}}
 	backend := v1.BackendObjectReference{Name: "infra-backend-v1", Port: &port}
 	route.Spec.Rules = []v1.HTTPRouteRule{{BackendRefs: []v1.HTTPBackendRef{{BackendRef: v1.BackendRef{BackendObjectReference: backend}}}}}
 	create(t, s, route)
@@ -153,22 +153,22 @@ func gatewayAddress(t *testing.T, s *suite.ConformanceTestSuite, name string) st
 }
 
 // hasCondition reports whether a condition of the object's generation has the status and one of the reasons.
-func hasCondition(o *unstructured.Unstructured, kind string, status metav1.ConditionStatus, reasons ...string) bool {
+func hasCondition(o *unstructured.Unstructured, condition string, status metav1.ConditionStatus, reasons ...string) bool {
 	conditions, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	return conditionIn(conditions, o.GetGeneration(), kind, status, reasons)
+	return conditionIn(conditions, o.GetGeneration(), condition, status, reasons)
 }
 
-func listenerHas(o *unstructured.Unstructured, name, kind string, status metav1.ConditionStatus, reasons ...string) bool {
+func listenerHas(o *unstructured.Unstructured, name, condition string, status metav1.ConditionStatus, reasons ...string) bool {
 	for _, l := range listenersOf(o) {
 		if l["name"] == name {
 			conditions, _ := l["conditions"].([]any)
-			return conditionIn(conditions, o.GetGeneration(), kind, status, reasons)
+			return conditionIn(conditions, o.GetGeneration(), condition, status, reasons)
 		}
 	}
 	return false
 }
 
-func conditionIn(list []any, generation int64, kind string, status metav1.ConditionStatus, reasons []string) bool {
+func conditionIn(list []any, generation int64, condition string, status metav1.ConditionStatus, reasons []string) bool {
 	var conditions []metav1.Condition
 	for _, item := range list {
 		fields, _ := item.(map[string]any)
@@ -176,7 +176,7 @@ func conditionIn(list []any, generation int64, kind string, status metav1.Condit
 		observed, _, _ := unstructured.NestedInt64(fields, "observedGeneration")
 		conditions = append(conditions, metav1.Condition{Type: text("type"), Status: metav1.ConditionStatus(text("status")), Reason: text("reason"), ObservedGeneration: observed})
 	}
-	c := meta.FindStatusCondition(conditions, kind)
+	c := meta.FindStatusCondition(conditions, condition)
 	if c == nil || c.Status != status || c.ObservedGeneration != generation {
 		return false
 	}
