@@ -103,6 +103,9 @@ func (e streamDuplex) ReadInto(b tunnel.Buffer) (int, error) {
 	return e.d.s.Read(b.Take())
 }
 
+// WasReset implements tunnel.Duplex: a read tells of RST_STREAM, whatever was written.
+func (e streamDuplex) WasReset() bool { return false }
+
 // Write implements tunnel.Duplex.
 func (e streamDuplex) Write(b []byte) (int, error) {
 	if err := e.d.s.Write(b, false); err != nil {

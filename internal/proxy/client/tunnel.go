@@ -2,9 +2,7 @@ package client
 
 import (
 	"bytes"
-	"io"
 	"net"
-	"syscall"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
@@ -121,12 +119,11 @@ func (d *duplex) ReadInto(b tunnel.Buffer) (int, error) {
 		return n, nil
 	}
 	d.early = nil
-	n, err := c.readAny(b)
-	if err == io.EOF && c.readToEnd() && listen.WasReset(c.raw) {
-		err = syscall.ECONNRESET
-	}
-	return n, err
+	return c.readAny(b)
 }
+
+// WasReset implements tunnel.Duplex.
+func (d *duplex) WasReset() bool { return d.c.readToEnd() && listen.WasReset(d.c.raw) }
 
 // readToEnd reports, of a connection whose stream has ended, whether its socket was read to the end, and not to a close_notify alone.
 func (c *Conn) readToEnd() bool { return c.nc == net.Conn(c.tcp) || c.wireEnded() }

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"encoding/base64"
-	"io"
 	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -125,13 +123,24 @@ func (x *Exchange) newTunnel(backend tunnel.Duplex, reset func()) {
 		Suspends: true,
 	}
 	x.joined.tunnel, x.joined.reset = t, reset
-	x.Client.Watch.begin(tunnelWaiter{t})
+	x.Client.Watch.begin(tunnelWaiter{t, x.joined.conn})
 }
 
 // tunnelWaiter is a tunnel as Watch interrupts and suspends it.
-type tunnelWaiter struct{ *tunnel.Tunnel }
+type tunnelWaiter struct {
+	*tunnel.Tunnel
+	conn *upstream.Conn // nil where that of a request is used
+}
 
 func (w tunnelWaiter) interrupt() { w.Interrupt() }
+
+// rest is called when nothing has moved for a while.
+func (w tunnelWaiter) rest() {
+	if w.conn != nil {
+		w.conn.KeepAlive()
+	}
+	w.Suspend()
+}
 
 // pump runs the tunnel until both ends have ended it, and returns why they did, or until it is suspended.
 func (x *Exchange) pump() observe.Reason {
@@ -170,11 +179,7 @@ func (d *connDuplex) ReadInto(b tunnel.Buffer) (int, error) {
 		d.early = d.early[n:]
 		return n, nil
 	}
-	n, err := d.ReadIdle(b)
-	if err == io.EOF && d.WasReset() {
-		return n, syscall.ECONNRESET // the wait for it has taken the error, and a read sees the end alone
-	}
-	return n, err
+	return d.ReadIdle(b)
 }
 
 // Interrupt implements tunnel.Duplex.

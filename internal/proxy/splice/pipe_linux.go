@@ -13,11 +13,15 @@ import (
 type Pipe struct {
 	fds     [2]int // to read from, to write to
 	held    int
+	most    int64 // how much it is filled with at once
+	large   bool
+	close   func(fds [2]int)
 	cleanup runtime.Cleanup
 }
 
 var (
-	pipes sync.Pool
+	pipes, largePipes sync.Pool
+	large             atomic.Int64 // how many large ones there are
 	// refused: the system does not splice, see Fill.
 	refused atomic.Bool
 )
@@ -30,13 +34,51 @@ func Take() *Pipe {
 	if p, ok := pipes.Get().(*Pipe); ok {
 		return p
 	}
-	p := &Pipe{}
+	return newPipe(Most, closeBoth)
+}
+
+// newPipe makes a pipe; nil where there is none to be had.
+func newPipe(most int64, end func(fds [2]int)) *Pipe {
+	p := &Pipe{most: most, close: end}
 	if unix.Pipe2(p.fds[:], unix.O_CLOEXEC|unix.O_NONBLOCK) != nil {
 		return nil
 	}
-	// The pool forgets pipes that nobody has wanted for a while.
-	p.cleanup = runtime.AddCleanup(p, closeBoth, p.fds)
+	// The pools forget pipes that nobody has wanted for a while.
+	p.cleanup = runtime.AddCleanup(p, end, p.fds)
 	return p
+}
+
+// mostLargePipes is how many large pipes there are at a time. Their pages are a quarter of those that a user without privileges may have in pipes by default
+// (pipe-user-pages-soft in proc_sys_fs(5)): beyond these the kernel makes pipes that take 8 KiB at once, for us and for the user's other programs.
+const mostLargePipes = 64
+
+// TakeLarge is Take of a pipe that takes MostLarge, as long as there are few in use: else it is one that takes Most.
+func TakeLarge() *Pipe {
+	if refused.Load() {
+		return nil
+	}
+	if p, ok := largePipes.Get().(*Pipe); ok {
+		return p
+	}
+	if large.Add(1) > mostLargePipes {
+		large.Add(-1)
+		return Take()
+	}
+	p := newPipe(MostLarge, closeLarge)
+	if p == nil {
+		large.Add(-1)
+		return nil
+	}
+	p.large = true
+	if _, err := unix.FcntlInt(uintptr(p.fds[1]), unix.F_SETPIPE_SZ, MostLarge); err != nil {
+		p.most = Most // as the system's administrator wants it
+	}
+	return p
+}
+
+func closeLarge(fds [2]int) {
+	closeBoth(fds)
+	large.Add(-1)
 }
 
 func closeBoth(fds [2]int) {
@@ -46,22 +88,25 @@ func closeBoth(fds [2]int) {
 
 // Give takes it back. One that still holds bytes is closed.
 func Give(p *Pipe) {
-	if p.held == 0 {
+	switch {
+	case p.held > 0:
+		p.cleanup.Stop()
+		p.close(p.fds)
+	case p.large:
+		largePipes.Put(p)
+	default:
 		pipes.Put(p)
-		return
 	}
-	p.cleanup.Stop()
-	closeBoth(p.fds)
 }
 
 // Held is how many bytes are in the pipe.
 func (p *Pipe) Held() int { return p.held }
 
-// Fill moves up to limit bytes, Most at most, from a socket into the pipe, which must be empty. It does not wait: EAGAIN is that
+// Fill moves up to limit bytes, and no more than the pipe takes, from a socket into the pipe, which must be empty. It does not wait: EAGAIN is that
 // nothing has come; 0 without an error is the end of the stream. Any other error may be that the
 // system does not splice, and no later Take gives a pipe; nothing was moved then.
 func (p *Pipe) Fill(socket uintptr, limit int64) (int, syscall.Errno) {
-	n, errno := move(socket, uintptr(p.fds[1]), int(min(limit, Most)))
+	n, errno := move(socket, uintptr(p.fds[1]), int(min(limit, p.most)))
 	switch errno {
 	case 0:
 		p.held += n

@@ -135,3 +135,67 @@ func TestNoSplice(t *testing.T) {
 		t.Error("a pipe is lent though the system does not splice")
 	}
 }
+
+// TestLargePipes: a large pipe takes at once what a tunnel moves; there are only so many, and others then get what there is besides.
+func TestLargePipes(t *testing.T) {
+	from, source := sockets(t)
+	to, sink := sockets(t)
+	var all []*Pipe
+	for len(all) == 0 || all[len(all)-1].large {
+		p := TakeLarge()
+		if p == nil {
+			t.Fatal("the system does not splice")
+		}
+		if all = append(all, p); len(all) > mostLargePipes+1 {
+			t.Fatalf("%d large pipes", len(all))
+		}
+	}
+	if len(all) != mostLargePipes+1 {
+		t.Errorf("%d large pipes, want %d", len(all)-1, mostLargePipes)
+	}
+	want := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
+	go func() {
+		source.Write(want)
+		source.CloseWrite()
+	}()
+	got := make(chan []byte)
+	go func() {
+		b, _ := io.ReadAll(sink)
+		got <- b
+	}()
+	most := 0
+	for {
+		n, errno := fill(t, all[0], from, MostLarge)
+		if errno != 0 {
+			t.Fatal(errno)
+		}
+		if n == 0 {
+			break
+		}
+		most = max(most, n)
+		drain(t, all[0], to)
+	}
+	to.CloseWrite()
+	if b := <-got; !bytes.Equal(b, want) {
+		t.Errorf("%d bytes came, want %d as they were", len(b), len(want))
+	}
+	if most > MostLarge {
+		t.Errorf("%d bytes at once, want %d at most", most, MostLarge)
+	}
+	// One that holds bytes is closed, and makes room for another.
+	left, of := sockets(t)
+	io.WriteString(of, "left")
+	if n, errno := fill(t, all[1], left, MostLarge); n == 0 {
+		t.Fatal(errno)
+	}
+	before := large.Load()
+	Give(all[1])
+	if now := large.Load(); now != before-1 {
+		t.Errorf("%d large pipes after one was closed, before %d", now, before)
+	}
+	for i, p := range all {
+		if i != 1 {
+			Give(p)
+		}
+	}
+}

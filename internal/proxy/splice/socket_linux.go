@@ -53,16 +53,16 @@ func (r *Reader) Fill(p *Pipe, limit int64) (int, error) {
 	return r.n, nil
 }
 
-// FillNow is Fill of what has come already, without waiting; 0 where nothing has. It may take the socket's error: a read then sees the end of the
-// stream instead.
-func (r *Reader) FillNow(p *Pipe, limit int64) int {
+// FillNow is Fill of what has come already, without waiting; 0 where nothing has. failed is that it may have taken the socket's error: a read then sees the
+// end of the stream instead.
+func (r *Reader) FillNow(p *Pipe, limit int64) (n int, failed bool) {
 	r.pipe, r.limit, r.n, r.errno = p, limit, 0, 0
 	err := r.raw.Control(r.look)
 	r.pipe = nil
 	if err != nil || r.errno != 0 {
-		return 0
+		return 0, err != nil || r.errno != unix.EAGAIN
 	}
-	return r.n
+	return r.n, false
 }
 
 // Writer empties pipes into a socket. It is for one goroutine at a time; Init comes first.

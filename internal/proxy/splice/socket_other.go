@@ -20,7 +20,7 @@ func (*Reader) Init(syscall.RawConn) {}
 func (*Reader) Fill(*Pipe, int64) (int, error) { return 0, ErrRefused }
 
 // FillNow is never called.
-func (*Reader) FillNow(*Pipe, int64) int { return 0 }
+func (*Reader) FillNow(*Pipe, int64) (int, bool) { return 0, false }
 
 // Writer has no state on this system, as there are no pipes.
 type Writer struct{}

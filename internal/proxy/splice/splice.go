@@ -12,3 +12,6 @@ const Worth = 24 << 10
 // Most is how many bytes a pipe is filled with at once: what a client must take in
 // the time of one write.
 const Most = 64 << 10
+
+// MostLarge is that for a large pipe. What both sockets of a tunnel hold is more, and each part costs two system calls and wakes the peer.
+const MostLarge = 256 << 10

@@ -115,11 +115,13 @@ func (t *Tunnel) relayStep(d *direction, fd uintptr) bool {
 			return true
 		}
 		r.rest = b[:n]
-		_ = r.out.Control(r.put) // an error comes again with the next write
+		d.sending.Store(true)
+		_ = r.out.Control(r.put) // what it does not take, be it for an error, is written once more
 		d.sent.Add(int64(n - len(r.rest)))
 		if len(r.rest) > 0 {
 			return true
 		}
+		d.sending.Store(false)
 		r.rest = nil // which would keep the buffer's memory
 		t.Moved(d.sink, false)
 		if n >= splice.Worth {

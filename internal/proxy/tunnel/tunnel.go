@@ -20,9 +20,11 @@ import (
 // Duplex is one end of a tunnel. One goroutine reads while another writes; Interrupt may be called by any. These are the methods that a
 // connection over TLS, one in cleartext and a stream have in common, and none can be missed.
 type Duplex interface {
-	// ReadInto waits for bytes and reads them into b, which it holds no memory of while it waits. io.EOF is that the peer sends no more, and has not
-	// broken off, though a write or a splice may have taken that error.
+	// ReadInto waits for bytes and reads them into b, which it holds no memory of while it waits. io.EOF is that the peer sends no more, unless
+	// WasReset.
 	ReadInto(b Buffer) (int, error)
+	// WasReset reports, after io.EOF, whether the peer has broken off, and a write or a splice has taken that error.
+	WasReset() bool
 	Write(b []byte) (int, error)
 	// CloseWrite tells the peer that nothing more comes. It may wait for the peer to take what it was sent.
 	CloseWrite() error
@@ -157,10 +159,15 @@ type direction struct {
 	buf          buffer.Lender
 	reader       splice.Reader
 	writer       splice.Writer
-	spliced      bool   // both ends are sockets
-	first        bool   // the first small part has passed
-	relay        *relay // nil before the second
-	rests        bool   // it has stopped because the tunnel is suspended
+	spliced      bool // both ends are sockets
+	// sending: what is under way to the sink, or was the last to go there and failed, may take the error by which the sink's peer breaks off, so
+	// that a read from there ends as if the stream did. Of bytes from one socket to another alone.
+	sending      atomic.Bool
+	failedToFill bool        // the same for a splice from the source
+	ended        atomic.Bool // the source has sent its last
+	first        bool        // the first small part has passed
+	relay        *relay      // nil before the second
+	rests        bool        // it has stopped because the tunnel is suspended
 
 	id uint64 // of the entry in HangUps; 0 before there is one
 	wait
@@ -199,7 +206,14 @@ func (t *Tunnel) run(d *direction) {
 		}
 		switch {
 		case woken:
+		case err == io.EOF && t.mayBeReset(d) && d.from.WasReset():
+			t.fail(d.source, syscall.ECONNRESET)
+			return
 		case err == io.EOF:
+			d.ended.Store(true)
+			if d.spliced && t.opposite(d).ended.Load() {
+				return // the caller's close tells the sink as well, and costs no system call more
+			}
 			t.Moved(d.sink, true)
 			if err := d.to.CloseWrite(); err != nil {
 				t.fail(d.sink, err)
@@ -212,6 +226,20 @@ func (t *Tunnel) run(d *direction) {
 			return
 		}
 	}
+}
+
+// opposite is the other direction.
+func (t *Tunnel) opposite(d *direction) *direction {
+	if d == &t.toBackend {
+		return &t.toClient
+	}
+	return &t.toBackend
+}
+
+// mayBeReset reports, of a direction whose source has ended its stream, whether that may have been by a reset. Between two sockets it is known to be in order
+// where nothing else could have taken the error.
+func (t *Tunnel) mayBeReset(d *direction) bool {
+	return !d.spliced || d.failedToFill || t.opposite(d).sending.Load()
 }
 
 // read waits for bytes. woken is that the wait was ended before any came, for no reason of the connection's.
@@ -256,34 +284,39 @@ func (t *Tunnel) pass(d *direction, n int, more bool) (ok bool) {
 // write writes all of b; false is that the tunnel has failed.
 func (t *Tunnel) write(d *direction, b []byte) bool {
 	t.Moved(d.sink, true)
+	d.sending.Store(true)
 	n, err := d.to.Write(b)
 	d.sent.Add(int64(n))
 	if err != nil {
 		t.fail(d.sink, err)
 		return false
 	}
+	d.sending.Store(false)
 	t.Moved(d.sink, false)
 	return true
 }
 
 // splice moves what has come, without copying it, as long as much comes. An error is the sink's; one of the source is that of the next read.
 func (t *Tunnel) splice(d *direction) error {
-	p := splice.Take()
+	p := splice.TakeLarge()
 	if p == nil {
 		return nil
 	}
 	defer splice.Give(p)
 	for {
-		n := d.reader.FillNow(p, splice.Most)
+		n, failed := d.reader.FillNow(p, splice.MostLarge)
 		if n == 0 {
+			d.failedToFill = d.failedToFill || failed
 			return nil
 		}
 		t.Moved(d.sink, true)
+		d.sending.Store(true)
 		err := d.writer.Drain(p)
 		d.sent.Add(int64(n - p.Held()))
 		if err != nil {
 			return err
 		}
+		d.sending.Store(false)
 		t.Moved(d.sink, false)
 		if n < splice.Worth {
 			return nil

@@ -40,12 +40,10 @@ func (s *socket) ReadInto(b Buffer) (int, error) {
 	if s.panics {
 		panic("socket of the test")
 	}
-	n, err := s.Read(b.Take())
-	if err == io.EOF && s.raw != nil && listen.WasReset(s.raw) {
-		err = syscall.ECONNRESET // which a write or a splice has taken
-	}
-	return n, err
+	return s.Read(b.Take())
 }
+
+func (s *socket) WasReset() bool { return s.raw != nil && listen.WasReset(s.raw) }
 
 // pair returns both ends of a TCP connection: the gateway's and the peer's.
 func pair(t *testing.T, spliced bool) (*socket, *net.TCPConn) {

@@ -10,7 +10,10 @@ func (c *Conn) Splices() bool { return !c.plain && c.probe.rawConn() != nil }
 func (c *Conn) Splice(p *splice.Pipe, limit int64) (int, error) { return c.splicer().Fill(p, limit) }
 
 // SpliceMore is Splice of what has come already, without waiting; 0 where nothing has.
-func (c *Conn) SpliceMore(p *splice.Pipe, limit int64) int { return c.splicer().FillNow(p, limit) }
+func (c *Conn) SpliceMore(p *splice.Pipe, limit int64) int {
+	n, _ := c.splicer().FillNow(p, limit)
+	return n
+}
 
 func (c *Conn) splicer() *splice.Reader {
 	if c.splicing == nil {
