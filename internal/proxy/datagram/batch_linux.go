@@ -109,10 +109,14 @@ func (b *batch) take(fd uintptr) bool {
 	}
 }
 
+// call does not wait, so that the runtime's scheduler need not be told.
 func call(number, fd uintptr, m []message) (int, syscall.Errno) {
-	n, _, errno := unix.Syscall6(number, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT, 0, 0)
+	n, _, errno := unix.RawSyscall6(number, fd, uintptr(unsafe.Pointer(&m[0])), uintptr(len(m)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
+
+// tookAll reports whether nothing was left behind what has come.
+func (b *batch) tookAll() bool { return b.err == nil && b.n < batchSize }
 
 // size is how long a datagram is.
 func (b *batch) size(i int) int { return int(b.in[i].size) }

@@ -22,6 +22,8 @@ func (b *batch) receive(syscall.RawConn) (int, error) { return 0, b.err }
 
 func (b *batch) take(uintptr) bool { return true }
 
+func (b *batch) tookAll() bool { return true }
+
 func (b *batch) size(int) int { return 0 }
 
 func (b *batch) key(int) (key, bool) { return key{}, false }
