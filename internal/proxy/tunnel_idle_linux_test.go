@@ -24,8 +24,10 @@ type joiner struct {
 }
 
 // joinsTCP is a joiner by a TCPRoute, joinsWebSocket one by Upgrade.
-func joinsTCP(t *testing.T, timeouts Timeouts) *joiner {
-	g, l := startGateway(t, timeouts), listenLocally(t)
+func joinsTCP(t *testing.T, timeouts Timeouts) *joiner { return joinsTCPWith(t, Options{Timeouts: timeouts}) }
+
+func joinsTCPWith(t *testing.T, o Options) *joiner {
+	g, l := startGatewayWith(t, o), listenLocally(t)
 	g.apply(append(backend("Service/default/b/80", l.Addr().String()), g.tcpListener("tcp"),
 		l4RouteOf("r", "default/gw/tcp", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})))
 	return &joiner{g, l, "", ""}

@@ -319,7 +319,7 @@ func (c *Conn) sweep(now int64) (watch bool) {
 		switch t := c.tunnel(); {
 		case t.expired(now):
 			c.watch.Expire()
-		case c.nc == net.Conn(c.tcp) && !c.rests.Load() && t.rests(now):
+		case !c.rests.Load() && t.rests(now):
 			c.watch.Suspend()
 		}
 	}

@@ -200,12 +200,13 @@ func (w *Watch) Expire() {
 	}
 }
 
-// Suspend has the exchange give up its goroutines, if it is a tunnel through which nothing moves.
+// Suspend has the exchange give up its goroutines, if it is a tunnel through which nothing moves and they can be spared, and has the system look after its
+// backend.
 func (w *Watch) Suspend() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t, ok := w.waiter.(tunnelWaiter); ok {
-		t.Suspend()
+		t.rest()
 	}
 }
 

@@ -29,6 +29,7 @@ type Conn struct {
 	released  int64          // the Set's clock at Release, Unix nanoseconds
 	deadlines atomic.Bool
 	closed    atomic.Bool
+	keptAlive atomic.Bool
 	plain     bool    // see Options.PlainIO
 	secure    *secure // nil in cleartext
 

@@ -110,6 +110,9 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 		return nil, e.dialError(ReasonGone, true, e.life.Err())
 	}
 	dialer := net.Dialer{Deadline: limit.at, KeepAliveConfig: keepAlive}
+	if p == forTunnel { // most end soon
+		dialer.KeepAliveConfig, dialer.KeepAlive = net.KeepAliveConfig{}, -1
+	}
 	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.
 	living, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -37,13 +37,29 @@ func (c *Conn) CloseWrite() error {
 	return c.Conn.(interface{ CloseWrite() error }).CloseWrite()
 }
 
+// KeepAlive has the system ask the endpoint from now on, when it is silent, whether it is still there. A connection for a tunnel is made without that, since
+// it takes four system calls.
+func (c *Conn) KeepAlive() {
+	if c.keptAlive.Swap(true) {
+		return
+	}
+	if socket := c.socket(); socket != nil {
+		socket.SetKeepAliveConfig(keepAlive) //nolint:errcheck // without it a vanished endpoint is noticed later, nothing else
+	}
+}
+
+// socket is what the connection's bytes are sent by; nil where it is not TCP.
+func (c *Conn) socket() *net.TCPConn {
+	if c.secure != nil {
+		return c.secure.wire.TCPConn
+	}
+	socket, _ := c.Conn.(*net.TCPConn)
+	return socket
+}
+
 // Reset is Close by which the endpoint sees that what it was sent is not complete.
 func (c *Conn) Reset() {
-	socket, ok := c.Conn.(*net.TCPConn)
-	if c.secure != nil {
-		socket, ok = c.secure.wire.TCPConn, true
-	}
-	if ok {
+	if socket := c.socket(); socket != nil {
 		socket.SetLinger(0) //nolint:errcheck // a broken socket is reset already
 		socket.Close()
 	}

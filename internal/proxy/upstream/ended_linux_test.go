@@ -142,14 +142,6 @@ func unsent(c *net.TCPConn) (n int, err error) {
 	return n, err
 }
 
-// socket is what the connection is made of.
-func (c *Conn) socket() *net.TCPConn {
-	if c.secure != nil {
-		return c.secure.wire.TCPConn
-	}
-	return c.Conn.(*net.TCPConn)
-}
-
 // lent is a Buffer.
 type lent [64 << 10]byte
 
