@@ -1574,7 +1574,9 @@ type Backend struct {
 	Port      uint32          `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	Protocol  BackendProtocol `protobuf:"varint,5,opt,name=protocol,proto3,enum=moongate.config.v1.BackendProtocol" json:"protocol,omitempty"`
 	// How TLS is spoken to the endpoints; unset is cleartext.
-	Tls           *BackendTLS `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
+	Tls *BackendTLS `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
+	// How many requests may be tried again; unset is as the rules have it.
+	RetryBudget   *RetryBudget `protobuf:"bytes,1000,opt,name=retry_budget,json=retryBudget,proto3" json:"retry_budget,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1651,6 +1653,91 @@ func (x *Backend) GetTls() *BackendTLS {
 	return nil
 }
 
+func (x *Backend) GetRetryBudget() *RetryBudget {
+	if x != nil {
+		return x.RetryBudget
+	}
+	return nil
+}
+
+// RetryBudget bounds the retries of requests to a Service, by all routes and ports together (GEP-3388). One is sent if either share or minimum allows it.
+type RetryBudget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Percent       uint32                 `protobuf:"varint,1,opt,name=percent,proto3" json:"percent,omitempty"`                                  // of the requests of clients in the last interval; at most 100
+	IntervalNanos int64                  `protobuf:"varint,2,opt,name=interval_nanos,json=intervalNanos,proto3" json:"interval_nanos,omitempty"` // at least 1 s and at most 1 h
+	// How many retries there may be in min_interval, whatever the percentage.
+	MinRetries       uint32 `protobuf:"varint,3,opt,name=min_retries,json=minRetries,proto3" json:"min_retries,omitempty"`
+	MinIntervalNanos int64  `protobuf:"varint,4,opt,name=min_interval_nanos,json=minIntervalNanos,proto3" json:"min_interval_nanos,omitempty"` // more than 0 and at most 1 h
+	Policy           string `protobuf:"bytes,5,opt,name=policy,proto3" json:"policy,omitempty"`                                                // who says so, for people
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *RetryBudget) Reset() {
+	*x = RetryBudget{}
+	mi := &file_config_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryBudget) ProtoMessage() {}
+
+func (x *RetryBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryBudget.ProtoReflect.Descriptor instead.
+func (*RetryBudget) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RetryBudget) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
+}
+
+func (x *RetryBudget) GetIntervalNanos() int64 {
+	if x != nil {
+		return x.IntervalNanos
+	}
+	return 0
+}
+
+func (x *RetryBudget) GetMinRetries() uint32 {
+	if x != nil {
+		return x.MinRetries
+	}
+	return 0
+}
+
+func (x *RetryBudget) GetMinIntervalNanos() int64 {
+	if x != nil {
+		return x.MinIntervalNanos
+	}
+	return 0
+}
+
+func (x *RetryBudget) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
 // BackendTLS is how a backend's certificate is verified.
 type BackendTLS struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1670,7 +1757,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1682,7 +1769,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1695,7 +1782,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1753,7 +1840,7 @@ type SubjectAltNames struct {
 
 func (x *SubjectAltNames) Reset() {
 	*x = SubjectAltNames{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1765,7 +1852,7 @@ func (x *SubjectAltNames) String() string {
 func (*SubjectAltNames) ProtoMessage() {}
 
 func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1778,7 +1865,7 @@ func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
 func (*SubjectAltNames) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SubjectAltNames) GetAskedName() string {
@@ -1815,7 +1902,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1914,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1927,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{20}
+	return file_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Authorities) GetKey() string {
@@ -1875,7 +1962,7 @@ type Revocable struct {
 
 func (x *Revocable) Reset() {
 	*x = Revocable{}
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1887,7 +1974,7 @@ func (x *Revocable) String() string {
 func (*Revocable) ProtoMessage() {}
 
 func (x *Revocable) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1900,7 +1987,7 @@ func (x *Revocable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revocable.ProtoReflect.Descriptor instead.
 func (*Revocable) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{21}
+	return file_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Revocable) GetPem() string {
@@ -1928,7 +2015,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2027,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2040,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{22}
+	return file_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -1983,7 +2070,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1995,7 +2082,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2008,7 +2095,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{23}
+	return file_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -2044,7 +2131,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2143,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2156,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{24}
+	return file_config_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Certificate) GetKey() string {
@@ -2107,7 +2194,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[25]
+	mi := &file_config_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2119,7 +2206,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[25]
+	mi := &file_config_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2132,7 +2219,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{25}
+	return file_config_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -2259,14 +2346,22 @@ const file_config_proto_rawDesc = "" +
 	"\abackend\x18\x01 \x01(\tR\abackend\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12.\n" +
 	"\afilters\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
-	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\xd4\x01\n" +
+	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\x99\x02\n" +
 	"\aBackend\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
-	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\"\x9b\x02\n" +
+	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\x12C\n" +
+	"\fretry_budget\x18\xe8\a \x01(\v2\x1f.moongate.config.v1.RetryBudgetR\vretryBudget\"\xb5\x01\n" +
+	"\vRetryBudget\x12\x18\n" +
+	"\apercent\x18\x01 \x01(\rR\apercent\x12%\n" +
+	"\x0einterval_nanos\x18\x02 \x01(\x03R\rintervalNanos\x12\x1f\n" +
+	"\vmin_retries\x18\x03 \x01(\rR\n" +
+	"minRetries\x12,\n" +
+	"\x12min_interval_nanos\x18\x04 \x01(\x03R\x10minIntervalNanos\x12\x16\n" +
+	"\x06policy\x18\x05 \x01(\tR\x06policy\"\x9b\x02\n" +
 	"\n" +
 	"BackendTLS\x12\x1f\n" +
 	"\vserver_name\x18\x01 \x01(\tR\n" +
@@ -2335,7 +2430,7 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),            // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),       // 1: moongate.config.v1.PathMatchType
@@ -2358,25 +2453,26 @@ var file_config_proto_goTypes = []any{
 	(*ValueMatch)(nil),       // 18: moongate.config.v1.ValueMatch
 	(*BackendRef)(nil),       // 19: moongate.config.v1.BackendRef
 	(*Backend)(nil),          // 20: moongate.config.v1.Backend
-	(*BackendTLS)(nil),       // 21: moongate.config.v1.BackendTLS
-	(*SubjectAltNames)(nil),  // 22: moongate.config.v1.SubjectAltNames
-	(*Authorities)(nil),      // 23: moongate.config.v1.Authorities
-	(*Revocable)(nil),        // 24: moongate.config.v1.Revocable
-	(*Endpoints)(nil),        // 25: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),         // 26: moongate.config.v1.Endpoint
-	(*Certificate)(nil),      // 27: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),       // 28: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),        // 29: google.protobuf.Any
+	(*RetryBudget)(nil),      // 21: moongate.config.v1.RetryBudget
+	(*BackendTLS)(nil),       // 22: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil),  // 23: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),      // 24: moongate.config.v1.Authorities
+	(*Revocable)(nil),        // 25: moongate.config.v1.Revocable
+	(*Endpoints)(nil),        // 26: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),         // 27: moongate.config.v1.Endpoint
+	(*Certificate)(nil),      // 28: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),       // 29: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),        // 30: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	9,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
 	20, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	25, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	27, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	28, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	26, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	28, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	29, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	10, // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	23, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	24, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
 	6,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
 	8,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
@@ -2389,7 +2485,7 @@ var file_config_proto_depIdxs = []int32{
 	19, // 17: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
 	12, // 18: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
 	16, // 19: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	29, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	30, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
 	19, // 21: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
 	15, // 22: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
 	14, // 23: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
@@ -2397,18 +2493,19 @@ var file_config_proto_depIdxs = []int32{
 	18, // 25: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
 	18, // 26: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
 	1,  // 27: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	29, // 28: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	30, // 28: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
 	15, // 29: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
 	2,  // 30: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	21, // 31: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	22, // 32: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	24, // 33: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
-	26, // 34: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	22, // 31: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	21, // 32: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
+	23, // 33: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	25, // 34: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	27, // 35: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2432,7 +2529,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

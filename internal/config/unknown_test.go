@@ -55,7 +55,9 @@ func TestCheckKnown(t *testing.T) {
 }
 
 // ignorable are the fields that proxies which do not know them may ignore, and why.
-var ignorable = map[protoreflect.FullName]string{}
+var ignorable = map[protoreflect.FullName]string{
+	"moongate.config.v1.Backend.retry_budget": "without it more requests are tried again, which is better than that none is sent",
+}
 
 // TestIgnorableFields: whoever gives a field a number that older proxies ignore says here why it restricts nothing.
 func TestIgnorableFields(t *testing.T) {

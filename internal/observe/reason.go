@@ -49,6 +49,7 @@ const (
 	ReasonGRPCTimeout
 	ReasonRetriesExhausted
 	ReasonRetryBodyTooLarge
+	ReasonRetryBudgetExhausted
 
 	ReasonNoBackend
 	ReasonBackendInvalid
@@ -143,6 +144,8 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonGRPCTimeout:       {Word: "grpc_timeout", Source: SourceUpstream, Status: 504, Description: "the time that a gRPC call gives itself by grpc-timeout ran out"},
 	ReasonRetriesExhausted:  {Word: "retries_exhausted", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, after the last one that it allows, that timeouts.request leaves time for, or while memory is scarce"},
 	ReasonRetryBodyTooLarge: {Word: "retry_body_too_large", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, but the request body is longer than what is kept for one"},
+
+	ReasonRetryBudgetExhausted: {Word: "retry_budget_exhausted", Source: SourceUpstream, Status: 503, Description: "an attempt failed and the rule's retry wants another one, but the retryConstraint of the backend's XBackendTrafficPolicy allows no more retries for now"},
 
 	ReasonNoBackend:                 {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
 	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},

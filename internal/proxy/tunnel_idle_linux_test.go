@@ -24,7 +24,9 @@ type joiner struct {
 }
 
 // joinsTCP is a joiner by a TCPRoute, joinsWebSocket one by Upgrade.
-func joinsTCP(t *testing.T, timeouts Timeouts) *joiner { return joinsTCPWith(t, Options{Timeouts: timeouts}) }
+func joinsTCP(t *testing.T, timeouts Timeouts) *joiner {
+	return joinsTCPWith(t, Options{Timeouts: timeouts})
+}
 
 func joinsTCPWith(t *testing.T, o Options) *joiner {
 	g, l := startGatewayWith(t, o), listenLocally(t)

@@ -31,7 +31,7 @@ type session struct {
 	raw      syscall.RawConn
 	local    netip.AddrPort
 	failed   error // of receiving
-	ended    bool   // guarded by socket.mu
+	ended    bool  // guarded by socket.mu
 
 	active         atomic.Int64 // Unix milliseconds of the last datagram
 	again          atomic.Bool  // the client has sent more than one

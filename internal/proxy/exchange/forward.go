@@ -41,6 +41,9 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
 	x.attempt.suspends = x.Client.Suspends
 	x.retry = retryState{}
+	if budget := backend.RetryBudget(); budget != nil {
+		budget.Request()
+	}
 	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
 	for {
 		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // in filters, or while the body came
@@ -95,7 +98,8 @@ func (x *Exchange) endEndpoint() {
 // attemptAt makes an attempt at an endpoint. Where that fails, v is what follows.
 func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v verdict) {
 	if f = x.connect(ep, &x.attempt); f.kind != notFailed {
-		return false, f, x.judge(f)
+		f, v = x.judged(f)
+		return false, f, v
 	}
 	return x.try(&x.attempt)
 }
@@ -114,8 +118,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		a.abort()
 		gone := x.Client.Watch.end()
 		x.body.detach(a)
-		f = x.failureOf(a, err, gone)
-		v = x.judge(f)
+		f, v = x.judged(x.failureOf(a, err, gone))
 		if !v.again {
 			x.body.finish(a, false)
 		}
@@ -125,7 +128,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(x.resp.Status) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
-		if v = x.judge(f); v.again {
+		if f, v = x.judged(f); v.again || v.refused {
 			x.discard(a)
 			return false, f, v
 		}

@@ -71,6 +71,17 @@ type verdict struct {
 	pause time.Duration // before that
 	// reason is how a request ends whose response is relayed though its status asks for a retry.
 	reason observe.Reason
+	// refused is that the backend's retry budget allows none: the client is answered 503, whatever the failure was (GEP-3388).
+	refused bool
+}
+
+// judged is judge, and f as the client is told of it where nothing follows.
+func (x *Exchange) judged(f failure) (failure, verdict) {
+	v := x.judge(f)
+	if v.refused {
+		f = failure{kind: failedFinally, reason: observe.ReasonRetryBudgetExhausted}
+	}
+	return f, v
 }
 
 // judge decides what follows a failure of the present attempt. It is the one place where that is done.
@@ -122,7 +133,7 @@ func (x *Exchange) judge(f failure) (v verdict) {
 			v.reason = observe.ReasonRetryBodyTooLarge
 			return v
 		default:
-			if v = x.retryByRule(f); !v.again {
+			if v = x.retryByRule(f); !v.again && !v.refused {
 				v.reason = observe.ReasonRetriesExhausted
 			}
 			return v
@@ -155,6 +166,9 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 		v.pause = x.backoff(defaultBackoff)
 	}
 	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt
+	if budget := x.backend.RetryBudget(); v.again && budget != nil && !budget.Retry() {
+		v.again, v.refused = false, true
+	}
 	return v
 }
 

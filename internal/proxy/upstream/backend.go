@@ -16,8 +16,9 @@ type Backend struct {
 	list atomic.Pointer[endpointList] // never nil
 
 	config       atomic.Pointer[config.Backend]
-	transport    atomic.Pointer[transport] // never nil
-	hasEndpoints bool                      // an Endpoints resource is there; guarded by set.mu
+	budget       atomic.Pointer[RetryBudget] // of a variant none: its base has it
+	transport    atomic.Pointer[transport]   // never nil
+	hasEndpoints bool                        // an Endpoints resource is there; guarded by set.mu
 
 	own totals // of a variant none: its base has them
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.

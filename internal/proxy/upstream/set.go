@@ -113,6 +113,7 @@ type Set struct {
 	backends   map[string]*Backend
 	leaving    []leavingBackend
 	identities map[identityKey]*Identity
+	budgets    map[string]*RetryBudget // by serviceOf
 	closed     bool
 
 	open  connList
@@ -121,7 +122,7 @@ type Set struct {
 
 // NewSet returns an empty Set.
 func NewSet(options Options) *Set {
-	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity)}
+	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget)}
 	s.clock.Store(time.Now().UnixNano())
 	return s
 }
@@ -141,13 +142,16 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.trusted.add(a)
 		}
 	}
-	parsed, transports := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts))
+	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:
 			if transports[i] = unknown; config.CheckKnown(r) == nil {
 				transports[i], err = newTransport(k.Backend, &s.trusted)
+			}
+			if err == nil {
+				budgets[i], err = parseRetryBudget(k.Backend)
 			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
@@ -165,6 +169,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		case *config.Resource_Backend:
 			b := s.backend(k.Backend.Key)
 			b.config.Store(k.Backend)
+			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			gone = append(gone, b.setTransport(transports[i])...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
@@ -271,7 +276,9 @@ func (s *Set) remove(id config.ID) (gone, leaving []*Endpoint) {
 	}
 	switch id.Kind {
 	case config.KindBackend:
-		b.config.Store(nil)
+		if old := b.config.Swap(nil); old != nil {
+			s.setBudget(b, serviceOf(old), nil)
+		}
 	case config.KindEndpoints:
 		b.hasEndpoints = false
 		if b.config.Load() != nil {
