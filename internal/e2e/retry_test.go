@@ -307,3 +307,18 @@ func clientOfHTTP2(t *testing.T) *http.Client {
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: &transport, Timeout: patience, CheckRedirect: noRedirects.CheckRedirect}
 }
+
+// TestTaskRetryBudget does what the document says while a backend fails.
+func TestTaskRetryBudget(t *testing.T) {
+	t.Parallel()
+	var n atomic.Int32
+	b := newBackend(t, "app", func(w http.ResponseWriter, _ *http.Request) bool {
+		n.Add(1)
+		w.WriteHeader(http.StatusInternalServerError)
+		return true
+	})
+	runTask(t, "retry-budget", map[int]*backend{3000: b})
+	if n := n.Load(); n != 2 {
+		t.Errorf("%d attempts, want 2", n)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -147,6 +148,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	shown.Backend = fmt.Sprintf("Service %s port %d", name, service.Port)
 	shown.Position = d.position("Service", name)
 	shown.Speaks = d.speaks(service)
+	shown.Retries = d.retries(service.RetryBudget)
 	shown.Upgrade = d.upgrade(backend)
 	for _, e := range backend.Endpoints() {
 		shown.Endpoints = append(shown.Endpoints, e.String())
@@ -181,6 +183,15 @@ func (d *decision) upgrade(b *upstream.Backend) string {
 		remedy = fmt.Sprintf("set appProtocol of port %d of Service %s/%s to %s", service.Port, service.Namespace, service.Name, strings.Join(names, " or "))
 	}
 	return fmt.Sprintf("is not asked to switch to %s (%s): %s", protocol, observe.ReasonUpgradeIgnored, remedy)
+}
+
+// retries is what bounds the retries of requests to a backend.
+func (d *decision) retries(b *config.RetryBudget) string {
+	if b == nil || d.connection() {
+		return ""
+	}
+	return fmt.Sprintf("retries: %d for each 100 requests in %s, or %d in %s, by %s", b.Percent, time.Duration(b.IntervalNanos), b.MinRetries,
+		time.Duration(b.MinIntervalNanos), b.Policy)
 }
 
 // problem is what becomes of the share of a backend.

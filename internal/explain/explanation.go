@@ -91,6 +91,8 @@ type Backend struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	Filters   []string `json:"filters,omitempty"`
 	Problem   string   `json:"problem,omitempty"` // what its share is answered
+	// Retries is what bounds the retries of requests to the Service, of all rules together; empty where nothing does.
+	Retries string `json:"retries,omitempty"`
 	// Upgrade is what becomes of the request's wish to switch to another protocol; empty where it has none.
 	Upgrade string `json:"upgrade,omitempty"`
 }
@@ -163,6 +165,9 @@ func (e *Explanation) Print(w io.Writer) error {
 		line("backend", "%s", back)
 		for _, f := range back.Filters {
 			line("", "filter %s", f)
+		}
+		if back.Retries != "" {
+			line("", "%s", back.Retries)
 		}
 		if back.Upgrade != "" {
 			line("", "%s", back.Upgrade)

@@ -62,4 +62,7 @@ var (
 
 	BackendTLSPolicy = policy(Kind{Name: "BackendTLSPolicy", Resource: "backendtlspolicies", Versions: []string{"v1", "v1alpha3"}, Essential: true, leftover: policyTargets},
 		&gwv1.BackendTLSPolicyList{}, func(o *gwv1.BackendTLSPolicy) *gwv1.PolicyStatus { return &o.Status })
+	// Our type has the fields of versions before v1.7.0, too.
+	XBackendTrafficPolicy = policy(Kind{Group: gwx.GroupName, Name: "XBackendTrafficPolicy", Resource: "xbackendtrafficpolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
+		&gwx.XBackendTrafficPolicyList{}, func(o *gwx.XBackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
 )

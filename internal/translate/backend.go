@@ -24,7 +24,7 @@ type backends struct {
 // newBackends keeps a Backend for each Service port that an accepted route uses.
 func newBackends(e *incremental.Engine,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
-	services *services, backendTLSPolicies *backendTLSPolicies, routes *routes, refusals *refusals) *backends {
+	services *services, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, routes *routes, refusals *refusals) *backends {
 	bs := &backends{endpointSlices: endpointSlices, services: services, refusals: refusals}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
 	bs.all = incremental.FlatMap(e, "backend", bs.services.all,
@@ -51,9 +51,13 @@ func newBackends(e *incremental.Engine,
 						continue
 					}
 				}
+				var budget *config.RetryBudget
+				if !key.UDP {
+					budget = trafficPolicies.retryBudget(v, n)
+				}
 				add := func(protocol config.BackendProtocol) {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
-						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls,
+						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls, RetryBudget: budget,
 					}})
 				}
 				if own {

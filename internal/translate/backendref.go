@@ -4,12 +4,53 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
+
+// namedBackends are the objects that a route names as backends, whether it may or not.
+func namedBackends(k kindName, o metav1.Object, yield func(policy.Target)) {
+	rules := routeKindOf(k.Kind).rules(o)
+	for i := range rules {
+		for _, ref := range rules[i].Refs() {
+			yield(policy.Target{Group: string(value(ref.Group, corev1.GroupName)), Kind: string(value(ref.Kind, gwv1.Kind(KindService))),
+				Namespace: string(value(ref.Namespace, gwv1.Namespace(k.Name.Namespace))), Name: string(ref.Name)})
+		}
+	}
+}
+
+// namedServices are those of them that are Services.
+func namedServices(k kindName, o metav1.Object) (services []name) {
+	namedBackends(k, o, func(t policy.Target) {
+		if isService(t) {
+			services = append(services, name{t.Namespace, t.Name})
+		}
+	})
+	return services
+}
+
+// namedOthers are the rest of them.
+func namedOthers(k kindName, o metav1.Object) (others []policy.Target) {
+	namedBackends(k, o, func(t policy.Target) {
+		if !isService(t) {
+			others = append(others, t)
+		}
+	})
+	return others
+}
+
+// referringTo are the routes that name an object as a backend.
+func (rs *routes) referringTo(v *incremental.View, target policy.Target) []kindName {
+	if isService(target) {
+		return incremental.Lookup(v, rs.referrers, name{target.Namespace, target.Name})
+	}
+	return incremental.Lookup(v, rs.others, target)
+}
 
 // backendRefs find what references of routes mean.
 type backendRefs struct {

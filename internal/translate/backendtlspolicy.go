@@ -53,9 +53,7 @@ func newBackendTLSPolicies(e *incremental.Engine,
 	policiesForRoutes *incremental.Collection[name, *gwv1.BackendTLSPolicy], authorities *authorities) *backendTLSPolicies {
 	bp := &backendTLSPolicies{undecodedPolicies: undecodedPolicies, authorities: authorities}
 	bp.byTarget = incremental.NewIndex(policyObjects, "BackendTLSPolicies by target",
-		func(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
-			return policy.Targets(n.Namespace, p.Spec.TargetRefs)
-		})
+		tlsPolicyTargets)
 	bp.undecoded = incremental.NewIndex(bp.undecodedPolicies, "undecoded BackendTLSPolicies by namespace",
 		func(n name, _ undecodedPolicy) []string { return []string{n.Namespace} })
 	bp.ages = incremental.Map(e, "BackendTLSPolicy age", policyObjects,
@@ -72,6 +70,10 @@ func newBackendTLSPolicies(e *incremental.Engine,
 			return b.Invalid.String(), true
 		}, same[string])
 	return bp
+}
+
+func tlsPolicyTargets(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
+	return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 }
 
 // backendTLSPoliciesForRoutes are those for Services that routes name.
@@ -99,19 +101,6 @@ func policiesByAuthorities(policies *incremental.Collection[name, *gwv1.BackendT
 			}
 			return objects
 		})
-}
-
-// namedServices are the Services that a route names as backends, whether it may or not.
-func namedServices(k kindName, o metav1.Object) (services []name) {
-	rules := routeKindOf(k.Kind).rules(o)
-	for i := range rules {
-		for _, ref := range rules[i].Refs() {
-			if value(ref.Group, corev1.GroupName) == corev1.GroupName && value(ref.Kind, gwv1.Kind(KindService)) == gwv1.Kind(KindService) {
-				services = append(services, name{string(value(ref.Namespace, gwv1.Namespace(k.Name.Namespace))), string(ref.Name)})
-			}
-		}
-	}
-	return services
 }
 
 // readBackendTLS validates a policy, without its targets.
@@ -307,7 +296,7 @@ type backendTLSPolicyStatuses struct {
 	policyObjects      *incremental.Collection[name, *gwv1.BackendTLSPolicy]
 	services           *services
 	backendTLSPolicies *backendTLSPolicies
-	policyGateways     *policyGateways
+	gateways           *policyGateways
 
 	all *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 }
@@ -316,8 +305,8 @@ type backendTLSPolicyStatuses struct {
 // through a route.
 func newBackendTLSPolicyStatuses(e *incremental.Engine, o *Options,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
-	services *services, backendTLSPolicies *backendTLSPolicies, policyGateways *policyGateways) *backendTLSPolicyStatuses {
-	bst := &backendTLSPolicyStatuses{o: o, policyObjects: policyObjects, services: services, backendTLSPolicies: backendTLSPolicies, policyGateways: policyGateways}
+	services *services, backendTLSPolicies *backendTLSPolicies, gateways *policyGateways) *backendTLSPolicyStatuses {
+	bst := &backendTLSPolicyStatuses{o: o, policyObjects: policyObjects, services: services, backendTLSPolicies: backendTLSPolicies, gateways: gateways}
 	bst.all = incremental.Map(e, "BackendTLSPolicy status", bst.policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*status[gwv1.PolicyStatus], bool) {
 			s := bst.backendTLSPolicyStatus(v, n, p)
@@ -327,19 +316,7 @@ func newBackendTLSPolicyStatuses(e *incremental.Engine, o *Options,
 }
 
 func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *status[gwv1.PolicyStatus] {
-	var gateways []policy.Ancestor
-	outcomes := map[policy.Ancestor][]policy.Outcome{}
-	for i, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
-		reached := bst.policyGateways.reaching(v, target)
-		if len(reached) == 0 {
-			continue
-		}
-		outcome := bst.outcome(v, n, target, fmt.Sprintf("spec.targetRefs[%d]", i))
-		for _, a := range reached {
-			outcomes[a] = append(outcomes[a], outcome)
-		}
-		gateways = append(gateways, reached...)
-	}
+	named, outcomes := bst.gateways.outcomes(v, tlsPolicyTargets(n, p), func(target policy.Target, field string) policy.Outcome { return bst.outcome(v, n, target, field) })
 	b, _ := incremental.Fetch(v, bst.backendTLSPolicies.all, n)
 	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
 	if b == nil { // no route names a target, or readBackendTLS has panicked
@@ -349,7 +326,6 @@ func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View,
 	if len(b.Refs) > 0 {
 		resolved = condition.False(gwv1.BackendTLSPolicyConditionResolvedRefs, b.Refs[0].Reason, condition.List(b.Refs))
 	}
-	named, _ := policy.Ancestors(gateways)
 	for _, a := range named {
 		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(bst.o.ControllerName, s.Generation, policy.Accepted(b.Invalid, outcomes[a], b.Notes...), resolved))
 	}
@@ -359,6 +335,10 @@ func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View,
 // outcome is what became of one of a policy's targets.
 func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
+	if !isService(target) {
+		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "name a Service", "%s of group %q cannot be a backend", target.Kind, target.Group)
+		return o
+	}
 	svc, exists := incremental.Fetch(v, bst.services.all, name{target.Namespace, target.Name})
 	switch {
 	case !exists:

@@ -200,7 +200,7 @@ type gatewayStatuses struct {
 	infrastructure       *infrastructure
 	listenerStates       *listenerStates
 	routes               *routes
-	policyGateways       *policyGateways
+	policies             []*policyGateways // of each kind
 
 	all      *incremental.Collection[name, *status[gwv1.GatewayStatus]]
 	outcomes *incremental.Collection[name, gatewayOutcome]
@@ -208,8 +208,8 @@ type gatewayStatuses struct {
 
 func newGatewayStatuses(e *incremental.Engine, o *Options,
 	gateways *gateways, listeners *listeners, listenerCertificates *listenerCertificates, infrastructure *infrastructure,
-	listenerStates *listenerStates, routes *routes, policyGateways *policyGateways) *gatewayStatuses {
-	gst := &gatewayStatuses{o: o, gateways: gateways, listeners: listeners, listenerCertificates: listenerCertificates, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes, policyGateways: policyGateways}
+	listenerStates *listenerStates, routes *routes, policies ...*policyGateways) *gatewayStatuses {
+	gst := &gatewayStatuses{o: o, gateways: gateways, listeners: listeners, listenerCertificates: listenerCertificates, infrastructure: infrastructure, listenerStates: listenerStates, routes: routes, policies: policies}
 	gst.all = incremental.Map(e, "Gateway status", gateways.all,
 		func(v *incremental.View, n name, g *gateway.Gateway) (*status[gwv1.GatewayStatus], bool) {
 			return &status[gwv1.GatewayStatus]{g.Generation, gst.gatewayStatus(v, n, g)}, true
@@ -250,7 +250,9 @@ func (gst *gatewayStatuses) gatewayStatus(v *incremental.View, n name, g *gatewa
 		_, p := gst.listenerCertificates.resolveClientCertificate(v, n, *terms.Client)
 		sum.Unresolved(p)
 	}
-	sum.Note(gst.policyGateways.unnamedPolicies(v, n))
+	for _, policies := range gst.policies {
+		sum.Note(policies.unnamedPolicies(v, n))
+	}
 	conditions := g.Conditions(&sum, reached.Unreached, reached.Lagging)
 	if reached.Assigned != nil && g.Refused == nil && g.Pending == nil {
 		conditions = append(conditions, *reached.Assigned)

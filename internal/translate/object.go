@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -20,21 +21,22 @@ type Kind string
 
 // The kinds.
 const (
-	KindGatewayClass     Kind = "GatewayClass"
-	KindGateway          Kind = "Gateway"
-	KindListenerSet      Kind = "ListenerSet"
-	KindXListenerSet     Kind = "XListenerSet"
-	KindHTTPRoute        Kind = "HTTPRoute"
-	KindGRPCRoute        Kind = "GRPCRoute"
-	KindTLSRoute         Kind = "TLSRoute"
-	KindTCPRoute         Kind = "TCPRoute"
-	KindUDPRoute         Kind = "UDPRoute"
-	KindReferenceGrant   Kind = "ReferenceGrant"
-	KindBackendTLSPolicy Kind = "BackendTLSPolicy"
-	KindNamespace        Kind = "Namespace"
-	KindService          Kind = "Service"
-	KindEndpointSlice    Kind = "EndpointSlice"
-	KindSecret           Kind = "Secret"
+	KindGatewayClass          Kind = "GatewayClass"
+	KindGateway               Kind = "Gateway"
+	KindListenerSet           Kind = "ListenerSet"
+	KindXListenerSet          Kind = "XListenerSet"
+	KindHTTPRoute             Kind = "HTTPRoute"
+	KindGRPCRoute             Kind = "GRPCRoute"
+	KindTLSRoute              Kind = "TLSRoute"
+	KindTCPRoute              Kind = "TCPRoute"
+	KindUDPRoute              Kind = "UDPRoute"
+	KindReferenceGrant        Kind = "ReferenceGrant"
+	KindBackendTLSPolicy      Kind = "BackendTLSPolicy"
+	KindXBackendTrafficPolicy Kind = "XBackendTrafficPolicy"
+	KindNamespace             Kind = "Namespace"
+	KindService               Kind = "Service"
+	KindEndpointSlice         Kind = "EndpointSlice"
+	KindSecret                Kind = "Secret"
 )
 
 // ListenerFault says that the data plane cannot serve a listener, for example
@@ -73,6 +75,7 @@ type inputs struct {
 	routes              *incremental.Input[kindName, metav1.Object]
 	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
 	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
+	trafficPolicies     *incremental.Input[name, *gwx.XBackendTrafficPolicy]
 	namespaces          *incremental.Input[name, *corev1.Namespace]
 	services            *incremental.Input[name, *corev1.Service]
 	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
@@ -103,6 +106,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.routes = incremental.NewInput[kindName](e, "routes", sameDeeply[metav1.Object])
 	in.grants = objects(in, e, kind.ReferenceGrant)
 	in.policies = objects(in, e, kind.BackendTLSPolicy)
+	in.trafficPolicies = objects(in, e, kind.XBackendTrafficPolicy)
 	in.namespaces = objects(in, e, kind.Namespace)
 	in.services = objects(in, e, kind.Service)
 	in.endpointSlices = objects(in, e, kind.EndpointSlice)

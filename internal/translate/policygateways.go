@@ -6,67 +6,78 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
-// policyGateways are the Gateways that BackendTLSPolicies concern: those that reach their targets.
+// policyGateways are the Gateways that policies of a kind concern, which are attached to backends: those that reach their targets.
 type policyGateways struct {
+	kind     *kind.Kind
 	gateways *gateways
 
-	byService *incremental.Index[name, serviceGateway, struct{}]
+	byTarget  *incremental.Index[policy.Target, targetGateway, struct{}]
 	unnamedBy *incremental.Index[name, name, []name] // policies by a Gateway that their status has no place for
 }
 
-func newPolicyGateways(e *incremental.Engine, policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy], gateways *gateways, routes *routes) *policyGateways {
-	pg := &policyGateways{gateways: gateways}
-	pg.declareGatewaysByService(e, policyObjects, routes)
-	pg.declareUnnamed(e, policyObjects)
+// newPolicyGateways is for policies whose targets are those.
+func newPolicyGateways(e *incremental.Engine, k *kind.Kind, targets *incremental.Collection[name, []policy.Target], gateways *gateways, routes *routes) *policyGateways {
+	pg := &policyGateways{kind: k, gateways: gateways}
+	pg.declareGatewaysByTarget(e, targets, routes)
+	pg.declareUnnamed(e, targets)
 	return pg
 }
 
-// serviceRoute is a route that refers to a Service.
-type serviceRoute struct {
-	Service name
-	Route   kindName
+// policyTargets are the targets of policies.
+func policyTargets[P metav1.Object](e *incremental.Engine, k *kind.Kind, policies *incremental.Collection[name, P], of func(name, P) []policy.Target) *incremental.Collection[name, []policy.Target] {
+	return incremental.Map(e, k.Name+" targets", policies,
+		func(_ *incremental.View, n name, p P) ([]policy.Target, bool) { return of(n, p), true }, slices.Equal[[]policy.Target])
 }
 
-func (r serviceRoute) Compare(o serviceRoute) int {
-	return cmp.Or(r.Service.Compare(o.Service), r.Route.Compare(o.Route))
+// targetRoute is a route that refers to an object as a backend.
+type targetRoute struct {
+	Target policy.Target
+	Route  kindName
 }
 
-// serviceGateway is a Gateway that reaches a Service through a route.
-type serviceGateway struct{ Service, Gateway name }
-
-func (g serviceGateway) Compare(o serviceGateway) int {
-	return cmp.Or(g.Service.Compare(o.Service), g.Gateway.Compare(o.Gateway))
+func (r targetRoute) Compare(o targetRoute) int {
+	return cmp.Or(r.Target.Compare(o.Target), r.Route.Compare(o.Route))
 }
 
-// declareGatewaysByService finds the Gateways that reach the Services with policies: of most Services nobody asks for them. A
-// policy reads them and not the routes, of which a Service may have thousands.
-func (pg *policyGateways) declareGatewaysByService(e *incremental.Engine, policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy], routes *routes) {
-	targets := incremental.NewIndex(policyObjects, "BackendTLSPolicies by Service",
-		func(n name, p *gwv1.BackendTLSPolicy) (services []name) {
-			for _, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
-				if isService(target) {
-					services = append(services, name{target.Namespace, target.Name})
-				}
+// targetGateway is a Gateway that reaches an object through a route.
+type targetGateway struct {
+	Target  policy.Target
+	Gateway name
+}
+
+func (g targetGateway) Compare(o targetGateway) int {
+	return cmp.Or(g.Target.Compare(o.Target), g.Gateway.Compare(o.Gateway))
+}
+
+// declareGatewaysByTarget finds the Gateways that reach the backends with policies: of most backends nobody asks for them. A
+// policy reads them and not the routes, of which a backend may have thousands.
+func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target], routes *routes) {
+	of := " of " + pg.kind.Name
+	whole := incremental.NewIndex(targets, "objects that are targets"+of,
+		func(_ name, targets []policy.Target) (objects []policy.Target) {
+			for _, target := range targets {
+				objects = append(objects, target.Whole())
 			}
-			return services
+			return objects
 		})
-	routesToServices := incremental.FlatMap(e, "routes to Services with policies", incremental.Keys(targets, "Services with policies"),
-		func(v *incremental.View, svc name, _ struct{}) (all []incremental.Entry[serviceRoute, struct{}]) {
-			for _, route := range incremental.Lookup(v, routes.referrers, svc) {
-				all = append(all, incremental.Entry[serviceRoute, struct{}]{Key: serviceRoute{svc, route}})
+	routesToTargets := incremental.FlatMap(e, "routes to targets"+of, incremental.Keys(whole, "targets"+of),
+		func(v *incremental.View, target policy.Target, _ struct{}) (all []incremental.Entry[targetRoute, struct{}]) {
+			for _, route := range routes.referringTo(v, target) {
+				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, route}})
 			}
 			return all
 		}, same[struct{}])
-	gateways := incremental.Map(e, "Gateways of routes to Services with policies", routesToServices,
-		func(v *incremental.View, r serviceRoute, _ struct{}) ([]name, bool) {
+	gateways := incremental.Map(e, "Gateways of routes to targets"+of, routesToTargets,
+		func(v *incremental.View, r targetRoute, _ struct{}) ([]name, bool) {
 			a, _ := incremental.Fetch(v, routes.attachments, r.Route)
 			if a == nil {
 				return nil, false
@@ -74,23 +85,23 @@ func (pg *policyGateways) declareGatewaysByService(e *incremental.Engine, policy
 			of := a.policed()
 			return of, len(of) > 0
 		}, slices.Equal[[]name])
-	reached := incremental.NewIndex(gateways, "routes by Service with policies and Gateway", func(r serviceRoute, gateways []name) (keys []serviceGateway) {
+	reached := incremental.NewIndex(gateways, "routes by target and Gateway"+of, func(r targetRoute, gateways []name) (keys []targetGateway) {
 		for _, gw := range gateways {
-			keys = append(keys, serviceGateway{r.Service, gw})
+			keys = append(keys, targetGateway{r.Target, gw})
 		}
 		return keys
 	})
-	pg.byService = incremental.NewIndex(incremental.Keys(reached, "Gateways of Services with policies"), "Gateways by Service with policies",
-		func(g serviceGateway, _ struct{}) []name { return []name{g.Service} })
+	pg.byTarget = incremental.NewIndex(incremental.Keys(reached, "Gateways of targets"+of), "Gateways by target"+of,
+		func(g targetGateway, _ struct{}) []policy.Target { return []policy.Target{g.Target} })
 }
 
 // declareUnnamed finds the Gateways that a policy concerns and its status has no place for. They say so themselves, as GEP-2648 has
 // it; the policy is in force there all the same, since to reach its Services without TLS would be worse than to say less.
-func (pg *policyGateways) declareUnnamed(e *incremental.Engine, policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy]) {
-	unnamed := incremental.Map(e, "BackendTLSPolicy's Gateways without a place", policyObjects,
-		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (gateways []name, _ bool) {
+func (pg *policyGateways) declareUnnamed(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target]) {
+	unnamed := incremental.Map(e, pg.kind.Name+"'s Gateways without a place", targets,
+		func(v *incremental.View, _ name, targets []policy.Target) (gateways []name, _ bool) {
 			var all []policy.Ancestor
-			for _, target := range policy.Targets(n.Namespace, p.Spec.TargetRefs) {
+			for _, target := range targets {
 				all = append(all, pg.reaching(v, target)...)
 			}
 			_, beyond := policy.Ancestors(all)
@@ -99,7 +110,7 @@ func (pg *policyGateways) declareUnnamed(e *incremental.Engine, policyObjects *i
 			}
 			return gateways, len(gateways) > 0
 		}, slices.Equal[[]name])
-	pg.unnamedBy = incremental.NewIndex(unnamed, "policies by Gateway that they do not name", func(_ name, gateways []name) []name { return gateways })
+	pg.unnamedBy = incremental.NewIndex(unnamed, pg.kind.Name+" by Gateway that it does not name", func(_ name, gateways []name) []name { return gateways })
 }
 
 // unnamedPolicies says which policies concern a Gateway and do not name it; "" for none.
@@ -111,19 +122,35 @@ func (pg *policyGateways) unnamedPolicies(v *incremental.View, gw name) string {
 	if names == nil {
 		return ""
 	}
-	return fmt.Sprintf("BackendTLSPolicy %s is for backends of this Gateway, and its status has room for %d Gateways, which are older", condition.Some(names), policy.MaxAncestors)
+	return fmt.Sprintf("%s %s is for backends of this Gateway, and its status has room for %d Gateways, which are older", pg.kind.Name, condition.Some(names), policy.MaxAncestors)
 }
 
 func isService(t policy.Target) bool {
 	return t.Group == corev1.GroupName && t.Kind == string(KindService)
 }
 
-// reaching are those that reach a Service through a route, each once.
-func (pg *policyGateways) reaching(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
-	if !isService(target) {
-		return nil
+// outcomes are the Gateways that a policy's status names, and for each what became of the targets that it reaches.
+func (pg *policyGateways) outcomes(v *incremental.View, targets []policy.Target, of func(target policy.Target, field string) policy.Outcome) ([]policy.Ancestor, map[policy.Ancestor][]policy.Outcome) {
+	var all []policy.Ancestor
+	outcomes := map[policy.Ancestor][]policy.Outcome{}
+	for i, target := range targets {
+		reached := pg.reaching(v, target)
+		if len(reached) == 0 {
+			continue
+		}
+		outcome := of(target, fmt.Sprintf("spec.targetRefs[%d]", i))
+		for _, a := range reached {
+			outcomes[a] = append(outcomes[a], outcome)
+		}
+		all = append(all, reached...)
 	}
-	for _, g := range incremental.Lookup(v, pg.byService, name{target.Namespace, target.Name}) {
+	named, _ := policy.Ancestors(all)
+	return named, outcomes
+}
+
+// reaching are those that reach a target through a route, each once.
+func (pg *policyGateways) reaching(v *incremental.View, target policy.Target) (all []policy.Ancestor) {
+	for _, g := range incremental.Lookup(v, pg.byTarget, target.Whole()) {
 		gw, _ := incremental.Fetch(v, pg.gateways.managed, g.Gateway)
 		all = append(all, policy.Ancestor{Gateway: types.NamespacedName(g.Gateway), Created: gw.Created})
 	}

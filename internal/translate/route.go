@@ -14,6 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/policy"
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
@@ -66,7 +67,8 @@ type routes struct {
 	backendRefs    *backendRefs
 
 	compiled    *incremental.Collection[kindName, *compiled]
-	referrers   *incremental.Index[name, kindName, *compiled] // Service -> routes that refer to it
+	referrers   *incremental.Index[name, kindName, *compiled]              // Service -> routes that refer to it
+	others      *incremental.Index[policy.Target, kindName, metav1.Object] // an object that is no Service -> routes that name it as a backend
 	attachments *incremental.Collection[kindName, *attachment]
 	attached    *incremental.Index[listenerKey, kindName, *attachment]
 	expressions *incremental.Index[shareKey, kindName, *attachment]     // routes that have any
@@ -90,6 +92,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 		}, sameCompiled)
 	rs.referrers = incremental.NewIndex(rs.compiled, "routes by Service",
 		func(_ kindName, c *compiled) []name { return c.Services })
+	rs.others = incremental.NewIndex(routeObjects, "routes by other backends", namedOthers)
 	rs.attachments = incremental.Map(e, "route attachment", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*attachment, bool) {
 			c, ok := incremental.Fetch(v, rs.compiled, k)

@@ -16,7 +16,7 @@ var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 // SchemeBuilder collects what AddToScheme adds.
 var SchemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &XListenerSet{}, &XListenerSetList{})
+	s.AddKnownTypes(GroupVersion, &XListenerSet{}, &XListenerSetList{}, &XBackendTrafficPolicy{}, &XBackendTrafficPolicyList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })

@@ -44,7 +44,7 @@
   resources: [referencegrants]
   verbs: [list, watch]
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xlistenersets]
+  resources: [xbackendtrafficpolicies, xlistenersets]
   verbs: [get, list, watch]
 - apiGroups: [moongate.dev]
   resources: [gatewayparameters]
@@ -68,7 +68,7 @@
     - udproutes/status
   verbs: [patch]
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xlistenersets/status]
+  resources: [xbackendtrafficpolicies/status, xlistenersets/status]
   verbs: [patch]
 - apiGroups: [moongate.dev]
   resources: [gatewayparameters/status]

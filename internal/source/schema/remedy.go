@@ -48,6 +48,8 @@ var remedies = sync.OnceValue(func() []remedyRule {
 		{regexp.MustCompile(`^ClusterTrustBundle references must not`), `remove "namespace"`},
 		{regexp.MustCompile(`^filters may only be set`), `remove "filters", or set "protocol: HTTP" or "protocol: HTTPS"`},
 		{regexp.MustCompile(`^at most (\d+\w)$`), `write a duration of at most $1`},
+		{regexp.MustCompile(`^above 0s and at most (\d+\w)$`), `write a duration above 0s, of at most $1`},
+		{regexp.MustCompile(`^cookie and header replace`), `name the cookie in "cookie.name" or the header in "header.name", and remove "sessionName", "idleTimeout" and "cookieConfig"`},
 		{regexp.MustCompile(`^from (\d+\w) to (\d+\w)$`), `write a duration from $1 to $2`},
 		{regexp.MustCompile(`^(\w+) is above (\w+)`), `lower "$1", or raise "$2"`},
 		{regexp.MustCompile(`^(\w+) and (\w+) exclude each other`), `remove "$1" or "$2"`},

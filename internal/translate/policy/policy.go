@@ -28,6 +28,12 @@ func (t Target) Whole() Target {
 	return t
 }
 
+// Compare orders targets.
+func (t Target) Compare(o Target) int {
+	return cmp.Or(cmp.Compare(t.Group, o.Group), cmp.Compare(t.Kind, o.Kind), cmp.Compare(t.Namespace, o.Namespace), cmp.Compare(t.Name, o.Name),
+		cmp.Compare(t.Section, o.Section))
+}
+
 // Levels are the targets whose policies concern t, the most specific first.
 func (t Target) Levels() []Target {
 	if t.Section == "" {
@@ -44,6 +50,15 @@ func Targets(namespace string, refs []gwv1.LocalPolicyTargetReferenceWithSection
 		if ref.SectionName != nil {
 			out[i].Section = string(*ref.SectionName)
 		}
+	}
+	return out
+}
+
+// ObjectTargets is Targets for references that have no sections.
+func ObjectTargets(namespace string, refs []gwv1.LocalPolicyTargetReference) []Target {
+	out := make([]Target, len(refs))
+	for i, ref := range refs {
+		out[i] = Target{Group: string(ref.Group), Kind: string(ref.Kind), Namespace: namespace, Name: string(ref.Name)}
 	}
 	return out
 }

@@ -57,11 +57,11 @@ func Accepted(invalid *condition.Problem, outcomes []Outcome, notes ...string) m
 		return condition.False(gwv1.PolicyConditionAccepted, invalid.Reason, invalid.String())
 	}
 	var problems []*condition.Problem
-	reason := string(gwv1.PolicyReasonTargetNotFound)
+	reason := ""
 	for i := range outcomes {
 		if p := outcomes[i].problem(); p != nil {
 			problems = append(problems, p)
-			if p.Reason == string(gwv1.PolicyReasonConflicted) {
+			if reason == "" || p.Reason == string(gwv1.PolicyReasonConflicted) {
 				reason = p.Reason
 			}
 		}

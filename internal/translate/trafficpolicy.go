@@ -1,0 +1,180 @@
+package translate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/policy"
+)
+
+// trafficPolicy is an XBackendTrafficPolicy as far as itself tells.
+type trafficPolicy struct {
+	Budget  *config.RetryBudget // nil where it bounds no retries
+	Invalid *condition.Problem  // why it cannot be carried out
+	Notes   []string            // fields that are ignored
+}
+
+func (p *trafficPolicy) same(o *trafficPolicy) bool {
+	return sameMessage(p.Budget, o.Budget) && sameDeeply(p.Invalid, o.Invalid) && slices.Equal(p.Notes, o.Notes)
+}
+
+// trafficPolicies are XBackendTrafficPolicies, without what routes make of them.
+type trafficPolicies struct {
+	objects *incremental.Collection[name, *gwx.XBackendTrafficPolicy]
+
+	targets  *incremental.Collection[name, []policy.Target]
+	byTarget *incremental.Index[policy.Target, name, []policy.Target]
+	ages     *incremental.Collection[name, int64]
+	all      *incremental.Collection[name, *trafficPolicy]
+}
+
+func newTrafficPolicies(e *incremental.Engine, objects *incremental.Collection[name, *gwx.XBackendTrafficPolicy]) *trafficPolicies {
+	tp := &trafficPolicies{objects: objects}
+	tp.targets = policyTargets(e, kind.XBackendTrafficPolicy.Kind, objects, func(n name, p *gwx.XBackendTrafficPolicy) []policy.Target {
+		return policy.ObjectTargets(n.Namespace, p.Spec.TargetRefs)
+	})
+	tp.byTarget = incremental.NewIndex(tp.targets, "XBackendTrafficPolicies by target", func(_ name, targets []policy.Target) []policy.Target { return targets })
+	tp.ages = incremental.Map(e, "XBackendTrafficPolicy age", objects,
+		func(_ *incremental.View, _ name, p *gwx.XBackendTrafficPolicy) (int64, bool) {
+			return createdOf(p), true
+		}, same[int64])
+	tp.all = incremental.Map(e, "XBackendTrafficPolicy", objects,
+		func(_ *incremental.View, n name, p *gwx.XBackendTrafficPolicy) (*trafficPolicy, bool) {
+			return readTrafficPolicy(n, &p.Spec), true
+		}, (*trafficPolicy).same)
+	return tp
+}
+
+// What is in force where a retryConstraint does not say it, as the API server would have filled it in.
+const (
+	defaultRetryPercent     = 20
+	defaultRetryInterval    = 10 * time.Second
+	defaultMinRetries       = 10
+	defaultMinRetryInterval = time.Second
+)
+
+// readTrafficPolicy validates a policy, without its targets.
+func readTrafficPolicy(n name, spec *gwx.BackendTrafficPolicySpec) *trafficPolicy {
+	p := &trafficPolicy{}
+	const sessions, why, remedy = "spec.sessionPersistence", "session persistence is not supported yet", "remove it"
+	c := spec.RetryConstraint
+	switch {
+	case spec.SessionPersistence != nil && c == nil:
+		p.invalid(sessions, remedy, why)
+		return p
+	case spec.SessionPersistence != nil:
+		p.Notes = append(p.Notes, condition.NewProblem(gwv1.PolicyReasonInvalid, sessions, remedy, why).String())
+	case c == nil:
+		return p
+	}
+	budget, least := value(c.Budget, gwx.BudgetDetails{}), value(c.MinRetryRate, gwx.RequestRate{})
+	p.Budget = &config.RetryBudget{
+		Policy:           kind.XBackendTrafficPolicy.Name + " " + n.String(),
+		Percent:          uint32(value(budget.Percent, defaultRetryPercent)),
+		IntervalNanos:    p.duration(budget.Interval, defaultRetryInterval, time.Second, "spec.retryConstraint.budget.interval"),
+		MinRetries:       uint32(value(least.Count, defaultMinRetries)),
+		MinIntervalNanos: p.duration(least.Interval, defaultMinRetryInterval, 1, "spec.retryConstraint.minRetryRate.interval"),
+	}
+	if p.Invalid != nil {
+		p.Budget = nil
+	}
+	return p
+}
+
+// duration reads a field of at least least and at most an hour, which an older CRD may not have checked.
+func (p *trafficPolicy) duration(d *gwv1.Duration, absent, least time.Duration, field string) int64 {
+	if d == nil {
+		return int64(absent)
+	}
+	length, err := time.ParseDuration(string(*d))
+	if err != nil || length < least || length > time.Hour {
+		p.invalid(field, fmt.Sprintf("write one from %s to 1h", max(least, time.Millisecond)), "%q is no duration that can be used", *d)
+	}
+	return int64(length)
+}
+
+// invalid keeps the first problem: one is enough to act on.
+func (p *trafficPolicy) invalid(field, remedy, format string, args ...any) {
+	p.Invalid = cmp.Or(p.Invalid, condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...))
+}
+
+// attachedTo returns the policies that are attached to a target, by name.
+func (tp *trafficPolicies) attachedTo(v *incremental.View, target policy.Target) (all []policy.Policy[name]) {
+	for _, n := range incremental.Lookup(v, tp.byTarget, target) {
+		created, _ := incremental.Fetch(v, tp.ages, n)
+		all = append(all, policy.Policy[name]{Name: types.NamespacedName(n), Created: created, Spec: n})
+	}
+	return all
+}
+
+// retryBudget is what the policy in force for a Service says of retries, nil for nothing.
+func (tp *trafficPolicies) retryBudget(v *incremental.View, svc name) *config.RetryBudget {
+	winner, ok := policy.Winner(tp.attachedTo(v, targetOf(svc, "")))
+	if !ok {
+		return nil
+	}
+	p, ok := incremental.Fetch(v, tp.all, winner.Spec)
+	if !ok { // reading it has panicked
+		return nil
+	}
+	return p.Budget
+}
+
+// trafficPolicyStatuses are what XBackendTrafficPolicies say of the Gateways that reach their targets.
+type trafficPolicyStatuses struct {
+	o        *Options
+	services *services
+	policies *trafficPolicies
+	gateways *policyGateways
+
+	all *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+}
+
+func newTrafficPolicyStatuses(e *incremental.Engine, o *Options, services *services, policies *trafficPolicies, gateways *policyGateways) *trafficPolicyStatuses {
+	ts := &trafficPolicyStatuses{o: o, services: services, policies: policies, gateways: gateways}
+	ts.all = incremental.Map(e, "XBackendTrafficPolicy status", policies.objects,
+		func(v *incremental.View, n name, p *gwx.XBackendTrafficPolicy) (*status[gwv1.PolicyStatus], bool) {
+			s := ts.status(v, n, p)
+			return s, len(s.Status.Ancestors) > 0
+		}, sameDeeply[*status[gwv1.PolicyStatus]])
+	return ts
+}
+
+func (ts *trafficPolicyStatuses) status(v *incremental.View, n name, p *gwx.XBackendTrafficPolicy) *status[gwv1.PolicyStatus] {
+	s := &status[gwv1.PolicyStatus]{Generation: generationOf(p)}
+	read, ok := incremental.Fetch(v, ts.policies.all, n)
+	if !ok { // readTrafficPolicy has panicked
+		return s
+	}
+	targets, _ := incremental.Fetch(v, ts.policies.targets, n)
+	named, outcomes := ts.gateways.outcomes(v, targets, func(target policy.Target, field string) policy.Outcome { return ts.outcome(v, n, target, field) })
+	for _, a := range named {
+		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(ts.o.ControllerName, s.Generation, policy.Accepted(read.Invalid, outcomes[a], read.Notes...)))
+	}
+	return s
+}
+
+// outcome is what became of one of a policy's targets.
+func (ts *trafficPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
+	o := policy.Outcome{Field: field, Target: target}
+	if !isService(target) {
+		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "name a Service", "%s of group %q cannot be a backend", target.Kind, target.Group)
+		return o
+	}
+	if _, exists := incremental.Fetch(v, ts.services.all, name{target.Namespace, target.Name}); !exists {
+		o.Missing = policy.NotFound(field+".name", target, "create it or correct the name")
+	} else if winner, _ := policy.Winner(ts.policies.attachedTo(v, target)); winner.Spec != n {
+		o.Lost = &winner.Name
+	}
+	return o
+}
