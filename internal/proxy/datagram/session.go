@@ -182,23 +182,31 @@ func (ses *session) follows(l *snapshot.Listener) bool {
 // refused ends the session because its endpoint is not there, and has others passed by it for a moment.
 func (ses *session) refused() {
 	ses.endpoint.Failed()
-	s := ses.socket
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.end(ses, observe.ReasonConnectFailed)
+	ses.socket.end(ses, observe.ReasonConnectFailed)
 }
 
-// end takes a session out, and logs and counts it; s.mu is held.
+// end takes a session out, and logs and counts it. Thousands may end together: s.mu is not held while the socket of one is closed and its line written, so
+// that the datagrams of others need not wait.
 func (s *Socket) end(ses *session, why observe.Reason) {
-	if ses.ended {
+	if !s.take(ses) {
 		return
 	}
-	ses.ended = true
-	delete(s.sessions, ses.key)
 	s.release(ses)
 	if ses.conn != nil {
 		ses.record(s.set.options.Observer, why, ses.received.Load(), time.Now().UnixNano()-ses.start)
 	}
+}
+
+// take takes a session out, and reports whether nobody has done so before.
+func (s *Socket) take(ses *session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ses.ended {
+		return false
+	}
+	ses.ended = true
+	delete(s.sessions, ses.key)
+	return true
 }
 
 // release gives back what a session holds.

@@ -2,8 +2,10 @@ package datagram
 
 import (
 	"errors"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -54,10 +56,11 @@ func (s *Socket) close(why observe.Reason) {
 	s.mu.Lock()
 	s.closed = true
 	s.conn.Close()
-	for _, ses := range s.sessions {
+	all := slices.Collect(maps.Values(s.sessions))
+	s.mu.Unlock()
+	for _, ses := range all {
 		s.end(ses, why)
 	}
-	s.mu.Unlock()
 	s.set.mu.Lock()
 	delete(s.set.sockets, s)
 	s.set.mu.Unlock()
@@ -66,16 +69,28 @@ func (s *Socket) close(why observe.Reason) {
 // sweep ends the sessions on which nothing has passed since a moment, or since a later one where the client has sent one datagram, and those that cannot
 // go on.
 func (s *Socket) sweep(before, once int64) {
+	idle, others := s.ending(before, once)
+	for _, ses := range idle {
+		s.end(ses, observe.ReasonSessionIdle)
+	}
+	for _, ses := range others {
+		s.end(ses, observe.ReasonSessionEnded)
+	}
+}
+
+// ending returns what sweep ends.
+func (s *Socket) ending(before, once int64) (idle, others []*session) {
 	l := s.listener.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, ses := range s.sessions {
 		if active := ses.active.Load(); active <= before || active <= once && !ses.again.Load() {
-			s.end(ses, observe.ReasonSessionIdle)
+			idle = append(idle, ses)
 		} else if !ses.follows(l) {
-			s.end(ses, observe.ReasonSessionEnded)
+			others = append(others, ses)
 		}
 	}
+	return idle, others
 }
 
 // receive forwards what clients send until the socket is closed.
@@ -139,15 +154,20 @@ func (s *Socket) forward(from key, in *batch, begin, end int) {
 // session returns a client's session, a new one if need be; nil is that its datagrams are dropped. known is that there was one.
 func (s *Socket) session(from key, in *batch, begin, end int) (ses *session, known bool) {
 	l := s.listener.Load()
-	s.mu.Lock()
-	ses = s.sessions[from]
-	if ses != nil && !ses.follows(l) {
+	ses, goesOn := s.find(from, l)
+	if goesOn {
+		return ses, true
+	}
+	if ses != nil {
 		s.end(ses, observe.ReasonSessionEnded)
-		ses = nil
 	}
-	s.mu.Unlock()
-	if ses == nil {
-		return s.begin(l, from, in, begin, end), false
-	}
-	return ses, true
+	return s.begin(l, from, in, begin, end), false
+}
+
+// find returns a client's session, nil without one, and whether it goes on.
+func (s *Socket) find(from key, l *snapshot.Listener) (ses *session, goesOn bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ses = s.sessions[from]
+	return ses, ses != nil && ses.follows(l)
 }
