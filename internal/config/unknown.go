@@ -13,8 +13,8 @@ import (
 // is served, so a Resource with one that is not known is refused.
 const FirstIgnorable protowire.Number = 1000
 
-// CheckKnown returns an error where a message, or one within it, has a field that this version does not know and that it may not ignore: the sender
-// is newer. Protobuf keeps such fields without a word. Filters of types that are not known are left to who compiles them.
+// CheckKnown returns an error where a message, or one within it, has a field that this version does not know and that it may not ignore, or a field whose
+// enum has no such value here: the sender is newer. Protobuf keeps both without a word. Filters of types that are not known are left to who compiles them.
 func CheckKnown(m proto.Message) error {
 	return checkKnown(m.ProtoReflect())
 }
@@ -38,6 +38,8 @@ func checkKnown(m protoreflect.Message) (err error) {
 	}
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		switch {
+		case f.Enum() != nil:
+			err = checkValue(m, f, v)
 		case f.Message() == nil || f.IsMap():
 		case f.IsList():
 			for l, i := v.List(), 0; i < l.Len() && err == nil; i++ {
@@ -49,4 +51,12 @@ func checkKnown(m protoreflect.Message) (err error) {
 		return err == nil
 	})
 	return err
+}
+
+// checkValue is for a field of an enum: to take a value that is not known for the default would be to do something else than what was asked for.
+func checkValue(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) error {
+	if f.IsList() || f.IsMap() || f.Enum().Values().ByNumber(v.Enum()) != nil {
+		return nil
+	}
+	return fmt.Errorf("value %d of field %s of its %s is unknown to this proxy: run the version of the controller", v.Enum(), f.Name(), m.Descriptor().Name())
 }

@@ -54,6 +54,20 @@ func TestCheckKnown(t *testing.T) {
 	}
 }
 
+// TestCheckKnownValues: a value of an enum that this version does not know is not taken for the default.
+func TestCheckKnownValues(t *testing.T) {
+	for value, want := range map[BackendProtocol]string{
+		BackendProtocol_BACKEND_PROTOCOL_HTTP:      "",
+		BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET: "",
+		99: "value 99 of field protocol of its Backend is unknown",
+	} {
+		err := CheckKnown(&Resource{Kind: &Resource_Backend{Backend: &Backend{Key: "k", Protocol: value}}})
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%d: %v, want %q", value, err, want)
+		}
+	}
+}
+
 // ignorable are the fields that proxies which do not know them may ignore, and why.
 var ignorable = map[protoreflect.FullName]string{
 	"moongate.config.v1.Backend.retry_budget": "without it more requests are tried again, which is better than that none is sent",
@@ -70,6 +84,9 @@ func TestIgnorableFields(t *testing.T) {
 		for i := range d.Fields().Len() {
 			f := d.Fields().Get(i)
 			fields++
+			if f.Enum() != nil && (f.IsList() || f.IsMap()) {
+				t.Errorf("field %s has several values of an enum: checkValue overlooks them", f.FullName())
+			}
 			if said := ignorable[f.FullName()] != ""; said != (f.Number() >= FirstIgnorable) {
 				t.Errorf("field %s has number %d: those from %d on, and no others, are among ignorable", f.FullName(), f.Number(), FirstIgnorable)
 			}
