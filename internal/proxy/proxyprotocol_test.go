@@ -228,6 +228,36 @@ func TestProxyProtocolLooksOnly(t *testing.T) {
 	}
 }
 
+// TestProxyProtocolLimitOfOwn: a connection whose header names no client counts once as its proxy's.
+func TestProxyProtocolLimitOfOwn(t *testing.T) {
+	t.Parallel()
+	const most = 2
+	g := startGatewayWith(t, Options{MaxConnectionsPerClient: most})
+	g.apply(append(backend("Service/default/b/80", greeting(t, "b")), proxied(g.tcpListener("l"), "127.0.0.0/8"),
+		l4RouteOf("r", "default/gw/l", &config.BackendRef{Backend: "Service/default/b/80", Weight: 1})))
+	join := func() (net.Conn, error) {
+		c := g.dial()
+		io.WriteString(c, "PROXY UNKNOWN\r\n")
+		_, err := io.ReadFull(c, make([]byte, 2))
+		return c, err
+	}
+	var last net.Conn
+	for i := range most {
+		var err error
+		if last, err = join(); err != nil {
+			t.Fatalf("connection %d of %d: %v", i+1, most, err)
+		}
+	}
+	if _, err := join(); err == nil {
+		t.Error("a connection beyond the limit")
+	}
+	last.Close()
+	testkit.Eventually(t, "room for one connection more", func() bool { _, err := join(); return err == nil })
+	if _, err := join(); err == nil {
+		t.Error("a connection beyond the limit after one was refused")
+	}
+}
+
 // TestProxyProtocolLimit: the limit for one client counts the clients of a proxy one by one, and not the proxy itself.
 func TestProxyProtocolLimit(t *testing.T) {
 	t.Parallel()

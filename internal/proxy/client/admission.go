@@ -410,10 +410,11 @@ func (s *Set) recount(c *Conn, client clientKey) bool {
 		c.key = client
 		return true
 	}
+	a.part(c.key).leave(c.key) // first: where the proxy is the client, the connection must not be one beside itself
 	if !a.part(client).enter(client, a.limits.PerClient) {
+		a.part(c.key).enter(c.key, 0)
 		return false
 	}
-	a.part(c.key).leave(c.key)
 	c.key = client
 	return true
 }
