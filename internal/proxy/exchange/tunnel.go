@@ -176,7 +176,9 @@ type connDuplex struct {
 func (d *connDuplex) ReadInto(b tunnel.Buffer) (int, error) {
 	if len(d.early) > 0 {
 		n := copy(b.Take(), d.early)
-		d.early = d.early[n:]
+		if d.early = d.early[n:]; len(d.early) == 0 {
+			d.early = nil // a tunnel may last for days
+		}
 		return n, nil
 	}
 	return d.ReadIdle(b)

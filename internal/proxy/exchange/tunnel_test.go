@@ -1,8 +1,10 @@
 package exchange
 
 import (
+	"bytes"
 	"testing"
 
+	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 )
 
@@ -44,5 +46,24 @@ func TestCheckSwitch(t *testing.T) {
 				t.Errorf("by HTTP/2: %v", err)
 			}
 		})
+	}
+}
+
+// TestEarlyGivenUp: what has come behind a 101 is read first, and then its memory is not held any more.
+func TestEarlyGivenUp(t *testing.T) {
+	const size = buffer.Size + 1
+	d := &connDuplex{early: bytes.Repeat([]byte("x"), size)}
+	var b buffer.Lender
+	for _, want := range []int{buffer.Size, 1} {
+		if d.early == nil {
+			t.Fatal("given up before it is read")
+		}
+		if n, err := d.ReadInto(&b); n != want || err != nil {
+			t.Fatalf("%d bytes, %v, want %d", n, err, want)
+		}
+		b.Give()
+	}
+	if d.early != nil {
+		t.Errorf("%d bytes of memory are held", size)
 	}
 }
