@@ -1,8 +1,10 @@
 package datagram
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,53 +18,72 @@ import (
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
-// serving returns a Set with a socket whose datagrams come back.
-func serving(t *testing.T, o Options) (*Set, *Socket) {
+// echo is a server of UDP that answers each datagram with what it was sent.
+func echo(t *testing.T) *net.UDPConn {
 	t.Helper()
-	echo, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { echo.Close() })
+	c := silent(t)
 	go func() {
 		b := make([]byte, maxDatagram)
 		for {
-			n, from, err := echo.ReadFromUDPAddrPort(b)
+			n, from, err := c.ReadFromUDPAddrPort(b)
 			if err != nil {
 				return
 			}
-			echo.WriteToUDPAddrPort(b[:n], from)
+			c.WriteToUDPAddrPort(b[:n], from)
 		}
 	}()
-	const key = "Service/default/echo/53"
+	return c
+}
+
+// silent is a server of UDP that reads nothing.
+func silent(t *testing.T) *net.UDPConn {
+	t.Helper()
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// serving returns a Set with a socket, and what gives that a route to the servers by these weights.
+func serving(t *testing.T, o Options, servers ...*net.UDPConn) (set *Set, s *Socket, weigh func(weights ...uint32)) {
+	t.Helper()
 	backends := upstream.NewSet(upstream.Options{})
 	t.Cleanup(backends.Close)
-	at := echo.LocalAddr().(*net.UDPAddr).AddrPort()
-	if err := backends.Apply([]*config.Resource{
-		{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key}}},
-		{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: key,
-			Endpoints: []*config.Endpoint{{Address: at.Addr().String(), Port: uint32(at.Port())}}}}},
-	}, nil); err != nil {
+	key := func(i int) string { return fmt.Sprintf("Service/default/b%d/53", i) }
+	var resources []*config.Resource
+	for i, server := range servers {
+		at := server.LocalAddr().(*net.UDPAddr).AddrPort()
+		resources = append(resources, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key(i)}}},
+			&config.Resource{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: key(i),
+				Endpoints: []*config.Endpoint{{Address: at.Addr().String(), Port: uint32(at.Port())}}}}})
+	}
+	if err := backends.Apply(resources, nil); err != nil {
 		t.Fatal(err)
 	}
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	compiler := snapshot.Compiler{Backend: backends.Get, Metrics: metrics}
-	route, err := compiler.L4Route(&config.L4Route{Key: "UDPRoute/default/r", Namespace: "default", Name: "r",
-		Attachments: []*config.Attachment{{Listener: "default/gw/udp", Hostnames: []*config.Hostname{{}}}},
-		BackendRefs: []*config.BackendRef{{Backend: key, Weight: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := NewSet(o)
+	stats := metrics.Listener(observe.ListenerLabels{Gateway: "default/gw", Listener: "udp"})
+	set = NewSet(o)
 	s, err := set.Open(listen.Addr{IP: netip.MustParseAddr("127.0.0.1")})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var routes *match.Hosts[*snapshot.L4Route]
-	s.SetListener(&snapshot.Listener{Config: &config.Listener{Key: "default/gw/udp"}, Mode: snapshot.UDP, L4: routes.With("", route),
-		Stats: metrics.Listener(observe.ListenerLabels{Gateway: "default/gw", Listener: "udp"})})
-	s.Serve()
-	return set, s
+	return set, s, func(weights ...uint32) {
+		t.Helper()
+		var refs []*config.BackendRef
+		for i, weight := range weights {
+			refs = append(refs, &config.BackendRef{Backend: key(i), Weight: weight})
+		}
+		route, err := compiler.L4Route(&config.L4Route{Key: "UDPRoute/default/r", Namespace: "default", Name: "r",
+			Attachments: []*config.Attachment{{Listener: "default/gw/udp", Hostnames: []*config.Hostname{{}}}}, BackendRefs: refs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var routes *match.Hosts[*snapshot.L4Route]
+		s.SetListener(&snapshot.Listener{Config: &config.Listener{Key: "default/gw/udp"}, Mode: snapshot.UDP, L4: routes.With("", route), Stats: stats})
+	}
 }
 
 // client is one of the socket.
@@ -76,19 +97,25 @@ func (s *Socket) client(t *testing.T) net.Conn {
 	return c
 }
 
-// answered reports whether a datagram comes back.
+// answered reports whether a datagram comes back, which may get lost and be sent again.
 func answered(c net.Conn) bool {
-	c.Write([]byte("x"))
-	c.SetReadDeadline(time.Now().Add(testkit.Patience))
-	_, err := c.Read(make([]byte, 1))
-	return err == nil
+	for late := time.Now().Add(testkit.Patience); time.Now().Before(late); {
+		c.Write([]byte("x"))
+		c.SetReadDeadline(time.Now().Add(time.Second))
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // TestEndsBesideOthers: while a session ends, which takes time where there are thousands, the datagrams of others pass.
 func TestEndsBesideOthers(t *testing.T) {
 	var clock atomic.Int64
 	clock.Store(time.Now().UnixMilli())
-	set, s := serving(t, Options{Clock: &clock})
+	set, s, weigh := serving(t, Options{Clock: &clock}, echo(t))
+	weigh(1)
+	s.Serve()
 	if !answered(s.client(t)) {
 		t.Fatal("a datagram has no answer")
 	}
@@ -129,4 +156,52 @@ func TestEndsBesideOthers(t *testing.T) {
 	if n := set.Sessions(); n != 0 {
 		t.Errorf("%d sessions of a socket that is closed", n)
 	}
+}
+
+// TestSilentBackend: what a server does not read is lost. It is not kept, and the datagrams of others pass.
+func TestSilentBackend(t *testing.T) {
+	const size, total, most = 8 << 10, 64 << 20, 8 << 20
+	var clock atomic.Int64
+	set, s, weigh := serving(t, Options{Clock: &clock}, silent(t), echo(t))
+	weigh(1)
+	s.Serve()
+	unheard, b := s.client(t), make([]byte, size)
+	var to *session
+	testkit.Eventually(t, "a session with the server that reads nothing", func() bool {
+		unheard.Write(b)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, to = range s.sessions {
+			return true
+		}
+		return false
+	})
+	weigh(1, 1<<30) // which lets that session go on
+	other := s.client(t)
+	if !answered(other) {
+		t.Fatal("no answer of the server that reads")
+	}
+	used := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := used()
+	for late := time.Now().Add(testkit.Patience); to.received.Load() < total; {
+		for range 64 {
+			unheard.Write(b)
+		}
+		if !answered(other) || time.Now().After(late) {
+			t.Fatalf("after %d bytes to the server that reads nothing no more pass", to.received.Load())
+		}
+	}
+	if more := used() - before; more > most {
+		t.Errorf("%d bytes more in use, want %d at most", more, most)
+	}
+	if n := set.Sessions(); n != 2 {
+		t.Errorf("%d sessions, want 2", n)
+	}
+	s.Close()
+	set.running.Wait()
 }
