@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/moongate-dev/moongate/internal/config"
 )
@@ -510,4 +511,32 @@ func TestExtendedConnectIsARequest(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestExtendedConnectCORS: a CORS filter says on the response that begins a tunnel over HTTP/2 which scripts may read it, as on any other, and takes no such
+// request for a preflight. Whom to refuse for an Origin is the server's to say (RFC 6455 section 10.2).
+func TestExtendedConnectCORS(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	addr, heads, accepted := switchingByKey(t)
+	g := startGateway(t, Timeouts{})
+	g.serveWebSocket(addr, func(r *config.Rule) {
+		r.Filters = []*anypb.Any{filterOf(t, &config.CORS{AllowOrigins: []string{"https://a.test"}, AllowCredentials: true, MaxAgeSeconds: 5})}
+	})
+	p := g.connectPeer("")
+	for origin, allowed := range map[string]string{"https://a.test": "https://a.test", "https://b.test": ""} {
+		c := p.connect("websocket", "http://h/chat", "origin", origin, "access-control-request-method", "GET")
+		if got := c.Header.Get("Access-Control-Allow-Origin"); c.status() != "200" || got != allowed {
+			t.Fatalf("%s: %v, want Access-Control-Allow-Origin %q", origin, c.Header, allowed)
+		}
+		if c.Header.Get("Sec-Websocket-Protocol") != "chat" || c.Header.Get("Access-Control-Max-Age") != "" {
+			t.Errorf("%s: not the response of the backend: %v", origin, c.Header)
+		}
+		if head := <-heads; !strings.Contains(strings.ToLower(head), "\r\norigin: "+origin+"\r\n") {
+			t.Errorf("%s: the backend was asked %q", origin, head)
+		}
+		backend := <-accepted
+		passes(t, c, backend)
+		passes(t, backend, c)
+	}
 }
