@@ -41,16 +41,20 @@ type session struct {
 // begin makes a session for datagrams of a client who has none; nil is that there cannot be one, and they are counted as dropped.
 func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int) *session {
 	ses := &session{socket: s, key: from, start: time.Now().UnixNano(), listener: l, stats: l.Stats.Unrouted(), ref: -1}
-	reason := ses.choose(l)
+	reason, kept := ses.choose(l), false
 	if reason == observe.ReasonOK || reason == observe.ReasonBackendInvalid {
 		if full := s.set.admit(); full != observe.ReasonOK {
 			reason = full
+		} else {
+			defer func() { // after a panic too
+				if !kept {
+					s.set.sessions.Add(-1)
+				}
+			}()
 		}
 	}
 	if reason == observe.ReasonOK {
-		if reason = ses.connect(); reason != observe.ReasonOK {
-			s.set.sessions.Add(-1)
-		}
+		reason = ses.connect()
 	}
 	if reason != observe.ReasonOK {
 		for i := begin; i < end; i++ {
@@ -61,6 +65,7 @@ func (s *Socket) begin(l *snapshot.Listener, from key, in *batch, begin, end int
 		}
 	}
 	ses.active.Store(s.set.options.Clock.Load())
+	kept = true
 	return s.add(ses)
 }
 

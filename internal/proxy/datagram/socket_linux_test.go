@@ -2,9 +2,11 @@ package datagram
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -204,4 +206,31 @@ func TestSilentBackend(t *testing.T) {
 	}
 	s.Close()
 	set.running.Wait()
+}
+
+// TestPanicGivesPlaceBack: a panic about a datagram that begins a session loses that alone, and no place for another session.
+func TestPanicGivesPlaceBack(t *testing.T) {
+	const most = 2
+	var clock atomic.Int64
+	logged := &testkit.Log{}
+	set, s, weigh := serving(t, Options{Clock: &clock, MaxSessions: most, Observer: &observe.Observer{Logger: slog.New(slog.NewTextHandler(logged, nil))}}, echo(t))
+	weigh(1)
+	ruleOf(s.listener.Load()).Backends[0].Backend = nil // a defect
+	s.Serve()
+	c := s.client(t)
+	for n := range most {
+		c.Write([]byte("x"))
+		testkit.Eventually(t, "a panic", func() bool { return strings.Count(logged.String(), "where=datagrams") > n })
+	}
+	weigh(1)
+	for range most {
+		if !answered(s.client(t)) {
+			t.Fatalf("no answer behind a panic: %d sessions", set.Sessions())
+		}
+	}
+	s.Close()
+	set.running.Wait()
+	if n := set.Sessions(); n != 0 {
+		t.Errorf("%d sessions of a socket that is closed", n)
+	}
 }
