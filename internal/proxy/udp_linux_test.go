@@ -149,6 +149,40 @@ func TestUnknownFieldOfUDPListener(t *testing.T) {
 	}
 }
 
+// TestUnknownFieldOfUDPBackend: nothing is sent to a Backend with a field that is unknown, and its sessions end.
+func TestUnknownFieldOfUDPBackend(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serveUDP(udpEcho(t, "").LocalAddr())
+	c := g.sender()
+	ask(t, c, "1")
+	const key = "Service/default/b0/80"
+	plain := func() *config.Resource {
+		return &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key}}}
+	}
+	strict := plain()
+	addUnknown(t, strict.GetBackend())
+	g.generation++
+	if r := g.Apply(&config.Update{Generation: g.generation, Upserts: []*config.Resource{strict}}); len(r.Rejected) != 1 {
+		t.Errorf("rejected: %v", r.Rejected)
+	}
+	for _, c := range []net.Conn{c, g.sender()} {
+		c.Write([]byte("2"))
+	}
+	counts := map[string]int{}
+	for _, w := range g.reasonsLogged(3) {
+		counts[w]++
+	}
+	if counts["session_ended"] != 1 || counts["connect_failed"] != 2 {
+		t.Errorf("logged as %v", counts)
+	}
+	g.apply([]*config.Resource{plain()})
+	if got := ask(t, c, "3"); got != "3" {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestUDPSizes: datagrams of every size pass whole, the empty one too.
 func TestUDPSizes(t *testing.T) {
 	t.Parallel()

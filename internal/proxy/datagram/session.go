@@ -134,6 +134,9 @@ func (ses *session) connect() observe.Reason {
 		return observe.ReasonNoEndpoints
 	}
 	ses.endpoint = e
+	if !e.Usable() {
+		return observe.ReasonConnectFailed
+	}
 	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(e.Address()))
 	switch {
 	case err != nil && exhausted(err):

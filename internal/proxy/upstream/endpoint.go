@@ -91,6 +91,9 @@ func (e *Endpoint) Failed() {
 // Gone reports whether the endpoint is no longer in the configuration.
 func (e *Endpoint) Gone() bool { return e.life.Err() != nil }
 
+// Usable reports whether it is known how the endpoint is spoken to. If not, nothing may be sent to it; connections are not made then, but datagrams need none.
+func (e *Endpoint) Usable() bool { return !e.transport.unknown }
+
 // retire closes the idle connections, lets no other become idle, and gives up those that are being made. Streams
 // on shared ones may end.
 func (e *Endpoint) retire() {
