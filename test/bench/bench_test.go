@@ -73,7 +73,7 @@ func TestSeriesOfBytes(t *testing.T) {
 // Whoever forwards connections needs nginx's stream module, which is a package of its own, and has all ports.
 func TestLayer4Workloads(t *testing.T) {
 	for _, name := range workloadNames() {
-		if want := strings.HasPrefix(name, "tcp") || strings.HasPrefix(name, "tls-") || name == "idle-tcp" || name == "udp"; layer4(name) != want {
+		if want := strings.HasPrefix(name, "tcp") || strings.HasPrefix(name, "tls-") || name == "idle-tcp" || strings.HasPrefix(name, "udp"); layer4(name) != want {
 			t.Errorf("layer4(%q) = %v, want %v", name, !want, want)
 		}
 	}

@@ -91,6 +91,7 @@ type traffic struct {
 	secure     bool
 	http2      bool // with settings.streams requests in flight on each connection, as many in all
 	perRequest bool // a connection for each request
+	burst      int  // datagrams that a socket has on their way together; 0 is one
 	bytes      int  // of a request and its response together, if the cost is that of bytes
 	exchange   load.Exchange
 	message    []byte // of a WebSocket
@@ -139,6 +140,8 @@ func workloads() []workload {
 	passthrough.bytes = origin.BigBody
 	passthroughConnect.title, passthroughConnect.secure = "TLS passthrough: new connections", true
 	datagrams := traffic{title: "UDP: datagrams of 128 bytes", exchange: load.Datagrams, message: datagram(), without: "haproxy", variant: variant{Layer4: true}}
+	bursts := datagrams
+	bursts.title, bursts.burst = "UDP: three datagrams of 128 bytes together", 3 // more would not fit into the default receive buffer of a socket
 	return []workload{
 		{"A", a.run}, {"B", big.run}, {"C", upload.run}, {"TLS", secure.run},
 		{"http2", http2.run}, {"http2-upload", http2Upload.run},
@@ -149,7 +152,7 @@ func workloads() []workload {
 		{"idle-grpc", func(b *bench) error { return b.runIdle(b.watches()) }},
 		{"tcp", tunnel.run}, {"tcp-upload", tunnelUpload.run}, {"tcp-connect", tunnelConnect.run},
 		{"tls-passthrough", passthrough.run}, {"tls-passthrough-connect", passthroughConnect.run},
-		{"udp", datagrams.run},
+		{"udp", datagrams.run}, {"udp-burst", bursts.run},
 		{"idle-tcp", func(b *bench) error { return b.runIdle(b.tunnels()) }},
 		{"filters", (*bench).runFilters},
 		{"routes", func(b *bench) error { return b.runRoutes(&small) }},
@@ -167,7 +170,7 @@ func workloadNames() []string {
 
 // layer4 reports whether a workload is about connections that are forwarded without being looked into, or datagrams.
 func layer4(name string) bool {
-	return slices.Contains([]string{"tcp", "tcp-upload", "tcp-connect", "tls-passthrough", "tls-passthrough-connect", "udp", "idle-tcp"}, name)
+	return slices.Contains([]string{"tcp", "tcp-upload", "tcp-connect", "tls-passthrough", "tls-passthrough-connect", "udp", "udp-burst", "idle-tcp"}, name)
 }
 
 func (b *bench) runWorkload(name string) error {

@@ -18,6 +18,8 @@ func ListenDatagram() (int, netip.AddrPort, error) {
 	if err != nil {
 		return -1, netip.AddrPort{}, fmt.Errorf("socket: %w", err)
 	}
+	// What all clients have on their way must fit: with the default a burst would be lost here and not in a proxy. It takes CAP_NET_ADMIN.
+	_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_RCVBUFFORCE, 4<<20)
 	local, err := bind(fd)
 	if err != nil {
 		syscall.Close(fd)

@@ -30,7 +30,8 @@ type conn struct {
 	// upgraded: a WebSocket is open, and what is in flight is a message.
 	upgraded bool
 	datagram []byte // the last one, with its number
-	number   uint32
+	first    uint32 // the number of the first that are on their way
+	awaited  uint32 // which of them have no answer yet, a bit each
 	buf      [4 << 10]byte
 }
 

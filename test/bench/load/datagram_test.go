@@ -34,7 +34,11 @@ func TestDatagrams(t *testing.T) {
 		t.Fatal(err)
 	}
 	go server.Serve()
-	check(t, datagrams(addr))
+	for _, burst := range []int{0, 1, 8, maxBurst} {
+		s := datagrams(addr)
+		s.Burst = burst
+		check(t, s)
+	}
 }
 
 // What is not the answer to the socket's last datagram, or does not come, is no figure.
@@ -46,6 +50,7 @@ func TestDatagramErrorsEndTheRun(t *testing.T) {
 		"changed": {func(c net.PacketConn, b []byte, from net.Addr) { b[100]++; c.WriteTo(b, from) }, "not the answer"},
 		"short":   {func(c net.PacketConn, b []byte, from net.Addr) { c.WriteTo(b[:10], from) }, "not the answer"},
 		"another": {func(c net.PacketConn, b []byte, from net.Addr) { b[3]++; c.WriteTo(b, from) }, "not the answer"},
+		"twice":   {func(c net.PacketConn, b []byte, from net.Addr) { c.WriteTo(b, from); c.WriteTo(b, from) }, "not the answer"},
 		"lost":    {func(net.PacketConn, []byte, net.Addr) {}, "no answer to a datagram"},
 	} {
 		t.Run(name, func(t *testing.T) {

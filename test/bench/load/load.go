@@ -34,6 +34,8 @@ type Spec struct {
 	Exchange Exchange
 	// Message is what WebSocket sends after the request, which opens it, and gets back, BodySize bytes long; or a datagram, of 8 bytes or more.
 	Message []byte
+	// Burst is how many datagrams of a socket are on their way together, up to 32; 0 is one.
+	Burst int
 	// PerRequest opens a new connection for each request; Request must then ask for "Connection: close".
 	PerRequest     bool
 	Warmup, Window time.Duration
@@ -56,7 +58,7 @@ const (
 	Watch Exchange = "gRPC watch"
 	// WebSocket is Message after Message, each when the one before is back.
 	WebSocket Exchange = "WebSocket"
-	// Datagrams are Message after Message over UDP, each when the one before is back, from as many sockets as there are Connections.
+	// Datagrams are Message after Message over UDP, Burst of them when those before are back, from as many sockets as there are Connections.
 	Datagrams Exchange = "UDP"
 )
 

@@ -72,7 +72,7 @@ func (l *loop) run(d time.Duration) error {
 		}
 		for i := range events {
 			if l.spec.Exchange == Datagrams {
-				if err := l.serveDatagram(l.conns[events[i].Fd]); err != nil {
+				if err := l.serveDatagrams(l.conns[events[i].Fd]); err != nil {
 					return err
 				}
 				continue
@@ -116,7 +116,7 @@ func (l *loop) startFirst(c *conn) error {
 		return c.begin(l)
 	}
 	if l.spec.Exchange == Datagrams {
-		return c.nextDatagram(l, time.Now())
+		return c.nextDatagrams(l, time.Now())
 	}
 	return c.start(l.spec.Request)
 }
