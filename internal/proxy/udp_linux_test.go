@@ -290,9 +290,11 @@ func TestUDPRefused(t *testing.T) {
 			}
 			g.apply(up)
 			c := g.sender()
-			c.Write([]byte("x"))
-			if words := g.reasonsLogged(1); words[0] != tc.reason {
-				t.Errorf("logged as %v, want %s", words, tc.reason)
+			for n := range 3 { // each, the first or not
+				c.Write([]byte("x"))
+				if words := g.reasonsLogged(n + 1); len(words) != n+1 || words[n] != tc.reason {
+					t.Errorf("logged as %v, want %s", words, tc.reason)
+				}
 			}
 			g.apply(append(backend("Service/default/b/80", udpEcho(t, "").LocalAddr().String()), l4RouteOf("r", "default/gw/udp", ref)))
 			if got := ask(t, c, "y"); got != "y" {

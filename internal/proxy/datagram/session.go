@@ -201,7 +201,7 @@ func (s *Socket) end(ses *session, why observe.Reason) {
 	}
 	s.release(ses)
 	if ses.conn != nil {
-		ses.record(s.set.options.Observer, why, ses.received.Load(), time.Now().UnixNano()-ses.start)
+		ses.record(s.set.options.Observer, why, ses.received.Load(), ses.start, time.Now().UnixNano()-ses.start)
 	}
 }
 
@@ -238,12 +238,12 @@ func (ses *session) drop(why observe.Reason, size int) {
 	if why == observe.ReasonOverloaded || why == observe.ReasonShuttingDown {
 		o = &ses.socket.set.dropped
 	}
-	ses.record(o, why, int64(size), 0)
+	ses.record(o, why, int64(size), time.Now().UnixNano(), 0)
 }
 
-func (ses *session) record(o *observe.Observer, why observe.Reason, received, took int64) {
+func (ses *session) record(o *observe.Observer, why observe.Reason, received, start, took int64) {
 	r := observe.Record{
-		StartUnixNano: ses.start, DurationNano: took, ClientAddr: ses.key.client, Scheme: "udp", Protocol: "UDP", Reason: why,
+		StartUnixNano: start, DurationNano: took, ClientAddr: ses.key.client, Scheme: "udp", Protocol: "UDP", Reason: why,
 		BytesReceived: received, BytesSent: ses.sent.Load(), Stats: ses.stats, Backend: ses.ref + 1, Shard: uint32(ses.key.client.Port()),
 	}
 	if ses.endpoint != nil {

@@ -134,7 +134,13 @@ func (s *Socket) deliver(in *batch, n int) {
 func (s *Socket) forward(from key, in *batch, begin, end int) {
 	for range 2 {
 		ses, known := s.session(from, in, begin, end)
-		if ses == nil || ses.conn == nil {
+		switch {
+		case ses == nil:
+			return
+		case ses.conn == nil:
+			for i := begin; known && i < end; i++ { // else it has begun with them, and counted them
+				ses.drop(observe.ReasonBackendInvalid, in.size(i))
+			}
 			return
 		}
 		ses.active.Store(s.set.options.Clock.Load())
