@@ -14,6 +14,7 @@ import (
 type joined struct {
 	tunnel *tunnel.Tunnel // nil before it begins
 	reset  func()         // breaks off what the backend is sent
+	ended  bool           // the tunnel has, and not by a panic that passed through it
 	// Of a layer-4 route:
 	path *tunnelPath    // nil where it is a request that has left its protocol
 	conn *upstream.Conn // nil before it is made
@@ -64,11 +65,19 @@ func (x *Exchange) leaveJoined() {
 	}
 	j := x.joined
 	x.joined = nil
+	j.breakOff()
 	if j.conn != nil {
 		j.conn.Close()
 		x.endEndpoint()
 	}
 	j.path.end()
+}
+
+// breakOff resets the backend's connection where a panic has ended the tunnel: what the backend was sent must not look complete.
+func (j *joined) breakOff() {
+	if j.tunnel != nil && !j.ended {
+		j.reset()
+	}
 }
 
 func (x *Exchange) join(from tunnelled) observe.Reason {

@@ -19,6 +19,9 @@ func (x *Exchange) Panicked(v any) {
 	x.guard(func() {
 		x.Client.Watch.since.Store(0)
 		x.Client.Watch.end()
+		if x.joined != nil {
+			x.joined.breakOff()
+		}
 		x.attempt.end(false)
 	})
 	x.guard(x.body.release)

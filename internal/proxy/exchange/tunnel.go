@@ -148,6 +148,7 @@ func (x *Exchange) pump() observe.Reason {
 	if x.suspended = end.Suspended; x.suspended {
 		return observe.ReasonOK
 	}
+	x.joined.ended = true
 	gone := x.Client.Watch.end()
 	x.rec.BytesReceived += end.ToBackend
 	x.rec.BytesSent += end.ToClient

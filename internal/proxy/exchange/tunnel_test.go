@@ -6,6 +6,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 )
 
 // TestCheckSwitch: nothing but the 101 that was asked for begins a tunnel. The pair of keys is that of RFC 6455 section 1.3.
@@ -65,5 +66,20 @@ func TestEarlyGivenUp(t *testing.T) {
 	}
 	if d.early != nil {
 		t.Errorf("%d bytes of memory are held", size)
+	}
+}
+
+// TestPanicResetsBackend: where a panic has passed through a tunnel, its backend must not take what it was sent for complete; where the tunnel has ended, that says
+// how.
+func TestPanicResetsBackend(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		resets := 0
+		j := &joined{tunnel: &tunnel.Tunnel{}, reset: func() { resets++ }, ended: ended, path: &tunnelPath{tunnels: &tunnels{}}}
+		x := New()
+		x.joined = j
+		x.leaveJoined()
+		if want := map[bool]int{false: 1, true: 0}[ended]; resets != want {
+			t.Errorf("ended %v: %d resets, want %d", ended, resets, want)
+		}
 	}
 }
