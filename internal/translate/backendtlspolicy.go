@@ -42,7 +42,7 @@ type backendTLSPolicies struct {
 
 	byTarget  *incremental.Index[policy.Target, name, *gwv1.BackendTLSPolicy]
 	undecoded *incremental.Index[string, name, undecodedPolicy] // by namespace
-	ages      *incremental.Collection[name, int64]
+	winners   *incremental.Collection[policy.Target, name]
 	all       *incremental.Collection[name, *backendTLS]
 	refused   *incremental.Collection[name, string] // why policies cannot be carried out
 }
@@ -56,8 +56,9 @@ func newBackendTLSPolicies(e *incremental.Engine,
 		tlsPolicyTargets)
 	bp.undecoded = incremental.NewIndex(bp.undecodedPolicies, "undecoded BackendTLSPolicies by namespace",
 		func(n name, _ undecodedPolicy) []string { return []string{n.Namespace} })
-	bp.ages = incremental.Map(e, "BackendTLSPolicy age", policyObjects,
+	ages := incremental.Map(e, "BackendTLSPolicy age", policyObjects,
 		func(_ *incremental.View, _ name, p *gwv1.BackendTLSPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
+	bp.winners = policyWinners(e, kind.BackendTLSPolicy.Kind, bp.byTarget, ages)
 	bp.all = incremental.Map(e, "BackendTLSPolicy", policiesForRoutes,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*backendTLS, bool) {
 			return bp.readBackendTLS(v, n, p), true
@@ -227,22 +228,9 @@ func targetOf(svc name, portName string) policy.Target {
 	return policy.Target{Group: corev1.GroupName, Kind: string(KindService), Namespace: svc.Namespace, Name: svc.Name, Section: portName}
 }
 
-// attachedTo returns the policies that are attached to a target, by name.
-func (bp *backendTLSPolicies) attachedTo(v *incremental.View, target policy.Target) (all []policy.Policy[name]) {
-	for _, n := range incremental.Lookup(v, bp.byTarget, target) {
-		created, _ := incremental.Fetch(v, bp.ages, n)
-		all = append(all, policy.Policy[name]{Name: types.NamespacedName(n), Created: created, Spec: n})
-	}
-	return all
-}
-
 // inForce returns the policy for a Service's port. The problem is of one that cannot be decoded: it may be the one.
 func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
-	var attached [][]policy.Policy[name]
 	levels := targetOf(svc, portName).Levels()
-	for _, target := range levels {
-		attached = append(attached, bp.attachedTo(v, target))
-	}
 	for _, n := range incremental.Lookup(v, bp.undecoded, svc.Namespace) {
 		p, _ := incremental.Fetch(v, bp.undecodedPolicies, n)
 		targets := policy.Targets(n.Namespace, p.Targets)
@@ -251,7 +239,11 @@ func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, f
 				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be read: %s", n, svc, p.Error)
 		}
 	}
-	n, ok = policy.InForce(attached, nil)
+	for _, target := range levels { // the most specific first
+		if n, ok = incremental.Fetch(v, bp.winners, target); ok {
+			break
+		}
+	}
 	return n, ok, nil
 }
 
@@ -346,8 +338,8 @@ func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target
 	case target.Section != "" && !slices.ContainsFunc(svc.Ports, func(p servicePort) bool { return p.Name == target.Section }):
 		o.Missing = policy.NotFound(field+".sectionName", target, "write the name of one of its ports")
 	default:
-		if winner, _ := policy.Winner(bst.backendTLSPolicies.attachedTo(v, target)); winner.Spec != n {
-			o.Lost = &winner.Name
+		if winner, _ := incremental.Fetch(v, bst.backendTLSPolicies.winners, target); winner != n {
+			o.Lost = (*types.NamespacedName)(&winner)
 		}
 	}
 	return o

@@ -38,6 +38,21 @@ func policyTargets[P metav1.Object](e *incremental.Engine, k *kind.Kind, policie
 		func(_ *incremental.View, n name, p P) ([]policy.Target, bool) { return of(n, p), true }, slices.Equal[[]policy.Target])
 }
 
+// policyWinners are the policies of a kind that are in force, by the targets that they are attached to. Each is found once, however many are attached to its
+// target: anybody may attach thousands.
+func policyWinners[V any](e *incremental.Engine, k *kind.Kind, byTarget *incremental.Index[policy.Target, name, V], ages *incremental.Collection[name, int64]) *incremental.Collection[policy.Target, name] {
+	return incremental.Map(e, k.Name+" in force", incremental.Keys(byTarget, "targets with "+k.Name),
+		func(v *incremental.View, target policy.Target, _ struct{}) (name, bool) {
+			var attached []policy.Policy[name]
+			for _, n := range incremental.Lookup(v, byTarget, target) {
+				created, _ := incremental.Fetch(v, ages, n)
+				attached = append(attached, policy.Policy[name]{Name: types.NamespacedName(n), Created: created, Spec: n})
+			}
+			winner, ok := policy.Winner(attached)
+			return winner.Spec, ok
+		}, same[name])
+}
+
 // targetRoute is a route that refers to an object as a backend.
 type targetRoute struct {
 	Target policy.Target

@@ -34,7 +34,7 @@ type trafficPolicies struct {
 
 	targets  *incremental.Collection[name, []policy.Target]
 	byTarget *incremental.Index[policy.Target, name, []policy.Target]
-	ages     *incremental.Collection[name, int64]
+	winners  *incremental.Collection[policy.Target, name]
 	all      *incremental.Collection[name, *trafficPolicy]
 }
 
@@ -44,10 +44,11 @@ func newTrafficPolicies(e *incremental.Engine, objects *incremental.Collection[n
 		return policy.ObjectTargets(n.Namespace, p.Spec.TargetRefs)
 	})
 	tp.byTarget = incremental.NewIndex(tp.targets, "XBackendTrafficPolicies by target", func(_ name, targets []policy.Target) []policy.Target { return targets })
-	tp.ages = incremental.Map(e, "XBackendTrafficPolicy age", objects,
+	ages := incremental.Map(e, "XBackendTrafficPolicy age", objects,
 		func(_ *incremental.View, _ name, p *gwx.XBackendTrafficPolicy) (int64, bool) {
 			return createdOf(p), true
 		}, same[int64])
+	tp.winners = policyWinners(e, kind.XBackendTrafficPolicy.Kind, tp.byTarget, ages)
 	tp.all = incremental.Map(e, "XBackendTrafficPolicy", objects,
 		func(_ *incremental.View, n name, p *gwx.XBackendTrafficPolicy) (*trafficPolicy, bool) {
 			return readTrafficPolicy(n, &p.Spec), true
@@ -108,22 +109,13 @@ func (p *trafficPolicy) invalid(field, remedy, format string, args ...any) {
 	p.Invalid = cmp.Or(p.Invalid, condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...))
 }
 
-// attachedTo returns the policies that are attached to a target, by name.
-func (tp *trafficPolicies) attachedTo(v *incremental.View, target policy.Target) (all []policy.Policy[name]) {
-	for _, n := range incremental.Lookup(v, tp.byTarget, target) {
-		created, _ := incremental.Fetch(v, tp.ages, n)
-		all = append(all, policy.Policy[name]{Name: types.NamespacedName(n), Created: created, Spec: n})
-	}
-	return all
-}
-
 // retryBudget is what the policy in force for a Service says of retries, nil for nothing.
 func (tp *trafficPolicies) retryBudget(v *incremental.View, svc name) *config.RetryBudget {
-	winner, ok := policy.Winner(tp.attachedTo(v, targetOf(svc, "")))
+	winner, ok := incremental.Fetch(v, tp.winners, targetOf(svc, ""))
 	if !ok {
 		return nil
 	}
-	p, ok := incremental.Fetch(v, tp.all, winner.Spec)
+	p, ok := incremental.Fetch(v, tp.all, winner)
 	if !ok { // reading it has panicked
 		return nil
 	}
@@ -173,8 +165,8 @@ func (ts *trafficPolicyStatuses) outcome(v *incremental.View, n name, target pol
 	}
 	if _, exists := incremental.Fetch(v, ts.services.all, name{target.Namespace, target.Name}); !exists {
 		o.Missing = policy.NotFound(field+".name", target, "create it or correct the name")
-	} else if winner, _ := policy.Winner(ts.policies.attachedTo(v, target)); winner.Spec != n {
-		o.Lost = &winner.Name
+	} else if winner, _ := incremental.Fetch(v, ts.policies.winners, target); winner != n {
+		o.Lost = (*types.NamespacedName)(&winner)
 	}
 	return o
 }
