@@ -185,6 +185,8 @@ func TestAllConnectionsAreLimited(t *testing.T) {
 	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
 	g.crowd(100)
 	g.eventually("refusals", func() bool { return g.counted(refusedConnections, "limit", "connections") == 68 })
+	// One that was let in is counted as active by its own goroutine.
+	g.eventually("as many connections as the limit", func() bool { return g.counted(activeConnections) >= 32 })
 	if n := g.counted(activeConnections); n != 32 {
 		t.Errorf("%v connections, the limit is 32", n)
 	}
