@@ -18,6 +18,7 @@ const (
 	// RevocationsKey is where it has revocation lists of them.
 	RevocationsKey = "ca.crl"
 	// AuthoritiesTooLarge has, in a kept ConfigMap, the number of bytes in the place of a text that is larger. No ConfigMap has a key with a space.
+	// Where there are lists without certificates that are kept, RevocationsKey is kept empty.
 	AuthoritiesTooLarge = AuthoritiesKey + " bytes"
 )
 
@@ -26,14 +27,22 @@ const (
 func keepConfigMap(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.ConfigMap)
 	kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
-	switch text, has := o.Data[AuthoritiesKey]; {
+	text, has := o.Data[AuthoritiesKey]
+	lists, revokes := o.Data[RevocationsKey]
+	data := map[string]string{}
+	switch {
 	case len(text) > MaxAuthoritiesBytes:
-		kept.Data = map[string]string{AuthoritiesTooLarge: strconv.Itoa(len(text))}
+		data[AuthoritiesTooLarge], lists = strconv.Itoa(len(text)), ""
 	case has:
-		kept.Data = map[string]string{AuthoritiesKey: texts.share(text)}
-		if lists, has := o.Data[RevocationsKey]; has {
-			kept.Data[RevocationsKey] = lists
-		}
+		data[AuthoritiesKey] = texts.share(text)
+	default:
+		lists = ""
+	}
+	if revokes {
+		data[RevocationsKey] = lists
+	}
+	if len(data) > 0 {
+		kept.Data = data
 	}
 	return kept
 }

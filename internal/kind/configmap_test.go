@@ -18,11 +18,12 @@ func TestKeptOfConfigMaps(t *testing.T) {
 	for _, c := range []struct{ data, want map[string]string }{
 		{map[string]string{"ca.crt": "certificates", "large": strings.Repeat("x", 1000)}, map[string]string{"ca.crt": "certificates"}},
 		{map[string]string{"ca.crt": "certificates", "ca.crl": "lists"}, map[string]string{"ca.crt": "certificates", "ca.crl": "lists"}},
-		{map[string]string{"ca.crl": "lists"}, nil},
+		{map[string]string{"ca.crl": "lists"}, map[string]string{"ca.crl": ""}},
 		{map[string]string{"ca.crt": ""}, map[string]string{"ca.crt": ""}},
 		{map[string]string{"large": "x"}, nil},
 		{map[string]string{"ca.crt": strings.Repeat("x", MaxAuthoritiesBytes)}, map[string]string{"ca.crt": strings.Repeat("x", MaxAuthoritiesBytes)}},
 		{map[string]string{"ca.crt": strings.Repeat("x", MaxAuthoritiesBytes+1)}, map[string]string{AuthoritiesTooLarge: "524289"}},
+		{map[string]string{"ca.crt": strings.Repeat("x", MaxAuthoritiesBytes+1), "ca.crl": "lists"}, map[string]string{AuthoritiesTooLarge: "524289", "ca.crl": ""}},
 	} {
 		got := ConfigMap.Keep(&corev1.ConfigMap{ObjectMeta: meta, Data: c.data, BinaryData: map[string][]byte{"more": {1}}})
 		want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "x"}, Data: c.want}

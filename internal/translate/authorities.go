@@ -104,6 +104,7 @@ func authoritiesTitle(k kindName) string {
 type authorityRefs struct {
 	usable   []authorityRef
 	withheld []string // see certificate.Authorities.Withheld
+	unknown  string   // the field of a reference to certificate.Authorities.UnknownLists, "" for none
 }
 
 type authorityRef struct {
@@ -116,8 +117,13 @@ func (r *authorityRefs) add(field string, a *certificate.Authorities, p *conditi
 	switch {
 	case p == nil:
 		r.usable = append(r.usable, authorityRef{field, a})
-	case a != nil && a.Withheld != "":
-		r.withheld = append(r.withheld, a.Withheld)
+	case a != nil:
+		if a.UnknownLists && r.unknown == "" {
+			r.unknown = field
+		}
+		if a.Withheld != "" {
+			r.withheld = append(r.withheld, a.Withheld)
+		}
 	}
 }
 
@@ -135,6 +141,10 @@ func (r *authorityRefs) refused(ref authorityRef, reason gwv1.ListenerConditionR
 			return condition.NewProblem(reason, ref.field+".name", "see to it that the "+kind.RevocationsKey+" that another reference leads to can be used",
 				"it has a certificate of an authority whose revocation lists, of another reference, are not used")
 		}
+	}
+	if r.unknown != "" {
+		return condition.NewProblem(reason, ref.field+".name", "correct the "+kind.AuthoritiesKey+" that "+r.unknown+" leads to, or remove that reference",
+			"%s leads to a %s without the certificates that it is of, so it may have revoked certificates of any authority", r.unknown, kind.RevocationsKey)
 	}
 	return nil
 }

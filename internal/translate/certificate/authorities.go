@@ -37,6 +37,8 @@ type Authorities struct {
 	Wrong string // why they cannot be used
 	// Withheld are certificates, in PEM, that are not trusted because their revocation lists cannot be used; parts of it may be malformed.
 	Withheld string
+	// UnknownLists says that there are revocation lists that cannot be used, and that they may be of authorities that are not in Withheld.
+	UnknownLists bool
 	// Lists are revocation lists in DER, each signed by one of them.
 	Lists [][]byte
 	// SubjectBytes is the size of the list of their subjects in a handshake.
@@ -47,7 +49,7 @@ type Authorities struct {
 
 // Equal compares two.
 func (a *Authorities) Equal(o *Authorities) bool {
-	return a.Wrong == o.Wrong && a.Key == o.Key && a.Withheld == o.Withheld
+	return a.Wrong == o.Wrong && a.Key == o.Key && a.Withheld == o.Withheld && a.UnknownLists == o.UnknownLists
 }
 
 func wrong(format string, args ...any) *Authorities {
@@ -59,32 +61,53 @@ func wrong(format string, args ...any) *Authorities {
 func ReadAuthorities(o metav1.Object) *Authorities {
 	switch o := o.(type) {
 	case *corev1.ConfigMap:
-		text, has := o.Data[kind.AuthoritiesKey]
-		size, tooLarge := o.Data[kind.AuthoritiesTooLarge]
-		switch {
-		case tooLarge:
-			return wrong("%s has %s bytes, and at most %d are read", kind.AuthoritiesKey, size, MaxAuthorityBytes)
-		case !has:
-			return wrong("data has no %s", kind.AuthoritiesKey)
-		}
-		a := parse(kind.AuthoritiesKey, text)
-		switch lists, has := o.Data[kind.RevocationsKey]; {
-		case has && a.Wrong != "":
-			if len(text) <= MaxAuthorityBytes {
-				a.Withheld = text
-			}
-		case has:
-			listed := a.revoking(lists)
-			if listed.Wrong != "" {
-				listed.Withheld = a.PEM
-			}
-			return listed
-		}
-		return a
+		return readConfigMap(o.Data)
 	case *certificatesv1.ClusterTrustBundle:
 		return parse("spec.trustBundle", o.Spec.TrustBundle)
 	}
 	return wrong("it cannot hold authorities")
+}
+
+func readConfigMap(data map[string]string) *Authorities {
+	text, has := data[kind.AuthoritiesKey]
+	lists, revokes := data[kind.RevocationsKey]
+	var a *Authorities
+	switch size, tooLarge := data[kind.AuthoritiesTooLarge]; {
+	case tooLarge:
+		a = wrong("%s has %s bytes, and at most %d are read", kind.AuthoritiesKey, size, MaxAuthorityBytes)
+	case !has:
+		a = wrong("data has no %s", kind.AuthoritiesKey)
+	default:
+		a = parse(kind.AuthoritiesKey, text)
+	}
+	switch {
+	case !revokes:
+	case a.Wrong != "":
+		if a.UnknownLists = !has || len(text) > MaxAuthorityBytes || !readable(text); len(text) <= MaxAuthorityBytes {
+			a.Withheld = text
+		}
+	default:
+		listed := a.revoking(lists)
+		if listed.Wrong != "" {
+			listed.Withheld = a.PEM
+		}
+		return listed
+	}
+	return a
+}
+
+// readable reports whether a text has certificates, each of which can be parsed.
+func readable(text string) bool {
+	blocks := 0
+	for rest := []byte(text); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return blocks > 0 && blocks == len(revocation.Certificates(text))
+		}
+		if block.Type == "CERTIFICATE" {
+			blocks++
+		}
+	}
 }
 
 // Shares reports whether there is an authority, by its name and key, of which both texts have a certificate.

@@ -77,6 +77,30 @@ func TestReadAuthorities(t *testing.T) {
 	if malformed.Wrong == "" || !Shares(malformed.Withheld, authority) || Shares(malformed.Withheld, example) {
 		t.Errorf("lists beside a malformed ca.crt: wrong %q, withheld %q", malformed.Wrong, malformed.Withheld)
 	}
+	large := strings.Repeat("#", MaxAuthorityBytes) + authority
+	for name, test := range map[string]struct {
+		data    map[string]string
+		unknown bool
+	}{
+		"a ca.crt that is too large":                {map[string]string{"ca.crt": large, "ca.crl": list}, true},
+		"one of which nothing was kept":             {map[string]string{kind.AuthoritiesTooLarge: "600000", "ca.crl": ""}, true},
+		"one with a certificate that is malformed":  {map[string]string{"ca.crt": authority + broken, "ca.crl": list}, true},
+		"one without any certificate":               {map[string]string{"ca.crt": "hello", "ca.crl": list}, true},
+		"no ca.crt":                                 {map[string]string{"ca.crl": ""}, true},
+		"a key that takes long to verify by":        {map[string]string{"ca.crt": authority + longRSA(t), "ca.crl": list}, false},
+		"a list that cannot be used":                {map[string]string{"ca.crt": authority, "ca.crl": "hello"}, false},
+		"a list that can":                           {map[string]string{"ca.crt": authority, "ca.crl": list}, false},
+		"a ca.crt that is too large, without lists": {map[string]string{"ca.crt": large}, false},
+	} {
+		got := ReadAuthorities(&corev1.ConfigMap{Data: test.data})
+		if got.UnknownLists != test.unknown {
+			t.Errorf("%s: lists of unknown authorities %v, wrong %q", name, got.UnknownLists, got.Wrong)
+		}
+	}
+	kept, without := map[string]string{kind.AuthoritiesTooLarge: "600000", "ca.crl": ""}, map[string]string{kind.AuthoritiesTooLarge: "600000"}
+	if ReadAuthorities(&corev1.ConfigMap{Data: kept}).Equal(ReadAuthorities(&corev1.ConfigMap{Data: without})) {
+		t.Error("that there are lists of unknown authorities makes no difference")
+	}
 	a, b := ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": example}}), ReadAuthorities(&corev1.ConfigMap{Data: map[string]string{"ca.crt": other}})
 	if a.Equal(b) || !a.Equal(a) || a.Equal(&Authorities{Wrong: "x"}) {
 		t.Error("Equal")
