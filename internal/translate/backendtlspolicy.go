@@ -228,18 +228,29 @@ func targetOf(svc name, portName string) policy.Target {
 	return policy.Target{Group: corev1.GroupName, Kind: string(KindService), Namespace: svc.Namespace, Name: svc.Name, Section: portName}
 }
 
-// inForce returns the policy for a Service's port. The problem is of one that cannot be decoded: it may be the one.
-func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
-	levels := targetOf(svc, portName).Levels()
-	for _, n := range incremental.Lookup(v, bp.undecoded, svc.Namespace) {
+// unreadable finds a policy that cannot be decoded and may be the one for all of a target, and why it cannot.
+func (bp *backendTLSPolicies) unreadable(v *incremental.View, target policy.Target) (n name, why string, is bool) {
+	levels := target.Levels()
+	for _, n := range incremental.Lookup(v, bp.undecoded, target.Namespace) {
 		p, _ := incremental.Fetch(v, bp.undecodedPolicies, n)
 		targets := policy.Targets(n.Namespace, p.Targets)
 		if len(targets) == 0 || slices.ContainsFunc(targets, func(t policy.Target) bool { return slices.Contains(levels, t) }) {
-			return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, "correct it, or install the CustomResourceDefinitions of this version",
-				"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be read: %s", n, svc, p.Error)
+			return n, p.Error, true
 		}
 	}
-	for _, target := range levels { // the most specific first
+	return name{}, "", false
+}
+
+const unreadableRemedy = "correct it, or install the CustomResourceDefinitions of this version"
+
+// inForce returns the policy for a Service's port. The problem is of one that cannot be decoded: it may be the one.
+func (bp *backendTLSPolicies) inForce(v *incremental.View, svc name, portName, field string) (n name, ok bool, _ *condition.Problem) {
+	port := targetOf(svc, portName)
+	if n, why, is := bp.unreadable(v, port); is {
+		return n, false, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field, unreadableRemedy,
+			"BackendTLSPolicy %s, which may ask for TLS to Service %s, cannot be read: %s", n, svc, why)
+	}
+	for _, target := range port.Levels() { // the most specific first
 		if n, ok = incremental.Fetch(v, bp.winners, target); ok {
 			break
 		}
@@ -338,7 +349,10 @@ func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target
 	case target.Section != "" && !slices.ContainsFunc(svc.Ports, func(p servicePort) bool { return p.Name == target.Section }):
 		o.Missing = policy.NotFound(field+".sectionName", target, "write the name of one of its ports")
 	default:
-		if winner, _ := incremental.Fetch(v, bst.backendTLSPolicies.winners, target); winner != n {
+		if unreadable, why, is := bst.backendTLSPolicies.unreadable(v, target); is {
+			o.Blocked = condition.NewProblem(gwv1.PolicyReasonConflicted, field, unreadableRemedy,
+				"%s is not reached, because BackendTLSPolicy %s, which may be the one for it, cannot be read: %s", target, unreadable, why)
+		} else if winner, _ := incremental.Fetch(v, bst.backendTLSPolicies.winners, target); winner != n {
 			o.Lost = (*types.NamespacedName)(&winner)
 		}
 	}

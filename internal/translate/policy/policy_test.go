@@ -117,6 +117,7 @@ func TestAccepted(t *testing.T) {
 	won := Outcome{Field: "spec.targetRefs[0]", Target: target}
 	lost := Outcome{Field: "spec.targetRefs[1]", Target: target, Lost: &types.NamespacedName{Namespace: "ns", Name: "older"}}
 	missing := Outcome{Field: "spec.targetRefs[2]", Target: target, Missing: NotFound("spec.targetRefs[2]", target, "correct the name")}
+	blocked := Outcome{Field: "spec.targetRefs[3]", Target: target, Blocked: condition.NewProblem(gwv1.PolicyReasonConflicted, "spec.targetRefs[3]", "correct it", "ns/x cannot be read")}
 	invalid := condition.NewProblem(gwv1.PolicyReasonInvalid, "spec.options", "remove it", "it is not known")
 	for name, test := range map[string]struct {
 		invalid  *condition.Problem
@@ -127,6 +128,8 @@ func TestAccepted(t *testing.T) {
 	}{
 		"in force":                {nil, []Outcome{won}, "True", gwv1.PolicyReasonAccepted, nil},
 		"lost":                    {nil, []Outcome{lost}, "False", gwv1.PolicyReasonConflicted, []string{"spec.targetRefs[1]: ns/older is in force for Service ns/a, section \"https\""}},
+		"blocked":                 {nil, []Outcome{blocked}, "False", gwv1.PolicyReasonConflicted, []string{"spec.targetRefs[3]: ns/x cannot be read; correct it"}},
+		"in force beside blocked": {nil, []Outcome{won, blocked}, "True", gwv1.PolicyReasonAccepted, []string{"targetRefs[3]"}},
 		"missing":                 {nil, []Outcome{missing}, "False", gwv1.PolicyReasonTargetNotFound, []string{"spec.targetRefs[2]: ", "does not exist; correct the name"}},
 		"lost and missing":        {nil, []Outcome{missing, lost}, "False", gwv1.PolicyReasonConflicted, []string{"targetRefs[1]", "targetRefs[2]"}},
 		"in force for one":        {nil, []Outcome{won, lost}, "True", gwv1.PolicyReasonAccepted, []string{"targetRefs[1]", "ns/older"}},

@@ -19,6 +19,8 @@ type Outcome struct {
 	Target Target
 	// Missing is why the policy is not attached to the target, or nil.
 	Missing *condition.Problem
+	// Blocked is why no policy is in force for the target, or nil.
+	Blocked *condition.Problem
 	// Lost is the policy that is in force for the target instead, or nil.
 	Lost *types.NamespacedName
 }
@@ -28,6 +30,8 @@ func (o *Outcome) problem() *condition.Problem {
 	switch {
 	case o.Missing != nil:
 		return o.Missing
+	case o.Blocked != nil:
+		return o.Blocked
 	case o.Lost != nil:
 		return condition.NewProblem(gwv1.PolicyReasonConflicted, o.Field, "remove one of both, or attach them to different targets",
 			"%s is in force for %s, because it is older or comes first by name", o.Lost, o.Target)
