@@ -183,7 +183,9 @@ func (r *Remote) enter(g *gateway, who *Caller, hello *wire.Hello, end func(erro
 		p.answered, p.acked = false, 0
 	}
 	p.version = said(hello.Version)
-	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, configured: hello.Epoch != "", base: hello.Generation}
+	// A proxy that has refused a generation names no epoch, and serves what it had before.
+	configured := hello.Epoch != "" || hello.Generation > 0
+	p.stream = &stream{gateway: g, pod: who.Pod, uid: who.PodUID, end: end, woken: make(chan struct{}, 1), idle: true, full: !resumes, configured: configured, base: hello.Generation}
 	p.stream.wake()
 	r.owe(g, time.Now())
 	return p.stream

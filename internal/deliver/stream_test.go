@@ -61,6 +61,26 @@ func TestLateAnswer(t *testing.T) {
 	}
 }
 
+// TestConfiguredAfterRefusal: a proxy that has refused a generation asks for everything, without an epoch, and serves what it had. While it is not known
+// what its Gateway may serve it keeps that; only one that has nothing is sent what was translated without.
+func TestConfiguredAfterRefusal(t *testing.T) {
+	r := NewRemote(RemoteOptions{})
+	l := &config.Resource{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "n/gw/l", Gateway: "n/gw"}}}
+	undecided := Withheld{Undecided: map[string]bool{"n/gw": true}}
+	r.Apply(&Change{Config: &config.Update{Generation: 8, Upserts: []*config.Resource{l}}, Withheld: undecided, Complete: true})
+	r.Lead("epoch", &undecided)
+	for hello, sent := range map[*wire.Hello]bool{
+		{}: true, {Generation: 7}: false, {Epoch: "before", Generation: 7}: false,
+	} {
+		r.mu.Lock()
+		s := r.enter(r.gateway("n/gw"), &Caller{Pod: "pod"}, hello, func(error) {})
+		r.mu.Unlock()
+		if _, d, err := r.next(s); err != nil || (d != nil) != sent {
+			t.Errorf("%v: sent %v, error %v", hello, d, err)
+		}
+	}
+}
+
 // silent is a stream whose peer sends nothing before it ends.
 type silent struct {
 	wire.Delivery_StreamServer
