@@ -117,9 +117,16 @@ func (s *statusGate) forget(gateway string, object kind.ObjectKey) {
 
 // release frees what waited for this Gateway alone and is served by now.
 func (s *statusGate) release(gateway string) {
+	serves := map[uint64]bool{} // by generation: thousands of statuses wait for few, and each answer of each proxy comes here
 	for object := range s.byGateway[gateway] {
 		h := s.held[object]
-		if !s.proxies.Serves(gateway, h.waits[gateway]) || !s.open(gateway, &h.change) {
+		generation := h.waits[gateway]
+		served, known := serves[generation]
+		if !known {
+			served = s.proxies.Serves(gateway, generation)
+			serves[generation] = served
+		}
+		if !served || !s.open(gateway, &h.change) {
 			continue
 		}
 		s.forget(gateway, object)

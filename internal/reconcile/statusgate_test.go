@@ -60,8 +60,26 @@ func TestHold(t *testing.T) {
 	step(0, func(time.Time) { r.release("n/gw") }, 7)
 }
 
+// TestReleaseAsksOncePerGeneration: what an answer of one of many proxies costs does not grow by the product of the statuses that are held and the proxies.
+func TestReleaseAsksOncePerGeneration(t *testing.T) {
+	p := &standIn{generations: map[string]uint64{}}
+	r := newStatusGate(p, func(string, *translate.StatusChange) bool { return true }, func(*translate.StatusChange) bool { return false }, time.Minute)
+	for i := range 90 {
+		p.generations["n/gw"] = uint64(1 + i%3)
+		r.add(translate.StatusChange{Object: kind.ObjectKey{Kind: "HTTPRoute", Namespace: "n", Name: fmt.Sprint(i)}, Status: &gwv1.RouteStatus{}, Gateways: []string{"n/gw"}}, time.Now())
+	}
+	for acknowledged, freed := range []int{0, 30, 30, 30} {
+		p.acknowledged, p.asked = uint64(acknowledged), 0
+		r.release("n/gw")
+		if out := len(r.take()); out != freed || p.asked > 3 {
+			t.Errorf("generation %d: %d statuses are free, want %d; asked %d times for 3 generations", acknowledged, out, freed, p.asked)
+		}
+	}
+}
+
 // standIn are proxies that all have acknowledged the same generation.
 type standIn struct {
+	asked        int               // calls of Serves
 	generations  map[string]uint64 // to be served, by Gateway
 	acknowledged uint64
 	retains      bool
@@ -72,7 +90,10 @@ func (s *standIn) Generation(gateway string) (uint64, bool) {
 	return g, ok
 }
 
-func (s *standIn) Serves(_ string, generation uint64) bool { return s.acknowledged >= generation }
+func (s *standIn) Serves(_ string, generation uint64) bool {
+	s.asked++
+	return s.acknowledged >= generation
+}
 
 func (s *standIn) Withholds(string) (awaits, retains bool) { return false, s.retains }
 
