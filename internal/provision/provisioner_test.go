@@ -343,6 +343,37 @@ func TestWithoutPlan(t *testing.T) {
 	testkit.Eventually(t, "nothing is left, and nothing reported", func() bool { return len(s.names()) == 0 && r.last("shop/web").infrastructure == nil })
 }
 
+// TestSpecComesBackDuringRemoval: what is not removed yet stays once the Gateway is managed again, above all its Service, whose address may not come back.
+func TestSpecComesBackDuringRemoval(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	if err := r.settle(t, s, specOf(web, nil)); err != nil {
+		t.Fatal(err)
+	}
+	s.written()
+	r.grace = 0
+	s.mu.Lock()
+	s.fail = func(verb, object string) *metav1.Status {
+		if verb == "delete" && object == "deployments/shop/web-moongate" {
+			r.Update([]translate.ProxySpecChange{specOf(web, nil)})
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	if err := r.settle(t, s, translate.ProxySpecChange{Namespace: web.namespace, Name: web.name}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.written(), []string{"delete configmaps/shop/web-moongate", "delete deployments/shop/web-moongate"}; !slices.Equal(got, want) {
+		t.Errorf("%q was written, want %q", got, want)
+	}
+	if err := r.once(t, s, web); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sorted(s.written()), fourObjects[:2]; !slices.Equal(got, want) {
+		t.Errorf("once it is managed again %q was written, want %q", got, want)
+	}
+}
+
 // TestAutoscaling hands the number of replicas over without changing it.
 func TestAutoscaling(t *testing.T) {
 	const deployment = "deployments/shop/web-moongate"

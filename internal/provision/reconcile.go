@@ -448,6 +448,12 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	}
 	var failed []error
 	for _, n := range slices.SortedFunc(maps.Keys(running), func(a, b objectName) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }) {
+		p.mu.Lock()
+		back := p.specs[g] != nil
+		p.mu.Unlock()
+		if back { // removing takes a while; it is in the queue again
+			break
+		}
 		failed = append(failed, p.remove(ctx, running[n], n))
 	}
 	return 0, errors.Join(failed...)
