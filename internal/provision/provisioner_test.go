@@ -374,6 +374,34 @@ func TestSpecComesBackDuringRemoval(t *testing.T) {
 	}
 }
 
+// TestAddressComesBackDuringRemoval: of the Services of addresses that a Gateway asks for no more, those that are not removed yet stay once it asks for them again.
+func TestAddressComesBackDuringRemoval(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	all := specOf(web, func(p *translate.ProxySpec) {
+		p.Addresses = addressesOf("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4")
+	})
+	if err := r.settle(t, s, all); err != nil {
+		t.Fatal(err)
+	}
+	s.written()
+	s.mu.Lock()
+	s.fail = func(verb, _ string) *metav1.Status {
+		if verb == "delete" {
+			r.Update([]translate.ProxySpecChange{specOf(web, func(p *translate.ProxySpec) { *p = *all.Spec })})
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Addresses = addressesOf("10.0.0.1") })); err != nil {
+		t.Fatal(err)
+	}
+	removed := slices.DeleteFunc(s.written(), func(write string) bool { return !strings.HasPrefix(write, "delete ") })
+	if len(removed) != 1 {
+		t.Errorf("%q was written, want one removal", removed)
+	}
+}
+
 // TestAutoscaling hands the number of replicas over without changing it.
 func TestAutoscaling(t *testing.T) {
 	const deployment = "deployments/shop/web-moongate"

@@ -395,10 +395,20 @@ func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, runn
 		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class)
 		switch {
 		case keep[n], n.kind == kindPod, ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
+		case p.superseded(gatewayName{spec.Namespace, spec.Name}, spec):
+			return
 		default:
 			came.note(n.kind, p.remove(ctx, object, n))
 		}
 	}
+}
+
+// superseded reports whether a Gateway has another ProxySpec by now than the one that is being carried out, nil for none. To remove objects takes a
+// while, and the other one may want them; the Gateway is in the queue again.
+func (p *Provisioner) superseded(g gatewayName, spec *translate.ProxySpec) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.specs[g] != spec
 }
 
 func (p *Provisioner) remove(ctx context.Context, object Object, n objectName) error {
@@ -448,10 +458,7 @@ func (p *Provisioner) abandon(ctx context.Context, g gatewayName) (again time.Du
 	}
 	var failed []error
 	for _, n := range slices.SortedFunc(maps.Keys(running), func(a, b objectName) int { return strings.Compare(a.kind+a.name, b.kind+b.name) }) {
-		p.mu.Lock()
-		back := p.specs[g] != nil
-		p.mu.Unlock()
-		if back { // removing takes a while; it is in the queue again
+		if p.superseded(g, nil) {
 			break
 		}
 		failed = append(failed, p.remove(ctx, running[n], n))
