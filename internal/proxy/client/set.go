@@ -43,8 +43,8 @@ type Timeouts struct {
 	BodyIdle  time.Duration // without a byte of the request body; default 60 s
 	WriteIdle time.Duration // for one write to the client, of up to 78 KiB, to be taken; default 60 s
 	Tunnel    time.Duration // without a byte in either direction, where HTTP was left; default 1 h
-	// TunnelWrite is how long an end of a tunnel may leave one write to it, of up to 78 KiB, untaken: so long the memory is held that it stands
-	// in; default 10 min.
+	// TunnelWrite is how long an end of a tunnel may leave one write to it untaken, of up to 78 KiB, or of 256 KiB between sockets: so long the memory is
+	// held that it stands in; default 10 min.
 	TunnelWrite time.Duration
 	// Linger is how long bytes of a client that was already answered are thrown away so
 	// that the answer is not lost with a reset (RFC 9112 section 9.6); default 2 s.

@@ -73,7 +73,7 @@ func TestGRPCCodes(t *testing.T) {
 	for reason, want := range map[observe.Reason]int{
 		observe.ReasonRouteNotFound: grpcUnimplemented, observe.ReasonBadRequestBody: grpcInternal,
 		observe.ReasonConnectFailed: grpcUnavailable, observe.ReasonConnectTimeout: grpcUnavailable, observe.ReasonNoEndpoints: grpcUnavailable,
-		observe.ReasonOverloaded: grpcUnavailable, observe.ReasonUpstreamReset: grpcUnavailable, observe.ReasonShuttingDown: grpcUnavailable,
+		observe.ReasonOverloaded: grpcUnavailable, observe.ReasonRetryBudgetExhausted: grpcUnavailable, observe.ReasonUpstreamReset: grpcUnavailable, observe.ReasonShuttingDown: grpcUnavailable,
 		observe.ReasonRequestTimeout: grpcDeadlineExceeded, observe.ReasonBackendTimeout: grpcDeadlineExceeded, observe.ReasonGRPCTimeout: grpcDeadlineExceeded,
 		observe.ReasonInternal: grpcUnknown, observe.ReasonMatchLimit: grpcUnknown,
 	} {

@@ -15,7 +15,7 @@ type Pipe struct {
 	held    int
 	most    int64 // how much it is filled with at once
 	large   bool
-	close   func(fds [2]int)
+	close   func(fds [2]int) // both ends, and counts it as gone where it is large
 	cleanup runtime.Cleanup
 }
 

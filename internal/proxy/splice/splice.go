@@ -13,5 +13,6 @@ const Worth = 24 << 10
 // the time of one write.
 const Most = 64 << 10
 
-// MostLarge is that for a large pipe. What both sockets of a tunnel hold is more, and each part costs two system calls and wakes the peer.
+// MostLarge is Most for a large pipe. Where much comes through a tunnel its sockets hold more than Most, and each part costs two system calls and wakes
+// the peer.
 const MostLarge = 256 << 10

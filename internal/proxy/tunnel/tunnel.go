@@ -160,10 +160,10 @@ type direction struct {
 	reader       splice.Reader
 	writer       splice.Writer
 	spliced      bool // both ends are sockets
-	// sending: what is under way to the sink, or was the last to go there and failed, may take the error by which the sink's peer breaks off, so
-	// that a read from there ends as if the stream did. Of bytes from one socket to another alone.
+	// sending: a write or splice to the sink is under way, or the last one has failed. It may take the error by which the sink's peer breaks off, and the
+	// other direction then reads the end of the stream in its place.
 	sending      atomic.Bool
-	failedToFill bool        // the same for a splice from the source
+	failedToFill bool        // a splice from the source has failed, and may have taken that error
 	ended        atomic.Bool // the source has sent its last
 	first        bool        // the first small part has passed
 	relay        *relay      // nil before the second
