@@ -111,7 +111,7 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 }
 
 // declareUnnamed finds the Gateways that a policy concerns and its status has no place for. They say so themselves, as GEP-2648 has
-// it; the policy is in force there all the same, since to reach its Services without TLS would be worse than to say less.
+// it; the policy is in force there all the same: to reach Services without the TLS or the bounds that it asks for would be worse than to say less.
 func (pg *policyGateways) declareUnnamed(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target]) {
 	unnamed := incremental.Map(e, pg.kind.Name+"'s Gateways without a place", targets,
 		func(v *incremental.View, _ name, targets []policy.Target) (gateways []name, _ bool) {
