@@ -1093,10 +1093,11 @@ type Rule struct {
 	BackendRequestTimeoutNanos int64 `protobuf:"varint,7,opt,name=backend_request_timeout_nanos,json=backendRequestTimeoutNanos,proto3" json:"backend_request_timeout_nanos,omitempty"`
 	// Set where requests that match must be answered with an error, for example
 	// because a filter's reference cannot be resolved.
-	Failure       *Failure `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
-	Retry         *Retry   `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"` // unset: what has not been sent, or not been processed, is sent again, and nothing else
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Failure            *Failure            `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
+	Retry              *Retry              `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"`                                                        // unset: what has not been sent, or not been processed, is sent again, and nothing else
+	SessionPersistence *SessionPersistence `protobuf:"bytes,1000,opt,name=session_persistence,json=sessionPersistence,proto3" json:"session_persistence,omitempty"` // in the place of those of its backends; unset is as they have it
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Rule) Reset() {
@@ -1192,6 +1193,106 @@ func (x *Rule) GetRetry() *Retry {
 	return nil
 }
 
+func (x *Rule) GetSessionPersistence() *SessionPersistence {
+	if x != nil {
+		return x.SessionPersistence
+	}
+	return nil
+}
+
+// SessionPersistence has the requests of a session go to one endpoint of each Backend that they are sent to (GEP-1619).
+type SessionPersistence struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Name                 string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`                                                                // of the cookie, or of the header field
+	Header               bool                   `protobuf:"varint,2,opt,name=header,proto3" json:"header,omitempty"`                                                           // a header field carries the session, not a cookie
+	Path                 string                 `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`                                                                // of the cookie
+	Permanent            bool                   `protobuf:"varint,4,opt,name=permanent,proto3" json:"permanent,omitempty"`                                                     // clients keep the cookie for absolute_timeout_nanos, however often they are restarted
+	AbsoluteTimeoutNanos int64                  `protobuf:"varint,5,opt,name=absolute_timeout_nanos,json=absoluteTimeoutNanos,proto3" json:"absolute_timeout_nanos,omitempty"` // how long a session lasts at most; 0 is no limit
+	IdleTimeoutNanos     int64                  `protobuf:"varint,6,opt,name=idle_timeout_nanos,json=idleTimeoutNanos,proto3" json:"idle_timeout_nanos,omitempty"`             // how long a session lasts without a request; 0 is no limit
+	Source               string                 `protobuf:"bytes,7,opt,name=source,proto3" json:"source,omitempty"`                                                            // who says so, for people
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *SessionPersistence) Reset() {
+	*x = SessionPersistence{}
+	mi := &file_config_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionPersistence) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionPersistence) ProtoMessage() {}
+
+func (x *SessionPersistence) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionPersistence.ProtoReflect.Descriptor instead.
+func (*SessionPersistence) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SessionPersistence) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SessionPersistence) GetHeader() bool {
+	if x != nil {
+		return x.Header
+	}
+	return false
+}
+
+func (x *SessionPersistence) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SessionPersistence) GetPermanent() bool {
+	if x != nil {
+		return x.Permanent
+	}
+	return false
+}
+
+func (x *SessionPersistence) GetAbsoluteTimeoutNanos() int64 {
+	if x != nil {
+		return x.AbsoluteTimeoutNanos
+	}
+	return 0
+}
+
+func (x *SessionPersistence) GetIdleTimeoutNanos() int64 {
+	if x != nil {
+		return x.IdleTimeoutNanos
+	}
+	return 0
+}
+
+func (x *SessionPersistence) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
 // Retry says when a request is sent again (GEP-1731).
 type Retry struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1204,7 +1305,7 @@ type Retry struct {
 
 func (x *Retry) Reset() {
 	*x = Retry{}
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1317,7 @@ func (x *Retry) String() string {
 func (*Retry) ProtoMessage() {}
 
 func (x *Retry) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[11]
+	mi := &file_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1330,7 @@ func (x *Retry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Retry.ProtoReflect.Descriptor instead.
 func (*Retry) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{11}
+	return file_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Retry) GetAttempts() uint32 {
@@ -1264,7 +1365,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1377,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[12]
+	mi := &file_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1390,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{12}
+	return file_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Failure) GetStatus() uint32 {
@@ -1319,7 +1420,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1432,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[13]
+	mi := &file_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1445,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{13}
+	return file_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Match) GetPath() *PathMatch {
@@ -1392,7 +1493,7 @@ type PathMatch struct {
 
 func (x *PathMatch) Reset() {
 	*x = PathMatch{}
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1404,7 +1505,7 @@ func (x *PathMatch) String() string {
 func (*PathMatch) ProtoMessage() {}
 
 func (x *PathMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[14]
+	mi := &file_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1417,7 +1518,7 @@ func (x *PathMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PathMatch.ProtoReflect.Descriptor instead.
 func (*PathMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{14}
+	return file_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PathMatch) GetType() PathMatchType {
@@ -1445,7 +1546,7 @@ type ValueMatch struct {
 
 func (x *ValueMatch) Reset() {
 	*x = ValueMatch{}
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1558,7 @@ func (x *ValueMatch) String() string {
 func (*ValueMatch) ProtoMessage() {}
 
 func (x *ValueMatch) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[15]
+	mi := &file_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1571,7 @@ func (x *ValueMatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValueMatch.ProtoReflect.Descriptor instead.
 func (*ValueMatch) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{15}
+	return file_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ValueMatch) GetName() string {
@@ -1506,7 +1607,7 @@ type BackendRef struct {
 
 func (x *BackendRef) Reset() {
 	*x = BackendRef{}
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1619,7 @@ func (x *BackendRef) String() string {
 func (*BackendRef) ProtoMessage() {}
 
 func (x *BackendRef) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[16]
+	mi := &file_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1632,7 @@ func (x *BackendRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendRef.ProtoReflect.Descriptor instead.
 func (*BackendRef) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{16}
+	return file_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BackendRef) GetBackend() string {
@@ -1576,14 +1677,15 @@ type Backend struct {
 	// How TLS is spoken to the endpoints; unset is cleartext.
 	Tls *BackendTLS `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
 	// How many requests may be tried again; unset is as the rules have it.
-	RetryBudget   *RetryBudget `protobuf:"bytes,1000,opt,name=retry_budget,json=retryBudget,proto3" json:"retry_budget,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RetryBudget        *RetryBudget        `protobuf:"bytes,1000,opt,name=retry_budget,json=retryBudget,proto3" json:"retry_budget,omitempty"`
+	SessionPersistence *SessionPersistence `protobuf:"bytes,1001,opt,name=session_persistence,json=sessionPersistence,proto3" json:"session_persistence,omitempty"` // of rules without their own; unset: requests of a session go anywhere
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Backend) Reset() {
 	*x = Backend{}
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1697,7 @@ func (x *Backend) String() string {
 func (*Backend) ProtoMessage() {}
 
 func (x *Backend) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[17]
+	mi := &file_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1710,7 @@ func (x *Backend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backend.ProtoReflect.Descriptor instead.
 func (*Backend) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{17}
+	return file_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Backend) GetKey() string {
@@ -1660,6 +1762,13 @@ func (x *Backend) GetRetryBudget() *RetryBudget {
 	return nil
 }
 
+func (x *Backend) GetSessionPersistence() *SessionPersistence {
+	if x != nil {
+		return x.SessionPersistence
+	}
+	return nil
+}
+
 // RetryBudget bounds the retries of requests to a Service, by all routes and ports together (GEP-3388). One is sent if either share or minimum allows it.
 type RetryBudget struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1675,7 +1784,7 @@ type RetryBudget struct {
 
 func (x *RetryBudget) Reset() {
 	*x = RetryBudget{}
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1796,7 @@ func (x *RetryBudget) String() string {
 func (*RetryBudget) ProtoMessage() {}
 
 func (x *RetryBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[18]
+	mi := &file_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1809,7 @@ func (x *RetryBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryBudget.ProtoReflect.Descriptor instead.
 func (*RetryBudget) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{18}
+	return file_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *RetryBudget) GetPercent() uint32 {
@@ -1757,7 +1866,7 @@ type BackendTLS struct {
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1769,7 +1878,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1782,7 +1891,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1840,7 +1949,7 @@ type SubjectAltNames struct {
 
 func (x *SubjectAltNames) Reset() {
 	*x = SubjectAltNames{}
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +1961,7 @@ func (x *SubjectAltNames) String() string {
 func (*SubjectAltNames) ProtoMessage() {}
 
 func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +1974,7 @@ func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
 func (*SubjectAltNames) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{20}
+	return file_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SubjectAltNames) GetAskedName() string {
@@ -1902,7 +2011,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1914,7 +2023,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1927,7 +2036,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{21}
+	return file_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Authorities) GetKey() string {
@@ -1962,7 +2071,7 @@ type Revocable struct {
 
 func (x *Revocable) Reset() {
 	*x = Revocable{}
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2083,7 @@ func (x *Revocable) String() string {
 func (*Revocable) ProtoMessage() {}
 
 func (x *Revocable) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2096,7 @@ func (x *Revocable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revocable.ProtoReflect.Descriptor instead.
 func (*Revocable) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{22}
+	return file_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Revocable) GetPem() string {
@@ -2015,7 +2124,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2136,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2149,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{23}
+	return file_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -2063,14 +2172,16 @@ type Endpoint struct {
 	Port    uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
 	// True while the endpoint finishes its work; used only where no endpoint
 	// of the Backend is ready (as kube-proxy does).
-	Terminating   bool `protobuf:"varint,3,opt,name=terminating,proto3" json:"terminating,omitempty"`
+	Terminating bool `protobuf:"varint,3,opt,name=terminating,proto3" json:"terminating,omitempty"`
+	// Whoever is behind the address, the same wherever else it is reached: made of a pod's UID. 0 where that is not known, and the address stands for it.
+	Identity      uint64 `protobuf:"fixed64,1000,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2082,7 +2193,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2095,7 +2206,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{24}
+	return file_config_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -2119,6 +2230,13 @@ func (x *Endpoint) GetTerminating() bool {
 	return false
 }
 
+func (x *Endpoint) GetIdentity() uint64 {
+	if x != nil {
+		return x.Identity
+	}
+	return 0
+}
+
 // Certificate is a verified pair of a certificate chain and its key.
 type Certificate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2131,7 +2249,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[25]
+	mi := &file_config_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2143,7 +2261,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[25]
+	mi := &file_config_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2156,7 +2274,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{25}
+	return file_config_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Certificate) GetKey() string {
@@ -2180,21 +2298,22 @@ func (x *Certificate) GetKeyPem() []byte {
 	return nil
 }
 
-// TicketKeys are the secrets of a Gateway from which the keys of its listeners'
-// TLS session tickets (RFC 8446 section 4.6.1, RFC 5077) are derived, so that all its proxies open
-// what one of them has sealed.
+// TicketKeys are the secrets of a Gateway that all its proxies have, so that each of them understands what another one has given to a client.
 type TicketKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<gateway namespace>/<gateway name>"
+	// What the keys of its listeners' TLS session tickets are derived from (RFC 8446 section 4.6.1, RFC 5077).
 	// 32 bytes each: the first seals new tickets, all of them open old ones; never printed.
-	Keys          [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	Keys [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// What the tokens of persistent sessions are signed with (GEP-1619). 32 bytes each: the first signs new tokens, all of them verify old ones; never printed.
+	SessionKeys   [][]byte `protobuf:"bytes,1000,rep,name=session_keys,json=sessionKeys,proto3" json:"session_keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[26]
+	mi := &file_config_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2325,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[26]
+	mi := &file_config_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2338,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{26}
+	return file_config_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -2232,6 +2351,13 @@ func (x *TicketKeys) GetKey() string {
 func (x *TicketKeys) GetKeys() [][]byte {
 	if x != nil {
 		return x.Keys
+	}
+	return nil
+}
+
+func (x *TicketKeys) GetSessionKeys() [][]byte {
+	if x != nil {
+		return x.SessionKeys
 	}
 	return nil
 }
@@ -2309,7 +2435,7 @@ const file_config_proto_rawDesc = "" +
 	"\thostnames\x18\x02 \x03(\v2\x1c.moongate.config.v1.HostnameR\thostnames\"D\n" +
 	"\bHostname\x12\x1c\n" +
 	"\teffective\x18\x01 \x01(\tR\teffective\x12\x1a\n" +
-	"\boriginal\x18\x02 \x01(\tR\boriginal\"\xb7\x03\n" +
+	"\boriginal\x18\x02 \x01(\tR\boriginal\"\x91\x04\n" +
 	"\x04Rule\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x123\n" +
@@ -2319,7 +2445,16 @@ const file_config_proto_rawDesc = "" +
 	"\x15request_timeout_nanos\x18\x06 \x01(\x03R\x13requestTimeoutNanos\x12A\n" +
 	"\x1dbackend_request_timeout_nanos\x18\a \x01(\x03R\x1abackendRequestTimeoutNanos\x125\n" +
 	"\afailure\x18\b \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\x12/\n" +
-	"\x05retry\x18\t \x01(\v2\x19.moongate.config.v1.RetryR\x05retry\"^\n" +
+	"\x05retry\x18\t \x01(\v2\x19.moongate.config.v1.RetryR\x05retry\x12X\n" +
+	"\x13session_persistence\x18\xe8\a \x01(\v2&.moongate.config.v1.SessionPersistenceR\x12sessionPersistence\"\xee\x01\n" +
+	"\x12SessionPersistence\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06header\x18\x02 \x01(\bR\x06header\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\x12\x1c\n" +
+	"\tpermanent\x18\x04 \x01(\bR\tpermanent\x124\n" +
+	"\x16absolute_timeout_nanos\x18\x05 \x01(\x03R\x14absoluteTimeoutNanos\x12,\n" +
+	"\x12idle_timeout_nanos\x18\x06 \x01(\x03R\x10idleTimeoutNanos\x12\x16\n" +
+	"\x06source\x18\a \x01(\tR\x06source\"^\n" +
 	"\x05Retry\x12\x1a\n" +
 	"\battempts\x18\x01 \x01(\rR\battempts\x12\x14\n" +
 	"\x05codes\x18\x02 \x03(\rR\x05codes\x12#\n" +
@@ -2346,7 +2481,7 @@ const file_config_proto_rawDesc = "" +
 	"\abackend\x18\x01 \x01(\tR\abackend\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12.\n" +
 	"\afilters\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
-	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\x99\x02\n" +
+	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\xf3\x02\n" +
 	"\aBackend\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2354,7 +2489,8 @@ const file_config_proto_rawDesc = "" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
 	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\x12C\n" +
-	"\fretry_budget\x18\xe8\a \x01(\v2\x1f.moongate.config.v1.RetryBudgetR\vretryBudget\"\xb5\x01\n" +
+	"\fretry_budget\x18\xe8\a \x01(\v2\x1f.moongate.config.v1.RetryBudgetR\vretryBudget\x12X\n" +
+	"\x13session_persistence\x18\xe9\a \x01(\v2&.moongate.config.v1.SessionPersistenceR\x12sessionPersistence\"\xb5\x01\n" +
 	"\vRetryBudget\x12\x18\n" +
 	"\apercent\x18\x01 \x01(\rR\apercent\x12%\n" +
 	"\x0einterval_nanos\x18\x02 \x01(\x03R\rintervalNanos\x12\x1f\n" +
@@ -2386,19 +2522,21 @@ const file_config_proto_rawDesc = "" +
 	"\x05lists\x18\x02 \x03(\fR\x05lists\"Y\n" +
 	"\tEndpoints\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12:\n" +
-	"\tendpoints\x18\x02 \x03(\v2\x1c.moongate.config.v1.EndpointR\tendpoints\"Z\n" +
+	"\tendpoints\x18\x02 \x03(\v2\x1c.moongate.config.v1.EndpointR\tendpoints\"w\n" +
 	"\bEndpoint\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12 \n" +
-	"\vterminating\x18\x03 \x01(\bR\vterminating\"U\n" +
+	"\vterminating\x18\x03 \x01(\bR\vterminating\x12\x1b\n" +
+	"\bidentity\x18\xe8\a \x01(\x06R\bidentity\"U\n" +
 	"\vCertificate\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
 	"\tchain_pem\x18\x02 \x01(\fR\bchainPem\x12\x17\n" +
-	"\akey_pem\x18\x03 \x01(\fR\x06keyPem\"2\n" +
+	"\akey_pem\x18\x03 \x01(\fR\x06keyPem\"V\n" +
 	"\n" +
 	"TicketKeys\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
-	"\x04keys\x18\x02 \x03(\fR\x04keys*\x9f\x01\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\"\n" +
+	"\fsession_keys\x18\xe8\a \x03(\fR\vsessionKeys*\x9f\x01\n" +
 	"\bProtocol\x12\x18\n" +
 	"\x14PROTOCOL_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rPROTOCOL_HTTP\x10\x01\x12\x12\n" +
@@ -2430,49 +2568,50 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_config_proto_goTypes = []any{
-	(Protocol)(0),            // 0: moongate.config.v1.Protocol
-	(PathMatchType)(0),       // 1: moongate.config.v1.PathMatchType
-	(BackendProtocol)(0),     // 2: moongate.config.v1.BackendProtocol
-	(*Resource)(nil),         // 3: moongate.config.v1.Resource
-	(*Listener)(nil),         // 4: moongate.config.v1.Listener
-	(*Connections)(nil),      // 5: moongate.config.v1.Connections
-	(*Identity)(nil),         // 6: moongate.config.v1.Identity
-	(*TLSOptions)(nil),       // 7: moongate.config.v1.TLSOptions
-	(*ClientValidation)(nil), // 8: moongate.config.v1.ClientValidation
-	(*Route)(nil),            // 9: moongate.config.v1.Route
-	(*L4Route)(nil),          // 10: moongate.config.v1.L4Route
-	(*Attachment)(nil),       // 11: moongate.config.v1.Attachment
-	(*Hostname)(nil),         // 12: moongate.config.v1.Hostname
-	(*Rule)(nil),             // 13: moongate.config.v1.Rule
-	(*Retry)(nil),            // 14: moongate.config.v1.Retry
-	(*Failure)(nil),          // 15: moongate.config.v1.Failure
-	(*Match)(nil),            // 16: moongate.config.v1.Match
-	(*PathMatch)(nil),        // 17: moongate.config.v1.PathMatch
-	(*ValueMatch)(nil),       // 18: moongate.config.v1.ValueMatch
-	(*BackendRef)(nil),       // 19: moongate.config.v1.BackendRef
-	(*Backend)(nil),          // 20: moongate.config.v1.Backend
-	(*RetryBudget)(nil),      // 21: moongate.config.v1.RetryBudget
-	(*BackendTLS)(nil),       // 22: moongate.config.v1.BackendTLS
-	(*SubjectAltNames)(nil),  // 23: moongate.config.v1.SubjectAltNames
-	(*Authorities)(nil),      // 24: moongate.config.v1.Authorities
-	(*Revocable)(nil),        // 25: moongate.config.v1.Revocable
-	(*Endpoints)(nil),        // 26: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),         // 27: moongate.config.v1.Endpoint
-	(*Certificate)(nil),      // 28: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),       // 29: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),        // 30: google.protobuf.Any
+	(Protocol)(0),              // 0: moongate.config.v1.Protocol
+	(PathMatchType)(0),         // 1: moongate.config.v1.PathMatchType
+	(BackendProtocol)(0),       // 2: moongate.config.v1.BackendProtocol
+	(*Resource)(nil),           // 3: moongate.config.v1.Resource
+	(*Listener)(nil),           // 4: moongate.config.v1.Listener
+	(*Connections)(nil),        // 5: moongate.config.v1.Connections
+	(*Identity)(nil),           // 6: moongate.config.v1.Identity
+	(*TLSOptions)(nil),         // 7: moongate.config.v1.TLSOptions
+	(*ClientValidation)(nil),   // 8: moongate.config.v1.ClientValidation
+	(*Route)(nil),              // 9: moongate.config.v1.Route
+	(*L4Route)(nil),            // 10: moongate.config.v1.L4Route
+	(*Attachment)(nil),         // 11: moongate.config.v1.Attachment
+	(*Hostname)(nil),           // 12: moongate.config.v1.Hostname
+	(*Rule)(nil),               // 13: moongate.config.v1.Rule
+	(*SessionPersistence)(nil), // 14: moongate.config.v1.SessionPersistence
+	(*Retry)(nil),              // 15: moongate.config.v1.Retry
+	(*Failure)(nil),            // 16: moongate.config.v1.Failure
+	(*Match)(nil),              // 17: moongate.config.v1.Match
+	(*PathMatch)(nil),          // 18: moongate.config.v1.PathMatch
+	(*ValueMatch)(nil),         // 19: moongate.config.v1.ValueMatch
+	(*BackendRef)(nil),         // 20: moongate.config.v1.BackendRef
+	(*Backend)(nil),            // 21: moongate.config.v1.Backend
+	(*RetryBudget)(nil),        // 22: moongate.config.v1.RetryBudget
+	(*BackendTLS)(nil),         // 23: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil),    // 24: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),        // 25: moongate.config.v1.Authorities
+	(*Revocable)(nil),          // 26: moongate.config.v1.Revocable
+	(*Endpoints)(nil),          // 27: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),           // 28: moongate.config.v1.Endpoint
+	(*Certificate)(nil),        // 29: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),         // 30: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),          // 31: google.protobuf.Any
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	9,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
-	20, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	26, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	28, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	29, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	21, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
+	27, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	29, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	30, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	10, // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	24, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	25, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
 	6,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
 	8,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
@@ -2481,31 +2620,33 @@ var file_config_proto_depIdxs = []int32{
 	11, // 13: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
 	13, // 14: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
 	11, // 15: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	19, // 16: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	19, // 17: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
+	20, // 16: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	20, // 17: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
 	12, // 18: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	16, // 19: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	30, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	19, // 21: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	15, // 22: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	14, // 23: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	17, // 24: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	18, // 25: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	18, // 26: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 27: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	30, // 28: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	15, // 29: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 30: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	22, // 31: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	21, // 32: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
-	23, // 33: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	25, // 34: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
-	27, // 35: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	36, // [36:36] is the sub-list for method output_type
-	36, // [36:36] is the sub-list for method input_type
-	36, // [36:36] is the sub-list for extension type_name
-	36, // [36:36] is the sub-list for extension extendee
-	0,  // [0:36] is the sub-list for field type_name
+	17, // 19: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	31, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	20, // 21: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	16, // 22: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	15, // 23: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	14, // 24: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	18, // 25: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	19, // 26: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	19, // 27: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 28: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	31, // 29: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	16, // 30: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 31: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	23, // 32: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	22, // 33: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
+	14, // 34: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	24, // 35: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	26, // 36: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	28, // 37: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2529,7 +2670,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
