@@ -70,7 +70,11 @@ func TestCheckKnownValues(t *testing.T) {
 
 // ignorable are the fields that proxies which do not know them may ignore, and why.
 var ignorable = map[protoreflect.FullName]string{
-	"moongate.config.v1.Backend.retry_budget": "without it more requests are tried again, which is better than that none is sent",
+	"moongate.config.v1.Backend.retry_budget":        "without it more requests are tried again, which is better than that none is sent",
+	"moongate.config.v1.Backend.session_persistence": "without it requests of a session go to any endpoint, which is better than to none",
+	"moongate.config.v1.Rule.session_persistence":    "the same",
+	"moongate.config.v1.Endpoint.identity":           "it is there for session_persistence alone",
+	"moongate.config.v1.TicketKeys.session_keys":     "they are there for session_persistence alone",
 }
 
 // TestIgnorableFields: whoever gives a field a number that older proxies ignore says here why it restricts nothing.

@@ -120,6 +120,10 @@ func appendUpstream(b []byte, r *Record) []byte {
 	}
 	b = append(b, `,"attempts":`...)
 	b = strconv.AppendInt(b, int64(r.Attempts), 10)
+	if r.Session != SessionNone {
+		b = append(b, `,"session":`...)
+		b = appendWord(b, r.Session.String())
+	}
 	if r.Cause != "" {
 		b = append(b, `,"port":`...)
 		b = strconv.AppendUint(b, uint64(r.Port), 10)

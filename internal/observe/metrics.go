@@ -141,6 +141,9 @@ type UpstreamStats struct {
 	MirrorsRefused    uint64 // copies of requests dropped because too many, or too much of one, waited
 	MirrorsFailed     uint64 // copies of requests that failed
 	MirrorsLooped     uint64 // copies not made of requests that had passed a proxy of Moongate before, or claimed it
+	SessionsBegun     uint64 // requests of persistent sessions that began with them
+	SessionsKept      uint64 // and those that the endpoint of their session has answered
+	SessionsMoved     uint64 // and those that another one has, because it was not there
 }
 
 // unused says that no request has ever needed the backend.

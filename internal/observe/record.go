@@ -42,6 +42,9 @@ type Record struct {
 	Cause string
 	Port  uint16
 
+	// Session is what became of the client's session with the backend.
+	Session Session
+
 	// Shard spreads contention: any number, the same for all requests of one connection.
 	Shard uint32
 }
@@ -80,4 +83,20 @@ func (o *Observer) Finish(r *Record) {
 		r.Shard = o.Core()
 	}
 	stats.count(r)
+}
+
+// Session is what became of a client's session with a backend (GEP-1619).
+type Session uint8
+
+// The values of Session.
+const (
+	SessionNone  Session = iota // no sessions persist there, or the request was not answered by it
+	SessionNew                  // it has begun
+	SessionKept                 // its endpoint has answered
+	SessionMoved                // another endpoint has, which it is with from now on: its own was not there
+)
+
+// String is the word of the access log and the metrics; "" for SessionNone.
+func (s Session) String() string {
+	return [...]string{SessionNone: "", SessionNew: "new", SessionKept: "kept", SessionMoved: "moved"}[s]
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 )
@@ -33,6 +34,7 @@ type Result struct {
 type state struct {
 	certificates map[string]*tls.Certificate
 	ticketKeys   map[string][][]byte            // by Gateway
+	sessionKeys  map[string]*session.Keys       // by Gateway
 	authorities  map[string]*config.Authorities // by key, under which the content never changes
 	// clients are those that a listener has, or connections still have.
 	clients   map[tls.ClientsDigest]weak.Pointer[tls.Clients]
@@ -134,11 +136,16 @@ func (a *applying) upsert(r *config.Resource) {
 			return
 		}
 	case *config.Resource_TicketKeys:
-		if err := tls.CheckSecrets(k.TicketKeys.Keys); err != nil {
+		err := tls.CheckSecrets(k.TicketKeys.Keys)
+		var sessions *session.Keys
+		if err == nil {
+			sessions, err = session.NewKeys(k.TicketKeys.SessionKeys)
+		}
+		if err != nil {
 			a.reject(r.ID(), err)
 			return
 		}
-		s.ticketKeys[k.TicketKeys.Key] = k.TicketKeys.Keys
+		s.ticketKeys[k.TicketKeys.Key], s.sessionKeys[k.TicketKeys.Key] = k.TicketKeys.Keys, sessions
 		a.relisten = true
 	case *config.Resource_Authorities:
 		s.authorities[k.Authorities.Key] = k.Authorities
@@ -198,6 +205,7 @@ func (a *applying) remove(id config.ID) {
 		a.p.metrics.RemoveCertificate(id.Key)
 	case config.KindTicketKeys:
 		delete(s.ticketKeys, id.Key)
+		delete(s.sessionKeys, id.Key)
 		a.relisten = true
 	case config.KindAuthorities:
 		delete(s.authorities, id.Key)
@@ -340,7 +348,7 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 	if !ok {
 		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)
 	}
-	l := &snapshot.Listener{Config: ls.config, Mode: mode, Table: ls.table, L4: l4, Identity: p.chooseIdentity(ls.config)}
+	l := &snapshot.Listener{Config: ls.config, Mode: mode, Table: ls.table, L4: l4, Identity: p.chooseIdentity(ls.config), Sessions: p.state.sessionKeys[ls.config.Gateway]}
 	if ls.stats == nil {
 		gateway, name := config.SplitListenerKey(ls.config.Key)
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})

@@ -18,6 +18,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -73,6 +74,7 @@ func New(o Options) *Proxy {
 		state: state{
 			certificates: map[string]*tls.Certificate{},
 			ticketKeys:   map[string][][]byte{},
+			sessionKeys:  map[string]*session.Keys{},
 			authorities:  map[string]*config.Authorities{},
 			clients:      map[tls.ClientsDigest]weak.Pointer[tls.Clients]{},
 			listeners:    map[string]*listenerState{},
@@ -252,6 +254,9 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 			Retries:           uint64(s.Retries),
 			MirrorsRefused:    uint64(s.MirrorsRefused),
 			MirrorsFailed:     uint64(s.MirrorsFailed),
+			SessionsBegun:     uint64(s.SessionsBegun),
+			SessionsKept:      uint64(s.SessionsKept),
+			SessionsMoved:     uint64(s.SessionsMoved),
 			MirrorsLooped:     uint64(s.MirrorsLooped),
 		})
 	}

@@ -48,6 +48,9 @@ func withoutSecrets(r *config.Resource) *config.Resource {
 		for i := range r.GetTicketKeys().Keys {
 			r.GetTicketKeys().Keys[i] = []byte(redacted)
 		}
+		for i := range r.GetTicketKeys().SessionKeys {
+			r.GetTicketKeys().SessionKeys[i] = []byte(redacted)
+		}
 	}
 	return r
 }

@@ -14,9 +14,9 @@ import (
 
 // TestSecretsStay: what is printed holds no secret, and the resources keep theirs.
 func TestSecretsStay(t *testing.T) {
-	secrets := [][]byte{[]byte("the first of two ticket secrets!"), []byte("the second of two ticket secrets")}
+	secrets := [][]byte{[]byte("the first of two ticket secrets!"), []byte("the second of two ticket secrets"), []byte("the secret of persistent session")}
 	resources := []*config.Resource{
-		{Kind: &config.Resource_TicketKeys{TicketKeys: &config.TicketKeys{Key: "default/gw", Keys: secrets}}},
+		{Kind: &config.Resource_TicketKeys{TicketKeys: &config.TicketKeys{Key: "default/gw", Keys: secrets[:2], SessionKeys: secrets[2:]}}},
 		{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "Secret/default/c", ChainPem: []byte("chain"), KeyPem: secrets[0]}}},
 		{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "default/gw/https"}}},
 	}
@@ -55,10 +55,11 @@ func TestSecretsStay(t *testing.T) {
 // TestEveryFieldOfBytesIsKnown makes whoever adds bytes to the contract decide whether they are a secret.
 func TestEveryFieldOfBytesIsKnown(t *testing.T) {
 	known := map[protoreflect.FullName]bool{
-		"moongate.config.v1.Certificate.chain_pem": true,
-		"moongate.config.v1.Revocable.lists":       true,
-		"moongate.config.v1.Certificate.key_pem":   true, // redacted
-		"moongate.config.v1.TicketKeys.keys":       true, // redacted
+		"moongate.config.v1.Certificate.chain_pem":   true,
+		"moongate.config.v1.Revocable.lists":         true,
+		"moongate.config.v1.Certificate.key_pem":     true, // redacted
+		"moongate.config.v1.TicketKeys.keys":         true, // redacted
+		"moongate.config.v1.TicketKeys.session_keys": true, // redacted
 	}
 	seen := map[protoreflect.FullName]bool{}
 	var walk func(protoreflect.MessageDescriptor)

@@ -34,6 +34,7 @@ type Exchange struct {
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
 	retry    retryState
+	session  *clientSession // nil as long as no request had one
 	// tryAt is how long after start the present attempt's request was begun; set where that is recorded only.
 	tryAt time.Duration
 

@@ -44,13 +44,14 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 	if budget := backend.RetryBudget(); budget != nil {
 		budget.Request()
 	}
+	x.beginSession(b)
 	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
 	for {
 		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // in filters, or while the body came
 			f = failure{kind: failedFinally, reason: x.deadlineReason}
 			break
 		}
-		ep := backend.PickAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried)
+		ep := x.pick(backend)
 		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
 		}
@@ -73,6 +74,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		if !v.again {
 			break
 		}
+		x.leaveSession(f)
 		if v.pause > 0 && !x.pause(v.pause) {
 			f = failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
 			break
@@ -137,6 +139,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.Client.Watch.answered = true
 	x.body.settle(a)
 	x.filterResponse()
+	x.keepSession()
 	if x.resp.Status == http.StatusSwitchingProtocols {
 		x.tunnel(a)
 		return true, failure{}, verdict{}

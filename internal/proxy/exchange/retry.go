@@ -59,10 +59,11 @@ type retryState struct {
 	needsOther bool
 	// interim reports whether the client was sent an interim response, other than 100, of a backend.
 	interim bool
+	// gone and replays count attempts up to maxGone and maxReplays.
+	gone, replays uint8
 	// uncounted are the attempts that do not count towards maxConnects.
-	uncounted     int
-	gone, replays int
-	retries       int // those that the rule's retry allows
+	uncounted int
+	retries   int // those that the rule's retry allows
 }
 
 // verdict is what follows a failure.

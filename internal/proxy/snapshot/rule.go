@@ -11,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,7 +25,8 @@ type Rule struct {
 	Backends  []BackendRef
 	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 is none.
 	RequestTimeout, BackendTimeout time.Duration
-	Retry                          *Retry // nil where the rule says nothing of retries
+	Retry                          *Retry            // nil where the rule says nothing of retries
+	Sessions                       *session.Settings // nil where the rule says nothing of sessions, and its backends do
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
@@ -143,6 +145,9 @@ func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 		Retry:          compileRetry(c.Retry),
 	}
 	var err error
+	if r.Sessions, err = session.Compile(c.SessionPersistence); err != nil {
+		return r, err
+	}
 	if r.Filters, err = p.filters(c.Filters); err != nil {
 		return r, err
 	}

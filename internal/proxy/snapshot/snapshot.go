@@ -14,6 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -110,6 +111,8 @@ type Listener struct {
 	Trusted Networks
 	// Identity is what is shown to backends, nil for nothing.
 	Identity *upstream.Identity
+	// Sessions are the keys of its Gateway's persistent sessions; nil where there are none, and no session persists.
+	Sessions *session.Keys
 }
 
 // Port returns the listeners of a socket, nil where none is configured any more.

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 )
 
 // Backend is one port of a Service, as all rules that refer to it see it.
@@ -16,9 +18,11 @@ type Backend struct {
 	list atomic.Pointer[endpointList] // never nil
 
 	config       atomic.Pointer[config.Backend]
-	budget       atomic.Pointer[RetryBudget] // of a variant none: its base has it
-	transport    atomic.Pointer[transport]   // never nil
-	hasEndpoints bool                        // an Endpoints resource is there; guarded by set.mu
+	budget       atomic.Pointer[RetryBudget]      // of a variant none: its base has it
+	sessions     atomic.Pointer[session.Settings] // likewise
+	sessionID    uint64
+	transport    atomic.Pointer[transport] // never nil
+	hasEndpoints bool                      // an Endpoints resource is there; guarded by set.mu
 
 	own totals // of a variant none: its base has them
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
@@ -36,6 +40,8 @@ type totals struct {
 	retries atomic.Int64
 	// mirrorsDropped are the copies of requests to this backend that were dropped.
 	mirrorsDropped [mirrorDrops]atomic.Int64
+	// sessions are the requests of persistent sessions.
+	sessions [observe.SessionMoved + 1]atomic.Int64
 }
 
 // totals are those of the Backend and its variants together.
@@ -64,6 +70,8 @@ func (b *Backend) MirrorDropped(why MirrorDrop) { b.totals().mirrorsDropped[why]
 type endpointList struct {
 	all    []*Endpoint // in the order of the Endpoints resource
 	usable []*Endpoint // the ready ones; the terminating ones where none is ready
+	// bySession is all, sorted by SessionID.
+	bySession []*Endpoint
 }
 
 // Retried counts an attempt of a request that had one already.
@@ -110,9 +118,9 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 	for _, e := range old {
 		staying[e.address] = e
 	}
-	list := &endpointList{all: make([]*Endpoint, 0, len(next))}
+	all := make([]*Endpoint, 0, len(next))
 	listed := make(map[endpointKey]bool, len(next))
-	var terminating []*Endpoint
+	var usable, terminating []*Endpoint
 	for _, p := range next {
 		if listed[p.address] {
 			continue
@@ -122,18 +130,19 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 		if e == nil {
 			e = newEndpoint(b, p.address)
 		}
-		list.all = append(list.all, e)
+		all = append(all, e)
 		e.terminating.Store(p.terminating)
+		e.sessionID.Store(p.sessionID)
 		if p.terminating {
 			terminating = append(terminating, e)
 		} else {
-			list.usable = append(list.usable, e)
+			usable = append(usable, e)
 		}
 	}
-	if len(list.usable) == 0 {
-		list.usable = terminating
+	if len(usable) == 0 {
+		usable = terminating
 	}
-	b.list.Store(list)
+	b.list.Store(newEndpointList(all, usable))
 	for _, e := range old {
 		if !listed[e.address] {
 			gone = append(gone, e)
@@ -153,17 +162,18 @@ func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 	}
 	b.transport.Store(next)
 	old := b.list.Load()
-	list := &endpointList{}
+	var all, usable []*Endpoint
 	fresh := make(map[*Endpoint]*Endpoint, len(old.all))
 	for _, e := range old.all {
 		fresh[e] = newEndpoint(b, e.address)
 		fresh[e].terminating.Store(e.terminating.Load())
-		list.all = append(list.all, fresh[e])
+		fresh[e].sessionID.Store(e.SessionID())
+		all = append(all, fresh[e])
 	}
 	for _, e := range old.usable {
-		list.usable = append(list.usable, fresh[e])
+		usable = append(usable, fresh[e])
 	}
-	b.list.Store(list)
+	b.list.Store(newEndpointList(all, usable))
 	gone = old.all
 	for _, v := range b.variantList() {
 		gone = append(slices.Clip(gone), v.setTransport(next.showing(v.identity.shown))...)
@@ -288,6 +298,8 @@ type Stats struct {
 	// MirrorsRefused, MirrorsFailed and MirrorsLooped are copies of requests dropped since the start, see MirrorDrop; of a
 	// backend only.
 	MirrorsRefused, MirrorsFailed, MirrorsLooped int64
+	// SessionsBegun, SessionsKept and SessionsMoved are requests of persistent sessions since the start, see observe.Session; of a backend only.
+	SessionsBegun, SessionsKept, SessionsMoved int64
 }
 
 // Stats are the backend's figures. Dialled and Failures never go down, and Open
@@ -297,7 +309,8 @@ func (b *Backend) Stats() Stats {
 	t := b.totals()
 	s := Stats{Open: t.open.Load(), Dialled: t.dialled.Load(), Failures: t.failures.Load(),
 		Refused: t.refused.Load(), Retries: t.retries.Load(), MirrorsRefused: t.mirrorsDropped[MirrorOverloaded].Load(),
-		MirrorsFailed: t.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: t.mirrorsDropped[MirrorLooped].Load()}
+		MirrorsFailed: t.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: t.mirrorsDropped[MirrorLooped].Load(),
+		SessionsBegun: t.sessions[observe.SessionNew].Load(), SessionsKept: t.sessions[observe.SessionKept].Load(), SessionsMoved: t.sessions[observe.SessionMoved].Load()}
 	for e := range b.everyEndpoint() {
 		s.Idle += e.idleCount() + e.idleShared()
 		s.InFlight += e.inFlightNow()

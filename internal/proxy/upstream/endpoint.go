@@ -26,6 +26,7 @@ type Endpoint struct {
 	end  context.CancelFunc
 
 	terminating atomic.Bool // by the configuration
+	sessionID   atomic.Uint64
 
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
 

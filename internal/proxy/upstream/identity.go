@@ -140,12 +140,12 @@ func (b *Backend) addVariant(i *Identity) *Backend {
 	if v := b.variant(i); v != nil {
 		return v
 	}
-	v := &Backend{key: b.key, set: s, base: b, identity: i}
+	v := &Backend{key: b.key, set: s, base: b, identity: i, sessionID: b.sessionID}
 	v.list.Store(&endpointList{})
 	v.transport.Store(b.transport.Load().showing(i.shown))
 	var endpoints []parsedEndpoint
 	for _, e := range b.list.Load().all {
-		endpoints = append(endpoints, parsedEndpoint{e.address, e.terminating.Load()})
+		endpoints = append(endpoints, parsedEndpoint{e.address, e.terminating.Load(), e.SessionID()})
 	}
 	v.replace(endpoints)
 	all := append(slices.Clone(b.variantList()), v)

@@ -31,6 +31,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 )
 
 // Defaults of Options.
@@ -143,6 +144,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		}
 	}
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
+	sessions := make([]*session.Settings, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
@@ -152,6 +154,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			}
 			if err == nil {
 				budgets[i], err = parseRetryBudget(k.Backend)
+			}
+			if err == nil {
+				sessions[i], err = session.Compile(k.Backend.SessionPersistence)
 			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
@@ -170,6 +175,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			b := s.backend(k.Backend.Key)
 			b.config.Store(k.Backend)
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
+			b.sessions.Store(sessions[i])
 			gone = append(gone, b.setTransport(transports[i])...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
@@ -259,7 +265,7 @@ func (s *Set) endLeaving(removed int64) (gone []*Endpoint) {
 func (s *Set) backend(key string) *Backend {
 	b := s.backends[key]
 	if b == nil {
-		b = &Backend{key: key, set: s}
+		b = &Backend{key: key, set: s, sessionID: backendSessionID(key)}
 		b.list.Store(&endpointList{})
 		b.transport.Store(unknown)
 		s.backends[key] = b
@@ -367,6 +373,7 @@ func (s *Set) Close() {
 type parsedEndpoint struct {
 	address     netip.AddrPort
 	terminating bool
+	sessionID   uint64
 }
 
 func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {
@@ -379,7 +386,8 @@ func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {
 		if e.Port == 0 || e.Port > 65535 {
 			return nil, fmt.Errorf("upstream: Endpoints %s: endpoints[%d].port %d is not a port: give one from 1 to 65535", resource.Key, i, e.Port)
 		}
-		list = append(list, parsedEndpoint{netip.AddrPortFrom(ip.Unmap(), uint16(e.Port)), e.Terminating})
+		at := netip.AddrPortFrom(ip.Unmap(), uint16(e.Port))
+		list = append(list, parsedEndpoint{at, e.Terminating, endpointSessionID(e.Identity, at)})
 	}
 	return list, nil
 }

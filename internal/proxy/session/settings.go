@@ -1,0 +1,138 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// Settings is a compiled config.SessionPersistence: what carries the sessions, and how long they last. It is immutable.
+type Settings struct {
+	name           []byte
+	header         bool
+	permanent      bool
+	absolute, idle time.Duration // 0 is no limit
+	// purpose is what tokens are signed for: those of one name are no good for another.
+	purpose string
+	// opening and attributes stand before and behind the token in Set-Cookie.
+	opening    []byte
+	attributes []byte
+}
+
+// Compile checks what a message says; nil for nil.
+func Compile(c *config.SessionPersistence) (*Settings, error) {
+	if c == nil {
+		return nil, nil
+	}
+	s := &Settings{
+		name: []byte(c.Name), header: c.Header, permanent: c.Permanent,
+		absolute: time.Duration(c.AbsoluteTimeoutNanos), idle: time.Duration(c.IdleTimeoutNanos),
+		purpose: "cookie " + c.Name,
+	}
+	if c.Header {
+		s.purpose = "header " + strings.ToLower(c.Name)
+	}
+	switch {
+	case !config.IsToken(c.Name):
+		return nil, fmt.Errorf("session_persistence: %q is no name", c.Name)
+	case !c.Header && !config.IsCookiePath(c.Path):
+		return nil, fmt.Errorf("session_persistence: %q is no path of a cookie", c.Path)
+	case s.absolute < 0 || s.idle < 0 || c.Permanent && s.absolute == 0:
+		return nil, fmt.Errorf("session_persistence: its timeouts are out of bounds: %v", c)
+	}
+	s.opening = []byte(c.Name + "=")
+	s.attributes = []byte("; Path=" + c.Path + "; HttpOnly; SameSite=Strict")
+	return s, nil
+}
+
+// Header reports whether a header field carries the sessions, which is in each response; a cookie is where it has changed.
+func (s *Settings) Header() bool { return s.header }
+
+// maxRead is how many cookies of the name are looked at in a request: several paths, or parent domains, may have set one each.
+const maxRead = 4
+
+var cookieName = []byte("Cookie")
+
+// Read finds the token of a request. t is empty where there is none that can be used; brought tells whether anything was brought for one.
+func (s *Settings) Read(k *Keys, h *message.Fields, t *Token) (brought bool) {
+	t.n, t.renew = 0, false
+	tries := 0
+	for i := range h.Len() {
+		f := h.At(i)
+		switch {
+		case s.header && message.EqualFoldBytes(f.Name, s.name):
+			brought = true
+			if tries++; tries <= maxRead && k.read(t, s.purpose, f.Value) {
+				return true
+			}
+		case !s.header && message.EqualFoldBytes(f.Name, cookieName):
+			for rest := f.Value; len(rest) > 0; {
+				var pair []byte
+				pair, rest, _ = bytes.Cut(rest, semicolon)
+				value, named := bytes.CutPrefix(bytes.TrimLeft(pair, " \t"), s.opening)
+				if !named {
+					continue
+				}
+				brought = true
+				if tries++; tries <= maxRead && k.read(t, s.purpose, unquoted(bytes.TrimRight(value, " \t"))) {
+					return true
+				}
+			}
+		}
+	}
+	return brought
+}
+
+var semicolon = []byte(";")
+
+// unquoted takes away the quotation marks that a cookie's value may stand in (RFC 6265 section 4.1.1).
+func unquoted(v []byte) []byte {
+	if n := len(v); n >= 2 && v[0] == '"' && v[n-1] == '"' {
+		return v[1 : n-1]
+	}
+	return v
+}
+
+var setCookieName = []byte("Set-Cookie")
+
+// Write puts the token into a response head. scratch is memory for its value, and is returned grown by it. A cookie is Secure where the client has come by TLS:
+// over cleartext it would be refused with that. Where the backend itself sets a cookie of the name, the cookie is the backend's, and there is no session.
+func (s *Settings) Write(k *Keys, h *message.Fields, t *Token, scratch []byte, secure bool, at time.Time) []byte {
+	start := len(scratch)
+	if s.header {
+		scratch = k.appendToken(scratch, s.purpose, t)
+		h.Set(s.name, scratch[start:len(scratch):len(scratch)])
+		return scratch
+	}
+	for i := range h.Len() {
+		if f := h.At(i); message.EqualFoldBytes(f.Name, setCookieName) && bytes.HasPrefix(bytes.TrimLeft(f.Value, " \t"), s.opening) {
+			return scratch
+		}
+	}
+	scratch = append(scratch, s.opening...)
+	scratch = k.appendToken(scratch, s.purpose, t)
+	scratch = append(scratch, s.attributes...)
+	if secure {
+		scratch = append(scratch, "; Secure"...)
+	}
+	if s.permanent {
+		scratch = append(scratch, "; Max-Age="...)
+		scratch = strconv.AppendInt(scratch, s.left(t, at.UnixMilli()), 10)
+	}
+	h.Add(setCookieName, scratch[start:len(scratch):len(scratch)])
+	return scratch
+}
+
+// left is how many seconds are left of the session that began last: when it is over, none is left.
+func (s *Settings) left(t *Token, now int64) int64 {
+	begun := int64(0)
+	for i := range t.n {
+		begun = max(begun, t.stays[i].begun)
+	}
+	return max(0, (s.absolute.Milliseconds()-(now-begun)+999)/1000)
+}

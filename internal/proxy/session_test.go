@@ -1,0 +1,424 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// sessionKeys has sessions of the Gateway signed.
+func sessionKeys() *config.Resource {
+	return &config.Resource{Kind: &config.Resource_TicketKeys{TicketKeys: &config.TicketKeys{
+		Key: "default/gw", Keys: [][]byte{make([]byte, 32)}, SessionKeys: [][]byte{bytes.Repeat([]byte{1}, 32)},
+	}}}
+}
+
+// member is a backend endpoint that answers with its name, unless it answers with a status.
+type member struct {
+	name, addr string
+	status     atomic.Int64
+}
+
+func newMember(t testing.TB, name string) *member {
+	m := &member{name: name}
+	m.addr = rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			if status := m.status.Load(); status != 0 {
+				fmt.Fprintf(c, "HTTP/1.1 %d x\r\nContent-Length: 0\r\n\r\n", status)
+				continue
+			}
+			fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(m.name), m.name)
+		}
+	})
+	return m
+}
+
+func endpointOf(addr string, identity uint64) *config.Endpoint {
+	ap := netip.MustParseAddrPort(addr)
+	return &config.Endpoint{Address: ap.Addr().String(), Port: uint32(ap.Port()), Identity: identity}
+}
+
+func endpointsOf(key string, list ...*config.Endpoint) *config.Resource {
+	return &config.Resource{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: key, Endpoints: list}}}
+}
+
+// visitor is a client with a session: it brings what it was given.
+type visitor struct {
+	t      testing.TB
+	c      net.Conn
+	r      *bufio.Reader
+	header string // the name of the field of its session; "" for a cookie named s
+	token  string
+	given  int // how often it was given a token
+}
+
+func (g *gateway) visitor() *visitor {
+	c := g.dial()
+	return &visitor{t: g.t, c: c, r: bufio.NewReader(c)}
+}
+
+// ask returns the status, and which endpoint has answered.
+func (v *visitor) ask() (status int, name string) {
+	field := ""
+	switch {
+	case v.token == "":
+	case v.header != "":
+		field = v.header + ": " + v.token + "\r\n"
+	default:
+		field = "Cookie: a=b; s=" + v.token + "\r\n"
+	}
+	if _, err := fmt.Fprintf(v.c, "GET / HTTP/1.1\r\nHost: h\r\n%s\r\n", field); err != nil {
+		v.t.Error(err)
+		return 0, ""
+	}
+	resp, err := http.ReadResponse(v.r, nil)
+	if err != nil {
+		v.t.Error(err)
+		return 0, ""
+	}
+	defer resp.Body.Close()
+	var body [64]byte
+	n, _ := resp.Body.Read(body[:])
+	if v.header != "" && resp.Header.Get(v.header) != "" {
+		v.token, v.given = resp.Header.Get(v.header), v.given+1
+	}
+	for _, c := range resp.Cookies() {
+		if c.Name == "s" {
+			v.token, v.given = c.Value, v.given+1
+		}
+	}
+	return resp.StatusCode, string(body[:n])
+}
+
+var bySession = &config.SessionPersistence{Name: "s", Path: "/"}
+
+// persistent has requests go to members by sessions.
+func (g *gateway) persistent(s *config.SessionPersistence, change func(*config.Rule), endpoints ...*config.Endpoint) {
+	g.t.Helper()
+	rule := &config.Rule{
+		Matches:            []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs:        []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}},
+		SessionPersistence: s,
+	}
+	if change != nil {
+		change(rule)
+	}
+	g.apply([]*config.Resource{sessionKeys(), backend("Service/default/b/80")[0], endpointsOf("Service/default/b/80", endpoints...), g.httpListener("http", ""),
+		routeOf("r", "default/gw/http", "", rule)})
+}
+
+// TestSessionPersistence: requests that bring the token go to one endpoint while it is there, draining too, and to another one for good when it is not.
+func TestSessionPersistence(t *testing.T) {
+	t.Parallel()
+	members := make([]*member, 8)
+	var endpoints []*config.Endpoint
+	for i := range members {
+		members[i] = newMember(t, fmt.Sprint(i))
+		endpoints = append(endpoints, endpointOf(members[i].addr, uint64(i+1)))
+	}
+	for name, tc := range map[string]struct {
+		s      *config.SessionPersistence
+		header string
+		// given is how often a client is given a token in n requests.
+		given func(n int) int
+	}{
+		"cookie": {bySession, "", func(int) int { return 1 }},
+		"header": {&config.SessionPersistence{Name: "My-Session", Header: true}, "My-Session", func(n int) int { return n }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			checkLeaks(t)
+			g := startGateway(t, Timeouts{})
+			g.persistent(tc.s, nil, endpoints...)
+			v := g.visitor()
+			v.header = tc.header
+			_, first := v.ask()
+			stays := func(what string, n int) {
+				t.Helper()
+				for range n {
+					if status, name := v.ask(); status != 200 || name != first {
+						t.Fatalf("%s: %d from %q, the session is with %q", what, status, name, first)
+					}
+				}
+			}
+			stays("at first", 50)
+			if want := tc.given(51); v.given != want {
+				t.Errorf("it was given %d tokens in 51 requests, want %d", v.given, want)
+			}
+			var without []*config.Endpoint
+			var own *config.Endpoint
+			for i, e := range endpoints {
+				if members[i].name == first {
+					own = e
+				} else {
+					without = append(without, e)
+				}
+			}
+			g.persistent(tc.s, nil, append([]*config.Endpoint{{Address: own.Address, Port: own.Port, Identity: own.Identity, Terminating: true}}, without...)...)
+			stays("while it is draining", 20)
+			g.persistent(tc.s, nil, append([]*config.Endpoint{{Address: own.Address, Port: own.Port, Identity: 99}}, without...)...)
+			_, moved := v.ask()
+			first = moved
+			stays("after another pod has got its address", 20)
+			g.persistent(tc.s, nil, without...)
+			if _, now := v.ask(); now == members[own.Identity-1].name {
+				t.Errorf("an endpoint that is gone has answered")
+			} else {
+				first = now
+			}
+			stays("after it was gone", 20)
+			testkit.Eventually(t, "lines with each result", func() bool {
+				log := g.log.String()
+				return strings.Count(log, `"session":"new"`) == 1 && strings.Contains(log, `"session":"moved"`) && strings.Contains(log, `"session":"kept"`)
+			})
+		})
+	}
+}
+
+// TestSessionOfBackend: what the Backend says of sessions is in force where the rule says nothing, and without keys nothing persists.
+func TestSessionOfBackend(t *testing.T) {
+	t.Parallel()
+	a, b := newMember(t, "a"), newMember(t, "b")
+	g := startGateway(t, Timeouts{})
+	g.persistent(nil, nil, endpointOf(a.addr, 1), endpointOf(b.addr, 2))
+	v := g.visitor()
+	if v.ask(); v.token != "" {
+		t.Error("a token where no sessions persist")
+	}
+	of := backend("Service/default/b/80")[0]
+	of.GetBackend().SessionPersistence = bySession
+	g.apply([]*config.Resource{of})
+	_, first := v.ask()
+	for range 20 {
+		if _, name := v.ask(); name != first {
+			t.Fatalf("from %q to %q", first, name)
+		}
+	}
+	if v.given != 1 {
+		t.Errorf("%d tokens", v.given)
+	}
+	g.apply(nil, config.ID{Kind: config.KindTicketKeys, Key: "default/gw"})
+	v.token = ""
+	if status, _ := v.ask(); status != 200 || v.token != "" {
+		t.Errorf("without keys: %d, token %q", status, v.token)
+	}
+}
+
+// TestSessionRetries: a retry goes to the session's endpoint, as long as it takes connections; where it takes none the session moves.
+func TestSessionRetries(t *testing.T) {
+	t.Parallel()
+	a, b := newMember(t, "a"), newMember(t, "b")
+	dead := refusing(t)
+	g := startGateway(t, Timeouts{})
+	retried := func(r *config.Rule) { r.Retry = &config.Retry{Attempts: 3, Codes: []uint32{503}, BackoffNanos: 1} }
+	g.persistent(bySession, retried, endpointOf(a.addr, 1))
+	v := g.visitor()
+	v.ask()
+	g.persistent(bySession, retried, endpointOf(a.addr, 1), endpointOf(b.addr, 2))
+	a.status.Store(503)
+	for range 10 {
+		if status, name := v.ask(); status != 503 {
+			t.Fatalf("%d from %q: a retry has left the session", status, name)
+		}
+	}
+	a.status.Store(0)
+	g.persistent(bySession, retried, endpointOf(dead, 1), endpointOf(b.addr, 2))
+	// The pod is reached nowhere now.
+	v.token = tokenAt(t, g, dead, retried, endpointOf(b.addr, 2))
+	given := v.given
+	for range 10 {
+		if status, name := v.ask(); status != 200 || name != "b" {
+			t.Fatalf("%d from %q", status, name)
+		}
+	}
+	if v.given != given+1 {
+		t.Errorf("the session has moved %d times", v.given-given)
+	}
+}
+
+// tokenAt returns a token of a session with an endpoint at addr, which nobody listens at when it returns.
+func tokenAt(t *testing.T, g *gateway, addr string, change func(*config.Rule), others ...*config.Endpoint) string {
+	t.Helper()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
+	go s.Serve(l)
+	g.persistent(bySession, change, endpointOf(addr, 7))
+	v := g.visitor()
+	v.ask()
+	s.Close()
+	g.persistent(bySession, change, append(others, endpointOf(addr, 7))...)
+	return v.token
+}
+
+// TestSessionsInTraffic: of 2,000 sessions with 20 endpoints that come and go, each whose endpoint is there stays, in 100,000 requests. The backends' weights hold all the
+// same, and tokens that were altered, made for another Gateway, or are over, choose nothing.
+func TestSessionsInTraffic(t *testing.T) {
+	t.Parallel()
+	const clients, sessions, requests, perBackend = 16, 2000, 100_000, 10
+	keys := [2]string{"Service/default/b/80", "Service/default/c/80"}
+	g := startGateway(t, Timeouts{})
+	type seat struct {
+		*member
+		// life counts the pods that were at its address; it is odd while one is there. It changes before the proxy hears that a pod goes, and after it has heard that one came.
+		life atomic.Int64
+	}
+	var seats [2][perBackend]*seat
+	byName := map[string]*seat{}
+	for b := range keys {
+		for i := range perBackend {
+			s := &seat{member: newMember(t, fmt.Sprintf("%d/%d", b, i))}
+			s.life.Store(1)
+			seats[b][i], byName[s.name] = s, s
+		}
+	}
+	endpoints := func(b int, also *seat) *config.Resource {
+		var list []*config.Endpoint
+		for i, s := range seats[b] {
+			if life := s.life.Load(); life%2 == 1 || s == also {
+				list = append(list, endpointOf(s.addr, uint64(1+i+(int(life)|1)*100+b*1_000_000)))
+			}
+		}
+		return endpointsOf(keys[b], list...)
+	}
+	rule := &config.Rule{
+		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: keys[0], Weight: 70}, {Backend: keys[1], Weight: 30}}, SessionPersistence: bySession,
+	}
+	g.apply([]*config.Resource{sessionKeys(), backend(keys[0])[0], backend(keys[1])[0], endpoints(0, nil), endpoints(1, nil), g.httpListener("http", ""),
+		routeOf("r", "default/gw/http", "", rule)})
+
+	stop := make(chan struct{})
+	var churn, all sync.WaitGroup
+	churn.Go(func() {
+		there := [2]int{perBackend, perBackend}
+		for r := rand.New(rand.NewPCG(1, 2)); ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			b := r.IntN(2)
+			s := seats[b][r.IntN(perBackend)]
+			switch life := s.life.Load(); {
+			case life%2 == 1 && there[b] > perBackend/2: // a pod goes
+				there[b]--
+				s.life.Add(1)
+				g.apply([]*config.Resource{endpoints(b, nil)})
+			case life%2 == 0: // another one comes to the address
+				there[b]++
+				resource := endpoints(b, s)
+				g.apply([]*config.Resource{resource})
+				s.life.Add(1)
+			}
+		}
+	})
+	var chosen [2]atomic.Int64
+	var forged atomic.Int64
+	for c := range clients {
+		all.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(c), 3))
+			type held struct {
+				token string
+				with  [2]*seat
+				life  [2]int64
+			}
+			own := make([]held, sessions/clients)
+			v := g.visitor()
+			for range requests / clients {
+				h := &own[r.IntN(len(own))]
+				v.token, v.given = h.token, 0
+				altered := h.token != "" && r.IntN(20) == 0
+				if altered {
+					b := []byte(h.token)
+					b[r.IntN(len(b))] ^= 1 << r.IntN(3)
+					v.token = string(b)
+				}
+				var lives [2][perBackend]int64
+				for b := range seats {
+					for i, s := range seats[b] {
+						lives[b][i] = s.life.Load()
+					}
+				}
+				status, name := v.ask()
+				s := byName[name]
+				if status != 200 || s == nil {
+					t.Errorf("%d from %q", status, name)
+					return
+				}
+				b := int(name[0] - '0')
+				chosen[b].Add(1)
+				if altered {
+					if forged.Add(1); v.given == 0 {
+						t.Errorf("token %q is taken for %q", v.token, h.token)
+						return
+					}
+					continue
+				}
+				h.token = v.token
+				before, lived := h.with[b], h.life[b]
+				h.with[b], h.life[b] = s, 0
+				if life := s.life.Load(); life == lives[b][slices.Index(seats[b][:], s)] {
+					h.life[b] = life // else it is not known which pod has answered
+				}
+				if before != nil && before != s && lived%2 == 1 && before.life.Load() == lived {
+					t.Errorf("a session with %s, which is there, was answered by %s", before.name, name)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	close(stop)
+	churn.Wait()
+	n := float64(chosen[0].Load() + chosen[1].Load())
+	if n != requests && !t.Failed() {
+		t.Errorf("%v requests", n)
+	}
+	if off, sigma := math.Abs(float64(chosen[0].Load())-0.7*n), math.Sqrt(n*0.7*0.3); off > 6*sigma {
+		t.Errorf("%d of %v requests went to the backend with 70 %%", chosen[0].Load(), n)
+	}
+	if forged.Load() < requests/100 {
+		t.Errorf("%d tokens were altered", forged.Load())
+	}
+	stats := g.upstreams.Get(keys[0]).Stats()
+	t.Logf("backend of 70 %%: %d sessions begun, %d requests kept, %d moved; %d tokens altered", stats.SessionsBegun, stats.SessionsKept, stats.SessionsMoved, forged.Load())
+}
+
+// TestSessionOver: a token says when its session began, and a client that keeps it for longer than the session lasts has none.
+func TestSessionOver(t *testing.T) {
+	t.Parallel()
+	a, b := newMember(t, "a"), newMember(t, "b")
+	g := startGateway(t, Timeouts{})
+	brief := &config.SessionPersistence{Name: "s", Path: "/", AbsoluteTimeoutNanos: int64(50 * time.Millisecond)}
+	g.persistent(brief, nil, endpointOf(a.addr, 1), endpointOf(b.addr, 2))
+	v := g.visitor()
+	v.ask()
+	first := v.token
+	time.Sleep(60 * time.Millisecond)
+	for range 20 {
+		given := v.given
+		v.token = first
+		if v.ask(); v.given != given+1 {
+			t.Fatal("a token whose session is over has chosen the endpoint")
+		}
+	}
+}
