@@ -13,12 +13,12 @@ func keepNamespace(obj runtime.Object) metav1.Object {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: o.Name, UID: o.UID, Labels: o.Labels}}
 }
 
-// keepService takes of a Service its type, its address families and its ports as routes refer to them.
+// keepService takes of a Service its type, its address families, its affinity and its ports as routes refer to them.
 func keepService(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.Service)
 	kept := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name},
-		Spec:       corev1.ServiceSpec{Type: o.Spec.Type, IPFamilies: o.Spec.IPFamilies},
+		Spec:       corev1.ServiceSpec{Type: o.Spec.Type, IPFamilies: o.Spec.IPFamilies, SessionAffinity: o.Spec.SessionAffinity},
 	}
 	if len(o.Spec.Ports) > 0 {
 		kept.Spec.Ports = make([]corev1.ServicePort, len(o.Spec.Ports))
@@ -30,7 +30,7 @@ func keepService(obj runtime.Object) metav1.Object {
 }
 
 // keepEndpointSlice takes of an EndpointSlice its ports, and addresses and conditions of
-// its endpoints. There are as many as Services, and they change most often.
+// its endpoints, and whose they are. There are as many as Services, and they change most often.
 func keepEndpointSlice(obj runtime.Object) metav1.Object {
 	o := obj.(*discoveryv1.EndpointSlice)
 	kept := &discoveryv1.EndpointSlice{
@@ -48,6 +48,9 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 		kept.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: discoveryv1.EndpointConditions{
 			Ready: shared(e.Conditions.Ready), Serving: shared(e.Conditions.Serving), Terminating: shared(e.Conditions.Terminating),
 		}}
+		if e.TargetRef != nil && e.TargetRef.UID != "" {
+			kept.Endpoints[i].TargetRef = &corev1.ObjectReference{UID: e.TargetRef.UID}
+		}
 	}
 	if len(o.Ports) > 0 {
 		kept.Ports = make([]discoveryv1.EndpointPort, len(o.Ports))

@@ -51,13 +51,14 @@ func newBackends(e *incremental.Engine,
 						continue
 					}
 				}
-				var budget *config.RetryBudget
+				var traffic trafficPolicy
 				if !key.UDP {
-					budget = trafficPolicies.retryBudget(v, n)
+					traffic = trafficPolicies.inForce(v, n)
 				}
 				add := func(protocol config.BackendProtocol) {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
-						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls, RetryBudget: budget,
+						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls,
+						RetryBudget: traffic.Budget, SessionPersistence: traffic.Sessions,
 					}})
 				}
 				if own {

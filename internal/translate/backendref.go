@@ -11,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
 // namedBackends are the objects that a route names as backends, whether it may or not.
@@ -120,4 +121,21 @@ func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key back
 		return nil
 	}
 	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Service, &port, field)
+}
+
+// clientIP returns why a rule that compiled to config.Rule cannot have sessions persist: a Service whose own sessionAffinity is ClientIP already says by what its
+// clients are told apart, and of such a pair a route is to be rejected (GEP-1619). nil is that nothing is wrong.
+func (br *backendRefs) clientIP(v *incremental.View, namespace string, index int, spec *rule.Spec, compiled *config.Rule) *condition.Problem {
+	if compiled.GetSessionPersistence() == nil {
+		return nil
+	}
+	for i := range compiled.BackendRefs {
+		ref := &spec.BackendRefs[i]
+		svc := name{string(value(ref.Namespace, gwv1.Namespace(namespace))), string(ref.Name)}
+		if s, exists := incremental.Fetch(v, br.services.all, svc); exists && compiled.BackendRefs[i].Backend != "" && s.ClientIP {
+			return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, fmt.Sprintf("spec.rules[%d].sessionPersistence", index),
+				"remove it, or set the Service's sessionAffinity to None", "Service %s of backendRefs[%d] has sessionAffinity ClientIP, and sessions cannot persist by both", svc, i)
+		}
+	}
+	return nil
 }

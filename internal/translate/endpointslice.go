@@ -2,6 +2,8 @@ package translate
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 
@@ -28,7 +30,7 @@ func (bs *backends) declareEndpoints(e *incremental.Engine) {
 func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpoints {
 	svc, _ := incremental.Fetch(v, bs.services.all, k.Service)
 	port, _ := svc.port(k.Port, k.transport())
-	found := map[netip.AddrPort]bool{} // -> terminating
+	found := map[netip.AddrPort]behind{}
 	for _, n := range incremental.Lookup(v, bs.slices, k.Service) {
 		slice, _ := incremental.Fetch(v, bs.endpointSlices, n)
 		var refused []string
@@ -45,9 +47,9 @@ func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpo
 		found = ofOneFamily(found, svc.Family)
 	}
 	out := &config.Endpoints{Key: k.String()}
-	for at, terminating := range found {
+	for at, b := range found {
 		out.Endpoints = append(out.Endpoints, &config.Endpoint{
-			Address: at.Addr().String(), Port: uint32(at.Port()), Terminating: terminating,
+			Address: at.Addr().String(), Port: uint32(at.Port()), Terminating: b.Terminating, Identity: b.Identity,
 		})
 	}
 	slices.SortFunc(out.Endpoints, func(a, b *config.Endpoint) int {
@@ -57,19 +59,19 @@ func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpo
 }
 
 // ofOneFamily returns the endpoints of a dual-stack Service's primary address family: each pod is there once in either. Those of the other family are used while only they are ready, or while the first has none.
-func ofOneFamily(found map[netip.AddrPort]bool, primary corev1.IPFamily) map[netip.AddrPort]bool {
-	var families [2]map[netip.AddrPort]bool // primary, other
+func ofOneFamily(found map[netip.AddrPort]behind, primary corev1.IPFamily) map[netip.AddrPort]behind {
+	var families [2]map[netip.AddrPort]behind // primary, other
 	var ready [2]bool
-	for at, terminating := range found {
+	for at, b := range found {
 		i := 0
 		if at.Addr().Is4() == (primary == corev1.IPv6Protocol) {
 			i = 1
 		}
 		if families[i] == nil {
-			families[i] = map[netip.AddrPort]bool{}
+			families[i] = map[netip.AddrPort]behind{}
 		}
-		families[i][at] = terminating
-		ready[i] = ready[i] || !terminating
+		families[i][at] = b
+		ready[i] = ready[i] || !b.Terminating
 	}
 	if len(families[0]) == 0 || ready[1] && !ready[0] {
 		return families[1]
@@ -91,7 +93,7 @@ func slicePorts(slice *discoveryv1.EndpointSlice, portName string, protocol core
 
 // addEndpoints adds the addresses of an endpoint that takes requests. Of two slices that
 // differ about an address, as while one replaces the other, the ready one counts.
-func addEndpoints(found map[netip.AddrPort]bool, e *discoveryv1.Endpoint, port uint16, refused []string) {
+func addEndpoints(found map[netip.AddrPort]behind, e *discoveryv1.Endpoint, port uint16, refused []string) {
 	ready := value(e.Conditions.Ready, true)
 	terminating := value(e.Conditions.Terminating, false)
 	serving := value(e.Conditions.Serving, ready)
@@ -104,8 +106,23 @@ func addEndpoints(found map[netip.AddrPort]bool, e *discoveryv1.Endpoint, port u
 			continue // of address type FQDN, which is deprecated and not supported; or refused
 		}
 		at := netip.AddrPortFrom(ip.Unmap(), port)
-		if last, known := found[at]; !known || last {
-			found[at] = !ready
+		if last, known := found[at]; !known || last.Terminating {
+			found[at] = behind{!ready, identityOf(e)}
 		}
 	}
+}
+
+// behind is what stands behind an address.
+type behind struct {
+	Terminating bool
+	Identity    uint64 // config.Endpoint.identity
+}
+
+// identityOf tells pods apart, whose addresses are used again: 0 of what is no pod, or does not say which.
+func identityOf(e *discoveryv1.Endpoint) uint64 {
+	if e.TargetRef == nil || e.TargetRef.UID == "" {
+		return 0
+	}
+	sum := sha256.Sum256([]byte(e.TargetRef.UID))
+	return binary.BigEndian.Uint64(sum[:])
 }

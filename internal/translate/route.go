@@ -178,7 +178,11 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	c.Rules = len(rules)
 	used := 0 // of the size of regular expressions
 	for i := range rules {
+		rules[i].Route = string(k.Kind) + " " + n.String()
 		compiled := rule.Compile(&rules[i], i, used, resolveFor(false))
+		if p := rs.backendRefs.clientIP(v, n.Namespace, i, &rules[i], compiled.Rule); p != nil {
+			compiled.Rule, compiled.Problem, compiled.Notes = nil, p, nil
+		}
 		used += compiled.Used
 		if compiled.Expressions.Size > 0 {
 			c.Expressions = append(c.Expressions, expressions{i, compiled.Expressions})

@@ -11,6 +11,7 @@ import (
 // service is what routes and backends need of a Service.
 type service struct {
 	External bool // type ExternalName
+	ClientIP bool // sessionAffinity is ClientIP
 	// Family is the first one of a dual-stack Service, "" for others.
 	Family corev1.IPFamily
 	Ports  []servicePort
@@ -47,7 +48,7 @@ func newServices(e *incremental.Engine, serviceObjects *incremental.Collection[n
 	ss := &services{}
 	ss.all = incremental.Map(e, "Service", serviceObjects,
 		func(_ *incremental.View, _ name, svc *corev1.Service) (*service, bool) {
-			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName}
+			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName, ClientIP: svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP}
 			if len(svc.Spec.IPFamilies) > 1 {
 				s.Family = svc.Spec.IPFamilies[0]
 			}

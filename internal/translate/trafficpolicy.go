@@ -3,7 +3,6 @@ package translate
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,17 +14,18 @@ import (
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
 // trafficPolicy is an XBackendTrafficPolicy as far as itself tells.
 type trafficPolicy struct {
-	Budget  *config.RetryBudget // nil where it bounds no retries
-	Invalid *condition.Problem  // why it cannot be carried out
-	Notes   []string            // fields that are ignored
+	Budget   *config.RetryBudget        // nil where it bounds no retries
+	Sessions *config.SessionPersistence // nil where it has no sessions persist
+	Invalid  *condition.Problem         // why it cannot be carried out
 }
 
 func (p *trafficPolicy) same(o *trafficPolicy) bool {
-	return sameMessage(p.Budget, o.Budget) && sameDeeply(p.Invalid, o.Invalid) && slices.Equal(p.Notes, o.Notes)
+	return sameMessage(p.Budget, o.Budget) && sameMessage(p.Sessions, o.Sessions) && sameDeeply(p.Invalid, o.Invalid)
 }
 
 // trafficPolicies are XBackendTrafficPolicies, without what routes make of them.
@@ -67,29 +67,32 @@ const (
 // readTrafficPolicy validates a policy, without its targets.
 func readTrafficPolicy(n name, spec *gwx.BackendTrafficPolicySpec) *trafficPolicy {
 	p := &trafficPolicy{}
-	const sessions, why, remedy = "spec.sessionPersistence", "session persistence is not supported yet", "remove it"
-	c := spec.RetryConstraint
-	switch {
-	case spec.SessionPersistence != nil && c == nil:
-		p.invalid(sessions, remedy, why)
-		return p
-	case spec.SessionPersistence != nil:
-		p.Notes = append(p.Notes, condition.NewProblem(gwv1.PolicyReasonInvalid, sessions, remedy, why).String())
-	case c == nil:
-		return p
+	source := kind.XBackendTrafficPolicy.Name + " " + n.String()
+	if c := spec.RetryConstraint; c != nil {
+		p.readRetries(c, source)
 	}
+	if sp := spec.SessionPersistence; sp != nil {
+		var wrong *condition.Problem
+		if p.Sessions, wrong = rule.SessionPersistence(sp, "spec.sessionPersistence", source); wrong != nil {
+			p.invalid(wrong.Field, wrong.Remedy, "%s", wrong.What)
+		}
+	}
+	if p.Invalid != nil {
+		p.Budget, p.Sessions = nil, nil
+	}
+	return p
+}
+
+// readRetries validates a retryConstraint.
+func (p *trafficPolicy) readRetries(c *gwx.RetryConstraint, source string) {
 	budget, least := value(c.Budget, gwx.BudgetDetails{}), value(c.MinRetryRate, gwx.RequestRate{})
 	p.Budget = &config.RetryBudget{
-		Policy:           kind.XBackendTrafficPolicy.Name + " " + n.String(),
+		Policy:           source,
 		Percent:          uint32(value(budget.Percent, defaultRetryPercent)),
 		IntervalNanos:    p.duration(budget.Interval, defaultRetryInterval, time.Second, "spec.retryConstraint.budget.interval"),
 		MinRetries:       uint32(value(least.Count, defaultMinRetries)),
 		MinIntervalNanos: p.duration(least.Interval, defaultMinRetryInterval, 1, "spec.retryConstraint.minRetryRate.interval"),
 	}
-	if p.Invalid != nil {
-		p.Budget = nil
-	}
-	return p
 }
 
 // duration reads a field of at least least and at most an hour, which an older CRD may not have checked.
@@ -109,17 +112,14 @@ func (p *trafficPolicy) invalid(field, remedy, format string, args ...any) {
 	p.Invalid = cmp.Or(p.Invalid, condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...))
 }
 
-// retryBudget is what the policy in force for a Service says of retries, nil for nothing.
-func (tp *trafficPolicies) retryBudget(v *incremental.View, svc name) *config.RetryBudget {
-	winner, ok := incremental.Fetch(v, tp.winners, targetOf(svc, ""))
-	if !ok {
-		return nil
+// inForce is what the policy in force for a Service says, the zero value for nothing.
+func (tp *trafficPolicies) inForce(v *incremental.View, svc name) trafficPolicy {
+	if winner, ok := incremental.Fetch(v, tp.winners, targetOf(svc, "")); ok {
+		if p, ok := incremental.Fetch(v, tp.all, winner); ok { // else reading it has panicked
+			return *p
+		}
 	}
-	p, ok := incremental.Fetch(v, tp.all, winner)
-	if !ok { // reading it has panicked
-		return nil
-	}
-	return p.Budget
+	return trafficPolicy{}
 }
 
 // trafficPolicyStatuses are what XBackendTrafficPolicies say of the Gateways that reach their targets.
@@ -151,7 +151,7 @@ func (ts *trafficPolicyStatuses) status(v *incremental.View, n name, p *gwx.XBac
 	targets, _ := incremental.Fetch(v, ts.policies.targets, n)
 	named, outcomes := ts.gateways.outcomes(v, targets, func(target policy.Target, field string) policy.Outcome { return ts.outcome(v, n, target, field) })
 	for _, a := range named {
-		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(ts.o.ControllerName, s.Generation, policy.Accepted(read.Invalid, outcomes[a], read.Notes...)))
+		s.Status.Ancestors = append(s.Status.Ancestors, a.Status(ts.o.ControllerName, s.Generation, policy.Accepted(read.Invalid, outcomes[a])))
 	}
 	return s
 }

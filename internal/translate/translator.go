@@ -83,7 +83,6 @@ func New(options Options) *Translator {
 	t.proxySpecs = newProxySpecs(e, o, t.in.gateways.Collection, t.gateways, t.listeners)
 	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure)
-	t.ticketKeys = newTicketKeys(e, t.in.tickets.Collection, t.gateways, t.listenerStates)
 	admissions := newAdmissions(e, namespaces, t.gateways, t.listeners)
 	services := newServices(e, t.in.services.Collection)
 	backendRefs := newBackendRefs(grants, services, backendTLSPolicies)
@@ -91,6 +90,7 @@ func New(options Options) *Translator {
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
 	trafficPolicies := newTrafficPolicies(e, t.in.trafficPolicies.Collection)
 	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, backendTLSPolicies, trafficPolicies, t.routes, refusals)
+	t.ticketKeys = newTicketKeys(e, t.in.tickets.Collection, t.gateways, t.listenerStates, t.routes, t.backends)
 	t.trustedAuthorities = newTrustedAuthorities(e, authorities, t.backends, t.listenerStates)
 	tlsPolicyGateways := newPolicyGateways(e, kind.BackendTLSPolicy.Kind, policyTargets(e, kind.BackendTLSPolicy.Kind, t.in.policies.Collection, tlsPolicyTargets), t.gateways, t.routes)
 	trafficPolicyGateways := newPolicyGateways(e, kind.XBackendTrafficPolicy.Kind, trafficPolicies.targets, t.gateways, t.routes)

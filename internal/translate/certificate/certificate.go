@@ -60,11 +60,34 @@ func Read(s *corev1.Secret) *KeyPair {
 // period at least and two at most. A Gateway that is made again under the same name has others. There are
 // none without a secret.
 func TicketSecrets(secret []byte, gateway string, uid types.UID, period int64) (out [][]byte) {
+	return secretsOf("moongate ticket keys", secret, gateway, uid, period, period+1, period-1)
+}
+
+const (
+	// sessionPeriods is for how many periods of Tickets a key signs the tokens of persistent sessions: 30 days.
+	sessionPeriods = 60
+	// sessionsKept is how many keys verify tokens beside it: a session that had no request for about a year is over.
+	sessionsKept = 12
+)
+
+// SessionSecrets sign the tokens of a Gateway's persistent sessions, as TicketSecrets do tickets, but for longer: clients come back after days, and what
+// the keys keep is which pod a client was with.
+func SessionSecrets(secret []byte, gateway string, uid types.UID, period int64) [][]byte {
+	now := period / sessionPeriods
+	periods := []int64{now, now + 1}
+	for n := range int64(sessionsKept) {
+		periods = append(periods, now-1-n)
+	}
+	return secretsOf("moongate session keys", secret, gateway, uid, periods...)
+}
+
+// secretsOf derives a secret for each period.
+func secretsOf(label string, secret []byte, gateway string, uid types.UID, periods ...int64) (out [][]byte) {
 	if len(secret) == 0 {
 		return nil
 	}
-	for _, n := range []int64{period, period + 1, period - 1} {
-		info := "moongate ticket keys\n" + gateway + "\n" + string(uid) + "\n" + strconv.FormatInt(n, 10)
+	for _, n := range periods {
+		info := label + "\n" + gateway + "\n" + string(uid) + "\n" + strconv.FormatInt(n, 10)
 		key, err := hkdf.Key(sha256.New, secret, nil, info, sha256.Size)
 		if err != nil { // no length that is asked for here
 			return nil

@@ -38,6 +38,7 @@ type Resolve func(ref gwv1.BackendObjectReference, field string) (key string, p 
 
 // Spec is a rule of a route of any kind. What the kinds have in common stands in the words of HTTPRoute.
 type Spec struct {
+	Route              string // that it is of, for people
 	Name               *gwv1.SectionName
 	Filters            []gwv1.HTTPRouteFilter
 	BackendRefs        []gwv1.HTTPBackendRef
@@ -134,7 +135,7 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 	if p := s.backends(); p != nil {
 		return s.failing(), p
 	}
-	if p := s.unsupportedFields(); p != nil {
+	if p := s.sessionPersistence(); p != nil {
 		return nil, p
 	}
 	if p := s.timeouts(); p != nil {
@@ -149,14 +150,6 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 // failing is the rule with its matches and nothing else.
 func (s *scope) failing() *config.Rule {
 	return &config.Rule{Index: s.rule.Index, Name: s.rule.Name, Matches: s.rule.Matches, Failure: &config.Failure{Status: 500, Reason: reasonRuleInvalid}}
-}
-
-func (s *scope) unsupportedFields() *condition.Problem {
-	switch {
-	case s.spec.SessionPersistence != nil:
-		return s.unsupported(".sessionPersistence", "remove sessionPersistence", "session persistence is not supported yet")
-	}
-	return nil
 }
 
 // durationFormat is GEP-2257's.
