@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -61,6 +60,11 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
+	secret, err := secret(o.SecretFile)
+	if err != nil {
+		g.discard()
+		return nil, err
+	}
 	g.unserved = g.objects.unserved
 	err = g.listen(admin.Options{
 		Address: o.AdminAddress,
@@ -71,8 +75,6 @@ func newGateway(o RunOptions) (*gateway, error) {
 		g.discard()
 		return nil, err
 	}
-	secret := make([]byte, 32)
-	rand.Read(secret) // which cannot fail: a restart is another one's tickets
 	g.tickets = reconcile.Tickets{Secret: func() ([]byte, error) { return secret, nil }, Logger: g.log}
 	g.makeProxy()
 	g.local = deliver.NewLocal(g.proxy)

@@ -28,6 +28,7 @@ type RunOptions struct {
 	// Connections bounds those of clients.
 	Connections connectionFlags
 	RequestIDs  string // generate or preserve; "" is generate
+	SecretFile  string // what keys are derived from that outlive the process; "" for none that do
 
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
@@ -63,6 +64,7 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
 	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
+	flags.StringVar(&o.SecretFile, "secret-file", "", secretFileText)
 }
 
 // bindAddresses checks --bind.

@@ -10,10 +10,14 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 )
 
 // curl does what a curl line of our documentation asks for, so that the lines are tested where no curl
+// jars are the cookies of curl's files, by test and file.
+var jars sync.Map
+
 // is. It knows the flags that they use and returns the status and what curl would print.
 func curl(t testing.TB, line string) (int, string) {
 	t.Helper()
@@ -27,6 +31,7 @@ func curl(t testing.TB, line string) (int, string) {
 	trust := &tls.Config{}
 	var certificate, key, proxiedClient string
 	var data io.Reader
+	var jar string
 	for i := 1; i < len(words); i++ {
 		next := func() string { i++; return words[i] }
 		switch w := words[i]; w {
@@ -47,6 +52,8 @@ func curl(t testing.TB, line string) (int, string) {
 		case "--resolve":
 			part := strings.SplitN(next(), ":", 3)
 			resolve[part[0]+":"+part[1]] = net.JoinHostPort(part[2], part[1])
+		case "-b", "-c": // both, of one file
+			jar = next()
 		case "--cert":
 			certificate = next()
 		case "--key":
@@ -94,6 +101,12 @@ func curl(t testing.TB, line string) (int, string) {
 		req.Host = host
 		header.Del("Host")
 	}
+	kept := t.Name() + " " + jar
+	if v, ok := jars.Load(kept); ok && jar != "" {
+		for _, c := range v.([]*http.Cookie) {
+			req.AddCookie(c)
+		}
+	}
 	client := &http.Client{Transport: transport, Timeout: patience, CheckRedirect: noRedirects.CheckRedirect}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -103,6 +116,9 @@ func curl(t testing.TB, line string) (int, string) {
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatalf("%s: %v", line, err)
+	}
+	if cookies := resp.Cookies(); jar != "" && len(cookies) > 0 {
+		jars.Store(kept, cookies)
 	}
 	text := string(body)
 	if include {

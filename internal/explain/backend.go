@@ -17,6 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
@@ -150,6 +151,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	shown.Speaks = d.speaks(service)
 	shown.Retries = d.retries(service.RetryBudget)
 	shown.Upgrade = d.upgrade(backend)
+	shown.Sessions = d.sessions(backend)
 	for _, e := range backend.Endpoints() {
 		shown.Endpoints = append(shown.Endpoints, e.String())
 	}
@@ -192,6 +194,44 @@ func (d *decision) retries(b *config.RetryBudget) string {
 	}
 	return fmt.Sprintf("retries: %d for each 100 requests in %s, or %d in %s, by %s", b.Percent, time.Duration(b.IntervalNanos), b.MinRetries,
 		time.Duration(b.MinIntervalNanos), b.Policy)
+}
+
+// sessions is how sessions with a backend persist, and where the request's own leads.
+func (d *decision) sessions(b *upstream.Backend) string {
+	if d.connection() {
+		return ""
+	}
+	c := d.rule.Config.GetSessionPersistence()
+	if c == nil {
+		c = b.Config().SessionPersistence
+	}
+	settings, err := session.Compile(c)
+	if settings == nil || err != nil { // which the backend was not taken with
+		return ""
+	}
+	text := "sessions: by cookie " + c.Name
+	if c.Header {
+		text = "sessions: by header field " + c.Name
+	}
+	if t := time.Duration(c.AbsoluteTimeoutNanos); t > 0 {
+		text += ", for " + t.String() + " at most"
+	}
+	if t := time.Duration(c.IdleTimeoutNanos); t > 0 {
+		text += ", until " + t.String() + " without a request"
+	}
+	text += ", by " + c.Source + "; "
+	var token session.Token
+	settings.ReadUnverified(&d.req.Header, &token)
+	id, known := token.Endpoint(settings, b.SessionID(), time.Now())
+	if !known {
+		return text + "this request begins one"
+	}
+	for _, e := range b.Endpoints() {
+		if e.SessionID() == id {
+			return text + "that of this request is with " + e.String() + ", if the proxy finds that it has signed it"
+		}
+	}
+	return text + "the endpoint of this request's is not there any more"
 }
 
 // problem is what becomes of the share of a backend.

@@ -93,6 +93,8 @@ type Backend struct {
 	Problem   string   `json:"problem,omitempty"` // what its share is answered
 	// Retries is what bounds the retries of requests to the Service, of all rules together; empty where nothing does.
 	Retries string `json:"retries,omitempty"`
+	// Sessions is how sessions with the backend persist, and what is known of the request's own; empty where they do not.
+	Sessions string `json:"sessions,omitempty"`
 	// Upgrade is what becomes of the request's wish to switch to another protocol; empty where it has none.
 	Upgrade string `json:"upgrade,omitempty"`
 }
@@ -168,6 +170,9 @@ func (e *Explanation) Print(w io.Writer) error {
 		}
 		if back.Retries != "" {
 			line("", "%s", back.Retries)
+		}
+		if back.Sessions != "" {
+			line("", "%s", back.Sessions)
 		}
 		if back.Upgrade != "" {
 			line("", "%s", back.Upgrade)

@@ -19,7 +19,7 @@ func settings(r *config.Rule) (lines []string) {
 	}
 	policies := len(lines)
 	r.ProtoReflect().Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if field.Kind() == protoreflect.MessageKind && !field.IsList() && field.Name() != "failure" {
+		if field.Kind() == protoreflect.MessageKind && !field.IsList() && field.Name() != "failure" && field.Name() != "session_persistence" { // see sessions
 			lines = append(lines, string(field.Name())+" "+compact(v.Message().Interface()))
 		}
 		return true

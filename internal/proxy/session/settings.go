@@ -58,34 +58,48 @@ const maxRead = 4
 
 var cookieName = []byte("Cookie")
 
-// Read finds the token of a request. t is empty where there is none that can be used; brought tells whether anything was brought for one.
-func (s *Settings) Read(k *Keys, h *message.Fields, t *Token) (brought bool) {
+// Read finds the token of a request; t is empty where there is none that can be used.
+func (s *Settings) Read(k *Keys, h *message.Fields, t *Token) {
 	t.n, t.renew = 0, false
 	tries := 0
+	s.each(h, func(value []byte) (more bool) {
+		tries++
+		return !k.read(t, s.purpose, value) && tries < maxRead
+	})
+}
+
+// ReadUnverified reads the first thing that has the form of a token, whoever has made it, for those who want to know what it says. Nothing may be decided by it.
+func (s *Settings) ReadUnverified(h *message.Fields, t *Token) {
+	t.n, t.renew = 0, false
+	s.each(h, func(value []byte) (more bool) {
+		var raw [maxEncoded]byte
+		if text, _, ok := decode(raw[:], value); ok {
+			t.take(text)
+		}
+		return t.n == 0
+	})
+}
+
+// each calls yield with what a request has brought by the name, until it returns false.
+func (s *Settings) each(h *message.Fields, yield func(value []byte) (more bool)) {
 	for i := range h.Len() {
 		f := h.At(i)
 		switch {
 		case s.header && message.EqualFoldBytes(f.Name, s.name):
-			brought = true
-			if tries++; tries <= maxRead && k.read(t, s.purpose, f.Value) {
-				return true
+			if !yield(f.Value) {
+				return
 			}
 		case !s.header && message.EqualFoldBytes(f.Name, cookieName):
 			for rest := f.Value; len(rest) > 0; {
 				var pair []byte
 				pair, rest, _ = bytes.Cut(rest, semicolon)
 				value, named := bytes.CutPrefix(bytes.TrimLeft(pair, " \t"), s.opening)
-				if !named {
-					continue
-				}
-				brought = true
-				if tries++; tries <= maxRead && k.read(t, s.purpose, unquoted(bytes.TrimRight(value, " \t"))) {
-					return true
+				if named && !yield(unquoted(bytes.TrimRight(value, " \t"))) {
+					return
 				}
 			}
 		}
 	}
-	return brought
 }
 
 var semicolon = []byte(";")

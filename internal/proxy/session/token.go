@@ -116,26 +116,39 @@ func (k *Keys) appendToken(dst []byte, purpose string, t *Token) []byte {
 // read reads what a client has brought; false is that it is no token of these keys and this purpose, and t is as if there was none.
 func (k *Keys) read(t *Token, purpose string, encoded []byte) bool {
 	t.n, t.renew = 0, false
-	if len(encoded) > maxEncoded {
-		return false
-	}
 	var raw [maxEncoded]byte
-	size, err := encoding.Decode(raw[:], encoded)
-	b := raw[:size]
-	if err != nil || size < headSize+staySize+signatureSize || (size-headSize-signatureSize)%staySize != 0 || b[0] != version {
+	text, signature, ok := decode(raw[:], encoded)
+	if !ok {
 		return false
 	}
-	text, signature := b[:size-signatureSize], b[size-signatureSize:]
 	for i, key := range k.all {
-		if key.id == b[1] && key.verifies(signature, purpose, text) {
+		if key.id == text[1] && key.verifies(signature, purpose, text) {
 			t.renew = i > 0
-			for text = text[headSize:]; len(text) > 0; text = text[staySize:] {
-				t.stays[t.n] = stay{binary.BigEndian.Uint64(text), binary.BigEndian.Uint64(text[8:]),
-					int64(binary.BigEndian.Uint64(text[16:])), int64(binary.BigEndian.Uint64(text[24:]))}
-				t.n++
-			}
+			t.take(text)
 			return true
 		}
 	}
 	return false
+}
+
+// decode parts a token into what is signed and the signature, if it has the form of one; raw is memory for both.
+func decode(raw, encoded []byte) (text, signature []byte, ok bool) {
+	if len(encoded) > maxEncoded {
+		return nil, nil, false
+	}
+	size, err := encoding.Decode(raw, encoded)
+	if err != nil || size < headSize+staySize+signatureSize || (size-headSize-signatureSize)%staySize != 0 || raw[0] != version {
+		return nil, nil, false
+	}
+	return raw[:size-signatureSize], raw[size-signatureSize : size], true
+}
+
+// take reads the stays of a token's text.
+func (t *Token) take(text []byte) {
+	t.n = 0
+	for text = text[headSize:]; len(text) > 0; text = text[staySize:] {
+		t.stays[t.n] = stay{binary.BigEndian.Uint64(text), binary.BigEndian.Uint64(text[8:]),
+			int64(binary.BigEndian.Uint64(text[16:])), int64(binary.BigEndian.Uint64(text[24:]))}
+		t.n++
+	}
 }
