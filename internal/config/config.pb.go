@@ -402,8 +402,10 @@ type Listener struct {
 	// first, by key, are not served.
 	Connections *Connections `protobuf:"bytes,13,opt,name=connections,proto3" json:"connections,omitempty"`
 	// Ranges of the addresses of proxies that are believed what they say of their clients, such as "192.0.2.0/24"; sorted, distinct.
-	TrustedProxies      []string `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
-	MaxRequestBodyBytes int64    `protobuf:"varint,15,opt,name=max_request_body_bytes,json=maxRequestBodyBytes,proto3" json:"max_request_body_bytes,omitempty"` // beyond it requests are answered with 413; 0 is no limit. Of HTTP requests only
+	TrustedProxies      []string     `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
+	Filters             []*anypb.Any `protobuf:"bytes,16,rep,name=filters,proto3" json:"filters,omitempty"`                                                         // of all requests, before a route is looked for, in order; see filter_*.proto
+	Failure             *Failure     `protobuf:"bytes,17,opt,name=failure,proto3" json:"failure,omitempty"`                                                         // set where all requests must be answered with an error, because a filter cannot be carried out
+	MaxRequestBodyBytes int64        `protobuf:"varint,15,opt,name=max_request_body_bytes,json=maxRequestBodyBytes,proto3" json:"max_request_body_bytes,omitempty"` // beyond it requests are answered with 413; 0 is no limit. Of HTTP requests only
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
 }
@@ -532,6 +534,20 @@ func (x *Listener) GetConnections() *Connections {
 func (x *Listener) GetTrustedProxies() []string {
 	if x != nil {
 		return x.TrustedProxies
+	}
+	return nil
+}
+
+func (x *Listener) GetFilters() []*anypb.Any {
+	if x != nil {
+		return x.Filters
+	}
+	return nil
+}
+
+func (x *Listener) GetFailure() *Failure {
+	if x != nil {
+		return x.Failure
 	}
 	return nil
 }
@@ -2377,7 +2393,7 @@ const file_config_proto_rawDesc = "" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
-	"\x04kind\"\x88\x05\n" +
+	"\x04kind\"\xef\x05\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -2394,7 +2410,9 @@ const file_config_proto_rawDesc = "" +
 	"\vtls_options\x18\f \x01(\v2\x1e.moongate.config.v1.TLSOptionsR\n" +
 	"tlsOptions\x12A\n" +
 	"\vconnections\x18\r \x01(\v2\x1f.moongate.config.v1.ConnectionsR\vconnections\x12'\n" +
-	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\x123\n" +
+	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\x12.\n" +
+	"\afilters\x18\x10 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
+	"\afailure\x18\x11 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\x123\n" +
 	"\x16max_request_body_bytes\x18\x0f \x01(\x03R\x13maxRequestBodyBytes\"\x8e\x02\n" +
 	"\vConnections\x12%\n" +
 	"\x0eproxy_protocol\x18\x01 \x01(\bR\rproxyProtocol\x12,\n" +
@@ -2617,36 +2635,38 @@ var file_config_proto_depIdxs = []int32{
 	8,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
 	7,  // 11: moongate.config.v1.Listener.tls_options:type_name -> moongate.config.v1.TLSOptions
 	5,  // 12: moongate.config.v1.Listener.connections:type_name -> moongate.config.v1.Connections
-	11, // 13: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	13, // 14: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	11, // 15: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	20, // 16: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	20, // 17: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
-	12, // 18: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	17, // 19: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	31, // 20: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	20, // 21: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	16, // 22: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	15, // 23: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	14, // 24: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	18, // 25: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	19, // 26: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	19, // 27: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 28: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	31, // 29: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	16, // 30: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 31: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	23, // 32: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	22, // 33: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
-	14, // 34: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	24, // 35: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	26, // 36: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
-	28, // 37: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	31, // 13: moongate.config.v1.Listener.filters:type_name -> google.protobuf.Any
+	16, // 14: moongate.config.v1.Listener.failure:type_name -> moongate.config.v1.Failure
+	11, // 15: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	13, // 16: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	11, // 17: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	20, // 18: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	20, // 19: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
+	12, // 20: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	17, // 21: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	31, // 22: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	20, // 23: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	16, // 24: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	15, // 25: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	14, // 26: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	18, // 27: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	19, // 28: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	19, // 29: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 30: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	31, // 31: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	16, // 32: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 33: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	23, // 34: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	22, // 35: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
+	14, // 36: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	24, // 37: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	26, // 38: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	28, // 39: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	40, // [40:40] is the sub-list for method output_type
+	40, // [40:40] is the sub-list for method input_type
+	40, // [40:40] is the sub-list for extension type_name
+	40, // [40:40] is the sub-list for extension extendee
+	0,  // [0:40] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
