@@ -16,7 +16,7 @@ var GroupVersion = schema.GroupVersion{Group: GroupName, Version: "v1alpha1"}
 
 // SchemeBuilder collects what AddToScheme adds.
 var SchemeBuilder = runtime.NewSchemeBuilder(func(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &GatewayParameters{}, &GatewayParametersList{})
+	s.AddKnownTypes(GroupVersion, &GatewayParameters{}, &GatewayParametersList{}, &HTTPFilter{}, &HTTPFilterList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 })
