@@ -43,7 +43,7 @@ func TestCheckMistakes(t *testing.T) {
 		{"15-backend-kind", "HTTPRoute default/backend-kind", "spec.rules[0].backendRefs[0].kind", "refer to a Service"},
 		{"16-regex", "HTTPRoute default/regex", "spec.rules[0].matches[0].path.value", "RE2"},
 		{"17-redirect-rewrite", "HTTPRoute default/redirect-rewrite", "spec.rules[0].filters", "keep RequestRedirect or URLRewrite"},
-		{"18-extension", "HTTPRoute default/extension", "spec.rules[0].filters[0].type", "remove the filter"},
+		{"18-extension", "HTTPRoute default/extension", "spec.rules[0].filters[0].extensionRef.kind", "remove the filter"},
 		{"19-misspelled", "HTTPRoute default/misspelled", "spec.rules[0].backendRef", `did you mean "backendRefs"?`},
 		{"20-type", "HTTPRoute default/type", "spec.rules[0].backendRefs[0].port", "write a number"},
 		{"21-duration", "HTTPRoute default/duration", "spec.rules[0].timeouts.request", ";"},

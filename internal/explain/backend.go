@@ -48,6 +48,15 @@ func (d *decision) carryOut() error {
 	return nil
 }
 
+// filterForListener runs the filters of the listener, and reports whether the request ends there.
+func (d *decision) filterForListener() (answered bool, err error) {
+	if f := d.listener.Failure; f != nil {
+		d.fail(f)
+		return true, nil
+	}
+	return d.run(d.listener.Filters, &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)})
+}
+
 // run runs filters in their order, and reports whether one has answered.
 func (d *decision) run(list []*anypb.Any, exchange *filter.Exchange) (answered bool, err error) {
 	for _, message := range list {

@@ -129,6 +129,9 @@ func (d *decision) decide() error {
 	if ok, err := d.chooseListener(); !ok || err != nil {
 		return err
 	}
+	if answered, err := d.filterForListener(); answered || err != nil {
+		return err
+	}
 	if err := d.chooseRule(); err != nil || d.rule == nil {
 		return err
 	}

@@ -38,6 +38,8 @@ var (
 	GatewayParameters = custom(Kind{Group: v1alpha1.GroupName, Name: "GatewayParameters", Resource: "gatewayparameters", Versions: []string{v1alpha1.GroupVersion.Version},
 		Namespaced: true, Essential: true, leftover: parametersLeftover},
 		&v1alpha1.GatewayParametersList{}, func(o *v1alpha1.GatewayParameters) *v1alpha1.GatewayParametersStatus { return &o.Status })
+	HTTPFilter = custom[v1alpha1.HTTPFilter, struct{}](Kind{Group: v1alpha1.GroupName, Name: "HTTPFilter", Resource: "httpfilters", Versions: []string{v1alpha1.GroupVersion.Version}, Namespaced: true, Essential: true},
+		&v1alpha1.HTTPFilterList{}, nil)
 
 	HTTPRoute = route(Kind{Name: "HTTPRoute", Resource: "httproutes", Versions: []string{"v1", "v1beta1"}, Essential: true}, &gwv1.HTTPRouteList{},
 		func(o *gwv1.HTTPRoute) (*gwv1.CommonRouteSpec, *gwv1.RouteStatus) {

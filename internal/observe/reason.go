@@ -56,6 +56,7 @@ const (
 	ReasonGatewayCertificateInvalid
 	ReasonNoEndpoints
 	ReasonRuleInvalid
+	ReasonListenerInvalid
 	ReasonFilterFailed
 	ReasonShuttingDown
 	ReasonLoopDetected
@@ -151,6 +152,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},
 	ReasonGatewayCertificateInvalid: {Word: "gateway_certificate_invalid", Source: SourceInternal, Status: 500, Description: "the backend is reached over TLS, and the Gateway's clientCertificateRef cannot be used: see its condition ResolvedRefs"},
 	ReasonNoEndpoints:               {Word: "no_endpoints", Source: SourceInternal, Status: 503, Description: "the chosen backend has no endpoint that is ready"},
+	ReasonListenerInvalid:           {Word: "listener_invalid", Source: SourceInternal, Status: 500, Description: "a filter of the listener cannot be carried out: it does not exist, or is not valid"},
 	ReasonRuleInvalid:               {Word: "rule_invalid", Source: SourceInternal, Status: 500, Description: "the matched rule cannot be carried out as configured"},
 	ReasonFilterFailed:              {Word: "filter_failed", Source: SourceInternal, Status: 500, Description: "a filter of the rule could not be carried out for this request"},
 	ReasonShuttingDown:              {Word: "shutting_down", Source: SourceInternal, Status: 503, Description: "the gateway is shutting down and the request was not finished within --drain-timeout"},

@@ -2,7 +2,9 @@ package translate
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
 // listenerStates are what becomes of listeners: their conditions, and how they are served.
@@ -26,6 +29,7 @@ type listenerStates struct {
 	listenerOverlaps     *listenerOverlaps
 	clientValidations    *clientValidations
 	infrastructure       *infrastructure
+	httpFilters          *httpFilters
 
 	all           *incremental.Collection[listenerKey, *listenerState]
 	serving       *incremental.Collection[listenerKey, *config.Listener]
@@ -38,9 +42,9 @@ type listenerStates struct {
 func newListenerStates(e *incremental.Engine,
 	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
 	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, listenerOverlaps *listenerOverlaps,
-	clientValidations *clientValidations, infrastructure *infrastructure) *listenerStates {
+	clientValidations *clientValidations, infrastructure *infrastructure, httpFilters *httpFilters) *listenerStates {
 	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
-		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure}
+		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, httpFilters: httpFilters}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
 			return st.listenerState(v, k, l), true
@@ -93,6 +97,10 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	if clients.Invalid != nil {
 		certificates = nil // every handshake fails
 	}
+	filters := st.filters(v, k, l)
+	if refs == nil {
+		refs = filters.Missing
+	}
 	conflict := l.Conflict
 	if conflict == nil && claims(l) {
 		conflict = st.listeners.portConflict(v, k, l)
@@ -105,14 +113,21 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 		terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
 		applyClients(s.Serve, k, &terms.Clients)
+		s.Serve.Filters = filters.Filters
+		if filters.Missing != nil || filters.Invalid != nil { // none may be skipped
+			s.Serve.Filters, s.Serve.Failure = nil, &config.Failure{Status: 500, Reason: listenerInvalid}
+		}
 	}
-	servable := reserved && (!l.Terminates() || len(certificates) > 0)
+	servable := reserved && (!l.Terminates() || len(certificates) > 0) && filters.Missing == nil
 	refused := l.Invalid
 	if refused == nil {
 		refused = conflict
 	}
 	if refused == nil {
 		refused = clients.Invalid
+	}
+	if refused == nil {
+		refused = filters.Invalid
 	}
 	fault, faulty := incremental.Fetch(v, st.listenerFaults, k)
 	switch {
@@ -131,8 +146,46 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 	}
 	s.Valid = refused == nil && (!l.Terminates() || len(certificates) > 0)
 	s.Accepted, s.Resolved, s.Programmed = refused == nil, refs == nil, program.Status == metav1.ConditionTrue
-	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerOverlaps.overlap(v, k, l), program)
+	s.Conditions = l.Conditions(refused, refs, conflict, st.listenerOverlaps.overlap(v, k, l), program, filters.Notes...)
 	return s
+}
+
+// Reasons of conditions of listeners by their filters (GEP-5224); the specification has no constants for them.
+const (
+	reasonListenerFilterInvalid = "InvalidListenerFilter"
+	reasonListenerFilterRef     = "InvalidListenerFilterRef"
+)
+
+// listenerInvalid is the word of the access log for requests to a listener one of whose filters cannot be carried out.
+const listenerInvalid = "listener_invalid"
+
+// filters are those of a listener. The first that cannot be carried out has all requests fail.
+func (st *listenerStates) filters(v *incremental.View, k listenerKey, l *listener.Listener) (all rule.Extension) {
+	namespace := k.Gateway.Namespace
+	if k.Set != "" {
+		namespace, _, _ = strings.Cut(k.Set, "/")
+	}
+	for i := range l.Filters {
+		f, field := &l.Filters[i], fmt.Sprintf("%s.filters.requests[%d]", l.Field, i)
+		if f.Type != gwv1.ListenerFilterExtensionRef {
+			all.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field+".type", "move the filter to the routes' rules, or remove it",
+				"filters of type %s are not supported yet", f.Type)
+			return all
+		}
+		x := rule.ReadExtension(f.ExtensionRef, field, st.httpFilters.beside(v, namespace), true)
+		if all.Invalid, all.Missing = x.Invalid, x.Missing; x.Missing != nil {
+			all.Missing.Reason = reasonListenerFilterRef
+			return all
+		}
+		if x.Invalid != nil {
+			if !strings.HasSuffix(x.Invalid.Field, ".kind") { // of which the specification says UnsupportedValue
+				all.Invalid.Reason = reasonListenerFilterInvalid
+			}
+			return all
+		}
+		all.Filters, all.Notes = append(all.Filters, x.Filters...), append(all.Notes, x.Notes...)
+	}
+	return all
 }
 
 // protocols are the protocols of listeners that are served.

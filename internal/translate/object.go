@@ -33,6 +33,7 @@ const (
 	KindReferenceGrant        Kind = "ReferenceGrant"
 	KindBackendTLSPolicy      Kind = "BackendTLSPolicy"
 	KindXBackendTrafficPolicy Kind = "XBackendTrafficPolicy"
+	KindHTTPFilter            Kind = "HTTPFilter"
 	KindNamespace             Kind = "Namespace"
 	KindService               Kind = "Service"
 	KindEndpointSlice         Kind = "EndpointSlice"
@@ -76,6 +77,7 @@ type inputs struct {
 	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
 	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
 	trafficPolicies     *incremental.Input[name, *gwx.XBackendTrafficPolicy]
+	httpFilters         *incremental.Input[name, *v1alpha1.HTTPFilter]
 	namespaces          *incremental.Input[name, *corev1.Namespace]
 	services            *incremental.Input[name, *corev1.Service]
 	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
@@ -107,6 +109,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.grants = objects(in, e, kind.ReferenceGrant)
 	in.policies = objects(in, e, kind.BackendTLSPolicy)
 	in.trafficPolicies = objects(in, e, kind.XBackendTrafficPolicy)
+	in.httpFilters = objects(in, e, kind.HTTPFilter)
 	in.namespaces = objects(in, e, kind.Namespace)
 	in.services = objects(in, e, kind.Service)
 	in.endpointSlices = objects(in, e, kind.EndpointSlice)

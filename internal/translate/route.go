@@ -65,6 +65,7 @@ func (d *dropped) String() string {
 type routes struct {
 	listenerStates *listenerStates
 	backendRefs    *backendRefs
+	httpFilters    *httpFilters
 
 	compiled    *incremental.Collection[kindName, *compiled]
 	referrers   *incremental.Index[name, kindName, *compiled]              // Service -> routes that refer to it
@@ -81,8 +82,8 @@ type routes struct {
 
 func newRoutes(e *incremental.Engine, options *Options,
 	routeObjects *incremental.Collection[kindName, metav1.Object],
-	listenerStates *listenerStates, admissions *admissions, backendRefs *backendRefs) *routes {
-	rs := &routes{listenerStates: listenerStates, backendRefs: backendRefs}
+	listenerStates *listenerStates, admissions *admissions, backendRefs *backendRefs, httpFilters *httpFilters) *routes {
+	rs := &routes{listenerStates: listenerStates, backendRefs: backendRefs, httpFilters: httpFilters}
 	rs.compiled = incremental.Map(e, "route", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*compiled, bool) {
 			if options.defect != nil {
@@ -178,7 +179,7 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	c.Rules = len(rules)
 	used := 0 // of the size of regular expressions
 	for i := range rules {
-		rules[i].Route = string(k.Kind) + " " + n.String()
+		rules[i].Route, rules[i].HTTPFilters = string(k.Kind)+" "+n.String(), rs.httpFilters.beside(v, n.Namespace)
 		compiled := rule.Compile(&rules[i], i, used, resolveFor(false))
 		if p := rs.backendRefs.clientIP(v, n.Namespace, i, &rules[i], compiled.Rule); p != nil {
 			compiled.Rule, compiled.Problem, compiled.Notes = nil, p, nil

@@ -81,12 +81,13 @@ func New(options Options) *Translator {
 	clientValidations := newClientValidations(e, t.in.gateways.Collection, authorities, grants, t.gateways)
 	infrastructure := newInfrastructure(e, o, t.in.addressFaults.Collection, t.in.infrastructures.Collection, t.gateways)
 	t.proxySpecs = newProxySpecs(e, o, t.in.gateways.Collection, t.gateways, t.listeners)
+	httpFilters := &httpFilters{t.in.httpFilters.Collection}
 	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
-		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure)
+		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure, httpFilters)
 	admissions := newAdmissions(e, namespaces, t.gateways, t.listeners)
 	services := newServices(e, t.in.services.Collection)
 	backendRefs := newBackendRefs(grants, services, backendTLSPolicies)
-	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs)
+	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters)
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
 	trafficPolicies := newTrafficPolicies(e, t.in.trafficPolicies.Collection)
 	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, backendTLSPolicies, trafficPolicies, t.routes, refusals)

@@ -192,6 +192,15 @@ func (x *Exchange) handle() (read bool) {
 	if !x.countPass() {
 		return x.fail(observe.ReasonLoopDetected)
 	}
+	x.fx.Request = &x.Request.Request
+	x.fx.Scheme = x.Client.Mode.Scheme()
+	x.fx.ListenerPort = uint16(x.listener.Config.Port)
+	if f := x.listener.Failure; f != nil {
+		return x.failWith(f.Status, f.Reason)
+	}
+	if reply := x.listener.Filters.RunRequest(&x.fx); reply != nil {
+		return x.answer(reply)
+	}
 	m, err := x.listener.Table.Lookup(&x.Request.Request)
 	if err != nil {
 		return x.fail(observe.ReasonMatchLimit)
@@ -203,9 +212,6 @@ func (x *Exchange) handle() (read bool) {
 	if s := x.rule.StatsFor(x.listener); s != nil {
 		x.rec.Stats = s
 	}
-	x.fx.Request = &x.Request.Request
-	x.fx.Scheme = x.Client.Mode.Scheme()
-	x.fx.ListenerPort = uint16(x.listener.Config.Port)
 	if f := x.rule.Failure; f != nil {
 		return x.failWith(f.Status, f.Reason)
 	}

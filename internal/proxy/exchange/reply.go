@@ -67,8 +67,8 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 	return x.reply(r.Status, reason, r.Body)
 }
 
-// filterResponse runs the response filters on the head in x.resp: those of the backendRef, then those of the rule, as far as
-// both are chosen.
+// filterResponse runs the response filters on the head in x.resp: those of the backendRef, then those of the rule and of the listener, as far as
+// they are chosen.
 func (x *Exchange) filterResponse() {
 	x.fx.Response = &x.resp
 	if x.ref != nil {
@@ -76,6 +76,9 @@ func (x *Exchange) filterResponse() {
 	}
 	if x.rule != nil {
 		x.rule.Filters.RunResponse(&x.fx)
+	}
+	if x.listener != nil {
+		x.listener.Filters.RunResponse(&x.fx)
 	}
 }
 

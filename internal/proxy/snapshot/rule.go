@@ -194,6 +194,13 @@ func compileFailure(f *config.Failure) *Failure {
 	return &Failure{Status: int(f.Status), Reason: reason}
 }
 
+// Listener compiles what a listener has of rules: its filters and its failure.
+func (p *Compiler) Listener(l *Listener, c *config.Listener) (err error) {
+	l.Failure = compileFailure(c.Failure)
+	l.Filters, err = p.filters(c.Filters)
+	return err
+}
+
 func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
 	var out Filters
 	env := filter.Env{Backend: p.Backend}

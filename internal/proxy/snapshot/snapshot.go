@@ -111,6 +111,9 @@ type Listener struct {
 	Trusted Networks
 	// Identity is what is shown to backends, nil for nothing.
 	Identity *upstream.Identity
+	// Filters are run on all requests before a route is looked for, and last on responses; Failure, where it is not nil, is what requests are answered with instead.
+	Filters Filters
+	Failure *Failure
 	// Sessions are the keys of its Gateway's persistent sessions; nil where there are none, and no session persists.
 	Sessions *session.Keys
 }

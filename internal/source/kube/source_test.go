@@ -142,7 +142,7 @@ func checkSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 
 func checkInstalled(t *testing.T, got *Installed) {
 	t.Helper()
-	if got == nil || len(got.CRDs) != 10 || len(got.Kinds) != 13 {
+	if got == nil || len(got.CRDs) != 10 || len(got.Kinds) != 14 {
 		t.Fatalf("installed: %+v", got)
 	}
 	if want := (CRD{"backendtlspolicies." + gatewayGroup, "v1.7.0", "standard"}); got.CRDs[0] != want {

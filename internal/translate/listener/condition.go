@@ -1,6 +1,7 @@
 package listener
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,9 +34,13 @@ func (l *Listener) Programmed(refused *condition.Problem, servable bool, waits *
 }
 
 // Conditions are all of a listener; each problem is nil where there is none.
-func (l *Listener) Conditions(refused, refs, conflict, overlap *condition.Problem, program metav1.Condition) []metav1.Condition {
+func (l *Listener) Conditions(refused, refs, conflict, overlap *condition.Problem, program metav1.Condition, notes ...*condition.Problem) []metav1.Condition {
 	accepted := condition.True(gwv1.ListenerConditionAccepted, gwv1.ListenerReasonAccepted)
-	accepted.Message = strings.Join(l.Notes, ". ")
+	all := slices.Clone(l.Notes)
+	for _, n := range notes {
+		all = append(all, n.String())
+	}
+	accepted.Message = strings.Join(all, ". ")
 	if refused != nil {
 		accepted = condition.False(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
 	}

@@ -50,6 +50,7 @@ type Listener struct {
 	Addresses   []string
 	Kinds       []gwv1.RouteGroupKind // supportedKinds
 	NoRoutes    bool                  // there is nothing in Kinds because nothing of it is installed
+	Filters     []gwv1.ListenerFilter // of requests, in their order
 	Namespaces  Namespaces
 	Notes       []string
 	// Invalid is why it is not accepted, whatever else there is.
@@ -131,9 +132,11 @@ func (l *Listener) checkProtocol(spec *gwv1.Listener, o *Options) {
 	if l.Port < 1 || l.Port > 65535 {
 		l.invalid(gwv1.ListenerReasonPortUnavailable, ".port", "use a port from 1 to 65535", "%d is not a port", l.Port)
 	}
-	if spec.Filters != nil && len(spec.Filters.Requests) > 0 {
-		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".filters.requests[0]", "move the filter to the routes' rules",
-			"filters of listeners are not supported yet, and a filter must not be skipped")
+	if spec.Filters != nil {
+		l.Filters = spec.Filters.Requests
+		if len(l.Filters) > 0 && l.Protocol != gwv1.HTTPProtocolType && l.Protocol != gwv1.HTTPSProtocolType {
+			l.invalid(gwv1.ListenerReasonUnsupportedValue, ".filters", "use protocol HTTP or HTTPS, or remove filters", "a listener of protocol %s has no requests to filter", l.Protocol)
+		}
 	}
 	if spec.TLS != nil && (l.Protocol == gwv1.HTTPProtocolType || l.Protocol == gwv1.TCPProtocolType || l.Protocol == gwv1.UDPProtocolType) {
 		l.invalid(gwv1.ListenerReasonUnsupportedValue, ".tls", "use protocol HTTPS, or remove tls", "a listener of protocol %s has no TLS", l.Protocol)

@@ -25,7 +25,7 @@ var filterFuncs = map[gwv1.HTTPRouteFilterType]filterFunc{
 }
 
 // filters compiles a list in its order. The first problem makes the rule invalid,
-// since no filter may be skipped.
+// since no filter may be skipped; for the same reason filterMissing is set where the reference of one does not resolve.
 func (s *scope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any, *condition.Problem) {
 	if p := incompatible(list, field); p != nil {
 		return nil, p
@@ -33,6 +33,14 @@ func (s *scope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any
 	var out []*anypb.Any
 	for i := range list {
 		f, at := &list[i], fmt.Sprintf("%s[%d]", field, i)
+		if f.Type == gwv1.HTTPRouteFilterExtensionRef {
+			filters, p := s.extension(f, at)
+			if p != nil {
+				return nil, p
+			}
+			out = append(out, filters...)
+			continue
+		}
 		compile, known := filterFuncs[f.Type]
 		if !known {
 			return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at+".type", "remove the filter",

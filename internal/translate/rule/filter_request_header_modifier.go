@@ -25,18 +25,19 @@ func requestHeaderModifier(s *scope, f *gwv1.HTTPRouteFilter, field string) (pro
 	return &config.RequestHeaderModifier{Set: headerFields(spec.Set), Add: headerFields(spec.Add), Remove: spec.Remove}, nil
 }
 
+func isHost(field string) bool { return strings.EqualFold(field, "host") }
+
 // checkHost checks entries for Host, which a request has exactly once: set replaces it,
 // add would make a second one and is ignored.
 func (s *scope) checkHost(spec *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
-	isHost := func(h gwv1.HTTPHeader) bool { return strings.EqualFold(string(h.Name), "host") }
 	for i, h := range spec.Set {
-		if value := strings.Trim(h.Value, " \t"); isHost(h) && !authority(value) {
+		if value := strings.Trim(h.Value, " \t"); isHost(string(h.Name)) && !authority(value) {
 			return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, fmt.Sprintf("%s.set[%d].value", field, i),
 				"write a hostname with or without a port", "%q cannot be a Host", value)
 		}
 	}
 	for i, h := range spec.Add {
-		if isHost(h) {
+		if isHost(string(h.Name)) {
 			s.notes = append(s.notes, condition.NewProblem("", fmt.Sprintf("%s.add[%d].name", field, i), "use set",
 				"it is ignored: a request has one Host only"))
 		}

@@ -45,6 +45,8 @@ type Spec struct {
 	Timeouts           *gwv1.HTTPRouteTimeouts
 	Retry              *gwv1.HTTPRouteRetry
 	SessionPersistence *gwv1.SessionPersistence
+	// HTTPFilters finds those that filters of type ExtensionRef refer to.
+	HTTPFilters HTTPFilters
 	// FailureStatus is what requests are answered with for which there is no valid backend; 0 is 500.
 	FailureStatus uint32
 
@@ -115,6 +117,8 @@ type scope struct {
 	// inBackend is true while filters of a backendRef are compiled.
 	inBackend bool
 	weight    int32 // of that backendRef
+	// filterMissing is true once the reference of a filter has not resolved: requests must fail that would have passed it.
+	filterMissing bool
 }
 
 func (s *scope) unsupported(field, remedy, format string, args ...any) *condition.Problem {
@@ -132,8 +136,12 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 		return s.failing(), p
 	}
 	s.rule.Filters = filters
+	missing := s.filterMissing
 	if p := s.backends(); p != nil {
 		return s.failing(), p
+	}
+	if missing {
+		s.rule.Failure = s.failure(reasonRuleInvalid)
 	}
 	if p := s.sessionPersistence(); p != nil {
 		return nil, p
@@ -207,13 +215,16 @@ func (s *scope) backends() *condition.Problem {
 		} else {
 			ref.Failure = s.failure(reasonBackendInvalid)
 		}
-		s.inBackend, s.weight = true, weight
+		s.inBackend, s.weight, s.filterMissing = true, weight, false
 		filters, p := s.filters(spec.Filters, s.field+field+".filters")
 		s.inBackend = false
 		if p != nil {
 			return p
 		}
 		ref.Filters = filters
+		if s.filterMissing {
+			ref.Backend, ref.Failure = "", s.failure(reasonRuleInvalid)
+		}
 		s.rule.BackendRefs = append(s.rule.BackendRefs, ref)
 	}
 	if total == 0 && !redirects {

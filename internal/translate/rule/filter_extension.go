@@ -1,0 +1,114 @@
+package rule
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// HTTPFilters finds the HTTPFilter of a name beside the object that refers to it; nil is that there is none.
+type HTTPFilters func(name string) *v1alpha1.HTTPFilter
+
+// The kind that filters of type ExtensionRef may refer to.
+const httpFilterKind = "HTTPFilter"
+
+// reasonFilterMissing is said in condition ResolvedRefs of a filter that does not exist. The specification has no word for it.
+const reasonFilterMissing gwv1.RouteConditionReason = "InvalidFilterRef"
+
+// Extension is what a filter of type ExtensionRef comes to.
+type Extension struct {
+	Filters []*anypb.Any
+	// Invalid is why it cannot be carried out, Missing why the reference does not resolve; one of them at most is there.
+	Invalid, Missing *condition.Problem
+	Notes            []*condition.Problem // entries that are ignored
+}
+
+// ReadExtension finds and compiles what a filter of type ExtensionRef in a field refers to. forListener tells that it is a listener's, by whose Host that listener
+// was chosen.
+func ReadExtension(ref *gwv1.LocalObjectReference, field string, find HTTPFilters, forListener bool) (x Extension) {
+	if ref == nil {
+		x.Invalid = missing(field, "extensionRef")
+		return x
+	}
+	field += ".extensionRef"
+	if string(ref.Group) != v1alpha1.GroupName || string(ref.Kind) != httpFilterKind {
+		x.Invalid = condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".kind", "refer to an HTTPFilter of group "+v1alpha1.GroupName+", or remove the filter",
+			"%s of group %q is no filter that is supported", ref.Kind, ref.Group)
+		return x
+	}
+	object := find(string(ref.Name))
+	if object == nil {
+		x.Missing = condition.NewProblem(reasonFilterMissing, field+".name", "create it or correct the name", "HTTPFilter %s does not exist in the namespace", ref.Name)
+		return x
+	}
+	s := &scope{}
+	var messages []proto.Message
+	wrong := func(p *condition.Problem) bool {
+		if p != nil {
+			x.Invalid = condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".name", p.Remedy, "HTTPFilter %s/%s: %s: %s", object.Namespace, object.Name, p.Field, p.What)
+		}
+		return p != nil
+	}
+	if h := object.Spec.RequestHeaders; h != nil {
+		const at = "spec.requestHeaders"
+		if wrong(s.checkHeaderFilter(h, at)) || wrong(s.checkHost(h, at)) || forListener && wrong(changesHost(h, at)) {
+			return x
+		}
+		messages = append(messages, &config.RequestHeaderModifier{Set: headerFields(h.Set), Add: headerFields(h.Add), Remove: h.Remove})
+	}
+	if h := object.Spec.ResponseHeaders; h != nil {
+		if wrong(s.checkHeaderFilter(h, "spec.responseHeaders")) {
+			return x
+		}
+		messages = append(messages, &config.ResponseHeaderModifier{Set: headerFields(h.Set), Add: headerFields(h.Add), Remove: h.Remove})
+	}
+	for _, m := range messages {
+		x.Filters = append(x.Filters, packed(m))
+	}
+	for _, n := range s.notes {
+		x.Notes = append(x.Notes, condition.NewProblem("", field+".name", n.Remedy, "HTTPFilter %s/%s: %s: %s", object.Namespace, object.Name, n.Field, n.What))
+	}
+	return x
+}
+
+// changesHost returns why a listener's filter cannot set a request's Host, which has chosen the listener (GEP-5224).
+func changesHost(h *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
+	names := func(list []gwv1.HTTPHeader) (out []string) {
+		for _, e := range list {
+			out = append(out, string(e.Name))
+		}
+		return out
+	}
+	for _, list := range []struct {
+		field string
+		names []string
+	}{{"set", names(h.Set)}, {"add", names(h.Add)}, {"remove", h.Remove}} {
+		for i, n := range list.names {
+			if isHost(n) {
+				return condition.NewProblem("", fmt.Sprintf("%s.%s[%d]", field, list.field, i), "remove the entry, or use the filter in routes",
+					"a filter of a listener must not change %s", n)
+			}
+		}
+	}
+	return nil
+}
+
+// extension compiles a filter of a rule or a backendRef.
+func (s *scope) extension(f *gwv1.HTTPRouteFilter, field string) (out []*anypb.Any, p *condition.Problem) {
+	x := ReadExtension(f.ExtensionRef, field, s.spec.HTTPFilters, false)
+	switch {
+	case x.Invalid != nil:
+		return nil, x.Invalid
+	case x.Missing != nil:
+		s.unresolved, s.filterMissing = append(s.unresolved, x.Missing), true
+		return nil, nil
+	}
+	s.notes = append(s.notes, x.Notes...)
+	return x.Filters, nil
+}
