@@ -354,13 +354,12 @@ func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wan
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
 	}
 	l.Stats = ls.stats
-	if err := p.compiler.Listener(l, ls.config); err != nil {
-		return err
-	}
+	filtersErr := p.compiler.Listener(l, ls.config) // it holds its hostname all the same
 	unknown := config.CheckKnown(&config.Resource{Kind: &config.Resource_Listener{Listener: ls.config}})
 	if ls.closed = unknown != nil; ls.closed { // what is not known may say who is not to be served
 		l.Table, l.L4 = nil, nil
 	}
+	unknown = cmp.Or(unknown, filtersErr)
 	addrs, err := p.addresses(ls.config)
 	if err != nil {
 		return err

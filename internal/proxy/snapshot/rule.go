@@ -194,11 +194,16 @@ func compileFailure(f *config.Failure) *Failure {
 	return &Failure{Status: int(f.Status), Reason: reason}
 }
 
-// Listener compiles what a listener has of rules: its filters and its failure.
-func (p *Compiler) Listener(l *Listener, c *config.Listener) (err error) {
+// Listener compiles what a listener has of rules: its filters and its failure. With an error it fails all requests.
+func (p *Compiler) Listener(l *Listener, c *config.Listener) error {
 	l.Failure = compileFailure(c.Failure)
-	l.Filters, err = p.filters(c.Filters)
-	return err
+	filters, err := p.filters(c.Filters)
+	if err != nil {
+		l.Failure = &Failure{Status: observe.ReasonListenerInvalid.Status(), Reason: observe.ReasonListenerInvalid}
+		return fmt.Errorf("listener %s: %w", c.Key, err)
+	}
+	l.Filters = filters
+	return nil
 }
 
 func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
