@@ -49,6 +49,7 @@ type state struct {
 type listenerState struct {
 	config *config.Listener
 	table  *match.Table[*snapshot.Rule]
+	l4     attachedL4
 	stats  *observe.ListenerStats
 	tls    *tls.Listener // HTTPS and TLS only; nil without a certificate
 	// clients is snapshot.Listener.Clients.
@@ -60,6 +61,11 @@ type listenerState struct {
 	err    error // why it does not serve
 }
 
+// unused reports whether neither a configuration nor a route names the listener.
+func (l *listenerState) unused() bool {
+	return l.config == nil && l.table.Len() == 0 && l.l4.routes == 0
+}
+
 // Apply puts one generation in force as a whole: certificates, authorities, backends and endpoints
 // first, then listeners and routes with one atomic store, removals last. Connections and
 // requests in flight go on. It is safe for concurrent use.
@@ -67,7 +73,8 @@ func (p *Proxy) Apply(u *config.Update) Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	start := time.Now()
-	a := &applying{p: p, result: Result{Generation: u.Generation, Rejected: map[config.ID]error{}}, edits: map[string]*match.Edit[*snapshot.Rule]{}}
+	a := &applying{p: p, result: Result{Generation: u.Generation, Rejected: map[config.ID]error{}}, edits: map[string]*match.Edit[*snapshot.Rule]{},
+		l4Edits: map[string]struct{}{}}
 	if err := p.upstreams.Apply(u.Upserts, nil); err != nil {
 		a.applyBackendsSingly(u.Upserts)
 	}
@@ -103,6 +110,7 @@ type applying struct {
 	p        *Proxy
 	result   Result
 	edits    map[string]*match.Edit[*snapshot.Rule] // by listener key
+	l4Edits  map[string]struct{}                    // keys of listeners whose layer-4 routes changed
 	relisten bool                                   // listeners or certificates changed, not only routes
 	replaced []interface{ Release() }               // routes that are not in force any more
 }
@@ -251,8 +259,10 @@ func (s *state) count(id config.ID, there bool) {
 // that have them; else it lays out all sockets anew.
 func (a *applying) publish(generation uint64) {
 	p := a.p
+	changed := a.l4Edits
 	for key, e := range a.edits {
 		p.state.listener(key).table = e.Table()
+		changed[key] = struct{}{}
 	}
 	if a.relisten {
 		p.relisten(generation)
@@ -260,17 +270,18 @@ func (a *applying) publish(generation uint64) {
 	}
 	old := p.engine.Snapshot.Load()
 	next := &snapshot.Snapshot{Generation: generation, Sockets: slices.Clone(old.Sockets)}
-	for key := range a.edits {
+	for key := range changed {
 		ls := p.state.listeners[key]
-		if ls.config == nil && ls.table.Len() == 0 {
+		if ls.unused() {
 			delete(p.state.listeners, key) // the last route that named it is gone
 		}
+		p.updateUDP(ls)
 		for _, s := range ls.placed {
 			port := *next.Sockets[s.ID]
 			before, _ := port.Listeners.Get(ls.config.Hostname)
 			after := *before
 			if !ls.closed {
-				after.Table = ls.table
+				after.Table, after.L4 = ls.table, ls.l4.hosts
 			}
 			port.Listeners = port.Listeners.With(ls.config.Hostname, &after)
 			next.Sockets[s.ID] = &port
@@ -288,7 +299,7 @@ type layout struct {
 // relisten lays out the sockets for all listeners: binds new ones, publishes, and then closes
 // those that no listener uses any more.
 func (p *Proxy) relisten(generation uint64) {
-	wanted, l4 := layout{map[listen.Addr]*snapshot.Port{}, map[listen.Addr]*snapshot.Listener{}}, p.state.l4Of()
+	wanted := layout{map[listen.Addr]*snapshot.Port{}, map[listen.Addr]*snapshot.Listener{}}
 	keys := slices.Sorted(maps.Keys(p.state.listeners))
 	for _, key := range keys {
 		ls := p.state.listeners[key]
@@ -298,12 +309,12 @@ func (p *Proxy) relisten(generation uint64) {
 				ls.stats.Release()
 				ls.stats = nil
 			}
-			if ls.table.Len() == 0 {
+			if ls.unused() {
 				delete(p.state.listeners, key)
 			}
 			continue
 		}
-		ls.err = p.place(ls, l4[key].hosts, wanted)
+		ls.err = p.place(ls, wanted)
 	}
 	fresh := p.bind(wanted.ports)
 	next := &snapshot.Snapshot{Generation: generation}
@@ -343,12 +354,12 @@ func (p *Proxy) relisten(generation uint64) {
 
 // place adds a listener to the sockets it wants; an error says why it cannot be served. Without a
 // certificate it is there nevertheless: no other listener may answer for its hostname.
-func (p *Proxy) place(ls *listenerState, l4 *match.Hosts[*snapshot.L4Route], wanted layout) error {
+func (p *Proxy) place(ls *listenerState, wanted layout) error {
 	mode, ok := snapshot.ModeOf(ls.config.Protocol)
 	if !ok {
 		return fmt.Errorf("protocol %s is unknown to this proxy: run the version of the controller", ls.config.Protocol)
 	}
-	l := &snapshot.Listener{Config: ls.config, Mode: mode, Table: ls.table, L4: l4, Identity: p.chooseIdentity(ls.config), Sessions: p.state.sessionKeys[ls.config.Gateway]}
+	l := &snapshot.Listener{Config: ls.config, Mode: mode, Table: ls.table, L4: ls.l4.hosts, Identity: p.chooseIdentity(ls.config), Sessions: p.state.sessionKeys[ls.config.Gateway]}
 	if ls.stats == nil {
 		gateway, name := config.SplitListenerKey(ls.config.Key)
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})

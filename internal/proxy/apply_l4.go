@@ -1,12 +1,15 @@
 package proxy
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 )
 
-// upsertL4Route puts a layer-4 route in the place of the one of its key; the listeners that it is attached to are made anew with the sockets.
+// upsertL4Route puts a layer-4 route in the place of the one of its key.
 func (a *applying) upsertL4Route(c *config.L4Route) error {
 	r, err := a.p.compiler.L4Route(c)
 	if err != nil {
@@ -14,39 +17,74 @@ func (a *applying) upsertL4Route(c *config.L4Route) error {
 	}
 	a.removeL4Route(c.Key)
 	a.p.state.l4Routes[c.Key] = r
+	for _, at := range c.Attachments {
+		a.l4Of(at.Listener).add(r, at.Hostnames)
+	}
 	return nil
 }
 
 // removeL4Route takes a layer-4 route off its listeners; connections that it has begun go on.
 func (a *applying) removeL4Route(key string) {
-	if old := a.p.state.l4Routes[key]; old != nil {
-		delete(a.p.state.l4Routes, key)
-		a.replaced = append(a.replaced, old)
+	old := a.p.state.l4Routes[key]
+	if old == nil {
+		return
 	}
-	a.relisten = true
+	for _, at := range old.Config.Attachments {
+		a.l4Of(at.Listener).remove(key, at.Hostnames)
+	}
+	delete(a.p.state.l4Routes, key)
+	a.replaced = append(a.replaced, old)
+}
+
+// l4Of returns the layer-4 routes of a listener, to be changed.
+func (a *applying) l4Of(listener string) *attachedL4 {
+	a.l4Edits[listener] = struct{}{}
+	return &a.p.state.listener(listener).l4
 }
 
 // attachedL4 are the layer-4 routes of a listener.
 type attachedL4 struct {
 	routes int
-	hosts  *match.Hosts[*snapshot.L4Route]
+	hosts  *match.Hosts[*snapshot.L4Route] // the first of each hostname
+	// of has all that want a hostname, by key: the next one gets it when the first one goes.
+	of map[string][]*snapshot.L4Route
 }
 
-// l4Of returns the layer-4 routes by the key of the listener that they are attached to.
-func (s *state) l4Of() map[string]attachedL4 {
-	of := make(map[string]attachedL4, len(s.l4Routes))
-	for _, key := range sortedKeys(s.l4Routes) {
-		r := s.l4Routes[key]
-		for _, at := range r.Config.Attachments {
-			l := of[at.Listener]
-			l.routes++
-			for _, h := range at.Hostnames {
-				if _, taken := l.hosts.Get(h.Effective); !taken {
-					l.hosts = l.hosts.With(h.Effective, r)
-				}
-			}
-			of[at.Listener] = l
+func (l *attachedL4) add(r *snapshot.L4Route, hostnames []*config.Hostname) {
+	l.routes++
+	for _, h := range hostnames {
+		all := l.of[h.Effective]
+		at, found := slices.BinarySearchFunc(all, r.Config.Key, byRouteKey)
+		if found {
+			continue
+		}
+		if l.of == nil {
+			l.of = map[string][]*snapshot.L4Route{}
+		}
+		l.of[h.Effective] = slices.Insert(all, at, r)
+		if at == 0 {
+			l.hosts = l.hosts.With(h.Effective, r)
 		}
 	}
-	return of
 }
+
+func (l *attachedL4) remove(key string, hostnames []*config.Hostname) {
+	l.routes--
+	for _, h := range hostnames {
+		all := l.of[h.Effective]
+		at, found := slices.BinarySearchFunc(all, key, byRouteKey)
+		switch {
+		case !found:
+		case len(all) == 1:
+			delete(l.of, h.Effective)
+			l.hosts = l.hosts.Without(h.Effective)
+		default:
+			l.of[h.Effective] = slices.Delete(all, at, at+1)
+			if at == 0 {
+				l.hosts = l.hosts.With(h.Effective, all[0])
+			}
+		}
+	}
+}
+
+func byRouteKey(r *snapshot.L4Route, key string) int { return strings.Compare(r.Config.Key, key) }

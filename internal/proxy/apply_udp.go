@@ -48,6 +48,22 @@ func (p *Proxy) relistenUDP(wanted map[listen.Addr]*snapshot.Listener) {
 	}
 }
 
+// updateUDP puts the routes of a listener in force on its sockets, if they are of UDP.
+func (p *Proxy) updateUDP(ls *listenerState) {
+	if ls.closed {
+		return
+	}
+	for _, addr := range ls.bound {
+		s := p.datagrams[addr]
+		if s == nil || s.Listener().Config != ls.config {
+			continue
+		}
+		next := *s.Listener()
+		next.L4 = ls.l4.hosts
+		s.SetListener(&next)
+	}
+}
+
 func (p *Proxy) openUDP(addr listen.Addr) (*datagram.Socket, error) {
 	if p.closed {
 		return nil, net.ErrClosed

@@ -222,14 +222,13 @@ func (p *Proxy) Bound() []BoundListener {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []BoundListener
-	l4 := p.state.l4Of()
 	for _, key := range sortedKeys(p.state.listeners) {
 		ls := p.state.listeners[key]
 		var unbound *BindError // of one address; the others serve
 		if ls.config == nil || len(ls.bound) == 0 || ls.err != nil && !errors.As(ls.err, &unbound) {
 			continue
 		}
-		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len() + l4[key].routes}
+		b := BoundListener{Key: key, Hostname: ls.config.Hostname, Protocol: ls.config.Protocol, Routes: ls.table.Len() + ls.l4.routes}
 		for _, addr := range ls.bound {
 			b.Addresses = append(b.Addresses, addr.String())
 		}

@@ -404,3 +404,25 @@ func TestUDPShutdown(t *testing.T) {
 		testkit.Eventually(t, "a line of the log", func() bool { return strings.Contains(g.log.String(), `"shutting_down"`) })
 	}
 }
+
+// TestUDPEdits: an edit of the route is in force for the next session, and so is its end.
+func TestUDPEdits(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.serveUDP(udpEcho(t, "a").LocalAddr(), udpEcho(t, "b").LocalAddr())
+	for _, to := range []string{"b0", "b1"} {
+		g.apply([]*config.Resource{l4RouteOf("r", "default/gw/udp", &config.BackendRef{Backend: "Service/default/" + to + "/80", Weight: 1})})
+		if got, want := ask(t, g.sender(), "1"), map[string]string{"b0": "a1", "b1": "b1"}[to]; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	g.apply([]*config.Resource{l4RouteOf("q", "default/gw/udp", &config.BackendRef{Backend: "Service/default/b0/80", Weight: 1})})
+	if got := ask(t, g.sender(), "1"); got != "a1" {
+		t.Errorf("%q, want that of the first route by key", got)
+	}
+	g.apply(nil, config.ID{Kind: config.KindL4Route, Key: "TCPRoute/default/q"})
+	if got := ask(t, g.sender(), "1"); got != "b1" {
+		t.Errorf("%q, want that of the route that is left", got)
+	}
+}

@@ -43,6 +43,9 @@ type Socket struct {
 // SetListener puts a listener and its route in force. Sessions whose backend it still has go on.
 func (s *Socket) SetListener(l *snapshot.Listener) { s.listener.Store(l) }
 
+// Listener returns the one in force, nil before SetListener.
+func (s *Socket) Listener() *snapshot.Listener { return s.listener.Load() }
+
 // Serve starts to receive. There must be a listener.
 func (s *Socket) Serve() {
 	s.seed = uint64(time.Now().UnixNano())
