@@ -41,6 +41,7 @@ type state struct {
 	listeners map[string]*listenerState
 	routes    map[string]*snapshot.Route
 	l4Routes  map[string]*snapshot.L4Route
+	failed    map[string]error                    // why listeners do not serve, by key
 	kinds     map[config.Kind]map[string]struct{} // keys in force, for the metrics
 }
 
@@ -101,7 +102,7 @@ func (p *Proxy) Rebind() Result {
 	defer p.mu.Unlock()
 	a := &applying{p: p, relisten: true, result: Result{Generation: p.engine.Snapshot.Load().Generation}}
 	a.publish(a.result.Generation)
-	a.result.Listeners = p.listenerErrors()
+	a.result.Listeners = maps.Clone(p.state.failed)
 	return a.result
 }
 
@@ -339,6 +340,7 @@ func (p *Proxy) relisten(generation uint64) {
 			ls.err = fmt.Errorf("no address to bind")
 		}
 	}
+	p.noteFailed()
 	p.engine.Snapshot.Store(next)
 	p.upstreams.KeepIdentities(next.Identities())
 	for _, s := range fresh {
@@ -471,24 +473,24 @@ func (e *BindError) Error() string { return fmt.Sprintf("cannot bind %s: %v", e.
 // Unwrap gives the system's error.
 func (e *BindError) Unwrap() error { return e.Err }
 
-func (p *Proxy) listenerErrors() map[string]error {
-	out := map[string]error{}
+// noteFailed finds the listeners that do not serve, once sockets are laid out: nothing else changes them.
+func (p *Proxy) noteFailed() {
+	p.state.failed = map[string]error{}
 	for key, ls := range p.state.listeners {
 		if ls.config == nil {
 			continue
 		}
 		ls.stats.SetUp(ls.err == nil)
 		if ls.err != nil {
-			out[key] = ls.err
+			p.state.failed[key] = ls.err
 		}
 	}
-	return out
 }
 
 // report fills the result and the metrics, and logs what was rejected.
 func (a *applying) report(u *config.Update, took time.Duration) {
 	p := a.p
-	a.result.Listeners = p.listenerErrors()
+	a.result.Listeners = maps.Clone(p.state.failed)
 	var err error
 	for id, e := range a.result.Rejected {
 		p.logger.Error("configuration rejected, the version before stays", "resource", id.String(), "error", e)
