@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -16,10 +17,56 @@ const FirstIgnorable protowire.Number = 1000
 // CheckKnown returns an error where a message, or one within it, has a field that this version does not know and that it may not ignore, or a field whose
 // enum has no such value here: the sender is newer. Protobuf keeps both without a word. Filters of types that are not known are left to who compiles them.
 func CheckKnown(m proto.Message) error {
-	return checkKnown(m.ProtoReflect())
+	r := m.ProtoReflect()
+	return layoutOf(r.Descriptor()).check(r)
 }
 
-func checkKnown(m protoreflect.Message) (err error) {
+// layout has the fields of a type of messages within which something may be unknown. Most have few: to look at these alone takes a third of the time of
+// protoreflect.Message.Range, and a proxy does it for each of its routes when it starts.
+type layout struct {
+	packed   bool // it is an Any
+	messages []messageField
+	enums    []protoreflect.FieldDescriptor
+}
+
+type messageField struct {
+	protoreflect.FieldDescriptor
+	list   bool
+	layout *layout
+}
+
+var layouts sync.Map // *layout by protoreflect.MessageDescriptor
+
+func layoutOf(d protoreflect.MessageDescriptor) *layout {
+	if l, ok := layouts.Load(d); ok {
+		return l.(*layout)
+	}
+	l := newLayout(d, map[protoreflect.MessageDescriptor]*layout{})
+	layouts.Store(d, l)
+	return l
+}
+
+// newLayout has those that it is within, as a type may have fields of its own type.
+func newLayout(d protoreflect.MessageDescriptor, outer map[protoreflect.MessageDescriptor]*layout) *layout {
+	if l := outer[d]; l != nil {
+		return l
+	}
+	l := &layout{packed: d.FullName() == anyName}
+	outer[d] = l
+	for i := range d.Fields().Len() {
+		switch f := d.Fields().Get(i); {
+		case f.Enum() != nil:
+			l.enums = append(l.enums, f)
+		case f.Message() != nil && !f.IsMap():
+			l.messages = append(l.messages, messageField{f, f.IsList(), newLayout(f.Message(), outer)})
+		}
+	}
+	return l
+}
+
+var anyName = (*anypb.Any)(nil).ProtoReflect().Descriptor().FullName()
+
+func (l *layout) check(m protoreflect.Message) error {
 	for b := m.GetUnknown(); len(b) > 0; {
 		number, _, n := protowire.ConsumeField(b)
 		if n < 0 { // decoding has refused such bytes
@@ -30,32 +77,42 @@ func checkKnown(m protoreflect.Message) (err error) {
 		}
 		b = b[n:]
 	}
-	if packed, ok := m.Interface().(*anypb.Any); ok {
-		if inner, unmarshalErr := packed.UnmarshalNew(); unmarshalErr == nil {
-			return checkKnown(inner.ProtoReflect())
+	if l.packed {
+		if inner, err := m.Interface().(*anypb.Any).UnmarshalNew(); err == nil {
+			return CheckKnown(inner)
 		}
 		return nil
 	}
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	for _, f := range l.enums {
+		if err := checkValue(m, f); err != nil {
+			return err
+		}
+	}
+	for _, f := range l.messages {
 		switch {
-		case f.Enum() != nil:
-			err = checkValue(m, f, v)
-		case f.Message() == nil || f.IsMap():
-		case f.IsList():
-			for l, i := v.List(), 0; i < l.Len() && err == nil; i++ {
-				err = checkKnown(l.Get(i).Message())
+		case !m.Has(f.FieldDescriptor):
+		case f.list:
+			for all, i := m.Get(f.FieldDescriptor).List(), 0; i < all.Len(); i++ {
+				if err := f.layout.check(all.Get(i).Message()); err != nil {
+					return err
+				}
 			}
 		default:
-			err = checkKnown(v.Message())
+			if err := f.layout.check(m.Get(f.FieldDescriptor).Message()); err != nil {
+				return err
+			}
 		}
-		return err == nil
-	})
-	return err
+	}
+	return nil
 }
 
 // checkValue is for a field of an enum: to take a value that is not known for the default would be to do something else than what was asked for.
-func checkValue(m protoreflect.Message, f protoreflect.FieldDescriptor, v protoreflect.Value) error {
-	if f.IsList() || f.IsMap() || f.Enum().Values().ByNumber(v.Enum()) != nil {
+func checkValue(m protoreflect.Message, f protoreflect.FieldDescriptor) error {
+	if f.IsList() || !m.Has(f) {
+		return nil
+	}
+	v := m.Get(f)
+	if f.Enum().Values().ByNumber(v.Enum()) != nil {
 		return nil
 	}
 	return fmt.Errorf("value %d of field %s of its %s is unknown to this proxy: run the version of the controller", v.Enum(), f.Name(), m.Descriptor().Name())
