@@ -30,25 +30,34 @@ type settings struct {
 	settle     time.Duration
 	window     time.Duration
 	workers    int
+
+	moongate     string
+	certificates int
+	perListener  int
+	handshakes   int
+	rounds       int
 }
 
 type test struct {
 	name string
 	run  func(context.Context, *world, *settings, *report) error
+	// alone needs no cluster, and gets no world.
+	alone bool
 }
 
 // tests run in this order. Each finds no routes; the last one leaves its own.
 var tests = []test{
-	{"attached", measureAttached},
-	{"propagation", measurePropagation},
-	{"change", measureChange},
-	{"load", measureLoad},
+	{"certificates", measureCertificates, true},
+	{"attached", measureAttached, false},
+	{"propagation", measurePropagation, false},
+	{"change", measureChange, false},
+	{"load", measureLoad, false},
 }
 
 func main() {
 	var s settings
 	flag.StringVar(&s.class, "class", "moongate", "the GatewayClass")
-	flag.StringVar(&s.only, "only", "", "tests to run, with commas between: attached, propagation, change, load; empty is all")
+	flag.StringVar(&s.only, "only", "", "tests to run, with commas between: certificates, attached, propagation, change, load; empty is all")
 	flag.IntVar(&s.attached, "attached", 1000, "routes of the test attached")
 	flag.IntVar(&s.routes, "routes", 3000, "routes of the test propagation, one after another")
 	flag.IntVar(&s.changes, "changes", 20, "edits of the test change")
@@ -57,6 +66,11 @@ func main() {
 	flag.IntVar(&s.underChurn, "under-churn", 100, "routes of propagation while the load is there and changes")
 	flag.DurationVar(&s.settle, "settle", 20*time.Second, "how long to wait after the load was made")
 	flag.DurationVar(&s.window, "window", time.Minute, "how long to measure under churn")
+	flag.StringVar(&s.moongate, "moongate", "bin/moongate", "the program, for the test certificates")
+	flag.IntVar(&s.certificates, "certificates", 10000, "certificates of the test certificates, on one port")
+	flag.IntVar(&s.perListener, "per-listener", 64, "certificates of each of its listeners")
+	flag.IntVar(&s.handshakes, "handshakes", 2000, "handshakes of a round")
+	flag.IntVar(&s.rounds, "rounds", 9, "rounds, in each of which both processes are measured")
 	flag.IntVar(&s.workers, "workers", 8, "how many objects are written side by side where the order is no matter")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -75,15 +89,19 @@ func (s *settings) run(ctx context.Context) error {
 			return fmt.Errorf("there is no test %q", name)
 		}
 	}
-	w, err := open(ctx, s.class)
-	if err != nil {
-		return err
-	}
+	var w *world
 	r := &report{}
-	r.machine(ctx, w)
+	r.machine()
 	for _, t := range tests {
 		if len(only) > 0 && !slices.Contains(only, t.name) {
 			continue
+		}
+		if w == nil && !t.alone {
+			var err error
+			if w, err = open(ctx, s.class); err != nil {
+				return err
+			}
+			r.cluster(ctx, w)
 		}
 		begin := time.Now()
 		err := t.run(ctx, w, s, r)

@@ -3,7 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -239,6 +243,53 @@ func TestFakeAddressesDiffer(t *testing.T) {
 	}
 	if len(all) != 1<<17 || !all["198.18.0.0"] || !all["198.19.255.255"] {
 		t.Errorf("%d addresses", len(all))
+	}
+}
+
+// TestCertificatesAreOnListenersOfSets: as many as asked for, each once, on no more listeners in a set than it may have.
+func TestCertificatesAreOnListenersOfSets(t *testing.T) {
+	dir := t.TempDir()
+	c := &certified{number: 200, perListener: 2}
+	if err := c.write(dir, 8443); err != nil {
+		t.Fatal(err)
+	}
+	secrets, listeners := 0, 0
+	for i := range 2 {
+		content, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("set%d.yaml", i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := strings.Count(string(content), "protocol: HTTPS")
+		if n > listenersPerSet {
+			t.Errorf("set %d has %d listeners", i, n)
+		}
+		listeners, secrets = listeners+n, secrets+strings.Count(string(content), "kind: Secret")
+	}
+	if secrets != 200 || listeners != 100 || c.host(199) != "c199.l99.example.com" {
+		t.Errorf("%d certificates on %d listeners, the last for %s", secrets, listeners, c.host(199))
+	}
+}
+
+func TestRatiosAreOfRounds(t *testing.T) {
+	one := &certified{costs: []time.Duration{100, 200, 100}}
+	many := &certified{costs: []time.Duration{120, 200, 110}}
+	if got := many.ratios(one); !slices.Equal(got, []float64{1, 1.1, 1.2}) {
+		t.Errorf("%v", got)
+	}
+}
+
+func TestScheduledGrowsWithWork(t *testing.T) {
+	before, err := scheduled(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(30 * time.Millisecond); time.Now().Before(until); {
+	}
+	if after, err := scheduled(os.Getpid()); err != nil || after <= before {
+		t.Errorf("%s after %s, %v", after, before, err)
+	}
+	if _, err := scheduled(-1); err == nil {
+		t.Error("no process is taken for one")
 	}
 }
 
