@@ -18,7 +18,7 @@ const (
 	routeEvery    = time.Second
 )
 
-func space(i int) string { return fmt.Sprintf("load-%d", i) }
+func (s *settings) space(i int) string { return fmt.Sprintf("%s-%d", s.prefix, i) }
 
 // measureLoad makes thousands of routes, each with a Service and an endpoint of its own, lets some
 // of them change all the time, and looks at what that costs.
@@ -62,26 +62,21 @@ func measureLoad(ctx context.Context, w *world, s *settings, r *report) error {
 		return err
 	}
 	r.propagation(fmt.Sprintf("beside %d that change", total), p)
-	return errors.Join(churned.err(), p.err(), w.awaitAttached(ctx, total+s.underChurn), w.awaitStatuses(ctx, ""))
+	return errors.Join(churned.err(), p.err(), w.awaitAttached(ctx, total+s.underChurn), w.awaitStatuses(ctx, ""), w.clear(ctx))
 }
 
 func (w *world) makeLoad(ctx context.Context, s *settings) error {
 	for i := range s.namespaces {
-		if err := w.namespace(ctx, space(i)); err != nil {
+		if err := w.namespace(ctx, s.space(i)); err != nil {
 			return err
 		}
 	}
 	return each(ctx, s.namespaces*s.perSpace, s.workers, func(ctx context.Context, i int) error {
-		namespace, name := space(i/s.perSpace), fmt.Sprintf("app-%d", i%s.perSpace)
-		_, err := w.kube.CoreV1().Services(namespace).Create(ctx, service(namespace, name), metav1.CreateOptions{})
-		if unlessThere(err) != nil {
+		namespace, name := s.space(i/s.perSpace), fmt.Sprintf("app-%d", i%s.perSpace)
+		if err := w.makeService(ctx, namespace, name, slice(namespace, name, fakeAddress(i))); err != nil {
 			return err
 		}
-		_, err = w.kube.DiscoveryV1().EndpointSlices(namespace).Create(ctx, slice(namespace, name, fakeAddress(i)), metav1.CreateOptions{})
-		if unlessThere(err) != nil {
-			return err
-		}
-		_, err = w.gateways.GatewayV1().HTTPRoutes(namespace).Create(ctx, route(namespace, name, randomRule(name)), metav1.CreateOptions{})
+		_, err := w.gateways.GatewayV1().HTTPRoutes(namespace).Create(ctx, route(namespace, name, randomRule(name)), metav1.CreateOptions{})
 		return unlessThere(err)
 	})
 }
@@ -161,7 +156,7 @@ func (w *world) underChurn(ctx context.Context, s *settings, do func(context.Con
 func (w *world) watchLoad(ctx context.Context, s *settings) ([]*tally, error) {
 	var out []*tally
 	for i := range s.namespaces {
-		t, err := w.watchRoutes(ctx, space(i))
+		t, err := w.watchRoutes(ctx, s.space(i))
 		if err != nil {
 			return nil, err
 		}
@@ -185,16 +180,18 @@ func repeat(ctx context.Context, every time.Duration, change func() error) error
 
 // changeEndpoint gives a Service's endpoint another address, as a pod that is replaced would.
 func (w *world) changeEndpoint(ctx context.Context, s *settings) error {
-	namespace, name := s.any()
+	namespace, _, name := s.any()
 	_, err := w.kube.DiscoveryV1().EndpointSlices(namespace).Update(ctx, slice(namespace, name, fakeAddress(rand.Int())), metav1.UpdateOptions{})
 	return err
 }
 
 func (w *world) changeRoute(ctx context.Context, s *settings) error {
-	namespace, name := s.any()
-	return w.setRules(ctx, namespace, name, randomRule(name))
+	namespace, name, service := s.any()
+	return w.setRules(ctx, namespace, name, randomRule(service))
 }
 
-func (s *settings) any() (namespace, name string) {
-	return space(rand.IntN(s.namespaces)), fmt.Sprintf("app-%d", rand.IntN(s.perSpace))
+// any is a route, and its Service.
+func (s *settings) any() (namespace, route, service string) {
+	i := rand.IntN(s.perSpace)
+	return s.space(rand.IntN(s.namespaces)), fmt.Sprintf("app-%d", i), fmt.Sprintf("app-%d", i/s.perService)
 }

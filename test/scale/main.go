@@ -19,17 +19,23 @@ import (
 )
 
 type settings struct {
-	class      string
-	only       string
-	attached   int
-	routes     int
-	changes    int
+	class    string
+	only     string
+	attached int
+	routes   int
+	changes  int
+	// prefix is of the names of the load's namespaces.
+	prefix     string
 	namespaces int
 	perSpace   int
+	perService int // how many of a namespace's routes lead to one Service
 	underChurn int
 	settle     time.Duration
 	window     time.Duration
 	workers    int
+
+	setSpaces    int
+	setsPerSpace int
 
 	moongate     string
 	certificates int
@@ -45,24 +51,27 @@ type test struct {
 	alone bool
 }
 
-// tests run in this order. Each finds no routes; the last one leaves its own.
+// tests run in this order. Each finds no routes; sets leaves its own. What sets shows of memory holds only where it is the first one on a cluster.
 var tests = []test{
 	{"certificates", measureCertificates, true},
 	{"attached", measureAttached, false},
 	{"propagation", measurePropagation, false},
 	{"change", measureChange, false},
 	{"load", measureLoad, false},
+	{"sets", measureSets, false},
 }
 
 func main() {
-	var s settings
+	s := settings{prefix: "load", perService: 1}
 	flag.StringVar(&s.class, "class", "moongate", "the GatewayClass")
-	flag.StringVar(&s.only, "only", "", "tests to run, with commas between: certificates, attached, propagation, change, load; empty is all")
+	flag.StringVar(&s.only, "only", "", "tests to run, with commas between: certificates, attached, propagation, change, load, sets; empty is all")
 	flag.IntVar(&s.attached, "attached", 1000, "routes of the test attached")
 	flag.IntVar(&s.routes, "routes", 3000, "routes of the test propagation, one after another")
 	flag.IntVar(&s.changes, "changes", 20, "edits of the test change")
 	flag.IntVar(&s.namespaces, "namespaces", 50, "namespaces of the test load")
 	flag.IntVar(&s.perSpace, "per-namespace", 100, "routes in each of them")
+	flag.IntVar(&s.setSpaces, "set-namespaces", 50, "namespaces of the test sets")
+	flag.IntVar(&s.setsPerSpace, "sets-per-namespace", 50, "ListenerSets in each of them, with 16 routes each")
 	flag.IntVar(&s.underChurn, "under-churn", 100, "routes of propagation while the load is there and changes")
 	flag.DurationVar(&s.settle, "settle", 20*time.Second, "how long to wait after the load was made")
 	flag.DurationVar(&s.window, "window", time.Minute, "how long to measure under churn")

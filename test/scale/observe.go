@@ -201,7 +201,11 @@ func (w *world) checkParents(r *gwv1.HTTPRoute) error {
 		return fmt.Errorf("HTTPRoute %s has %d parent entries, not 1", name, len(r.Status.Parents))
 	}
 	parent := r.Status.Parents[0]
-	if parent.ControllerName != w.controller || parent.ParentRef.Name != home {
+	want := gwv1.ObjectName(home)
+	if refs := r.Spec.ParentRefs; len(refs) > 0 {
+		want = refs[0].Name
+	}
+	if parent.ControllerName != w.controller || parent.ParentRef.Name != want {
 		return fmt.Errorf("HTTPRoute %s has an entry of %s for %s", name, parent.ControllerName, parent.ParentRef.Name)
 	}
 	accepted := meta.FindStatusCondition(parent.Conditions, string(gwv1.RouteConditionAccepted))

@@ -270,6 +270,50 @@ func TestCertificatesAreOnListenersOfSets(t *testing.T) {
 	}
 }
 
+func TestSetsMustBeProgrammedAndCount(t *testing.T) {
+	condition := func(name gwv1.ListenerSetConditionType, status metav1.ConditionStatus) metav1.Condition {
+		return metav1.Condition{Type: string(name), Status: status}
+	}
+	accepted, programmed := condition(gwv1.ListenerSetConditionAccepted, metav1.ConditionTrue), condition(gwv1.ListenerSetConditionProgrammed, metav1.ConditionTrue)
+	for name, c := range map[string]struct {
+		conditions []metav1.Condition
+		routes     []int32 // of each listener
+		ok         bool
+	}{
+		"right":          {[]metav1.Condition{accepted, programmed}, []int32{routesPerSet}, true},
+		"not programmed": {[]metav1.Condition{accepted, condition(gwv1.ListenerSetConditionProgrammed, metav1.ConditionFalse)}, []int32{routesPerSet}, false},
+		"not accepted":   {[]metav1.Condition{programmed}, []int32{routesPerSet}, false},
+		"too few routes": {[]metav1.Condition{accepted, programmed}, []int32{routesPerSet - 1}, false},
+		"no listener":    {[]metav1.Condition{accepted, programmed}, nil, false},
+	} {
+		set := &gwv1.ListenerSet{Status: gwv1.ListenerSetStatus{Conditions: c.conditions}}
+		for _, n := range c.routes {
+			set.Status.Listeners = append(set.Status.Listeners, gwv1.ListenerEntryStatus{AttachedRoutes: n})
+		}
+		if err := checkSet(set); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestChangesAreOfRoutesThatAreThere: those of ListenerSets share Services.
+func TestChangesAreOfRoutesThatAreThere(t *testing.T) {
+	s := &settings{prefix: "sets", namespaces: 2, perSpace: 2 * routesPerSet, perService: routesPerSet}
+	services := map[string]bool{}
+	for range 1000 {
+		namespace, route, service := s.any()
+		var i, of int
+		if _, err := fmt.Sscanf(route+" "+service, "app-%d app-%d", &i, &of); err != nil || i/routesPerSet != of || i >= s.perSpace ||
+			namespace != "sets-0" && namespace != "sets-1" {
+			t.Fatalf("%s/%s with %s, %v", namespace, route, service, err)
+		}
+		services[service] = true
+	}
+	if len(services) != 2 {
+		t.Errorf("%d Services", len(services))
+	}
+}
+
 func TestRatiosAreOfRounds(t *testing.T) {
 	one := &certified{costs: []time.Duration{100, 200, 100}}
 	many := &certified{costs: []time.Duration{120, 200, 110}}

@@ -23,6 +23,7 @@ import (
 const (
 	home         = "scale" // namespace and name of the Gateway
 	backend      = "backend"
+	backendPort  = 8080
 	backendImage = "example.org/scale-backend"
 	// patience is for each thing that is waited for.
 	patience = 3 * time.Minute
@@ -86,7 +87,7 @@ func (w *world) deploy(ctx context.Context) error {
 				Spec: corev1.PodSpec{Containers: []corev1.Container{{
 					Name: backend, Image: backendImage,
 					ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{
-						TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8080)}}, PeriodSeconds: 1},
+						TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(backendPort)}}, PeriodSeconds: 1},
 				}}},
 			},
 		},
@@ -97,7 +98,7 @@ func (w *world) deploy(ctx context.Context) error {
 	_, err = w.kube.CoreV1().Services(home).Create(ctx, &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: backend},
 		Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{
-			{Name: "one", Port: 80, TargetPort: intstr.FromInt32(8080)},
+			{Name: "one", Port: 80, TargetPort: intstr.FromInt32(backendPort)},
 			{Name: "two", Port: 8080, TargetPort: intstr.FromInt32(8081)},
 		}},
 	}, metav1.CreateOptions{})
@@ -108,7 +109,7 @@ func (w *world) createGateway(ctx context.Context, class string) error {
 	all := gwv1.NamespacesFromAll
 	_, err := w.gateways.GatewayV1().Gateways(home).Create(ctx, &gwv1.Gateway{
 		ObjectMeta: metav1.ObjectMeta{Name: home},
-		Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(class), Listeners: []gwv1.Listener{{
+		Spec: gwv1.GatewaySpec{GatewayClassName: gwv1.ObjectName(class), AllowedListeners: &gwv1.AllowedListeners{Namespaces: &gwv1.ListenerNamespaces{From: &all}}, Listeners: []gwv1.Listener{{
 			Name: "http", Protocol: gwv1.HTTPProtocolType, Port: 80,
 			AllowedRoutes: &gwv1.AllowedRoutes{Namespaces: &gwv1.RouteNamespaces{From: &all}},
 		}}},
