@@ -393,7 +393,9 @@ func TestMetricNames(t *testing.T) {
 	finish(m, exampleRecord(m.Rule(exampleLabels)))
 	m.Listener(ListenerLabels{Listener: "l"})
 	m.Socket(SocketLabels{Port: 1})
-	m.SetUpstreams(func(emit func(UpstreamStats)) { emit(UpstreamStats{ConnectsTotal: 1, MirrorsFailed: 1, SessionsKept: 1}) })
+	m.SetUpstreams(func(emit func(UpstreamStats)) {
+		emit(UpstreamStats{ConnectsTotal: 1, MirrorsFailed: 1, SessionsKept: 1})
+	})
 	m.SetUnreadKinds(func() []string { return []string{"Gateway"} })
 	m.ConfigApplied(ConfigApply{At: c.t})
 	m.SetConfigResources("Route", 1)
