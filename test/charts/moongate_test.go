@@ -120,7 +120,7 @@ func TestEveryValue(t *testing.T) {
 	}
 
 	r := mustRender(t, "moongate", values)
-	if crds := r.chart.CRDObjects(); len(crds) != 11 {
+	if crds := r.chart.CRDObjects(); len(crds) != 12 {
 		t.Errorf("%d CRDs with crds.enabled=true", len(crds))
 	}
 	d := get[*appsv1.Deployment](t, r, "Deployment moongate-controller")
