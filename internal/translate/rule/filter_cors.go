@@ -49,7 +49,7 @@ func cors(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Message, *cond
 	}{{"allowHeaders", spec.AllowHeaders, true, &out.AllowHeaders}, {"exposeHeaders", spec.ExposeHeaders, false, &out.ExposeHeaders}} {
 		for i, n := range list.names {
 			at := fmt.Sprintf("%s.%s[%d]", field, list.field, i)
-			if !fieldName.MatchString(string(n)) {
+			if !config.IsToken(string(n)) {
 				return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at, "correct it", "%q is not the name of a header field", n)
 			}
 			if n == "*" && list.alone && len(list.names) > 1 {

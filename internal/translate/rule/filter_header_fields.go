@@ -12,12 +12,9 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
-// RFC 9110 sections 5.1 and 5.5: what may be in a field line. Anything else could
+// fieldValue is what may be in the value of a field line (RFC 9110 section 5.5). Anything else could
 // smuggle another line into the message.
-var (
-	fieldName  = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-	fieldValue = regexp.MustCompile("^[^\x00-\x08\x0a-\x1f\x7f]*$")
-)
+var fieldValue = regexp.MustCompile("^[^\x00-\x08\x0a-\x1f\x7f]*$")
 
 // reserved are the fields that frame a message or concern one hop only (RFC 9110
 // section 7.6.1, RFC 9112 section 6), with the spellings that some servers take for them.
@@ -37,7 +34,7 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 	}{{"set", f.Set}, {"add", f.Add}} {
 		for i, h := range list.fields {
 			at := fmt.Sprintf("%s.%s[%d]", field, list.field, i)
-			if !fieldName.MatchString(string(h.Name)) {
+			if !config.IsToken(string(h.Name)) {
 				return badName(at+".name", string(h.Name))
 			}
 			if !fieldValue.MatchString(h.Value) {
@@ -50,7 +47,7 @@ func (s *scope) checkHeaderFilter(f *gwv1.HTTPHeaderFilter, field string) *condi
 		}
 	}
 	for i, n := range f.Remove {
-		if !fieldName.MatchString(n) {
+		if !config.IsToken(n) {
 			return badName(fmt.Sprintf("%s.remove[%d]", field, i), n)
 		}
 		if strings.EqualFold(n, "cdn-loop") {

@@ -56,7 +56,7 @@ func Compile(filterName string, set, add []*config.HeaderField, remove []string)
 		return Modifier{}, err
 	}
 	for i, name := range remove {
-		if !token(name) {
+		if !config.IsToken(name) {
 			return Modifier{}, badName(filterName, fmt.Sprintf("remove[%d]", i), name)
 		}
 		if strings.EqualFold(name, "cdn-loop") {
@@ -71,7 +71,7 @@ func compile(filterName, list string, entries []*config.HeaderField) ([]message.
 	var lines []message.Field
 	seen := make(map[string]bool, len(entries))
 	for i, e := range entries {
-		if !token(e.Name) {
+		if !config.IsToken(e.Name) {
 			return nil, badName(filterName, fmt.Sprintf("%s[%d].name", list, i), e.Name)
 		}
 		value := strings.Trim(e.Value, " \t")
@@ -133,16 +133,6 @@ func badName(filterName, field, name string) error {
 		Problem: fmt.Sprintf("%q is not a field name", name),
 		Remedy:  "use letters, digits and -",
 	}
-}
-
-// token is RFC 9110 section 5.6.2.
-func token(name string) bool {
-	for _, c := range []byte(name) {
-		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9') && strings.IndexByte("!#$%&'*+-.^_`|~", c) < 0 {
-			return false
-		}
-	}
-	return name != ""
 }
 
 // control is every character that RFC 9110 section 5.5 forbids in a value.
