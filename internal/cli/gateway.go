@@ -60,7 +60,7 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	secret, err := secret(o.SecretFile)
+	secret, err := readSecret(o.SecretFile)
 	if err != nil {
 		g.discard()
 		return nil, err

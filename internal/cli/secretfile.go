@@ -17,8 +17,8 @@ const (
 	maxSecretSize = 4 << 10
 )
 
-// secret is what keys are derived from: that of --secret-file, or one of this process.
-func secret(path string) ([]byte, error) {
+// readSecret returns what keys are derived from: the content of --secret-file, which is made where it is missing, or without one a secret of this process.
+func readSecret(path string) ([]byte, error) {
 	fresh := make([]byte, secretSize)
 	rand.Read(fresh) // which cannot fail
 	if path == "" {
@@ -32,7 +32,7 @@ func secret(path string) ([]byte, error) {
 		return nil, usage("--secret-file: %s is no file of %d to %d bytes; remove it, and one is made", path, secretSize, maxSecretSize)
 	}
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		return nil, usage("--secret-file: %s has mode %#o, so that others than its owner may read or change the secret; chmod 600 it", path, info.Mode().Perm())
+		return nil, usage("--secret-file: %s has mode %#o, so that users other than its owner may read or change it; run chmod 600 on it", path, info.Mode().Perm())
 	}
 	var kept []byte
 	if err == nil {

@@ -18,7 +18,7 @@ func TestSecretFile(t *testing.T) {
 	for i := range secrets {
 		all.Go(func() {
 			var err error
-			if secrets[i], err = secret(path); err != nil {
+			if secrets[i], err = readSecret(path); err != nil {
 				t.Error(err)
 			}
 		})
@@ -35,8 +35,8 @@ func TestSecretFile(t *testing.T) {
 	if left, _ := os.ReadDir(dir); len(left) != 1 {
 		t.Errorf("%d files are left", len(left))
 	}
-	a, errA := secret("")
-	b, errB := secret("")
+	a, errA := readSecret("")
+	b, errB := readSecret("")
 	if errA != nil || errB != nil || len(a) != secretSize || bytes.Equal(a, b) {
 		t.Error("without a file there is not a secret of its own each time")
 	}
@@ -52,7 +52,7 @@ func TestSecretFile(t *testing.T) {
 		dir:                                "is no file of",
 		filepath.Join(dir, "none", "file"): "no such file",
 	} {
-		if _, err := secret(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := readSecret(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}

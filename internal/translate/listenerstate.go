@@ -168,7 +168,7 @@ func (st *listenerStates) filters(v *incremental.View, k listenerKey, l *listene
 	for i := range l.Filters {
 		f, field := &l.Filters[i], fmt.Sprintf("%s.filters.requests[%d]", l.Field, i)
 		if f.Type != gwv1.ListenerFilterExtensionRef {
-			all.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field+".type", "move the filter to the routes' rules, or remove it",
+			all.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field+".type", "remove the filter",
 				"filters of type %s are not supported yet", f.Type)
 			return all
 		}

@@ -29,8 +29,8 @@ func (b *Backend) SessionID() uint64 { return b.sessionID }
 // SessionID is what tokens name the endpoint by: who is behind the address where that is known, else the address.
 func (e *Endpoint) SessionID() uint64 { return e.sessionID.Load() }
 
-// SessionEndpointAs returns the endpoint of an ID as PickAs would, terminating ones included; nil where it is not there any more, where the request has found it
-// to take no connection, or another one has a moment ago and there is another endpoint.
+// SessionEndpointAs returns the endpoint of an ID for a request of a Gateway, see PickAs, a terminating one too. nil is that it is not there any more, or that its last
+// connect failed a moment ago and there are others.
 func (b *Backend) SessionEndpointAs(i *Identity, id uint64) *Endpoint {
 	for {
 		as := b.As(i)
