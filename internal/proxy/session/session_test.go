@@ -281,20 +281,6 @@ func TestCompile(t *testing.T) {
 	}
 }
 
-func TestAllocations(t *testing.T) {
-	k, s := keysOf(t, 1), settingsOf(t, &config.SessionPersistence{IdleTimeoutNanos: int64(time.Hour)})
-	in, out := request("Cookie", "a=b; s="+issue(s, k, 7, 9, noon)), request()
-	token, scratch := &Token{}, make([]byte, 0, 1024)
-	if n := testing.AllocsPerRun(100, func() {
-		s.Read(k, in, token)
-		token.Keep(s, 7, 9, noon.Add(time.Second))
-		out.Reset()
-		s.Write(k, out, token, scratch[:0], true, noon)
-	}); n != 0 {
-		t.Errorf("%v allocations", n)
-	}
-}
-
 func BenchmarkKept(b *testing.B) {
 	k, s := keysOf(b, 1), settingsOf(b, &config.SessionPersistence{})
 	in, token := request("Cookie", "a=b; s="+issue(s, k, 7, 9, noon)), &Token{}
