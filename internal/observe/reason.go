@@ -37,6 +37,7 @@ const (
 	ReasonPreflightRefused
 	ReasonProxyHeaderInvalid
 	ReasonBodyTooLarge
+	ReasonAuthDenied
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
@@ -50,6 +51,7 @@ const (
 	ReasonRetriesExhausted
 	ReasonRetryBodyTooLarge
 	ReasonRetryBudgetExhausted
+	ReasonAuthFailed
 
 	ReasonNoBackend
 	ReasonBackendInvalid
@@ -130,7 +132,9 @@ var reasons = [reasonCount]ReasonInfo{
 
 	ReasonProxyHeaderInvalid: {Word: "proxy_header_invalid", Source: SourceClient, Description: "the connection to a port with proxyProtocol did not begin with a valid PROXY header, or is not from one of the trustedProxies"},
 
-	ReasonBodyTooLarge: {Word: "body_too_large", Source: SourceClient, Status: 413, Description: "the request body is longer than the maxRequestBodyBytes of the listener; where a response had begun, it broke off"},
+	ReasonBodyTooLarge: {Word: "body_too_large", Source: SourceClient, Status: 413, Description: "the request body is longer than the maxRequestBodyBytes of the listener, or than the forwardBody.maxSize of an ExternalAuth filter; where a response had begun, it broke off"},
+
+	ReasonAuthDenied: {Word: "auth_denied", Source: SourceClient, Status: 403, Description: "the authorization server of an ExternalAuth filter does not let the request pass; what it answered was relayed"},
 
 	ReasonPreflightRefused: {Word: "preflight_refused", Source: SourceClient, Status: 403, Description: "a CORS filter refused a preflight request: its origin is not among allowOrigins"},
 
@@ -147,6 +151,8 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonRetryBodyTooLarge: {Word: "retry_body_too_large", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, but the request body is longer than what is kept for one"},
 
 	ReasonRetryBudgetExhausted: {Word: "retry_budget_exhausted", Source: SourceUpstream, Status: 503, Description: "an attempt failed and the rule's retry wants another one, but the retryConstraint of the backend's XBackendTrafficPolicy allows no more retries for now"},
+
+	ReasonAuthFailed: {Word: "auth_failed", Source: SourceUpstream, Status: 503, Description: "the authorization server of an ExternalAuth filter gave no answer, or one that is not understood, so that the request does not pass"},
 
 	ReasonNoBackend:                 {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
 	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},

@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
@@ -74,6 +75,48 @@ func (b *requestBody) begin() error {
 	defer b.mu.Unlock()
 	b.read(false)
 	return b.err
+}
+
+// readAll waits for all of a streamed body before any attempt is made, and returns it. One that is longer than limit is given up early.
+func (b *requestBody) readAll(limit int64) ([]byte, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.complete && b.err == nil && b.end <= limit {
+		b.read(true)
+	}
+	switch {
+	case b.err != nil:
+		return nil, b.err
+	case b.end > limit:
+		return nil, filter.ErrBodyTooLarge
+	}
+	if p := b.first; p != nil && p == b.last {
+		return p.bytes, nil
+	}
+	all := make([]byte, 0, b.end)
+	for p := b.first; p != nil; p = p.next {
+		all = append(all, p.bytes...)
+	}
+	return all, nil
+}
+
+// each calls f with all that is at hand of a body of which nothing was sent.
+func (b *requestBody) each(f func([]byte)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for p := b.first; p != nil; p = p.next {
+		f(p.bytes)
+	}
+}
+
+// unread reports whether the client has, or may have, more of the request to send.
+func (b *requestBody) unread() bool {
+	if !b.x.Streamed {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.complete || b.err != nil
 }
 
 // read reads the next part from the client. mu is held, but not meanwhile.

@@ -39,7 +39,7 @@ type Exchange struct {
 	tryAt time.Duration
 
 	body    requestBody
-	mirrors []*mirrored
+	mirrors *copies // nil as long as no request had one
 
 	requestID      [requestIDSize]byte // the one that we made, if we did
 	deadlineReason observe.Reason
@@ -97,6 +97,7 @@ func New() *Exchange {
 	x := &Exchange{}
 	x.fx.Seed = rand.Uint64()
 	x.body.x = x
+	x.fx.Engine = x
 	x.body.cond.L = &x.body.mu
 	return x
 }

@@ -94,6 +94,9 @@ type mirrored struct {
 	late atomic.Bool
 }
 
+// copies are those of an exchange's request that its body is copied to as it comes.
+type copies struct{ streamed []*mirrored }
+
 // startMirrors sends the copies that the filters want, as the request is now. Of a request that has passed a proxy of Moongate
 // before there are none: were it a copy that has come back, each pass would multiply it. A client can claim that, and so have
 // no copies made; who relies on them watches the count.
@@ -122,7 +125,11 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
 			m.parts = make(chan []byte, 64)
-			x.mirrors = append(x.mirrors, m)
+			if x.mirrors == nil {
+				x.mirrors = &copies{}
+			}
+			x.mirrors.streamed = append(x.mirrors.streamed, m)
+			x.body.each(m.feed)
 		}
 		go m.run()
 	}
@@ -154,14 +161,20 @@ func cloneFields(dst, src *message.Fields) {
 
 // feedMirrors copies a part of a streamed body.
 func (x *Exchange) feedMirrors(data []byte) {
-	for _, m := range x.mirrors {
-		if !m.broken.Load() {
-			m.feed(bytes.Clone(data))
-		}
+	if x.mirrors == nil {
+		return
+	}
+	for _, m := range x.mirrors.streamed {
+		m.feed(data)
 	}
 }
 
-func (m *mirrored) feed(part []byte) {
+// feed copies a part for the mirror, unless that has fallen behind.
+func (m *mirrored) feed(data []byte) {
+	if m.broken.Load() {
+		return
+	}
+	part := bytes.Clone(data)
 	if m.pending.Add(int64(len(part))) <= mirrorQueue {
 		select {
 		case m.parts <- part:
@@ -175,16 +188,20 @@ func (m *mirrored) feed(part []byte) {
 
 // endMirrors says that a streamed body has ended, or broken off.
 func (x *Exchange) endMirrors(clean bool) {
-	for i, m := range x.mirrors {
+	if x.mirrors == nil {
+		return
+	}
+	list := x.mirrors.streamed
+	for i, m := range list {
 		if !clean {
 			m.broken.Store(true)
 		} else if trailer := x.Client.Body.Trailer(); trailer != nil {
 			cloneFields(&m.trailer, trailer)
 		}
 		close(m.parts)
-		x.mirrors[i] = nil
+		list[i] = nil
 	}
-	x.mirrors = x.mirrors[:0]
+	x.mirrors.streamed = list[:0]
 }
 
 func (m *mirrored) run() {

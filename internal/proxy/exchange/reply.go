@@ -58,6 +58,12 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 	if !ok {
 		reason = observe.ReasonInternal
 	}
+	switch {
+	case r.Status == 0:
+		return x.filterFailed(reason)
+	case x.grpc && reason == observe.ReasonAuthDenied:
+		return x.failGRPC(r.Status, reason)
+	}
 	x.resp.Reset()
 	for i := range r.Header.Len() {
 		x.resp.Header.Append(*r.Header.At(i))
@@ -65,6 +71,20 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 	x.resp.Status = r.Status
 	x.filterResponse()
 	return x.reply(r.Status, reason, r.Body)
+}
+
+// filterFailed answers a request that a filter cannot let pass.
+func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
+	switch {
+	case x.body.failed() != nil:
+		return x.bodyFailed()
+	case x.Client.Watch.goneNow():
+		x.rec.Reason = observe.ReasonClientClosed
+		return false
+	case !x.deadline.IsZero() && !time.Now().Before(x.deadline):
+		reason = x.deadlineReason
+	}
+	return x.fail(reason)
 }
 
 // filterResponse runs the response filters on the head in x.resp: those of the backendRef, then those of the rule and of the listener, as far as
@@ -102,13 +122,13 @@ func (x *Exchange) replyFramed(status int, reason observe.Reason, framing http1.
 	x.resp.Reason = x.fx.Made(start)
 	x.addDate()
 	x.rec.BytesSent = int64(len(body))
-	head := Head{Response: &x.resp, Framing: framing, Length: length, Close: x.closes(), Unread: x.Streamed}
+	head := Head{Response: &x.resp, Framing: framing, Length: length, Close: x.closes(), Unread: x.body.unread()}
 	if err := x.Client.Response.Start(head, Part{Buf: body, End: len(body), Last: true}); err != nil {
 		x.rec.Reason = x.writeFailed(err)
 		return false
 	}
 	x.complete = true
-	return !x.Streamed
+	return !head.Unread
 }
 
 // closes tells whether the client's connection should take no further requests.

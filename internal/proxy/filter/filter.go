@@ -14,7 +14,9 @@
 package filter
 
 import (
+	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -35,6 +37,8 @@ type Exchange struct {
 	// Scratch holds the values that filters make: append, keep the appended part
 	// (Made), never change what is there already. Once grown it costs nothing.
 	Scratch []byte
+	// Engine is asked for what takes longer. It is nil where nothing can be asked, as in explain.
+	Engine Engine
 
 	reply Reply
 	notes []note
@@ -48,6 +52,41 @@ type note struct {
 
 // scratchKept bounds the scratch memory that an exchange keeps for the next, in bytes.
 const scratchKept = 16 << 10
+
+// Engine is what a filter's Request function may have the engine do.
+type Engine interface {
+	// Call sends a request of the filter's own and waits for the whole response. An error is that none has come: c's response is not to be used.
+	Call(c *Call) error
+	// ReadBody waits for the whole body of the exchange's request, which goes to the backend as if nobody had read it. One that is longer than limit
+	// is ErrBodyTooLarge, and any other error the client's doing. The bytes are valid until the function returns, and not to be changed.
+	ReadBody(limit int64) ([]byte, error)
+	// ClientInfo describes who the request comes from.
+	ClientInfo() Client
+}
+
+// ErrBodyTooLarge is that a request body is longer than a filter takes.
+var ErrBodyTooLarge = errors.New("filter: the request body is too long")
+
+// Call is a request of a filter's own to a backend, and the response.
+type Call struct {
+	Backend *upstream.Backend // never nil
+	Request message.Request   // without fields of framing
+	Body    []byte
+	// Trailers tells that trailer fields are understood.
+	Trailers bool
+
+	// The response, in memory of its own. Header and Trailer have no fields of framing.
+	Status          int
+	Header, Trailer message.Fields
+	Content         []byte
+}
+
+// Client is what is known of a client.
+type Client struct {
+	Address    netip.AddrPort // of the client itself, where a trusted proxy tells; the port is 0 where that does not
+	ServerName []byte         // in the TLS handshake, empty without
+	Protocol   string         // "HTTP/1.1", "HTTP/1.0" or "HTTP/2.0"
+}
 
 // Reset makes the exchange ready for the next request and keeps its memory.
 func (x *Exchange) Reset() {
@@ -89,9 +128,13 @@ func (x *Exchange) Reply(status int, reason string) *Reply {
 	return &x.reply
 }
 
+// Fail is the Reply of a filter that cannot let the request pass, for a reason that decides the status.
+func (x *Exchange) Fail(reason string) *Reply { return x.Reply(0, reason) }
+
 // Reply is a response that a filter gives instead of the backend. The engine adds
 // framing, Date and the connection's own fields.
 type Reply struct {
+	// Status is 0 where the engine answers as it does itself for Reason, or for what has become of the client meanwhile. All but Reason is unused then.
 	Status int
 	// Reason is the stable reason word of access log and metrics, such as "redirect".
 	Reason string
@@ -111,6 +154,8 @@ type Filter struct {
 	Preflights bool
 	// Mirror asks for a copy of the request; the engine sends it.
 	Mirror *Mirror
+	// Authorizes is the backend that Request asks whether the request may go on, nil where it asks none.
+	Authorizes *upstream.Backend
 }
 
 // Mirror describes where copies of requests go.

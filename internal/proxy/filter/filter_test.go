@@ -117,7 +117,7 @@ func TestMadeValuesStay(t *testing.T) {
 // Reset sets field by field, and so must know all of them.
 func TestResetLeavesNothing(t *testing.T) {
 	x := Exchange{Request: new(message.Request), Response: new(message.Response), Scheme: "http", ListenerPort: 1, Seed: 1,
-		Scratch: []byte("x"), reply: Reply{Status: 1, Reason: "x", Body: []byte("x")},
+		Scratch: []byte("x"), Engine: engine{}, reply: Reply{Status: 1, Reason: "x", Body: []byte("x")},
 		notes: []note{{&owners[0], []byte("x")}}}
 	x.reply.Header.Add([]byte("a"), []byte("b"))
 	for i, v := 0, reflect.ValueOf(x); i < v.NumField(); i++ {
@@ -134,8 +134,13 @@ func TestResetLeavesNothing(t *testing.T) {
 	if len(x.Scratch) != 0 || x.reply.Header.Len() != 0 || len(x.notes) != 0 || x.notes[:1][0].value != nil {
 		t.Errorf("%d bytes, %d lines and %d notes are left", len(x.Scratch), x.reply.Header.Len(), len(x.notes))
 	}
-	x.Scratch, x.notes, x.reply.Header = nil, nil, message.Fields{}
+	if x.Engine == nil { // it is that of the next request too
+		t.Error("the engine is gone")
+	}
+	x.Scratch, x.notes, x.reply.Header, x.Engine = nil, nil, message.Fields{}, nil
 	if !reflect.DeepEqual(x, Exchange{}) {
 		t.Errorf("left: %+v", x)
 	}
 }
+
+type engine struct{ Engine }

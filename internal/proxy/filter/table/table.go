@@ -16,6 +16,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/cors"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/externalauth"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/requestheadermodifier"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/requestmirror"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/requestredirect"
@@ -25,6 +26,7 @@ import (
 
 var table = index(
 	of(cors.Compile),
+	of(externalauth.Compile),
 	of(requestheadermodifier.Compile),
 	of(requestmirror.Compile),
 	of(requestredirect.Compile),

@@ -1,0 +1,137 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// What filters ask of their exchange (filter.Engine): calls of their own, and the whole of the request's body.
+
+// Bounds of the calls of filters.
+const (
+	callTimeout     = 5 * time.Second // for a call from its start to the end of its response, all attempts included
+	maxCallAttempts = 3
+	maxCallContent  = 256 << 10 // bytes of a response's body
+)
+
+var (
+	errCallNoEndpoint = errors.New("the backend has no endpoint that is ready")
+	errCallContent    = errors.New("the response's body is too long")
+)
+
+// Call implements filter.Engine. Where no response has begun, and it is not for want of time, other endpoints are asked; a backend is asked again what it may
+// have been asked already, since the question changes nothing.
+func (x *Exchange) Call(c *filter.Call) error {
+	backend := c.Backend.As(x.listener.Identity)
+	if backend == nil {
+		return errCallNoEndpoint
+	}
+	deadline := time.Now().Add(callTimeout)
+	if !x.deadline.IsZero() && x.deadline.Before(deadline) {
+		deadline = x.deadline
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	w := x.Client.Watch
+	w.begin(interrupterFunc(cancel))
+	w.waits(x.Client.Engine.Now())
+	defer func() {
+		w.waited()
+		w.end()
+	}()
+	var tried upstream.Tried
+	for n := 1; ; n++ {
+		ep := backend.PickAs(x.listener.Identity, &x.fx.Seed, &tried)
+		if ep == nil {
+			return errCallNoEndpoint
+		}
+		answered, err := x.callAt(ctx, ep, deadline, c)
+		if err == nil || answered || n == maxCallAttempts || ctx.Err() != nil || !time.Now().Before(deadline) {
+			return err
+		}
+		tried.Add(ep)
+	}
+}
+
+// callAt is Call at one endpoint; answered tells that a response has begun.
+func (x *Exchange) callAt(ctx context.Context, ep *upstream.Endpoint, deadline time.Time, c *filter.Call) (answered bool, err error) {
+	ep.Begin()
+	defer ep.End()
+	r := Request{Request: c.Request, Framing: http1.Length, Length: int64(len(c.Body)), TETrailers: c.Trailers}
+	made, err := x.Client.Engine.call(ctx, ep, deadline, &r, c.Body, true)
+	if err != nil {
+		return false, err
+	}
+	complete := false
+	defer func() { made.end(complete) }() // also where a panic passes through
+	var head message.Response
+	if err := made.readHead(r.Method, &head); err != nil {
+		return false, err
+	}
+	c.Status = head.Status
+	c.Header.Reset()
+	cloneFields(&c.Header, &head.Header)
+	if err := made.readAll(c); err != nil {
+		return true, err
+	}
+	complete = true
+	return true, nil
+}
+
+// readAll reads the body of a response and its trailer section into c.
+func (m *call) readAll(c *filter.Call) error {
+	c.Content = c.Content[:0]
+	c.Trailer.Reset()
+	for wait := false; ; wait = true {
+		p, err := m.attempt.transport.readPart(wait)
+		if err != nil {
+			return err
+		}
+		if len(c.Content)+len(p.Data()) > maxCallContent {
+			return errCallContent
+		}
+		c.Content = append(c.Content, p.Data()...)
+		if p.Last {
+			if p.Trailer != nil {
+				cloneFields(&c.Trailer, p.Trailer)
+			}
+			return nil
+		}
+	}
+}
+
+// ReadBody implements filter.Engine.
+func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
+	if max(x.Length, int64(len(x.Whole))) > limit {
+		return nil, filter.ErrBodyTooLarge
+	}
+	if !x.Streamed {
+		return x.Whole, nil
+	}
+	x.continueBody()
+	return x.body.readAll(limit)
+}
+
+// continueBody has a client send its body that waits to be told to; the backend's own 100 comes too late for that.
+func (x *Exchange) continueBody() {
+	if !x.body.awaited() {
+		return
+	}
+	x.resp.Reset()
+	x.resp.Status, x.resp.Reason = 100, continueReason
+	x.body.continued, x.ExpectContinue = true, false
+	x.Client.Response.Interim(&x.resp) //nolint:errcheck // a client that is gone shows when its body is read
+}
+
+var continueReason = []byte("Continue")
+
+// ClientInfo implements filter.Engine.
+func (x *Exchange) ClientInfo() filter.Client {
+	return filter.Client{Address: x.rec.ClientAddr, ServerName: x.Client.ServerName, Protocol: x.Client.Protocol}
+}

@@ -1,0 +1,512 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/externalauth/extauthz"
+)
+
+const (
+	authKey     = "Service/default/auth/80"
+	authKeyGRPC = "Service/default/auth/80/http2"
+)
+
+// guardedBy has the rule ask the server of c.
+func guardedBy(t testing.TB, c *config.ExternalAuth) func(*config.Rule) {
+	return func(r *config.Rule) { r.Filters = append(r.Filters, filterOf(t, c)) }
+}
+
+// authByHTTP starts a gateway whose requests pass where the handler says so, and end at the backend.
+func authByHTTP(t testing.TB, c *config.ExternalAuth, auth, behind http.HandlerFunc) *gateway {
+	t.Helper()
+	c.Backend = authKey
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(authKey, httpBackend(t, auth)))
+	g.serve(httpBackend(t, behind), guardedBy(t, c))
+	return g
+}
+
+// checker is an authorization server that speaks gRPC.
+type checker func(*extauthz.CheckRequest) (*extauthz.CheckResponse, error)
+
+// serveChecks starts one.
+func serveChecks(t testing.TB, check checker) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	s.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "envoy.service.auth.v3.Authorization", HandlerType: (*any)(nil),
+		Methods: []grpc.MethodDesc{{MethodName: "Check", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			r := &extauthz.CheckRequest{}
+			if err := decode(r); err != nil {
+				return nil, err
+			}
+			return check(r)
+		}}},
+	}, struct{}{})
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return l.Addr().String()
+}
+
+func authByGRPC(t testing.TB, c *config.ExternalAuth, check checker, behind http.HandlerFunc) *gateway {
+	t.Helper()
+	c.Backend, c.Grpc, c.Authority = authKeyGRPC, true, "auth.default.svc:80"
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(authKeyGRPC, serveChecks(t, check)))
+	g.apply([]*config.Resource{h2c(authKeyGRPC)})
+	g.serve(httpBackend(t, behind), guardedBy(t, c))
+	return g
+}
+
+func (g *gateway) request(t testing.TB, method, target string, header http.Header, body io.Reader) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequest(method, "http://"+g.addr()+target, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = "shop.example.com"
+	for n, values := range header {
+		r.Header[n] = values
+	}
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	defer client.CloseIdleConnections()
+	resp, err := client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(b)
+}
+
+// TestExternalAuthHTTP: what the server is asked, and what becomes of its answer.
+func TestExternalAuthHTTP(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Pointer[http.Request]
+	auth := func(w http.ResponseWriter, r *http.Request) {
+		asked.Store(r)
+		switch r.Header.Get("Authorization") {
+		case "good":
+			w.Header().Set("X-User", "alice")
+			w.Header().Add("X-Group", "a")
+			w.Header().Add("X-Group", "b")
+			w.Header().Set("X-Other", "kept out where a list is")
+			io.WriteString(w, "welcome")
+		case "moved":
+			http.Redirect(w, r, "https://login.example.com/", http.StatusFound)
+		case "created":
+			w.WriteHeader(http.StatusCreated)
+		case "broken":
+			w.WriteHeader(http.StatusInternalServerError)
+		default:
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			w.WriteHeader(http.StatusUnauthorized)
+			io.WriteString(w, "who are you?")
+		}
+	}
+	var passed atomic.Int64
+	behind := func(w http.ResponseWriter, r *http.Request) {
+		passed.Add(1)
+		fmt.Fprintf(w, "%s %q %q %q %q %q", r.Header.Get("Content-Type"), r.Header["X-User"], r.Header["X_user"], r.Header["X-Group"], r.Header["X-Other"], r.Header.Get("Host"))
+	}
+	g := authByHTTP(t, &config.ExternalAuth{Path: "/check", RequestHeaders: []string{"x-tenant"}, ResponseHeaders: []string{"x-user", "x-group"}}, auth, behind)
+	forged := http.Header{"Authorization": {"good"}, "X-User": {"root"}, "X_user": {"root"}, "X-Tenant": {"t1", "t2"}, "X-Secret": {"s"}, "Content-Type": {"text/css"}}
+
+	resp, body := g.request(t, "PUT", "/a/b?q=1", forged, strings.NewReader("the body"))
+	if want := `text/css ["alice"] [] ["a" "b"] [] ""`; resp.StatusCode != 200 || body != want {
+		t.Errorf("got %s %s, want %s", resp.Status, body, want)
+	}
+	r := asked.Load()
+	if got := fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Host, " ", r.ContentLength, r.Header["Content-Length"], r.Header["X-Tenant"]); got != "PUT /check/a/b?q=1 shop.example.com 0 [0] [t1 t2]" {
+		t.Errorf("the server was asked %s", got)
+	}
+	for _, n := range []string{"X-Secret", "X-User", "Content-Type", "X-Forwarded-For", "X-Request-Id"} {
+		if r.Header.Get(n) != "" {
+			t.Errorf("the server was sent %s", n)
+		}
+	}
+
+	for credentials, want := range map[string]struct {
+		status              int
+		header, value, body string
+	}{
+		"":        {401, "WWW-Authenticate", "Bearer", "who are you?"},
+		"moved":   {302, "Location", "https://login.example.com/", ""},
+		"created": {403, "", "", ""},
+		"broken":  {503, "", "", "moongate: 503 auth_failed\n"},
+	} {
+		before := passed.Load()
+		resp, body := g.request(t, "POST", "/", http.Header{"Authorization": {credentials}}, strings.NewReader("unread"))
+		if resp.StatusCode != want.status || body != want.body || want.header != "" && resp.Header.Get(want.header) != want.value {
+			t.Errorf("%q: %s %v %q, want %v", credentials, resp.Status, resp.Header, body, want)
+		}
+		if passed.Load() != before {
+			t.Errorf("%q: the request went on", credentials)
+		}
+	}
+
+	g = authByHTTP(t, &config.ExternalAuth{}, auth, behind)
+	if _, body := g.request(t, "GET", "/", forged, nil); body != `text/css ["alice"] [] ["a" "b"] ["kept out where a list is"] ""` {
+		t.Errorf("without lists the backend got %s", body)
+	}
+	if r := asked.Load(); r.RequestURI != "/" || r.Header.Get("X-Tenant") != "" {
+		t.Errorf("without lists the server was asked %s with %v", r.RequestURI, r.Header)
+	}
+}
+
+// TestExternalAuthBody: the server and the backend both get the whole body, however it comes, and a mirror too; one that is too long ends the request.
+func TestExternalAuthBody(t *testing.T) {
+	t.Parallel()
+	const limit = 100_000
+	seen := make(chan []byte, 1)
+	auth := func(_ http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		if int64(len(b)) != r.ContentLength {
+			b = nil
+		}
+		seen <- b
+	}
+	var passed atomic.Int64
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: limit}, auth, func(w http.ResponseWriter, r *http.Request) {
+		passed.Add(1)
+		b, _ := io.ReadAll(r.Body)
+		w.Write(b)
+	})
+	copies := make(chan copyOf, 1)
+	g.apply(backend(mirrorKey, mirrorBackend(t, copies)))
+	g.apply([]*config.Resource{routeOf("r", "default/gw/http", "", &config.Rule{
+		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}},
+		Filters:     slices.Concat(rulesOf(t, guardedBy(t, &config.ExternalAuth{Backend: authKey, MaxBodyBytes: limit})), rulesOf(t, mirrorTo(t, mirrorKey))),
+	})})
+	for _, size := range []int{0, 1, 5_000, 70_000, limit, limit + 1, 3 * limit} {
+		for _, chunk := range []int{0, 7_000} {
+			t.Run(fmt.Sprintf("%d in %d", size, chunk), func(t *testing.T) {
+				body := bytes.Repeat([]byte("0123456789"), size/10+1)[:size]
+				c := g.dial()
+				r := bufio.NewReader(c)
+				before := passed.Load()
+				for range 2 { // the connection goes on
+					go post(c, body, chunk, 0)
+					resp, err := http.ReadResponse(r, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					b, err := io.ReadAll(resp.Body)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if size > limit {
+						if resp.StatusCode != 413 || passed.Load() != before {
+							t.Errorf("%s, %d have passed", resp.Status, passed.Load()-before)
+						}
+						return
+					}
+					if resp.StatusCode != 200 || !bytes.Equal(b, body) {
+						t.Fatalf("%s with %d bytes", resp.Status, len(b))
+					}
+					if s := <-seen; !bytes.Equal(s, body) {
+						t.Errorf("the server saw %d bytes", len(s))
+					}
+					if m := <-copies; !bytes.Equal(m.body, body) || m.err != nil || chunk > 0 && m.trailer != "7" {
+						t.Errorf("the mirror got %d bytes, %q, %v", len(m.body), m.trailer, m.err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func rulesOf(t testing.TB, change func(*config.Rule)) []*anypb.Any {
+	t.Helper()
+	r := &config.Rule{}
+	change(r)
+	return r.Filters
+}
+
+// TestExternalAuthContinue: a client that waits for 100 is told to send its body, once.
+func TestExternalAuthContinue(t *testing.T) {
+	t.Parallel()
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, func(w http.ResponseWriter, r *http.Request) {
+		if b, _ := io.ReadAll(r.Body); string(b) != "waited" {
+			w.WriteHeader(403)
+		}
+	}, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) })
+	c := g.dial()
+	io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n")
+	r := bufio.NewReader(c)
+	if head, err := readHead(r); err != nil || head != "HTTP/1.1 100 Continue\r\n\r\n" {
+		t.Fatalf("%q %v", head, err)
+	}
+	io.WriteString(c, "waited")
+	resp, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 || string(b) != "waited" {
+		t.Errorf("%s %q", resp.Status, b)
+	}
+}
+
+func headerOption(n, value string) *extauthz.HeaderValueOption {
+	return &extauthz.HeaderValueOption{Header: &extauthz.HeaderValue{Key: n, Value: value}}
+}
+
+// TestExternalAuthGRPC: what a server is told by gRPC, and what becomes of its answer.
+func TestExternalAuthGRPC(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Pointer[extauthz.CheckRequest]
+	check := func(r *extauthz.CheckRequest) (*extauthz.CheckResponse, error) {
+		asked.Store(r)
+		appended := headerOption("X-Group", "b")
+		appended.Append = wrapperspb.Bool(true)
+		switch r.Attributes.Request.Http.Headers["authorization"] {
+		case "good":
+			return &extauthz.CheckResponse{Status: &extauthz.Status{}, HttpResponse: &extauthz.CheckResponse_OkResponse{OkResponse: &extauthz.OKHTTPResponse{
+				Headers:                 []*extauthz.HeaderValueOption{headerOption("X-User", "alice"), appended, headerOption("Content-Length", "7"), headerOption("Host", "elsewhere")},
+				HeadersToRemove:         []string{"x-secret", "Host"},
+				ResponseHeadersToAdd:    []*extauthz.HeaderValueOption{headerOption("X-Checked", "yes")},
+				QueryParametersToSet:    []*extauthz.QueryParameter{{Key: "user", Value: "a b"}},
+				QueryParametersToRemove: []string{"token"},
+			}}}, nil
+		case "plain":
+			return &extauthz.CheckResponse{Status: &extauthz.Status{}}, nil
+		case "split":
+			return &extauthz.CheckResponse{Status: &extauthz.Status{}, HttpResponse: &extauthz.CheckResponse_OkResponse{OkResponse: &extauthz.OKHTTPResponse{
+				Headers: []*extauthz.HeaderValueOption{headerOption("X-User", "a\r\nX-Admin: yes")}}}}, nil
+		case "silent":
+			return &extauthz.CheckResponse{}, nil
+		case "torn":
+			return &extauthz.CheckResponse{Status: &extauthz.Status{}, HttpResponse: &extauthz.CheckResponse_DeniedResponse{}}, nil
+		case "error":
+			return nil, fmt.Errorf("no")
+		case "teapot":
+			return &extauthz.CheckResponse{Status: &extauthz.Status{Code: 7}, HttpResponse: &extauthz.CheckResponse_DeniedResponse{DeniedResponse: &extauthz.DeniedHTTPResponse{
+				Status: &extauthz.HTTPStatus{Code: 418}, Body: "short and stout",
+				Headers: []*extauthz.HeaderValueOption{headerOption("Set-Cookie", "a=1"), headerOption("Set-Cookie", "b=2")},
+			}}}, nil
+		}
+		return &extauthz.CheckResponse{Status: &extauthz.Status{Code: 16}}, nil
+	}
+	var passed atomic.Int64
+	behind := func(w http.ResponseWriter, r *http.Request) {
+		passed.Add(1)
+		w.Header().Set("X-Checked", "by itself")
+		fmt.Fprintf(w, "%s %s %q %q %q", r.Host, r.RequestURI, r.Header["X-User"], r.Header["X-Group"], r.Header["X-Secret"])
+	}
+	g := authByGRPC(t, &config.ExternalAuth{MaxBodyBytes: 100}, check, behind)
+	header := http.Header{"Authorization": {"good"}, "X-User": {"root"}, "X_user": {"root"}, "X-Group": {"a"}, "X-Secret": {"s"}, "Cookie": {"a=1", "b=2"}, "X-Bytes": {"a\xffb"}}
+	resp, body := g.request(t, "POST", "/p?token=t&x=1&user=u", header, strings.NewReader("\xff"))
+	if want := `shop.example.com /p?x=1&user=a+b ["alice"] ["a" "b"] []`; resp.StatusCode != 200 || body != want || !slices.Equal(resp.Header["X-Checked"], []string{"yes"}) {
+		t.Errorf("got %s %v %s, want %s", resp.Status, resp.Header, body, want)
+	}
+	r := asked.Load().Attributes
+	h := r.Request.Http
+	if h.Method != "POST" || h.Path != "/p?token=t&x=1&user=u" || h.Host != "shop.example.com" || h.Scheme != "http" || h.Protocol != "HTTP/1.1" || h.Size != 1 || string(h.RawBody) != "\xff" ||
+		h.Id == "" || h.Headers["cookie"] != "a=1; b=2" || h.Headers[":path"] != h.Path || h.Headers["x-bytes"] != "a\uFFFDb" || h.Headers["x-secret"] != "s" ||
+		r.Source.Address.SocketAddress.Address != "127.0.0.1" || r.Source.Address.SocketAddress.PortValue == 0 || r.Request.Time.AsTime().IsZero() {
+		t.Errorf("the server was told %v", r)
+	}
+	for credentials, want := range map[string]struct {
+		status int
+		body   string
+	}{
+		"plain": {200, `shop.example.com /p?token=t ["root"] [] []`}, "": {403, ""}, "teapot": {418, "short and stout"},
+		"split": {503, "moongate: 503 auth_failed\n"}, "silent": {503, "moongate: 503 auth_failed\n"}, "error": {503, "moongate: 503 auth_failed\n"},
+		"torn": {503, "moongate: 503 auth_failed\n"},
+	} {
+		before := passed.Load()
+		resp, body := g.request(t, "GET", "/p?token=t", http.Header{"Authorization": {credentials}, "X-User": {"root"}}, nil)
+		if resp.StatusCode != want.status || body != want.body {
+			t.Errorf("%q: %s %q, want %v", credentials, resp.Status, body, want)
+		}
+		if credentials == "teapot" && len(resp.Header["Set-Cookie"]) != 2 {
+			t.Errorf("cookies: %q", resp.Header["Set-Cookie"])
+		}
+		if want.status != 200 && passed.Load() != before {
+			t.Errorf("%q: the request went on", credentials)
+		}
+	}
+
+	g = authByGRPC(t, &config.ExternalAuth{RequestHeaders: []string{"authorization"}}, check, behind)
+	g.request(t, "POST", "/", header, strings.NewReader("body"))
+	if h := asked.Load().Attributes.Request.Http; len(h.Headers) != 1 || h.Size != -1 || h.Body != "" {
+		t.Errorf("with a list the server was told %v", h)
+	}
+}
+
+// TestExternalAuthNeverPasses asks servers that deny and allow, go down, hang, answer with rubbish and die in the middle of an answer, in random order. What they
+// have not allowed reaches no backend.
+func TestExternalAuthNeverPasses(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	var mode atomic.Int64
+	auth := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			io.Copy(io.Discard, req.Body)
+			switch mode.Load() {
+			case 0:
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Allowed: yes\r\n\r\nok")
+				continue
+			case 1:
+				io.WriteString(c, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nX-Allowed: yes\r\n\r\n")
+				continue
+			case 2: // nothing, and closes
+			case 3: // nothing for long
+				r.ReadByte()
+			case 4: // a part of the head
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Le")
+			case 5: // a part of the body
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Allowed: yes\r\n\r\no")
+			case 6: // a part of the body, and hangs
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Allowed: yes\r\n\r\n1\r\no\r\n")
+				r.ReadByte()
+			case 7:
+				io.WriteString(c, "200 OK\r\n\r\n")
+			case 8:
+				io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nX-Allowed: yes\r\n\r\n")
+			case 9: // reset
+				c.(*net.TCPConn).SetLinger(0)
+			case 10: // without end
+				io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"+strings.Repeat("x", 300<<10))
+			}
+			return
+		}
+	})
+	const modes = 11
+	var passed, unasked atomic.Int64
+	behind := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		passed.Add(1)
+		if r.Header.Get("X-Allowed") != "yes" {
+			unasked.Add(1)
+		}
+		io.Copy(w, r.Body)
+	})
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(authKey, auth))
+	g.serve(behind, func(r *config.Rule) {
+		r.RequestTimeoutNanos = int64(100 * time.Millisecond)
+		guardedBy(t, &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 1 << 20, ResponseHeaders: []string{"x-allowed"}})(r)
+	})
+	h1 := &http.Client{Transport: &http.Transport{}}
+	h2 := &http.Client{Transport: &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}}
+	defer h1.CloseIdleConnections()
+	defer h2.CloseIdleConnections()
+	random := rand.New(rand.NewPCG(1, 2))
+	statuses := map[int]int{}
+	for i := range 300 {
+		m := random.Int64N(modes)
+		mode.Store(m)
+		down := random.IntN(20) == 0
+		if down {
+			g.apply([]*config.Resource{{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: authKey}}}})
+		}
+		var body io.Reader
+		if n := random.IntN(3); n > 0 {
+			body = io.MultiReader(strings.NewReader(strings.Repeat("b", random.IntN(100_000)))) // of unknown length
+		}
+		r, err := http.NewRequest([]string{"GET", "POST", "PUT"}[random.IntN(3)], "http://"+g.addr()+"/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("X-Allowed", "yes") // says the client
+		r.Header.Set("X_Allowed", "yes")
+		client := h1
+		if random.IntN(2) == 0 {
+			client = h2
+		}
+		before := passed.Load()
+		resp, err := client.Do(r)
+		if err != nil {
+			t.Fatalf("%d, mode %d: %v", i, m, err)
+		}
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		statuses[resp.StatusCode]++
+		allowed := m == 0 && !down
+		if went := passed.Load() - before; allowed && resp.StatusCode == 200 && went != 1 || (!allowed || resp.StatusCode != 200) && went != 0 && !allowed {
+			t.Errorf("%d, mode %d, down %v: %s, and %d have passed", i, m, down, resp.Status, went)
+		}
+		if !allowed && resp.StatusCode < 400 {
+			t.Errorf("%d, mode %d, down %v: %s", i, m, down, resp.Status)
+		}
+		if down {
+			g.apply(backend(authKey, auth)[1:])
+		}
+	}
+	if unasked.Load() > 0 {
+		t.Errorf("%d requests have passed without what the server says", unasked.Load())
+	}
+	if statuses[200] < 10 || statuses[403] < 10 || statuses[503] < 50 || statuses[504] < 10 {
+		t.Errorf("statuses: %v", statuses)
+	}
+}
+
+// TestExternalAuthClientLeaves: a client that leaves while the server is asked ends the wait, and nothing goes on.
+func TestExternalAuthClientLeaves(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	asked, gone := make(chan struct{}), make(chan struct{})
+	var passed atomic.Int64
+	g := authByHTTP(t, &config.ExternalAuth{}, func(_ http.ResponseWriter, r *http.Request) {
+		close(asked)
+		<-r.Context().Done() // the gateway has given the call up
+		close(gone)
+	}, func(http.ResponseWriter, *http.Request) { passed.Add(1) })
+	c := g.dial()
+	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+	<-asked
+	begun := time.Now()
+	c.Close()
+	<-gone
+	if reasons := g.reasonsLogged(1); reasons[0] != "client_closed" && time.Since(begun) < 5*time.Second || passed.Load() != 0 {
+		t.Errorf("%v, %d have passed", reasons, passed.Load())
+	}
+}
+
+// TestExternalAuthLoop: a server that can be reached by the same rule alone, which asks it again, ends the request.
+func TestExternalAuthLoop(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(authKey, g.addr()))
+	var passed atomic.Int64
+	g.serve(httpBackend(t, func(http.ResponseWriter, *http.Request) { passed.Add(1) }), guardedBy(t, &config.ExternalAuth{Backend: authKey}))
+	if resp, _ := g.request(t, "GET", "/", nil, nil); resp.StatusCode != 503 || passed.Load() != 0 {
+		t.Errorf("%s, %d have passed", resp.Status, passed.Load())
+	}
+	if n := strings.Count(strings.Join(g.reasonsLogged(10), " "), "loop_detected"); n < 1 || n > 100 {
+		t.Errorf("%d loops were found", n)
+	}
+}

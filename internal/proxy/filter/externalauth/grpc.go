@@ -1,0 +1,307 @@
+package externalauth
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/externalauth/extauthz"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// The call by gRPC over HTTP/2 (grpc/grpc, doc/PROTOCOL-HTTP2.md).
+var (
+	post            = []byte("POST")
+	checkPath       = []byte("/envoy.service.auth.v3.Authorization/Check")
+	contentTypeName = []byte("content-type")
+	grpcContentType = []byte("application/grpc")
+	timeoutName     = []byte("grpc-timeout")
+	timeoutValue    = []byte("5S") // as long as the engine waits for a call
+)
+
+// prefix is the length of what stands before a message: a flag, which says that it is compressed, and its length.
+const prefix = 5
+
+var errNoAnswer = errors.New("the call has failed, or its answer is no CheckResponse")
+
+// askGRPC has the server check the request.
+func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {
+	check, err := proto.Marshal(a.describe(x, body))
+	if err != nil {
+		return x.Fail(failed)
+	}
+	call := &filter.Call{Backend: a.backend, Trailers: true}
+	call.Body = binary.BigEndian.AppendUint32(make([]byte, 1, prefix+len(check)), uint32(len(check)))
+	call.Body = append(call.Body, check...)
+	call.Request = message.Request{Method: post, Host: a.authority, Path: checkPath}
+	h := &call.Request.Header
+	h.Add(contentTypeName, grpcContentType)
+	h.Add(timeoutName, timeoutValue)
+	for i := range x.Request.Header.Len() { // as by HTTP
+		if f := x.Request.Header.At(i); message.EqualFold(f.Name, "cdn-loop") {
+			h.Append(*f)
+		}
+	}
+	if x.Engine.Call(call) != nil {
+		return x.Fail(failed)
+	}
+	answer, err := readAnswer(call)
+	if err != nil {
+		return x.Fail(failed)
+	}
+	if answer.GetStatus().GetCode() != 0 {
+		return denyGRPC(x, answer.GetDeniedResponse())
+	}
+	return a.allowGRPC(x, answer.GetOkResponse())
+}
+
+// describe is what the server is told of the request.
+func (a *auth) describe(x *filter.Exchange, body []byte) *extauthz.CheckRequest {
+	r, client := x.Request, x.Engine.ClientInfo()
+	path := string(r.Path)
+	if r.HasQuery {
+		path += "?" + string(r.Query)
+	}
+	described := &extauthz.HTTPRequest{
+		Method: valid(r.Method), Path: strings.ToValidUTF8(path, replacement), Host: valid(r.Host), Scheme: x.Scheme, Size: -1,
+		Protocol: client.Protocol, Headers: a.headers(x),
+	}
+	if described.Protocol == "HTTP/2.0" {
+		described.Protocol = "HTTP/2" // as the protocol's other gateways have it
+	}
+	if id, ok := r.Header.Get("x-request-id"); ok {
+		described.Id = valid(id)
+	}
+	if a.maxBody > 0 {
+		described.Size = int64(len(body))
+		if utf8.Valid(body) {
+			described.Body = string(body)
+		} else {
+			described.RawBody = body
+		}
+	}
+	attributes := &extauthz.AttributeContext{
+		Source:      &extauthz.Peer{Address: addressOf(client.Address.Addr().String(), client.Address.Port())},
+		Destination: &extauthz.Peer{Address: addressOf("", x.ListenerPort)},
+		Request:     &extauthz.Request{Time: timestamppb.Now(), Http: described},
+	}
+	if len(client.ServerName) > 0 {
+		attributes.TlsSession = &extauthz.TLSSession{Sni: valid(client.ServerName)}
+	}
+	return &extauthz.CheckRequest{Attributes: attributes}
+}
+
+func addressOf(host string, port uint16) *extauthz.Address {
+	return &extauthz.Address{SocketAddress: &extauthz.SocketAddress{Address: host, PortValue: uint32(port)}}
+}
+
+// replacement stands for bytes that are not UTF-8, which strings of protocol buffers cannot have.
+const replacement = "\uFFFD"
+
+func valid(b []byte) string { return strings.ToValidUTF8(string(b), replacement) }
+
+// headers are the fields that the server is sent, with those that HTTP/2 has for the parts of the target.
+func (a *auth) headers(x *filter.Exchange) map[string]string {
+	r := x.Request
+	all := make(map[string]string, r.Header.Len()+4)
+	add := func(n string, value []byte) {
+		if len(a.requestHeaders) > 0 && !has(a.requestHeaders, []byte(n)) {
+			return
+		}
+		v := valid(value)
+		if before, ok := all[n]; ok {
+			separator := ","
+			if n == "cookie" { // RFC 9113 section 8.2.3
+				separator = "; "
+			}
+			v = before + separator + v
+		}
+		all[n] = v
+	}
+	add(":method", r.Method)
+	add(":authority", r.Host)
+	add(":scheme", []byte(x.Scheme))
+	path := r.Path
+	if r.HasQuery {
+		path = bytes.Join([][]byte{r.Path, r.Query}, []byte("?"))
+	}
+	add(":path", path)
+	for i := range r.Header.Len() {
+		f := r.Header.At(i)
+		add(strings.ToLower(valid(f.Name)), f.Value)
+	}
+	return all
+}
+
+// readAnswer reads the message of a call that has succeeded.
+func readAnswer(call *filter.Call) (*extauthz.CheckResponse, error) {
+	contentType, _ := call.Header.Get("content-type")
+	status, ok := call.Trailer.Get("grpc-status")
+	if !ok {
+		status, _ = call.Header.Get("grpc-status")
+	}
+	b := call.Content
+	if call.Status != http.StatusOK || !bytes.HasPrefix(contentType, grpcContentType) || string(status) != "0" ||
+		len(b) < prefix || b[0] != 0 || int64(binary.BigEndian.Uint32(b[1:])) != int64(len(b)-prefix) {
+		return nil, errNoAnswer
+	}
+	answer := &extauthz.CheckResponse{}
+	if err := proto.Unmarshal(b[prefix:], answer); err != nil {
+		return nil, err
+	}
+	if answer.Status == nil && answer.GetOkResponse() == nil || answer.GetStatus().GetCode() == 0 && answer.GetDeniedResponse() != nil {
+		return nil, errNoAnswer // it does not say that the request may go on
+	}
+	return answer, nil
+}
+
+// denyGRPC answers as the server wants, which may be nil.
+func denyGRPC(x *filter.Exchange, r *extauthz.DeniedHTTPResponse) *filter.Reply {
+	status := int(r.GetStatus().GetCode())
+	if status == 0 {
+		status = http.StatusForbidden
+	}
+	reply := x.Reply(status, denied)
+	if status < 200 || status > 599 || change(&reply.Header, r.GetHeaders()) != nil {
+		return x.Fail(failed)
+	}
+	reply.Body = []byte(r.GetBody())
+	if _, ok := reply.Header.Get("content-type"); !ok && len(reply.Body) > 0 {
+		reply.Header.Add(contentTypeName, []byte("text/plain; charset=utf-8"))
+	}
+	return reply
+}
+
+// allowGRPC does to the request what the server wants, which may be nil. What it wants of the response is noted.
+func (a *auth) allowGRPC(x *filter.Exchange, r *extauthz.OKHTTPResponse) *filter.Reply {
+	if r == nil {
+		return nil
+	}
+	h := &x.Request.Header
+	if change(h, r.Headers) != nil || change(&message.Fields{}, r.ResponseHeadersToAdd) != nil {
+		return x.Fail(failed)
+	}
+	for _, n := range r.HeadersToRemove {
+		if n = strings.ToLower(n); changeable(n) {
+			removeLike(h, n)
+		}
+	}
+	setQuery(x.Request, r.QueryParametersToSet, r.QueryParametersToRemove)
+	if len(r.ResponseHeadersToAdd) > 0 {
+		note, err := proto.Marshal(&extauthz.OKHTTPResponse{ResponseHeadersToAdd: r.ResponseHeadersToAdd})
+		if err != nil {
+			return x.Fail(failed)
+		}
+		x.Note(a, note)
+	}
+	return nil
+}
+
+// addResponseHeaders does to the response what the server wanted.
+func (a *auth) addResponseHeaders(x *filter.Exchange) {
+	note, ok := x.Noted(a)
+	if !ok {
+		return
+	}
+	var r extauthz.OKHTTPResponse
+	if proto.Unmarshal(note, &r) == nil {
+		change(&x.Response.Header, r.ResponseHeadersToAdd) //nolint:errcheck // allowGRPC has tried it
+	}
+}
+
+var errField = errors.New("the answer has a field that cannot be sent")
+
+// change does to fields what an answer wants: it sets them, unless append or append_action say otherwise; those that are the engine's it leaves alone. An error
+// is that one could not be sent, and not all may have been done then.
+func change(fields *message.Fields, list []*extauthz.HeaderValueOption) error {
+	for _, o := range list {
+		n, value := strings.ToLower(o.GetHeader().GetKey()), o.GetHeader().GetRawValue()
+		if len(value) == 0 {
+			value = []byte(o.GetHeader().GetValue())
+		}
+		value = bytes.Trim(value, " \t")
+		if bytes.IndexFunc(value, control) >= 0 || n == "" {
+			return errField
+		}
+		if strings.HasPrefix(n, ":") {
+			continue // which route the request has is decided
+		}
+		if !changeable(n) {
+			if unchangeable[strings.ReplaceAll(n, "_", "-")] {
+				continue
+			}
+			return errField
+		}
+		set(fields, o, n, value)
+	}
+	return nil
+}
+
+// set does one of the changes.
+func set(fields *message.Fields, o *extauthz.HeaderValueOption, n string, value []byte) {
+	action := o.GetAppendAction()
+	switch {
+	case o.Append.GetValue():
+		action = extauthz.AppendAction_APPEND_IF_EXISTS_OR_ADD
+	case o.Append == nil && action != extauthz.AppendAction_APPEND_IF_EXISTS_OR_ADD:
+	case o.Append == nil && n == "set-cookie": // several are several cookies
+	default: // that action is also that nothing was said
+		action = extauthz.AppendAction_OVERWRITE_IF_EXISTS_OR_ADD
+	}
+	_, exists := fields.Get(n)
+	switch action {
+	case extauthz.AppendAction_ADD_IF_ABSENT:
+		if exists {
+			return
+		}
+	case extauthz.AppendAction_OVERWRITE_IF_EXISTS:
+		if !exists {
+			return
+		}
+		removeLike(fields, n)
+	case extauthz.AppendAction_OVERWRITE_IF_EXISTS_OR_ADD:
+		removeLike(fields, n)
+	}
+	if len(value) > 0 || o.GetKeepEmptyValue() {
+		fields.Add([]byte(n), value)
+	}
+}
+
+// control is every character that RFC 9110 section 5.5 forbids in a value.
+func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
+
+// setQuery sets and removes parameters of the query, and leaves the others as they are.
+func setQuery(r *message.Request, toSet []*extauthz.QueryParameter, toRemove []string) {
+	if len(toSet) == 0 && len(toRemove) == 0 {
+		return
+	}
+	gone := make(map[string]bool, len(toSet)+len(toRemove))
+	for _, p := range toSet {
+		gone[p.Key] = true
+	}
+	for _, key := range toRemove {
+		gone[key] = true
+	}
+	var kept []string
+	for parameter := range strings.SplitSeq(string(r.Query), "&") {
+		key, _, _ := strings.Cut(parameter, "=")
+		if decoded, err := url.QueryUnescape(key); err == nil {
+			key = decoded
+		}
+		if parameter != "" && !gone[key] {
+			kept = append(kept, parameter)
+		}
+	}
+	for _, p := range toSet {
+		kept = append(kept, url.QueryEscape(p.Key)+"="+url.QueryEscape(p.Value))
+	}
+	r.Query, r.HasQuery = []byte(strings.Join(kept, "&")), len(kept) > 0
+}
