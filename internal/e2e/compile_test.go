@@ -194,7 +194,7 @@ func (g *routeMaker) match() gwv1.HTTPRouteMatch {
 
 func (g *routeMaker) filter() gwv1.HTTPRouteFilter {
 	types := []gwv1.HTTPRouteFilterType{gwv1.HTTPRouteFilterRequestHeaderModifier, gwv1.HTTPRouteFilterResponseHeaderModifier,
-		gwv1.HTTPRouteFilterRequestRedirect, gwv1.HTTPRouteFilterURLRewrite, gwv1.HTTPRouteFilterRequestMirror}
+		gwv1.HTTPRouteFilterRequestRedirect, gwv1.HTTPRouteFilterURLRewrite, gwv1.HTTPRouteFilterRequestMirror, gwv1.HTTPRouteFilterExternalAuth}
 	f := gwv1.HTTPRouteFilter{Type: types[g.IntN(len(types))]}
 	switch f.Type {
 	case gwv1.HTTPRouteFilterRequestHeaderModifier:
@@ -209,6 +209,8 @@ func (g *routeMaker) filter() gwv1.HTTPRouteFilter {
 		})
 	case gwv1.HTTPRouteFilterRequestMirror:
 		f.RequestMirror = maybe(g, 9, g.mirror)
+	case gwv1.HTTPRouteFilterExternalAuth:
+		f.ExternalAuth = maybe(g, 9, g.externalAuth)
 	}
 	return f
 }
@@ -235,6 +237,18 @@ func (g *routeMaker) mirror() gwv1.HTTPRequestMirrorFilter {
 		Fraction: maybe(g, 2, func() gwv1.Fraction {
 			return gwv1.Fraction{Numerator: g.Int32N(5) - 1, Denominator: maybe(g, 2, func() int32 { return g.Int32N(5) - 1 })}
 		}),
+	}
+}
+
+func (g *routeMaker) externalAuth() gwv1.HTTPExternalAuthFilter {
+	header := func() string { return g.word("X-A", "Host", "Content-Length", "a b") }
+	return gwv1.HTTPExternalAuthFilter{
+		ExternalAuthProtocol: gwv1.HTTPRouteExternalAuthProtocol(g.word("HTTP", "GRPC")), BackendRef: g.ref(),
+		GRPCAuthConfig: maybe(g, 3, func() gwv1.GRPCAuthConfig { return gwv1.GRPCAuthConfig{AllowedRequestHeaders: several(g, 2, header)} }),
+		HTTPAuthConfig: maybe(g, 3, func() gwv1.HTTPAuthConfig {
+			return gwv1.HTTPAuthConfig{Path: g.word("", "/", "a/", "/a//b", "/../a", "/%2e"), AllowedRequestHeaders: several(g, 2, header), AllowedResponseHeaders: several(g, 2, header)}
+		}),
+		ForwardBody: maybe(g, 3, func() gwv1.ForwardBodyConfig { return gwv1.ForwardBodyConfig{MaxSize: g.Int32N(10) - 2} }),
 	}
 }
 

@@ -60,10 +60,18 @@ func (d *decision) filterForListener() (answered bool, err error) {
 // run runs filters in their order, and reports whether one has answered.
 func (d *decision) run(list []*anypb.Any, exchange *filter.Exchange) (answered bool, err error) {
 	for _, message := range list {
-		d.Filters = append(d.Filters, describeFilter(message))
+		d.Filters = append(d.Filters, d.describeFilter(message))
 		compiled, err := table.Compile(message, filter.Env{Backend: d.upstreams.Get})
 		if err != nil {
 			return false, err
+		}
+		if server := compiled.Authorizes; server != nil {
+			d.asks = true
+			if len(server.Endpoints()) == 0 {
+				d.answerWith(observe.ReasonAuthFailed, d.serverOf(server)+" has no endpoint that is ready")
+				return true, nil
+			}
+			continue
 		}
 		if compiled.Request == nil {
 			continue
@@ -132,6 +140,9 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 	if d.connection() {
 		d.Answer.Text = "what the backend sends"
 	}
+	if d.asks {
+		d.Answer.Text += ", if the authorization server lets the request pass"
+	}
 	if worst != observe.ReasonOK {
 		d.Answer.Text += ", except for the share of the backends with a problem"
 	}
@@ -140,7 +151,7 @@ func (d *decision) shareOut(refs []*config.BackendRef) {
 func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason) {
 	shown := Backend{Backend: "an invalid backendRef"}
 	for _, f := range ref.Filters {
-		shown.Filters = append(shown.Filters, describeFilter(f))
+		shown.Filters = append(shown.Filters, d.describeFilter(f))
 	}
 	backend := d.upstreams.Get(ref.Backend)
 	if backend == nil {
@@ -294,8 +305,36 @@ func limits(b *config.BackendTLS) (text string) {
 	return text
 }
 
-// describeFilter is the filter's message on one line.
-func describeFilter(packed *anypb.Any) string {
+// describeFilter is the filter on one line, and what it asks.
+func (d *decision) describeFilter(packed *anypb.Any) string {
+	text := filterText(packed)
+	var auth config.ExternalAuth
+	if packed.MessageIs(&auth) && packed.UnmarshalTo(&auth) == nil {
+		if server := d.upstreams.Get(auth.Backend); server != nil {
+			text += ", asks " + d.serverOf(server)
+			if endpoints := server.Endpoints(); len(endpoints) > 0 {
+				text += " in " + d.speaks(server.Config()) + ": "
+				for i, e := range endpoints {
+					if i > 0 {
+						text += ", "
+					}
+					text += e.String()
+				}
+			}
+		}
+	}
+	return text
+}
+
+// serverOf names an authorization server.
+func (d *decision) serverOf(b *upstream.Backend) string {
+	c := b.Config()
+	name := c.Namespace + "/" + c.Name
+	return fmt.Sprintf("Service %s port %d%s", name, c.Port, inParens(d.position("Service", name)))
+}
+
+// filterText is the filter's message on one line.
+func filterText(packed *anypb.Any) string {
 	name := strings.Replace(string(packed.MessageName().Name()), "Url", "URL", 1) // as in the specification
 	m, err := packed.UnmarshalNew()
 	if err != nil {

@@ -100,6 +100,8 @@ type decision struct {
 	listener  *config.Listener
 	rule      *match.Rule[struct{}]
 	upstreams *upstream.Set
+	// asks tells that a filter asks an authorization server, which is taken to let the request pass.
+	asks bool
 }
 
 // Explain decides the request by the proxy's own tables.

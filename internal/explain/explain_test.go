@@ -236,3 +236,42 @@ func TestQuestions(t *testing.T) {
 		t.Errorf("%+v, %v", q, err)
 	}
 }
+
+// TestAuthorization: explain takes an authorization server to let requests pass, says so, and says what follows where it has no endpoint.
+func TestAuthorization(t *testing.T) {
+	auth := &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "Service/n/auth/80", Namespace: "n", Name: "auth", Port: 80}}}
+	endpoints := func(addresses ...string) *config.Resource {
+		e := &config.Endpoints{Key: "Service/n/auth/80"}
+		for _, a := range addresses {
+			e.Endpoints = append(e.Endpoints, &config.Endpoint{Address: a, Port: 9000})
+		}
+		return &config.Resource{Kind: &config.Resource_Endpoints{Endpoints: e}}
+	}
+	filter := packed(t, &config.ExternalAuth{Backend: "Service/n/auth/80"})
+	app := []*config.Resource{
+		{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "Service/n/app/80", Namespace: "n", Name: "app", Port: 80}}},
+		{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: "Service/n/app/80", Endpoints: []*config.Endpoint{{Address: "10.0.0.1", Port: 80}}}}},
+	}
+	ask := func(e *config.Resource) *Explanation {
+		t.Helper()
+		rule := &config.Rule{Matches: prefix("/"), Filters: []*anypb.Any{filter}, BackendRefs: []*config.BackendRef{{Backend: "Service/n/app/80", Weight: 1}}}
+		world := World{Resources: append([]*config.Resource{auth, e, listener("http", "", 80), route("r", []string{"http"}, rule)}, app...),
+			Place: func(string, string, string) string { return "" }}
+		q, err := NewQuestion("GET", "http://a.test/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := Explain(world, q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	got := ask(endpoints("10.0.0.2", "10.0.0.3"))
+	if want := "asks Service n/auth port 80 in HTTP/1.1: 10.0.0.2:9000, 10.0.0.3:9000"; len(got.Filters) != 1 || !strings.Contains(got.Filters[0], want) || !strings.Contains(got.Answer.Text, "lets the request pass") {
+		t.Errorf("%q, %s", got.Filters, got.Answer.Text)
+	}
+	if got := ask(endpoints()); got.Answer.Status != 503 || got.Answer.Reason != "auth_failed" || got.Forwarded != nil {
+		t.Errorf("without an endpoint: %+v", got.Answer)
+	}
+}

@@ -40,7 +40,9 @@ func newBackends(e *incremental.Engine,
 						Key: passed.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port),
 					}})
 				}
-				own, http2 := p.spokenTo(incremental.Lookup(v, bs.users, key.String()))
+				over2 := key
+				over2.HTTP2 = true
+				own, http2 := incremental.Count(v, bs.users, key.String()) > 0, !key.UDP && incremental.Count(v, bs.users, over2.String()) > 0
 				if !own && !http2 {
 					continue
 				}
@@ -66,7 +68,7 @@ func newBackends(e *incremental.Engine,
 					add(protocol)
 				}
 				if http2 {
-					key.HTTP2 = true
+					key = over2
 					add(config.BackendProtocol_BACKEND_PROTOCOL_H2C)
 				}
 			}
@@ -76,21 +78,21 @@ func newBackends(e *incremental.Engine,
 	return bs
 }
 
-// usedBackends is every backend that a route's config refers to, however it is spoken to, and apart from these those that are passed clients' TLS.
+// usedBackends is every backend that a route's config refers to, as it is spoken to.
 func usedBackends(_ kindName, r *config.Resource) (keys []string) {
 	for _, rl := range r.GetRoute().GetRules() {
 		for _, key := range rule.Backends(rl) {
-			keys = append(keys, config.ServicePort(key))
+			keys = append(keys, key)
 		}
 	}
 	for _, ref := range r.GetL4Route().GetBackendRefs() {
 		if ref.Backend != "" {
-			keys = append(keys, config.ServicePort(ref.Backend))
+			keys = append(keys, ref.Backend)
 		}
 	}
 	for _, ref := range r.GetL4Route().GetPassthroughBackendRefs() {
 		if ref.Backend != "" {
-			keys = append(keys, ref.Backend) // which is the only one of its Backends
+			keys = append(keys, ref.Backend)
 		}
 	}
 	return keys

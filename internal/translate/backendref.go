@@ -66,8 +66,8 @@ func newBackendRefs(grants *grants, services *services, backendTLSPolicies *back
 
 // resolveBackend finds the Service port that a reference means. permitted says
 // that the reference is to a Service that from may know about; only then may the
-// problem tell whether it exists. passthrough is backendKey.Passthrough.
-func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, ref gwv1.BackendObjectReference, passthrough bool, field string) (key backendKey, permitted bool, p *condition.Problem) {
+// problem tell whether it exists. rk is how it is used, http2 that it must speak HTTP/2, and passthrough is backendKey.Passthrough.
+func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *routeKind, ref gwv1.BackendObjectReference, passthrough, http2 bool, field string) (key backendKey, permitted bool, p *condition.Problem) {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, gwv1.Kind(KindService)))
 	if group != corev1.GroupName || kind != string(KindService) {
 		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service",
@@ -82,13 +82,16 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, ref gw
 		return key, true, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port", "a reference to a Service needs a port")
 	}
 	key.Port, key.Passthrough = *ref.Port, passthrough
-	rk := routeKindOf(Kind(from.Kind))
 	key.UDP = rk.udp
 	p = br.checkBackend(v, rk, key, field)
 	if p == nil {
 		svc, _ := incremental.Fetch(v, br.services.all, key.Service)
 		port, _ := svc.port(key.Port, key.transport())
-		key.HTTP2 = port.unspoken() && rk.http2
+		key.HTTP2 = port.unspoken() && (rk.http2 || http2)
+		if protocol, _ := config.BackendProtocolOf(port.AppProtocol); http2 && !key.HTTP2 && !protocol.Info().HTTP2 && !port.needsTLS() {
+			p = condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use kubernetes.io/h2c",
+				"gRPC needs HTTP/2, and port %d of Service %s has appProtocol %s", key.Port, key.Service, port.AppProtocol)
+		}
 	}
 	return key, true, p
 }

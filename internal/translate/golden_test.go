@@ -439,8 +439,8 @@ func backendsOf(t *testing.T, r *config.Resource) (keys []string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if mirror, is := m.(*config.RequestMirror); is {
-				keys = append(keys, mirror.Backend)
+			if to, is := m.(interface{ GetBackend() string }); is {
+				keys = append(keys, to.GetBackend())
 			}
 		}
 	}

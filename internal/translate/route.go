@@ -167,8 +167,8 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	}}
 	from := referrer{rk.kind.Group, rk.kind.Name, n}
 	resolveFor := func(passthrough bool) rule.Resolve {
-		return func(ref gwv1.BackendObjectReference, field string) (string, *condition.Problem) {
-			key, permitted, p := rs.backendRefs.resolveBackend(v, from, ref, passthrough, field)
+		return func(ref gwv1.BackendObjectReference, http2 bool, field string) (string, *condition.Problem) {
+			key, permitted, p := rs.backendRefs.resolveBackend(v, from, rk, ref, passthrough, http2, field)
 			if permitted {
 				c.Services = append(c.Services, key.Service)
 			}

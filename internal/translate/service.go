@@ -66,19 +66,3 @@ func newServices(e *incremental.Engine, serviceObjects *incremental.Collection[n
 
 // unspoken reports whether the port does not say what is spoken, so that who refers to it decides.
 func (p *servicePort) unspoken() bool { return p.AppProtocol == "" }
-
-// spokenTo tells whether any of the routes that refer to the port have it spoken to as it says itself, and whether any in HTTP/2
-// because of their kind.
-func (p *servicePort) spokenTo(routes []kindName) (own, http2 bool) {
-	for _, k := range routes {
-		if p.unspoken() && routeKindOf(k.Kind).http2 {
-			http2 = true
-		} else {
-			own = true
-		}
-		if own && (http2 || !p.unspoken()) {
-			break
-		}
-	}
-	return own, http2
-}

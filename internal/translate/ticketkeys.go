@@ -73,7 +73,7 @@ func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, bac
 		if b.SessionPersistence == nil {
 			return nil, false
 		}
-		for _, route := range incremental.Lookup(v, backends.users, config.ServicePort(b.Key)) {
+		for _, route := range incremental.Lookup(v, backends.users, b.Key) {
 			r, _ := incremental.Fetch(v, routes.configs, route)
 			all = append(all, gatewaysOf(r)...)
 		}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -33,7 +34,7 @@ func (s *scope) filters(list []gwv1.HTTPRouteFilter, field string) ([]*anypb.Any
 	var out []*anypb.Any
 	for i := range list {
 		f, at := &list[i], fmt.Sprintf("%s[%d]", field, i)
-		if f.Type == gwv1.HTTPRouteFilterExtensionRef {
+		if f.Type == gwv1.HTTPRouteFilterExtensionRef || f.Type == gwv1.HTTPRouteFilterExternalAuth {
 			filters, p := s.extension(f, at)
 			if p != nil {
 				return nil, p
@@ -77,4 +78,19 @@ func incompatible(list []gwv1.HTTPRouteFilter, field string) *condition.Problem 
 // missing is the problem of a filter without the field that its type asks for.
 func missing(field, wanted string) *condition.Problem {
 	return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+"."+wanted, "add it", "the filter's type needs it")
+}
+
+// FilterBackends are the keys of the backends that filters refer to themselves.
+func FilterBackends(filters []*anypb.Any) (keys []string) {
+	for _, f := range filters {
+		var mirror config.RequestMirror
+		var auth config.ExternalAuth
+		switch {
+		case f.MessageIs(&mirror) && f.UnmarshalTo(&mirror) == nil:
+			keys = append(keys, mirror.Backend)
+		case f.MessageIs(&auth) && f.UnmarshalTo(&auth) == nil:
+			keys = append(keys, auth.Backend)
+		}
+	}
+	return keys
 }

@@ -21,7 +21,7 @@ const httpFilterKind = "HTTPFilter"
 // reasonFilterMissing is said in condition ResolvedRefs of a filter that does not exist. The specification has no word for it.
 const reasonFilterMissing gwv1.RouteConditionReason = "InvalidFilterRef"
 
-// Extension is what a filter of type ExtensionRef comes to.
+// Extension is what a filter of type ExtensionRef or ExternalAuth comes to.
 type Extension struct {
 	Filters []*anypb.Any
 	// Invalid is why it cannot be carried out, Missing why the reference does not resolve; one of them at most is there.
@@ -99,9 +99,14 @@ func changesHost(h *gwv1.HTTPHeaderFilter, field string) *condition.Problem {
 	return nil
 }
 
-// extension compiles a filter of a rule or a backendRef.
+// extension compiles a filter of a rule or a backendRef. Where its reference does not resolve no request passes.
 func (s *scope) extension(f *gwv1.HTTPRouteFilter, field string) (out []*anypb.Any, p *condition.Problem) {
-	x := ReadExtension(f.ExtensionRef, field, s.spec.HTTPFilters, false)
+	var x Extension
+	if f.Type == gwv1.HTTPRouteFilterExternalAuth {
+		x = ReadExternalAuth(f.ExternalAuth, field, s.resolve)
+	} else {
+		x = ReadExtension(f.ExtensionRef, field, s.spec.HTTPFilters, false)
+	}
 	switch {
 	case x.Invalid != nil:
 		return nil, x.Invalid

@@ -2,7 +2,6 @@ package rule
 
 import (
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -42,15 +41,4 @@ func requestMirror(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Messa
 	}
 	out.Backend = key
 	return out, nil
-}
-
-// mirrored is the backends that filters send copies to.
-func mirrored(filters []*anypb.Any) (keys []string) {
-	for _, f := range filters {
-		var m config.RequestMirror
-		if f.MessageIs(&m) && f.UnmarshalTo(&m) == nil {
-			keys = append(keys, m.Backend)
-		}
-	}
-	return keys
 }

@@ -33,8 +33,8 @@ func (s *scope) failure(reason string) *config.Failure {
 	return &config.Failure{Status: cmp.Or(s.spec.FailureStatus, 500), Reason: reason}
 }
 
-// Resolve finds the backend that a reference means and returns its config key.
-type Resolve func(ref gwv1.BackendObjectReference, field string) (key string, p *condition.Problem)
+// Resolve finds the backend that a reference means and returns its config key. http2 says that it is to be spoken to in HTTP/2, whatever the kind of route says.
+type Resolve func(ref gwv1.BackendObjectReference, http2 bool, field string) (key string, p *condition.Problem)
 
 // Spec is a rule of a route of any kind. What the kinds have in common stands in the words of HTTPRoute.
 type Spec struct {
@@ -64,6 +64,9 @@ func (s *Spec) Refs() (refs []gwv1.BackendObjectReference) {
 	for _, f := range filters {
 		if f.RequestMirror != nil {
 			refs = append(refs, f.RequestMirror.BackendRef)
+		}
+		if f.ExternalAuth != nil {
+			refs = append(refs, f.ExternalAuth.BackendRef)
 		}
 	}
 	return refs
@@ -244,7 +247,7 @@ func (s *scope) redirects() bool {
 
 // backend resolves a reference, or notes why it does not resolve.
 func (s *scope) backend(ref gwv1.BackendObjectReference, field string) (key string, resolved bool) {
-	key, p := s.resolve(ref, field)
+	key, p := s.resolve(ref, false, field)
 	if p != nil {
 		s.unresolved = append(s.unresolved, p)
 	}
@@ -253,12 +256,12 @@ func (s *scope) backend(ref gwv1.BackendObjectReference, field string) (key stri
 
 // Backends are the keys of all backends that a compiled rule refers to.
 func Backends(r *config.Rule) []string {
-	keys := mirrored(r.Filters)
+	keys := FilterBackends(r.Filters)
 	for _, ref := range r.BackendRefs {
 		if ref.Backend != "" {
 			keys = append(keys, ref.Backend)
 		}
-		keys = append(keys, mirrored(ref.Filters)...)
+		keys = append(keys, FilterBackends(ref.Filters)...)
 	}
 	return keys
 }

@@ -24,7 +24,7 @@ func benchmarked() *gwv1.HTTPRouteRule {
 	}
 }
 
-func resolved(ref gwv1.BackendObjectReference, _ string) (string, *condition.Problem) {
+func resolved(ref gwv1.BackendObjectReference, _ bool, _ string) (string, *condition.Problem) {
 	return "Service/default/" + string(ref.Name) + "/80", nil
 }
 
