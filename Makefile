@@ -113,6 +113,7 @@ generate: ## regenerate *.pb.go (needs protoc), and the deep copies and CRDs of 
 	@mkdir -p bin
 	go build -o bin/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc
 	cd internal/config && protoc --plugin=../../bin/protoc-gen-go -I . --go_out=. --go_opt=paths=source_relative *.proto
+	cd internal/proxy/filter/externalauth/extauthz && protoc --plugin=../../../../../bin/protoc-gen-go -I . --go_out=. --go_opt=paths=source_relative extauthz.proto
 	cd internal/deliver/wire && protoc --plugin=../../../bin/protoc-gen-go --plugin=../../../bin/protoc-gen-go-grpc -I . -I ../../config \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative delivery.proto
 	for api in api/v1alpha1 api/gatewayx/v1alpha1; do \
