@@ -275,6 +275,7 @@ var featuresElsewhere = []string{
 	"GRPCRoute", "GRPCRouteNamedRouteRule", "GRPCRouteRequestHeaderModifier", // TestGRPC
 	"GatewayPort8080",                                        // a port as any other
 	"ListenerSet",                                            // TestListenerSetTask
+	"GatewayListenerFilters",                                 // TestListenerFilters, TestListenerExternalAuth
 	"TCPRoute",                                               // TestTCPRoute, TestTCPRouteEdits
 	"TLSRoute", "TLSRouteModeMixed", "TLSRouteModeTerminate", // TestTLSRoute, TestTLSRouteEdits
 	"UDPRoute",           // TestUDPRoute

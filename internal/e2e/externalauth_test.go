@@ -56,3 +56,40 @@ func TestExternalAuthEdits(t *testing.T) {
 	g.remove("auth.yaml")
 	answers("no server again", 500)
 }
+
+// TestListenerExternalAuth: a listener's server is asked before a route is looked for, about requests without one too, and routes see what it has said.
+func TestListenerExternalAuth(t *testing.T) {
+	t.Parallel()
+	port, open := freePort(t), freePort(t)
+	auth := newBackend(t, "auth", func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		w.Header().Set("X-Plan", r.Header.Get("Authorization"))
+		return true
+	})
+	listener := httpListener("guarded", port, "")
+	start(t, map[string]string{"all.yaml": gatewayWith(
+		listener[:len(listener)-1]+`, filters: {requests: [{type: ExternalAuth, externalAuth: {protocol: HTTP, backendRef: {name: auth, port: 80}, http: {allowedResponseHeaders: [X-Plan]}}}]}}`,
+		httpListener("open", open, "")) +
+		service("default", "auth", auth) + service("default", "gold", newBackend(t, "gold", nil)) + service("default", "other", newBackend(t, "other", nil)) + route("r", `  rules:
+  - matches: [{path: {value: /app}, headers: [{name: X-Plan, value: gold}]}]
+    backendRefs: [{name: gold, port: 80}]
+  - matches: [{path: {value: /app}}]
+    backendRefs: [{name: other, port: 80}]
+`)})
+	for _, c := range []struct {
+		port                int
+		path, authorization string
+		status              int
+		backend             string
+	}{
+		{port, "/app", "gold", 200, "gold"}, {port, "/app", "silver", 200, "other"}, {port, "/app", "", 401, ""},
+		{port, "/nowhere", "", 401, ""}, {port, "/nowhere", "gold", 404, ""}, {open, "/app", "", 200, "gold"},
+	} {
+		got := ask{url: local(c.port, c.path), header: map[string]string{"Authorization": c.authorization, "X-Plan": "gold"}}.do(t)
+		if got.StatusCode != c.status || got.echo.Backend != c.backend {
+			t.Errorf("%+v: %s from %q", c, got.Status, got.echo.Backend)
+		}
+	}
+}

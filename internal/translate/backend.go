@@ -9,7 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// backends are the ports of Services that routes use, and their endpoints.
+// backends are the ports of Services that routes and listeners use, and their endpoints.
 type backends struct {
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice]
 	services       *services
@@ -21,12 +21,16 @@ type backends struct {
 	endpoints *incremental.Collection[backendKey, *config.Endpoints]
 }
 
-// newBackends keeps a Backend for each Service port that an accepted route uses.
+// newBackends keeps a Backend for each Service port that an accepted route or a listener uses.
 func newBackends(e *incremental.Engine,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
-	services *services, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, routes *routes, refusals *refusals) *backends {
+	services *services, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals) *backends {
 	bs := &backends{endpointSlices: endpointSlices, services: services, refusals: refusals}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
+	listeners := incremental.NewIndex(listenerStates.serving, "listeners by backend", func(_ listenerKey, l *config.Listener) []string { return rule.FilterBackends(l.Filters) })
+	used := func(v *incremental.View, key backendKey) bool {
+		return incremental.Count(v, bs.users, key.String()) > 0 || incremental.Count(v, listeners, key.String()) > 0
+	}
 	bs.all = incremental.FlatMap(e, "backend", bs.services.all,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
 			for _, p := range s.Ports {
@@ -42,7 +46,7 @@ func newBackends(e *incremental.Engine,
 				}
 				over2 := key
 				over2.HTTP2 = true
-				own, http2 := incremental.Count(v, bs.users, key.String()) > 0, !key.UDP && incremental.Count(v, bs.users, over2.String()) > 0
+				own, http2 := used(v, key), !key.UDP && used(v, over2)
 				if !own && !http2 {
 					continue
 				}

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
@@ -19,8 +21,7 @@ func namedBackends(k kindName, o metav1.Object, yield func(policy.Target)) {
 	rules := routeKindOf(k.Kind).rules(o)
 	for i := range rules {
 		for _, ref := range rules[i].Refs() {
-			yield(policy.Target{Group: string(value(ref.Group, corev1.GroupName)), Kind: string(value(ref.Kind, gwv1.Kind(KindService))),
-				Namespace: string(value(ref.Namespace, gwv1.Namespace(k.Name.Namespace))), Name: string(ref.Name)})
+			yield(namedBy(ref, k.Name.Namespace))
 		}
 	}
 }
@@ -45,6 +46,22 @@ func namedOthers(k kindName, o metav1.Object) (others []policy.Target) {
 	return others
 }
 
+// namedByListener are the objects that filters of a listener name as backends, whether they may or not.
+func namedByListener(k listenerKey, l *listener.Listener) (named []policy.Target) {
+	for _, f := range l.Filters {
+		if auth := f.ExternalAuth; auth != nil {
+			named = append(named, namedBy(auth.BackendRef, k.Owner().Name.Namespace))
+		}
+	}
+	return named
+}
+
+// namedBy is the object that a reference from a namespace names.
+func namedBy(ref gwv1.BackendObjectReference, namespace string) policy.Target {
+	return policy.Target{Group: string(value(ref.Group, corev1.GroupName)), Kind: string(value(ref.Kind, gwv1.Kind(KindService))),
+		Namespace: string(value(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)}
+}
+
 // referringTo are the routes that name an object as a backend.
 func (rs *routes) referringTo(v *incremental.View, target policy.Target) []kindName {
 	if isService(target) {
@@ -53,7 +70,15 @@ func (rs *routes) referringTo(v *incremental.View, target policy.Target) []kindN
 	return incremental.Lookup(v, rs.others, target)
 }
 
-// backendRefs find what references of routes mean.
+// referringTo are the Gateways of the listeners that name an object as a backend, in order.
+func (lis *listeners) referringTo(v *incremental.View, target policy.Target) (gateways []name) {
+	for _, k := range incremental.Lookup(v, lis.byBackend, target) {
+		gateways = append(gateways, k.Gateway)
+	}
+	return slices.Compact(gateways)
+}
+
+// backendRefs find what references of routes and listeners mean.
 type backendRefs struct {
 	grants             *grants
 	services           *services

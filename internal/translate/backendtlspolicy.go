@@ -77,16 +77,19 @@ func tlsPolicyTargets(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 	return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 }
 
-// backendTLSPoliciesForRoutes are those for Services that routes name.
-func backendTLSPoliciesForRoutes(e *incremental.Engine,
+// backendTLSPoliciesInUse are those for Services that routes or listeners name.
+func backendTLSPoliciesInUse(e *incremental.Engine,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
-	routeObjects *incremental.Collection[kindName, metav1.Object]) *incremental.Collection[name, *gwv1.BackendTLSPolicy] {
+	routeObjects *incremental.Collection[kindName, metav1.Object], listeners *listeners) *incremental.Collection[name, *gwv1.BackendTLSPolicy] {
 	named := incremental.Keys(incremental.NewIndex(routeObjects, "routes by Service that they name", namedServices), "Services that routes name")
-	return incremental.Map(e, "BackendTLSPolicy for routes", policyObjects,
+	return incremental.Map(e, "BackendTLSPolicy in use", policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
 			return p, slices.ContainsFunc(policy.Targets(n.Namespace, p.Spec.TargetRefs), func(target policy.Target) bool {
+				if !isService(target) {
+					return false
+				}
 				_, is := incremental.Fetch(v, named, name{target.Namespace, target.Name})
-				return is && isService(target)
+				return is || incremental.Count(v, listeners.byBackend, target.Whole()) > 0
 			})
 		}, sameDeeply[*gwv1.BackendTLSPolicy])
 }

@@ -71,7 +71,7 @@ func newGatewayClassStatuses(e *incremental.Engine, o *Options,
 			generation := generationOf(gc)
 			return &status[gwv1.GatewayClassStatus]{generation, gwv1.GatewayClassStatus{
 				Conditions:        condition.Observed(generation, accepted, version),
-				SupportedFeatures: support.Features(o.Cluster, installation.lacks(v), installation.routability(v)),
+				SupportedFeatures: support.Features(o.Cluster, installation.lacks(v), installation.experimentalFields(v)),
 			}}, true
 		}, sameDeeply[*status[gwv1.GatewayClassStatus]])
 	return cst

@@ -423,6 +423,9 @@ func backendsOf(t *testing.T, r *config.Resource) (keys []string) {
 	if l4 := r.GetL4Route(); l4 != nil {
 		rules = []*config.Rule{{BackendRefs: l4.BackendRefs}, {BackendRefs: l4.PassthroughBackendRefs}}
 	}
+	if l := r.GetListener(); l != nil {
+		rules = []*config.Rule{{Filters: l.Filters}}
+	}
 	for _, rule := range rules {
 		filters := slices.Clone(rule.Filters)
 		for _, ref := range rule.BackendRefs {

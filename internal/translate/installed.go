@@ -49,11 +49,11 @@ func (inst *installation) lacks(v *incremental.View) func(gwv1.Kind) bool {
 	return func(k gwv1.Kind) bool { return k != "" && !slices.Contains(kinds, Kind(k)) }
 }
 
-// routability reports whether Gateways keep their fields "routability", as they do where nothing has to be installed.
-func (inst *installation) routability(v *incremental.View) bool {
+// experimentalFields reports whether Gateways keep their fields that are experimental, as they do where nothing has to be installed.
+func (inst *installation) experimentalFields(v *incremental.View) bool {
 	installed, told := incremental.Fetch(v, inst.installed, name{})
 	return !told || slices.ContainsFunc(installed.CRDs, func(c InstalledCRD) bool {
-		return c.Name == "gateways."+gwv1.GroupName && support.HasRoutability(c.BundleVersion, c.Channel)
+		return c.Name == "gateways."+gwv1.GroupName && support.HasExperimentalFields(c.BundleVersion, c.Channel)
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
+	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
 // listeners are those of Gateways and of the ListenerSets that are attached to them.
@@ -29,6 +30,7 @@ type listeners struct {
 	claims            *incremental.Collection[listenerKey, claim]
 	claimsByPort      *incremental.Index[portNumber, listenerKey, claim]                 // in standalone mode, as claims and portConflicts
 	portConflicts     *incremental.Collection[listenerKey, gwv1.ListenerConditionReason] // of listeners that lose
+	byBackend         *incremental.Index[policy.Target, listenerKey, *listener.Listener] // an object -> listeners whose filters name it as a backend
 }
 
 func newListeners(e *incremental.Engine, o *Options,
@@ -58,6 +60,7 @@ func (lis *listeners) declareListeners(e *incremental.Engine) {
 	lis.declareListenersOfSets(e)
 	lis.all = incremental.Union(e, "all listeners", lis.own, lis.ofSets)
 	lis.declarePortConflicts(e)
+	lis.byBackend = incremental.NewIndex(lis.all, "listeners by backend that they name", namedByListener)
 }
 
 // listenerOptions returns what reading listeners needs to know of a Gateway, if it is managed.

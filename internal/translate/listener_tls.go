@@ -39,8 +39,8 @@ func (lc *listenerCertificates) resolveCertificates(v *incremental.View, k liste
 	return keys, first
 }
 
-// certificateReferrer is who refers to the certificates of a listener.
-func certificateReferrer(k listenerKey) referrer {
+// listenerReferrer is who refers to the certificates and backends of a listener.
+func listenerReferrer(k listenerKey) referrer {
 	owner := k.Owner()
 	return referrer{kind.Named(string(owner.Kind)).Group, string(owner.Kind), owner.Name}
 }
@@ -51,7 +51,7 @@ func gatewayReferrer(gateway name) referrer {
 }
 
 func (lc *listenerCertificates) resolveCertificate(v *incremental.View, k listenerKey, ref listener.CertificateRef) (string, *condition.Problem) {
-	return lc.resolve(v, certificateReferrer(k), ref, string(gwv1.ListenerReasonInvalidCertificateRef))
+	return lc.resolve(v, listenerReferrer(k), ref, string(gwv1.ListenerReasonInvalidCertificateRef))
 }
 
 // resolveClientCertificate returns the key of the certificate that a Gateway shows to backends, or what is wrong with the reference to it.

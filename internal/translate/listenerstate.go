@@ -29,6 +29,7 @@ type listenerStates struct {
 	listenerOverlaps     *listenerOverlaps
 	clientValidations    *clientValidations
 	infrastructure       *infrastructure
+	backendRefs          *backendRefs
 	httpFilters          *httpFilters
 
 	all           *incremental.Collection[listenerKey, *listenerState]
@@ -42,9 +43,9 @@ type listenerStates struct {
 func newListenerStates(e *incremental.Engine,
 	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
 	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, listenerOverlaps *listenerOverlaps,
-	clientValidations *clientValidations, infrastructure *infrastructure, httpFilters *httpFilters) *listenerStates {
+	clientValidations *clientValidations, infrastructure *infrastructure, backendRefs *backendRefs, httpFilters *httpFilters) *listenerStates {
 	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
-		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, httpFilters: httpFilters}
+		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, backendRefs: backendRefs, httpFilters: httpFilters}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
 			return st.listenerState(v, k, l), true
@@ -161,31 +162,37 @@ const listenerInvalid = "listener_invalid"
 
 // filters are those of a listener. The first that cannot be carried out has all requests fail.
 func (st *listenerStates) filters(v *incremental.View, k listenerKey, l *listener.Listener) (all rule.Extension) {
-	namespace := k.Gateway.Namespace
-	if k.Set != "" {
-		namespace, _, _ = strings.Cut(k.Set, "/")
-	}
 	for i := range l.Filters {
-		f, field := &l.Filters[i], fmt.Sprintf("%s.filters.requests[%d]", l.Field, i)
-		if f.Type != gwv1.ListenerFilterExtensionRef {
-			all.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field+".type", "remove the filter",
-				"filters of type %s are not supported yet", f.Type)
-			return all
-		}
-		x := rule.ReadExtension(f.ExtensionRef, field, st.httpFilters.beside(v, namespace), true)
-		if all.Invalid, all.Missing = x.Invalid, x.Missing; x.Missing != nil {
-			all.Missing.Reason = reasonListenerFilterRef
-			return all
-		}
-		if x.Invalid != nil {
-			if !strings.HasSuffix(x.Invalid.Field, ".kind") { // of which the specification says UnsupportedValue
-				all.Invalid.Reason = reasonListenerFilterInvalid
-			}
+		x := st.filter(v, k, &l.Filters[i], fmt.Sprintf("%s.filters.requests[%d]", l.Field, i))
+		if all.Invalid, all.Missing = x.Invalid, x.Missing; x.Invalid != nil || x.Missing != nil {
 			return all
 		}
 		all.Filters, all.Notes = append(all.Filters, x.Filters...), append(all.Notes, x.Notes...)
 	}
 	return all
+}
+
+// filter is one of them, with the reasons that are said of listeners.
+func (st *listenerStates) filter(v *incremental.View, k listenerKey, f *gwv1.ListenerFilter, field string) (x rule.Extension) {
+	switch f.Type {
+	case gwv1.ListenerFilterExtensionRef:
+		x = rule.ReadExtension(f.ExtensionRef, field, st.httpFilters.beside(v, k.Owner().Name.Namespace), true)
+	case gwv1.ListenerFilterExternalAuth:
+		x = rule.ReadExternalAuth(f.ExternalAuth, field, func(ref gwv1.BackendObjectReference, http2 bool, field string) (string, *condition.Problem) {
+			key, _, p := st.backendRefs.resolveBackend(v, listenerReferrer(k), httpRoutes, ref, false, http2, field)
+			return key.String(), p
+		})
+	default:
+		x.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field+".type", "remove the filter", "filters of type %s are not supported yet", f.Type)
+		return x
+	}
+	if p := x.Missing; p != nil && p.Reason != string(gwv1.ListenerReasonRefNotPermitted) {
+		p.Reason = reasonListenerFilterRef
+	}
+	if p := x.Invalid; p != nil && !strings.HasSuffix(p.Field, ".extensionRef.kind") { // of which the specification says UnsupportedValue
+		p.Reason = reasonListenerFilterInvalid
+	}
+	return x
 }
 
 // protocols are the protocols of listeners that are served.

@@ -25,9 +25,9 @@ type policyGateways struct {
 }
 
 // newPolicyGateways is for policies whose targets are those.
-func newPolicyGateways(e *incremental.Engine, k *kind.Kind, targets *incremental.Collection[name, []policy.Target], gateways *gateways, routes *routes) *policyGateways {
+func newPolicyGateways(e *incremental.Engine, k *kind.Kind, targets *incremental.Collection[name, []policy.Target], gateways *gateways, listeners *listeners, routes *routes) *policyGateways {
 	pg := &policyGateways{kind: k, gateways: gateways}
-	pg.declareGatewaysByTarget(e, targets, routes)
+	pg.declareGatewaysByTarget(e, targets, listeners, routes)
 	pg.declareUnnamed(e, targets)
 	return pg
 }
@@ -53,7 +53,7 @@ func policyWinners[V any](e *incremental.Engine, k *kind.Kind, byTarget *increme
 		}, same[name])
 }
 
-// targetRoute is a route that refers to an object as a backend.
+// targetRoute is a route, or a Gateway by one of its listeners, that refers to an object as a backend.
 type targetRoute struct {
 	Target policy.Target
 	Route  kindName
@@ -63,7 +63,7 @@ func (r targetRoute) Compare(o targetRoute) int {
 	return cmp.Or(r.Target.Compare(o.Target), r.Route.Compare(o.Route))
 }
 
-// targetGateway is a Gateway that reaches an object through a route.
+// targetGateway is a Gateway that reaches an object through a route or a listener.
 type targetGateway struct {
 	Target  policy.Target
 	Gateway name
@@ -75,7 +75,7 @@ func (g targetGateway) Compare(o targetGateway) int {
 
 // declareGatewaysByTarget finds the Gateways that reach the backends with policies: of most backends nobody asks for them. A
 // policy reads them and not the routes, of which a backend may have thousands.
-func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target], routes *routes) {
+func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target], listeners *listeners, routes *routes) {
 	of := " of " + pg.kind.Name
 	whole := incremental.NewIndex(targets, "objects that are targets"+of,
 		func(_ name, targets []policy.Target) (objects []policy.Target) {
@@ -89,10 +89,16 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 			for _, route := range routes.referringTo(v, target) {
 				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, route}})
 			}
+			for _, gateway := range listeners.referringTo(v, target) {
+				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, kindName{KindGateway, gateway}}})
+			}
 			return all
 		}, same[struct{}])
 	gateways := incremental.Map(e, "Gateways of routes to targets"+of, routesToTargets,
 		func(v *incremental.View, r targetRoute, _ struct{}) ([]name, bool) {
+			if r.Route.Kind == KindGateway {
+				return []name{r.Route.Name}, true
+			}
 			a, _ := incremental.Fetch(v, routes.attachments, r.Route)
 			if a == nil {
 				return nil, false

@@ -46,7 +46,7 @@ type servedSecrets struct {
 func references(k listenerKey, l *listener.Listener) iter.Seq2[referrer, listener.CertificateRef] {
 	return func(yield func(referrer, listener.CertificateRef) bool) {
 		for _, ref := range l.Certificates {
-			if !ref.Unknown && !yield(certificateReferrer(k), ref) {
+			if !ref.Unknown && !yield(listenerReferrer(k), ref) {
 				return
 			}
 		}
@@ -112,12 +112,12 @@ func (sec *secrets) declareNeededSecrets(e *incremental.Engine) {
 // lastCertificates are the Secrets that a listener was last served with, as far as it may still read them, while it is not known of one
 // that it refers to whether it exists, because it was not read yet or could not be; otherwise none.
 func (sec *secrets) lastCertificates(v *incremental.View, k listenerKey, l *listener.Listener) (kept []name) {
-	if !sec.o.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return sec.unknownSecret(v, certificateReferrer(k), ref) }) {
+	if !sec.o.Cluster || !slices.ContainsFunc(l.Certificates, func(ref listener.CertificateRef) bool { return sec.unknownSecret(v, listenerReferrer(k), ref) }) {
 		return nil
 	}
 	last, _ := incremental.Fetch(v, sec.in.last.Collection, k)
 	for _, secret := range last.Certificates {
-		if sec.grants.permitted(v, certificateReferrer(k), corev1.GroupName, string(KindSecret), secret) {
+		if sec.grants.permitted(v, listenerReferrer(k), corev1.GroupName, string(KindSecret), secret) {
 			kept = append(kept, secret)
 		}
 	}

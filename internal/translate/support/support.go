@@ -35,6 +35,7 @@ var everywhere = []features.FeatureName{
 	features.SupportGatewayFrontendClientCertificateValidationInsecureFallback,
 	features.SupportGatewayHTTPListenerIsolation,
 	features.SupportGatewayHTTPSListenerDetectMisdirectedRequests,
+	features.SupportGatewayListenerFilters,
 	features.SupportGatewayPort8080,
 	features.SupportGatewayRouteHostnameIntersectionPrecedence,
 	features.SupportGatewayStaticAddresses,
@@ -77,19 +78,19 @@ var everywhere = []features.FeatureName{
 // inCluster is what else it can do where Gateways run in proxies of their own.
 var inCluster = []features.FeatureName{features.SupportGatewayAddressRoutabilityCluster, features.SupportGatewayInfrastructure}
 
-// ofRoutability are the features of which API servers drop the fields unless HasRoutability.
-var ofRoutability = []features.FeatureName{features.SupportGatewayAddressRoutability, features.SupportGatewayAddressRoutabilityCluster}
+// experimental are the features of which API servers drop the fields of Gateways unless HasExperimentalFields.
+var experimental = []features.FeatureName{features.SupportGatewayAddressRoutability, features.SupportGatewayAddressRoutabilityCluster, features.SupportGatewayListenerFilters}
 
 // Features are what can be done, sorted by name, without those about a kind that lacks
-// reports as not installed, which is nil where every one is; and without those of routability where the fields are not kept.
-func Features(cluster bool, lacks func(gwv1.Kind) bool, routability bool) []gwv1.SupportedFeature {
+// reports as not installed, which is nil where every one is; and without those of fields that are experimental where these are not kept.
+func Features(cluster bool, lacks func(gwv1.Kind) bool, experiments bool) []gwv1.SupportedFeature {
 	list := slices.Clone(everywhere)
 	if cluster {
 		list = append(list, inCluster...)
 	}
 	out := []gwv1.SupportedFeature{}
 	for _, f := range list {
-		if !routability && slices.Contains(ofRoutability, f) {
+		if !experiments && slices.Contains(experimental, f) {
 			continue
 		}
 		if lacks == nil || !lacks(kindOf(f)) {
@@ -114,9 +115,9 @@ func kindOf(f features.FeatureName) gwv1.Kind {
 // bundles are the versions that are supported, release candidates among them.
 var bundles = regexp.MustCompile(`^v1\.[67]\.(0|[1-9][0-9]{0,4})(-[0-9A-Za-z.-]+)?$`)
 
-// HasRoutability reports whether the CRD of Gateways is known to have the fields "routability" of GEP-5093: they are of the
+// HasExperimentalFields reports whether the CRD of Gateways is known to have the fields "routability" of GEP-5093 and "filters" of GEP-5224: they are of the
 // experimental channel, and what a CRD does not have an API server drops without a word.
-func HasRoutability(bundleVersion, channel string) bool {
+func HasExperimentalFields(bundleVersion, channel string) bool {
 	return channel == "experimental" && strings.HasPrefix(bundleVersion, "v1.7.") && bundles.MatchString(bundleVersion)
 }
 

@@ -64,16 +64,16 @@ func TestFeaturesOfKinds(t *testing.T) {
 	}
 }
 
-// TestFeaturesWithoutRoutability checks that nothing else is lost where API servers drop the fields.
-func TestFeaturesWithoutRoutability(t *testing.T) {
+// TestFeaturesWithoutExperiments checks that nothing else is lost where API servers drop the fields.
+func TestFeaturesWithoutExperiments(t *testing.T) {
 	with, without := names(support.Features(true, nil, true)), names(support.Features(true, nil, false))
 	lost := slices.DeleteFunc(slices.Clone(with), func(f string) bool { return slices.Contains(without, f) })
-	if want := []string{"GatewayAddressRoutability", "GatewayAddressRoutabilityCluster"}; !slices.Equal(lost, want) || len(without) != len(with)-len(want) {
+	if want := []string{"GatewayAddressRoutability", "GatewayAddressRoutabilityCluster", "GatewayListenerFilters"}; !slices.Equal(lost, want) || len(without) != len(with)-len(want) {
 		t.Errorf("lost: %v; with %v, without %v", lost, with, without)
 	}
 }
 
-func TestHasRoutability(t *testing.T) {
+func TestHasExperimentalFields(t *testing.T) {
 	for _, c := range []struct {
 		version, channel string
 		want             bool
@@ -82,7 +82,7 @@ func TestHasRoutability(t *testing.T) {
 		{"v1.7.0", "standard", false}, {"v1.7.0", "", false}, {"v1.6.2", "experimental", false}, {"", "experimental", false},
 		{"v1.8.0", "experimental", false}, {"v1.7.x", "experimental", false},
 	} {
-		if got := support.HasRoutability(c.version, c.channel); got != c.want {
+		if got := support.HasExperimentalFields(c.version, c.channel); got != c.want {
 			t.Errorf("bundle %q of channel %q: %v, want %v", c.version, c.channel, got, c.want)
 		}
 	}
