@@ -405,6 +405,7 @@ type Listener struct {
 	TrustedProxies      []string     `protobuf:"bytes,14,rep,name=trusted_proxies,json=trustedProxies,proto3" json:"trusted_proxies,omitempty"`
 	Filters             []*anypb.Any `protobuf:"bytes,16,rep,name=filters,proto3" json:"filters,omitempty"`                                                         // of all requests, before a route is looked for, in order; see filter_*.proto
 	Failure             *Failure     `protobuf:"bytes,17,opt,name=failure,proto3" json:"failure,omitempty"`                                                         // set where all requests must be answered with an error, because a filter cannot be carried out
+	Tracing             *Tracing     `protobuf:"bytes,1000,opt,name=tracing,proto3" json:"tracing,omitempty"`                                                       // of its requests; unset for none
 	MaxRequestBodyBytes int64        `protobuf:"varint,15,opt,name=max_request_body_bytes,json=maxRequestBodyBytes,proto3" json:"max_request_body_bytes,omitempty"` // beyond it requests are answered with 413; 0 is no limit. Of HTTP requests only
 	unknownFields       protoimpl.UnknownFields
 	sizeCache           protoimpl.SizeCache
@@ -548,6 +549,13 @@ func (x *Listener) GetFilters() []*anypb.Any {
 func (x *Listener) GetFailure() *Failure {
 	if x != nil {
 		return x.Failure
+	}
+	return nil
+}
+
+func (x *Listener) GetTracing() *Tracing {
+	if x != nil {
+		return x.Tracing
 	}
 	return nil
 }
@@ -2382,7 +2390,7 @@ var File_config_proto protoreflect.FileDescriptor
 
 const file_config_proto_rawDesc = "" +
 	"\n" +
-	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x19google/protobuf/any.proto\"\x80\x04\n" +
+	"\fconfig.proto\x12\x12moongate.config.v1\x1a\rtracing.proto\x1a\x19google/protobuf/any.proto\"\x80\x04\n" +
 	"\bResource\x12:\n" +
 	"\blistener\x18\x01 \x01(\v2\x1c.moongate.config.v1.ListenerH\x00R\blistener\x121\n" +
 	"\x05route\x18\x02 \x01(\v2\x19.moongate.config.v1.RouteH\x00R\x05route\x127\n" +
@@ -2393,7 +2401,7 @@ const file_config_proto_rawDesc = "" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
 	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
-	"\x04kind\"\xef\x05\n" +
+	"\x04kind\"\xa7\x06\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
 	"\agateway\x18\x02 \x01(\tR\agateway\x12\x12\n" +
@@ -2412,7 +2420,8 @@ const file_config_proto_rawDesc = "" +
 	"\vconnections\x18\r \x01(\v2\x1f.moongate.config.v1.ConnectionsR\vconnections\x12'\n" +
 	"\x0ftrusted_proxies\x18\x0e \x03(\tR\x0etrustedProxies\x12.\n" +
 	"\afilters\x18\x10 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
-	"\afailure\x18\x11 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\x123\n" +
+	"\afailure\x18\x11 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\x126\n" +
+	"\atracing\x18\xe8\a \x01(\v2\x1b.moongate.config.v1.TracingR\atracing\x123\n" +
 	"\x16max_request_body_bytes\x18\x0f \x01(\x03R\x13maxRequestBodyBytes\"\x8e\x02\n" +
 	"\vConnections\x12%\n" +
 	"\x0eproxy_protocol\x18\x01 \x01(\bR\rproxyProtocol\x12,\n" +
@@ -2620,6 +2629,7 @@ var file_config_proto_goTypes = []any{
 	(*Certificate)(nil),        // 29: moongate.config.v1.Certificate
 	(*TicketKeys)(nil),         // 30: moongate.config.v1.TicketKeys
 	(*anypb.Any)(nil),          // 31: google.protobuf.Any
+	(*Tracing)(nil),            // 32: moongate.config.v1.Tracing
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
@@ -2637,36 +2647,37 @@ var file_config_proto_depIdxs = []int32{
 	5,  // 12: moongate.config.v1.Listener.connections:type_name -> moongate.config.v1.Connections
 	31, // 13: moongate.config.v1.Listener.filters:type_name -> google.protobuf.Any
 	16, // 14: moongate.config.v1.Listener.failure:type_name -> moongate.config.v1.Failure
-	11, // 15: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	13, // 16: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	11, // 17: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	20, // 18: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	20, // 19: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
-	12, // 20: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	17, // 21: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	31, // 22: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	20, // 23: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	16, // 24: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	15, // 25: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	14, // 26: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	18, // 27: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	19, // 28: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	19, // 29: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 30: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	31, // 31: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	16, // 32: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 33: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	23, // 34: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	22, // 35: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
-	14, // 36: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	24, // 37: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	26, // 38: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
-	28, // 39: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	40, // [40:40] is the sub-list for method output_type
-	40, // [40:40] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	32, // 15: moongate.config.v1.Listener.tracing:type_name -> moongate.config.v1.Tracing
+	11, // 16: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	13, // 17: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	11, // 18: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	20, // 19: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	20, // 20: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
+	12, // 21: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	17, // 22: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	31, // 23: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	20, // 24: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	16, // 25: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	15, // 26: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	14, // 27: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	18, // 28: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	19, // 29: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	19, // 30: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 31: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	31, // 32: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	16, // 33: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 34: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	23, // 35: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	22, // 36: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
+	14, // 37: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	24, // 38: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	26, // 39: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	28, // 40: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2674,6 +2685,7 @@ func file_config_proto_init() {
 	if File_config_proto != nil {
 		return
 	}
+	file_tracing_proto_init()
 	file_config_proto_msgTypes[0].OneofWrappers = []any{
 		(*Resource_Listener)(nil),
 		(*Resource_Route)(nil),
