@@ -73,6 +73,7 @@ var ignorable = map[protoreflect.FullName]string{
 	"moongate.config.v1.Backend.retry_budget":        "without it more requests are tried again, which is better than that none is sent",
 	"moongate.config.v1.Backend.session_persistence": "without it requests of a session go to any endpoint, which is better than to none",
 	"moongate.config.v1.Rule.session_persistence":    "the same",
+	"moongate.config.v1.Listener.tracing":            "without it requests are not traced, which is better than that they fail",
 	"moongate.config.v1.Endpoint.identity":           "it is there for session_persistence alone",
 	"moongate.config.v1.TicketKeys.session_keys":     "they are there for session_persistence alone",
 }

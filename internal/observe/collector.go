@@ -44,6 +44,8 @@ var (
 	descUpRefused       = desc("upstream_requests_refused_total", "Requests that an endpoint of the backend was not asked for because too many waited for a connection to it (reason overloaded, where no other endpoint had room).", backendLabels...)
 	descUpRetries       = desc("upstream_retries_total", "Attempts of requests beyond their first: because no connection could be made, one turned out dead, the backend had not processed the request, or the rule's retry asks for it.", backendLabels...)
 	descMirrorsDropped  = desc("upstream_mirror_copies_dropped_total", "Copies of requests that the backend did not get, or not all of; reason is overloaded where too many or too much of one waited for it, loop_detected where the request had passed a proxy of Moongate before by its CDN-Loop, else failed.", "backend", "reason")
+	descSpansSent       = desc("upstream_spans_sent_total", "Spans of requests that the backend has taken as the collector of an XTelemetryPolicy.", "backend")
+	descSpansDropped    = desc("upstream_spans_dropped_total", "Spans of requests that the collector of an XTelemetryPolicy has not taken: it could not be reached in time, has refused them, or too many waited for it.", "backend")
 	descSessions        = desc("upstream_session_requests_total", "Requests of persistent sessions that the backend has answered; result is new where the session has begun, kept where its endpoint has answered, and moved where another one has, because that was not there.", "backend", "result")
 
 	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
@@ -64,7 +66,7 @@ var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
 	descProxies,
-	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descScarce,
+	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descScarce,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
@@ -214,6 +216,8 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		sum.SessionsBegun += u.SessionsBegun
 		sum.SessionsKept += u.SessionsKept
 		sum.SessionsMoved += u.SessionsMoved
+		sum.SpansSent += u.SpansSent
+		sum.SpansDropped += u.SpansDropped
 	})
 	for backend, u := range sums {
 		e.gauge(descUpEndpoints, float64(u.Endpoints), backend)
@@ -230,6 +234,10 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 			if n > 0 { // most backends are no mirrors
 				e.counter(descMirrorsDropped, n, backend, reason)
 			}
+		}
+		if u.SpansSent+u.SpansDropped > 0 { // it is a collector
+			e.counter(descSpansSent, u.SpansSent, backend)
+			e.counter(descSpansDropped, u.SpansDropped, backend)
 		}
 		for result, n := range map[Session]uint64{SessionNew: u.SessionsBegun, SessionKept: u.SessionsKept, SessionMoved: u.SessionsMoved} {
 			if n > 0 { // most backends have none

@@ -120,6 +120,10 @@ func appendUpstream(b []byte, r *Record) []byte {
 	}
 	b = append(b, `,"attempts":`...)
 	b = strconv.AppendInt(b, int64(r.Attempts), 10)
+	if r.TraceID != nil {
+		b = append(b, `,"trace_id":"`...)
+		b = append(append(b, r.TraceID[:]...), '"')
+	}
 	if r.Session != SessionNone {
 		b = append(b, `,"session":`...)
 		b = appendWord(b, r.Session.String())

@@ -140,6 +140,8 @@ type UpstreamStats struct {
 	Retries           uint64 // attempts of requests beyond their first
 	MirrorsRefused    uint64 // copies of requests dropped because too many, or too much of one, waited
 	MirrorsFailed     uint64 // copies of requests that failed
+	SpansSent         uint64 // spans of requests that the backend has taken as a collector
+	SpansDropped      uint64 // those that it has not
 	MirrorsLooped     uint64 // copies not made of requests that had passed a proxy of Moongate before, or claimed it
 	SessionsBegun     uint64 // requests of persistent sessions that began with them
 	SessionsKept      uint64 // and those that the endpoint of their session has answered

@@ -394,7 +394,7 @@ func TestMetricNames(t *testing.T) {
 	m.Listener(ListenerLabels{Listener: "l"})
 	m.Socket(SocketLabels{Port: 1})
 	m.SetUpstreams(func(emit func(UpstreamStats)) {
-		emit(UpstreamStats{ConnectsTotal: 1, MirrorsFailed: 1, SessionsKept: 1})
+		emit(UpstreamStats{ConnectsTotal: 1, MirrorsFailed: 1, SessionsKept: 1, SpansSent: 1, SpansDropped: 1})
 	})
 	m.SetUnreadKinds(func() []string { return []string{"Gateway"} })
 	m.ConfigApplied(ConfigApply{At: c.t})

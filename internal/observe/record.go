@@ -42,6 +42,9 @@ type Record struct {
 	Cause string
 	Port  uint16
 
+	// TraceID is that of the trace, in hexadecimal; nil where the request is not recorded in one.
+	TraceID *[32]byte
+
 	// Session is what became of the client's session with the backend.
 	Session Session
 

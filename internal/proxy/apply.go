@@ -343,6 +343,7 @@ func (p *Proxy) relisten(generation uint64) {
 	p.noteFailed()
 	p.engine.Snapshot.Store(next)
 	p.upstreams.KeepIdentities(next.Identities())
+	p.tracers.Keep(next.Tracers())
 	for _, s := range fresh {
 		p.serve(s)
 	}
@@ -367,6 +368,9 @@ func (p *Proxy) place(ls *listenerState, wanted layout) error {
 		ls.stats = p.metrics.Listener(observe.ListenerLabels{Gateway: gateway, Listener: name, Port: uint16(ls.config.Port)})
 	}
 	l.Stats = ls.stats
+	if ls.config.Tracing != nil && (mode == snapshot.HTTP || mode == snapshot.HTTPS) {
+		l.Tracer = p.tracers.Get(ls.config.Tracing, ls.config.Gateway, p.upstreams.Get(ls.config.Tracing.Backend), l.Identity)
+	}
 	filtersErr := p.compiler.Listener(l, ls.config) // it holds its hostname all the same
 	unknown := config.CheckKnown(&config.Resource{Kind: &config.Resource_Listener{Listener: ls.config}})
 	if ls.closed = unknown != nil; ls.closed { // what is not known may say who is not to be served

@@ -21,6 +21,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
+	"github.com/moongate-dev/moongate/internal/proxy/tracing"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -35,6 +36,7 @@ type Proxy struct {
 	engine   *exchange.Engine
 	clients  *client.Set
 	sessions *datagram.Set
+	tracers  *tracing.Set
 	memory   *memory
 	cancel   context.CancelFunc // ends what runs in the background
 	stop     chan struct{}      // ends the sweeper
@@ -95,6 +97,7 @@ func New(o Options) *Proxy {
 	p.engine.Clock.Store(time.Now().UnixMilli())
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
 	p.sessions = datagram.NewSet(o.datagramOptions(p.engine))
+	p.tracers = tracing.NewSet(p.engine.Send)
 	p.memory = newMemory(o.MemoryLimit, o.memoryUsed)
 	p.clients.Limit(o.connectionLimits(), p.logger)
 	go p.sweep()
@@ -257,6 +260,8 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 			SessionsKept:      uint64(s.SessionsKept),
 			SessionsMoved:     uint64(s.SessionsMoved),
 			MirrorsLooped:     uint64(s.MirrorsLooped),
+			SpansSent:         uint64(s.SpansSent),
+			SpansDropped:      uint64(s.SpansDropped),
 		})
 	}
 }
@@ -267,6 +272,9 @@ func (p *Proxy) Drain() { p.engine.Draining.Store(true) }
 
 // retireGrace is for connections that clients have begun when Shutdown comes: a round trip over half the world.
 const retireGrace = 100 * time.Millisecond
+
+// flushTimeout is how long Shutdown waits for spans to be sent that have ended.
+const flushTimeout = 2 * time.Second
 
 // Shutdown stops accepting, lets the requests in flight finish and idle connections end, and
 // cuts what is left when ctx ends. It returns ctx's error where something had to be cut.
@@ -287,6 +295,10 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.mu.Unlock()
 	err := p.drainAll(ctx)
 	p.clients.Close()
+	p.mu.Lock()
+	p.tracers.Retire()
+	p.mu.Unlock()
+	p.tracers.Wait(flushTimeout)
 	p.cancel()
 	p.upstreams.Close()
 	p.engine.Wait()

@@ -43,6 +43,14 @@ func withoutSecrets(r *config.Resource) *config.Resource {
 	case *config.Resource_Certificate:
 		r = proto.CloneOf(r)
 		r.GetCertificate().KeyPem = []byte(redacted)
+	case *config.Resource_Listener:
+		if len(r.GetListener().GetTracing().GetHeaders()) == 0 {
+			break
+		}
+		r = proto.CloneOf(r)
+		for _, h := range r.GetListener().Tracing.Headers { // most are credentials
+			h.Value = redacted
+		}
 	case *config.Resource_TicketKeys:
 		r = proto.CloneOf(r)
 		for i := range r.GetTicketKeys().Keys {

@@ -18,7 +18,7 @@ func TestSecretsStay(t *testing.T) {
 	resources := []*config.Resource{
 		{Kind: &config.Resource_TicketKeys{TicketKeys: &config.TicketKeys{Key: "default/gw", Keys: secrets[:2], SessionKeys: secrets[2:]}}},
 		{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "Secret/default/c", ChainPem: []byte("chain"), KeyPem: secrets[0]}}},
-		{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "default/gw/https"}}},
+		{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "default/gw/https", Tracing: &config.Tracing{Headers: []*config.HeaderField{{Name: "authorization", Value: string(secrets[1])}}}}}},
 	}
 	var before []proto.Message
 	for _, r := range resources {

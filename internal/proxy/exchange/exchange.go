@@ -9,6 +9,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/tracing"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -34,12 +35,11 @@ type Exchange struct {
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
 	retry    retryState
-	session  *clientSession // nil as long as no request had one
 	// tryAt is how long after start the present attempt's request was begun; set where that is recorded only.
 	tryAt time.Duration
 
-	body    requestBody
-	mirrors *copies // nil as long as no request had one
+	body   requestBody
+	seldom *seldom // nil as long as no request needed it
 
 	requestID      [requestIDSize]byte // the one that we made, if we did
 	deadlineReason observe.Reason
@@ -55,6 +55,22 @@ type Exchange struct {
 	// suspended tells that Run or Join has returned before the end.
 	suspended bool
 	joined    *joined // nil but in Join, and where the request has left its protocol
+}
+
+// seldom is what most exchanges do without.
+type seldom struct {
+	copies []*mirrored // of the present request, that its body is copied to as it comes
+	span   tracing.Span
+	// session is that of a request that has one. Without settings it is none.
+	session clientSession
+}
+
+// mayNeed makes seldom where it is not there yet.
+func (x *Exchange) mayNeed() *seldom {
+	if x.seldom == nil {
+		x.seldom = &seldom{}
+	}
+	return x.seldom
 }
 
 // Request is a request as the client's side hands it over. All of it is set anew for each
@@ -193,6 +209,9 @@ func (x *Exchange) handle() (read bool) {
 	if !x.countPass() {
 		return x.fail(observe.ReasonLoopDetected)
 	}
+	if x.listener.Tracer != nil {
+		x.beginSpan()
+	}
 	x.fx.Request = &x.Request.Request
 	x.fx.Scheme = x.Client.Mode.Scheme()
 	x.fx.ListenerPort = uint16(x.listener.Config.Port)
@@ -210,6 +229,9 @@ func (x *Exchange) handle() (read bool) {
 		return x.fail(observe.ReasonRouteNotFound)
 	}
 	x.rule = m.Value
+	if x.seldom != nil && m.Match.GetPath() != nil {
+		x.seldom.span.Matched(m.Match.Path.Value)
+	}
 	if s := x.rule.StatsFor(x.listener); s != nil {
 		x.rec.Stats = s
 	}
@@ -304,6 +326,19 @@ func (x *Exchange) finish() {
 			x.rec.Reason = reason
 		}
 	}
+	if x.seldom != nil {
+		x.rec.TraceID = x.seldom.span.TraceID()
+		x.seldom.span.End(&x.rec)
+	}
 	x.Client.Engine.Observer.Finish(&x.rec)
 	x.start = time.Time{}
+}
+
+// beginSpan decides whether the request is traced.
+func (x *Exchange) beginSpan() {
+	span := &x.mayNeed().span
+	span.Begin(x.listener.Tracer, &x.Request.Request, &x.fx.Seed, x.start, uint16(x.listener.Config.Port))
+	if span.Recorded() {
+		x.rec.UserAgent, _ = x.Header.Get("user-agent")
+	}
 }

@@ -3,6 +3,7 @@ package exchange
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
@@ -28,10 +29,6 @@ var (
 // Call implements filter.Engine. Where no response has begun, and it is not for want of time, other endpoints are asked; a backend is asked again what it may
 // have been asked already, since the question changes nothing.
 func (x *Exchange) Call(c *filter.Call) error {
-	backend := c.Backend.As(x.listener.Identity)
-	if backend == nil {
-		return errCallNoEndpoint
-	}
 	deadline := time.Now().Add(callTimeout)
 	if !x.deadline.IsZero() && x.deadline.Before(deadline) {
 		deadline = x.deadline
@@ -45,13 +42,28 @@ func (x *Exchange) Call(c *filter.Call) error {
 		w.waited()
 		w.end()
 	}()
+	return x.Client.Engine.carryOut(ctx, x.listener.Identity, &x.fx.Seed, deadline, c)
+}
+
+// Send makes a call that is no exchange's, for listeners with the identity.
+func (e *Engine) Send(ctx context.Context, identity *upstream.Identity, c *filter.Call) error {
+	seed := rand.Uint64()
+	return e.carryOut(ctx, identity, &seed, time.Now().Add(callTimeout), c)
+}
+
+// carryOut makes the attempts of a call.
+func (e *Engine) carryOut(ctx context.Context, identity *upstream.Identity, seed *uint64, deadline time.Time, c *filter.Call) error {
+	backend := c.Backend.As(identity)
+	if backend == nil {
+		return errCallNoEndpoint
+	}
 	var tried upstream.Tried
 	for n := 1; ; n++ {
-		ep := backend.PickAs(x.listener.Identity, &x.fx.Seed, &tried)
+		ep := backend.PickAs(identity, seed, &tried)
 		if ep == nil {
 			return errCallNoEndpoint
 		}
-		answered, err := x.callAt(ctx, ep, deadline, c)
+		answered, err := e.callAt(ctx, ep, deadline, c)
 		if err == nil || answered || n == maxCallAttempts || ctx.Err() != nil || !time.Now().Before(deadline) {
 			return err
 		}
@@ -59,12 +71,12 @@ func (x *Exchange) Call(c *filter.Call) error {
 	}
 }
 
-// callAt is Call at one endpoint; answered tells that a response has begun.
-func (x *Exchange) callAt(ctx context.Context, ep *upstream.Endpoint, deadline time.Time, c *filter.Call) (answered bool, err error) {
+// callAt is one of the attempts; answered tells that a response has begun.
+func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline time.Time, c *filter.Call) (answered bool, err error) {
 	ep.Begin()
 	defer ep.End()
 	r := Request{Request: c.Request, Framing: http1.Length, Length: int64(len(c.Body)), TETrailers: c.Trailers}
-	made, err := x.Client.Engine.call(ctx, ep, deadline, &r, c.Body, true)
+	made, err := e.call(ctx, ep, deadline, &r, c.Body, true)
 	if err != nil {
 		return false, err
 	}

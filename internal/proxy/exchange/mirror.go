@@ -94,9 +94,6 @@ type mirrored struct {
 	late atomic.Bool
 }
 
-// copies are those of an exchange's request that its body is copied to as it comes.
-type copies struct{ streamed []*mirrored }
-
 // startMirrors sends the copies that the filters want, as the request is now. Of a request that has passed a proxy of Moongate
 // before there are none: were it a copy that has come back, each pass would multiply it. A client can claim that, and so have
 // no copies made; who relies on them watches the count.
@@ -125,10 +122,8 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
 			m.parts = make(chan []byte, 64)
-			if x.mirrors == nil {
-				x.mirrors = &copies{}
-			}
-			x.mirrors.streamed = append(x.mirrors.streamed, m)
+			seldom := x.mayNeed()
+			seldom.copies = append(seldom.copies, m)
 			x.body.each(m.feed)
 		}
 		go m.run()
@@ -161,10 +156,10 @@ func cloneFields(dst, src *message.Fields) {
 
 // feedMirrors copies a part of a streamed body.
 func (x *Exchange) feedMirrors(data []byte) {
-	if x.mirrors == nil {
+	if x.seldom == nil {
 		return
 	}
-	for _, m := range x.mirrors.streamed {
+	for _, m := range x.seldom.copies {
 		m.feed(data)
 	}
 }
@@ -188,10 +183,10 @@ func (m *mirrored) feed(data []byte) {
 
 // endMirrors says that a streamed body has ended, or broken off.
 func (x *Exchange) endMirrors(clean bool) {
-	if x.mirrors == nil {
+	if x.seldom == nil {
 		return
 	}
-	list := x.mirrors.streamed
+	list := x.seldom.copies
 	for i, m := range list {
 		if !clean {
 			m.broken.Store(true)
@@ -201,7 +196,7 @@ func (x *Exchange) endMirrors(clean bool) {
 		close(m.parts)
 		list[i] = nil
 	}
-	x.mirrors.streamed = list[:0]
+	x.seldom.copies = list[:0]
 }
 
 func (m *mirrored) run() {

@@ -100,6 +100,9 @@ func (x *Exchange) filterResponse() {
 	if x.listener != nil {
 		x.listener.Filters.RunResponse(&x.fx)
 	}
+	if x.seldom != nil {
+		x.seldom.span.Responds(&x.resp.Header)
+	}
 }
 
 // reply sends a response made here: x.resp's fields, and the body unless the method is HEAD.

@@ -10,7 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
-// clientSession is the persistent session of an exchange's client (GEP-1619). It is made for the first request that has one, and used again.
+// clientSession is the persistent session of an exchange's client (GEP-1619).
 type clientSession struct {
 	settings *session.Settings // nil: the present request has none
 	keys     *session.Keys
@@ -29,24 +29,29 @@ func (x *Exchange) beginSession(b *snapshot.BackendRef) {
 		settings = b.Backend.Sessions()
 	}
 	if settings == nil || x.listener.Sessions == nil {
-		if x.session != nil {
-			x.session.settings = nil
+		if x.seldom != nil {
+			x.seldom.session.settings = nil
 		}
 		return
 	}
-	if x.session == nil {
-		x.session = &clientSession{}
-	}
-	s := x.session
+	s := &x.mayNeed().session
 	s.settings, s.keys, s.left = settings, x.listener.Sessions, false
 	settings.Read(s.keys, &x.Header, &s.token)
 	s.with, s.known = s.token.Endpoint(settings, b.Backend.SessionID(), time.Now())
 }
 
+// session returns the session of the present request, nil where it has none.
+func (x *Exchange) session() *clientSession {
+	if x.seldom == nil || x.seldom.session.settings == nil {
+		return nil
+	}
+	return &x.seldom.session
+}
+
 // pick chooses the endpoint of an attempt: that of the session as long as it takes connections, however the attempts before have ended, since another one knows nothing of
 // the session.
 func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
-	if s := x.session; s != nil && s.settings != nil && s.known && !s.left {
+	if s := x.session(); s != nil && s.known && !s.left {
 		if ep := backend.SessionEndpointAs(x.listener.Identity, s.with); ep != nil {
 			return ep
 		}
@@ -57,15 +62,15 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 
 // leaveSession follows an attempt that has failed.
 func (x *Exchange) leaveSession(f failure) {
-	if s := x.session; s != nil && (f.kind == failedToConnect || f.kind == failedGone) {
+	if s := x.session(); s != nil && (f.kind == failedToConnect || f.kind == failedGone) {
 		s.left = true
 	}
 }
 
 // keepSession puts the client's token into the head of a backend's response, as far as the client needs one.
 func (x *Exchange) keepSession() {
-	s := x.session
-	if s == nil || s.settings == nil {
+	s := x.session()
+	if s == nil {
 		return
 	}
 	now := time.Now()

@@ -16,6 +16,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
+	"github.com/moongate-dev/moongate/internal/proxy/tracing"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -114,6 +115,8 @@ type Listener struct {
 	// Filters are run on all requests before a route is looked for, and last on responses; Failure, where it is not nil, is what requests are answered with instead.
 	Filters Filters
 	Failure *Failure
+	// Tracer records its requests; nil where none is.
+	Tracer *tracing.Tracer
 	// Sessions are the keys of its Gateway's persistent sessions; nil where there are none, and no session persists.
 	Sessions *session.Keys
 }
@@ -128,6 +131,22 @@ func (s *Snapshot) Port(of *Socket) *Port {
 		return nil
 	}
 	return p
+}
+
+// Tracers are those of all listeners.
+func (s *Snapshot) Tracers() map[*tracing.Tracer]bool {
+	all := map[*tracing.Tracer]bool{}
+	for _, p := range s.Sockets {
+		if p == nil {
+			continue
+		}
+		for _, l := range p.Listeners.All() {
+			if l.Tracer != nil {
+				all[l.Tracer] = true
+			}
+		}
+	}
+	return all
 }
 
 // Identities are those of all listeners.

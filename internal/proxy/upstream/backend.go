@@ -40,6 +40,8 @@ type totals struct {
 	retries atomic.Int64
 	// mirrorsDropped are the copies of requests to this backend that were dropped.
 	mirrorsDropped [mirrorDrops]atomic.Int64
+	// spansSent and spansDropped are those of requests that were to be sent to this backend, a collector.
+	spansSent, spansDropped atomic.Int64
 	// sessions are the requests of persistent sessions.
 	sessions [observe.SessionMoved + 1]atomic.Int64
 }
@@ -65,6 +67,12 @@ const (
 
 // MirrorDropped counts a copy of a request that the backend did not get, or not all of.
 func (b *Backend) MirrorDropped(why MirrorDrop) { b.totals().mirrorsDropped[why].Add(1) }
+
+// SpansSent counts spans that the backend has taken as a collector, SpansDropped those that it has not, for whatever reason.
+func (b *Backend) SpansSent(n int) { b.totals().spansSent.Add(int64(n)) }
+
+// SpansDropped counts the other spans, see SpansSent.
+func (b *Backend) SpansDropped(n int) { b.totals().spansDropped.Add(int64(n)) }
 
 // endpointList is immutable once published.
 type endpointList struct {
@@ -300,6 +308,8 @@ type Stats struct {
 	MirrorsRefused, MirrorsFailed, MirrorsLooped int64
 	// SessionsBegun, SessionsKept and SessionsMoved are requests of persistent sessions since the start, see observe.Session; of a backend only.
 	SessionsBegun, SessionsKept, SessionsMoved int64
+	// SpansSent and SpansDropped are spans since the start that the backend has taken, and has not, as a collector; of a backend only.
+	SpansSent, SpansDropped int64
 }
 
 // Stats are the backend's figures. Dialled and Failures never go down, and Open
@@ -310,7 +320,8 @@ func (b *Backend) Stats() Stats {
 	s := Stats{Open: t.open.Load(), Dialled: t.dialled.Load(), Failures: t.failures.Load(),
 		Refused: t.refused.Load(), Retries: t.retries.Load(), MirrorsRefused: t.mirrorsDropped[MirrorOverloaded].Load(),
 		MirrorsFailed: t.mirrorsDropped[MirrorFailed].Load(), MirrorsLooped: t.mirrorsDropped[MirrorLooped].Load(),
-		SessionsBegun: t.sessions[observe.SessionNew].Load(), SessionsKept: t.sessions[observe.SessionKept].Load(), SessionsMoved: t.sessions[observe.SessionMoved].Load()}
+		SessionsBegun: t.sessions[observe.SessionNew].Load(), SessionsKept: t.sessions[observe.SessionKept].Load(), SessionsMoved: t.sessions[observe.SessionMoved].Load(),
+		SpansSent: t.spansSent.Load(), SpansDropped: t.spansDropped.Load()}
 	for e := range b.everyEndpoint() {
 		s.Idle += e.idleCount() + e.idleShared()
 		s.InFlight += e.inFlightNow()

@@ -1,0 +1,94 @@
+package tracing
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// Set holds the tracers of a proxy, one for each Gateway and configuration: listeners share it.
+type Set struct {
+	send    Send
+	tracers map[key]*Tracer // by the goroutine that applies configurations
+	leaving sync.WaitGroup
+	closed  bool
+	// ctx ends the calls of all tracers.
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// key says what a tracer is for.
+type key struct {
+	gateway, config string
+	backend         *upstream.Backend
+	identity        *upstream.Identity
+}
+
+// NewSet makes a Set whose calls are made by send.
+func NewSet(send Send) *Set {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) // which are counted, and would be printed for each batch
+	s := &Set{send: send, tracers: map[key]*Tracer{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	return s
+}
+
+// Get returns the tracer of a Gateway, the same as long as its configuration stays; nil for none. Calls of Get and Keep must not overlap.
+func (s *Set) Get(c *config.Tracing, gateway string, backend *upstream.Backend, identity *upstream.Identity) *Tracer {
+	if c == nil || backend == nil || s.closed {
+		return nil
+	}
+	text, err := proto.MarshalOptions{Deterministic: true}.Marshal(c)
+	if err != nil {
+		return nil
+	}
+	k := key{gateway, string(text), backend, identity}
+	t := s.tracers[k]
+	if t == nil {
+		t = newTracer(s.ctx, c, gateway, backend, identity, s.send)
+		s.tracers[k] = t
+	}
+	return t
+}
+
+// Keep has all tracers but those that are used send what they have and end.
+func (s *Set) Keep(used map[*Tracer]bool) {
+	for k, t := range s.tracers {
+		if !used[t] {
+			delete(s.tracers, k)
+			s.retire(t)
+		}
+	}
+}
+
+func (s *Set) retire(t *Tracer) {
+	s.leaving.Add(1)
+	t.retire(sync.OnceFunc(func() {
+		go func() {
+			defer s.leaving.Done()
+			ctx, cancel := context.WithTimeout(t.ctx, sendTimeout)
+			defer cancel()
+			t.provider.Shutdown(ctx) //nolint:errcheck // what is not sent then is counted
+			t.cancel()
+		}()
+	}))
+}
+
+// Retire has all tracers send what they have and end; there are no others from now on. Like Keep it must not overlap with Get.
+func (s *Set) Retire() {
+	s.closed = true
+	s.Keep(nil)
+}
+
+// Wait waits so long for the tracers to end, and then has them give up what they have not sent. No request is under way.
+func (s *Set) Wait(d time.Duration) {
+	timer := time.AfterFunc(d, s.cancel)
+	defer timer.Stop()
+	s.leaving.Wait()
+	s.cancel()
+}

@@ -1,0 +1,151 @@
+package tracing
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// Bounds of what waits for a collector.
+const (
+	maxWaiting  = 8192                   // spans of one Gateway that have ended and are not sent yet; more are dropped and counted
+	batch       = 512                    // spans of one call
+	batchDelay  = time.Second            // until fewer are sent
+	sendTimeout = 10 * time.Second       // for a batch, all attempts included
+	sendPause   = 500 * time.Millisecond // between these
+	maxValue    = 1024                   // bytes of an attribute that clients choose
+)
+
+// Tracer records spans as one configuration says. It is safe for concurrent use.
+type Tracer struct {
+	backend      *upstream.Backend
+	identity     *upstream.Identity
+	sampling     share
+	parents      share
+	ignoreParent bool
+	spanName     string
+	attributes   []extra
+
+	provider *sdktrace.TracerProvider
+	tracer   trace.Tracer
+	waiting  atomic.Int64 // spans that have ended and are neither sent nor dropped
+
+	// open counts the spans that have begun and not ended. Once the tracer is retired, the last of them shuts it down.
+	open     atomic.Int64
+	retired  atomic.Bool
+	shutdown func()
+	// ctx ends the calls to the collector.
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+// extra is an attribute that the configuration asks for; one of the three sources is set.
+type extra struct {
+	key       attribute.Key
+	literal   *string
+	header    string // in lower case
+	attribute string
+}
+
+// share is a share of requests; the zero value is none.
+type share struct{ numerator, denominator uint64 }
+
+func shareOf(c *config.Share) share {
+	if c == nil {
+		return share{1, 1}
+	}
+	return share{uint64(c.Numerator), uint64(c.Denominator)}
+}
+
+// takes decides by the exchange's random numbers.
+func (s share) takes(seed *uint64) bool {
+	switch {
+	case s.numerator >= s.denominator:
+		return s.denominator > 0
+	case s.numerator == 0:
+		return false
+	}
+	return upstream.Random(seed)>>32*s.denominator>>32 < s.numerator
+}
+
+// wants decides whether a request is recorded.
+func (t *Tracer) wants(p *parent, seed *uint64) bool {
+	if p.valid() && !t.ignoreParent {
+		return p.sampled() && t.parents.takes(seed)
+	}
+	return t.sampling.takes(seed)
+}
+
+// newTracer makes the tracer of a Gateway, whose calls end with ctx.
+func newTracer(ctx context.Context, c *config.Tracing, gateway string, backend *upstream.Backend, identity *upstream.Identity, send Send) *Tracer {
+	t := &Tracer{
+		backend: backend, identity: identity, sampling: shareOf(c.Sampling), parents: shareOf(c.SampledParents), ignoreParent: c.IgnoreParent, spanName: c.SpanName,
+	}
+	for _, a := range c.Attributes {
+		e := extra{key: attribute.Key(a.Name), header: a.GetHeader(), attribute: a.GetAttribute()}
+		if v, ok := a.Value.(*config.TraceAttribute_Literal); ok {
+			e.literal = &v.Literal
+		}
+		t.attributes = append(t.attributes, e)
+	}
+	t.ctx, t.cancel = context.WithCancel(ctx)
+	namespace, name, _ := strings.Cut(gateway, "/")
+	exporter := newExporter(t, c, send)
+	t.provider = sdktrace.NewTracerProvider(
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), // what is not wanted never comes here
+		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", c.ServiceName), attribute.String("k8s.namespace.name", namespace),
+			attribute.String("moongate.gateway", name))),
+		sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{AttributeValueLengthLimit: maxValue, AttributeCountLimit: 128, EventCountLimit: 0, LinkCountLimit: 0}),
+		sdktrace.WithSpanProcessor(&bounded{t, sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithMaxQueueSize(maxWaiting),
+			sdktrace.WithMaxExportBatchSize(batch), sdktrace.WithBatchTimeout(batchDelay), sdktrace.WithExportTimeout(sendTimeout))}),
+	)
+	t.tracer = t.provider.Tracer("github.com/moongate-dev/moongate")
+	return t
+}
+
+func (t *Tracer) begun() { t.open.Add(1) }
+
+func (t *Tracer) ended() {
+	if t.open.Add(-1) == 0 && t.retired.Load() {
+		t.shutdown()
+	}
+}
+
+// retire has the tracer shut down when its last span has ended.
+func (t *Tracer) retire(shutdown func()) {
+	t.shutdown = shutdown
+	t.retired.Store(true)
+	if t.open.Load() == 0 {
+		t.shutdown()
+	}
+}
+
+// bounded keeps the spans that wait for the collector from being more than maxWaiting, and counts those that are dropped for it.
+type bounded struct {
+	t *Tracer
+	sdktrace.SpanProcessor
+}
+
+// OnEnd is called with each span that has ended.
+func (b *bounded) OnEnd(s sdktrace.ReadOnlySpan) {
+	if b.t.waiting.Add(1) > maxWaiting {
+		b.t.waiting.Add(-1)
+		b.t.backend.SpansDropped(1)
+		return
+	}
+	b.SpanProcessor.OnEnd(s)
+}
+
+// text is a value that a client has chosen: bounded, and UTF-8 as the collector demands.
+func text(b []byte) string {
+	return strings.ToValidUTF8(string(b[:min(len(b), maxValue)]), "\uFFFD")
+}
