@@ -127,6 +127,7 @@ type object struct {
 			ParentRef  struct{ SectionName string }
 			Conditions []condition
 		}
+		Ancestors []struct{ Conditions []condition }
 	}
 }
 
@@ -140,6 +141,9 @@ func (o *object) find(want string) bool {
 	}
 	for _, p := range o.Status.Parents {
 		all = append(all, p.Conditions...)
+	}
+	for _, a := range o.Status.Ancestors {
+		all = append(all, a.Conditions...)
 	}
 	for _, c := range all {
 		if c.Type+"="+c.Status+"/"+c.Reason == want {

@@ -43,7 +43,7 @@ func (d *decision) carryOut() error {
 		return nil
 	}
 	d.forward()
-	d.Settings = settings(rule)
+	d.Settings = append(settings(rule), d.tracing()...)
 	d.shareOut(rule.BackendRefs)
 	return nil
 }
@@ -326,7 +326,36 @@ func (d *decision) describeFilter(packed *anypb.Any) string {
 	return text
 }
 
-// serverOf names an authorization server.
+// tracing says whether the request would be traced, and where its span goes.
+func (d *decision) tracing() []string {
+	t := d.listener.Tracing
+	if t == nil {
+		return nil
+	}
+	text := "traced"
+	parent, brings := d.req.Header.Get("traceparent")
+	switch share := t.Sampling; {
+	case brings && !t.IgnoreParent:
+		text += " if its traceparent " + string(parent) + " is valid and sampled"
+		if t.SampledParents != nil {
+			text += fmt.Sprintf(", of such requests %d in %d", t.SampledParents.Numerator, t.SampledParents.Denominator)
+		}
+	case share != nil:
+		text += fmt.Sprintf(", of such requests %d in %d", share.Numerator, share.Denominator)
+	}
+	text += ": span of service " + t.ServiceName
+	server := d.upstreams.Get(t.Backend)
+	if server == nil {
+		return []string{text}
+	}
+	text += " to " + d.serverOf(server)
+	if len(server.Endpoints()) == 0 {
+		text += ", which has no endpoint that is ready: spans are dropped"
+	}
+	return []string{text}
+}
+
+// serverOf names an authorization server or a collector.
 func (d *decision) serverOf(b *upstream.Backend) string {
 	c := b.Config()
 	name := c.Namespace + "/" + c.Name

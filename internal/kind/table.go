@@ -6,6 +6,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -67,4 +68,7 @@ var (
 	// Our type has the fields of versions before v1.7.0, too.
 	XBackendTrafficPolicy = policy(Kind{Group: gwx.GroupName, Name: "XBackendTrafficPolicy", Resource: "xbackendtrafficpolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&gwx.XBackendTrafficPolicyList{}, func(o *gwx.XBackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
+	// Its status has the fields of every policy's.
+	XTelemetryPolicy = policy(Kind{Group: gwx.GroupName, Name: "XTelemetryPolicy", Resource: "xtelemetrypolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
+		&apisx.XTelemetryPolicyList{}, func(o *apisx.XTelemetryPolicy) *gwv1.PolicyStatus { return (*gwv1.PolicyStatus)(&o.Status) })
 )

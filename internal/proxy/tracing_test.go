@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -210,6 +211,11 @@ func TestTracing(t *testing.T) {
 				"verb": method, "http.route": "/p", "url.scheme": "http", "client.address": "127.0.0.1"} {
 				if got := attributeOf(span.Attributes, key); got != want {
 					t.Errorf("%s is %q, want %q", key, got, want)
+				}
+			}
+			for _, kv := range span.Attributes {
+				if !slices.Contains(config.TraceAttributes(), kv.Key) && !slices.Contains([]string{"team", "user", "answer", "verb"}, kv.Key) {
+					t.Errorf("attribute %s is not documented", kv.Key)
 				}
 			}
 			if span.Name != method+" /p" || span.Kind != tracepb.Span_SPAN_KIND_SERVER || span.EndTimeUnixNano <= span.StartTimeUnixNano ||

@@ -27,7 +27,13 @@ func newBackends(e *incremental.Engine,
 	services *services, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals) *backends {
 	bs := &backends{endpointSlices: endpointSlices, services: services, refusals: refusals}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
-	listeners := incremental.NewIndex(listenerStates.serving, "listeners by backend", func(_ listenerKey, l *config.Listener) []string { return rule.FilterBackends(l.Filters) })
+	listeners := incremental.NewIndex(listenerStates.serving, "listeners by backend", func(_ listenerKey, l *config.Listener) []string {
+		keys := rule.FilterBackends(l.Filters)
+		if l.Tracing != nil {
+			keys = append(keys, l.Tracing.Backend)
+		}
+		return keys
+	})
 	used := func(v *incremental.View, key backendKey) bool {
 		return incremental.Count(v, bs.users, key.String()) > 0 || incremental.Count(v, listeners, key.String()) > 0
 	}

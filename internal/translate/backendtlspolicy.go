@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -77,10 +78,11 @@ func tlsPolicyTargets(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 	return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 }
 
-// backendTLSPoliciesInUse are those for Services that routes or listeners name.
+// backendTLSPoliciesInUse are those for Services that routes, listeners or XTelemetryPolicies name.
 func backendTLSPoliciesInUse(e *incremental.Engine,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
-	routeObjects *incremental.Collection[kindName, metav1.Object], listeners *listeners) *incremental.Collection[name, *gwv1.BackendTLSPolicy] {
+	routeObjects *incremental.Collection[kindName, metav1.Object], listeners *listeners,
+	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy]) *incremental.Collection[name, *gwv1.BackendTLSPolicy] {
 	named := incremental.Keys(incremental.NewIndex(routeObjects, "routes by Service that they name", namedServices), "Services that routes name")
 	return incremental.Map(e, "BackendTLSPolicy in use", policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
@@ -89,7 +91,7 @@ func backendTLSPoliciesInUse(e *incremental.Engine,
 					return false
 				}
 				_, is := incremental.Fetch(v, named, name{target.Namespace, target.Name})
-				return is || incremental.Count(v, listeners.byBackend, target.Whole()) > 0
+				return is || incremental.Count(v, listeners.byBackend, target.Whole()) > 0 || incremental.Count(v, collectors, target.Whole()) > 0
 			})
 		}, sameDeeply[*gwv1.BackendTLSPolicy])
 }

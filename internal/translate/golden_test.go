@@ -425,6 +425,9 @@ func backendsOf(t *testing.T, r *config.Resource) (keys []string) {
 	}
 	if l := r.GetListener(); l != nil {
 		rules = []*config.Rule{{Filters: l.Filters}}
+		if l.Tracing != nil {
+			keys = append(keys, l.Tracing.Backend)
+		}
 	}
 	for _, rule := range rules {
 		filters := slices.Clone(rule.Filters)

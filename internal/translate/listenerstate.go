@@ -30,6 +30,7 @@ type listenerStates struct {
 	clientValidations    *clientValidations
 	infrastructure       *infrastructure
 	backendRefs          *backendRefs
+	telemetryPolicies    *telemetryPolicies
 	httpFilters          *httpFilters
 
 	all           *incremental.Collection[listenerKey, *listenerState]
@@ -43,9 +44,9 @@ type listenerStates struct {
 func newListenerStates(e *incremental.Engine,
 	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
 	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, listenerOverlaps *listenerOverlaps,
-	clientValidations *clientValidations, infrastructure *infrastructure, backendRefs *backendRefs, httpFilters *httpFilters) *listenerStates {
+	clientValidations *clientValidations, infrastructure *infrastructure, backendRefs *backendRefs, telemetryPolicies *telemetryPolicies, httpFilters *httpFilters) *listenerStates {
 	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
-		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, backendRefs: backendRefs, httpFilters: httpFilters}
+		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, backendRefs: backendRefs, telemetryPolicies: telemetryPolicies, httpFilters: httpFilters}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {
 			return st.listenerState(v, k, l), true
@@ -114,6 +115,9 @@ func (st *listenerStates) listenerState(v *incremental.View, k listenerKey, l *l
 		s.Serve.Identity = st.listenerCertificates.identity(v, k, l)
 		terms, _ := incremental.Fetch(v, st.listeners.gateways.terms, k.Gateway)
 		applyClients(s.Serve, k, &terms.Clients)
+		if p := s.Serve.Protocol; p == config.Protocol_PROTOCOL_HTTP || p == config.Protocol_PROTOCOL_HTTPS {
+			s.Serve.Tracing = st.telemetryPolicies.tracing(v, k.Gateway)
+		}
 		s.Serve.Filters = filters.Filters
 		if filters.Missing != nil || filters.Invalid != nil { // none may be skipped
 			s.Serve.Filters, s.Serve.Failure = nil, &config.Failure{Status: 500, Reason: listenerInvalid}

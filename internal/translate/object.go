@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -33,6 +34,7 @@ const (
 	KindReferenceGrant        Kind = "ReferenceGrant"
 	KindBackendTLSPolicy      Kind = "BackendTLSPolicy"
 	KindXBackendTrafficPolicy Kind = "XBackendTrafficPolicy"
+	KindXTelemetryPolicy      Kind = "XTelemetryPolicy"
 	KindHTTPFilter            Kind = "HTTPFilter"
 	KindNamespace             Kind = "Namespace"
 	KindService               Kind = "Service"
@@ -77,6 +79,7 @@ type inputs struct {
 	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
 	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
 	trafficPolicies     *incremental.Input[name, *gwx.XBackendTrafficPolicy]
+	telemetryPolicies   *incremental.Input[name, *apisx.XTelemetryPolicy]
 	httpFilters         *incremental.Input[name, *v1alpha1.HTTPFilter]
 	namespaces          *incremental.Input[name, *corev1.Namespace]
 	services            *incremental.Input[name, *corev1.Service]
@@ -109,6 +112,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.grants = objects(in, e, kind.ReferenceGrant)
 	in.policies = objects(in, e, kind.BackendTLSPolicy)
 	in.trafficPolicies = objects(in, e, kind.XBackendTrafficPolicy)
+	in.telemetryPolicies = objects(in, e, kind.XTelemetryPolicy)
 	in.httpFilters = objects(in, e, kind.HTTPFilter)
 	in.namespaces = objects(in, e, kind.Namespace)
 	in.services = objects(in, e, kind.Service)

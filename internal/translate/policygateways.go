@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
+
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
@@ -25,9 +27,10 @@ type policyGateways struct {
 }
 
 // newPolicyGateways is for policies whose targets are those.
-func newPolicyGateways(e *incremental.Engine, k *kind.Kind, targets *incremental.Collection[name, []policy.Target], gateways *gateways, listeners *listeners, routes *routes) *policyGateways {
+func newPolicyGateways(e *incremental.Engine, k *kind.Kind, targets *incremental.Collection[name, []policy.Target], gateways *gateways, listeners *listeners, routes *routes,
+	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy], telemetryPolicies *telemetryPolicies) *policyGateways {
 	pg := &policyGateways{kind: k, gateways: gateways}
-	pg.declareGatewaysByTarget(e, targets, listeners, routes)
+	pg.declareGatewaysByTarget(e, targets, listeners, routes, collectors, telemetryPolicies)
 	pg.declareUnnamed(e, targets)
 	return pg
 }
@@ -53,7 +56,7 @@ func policyWinners[V any](e *incremental.Engine, k *kind.Kind, byTarget *increme
 		}, same[name])
 }
 
-// targetRoute is a route, or a Gateway by one of its listeners, that refers to an object as a backend.
+// targetRoute is a route, or a Gateway by one of its listeners or by the XTelemetryPolicy for it, that refers to an object as a backend.
 type targetRoute struct {
 	Target policy.Target
 	Route  kindName
@@ -75,7 +78,8 @@ func (g targetGateway) Compare(o targetGateway) int {
 
 // declareGatewaysByTarget finds the Gateways that reach the backends with policies: of most backends nobody asks for them. A
 // policy reads them and not the routes, of which a backend may have thousands.
-func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target], listeners *listeners, routes *routes) {
+func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets *incremental.Collection[name, []policy.Target], listeners *listeners, routes *routes,
+	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy], telemetryPolicies *telemetryPolicies) {
 	of := " of " + pg.kind.Name
 	whole := incremental.NewIndex(targets, "objects that are targets"+of,
 		func(_ name, targets []policy.Target) (objects []policy.Target) {
@@ -89,7 +93,12 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 			for _, route := range routes.referringTo(v, target) {
 				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, route}})
 			}
-			for _, gateway := range listeners.referringTo(v, target) {
+			direct := listeners.referringTo(v, target)
+			for _, n := range incremental.Lookup(v, collectors, target) {
+				direct = append(direct, telemetryPolicies.gatewaysOf(v, n, pg.gateways)...)
+			}
+			slices.SortFunc(direct, name.Compare)
+			for _, gateway := range slices.Compact(direct) {
 				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, kindName{KindGateway, gateway}}})
 			}
 			return all

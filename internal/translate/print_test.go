@@ -220,7 +220,7 @@ func (w *world) printStatus(t *testing.T) string {
 		switch k.Kind {
 		case "GatewayParameters":
 			group = v1alpha1.GroupName
-		case "XListenerSet", "XBackendTrafficPolicy":
+		case "XListenerSet", "XBackendTrafficPolicy", "XTelemetryPolicy":
 			group = gwx.GroupName
 		}
 		if k.Group != group {

@@ -193,13 +193,6 @@ func (s *Span) End(rec *observe.Record) {
 	t.ended()
 }
 
-// Keys are the names of the attributes that spans have by themselves, which others may be copies of.
-func Keys() []string {
-	return []string{"client.address", "error.type", "http.request.body.size", "http.request.method", "http.request.method_original", "http.request.resend_count",
-		"http.response.body.size", "http.response.status_code", "http.route", "network.peer.address", "network.peer.port", "network.protocol.name",
-		"network.protocol.version", "server.address", "server.port", "url.path", "url.scheme", "user_agent.original"}
-}
-
 var versions = map[string]string{"HTTP/1.0": "1.0", "HTTP/1.1": "1.1", "HTTP/2.0": "2"}
 
 // methodOf is the method as names of spans have it: few, whatever clients invent.

@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
-//go:generate sh -c "cp -f $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.k8s.io_*s.yaml crds/ && chmod 644 crds/*.yaml && rm -f crds/*_vap_*"
+//go:generate sh -c "cp -f $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.k8s.io_*s.yaml $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.x-k8s.io_xtelemetrypolicies.yaml crds/ && chmod 644 crds/*.yaml && rm -f crds/*_vap_*"
 
 //go:embed crds/*.yaml
 var crds embed.FS
@@ -25,7 +25,9 @@ func readCRD(group, plural string) (*apiextv1.CustomResourceDefinition, error) {
 	case v1alpha1.GroupName:
 		b, err = v1alpha1.Definitions.ReadFile(name)
 	case gwx.GroupName:
-		b, err = gwx.Definitions.ReadFile(name)
+		if own, missing := gwx.Definitions.ReadFile(name); missing == nil {
+			b, err = own, nil
+		}
 	}
 	if err != nil {
 		return nil, err
