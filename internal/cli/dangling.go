@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/admin"
@@ -61,6 +62,10 @@ func dangling(objects []files.Object) []admin.Problem {
 		switch typed := o.Object.(type) {
 		case *gwv1.Gateway:
 			r.class(o, string(typed.Spec.GatewayClassName))
+		case *apisx.XTelemetryPolicy:
+			for i, ref := range typed.Spec.TargetRefs {
+				r.target(o, fmt.Sprintf("spec.targetRefs[%d]", i), ref)
+			}
 		default:
 			if p, is := kind.ParentGatewayOf(o.Object); is {
 				r.parent(o, "spec.parentRef", kind.Gateway.Kind, p.Namespace, string(p.Name))
@@ -112,6 +117,16 @@ func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gw
 			r.parent(o, fmt.Sprintf("spec.parentRefs[%d]", i), parent, ref.Namespace, string(ref.Name))
 		}
 	}
+}
+
+// target checks that the Gateway is there which a policy is for.
+func (r *references) target(o files.Object, field string, ref gwv1.LocalObjectReference) {
+	if string(ref.Group) != gwv1.GroupName || string(ref.Kind) != kind.Gateway.Name {
+		r.add(o, field+".kind", fmt.Sprintf("%s of group %q has no requests of its own, so the policy has no effect on it", ref.Kind, ref.Group),
+			"name a Gateway of group "+gwv1.GroupName)
+		return
+	}
+	r.parent(o, field, kind.Gateway.Kind, nil, string(ref.Name))
 }
 
 // parent checks that a parent is there.

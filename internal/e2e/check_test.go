@@ -50,6 +50,8 @@ func TestCheckMistakes(t *testing.T) {
 		{"22-duplicate", "HTTPRoute default/good", "is already defined", "remove one of the two"},
 		{"23-syntax", "", "23-syntax.yaml:", "check the indentation"},
 		{"25-class-only", "Gateway default/class-only", "spec.infrastructure.parametersRef", "remove classOnly"},
+		{"26-telemetry", "XTelemetryPolicy default/telemetry", "spec.targetRefs[0].name", "did you mean good?"},
+		{"27-external-auth", "HTTPRoute default/external-auth", "spec.rules[0].filters[0].externalAuth.backendRef.name", "create it"},
 		{"24-no-parameters", "Gateway default/parameters", "spec.infrastructure.parametersRef", "remove parametersRef"},
 	}
 	lines := strings.Split(stdout, "\n")

@@ -241,7 +241,7 @@ func (g *routeMaker) mirror() gwv1.HTTPRequestMirrorFilter {
 }
 
 func (g *routeMaker) externalAuth() gwv1.HTTPExternalAuthFilter {
-	header := func() string { return g.word("X-A", "Host", "Content-Length", "a b") }
+	header := func() string { return g.word("X-A", "Host", "Content-Length", ":path", ":a", "a b") }
 	return gwv1.HTTPExternalAuthFilter{
 		ExternalAuthProtocol: gwv1.HTTPRouteExternalAuthProtocol(g.word("HTTP", "GRPC")), BackendRef: g.ref(),
 		GRPCAuthConfig: maybe(g, 3, func() gwv1.GRPCAuthConfig { return gwv1.GRPCAuthConfig{AllowedRequestHeaders: several(g, 2, header)} }),

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -361,6 +359,13 @@ func TestExternalAuthGRPC(t *testing.T) {
 	}
 }
 
+// clientOfHTTP2 is a client that speaks HTTP/2 in cleartext.
+func clientOfHTTP2() *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Client{Transport: &http.Transport{Protocols: protocols}}
+}
+
 // TestExternalAuthNeverPasses asks servers that deny and allow, go down, hang, answer with rubbish and die in the middle of an answer, in random order. What they
 // have not allowed reaches no backend.
 func TestExternalAuthNeverPasses(t *testing.T) {
@@ -419,9 +424,7 @@ func TestExternalAuthNeverPasses(t *testing.T) {
 		guardedBy(t, &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 1 << 20, ResponseHeaders: []string{"x-allowed"}})(r)
 	})
 	h1 := &http.Client{Transport: &http.Transport{}}
-	h2 := &http.Client{Transport: &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, addr)
-	}}}
+	h2 := clientOfHTTP2()
 	defer h1.CloseIdleConnections()
 	defer h2.CloseIdleConnections()
 	random := rand.New(rand.NewPCG(1, 2))

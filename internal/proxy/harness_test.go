@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -249,6 +250,24 @@ func httpBackend(t testing.TB, h http.HandlerFunc) string {
 	go s.Serve(l)
 	t.Cleanup(func() { s.Close() })
 	return l.Addr().String()
+}
+
+// refusedAddr is an address at which connections are refused until the test ends: its port is taken, so that no other test's server gets it.
+func refusedAddr(t testing.TB) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: loopback.As4()}); err != nil {
+		t.Fatal(err)
+	}
+	addr, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(loopback, uint16(addr.(*syscall.SockaddrInet4).Port)).String()
 }
 
 // readHead reads one message head and returns it.

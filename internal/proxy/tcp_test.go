@@ -116,12 +116,7 @@ func TestTCP(t *testing.T) {
 // TestTCPFailures: a connection that cannot be joined is reset, and the log says why.
 func TestTCPFailures(t *testing.T) {
 	t.Parallel()
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead := closed.Addr().String()
-	closed.Close()
+	dead := refusedAddr(t)
 	ref := &config.BackendRef{Backend: "Service/default/b/80", Weight: 1}
 	for name, tc := range map[string]struct {
 		endpoints []string

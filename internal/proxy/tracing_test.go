@@ -3,13 +3,11 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"encoding/hex"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -20,7 +18,6 @@ import (
 
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -154,9 +151,7 @@ func TestTracing(t *testing.T) {
 		},
 	})
 	plain := &http.Client{}
-	h2 := &http.Client{Transport: &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, addr string, _ *tls.Config) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, network, addr)
-	}}}
+	h2 := clientOfHTTP2()
 	defer plain.CloseIdleConnections()
 	defer h2.CloseIdleConnections()
 	for name, tc := range map[string]struct {
@@ -290,9 +285,7 @@ func TestTracingCollectorAway(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
 	hanging := rawBackend(t, func(_ net.Conn, r *bufio.Reader) { io.Copy(io.Discard, r) })
-	closed := httptest.NewServer(nil)
-	closed.Close()
-	for name, addr := range map[string]string{"down": strings.TrimPrefix(closed.URL, "http://"), "hangs": hanging} {
+	for name, addr := range map[string]string{"down": refusedAddr(t), "hangs": hanging} {
 		t.Run(name, func(t *testing.T) {
 			g := startGateway(t, Timeouts{})
 			g.serve(httpBackend(t, func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok") }), nil)

@@ -91,9 +91,7 @@ func newBackends(e *incremental.Engine,
 // usedBackends is every backend that a route's config refers to, as it is spoken to.
 func usedBackends(_ kindName, r *config.Resource) (keys []string) {
 	for _, rl := range r.GetRoute().GetRules() {
-		for _, key := range rule.Backends(rl) {
-			keys = append(keys, key)
-		}
+		keys = append(keys, rule.Backends(rl)...)
 	}
 	for _, ref := range r.GetL4Route().GetBackendRefs() {
 		if ref.Backend != "" {

@@ -109,14 +109,15 @@ func (b *requestBody) each(f func([]byte)) {
 	}
 }
 
-// unread reports whether the client has, or may have, more of the request to send.
+// unread reports whether a response of the gateway's own leaves something of the request unread, or may do so: a filter may have read all of it, and once an
+// attempt was made its sender may be stopped.
 func (b *requestBody) unread() bool {
 	if !b.x.Streamed {
 		return false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.complete || b.err != nil
+	return !b.complete || b.err != nil || b.cursor.number > 0
 }
 
 // read reads the next part from the client. mu is held, but not meanwhile.

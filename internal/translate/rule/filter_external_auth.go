@@ -85,6 +85,9 @@ var (
 	neverTaken = append([]string{"host", "authority"}, reserved...)
 )
 
+// pseudoHeaders are names that a server by gRPC is sent the parts of the target by.
+var pseudoHeaders = []string{":authority", ":method", ":path", ":scheme"}
+
 // authHeaders returns names of header fields in lower case, each once. Those that are ignored are noted.
 func authHeaders(names []string, field string, ignored []string, notes *[]*condition.Problem) (out []string, p *condition.Problem) {
 	seen := map[string]bool{}
@@ -93,7 +96,7 @@ func authHeaders(names []string, field string, ignored []string, notes *[]*condi
 	}
 	for i, n := range names {
 		at, name := fmt.Sprintf("%s[%d]", field, i), strings.ToLower(n)
-		if !config.IsToken(strings.TrimPrefix(name, ":")) {
+		if pseudo := strings.TrimPrefix(name, ":"); !config.IsToken(pseudo) || pseudo != name && !slices.Contains(pseudoHeaders, name) {
 			return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, at, "correct it", "%q is not the name of a header field", n)
 		}
 		switch {

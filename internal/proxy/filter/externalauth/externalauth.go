@@ -58,7 +58,7 @@ func Compile(c *config.ExternalAuth, env filter.Env) (filter.Filter, error) {
 	}
 	for i, list := range [][]string{a.requestHeaders, a.responseHeaders} {
 		for _, n := range list {
-			if !config.IsToken(n) || n != strings.ToLower(n) {
+			if !config.IsToken(strings.TrimPrefix(n, ":")) || n != strings.ToLower(n) { // with a colon by gRPC
 				return bad([]string{"request_headers", "response_headers"}[i], fmt.Sprintf("%q is not the name of a field in lower case", n), "use letters, digits and -")
 			}
 		}
