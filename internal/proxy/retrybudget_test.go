@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -44,7 +43,7 @@ func TestRetryBudgetExhausted(t *testing.T) {
 		"long":     {h: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); w.Write(make([]byte, 1<<20)) }},
 		"reset":    {h: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
 		"timeout":  {h: func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, rule: func(r *config.Rule) { r.BackendRequestTimeoutNanos = int64(20 * time.Millisecond) }},
-		"connect":  {addr: refusing(t)},
+		"connect":  {addr: refusedAddr(t)},
 		"no reply": {addr: nobody, rule: func(r *config.Rule) { r.BackendRequestTimeoutNanos = int64(20 * time.Millisecond) }},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -73,16 +72,6 @@ func TestRetryBudgetExhausted(t *testing.T) {
 // retries is how often requests to the backend of serve were sent again.
 func (g *gateway) retries() int64 {
 	return g.upstreams.Get("Service/default/b/80").Stats().Retries
-}
-
-// refusing is an address that refuses connections.
-func refusing(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // TestRetryBudgetStorm: however many clients ask at the same time, a backend that fails always gets no more than the budget's share of retries and the minimum rate;

@@ -225,7 +225,7 @@ func TestSessionOfBackend(t *testing.T) {
 func TestSessionRetries(t *testing.T) {
 	t.Parallel()
 	a, b := newMember(t, "a"), newMember(t, "b")
-	dead := refusing(t)
+	dead := refusedAddr(t)
 	g := startGateway(t, Timeouts{})
 	retried := func(r *config.Rule) { r.Retry = &config.Retry{Attempts: 3, Codes: []uint32{503}, BackoffNanos: 1} }
 	g.persistent(bySession, retried, endpointOf(a.addr, 1))

@@ -139,7 +139,13 @@ func newTrafficPolicy(name string) *unstructured.Unstructured {
 // awaitPolicy waits for condition Accepted of a policy, as it is said of a Gateway.
 func awaitPolicy(t *testing.T, s *suite.ConformanceTestSuite, name, gateway string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
-	o := newTrafficPolicy(name)
+	awaitPolicyCondition(t, s, newTrafficPolicy(name), gateway, "Accepted", status, reason)
+}
+
+// awaitPolicyCondition waits for a condition of a policy, as it is said of a Gateway.
+func awaitPolicyCondition(t *testing.T, s *suite.ConformanceTestSuite, o *unstructured.Unstructured, gateway, condition string, status metav1.ConditionStatus, reason string) {
+	t.Helper()
+	name := o.GetName()
 	err := wait.PollUntilContextTimeout(t.Context(), s.TimeoutConfig.DefaultPollInterval, s.TimeoutConfig.HTTPRouteMustHaveCondition, true,
 		func(ctx context.Context) (bool, error) {
 			if s.Client.Get(ctx, types.NamespacedName{Namespace: suite.InfrastructureNamespace, Name: name}, o) != nil {
@@ -150,11 +156,11 @@ func awaitPolicy(t *testing.T, s *suite.ConformanceTestSuite, name, gateway stri
 				ancestor, _ := item.(map[string]any)
 				of, _, _ := unstructured.NestedString(ancestor, "ancestorRef", "name")
 				conditions, _, _ := unstructured.NestedSlice(ancestor, "conditions")
-				if of == gateway && conditionIn(conditions, o.GetGeneration(), "Accepted", status, []string{reason}) {
+				if of == gateway && conditionIn(conditions, o.GetGeneration(), condition, status, []string{reason}) {
 					return true, nil
 				}
 			}
 			return false, nil
 		})
-	require.NoError(t, err, "XBackendTrafficPolicy %s: %v", name, o.Object["status"])
+	require.NoError(t, err, "%s %s: %v", o.GetKind(), name, o.Object["status"])
 }
