@@ -1,6 +1,9 @@
 package translate
 
 import (
+	"cmp"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
@@ -27,15 +30,9 @@ func newBackends(e *incremental.Engine,
 	services *services, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals) *backends {
 	bs := &backends{endpointSlices: endpointSlices, services: services, refusals: refusals}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
-	listeners := incremental.NewIndex(listenerStates.serving, "listeners by backend", func(_ listenerKey, l *config.Listener) []string {
-		keys := rule.FilterBackends(l.Filters)
-		if l.Tracing != nil {
-			keys = append(keys, l.Tracing.Backend)
-		}
-		return keys
-	})
+	ofListeners := listenerBackends(e, listenerStates)
 	used := func(v *incremental.View, key backendKey) bool {
-		return incremental.Count(v, bs.users, key.String()) > 0 || incremental.Count(v, listeners, key.String()) > 0
+		return incremental.Count(v, bs.users, key.String()) > 0 || slices.Contains(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()))
 	}
 	bs.all = incremental.FlatMap(e, "backend", bs.services.all,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
@@ -52,7 +49,7 @@ func newBackends(e *incremental.Engine,
 				}
 				over2 := key
 				over2.HTTP2 = true
-				own, http2 := used(v, key), !key.UDP && used(v, over2)
+				own, http2 := used(v, key), p.unspoken() && !key.UDP && used(v, over2)
 				if !own && !http2 {
 					continue
 				}
@@ -86,6 +83,27 @@ func newBackends(e *incremental.Engine,
 		}, sameMessage[*config.Backend])
 	bs.declareEndpoints(e)
 	return bs
+}
+
+// backendID is Backend.key.
+type backendID string
+
+func (b backendID) Compare(o backendID) int { return cmp.Compare(b, o) }
+
+// listenerBackends are the backends that listeners refer to themselves, all under the empty name: they are few, and what asks of each Service's port whether it is one
+// of them should not have to be remembered for each.
+func listenerBackends(e *incremental.Engine, listenerStates *listenerStates) *incremental.Index[name, backendID, struct{}] {
+	users := incremental.NewIndex(listenerStates.serving, "listeners by backend", func(_ listenerKey, l *config.Listener) (all []backendID) {
+		for _, key := range rule.FilterBackends(l.Filters) {
+			all = append(all, backendID(key))
+		}
+		if l.Tracing != nil {
+			all = append(all, backendID(l.Tracing.Backend))
+		}
+		return all
+	})
+	return incremental.NewIndex(incremental.Keys(users, "backends of listeners"), "all backends of listeners",
+		func(backendID, struct{}) []name { return []name{{}} })
 }
 
 // usedBackends is every backend that a route's config refers to, as it is spoken to.
