@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -57,7 +58,7 @@ func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpa
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.t.ctx, cancel)()
-	n := 0
+	n, rejected := 0, 0
 	for _, r := range list {
 		for _, s := range r.ScopeSpans {
 			n += len(s.Spans)
@@ -66,10 +67,10 @@ func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpa
 	defer func() {
 		e.t.waiting.Add(-int64(n))
 		if err != nil {
-			e.t.backend.SpansDropped(n)
-		} else {
-			e.t.backend.SpansSent(n)
+			rejected = n
 		}
+		e.t.backend.SpansDropped(rejected)
+		e.t.backend.SpansSent(n - rejected)
 	}()
 	export, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: list}) // which is an ExportTraceServiceRequest by other names
 	if err != nil {
@@ -78,7 +79,9 @@ func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpa
 	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(export))), export...)
 	for {
 		again := false
-		if err, again = e.upload(ctx, body); err == nil || !again {
+		var refused int64
+		if refused, again, err = e.upload(ctx, body); err == nil || !again {
+			rejected = int(min(refused, int64(n)))
 			return err
 		}
 		select {
@@ -89,11 +92,11 @@ func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpa
 	}
 }
 
-// upload makes one attempt; again tells that another one may succeed.
-func (e *exporter) upload(ctx context.Context, body []byte) (err error, again bool) {
+// upload makes one attempt; again tells that another one may succeed, and rejected how many spans the collector has not taken of a batch that it has.
+func (e *exporter) upload(ctx context.Context, body []byte) (rejected int64, again bool, err error) {
 	call := &filter.Call{Backend: e.t.backend, Request: e.request, Body: body, Trailers: true}
 	if err := e.send(ctx, e.t.identity, call); err != nil {
-		return err, true
+		return 0, true, err
 	}
 	status, ok := call.Trailer.Get("grpc-status")
 	if !ok {
@@ -101,9 +104,44 @@ func (e *exporter) upload(ctx context.Context, body []byte) (err error, again bo
 	}
 	switch string(status) {
 	case "0":
-		return nil, false
+		return rejectedSpans(call.Content), false, nil
 	case "1", "4", "8", "10", "11", "14", "15", "": // those that OTLP has a client try again; none is of something before the collector
-		return errRefused, true
+		return 0, true, errRefused
 	}
-	return errRefused, false
+	return 0, false, errRefused
+}
+
+// rejectedSpans reads ExportTraceServiceResponse.partial_success.rejected_spans from the answer to a call; what is no such message is 0.
+func rejectedSpans(content []byte) (n int64) {
+	const prefix = 5 // of a message
+	if len(content) < prefix {
+		return 0
+	}
+	partial, _ := field(content[prefix:], 1, protowire.BytesType)
+	_, count := field(partial, 1, protowire.VarintType)
+	return max(int64(count), 0)
+}
+
+// field returns the first field of a number and type in a message.
+func field(message []byte, number protowire.Number, of protowire.Type) (value []byte, n uint64) {
+	for len(message) > 0 {
+		num, wire, size := protowire.ConsumeTag(message)
+		if size < 0 {
+			return nil, 0
+		}
+		message = message[size:]
+		if size = protowire.ConsumeFieldValue(num, wire, message); size < 0 {
+			return nil, 0
+		}
+		if num == number && wire == of {
+			if of == protowire.VarintType {
+				n, _ = protowire.ConsumeVarint(message)
+				return nil, n
+			}
+			value, _ = protowire.ConsumeBytes(message)
+			return value, 0
+		}
+		message = message[size:]
+	}
+	return nil, 0
 }
