@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clientgotesting "k8s.io/client-go/testing"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // replica is one that campaigns; leading tells whether it leads now.
@@ -28,7 +29,7 @@ type replica struct {
 	done    sync.WaitGroup
 	away    atomic.Bool  // the API server, for this replica
 	ending  atomic.Int64 // how long it takes to end, in nanoseconds
-	log     bytes.Buffer
+	log     testkit.Log
 }
 
 // startReplica campaigns until the test ends; together counts how many lead at a time.

@@ -66,7 +66,7 @@ func TestExternalAuthorization(t *testing.T) {
 	go app.Serve(appListener)
 	t.Cleanup(func() { app.Close() })
 
-	programs := build(t)
+	program := buildMoongate(t)
 	manifests := filepath.Join(t.TempDir(), "manifests")
 	if err := os.Mkdir(manifests, 0o755); err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ spec:
   - filters: [{type: ExternalAuth, externalAuth: {protocol: GRPC, backendRef: {name: auth, port: 50051}, grpc: {}, forwardBody: {maxSize: 1024}}}]
     backendRefs: [{name: app, port: 50051}]
 `, port)+backend("app", appPort)+backend("auth", authPort)))
-	start(t, programs["moongate"], "run", "-f", manifests, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--access-log", "off")
+	start(t, program, "run", "-f", manifests, "--bind", "127.0.0.1", "--admin-address", "127.0.0.1:0", "--access-log", "off")
 	waitFor(t, port)
 
 	ask := func(authorization string) (*http.Response, string) {

@@ -80,25 +80,29 @@ func TestInterop(t *testing.T) {
 	}
 }
 
-// build builds the programs, and returns where they are.
+// build builds the programs of gRPC, and returns where they and Moongate's are.
 func build(t *testing.T) map[string]string {
 	t.Helper()
-	dir := t.TempDir() + string(filepath.Separator)
-	for folder, packages := range map[string][]string{
-		".":     {"google.golang.org/grpc/interop/client", "google.golang.org/grpc/interop/server"},
-		"../..": {"./cmd/moongate"},
-	} {
-		build := exec.Command("go", append([]string{"build", "-o", dir}, packages...)...)
-		build.Dir = folder
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v: %s", build, err, out)
-		}
+	dir := t.TempDir()
+	goBuild(t, ".", dir, "google.golang.org/grpc/interop/client", "google.golang.org/grpc/interop/server")
+	return map[string]string{"client": filepath.Join(dir, "client"), "server": filepath.Join(dir, "server"), "moongate": buildMoongate(t)}
+}
+
+// buildMoongate builds Moongate, and returns where it is.
+func buildMoongate(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	goBuild(t, "../..", dir, "./cmd/moongate")
+	return filepath.Join(dir, "moongate")
+}
+
+func goBuild(t *testing.T, folder, into string, packages ...string) {
+	t.Helper()
+	build := exec.Command("go", append([]string{"build", "-o", into + string(filepath.Separator)}, packages...)...)
+	build.Dir = folder
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v: %s", build, err, out)
 	}
-	programs := map[string]string{}
-	for _, name := range []string{"client", "server", "moongate"} {
-		programs[name] = dir + name
-	}
-	return programs
 }
 
 // start starts a program that runs until the test ends; what it has said is shown where the test has failed.
