@@ -140,12 +140,12 @@ func TestExternalAuthHTTP(t *testing.T) {
 	if want := `text/css ["alice"] [] ["a" "b"] [] ""`; resp.StatusCode != 200 || body != want {
 		t.Errorf("got %s %s, want %s", resp.Status, body, want)
 	}
-	r := asked.Load()
-	if got := fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Host, " ", r.ContentLength, r.Header["Content-Length"], r.Header["X-Tenant"]); got != "PUT /check/a/b?q=1 shop.example.com 0 [0] [t1 t2]" {
+	got := asked.Load()
+	if got := fmt.Sprint(got.Method, " ", got.RequestURI, " ", got.Host, " ", got.ContentLength, got.Header["Content-Length"], got.Header["X-Tenant"]); got != "PUT /check/a/b?q=1 shop.example.com 0 [0] [t1 t2]" {
 		t.Errorf("the server was asked %s", got)
 	}
 	for _, n := range []string{"X-Secret", "X-User", "Content-Type", "X-Forwarded-For", "X-Request-Id"} {
-		if r.Header.Get(n) != "" {
+		if got.Header.Get(n) != "" {
 			t.Errorf("the server was sent %s", n)
 		}
 	}
@@ -167,6 +167,17 @@ func TestExternalAuthHTTP(t *testing.T) {
 		if passed.Load() != before {
 			t.Errorf("%q: the request went on", credentials)
 		}
+	}
+
+	r, err := http.NewRequest("POST", "http://"+g.addr()+"/shop.Cart/Get", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+	h2 := clientOfHTTP2()
+	defer h2.CloseIdleConnections()
+	if resp, err := h2.Do(r); err != nil || resp.StatusCode != 200 || resp.Header.Get("Grpc-Status") != "16" {
+		t.Errorf("a gRPC call that is denied: %v, %v", resp, err)
 	}
 
 	g = authByHTTP(t, &config.ExternalAuth{}, auth, behind)
