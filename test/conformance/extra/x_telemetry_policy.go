@@ -1,6 +1,7 @@
 package extra
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -66,7 +67,12 @@ var XTelemetryPolicyTracing = suite.ConformanceTest{
 		unchanged := func(parents []string) bool { return len(parents) == 1 && parents[0] == client }
 
 		t.Run("Without a policy traceparent is passed on", func(t *testing.T) { told(t, unchanged) })
-		missing := policy("a-telemetry", "nobody")
+		missing, younger := policy("a-telemetry", "nobody"), policy("b-telemetry", suite.InfraBackendServiceNameV2)
+		t.Cleanup(func() { // they outlive the steps that create them
+			for _, o := range []*unstructured.Unstructured{missing, younger} {
+				_ = s.Client.Delete(context.Background(), o)
+			}
+		})
 		t.Run("A collector that does not exist is named", func(t *testing.T) {
 			require.NoError(t, s.Client.Create(t.Context(), missing))
 			says(t, missing, "ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")
@@ -77,8 +83,7 @@ var XTelemetryPolicyTracing = suite.ConformanceTest{
 			for time.Since(created.Time) < 2*time.Second { // creation times are in seconds
 				time.Sleep(100 * time.Millisecond)
 			}
-			younger := policy("b-telemetry", suite.InfraBackendServiceNameV2)
-			create(t, s, younger)
+			require.NoError(t, s.Client.Create(t.Context(), younger))
 			says(t, younger, "Accepted", metav1.ConditionFalse, string(v1.PolicyReasonConflicted))
 			told(t, unchanged)
 			require.NoError(t, s.Client.Delete(t.Context(), missing))
