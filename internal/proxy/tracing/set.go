@@ -71,7 +71,8 @@ func (s *Set) retire(t *Tracer) {
 	t.retire(sync.OnceFunc(func() {
 		go func() {
 			defer s.leaving.Done()
-			ctx, cancel := context.WithTimeout(t.ctx, sendTimeout)
+			// Not from t.ctx: with a context that has ended already the SDK would leave its goroutine behind. The end of t.ctx ends the calls.
+			ctx, cancel := context.WithTimeout(context.Background(), sendTimeout)
 			defer cancel()
 			t.provider.Shutdown(ctx) //nolint:errcheck // what is not sent then is counted
 			t.cancel()
@@ -85,10 +86,21 @@ func (s *Set) Retire() {
 	s.Keep(nil)
 }
 
-// Wait waits so long for the tracers to end, and then has them give up what they have not sent. No request is under way.
+// Wait waits so long for the tracers to end, and then has them give up what they have not sent, which takes no longer. A request that has not ended, as none should, is
+// not waited for beyond that.
 func (s *Set) Wait(d time.Duration) {
-	timer := time.AfterFunc(d, s.cancel)
-	defer timer.Stop()
-	s.leaving.Wait()
-	s.cancel()
+	ended := make(chan struct{})
+	go func() {
+		s.leaving.Wait()
+		close(ended)
+	}()
+	for range 2 {
+		timer := time.NewTimer(d)
+		select {
+		case <-ended:
+		case <-timer.C:
+		}
+		timer.Stop()
+		s.cancel()
+	}
 }
