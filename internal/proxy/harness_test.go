@@ -253,14 +253,20 @@ func httpBackend(t testing.TB, h http.HandlerFunc) string {
 }
 
 // refusedAddr is an address at which connections are refused until the test ends: its port is taken, so that no other test's server gets it.
-func refusedAddr(t testing.TB) string {
+func refusedAddr(t testing.TB) string { return refusedAt(t, 0) }
+
+// refusedAt is refusedAddr on a port that a server of the test has left, or on any where it is 0.
+func refusedAt(t testing.TB, port int) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: loopback.As4()}); err != nil {
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil { // connections of before may linger
+		t.Fatal(err)
+	}
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Port: port, Addr: loopback.As4()}); err != nil {
 		t.Fatal(err)
 	}
 	addr, err := syscall.Getsockname(fd)

@@ -225,7 +225,6 @@ func TestSessionOfBackend(t *testing.T) {
 func TestSessionRetries(t *testing.T) {
 	t.Parallel()
 	a, b := newMember(t, "a"), newMember(t, "b")
-	dead := refusedAddr(t)
 	g := startGateway(t, Timeouts{})
 	retried := func(r *config.Rule) { r.Retry = &config.Retry{Attempts: 3, Codes: []uint32{503}, BackoffNanos: 1} }
 	g.persistent(bySession, retried, endpointOf(a.addr, 1))
@@ -239,9 +238,7 @@ func TestSessionRetries(t *testing.T) {
 		}
 	}
 	a.status.Store(0)
-	g.persistent(bySession, retried, endpointOf(dead, 1), endpointOf(b.addr, 2))
-	// The pod is reached nowhere now.
-	v.token = tokenAt(t, g, dead, retried, endpointOf(b.addr, 2))
+	v.token = tokenOfRefused(t, g, retried, endpointOf(b.addr, 2))
 	given := v.given
 	for range 10 {
 		if status, name := v.ask(); status != 200 || name != "b" {
@@ -253,19 +250,21 @@ func TestSessionRetries(t *testing.T) {
 	}
 }
 
-// tokenAt returns a token of a session with an endpoint at addr, which nobody listens at when it returns.
-func tokenAt(t *testing.T, g *gateway, addr string, change func(*config.Rule), others ...*config.Endpoint) string {
+// tokenOfRefused returns a token of a session with an endpoint that refuses connections when it returns.
+func tokenOfRefused(t *testing.T, g *gateway, change func(*config.Rule), others ...*config.Endpoint) string {
 	t.Helper()
-	l, err := net.Listen("tcp", addr)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	addr := l.Addr().String()
 	s := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
 	go s.Serve(l)
 	g.persistent(bySession, change, endpointOf(addr, 7))
 	v := g.visitor()
 	v.ask()
 	s.Close()
+	refusedAt(t, l.Addr().(*net.TCPAddr).Port)
 	g.persistent(bySession, change, append(others, endpointOf(addr, 7))...)
 	return v.token
 }
