@@ -28,6 +28,7 @@ type authorization struct {
 func (a *authorization) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	a.asked.Store(r)
 	option := func(name, value string, appended bool) *corev3.HeaderValueOption {
+		//lint:ignore SA1019 servers set the deprecated field, and it must not be passed over
 		return &corev3.HeaderValueOption{Header: &corev3.HeaderValue{Key: name, Value: value}, Append: wrapperspb.Bool(appended)}
 	}
 	if r.GetAttributes().GetRequest().GetHttp().GetHeaders()["authorization"] == "" {
