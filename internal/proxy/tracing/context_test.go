@@ -2,9 +2,6 @@ package tracing
 
 import (
 	"testing"
-	"time"
-
-	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
 const known = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -33,58 +30,6 @@ func FuzzParent(f *testing.F) {
 		}
 		if got := appendParent(nil, p.trace, p.span, p.flags); string(got[2:]) != string(value[2:parentSize]) {
 			t.Errorf("%q is read as %q", value, got)
-		}
-	})
-}
-
-// TestAllocations: a request that is not recorded allocates nothing, nor does one without a tracer.
-func TestAllocations(t *testing.T) {
-	r := &message.Request{Method: []byte("GET"), Path: []byte("/")}
-	seed := uint64(1)
-	for name, tracer := range map[string]*Tracer{"off": nil, "not sampled": {parents: share{1, 1}}, "own decision": {ignoreParent: true}} {
-		for _, value := range []string{"", known, known[:54] + "0"} {
-			if name == "not sampled" && value == known {
-				continue
-			}
-			var s Span
-			header := []byte(value)
-			run := func() {
-				r.Header.Reset()
-				if value != "" {
-					r.Header.Add(traceParent, header)
-				}
-				s.Begin(tracer, r, &seed, time.Time{}, 80)
-				s.Responds(&r.Header)
-				s.End(nil)
-			}
-			run()
-			if n := testing.AllocsPerRun(100, run); n != 0 {
-				t.Errorf("%s, %q: %v allocations", name, value, n)
-			}
-			if s.Recorded() || s.TraceID() != nil {
-				t.Errorf("%s, %q: it is recorded", name, value)
-			}
-		}
-	}
-}
-
-func TestRejectedSpans(t *testing.T) {
-	for content, want := range map[string]int64{
-		"": 0, "\x00\x00\x00\x00\x00": 0, "\x00\x00\x00\x00\x04\x0a\x02\x08\x07": 7, "\x00\x00\x00\x00\x07\x12\x01a\x0a\x02\x08\x07": 7,
-		"\x00\x00\x00\x00\x05\x0a\x03\x12\x01a": 0, "\x00\x00\x00\x00\x02\x0a\xff": 0, "\x00\x00\x00\x00\x0d\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01": 0,
-	} {
-		if got := rejectedSpans([]byte(content)); got != want {
-			t.Errorf("%q: %d, want %d", content, got, want)
-		}
-	}
-}
-
-// FuzzAnswer: no answer of a collector is too much.
-func FuzzAnswer(f *testing.F) {
-	f.Add([]byte("\x00\x00\x00\x00\x04\x0a\x02\x08\x07"))
-	f.Fuzz(func(t *testing.T, content []byte) {
-		if n := rejectedSpans(content); n < 0 {
-			t.Error(n)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package tracing
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"strings"
 	"time"
@@ -24,23 +23,18 @@ type Send func(ctx context.Context, identity *upstream.Identity, c *filter.Call)
 
 // exporter sends batches of spans to a collector by OTLP over gRPC (opentelemetry-proto, opentelemetry/proto/collector/trace/v1).
 type exporter struct {
-	t       *Tracer
-	send    Send
-	request message.Request
+	t         *Tracer
+	send      Send
+	authority []byte
+	headers   []message.Field // beside those of gRPC
 }
 
-var (
-	post        = []byte("POST")
-	exportPath  = []byte("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
-	contentType = []byte("content-type")
-	grpcType    = []byte("application/grpc")
-)
+var exportPath = []byte("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
 
 func newExporter(t *Tracer, c *config.Tracing, send Send) sdktrace.SpanExporter {
-	e := &exporter{t: t, send: send, request: message.Request{Method: post, Host: []byte(c.Authority), Path: exportPath}}
-	e.request.Header.Add(contentType, grpcType)
+	e := &exporter{t: t, send: send, authority: []byte(c.Authority)}
 	for _, h := range c.Headers {
-		e.request.Header.Add([]byte(strings.ToLower(h.Name)), []byte(h.Value))
+		e.headers = append(e.headers, message.Field{Name: []byte(strings.ToLower(h.Name)), Value: []byte(h.Value)})
 	}
 	return otlptrace.NewUnstarted(e)
 }
@@ -76,11 +70,10 @@ func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpa
 	if err != nil {
 		return err
 	}
-	body := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(export))), export...)
 	for {
 		again := false
 		var refused int64
-		if refused, again, err = e.upload(ctx, body); err == nil || !again {
+		if refused, again, err = e.upload(ctx, export); err == nil || !again {
 			rejected = int(min(refused, int64(n)))
 			return err
 		}
@@ -93,31 +86,27 @@ func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpa
 }
 
 // upload makes one attempt; again tells that another one may succeed, and rejected how many spans the collector has not taken of a batch that it has.
-func (e *exporter) upload(ctx context.Context, body []byte) (rejected int64, again bool, err error) {
-	call := &filter.Call{Backend: e.t.backend, Request: e.request, Body: body, Trailers: true}
+func (e *exporter) upload(ctx context.Context, export []byte) (rejected int64, again bool, err error) {
+	call := filter.NewGRPC(e.t.backend, e.authority, exportPath, export)
+	for _, h := range e.headers {
+		call.Request.Header.Append(h)
+	}
 	if err := e.send(ctx, e.t.identity, call); err != nil {
 		return 0, true, err
 	}
-	status, ok := call.Trailer.Get("grpc-status")
-	if !ok {
-		status, _ = call.Header.Get("grpc-status")
-	}
-	switch string(status) {
+	switch call.GRPCStatus() {
 	case "0":
-		return rejectedSpans(call.Content), false, nil
+		answer, _ := call.GRPCMessage()
+		return rejectedSpans(answer), false, nil
 	case "1", "4", "8", "10", "11", "14", "15", "": // those that OTLP has a client try again; none is of something before the collector
 		return 0, true, errRefused
 	}
 	return 0, false, errRefused
 }
 
-// rejectedSpans reads ExportTraceServiceResponse.partial_success.rejected_spans from the answer to a call; what is no such message is 0.
-func rejectedSpans(content []byte) (n int64) {
-	const prefix = 5 // of a message
-	if len(content) < prefix {
-		return 0
-	}
-	partial, _ := field(content[prefix:], 1, protowire.BytesType)
+// rejectedSpans reads partial_success.rejected_spans of an ExportTraceServiceResponse; what is no such message is 0.
+func rejectedSpans(answer []byte) (n int64) {
+	partial, _ := field(answer, 1, protowire.BytesType)
 	_, count := field(partial, 1, protowire.VarintType)
 	return max(int64(count), 0)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/filter/headermodifier"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
@@ -177,17 +178,15 @@ func takes(n string) bool {
 	return changeable(n) && !strings.HasPrefix(n, "content-") && n != "date"
 }
 
-// unchangeable are the fields that are the engine's (RFC 9110 section 7.6.1, RFC 9112 section 6), in any spelling that servers may take for them. Which
-// route a request has is decided by its host, so that this stays too.
-var unchangeable = map[string]bool{
-	"cdn-loop": true, "connection": true, "content-length": true, "expect": true, "host": true, "http2-settings": true, "keep-alive": true,
-	"proxy-connection": true, "te": true, "trailer": true, "transfer-encoding": true, "upgrade": true,
+// unchangeable reports whether fields of a name in lower case, in any spelling that servers may take for it, are the engine's. Which route a request has is
+// decided by its host, so that this stays too.
+func unchangeable(n string) bool {
+	n = strings.ReplaceAll(n, "_", "-")
+	return n == "host" || headermodifier.Reserved(n)
 }
 
 // changeable reports whether a server may set and remove fields of the name, which is in lower case.
-func changeable(n string) bool {
-	return config.IsToken(n) && !unchangeable[strings.ReplaceAll(n, "_", "-")]
-}
+func changeable(n string) bool { return config.IsToken(n) && !unchangeable(n) }
 
 // removeLike removes the fields of a name in lower case, and of those with underscores for hyphens.
 func removeLike(fields *message.Fields, n string) {
@@ -220,7 +219,7 @@ func denyHTTP(x *filter.Exchange, call *filter.Call) *filter.Reply {
 		reply.Status = http.StatusForbidden
 	}
 	for i := range call.Header.Len() {
-		if f := call.Header.At(i); !unchangeable[strings.ToLower(string(f.Name))] {
+		if f := call.Header.At(i); !unchangeable(strings.ToLower(string(f.Name))) {
 			reply.Header.Add(f.Name, f.Value)
 		}
 	}

@@ -163,6 +163,7 @@ func FuzzAnswer(f *testing.F) {
 		}}
 		reply := auth.Request(x)
 		var answer extauthz.CheckResponse
+		const prefix = 5
 		decoded := len(content) >= prefix && proto.Unmarshal(content[prefix:], &answer) == nil
 		if reply == nil && (!decoded || answer.GetStatus().GetCode() != 0) {
 			t.Fatalf("%v passes", &answer)

@@ -2,7 +2,6 @@ package externalauth
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"net/http"
 	"net/url"
@@ -12,23 +11,18 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/externalauth/extauthz"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
 
-// The call by gRPC over HTTP/2 (grpc/grpc, doc/PROTOCOL-HTTP2.md).
 var (
-	post            = []byte("POST")
 	checkPath       = []byte("/envoy.service.auth.v3.Authorization/Check")
 	contentTypeName = []byte("content-type")
-	grpcContentType = []byte("application/grpc")
 	timeoutName     = []byte("grpc-timeout")
 	timeoutValue    = []byte("5S") // as long as the engine waits for a call
 )
-
-// prefix is the length of what stands before a message: a flag, which says that it is compressed, and its length.
-const prefix = 5
 
 var errNoAnswer = errors.New("the call has failed, or its answer is no CheckResponse")
 
@@ -38,12 +32,8 @@ func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {
 	if err != nil {
 		return x.Fail(failed)
 	}
-	call := &filter.Call{Backend: a.backend, Trailers: true}
-	call.Body = binary.BigEndian.AppendUint32(make([]byte, 1, prefix+len(check)), uint32(len(check)))
-	call.Body = append(call.Body, check...)
-	call.Request = message.Request{Method: post, Host: a.authority, Path: checkPath}
+	call := filter.NewGRPC(a.backend, a.authority, checkPath, check)
 	h := &call.Request.Header
-	h.Add(contentTypeName, grpcContentType)
 	h.Add(timeoutName, timeoutValue)
 	for i := range x.Request.Header.Len() { // as by HTTP
 		if f := x.Request.Header.At(i); message.EqualFold(f.Name, "cdn-loop") {
@@ -143,18 +133,12 @@ func (a *auth) headers(x *filter.Exchange) map[string]string {
 
 // readAnswer reads the message of a call that has succeeded.
 func readAnswer(call *filter.Call) (*extauthz.CheckResponse, error) {
-	contentType, _ := call.Header.Get("content-type")
-	status, ok := call.Trailer.Get("grpc-status")
-	if !ok {
-		status, _ = call.Header.Get("grpc-status")
-	}
-	b := call.Content
-	if call.Status != http.StatusOK || !bytes.HasPrefix(contentType, grpcContentType) || string(status) != "0" ||
-		len(b) < prefix || b[0] != 0 || int64(binary.BigEndian.Uint32(b[1:])) != int64(len(b)-prefix) {
+	msg, ok := call.GRPCMessage()
+	if !ok || call.GRPCStatus() != "0" {
 		return nil, errNoAnswer
 	}
 	answer := &extauthz.CheckResponse{}
-	if err := proto.Unmarshal(b[prefix:], answer); err != nil {
+	if err := proto.Unmarshal(msg, answer); err != nil {
 		return nil, err
 	}
 	if answer.Status == nil && answer.GetOkResponse() == nil || answer.GetStatus().GetCode() == 0 && answer.GetDeniedResponse() != nil {
@@ -228,14 +212,14 @@ func change(fields *message.Fields, list []*extauthz.HeaderValueOption) error {
 			value = []byte(o.GetHeader().GetValue())
 		}
 		value = bytes.Trim(value, " \t")
-		if bytes.IndexFunc(value, control) >= 0 || n == "" {
+		if bytes.IndexFunc(value, config.IsControl) >= 0 || n == "" {
 			return errField
 		}
 		if strings.HasPrefix(n, ":") {
 			continue // which route the request has is decided
 		}
 		if !changeable(n) {
-			if unchangeable[strings.ReplaceAll(n, "_", "-")] {
+			if unchangeable(n) {
 				continue
 			}
 			return errField
@@ -274,9 +258,6 @@ func set(fields *message.Fields, o *extauthz.HeaderValueOption, n string, value 
 		fields.Add([]byte(n), value)
 	}
 }
-
-// control is every character that RFC 9110 section 5.5 forbids in a value.
-func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
 
 // setQuery sets and removes parameters of the query, and leaves the others as they are.
 func setQuery(r *message.Request, toSet []*extauthz.QueryParameter, toRemove []string) {

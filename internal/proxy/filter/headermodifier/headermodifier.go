@@ -75,7 +75,7 @@ func compile(filterName, list string, entries []*config.HeaderField) ([]message.
 			return nil, badName(filterName, fmt.Sprintf("%s[%d].name", list, i), e.Name)
 		}
 		value := strings.Trim(e.Value, " \t")
-		if at := strings.IndexFunc(value, control); at >= 0 {
+		if at := strings.IndexFunc(value, config.IsControl); at >= 0 {
 			return nil, &filter.Error{
 				Filter:  filterName,
 				Field:   fmt.Sprintf("%s[%d].value", list, i),
@@ -134,6 +134,3 @@ func badName(filterName, field, name string) error {
 		Remedy:  "use letters, digits and -",
 	}
 }
-
-// control is every character that RFC 9110 section 5.5 forbids in a value.
-func control(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }
