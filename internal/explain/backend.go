@@ -332,16 +332,13 @@ func (d *decision) tracing() []string {
 	if t == nil {
 		return nil
 	}
-	text := "traced"
-	parent, brings := d.req.Header.Get("traceparent")
-	switch share := t.Sampling; {
-	case brings && !t.IgnoreParent:
-		text += " if its traceparent " + string(parent) + " is valid and sampled"
-		if t.SampledParents != nil {
-			text += fmt.Sprintf(", of such requests %d in %d", t.SampledParents.Numerator, t.SampledParents.Denominator)
-		}
-	case share != nil:
-		text += fmt.Sprintf(", of such requests %d in %d", share.Numerator, share.Denominator)
+	text, share := "traced", t.Sampling
+	if parent, brings := d.req.Header.Get("traceparent"); brings && !t.IgnoreParent {
+		text += " if traceparent " + string(parent) + " is valid and says that the trace is sampled"
+		share = t.SampledParents
+	}
+	if share != nil {
+		text += fmt.Sprintf(", %d of %d such requests", share.Numerator, share.Denominator)
 	}
 	text += ": span of service " + t.ServiceName
 	server := d.upstreams.Get(t.Backend)

@@ -423,7 +423,7 @@ func TestExternalAuthNeverPasses(t *testing.T) {
 	var passed, unasked atomic.Int64
 	behind := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
 		passed.Add(1)
-		if r.Header.Get("X-Allowed") != "yes" {
+		if len(r.Header["X-Allowed"]) != 1 || r.Header.Get("X-Allowed") != "yes" || r.Header["X_allowed"] != nil {
 			unasked.Add(1)
 		}
 		io.Copy(w, r.Body)
@@ -455,8 +455,8 @@ func TestExternalAuthNeverPasses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Header.Set("X-Allowed", "yes") // says the client
-		r.Header.Set("X_Allowed", "yes")
+		r.Header.Set("X-Allowed", "says the client")
+		r.Header.Set("X_Allowed", "says the client")
 		client := h1
 		if random.IntN(2) == 0 {
 			client = h2
@@ -469,12 +469,12 @@ func TestExternalAuthNeverPasses(t *testing.T) {
 		io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()
 		statuses[resp.StatusCode]++
-		allowed := m == 0 && !down
-		if went := passed.Load() - before; allowed && resp.StatusCode == 200 && went != 1 || (!allowed || resp.StatusCode != 200) && went != 0 && !allowed {
+		allowed, went := m == 0 && !down, passed.Load()-before
+		switch {
+		case !allowed && (went != 0 || resp.StatusCode < 400):
 			t.Errorf("%d, mode %d, down %v: %s, and %d have passed", i, m, down, resp.Status, went)
-		}
-		if !allowed && resp.StatusCode < 400 {
-			t.Errorf("%d, mode %d, down %v: %s", i, m, down, resp.Status)
+		case resp.StatusCode == 200 && went != 1:
+			t.Errorf("%d: %d have passed of one that is allowed", i, went)
 		}
 		if down {
 			g.apply(backend(authKey, auth)[1:])
@@ -502,10 +502,9 @@ func TestExternalAuthClientLeaves(t *testing.T) {
 	c := g.dial()
 	io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 	<-asked
-	begun := time.Now()
 	c.Close()
 	<-gone
-	if reasons := g.reasonsLogged(1); reasons[0] != "client_closed" && time.Since(begun) < 5*time.Second || passed.Load() != 0 {
+	if reasons := g.reasonsLogged(1); reasons[0] != "client_closed" || passed.Load() != 0 {
 		t.Errorf("%v, %d have passed", reasons, passed.Load())
 	}
 }

@@ -66,6 +66,7 @@ func (s *Set) Keep(used map[*Tracer]bool) {
 	}
 }
 
+// retire shuts a tracer down behind its last span, on a goroutine of its own, since that waits for the collector.
 func (s *Set) retire(t *Tracer) {
 	s.leaving.Add(1)
 	t.retire(sync.OnceFunc(func() {
