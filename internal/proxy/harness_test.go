@@ -203,6 +203,12 @@ func (g *gateway) reasonsLogged(n int) []string {
 // rawBackend runs handle on each accepted connection and returns its address.
 func rawBackend(t testing.TB, handle func(c net.Conn, r *bufio.Reader)) string {
 	t.Helper()
+	return acceptingBackend(t, func() func(net.Conn, *bufio.Reader) { return handle })
+}
+
+// acceptingBackend is a rawBackend that asks accept who handles each connection, in the order in which they were made.
+func acceptingBackend(t testing.TB, accept func() func(c net.Conn, r *bufio.Reader)) string {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -221,6 +227,7 @@ func rawBackend(t testing.TB, handle func(c net.Conn, r *bufio.Reader)) string {
 			mu.Lock()
 			conns = append(conns, c)
 			mu.Unlock()
+			handle := accept()
 			wg.Go(func() {
 				defer c.Close()
 				handle(c, bufio.NewReader(c))

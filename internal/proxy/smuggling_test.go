@@ -109,7 +109,8 @@ func TestSmuggling(t *testing.T) {
 			t.Parallel()
 			var present atomic.Pointer[victim]
 			g := startGatewayWith(t, Options{PlainIO: way.plain})
-			g.serve(rawBackend(t, func(c net.Conn, r *bufio.Reader) { present.Load().handle(c) }), nil)
+			// A connection is of the case in which it was accepted, however late it is read.
+			g.serve(acceptingBackend(t, func() func(net.Conn, *bufio.Reader) { return present.Load().handle }), nil)
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					v := &victim{answers: c.answers}
@@ -317,7 +318,7 @@ func (v *victim) complete() bool {
 	return v.given > 0
 }
 
-func (v *victim) handle(c net.Conn) {
+func (v *victim) handle(c net.Conn, _ *bufio.Reader) {
 	heard := &bytes.Buffer{}
 	v.mu.Lock()
 	v.heard = append(v.heard, heard)
