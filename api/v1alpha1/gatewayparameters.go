@@ -299,6 +299,16 @@ type ClassOnly struct {
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=64
 	DeniedEndpoints []string `json:"deniedEndpoints,omitempty"`
+	// AllowedExternalAddresses are ranges of IP addresses, such as 10.20.0.0/16, that requests to an XBackend of type ExternalHostname are sent to
+	// although they are of the machine, link-local, or of private networks: by default a name is not followed to such addresses, because whoever
+	// owns it could have a Gateway reach what is inside of the cluster. The ranges of all classes of the controller count together, and
+	// deniedEndpoints come first.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=64
+	AllowedExternalAddresses []string `json:"allowedExternalAddresses,omitempty"`
 }
 
 // InfrastructureMetadata are rules for labels and annotations. What no rule allows is left out, and the Gateway says

@@ -1687,19 +1687,20 @@ func (x *BackendRef) GetFailure() *Failure {
 	return nil
 }
 
-// Backend is one port of a Service that some route refers to. Its endpoints
-// come in an Endpoints resource with the same key.
+// Backend is one port of a Service, or an XBackend, that some route refers to. Its endpoints
+// come in an Endpoints resource with the same key, but for those of an external hostname.
 type Backend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "Service/<namespace>/<name>/<port>", with "/http2" behind where only who refers to it asks for HTTP/2, and "/passthrough" where clients
-	// speak TLS with the endpoints themselves.
+	// "Service/<namespace>/<name>/<port>" or "XBackend/<namespace>/<name>/<port>", with "/http2" behind where only who refers to it asks for HTTP/2, and
+	// "/passthrough" where clients speak TLS with the endpoints themselves.
 	Key       string          `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Namespace string          `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string          `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Port      uint32          `protobuf:"varint,4,opt,name=port,proto3" json:"port,omitempty"`
 	Protocol  BackendProtocol `protobuf:"varint,5,opt,name=protocol,proto3,enum=moongate.config.v1.BackendProtocol" json:"protocol,omitempty"`
 	// How TLS is spoken to the endpoints; unset is cleartext.
-	Tls *BackendTLS `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
+	Tls              *BackendTLS       `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
+	ExternalHostname *ExternalHostname `protobuf:"bytes,7,opt,name=external_hostname,json=externalHostname,proto3" json:"external_hostname,omitempty"` // whose addresses the endpoints are
 	// How many requests may be tried again; unset is as the rules have it.
 	RetryBudget        *RetryBudget        `protobuf:"bytes,1000,opt,name=retry_budget,json=retryBudget,proto3" json:"retry_budget,omitempty"`
 	SessionPersistence *SessionPersistence `protobuf:"bytes,1001,opt,name=session_persistence,json=sessionPersistence,proto3" json:"session_persistence,omitempty"` // of rules without their own; unset: requests of a session go anywhere
@@ -1779,6 +1780,13 @@ func (x *Backend) GetTls() *BackendTLS {
 	return nil
 }
 
+func (x *Backend) GetExternalHostname() *ExternalHostname {
+	if x != nil {
+		return x.ExternalHostname
+	}
+	return nil
+}
+
 func (x *Backend) GetRetryBudget() *RetryBudget {
 	if x != nil {
 		return x.RetryBudget
@@ -1789,6 +1797,68 @@ func (x *Backend) GetRetryBudget() *RetryBudget {
 func (x *Backend) GetSessionPersistence() *SessionPersistence {
 	if x != nil {
 		return x.SessionPersistence
+	}
+	return nil
+}
+
+// ExternalHostname is a host whose addresses proxies ask DNS for (GEP-4894).
+type ExternalHostname struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // fully qualified, in lower case, without a dot at the end
+	// Ranges of addresses that the name may have although they are of the machine or of private networks, and those that it must not have.
+	Allowed       []string `protobuf:"bytes,2,rep,name=allowed,proto3" json:"allowed,omitempty"`
+	Denied        []string `protobuf:"bytes,3,rep,name=denied,proto3" json:"denied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExternalHostname) Reset() {
+	*x = ExternalHostname{}
+	mi := &file_config_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExternalHostname) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExternalHostname) ProtoMessage() {}
+
+func (x *ExternalHostname) ProtoReflect() protoreflect.Message {
+	mi := &file_config_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExternalHostname.ProtoReflect.Descriptor instead.
+func (*ExternalHostname) Descriptor() ([]byte, []int) {
+	return file_config_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *ExternalHostname) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ExternalHostname) GetAllowed() []string {
+	if x != nil {
+		return x.Allowed
+	}
+	return nil
+}
+
+func (x *ExternalHostname) GetDenied() []string {
+	if x != nil {
+		return x.Denied
 	}
 	return nil
 }
@@ -1808,7 +1878,7 @@ type RetryBudget struct {
 
 func (x *RetryBudget) Reset() {
 	*x = RetryBudget{}
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1820,7 +1890,7 @@ func (x *RetryBudget) String() string {
 func (*RetryBudget) ProtoMessage() {}
 
 func (x *RetryBudget) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[19]
+	mi := &file_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1833,7 +1903,7 @@ func (x *RetryBudget) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetryBudget.ProtoReflect.Descriptor instead.
 func (*RetryBudget) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{19}
+	return file_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RetryBudget) GetPercent() uint32 {
@@ -1884,13 +1954,15 @@ type BackendTLS struct {
 	SubjectAltNames   *SubjectAltNames `protobuf:"bytes,5,opt,name=subject_alt_names,json=subjectAltNames,proto3" json:"subject_alt_names,omitempty"`      // in the place of server_name
 	MinVersion        uint32           `protobuf:"varint,6,opt,name=min_version,json=minVersion,proto3" json:"min_version,omitempty"`                      // as in RFC 8446 section 4.2.1: 0x0303 or 0x0304; 0 is the data plane's default
 	CipherSuites      []uint32         `protobuf:"varint,7,rep,packed,name=cipher_suites,json=cipherSuites,proto3" json:"cipher_suites,omitempty"`         // of TLS 1.2, by their IANA numbers; none is the data plane's default
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// Key of the Certificate that is shown to the backend; "" is what the Gateway shows, if anything.
+	Certificate   string `protobuf:"bytes,8,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BackendTLS) Reset() {
 	*x = BackendTLS{}
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1902,7 +1974,7 @@ func (x *BackendTLS) String() string {
 func (*BackendTLS) ProtoMessage() {}
 
 func (x *BackendTLS) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[20]
+	mi := &file_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1915,7 +1987,7 @@ func (x *BackendTLS) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendTLS.ProtoReflect.Descriptor instead.
 func (*BackendTLS) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{20}
+	return file_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BackendTLS) GetServerName() string {
@@ -1960,6 +2032,13 @@ func (x *BackendTLS) GetCipherSuites() []uint32 {
 	return nil
 }
 
+func (x *BackendTLS) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
 // SubjectAltNames are the names of which a backend's certificate must have one at least (RFC 5280 section 4.2.1.6).
 type SubjectAltNames struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1973,7 +2052,7 @@ type SubjectAltNames struct {
 
 func (x *SubjectAltNames) Reset() {
 	*x = SubjectAltNames{}
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1985,7 +2064,7 @@ func (x *SubjectAltNames) String() string {
 func (*SubjectAltNames) ProtoMessage() {}
 
 func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[21]
+	mi := &file_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +2077,7 @@ func (x *SubjectAltNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SubjectAltNames.ProtoReflect.Descriptor instead.
 func (*SubjectAltNames) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{21}
+	return file_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SubjectAltNames) GetAskedName() string {
@@ -2035,7 +2114,7 @@ type Authorities struct {
 
 func (x *Authorities) Reset() {
 	*x = Authorities{}
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2126,7 @@ func (x *Authorities) String() string {
 func (*Authorities) ProtoMessage() {}
 
 func (x *Authorities) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[22]
+	mi := &file_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2139,7 @@ func (x *Authorities) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Authorities.ProtoReflect.Descriptor instead.
 func (*Authorities) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{22}
+	return file_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Authorities) GetKey() string {
@@ -2095,7 +2174,7 @@ type Revocable struct {
 
 func (x *Revocable) Reset() {
 	*x = Revocable{}
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2186,7 @@ func (x *Revocable) String() string {
 func (*Revocable) ProtoMessage() {}
 
 func (x *Revocable) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[23]
+	mi := &file_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2199,7 @@ func (x *Revocable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revocable.ProtoReflect.Descriptor instead.
 func (*Revocable) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{23}
+	return file_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Revocable) GetPem() string {
@@ -2148,7 +2227,7 @@ type Endpoints struct {
 
 func (x *Endpoints) Reset() {
 	*x = Endpoints{}
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2160,7 +2239,7 @@ func (x *Endpoints) String() string {
 func (*Endpoints) ProtoMessage() {}
 
 func (x *Endpoints) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[24]
+	mi := &file_config_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2173,7 +2252,7 @@ func (x *Endpoints) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoints.ProtoReflect.Descriptor instead.
 func (*Endpoints) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{24}
+	return file_config_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Endpoints) GetKey() string {
@@ -2205,7 +2284,7 @@ type Endpoint struct {
 
 func (x *Endpoint) Reset() {
 	*x = Endpoint{}
-	mi := &file_config_proto_msgTypes[25]
+	mi := &file_config_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2217,7 +2296,7 @@ func (x *Endpoint) String() string {
 func (*Endpoint) ProtoMessage() {}
 
 func (x *Endpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[25]
+	mi := &file_config_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2230,7 +2309,7 @@ func (x *Endpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Endpoint.ProtoReflect.Descriptor instead.
 func (*Endpoint) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{25}
+	return file_config_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Endpoint) GetAddress() string {
@@ -2273,7 +2352,7 @@ type Certificate struct {
 
 func (x *Certificate) Reset() {
 	*x = Certificate{}
-	mi := &file_config_proto_msgTypes[26]
+	mi := &file_config_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2364,7 @@ func (x *Certificate) String() string {
 func (*Certificate) ProtoMessage() {}
 
 func (x *Certificate) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[26]
+	mi := &file_config_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2377,7 @@ func (x *Certificate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Certificate.ProtoReflect.Descriptor instead.
 func (*Certificate) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{26}
+	return file_config_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Certificate) GetKey() string {
@@ -2337,7 +2416,7 @@ type TicketKeys struct {
 
 func (x *TicketKeys) Reset() {
 	*x = TicketKeys{}
-	mi := &file_config_proto_msgTypes[27]
+	mi := &file_config_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2428,7 @@ func (x *TicketKeys) String() string {
 func (*TicketKeys) ProtoMessage() {}
 
 func (x *TicketKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_config_proto_msgTypes[27]
+	mi := &file_config_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2441,7 @@ func (x *TicketKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TicketKeys.ProtoReflect.Descriptor instead.
 func (*TicketKeys) Descriptor() ([]byte, []int) {
-	return file_config_proto_rawDescGZIP(), []int{27}
+	return file_config_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TicketKeys) GetKey() string {
@@ -2508,23 +2587,28 @@ const file_config_proto_rawDesc = "" +
 	"\abackend\x18\x01 \x01(\tR\abackend\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12.\n" +
 	"\afilters\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
-	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\xf3\x02\n" +
+	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\xc6\x03\n" +
 	"\aBackend\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
-	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\x12C\n" +
+	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\x12Q\n" +
+	"\x11external_hostname\x18\a \x01(\v2$.moongate.config.v1.ExternalHostnameR\x10externalHostname\x12C\n" +
 	"\fretry_budget\x18\xe8\a \x01(\v2\x1f.moongate.config.v1.RetryBudgetR\vretryBudget\x12X\n" +
-	"\x13session_persistence\x18\xe9\a \x01(\v2&.moongate.config.v1.SessionPersistenceR\x12sessionPersistence\"\xb5\x01\n" +
+	"\x13session_persistence\x18\xe9\a \x01(\v2&.moongate.config.v1.SessionPersistenceR\x12sessionPersistence\"X\n" +
+	"\x10ExternalHostname\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aallowed\x18\x02 \x03(\tR\aallowed\x12\x16\n" +
+	"\x06denied\x18\x03 \x03(\tR\x06denied\"\xb5\x01\n" +
 	"\vRetryBudget\x12\x18\n" +
 	"\apercent\x18\x01 \x01(\rR\apercent\x12%\n" +
 	"\x0einterval_nanos\x18\x02 \x01(\x03R\rintervalNanos\x12\x1f\n" +
 	"\vmin_retries\x18\x03 \x01(\rR\n" +
 	"minRetries\x12,\n" +
 	"\x12min_interval_nanos\x18\x04 \x01(\x03R\x10minIntervalNanos\x12\x16\n" +
-	"\x06policy\x18\x05 \x01(\tR\x06policy\"\x9b\x02\n" +
+	"\x06policy\x18\x05 \x01(\tR\x06policy\"\xbd\x02\n" +
 	"\n" +
 	"BackendTLS\x12\x1f\n" +
 	"\vserver_name\x18\x01 \x01(\tR\n" +
@@ -2534,7 +2618,8 @@ const file_config_proto_rawDesc = "" +
 	"\x11subject_alt_names\x18\x05 \x01(\v2#.moongate.config.v1.SubjectAltNamesR\x0fsubjectAltNames\x12\x1f\n" +
 	"\vmin_version\x18\x06 \x01(\rR\n" +
 	"minVersion\x12#\n" +
-	"\rcipher_suites\x18\a \x03(\rR\fcipherSuitesJ\x04\b\x02\x10\x03\"b\n" +
+	"\rcipher_suites\x18\a \x03(\rR\fcipherSuites\x12 \n" +
+	"\vcertificate\x18\b \x01(\tR\vcertificateJ\x04\b\x02\x10\x03\"b\n" +
 	"\x0fSubjectAltNames\x12\x1d\n" +
 	"\n" +
 	"asked_name\x18\x01 \x01(\tR\taskedName\x12\x1c\n" +
@@ -2595,7 +2680,7 @@ func file_config_proto_rawDescGZIP() []byte {
 }
 
 var file_config_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_config_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_config_proto_goTypes = []any{
 	(Protocol)(0),              // 0: moongate.config.v1.Protocol
 	(PathMatchType)(0),         // 1: moongate.config.v1.PathMatchType
@@ -2619,35 +2704,36 @@ var file_config_proto_goTypes = []any{
 	(*ValueMatch)(nil),         // 19: moongate.config.v1.ValueMatch
 	(*BackendRef)(nil),         // 20: moongate.config.v1.BackendRef
 	(*Backend)(nil),            // 21: moongate.config.v1.Backend
-	(*RetryBudget)(nil),        // 22: moongate.config.v1.RetryBudget
-	(*BackendTLS)(nil),         // 23: moongate.config.v1.BackendTLS
-	(*SubjectAltNames)(nil),    // 24: moongate.config.v1.SubjectAltNames
-	(*Authorities)(nil),        // 25: moongate.config.v1.Authorities
-	(*Revocable)(nil),          // 26: moongate.config.v1.Revocable
-	(*Endpoints)(nil),          // 27: moongate.config.v1.Endpoints
-	(*Endpoint)(nil),           // 28: moongate.config.v1.Endpoint
-	(*Certificate)(nil),        // 29: moongate.config.v1.Certificate
-	(*TicketKeys)(nil),         // 30: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),          // 31: google.protobuf.Any
-	(*Tracing)(nil),            // 32: moongate.config.v1.Tracing
+	(*ExternalHostname)(nil),   // 22: moongate.config.v1.ExternalHostname
+	(*RetryBudget)(nil),        // 23: moongate.config.v1.RetryBudget
+	(*BackendTLS)(nil),         // 24: moongate.config.v1.BackendTLS
+	(*SubjectAltNames)(nil),    // 25: moongate.config.v1.SubjectAltNames
+	(*Authorities)(nil),        // 26: moongate.config.v1.Authorities
+	(*Revocable)(nil),          // 27: moongate.config.v1.Revocable
+	(*Endpoints)(nil),          // 28: moongate.config.v1.Endpoints
+	(*Endpoint)(nil),           // 29: moongate.config.v1.Endpoint
+	(*Certificate)(nil),        // 30: moongate.config.v1.Certificate
+	(*TicketKeys)(nil),         // 31: moongate.config.v1.TicketKeys
+	(*anypb.Any)(nil),          // 32: google.protobuf.Any
+	(*Tracing)(nil),            // 33: moongate.config.v1.Tracing
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
 	9,  // 1: moongate.config.v1.Resource.route:type_name -> moongate.config.v1.Route
 	21, // 2: moongate.config.v1.Resource.backend:type_name -> moongate.config.v1.Backend
-	27, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
-	29, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
-	30, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
+	28, // 3: moongate.config.v1.Resource.endpoints:type_name -> moongate.config.v1.Endpoints
+	30, // 4: moongate.config.v1.Resource.certificate:type_name -> moongate.config.v1.Certificate
+	31, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	10, // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
-	25, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
+	26, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
 	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
 	6,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
 	8,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
 	7,  // 11: moongate.config.v1.Listener.tls_options:type_name -> moongate.config.v1.TLSOptions
 	5,  // 12: moongate.config.v1.Listener.connections:type_name -> moongate.config.v1.Connections
-	31, // 13: moongate.config.v1.Listener.filters:type_name -> google.protobuf.Any
+	32, // 13: moongate.config.v1.Listener.filters:type_name -> google.protobuf.Any
 	16, // 14: moongate.config.v1.Listener.failure:type_name -> moongate.config.v1.Failure
-	32, // 15: moongate.config.v1.Listener.tracing:type_name -> moongate.config.v1.Tracing
+	33, // 15: moongate.config.v1.Listener.tracing:type_name -> moongate.config.v1.Tracing
 	11, // 16: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
 	13, // 17: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
 	11, // 18: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
@@ -2655,7 +2741,7 @@ var file_config_proto_depIdxs = []int32{
 	20, // 20: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
 	12, // 21: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
 	17, // 22: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	31, // 23: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	32, // 23: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
 	20, // 24: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
 	16, // 25: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
 	15, // 26: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
@@ -2664,20 +2750,21 @@ var file_config_proto_depIdxs = []int32{
 	19, // 29: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
 	19, // 30: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
 	1,  // 31: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	31, // 32: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	32, // 32: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
 	16, // 33: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
 	2,  // 34: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	23, // 35: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	22, // 36: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
-	14, // 37: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	24, // 38: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	26, // 39: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
-	28, // 40: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	24, // 35: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	22, // 36: moongate.config.v1.Backend.external_hostname:type_name -> moongate.config.v1.ExternalHostname
+	23, // 37: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
+	14, // 38: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	25, // 39: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	27, // 40: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	29, // 41: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2702,7 +2789,7 @@ func file_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_config_proto_rawDesc), len(file_config_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
