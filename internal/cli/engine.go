@@ -41,6 +41,32 @@ func (c *connectionFlags) add(cmd *cobra.Command) {
 		"of them, those of one client address (of IPv6 the first 64 bits); 0 is a quarter of --max-connections, negative no limit")
 }
 
+// dnsFlags say who is asked for the addresses of external hostnames.
+type dnsFlags struct{ Servers []string }
+
+func (d *dnsFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&d.Servers, "dns-server", nil,
+		"server of DNS that is asked for the addresses of XBackends that are hostnames, as address or address:port; repeat it for others that are asked next; without it those of /etc/resolv.conf")
+}
+
+// addresses are the servers, none for those of the system.
+func (d *dnsFlags) addresses() (all []netip.AddrPort, _ error) {
+	for _, text := range d.Servers {
+		if ip, err := netip.ParseAddr(strings.Trim(text, "[]")); err == nil {
+			all = append(all, netip.AddrPortFrom(ip, dnsPort))
+			continue
+		}
+		at, err := netip.ParseAddrPort(text)
+		if err != nil || at.Port() == 0 {
+			return nil, usage("--dns-server %q is not an address; write one such as 192.0.2.53 or [2001:db8::53]:53", text)
+		}
+		all = append(all, at)
+	}
+	return all, nil
+}
+
+const dnsPort = 53
+
 // requestIDsText explains the flag --request-ids of run and proxy.
 const requestIDsText = "generate: each request gets an X-Request-Id, in place of one that the client has sent; preserve: that one is kept"
 
@@ -63,6 +89,7 @@ type engineOptions struct {
 	DrainTimeout  time.Duration
 	PlainIO       bool
 	Connections   connectionFlags
+	DNS           dnsFlags
 	RequestIDs    string // "" is the default
 	Stdout        io.Writer
 	Log           *slog.Logger
@@ -74,6 +101,7 @@ type engineOptions struct {
 type engine struct {
 	o              engineOptions
 	keepRequestIDs bool
+	dnsServers     []netip.AddrPort
 	accessLog      *observe.AccessLog
 	metrics        *observe.Metrics
 	proxy          *proxy.Proxy
@@ -99,6 +127,9 @@ func newEngine(o engineOptions) (*engine, error) {
 	e.notReady.Store(&errStarting)
 	var err error
 	if e.keepRequestIDs, err = preserves(o.RequestIDs); err != nil {
+		return nil, err
+	}
+	if e.dnsServers, err = o.DNS.addresses(); err != nil {
 		return nil, err
 	}
 	if e.accessLog, err = observe.OpenAccessLog(cmp.Or(o.AccessLog, defaultAccessLog), o.Stdout); err != nil {
@@ -150,7 +181,7 @@ func (e *engine) discard() {
 
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
-	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO,
+	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO, DNSServers: e.dnsServers,
 		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient})
 }
 

@@ -37,6 +37,7 @@ type ProxyOptions struct {
 	PlainIO       bool          // see proxy.Options
 	// Connections bounds those of clients.
 	Connections connectionFlags
+	DNS         dnsFlags
 	RequestIDs  string // generate or preserve; "" is generate
 
 	Stdout, Stderr io.Writer
@@ -102,6 +103,7 @@ are followed meanwhile. A second one exits at once. SIGHUP reopens the access lo
 		"after that, how long requests in flight may take before they are cut")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
+	o.DNS.add(cmd)
 	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
 	return cmd
 }
@@ -164,7 +166,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	}
 	p := &remoteProxy{o: o, log: log}
 	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
+		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
 	}

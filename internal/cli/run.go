@@ -27,6 +27,7 @@ type RunOptions struct {
 	PlainIO       bool          // see proxy.Options
 	// Connections bounds those of clients.
 	Connections connectionFlags
+	DNS         dnsFlags
 	RequestIDs  string // generate or preserve; "" is generate
 	SecretFile  string // what keys are derived from that outlive the process; "" for none that do
 
@@ -63,6 +64,7 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 		"after that, how long requests in flight may take before they are cut")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
+	o.DNS.add(cmd)
 	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
 	flags.StringVar(&o.SecretFile, "secret-file", "", secretFileText)
 }

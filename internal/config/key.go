@@ -147,26 +147,25 @@ func ServiceBackendKey(namespace, name string, port int32) string {
 	return "Service/" + namespace + "/" + name + "/" + strconv.Itoa(int(port))
 }
 
-// ServiceBackendKeyHTTP2 is Backend.key of a Service's port that is spoken to in HTTP/2 although it does not say so itself.
-func ServiceBackendKeyHTTP2(namespace, name string, port int32) string {
-	return ServiceBackendKey(namespace, name, port) + overHTTP2
-}
+// OverHTTP2 is Backend.key of what is spoken to in HTTP/2 although it does not say so itself, from the key that it has else.
+func OverHTTP2(key string) string { return key + overHTTP2 }
 
 const overHTTP2 = "/http2"
 
-// ServiceBackendKeyPassthrough is Backend.key of a Service's port with which clients speak TLS themselves, whatever policies there are for it.
-func ServiceBackendKeyPassthrough(namespace, name string, port int32) string {
-	return ServiceBackendKey(namespace, name, port) + passthrough
-}
+// PassedThrough is Backend.key of that with which clients speak TLS themselves, whatever is said of TLS with it.
+func PassedThrough(key string) string { return key + passthrough }
 
 const passthrough = "/passthrough"
 
-// ServiceBackendKeyUDP is Backend.key of a Service's port of protocol UDP, which may have the number of another one of TCP.
-func ServiceBackendKeyUDP(namespace, name string, port int32) string {
-	return ServiceBackendKey(namespace, name, port) + "/udp"
+// OfUDP is Backend.key of a port of protocol UDP, which may have the number of another one of TCP.
+func OfUDP(key string) string { return key + "/udp" }
+
+// XBackendKey is Backend.key of an XBackend, to which what is said of the ports of Services applies, too.
+func XBackendKey(namespace, name string, port int32) string {
+	return "XBackend/" + namespace + "/" + name + "/" + strconv.Itoa(int(port))
 }
 
-// ServicePort is the Backend.key of a Service's port as it is spoken to by itself, from that of any Backend of the port.
+// ServicePort is the Backend.key of a Service's port, or of an XBackend, as it is spoken to by itself, from that of any Backend of it.
 func ServicePort(key string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(key, overHTTP2), passthrough)
 }

@@ -50,6 +50,7 @@ func newTLSBackend(t testing.TB, name string, certificate *atomic.Pointer[tls.Ce
 	b := &backend{name: name}
 	b.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Backend", name)
+		w.Header().Set("X-Host", r.Host)
 		for _, shown := range r.TLS.PeerCertificates {
 			w.Header().Set("X-Client", shown.Subject.CommonName)
 		}

@@ -196,6 +196,8 @@ type backend struct {
 	port int
 }
 
+func (b *backend) portText() string { return strconv.Itoa(b.port) }
+
 // echoed is what a backend saw; it is its answer too.
 type echoed struct {
 	Backend, Method, Path, Host, Body string

@@ -26,8 +26,16 @@ func runTask(t *testing.T, name string, backends map[int]*backend) *gateway {
 	return runTaskWith(t, name, backends, "", nil)
 }
 
+// taskRun is what a reader has otherwise than a document says, whom the commands must lead to the same.
+type taskRun struct {
+	replace []string // of the text: pairs of what stands there, and what is read in its place
+	options func(*cli.RunOptions)
+}
+
+type taskOption func(*taskRun)
+
 // runTaskWith is runTask for a document whose reader also has other objects, and files that are named in its commands.
-func runTaskWith(t *testing.T, name string, backends map[int]*backend, objects string, files map[string][]byte) *gateway {
+func runTaskWith(t *testing.T, name string, backends map[int]*backend, objects string, files map[string][]byte, options ...taskOption) *gateway {
 	t.Helper()
 	document := "../../docs/tasks/" + name + ".md"
 	text, err := os.ReadFile(document)
@@ -37,11 +45,16 @@ func runTaskWith(t *testing.T, name string, backends map[int]*backend, objects s
 	manifest := filepath.Join(t.TempDir(), name+".yaml")
 	written, port := string(listenerPort.FindSubmatch(text)[1]), freePort(t)
 	here := []string{":" + written, fmt.Sprintf(":%d", port), "port: " + written, fmt.Sprintf("port: %d", port), name + ".yaml", manifest}
+	var run taskRun
+	for _, o := range options {
+		o(&run)
+	}
+	here = append(here, run.replace...)
 	for file, content := range files {
 		here = append(here, " "+file+" ", " "+testkit.WriteFile(t, file, content)+" ")
 	}
 	for from, b := range backends {
-		here = append(here, fmt.Sprintf("port: %d}", from), fmt.Sprintf("port: %d}", b.port))
+		here = append(here, fmt.Sprintf("port: %d}", from), fmt.Sprintf("port: %d}", b.port), fmt.Sprintf("number: %d}", from), fmt.Sprintf("number: %d}", b.port))
 	}
 	blocks := fence.FindAllStringSubmatch(strings.NewReplacer(here...).Replace(string(text)), -1)
 	var g *gateway
@@ -58,7 +71,12 @@ func runTaskWith(t *testing.T, name string, backends map[int]*backend, objects s
 				if stdout, stderr, code := moongate("check", "-f", manifest); code != 0 {
 					t.Fatalf("%s: check: exit code %d\n%s%s", document, code, stdout, stderr)
 				}
-				g = start(t, map[string]string{name + ".yaml": content}, func(o *cli.RunOptions) { o.Bind = nil })
+				g = start(t, map[string]string{name + ".yaml": content}, func(o *cli.RunOptions) {
+					o.Bind = nil
+					if run.options != nil {
+						run.options(o)
+					}
+				})
 			}
 		case "sh":
 			printed = ""

@@ -67,7 +67,7 @@ func (d *decision) run(list []*anypb.Any, exchange *filter.Exchange) (answered b
 		}
 		if server := compiled.Authorizes; server != nil {
 			d.asks = true
-			if len(server.Endpoints()) == 0 {
+			if len(endpointsOf(server)) == 0 {
 				d.answerWith(observe.ReasonAuthFailed, d.serverOf(server)+" has no endpoint that is ready")
 				return true, nil
 			}
@@ -164,18 +164,14 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 		shown.Problem = d.problem(reason)
 		return shown, reason
 	}
-	service := backend.Config()
-	name := service.Namespace + "/" + service.Name
-	shown.Backend = fmt.Sprintf("Service %s port %d", name, service.Port)
-	shown.Position = d.position("Service", name)
-	shown.Speaks = d.speaks(service)
-	shown.Retries = d.retries(service.RetryBudget)
+	c := backend.Config()
+	shown.Backend, shown.Position = d.objectOf(c)
+	shown.Speaks = d.speaks(c)
+	shown.Retries = d.retries(c.RetryBudget)
 	shown.Upgrade = d.upgrade(backend)
 	shown.Sessions = d.sessions(backend)
-	for _, e := range backend.Endpoints() {
-		shown.Endpoints = append(shown.Endpoints, e.String())
-	}
-	if identity := d.listener.Identity; service.Tls != nil && identity != nil {
+	shown.Endpoints = endpointsOf(backend)
+	if identity := d.listener.Identity; c.Tls != nil && identity != nil {
 		if identity.Certificate == "" {
 			shown.Problem = d.problem(observe.ReasonGatewayCertificateInvalid)
 			return shown, observe.ReasonGatewayCertificateInvalid
@@ -201,8 +197,11 @@ func (d *decision) upgrade(b *upstream.Backend) string {
 	}
 	remedy := "that protocol is not supported"
 	if names := config.UpgradeAppProtocols(protocol); names != nil {
-		service := b.Config()
-		remedy = fmt.Sprintf("set appProtocol of port %d of Service %s/%s to %s", service.Port, service.Namespace, service.Name, strings.Join(names, " or "))
+		c := b.Config()
+		remedy = fmt.Sprintf("set appProtocol of port %d of Service %s/%s to %s", c.Port, c.Namespace, c.Name, strings.Join(names, " or "))
+		if strings.HasPrefix(c.Key, "XBackend/") {
+			remedy = fmt.Sprintf("set protocol of XBackend %s/%s to WSS", c.Namespace, c.Name)
+		}
 	}
 	return fmt.Sprintf("is not asked to switch to %s (%s): %s", protocol, observe.ReasonUpgradeIgnored, remedy)
 }
@@ -312,14 +311,8 @@ func (d *decision) describeFilter(packed *anypb.Any) string {
 	if packed.MessageIs(&auth) && packed.UnmarshalTo(&auth) == nil {
 		if server := d.upstreams.Get(auth.Backend); server != nil {
 			text += ", asks " + d.serverOf(server)
-			if endpoints := server.Endpoints(); len(endpoints) > 0 {
-				text += " in " + d.speaks(server.Config()) + ": "
-				for i, e := range endpoints {
-					if i > 0 {
-						text += ", "
-					}
-					text += e.String()
-				}
+			if endpoints := endpointsOf(server); len(endpoints) > 0 {
+				text += " in " + d.speaks(server.Config()) + ": " + strings.Join(endpoints, ", ")
 			}
 		}
 	}
@@ -346,7 +339,7 @@ func (d *decision) tracing() []string {
 		return []string{text}
 	}
 	text += " to " + d.serverOf(server)
-	if len(server.Endpoints()) == 0 {
+	if len(endpointsOf(server)) == 0 {
 		text += ", which has no endpoint that is ready: spans are dropped"
 	}
 	return []string{text}
@@ -354,9 +347,26 @@ func (d *decision) tracing() []string {
 
 // serverOf names an authorization server or a collector.
 func (d *decision) serverOf(b *upstream.Backend) string {
-	c := b.Config()
+	object, position := d.objectOf(b.Config())
+	return object + inParens(position)
+}
+
+// objectOf names the object that a Backend is of, its port, and where the object is written.
+func (d *decision) objectOf(c *config.Backend) (text, position string) {
+	kind, _, _ := strings.Cut(c.Key, "/")
 	name := c.Namespace + "/" + c.Name
-	return fmt.Sprintf("Service %s port %d%s", name, c.Port, inParens(d.position("Service", name)))
+	return fmt.Sprintf("%s %s port %d", kind, name, c.Port), d.position(kind, name)
+}
+
+// endpointsOf are the addresses of a backend's endpoints, or whose they are.
+func endpointsOf(b *upstream.Backend) (all []string) {
+	if c := b.Config(); c.ExternalHostname != nil {
+		return []string{fmt.Sprintf("%s:%d, at the addresses that DNS has of it", c.ExternalHostname.Name, c.Port)}
+	}
+	for _, e := range b.Endpoints() {
+		all = append(all, e.String())
+	}
+	return all
 }
 
 // filterText is the filter's message on one line.

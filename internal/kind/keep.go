@@ -1,6 +1,7 @@
 package kind
 
 import (
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +40,12 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 	}
 	if service, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
 		kept.Labels = map[string]string{discoveryv1.LabelServiceName: service}
+	}
+	if xbackend, ok := o.Labels[v1alpha1.LabelXBackend]; ok {
+		if kept.Labels == nil {
+			kept.Labels = map[string]string{}
+		}
+		kept.Labels[v1alpha1.LabelXBackend] = xbackend
 	}
 	if len(o.Endpoints) > 0 {
 		kept.Endpoints = make([]discoveryv1.Endpoint, len(o.Endpoints))

@@ -128,7 +128,7 @@ func (k *Kind) Shared() bool { return k.shared }
 func (k *Kind) Route() bool { return k.parents != nil }
 
 // StatusOf returns a pointer to an object's status, nil where its kind has none that is written. It is a *gwv1.RouteStatus for every kind of
-// route, a *gwv1.PolicyStatus for every kind of policy, and of a type of the kind's own for others.
+// route, a *gwv1.PolicyStatus for every kind of policy, an *apisx.BackendStatus for an XBackend, and of a type of the kind's own for others.
 func StatusOf(o metav1.Object) any {
 	if k := Of(o); k != nil && k.status != nil {
 		return k.status(o)

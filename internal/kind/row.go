@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 )
 
 // builtin adds a kind that every cluster has, in version v1; clear is nil for one without a status.
@@ -68,6 +69,12 @@ func route[T any, O object[T]](k Kind, list runtime.Object, parts func(O) (*gwv1
 
 // policy adds a kind of policy.
 func policy[T any, O object[T]](k Kind, list runtime.Object, status func(O) *gwv1.PolicyStatus) Typed[O] {
+	k.Namespaced, k.shared = true, true
+	return custom(k, list, status)
+}
+
+// backend adds a kind of backend that says of Gateways what becomes of it there, as policies do.
+func backend[T any, O object[T]](k Kind, list runtime.Object, status func(O) *apisx.BackendStatus) Typed[O] {
 	k.Namespaced, k.shared = true, true
 	return custom(k, list, status)
 }

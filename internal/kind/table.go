@@ -71,4 +71,6 @@ var (
 	// Its status has the fields of every policy's.
 	XTelemetryPolicy = policy(Kind{Group: gwx.GroupName, Name: "XTelemetryPolicy", Resource: "xtelemetrypolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&apisx.XTelemetryPolicyList{}, func(o *apisx.XTelemetryPolicy) *gwv1.PolicyStatus { return (*gwv1.PolicyStatus)(&o.Status) })
+	XBackend = backend(Kind{Group: gwx.GroupName, Name: "XBackend", Resource: "xbackends", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
+		&apisx.XBackendList{}, func(o *apisx.XBackend) *apisx.BackendStatus { return &o.Status })
 )

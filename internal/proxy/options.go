@@ -47,8 +47,11 @@ type Options struct {
 	MaxSessions int
 	// MemoryLimit is how many bytes the process may use; near it load is shed. 0 is no limit.
 	MemoryLimit int64
+	// DNSServers are asked for the addresses of external hostnames, in their order; none are those of /etc/resolv.conf.
+	DNSServers []netip.AddrPort
 
 	memoryUsed  func() uint64 // for tests; nil asks the runtime
+	minTTL      time.Duration // for tests; 0 is resolve.Options.MinTTL's
 	sessionIdle time.Duration // for tests; 0 is datagram.DefaultIdle
 	sessionOnce time.Duration // for tests; 0 is datagram.DefaultOnce
 }

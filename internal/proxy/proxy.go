@@ -18,6 +18,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/resolve"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
@@ -31,6 +32,7 @@ type Proxy struct {
 	metrics   *observe.Metrics
 	logger    *slog.Logger
 	upstreams *upstream.Set
+	resolver  *resolve.Resolver
 	compiler  snapshot.Compiler
 
 	engine   *exchange.Engine
@@ -64,7 +66,10 @@ func New(o Options) *Proxy {
 	o.Upstream.HTTP2.MaxHeaderBytes, o.Upstream.HTTP2.MaxFields = o.Limits.MaxHead, o.Limits.MaxFields
 	var p *Proxy
 	o.Upstream.Panicked = func(where string, v any) { p.engine.Observer.Panicked(where, v) }
+	resolver := resolve.New(resolve.Options{Servers: o.DNSServers, MinTTL: o.minTTL, Logger: o.Logger, Panicked: o.Upstream.Panicked})
+	o.Upstream.Resolver = resolver
 	p = &Proxy{
+		resolver:  resolver,
 		bindTo:    o.Bind,
 		metrics:   o.Metrics,
 		logger:    o.Logger,
@@ -301,6 +306,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.tracers.Wait(flushTimeout)
 	p.cancel()
 	p.upstreams.Close()
+	p.resolver.Close()
 	p.engine.Wait()
 	p.stopSweeping()
 	return err

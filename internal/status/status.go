@@ -19,6 +19,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -28,9 +29,10 @@ import (
 // The bounds of the lists, by the CRDs. Beyond them nothing is added: an API
 // server would refuse the whole status.
 const (
-	maxConditions = 8
-	maxParents    = 32
-	maxAncestors  = 16
+	maxConditions       = 8
+	maxParents          = 32
+	maxAncestors        = 16 // of policies
+	maxBackendAncestors = 32
 )
 
 // Merger merges on behalf of one controller.
@@ -51,7 +53,7 @@ type Merger struct {
 // Merge returns object's status with desired in it, and whether that is another
 // one. The object is of a kind with a status; desired is a
 // *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus, *RouteStatus (for
-// every kind of route) or *PolicyStatus (for every kind of policy), of which the last two hold our entries
+// every kind of route), *PolicyStatus (for every kind of policy) or *BackendStatus (for XBackends), of which the last three hold our entries
 // only, or *v1alpha1.GatewayParametersStatus for one of those; lastTransitionTime
 // is ignored; for XListenerSets a *ListenerSetStatus of their group; nil ends our relation to the object, but for entries whose parent is Unknown.
 // The result has desired's type. ok is false if object and desired do not go
@@ -72,6 +74,8 @@ func (m Merger) Merge(object metav1.Object, desired any) (merged any, changed, o
 		return apply(*s, desired, m.XListenerSet)
 	case *gwv1.PolicyStatus:
 		return apply(*s, desired, m.Policy)
+	case *apisx.BackendStatus:
+		return apply(*s, desired, m.Backend)
 	case *v1alpha1.GatewayParametersStatus:
 		return apply(*s, desired, m.GatewayParameters)
 	case *gwv1.RouteStatus:
@@ -200,4 +204,16 @@ func (m Merger) Policy(existing gwv1.PolicyStatus, desired *gwv1.PolicyStatus) (
 		return entry{ref: &a.AncestorRef, controller: &a.ControllerName, conditions: &a.Conditions}
 	})
 	return gwv1.PolicyStatus{Ancestors: ancestors}, changed
+}
+
+// Backend merges the ancestors of an XBackend; desired nil: none is ours.
+func (m Merger) Backend(existing apisx.BackendStatus, desired *apisx.BackendStatus) (apisx.BackendStatus, bool) {
+	var want []apisx.BackendAncestorStatus
+	if desired != nil {
+		want = desired.Ancestors
+	}
+	ancestors, changed := mergeEntries(m, existing.Ancestors, want, maxBackendAncestors, func(a *apisx.BackendAncestorStatus) entry {
+		return entry{ref: &a.AncestorRef, controller: &a.ControllerName, conditions: &a.Conditions}
+	})
+	return apisx.BackendStatus{Ancestors: ancestors}, changed
 }

@@ -6,6 +6,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -22,18 +23,18 @@ func (k authoritiesKey) Compare(o authoritiesKey) int { return cmp.Compare(k, o)
 type authorities struct {
 	installation *installation
 
-	all   *incremental.Collection[kindName, *certificate.Authorities] // of objects that BackendTLSPolicies or Gateways refer to
+	all   *incremental.Collection[kindName, *certificate.Authorities] // of objects that BackendTLSPolicies, XBackends or Gateways refer to
 	byKey *incremental.Index[authoritiesKey, kindName, *certificate.Authorities]
 }
 
 func newAuthorities(e *incremental.Engine,
 	objects *incremental.Collection[kindName, metav1.Object], installation *installation,
-	policies *incremental.Index[kindName, name, *gwv1.BackendTLSPolicy],
+	policies *incremental.Index[kindName, name, *gwv1.BackendTLSPolicy], xbackends *incremental.Index[kindName, name, *apisx.XBackend],
 	gateways *incremental.Index[kindName, name, *gwv1.Gateway]) *authorities {
 	as := &authorities{installation: installation}
 	as.all = incremental.Map(e, "authorities", objects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*certificate.Authorities, bool) {
-			if incremental.Count(v, policies, k) == 0 && incremental.Count(v, gateways, k) == 0 {
+			if incremental.Count(v, policies, k) == 0 && incremental.Count(v, xbackends, k) == 0 && incremental.Count(v, gateways, k) == 0 {
 				return nil, false
 			}
 			return certificate.ReadAuthorities(o), true

@@ -12,36 +12,38 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
 
-// backends are the ports of Services that routes and listeners use, and their endpoints.
+// backends are the ports of Services and the XBackends that routes and listeners use, and their endpoints.
 type backends struct {
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice]
 	services       *services
+	xbackends      *xbackends
 	refusals       *refusals
 
 	users     *incremental.Index[string, kindName, *config.Resource]
 	all       *incremental.Collection[backendKey, *config.Backend]
 	slices    *incremental.Index[name, name, *discoveryv1.EndpointSlice]
+	labelled  *incremental.Index[name, name, *discoveryv1.EndpointSlice] // of XBackends
 	endpoints *incremental.Collection[backendKey, *config.Endpoints]
 }
 
-// newBackends keeps a Backend for each Service port that an accepted route or a listener uses.
+// newBackends keeps a Backend for each Service port and XBackend that an accepted route or a listener uses.
 func newBackends(e *incremental.Engine,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
-	services *services, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals) *backends {
-	bs := &backends{endpointSlices: endpointSlices, services: services, refusals: refusals}
+	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals) *backends {
+	bs := &backends{endpointSlices: endpointSlices, services: services, xbackends: xbackends, refusals: refusals}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
 	ofListeners := listenerBackends(e, listenerStates)
 	used := func(v *incremental.View, key backendKey) bool {
 		return incremental.Count(v, bs.users, key.String()) > 0 || slices.Contains(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()))
 	}
-	bs.all = incremental.FlatMap(e, "backend", bs.services.all,
+	ofServices := incremental.FlatMap(e, "backend", bs.services.all,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
 			for _, p := range s.Ports {
-				key := backendKey{Service: n, Port: p.Port, UDP: p.Protocol == corev1.ProtocolUDP}
+				key := backendKey{Name: n, Port: p.Port, UDP: p.Protocol == corev1.ProtocolUDP}
 				if meant, _ := s.port(p.Port, key.transport()); meant != p {
 					continue // of a protocol that no route is for
 				}
-				passed := backendKey{Service: n, Port: p.Port, Passthrough: true}
+				passed := backendKey{Name: n, Port: p.Port, Passthrough: true}
 				if !key.UDP && incremental.Count(v, bs.users, passed.String()) > 0 {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: passed, Value: &config.Backend{
 						Key: passed.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port),
@@ -62,7 +64,7 @@ func newBackends(e *incremental.Engine,
 				}
 				var traffic trafficPolicy
 				if !key.UDP {
-					traffic = trafficPolicies.inForce(v, n)
+					traffic = trafficPolicies.inForce(v, targetOf(n, ""))
 				}
 				add := func(protocol config.BackendProtocol) {
 					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
@@ -81,8 +83,45 @@ func newBackends(e *incremental.Engine,
 			}
 			return out
 		}, sameMessage[*config.Backend])
+	ofXBackends := incremental.FlatMap(e, "backend of XBackend", xbackends.all,
+		func(v *incremental.View, n name, x *xbackend) (out []incremental.Entry[backendKey, *config.Backend]) {
+			if x.Invalid != nil {
+				return nil
+			}
+			own := backendKey{XBackend: true, Name: n, Port: x.Port}
+			over2, passed := own, own
+			over2.HTTP2, passed.Passthrough = true, true
+			for _, key := range []backendKey{own, over2, passed} {
+				if used(v, key) {
+					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: bs.ofXBackend(v, key, x, trafficPolicies)})
+				}
+			}
+			return out
+		}, sameMessage[*config.Backend])
+	bs.all = incremental.Union(e, "all backends", ofServices, ofXBackends)
 	bs.declareEndpoints(e)
 	return bs
+}
+
+// ofXBackend is an XBackend as it is spoken to.
+func (bs *backends) ofXBackend(v *incremental.View, key backendKey, x *xbackend, trafficPolicies *trafficPolicies) *config.Backend {
+	b := &config.Backend{Key: key.String(), Namespace: key.Name.Namespace, Name: key.Name.Name, Port: uint32(x.Port)}
+	if x.Hostname != "" {
+		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname)
+	}
+	if key.Passthrough {
+		return b
+	}
+	b.Protocol, b.Tls = x.Protocol, x.TLS
+	if key.HTTP2 {
+		b.Protocol = config.BackendProtocol_BACKEND_PROTOCOL_H2C
+	}
+	traffic := trafficPolicies.inForce(v, key.target())
+	b.RetryBudget, b.SessionPersistence = traffic.Budget, traffic.Sessions
+	if x.Sessions != nil {
+		b.SessionPersistence = x.Sessions // which is the more specific
+	}
+	return b
 }
 
 // backendID is Backend.key.

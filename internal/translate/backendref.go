@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
@@ -21,7 +22,9 @@ func namedBackends(k kindName, o metav1.Object, yield func(policy.Target)) {
 	rules := routeKindOf(k.Kind).rules(o)
 	for i := range rules {
 		for _, ref := range rules[i].Refs() {
-			yield(namedBy(ref, k.Name.Namespace))
+			if target := namedBy(ref, k.Name.Namespace); mayName(target, k.Name.Namespace) {
+				yield(target)
+			}
 		}
 	}
 }
@@ -34,6 +37,16 @@ func namedServices(k kindName, o metav1.Object) (services []name) {
 		}
 	})
 	return services
+}
+
+// namedXBackends are those of them that are XBackends.
+func namedXBackends(k kindName, o metav1.Object) (xbackends []name) {
+	namedBackends(k, o, func(t policy.Target) {
+		if isXBackend(t) {
+			xbackends = append(xbackends, name{t.Namespace, t.Name})
+		}
+	})
+	return xbackends
 }
 
 // namedOthers are the rest of them.
@@ -50,7 +63,10 @@ func namedOthers(k kindName, o metav1.Object) (others []policy.Target) {
 func namedByListener(k listenerKey, l *listener.Listener) (named []policy.Target) {
 	for _, f := range l.Filters {
 		if auth := f.ExternalAuth; auth != nil {
-			named = append(named, namedBy(auth.BackendRef, k.Owner().Name.Namespace))
+			namespace := k.Owner().Name.Namespace
+			if target := namedBy(auth.BackendRef, namespace); mayName(target, namespace) {
+				named = append(named, target)
+			}
 		}
 	}
 	return named
@@ -60,6 +76,11 @@ func namedByListener(k listenerKey, l *listener.Listener) (named []policy.Target
 func namedBy(ref gwv1.BackendObjectReference, namespace string) policy.Target {
 	return policy.Target{Group: string(value(ref.Group, corev1.GroupName)), Kind: string(value(ref.Kind, gwv1.Kind(KindService))),
 		Namespace: string(value(ref.Namespace, gwv1.Namespace(namespace))), Name: string(ref.Name)}
+}
+
+// mayName is false of an XBackend of another namespace, which nothing permits: whoever names it must not appear in its status.
+func mayName(target policy.Target, namespace string) bool {
+	return !isXBackend(target) || target.Namespace == namespace
 }
 
 // referringTo are the routes that name an object as a backend.
@@ -82,26 +103,31 @@ func (lis *listeners) referringTo(v *incremental.View, target policy.Target) (ga
 type backendRefs struct {
 	grants             *grants
 	services           *services
+	xbackends          *xbackends
 	backendTLSPolicies *backendTLSPolicies
 }
 
-func newBackendRefs(grants *grants, services *services, backendTLSPolicies *backendTLSPolicies) *backendRefs {
-	return &backendRefs{grants: grants, services: services, backendTLSPolicies: backendTLSPolicies}
+func newBackendRefs(grants *grants, services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies) *backendRefs {
+	return &backendRefs{grants: grants, services: services, xbackends: xbackends, backendTLSPolicies: backendTLSPolicies}
 }
 
-// resolveBackend finds the Service port that a reference means. permitted says
+// resolveBackend finds the Service port or the XBackend that a reference means. permitted says
 // that the reference is to a Service that from may know about; only then may the
 // problem tell whether it exists. rk is how it is used, http2 that it must speak HTTP/2, and passthrough is backendKey.Passthrough.
 func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *routeKind, ref gwv1.BackendObjectReference, passthrough, http2 bool, field string) (key backendKey, permitted bool, p *condition.Problem) {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, gwv1.Kind(KindService)))
+	if group == gwx.GroupName && kind == string(KindXBackend) {
+		key, p = br.xbackends.resolve(v, from, rk, ref, passthrough, http2, field)
+		return key, false, p
+	}
 	if group != corev1.GroupName || kind != string(KindService) {
-		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service",
+		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service or an XBackend",
 			"%s of group %q cannot be a backend", kind, group)
 	}
-	key.Service = name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}
-	if !br.grants.permitted(v, from, group, kind, key.Service) {
-		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", br.grants.grantRemedy(v, from, kind, key.Service),
-			"no ReferenceGrant permits the reference to Service %s", key.Service)
+	key.Name = name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}
+	if !br.grants.permitted(v, from, group, kind, key.Name) {
+		return key, false, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", br.grants.grantRemedy(v, from, kind, key.Name),
+			"no ReferenceGrant permits the reference to Service %s", key.Name)
 	}
 	if ref.Port == nil {
 		return key, true, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port", "a reference to a Service needs a port")
@@ -110,12 +136,12 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 	key.UDP = rk.udp
 	p = br.checkBackend(v, rk, key, field)
 	if p == nil {
-		svc, _ := incremental.Fetch(v, br.services.all, key.Service)
+		svc, _ := incremental.Fetch(v, br.services.all, key.Name)
 		port, _ := svc.port(key.Port, key.transport())
 		key.HTTP2 = port.unspoken() && (rk.http2 || http2)
 		if protocol, _ := config.BackendProtocolOf(port.AppProtocol); http2 && !key.HTTP2 && !protocol.Info().HTTP2 && !port.needsTLS() {
 			p = condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use kubernetes.io/h2c",
-				"gRPC needs HTTP/2, and port %d of Service %s has appProtocol %s", key.Port, key.Service, port.AppProtocol)
+				"gRPC needs HTTP/2, and port %d of Service %s has appProtocol %s", key.Port, key.Name, port.AppProtocol)
 		}
 	}
 	return key, true, p
@@ -123,32 +149,32 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 
 // checkBackend returns why routes of a kind cannot have a port of a Service as a backend, or nil.
 func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key backendKey, field string) *condition.Problem {
-	svc, exists := incremental.Fetch(v, br.services.all, key.Service)
+	svc, exists := incremental.Fetch(v, br.services.all, key.Name)
 	if !exists {
 		return condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name",
-			"Service %s does not exist", key.Service)
+			"Service %s does not exist", key.Name)
 	}
 	if svc.External {
-		return condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".name", "refer to a Service with EndpointSlices",
-			"Service %s has type ExternalName, which is not supported", key.Service)
+		return condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".name", "refer to a Service with EndpointSlices, or to an XBackend of type ExternalHostname",
+			"Service %s has type ExternalName, which is not supported", key.Name)
 	}
 	port, exists := svc.port(key.Port, rk.transport())
 	if !exists {
 		return condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "add the port to the Service or correct the number",
-			"Service %s has no port %d", key.Service, key.Port)
+			"Service %s has no port %d", key.Name, key.Port)
 	}
 	if port.Protocol != rk.transport() {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", fmt.Sprintf("refer to a %s port", rk.transport()),
-			"port %d of Service %s has protocol %s", key.Port, key.Service, port.Protocol)
+			"port %d of Service %s has protocol %s", key.Port, key.Name, port.Protocol)
 	}
 	if _, known := config.BackendProtocolOf(port.AppProtocol); !known && !rk.connections {
 		return condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".port", "remove appProtocol from the Service's port, or use "+condition.AnyOf(config.AppProtocols()),
-			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Service, port.AppProtocol)
+			"port %d of Service %s has appProtocol %q, which is not supported yet", key.Port, key.Name, port.AppProtocol)
 	}
 	if key.Passthrough || rk.udp {
 		return nil
 	}
-	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Service, &port, field)
+	return br.backendTLSPolicies.checkBackendTLS(v, rk, key.Name, &port, field)
 }
 
 // clientIP returns why a rule that compiled to config.Rule cannot have sessions persist: a Service whose own sessionAffinity is ClientIP already says by what its

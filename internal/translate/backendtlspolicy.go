@@ -78,15 +78,19 @@ func tlsPolicyTargets(n name, p *gwv1.BackendTLSPolicy) []policy.Target {
 	return policy.Targets(n.Namespace, p.Spec.TargetRefs)
 }
 
-// backendTLSPoliciesInUse are those for Services that routes, listeners or XTelemetryPolicies name.
+// backendTLSPoliciesInUse are those for Services or XBackends that routes, listeners or XTelemetryPolicies name.
 func backendTLSPoliciesInUse(e *incremental.Engine,
 	policyObjects *incremental.Collection[name, *gwv1.BackendTLSPolicy],
-	routeObjects *incremental.Collection[kindName, metav1.Object], listeners *listeners,
+	routeObjects *incremental.Collection[kindName, metav1.Object], xbackends *incremental.Collection[name, *apisx.XBackend], listeners *listeners,
 	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy]) *incremental.Collection[name, *gwv1.BackendTLSPolicy] {
 	named := incremental.Keys(incremental.NewIndex(routeObjects, "routes by Service that they name", namedServices), "Services that routes name")
 	return incremental.Map(e, "BackendTLSPolicy in use", policyObjects,
 		func(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) (*gwv1.BackendTLSPolicy, bool) {
 			return p, slices.ContainsFunc(policy.Targets(n.Namespace, p.Spec.TargetRefs), func(target policy.Target) bool {
+				if isXBackend(target) { // which cannot have one; to say so takes one that is read
+					_, is := incremental.Fetch(v, xbackends, name{target.Namespace, target.Name})
+					return is
+				}
 				if !isService(target) {
 					return false
 				}
@@ -99,31 +103,25 @@ func backendTLSPoliciesInUse(e *incremental.Engine,
 // policiesByAuthorities finds the BackendTLSPolicies that verify backends by an object.
 func policiesByAuthorities(policies *incremental.Collection[name, *gwv1.BackendTLSPolicy]) *incremental.Index[kindName, name, *gwv1.BackendTLSPolicy] {
 	return incremental.NewIndex(policies, "BackendTLSPolicies by authorities",
-		func(n name, p *gwv1.BackendTLSPolicy) (objects []kindName) {
-			for _, ref := range p.Spec.Validation.CACertificateRefs {
-				if k, can := authoritiesObject(ref.Group, ref.Kind, n.Namespace, ref.Name); can {
-					objects = append(objects, k)
-				}
-			}
-			return objects
+		func(n name, p *gwv1.BackendTLSPolicy) []kindName {
+			return authoritiesOf(n.Namespace, &p.Spec.Validation)
 		})
+}
+
+// authoritiesOf are the objects with authorities that a validation in a namespace refers to.
+func authoritiesOf(namespace string, spec *gwv1.BackendTLSPolicyValidation) (objects []kindName) {
+	for _, ref := range spec.CACertificateRefs {
+		if k, can := authoritiesObject(ref.Group, ref.Kind, namespace, ref.Name); can {
+			objects = append(objects, k)
+		}
+	}
+	return objects
 }
 
 // readBackendTLS validates a policy, without its targets.
 func (bp *backendTLSPolicies) readBackendTLS(v *incremental.View, n name, p *gwv1.BackendTLSPolicy) *backendTLS {
 	b := &backendTLS{}
-	spec := &p.Spec.Validation
-	authorities := bp.readAuthorities(v, n, spec, b)
-	hostname := strings.ToLower(string(spec.Hostname))
-	if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(hostname, "*") {
-		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
-	}
-	c := &config.BackendTLS{ServerName: hostname, Authorities: authorities,
-		SystemAuthorities: value(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
-	if names := b.readSubjectAltNames(spec.SubjectAltNames); names != nil {
-		names.AskedName, c.ServerName = hostname, ""
-		c.SubjectAltNames = names
-	}
+	c := bp.readValidation(v, n, &p.Spec.Validation, "spec.validation", b)
 	b.readOptions(p.Spec.Options, c)
 	if b.Invalid == nil {
 		b.Config = c
@@ -131,14 +129,30 @@ func (bp *backendTLSPolicies) readBackendTLS(v *incremental.View, n name, p *gwv
 	return b
 }
 
+// readValidation validates how a backend's certificate is verified, as it stands in field of an object. What is wrong with it becomes part of b.
+func (bp *backendTLSPolicies) readValidation(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, field string, b *backendTLS) *config.BackendTLS {
+	authorities := bp.readAuthorities(v, n, spec, field, b)
+	hostname := strings.ToLower(string(spec.Hostname))
+	if _, err := netip.ParseAddr(hostname); err == nil || hostname == "" || strings.Contains(hostname, "*") {
+		b.invalid(gwv1.PolicyReasonInvalid, field+".hostname", "write the DNS name that the backend's certificate has", "%q is not the name of a host", hostname)
+	}
+	c := &config.BackendTLS{ServerName: hostname, Authorities: authorities,
+		SystemAuthorities: value(spec.WellKnownCACertificates, "") == gwv1.WellKnownCACertificatesSystem}
+	if names := b.readSubjectAltNames(spec.SubjectAltNames, field); names != nil {
+		names.AskedName, c.ServerName = hostname, ""
+		c.SubjectAltNames = names
+	}
+	return c
+}
+
 // readSubjectAltNames returns the names that authenticate a backend in the place of its hostname, nil for none.
-func (b *backendTLS) readSubjectAltNames(all []gwv1.SubjectAltName) *config.SubjectAltNames {
+func (b *backendTLS) readSubjectAltNames(all []gwv1.SubjectAltName, at string) *config.SubjectAltNames {
 	if len(all) == 0 {
 		return nil
 	}
 	names := &config.SubjectAltNames{}
 	for i, san := range all {
-		field := fmt.Sprintf("spec.validation.subjectAltNames[%d]", i)
+		field := fmt.Sprintf("%s.subjectAltNames[%d]", at, i)
 		switch san.Type {
 		case gwv1.HostnameSubjectAltNameType:
 			hostname := strings.ToLower(string(san.Hostname))
@@ -169,22 +183,22 @@ func (b *backendTLS) invalid(reason gwv1.PolicyConditionReason, field, remedy, f
 	}
 }
 
-// readAuthorities returns the keys of the authorities that a policy names, each once; none are those of the system. What is wrong with them
+// readAuthorities returns the keys of the authorities that a validation names, each once; none are those of the system. What is wrong with them
 // becomes part of b.
-func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, b *backendTLS) (keys []string) {
+func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec *gwv1.BackendTLSPolicyValidation, at string, b *backendTLS) (keys []string) {
 	wellKnown := value(spec.WellKnownCACertificates, "")
 	switch {
 	case len(spec.CACertificateRefs) > 0 && wellKnown != "":
-		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "remove one of both", "it cannot be used beside caCertificateRefs")
+		b.invalid(gwv1.PolicyReasonInvalid, at+".wellKnownCACertificates", "remove one of both", "it cannot be used beside caCertificateRefs")
 	case len(spec.CACertificateRefs) == 0 && wellKnown == "":
-		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.caCertificateRefs", "add a reference to a ConfigMap with key "+kind.AuthoritiesKey+", or to a ClusterTrustBundle",
+		b.invalid(gwv1.PolicyReasonInvalid, at+".caCertificateRefs", "add a reference to a ConfigMap with key "+kind.AuthoritiesKey+", or to a ClusterTrustBundle",
 			"nothing is named to verify the backend's certificate by")
 	case wellKnown != "" && wellKnown != gwv1.WellKnownCACertificatesSystem:
-		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.wellKnownCACertificates", "use System, or caCertificateRefs", "%q is not known", wellKnown)
+		b.invalid(gwv1.PolicyReasonInvalid, at+".wellKnownCACertificates", "use System, or caCertificateRefs", "%q is not known", wellKnown)
 	}
 	var refs authorityRefs
 	for i, ref := range spec.CACertificateRefs {
-		field := fmt.Sprintf("spec.validation.caCertificateRefs[%d]", i)
+		field := fmt.Sprintf("%s.caCertificateRefs[%d]", at, i)
 		a, p := bp.resolveAuthorities(v, n.Namespace, ref, field)
 		if refs.add(field, a, p); p != nil {
 			b.Refs = append(b.Refs, p)
@@ -203,10 +217,10 @@ func (bp *backendTLSPolicies) readAuthorities(v *incremental.View, n name, spec 
 	}
 	switch {
 	case size > certificate.MaxAuthorityBytes:
-		b.invalid(gwv1.PolicyReasonInvalid, "spec.validation.caCertificateRefs", "leave out what the backend's certificate is not verified by",
+		b.invalid(gwv1.PolicyReasonInvalid, at+".caCertificateRefs", "leave out what the backend's certificate is not verified by",
 			"they have %d bytes of certificates together, and a policy may have %d", size, certificate.MaxAuthorityBytes)
 	case len(b.Refs) > 0 && len(keys) == 0:
-		b.invalid(gwv1.BackendTLSPolicyReasonNoValidCACertificate, "spec.validation.caCertificateRefs", "see condition ResolvedRefs", "no reference can be used: %s",
+		b.invalid(gwv1.BackendTLSPolicyReasonNoValidCACertificate, at+".caCertificateRefs", "see condition ResolvedRefs", "no reference can be used: %s",
 			condition.List(b.Refs))
 	}
 	return keys
@@ -343,6 +357,10 @@ func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View,
 // outcome is what became of one of a policy's targets.
 func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
+	if isXBackend(target) {
+		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "write it in spec.tls of the XBackend", "an XBackend says itself how TLS is spoken to it")
+		return o
+	}
 	if !isService(target) {
 		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "name a Service", "%s of group %q cannot be a backend", target.Kind, target.Group)
 		return o

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 )
@@ -19,32 +20,39 @@ func (bs *backends) declareEndpoints(e *incremental.Engine) {
 		func(n name, s *discoveryv1.EndpointSlice) []name {
 			return []name{{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
 		})
+	bs.labelled = incremental.NewIndex(bs.endpointSlices, "EndpointSlices by XBackend",
+		func(n name, s *discoveryv1.EndpointSlice) []name {
+			if label := s.Labels[v1alpha1.LabelXBackend]; label != "" {
+				return []name{{n.Namespace, label}}
+			}
+			return nil
+		})
 	bs.endpoints = incremental.Map(e, "endpoints", bs.all,
-		func(v *incremental.View, k backendKey, _ *config.Backend) (*config.Endpoints, bool) {
+		func(v *incremental.View, k backendKey, b *config.Backend) (*config.Endpoints, bool) {
+			if b.ExternalHostname != nil {
+				return nil, false
+			}
 			return bs.endpointsOf(v, k), true
 		}, sameMessage[*config.Endpoints])
 }
 
-// endpointsOf gathers a Service port's endpoints from all its EndpointSlices. The
-// port of a slice is the Service's port of the same name.
+// endpointsOf gathers the endpoints of a Service's port, or of the pods that an XBackend selects, from all their EndpointSlices.
 func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpoints {
-	svc, _ := incremental.Fetch(v, bs.services.all, k.Service)
-	port, _ := svc.port(k.Port, k.transport())
-	found := map[netip.AddrPort]behind{}
-	for _, n := range incremental.Lookup(v, bs.slices, k.Service) {
-		slice, _ := incremental.Fetch(v, bs.endpointSlices, n)
-		var refused []string
-		if r, any := incremental.Fetch(v, bs.refusals.all, n); any {
-			refused = r.Addresses
+	var found map[netip.AddrPort]behind
+	if k.XBackend {
+		selected := incremental.Lookup(v, bs.labelled, name{k.Name.Namespace, v1alpha1.XBackendLabel(k.Name.Name)})
+		found = bs.gather(v, selected, func(slice *discoveryv1.EndpointSlice) []uint16 { return slicePortsOf(slice, k.Port) })
+		// A pod of both families is there twice.
+		found = ofOneFamily(found, corev1.IPv4Protocol)
+	} else {
+		// The port of a slice is the Service's port of the same name.
+		svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
+		port, _ := svc.port(k.Port, k.transport())
+		found = bs.gather(v, incremental.Lookup(v, bs.slices, k.Name),
+			func(slice *discoveryv1.EndpointSlice) []uint16 { return slicePorts(slice, port.Name, k.transport()) })
+		if svc.Family != "" {
+			found = ofOneFamily(found, svc.Family)
 		}
-		for _, number := range slicePorts(slice, port.Name, k.transport()) {
-			for i := range slice.Endpoints {
-				addEndpoints(found, &slice.Endpoints[i], number, refused)
-			}
-		}
-	}
-	if svc.Family != "" {
-		found = ofOneFamily(found, svc.Family)
 	}
 	out := &config.Endpoints{Key: k.String()}
 	for at, b := range found {
@@ -56,6 +64,34 @@ func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpo
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
 	})
 	return out
+}
+
+// gather finds the endpoints of slices at their ports.
+func (bs *backends) gather(v *incremental.View, slices []name, ports func(*discoveryv1.EndpointSlice) []uint16) map[netip.AddrPort]behind {
+	found := map[netip.AddrPort]behind{}
+	for _, n := range slices {
+		slice, _ := incremental.Fetch(v, bs.endpointSlices, n)
+		var refused []string
+		if r, any := incremental.Fetch(v, bs.refusals.all, n); any {
+			refused = r.Addresses
+		}
+		for _, number := range ports(slice) {
+			for i := range slice.Endpoints {
+				addEndpoints(found, &slice.Endpoints[i], number, refused)
+			}
+		}
+	}
+	return found
+}
+
+// slicePortsOf is the number of a slice's port of TCP, if it has that one.
+func slicePortsOf(slice *discoveryv1.EndpointSlice, number int32) []uint16 {
+	for _, p := range slice.Ports {
+		if value(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP && value(p.Port, 0) == number {
+			return []uint16{uint16(number)}
+		}
+	}
+	return nil
 }
 
 // ofOneFamily returns the endpoints of a dual-stack Service's primary address family: each pod is there once in either. Those of the other family are used while only they are ready, or while the first has none.

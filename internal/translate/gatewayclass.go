@@ -15,6 +15,7 @@ type class struct {
 	Parameters *v1alpha1.GatewayParametersSpec // nil for none, and with Problem
 	Said       *v1alpha1.GatewayParametersSpec // the same also with Problem, as far as they can be read
 	Denied     []string                        // ranges of addresses that no request is sent to, also with Problem
+	Allowed    []string                        // ranges that hostnames may have addresses in though they are private; none with Problem
 }
 
 // gatewayClasses are the GatewayClasses of this controller.
@@ -38,6 +39,9 @@ func newGatewayClasses(e *incremental.Engine, o *Options,
 			c.Parameters, c.Problem = gatewayParameters.classParameters(v, gc)
 			c.Said = gatewayParameters.saidByClass(v, gc)
 			c.Denied = gatewayParameters.deniedEndpoints(v, gc)
+			if c.Parameters != nil && c.Parameters.ClassOnly != nil {
+				c.Allowed = c.Parameters.ClassOnly.AllowedExternalAddresses
+			}
 			return c, true
 		}, sameDeeply[class])
 	return cs

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
 // name is an object's namespace and name; a cluster-scoped one has no namespace.
@@ -75,10 +76,12 @@ func parseListenerKey(s string) (k listenerKey) {
 	return k
 }
 
-// backendKey names a port of a Service, and how it is spoken to.
+// backendKey names a port of a Service, or an XBackend, and how it is spoken to.
 type backendKey struct {
-	Service name
-	Port    int32
+	Name name
+	// XBackend says that it is one.
+	XBackend bool
+	Port     int32
 	// HTTP2 says that HTTP/2 is spoken, because of who refers to the port and not because of its appProtocol.
 	HTTP2 bool
 	// Passthrough says that clients speak TLS with it themselves.
@@ -96,20 +99,32 @@ func (k backendKey) transport() corev1.Protocol {
 }
 
 func (k backendKey) Compare(o backendKey) int {
-	return cmp.Or(k.Service.Compare(o.Service), cmp.Compare(k.Port, o.Port), compareBool(k.HTTP2, o.HTTP2),
+	return cmp.Or(k.Name.Compare(o.Name), compareBool(k.XBackend, o.XBackend), cmp.Compare(k.Port, o.Port), compareBool(k.HTTP2, o.HTTP2),
 		compareBool(k.Passthrough, o.Passthrough), compareBool(k.UDP, o.UDP))
 }
 
 func (k backendKey) String() string {
+	key := config.ServiceBackendKey(k.Name.Namespace, k.Name.Name, k.Port)
+	if k.XBackend {
+		key = config.XBackendKey(k.Name.Namespace, k.Name.Name, k.Port)
+	}
 	switch {
 	case k.UDP:
-		return config.ServiceBackendKeyUDP(k.Service.Namespace, k.Service.Name, k.Port)
+		return config.OfUDP(key)
 	case k.HTTP2:
-		return config.ServiceBackendKeyHTTP2(k.Service.Namespace, k.Service.Name, k.Port)
+		return config.OverHTTP2(key)
 	case k.Passthrough:
-		return config.ServiceBackendKeyPassthrough(k.Service.Namespace, k.Service.Name, k.Port)
+		return config.PassedThrough(key)
 	}
-	return config.ServiceBackendKey(k.Service.Namespace, k.Service.Name, k.Port)
+	return key
+}
+
+// target is the object, as policies name it.
+func (k backendKey) target() policy.Target {
+	if k.XBackend {
+		return xbackendTarget(k.Name)
+	}
+	return targetOf(k.Name, "")
 }
 
 // addressKey names an entry of a Gateway's spec.addresses.

@@ -35,6 +35,7 @@ const (
 	KindBackendTLSPolicy      Kind = "BackendTLSPolicy"
 	KindXBackendTrafficPolicy Kind = "XBackendTrafficPolicy"
 	KindXTelemetryPolicy      Kind = "XTelemetryPolicy"
+	KindXBackend              Kind = "XBackend"
 	KindHTTPFilter            Kind = "HTTPFilter"
 	KindNamespace             Kind = "Namespace"
 	KindService               Kind = "Service"
@@ -81,6 +82,7 @@ type inputs struct {
 	trafficPolicies     *incremental.Input[name, *gwx.XBackendTrafficPolicy]
 	telemetryPolicies   *incremental.Input[name, *apisx.XTelemetryPolicy]
 	httpFilters         *incremental.Input[name, *v1alpha1.HTTPFilter]
+	xbackends           *incremental.Input[name, *apisx.XBackend]
 	namespaces          *incremental.Input[name, *corev1.Namespace]
 	services            *incremental.Input[name, *corev1.Service]
 	endpointSlices      *incremental.Input[name, *discoveryv1.EndpointSlice]
@@ -114,6 +116,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.trafficPolicies = objects(in, e, kind.XBackendTrafficPolicy)
 	in.telemetryPolicies = objects(in, e, kind.XTelemetryPolicy)
 	in.httpFilters = objects(in, e, kind.HTTPFilter)
+	in.xbackends = objects(in, e, kind.XBackend)
 	in.namespaces = objects(in, e, kind.Namespace)
 	in.services = objects(in, e, kind.Service)
 	in.endpointSlices = objects(in, e, kind.EndpointSlice)

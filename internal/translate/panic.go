@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -139,6 +140,13 @@ func (t *Translator) failingStatus(k kindName) (any, int64) {
 		c.Parents = slices.Clone(s.Parents)
 		for i := range c.Parents {
 			c.Parents[i].Conditions = withFailure(c.Parents[i].Conditions)
+		}
+		return &c, generation
+	case *apisx.BackendStatus:
+		c := *s
+		c.Ancestors = slices.Clone(s.Ancestors)
+		for i := range c.Ancestors {
+			c.Ancestors[i].Conditions = withFailure(c.Ancestors[i].Conditions)
 		}
 		return &c, generation
 	case *gwv1.PolicyStatus:

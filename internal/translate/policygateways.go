@@ -134,7 +134,7 @@ func (pg *policyGateways) declareUnnamed(e *incremental.Engine, targets *increme
 			for _, target := range targets {
 				all = append(all, pg.reaching(v, target)...)
 			}
-			_, beyond := policy.Ancestors(all)
+			_, beyond := policy.Ancestors(all, policy.MaxAncestors)
 			for _, a := range beyond {
 				gateways = append(gateways, name(a.Gateway))
 			}
@@ -174,7 +174,7 @@ func (pg *policyGateways) outcomes(v *incremental.View, targets []policy.Target,
 		}
 		all = append(all, reached...)
 	}
-	named, _ := policy.Ancestors(all)
+	named, _ := policy.Ancestors(all, policy.MaxAncestors)
 	return named, outcomes
 }
 

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -220,7 +221,7 @@ func (w *world) printStatus(t *testing.T) string {
 		switch k.Kind {
 		case "GatewayParameters":
 			group = v1alpha1.GroupName
-		case "XListenerSet", "XBackendTrafficPolicy", "XTelemetryPolicy":
+		case "XListenerSet", "XBackend", "XBackendTrafficPolicy", "XTelemetryPolicy":
 			group = gwx.GroupName
 		}
 		if k.Group != group {
@@ -265,6 +266,12 @@ func statusNode(t *testing.T, c translate.StatusChange) *yaml.Node {
 		}
 		return mapping("parents", parents)
 	case *gwv1.PolicyStatus:
+		ancestors := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, a := range s.Ancestors {
+			ancestors.Content = append(ancestors.Content, relationNode(t, c, "ancestorRef", a.AncestorRef, a.ControllerName, a.Conditions))
+		}
+		return mapping("ancestors", ancestors)
+	case *apisx.BackendStatus:
 		ancestors := &yaml.Node{Kind: yaml.SequenceNode}
 		for _, a := range s.Ancestors {
 			ancestors.Content = append(ancestors.Content, relationNode(t, c, "ancestorRef", a.AncestorRef, a.ControllerName, a.Conditions))

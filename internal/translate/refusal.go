@@ -7,6 +7,8 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/denial"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
@@ -33,9 +35,10 @@ type refusals struct {
 	o              *Options
 	gatewayClasses *gatewayClasses
 
-	denyingClasses *incremental.Index[bool, name, class]
-	all            *incremental.Collection[name, *refusal]  // by EndpointSlice
-	byService      *incremental.Index[name, name, *refusal] // by Service
+	denyingClasses  *incremental.Index[bool, name, class]
+	allowingClasses *incremental.Index[bool, name, class]
+	all             *incremental.Collection[name, *refusal]  // by EndpointSlice
+	byService       *incremental.Index[name, name, *refusal] // by Service
 }
 
 func newRefusals(e *incremental.Engine, o *Options,
@@ -45,6 +48,13 @@ func newRefusals(e *incremental.Engine, o *Options,
 	rf.denyingClasses = incremental.NewIndex(rf.gatewayClasses.all, "GatewayClasses that deny endpoints",
 		func(_ name, c class) []bool {
 			if len(c.Denied) == 0 {
+				return nil
+			}
+			return []bool{true}
+		})
+	rf.allowingClasses = incremental.NewIndex(rf.gatewayClasses.all, "GatewayClasses that allow addresses of hostnames",
+		func(_ name, c class) []bool {
+			if len(c.Allowed) == 0 {
 				return nil
 			}
 			return []bool{true}
@@ -59,30 +69,68 @@ func newRefusals(e *incremental.Engine, o *Options,
 	return rf
 }
 
-// denied is a range with the class that denies it.
-type denied struct {
+// deniedRange is a range with the class that denies it.
+type deniedRange struct {
 	netip.Prefix
 	class string
 }
 
-func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointSlice) *refusal {
-	r := &refusal{Service: name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
-	var all []denied
+type deniedRanges []deniedRange
+
+// why says which range an address is in, or "".
+func (all deniedRanges) why(ip netip.Addr) string {
+	for _, d := range all {
+		if denial.Within(ip, d.Prefix) {
+			return fmt.Sprintf("is in %s, denied by GatewayClass %q", d.Prefix, d.class)
+		}
+	}
+	return ""
+}
+
+// denied are the ranges that classes deny.
+func (rf *refusals) denied(v *incremental.View) (all deniedRanges) {
 	for _, c := range incremental.Lookup(v, rf.denyingClasses, true) {
 		class, _ := incremental.Fetch(v, rf.gatewayClasses.all, c)
 		for _, text := range class.Denied {
 			if prefix, err := netip.ParsePrefix(text); err == nil {
-				all = append(all, denied{prefix.Masked(), c.Name})
+				all = append(all, deniedRange{prefix.Masked(), c.Name})
 			}
 		}
 	}
+	return all
+}
+
+// hostname is a host with what is denied and allowed of its addresses.
+func (rf *refusals) hostname(v *incremental.View, host string) *config.ExternalHostname {
+	h := &config.ExternalHostname{Name: host}
+	for _, d := range rf.denied(v) {
+		h.Denied = append(h.Denied, d.Prefix.String())
+	}
+	for _, c := range incremental.Lookup(v, rf.allowingClasses, true) {
+		class, _ := incremental.Fetch(v, rf.gatewayClasses.all, c)
+		h.Allowed = append(h.Allowed, class.Allowed...)
+	}
+	for _, ranges := range []*[]string{&h.Denied, &h.Allowed} {
+		slices.Sort(*ranges)
+		*ranges = slices.Compact(*ranges)
+	}
+	return h
+}
+
+func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointSlice) *refusal {
+	r := &refusal{Service: name{n.Namespace, s.Labels[discoveryv1.LabelServiceName]}}
+	all := rf.denied(v)
 	for i := range s.Endpoints {
 		for _, a := range s.Endpoints[i].Addresses {
 			ip, err := netip.ParseAddr(a)
 			if err != nil {
 				continue // it is not used anyway
 			}
-			why := rf.whyRefused(ip.Unmap(), all)
+			// Of files, whose author looks after the machine, loopback is good: servers beside the gateway are there.
+			why := denial.OfHost(ip, !rf.o.Cluster || rf.o.Loopback)
+			if why == "" {
+				why = all.why(ip)
+			}
 			if why == "" {
 				continue
 			}
@@ -97,48 +145,6 @@ func (rf *refusals) refuse(v *incremental.View, n name, s *discoveryv1.EndpointS
 	slices.Sort(r.Addresses)
 	r.Addresses = slices.Compact(r.Addresses)
 	return r
-}
-
-var (
-	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122 section 3.2.1.3
-	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 behind NAT64, RFC 6052
-	// metadataServices are those of clouds that are not link-local: EC2 and its pod identities, Google Cloud, Oracle Cloud, Scaleway,
-	// Azure, Alibaba Cloud.
-	metadataServices = []netip.Addr{
-		netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
-		netip.MustParseAddr("fd00:42::42"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
-	}
-
-	broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
-)
-
-// whyRefused says why no request is sent to an address, or "". Of files, whose author looks after the
-// machine, loopback is good: servers beside the gateway are there.
-func (rf *refusals) whyRefused(ip netip.Addr, all []denied) string {
-	switch {
-	case ip.Zone() != "":
-		return "has a zone"
-	case ip.IsUnspecified() || thisNetwork.Contains(ip):
-		return "is no address of a host"
-	case ip.IsLoopback() && rf.o.Cluster && !rf.o.Loopback:
-		return "is a loopback address: the proxy's own"
-	case ip.IsLinkLocalUnicast():
-		return "is a link-local address: of the proxy's node, or of a metadata service"
-	case slices.Contains(metadataServices, ip):
-		return "is the address of a metadata service"
-	case ip.IsMulticast() || ip == broadcast:
-		return "is an address of many hosts"
-	}
-	for _, d := range all {
-		if d.Contains(ip) {
-			return fmt.Sprintf("is in %s, denied by GatewayClass %q", d.Prefix, d.class)
-		}
-	}
-	if translated.Contains(ip) {
-		b := ip.As16()
-		return rf.whyRefused(netip.AddrFrom4([4]byte(b[12:])), all)
-	}
-	return ""
 }
 
 // refusedOf are the refused addresses of Services.

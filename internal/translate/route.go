@@ -170,7 +170,7 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 		return func(ref gwv1.BackendObjectReference, http2 bool, field string) (string, *condition.Problem) {
 			key, permitted, p := rs.backendRefs.resolveBackend(v, from, rk, ref, passthrough, http2, field)
 			if permitted {
-				c.Services = append(c.Services, key.Service)
+				c.Services = append(c.Services, key.Name)
 			}
 			return key.String(), p
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -14,8 +15,8 @@ import (
 type StatusChange struct {
 	Object kind.ObjectKey
 	// Status is a *GatewayClassStatus, *GatewayStatus, *ListenerSetStatus,
-	// *RouteStatus (every kind of route) or *PolicyStatus of gateway-api v1; for the
-	// last two it holds our entries only. Of our own kinds it is a *GatewayParametersStatus of
+	// *RouteStatus (every kind of route) or *PolicyStatus of gateway-api v1, or a *BackendStatus of its XBackends; for the
+	// last three it holds our entries only. Of our own kinds it is a *GatewayParametersStatus of
 	// moongate.dev/v1alpha1, of XListenerSets a *ListenerSetStatus of gateway.networking.x-k8s.io/v1alpha1. Nil where the object is no longer managed.
 	Status any
 	// Generation is the metadata.generation that Status was computed for; 0 with nil.
@@ -99,6 +100,11 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 			gateways = append(gateways, gw.String())
 		}
 	case *gwv1.PolicyStatus:
+		for _, a := range s.Ancestors {
+			gateways = append(gateways, name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}.String())
+		}
+		slices.Sort(gateways)
+	case *apisx.BackendStatus:
 		for _, a := range s.Ancestors {
 			gateways = append(gateways, name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}.String())
 		}

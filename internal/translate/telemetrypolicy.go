@@ -63,7 +63,11 @@ func telemetryBackends(n name, p *apisx.XTelemetryPolicy) []policy.Target {
 	if p.Spec.Tracing.Provider.BackendRef.Name == "" {
 		return nil
 	}
-	return []policy.Target{namedBy(p.Spec.Tracing.Provider.BackendRef, n.Namespace)}
+	target := namedBy(p.Spec.Tracing.Provider.BackendRef, n.Namespace)
+	if !mayName(target, n.Namespace) {
+		return nil
+	}
+	return []policy.Target{target}
 }
 
 func gatewayTarget(gateway name) policy.Target {
@@ -137,7 +141,7 @@ func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.Traci
 	}
 	key, _, missing := tp.backendRefs.resolveBackend(v, referrer{kind.XTelemetryPolicy.Group, string(KindXTelemetryPolicy), n}, httpRoutes, spec.Provider.BackendRef, false, true, at+".provider.backendRef")
 	if p.Missing = missing; missing == nil {
-		t.Backend, t.Authority = key.String(), fmt.Sprintf("%s.%s.svc:%d", key.Service.Name, key.Service.Namespace, key.Port)
+		t.Backend, t.Authority = key.String(), fmt.Sprintf("%s.%s.svc:%d", key.Name.Name, key.Name.Namespace, key.Port)
 	}
 	if p.Missing == nil && p.Invalid == nil {
 		p.Tracing = t

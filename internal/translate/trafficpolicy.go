@@ -112,9 +112,9 @@ func (p *trafficPolicy) invalid(field, remedy, format string, args ...any) {
 	p.Invalid = cmp.Or(p.Invalid, condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...))
 }
 
-// inForce is what the policy in force for a Service says, the zero value for nothing.
-func (tp *trafficPolicies) inForce(v *incremental.View, svc name) trafficPolicy {
-	if winner, ok := incremental.Fetch(v, tp.winners, targetOf(svc, "")); ok {
+// inForce is what the policy in force for a Service or an XBackend says, the zero value for nothing.
+func (tp *trafficPolicies) inForce(v *incremental.View, target policy.Target) trafficPolicy {
+	if winner, ok := incremental.Fetch(v, tp.winners, target); ok {
 		if p, ok := incremental.Fetch(v, tp.all, winner); ok { // else reading it has panicked
 			return *p
 		}
@@ -124,16 +124,17 @@ func (tp *trafficPolicies) inForce(v *incremental.View, svc name) trafficPolicy 
 
 // trafficPolicyStatuses are what XBackendTrafficPolicies say of the Gateways that reach their targets.
 type trafficPolicyStatuses struct {
-	o        *Options
-	services *services
-	policies *trafficPolicies
-	gateways *policyGateways
+	o         *Options
+	services  *services
+	xbackends *xbackends
+	policies  *trafficPolicies
+	gateways  *policyGateways
 
 	all *incremental.Collection[name, *status[gwv1.PolicyStatus]]
 }
 
-func newTrafficPolicyStatuses(e *incremental.Engine, o *Options, services *services, policies *trafficPolicies, gateways *policyGateways) *trafficPolicyStatuses {
-	ts := &trafficPolicyStatuses{o: o, services: services, policies: policies, gateways: gateways}
+func newTrafficPolicyStatuses(e *incremental.Engine, o *Options, services *services, xbackends *xbackends, policies *trafficPolicies, gateways *policyGateways) *trafficPolicyStatuses {
+	ts := &trafficPolicyStatuses{o: o, services: services, xbackends: xbackends, policies: policies, gateways: gateways}
 	ts.all = incremental.Map(e, "XBackendTrafficPolicy status", policies.objects,
 		func(v *incremental.View, n name, p *gwx.XBackendTrafficPolicy) (*status[gwv1.PolicyStatus], bool) {
 			s := ts.status(v, n, p)
@@ -157,15 +158,21 @@ func (ts *trafficPolicyStatuses) status(v *incremental.View, n name, p *gwx.XBac
 }
 
 // outcome is what became of one of a policy's targets.
-func (ts *trafficPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
+func (ts *trafficPolicyStatuses) outcome(v *incremental.View, policyName name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
-	if !isService(target) {
-		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "name a Service", "%s of group %q cannot be a backend", target.Kind, target.Group)
+	n, exists := name{target.Namespace, target.Name}, false
+	switch {
+	case isService(target):
+		_, exists = incremental.Fetch(v, ts.services.all, n)
+	case isXBackend(target):
+		_, exists = incremental.Fetch(v, ts.xbackends.all, n)
+	default:
+		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "name a Service or an XBackend", "%s of group %q cannot be a backend", target.Kind, target.Group)
 		return o
 	}
-	if _, exists := incremental.Fetch(v, ts.services.all, name{target.Namespace, target.Name}); !exists {
+	if !exists {
 		o.Missing = policy.NotFound(field+".name", target, "create it or correct the name")
-	} else if winner, _ := incremental.Fetch(v, ts.policies.winners, target); winner != n {
+	} else if winner, _ := incremental.Fetch(v, ts.policies.winners, target); winner != policyName {
 		o.Lost = (*types.NamespacedName)(&winner)
 	}
 	return o

@@ -4,10 +4,12 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
 
 // Options are what translation needs to know besides the objects.
@@ -76,15 +78,17 @@ func New(options Options) *Translator {
 	t.secrets = newSecrets(e, o, t.in, grants, t.listeners)
 	listenerCertificates := &listenerCertificates{t.in.unread.Collection, grants, t.secrets}
 	collectors := incremental.NewIndex(t.in.telemetryPolicies.Collection, "XTelemetryPolicies by collector", telemetryBackends)
-	policiesInUse := backendTLSPoliciesInUse(e, t.in.policies.Collection, t.in.routes.Collection, t.listeners, collectors)
-	authorities := newAuthorities(e, t.in.authorities.Collection, t.installation, policiesByAuthorities(policiesInUse), gatewaysByAuthorities(t.in.gateways.Collection))
+	xbackendsInUse := xbackendsInUse(e, t.in.xbackends.Collection, t.in.routes.Collection, t.listeners, collectors)
+	policiesInUse := backendTLSPoliciesInUse(e, t.in.policies.Collection, t.in.routes.Collection, xbackendsInUse, t.listeners, collectors)
+	authorities := newAuthorities(e, t.in.authorities.Collection, t.installation, policiesByAuthorities(policiesInUse), xbackendsByAuthorities(xbackendsInUse), gatewaysByAuthorities(t.in.gateways.Collection))
 	backendTLSPolicies := newBackendTLSPolicies(e, t.in.policies.Collection, t.in.undecodedPolicies.Collection, policiesInUse, authorities)
 	clientValidations := newClientValidations(e, t.in.gateways.Collection, authorities, grants, t.gateways)
 	infrastructure := newInfrastructure(e, o, t.in.addressFaults.Collection, t.in.infrastructures.Collection, t.gateways)
 	t.proxySpecs = newProxySpecs(e, o, t.in.gateways.Collection, t.gateways, t.listeners)
 	httpFilters := &httpFilters{t.in.httpFilters.Collection}
 	services := newServices(e, t.in.services.Collection)
-	backendRefs := newBackendRefs(grants, services, backendTLSPolicies)
+	xbackends := newXBackends(e, xbackendsInUse, backendTLSPolicies)
+	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
 	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure, backendRefs, telemetryPolicies, httpFilters)
@@ -92,16 +96,20 @@ func New(options Options) *Translator {
 	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters)
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
 	trafficPolicies := newTrafficPolicies(e, t.in.trafficPolicies.Collection)
-	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, backendTLSPolicies, trafficPolicies, t.listenerStates, t.routes, refusals)
+	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, xbackends, backendTLSPolicies, trafficPolicies, t.listenerStates, t.routes, refusals)
 	t.ticketKeys = newTicketKeys(e, t.in.tickets.Collection, t.gateways, t.listenerStates, t.routes, t.backends)
 	t.trustedAuthorities = newTrustedAuthorities(e, authorities, t.backends, t.listenerStates)
 	tlsPolicyGateways := newPolicyGateways(e, kind.BackendTLSPolicy.Kind, policyTargets(e, kind.BackendTLSPolicy.Kind, t.in.policies.Collection, tlsPolicyTargets), t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
 	trafficPolicyGateways := newPolicyGateways(e, kind.XBackendTrafficPolicy.Kind, trafficPolicies.targets, t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
+	xbackendGateways := newPolicyGateways(e, kind.XBackend.Kind, policyTargets(e, kind.XBackend.Kind, xbackendsInUse, func(n name, _ *apisx.XBackend) []policy.Target {
+		return []policy.Target{xbackendTarget(n)}
+	}), t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
 	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, listenerCertificates, infrastructure, t.listenerStates, t.routes, tlsPolicyGateways, trafficPolicyGateways)
 	listenerSetStatuses := newListenerSetStatuses(e, t.in.listenerSets.Collection, t.listeners, t.listenerStates, t.routes, gatewayStatuses)
 	routeStatuses := newRouteStatuses(e, o, t.in.routeFaults.Collection, admissions, t.routes, refusals)
 	backendTLSPolicyStatuses := newBackendTLSPolicyStatuses(e, o, t.in.policies.Collection, services, backendTLSPolicies, tlsPolicyGateways)
-	trafficPolicyStatuses := newTrafficPolicyStatuses(e, o, services, trafficPolicies, trafficPolicyGateways)
+	trafficPolicyStatuses := newTrafficPolicyStatuses(e, o, services, xbackends, trafficPolicies, trafficPolicyGateways)
+	xbackendStatuses := newXBackendStatuses(e, o, xbackendsInUse, xbackends, xbackendGateways)
 	telemetryPolicyStatuses := newTelemetryPolicyStatuses(e, o, telemetryPolicies, t.gateways)
 	gatewayClassStatuses := newGatewayClassStatuses(e, o, t.in.classes.Collection, t.installation, t.gatewayClasses)
 	gatewayParametersStatuses := newGatewayParametersStatuses(e, o, t.in.classes.Collection, gatewayParameters, t.gateways)
@@ -112,6 +120,7 @@ func New(options Options) *Translator {
 	report(t, kind.BackendTLSPolicy.Kind, backendTLSPolicyStatuses.all)
 	report(t, kind.XBackendTrafficPolicy.Kind, trafficPolicyStatuses.all)
 	report(t, kind.XTelemetryPolicy.Kind, telemetryPolicyStatuses.all)
+	report(t, kind.XBackend.Kind, xbackendStatuses.all)
 	report(t, kind.GatewayParameters.Kind, gatewayParametersStatuses.all)
 	reportAll(t, routeKindsOfAPI(), routeStatuses.all, itself, itself)
 	return t

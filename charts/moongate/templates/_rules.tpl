@@ -44,7 +44,7 @@
   resources: [referencegrants]
   verbs: [list, watch]
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xbackendtrafficpolicies, xlistenersets, xtelemetrypolicies]
+  resources: [xbackends, xbackendtrafficpolicies, xlistenersets, xtelemetrypolicies]
   verbs: [get, list, watch]
 - apiGroups: [moongate.dev]
   resources: [gatewayparameters]
@@ -71,7 +71,7 @@
     - udproutes/status
   verbs: [patch]
 - apiGroups: [gateway.networking.x-k8s.io]
-  resources: [xbackendtrafficpolicies/status, xlistenersets/status, xtelemetrypolicies/status]
+  resources: [xbackends/status, xbackendtrafficpolicies/status, xlistenersets/status, xtelemetrypolicies/status]
   verbs: [patch]
 - apiGroups: [moongate.dev]
   resources: [gatewayparameters/status]

@@ -11,7 +11,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 )
 
-// Backend is one port of a Service, as all rules that refer to it see it.
+// Backend is one port of a Service, or an XBackend, as all rules that refer to it see it.
 type Backend struct {
 	key  string
 	set  *Set
@@ -23,6 +23,8 @@ type Backend struct {
 	sessionID    uint64
 	transport    atomic.Pointer[transport] // never nil
 	hasEndpoints bool                      // an Endpoints resource is there; guarded by set.mu
+	host         *externalHost             // of a variant none; guarded by set.mu
+	resolving    atomic.Pointer[resolving] // until DNS has answered for the first time; of a variant none
 
 	own totals // of a variant none: its base has them
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.

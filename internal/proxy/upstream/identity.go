@@ -109,7 +109,11 @@ func (b *Backend) PickAs(i *Identity, seed *uint64, tried *Tried) *Endpoint {
 		if as == nil {
 			return nil
 		}
-		if e := as.Pick(seed, tried); e == nil || i == nil || e.transport.tls == nil || e.backend.identity == i {
+		e := as.Pick(seed, tried)
+		if e == nil && b.awaitHost() {
+			continue
+		}
+		if e == nil || i == nil || e.transport.tls == nil || e.backend.identity == i {
 			return e
 		}
 	}

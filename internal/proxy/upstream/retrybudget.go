@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -168,5 +169,8 @@ func (s *Set) setBudget(b *Backend, service string, settings *retrySettings) {
 	}
 }
 
-// serviceOf is whose budget a Backend shares.
-func serviceOf(c *config.Backend) string { return c.Namespace + "/" + c.Name }
+// serviceOf is whose budget a Backend shares: a Service's, or an XBackend's.
+func serviceOf(c *config.Backend) string {
+	kind, _, _ := strings.Cut(c.Key, "/")
+	return kind + "/" + c.Namespace + "/" + c.Name
+}

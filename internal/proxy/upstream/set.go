@@ -13,7 +13,7 @@
 //
 // Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
 //
-// It knows of HTTP only which version is spoken, and imports config, of the proxy http2 and what looks at sockets, and the standard
+// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve and what looks at sockets, and the standard
 // library (and x/sys for the one system call that looks at an idle socket); never
 // translate, a source or k8s.io.
 package upstream
@@ -31,6 +31,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/resolve"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 )
 
@@ -75,6 +76,8 @@ type Options struct {
 	PlainIO bool
 	// HTTP2 is for connections that are shared; Freed and Gone are ours.
 	HTTP2 http2.ClientOptions
+	// Resolver finds the endpoints of Backends that are external hostnames; with nil these have none. It is the caller's, and may be closed once the Set is.
+	Resolver *resolve.Resolver
 	// Logger is told why TLS to an endpoint failed, once for each second that it is passed over; nil is silence.
 	Logger *slog.Logger
 	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
@@ -110,6 +113,8 @@ type Set struct {
 	applying sync.Mutex // held by Apply, and taken before mu; guards trusted
 	trusted  authorities
 
+	watching sync.Mutex // held while hosts come to be watched, or not any more; taken before the Resolver's own and never with mu
+
 	mu         sync.Mutex // guards backends, closed and every Backend's known and list changes
 	backends   map[string]*Backend
 	leaving    []leavingBackend
@@ -143,6 +148,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.trusted.add(a)
 		}
 	}
+	names := make([]*externalHost, len(upserts))
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
 	sessions := make([]*session.Settings, len(upserts))
 	for i, r := range upserts {
@@ -158,6 +164,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			if err == nil {
 				sessions[i], err = session.Compile(k.Backend.SessionPersistence)
 			}
+			if err == nil {
+				names[i], err = parseHost(k.Backend)
+			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
 				parsed[i], err = parseEndpoints(k.Endpoints)
@@ -168,6 +177,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		}
 	}
 	var gone, leaving []*Endpoint
+	var watches watchChanges
 	s.mu.Lock()
 	for i, r := range upserts {
 		switch k := r.Kind.(type) {
@@ -177,8 +187,12 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			b.sessions.Store(sessions[i])
 			gone = append(gone, b.setTransport(transports[i])...)
+			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
+			if b.host != nil { // of an external hostname they come from DNS
+				continue
+			}
 			b.hasEndpoints = true
 			gone = append(gone, b.replace(parsed[i])...)
 		}
@@ -188,7 +202,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.trusted.remove(id.Key)
 			continue
 		}
-		ended, left := s.remove(id)
+		ended, left := s.remove(id, &watches)
 		gone, leaving = append(gone, ended...), append(leaving, left...)
 	}
 	gone = append(gone, s.endLeaving(0)...)
@@ -205,6 +219,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	for _, e := range leaving {
 		e.closeIdle()
 	}
+	s.watch(&watches)
 	return nil
 }
 
@@ -275,7 +290,7 @@ func (s *Set) backend(key string) *Backend {
 
 // remove forgets one resource, and returns the endpoints that go with it: those that have gone, and those of a Backend of which nothing is left, which
 // can be used for leaveFor; s.mu is held.
-func (s *Set) remove(id config.ID) (gone, leaving []*Endpoint) {
+func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endpoint) {
 	b := s.backends[id.Key]
 	if b == nil {
 		return nil, nil
@@ -285,9 +300,10 @@ func (s *Set) remove(id config.ID) (gone, leaving []*Endpoint) {
 		if old := b.config.Swap(nil); old != nil {
 			s.setBudget(b, serviceOf(old), nil)
 		}
+		b.endHost(watches)
 	case config.KindEndpoints:
 		b.hasEndpoints = false
-		if b.config.Load() != nil {
+		if b.config.Load() != nil && b.host == nil {
 			gone = b.replace(nil)
 		}
 	default:
@@ -358,11 +374,14 @@ func (s *Set) Close() {
 	var gone []*Endpoint
 	s.mu.Lock()
 	s.closed = true
+	var watches watchChanges
 	for _, b := range s.backends {
+		b.endHost(&watches)
 		gone = append(gone, b.replace(nil)...)
 	}
 	gone = append(gone, s.endLeaving(math.MaxInt64)...)
 	s.mu.Unlock()
+	s.watch(&watches)
 	for _, e := range gone {
 		e.retire()
 	}

@@ -142,14 +142,14 @@ func checkSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 
 func checkInstalled(t *testing.T, got *Installed) {
 	t.Helper()
-	if got == nil || len(got.CRDs) != 10 || len(got.Kinds) != 15 {
+	if got == nil || len(got.CRDs) != 10 || len(got.Kinds) != 16 {
 		t.Fatalf("installed: %+v", got)
 	}
 	if want := (CRD{"backendtlspolicies." + gatewayGroup, "v1.7.0", "standard"}); got.CRDs[0] != want {
 		t.Errorf("got %+v, want %+v", got.CRDs[0], want)
 	}
-	if want := (Served{"moongate.dev", "GatewayParameters", "v1alpha1", "gatewayparameters"}); got.Kinds[13] != want {
-		t.Errorf("got %+v, want %+v", got.Kinds[13], want)
+	if want := (Served{"moongate.dev", "GatewayParameters", "v1alpha1", "gatewayparameters"}); got.Kinds[14] != want {
+		t.Errorf("got %+v, want %+v", got.Kinds[14], want)
 	}
 }
 

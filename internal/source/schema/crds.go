@@ -12,7 +12,7 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
 
-//go:generate sh -c "cp -f $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.k8s.io_*s.yaml $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.x-k8s.io_xtelemetrypolicies.yaml crds/ && chmod 644 crds/*.yaml && rm -f crds/*_vap_*"
+//go:generate sh -c "cp -f $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.k8s.io_*s.yaml $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.x-k8s.io_xtelemetrypolicies.yaml $(go list -m -f '{{.Dir}}' sigs.k8s.io/gateway-api)/config/crd/experimental/gateway.networking.x-k8s.io_xbackends.yaml crds/ && chmod 644 crds/*.yaml && rm -f crds/*_vap_*"
 
 //go:embed crds/*.yaml
 var crds embed.FS

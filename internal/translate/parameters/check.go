@@ -169,6 +169,7 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 		}
 	}
 	c.ranges("spec.classOnly.deniedEndpoints", s.DeniedEndpoints)
+	c.ranges("spec.classOnly.allowedExternalAddresses", s.AllowedExternalAddresses)
 	if m := s.Infrastructure; m != nil {
 		c.metadata("spec.classOnly.infrastructure.labels", m.Labels)
 		c.metadata("spec.classOnly.infrastructure.annotations", m.Annotations)

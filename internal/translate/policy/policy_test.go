@@ -155,16 +155,16 @@ func TestAncestors(t *testing.T) {
 	for i := range 20 {
 		all = append(all, Ancestor{types.NamespacedName{Namespace: "ns", Name: strconv.Itoa(i)}, int64(100 - i)})
 	}
-	named, beyond := Ancestors(append(slices.Clone(all), all...))
+	named, beyond := Ancestors(append(slices.Clone(all), all...), MaxAncestors)
 	if len(named) != MaxAncestors || len(beyond) != 4 || named[0].Gateway.Name != "19" || beyond[0].Gateway.Name != "3" || beyond[3].Gateway.Name != "0" {
 		t.Errorf("named %v, beyond %v", named, beyond)
 	}
 	// A Gateway that is younger than all takes no place of theirs.
-	again, last := Ancestors(append(all, Ancestor{types.NamespacedName{Namespace: "a", Name: "a"}, 1000}))
+	again, last := Ancestors(append(all, Ancestor{types.NamespacedName{Namespace: "a", Name: "a"}, 1000}), MaxAncestors)
 	if !slices.Equal(again, named) || last[len(last)-1].Gateway.Name != "a" {
 		t.Errorf("named %v, beyond %v", again, last)
 	}
-	if named, beyond = Ancestors(nil); len(named)+len(beyond) != 0 {
+	if named, beyond = Ancestors(nil, MaxAncestors); len(named)+len(beyond) != 0 {
 		t.Errorf("of none: %v, %v", named, beyond)
 	}
 }

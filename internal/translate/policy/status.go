@@ -84,6 +84,9 @@ func Accepted(invalid *condition.Problem, outcomes []Outcome, notes ...string) m
 // MaxAncestors is the length that the API server allows for status.ancestors.
 const MaxAncestors = 16
 
+// MaxBackendAncestors is that of XBackends.
+const MaxBackendAncestors = 32
+
 // Ancestor is a Gateway whose requests a policy concerns.
 type Ancestor struct {
 	Gateway types.NamespacedName
@@ -95,13 +98,13 @@ func (a Ancestor) Compare(o Ancestor) int {
 	return cmp.Or(cmp.Compare(a.Created, o.Created), cmp.Compare(a.Gateway.Namespace, o.Gateway.Namespace), cmp.Compare(a.Gateway.Name, o.Gateway.Name))
 }
 
-// Ancestors returns those that a policy's status names, and those for which it has no place. GEP-2648 wants the latter signalled on
+// Ancestors returns those that a status with room for that many names, and those for which it has no place. GEP-2648 wants the latter signalled on
 // the objects that it concerns there.
-func Ancestors(all []Ancestor) (named, beyond []Ancestor) {
+func Ancestors(all []Ancestor, room int) (named, beyond []Ancestor) {
 	all = slices.Clone(all)
 	slices.SortFunc(all, Ancestor.Compare)
 	all = slices.Compact(all)
-	n := min(len(all), MaxAncestors)
+	n := min(len(all), room)
 	return all[:n], all[n:]
 }
 

@@ -1,0 +1,87 @@
+// Package denial says which addresses no request is sent to. It exists so that what is translated and what is resolved are judged alike:
+// whoever may write EndpointSlices, or records of DNS, may write any address into them, and a gateway would carry requests there with its own
+// place in the network (CVE-2021-25740, DNS rebinding).
+//
+// It is pure functions of their arguments, and must import nothing of this module.
+package denial
+
+import (
+	"net/netip"
+	"slices"
+)
+
+var (
+	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122 section 3.2.1.3
+	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 behind NAT64, RFC 6052
+	// metadataServices are those of clouds that are not link-local: EC2 and its pod identities, Google Cloud, Oracle Cloud, Scaleway,
+	// Azure, Alibaba Cloud.
+	metadataServices = []netip.Addr{
+		netip.MustParseAddr("fd00:ec2::254"), netip.MustParseAddr("fd00:ec2::23"), netip.MustParseAddr("fd20:ce::254"), netip.MustParseAddr("fd00:c1::a9fe:a9fe"),
+		netip.MustParseAddr("fd00:42::42"), netip.MustParseAddr("168.63.129.16"), netip.MustParseAddr("100.100.100.200"),
+	}
+	broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
+
+	// private are the networks that clusters have their pods, Services and nodes in: RFC 1918, RFC 6598 and RFC 4193; and what is left of
+	// site-local addresses (RFC 3879).
+	private = []netip.Prefix{
+		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
+		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fec0::/10"),
+	}
+)
+
+// OfHost says why no request is sent to an address, whoever asks for it, or "": it means the proxy itself, its node, or many hosts. loopback says that those of
+// the machine itself are good.
+func OfHost(ip netip.Addr, loopback bool) string {
+	ip = ip.Unmap()
+	switch {
+	case !ip.IsValid() || ip.IsUnspecified() || thisNetwork.Contains(ip):
+		return "is no address of a host"
+	case ip.Zone() != "":
+		return "has a zone"
+	case ip.IsLoopback() && !loopback:
+		return "is a loopback address: the proxy's own"
+	case ip.IsLinkLocalUnicast():
+		return "is a link-local address: of the proxy's node, or of a metadata service"
+	case slices.Contains(metadataServices, ip):
+		return "is the address of a metadata service"
+	case ip.IsMulticast() || ip == broadcast:
+		return "is an address of many hosts"
+	}
+	if inner, is := untranslated(ip); is {
+		return OfHost(inner, loopback)
+	}
+	return ""
+}
+
+// OfName says why no request is sent to an address that a name outside of the cluster has, or "". Of those that private networks have nobody can tell whether they
+// are the cluster's.
+func OfName(ip netip.Addr) string {
+	if why := OfHost(ip, false); why != "" {
+		return why
+	}
+	for _, p := range private {
+		if Within(ip, p) {
+			return "is an address of private networks, such as those of pods and Services"
+		}
+	}
+	return ""
+}
+
+// Within reports whether an address is in a range, by itself or behind NAT64. Neither has to be unmapped.
+func Within(ip netip.Addr, p netip.Prefix) bool {
+	ip = ip.Unmap().WithZone("")
+	if p.Contains(ip) {
+		return true
+	}
+	inner, is := untranslated(ip)
+	return is && p.Contains(inner)
+}
+
+// untranslated is the IPv4 address that one of NAT64 stands for.
+func untranslated(ip netip.Addr) (netip.Addr, bool) {
+	if !translated.Contains(ip) {
+		return netip.Addr{}, false
+	}
+	b := ip.As16()
+	return netip.AddrFrom4([4]byte(b[12:])), true
+}

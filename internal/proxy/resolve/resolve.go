@@ -1,0 +1,304 @@
+// Package resolve asks DNS for the addresses of hosts, and asks again when what it was told may have changed (RFC 1035 section 3.2.1, TTL). It
+// exists because Go's own resolver does not tell for how long an answer is good. Each host is asked for once, however many backends it has.
+//
+// It imports nothing of this module.
+package resolve
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// How long answers are believed, whatever their TTL, and when hosts are asked for again about which nobody answered.
+const (
+	defaultMinTTL = 5 * time.Second // so that names with a TTL of 0 cost their servers little
+	maxTTL        = time.Hour
+	minAbsent     = 5 * time.Second // of a name that does not exist (RFC 2308 section 5)
+	maxAbsent     = time.Minute
+	firstWait     = time.Second // after the first failure; it doubles
+	maxWait       = 30 * time.Second
+)
+
+// maxAddresses is how many addresses of a host are used.
+const maxAddresses = 256
+
+// maxAsking bounds the hosts that are asked for at a time.
+const maxAsking = 64
+
+// Options of a Resolver; the zero value is ready for use.
+type Options struct {
+	// Servers are asked in their order; none are those of /etc/resolv.conf, as it is when they are asked.
+	Servers []netip.AddrPort
+	// MinTTL is for how long an answer is believed at least; 0 is 5 s.
+	MinTTL time.Duration
+	Logger *slog.Logger // nil is silence
+	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
+	Panicked func(where string, v any)
+}
+
+// Answer is what is known of a host.
+type Answer struct {
+	// Addresses are sorted and distinct, of IPv4 where there are any, else of IPv6. None are left of a host that DNS says does not exist, or has none; after a
+	// failure they are those from before.
+	Addresses []netip.Addr
+	// Err is why the last question was not answered with addresses; nil where it was.
+	Err error
+}
+
+// Resolver keeps Answers up to date. Its methods may be called at the same time.
+type Resolver struct {
+	options Options
+	ask     func(ctx context.Context, host string) (found, error)
+	asking  chan struct{} // has room for those that may ask
+
+	mu     sync.Mutex
+	hosts  map[string]*host
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// host is one that somebody watches.
+type host struct {
+	name   string
+	cancel context.CancelFunc
+
+	// Guarded by Resolver.mu.
+	answer   Answer
+	answered bool
+	watchers map[*watcher]struct{}
+	fresh    chan struct{} // has an element when a watcher has not been told yet
+}
+
+type watcher struct {
+	told   bool
+	answer func(Answer)
+}
+
+// New returns a Resolver that asks nothing yet.
+func New(o Options) *Resolver {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	o.MinTTL = cmp.Or(o.MinTTL, defaultMinTTL)
+	if o.Panicked == nil {
+		o.Panicked = func(string, any) {}
+	}
+	r := &Resolver{options: o, asking: make(chan struct{}, maxAsking), hosts: map[string]*host{}}
+	r.ask = (&client{servers: o.Servers}).find
+	return r
+}
+
+// Watch has answer called with what is known of a host, once that is so, and whenever it has changed, from goroutines of the Resolver but one at a time. It may be
+// called once more while stop is.
+func (r *Resolver) Watch(name string, answer func(Answer)) (stop func()) {
+	w := &watcher{answer: answer}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.hosts[name]
+	if h == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		h = &host{name: name, cancel: cancel, watchers: map[*watcher]struct{}{}, fresh: make(chan struct{}, 1)}
+		if r.closed {
+			cancel()
+			return func() {}
+		}
+		r.hosts[name] = h
+		r.wg.Go(func() { r.run(ctx, h) })
+	}
+	h.watchers[w] = struct{}{}
+	if h.answered {
+		h.wake()
+	}
+	return func() { r.stop(h, w) }
+}
+
+func (r *Resolver) stop(h *host, w *watcher) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(h.watchers, w)
+	if len(h.watchers) == 0 {
+		h.cancel()
+		if r.hosts[h.name] == h {
+			delete(r.hosts, h.name)
+		}
+	}
+}
+
+// Close ends all questions, and returns when no answer will be told any more. It must not be called from one.
+func (r *Resolver) Close() {
+	r.mu.Lock()
+	r.closed = true
+	for _, h := range r.hosts {
+		h.cancel()
+	}
+	r.mu.Unlock()
+	r.wg.Wait()
+}
+
+func (h *host) wake() {
+	select {
+	case h.fresh <- struct{}{}:
+	default:
+	}
+}
+
+// run asks for a host until nobody watches it.
+func (r *Resolver) run(ctx context.Context, h *host) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.options.Panicked("resolve", v)
+		}
+	}()
+	failures := 0
+	for {
+		next := r.askOnce(ctx, h, &failures)
+		timer := time.NewTimer(next)
+		for waiting := true; waiting; {
+			r.tell(h)
+			select {
+			case <-ctx.Done():
+				timer.Stop()
+				return
+			case <-h.fresh:
+			case <-timer.C:
+				waiting = false
+			}
+		}
+	}
+}
+
+// askOnce asks, notes what the answer is, and returns when to ask again.
+func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Duration {
+	select {
+	case r.asking <- struct{}{}:
+	case <-ctx.Done():
+		return 0
+	}
+	got, err := r.ask(ctx, h.name)
+	<-r.asking
+	if ctx.Err() != nil {
+		return 0
+	}
+	var absent *absentError
+	switch {
+	case err == nil:
+		*failures = 0
+		r.note(h, Answer{Addresses: got.addresses})
+		return jittered(min(max(got.ttl, r.options.MinTTL), maxTTL))
+	case errors.As(err, &absent):
+		*failures = 0
+		r.note(h, Answer{Err: err})
+		return jittered(min(max(absent.ttl, minAbsent), maxAbsent))
+	}
+	r.mu.Lock()
+	before := h.answer.Addresses
+	r.mu.Unlock()
+	r.note(h, Answer{Addresses: before, Err: err})
+	*failures++
+	return jittered(min(firstWait<<min(*failures-1, 8), maxWait))
+}
+
+// jittered keeps many hosts from being asked for at one moment.
+func jittered(d time.Duration) time.Duration { return d + rand.N(d/8+1) }
+
+// note keeps an answer, and has those told who do not know it.
+func (r *Resolver) note(h *host, a Answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	changed := !h.answered || !slices.Equal(h.answer.Addresses, a.Addresses)
+	if why := text(a.Err); !h.answered || why != text(h.answer.Err) {
+		switch {
+		case a.Err == nil && h.answered:
+			r.options.Logger.Info("a host resolves again", "host", h.name)
+		case a.Err != nil:
+			r.options.Logger.Warn("a host does not resolve", "host", h.name, "error", a.Err, "addresses in use", len(a.Addresses))
+		}
+		changed = true
+	}
+	h.answer, h.answered = a, true
+	if changed {
+		for w := range h.watchers {
+			w.told = false
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// tell tells the answer to those who do not know it.
+func (r *Resolver) tell(h *host) {
+	r.mu.Lock()
+	var untold []*watcher
+	if h.answered {
+		for w := range h.watchers {
+			if !w.told {
+				w.told = true
+				untold = append(untold, w)
+			}
+		}
+	}
+	a := h.answer
+	r.mu.Unlock()
+	for _, w := range untold {
+		w.answer(a)
+	}
+}
+
+// found is what DNS has of a host.
+type found struct {
+	addresses []netip.Addr
+	ttl       time.Duration
+}
+
+// absentError says that DNS knows of no address of a host, which is an answer too.
+type absentError struct {
+	host string
+	name bool // there is no such name at all
+	ttl  time.Duration
+}
+
+func (e *absentError) Error() string {
+	if e.name {
+		return fmt.Sprintf("DNS has no name %s (NXDOMAIN)", e.host)
+	}
+	return fmt.Sprintf("DNS has no address of %s", e.host)
+}
+
+// together is what two answers of a host amount to, of IPv4 and of IPv6: one of both families would fail for each request that is sent to the one that is not
+// connected. A family about which nobody answered is not there only where the other one is.
+func together(v4, v6 found, err4, err6 error) (found, error) {
+	switch {
+	case err4 == nil:
+		return v4.sorted(), nil
+	case err6 == nil && isAbsent(err4):
+		return v6.sorted(), nil
+	case isAbsent(err4) && !isAbsent(err6):
+		return found{}, err6
+	}
+	return found{}, err4 // where IPv4 is in use it stays in use
+}
+
+func isAbsent(err error) bool {
+	var absent *absentError
+	return errors.As(err, &absent)
+}
+
+func (f found) sorted() found {
+	slices.SortFunc(f.addresses, netip.Addr.Compare)
+	f.addresses = slices.Compact(f.addresses)
+	f.addresses = f.addresses[:min(len(f.addresses), maxAddresses)]
+	return f
+}

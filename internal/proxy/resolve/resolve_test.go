@@ -1,0 +1,284 @@
+package resolve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"github.com/moongate-dev/moongate/internal/testkit/dnsserver"
+)
+
+func addrs(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+func TestFind(t *testing.T) {
+	s := dnsserver.Start(t)
+	s.Set(t, "both.example.com", "both.example.com. 60 IN A 192.0.2.2", "both.example.com. 30 IN A 192.0.2.1", "both.example.com. 10 IN AAAA 2001:db8::1")
+	s.Set(t, "six.example.com", "six.example.com. 60 IN AAAA 2001:db8::2", "six.example.com. 60 IN AAAA 2001:db8::1")
+	s.Set(t, "alias.example.com", "c.example.com. 300 IN A 192.0.2.3", "b.example.com. 7 IN CNAME c.example.com.", "alias.example.com. 300 IN CNAME B.example.com.", "x.example.com. 300 IN A 192.0.2.99")
+	s.Set(t, "loop.example.com", "loop.example.com. 60 IN CNAME b.example.com.", "b.example.com. 60 IN CNAME loop.example.com.")
+	s.Set(t, "text.example.com", `text.example.com. 60 IN TXT "a"`)
+	s.Fail("broken.example.com", dns.RcodeServerFailure)
+	c := &client{servers: []netip.AddrPort{s.Addr()}}
+	for _, test := range []struct {
+		host string
+		want []netip.Addr
+		ttl  time.Duration
+		err  string
+	}{
+		{"both.example.com", addrs("192.0.2.1", "192.0.2.2"), 30 * time.Second, ""},
+		{"six.example.com", addrs("2001:db8::1", "2001:db8::2"), time.Minute, ""},
+		{"alias.example.com", addrs("192.0.2.3"), 7 * time.Second, ""},
+		{"loop.example.com", nil, 0, "DNS has no address of loop.example.com"},
+		{"text.example.com", nil, 0, "DNS has no address of text.example.com"},
+		{"none.example.com", nil, 0, "DNS has no name none.example.com (NXDOMAIN)"},
+		{"broken.example.com", nil, 0, "server " + s.Addr().String() + " of DNS: it answers SERVFAIL"},
+	} {
+		for _, narrow := range []bool{false, true} {
+			s.Narrow(narrow)
+			got, err := c.find(t.Context(), test.host)
+			if !slices.Equal(got.addresses, test.want) || got.ttl != test.ttl || text(err) != test.err {
+				t.Errorf("%s, by TCP %v: %v for %s, %v", test.host, narrow, got.addresses, got.ttl, err)
+			}
+		}
+	}
+	s.Narrow(false)
+
+	refusing := netip.MustParseAddrPort("127.0.0.1:1")
+	c.servers = []netip.AddrPort{refusing, s.Addr()}
+	if got, err := c.find(t.Context(), "both.example.com"); err != nil || len(got.addresses) != 2 {
+		t.Errorf("behind a server that is not there: %v, %v", got, err)
+	}
+	file := filepath.Join(t.TempDir(), "resolv.conf")
+	c = &client{file: file}
+	if _, err := c.find(t.Context(), "a.example.com"); err == nil || !strings.Contains(err.Error(), "the servers of DNS are not known") {
+		t.Errorf("without resolv.conf: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("search example.com\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.find(t.Context(), "a.example.com"); err == nil || !strings.Contains(err.Error(), "names no server") {
+		t.Errorf("without servers: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("nameserver 192.0.2.53\nnameserver 2001:db8::53\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if servers, err := c.list(); err != nil || !slices.Equal(servers, []string{"192.0.2.53:53", "[2001:db8::53]:53"}) {
+		t.Errorf("servers %v, %v", servers, err)
+	}
+}
+
+// TestOtherAnswers: what is not an answer to the question is none.
+func TestOtherAnswers(t *testing.T) {
+	m := new(dns.Msg)
+	m.SetQuestion("a.example.com.", dns.TypeA)
+	m.Response = true
+	rr, err := dns.NewRR("a.example.com. 60 IN A 192.0.2.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Answer = []dns.RR{rr}
+	if got, err := read(m, "A.Example.com", dns.TypeA); err != nil || len(got.addresses) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	for name, change := range map[string]func(*dns.Msg){
+		"another name":   func(m *dns.Msg) { m.Question[0].Name = "b.example.com." },
+		"another type":   func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeAAAA },
+		"no question":    func(m *dns.Msg) { m.Question = nil },
+		"a question":     func(m *dns.Msg) { m.Response = false },
+		"another record": func(m *dns.Msg) { m.Answer[0].Header().Name = "b.example.com." },
+		"another class":  func(m *dns.Msg) { m.Answer[0].Header().Class = dns.ClassCHAOS },
+	} {
+		other := m.Copy()
+		change(other)
+		if got, err := read(other, "a.example.com", dns.TypeA); err == nil || len(got.addresses) != 0 {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+}
+
+func TestTogether(t *testing.T) {
+	v4, v6 := found{addresses: addrs("192.0.2.1"), ttl: time.Second}, found{addresses: addrs("2001:db8::1"), ttl: time.Second}
+	absent, failed := &absentError{host: "a"}, errors.New("failed")
+	for name, test := range map[string]struct {
+		err4, err6 error
+		want       []netip.Addr
+		err        error
+	}{
+		"both":                   {nil, nil, v4.addresses, nil},
+		"IPv4 alone":             {nil, absent, v4.addresses, nil},
+		"IPv4, and who knows":    {nil, failed, v4.addresses, nil},
+		"IPv6 alone":             {absent, nil, v6.addresses, nil},
+		"IPv6, and IPv4 unknown": {failed, nil, nil, failed},
+		"nothing":                {absent, absent, nil, absent},
+		"IPv6 unknown":           {absent, failed, nil, failed},
+		"both unknown":           {failed, failed, nil, failed},
+	} {
+		if got, err := together(v4, v6, test.err4, test.err6); !slices.Equal(got.addresses, test.want) || err != test.err {
+			t.Errorf("%s: %v, %v", name, got.addresses, err)
+		}
+	}
+}
+
+// told collects what a watcher is told.
+type told struct {
+	mu  sync.Mutex
+	all []string
+}
+
+func (l *told) answer(a Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, strings.TrimSpace(fmt.Sprintf("%v %s", a.Addresses, text(a.Err))))
+}
+
+func (l *told) take() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all, l.all = l.all, nil
+	return all
+}
+
+// TestWatch: a host is asked for again when its TTL is over, within bounds; a failure leaves what was known, and a name that is gone nothing; who watches is told what
+// has changed, once; nobody is asked for a host that nobody watches.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var next struct {
+			found
+			err error
+		}
+		asked := 0
+		r := New(Options{})
+		r.ask = func(_ context.Context, host string) (found, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			asked++
+			return found{slices.Clone(next.addresses), next.ttl}, next.err
+		}
+		now := func(err error, ttl time.Duration, addresses ...string) {
+			mu.Lock()
+			defer mu.Unlock()
+			next.found, next.err = found{addrs(addresses...), ttl}, err
+		}
+		askedSince := func() (n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			n, asked = asked, 0
+			return n
+		}
+		after := func(d time.Duration, l *told, want ...string) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if got := l.take(); !slices.Equal(got, want) {
+				t.Errorf("told %q, want %q", got, want)
+			}
+		}
+		var first, second told
+		now(nil, time.Minute, "192.0.2.1")
+		stop := r.Watch("a", first.answer)
+		after(0, &first, "[192.0.2.1]")
+		stopSecond := r.Watch("a", second.answer)
+		after(0, &second, "[192.0.2.1]")
+		if n := askedSince(); n != 1 {
+			t.Errorf("two watchers asked %d times", n)
+		}
+		after(time.Minute-time.Second, &first)
+		now(nil, 0, "192.0.2.1", "192.0.2.2")
+		after(10*time.Second, &first, "[192.0.2.1 192.0.2.2]")
+		after(0, &second, "[192.0.2.1 192.0.2.2]")
+		askedSince()
+		after(time.Minute, &first) // of a TTL of 0 it is asked at most each 5 s, and the same is not told again
+		if n := askedSince(); n < 10 || n > 12 {
+			t.Errorf("asked %d times in a minute for a TTL of 0", n)
+		}
+		now(errors.New("lost"), 0)
+		after(10*time.Second, &first, "[192.0.2.1 192.0.2.2] lost")
+		askedSince()
+		after(10*time.Minute, &first)
+		if n := askedSince(); n < 15 || n > 25 {
+			t.Errorf("asked %d times in ten minutes of failures", n)
+		}
+		now(nil, 1000*time.Hour, "192.0.2.1", "192.0.2.2")
+		after(time.Minute, &first, "[192.0.2.1 192.0.2.2]")
+		now(&absentError{host: "a", name: true}, 0)
+		after(2*time.Hour, &first, "[] DNS has no name a (NXDOMAIN)")
+		now(nil, time.Minute, "192.0.2.3")
+		after(time.Minute, &first, "[192.0.2.3]")
+
+		second.take()
+		stop()
+		stop()
+		now(nil, time.Minute, "192.0.2.4")
+		after(5*time.Minute, &second, "[192.0.2.4]")
+		after(0, &first)
+		stopSecond()
+		synctest.Wait()
+		askedSince()
+		time.Sleep(time.Hour)
+		if n := askedSince(); n != 0 {
+			t.Errorf("asked %d times for nobody", n)
+		}
+		// Again from the beginning.
+		defer r.Watch("a", first.answer)()
+		after(0, &first, "[192.0.2.4]")
+		r.Close()
+		defer r.Watch("b", first.answer)()
+		after(time.Hour, &first)
+	})
+}
+
+// FuzzRead: whatever a server answers, only addresses come out of it.
+func FuzzRead(f *testing.F) {
+	m := new(dns.Msg)
+	m.SetQuestion("a.example.com.", dns.TypeA)
+	m.Response = true
+	for _, record := range []string{"a.example.com. 60 IN CNAME b.example.com.", "b.example.com. 60 IN A 192.0.2.1"} {
+		rr, err := dns.NewRR(record)
+		if err != nil {
+			f.Fatal(err)
+		}
+		m.Answer = append(m.Answer, rr)
+	}
+	packed, err := m.Pack()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(packed)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m := new(dns.Msg)
+		if m.Unpack(b) != nil {
+			return
+		}
+		for _, kind := range []uint16{dns.TypeA, dns.TypeAAAA} {
+			got, err := read(m, "a.example.com", kind)
+			if (err == nil) != (len(got.addresses) > 0) {
+				t.Fatalf("%v, %v", got, err)
+			}
+			for _, a := range got.addresses {
+				if !a.IsValid() || a.Zone() != "" || a.Is4In6() {
+					t.Fatalf("address %v", a)
+				}
+			}
+			if got.ttl < 0 {
+				t.Fatalf("TTL %s", got.ttl)
+			}
+		}
+	})
+}

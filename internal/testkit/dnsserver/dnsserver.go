@@ -1,0 +1,135 @@
+// Package dnsserver is a server of DNS for tests, with records that tests change.
+package dnsserver
+
+import (
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/miekg/dns"
+)
+
+// Server answers on UDP and TCP.
+type Server struct {
+	addr netip.AddrPort
+
+	mu      sync.Mutex
+	records map[string][]dns.RR // by name
+	failing map[string]int      // rcodes by name
+	asked   map[string]int      // questions by name and type
+	silent  bool
+	narrow  bool
+}
+
+// Start starts a server on a loopback address until the test ends.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	s := &Server{records: map[string][]dns.RR{}, failing: map[string]int{}, asked: map[string]int{}}
+	// Both sockets have to have the same number, which another process may have of TCP.
+	for try := 0; ; try++ {
+		u, err := net.ListenPacket("udp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", u.LocalAddr().String())
+		if err != nil {
+			u.Close()
+			if try == 10 {
+				t.Fatal(err)
+			}
+			continue
+		}
+		s.addr = u.LocalAddr().(*net.UDPAddr).AddrPort()
+		for _, server := range []*dns.Server{{PacketConn: u, Handler: s}, {Listener: l, Handler: s}} {
+			started := make(chan struct{})
+			server.NotifyStartedFunc = func() { close(started) }
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				server.ActivateAndServe() //nolint:errcheck // it ends with the test
+			}()
+			<-started
+			t.Cleanup(func() {
+				server.Shutdown() //nolint:errcheck // likewise
+				<-done
+			})
+		}
+		return s
+	}
+}
+
+// Addr is where the server is asked.
+func (s *Server) Addr() netip.AddrPort { return s.addr }
+
+// Set replaces the records of a name, as in "a.example.com. 60 IN A 192.0.2.1"; none is that the name does not exist.
+func (s *Server) Set(t testing.TB, name string, records ...string) {
+	t.Helper()
+	var list []dns.RR
+	for _, text := range records {
+		rr, err := dns.NewRR(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list = append(list, rr)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.failing, dns.CanonicalName(name))
+	s.records[dns.CanonicalName(name)] = list
+}
+
+// Fail has questions about a name answered with a code such as dns.RcodeServerFailure, until Set is called for it.
+func (s *Server) Fail(name string, rcode int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing[dns.CanonicalName(name)] = rcode
+}
+
+// Silence has the server answer nothing, or again; Narrow has it answer nothing but that an answer is too long, by UDP.
+func (s *Server) Silence(silent bool) { s.mu.Lock(); defer s.mu.Unlock(); s.silent = silent }
+
+// Narrow is told of at Silence.
+func (s *Server) Narrow(narrow bool) { s.mu.Lock(); defer s.mu.Unlock(); s.narrow = narrow }
+
+// Asked counts the questions about a name, of any type.
+func (s *Server) Asked(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked[dns.CanonicalName(name)]
+}
+
+// ServeDNS answers one question.
+func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(q.Question) != 1 || s.silent {
+		return
+	}
+	name, kind := dns.CanonicalName(q.Question[0].Name), q.Question[0].Qtype
+	s.asked[name]++
+	m := new(dns.Msg)
+	m.SetReply(q)
+	records, exists := s.records[name]
+	switch _, udp := w.RemoteAddr().(*net.UDPAddr); {
+	case udp && s.narrow:
+		m.Truncated = true
+	case s.failing[name] != 0:
+		m.Rcode = s.failing[name]
+	case !exists || len(records) == 0:
+		m.Rcode = dns.RcodeNameError
+		soa, err := dns.NewRR("example.com. 1 IN SOA ns.example.com. a.example.com. 1 1 1 1 1")
+		if err != nil {
+			return
+		}
+		m.Ns = []dns.RR{soa}
+	default:
+		for _, rr := range records {
+			if t := rr.Header().Rrtype; t == kind || t == dns.TypeCNAME || !strings.EqualFold(rr.Header().Name, name) && t == kind {
+				m.Answer = append(m.Answer, rr)
+			}
+		}
+	}
+	w.WriteMsg(m) //nolint:errcheck // the client asks again
+}

@@ -1,0 +1,277 @@
+package translate
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
+
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/policy"
+	"github.com/moongate-dev/moongate/internal/translate/rule"
+)
+
+// xbackend is an XBackend as far as itself and what its tls refers to tell.
+type xbackend struct {
+	Port     int32
+	Hostname string // of type ExternalHostname; "" of the other
+	// Speaks is spec.protocol, in the words of Protocol for requests.
+	Speaks   apisx.BackendProtocol
+	Protocol config.BackendProtocol
+	TLS      *config.BackendTLS         // nil is cleartext
+	Sessions *config.SessionPersistence // nil where it has none persist
+	Invalid  *condition.Problem         // why it cannot be carried out
+	Refs     []*condition.Problem       // of tls.validation.caCertificateRefs
+}
+
+func (x *xbackend) same(o *xbackend) bool {
+	return x.Port == o.Port && x.Hostname == o.Hostname && x.Speaks == o.Speaks && x.Protocol == o.Protocol && sameMessage(x.TLS, o.TLS) &&
+		sameMessage(x.Sessions, o.Sessions) && sameDeeply(x.Invalid, o.Invalid) && sameDeeply(x.Refs, o.Refs)
+}
+
+// unspoken reports whether it does not say what is spoken, so that who refers to it decides.
+func (x *xbackend) unspoken() bool { return x.Speaks == "" }
+
+// xbackends are XBackends, without what routes make of them.
+type xbackends struct {
+	backendTLSPolicies *backendTLSPolicies
+
+	all *incremental.Collection[name, *xbackend] // those that are named as backends
+}
+
+func newXBackends(e *incremental.Engine, inUse *incremental.Collection[name, *apisx.XBackend], backendTLSPolicies *backendTLSPolicies) *xbackends {
+	xs := &xbackends{backendTLSPolicies: backendTLSPolicies}
+	xs.all = incremental.Map(e, "XBackend", inUse,
+		func(v *incremental.View, n name, x *apisx.XBackend) (*xbackend, bool) {
+			return xs.read(v, n, &x.Spec), true
+		}, (*xbackend).same)
+	return xs
+}
+
+// xbackendsInUse are those that routes, listeners or XTelemetryPolicies name.
+func xbackendsInUse(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XBackend],
+	routeObjects *incremental.Collection[kindName, metav1.Object], listeners *listeners,
+	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy]) *incremental.Collection[name, *apisx.XBackend] {
+	named := incremental.NewIndex(routeObjects, "routes by XBackend that they name", namedXBackends)
+	return incremental.Map(e, "XBackend in use", objects,
+		func(v *incremental.View, n name, x *apisx.XBackend) (*apisx.XBackend, bool) {
+			target := xbackendTarget(n)
+			return x, incremental.Count(v, named, n)+incremental.Count(v, listeners.byBackend, target)+incremental.Count(v, collectors, target) > 0
+		}, sameDeeply[*apisx.XBackend])
+}
+
+// xbackendsByAuthorities finds the XBackends that are verified by an object.
+func xbackendsByAuthorities(xbackends *incremental.Collection[name, *apisx.XBackend]) *incremental.Index[kindName, name, *apisx.XBackend] {
+	return incremental.NewIndex(xbackends, "XBackends by authorities", func(n name, x *apisx.XBackend) []kindName {
+		if x.Spec.TLS == nil || x.Spec.TLS.Validation == nil {
+			return nil
+		}
+		return authoritiesOf(n.Namespace, x.Spec.TLS.Validation)
+	})
+}
+
+// xbackendTarget is an XBackend as policies name it.
+func xbackendTarget(n name) policy.Target {
+	return policy.Target{Group: gwx.GroupName, Kind: string(KindXBackend), Namespace: n.Namespace, Name: n.Name}
+}
+
+func isXBackend(t policy.Target) bool {
+	return t.Group == gwx.GroupName && t.Kind == string(KindXBackend)
+}
+
+// clusterDomain is the one that Services have names in, where nobody has chosen another one.
+const clusterDomain = "cluster.local"
+
+// xbackendProtocols are the values of spec.protocol. HTTP2 and WSS are over TLS, H2C is not, and the others are as spec.tls has it.
+var xbackendProtocols = map[apisx.BackendProtocol]config.BackendProtocol{
+	"":                          config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
+	apisx.BackendProtocolHTTP:   config.BackendProtocol_BACKEND_PROTOCOL_HTTP,
+	apisx.BackendProtocolHTTP11: config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET, // which begins with a request of HTTP/1.1
+	apisx.BackendProtocolHTTP2:  config.BackendProtocol_BACKEND_PROTOCOL_H2C,
+	apisx.BackendProtocolH2C:    config.BackendProtocol_BACKEND_PROTOCOL_H2C,
+	apisx.BackendProtocolGRPC:   config.BackendProtocol_BACKEND_PROTOCOL_H2C,
+	apisx.BackendProtocolWSS:    config.BackendProtocol_BACKEND_PROTOCOL_WEBSOCKET,
+	apisx.BackendProtocolMCP:    config.BackendProtocol_BACKEND_PROTOCOL_HTTP, // which MCP's own transport is
+	apisx.BackendProtocolTCP:    config.BackendProtocol_BACKEND_PROTOCOL_HTTP, // of which no requests are sent
+}
+
+// read validates an XBackend. What its CustomResourceDefinition has checked is checked here, too: nothing else may have.
+func (xs *xbackends) read(v *incremental.View, n name, spec *apisx.BackendSpec) *xbackend {
+	x := &xbackend{Port: int32(spec.Port.Number), Speaks: value(spec.Protocol, "")}
+	if x.Port < 1 || x.Port > 65535 {
+		x.invalid("spec.port.number", "use a number from 1 to 65535", "%d is not a port", x.Port)
+	}
+	protocol, known := xbackendProtocols[x.Speaks]
+	if x.Protocol = protocol; !known {
+		x.invalid("spec.protocol", "use TCP, HTTP, HTTP2, HTTP11, H2C, MCP, GRPC or WSS", "%q is not known", x.Speaks)
+	}
+	switch {
+	case spec.Type == apisx.BackendTypeExternalHostname && spec.ExternalHostname != nil:
+		x.readHostname(strings.ToLower(string(spec.ExternalHostname.Hostname)))
+	case spec.Type == apisx.BackendTypeExternalHostname:
+		x.invalid("spec.externalHostname", "add it", "there is no name of a host")
+	case spec.Type == apisx.BackendTypeEndpointSelector && spec.EndpointSelector == nil:
+		x.invalid("spec.endpointSelector", "add it", "no pods are selected")
+	case spec.Type != apisx.BackendTypeEndpointSelector:
+		x.invalid("spec.type", "use ExternalHostname or EndpointSelector", "%q is not known", spec.Type)
+	}
+	xs.readTLS(v, n, spec.TLS, x)
+	if sp := spec.SessionPersistence; sp != nil {
+		if x.Hostname != "" {
+			x.invalid("spec.sessionPersistence", "remove it", "sessions persist with endpoints of type EndpointSelector alone")
+		}
+		sessions, wrong := rule.SessionPersistence(&gwx.SessionPersistence{AbsoluteTimeout: sp.AbsoluteTimeout, Type: sp.Type, Cookie: sp.Cookie, Header: sp.Header},
+			"spec.sessionPersistence", kind.XBackend.Name+" "+n.String())
+		if x.Sessions = sessions; wrong != nil {
+			x.invalid(wrong.Field, wrong.Remedy, "%s", wrong.What)
+		}
+	}
+	return x
+}
+
+// readHostname takes the name of a host outside of the cluster.
+func (x *xbackend) readHostname(host string) {
+	const field = "spec.externalHostname.hostname"
+	x.Hostname = host
+	_, err := netip.ParseAddr(host)
+	switch {
+	case err == nil:
+		x.invalid(field, "write the name of a host, or select endpoints", "%q is an address", host)
+	case host == "" || strings.Contains(host, "*") || strings.HasSuffix(host, "."):
+		x.invalid(field, "write the name of a host such as api.example.com", "%q is not the name of a host", host)
+	case host == clusterDomain || strings.HasSuffix(host, "."+clusterDomain):
+		x.invalid(field, "refer to the Service itself", "%q is a name within the cluster", host)
+	case host == "localhost" || strings.HasSuffix(host, ".localhost"):
+		x.invalid(field, "write the name of another host", "%q is the machine itself", host)
+	}
+}
+
+// readTLS takes how TLS is spoken.
+func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS, x *xbackend) {
+	mode := apisx.BackendTLSModeNone
+	if spec != nil {
+		mode = spec.Mode
+	}
+	switch mode {
+	case apisx.BackendTLSModeNone:
+		if x.Speaks == apisx.BackendProtocolHTTP2 || x.Speaks == apisx.BackendProtocolWSS {
+			x.invalid("spec.tls.mode", "use ServerOnly or ClientAndServer, or another protocol", "protocol %s is spoken over TLS", x.Speaks)
+		}
+		return
+	case apisx.BackendTLSModeServerOnly:
+	case apisx.BackendTLSModeClientAndServer:
+		x.invalid("spec.tls.mode", "use ServerOnly", "ClientAndServer is not supported yet")
+		return
+	default:
+		x.invalid("spec.tls.mode", "use None, ServerOnly or ClientAndServer", "%q is not known", mode)
+		return
+	}
+	if x.Speaks == apisx.BackendProtocolH2C {
+		x.invalid("spec.tls.mode", "use None, or protocol HTTP2", "protocol H2C is not spoken over TLS")
+	}
+	if spec.Validation == nil {
+		x.invalid("spec.tls.validation", "add it", "nothing says how the backend's certificate is verified")
+		return
+	}
+	b := &backendTLS{}
+	x.TLS = xs.backendTLSPolicies.readValidation(v, n, spec.Validation, "spec.tls.validation", b)
+	x.Refs = b.Refs
+	if p := b.Invalid; p != nil && x.Invalid == nil {
+		x.Invalid = p
+	}
+}
+
+// invalid keeps the first problem: one is enough to act on.
+func (x *xbackend) invalid(field, remedy, format string, args ...any) {
+	if x.Invalid == nil {
+		x.Invalid = condition.NewProblem(gwv1.PolicyReasonInvalid, field, remedy, format, args...)
+	}
+}
+
+// resolve finds what a reference of from to an XBackend means, as backendRefs.resolveBackend does.
+func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, ref gwv1.BackendObjectReference, passthrough, http2 bool, field string) (backendKey, *condition.Problem) {
+	key := backendKey{XBackend: true, Name: name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}, Passthrough: passthrough, UDP: rk.udp}
+	if key.Name.Namespace != from.Name.Namespace {
+		return key, condition.NewProblem(gwv1.RouteReasonRefNotPermitted, field+".namespace", "create one in namespace "+from.Name.Namespace,
+			"XBackend %s is in another namespace, which no ReferenceGrant permits", key.Name)
+	}
+	x, exists := incremental.Fetch(v, xs.all, key.Name)
+	if !exists {
+		return key, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".name", "create it or correct the name", "XBackend %s does not exist", key.Name)
+	}
+	key.Port = x.Port
+	unsupported := func(remedy, format string, args ...any) (backendKey, *condition.Problem) {
+		return key, condition.NewProblem(gwv1.RouteReasonUnsupportedProtocol, field+".name", remedy, format, args...)
+	}
+	switch over2 := rk.http2 || http2; {
+	case ref.Port != nil:
+		return key, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "remove it", "an XBackend says itself which port it has, which is %d", x.Port)
+	case x.Invalid != nil:
+		return unsupported("", "XBackend %s cannot be carried out: %s", key.Name, x.Invalid)
+	case rk.udp:
+		return unsupported("refer to a Service", "XBackend %s is reached by TCP", key.Name)
+	case rk.connections:
+	case x.Speaks == apisx.BackendProtocolTCP:
+		return unsupported("use another protocol, or a TCPRoute", "XBackend %s has protocol TCP, by which no requests are sent", key.Name)
+	case over2 && x.unspoken():
+		key.HTTP2 = true
+	case over2 && !x.Protocol.Info().HTTP2 && (x.TLS == nil || x.Protocol != config.BackendProtocol_BACKEND_PROTOCOL_HTTP):
+		return unsupported("use protocol GRPC", "gRPC needs HTTP/2, and XBackend %s has protocol %s", key.Name, x.Speaks)
+	}
+	return key, nil
+}
+
+// xbackendStatuses are what XBackends say of the Gateways that reach them.
+type xbackendStatuses struct {
+	all *incremental.Collection[name, *status[apisx.BackendStatus]]
+}
+
+func newXBackendStatuses(e *incremental.Engine, o *Options, objects *incremental.Collection[name, *apisx.XBackend], xbackends *xbackends, gateways *policyGateways) *xbackendStatuses {
+	return &xbackendStatuses{incremental.Map(e, "XBackend status", objects,
+		func(v *incremental.View, n name, object *apisx.XBackend) (*status[apisx.BackendStatus], bool) {
+			s := &status[apisx.BackendStatus]{Generation: generationOf(object)}
+			x, ok := incremental.Fetch(v, xbackends.all, n)
+			if !ok { // nobody refers to it, or reading it has panicked
+				return s, false
+			}
+			conditions := x.conditions()
+			named, _ := policy.Ancestors(gateways.reaching(v, xbackendTarget(n)), policy.MaxBackendAncestors)
+			for _, a := range named {
+				s.Status.Ancestors = append(s.Status.Ancestors, ancestorOf(a.Status(o.ControllerName, s.Generation, conditions...)))
+			}
+			return s, len(named) > 0
+		}, sameDeeply[*status[apisx.BackendStatus]])}
+}
+
+// ancestorOf has the words of policies in those of XBackends.
+func ancestorOf(a gwv1.PolicyAncestorStatus) apisx.BackendAncestorStatus {
+	return apisx.BackendAncestorStatus{AncestorRef: a.AncestorRef, ControllerName: a.ControllerName, Conditions: a.Conditions}
+}
+
+// conditionResolvedRefs says of an XBackend whether what its tls refers to can be used, as BackendTLSPolicies do.
+const conditionResolvedRefs = gwv1.BackendTLSPolicyConditionResolvedRefs
+
+func (x *xbackend) conditions() []metav1.Condition {
+	accepted := condition.True(apisx.BackendConditionAccepted, apisx.BackendReasonAccepted)
+	if x.Hostname != "" && x.TLS == nil {
+		accepted.Message = fmt.Sprintf("requests are sent to %s in cleartext, for whoever is on the way to read and change; add spec.tls", x.Hostname)
+	}
+	if p := x.Invalid; p != nil {
+		accepted = condition.False(apisx.BackendConditionAccepted, p.Reason, p.String())
+	}
+	conditions := []metav1.Condition{accepted}
+	switch {
+	case len(x.Refs) > 0:
+		conditions = append(conditions, condition.False(conditionResolvedRefs, x.Refs[0].Reason, condition.List(x.Refs)))
+	case x.TLS != nil:
+		conditions = append(conditions, condition.True(conditionResolvedRefs, gwv1.BackendTLSPolicyReasonResolvedRefs))
+	}
+	return conditions
+}
