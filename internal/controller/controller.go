@@ -29,6 +29,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/provision"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/selector"
 	"github.com/moongate-dev/moongate/internal/source/kube"
 	"github.com/moongate-dev/moongate/internal/status/writer"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -78,6 +79,7 @@ type Controller struct {
 	remote      *deliver.Remote
 	loop        *reconcile.Cluster
 	provisioner *provision.Provisioner
+	selectors   *selector.Keeper
 	writer      *writer.Writer
 	verifier    *auth.Verifier
 	objects     *inventory
@@ -119,12 +121,14 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate, Logger: o.Logger})
+	c.selectors = selector.New(selector.Options{Client: c.clients, ControllerName: o.ControllerName, Namespaces: o.Namespaces, Logger: o.Logger})
 	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{
 			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces, Panicked: o.Panicked,
 		}),
 		Publish:    c.publish,
 		Provision:  func(changes []translate.ProxySpecChange) { c.provisioner.Update(changes) },
+		Select:     func(changes []translate.SelectorChange) { c.selectors.Update(changes) },
 		Unlisted:   func(namespace string) bool { return c.provisioner.Unlisted(namespace) },
 		Fetch:      c.fetch,
 		Current:    c.current,

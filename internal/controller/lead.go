@@ -157,7 +157,7 @@ func (c *Controller) lead(ctx context.Context) {
 	}
 	var all sync.WaitGroup
 	for what, run := range map[string]func(context.Context) error{
-		"provisioning": c.provisioner.Run, "writing statuses": c.writer.Run,
+		"provisioning": c.provisioner.Run, "writing statuses": c.writer.Run, "selecting endpoints": c.selectors.Run,
 	} {
 		all.Go(func() {
 			if err := run(parts); err != nil && parts.Err() == nil {

@@ -80,3 +80,28 @@ func TestExternalHosts(t *testing.T) {
 	g.remove("x.yaml")
 	answered("it is gone", status(500))
 }
+
+// TestTaskSelectPods does what the page says.
+func TestTaskSelectPods(t *testing.T) {
+	t.Parallel()
+	cart := newBackend(t, "cart", nil)
+	g := runTaskWith(t, "select-pods", map[int]*backend{3000: cart}, "", nil)
+	g.waitCondition("XBackend", "cart", "Accepted=True/Accepted")
+	first := curlOnce(t, g, "")
+	cookie, _, _ := strings.Cut(first.Header.Get("Set-Cookie"), ";")
+	if !strings.HasPrefix(cookie, "cart=") {
+		t.Fatalf("Set-Cookie %q", first.Header.Get("Set-Cookie"))
+	}
+	if again := curlOnce(t, g, cookie); again.StatusCode != 200 || again.Header.Get("Set-Cookie") != "" {
+		t.Errorf("with the cookie: %s, Set-Cookie %q", again.Status, again.Header.Get("Set-Cookie"))
+	}
+}
+
+func curlOnce(t *testing.T, g *gateway, cookie string) *answer {
+	t.Helper()
+	a := ask{url: "http://" + g.listening(t) + "/"}
+	if cookie != "" {
+		a.header = map[string]string{"Cookie": cookie}
+	}
+	return a.do(t)
+}

@@ -25,6 +25,8 @@ type ClusterOptions struct {
 	Publish func([]translate.StatusChange)
 	// Provision takes what the Gateways need to run, at once; on Lead all of it, be it nothing. Calls do not overlap.
 	Provision func([]translate.ProxySpecChange)
+	// Select takes what has changed of the endpoints that XBackends select, also on standby; nil is not called. It must neither block nor call the Cluster.
+	Select func([]translate.SelectorChange)
 	// Fetch reads a Secret that is newly needed, and returns nothing where it does not exist; or notes that one
 	// is no longer needed. It is called with one request at a time, for several Secrets at the same time, and with no
 	// lock held. Until it returns, the proxies of the Gateways that need the Secret keep what they have, so it must
@@ -170,6 +172,9 @@ func (c *Cluster) apply(result *translate.Result, complete bool) Outcome {
 		name := ch.Namespace + "/" + ch.Name
 		c.gateway(name).spec = ch.Spec
 		change.Gateways[name] = ch.Spec != nil
+	}
+	if len(result.Selectors) > 0 && c.o.Select != nil {
+		c.o.Select(result.Selectors)
 	}
 	effect := c.o.Delivery.Apply(&change)
 	c.unread = effect.Unread

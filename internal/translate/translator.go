@@ -54,6 +54,7 @@ type Translator struct {
 	listeners          *listeners
 	secrets            *secrets
 	proxySpecs         *proxySpecs
+	endpointSelectors  *endpointSelectors
 	listenerStates     *listenerStates
 	ticketKeys         *ticketKeys
 	routes             *routes
@@ -88,6 +89,7 @@ func New(options Options) *Translator {
 	httpFilters := &httpFilters{t.in.httpFilters.Collection}
 	services := newServices(e, t.in.services.Collection)
 	xbackends := newXBackends(e, xbackendsInUse, backendTLSPolicies)
+	t.endpointSelectors = newEndpointSelectors(e, o, xbackendsInUse, xbackends)
 	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
 	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
@@ -131,6 +133,7 @@ type Result struct {
 	Config         config.Update
 	Statuses       []StatusChange    // sorted by Object
 	ProxySpecs     []ProxySpecChange // sorted by Gateway; with Options.Cluster only
+	Selectors      []SelectorChange  // sorted by XBackend; with Options.Cluster only
 	SecretRequests []SecretRequest   // sorted by Object
 	Stats          incremental.Stats
 }
@@ -140,7 +143,7 @@ type Result struct {
 // the update grows with every Commit that changes config.
 func (t *Translator) Commit() Result {
 	stats := t.engine.Commit()
-	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecs.changes(), SecretRequests: t.secrets.requests(), Stats: stats}
+	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecs.changes(), Selectors: t.endpointSelectors.changes(), SecretRequests: t.secrets.requests(), Stats: stats}
 	if t.options.Cluster {
 		t.secrets.noteServed(t.listenerStates.serving)
 		t.secrets.noteRequests(r.SecretRequests)

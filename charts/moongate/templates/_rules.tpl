@@ -76,7 +76,7 @@
 - apiGroups: [moongate.dev]
   resources: [gatewayparameters/status]
   verbs: [patch]
-# What runs a Gateway, in the Gateway's namespace.
+# What runs a Gateway, in the Gateway's namespace, and Services of XBackends.
 - apiGroups: [""]
   resources: [configmaps, serviceaccounts, services]
   verbs: [get, list, watch, create, patch, delete]

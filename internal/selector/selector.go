@@ -1,0 +1,374 @@
+// Package selector has a cluster find the endpoints that XBackends of type EndpointSelector select: for each it keeps a headless Service, whose name nobody can guess, and
+// which the XBackend owns (GEP-4894). Kubernetes keeps EndpointSlices for the Service, with its labels, by which translation finds them.
+//
+// What a Service of ours is for is decided by the state of the cluster alone: whoever begins to lead goes on with what is there. It is removed with its XBackend
+// by Kubernetes itself, so that nothing which cannot be read, or is not named for a moment, ends what serves.
+//
+// It must not import the data plane, nor anything that reads the cluster otherwise.
+package selector
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// Options are what a Keeper works with. All fields but Namespaces and Logger are required.
+type Options struct {
+	Client kubernetes.Interface
+	// ControllerName is the controllerName of our GatewayClasses: Services that another installation has made are left alone.
+	ControllerName string
+	// Namespaces are those of the XBackends that there may be; none are all.
+	Namespaces []string
+	Logger     *slog.Logger // nil discards
+}
+
+// annotationController names the installation that has made a Service.
+const annotationController = "moongate.dev/controller"
+
+// kindXBackend is the kind of their owners.
+const kindXBackend = "XBackend"
+
+// maxNamePrefix leaves room for what the API server puts behind metadata.generateName.
+const maxNamePrefix = 50
+
+type key struct{ namespace, name string }
+
+func (k key) String() string { return k.namespace + "/" + k.name }
+
+// Keeper keeps the Services. It is safe for concurrent use.
+type Keeper struct {
+	o Options
+
+	mu     sync.Mutex
+	wanted map[key]*translate.EndpointSelector
+	// work is the queue of Run; nil while nobody leads.
+	work workqueue.TypedRateLimitingInterface[key]
+	// services are those of ours, by XBackend and then by name, as they were seen last; listed are the namespaces of which all are known, "" for all.
+	services map[key]map[string]*corev1.Service
+	listed   map[string]bool
+	failures map[key]string // why the last try failed, as it was logged
+}
+
+// New makes a Keeper that knows no XBackend.
+func New(o Options) *Keeper {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	k := &Keeper{o: o, wanted: map[key]*translate.EndpointSelector{}}
+	k.forget()
+	return k
+}
+
+func (k *Keeper) forget() {
+	k.work, k.services, k.listed, k.failures = nil, map[key]map[string]*corev1.Service{}, map[string]bool{}, map[key]string{}
+}
+
+// Update takes what has changed of XBackends, whether this replica leads or not. It never blocks.
+func (k *Keeper) Update(changes []translate.SelectorChange) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, ch := range changes {
+		x := key{ch.Namespace, ch.Name}
+		if ch.Selector == nil {
+			delete(k.wanted, x)
+			continue
+		}
+		k.wanted[x] = ch.Selector
+		if k.work != nil {
+			k.work.Forget(x)
+			k.work.Add(x)
+		}
+	}
+}
+
+// Run keeps the Services until ctx ends. The leader does it.
+func (k *Keeper) Run(ctx context.Context) error {
+	work := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](200*time.Millisecond, time.Minute))
+	k.mu.Lock()
+	k.work = work
+	for x := range k.wanted {
+		work.Add(x)
+	}
+	k.mu.Unlock()
+	defer func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.forget()
+	}()
+	var wg sync.WaitGroup
+	for _, namespace := range k.namespaces() {
+		reflector := cache.NewReflectorWithOptions(k.listWatch(namespace), &corev1.Service{}, &store{k, namespace}, cache.ReflectorOptions{Name: "Services of XBackends"})
+		wg.Go(func() { wait.UntilWithContext(ctx, reflector.RunWithContext, time.Second) })
+	}
+	wg.Go(func() { k.workOn(ctx, work) })
+	<-ctx.Done()
+	work.ShutDown()
+	wg.Wait()
+	return nil
+}
+
+func (k *Keeper) namespaces() []string {
+	if len(k.o.Namespaces) == 0 {
+		return []string{metav1.NamespaceAll}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(k.o.Namespaces)))
+}
+
+func (k *Keeper) listWatch(namespace string) cache.ListerWatcher {
+	services := k.o.Client.CoreV1().Services(namespace)
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = v1alpha1.LabelXBackend
+			return services.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = v1alpha1.LabelXBackend
+			return services.Watch(ctx, o)
+		},
+	}, k.o.Client)
+}
+
+// owner is the XBackend that a Service is of, if it is one of ours.
+func (k *Keeper) owner(s *corev1.Service) (x key, uid types.UID, ours bool) {
+	of := metav1.GetControllerOf(s)
+	if of == nil || of.Kind != kindXBackend || of.APIVersion != gwx.GroupVersion.String() || s.Annotations[annotationController] != k.o.ControllerName {
+		return key{}, "", false
+	}
+	return key{s.Namespace, of.Name}, of.UID, true
+}
+
+// note takes a Service as it is now, gone says that it is not any more.
+func (k *Keeper) note(s *corev1.Service, gone bool) {
+	x, _, ours := k.owner(s)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.work == nil {
+		return
+	}
+	of := k.services[x]
+	switch {
+	case gone || !ours:
+		for other, services := range k.services { // whosever it was
+			if before := services[s.Name]; other.namespace == s.Namespace && before != nil && (!gone || before.UID == s.UID) {
+				delete(services, s.Name)
+				k.work.Add(other)
+			}
+		}
+	case of == nil:
+		k.services[x] = map[string]*corev1.Service{s.Name: s}
+		k.work.Add(x)
+	default:
+		of[s.Name] = s
+		k.work.Add(x)
+	}
+}
+
+// list takes all Services of a namespace, or of all for "".
+func (k *Keeper) list(namespace string, all []any) {
+	k.mu.Lock()
+	if k.work == nil {
+		k.mu.Unlock()
+		return
+	}
+	for x := range k.services {
+		if namespace == metav1.NamespaceAll || namespace == x.namespace {
+			delete(k.services, x)
+			k.work.Add(x)
+		}
+	}
+	k.listed[namespace] = true
+	for x := range k.wanted {
+		k.work.Add(x)
+	}
+	k.mu.Unlock()
+	for _, o := range all {
+		k.note(o.(*corev1.Service), false)
+	}
+}
+
+func (k *Keeper) workOn(ctx context.Context, work workqueue.TypedRateLimitingInterface[key]) {
+	for {
+		x, shutdown := work.Get()
+		if shutdown {
+			return
+		}
+		if err := k.reconcile(ctx, x); err != nil && ctx.Err() == nil {
+			k.noteFailure(x, err)
+			work.AddRateLimited(x)
+		} else if err == nil {
+			k.noteFailure(x, nil)
+			work.Forget(x)
+		}
+		work.Done(x)
+	}
+}
+
+// noteFailure logs why an XBackend has no Service: once for each reason that follows another.
+func (k *Keeper) noteFailure(x key, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case err == nil:
+		delete(k.failures, x)
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends with its namespace
+	case k.failures[x] != err.Error():
+		k.failures[x] = err.Error()
+		k.o.Logger.Warn("cannot have the cluster find the endpoints of an XBackend; trying again", "xbackend", x.String(), "error", err)
+	}
+}
+
+// reconcile makes the Services of an XBackend one that is as it should be, or none.
+func (k *Keeper) reconcile(ctx context.Context, x key) error {
+	k.mu.Lock()
+	s := k.wanted[x]
+	present := slices.Collect(maps.Values(k.services[x]))
+	known := k.listed[metav1.NamespaceAll] || k.listed[x.namespace]
+	k.mu.Unlock()
+	if s == nil || !known {
+		return nil
+	}
+	present = slices.DeleteFunc(present, func(svc *corev1.Service) bool {
+		_, of, _ := k.owner(svc)
+		return of != s.UID || svc.DeletionTimestamp != nil // of one that had the name before: it goes with that
+	})
+	slices.SortFunc(present, func(a, b *corev1.Service) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	keep := 1
+	if len(s.Labels) == 0 {
+		keep = 0
+	}
+	for _, svc := range present[min(len(present), keep):] { // two replicas may have made one each
+		if err := k.remove(ctx, svc); err != nil {
+			return err
+		}
+	}
+	switch {
+	case keep == 0:
+		return nil
+	case len(present) == 0:
+		made, err := k.o.Client.CoreV1().Services(x.namespace).Create(ctx, k.service(x, s), metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("creating a Service: %w", err)
+		}
+		k.note(made, false) // before the watch says so, it must not be made again
+		return nil
+	}
+	return k.correct(ctx, x, s, present[0])
+}
+
+// service is the one of an XBackend. Nothing of it but the endpoints is used.
+func (k *Keeper) service(x key, s *translate.EndpointSelector) *corev1.Service {
+	prefix := x.name
+	if first := prefix[0]; first < 'a' || first > 'z' { // the name of a Service begins with a letter
+		prefix = "x" + prefix
+	}
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: x.namespace, GenerateName: noDots(prefix[:min(len(prefix), maxNamePrefix)]) + "-",
+			Labels:          map[string]string{v1alpha1.LabelXBackend: v1alpha1.XBackendLabel(x.name)},
+			Annotations:     map[string]string{annotationController: k.o.ControllerName},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: gwx.GroupVersion.String(), Kind: kindXBackend, Name: x.name, UID: s.UID, Controller: new(true)}},
+		},
+		Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: s.Labels, Ports: ports(s), IPFamilyPolicy: new(corev1.IPFamilyPolicyPreferDualStack)},
+	}
+}
+
+func ports(s *translate.EndpointSelector) []corev1.ServicePort {
+	return []corev1.ServicePort{{Port: s.Port, TargetPort: intstr.FromInt32(s.Port), Protocol: corev1.ProtocolTCP}}
+}
+
+// noDots makes the name of an XBackend, a subdomain, one of a Service, a label of DNS.
+func noDots(name string) string {
+	b := []byte(name)
+	for i := range b {
+		if b[i] == '.' {
+			b[i] = '-'
+		}
+	}
+	return string(b)
+}
+
+// correct makes a Service what it should be.
+func (k *Keeper) correct(ctx context.Context, x key, s *translate.EndpointSelector, svc *corev1.Service) error {
+	if svc.Spec.ClusterIP != corev1.ClusterIPNone { // which cannot be changed
+		return k.remove(ctx, svc)
+	}
+	wanted := k.service(x, s)
+	label := svc.Labels[v1alpha1.LabelXBackend] == wanted.Labels[v1alpha1.LabelXBackend]
+	if label && maps.Equal(svc.Spec.Selector, s.Labels) && samePorts(svc.Spec.Ports, wanted.Spec.Ports) && !svc.Spec.PublishNotReadyAddresses {
+		return nil
+	}
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": "/metadata/uid", "value": svc.UID},
+		{"op": "add", "path": "/metadata/labels", "value": wanted.Labels},
+		{"op": "add", "path": "/spec/selector", "value": s.Labels},
+		{"op": "add", "path": "/spec/ports", "value": wanted.Spec.Ports},
+		{"op": "add", "path": "/spec/publishNotReadyAddresses", "value": false},
+	})
+	if err != nil {
+		return err
+	}
+	after, err := k.o.Client.CoreV1().Services(x.namespace).Patch(ctx, svc.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) {
+		k.note(svc, true)
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("correcting Service %s: %w", svc.Name, err)
+	}
+	k.note(after, false)
+	return nil
+}
+
+func samePorts(a, b []corev1.ServicePort) bool {
+	return slices.EqualFunc(a, b, func(a, b corev1.ServicePort) bool {
+		return a.Port == b.Port && a.TargetPort == b.TargetPort && cmp.Or(a.Protocol, corev1.ProtocolTCP) == b.Protocol
+	})
+}
+
+// remove removes exactly the Service that was seen, not one that took its name.
+func (k *Keeper) remove(ctx context.Context, svc *corev1.Service) error {
+	err := k.o.Client.CoreV1().Services(svc.Namespace).Delete(ctx, svc.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &svc.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("removing Service %s: %w", svc.Name, err)
+	}
+	k.note(svc, true)
+	return nil
+}
+
+// store takes what a reflector saw.
+type store struct {
+	k         *Keeper
+	namespace string
+}
+
+func (s *store) Add(o any) error    { s.k.note(o.(*corev1.Service), false); return nil }
+func (s *store) Update(o any) error { return s.Add(o) }
+func (s *store) Delete(o any) error { s.k.note(o.(*corev1.Service), true); return nil }
+func (s *store) Resync() error      { return nil }
+
+func (s *store) Replace(all []any, _ string) error { s.k.list(s.namespace, all); return nil }

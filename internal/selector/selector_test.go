@@ -1,0 +1,251 @@
+package selector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/testkit"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+const controllerName = "moongate.dev/gateway-controller"
+
+// cluster is an API server that has Services.
+type cluster struct {
+	*fake.Clientset
+	t *testing.T
+
+	mu      sync.Mutex
+	made    int
+	writes  []string
+	failing error // of what is written
+}
+
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{Clientset: fake.NewClientset(), t: t}
+	c.PrependReactor("*", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		switch a.GetVerb() {
+		case "create", "patch", "delete":
+			if c.failing != nil {
+				return true, nil, c.failing
+			}
+			c.writes = append(c.writes, a.GetVerb())
+		}
+		if create, is := a.(clienttesting.CreateAction); is { // what the API server does, and the fake does not
+			s := create.GetObject().(*corev1.Service)
+			c.made++
+			if s.Name == "" {
+				s.Name = fmt.Sprintf("%s%05d", s.GenerateName, c.made)
+			}
+			s.UID, s.CreationTimestamp = types.UID(fmt.Sprint("service ", c.made)), metav1.Unix(int64(c.made), 0)
+		}
+		return false, nil, nil
+	})
+	return c
+}
+
+func (c *cluster) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failing = err
+}
+
+func (c *cluster) written() (all []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	all, c.writes = c.writes, nil
+	return all
+}
+
+// of are the Services with the label of an XBackend.
+func (c *cluster) of(x string) []corev1.Service {
+	list, err := c.CoreV1().Services("team").List(c.t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelXBackend + "=" + v1alpha1.XBackendLabel(x)})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return list.Items
+}
+
+// one waits until an XBackend has one Service, which selects that.
+func (c *cluster) one(x, selects string) (found corev1.Service) {
+	c.t.Helper()
+	testkit.Eventually(c.t, fmt.Sprintf("one Service of %s selects %s", x, selects), func() bool {
+		all := c.of(x)
+		if len(all) != 1 {
+			return false
+		}
+		found = all[0]
+		return labels.Set(found.Spec.Selector).String()+fmt.Sprint(" ", found.Spec.Ports[0].TargetPort.IntVal) == selects
+	})
+	return found
+}
+
+func (c *cluster) start(k *Keeper) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := k.Run(ctx); err != nil {
+			c.t.Error(err)
+		}
+	})
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	c.t.Cleanup(stop)
+	return stop
+}
+
+func selects(x, uid string, port int32, pods ...string) translate.SelectorChange {
+	s := &translate.EndpointSelector{UID: types.UID(uid), Port: port, Labels: map[string]string{}}
+	for _, p := range pods {
+		name, value, _ := strings.Cut(p, "=")
+		s.Labels[name] = value
+	}
+	return translate.SelectorChange{Namespace: "team", Name: x, Selector: s}
+}
+
+func (c *cluster) keeper() *Keeper {
+	return New(Options{Client: c, ControllerName: controllerName})
+}
+
+// TestKeeper: each XBackend that selects pods has one Service, which follows it, and is mended.
+func TestKeeper(t *testing.T) {
+	c := newCluster(t)
+	k := c.keeper()
+	k.Update([]translate.SelectorChange{selects("web", "1", 8080, "app=web"), {Namespace: "team", Name: "gone"}, selects("host", "2", 80)})
+	time.Sleep(10 * time.Millisecond)
+	if w := c.written(); len(w) != 0 {
+		t.Fatalf("on standby: %v", w)
+	}
+	stop := c.start(k)
+	svc := c.one("web", "app=web 8080")
+	of := metav1.GetControllerOf(&svc)
+	if svc.Spec.ClusterIP != "None" || len(svc.Spec.Ports) != 1 || !strings.HasPrefix(svc.Name, "web-") || of == nil || of.Kind != "XBackend" || of.Name != "web" || of.UID != "1" ||
+		of.APIVersion != "gateway.networking.x-k8s.io/v1alpha1" || svc.Annotations["moongate.dev/controller"] != controllerName {
+		t.Errorf("Service %+v", svc)
+	}
+	k.Update([]translate.SelectorChange{selects("web", "1", 9090, "app=web", "tier=a")})
+	if after := c.one("web", "app=web,tier=a 9090"); after.UID != svc.UID {
+		t.Error("a change makes another Service")
+	}
+	// Somebody else's edits.
+	svc = c.one("web", "app=web,tier=a 9090")
+	svc.Spec.Selector = map[string]string{"app": "other"}
+	if _, err := c.CoreV1().Services("team").Update(t.Context(), &svc, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.one("web", "app=web,tier=a 9090")
+	if err := c.CoreV1().Services("team").Delete(t.Context(), svc.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again := c.one("web", "app=web,tier=a 9090")
+	if again.UID == svc.UID {
+		t.Error("the Service that was removed is still there")
+	}
+	// One that nobody names keeps what it has; one that selects nothing any more does not.
+	c.written()
+	k.Update([]translate.SelectorChange{{Namespace: "team", Name: "web"}})
+	time.Sleep(20 * time.Millisecond)
+	k.Update([]translate.SelectorChange{selects("web", "1", 9090, "app=web", "tier=a")})
+	time.Sleep(20 * time.Millisecond)
+	if w := c.written(); len(w) != 0 {
+		t.Errorf("not named for a moment: %v", w)
+	}
+	k.Update([]translate.SelectorChange{selects("web", "1", 80)})
+	testkit.Eventually(t, "a host has no Service", func() bool { return len(c.of("web")) == 0 })
+	k.Update([]translate.SelectorChange{selects("web", "1", 80, "app=web")})
+	c.one("web", "app=web 80")
+	stop()
+
+	// Another leader takes over what is there.
+	c.written()
+	next := c.keeper()
+	next.Update([]translate.SelectorChange{selects("web", "1", 80, "app=web")})
+	stop = c.start(next)
+	time.Sleep(50 * time.Millisecond)
+	if w := c.written(); len(w) != 0 {
+		t.Errorf("the next leader: %v", w)
+	}
+	// An XBackend that was made anew has another Service; that of the one before goes with it.
+	next.Update([]translate.SelectorChange{selects("web", "9", 80, "app=web")})
+	testkit.Eventually(t, "another Service", func() bool { return len(c.of("web")) == 2 })
+	stop()
+}
+
+// TestTwins: of two Services, which two replicas may have made, the older one stays, and those of others are left alone.
+func TestTwins(t *testing.T) {
+	c := newCluster(t)
+	k := c.keeper()
+	s := selects("web", "1", 80, "app=web").Selector
+	add := func(change func(*corev1.Service)) types.UID {
+		t.Helper()
+		svc := k.service(key{"team", "web"}, s)
+		change(svc)
+		made, err := c.CoreV1().Services("team").Create(t.Context(), svc, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made.UID
+	}
+	first := add(func(*corev1.Service) {})
+	second := add(func(*corev1.Service) {})
+	foreign := add(func(svc *corev1.Service) { svc.Annotations["moongate.dev/controller"] = "example.com/other" })
+	users := add(func(svc *corev1.Service) { svc.OwnerReferences = nil })
+	k.Update([]translate.SelectorChange{selects("web", "1", 80, "app=web")})
+	c.start(k)
+	testkit.Eventually(t, "the twin goes", func() bool {
+		left := map[types.UID]bool{}
+		for _, svc := range c.of("web") {
+			left[svc.UID] = true
+		}
+		return len(left) == 3 && left[first] && !left[second] && left[foreign] && left[users]
+	})
+}
+
+// TestFailures: what the API server refuses is tried again.
+func TestFailures(t *testing.T) {
+	c := newCluster(t)
+	log := &testkit.Log{}
+	k := New(Options{Client: c, ControllerName: controllerName, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	c.fail(errors.New("forbidden"))
+	k.Update([]translate.SelectorChange{selects("web", "1", 80, "app=web")})
+	c.start(k)
+	testkit.Eventually(t, "the log says so", func() bool {
+		return strings.Contains(log.String(), "xbackend=team/web") && strings.Contains(log.String(), "forbidden")
+	})
+	c.fail(nil)
+	c.one("web", "app=web 80")
+	if n := strings.Count(log.String(), "forbidden"); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+// TestNames: the API server takes the names and labels of all XBackends.
+func TestNames(t *testing.T) {
+	k := New(Options{ControllerName: controllerName})
+	for _, name := range []string{"a", "0.example", "web.v1.example.com", strings.Repeat("a", 49) + ".b.c", strings.Repeat("long.", 50) + "end"} {
+		svc := k.service(key{"team", name}, selects(name, "1", 80, "app=web").Selector)
+		if why := validation.IsDNS1035Label(svc.GenerateName + "x7k2p"); why != nil {
+			t.Errorf("%s: Service %s: %v", name, svc.GenerateName, why)
+		}
+		if why := validation.IsValidLabelValue(svc.Labels[v1alpha1.LabelXBackend]); why != nil {
+			t.Errorf("%s: label %v", name, why)
+		}
+	}
+}
