@@ -171,7 +171,9 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	shown.Upgrade = d.upgrade(backend)
 	shown.Sessions = d.sessions(backend)
 	shown.Endpoints = endpointsOf(backend)
-	if identity := d.listener.Identity; c.Tls != nil && identity != nil {
+	if key := c.GetTls().GetCertificate(); key != "" {
+		shown.Speaks += ", with the client certificate of " + strings.Replace(key, "/", " ", 1)
+	} else if identity := d.listener.Identity; c.Tls != nil && identity != nil {
 		if identity.Certificate == "" {
 			shown.Problem = d.problem(observe.ReasonGatewayCertificateInvalid)
 			return shown, observe.ReasonGatewayCertificateInvalid

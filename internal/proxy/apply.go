@@ -76,11 +76,18 @@ func (p *Proxy) Apply(u *config.Update) Result {
 	start := time.Now()
 	a := &applying{p: p, result: Result{Generation: u.Generation, Rejected: map[config.ID]error{}}, edits: map[string]*match.Edit[*snapshot.Rule]{},
 		l4Edits: map[string]struct{}{}}
+	for _, r := range u.Upserts { // which Backends are to have
+		if r.GetCertificate() != nil {
+			a.upsert(r)
+		}
+	}
 	if err := p.upstreams.Apply(u.Upserts, nil); err != nil {
 		a.applyBackendsSingly(u.Upserts)
 	}
 	for _, r := range u.Upserts {
-		a.upsert(r)
+		if r.GetCertificate() == nil {
+			a.upsert(r)
+		}
 	}
 	for _, id := range u.Removals {
 		a.remove(id)

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	cryptotls "crypto/tls"
 	"fmt"
 	"maps"
 	"time"
@@ -39,6 +40,14 @@ func (p *Proxy) chooseIdentity(c *config.Listener) *upstream.Identity {
 		return upstream.Unusable
 	}
 	return p.upstreams.Identity(c.Gateway, cert.Key, cert.Pair())
+}
+
+// clientCertificate returns the certificate of a key as it is shown to backends, nil where it is not there. p.mu is held, as it is while the Set is given updates.
+func (p *Proxy) clientCertificate(key string) *cryptotls.Certificate {
+	if cert := p.state.certificates[key]; cert != nil {
+		return cert.Pair()
+	}
+	return nil
 }
 
 // chooseTLS brings ls.tls and ls.clients up to date: ls.tls is nil for a listener without a certificate, every handshake with which fails.

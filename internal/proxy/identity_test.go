@@ -280,3 +280,60 @@ func TestIdentityOfMirrors(t *testing.T) {
 		return g.upstreams.Get("Service/default/b/80").Stats().MirrorsFailed > 0
 	})
 }
+
+// TestOwnCertificate: a Backend with a certificate of its own shows that one, whosever requests it gets, and a new one on new connections. Without it nothing is sent.
+func TestOwnCertificate(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	server := certificate(t, "server", newECDSA(t), "backend.example")
+	for _, protocol := range []string{"http/1.1", "h2"} {
+		t.Run(protocol, func(t *testing.T) {
+			addr, connections := shownBackend(t, server, protocol)
+			g := startGateway(t, Timeouts{})
+			all := []*config.Resource{certificate(t, "ca", newECDSA(t), "ca")}
+			listeners := map[string]string{"a": "ca", "none": "", "unusable": "-"}
+			for name, c := range listeners {
+				all = append(all, g.identified(name, c), routeOf(name, "default/gw/"+name, name+".example", refRule("Service/default/b/80")))
+			}
+			own := func(key string) []*config.Resource {
+				over := overTLS("Service/default/b/80", "backend.example", server.GetCertificate().ChainPem, 0)
+				over[0].GetBackend().Tls.Certificate = key
+				return over
+			}
+			all = append(all, backend("Service/default/b/80", addr)...)
+			g.apply(append(all, own("own")...))
+			shown := func(name string) []*config.Resource {
+				c := certificate(t, name, newECDSA(t), name)
+				c.GetCertificate().Key = "own"
+				return []*config.Resource{c}
+			}
+			shows := func(what, want string) {
+				t.Helper()
+				for name := range listeners {
+					if got := g.get(name); !strings.Contains(got, want) {
+						t.Errorf("%s, %s: want %s, got %s", what, name, want, got)
+					}
+				}
+			}
+			shows("it is not there", "HTTP/1.1 502 ")
+			if n := connections.Load(); n != 0 {
+				t.Errorf("%d connections without the certificate", n)
+			}
+			g.apply(shown("first"))
+			shows("it has come", "shown=first")
+			if n := connections.Load(); n != 1 {
+				t.Errorf("%d connections, want one for all Gateways", n)
+			}
+			g.apply(shown("second"))
+			shows("another one", "shown=second")
+			g.apply(own("ca"))
+			shows("the Gateway's", "shown=ca")
+			g.apply(own(""))
+			for name, want := range map[string]string{"a": "shown=ca", "none": "shown=none", "unusable": "gateway_certificate_invalid"} {
+				if got := g.get(name); !strings.Contains(got, want) {
+					t.Errorf("none of its own, %s: want %s, got %s", name, want, got)
+				}
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	cryptotls "crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -68,6 +69,7 @@ func New(o Options) *Proxy {
 	o.Upstream.Panicked = func(where string, v any) { p.engine.Observer.Panicked(where, v) }
 	resolver := resolve.New(resolve.Options{Servers: o.DNSServers, MinTTL: o.minTTL, Logger: o.Logger, Panicked: o.Upstream.Panicked})
 	o.Upstream.Resolver = resolver
+	o.Upstream.Certificate = func(key string) *cryptotls.Certificate { return p.clientCertificate(key) }
 	p = &Proxy{
 		resolver:  resolver,
 		bindTo:    o.Bind,

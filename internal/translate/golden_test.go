@@ -402,6 +402,9 @@ func (w *world) checkReferences(t *testing.T) {
 			}
 			refer(id, config.ID{Kind: config.KindListener, Key: a.Listener})
 		}
+		if key := r.GetBackend().GetTls().GetCertificate(); key != "" {
+			refer(id, config.ID{Kind: config.KindCertificate, Key: key})
+		}
 		for _, key := range slices.Concat(r.GetBackend().GetTls().GetAuthorities(), r.GetListener().GetClientValidation().GetAuthorities()) {
 			refer(id, config.ID{Kind: config.KindAuthorities, Key: key})
 		}

@@ -3,7 +3,6 @@ package translate
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -13,7 +12,6 @@ import (
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
-	"github.com/moongate-dev/moongate/internal/translate/certificate"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 	"github.com/moongate-dev/moongate/internal/translate/parameters"
@@ -33,12 +31,10 @@ type listenerStates struct {
 	telemetryPolicies    *telemetryPolicies
 	httpFilters          *httpFilters
 
-	all           *incremental.Collection[listenerKey, *listenerState]
-	serving       *incremental.Collection[listenerKey, *config.Listener]
-	served        *incremental.Collection[listenerKey, bool]
-	acceptedSets  *incremental.Index[name, attachedSet, struct{}] // by Gateway
-	byCertificate *incremental.Index[string, listenerKey, *config.Listener]
-	certificates  *incremental.Collection[name, *config.Certificate]
+	all          *incremental.Collection[listenerKey, *listenerState]
+	serving      *incremental.Collection[listenerKey, *config.Listener]
+	served       *incremental.Collection[listenerKey, bool]
+	acceptedSets *incremental.Index[name, attachedSet, struct{}] // by Gateway
 }
 
 func newListenerStates(e *incremental.Engine,
@@ -60,7 +56,6 @@ func newListenerStates(e *incremental.Engine,
 	st.served = incremental.Map(e, "listener is served", st.serving,
 		func(*incremental.View, listenerKey, *config.Listener) (bool, bool) { return true, true }, same[bool])
 	st.declareAcceptedListenerSets(e)
-	st.declareCertificates(e)
 	return st
 }
 
@@ -275,22 +270,4 @@ func (st *listenerStates) declareAcceptedListenerSets(e *incremental.Engine) {
 		})
 	st.acceptedSets = incremental.NewIndex(incremental.Keys(valid, "accepted ListenerSets"), "accepted ListenerSets by Gateway",
 		func(s attachedSet, _ struct{}) []name { return []name{s.Gateway} })
-}
-
-func (st *listenerStates) declareCertificates(e *incremental.Engine) {
-	st.byCertificate = incremental.NewIndex(st.serving, "listeners by certificate",
-		func(_ listenerKey, l *config.Listener) []string {
-			if key := l.Identity.GetCertificate(); key != "" {
-				return append(slices.Clone(l.ServerCertificates()), key)
-			}
-			return l.ServerCertificates()
-		})
-	st.certificates = incremental.Map(e, "certificate", st.secrets.keyPairs,
-		func(v *incremental.View, n name, pair *certificate.KeyPair) (*config.Certificate, bool) {
-			key := config.SecretKey(n.Namespace, n.Name)
-			if incremental.Count(v, st.byCertificate, key) == 0 {
-				return nil, false
-			}
-			return &config.Certificate{Key: key, ChainPem: pair.Chain, KeyPem: pair.Key}, true
-		}, sameMessage[*config.Certificate])
 }

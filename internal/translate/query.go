@@ -26,12 +26,19 @@ func (t *Translator) Failing(o kind.ObjectKey) bool {
 	return false
 }
 
-// GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret, or whose listeners do, as of the last Commit.
+// GatewaysWith returns the Gateways, as "<namespace>/<name>", that refer to a Secret, or whose listeners or the XBackends that they reach do, as of the last Commit.
 func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
-	for _, k := range t.secrets.users.Get(name{secret.Namespace, secret.Name}) {
+	n := name{secret.Namespace, secret.Name}
+	for _, k := range t.secrets.users.Get(n) {
 		gateways = append(gateways, k.Gateway.String())
 	}
-	return slices.Compact(gateways) // sorted by Gateway
+	for _, x := range t.secrets.byXBackend.Get(n) {
+		for _, g := range t.xbackendGateways.byTarget.Get(xbackendTarget(x)) {
+			gateways = append(gateways, g.Gateway.String())
+		}
+	}
+	slices.Sort(gateways)
+	return slices.Compact(gateways)
 }
 
 // Undecided returns the Gateways, as "<namespace>/<name>", of which a listener refers to a Secret of another namespace that cannot be read, as

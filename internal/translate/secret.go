@@ -1,12 +1,14 @@
 package translate
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -15,7 +17,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/translate/listener"
 )
 
-// secrets are those that listeners refer to, and their Gateways for them.
+// secrets are those that listeners refer to, their Gateways for them, and XBackends.
 type secrets struct {
 	o         *Options
 	in        *inputs
@@ -24,14 +26,21 @@ type secrets struct {
 
 	users      *incremental.Index[name, listenerKey, *listener.Listener]
 	abroad     *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
-	needed     *incremental.Collection[name, bool]                         // that a listener may read
+	byXBackend *incremental.Index[name, name, *apisx.XBackend]             // XBackends by the Secret that they refer to
+	needed     *incremental.Collection[name, struct{}]                     // that a listener or an XBackend may read
 	keyPairs   *incremental.Collection[name, *certificate.KeyPair]
 	unanswered map[name]bool // of which Fetched was not called yet
 }
 
-func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, listeners *listeners) *secrets {
+func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, listeners *listeners, xbackends *incremental.Collection[name, *apisx.XBackend]) *secrets {
 	sec := &secrets{o: o, in: in, grants: grants, listeners: listeners}
-	sec.declareNeededSecrets(e)
+	sec.byXBackend = incremental.NewIndex(xbackends, "XBackends by Secret", func(n name, x *apisx.XBackend) []name {
+		if ref, has := xbackendCertificate(n, &x.Spec); has && !ref.Unknown {
+			return []name{name(ref.Secret)}
+		}
+		return nil
+	})
+	sec.declareNeededSecrets(e, xbackends)
 	sec.declareSecrets(e)
 	return sec
 }
@@ -79,7 +88,7 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 	sec.keyPairs = incremental.Map(e, "Secret", sec.in.secrets.Collection,
 		func(v *incremental.View, n name, s *corev1.Secret) (*certificate.KeyPair, bool) {
 			// Most Secrets of a cluster are none of our business, and checking keys is dear.
-			if incremental.Count(v, sec.users, n) == 0 {
+			if incremental.Count(v, sec.users, n)+incremental.Count(v, sec.byXBackend, n) == 0 {
 				if _, kept := incremental.Fetch(v, sec.needed, n); !kept {
 					return nil, false
 				}
@@ -88,14 +97,27 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 		}, (*certificate.KeyPair).Equal)
 }
 
-// declareNeededSecrets keeps one entry for each Secret that a listener may read. Several listeners may
+// secretUser is the listeners, or the XBackends, that may read a Secret.
+type secretUser struct {
+	Secret   name
+	XBackend bool
+}
+
+func (u secretUser) Compare(o secretUser) int {
+	return cmp.Or(u.Secret.Compare(o.Secret), compareBool(u.XBackend, o.XBackend))
+}
+
+// declareNeededSecrets keeps one entry for each Secret that a listener or an XBackend may read. Several may
 // return the same one: the entry stands as long as any of them does.
-func (sec *secrets) declareNeededSecrets(e *incremental.Engine) {
-	sec.needed = incremental.FlatMap(e, "needed Secret", sec.listeners.all,
-		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[name, bool]) {
+func (sec *secrets) declareNeededSecrets(e *incremental.Engine, xbackends *incremental.Collection[name, *apisx.XBackend]) {
+	byListeners := incremental.FlatMap(e, "Secret needed by listeners", sec.listeners.all,
+		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[secretUser, struct{}]) {
+			need := func(secret name) {
+				out = append(out, incremental.Entry[secretUser, struct{}]{Key: secretUser{Secret: secret}})
+			}
 			for from, ref := range references(k, l) {
 				if sec.grants.permitted(v, from, ref.Group, ref.Kind, name(ref.Secret)) {
-					out = append(out, incremental.Entry[name, bool]{Key: name(ref.Secret), Value: true})
+					need(name(ref.Secret))
 				}
 			}
 			last := sec.lastCertificates(v, k, l)
@@ -103,10 +125,20 @@ func (sec *secrets) declareNeededSecrets(e *incremental.Engine) {
 				last = append(last, client)
 			}
 			for _, secret := range last {
-				out = append(out, incremental.Entry[name, bool]{Key: secret, Value: true})
+				need(secret)
 			}
 			return out
-		}, same[bool])
+		}, same[struct{}])
+	byXBackends := incremental.FlatMap(e, "Secret needed by XBackends", xbackends,
+		func(v *incremental.View, n name, x *apisx.XBackend) (out []incremental.Entry[secretUser, struct{}]) {
+			if ref, has := xbackendCertificate(n, &x.Spec); has && !ref.Unknown && sec.grants.permitted(v, xbackendReferrer(n), ref.Group, ref.Kind, name(ref.Secret)) {
+				out = append(out, incremental.Entry[secretUser, struct{}]{Key: secretUser{name(ref.Secret), true}})
+			}
+			return out
+		}, same[struct{}])
+	users := incremental.NewIndex(incremental.Union(e, "users of Secrets", byListeners, byXBackends), "users by Secret",
+		func(u secretUser, _ struct{}) []name { return []name{u.Secret} })
+	sec.needed = incremental.Keys(users, "needed Secret")
 }
 
 // lastCertificates are the Secrets that a listener was last served with, as far as it may still read them, while it is not known of one

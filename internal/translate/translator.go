@@ -59,6 +59,8 @@ type Translator struct {
 	ticketKeys         *ticketKeys
 	routes             *routes
 	backends           *backends
+	certificates       *certificates
+	xbackendGateways   *policyGateways
 	trustedAuthorities *trustedAuthorities
 }
 
@@ -76,10 +78,10 @@ func New(options Options) *Translator {
 	t.gatewayClasses = newGatewayClasses(e, o, t.in.classes.Collection, gatewayParameters)
 	t.gateways = newGateways(e, o, t.in.gateways.Collection, gatewayParameters, t.gatewayClasses)
 	t.listeners = newListeners(e, o, t.in.gateways.Collection, t.in.listenerSets.Collection, t.installation, namespaces, t.gateways)
-	t.secrets = newSecrets(e, o, t.in, grants, t.listeners)
-	listenerCertificates := &listenerCertificates{t.in.unread.Collection, grants, t.secrets}
 	collectors := incremental.NewIndex(t.in.telemetryPolicies.Collection, "XTelemetryPolicies by collector", telemetryBackends)
 	xbackendsInUse := xbackendsInUse(e, t.in.xbackends.Collection, t.in.routes.Collection, t.listeners, collectors)
+	t.secrets = newSecrets(e, o, t.in, grants, t.listeners, xbackendsInUse)
+	listenerCertificates := &listenerCertificates{t.in.unread.Collection, grants, t.secrets}
 	policiesInUse := backendTLSPoliciesInUse(e, t.in.policies.Collection, t.in.routes.Collection, xbackendsInUse, t.listeners, collectors)
 	authorities := newAuthorities(e, t.in.authorities.Collection, t.installation, policiesByAuthorities(policiesInUse), xbackendsByAuthorities(xbackendsInUse), gatewaysByAuthorities(t.in.gateways.Collection))
 	backendTLSPolicies := newBackendTLSPolicies(e, t.in.policies.Collection, t.in.undecodedPolicies.Collection, policiesInUse, authorities)
@@ -88,7 +90,7 @@ func New(options Options) *Translator {
 	t.proxySpecs = newProxySpecs(e, o, t.in.gateways.Collection, t.gateways, t.listeners)
 	httpFilters := &httpFilters{t.in.httpFilters.Collection}
 	services := newServices(e, t.in.services.Collection)
-	xbackends := newXBackends(e, xbackendsInUse, backendTLSPolicies)
+	xbackends := newXBackends(e, xbackendsInUse, backendTLSPolicies, listenerCertificates)
 	t.endpointSelectors = newEndpointSelectors(e, o, xbackendsInUse, xbackends)
 	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
@@ -99,11 +101,12 @@ func New(options Options) *Translator {
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
 	trafficPolicies := newTrafficPolicies(e, t.in.trafficPolicies.Collection)
 	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, xbackends, backendTLSPolicies, trafficPolicies, t.listenerStates, t.routes, refusals)
+	t.certificates = newCertificates(e, t.secrets, t.listenerStates, t.backends)
 	t.ticketKeys = newTicketKeys(e, t.in.tickets.Collection, t.gateways, t.listenerStates, t.routes, t.backends)
 	t.trustedAuthorities = newTrustedAuthorities(e, authorities, t.backends, t.listenerStates)
 	tlsPolicyGateways := newPolicyGateways(e, kind.BackendTLSPolicy.Kind, policyTargets(e, kind.BackendTLSPolicy.Kind, t.in.policies.Collection, tlsPolicyTargets), t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
 	trafficPolicyGateways := newPolicyGateways(e, kind.XBackendTrafficPolicy.Kind, trafficPolicies.targets, t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
-	xbackendGateways := newPolicyGateways(e, kind.XBackend.Kind, policyTargets(e, kind.XBackend.Kind, xbackendsInUse, func(n name, _ *apisx.XBackend) []policy.Target {
+	t.xbackendGateways = newPolicyGateways(e, kind.XBackend.Kind, policyTargets(e, kind.XBackend.Kind, xbackendsInUse, func(n name, _ *apisx.XBackend) []policy.Target {
 		return []policy.Target{xbackendTarget(n)}
 	}), t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
 	gatewayStatuses := newGatewayStatuses(e, o, t.gateways, t.listeners, listenerCertificates, infrastructure, t.listenerStates, t.routes, tlsPolicyGateways, trafficPolicyGateways)
@@ -111,7 +114,7 @@ func New(options Options) *Translator {
 	routeStatuses := newRouteStatuses(e, o, t.in.routeFaults.Collection, admissions, t.routes, refusals)
 	backendTLSPolicyStatuses := newBackendTLSPolicyStatuses(e, o, t.in.policies.Collection, services, backendTLSPolicies, tlsPolicyGateways)
 	trafficPolicyStatuses := newTrafficPolicyStatuses(e, o, services, xbackends, trafficPolicies, trafficPolicyGateways)
-	xbackendStatuses := newXBackendStatuses(e, o, xbackendsInUse, xbackends, xbackendGateways)
+	xbackendStatuses := newXBackendStatuses(e, o, xbackendsInUse, xbackends, t.xbackendGateways)
 	telemetryPolicyStatuses := newTelemetryPolicyStatuses(e, o, telemetryPolicies, t.gateways)
 	gatewayClassStatuses := newGatewayClassStatuses(e, o, t.in.classes.Collection, t.installation, t.gatewayClasses)
 	gatewayParametersStatuses := newGatewayParametersStatuses(e, o, t.in.classes.Collection, gatewayParameters, t.gateways)
@@ -157,7 +160,7 @@ func (t *Translator) Commit() Result {
 
 func (t *Translator) update() config.Update {
 	var u config.Update
-	collect(&u, t.listenerStates.certificates, func(c *config.Certificate) *config.Resource {
+	collect(&u, t.certificates.all, func(c *config.Certificate) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_Certificate{Certificate: c}}
 	})
 	collect(&u, t.trustedAuthorities.all, func(a *config.Authorities) *config.Resource {

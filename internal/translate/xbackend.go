@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/incremental"
 	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
+	"github.com/moongate-dev/moongate/internal/translate/listener"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 	"github.com/moongate-dev/moongate/internal/translate/rule"
 )
@@ -42,12 +44,13 @@ func (x *xbackend) unspoken() bool { return x.Speaks == "" }
 // xbackends are XBackends, without what routes make of them.
 type xbackends struct {
 	backendTLSPolicies *backendTLSPolicies
+	certificates       *listenerCertificates
 
 	all *incremental.Collection[name, *xbackend] // those that are named as backends
 }
 
-func newXBackends(e *incremental.Engine, inUse *incremental.Collection[name, *apisx.XBackend], backendTLSPolicies *backendTLSPolicies) *xbackends {
-	xs := &xbackends{backendTLSPolicies: backendTLSPolicies}
+func newXBackends(e *incremental.Engine, inUse *incremental.Collection[name, *apisx.XBackend], backendTLSPolicies *backendTLSPolicies, certificates *listenerCertificates) *xbackends {
+	xs := &xbackends{backendTLSPolicies: backendTLSPolicies, certificates: certificates}
 	xs.all = incremental.Map(e, "XBackend", inUse,
 		func(v *incremental.View, n name, x *apisx.XBackend) (*xbackend, bool) {
 			return xs.read(v, n, &x.Spec), true
@@ -167,8 +170,9 @@ func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS
 		return
 	case apisx.BackendTLSModeServerOnly:
 	case apisx.BackendTLSModeClientAndServer:
-		x.invalid("spec.tls.mode", "use ServerOnly", "ClientAndServer is not supported yet")
-		return
+		if spec.ClientCertificateRef == nil {
+			x.invalid("spec.tls.clientCertificateRef", "add it, or use mode ServerOnly", "nothing is there to be shown to the backend")
+		}
 	default:
 		x.invalid("spec.tls.mode", "use None, ServerOnly or ClientAndServer", "%q is not known", mode)
 		return
@@ -183,9 +187,35 @@ func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS
 	b := &backendTLS{}
 	x.TLS = xs.backendTLSPolicies.readValidation(v, n, spec.Validation, "spec.tls.validation", b)
 	x.Refs = b.Refs
-	if p := b.Invalid; p != nil && x.Invalid == nil {
-		x.Invalid = p
+	x.Invalid = cmp.Or(x.Invalid, b.Invalid)
+	if mode != apisx.BackendTLSModeClientAndServer || spec.ClientCertificateRef == nil {
+		return
 	}
+	key, p := xs.certificates.resolve(v, xbackendReferrer(n), certificateRef(n, spec.ClientCertificateRef), reasonInvalidCertificateRef)
+	if x.TLS.Certificate = key; p != nil { // without it the backend would only refuse what it is sent
+		x.Refs = append(x.Refs, p)
+		x.Invalid = cmp.Or(x.Invalid, condition.NewProblem(gwv1.PolicyReasonInvalid, p.Field, p.Remedy, "%s", p.What))
+	}
+}
+
+// reasonInvalidCertificateRef goes with ResolvedRefs=False, as of Gateways.
+const reasonInvalidCertificateRef = string(gwv1.GatewayReasonInvalidClientCertificateRef)
+
+// xbackendReferrer is who refers to the client certificate of an XBackend.
+func xbackendReferrer(n name) referrer {
+	return referrer{gwx.GroupName, string(KindXBackend), n}
+}
+
+// xbackendCertificate is the reference to what is shown to an XBackend, false where there is none.
+func xbackendCertificate(n name, spec *apisx.BackendSpec) (ref listener.CertificateRef, has bool) {
+	if spec.TLS == nil || spec.TLS.Mode != apisx.BackendTLSModeClientAndServer || spec.TLS.ClientCertificateRef == nil {
+		return ref, false
+	}
+	return certificateRef(n, spec.TLS.ClientCertificateRef), true
+}
+
+func certificateRef(n name, ref *gwv1.SecretObjectReference) listener.CertificateRef {
+	return listener.NewCertificateRef("spec.tls.clientCertificateRef", n.Namespace, ref)
 }
 
 // invalid keeps the first problem: one is enough to act on.

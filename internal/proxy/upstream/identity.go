@@ -86,10 +86,10 @@ func (s *Set) KeepIdentities(used map[*Identity]bool) {
 	}
 }
 
-// As returns the backend as it is reached by the requests of a Gateway: b itself in cleartext, or where i is nil; nil where it must not be
+// As returns the backend as it is reached by the requests of a Gateway: b itself in cleartext, where it shows a certificate of its own, or where i is nil; nil where it must not be
 // reached. It has the key and the totals of b.
 func (b *Backend) As(i *Identity) *Backend {
-	if i == nil || b.identity == i || b.transport.Load().tls == nil {
+	if t := b.transport.Load(); i == nil || b.identity == i || t.tls == nil || t.own {
 		return b
 	}
 	if i == Unusable {
@@ -113,7 +113,7 @@ func (b *Backend) PickAs(i *Identity, seed *uint64, tried *Tried) *Endpoint {
 		if e == nil && b.awaitHost() {
 			continue
 		}
-		if e == nil || i == nil || e.transport.tls == nil || e.backend.identity == i {
+		if e == nil || i == nil || e.transport.tls == nil || e.transport.own || e.backend.identity == i {
 			return e
 		}
 	}
@@ -173,7 +173,7 @@ func (b *Backend) dropVariant(v *Backend) {
 
 // showing returns t for connections that show a certificate, whatever authorities the endpoint says it takes.
 func (t *transport) showing(c *tls.Certificate) *transport {
-	if t.tls == nil {
+	if t.tls == nil || t.own {
 		return t
 	}
 	own := *t

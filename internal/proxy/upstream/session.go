@@ -43,7 +43,7 @@ func (b *Backend) SessionEndpointAs(i *Identity, id uint64) *Endpoint {
 			return nil
 		}
 		e := list.bySession[at]
-		if i == nil || e.transport.tls == nil || e.backend.identity == i {
+		if i == nil || e.transport.tls == nil || e.transport.own || e.backend.identity == i {
 			if e.avoided() && len(list.all) > 1 {
 				return nil
 			}

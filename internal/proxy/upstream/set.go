@@ -20,6 +20,7 @@ package upstream
 
 import (
 	"cmp"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"math"
@@ -76,6 +77,8 @@ type Options struct {
 	PlainIO bool
 	// HTTP2 is for connections that are shared; Freed and Gone are ours.
 	HTTP2 http2.ClientOptions
+	// Certificate finds what Backends show by its key, nil for what is not there. It is called by Apply alone; nil finds nothing.
+	Certificate func(key string) *tls.Certificate
 	// Resolver finds the endpoints of Backends that are external hostnames; with nil these have none. It is the caller's, and may be closed once the Set is.
 	Resolver *resolve.Resolver
 	// Logger is told why TLS to an endpoint failed, once for each second that it is passed over; nil is silence.
@@ -156,7 +159,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:
 			if transports[i] = unknown; config.CheckKnown(r) == nil {
-				transports[i], err = newTransport(k.Backend, &s.trusted)
+				transports[i], err = s.newTransport(k.Backend)
 			}
 			if err == nil {
 				budgets[i], err = parseRetryBudget(k.Backend)
@@ -197,6 +200,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			gone = append(gone, b.replace(parsed[i])...)
 		}
 	}
+	gone = append(gone, s.showAnew(upserts)...)
 	for _, id := range removals {
 		if id.Kind == config.KindAuthorities {
 			s.trusted.remove(id.Key)
@@ -221,6 +225,48 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	}
 	s.watch(&watches)
 	return nil
+}
+
+// newTransport reads a Backend. Without the certificate that is to be shown nothing is sent: the backend would not know who that is.
+func (s *Set) newTransport(b *config.Backend) (*transport, error) {
+	t, err := newTransport(b, &s.trusted)
+	key := b.GetTls().GetCertificate()
+	if err != nil || key == "" {
+		return t, err
+	}
+	if s.options.Certificate == nil {
+		return t, nil
+	}
+	shown := s.options.Certificate(key)
+	if shown == nil {
+		return unknown, nil
+	}
+	t = t.showing(shown)
+	t.own = true
+	return t, nil
+}
+
+// showAnew has Backends show the certificates of an update that take the place of others, and returns the endpoints that are gone; s.mu is held.
+func (s *Set) showAnew(upserts []*config.Resource) (gone []*Endpoint) {
+	changed := map[string]bool{}
+	for _, r := range upserts {
+		if c := r.GetCertificate(); c != nil {
+			changed[c.Key] = true
+		}
+	}
+	if len(changed) == 0 {
+		return nil
+	}
+	for _, b := range s.backends {
+		c := b.config.Load()
+		if key := c.GetTls().GetCertificate(); key == "" || !changed[key] {
+			continue
+		}
+		if t, err := s.newTransport(c); err == nil { // else it is refused already
+			gone = append(gone, b.setTransport(t)...)
+		}
+	}
+	return gone
 }
 
 // Refused is called for a Backend for which Apply has returned an error. Where it asks for TLS, and the one before did not, nothing is sent to its endpoints: the

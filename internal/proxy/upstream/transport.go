@@ -31,6 +31,7 @@ type transport struct {
 	trust    *trust             // what certificates are verified by; nil: by what the system trusts
 	resource *config.BackendTLS // what tls was made of
 	client   *tls.Certificate   // what is shown, nil for nothing
+	own      bool               // client is the Backend's, and not a Gateway's
 }
 
 // newTransport reads a Backend. The error says what is wrong with its TLS.
@@ -139,7 +140,7 @@ func (t *transport) refuses(c *Conn, p purpose) error {
 func (t *transport) same(o *transport) bool {
 	// What a key of Authorities stands for never changes.
 	return t.unknown == o.unknown && t.http2 == o.http2 && t.upgrade == o.upgrade && proto.Equal(t.resource, o.resource) &&
-		sameCertificate(t.client, o.client)
+		t.own == o.own && sameCertificate(t.client, o.client)
 }
 
 // unknown is used while no Backend resource has come, or none that could be used: it may have wanted TLS. See Set.Refused.

@@ -19,7 +19,8 @@ type CertificateRef struct {
 
 const secret gwv1.Kind = "Secret"
 
-func newCertificateRef(field, namespace string, ref *gwv1.SecretObjectReference) CertificateRef {
+// NewCertificateRef reads a reference that stands in field of an object of a namespace.
+func NewCertificateRef(field, namespace string, ref *gwv1.SecretObjectReference) CertificateRef {
 	group, kind := string(value(ref.Group, corev1.GroupName)), string(value(ref.Kind, secret))
 	return CertificateRef{
 		Field: field, Group: group, Kind: kind,
@@ -34,7 +35,7 @@ func ClientCertificate(gw *gwv1.Gateway) *CertificateRef {
 	if tls == nil || tls.Backend == nil || tls.Backend.ClientCertificateRef == nil {
 		return nil
 	}
-	ref := newCertificateRef("spec.tls.backend.clientCertificateRef", gw.Namespace, tls.Backend.ClientCertificateRef)
+	ref := NewCertificateRef("spec.tls.backend.clientCertificateRef", gw.Namespace, tls.Backend.ClientCertificateRef)
 	return &ref
 }
 
@@ -70,6 +71,6 @@ func (l *Listener) readTLS(gw *gwv1.Gateway, tls *gwv1.ListenerTLSConfig) {
 	l.readOptions(tls.Options)
 	for i := range tls.CertificateRefs {
 		field := fmt.Sprintf("%s.tls.certificateRefs[%d]", l.Field, i)
-		l.Certificates = append(l.Certificates, newCertificateRef(field, gw.Namespace, &tls.CertificateRefs[i]))
+		l.Certificates = append(l.Certificates, NewCertificateRef(field, gw.Namespace, &tls.CertificateRefs[i]))
 	}
 }
