@@ -52,6 +52,8 @@ func TestCheckMistakes(t *testing.T) {
 		{"25-class-only", "Gateway default/class-only", "spec.infrastructure.parametersRef", "remove classOnly"},
 		{"26-telemetry", "XTelemetryPolicy default/telemetry", "spec.targetRefs[0].name", "did you mean good?"},
 		{"27-external-auth", "HTTPRoute default/external-auth", "spec.rules[0].filters[0].externalAuth.backendRef.name", "create it"},
+		{"28-xbackend", "HTTPRoute default/xbackend", "spec.rules[0].backendRefs[0].name", "create it"},
+		{"29-external-host", "XBackend default/external-host", "spec: tls", "tls.validation"},
 		{"24-no-parameters", "Gateway default/parameters", "spec.infrastructure.parametersRef", "remove parametersRef"},
 	}
 	lines := strings.Split(stdout, "\n")

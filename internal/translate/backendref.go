@@ -147,6 +147,19 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 	return key, true, p
 }
 
+// named is a backend as rules know it.
+func (br *backendRefs) named(v *incremental.View, key backendKey) rule.Backend {
+	b := rule.Backend{Key: key.String(), Authority: fmt.Sprintf("%s.%s.svc:%d", key.Name.Name, key.Name.Namespace, key.Port)}
+	if !key.XBackend {
+		return b
+	}
+	b.Authority = fmt.Sprintf("%s.%s:%d", key.Name.Name, key.Name.Namespace, key.Port) // no DNS has a name of it
+	if x, exists := incremental.Fetch(v, br.xbackends.all, key.Name); exists && x.Hostname != "" {
+		b.Authority = fmt.Sprintf("%s:%d", x.Hostname, key.Port)
+	}
+	return b
+}
+
 // checkBackend returns why routes of a kind cannot have a port of a Service as a backend, or nil.
 func (br *backendRefs) checkBackend(v *incremental.View, rk *routeKind, key backendKey, field string) *condition.Problem {
 	svc, exists := incremental.Fetch(v, br.services.all, key.Name)

@@ -2,6 +2,7 @@ package translate_test
 
 import (
 	"cmp"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -268,18 +269,19 @@ func decodeFact(t *testing.T, path, doc, name string) (i input, is bool) {
 // world is a Translator and the sum of what it has said.
 type world struct {
 	*translate.Translator
-	config   map[config.ID]*config.Resource
-	statuses map[kind.ObjectKey]translate.StatusChange
-	specs    map[string]*translate.ProxySpec // by namespace/name
-	needed   map[kind.ObjectKey]bool
-	absent   map[kind.ObjectKey]bool // Secrets that were said not to be there
+	config    map[config.ID]*config.Resource
+	statuses  map[kind.ObjectKey]translate.StatusChange
+	specs     map[string]*translate.ProxySpec        // by namespace/name
+	selectors map[string]*translate.EndpointSelector // likewise
+	needed    map[kind.ObjectKey]bool
+	absent    map[kind.ObjectKey]bool // Secrets that were said not to be there
 }
 
 func newWorld() *world { return newWorldWith(options) }
 
 func newWorldWith(o translate.Options) *world {
 	return &world{translate.New(o), map[config.ID]*config.Resource{}, map[kind.ObjectKey]translate.StatusChange{},
-		map[string]*translate.ProxySpec{}, map[kind.ObjectKey]bool{}, map[kind.ObjectKey]bool{}}
+		map[string]*translate.ProxySpec{}, map[string]*translate.EndpointSelector{}, map[kind.ObjectKey]bool{}, map[kind.ObjectKey]bool{}}
 }
 
 func (w *world) upsert(i input) {
@@ -327,6 +329,11 @@ func (w *world) commit(t *testing.T) translate.Result {
 			delete(w.statuses, s.Object)
 		} else {
 			w.statuses[s.Object] = s
+		}
+	}
+	for _, s := range r.Selectors {
+		if w.selectors[s.Namespace+"/"+s.Name] = s.Selector; s.Selector == nil {
+			delete(w.selectors, s.Namespace+"/"+s.Name)
 		}
 	}
 	w.checkReferences(t)
@@ -459,7 +466,11 @@ func backendsOf(t *testing.T, r *config.Resource) (keys []string) {
 }
 
 func (w *world) print(t *testing.T) string {
-	return w.printConfig(t) + w.printStatus(t) + w.printProxySpecs(t) + w.printSecretRequests(t)
+	selectors, err := json.Marshal(w.selectors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.printConfig(t) + w.printStatus(t) + w.printProxySpecs(t) + w.printSecretRequests(t) + string(selectors)
 }
 
 func scratch(t *testing.T, o translate.Options, inputs []input) string {

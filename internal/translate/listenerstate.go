@@ -177,9 +177,9 @@ func (st *listenerStates) filter(v *incremental.View, k listenerKey, f *gwv1.Lis
 	case gwv1.ListenerFilterExtensionRef:
 		x = rule.ReadExtension(f.ExtensionRef, field, st.httpFilters.beside(v, k.Owner().Name.Namespace), true)
 	case gwv1.ListenerFilterExternalAuth:
-		x = rule.ReadExternalAuth(f.ExternalAuth, field, func(ref gwv1.BackendObjectReference, http2 bool, field string) (string, *condition.Problem) {
+		x = rule.ReadExternalAuth(f.ExternalAuth, field, func(ref gwv1.BackendObjectReference, http2 bool, field string) (rule.Backend, *condition.Problem) {
 			key, _, p := st.backendRefs.resolveBackend(v, listenerReferrer(k), httpRoutes, ref, false, http2, field)
-			return key.String(), p
+			return st.backendRefs.named(v, key), p
 		})
 	default:
 		x.Invalid = condition.NewProblem(gwv1.ListenerReasonUnsupportedValue, field+".type", "remove the filter", "filters of type %s are not supported yet", f.Type)

@@ -13,6 +13,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -47,7 +48,7 @@ func TestIncrementalEqualsScratch(t *testing.T) {
 				w.commit(t)
 			}
 			w.commit(t)
-			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.ProxySpecs)+len(again.SecretRequests) != 0 {
+			if again := w.Commit(); again.Stats.Runs != 0 || !again.Config.Empty() || len(again.Statuses)+len(again.ProxySpecs)+len(again.Selectors)+len(again.SecretRequests) != 0 {
 				t.Fatalf("seed %d step %d: a commit without changes does %v", seed, step, again)
 			}
 			var inputs []input
@@ -180,6 +181,10 @@ func echo(o metav1.Object, r *rand.Rand) metav1.Object {
 		c := o.DeepCopy()
 		c.Status.Parents = []gwv1.RouteParentStatus{{Conditions: condition}}
 		out = c
+	case *apisx.XBackend:
+		c := o.DeepCopy()
+		c.Status.Ancestors = []apisx.BackendAncestorStatus{{Conditions: condition}}
+		out = c
 	case *v1alpha1.GatewayParameters:
 		c := o.DeepCopy()
 		c.Status.Conditions = condition
@@ -221,8 +226,8 @@ func TestStatusEchoWakesNothing(t *testing.T) {
 			t.Errorf("%s: an echo of the status runs %v", path, res.Stats.RunsByName)
 		}
 	}
-	if len(echoed) != 11 {
-		t.Errorf("echoes of %v, want 11 kinds", echoed)
+	if len(echoed) != 12 {
+		t.Errorf("echoes of %v, want 12 kinds", echoed)
 	}
 }
 

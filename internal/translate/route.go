@@ -167,12 +167,12 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 	}}
 	from := referrer{rk.kind.Group, rk.kind.Name, n}
 	resolveFor := func(passthrough bool) rule.Resolve {
-		return func(ref gwv1.BackendObjectReference, http2 bool, field string) (string, *condition.Problem) {
+		return func(ref gwv1.BackendObjectReference, http2 bool, field string) (rule.Backend, *condition.Problem) {
 			key, permitted, p := rs.backendRefs.resolveBackend(v, from, rk, ref, passthrough, http2, field)
 			if permitted {
 				c.Services = append(c.Services, key.Name)
 			}
-			return key.String(), p
+			return rs.backendRefs.named(v, key), p
 		}
 	}
 	rules := rk.rules(o)

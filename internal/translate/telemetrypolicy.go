@@ -141,7 +141,8 @@ func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.Traci
 	}
 	key, _, missing := tp.backendRefs.resolveBackend(v, referrer{kind.XTelemetryPolicy.Group, string(KindXTelemetryPolicy), n}, httpRoutes, spec.Provider.BackendRef, false, true, at+".provider.backendRef")
 	if p.Missing = missing; missing == nil {
-		t.Backend, t.Authority = key.String(), fmt.Sprintf("%s.%s.svc:%d", key.Name.Name, key.Name.Namespace, key.Port)
+		collector := tp.backendRefs.named(v, key)
+		t.Backend, t.Authority = collector.Key, collector.Authority
 	}
 	if p.Missing == nil && p.Invalid == nil {
 		p.Tracing = t

@@ -30,12 +30,12 @@ func ReadExternalAuth(spec *gwv1.HTTPExternalAuthFilter, field string, resolve R
 		}
 		out.MaxBodyBytes = int64(body.MaxSize)
 	}
-	if out.Backend, x.Missing = resolve(spec.BackendRef, out.Grpc, field+".backendRef"); x.Missing != nil {
+	server, missing := resolve(spec.BackendRef, out.Grpc, field+".backendRef")
+	if x.Missing = missing; missing != nil {
 		return x
 	}
-	if out.Grpc {
-		parts := strings.Split(config.ServicePort(out.Backend), "/") // Service/<namespace>/<name>/<port>
-		out.Authority = fmt.Sprintf("%s.%s.svc:%s", parts[2], parts[1], parts[3])
+	if out.Backend = server.Key; out.Grpc {
+		out.Authority = server.Authority
 	}
 	x.Filters = append(x.Filters, packed(out))
 	return x

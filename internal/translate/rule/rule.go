@@ -33,8 +33,15 @@ func (s *scope) failure(reason string) *config.Failure {
 	return &config.Failure{Status: cmp.Or(s.spec.FailureStatus, 500), Reason: reason}
 }
 
-// Resolve finds the backend that a reference means and returns its config key. http2 says that it is to be spoken to in HTTP/2, whatever the kind of route says.
-type Resolve func(ref gwv1.BackendObjectReference, http2 bool, field string) (key string, p *condition.Problem)
+// Backend is what a reference means.
+type Backend struct {
+	Key string // config.Backend.key
+	// Authority is what calls by gRPC that are not a client's name it by (RFC 9113 section 8.3.1).
+	Authority string
+}
+
+// Resolve finds the backend that a reference means. http2 says that it is to be spoken to in HTTP/2, whatever the kind of route says.
+type Resolve func(ref gwv1.BackendObjectReference, http2 bool, field string) (b Backend, p *condition.Problem)
 
 // Spec is a rule of a route of any kind. What the kinds have in common stands in the words of HTTPRoute.
 type Spec struct {
@@ -247,11 +254,11 @@ func (s *scope) redirects() bool {
 
 // backend resolves a reference, or notes why it does not resolve.
 func (s *scope) backend(ref gwv1.BackendObjectReference, field string) (key string, resolved bool) {
-	key, p := s.resolve(ref, false, field)
+	b, p := s.resolve(ref, false, field)
 	if p != nil {
 		s.unresolved = append(s.unresolved, p)
 	}
-	return key, p == nil
+	return b.Key, p == nil
 }
 
 // Backends are the keys of all backends that a compiled rule refers to.

@@ -24,8 +24,8 @@ func benchmarked() *gwv1.HTTPRouteRule {
 	}
 }
 
-func resolved(ref gwv1.BackendObjectReference, _ bool, _ string) (string, *condition.Problem) {
-	return "Service/default/" + string(ref.Name) + "/80", nil
+func resolved(ref gwv1.BackendObjectReference, _ bool, _ string) (Backend, *condition.Problem) {
+	return Backend{Key: "Service/default/" + string(ref.Name) + "/80"}, nil
 }
 
 // TestCompileKeepsItsInput checks that the rule's spec, which others share, is only read.
