@@ -1119,6 +1119,7 @@ type Rule struct {
 	// because a filter's reference cannot be resolved.
 	Failure            *Failure            `protobuf:"bytes,8,opt,name=failure,proto3" json:"failure,omitempty"`
 	Retry              *Retry              `protobuf:"bytes,9,opt,name=retry,proto3" json:"retry,omitempty"`                                                        // unset: what has not been sent, or not been processed, is sent again, and nothing else
+	Traffic            *RuleTraffic        `protobuf:"bytes,10,opt,name=traffic,proto3" json:"traffic,omitempty"`                                                   // unset where no policy says anything
 	SessionPersistence *SessionPersistence `protobuf:"bytes,1000,opt,name=session_persistence,json=sessionPersistence,proto3" json:"session_persistence,omitempty"` // in the place of those of its backends; unset is as they have it
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
@@ -1213,6 +1214,13 @@ func (x *Rule) GetFailure() *Failure {
 func (x *Rule) GetRetry() *Retry {
 	if x != nil {
 		return x.Retry
+	}
+	return nil
+}
+
+func (x *Rule) GetTraffic() *RuleTraffic {
+	if x != nil {
+		return x.Traffic
 	}
 	return nil
 }
@@ -1319,12 +1327,16 @@ func (x *SessionPersistence) GetSource() string {
 
 // Retry says when a request is sent again (GEP-1731).
 type Retry struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Attempts      uint32                 `protobuf:"varint,1,opt,name=attempts,proto3" json:"attempts,omitempty"`                             // beyond the first; 0 is never
-	Codes         []uint32               `protobuf:"varint,2,rep,packed,name=codes,proto3" json:"codes,omitempty"`                            // status codes from 400 to 599 that ask for it; sorted, distinct
-	BackoffNanos  int64                  `protobuf:"varint,3,opt,name=backoff_nanos,json=backoffNanos,proto3" json:"backoff_nanos,omitempty"` // the base interval; 0 is the data plane's default
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Attempts     uint32                 `protobuf:"varint,1,opt,name=attempts,proto3" json:"attempts,omitempty"`                             // beyond the first; 0 is never
+	Codes        []uint32               `protobuf:"varint,2,rep,packed,name=codes,proto3" json:"codes,omitempty"`                            // status codes from 400 to 599 that ask for it; sorted, distinct
+	BackoffNanos int64                  `protobuf:"varint,3,opt,name=backoff_nanos,json=backoffNanos,proto3" json:"backoff_nanos,omitempty"` // the base interval; 0 is the data plane's default
+	// What follows is of BackendTrafficPolicies.
+	Triggers           []RetryTrigger `protobuf:"varint,4,rep,packed,name=triggers,proto3,enum=moongate.config.v1.RetryTrigger" json:"triggers,omitempty"`       // sorted, distinct; none are those of the specification
+	MaxBackoffNanos    int64          `protobuf:"varint,5,opt,name=max_backoff_nanos,json=maxBackoffNanos,proto3" json:"max_backoff_nanos,omitempty"`            // 0 is ten base intervals
+	PerTryTimeoutNanos int64          `protobuf:"varint,6,opt,name=per_try_timeout_nanos,json=perTryTimeoutNanos,proto3" json:"per_try_timeout_nanos,omitempty"` // where the rule has no backend_request_timeout; 0 is no limit
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *Retry) Reset() {
@@ -1374,6 +1386,27 @@ func (x *Retry) GetCodes() []uint32 {
 func (x *Retry) GetBackoffNanos() int64 {
 	if x != nil {
 		return x.BackoffNanos
+	}
+	return 0
+}
+
+func (x *Retry) GetTriggers() []RetryTrigger {
+	if x != nil {
+		return x.Triggers
+	}
+	return nil
+}
+
+func (x *Retry) GetMaxBackoffNanos() int64 {
+	if x != nil {
+		return x.MaxBackoffNanos
+	}
+	return 0
+}
+
+func (x *Retry) GetPerTryTimeoutNanos() int64 {
+	if x != nil {
+		return x.PerTryTimeoutNanos
 	}
 	return 0
 }
@@ -1692,7 +1725,7 @@ func (x *BackendRef) GetFailure() *Failure {
 type Backend struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "Service/<namespace>/<name>/<port>" or "XBackend/<namespace>/<name>/<port>", with "/http2" behind where only who refers to it asks for HTTP/2, and
-	// "/passthrough" where clients speak TLS with the endpoints themselves.
+	// "/passthrough" where clients speak TLS with the endpoints themselves; then "/by/" and the policy, where one says how it is spoken to.
 	Key       string          `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Namespace string          `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string          `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
@@ -1701,6 +1734,7 @@ type Backend struct {
 	// How TLS is spoken to the endpoints; unset is cleartext.
 	Tls              *BackendTLS       `protobuf:"bytes,6,opt,name=tls,proto3" json:"tls,omitempty"`
 	ExternalHostname *ExternalHostname `protobuf:"bytes,7,opt,name=external_hostname,json=externalHostname,proto3" json:"external_hostname,omitempty"` // whose addresses the endpoints are
+	Traffic          *BackendTraffic   `protobuf:"bytes,8,opt,name=traffic,proto3" json:"traffic,omitempty"`                                           // unset where no policy says anything
 	// How many requests may be tried again; unset is as the rules have it.
 	RetryBudget        *RetryBudget        `protobuf:"bytes,1000,opt,name=retry_budget,json=retryBudget,proto3" json:"retry_budget,omitempty"`
 	SessionPersistence *SessionPersistence `protobuf:"bytes,1001,opt,name=session_persistence,json=sessionPersistence,proto3" json:"session_persistence,omitempty"` // of rules without their own; unset: requests of a session go anywhere
@@ -1783,6 +1817,13 @@ func (x *Backend) GetTls() *BackendTLS {
 func (x *Backend) GetExternalHostname() *ExternalHostname {
 	if x != nil {
 		return x.ExternalHostname
+	}
+	return nil
+}
+
+func (x *Backend) GetTraffic() *BackendTraffic {
+	if x != nil {
+		return x.Traffic
 	}
 	return nil
 }
@@ -2278,6 +2319,7 @@ type Endpoint struct {
 	Terminating bool `protobuf:"varint,3,opt,name=terminating,proto3" json:"terminating,omitempty"`
 	// Whoever is behind the address, the same wherever else it is reached: made of a pod's UID. 0 where that is not known, and the address stands for it.
 	Identity      uint64 `protobuf:"fixed64,1000,opt,name=identity,proto3" json:"identity,omitempty"`
+	Zone          string `protobuf:"bytes,1001,opt,name=zone,proto3" json:"zone,omitempty"` // that it is in, where a Backend's load balancer asks for it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2338,6 +2380,13 @@ func (x *Endpoint) GetIdentity() uint64 {
 		return x.Identity
 	}
 	return 0
+}
+
+func (x *Endpoint) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
 }
 
 // Certificate is a verified pair of a certificate chain and its key.
@@ -2469,7 +2518,7 @@ var File_config_proto protoreflect.FileDescriptor
 
 const file_config_proto_rawDesc = "" +
 	"\n" +
-	"\fconfig.proto\x12\x12moongate.config.v1\x1a\rtracing.proto\x1a\x19google/protobuf/any.proto\"\x80\x04\n" +
+	"\fconfig.proto\x12\x12moongate.config.v1\x1a\rtracing.proto\x1a\rtraffic.proto\x1a\x19google/protobuf/any.proto\"\x80\x04\n" +
 	"\bResource\x12:\n" +
 	"\blistener\x18\x01 \x01(\v2\x1c.moongate.config.v1.ListenerH\x00R\blistener\x121\n" +
 	"\x05route\x18\x02 \x01(\v2\x19.moongate.config.v1.RouteH\x00R\x05route\x127\n" +
@@ -2541,7 +2590,7 @@ const file_config_proto_rawDesc = "" +
 	"\thostnames\x18\x02 \x03(\v2\x1c.moongate.config.v1.HostnameR\thostnames\"D\n" +
 	"\bHostname\x12\x1c\n" +
 	"\teffective\x18\x01 \x01(\tR\teffective\x12\x1a\n" +
-	"\boriginal\x18\x02 \x01(\tR\boriginal\"\x91\x04\n" +
+	"\boriginal\x18\x02 \x01(\tR\boriginal\"\xcc\x04\n" +
 	"\x04Rule\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x123\n" +
@@ -2551,7 +2600,9 @@ const file_config_proto_rawDesc = "" +
 	"\x15request_timeout_nanos\x18\x06 \x01(\x03R\x13requestTimeoutNanos\x12A\n" +
 	"\x1dbackend_request_timeout_nanos\x18\a \x01(\x03R\x1abackendRequestTimeoutNanos\x125\n" +
 	"\afailure\x18\b \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\x12/\n" +
-	"\x05retry\x18\t \x01(\v2\x19.moongate.config.v1.RetryR\x05retry\x12X\n" +
+	"\x05retry\x18\t \x01(\v2\x19.moongate.config.v1.RetryR\x05retry\x129\n" +
+	"\atraffic\x18\n" +
+	" \x01(\v2\x1f.moongate.config.v1.RuleTrafficR\atraffic\x12X\n" +
 	"\x13session_persistence\x18\xe8\a \x01(\v2&.moongate.config.v1.SessionPersistenceR\x12sessionPersistence\"\xee\x01\n" +
 	"\x12SessionPersistence\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
@@ -2560,11 +2611,14 @@ const file_config_proto_rawDesc = "" +
 	"\tpermanent\x18\x04 \x01(\bR\tpermanent\x124\n" +
 	"\x16absolute_timeout_nanos\x18\x05 \x01(\x03R\x14absoluteTimeoutNanos\x12,\n" +
 	"\x12idle_timeout_nanos\x18\x06 \x01(\x03R\x10idleTimeoutNanos\x12\x16\n" +
-	"\x06source\x18\a \x01(\tR\x06source\"^\n" +
+	"\x06source\x18\a \x01(\tR\x06source\"\xfb\x01\n" +
 	"\x05Retry\x12\x1a\n" +
 	"\battempts\x18\x01 \x01(\rR\battempts\x12\x14\n" +
 	"\x05codes\x18\x02 \x03(\rR\x05codes\x12#\n" +
-	"\rbackoff_nanos\x18\x03 \x01(\x03R\fbackoffNanos\"9\n" +
+	"\rbackoff_nanos\x18\x03 \x01(\x03R\fbackoffNanos\x12<\n" +
+	"\btriggers\x18\x04 \x03(\x0e2 .moongate.config.v1.RetryTriggerR\btriggers\x12*\n" +
+	"\x11max_backoff_nanos\x18\x05 \x01(\x03R\x0fmaxBackoffNanos\x121\n" +
+	"\x15per_try_timeout_nanos\x18\x06 \x01(\x03R\x12perTryTimeoutNanos\"9\n" +
 	"\aFailure\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\rR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xed\x01\n" +
@@ -2587,7 +2641,7 @@ const file_config_proto_rawDesc = "" +
 	"\abackend\x18\x01 \x01(\tR\abackend\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12.\n" +
 	"\afilters\x18\x03 \x03(\v2\x14.google.protobuf.AnyR\afilters\x125\n" +
-	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\xc6\x03\n" +
+	"\afailure\x18\x04 \x01(\v2\x1b.moongate.config.v1.FailureR\afailure\"\x84\x04\n" +
 	"\aBackend\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2595,7 +2649,8 @@ const file_config_proto_rawDesc = "" +
 	"\x04port\x18\x04 \x01(\rR\x04port\x12?\n" +
 	"\bprotocol\x18\x05 \x01(\x0e2#.moongate.config.v1.BackendProtocolR\bprotocol\x120\n" +
 	"\x03tls\x18\x06 \x01(\v2\x1e.moongate.config.v1.BackendTLSR\x03tls\x12Q\n" +
-	"\x11external_hostname\x18\a \x01(\v2$.moongate.config.v1.ExternalHostnameR\x10externalHostname\x12C\n" +
+	"\x11external_hostname\x18\a \x01(\v2$.moongate.config.v1.ExternalHostnameR\x10externalHostname\x12<\n" +
+	"\atraffic\x18\b \x01(\v2\".moongate.config.v1.BackendTrafficR\atraffic\x12C\n" +
 	"\fretry_budget\x18\xe8\a \x01(\v2\x1f.moongate.config.v1.RetryBudgetR\vretryBudget\x12X\n" +
 	"\x13session_persistence\x18\xe9\a \x01(\v2&.moongate.config.v1.SessionPersistenceR\x12sessionPersistence\"X\n" +
 	"\x10ExternalHostname\x12\x12\n" +
@@ -2634,12 +2689,13 @@ const file_config_proto_rawDesc = "" +
 	"\x05lists\x18\x02 \x03(\fR\x05lists\"Y\n" +
 	"\tEndpoints\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12:\n" +
-	"\tendpoints\x18\x02 \x03(\v2\x1c.moongate.config.v1.EndpointR\tendpoints\"w\n" +
+	"\tendpoints\x18\x02 \x03(\v2\x1c.moongate.config.v1.EndpointR\tendpoints\"\x8c\x01\n" +
 	"\bEndpoint\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12 \n" +
 	"\vterminating\x18\x03 \x01(\bR\vterminating\x12\x1b\n" +
-	"\bidentity\x18\xe8\a \x01(\x06R\bidentity\"U\n" +
+	"\bidentity\x18\xe8\a \x01(\x06R\bidentity\x12\x13\n" +
+	"\x04zone\x18\xe9\a \x01(\tR\x04zone\"U\n" +
 	"\vCertificate\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1b\n" +
 	"\tchain_pem\x18\x02 \x01(\fR\bchainPem\x12\x17\n" +
@@ -2716,6 +2772,9 @@ var file_config_proto_goTypes = []any{
 	(*TicketKeys)(nil),         // 31: moongate.config.v1.TicketKeys
 	(*anypb.Any)(nil),          // 32: google.protobuf.Any
 	(*Tracing)(nil),            // 33: moongate.config.v1.Tracing
+	(*RuleTraffic)(nil),        // 34: moongate.config.v1.RuleTraffic
+	(RetryTrigger)(0),          // 35: moongate.config.v1.RetryTrigger
+	(*BackendTraffic)(nil),     // 36: moongate.config.v1.BackendTraffic
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
@@ -2745,26 +2804,29 @@ var file_config_proto_depIdxs = []int32{
 	20, // 24: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
 	16, // 25: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
 	15, // 26: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	14, // 27: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	18, // 28: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	19, // 29: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	19, // 30: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 31: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	32, // 32: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	16, // 33: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 34: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	24, // 35: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	22, // 36: moongate.config.v1.Backend.external_hostname:type_name -> moongate.config.v1.ExternalHostname
-	23, // 37: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
-	14, // 38: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	25, // 39: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	27, // 40: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
-	29, // 41: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	34, // 27: moongate.config.v1.Rule.traffic:type_name -> moongate.config.v1.RuleTraffic
+	14, // 28: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	35, // 29: moongate.config.v1.Retry.triggers:type_name -> moongate.config.v1.RetryTrigger
+	18, // 30: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	19, // 31: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	19, // 32: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 33: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	32, // 34: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	16, // 35: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 36: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	24, // 37: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	22, // 38: moongate.config.v1.Backend.external_hostname:type_name -> moongate.config.v1.ExternalHostname
+	36, // 39: moongate.config.v1.Backend.traffic:type_name -> moongate.config.v1.BackendTraffic
+	23, // 40: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
+	14, // 41: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	25, // 42: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	27, // 43: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	29, // 44: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	45, // [45:45] is the sub-list for method output_type
+	45, // [45:45] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2773,6 +2835,7 @@ func file_config_proto_init() {
 		return
 	}
 	file_tracing_proto_init()
+	file_traffic_proto_init()
 	file_config_proto_msgTypes[0].OneofWrappers = []any{
 		(*Resource_Listener)(nil),
 		(*Resource_Route)(nil),

@@ -108,12 +108,23 @@ func (l *layout) check(m protoreflect.Message) error {
 
 // checkValue is for a field of an enum: to take a value that is not known for the default would be to do something else than what was asked for.
 func checkValue(m protoreflect.Message, f protoreflect.FieldDescriptor) error {
-	if f.IsList() || !m.Has(f) {
+	if !m.Has(f) {
 		return nil
 	}
-	v := m.Get(f)
-	if f.Enum().Values().ByNumber(v.Enum()) != nil {
+	if !f.IsList() {
+		return checkNumber(m, f, m.Get(f).Enum())
+	}
+	for all, i := m.Get(f).List(), 0; i < all.Len(); i++ {
+		if err := checkNumber(m, f, all.Get(i).Enum()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkNumber(m protoreflect.Message, f protoreflect.FieldDescriptor, n protoreflect.EnumNumber) error {
+	if f.Enum().Values().ByNumber(n) != nil {
 		return nil
 	}
-	return fmt.Errorf("value %d of field %s of its %s is unknown to this proxy: run the version of the controller", v.Enum(), f.Name(), m.Descriptor().Name())
+	return fmt.Errorf("value %d of field %s of its %s is unknown to this proxy: run the version of the controller", n, f.Name(), m.Descriptor().Name())
 }

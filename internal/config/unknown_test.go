@@ -66,6 +66,10 @@ func TestCheckKnownValues(t *testing.T) {
 			t.Errorf("%d: %v, want %q", value, err, want)
 		}
 	}
+	several := &Retry{Triggers: []RetryTrigger{RetryTrigger_RETRY_TRIGGER_RESET, 99}}
+	if err := CheckKnown(several); err == nil || !strings.Contains(err.Error(), "value 99 of field triggers of its Retry is unknown") {
+		t.Errorf("one of several: %v", err)
+	}
 }
 
 // ignorable are the fields that proxies which do not know them may ignore, and why.
@@ -75,6 +79,7 @@ var ignorable = map[protoreflect.FullName]string{
 	"moongate.config.v1.Rule.session_persistence":    "the same",
 	"moongate.config.v1.Listener.tracing":            "without it requests are not traced, which is better than that they fail",
 	"moongate.config.v1.Endpoint.identity":           "it is there for session_persistence alone",
+	"moongate.config.v1.Endpoint.zone":               "it is there for Backend.traffic alone, which is refused",
 	"moongate.config.v1.TicketKeys.session_keys":     "they are there for session_persistence alone",
 }
 
@@ -89,8 +94,8 @@ func TestIgnorableFields(t *testing.T) {
 		for i := range d.Fields().Len() {
 			f := d.Fields().Get(i)
 			fields++
-			if f.Enum() != nil && (f.IsList() || f.IsMap()) {
-				t.Errorf("field %s has several values of an enum: checkValue overlooks them", f.FullName())
+			if f.IsMap() && f.MapValue().Enum() != nil {
+				t.Errorf("field %s maps to values of an enum: checkValue overlooks them", f.FullName())
 			}
 			if said := ignorable[f.FullName()] != ""; said != (f.Number() >= FirstIgnorable) {
 				t.Errorf("field %s has number %d: those from %d on, and no others, are among ignorable", f.FullName(), f.Number(), FirstIgnorable)
