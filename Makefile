@@ -116,8 +116,9 @@ generate: ## regenerate *.pb.go (needs protoc), and the deep copies and CRDs of 
 	cd internal/proxy/filter/externalauth/extauthz && protoc --plugin=../../../../../bin/protoc-gen-go -I . --go_out=. --go_opt=paths=source_relative extauthz.proto
 	cd internal/deliver/wire && protoc --plugin=../../../bin/protoc-gen-go --plugin=../../../bin/protoc-gen-go-grpc -I . -I ../../config \
 	  --go_out=. --go_opt=paths=source_relative --go-grpc_out=. --go-grpc_opt=paths=source_relative delivery.proto
-	for api in api/v1alpha1 api/gatewayx/v1alpha1; do \
-	  go run $(CONTROLLER_GEN) object paths=./$$api crd paths=./$$api output:crd:dir=$$api || exit; \
+	# The percentages of gateway.envoyproxy.io are floats.
+	for api in api/v1alpha1 api/gatewayx/v1alpha1 api/envoygateway/v1alpha1; do \
+	  go run $(CONTROLLER_GEN) object paths=./$$api crd:allowDangerousTypes=true paths=./$$api output:crd:dir=$$api || exit; \
 	done
 	@$(MAKE) --no-print-directory manifest
 

@@ -818,7 +818,7 @@ func (x *ClientValidation) GetOptional() bool {
 // Route is one route of HTTP requests, of whatever kind, as far as it is accepted by at least one listener.
 type Route struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
-	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<kind>/<namespace>/<name>", as "HTTPRoute/<namespace>/<name>"
+	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<kind>/<namespace>/<name>", as "HTTPRoute/<namespace>/<name>"; of further parts of it a number follows
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// metadata.creationTimestamp in nanoseconds since the epoch, 0 where absent.
@@ -904,7 +904,7 @@ func (x *Route) GetRules() []*Rule {
 // L4Route is one route of connections or datagrams whose bytes are not looked into, as far as it gets any of at least one listener.
 type L4Route struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
-	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<kind>/<namespace>/<name>", as "TCPRoute/<namespace>/<name>"
+	Key       string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // "<kind>/<namespace>/<name>", as "TCPRoute/<namespace>/<name>"; of further parts of it a number follows
 	Namespace string                 `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	Name      string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	// metadata.creationTimestamp in nanoseconds since the epoch, 0 where absent.

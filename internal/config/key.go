@@ -160,6 +160,26 @@ const passthrough = "/passthrough"
 // OfUDP is Backend.key of a port of protocol UDP, which may have the number of another one of TCP.
 func OfUDP(key string) string { return key + "/udp" }
 
+// ByPolicy is Backend.key of what is spoken to as a BackendTrafficPolicy says, or several that are merged, from the key that it has else.
+func ByPolicy(key, policies string) string { return key + byPolicy + policies }
+
+const byPolicy = "/by/"
+
+// SplitPolicy undoes ByPolicy; policies is "" of a key that is not such.
+func SplitPolicy(key string) (base, policies string) {
+	base, policies, _ = strings.Cut(key, byPolicy)
+	return base, policies
+}
+
+// RoutePartKey is Route.key and L4Route.key of a part of a route, beside the first: what differs between listeners that the route is attached to stands in Resources of its own.
+func RoutePartKey(key string, part int) string { return key + "/" + strconv.Itoa(part) }
+
+// WholeRouteKey is RouteKey of the route that a Resource is of, or a part of.
+func WholeRouteKey(key string) string {
+	parts := strings.SplitN(key, "/", 4)
+	return strings.Join(parts[:min(len(parts), 3)], "/")
+}
+
 // XBackendKey is Backend.key of an XBackend, to which what is said of the ports of Services applies, too.
 func XBackendKey(namespace, name string, port int32) string {
 	return "XBackend/" + namespace + "/" + name + "/" + strconv.Itoa(int(port))
@@ -167,6 +187,7 @@ func XBackendKey(namespace, name string, port int32) string {
 
 // ServicePort is the Backend.key of a Service's port, or of an XBackend, as it is spoken to by itself, from that of any Backend of it.
 func ServicePort(key string) string {
+	key, _ = SplitPolicy(key)
 	return strings.TrimSuffix(strings.TrimSuffix(key, overHTTP2), passthrough)
 }
 

@@ -1,6 +1,8 @@
 package kind
 
 import (
+	"sync"
+
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -19,7 +21,7 @@ func keepService(obj runtime.Object) metav1.Object {
 	o := obj.(*corev1.Service)
 	kept := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name},
-		Spec:       corev1.ServiceSpec{Type: o.Spec.Type, IPFamilies: o.Spec.IPFamilies, SessionAffinity: o.Spec.SessionAffinity},
+		Spec:       corev1.ServiceSpec{Type: o.Spec.Type, ClusterIP: o.Spec.ClusterIP, IPFamilies: o.Spec.IPFamilies, SessionAffinity: o.Spec.SessionAffinity},
 	}
 	if len(o.Spec.Ports) > 0 {
 		kept.Spec.Ports = make([]corev1.ServicePort, len(o.Spec.Ports))
@@ -54,7 +56,7 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 		e := &o.Endpoints[i]
 		kept.Endpoints[i] = discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: discoveryv1.EndpointConditions{
 			Ready: shared(e.Conditions.Ready), Serving: shared(e.Conditions.Serving), Terminating: shared(e.Conditions.Terminating),
-		}}
+		}, Zone: sharedZone(e.Zone)}
 		if e.TargetRef != nil && e.TargetRef.UID != "" {
 			kept.Endpoints[i].TargetRef = &corev1.ObjectReference{UID: e.TargetRef.UID}
 		}
@@ -66,6 +68,17 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 		kept.Ports[i] = discoveryv1.EndpointPort{Name: p.Name, Protocol: sharedProtocol(p.Protocol), Port: p.Port}
 	}
 	return kept
+}
+
+// zones are those that were met: there are few, and as many mentions as endpoints.
+var zones sync.Map // *string by its value
+
+func sharedZone(zone *string) *string {
+	if zone == nil {
+		return nil
+	}
+	kept, _ := zones.LoadOrStore(*zone, zone)
+	return kept.(*string)
 }
 
 // There are millions of conditions and few values: all point to the same ones, which

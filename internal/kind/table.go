@@ -8,6 +8,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
@@ -68,6 +69,9 @@ var (
 	// Our type has the fields of versions before v1.7.0, too.
 	XBackendTrafficPolicy = policy(Kind{Group: gwx.GroupName, Name: "XBackendTrafficPolicy", Resource: "xbackendtrafficpolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&gwx.XBackendTrafficPolicyList{}, func(o *gwx.XBackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
+	// Of another project, whose CRD a cluster may have in the place of ours.
+	BackendTrafficPolicy = policy(Kind{Group: eg.GroupName, Name: "BackendTrafficPolicy", Resource: "backendtrafficpolicies", Versions: []string{eg.GroupVersion.Version}, Essential: true},
+		&eg.BackendTrafficPolicyList{}, func(o *eg.BackendTrafficPolicy) *gwv1.PolicyStatus { return &o.Status })
 	// Its status has the fields of every policy's.
 	XTelemetryPolicy = policy(Kind{Group: gwx.GroupName, Name: "XTelemetryPolicy", Resource: "xtelemetrypolicies", Versions: []string{gwx.GroupVersion.Version}, Essential: true},
 		&apisx.XTelemetryPolicyList{}, func(o *apisx.XTelemetryPolicy) *gwv1.PolicyStatus { return (*gwv1.PolicyStatus)(&o.Status) })

@@ -58,6 +58,7 @@ const (
 	ReasonGatewayCertificateInvalid
 	ReasonNoEndpoints
 	ReasonRuleInvalid
+	ReasonPolicyInvalid
 	ReasonListenerInvalid
 	ReasonFilterFailed
 	ReasonShuttingDown
@@ -160,6 +161,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonNoEndpoints:               {Word: "no_endpoints", Source: SourceInternal, Status: 503, Description: "the chosen backend has no endpoint that is ready"},
 	ReasonListenerInvalid:           {Word: "listener_invalid", Source: SourceInternal, Status: 500, Description: "a filter of the listener cannot be carried out: it does not exist, or is not valid"},
 	ReasonRuleInvalid:               {Word: "rule_invalid", Source: SourceInternal, Status: 500, Description: "the matched rule cannot be carried out as configured"},
+	ReasonPolicyInvalid:             {Word: "policy_invalid", Source: SourceInternal, Status: 500, Description: "the BackendTrafficPolicy in force for the rule cannot be carried out, see its status"},
 	ReasonFilterFailed:              {Word: "filter_failed", Source: SourceInternal, Status: 500, Description: "a filter of the rule could not be carried out for this request"},
 	ReasonShuttingDown:              {Word: "shutting_down", Source: SourceInternal, Status: 503, Description: "the gateway is shutting down and the request was not finished within --drain-timeout"},
 	ReasonLoopDetected:              {Word: "loop_detected", Source: SourceInternal, Status: 508, Description: "the request has passed proxies of Moongate ten times, or the connection of a layer-4 route has passed its listener before: a backend leads back to them"},

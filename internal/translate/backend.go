@@ -3,6 +3,9 @@ package translate
 import (
 	"cmp"
 	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -18,8 +21,11 @@ type backends struct {
 	services       *services
 	xbackends      *xbackends
 	refusals       *refusals
+	backendTraffic *backendTrafficPolicies
+	routes         *routes
 
-	users     *incremental.Index[string, kindName, *config.Resource]
+	users     *incremental.Index[backendID, routePart, *config.Resource]
+	policied  *incremental.Index[backendID, backendID, struct{}] // what is spoken to as policies say, by what it is without them
 	all       *incremental.Collection[backendKey, *config.Backend]
 	slices    *incremental.Index[name, name, *discoveryv1.EndpointSlice]
 	labelled  *incremental.Index[name, name, *discoveryv1.EndpointSlice] // of XBackends
@@ -29,12 +35,18 @@ type backends struct {
 // newBackends keeps a Backend for each Service port and XBackend that an accepted route or a listener uses.
 func newBackends(e *incremental.Engine,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
-	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals) *backends {
-	bs := &backends{endpointSlices: endpointSlices, services: services, xbackends: xbackends, refusals: refusals}
+	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals, backendTraffic *backendTrafficPolicies) *backends {
+	bs := &backends{endpointSlices: endpointSlices, services: services, xbackends: xbackends, refusals: refusals, backendTraffic: backendTraffic, routes: routes}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
+	bs.policied = incremental.NewIndex(incremental.Keys(bs.users, "backends of routes"), "backends with BackendTrafficPolicies", func(key backendID, _ struct{}) []backendID {
+		if base, policies := config.SplitPolicy(string(key)); policies != "" {
+			return []backendID{backendID(base)}
+		}
+		return nil
+	})
 	ofListeners := listenerBackends(e, listenerStates)
 	used := func(v *incremental.View, key backendKey) bool {
-		return incremental.Count(v, bs.users, key.String()) > 0 || slices.Contains(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()))
+		return incremental.Count(v, bs.users, backendID(key.String())) > 0 || slices.Contains(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()))
 	}
 	ofServices := incremental.FlatMap(e, "backend", bs.services.all,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
@@ -44,15 +56,15 @@ func newBackends(e *incremental.Engine,
 					continue // of a protocol that no route is for
 				}
 				passed := backendKey{Name: n, Port: p.Port, Passthrough: true}
-				if !key.UDP && incremental.Count(v, bs.users, passed.String()) > 0 {
-					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: passed, Value: &config.Backend{
-						Key: passed.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port),
-					}})
+				if !key.UDP {
+					out = bs.each(v, out, passed, incremental.Count(v, bs.users, backendID(passed.String())) > 0, &config.Backend{Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port)})
 				}
 				over2 := key
 				over2.HTTP2 = true
 				own, http2 := used(v, key), p.unspoken() && !key.UDP && used(v, over2)
-				if !own && !http2 {
+				policied := incremental.Count(v, bs.policied, backendID(key.String())) > 0
+				policied2 := p.unspoken() && !key.UDP && incremental.Count(v, bs.policied, backendID(over2.String())) > 0
+				if !own && !http2 && !policied && !policied2 {
 					continue
 				}
 				var tls *config.BackendTLS
@@ -66,19 +78,14 @@ func newBackends(e *incremental.Engine,
 				if !key.UDP {
 					traffic = trafficPolicies.inForce(v, targetOf(n, ""))
 				}
-				add := func(protocol config.BackendProtocol) {
-					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: &config.Backend{
-						Key: key.String(), Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls,
-						RetryBudget: traffic.Budget, SessionPersistence: traffic.Sessions,
-					}})
-				}
-				if own {
-					protocol, _ := config.BackendProtocolOf(p.AppProtocol) // of an unknown one no route is carried
-					add(protocol)
-				}
-				if http2 {
-					key = over2
-					add(config.BackendProtocol_BACKEND_PROTOCOL_H2C)
+				protocol, _ := config.BackendProtocolOf(p.AppProtocol) // of an unknown one no route is carried
+				b := &config.Backend{Namespace: n.Namespace, Name: n.Name, Port: uint32(p.Port), Protocol: protocol, Tls: tls,
+					RetryBudget: traffic.Budget, SessionPersistence: traffic.Sessions}
+				out = bs.each(v, out, key, own, b)
+				if http2 || policied2 {
+					b = proto.CloneOf(b)
+					b.Protocol = config.BackendProtocol_BACKEND_PROTOCOL_H2C
+					out = bs.each(v, out, over2, http2, b)
 				}
 			}
 			return out
@@ -92,8 +99,8 @@ func newBackends(e *incremental.Engine,
 			over2, passed := own, own
 			over2.HTTP2, passed.Passthrough = true, true
 			for _, key := range []backendKey{own, over2, passed} {
-				if used(v, key) {
-					out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: bs.ofXBackend(v, key, x, trafficPolicies)})
+				if own, policied := used(v, key), incremental.Count(v, bs.policied, backendID(key.String())) > 0; own || policied {
+					out = bs.each(v, out, key, own, bs.ofXBackend(v, key, x, trafficPolicies))
 				}
 			}
 			return out
@@ -103,9 +110,71 @@ func newBackends(e *incremental.Engine,
 	return bs
 }
 
-// ofXBackend is an XBackend as it is spoken to.
+// each adds a Backend without policies, if it is used, and with each of those that routes to it have in force.
+func (bs *backends) each(v *incremental.View, out []incremental.Entry[backendKey, *config.Backend], key backendKey, used bool, b *config.Backend) []incremental.Entry[backendKey, *config.Backend] {
+	base := backendID(key.String())
+	if used {
+		b.Key = string(base)
+		out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: b})
+	}
+	for _, full := range incremental.Lookup(v, bs.policied, base) {
+		_, key.Policy = config.SplitPolicy(string(full))
+		p := bs.backendTraffic.read(v, parsePolicyPair(key.Policy))
+		if p == nil || p.Compiled == nil {
+			continue // its routes change in the same commit
+		}
+		by := proto.CloneOf(b)
+		by.Key, by.Traffic = string(full), bs.traffic(v, full, key, b, p.Backend)
+		out = append(out, incremental.Entry[backendKey, *config.Backend]{Key: key, Value: by})
+	}
+	return out
+}
+
+// traffic is what policies say of the way to a Backend, as far as they cannot say it themselves: whom active checks are for.
+func (bs *backends) traffic(v *incremental.View, full backendID, key backendKey, b *config.Backend, t *config.BackendTraffic) *config.BackendTraffic {
+	active := t.GetHealthCheck().GetActive()
+	switch {
+	case t == nil:
+		return nil
+	case key.UDP:
+		// Nothing else is about datagrams.
+		t = &config.BackendTraffic{Policy: t.Policy, LoadBalancer: t.LoadBalancer}
+		if t.LoadBalancer == nil {
+			return nil
+		}
+		return t
+	case active.GetGrpc() != nil:
+		t = proto.CloneOf(t)
+		t.HealthCheck.Active.GetGrpc().Authority = bs.checkedHost(v, full, b)
+	case active.GetHttp() != nil && active.GetHttp().Host == "":
+		t = proto.CloneOf(t)
+		t.HealthCheck.Active.GetHttp().Host = bs.checkedHost(v, full, b)
+	}
+	return t
+}
+
+// checkedHost is the host that active checks of a Backend ask for: its own, or that of a route to it, of several the first by name, or the name of its Service.
+func (bs *backends) checkedHost(v *incremental.View, full backendID, b *config.Backend) string {
+	if b.ExternalHostname != nil {
+		return b.ExternalHostname.Name
+	}
+	host := ""
+	for _, part := range incremental.Lookup(v, bs.users, full) {
+		r, _ := incremental.Fetch(v, bs.routes.configs, part)
+		for _, a := range r.Attachments() {
+			for _, h := range a.Hostnames {
+				if h.Effective != "" && !strings.HasPrefix(h.Effective, "*.") && (host == "" || h.Effective < host) {
+					host = h.Effective
+				}
+			}
+		}
+	}
+	return cmp.Or(host, b.Name+"."+b.Namespace)
+}
+
+// ofXBackend is an XBackend as it is spoken to, without its key.
 func (bs *backends) ofXBackend(v *incremental.View, key backendKey, x *xbackend, trafficPolicies *trafficPolicies) *config.Backend {
-	b := &config.Backend{Key: key.String(), Namespace: key.Name.Namespace, Name: key.Name.Name, Port: uint32(x.Port)}
+	b := &config.Backend{Namespace: key.Name.Namespace, Name: key.Name.Name, Port: uint32(x.Port)}
 	if x.Hostname != "" {
 		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname)
 	}
@@ -146,18 +215,20 @@ func listenerBackends(e *incremental.Engine, listenerStates *listenerStates) *in
 }
 
 // usedBackends is every backend that a route's config refers to, as it is spoken to.
-func usedBackends(_ kindName, r *config.Resource) (keys []string) {
+func usedBackends(_ routePart, r *config.Resource) (keys []backendID) {
 	for _, rl := range r.GetRoute().GetRules() {
-		keys = append(keys, rule.Backends(rl)...)
+		for _, key := range rule.Backends(rl) {
+			keys = append(keys, backendID(key))
+		}
 	}
 	for _, ref := range r.GetL4Route().GetBackendRefs() {
 		if ref.Backend != "" {
-			keys = append(keys, ref.Backend)
+			keys = append(keys, backendID(ref.Backend))
 		}
 	}
 	for _, ref := range r.GetL4Route().GetPassthroughBackendRefs() {
 		if ref.Backend != "" {
-			keys = append(keys, ref.Backend)
+			keys = append(keys, backendID(ref.Backend))
 		}
 	}
 	return keys

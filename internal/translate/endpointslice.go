@@ -55,10 +55,18 @@ func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpo
 		}
 	}
 	out := &config.Endpoints{Key: k.String()}
+	zones := false
+	if k.Policy != "" {
+		found, zones = bs.asPolicy(v, k, found)
+	}
 	for at, b := range found {
-		out.Endpoints = append(out.Endpoints, &config.Endpoint{
+		endpoint := &config.Endpoint{
 			Address: at.Addr().String(), Port: uint32(at.Port()), Terminating: b.Terminating, Identity: b.Identity,
-		})
+		}
+		if zones {
+			endpoint.Zone = b.Zone
+		}
+		out.Endpoints = append(out.Endpoints, endpoint)
 	}
 	slices.SortFunc(out.Endpoints, func(a, b *config.Endpoint) int {
 		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.Port, b.Port))
@@ -143,7 +151,7 @@ func addEndpoints(found map[netip.AddrPort]behind, e *discoveryv1.Endpoint, port
 		}
 		at := netip.AddrPortFrom(ip.Unmap(), port)
 		if last, known := found[at]; !known || last.Terminating {
-			found[at] = behind{!ready, identityOf(e)}
+			found[at] = behind{!ready, identityOf(e), value(e.Zone, "")}
 		}
 	}
 }
@@ -152,6 +160,33 @@ func addEndpoints(found map[netip.AddrPort]behind, e *discoveryv1.Endpoint, port
 type behind struct {
 	Terminating bool
 	Identity    uint64 // config.Endpoint.identity
+	Zone        string
+}
+
+// asPolicy returns the endpoints as policies want them: those of one family, or the address of the Service in their place, if it has one. zones reports
+// whether it is of any matter where they are.
+func (bs *backends) asPolicy(v *incremental.View, k backendKey, found map[netip.AddrPort]behind) (_ map[netip.AddrPort]behind, zones bool) {
+	p := bs.backendTraffic.read(v, parsePolicyPair(k.Policy))
+	if p == nil || p.Compiled == nil {
+		return found, false
+	}
+	lb := p.Backend.GetLoadBalancer()
+	zones = lb.GetPreferLocalZone() != nil || len(lb.GetZoneWeights()) > 0
+	// What must not be reached by itself must not be reached by way of the Service, and that there is no endpoint is answered better here.
+	if p.ByService && !k.XBackend && len(found) > 0 && incremental.Count(v, bs.refusals.byService, k.Name) == 0 {
+		svc, _ := incremental.Fetch(v, bs.services.all, k.Name)
+		if address, err := netip.ParseAddr(svc.ClusterIP); err == nil { // that of a headless Service is "None"
+			return map[netip.AddrPort]behind{netip.AddrPortFrom(address.Unmap(), uint16(k.Port)): {}}, false
+		}
+	}
+	if p.IPv4Only {
+		for at := range found {
+			if at.Addr().Is6() {
+				delete(found, at)
+			}
+		}
+	}
+	return found, zones
 }
 
 // identityOf tells pods apart, whose addresses are used again: 0 of what is no pod, or does not say which.

@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -88,6 +89,8 @@ type backendKey struct {
 	Passthrough bool
 	// UDP says that it is a port of UDP, which may have the number of another one of TCP.
 	UDP bool
+	// Policy has it spoken to as those policies say, policyPair.String; "" is as without any.
+	Policy string
 }
 
 // transport is the protocol of the port.
@@ -100,10 +103,15 @@ func (k backendKey) transport() corev1.Protocol {
 
 func (k backendKey) Compare(o backendKey) int {
 	return cmp.Or(k.Name.Compare(o.Name), compareBool(k.XBackend, o.XBackend), cmp.Compare(k.Port, o.Port), compareBool(k.HTTP2, o.HTTP2),
-		compareBool(k.Passthrough, o.Passthrough), compareBool(k.UDP, o.UDP))
+		compareBool(k.Passthrough, o.Passthrough), compareBool(k.UDP, o.UDP), cmp.Compare(k.Policy, o.Policy))
 }
 
 func (k backendKey) String() string {
+	if k.Policy != "" {
+		policies := k.Policy
+		k.Policy = ""
+		return config.ByPolicy(k.String(), policies)
+	}
 	key := config.ServiceBackendKey(k.Name.Namespace, k.Name.Name, k.Port)
 	if k.XBackend {
 		key = config.XBackendKey(k.Name.Namespace, k.Name.Name, k.Port)
@@ -167,3 +175,6 @@ func value[T any](p *T, def T) T {
 	}
 	return *p
 }
+
+// indexed is an entry of a list in an object.
+func indexed(field string, i int) string { return field + "[" + strconv.Itoa(i) + "]" }

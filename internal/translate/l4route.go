@@ -61,8 +61,8 @@ func (a *attachment) original(h listenerHost) string {
 	return hostnames[i].Original
 }
 
-// l4RouteConfig is a route of connections as far as a listener that is served has connections for it.
-func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a *attachment) (*config.Resource, bool) {
+// l4RouteConfig is a route of connections as far as a listener that is served has connections for it; nil where none has.
+func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a *attachment) *config.L4Route {
 	r := &config.L4Route{Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name, CreatedUnixNano: c.Route.CreatedUnixNano}
 	for i, l := range a.Listeners {
 		if _, served := incremental.Fetch(v, rs.listenerStates.served, l); !served {
@@ -87,7 +87,10 @@ func (rs *routes) l4RouteConfig(v *incremental.View, k kindName, c *compiled, a 
 		}
 	}
 	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
-	return &config.Resource{Kind: &config.Resource_L4Route{L4Route: r}}, len(r.Attachments) > 0
+	if len(r.Attachments) == 0 {
+		return nil
+	}
+	return r
 }
 
 // passedOver says which listeners of a parent give connections to another route than this one.

@@ -11,6 +11,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -34,6 +35,7 @@ const (
 	KindReferenceGrant        Kind = "ReferenceGrant"
 	KindBackendTLSPolicy      Kind = "BackendTLSPolicy"
 	KindXBackendTrafficPolicy Kind = "XBackendTrafficPolicy"
+	KindBackendTrafficPolicy  Kind = "BackendTrafficPolicy"
 	KindXTelemetryPolicy      Kind = "XTelemetryPolicy"
 	KindXBackend              Kind = "XBackend"
 	KindHTTPFilter            Kind = "HTTPFilter"
@@ -80,6 +82,7 @@ type inputs struct {
 	grants              *incremental.Input[name, *gwv1.ReferenceGrant]
 	policies            *incremental.Input[name, *gwv1.BackendTLSPolicy]
 	trafficPolicies     *incremental.Input[name, *gwx.XBackendTrafficPolicy]
+	backendTraffic      *incremental.Input[name, *eg.BackendTrafficPolicy]
 	telemetryPolicies   *incremental.Input[name, *apisx.XTelemetryPolicy]
 	httpFilters         *incremental.Input[name, *v1alpha1.HTTPFilter]
 	xbackends           *incremental.Input[name, *apisx.XBackend]
@@ -114,6 +117,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.grants = objects(in, e, kind.ReferenceGrant)
 	in.policies = objects(in, e, kind.BackendTLSPolicy)
 	in.trafficPolicies = objects(in, e, kind.XBackendTrafficPolicy)
+	in.backendTraffic = objects(in, e, kind.BackendTrafficPolicy)
 	in.telemetryPolicies = objects(in, e, kind.XTelemetryPolicy)
 	in.httpFilters = objects(in, e, kind.HTTPFilter)
 	in.xbackends = objects(in, e, kind.XBackend)

@@ -118,7 +118,7 @@ func TestPanic(t *testing.T) {
 	if len(said) != 1 || said[0] != "route HTTPRoute default/fresh" {
 		t.Errorf("told of %v", said)
 	}
-	if _, served := tr.routes.configs.Get(kindName{KindHTTPRoute, name{"default", "fresh"}}); served {
+	if _, served := tr.routes.configs.Get(routePart{Route: kindName{KindHTTPRoute, name{"default", "fresh"}}}); served {
 		t.Error("a route is served of which nothing was understood")
 	}
 
@@ -133,7 +133,7 @@ func TestPanic(t *testing.T) {
 	if c := acceptedOf(t, r.Statuses, "edited"); c == nil || !strings.Contains(c.Message, "stays in force") {
 		t.Errorf("%+v", c)
 	}
-	if _, served := tr.routes.configs.Get(kindName{KindHTTPRoute, name{"default", "edited"}}); !served {
+	if _, served := tr.routes.configs.Get(routePart{Route: kindName{KindHTTPRoute, name{"default", "edited"}}}); !served {
 		t.Error("the route is not served any more")
 	}
 	for _, id := range r.Config.Removals {
@@ -151,7 +151,7 @@ func TestPanic(t *testing.T) {
 	for _, n := range []string{"edited", "fresh", "gw"} {
 		expect(r, n, metav1.ConditionTrue, "Accepted")
 	}
-	if _, served := tr.routes.configs.Get(kindName{KindHTTPRoute, name{"default", "fresh"}}); !served {
+	if _, served := tr.routes.configs.Get(routePart{Route: kindName{KindHTTPRoute, name{"default", "fresh"}}}); !served {
 		t.Error("the route is not served")
 	}
 
@@ -160,7 +160,7 @@ func TestPanic(t *testing.T) {
 	tr.Commit()
 	tr.Delete(KindHTTPRoute, "default", "fresh")
 	r = tr.Commit()
-	if _, served := tr.routes.configs.Get(kindName{KindHTTPRoute, name{"default", "fresh"}}); served || len(tr.failed) != 0 {
+	if _, served := tr.routes.configs.Get(routePart{Route: kindName{KindHTTPRoute, name{"default", "fresh"}}}); served || len(tr.failed) != 0 {
 		t.Errorf("the route that is gone is served: %v; failing: %v", served, tr.failed)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
@@ -221,6 +222,8 @@ func (w *world) printStatus(t *testing.T) string {
 		switch k.Kind {
 		case "GatewayParameters":
 			group = v1alpha1.GroupName
+		case "BackendTrafficPolicy":
+			group = eg.GroupName
 		case "XListenerSet", "XBackend", "XBackendTrafficPolicy", "XTelemetryPolicy":
 			group = gwx.GroupName
 		}

@@ -66,6 +66,7 @@ type routes struct {
 	listenerStates *listenerStates
 	backendRefs    *backendRefs
 	httpFilters    *httpFilters
+	backendTraffic *backendTrafficPolicies
 
 	compiled    *incremental.Collection[kindName, *compiled]
 	referrers   *incremental.Index[name, kindName, *compiled]              // Service -> routes that refer to it
@@ -77,13 +78,13 @@ type routes struct {
 	excess      *incremental.Collection[excessKey, struct{}]            // those beyond the limit
 	l4Routes    *incremental.Index[listenerHost, kindName, *attachment] // routes of connections that are accepted
 	l4Chosen    *incremental.Collection[listenerHost, kindName]         // those that get the connections
-	configs     *incremental.Collection[kindName, *config.Resource]
+	configs     *incremental.Collection[routePart, *config.Resource]
 }
 
 func newRoutes(e *incremental.Engine, options *Options,
 	routeObjects *incremental.Collection[kindName, metav1.Object],
-	listenerStates *listenerStates, admissions *admissions, backendRefs *backendRefs, httpFilters *httpFilters) *routes {
-	rs := &routes{listenerStates: listenerStates, backendRefs: backendRefs, httpFilters: httpFilters}
+	listenerStates *listenerStates, admissions *admissions, backendRefs *backendRefs, httpFilters *httpFilters, backendTraffic *backendTrafficPolicies) *routes {
+	rs := &routes{listenerStates: listenerStates, backendRefs: backendRefs, httpFilters: httpFilters, backendTraffic: backendTraffic}
 	rs.compiled = incremental.Map(e, "route", routeObjects,
 		func(v *incremental.View, k kindName, o metav1.Object) (*compiled, bool) {
 			if options.defect != nil {
@@ -117,13 +118,17 @@ func newRoutes(e *incremental.Engine, options *Options,
 		})
 	rs.declareExpressions(e)
 	rs.declareL4Routes(e)
-	rs.configs = incremental.Map(e, "route config", rs.attachments,
-		func(v *incremental.View, k kindName, a *attachment) (*config.Resource, bool) {
+	rs.configs = incremental.FlatMap(e, "route config", rs.attachments,
+		func(v *incremental.View, k kindName, a *attachment) []incremental.Entry[routePart, *config.Resource] {
 			c := rs.bounded(v, k, a)
 			if routeKindOf(k.Kind).connections {
-				return rs.l4RouteConfig(v, k, c, a)
+				if r := rs.l4RouteConfig(v, k, c, a); r != nil {
+					return rs.l4RouteParts(v, k, r)
+				}
+			} else if r := rs.routeConfig(v, c, a); r != nil {
+				return rs.routeParts(v, k, r)
 			}
-			return rs.routeConfig(v, c, a)
+			return nil
 		}, sameMessage[*config.Resource])
 	return rs
 }
@@ -144,8 +149,8 @@ func sameAttachment(a, b *attachment) bool {
 
 // routeConfig is the route as far as a listener that is served lets it in. Of a route
 // that is not accepted it holds the rules whose requests must fail: those that
-// another route's rule would get must not go around the filter.
-func (rs *routes) routeConfig(v *incremental.View, c *compiled, a *attachment) (*config.Resource, bool) {
+// another route's rule would get must not go around the filter. It is nil where there is nothing to serve.
+func (rs *routes) routeConfig(v *incremental.View, c *compiled, a *attachment) *config.Route {
 	r := &config.Route{
 		Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name,
 		CreatedUnixNano: c.Route.CreatedUnixNano, Rules: c.Route.Rules,
@@ -156,7 +161,10 @@ func (rs *routes) routeConfig(v *incremental.View, c *compiled, a *attachment) (
 		}
 	}
 	slices.SortFunc(r.Attachments, func(a, b *config.Attachment) int { return cmp.Compare(a.Listener, b.Listener) })
-	return &config.Resource{Kind: &config.Resource_Route{Route: r}}, len(r.Attachments) > 0 && len(r.Rules) > 0
+	if len(r.Attachments) == 0 || len(r.Rules) == 0 {
+		return nil
+	}
+	return r
 }
 
 func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o metav1.Object) *compiled {
@@ -230,13 +238,17 @@ type routeStatuses struct {
 	admissions  *admissions
 	routes      *routes
 
-	all *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
+	faultsByRoute *incremental.Index[routeFaultKey, routeFaultKey, RouteFault] // those of its parts
+	all           *incremental.Collection[kindName, *status[gwv1.RouteStatus]]
 }
 
 func newRouteStatuses(e *incremental.Engine, o *Options,
 	routeFaults *incremental.Collection[routeFaultKey, RouteFault],
 	admissions *admissions, routes *routes, refusals *refusals) *routeStatuses {
 	rst := &routeStatuses{o: o, routeFaults: routeFaults, admissions: admissions, routes: routes}
+	rst.faultsByRoute = incremental.NewIndex(routeFaults, "route faults by route", func(k routeFaultKey, _ RouteFault) []routeFaultKey {
+		return []routeFaultKey{{config.WholeRouteKey(k.Route), k.Gateway}}
+	})
 	rst.all = incremental.Map(e, "route status", rst.routes.attachments,
 		func(v *incremental.View, k kindName, a *attachment) (*status[gwv1.RouteStatus], bool) {
 			c := rst.routes.bounded(v, k, a)
@@ -263,8 +275,11 @@ func (rst *routeStatuses) parentStatus(p parent, generation int64, conditions ..
 
 // routeFault is what a proxy of a parent Gateway cannot carry out, "" for nothing.
 func (rst *routeStatuses) routeFault(v *incremental.View, c *compiled, p parent) string {
-	fault, _ := incremental.Fetch(v, rst.routeFaults, routeFaultKey{c.Route.Key, p.Gateway})
-	return fault.Message
+	for _, part := range incremental.Lookup(v, rst.faultsByRoute, routeFaultKey{c.Route.Key, p.Gateway}) {
+		fault, _ := incremental.Fetch(v, rst.routeFaults, part)
+		return fault.Message // one is enough to act on
+	}
+	return ""
 }
 
 func (c *compiled) conditions(p parent, passedOver, refused []*condition.Problem, fault string) []metav1.Condition {

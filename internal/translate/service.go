@@ -12,6 +12,8 @@ import (
 type service struct {
 	External bool // type ExternalName
 	ClientIP bool // sessionAffinity is ClientIP
+	// ClusterIP is the Service's own address; no address where it has none.
+	ClusterIP string
 	// Family is the first one of a dual-stack Service, "" for others.
 	Family corev1.IPFamily
 	Ports  []servicePort
@@ -48,7 +50,7 @@ func newServices(e *incremental.Engine, serviceObjects *incremental.Collection[n
 	ss := &services{}
 	ss.all = incremental.Map(e, "Service", serviceObjects,
 		func(_ *incremental.View, _ name, svc *corev1.Service) (*service, bool) {
-			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName, ClientIP: svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP}
+			s := &service{External: svc.Spec.Type == corev1.ServiceTypeExternalName, ClientIP: svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP, ClusterIP: svc.Spec.ClusterIP}
 			if len(svc.Spec.IPFamilies) > 1 {
 				s.Family = svc.Spec.IPFamilies[0]
 			}

@@ -101,9 +101,18 @@ func (t *Translator) gatewaysThatServe(c *StatusChange) (gateways []string) {
 		}
 	case *gwv1.PolicyStatus:
 		for _, a := range s.Ancestors {
-			gateways = append(gateways, name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}.String())
+			ancestor := name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}
+			if k := Kind(value(a.AncestorRef.Kind, gwv1.Kind(KindGateway))); k != KindGateway {
+				set, _ := t.listeners.sets.Get(kindName{k, ancestor})
+				if set == nil {
+					continue
+				}
+				ancestor = set.Gateway
+			}
+			gateways = append(gateways, ancestor.String())
 		}
 		slices.Sort(gateways)
+		gateways = slices.Compact(gateways)
 	case *apisx.BackendStatus:
 		for _, a := range s.Ancestors {
 			gateways = append(gateways, name{string(value(a.AncestorRef.Namespace, "")), string(a.AncestorRef.Name)}.String())

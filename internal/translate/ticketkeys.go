@@ -25,7 +25,7 @@ func (t *Translator) SetTickets(now Tickets) { t.in.tickets.Set(name{}, now) }
 type ticketKeys struct {
 	terminating *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
 	// ruleSessions and backendSessions are the routes and backends that have sessions persist, by Gateway.
-	ruleSessions    *incremental.Index[name, kindName, *config.Resource]
+	ruleSessions    *incremental.Index[name, routePart, *config.Resource]
 	backendSessions *incremental.Index[name, backendKey, []name]
 	all             *incremental.Collection[name, *config.TicketKeys]
 }
@@ -61,7 +61,7 @@ func newTicketKeys(e *incremental.Engine,
 
 // declareSessions finds the Gateways with persistent sessions.
 func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, backends *backends) {
-	tk.ruleSessions = incremental.NewIndex(routes.configs, "routes with sessions by Gateway", func(_ kindName, r *config.Resource) []name {
+	tk.ruleSessions = incremental.NewIndex(routes.configs, "routes with sessions by Gateway", func(_ routePart, r *config.Resource) []name {
 		for _, rule := range r.GetRoute().GetRules() {
 			if rule.SessionPersistence != nil {
 				return gatewaysOf(r)
@@ -73,7 +73,7 @@ func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, bac
 		if b.SessionPersistence == nil {
 			return nil, false
 		}
-		for _, route := range incremental.Lookup(v, backends.users, b.Key) {
+		for _, route := range incremental.Lookup(v, backends.users, backendID(b.Key)) {
 			r, _ := incremental.Fetch(v, routes.configs, route)
 			all = append(all, gatewaysOf(r)...)
 		}

@@ -230,7 +230,7 @@ func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
 
 // ruleStats resolves the counters of a rule on each listener of its route.
 func (p *Compiler) ruleStats(route *config.Route, c *config.Rule) []ruleStats {
-	labels := observe.RuleLabels{Route: route.Key, Rule: c.Name}
+	labels := observe.RuleLabels{Route: config.WholeRouteKey(route.Key), Rule: c.Name}
 	if labels.Rule == "" {
 		labels.Rule = strconv.Itoa(int(c.Index))
 	}

@@ -129,11 +129,11 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 
 func checkSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 	t.Helper()
-	name, port, tcp, yes, no := "http", int32(8080), corev1.ProtocolTCP, true, false
+	name, zone, port, tcp, yes, no := "http", "z", int32(8080), corev1.ProtocolTCP, true, false
 	want := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Namespace: "team", Name: "one", Labels: map[string]string{discoveryv1.LabelServiceName: "one"}},
 		AddressType: "IPv4", Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &tcp}},
-		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes, Terminating: &no}}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.0.7"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes, Terminating: &no}, Zone: &zone}},
 	}
 	if !reflect.DeepEqual(slice, want) {
 		t.Errorf("got  %+v\nwant %+v", slice, want)
@@ -142,13 +142,13 @@ func checkSlice(t *testing.T, slice *discoveryv1.EndpointSlice) {
 
 func checkInstalled(t *testing.T, got *Installed) {
 	t.Helper()
-	if got == nil || len(got.CRDs) != 10 || len(got.Kinds) != 16 {
+	if got == nil || len(got.CRDs) != 10 || len(got.Kinds) != 17 {
 		t.Fatalf("installed: %+v", got)
 	}
 	if want := (CRD{"backendtlspolicies." + gatewayGroup, "v1.7.0", "standard"}); got.CRDs[0] != want {
 		t.Errorf("got %+v, want %+v", got.CRDs[0], want)
 	}
-	if want := (Served{"moongate.dev", "GatewayParameters", "v1alpha1", "gatewayparameters"}); got.Kinds[14] != want {
+	if want := (Served{"moongate.dev", "GatewayParameters", "v1alpha1", "gatewayparameters"}); got.Kinds[15] != want {
 		t.Errorf("got %+v, want %+v", got.Kinds[14], want)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	apiextv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 )
@@ -24,6 +25,8 @@ func readCRD(group, plural string) (*apiextv1.CustomResourceDefinition, error) {
 	switch group {
 	case v1alpha1.GroupName:
 		b, err = v1alpha1.Definitions.ReadFile(name)
+	case eg.GroupName:
+		b, err = eg.Definitions.ReadFile(name)
 	case gwx.GroupName:
 		if own, missing := gwx.Definitions.ReadFile(name); missing == nil {
 			b, err = own, nil

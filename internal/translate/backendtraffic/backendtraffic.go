@@ -1,0 +1,211 @@
+// Package backendtraffic reads the settings of BackendTrafficPolicies (gateway.envoyproxy.io) into config, and merges those of a policy onto another's.
+// It exists apart from translate because it is pure functions of one spec: whom a policy is for, and which of several is in force, is not known here.
+//
+// It must never import translate, nor anything that translate must not.
+package backendtraffic
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/api/resource"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/translate/condition"
+)
+
+// Compiled is what settings amount to.
+type Compiled struct {
+	Backend *config.BackendTraffic // nil where nothing is said of the way to backends
+	Rule    Rule
+	// ByService has requests sent to the addresses of Services, and not to their endpoints.
+	ByService bool
+	// IPv4Only leaves out endpoints that have an IPv6 address.
+	IPv4Only bool
+	Notes    []*condition.Problem // fields that change nothing, and why
+}
+
+// Rule is what settings say of the requests of a rule.
+type Rule struct {
+	Retry          *config.Retry // where the rule has none of its own
+	RequestTimeout int64         // in nanoseconds, where the rule has none of its own; 0 is none
+	Traffic        *config.RuleTraffic
+}
+
+// Backends reports whether the settings say how a backend is spoken to, so that it is not the same as without them.
+func (c *Compiled) Backends() bool { return c.Backend != nil || c.ByService || c.IPv4Only }
+
+// Compile reads settings. The problem names the first field that cannot be carried out. source is who says so, for people.
+func Compile(spec *eg.BackendTrafficPolicySpec, source string) (*Compiled, *condition.Problem) {
+	r := &reader{out: &Compiled{}}
+	s := &spec.Settings
+	r.unsupported(s)
+	backend := &config.BackendTraffic{
+		LoadBalancer:   r.loadBalancer(s.LoadBalancer),
+		CircuitBreaker: r.circuitBreaker(s.CircuitBreaker),
+		HealthCheck:    r.healthCheck(s.HealthCheck),
+		Connections:    r.connections(s, spec.Protocols),
+	}
+	r.out.Rule = r.rule(s)
+	r.out.ByService = s.RoutingType != nil && *s.RoutingType == eg.RoutingTypeService
+	if r.problem != nil {
+		return nil, r.problem
+	}
+	if !proto.Equal(backend, &config.BackendTraffic{}) {
+		backend.Policy = source
+		r.out.Backend = backend
+	}
+	if t := r.out.Rule.Traffic; t != nil {
+		t.Policy = source
+	}
+	return r.out, nil
+}
+
+// reader keeps the first problem: one is enough to act on.
+type reader struct {
+	out     *Compiled
+	problem *condition.Problem
+}
+
+func (r *reader) invalid(field, remedy, format string, args ...any) {
+	if r.problem == nil {
+		r.problem = condition.NewProblem(gwv1.PolicyReasonInvalid, "spec."+field, remedy, format, args...)
+	}
+}
+
+func (r *reader) note(field, format string, args ...any) {
+	r.out.Notes = append(r.out.Notes, condition.NewProblem("", "spec."+field, "", format, args...))
+}
+
+// unsupported refuses what is not carried out: nothing that somebody asks for is left out without a word.
+func (r *reader) unsupported(s *eg.Settings) {
+	for _, f := range []struct {
+		field string
+		set   bool
+	}{
+		{"rateLimit", s.RateLimit != nil},
+		{"bandwidthLimit", s.BandwidthLimit != nil},
+		{"faultInjection", s.FaultInjection != nil},
+		{"admissionControl", s.AdmissionControl != nil},
+		{"compression", len(s.Compression) > 0},
+		{"compressor", len(s.Compressor) > 0},
+		{"responseOverride", len(s.ResponseOverride) > 0},
+		{"httpUpgrade", len(s.HTTPUpgrade) > 0},
+		{"requestBuffer", s.RequestBuffer != nil},
+		{"telemetry", s.Telemetry != nil},
+		{"loadBalancer.dynamicModule", s.LoadBalancer != nil && s.LoadBalancer.DynamicModule != nil},
+		{"connection.preconnect.predictivePercent", s.Connection != nil && s.Connection.Preconnect != nil && s.Connection.Preconnect.PredictivePercent != nil},
+		{"http2.onInvalidMessage", s.HTTP2 != nil && s.HTTP2.OnInvalidMessage != nil},
+	} {
+		if f.set {
+			r.invalid(f.field, "remove it", "it is not supported")
+		}
+	}
+}
+
+// forever is a limit that is none: a hundred years leave room for arithmetic.
+const forever = int64(100 * 365 * 24 * time.Hour)
+
+// duration reads a field of at least least; absent is 0.
+func (r *reader) duration(d *gwv1.Duration, least time.Duration, field string) int64 {
+	if d == nil {
+		return 0
+	}
+	length, err := time.ParseDuration(string(*d))
+	if err != nil || length < least || int64(length) > forever {
+		r.invalid(field, fmt.Sprintf("write a duration of at least %s, such as 10s", least), "%q is not a duration that can be used", *d)
+		return 0
+	}
+	return int64(length)
+}
+
+// limit is duration for a field of which 0s is no limit, and for which config has the default at 0.
+func (r *reader) limit(d *gwv1.Duration, field string) int64 {
+	n := r.duration(d, 0, field)
+	if d != nil && n == 0 {
+		return forever
+	}
+	return n
+}
+
+// or is the value of *d in nanoseconds, or else a default.
+func (r *reader) or(d *gwv1.Duration, absent, least time.Duration, field string) int64 {
+	if d == nil {
+		return int64(absent)
+	}
+	return r.duration(d, least, field)
+}
+
+// seconds reads a field in whole seconds; absent is 0.
+func (r *reader) seconds(d *gwv1.Duration, field string) uint32 {
+	n := r.duration(d, time.Second, field)
+	if n%int64(time.Second) != 0 {
+		r.invalid(field, "write whole seconds", "%s is not a number of whole seconds", time.Duration(n))
+	}
+	if n/int64(time.Second) > math.MaxInt16 { // TCP_KEEPIDLE and TCP_KEEPINTVL take no more
+		r.invalid(field, fmt.Sprintf("write at most %ds", math.MaxInt16), "%s is too long", time.Duration(n))
+		return 0
+	}
+	return uint32(n / int64(time.Second))
+}
+
+// size reads a number of bytes; absent is 0.
+func (r *reader) size(q *resource.Quantity, most int64, field string) uint32 {
+	if q == nil {
+		return 0
+	}
+	n := q.Value()
+	if n < 1 || n > most {
+		r.invalid(field, fmt.Sprintf("use a size from 1 to %d bytes", most), "%s is not a size that can be used", q.String())
+		return 0
+	}
+	return uint32(n)
+}
+
+// count reads a number of 32 bits without a sign.
+func (r *reader) count(n *int64, field string) *uint32 {
+	if n == nil {
+		return nil
+	}
+	if *n < 0 || *n > math.MaxUint32 {
+		r.invalid(field, "use a number from 0 to 4294967295", "%d is not a number that can be used", *n)
+		return nil
+	}
+	return new(uint32(*n))
+}
+
+// percentage reads a number from 0 to 100.
+func (r *reader) percentage(n *int32, absent uint32, field string) uint32 {
+	if n == nil {
+		return absent
+	}
+	if *n < 0 || *n > 100 {
+		r.invalid(field, "use a number from 0 to 100", "%d is not a percentage", *n)
+		return absent
+	}
+	return uint32(*n)
+}
+
+// positive reads a number that is not negative.
+func (r *reader) positive(n *int32, absent uint32, field string) uint32 {
+	if n == nil {
+		return absent
+	}
+	if *n < 0 {
+		r.invalid(field, "use 0 or more", "%d is negative", *n)
+		return absent
+	}
+	return uint32(*n)
+}
+
+// value is *p, or def where a field is absent.
+func value[T any](p *T, def T) T {
+	if p == nil {
+		return def
+	}
+	return *p
+}

@@ -1,0 +1,47 @@
+package backendtraffic
+
+import (
+	"encoding/json"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
+)
+
+// Merge returns the settings of parent with those of child on top, in the way that child's mergeType says: RFC 7386, or a strategic merge of
+// Kubernetes, which merges lists by their keys. Targets are neither's.
+func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicySpec, error) {
+	patch, err := json.Marshal(settingsOf(child))
+	if err != nil {
+		return nil, err
+	}
+	base, err := json.Marshal(settingsOf(parent))
+	if err != nil {
+		return nil, err
+	}
+	var merged []byte
+	if value(child.MergeType, "") == eg.JSONMerge {
+		merged, err = jsonpatch.MergePatch(base, patch)
+	} else {
+		merged, err = strategicpatch.StrategicMergePatch(base, patch, settings{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s settings
+	if err := json.Unmarshal(merged, &s); err != nil {
+		return nil, err
+	}
+	return &eg.BackendTrafficPolicySpec{Settings: s.Settings, Protocols: s.Protocols}, nil
+}
+
+// settings are those of a spec that are merged.
+type settings struct {
+	eg.Settings `json:",inline"`
+	Protocols   *eg.Protocols `json:"protocols,omitempty"`
+}
+
+func settingsOf(spec *eg.BackendTrafficPolicySpec) settings {
+	return settings{spec.Settings, spec.Protocols}
+}
