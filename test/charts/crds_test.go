@@ -48,6 +48,7 @@ func copies(t *testing.T) map[string]string {
 	add("moongate/charts/crds/crds", filepath.Join(crds, "standard/gateway.networking.*.yaml"))
 	add("moongate/charts/crds/crds", filepath.Join(root, "api/v1alpha1/*.yaml"))
 	add("moongate-crds/charts/moongate/files", filepath.Join(root, "api/v1alpha1/*.yaml"))
+	add("moongate-crds/charts/envoygateway/files", filepath.Join(root, "api/envoygateway/v1alpha1/*.yaml"))
 	return from
 }
 
@@ -223,6 +224,35 @@ func TestExisting(t *testing.T) {
 			}
 			if told := strings.Contains(r.notes, "left as they are"); told == test.written {
 				t.Errorf("written %v, notes:\n%s", test.written, r.notes)
+			}
+		})
+	}
+}
+
+// TestBackendTrafficPolicy checks that its CRD comes where it is asked for, and never takes the place of another's.
+func TestBackendTrafficPolicy(t *testing.T) {
+	const name, notes = "backendtrafficpolicies.gateway.envoyproxy.io", "CRD of BackendTrafficPolicy"
+	ours := map[string]string{"meta.helm.sh/release-name": "moongate-crds", "meta.helm.sh/release-namespace": "moongate-crds-system", "moongate.dev/chart-version": "0.0.9"}
+	for _, test := range []struct {
+		name    string
+		object  *unstructured.Unstructured
+		values  string
+		written bool
+		notes   string
+	}{
+		{"not asked for", existing(gatewayCRD, nil), "{}", false, ""},
+		{"asked for", existing(gatewayCRD, nil), "{backendTrafficPolicy: true}", true, notes + " is there: 0.1.0"},
+		{"ours, older", existing(name, ours), "{backendTrafficPolicy: true}", true, notes + " is there"},
+		{"another's", existing(name, nil), "{backendTrafficPolicy: true}", false, notes + " was left as it is: this release did not create them"},
+		{"another's, and others are taken over", existing(name, nil), "{backendTrafficPolicy: true, takeOwnership: true}", false, notes + " was left as it is"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := mustRender(t, "moongate-crds", parse(t, test.values), test.object)
+			if got := slices.Contains(r.names(t), "CustomResourceDefinition "+name); got != test.written {
+				t.Errorf("written: %v", got)
+			}
+			if !strings.Contains(r.notes, test.notes) || test.notes == "" && strings.Contains(r.notes, notes) {
+				t.Errorf("notes:\n%s", r.notes)
 			}
 		})
 	}

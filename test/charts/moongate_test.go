@@ -240,7 +240,7 @@ type node struct {
 
 func (n *node) compare(t *testing.T, at string, values map[string]any) {
 	for key, child := range n.Properties {
-		if slices.Contains([]string{"global", "standard", "experimental", "moongate"}, key) || strings.HasSuffix(at, ".resources") {
+		if slices.Contains([]string{"global", "standard", "experimental", "moongate", "envoygateway"}, key) || strings.HasSuffix(at, ".resources") {
 			continue // Helm's own, and a type of Kubernetes
 		}
 		value, ok := values[key]

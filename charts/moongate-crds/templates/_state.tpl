@@ -1,7 +1,7 @@
 {{/*
 What the cluster has of the CRDs in the files of one chart, and what is done about it.
 Called with a dict of root, chart, version (annotation), want (its value), channel
-(annotation, or ""). Sets in the dict: found (lines about the CRDs that are there), skip (why
+(annotation, or ""), and foreign (true where those of another are never taken over). Sets in the dict: found (lines about the CRDs that are there), skip (why
 none of the files is written; "" where they are).
 
 A bundle is written as a whole or not at all: parts of two versions do not belong together.
@@ -19,7 +19,7 @@ A bundle is written as a whole or not at all: parts of two versions do not belon
 {{- if $state.channel }}{{ $channel = get $annotations $state.channel | default "none" }}{{ end }}
 {{- $_ := set $state "found" (append $state.found (printf "%s (%s%s)" $crd.metadata.name $version (ternary (printf ", channel %s" $channel) "" (ne $channel "")))) }}
 {{- $ours := eq (include "crds.ours" (dict "root" $root "object" $crd)) "yes" }}
-{{- if and (not $ours) (not $root.Values.takeOwnership) }}
+{{- if and (not $ours) (or $state.foreign (not $root.Values.takeOwnership)) }}
 {{- $_ := set $state "skip" "this release did not create them" }}
 {{- else if and $state.channel (ne $channel $root.Values.channel) }}
 {{- $_ := set $state "skip" (printf "they are not of channel %s" $root.Values.channel) }}
@@ -44,6 +44,14 @@ A bundle is written as a whole or not at all: parts of two versions do not belon
 {{- $_ := set . "chart" "moongate" }}
 {{- $_ := set . "version" "moongate.dev/chart-version" }}{{- $_ := set . "want" .root.Chart.Version }}
 {{- $_ := set . "channel" "" }}
+{{- include "crds.state" . }}
+{{- end }}
+
+{{/* The CRDs of gateway.envoyproxy.io: those of another are its own, and it may want another version of them. */}}
+{{- define "crds.envoyGateway" -}}
+{{- $_ := set . "chart" "envoygateway" }}
+{{- $_ := set . "version" "moongate.dev/chart-version" }}{{- $_ := set . "want" .root.Chart.Version }}
+{{- $_ := set . "channel" "" }}{{- $_ := set . "foreign" true }}
 {{- include "crds.state" . }}
 {{- end }}
 

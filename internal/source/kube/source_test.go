@@ -106,7 +106,7 @@ func TestTheFirstChangeHasEverything(t *testing.T) {
 			t.Errorf("Get: %+v", g)
 		}
 		checkSlice(t, c.objects[kind.ObjectKey{Group: "discovery.k8s.io", Kind: "EndpointSlice", Namespace: "team", Name: "one"}].(*discoveryv1.EndpointSlice))
-		if svc := c.objects[serviceID("one")].(*corev1.Service); svc.Spec.ClusterIP != "" || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != 80 || svc.Spec.Type != "ClusterIP" {
+		if svc := c.objects[serviceID("one")].(*corev1.Service); svc.Spec.ClusterIP != "10.96.0.9" || len(svc.Spec.Ports) != 1 || svc.Spec.Ports[0].Port != 80 || svc.Spec.Type != "ClusterIP" {
 			t.Errorf("service %+v", svc)
 		}
 		checkInstalled(t, c.installed)
