@@ -1980,15 +1980,17 @@ func (x *HTTP2Keepalive) GetIdleIntervalNanos() int64 {
 	return 0
 }
 
-// RuleTraffic is what becomes of the requests of a rule, beside what the rule itself says.
+// RuleTraffic is what becomes of the requests of a rule, beside what the rule itself says. It is there wherever a policy is in force.
 type RuleTraffic struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Policy                 string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`                                                                    // as BackendTraffic.policy
 	StreamIdleTimeoutNanos int64                  `protobuf:"varint,2,opt,name=stream_idle_timeout_nanos,json=streamIdleTimeoutNanos,proto3" json:"stream_idle_timeout_nanos,omitempty"` // during which nothing moves either way; 0 is no limit
 	MaxStreamDurationNanos int64                  `protobuf:"varint,3,opt,name=max_stream_duration_nanos,json=maxStreamDurationNanos,proto3" json:"max_stream_duration_nanos,omitempty"` // of requests and responses that are streams; 0 is no limit
 	BufferLimitBytes       uint32                 `protobuf:"varint,4,opt,name=buffer_limit_bytes,json=bufferLimitBytes,proto3" json:"buffer_limit_bytes,omitempty"`                     // of what is kept of a body to send it again; 0 is the default
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// What more general policies say and is not in force, since this one takes their place whole, for people.
+	Hidden        []*HiddenPolicy `protobuf:"bytes,1000,rep,name=hidden,proto3" json:"hidden,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *RuleTraffic) Reset() {
@@ -2047,6 +2049,65 @@ func (x *RuleTraffic) GetBufferLimitBytes() uint32 {
 		return x.BufferLimitBytes
 	}
 	return 0
+}
+
+func (x *RuleTraffic) GetHidden() []*HiddenPolicy {
+	if x != nil {
+		return x.Hidden
+	}
+	return nil
+}
+
+type HiddenPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        string                 `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"` // "<namespace>/<name>"
+	Fields        []string               `protobuf:"bytes,2,rep,name=fields,proto3" json:"fields,omitempty"` // paths such as "spec.timeout.http.requestTimeout", sorted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HiddenPolicy) Reset() {
+	*x = HiddenPolicy{}
+	mi := &file_traffic_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HiddenPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HiddenPolicy) ProtoMessage() {}
+
+func (x *HiddenPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_traffic_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HiddenPolicy.ProtoReflect.Descriptor instead.
+func (*HiddenPolicy) Descriptor() ([]byte, []int) {
+	return file_traffic_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *HiddenPolicy) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *HiddenPolicy) GetFields() []string {
+	if x != nil {
+		return x.Fields
+	}
+	return nil
 }
 
 var File_traffic_proto protoreflect.FileDescriptor
@@ -2198,12 +2259,16 @@ const file_traffic_proto_rawDesc = "" +
 	"\x0einterval_nanos\x18\x01 \x01(\x03R\rintervalNanos\x12#\n" +
 	"\rtimeout_nanos\x18\x02 \x01(\x03R\ftimeoutNanos\x126\n" +
 	"\x17interval_jitter_percent\x18\x03 \x01(\rR\x15intervalJitterPercent\x12.\n" +
-	"\x13idle_interval_nanos\x18\x04 \x01(\x03R\x11idleIntervalNanos\"\xc9\x01\n" +
+	"\x13idle_interval_nanos\x18\x04 \x01(\x03R\x11idleIntervalNanos\"\x84\x02\n" +
 	"\vRuleTraffic\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x129\n" +
 	"\x19stream_idle_timeout_nanos\x18\x02 \x01(\x03R\x16streamIdleTimeoutNanos\x129\n" +
 	"\x19max_stream_duration_nanos\x18\x03 \x01(\x03R\x16maxStreamDurationNanos\x12,\n" +
-	"\x12buffer_limit_bytes\x18\x04 \x01(\rR\x10bufferLimitBytes*\xb8\x01\n" +
+	"\x12buffer_limit_bytes\x18\x04 \x01(\rR\x10bufferLimitBytes\x129\n" +
+	"\x06hidden\x18\xe8\a \x03(\v2 .moongate.config.v1.HiddenPolicyR\x06hidden\">\n" +
+	"\fHiddenPolicy\x12\x16\n" +
+	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x16\n" +
+	"\x06fields\x18\x02 \x03(\tR\x06fields*\xb8\x01\n" +
 	"\rLoadBalancing\x12 \n" +
 	"\x1cLOAD_BALANCING_LEAST_REQUEST\x10\x00\x12\x1e\n" +
 	"\x1aLOAD_BALANCING_ROUND_ROBIN\x10\x01\x12\x19\n" +
@@ -2257,7 +2322,7 @@ func file_traffic_proto_rawDescGZIP() []byte {
 }
 
 var file_traffic_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_traffic_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_traffic_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_traffic_proto_goTypes = []any{
 	(LoadBalancing)(0),          // 0: moongate.config.v1.LoadBalancing
 	(HealthCheckEvent)(0),       // 1: moongate.config.v1.HealthCheckEvent
@@ -2286,6 +2351,7 @@ var file_traffic_proto_goTypes = []any{
 	(*Keepalive)(nil),           // 24: moongate.config.v1.Keepalive
 	(*HTTP2Keepalive)(nil),      // 25: moongate.config.v1.HTTP2Keepalive
 	(*RuleTraffic)(nil),         // 26: moongate.config.v1.RuleTraffic
+	(*HiddenPolicy)(nil),        // 27: moongate.config.v1.HiddenPolicy
 }
 var file_traffic_proto_depIdxs = []int32{
 	6,  // 0: moongate.config.v1.BackendTraffic.load_balancer:type_name -> moongate.config.v1.LoadBalancer
@@ -2312,11 +2378,12 @@ var file_traffic_proto_depIdxs = []int32{
 	2,  // 21: moongate.config.v1.BackendConnections.proxy_header:type_name -> moongate.config.v1.ProxyHeader
 	25, // 22: moongate.config.v1.BackendConnections.http2_keepalive:type_name -> moongate.config.v1.HTTP2Keepalive
 	3,  // 23: moongate.config.v1.BackendConnections.dns_family:type_name -> moongate.config.v1.LookupFamily
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	27, // 24: moongate.config.v1.RuleTraffic.hidden:type_name -> moongate.config.v1.HiddenPolicy
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_traffic_proto_init() }
@@ -2338,7 +2405,7 @@ func file_traffic_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_traffic_proto_rawDesc), len(file_traffic_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -80,6 +80,7 @@ var ignorable = map[protoreflect.FullName]string{
 	"moongate.config.v1.Listener.tracing":            "without it requests are not traced, which is better than that they fail",
 	"moongate.config.v1.Endpoint.identity":           "it is there for session_persistence alone",
 	"moongate.config.v1.Endpoint.zone":               "it is there for Backend.traffic alone, which is refused",
+	"moongate.config.v1.RuleTraffic.hidden":          "people read it",
 	"moongate.config.v1.TicketKeys.session_keys":     "they are there for session_persistence alone",
 }
 

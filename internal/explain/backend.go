@@ -168,6 +168,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	shown.Backend, shown.Position = d.objectOf(c)
 	shown.Speaks = d.speaks(c)
 	shown.Retries = d.retries(c.RetryBudget)
+	shown.Traffic = traffic(c.Traffic)
 	shown.Upgrade = d.upgrade(backend)
 	shown.Sessions = d.sessions(backend)
 	shown.Endpoints = endpointsOf(backend)

@@ -93,6 +93,8 @@ type Backend struct {
 	Problem   string   `json:"problem,omitempty"` // what its share is answered
 	// Retries is what bounds the retries of requests to the Service, of all rules together; empty where nothing does.
 	Retries string `json:"retries,omitempty"`
+	// Traffic is how a BackendTrafficPolicy has it spoken to, a line for each part; empty where none does.
+	Traffic []string `json:"traffic,omitempty"`
 	// Sessions is how sessions with the backend persist, and what is known of the request's own; empty where they do not.
 	Sessions string `json:"sessions,omitempty"`
 	// Upgrade is what becomes of the request's wish to switch to another protocol; empty where it has none.
@@ -170,6 +172,9 @@ func (e *Explanation) Print(w io.Writer) error {
 		}
 		if back.Retries != "" {
 			line("", "%s", back.Retries)
+		}
+		for _, part := range back.Traffic {
+			line("", "%s", part)
 		}
 		if back.Sessions != "" {
 			line("", "%s", back.Sessions)

@@ -30,10 +30,11 @@ const reasonPolicyInvalid = "policy_invalid"
 type readPolicy struct {
 	*backendtraffic.Compiled                    // nil where it is invalid
 	Invalid                  *condition.Problem // why it cannot be carried out
+	Fields                   []string           // backendtraffic.Fields
 }
 
 func (p *readPolicy) same(o *readPolicy) bool {
-	return sameDeeply(p.Invalid, o.Invalid) && (p.Compiled == nil) == (o.Compiled == nil) && (p.Compiled == nil ||
+	return sameDeeply(p.Invalid, o.Invalid) && slices.Equal(p.Fields, o.Fields) && (p.Compiled == nil) == (o.Compiled == nil) && (p.Compiled == nil ||
 		sameMessage(p.Backend, o.Backend) && sameMessage(p.Rule.Retry, o.Rule.Retry) && p.Rule.RequestTimeout == o.Rule.RequestTimeout && sameMessage(p.Rule.Traffic, o.Rule.Traffic) &&
 			p.ByService == o.ByService && p.IPv4Only == o.IPv4Only && sameDeeply(p.Notes, o.Notes))
 }
@@ -106,7 +107,7 @@ func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *na
 	bp.winners = policyWinners(e, kind.BackendTrafficPolicy.Kind, bp.byTarget, ages)
 	bp.all = incremental.Map(e, "BackendTrafficPolicy", bp.objects,
 		func(_ *incremental.View, n name, p *eg.BackendTrafficPolicy) (*readPolicy, bool) {
-			read := &readPolicy{}
+			read := &readPolicy{Fields: backendtraffic.Fields(&p.Spec)}
 			read.Compiled, read.Invalid = backendtraffic.Compile(&p.Spec, policyPair{Child: n}.source())
 			return read, true
 		}, (*readPolicy).same)
@@ -407,21 +408,57 @@ func (bp *backendTrafficPolicies) read(v *incremental.View, p policyPair) *readP
 	if err != nil {
 		return &readPolicy{Invalid: condition.NewProblem(gwv1.PolicyReasonInvalid, "spec.mergeType", "use JSONMerge, or remove it", "it cannot be merged with %s: %v", p.Parent, err)}
 	}
-	read := &readPolicy{}
+	read := &readPolicy{Fields: backendtraffic.Fields(merged)}
 	if read.Compiled, read.Invalid = backendtraffic.Compile(merged, p.source()); read.Invalid != nil {
 		read.Invalid.What += ", as merged with " + p.Parent.String()
 	}
 	return read
 }
 
+// hidden is what more general policies than those in force for a rule on a listener say that these do not.
+func (bp *backendTrafficPolicies) hidden(v *incremental.View, rp *routePolicies, l listenerKey, by policyPair, in *readPolicy) (all []*config.HiddenPolicy) {
+	var levels []name
+	if rp != nil {
+		levels = append(levels, rp.Route)
+	}
+	for _, target := range levelsAbove(l) {
+		winner, _ := incremental.Fetch(v, bp.winners, target)
+		levels = append(levels, winner)
+	}
+	seen := map[name]bool{{}: true, by.Child: true, by.Parent: true}
+	for _, n := range levels {
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		other, _ := incremental.Fetch(v, bp.all, n)
+		if other == nil || other.Invalid != nil {
+			continue
+		}
+		h := &config.HiddenPolicy{Policy: n.String()}
+		for _, field := range other.Fields {
+			if _, set := slices.BinarySearch(in.Fields, field); !set {
+				h.Fields = append(h.Fields, field)
+			}
+		}
+		if len(h.Fields) > 0 {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
 // forRule returns a rule as the policy has it carried out.
-func (p *readPolicy) forRule(r *config.Rule, by policyPair) *config.Rule {
+func (p *readPolicy) forRule(r *config.Rule, by policyPair, hidden []*config.HiddenPolicy) *config.Rule {
 	out := proto.CloneOf(r)
 	if p.Invalid != nil {
 		out.Failure = &config.Failure{Status: 500, Reason: reasonPolicyInvalid}
 		return out
 	}
-	out.Traffic = p.Rule.Traffic
+	if out.Traffic = p.Rule.Traffic; len(hidden) > 0 {
+		out.Traffic = proto.CloneOf(out.Traffic)
+		out.Traffic.Hidden = hidden
+	}
 	if out.Retry == nil {
 		out.Retry = p.Rule.Retry
 	}

@@ -26,9 +26,6 @@ const (
 	reasonDeprecatedField = "DeprecatedField"
 )
 
-// policyAccepted is the message of a policy of which nothing else is to be said.
-const policyAccepted = "Policy has been accepted."
-
 // backendTrafficStatuses are what BackendTrafficPolicies say.
 type backendTrafficStatuses struct {
 	o         *Options
@@ -325,9 +322,6 @@ func (bs *backendTrafficStatuses) entry(generation int64, p *eg.BackendTrafficPo
 		}
 	}
 	accepted := policy.Accepted(invalid, a.outcomes, notes...)
-	if accepted.Message == "" {
-		accepted.Message = policyAccepted
-	}
 	e := ancestorEntry{rank: 2}
 	conditions := []metav1.Condition{accepted}
 	add := func(kind, reason, message string) {

@@ -39,8 +39,7 @@ type policed struct {
 }
 
 // groups sorts attachments of a route by the policies in force for its rules there.
-func (bp *backendTrafficPolicies) groups(v *incremental.View, k kindName, attachments []*config.Attachment, rules []string) []*policed {
-	rp, _ := incremental.Fetch(v, bp.ofRoutes, k)
+func (bp *backendTrafficPolicies) groups(v *incremental.View, rp *routePolicies, attachments []*config.Attachment, rules []string) []*policed {
 	var groups []*policed
 	for _, a := range attachments {
 		by := make([]policyPair, len(rules))
@@ -71,7 +70,8 @@ func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (
 	for i, rl := range r.Rules {
 		names[i] = rl.Name
 	}
-	for i, g := range rs.backendTraffic.groups(v, k, r.Attachments, names) {
+	rp, _ := incremental.Fetch(v, rs.backendTraffic.ofRoutes, k)
+	for i, g := range rs.backendTraffic.groups(v, rp, r.Attachments, names) {
 		part := routePart{k, i}
 		out := &config.Route{Key: part.key(r.Key), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments, Rules: r.Rules}
 		for j, by := range g.by {
@@ -79,7 +79,8 @@ func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (
 				if &out.Rules[0] == &r.Rules[0] {
 					out.Rules = slices.Clone(r.Rules)
 				}
-				out.Rules[j] = p.forRule(r.Rules[j], by)
+				hidden := rs.backendTraffic.hidden(v, rp, parseListenerKey(g.attachments[0].Listener), by, p)
+				out.Rules[j] = p.forRule(r.Rules[j], by, hidden)
 			}
 		}
 		parts = append(parts, incremental.Entry[routePart, *config.Resource]{Key: part, Value: &config.Resource{Kind: &config.Resource_Route{Route: out}}})
@@ -89,7 +90,12 @@ func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (
 
 // l4RouteParts are the Resources of a route of connections or datagrams. What a policy asks for that cannot be carried out changes nothing for these.
 func (rs *routes) l4RouteParts(v *incremental.View, k kindName, r *config.L4Route) (parts []incremental.Entry[routePart, *config.Resource]) {
-	for i, g := range rs.backendTraffic.groups(v, k, r.Attachments, []string{rs.ruleName(v, k)}) {
+	rp, _ := incremental.Fetch(v, rs.backendTraffic.ofRoutes, k)
+	rules := []string{""}
+	if rp != nil && len(rp.Rules) > 0 {
+		rules[0] = rs.ruleName(v, k)
+	}
+	for i, g := range rs.backendTraffic.groups(v, rp, r.Attachments, rules) {
 		part := routePart{k, i}
 		out := &config.L4Route{Key: part.key(r.Key), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments,
 			BackendRefs: r.BackendRefs, PassthroughBackendRefs: r.PassthroughBackendRefs}

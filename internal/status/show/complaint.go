@@ -41,6 +41,7 @@ func (c Complaint) String() string {
 // What conditions of other programs mean is not for us to say.
 var (
 	goodWhenTrue = []string{"Accepted", "AddressesAssigned", "Programmed", "ResolvedRefs", "SupportedVersion"}
+	toldWhenTrue = []string{"Aggregated", "Merged", "Overridden", "Warning"} // of policies: neither good nor bad
 	badWhenTrue  = []string{"Conflicted", "InsecureFrontendValidationMode", "OverlappingTLSConfig", "PartiallyInvalid"}
 )
 
@@ -84,7 +85,7 @@ func (o *Object) notes() []Complaint {
 	for _, s := range o.subjects() {
 		for _, c := range s.conditions {
 			summary := slices.Contains(summaries, c.Reason) || c.Type == "SupportedVersion"
-			if slices.Contains(goodWhenTrue, c.Type) && good(c) && c.Message != "" && !summary {
+			if (slices.Contains(goodWhenTrue, c.Type) || slices.Contains(toldWhenTrue, c.Type) && c.Status == metav1.ConditionTrue) && good(c) && c.Message != "" && !summary {
 				all = append(all, o.complaint(s, c))
 			}
 		}

@@ -31,9 +31,9 @@ type Compiled struct {
 
 // Rule is what settings say of the requests of a rule.
 type Rule struct {
-	Retry          *config.Retry // where the rule has none of its own
-	RequestTimeout int64         // in nanoseconds, where the rule has none of its own; 0 is none
-	Traffic        *config.RuleTraffic
+	Retry          *config.Retry       // where the rule has none of its own
+	RequestTimeout int64               // in nanoseconds, where the rule has none of its own; 0 is none
+	Traffic        *config.RuleTraffic // never nil
 }
 
 // Backends reports whether the settings say how a backend is spoken to, so that it is not the same as without them.
@@ -59,9 +59,7 @@ func Compile(spec *eg.BackendTrafficPolicySpec, source string) (*Compiled, *cond
 		backend.Policy = source
 		r.out.Backend = backend
 	}
-	if t := r.out.Rule.Traffic; t != nil {
-		t.Policy = source
-	}
+	r.out.Rule.Traffic.Policy = source
 	return r.out, nil
 }
 

@@ -51,9 +51,7 @@ func (r *reader) rule(s *eg.Settings) (out Rule) {
 	if s.Connection != nil {
 		t.BufferLimitBytes = r.size(s.Connection.BufferLimit, math.MaxUint32, "connection.bufferLimit")
 	}
-	if t.MaxStreamDurationNanos != 0 || t.StreamIdleTimeoutNanos != 0 || t.BufferLimitBytes != 0 {
-		out.Traffic = t
-	}
+	out.Traffic = t
 	return out
 }
 
