@@ -144,7 +144,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonUpstreamReset:     {Word: "upstream_reset", Source: SourceUpstream, Status: 502, Description: "the backend closed the connection before it sent a complete response head"},
 	ReasonUpstreamMalformed: {Word: "upstream_malformed", Source: SourceUpstream, Status: 502, Description: "the backend's response is malformed, ambiguous in its framing, or too large in its head"},
 	ReasonUpstreamTruncated: {Word: "upstream_truncated", Source: SourceUpstream, Description: "the backend's response broke off after its head was relayed; the client's connection was closed to show it"},
-	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, or the limit on a backend's silence, ran out"},
+	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, the timeout of a single attempt, or the limit on a backend's silence, ran out"},
 	ReasonRequestTimeout:    {Word: "request_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.request ran out"},
 	ReasonGRPCTimeout:       {Word: "grpc_timeout", Source: SourceUpstream, Status: 504, Description: "the time that a gRPC call gives itself by grpc-timeout ran out"},
 	ReasonRetriesExhausted:  {Word: "retries_exhausted", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, after the last one that it allows, that timeouts.request leaves time for, or while memory is scarce"},

@@ -128,7 +128,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		return false, f, v
 	}
 	x.ending = observe.ReasonOK
-	if x.rule.Retry.Wants(x.resp.Status) {
+	if x.rule.Retry.Wants(&x.resp) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
 		if f, v = x.judged(f); v.again || v.refused {
 			x.discard(a)
@@ -137,6 +137,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		x.ending = v.reason
 	}
 	x.Client.Watch.answered = true
+	x.endPerTryTimeout(a)
 	x.body.settle(a)
 	x.filterResponse()
 	x.keepSession()
@@ -177,13 +178,25 @@ func (x *Exchange) endTry(a *attempt) {
 }
 
 func (x *Exchange) attemptDeadline() time.Time {
-	if t := x.rule.BackendTimeout; t > 0 {
+	if t := max(x.rule.BackendTimeout, x.rule.PerTryTimeout); t > 0 { // one of them is 0
 		d := time.Now().Add(t)
 		if x.deadline.IsZero() || d.Before(x.deadline) {
 			return d
 		}
 	}
 	return x.deadline
+}
+
+// endPerTryTimeout follows the head of a response that is relayed: the rest has the time of the request.
+func (x *Exchange) endPerTryTimeout(a *attempt) {
+	if x.rule.PerTryTimeout == 0 || a.deadline.Equal(x.deadline) {
+		return
+	}
+	a.deadline = x.deadline
+	a.transport.setDeadline(x.deadline)
+	if x.Client.Watch.goneNow() { // its interruption may have been undone
+		a.interrupt()
+	}
 }
 
 // connect finds an idle connection or a place on a shared one, unless a new one is needed, or makes one, and begins the request on it.
