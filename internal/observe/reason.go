@@ -52,6 +52,7 @@ const (
 	ReasonRetryBodyTooLarge
 	ReasonRetryBudgetExhausted
 	ReasonAuthFailed
+	ReasonCircuitBreakerOpen
 
 	ReasonNoBackend
 	ReasonBackendInvalid
@@ -153,6 +154,8 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonRetryBudgetExhausted: {Word: "retry_budget_exhausted", Source: SourceUpstream, Status: 503, Description: "an attempt failed and the rule's retry wants another one, but the retryConstraint of the backend's XBackendTrafficPolicy allows no more retries for now"},
 
 	ReasonAuthFailed: {Word: "auth_failed", Source: SourceUpstream, Status: 503, Description: "the authorization server of an ExternalAuth filter gave no answer, or one that is not understood, so that the request does not pass"},
+
+	ReasonCircuitBreakerOpen: {Word: "circuit_breaker_open", Source: SourceUpstream, Status: 503, Description: "a limit of the backend's BackendTrafficPolicy on connections, or on requests that are under way or wait, is reached; moongate_upstream_circuit_breaker_overflows_total says which"},
 
 	ReasonNoBackend:                 {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
 	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},

@@ -34,6 +34,7 @@ type Exchange struct {
 	deadline time.Time
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
+	admitted *upstream.Breaker  // which counts that attempt; nil where none does
 	retry    retryState
 	// tryAt is how long after start the present attempt's request was begun; set where that is recorded only.
 	tryAt time.Duration
@@ -139,6 +140,7 @@ func (x *Exchange) end(read bool) Outcome {
 	}
 	x.endMirrors(false) // of a body that no attempt was made with
 	x.body.release()
+	x.endRetry()
 	x.finish()
 	return Outcome{Complete: x.complete, Read: read}
 }

@@ -59,6 +59,11 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			backend.Retried()
 		}
 		x.rec.Upstream = ep.Address()
+		var admitted bool
+		if x.admitted, admitted = backend.Admit(); !admitted {
+			f = failure{kind: failedFinally, reason: observe.ReasonCircuitBreakerOpen}
+			break
+		}
 		ep.Begin()
 		x.endpoint = ep
 		x.attempt.attemptState = attemptState{deadline: x.attemptDeadline()}
@@ -95,6 +100,18 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 func (x *Exchange) endEndpoint() {
 	x.endpoint.End()
 	x.endpoint = nil
+	if x.admitted != nil {
+		x.admitted.Done()
+		x.admitted = nil
+	}
+}
+
+// endRetry follows the attempt that the rule's retry has allowed last.
+func (x *Exchange) endRetry() {
+	if x.retry.admitted != nil {
+		x.retry.admitted.RetryDone()
+		x.retry.admitted = nil
+	}
 }
 
 // attemptAt makes an attempt at an endpoint. Where that fails, v is what follows.
@@ -309,6 +326,8 @@ func (x *Exchange) dialFailure(err error) failure {
 		f.reason, f.silent = observe.ReasonClientClosed, true
 	case upstream.ReasonOverloaded:
 		f.reason = observe.ReasonOverloaded
+	case upstream.ReasonBreaker:
+		f.reason = observe.ReasonCircuitBreakerOpen
 	case upstream.ReasonTLS:
 		f.reason = observe.ReasonUpstreamTLSFailed
 	case upstream.ReasonGone:

@@ -106,6 +106,7 @@ func (x *Exchange) failGRPC(status int, reason observe.Reason) (read bool) {
 	x.resp.Header.Add(contentTypeName, grpcType)
 	x.resp.Header.Add(grpcStatusName, codeText)
 	x.resp.Header.Add(grpcMessageName, message)
+	x.addOverloaded(reason)
 	x.resp.Status = http.StatusOK
 	x.filterResponse()
 	return x.replyFramed(http.StatusOK, reason, http1.NoBody, -1, nil)

@@ -221,6 +221,13 @@ func (m *mirrored) run() {
 
 // send sends the copy and throws the response away; false where that did not work.
 func (m *mirrored) send(ep *upstream.Endpoint) bool {
+	admitted, ok := m.backend.Admit()
+	if !ok {
+		return false
+	}
+	if admitted != nil {
+		defer admitted.Done()
+	}
 	ep.Begin()
 	defer ep.End()
 	c, err := m.engine.call(m.engine.Background, ep, time.Now().Add(mirrorTimeout), &m.req, m.req.Whole, m.parts == nil)

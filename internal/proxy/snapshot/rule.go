@@ -26,8 +26,8 @@ type Rule struct {
 	RequestTimeout, BackendTimeout time.Duration
 	// PerTryTimeout ends an attempt whose response has not begun by then; 0 is never. It is 0 where BackendTimeout is not.
 	PerTryTimeout time.Duration
-	Retry                          *Retry            // nil where the rule says nothing of retries
-	Sessions                       *session.Settings // nil where the rule says nothing of sessions, and its backends do
+	Retry         *Retry            // nil where the rule says nothing of retries
+	Sessions      *session.Settings // nil where the rule says nothing of sessions, and its backends do
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats

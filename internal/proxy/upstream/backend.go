@@ -26,7 +26,8 @@ type Backend struct {
 	host         *externalHost             // of a variant none; guarded by set.mu
 	resolving    atomic.Pointer[resolving] // until DNS has answered for the first time; of a variant none
 
-	own totals // of a variant none: its base has them
+	own     totals  // of a variant none: its base has them
+	breaker Breaker // likewise
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
 	variants atomic.Pointer[[]*Backend]
 	base     *Backend  // of which this is a variant, or nil

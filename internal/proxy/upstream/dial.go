@@ -24,6 +24,7 @@ const (
 	ReasonResources   Reason = "connect_resources"   // we ran out of descriptors or local ports
 	ReasonTLS         Reason = "tls_failed"          // the TLS handshake failed, or it chose no protocol of ours
 	ReasonOverloaded  Reason = "overloaded"          // too many requests wait for a connection to the endpoint
+	ReasonBreaker     Reason = "circuit_breaker"     // a limit of the backend's circuit breaker is reached
 	ReasonDeadline    Reason = "deadline"            // the caller's deadline passed
 	ReasonCanceled    Reason = "canceled"            // the caller's context ended
 	ReasonClosed      Reason = "closed"              // the Set is closed
@@ -52,9 +53,10 @@ var errUnknown = errors.New("there is no Backend for the endpoint, or none that 
 
 var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 
-// Dial makes a new connection, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
+// Dial makes a new connection, whatever a Breaker has of it, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
 // none), or until ctx ends. The error is a *DialError.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) {
+	e.reserveAnyway()
 	return e.dialBy(ctx, e.connectLimit(deadline), forRequest, nil)
 }
 
@@ -96,9 +98,14 @@ func (e *Endpoint) passed(limit dialLimit) *DialError {
 	return e.dialError(ReasonTimeout, true, os.ErrDeadlineExceeded)
 }
 
-// dialBy is Dial for a purpose. connected, unless it is nil, is called before the TLS handshake.
-func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (*Conn, error) {
-	s := e.backend.set
+// dialBy is Dial for a purpose, of a connection that was reserved. connected, unless it is nil, is called before the TLS handshake.
+func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (_ *Conn, err error) {
+	s, made := e.backend.set, false
+	defer func() {
+		if !made {
+			e.release()
+		}
+	}()
 	if s.open.shut() {
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
 	}
@@ -140,8 +147,8 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	e.avoidUntil.Store(0)
 	e.dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
-	e.open.Add(1)
-	e.backend.totals().open.Add(1)
+	made = true
+	e.made()
 	if !s.open.add(c) {
 		c.Close()
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)

@@ -43,11 +43,14 @@ type Endpoint struct {
 	dials   dialQueue
 
 	open, dialled, failures atomic.Int64
+	making                  int64 // connections that are being made; Breaker.mu guards it
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 	e := &Endpoint{backend: b, address: address, text: address.String(), transport: b.transport.Load()}
 	e.life, e.end = context.WithCancel(context.Background())
+	e.dials.blocked.breaker = &b.root().breaker
+	e.sharing.blocked.breaker = e.dials.blocked.breaker
 	return e
 }
 
@@ -100,6 +103,7 @@ func (e *Endpoint) Usable() bool { return !e.transport.unknown }
 func (e *Endpoint) retire() {
 	e.end()
 	e.closeIdle()
+	e.dropBlocked()
 }
 
 // closeIdle closes the connections that are not in use, and has others closed when they are released.

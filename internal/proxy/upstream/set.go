@@ -154,6 +154,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	names := make([]*externalHost, len(upserts))
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
 	sessions := make([]*session.Settings, len(upserts))
+	breakers := make([]*breakerLimits, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
@@ -169,6 +170,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			}
 			if err == nil {
 				names[i], err = parseHost(k.Backend)
+			}
+			if err == nil {
+				breakers[i], err = parseBreaker(k.Backend)
 			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
@@ -189,6 +193,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			b.config.Store(k.Backend)
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			b.sessions.Store(sessions[i])
+			b.setBreaker(breakers[i])
 			gone = append(gone, b.setTransport(transports[i])...)
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
@@ -345,6 +350,7 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 	case config.KindBackend:
 		if old := b.config.Swap(nil); old != nil {
 			s.setBudget(b, serviceOf(old), nil)
+			b.setBreaker(nil)
 		}
 		b.endHost(watches)
 	case config.KindEndpoints:

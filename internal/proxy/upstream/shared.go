@@ -19,7 +19,10 @@ type Shared struct {
 	// left is when the last place was left, by the Set's clock.
 	left atomic.Int64
 	used atomic.Bool
-	max  atomic.Int64 // streams that the backend allows; 0 is not known
+	// carried counts places that were given while requests of a connection are bounded; spent is that no more are given therefore.
+	carried atomic.Int64
+	spent   atomic.Bool
+	max     atomic.Int64 // streams that the backend allows; 0 is not known
 }
 
 // shut is added to Shared.places to give no more of them.
@@ -57,8 +60,19 @@ func (s *Shared) Leave(answered bool) {
 		s.used.Store(true)
 	}
 	s.left.Store(s.endpoint.backend.set.clock.Load())
-	s.places.Add(-1)
+	left := s.places.Add(-1)
 	s.endpoint.feed()
+	if left == 0 && !s.endpoint.mayKeep() || left == shut && s.spent.Load() {
+		s.end()
+	}
+}
+
+// end ends the connection, on which there is no stream. It may be called more than once.
+func (s *Shared) end() {
+	if s.places.CompareAndSwap(0, shut) || s.places.Load() == shut {
+		s.endpoint.sharing.forget(s)
+		s.client.Drain()
+	}
 }
 
 // take gives a place where there is one.
@@ -66,11 +80,40 @@ func (s *Shared) take() bool {
 	n := s.places.Load()
 	for n >= 0 && n < s.limit() {
 		if s.places.CompareAndSwap(n, n+1) {
-			return true
+			return s.begun()
 		}
 		n = s.places.Load()
 	}
 	return false
+}
+
+// begun counts a request that was given a place; false is that the connection has carried as many as it may, and the place is not given.
+func (s *Shared) begun() bool {
+	l := s.endpoint.backend.root().breaker.limits.Load()
+	if l == nil || l.perConnection == 0 {
+		return true
+	}
+	n := s.carried.Add(1)
+	if n >= l.perConnection { // Leave of the last one ends it
+		s.spent.Store(true)
+		s.shut()
+	}
+	if n > l.perConnection {
+		if s.places.Add(-1) == shut {
+			go s.end() // the lock that it takes may be held
+		}
+		return false
+	}
+	return true
+}
+
+// shut gives no more places.
+func (s *Shared) shut() {
+	for n := s.places.Load(); n >= 0; n = s.places.Load() {
+		if s.places.CompareAndSwap(n, n+shut) {
+			return
+		}
+	}
 }
 
 // limit is how many streams the backend allows, as far as we know.
@@ -99,9 +142,7 @@ func (s *Shared) learn() int64 {
 
 // retire gives no more places, and ends the connection when the streams on it have ended.
 func (s *Shared) retire() {
-	if s.places.Load() >= 0 {
-		s.places.Add(shut)
-	}
+	s.shut()
 	s.client.Drain()
 }
 
@@ -123,6 +164,7 @@ type sharing struct {
 	mu       sync.Mutex
 	waiting  []*waiter // in the order in which they came
 	dialling int       // connections that are being made
+	blocked  blockedQueue
 }
 
 // list is conns as a slice, not to be changed.
@@ -194,9 +236,7 @@ func (s *Shared) freed() {
 
 // gone is called when no stream can be opened any more.
 func (s *Shared) gone() {
-	if s.places.Load() >= 0 {
-		s.places.Add(shut)
-	}
+	s.shut()
 	s.endpoint.sharing.forget(s)
 }
 
