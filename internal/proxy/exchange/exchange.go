@@ -34,7 +34,6 @@ type Exchange struct {
 	deadline time.Time
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
-	admitted *upstream.Breaker  // which counts that attempt; nil where none does
 	retry    retryState
 	// tryAt is how long after start the present attempt's request was begun; set where that is recorded only.
 	tryAt time.Duration
@@ -64,6 +63,8 @@ type seldom struct {
 	span   tracing.Span
 	// session is that of a request that has one. Without settings it is none.
 	session clientSession
+	// admitted counts the present attempt, and retry the last one that the rule's retry has allowed; nil where nothing does.
+	admitted, retry *upstream.Breaker
 }
 
 // mayNeed makes seldom where it is not there yet.

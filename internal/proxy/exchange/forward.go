@@ -59,8 +59,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			backend.Retried()
 		}
 		x.rec.Upstream = ep.Address()
-		var admitted bool
-		if x.admitted, admitted = backend.Admit(); !admitted {
+		if !x.admit(backend) {
 			f = failure{kind: failedFinally, reason: observe.ReasonCircuitBreakerOpen}
 			break
 		}
@@ -100,17 +99,26 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 func (x *Exchange) endEndpoint() {
 	x.endpoint.End()
 	x.endpoint = nil
-	if x.admitted != nil {
-		x.admitted.Done()
-		x.admitted = nil
+	if s := x.seldom; s != nil && s.admitted != nil {
+		s.admitted.Done()
+		s.admitted = nil
 	}
+}
+
+// admit counts an attempt at the backend; false is that there are too many.
+func (x *Exchange) admit(backend *upstream.Backend) (ok bool) {
+	k, ok := backend.Admit()
+	if k != nil {
+		x.mayNeed().admitted = k
+	}
+	return ok
 }
 
 // endRetry follows the attempt that the rule's retry has allowed last.
 func (x *Exchange) endRetry() {
-	if x.retry.admitted != nil {
-		x.retry.admitted.RetryDone()
-		x.retry.admitted = nil
+	if s := x.seldom; s != nil && s.retry != nil {
+		s.retry.RetryDone()
+		s.retry = nil
 	}
 }
 

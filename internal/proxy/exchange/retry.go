@@ -67,8 +67,6 @@ type retryState struct {
 	// uncounted are the attempts that do not count towards maxConnects.
 	uncounted int
 	retries   int // those that the rule's retry allows
-	// admitted counts the last of these; nil where nothing does.
-	admitted *upstream.Breaker
 }
 
 // verdict is what follows a failure.
@@ -191,8 +189,8 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	}
 	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt
 	x.endRetry()
-	if v.again {
-		r.admitted, v.again = x.backend.AdmitRetry()
+	if v.again && x.seldom != nil { // else nothing was bounded when the request began
+		x.seldom.retry, v.again = x.backend.AdmitRetry()
 	}
 	if budget := x.backend.RetryBudget(); v.again && budget != nil && !budget.Retry() {
 		v.again, v.refused = false, true
