@@ -48,6 +48,8 @@ const (
 	ReasonBackendTimeout
 	ReasonRequestTimeout
 	ReasonGRPCTimeout
+	ReasonStreamIdle
+	ReasonStreamDurationExceeded
 	ReasonRetriesExhausted
 	ReasonRetryBodyTooLarge
 	ReasonRetryBudgetExhausted
@@ -148,8 +150,11 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, the timeout of a single attempt, or the limit on a backend's silence, ran out"},
 	ReasonRequestTimeout:    {Word: "request_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.request ran out"},
 	ReasonGRPCTimeout:       {Word: "grpc_timeout", Source: SourceUpstream, Status: 504, Description: "the time that a gRPC call gives itself by grpc-timeout ran out"},
+	ReasonStreamIdle:        {Word: "stream_idle", Source: SourceUpstream, Status: 504, Description: "nothing has moved between client and backend for the streamIdleTimeout of a BackendTrafficPolicy; where a response or a tunnel had begun, it broke off"},
 	ReasonRetriesExhausted:  {Word: "retries_exhausted", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, after the last one that it allows, that timeouts.request leaves time for, or while memory is scarce"},
 	ReasonRetryBodyTooLarge: {Word: "retry_body_too_large", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, but the request body is longer than what is kept for one"},
+
+	ReasonStreamDurationExceeded: {Word: "stream_duration_exceeded", Source: SourceUpstream, Status: 504, Description: "request and response, or a tunnel, have taken longer than the maxStreamDuration of a BackendTrafficPolicy; where a response or a tunnel had begun, it broke off"},
 
 	ReasonRetryBudgetExhausted: {Word: "retry_budget_exhausted", Source: SourceUpstream, Status: 503, Description: "an attempt failed and the rule's retry wants another one, but the retryConstraint of the backend's XBackendTrafficPolicy allows no more retries for now"},
 

@@ -51,6 +51,10 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			f = failure{kind: failedFinally, reason: x.deadlineReason}
 			break
 		}
+		if reason, lapsed := x.lapsed(); lapsed {
+			f = failure{kind: failedFinally, reason: reason}
+			break
+		}
 		ep := x.pick(backend)
 		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
@@ -152,6 +156,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		a.end(false)
 		return false, f, v
 	}
+	x.movedNow()
 	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(&x.resp) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
@@ -194,7 +199,7 @@ func (x *Exchange) endTry(a *attempt) {
 		return
 	}
 	a.Give()
-	if !x.deadline.IsZero() {
+	if !x.deadline.IsZero() || x.limits() != nil {
 		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
 	if x.Client.Engine.Logging {
@@ -219,7 +224,7 @@ func (x *Exchange) endPerTryTimeout(a *attempt) {
 	}
 	a.deadline = x.deadline
 	a.transport.setDeadline(x.deadline)
-	if x.Client.Watch.goneNow() { // its interruption may have been undone
+	if w := x.Client.Watch; w.goneNow() || w.lapsed.Load() { // its interruption may have been undone
 		a.interrupt()
 	}
 }
@@ -332,6 +337,9 @@ func (x *Exchange) dialFailure(err error) failure {
 		return x.timeoutFailure(true)
 	case upstream.ReasonCanceled:
 		f.reason, f.silent = observe.ReasonClientClosed, true
+		if reason, lapsed := x.lapsed(); lapsed && !x.Client.Watch.goneNow() {
+			f.reason, f.silent = reason, false
+		}
 	case upstream.ReasonOverloaded:
 		f.reason = observe.ReasonOverloaded
 	case upstream.ReasonBreaker:
@@ -363,6 +371,9 @@ func (x *Exchange) idempotent() bool {
 func (x *Exchange) timeoutReason() observe.Reason {
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
 		return x.deadlineReason
+	}
+	if reason, lapsed := x.lapsed(); lapsed {
+		return reason
 	}
 	return observe.ReasonBackendTimeout
 }

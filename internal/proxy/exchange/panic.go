@@ -29,6 +29,7 @@ func (x *Exchange) Panicked(v any) {
 		x.endEndpoint()
 	}
 	x.endRetry()
+	x.guard(x.endLimits)
 	x.guard(func() {
 		x.rec.Reason = observe.ReasonInternal
 		x.finish()

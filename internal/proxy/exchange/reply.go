@@ -93,6 +93,10 @@ func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 		return false
 	case !x.deadline.IsZero() && !time.Now().Before(x.deadline):
 		reason = x.deadlineReason
+	default:
+		if why, lapsed := x.lapsed(); lapsed {
+			reason = why
+		}
 	}
 	return x.fail(reason)
 }
@@ -154,6 +158,9 @@ func (x *Exchange) writeFailed(err error) observe.Reason {
 	}
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
 		return x.deadlineReason
+	}
+	if l := x.limits(); l != nil && l.idle > 0 && l.left() <= 0 {
+		return observe.ReasonStreamIdle
 	}
 	return observe.ReasonClientTimeout
 }

@@ -26,8 +26,12 @@ type Rule struct {
 	RequestTimeout, BackendTimeout time.Duration
 	// PerTryTimeout ends an attempt whose response has not begun by then; 0 is never. It is 0 where BackendTimeout is not.
 	PerTryTimeout time.Duration
-	Retry         *Retry            // nil where the rule says nothing of retries
-	Sessions      *session.Settings // nil where the rule says nothing of sessions, and its backends do
+	// StreamIdleTimeout is for how long nothing may move between client and backend, MaxStreamDuration how long request and response may take, tunnels included; 0 is no limit.
+	StreamIdleTimeout, MaxStreamDuration time.Duration
+	// BufferLimit is how many bytes of a streamed request body are kept so that it can be sent again; 0 is the default.
+	BufferLimit int64
+	Retry       *Retry            // nil where the rule says nothing of retries
+	Sessions    *session.Settings // nil where the rule says nothing of sessions, and its backends do
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
@@ -133,12 +137,22 @@ func (p *Compiler) Route(c *config.Route) (*Route, error) {
 	return r, nil
 }
 
+// maxBufferLimit bounds what is kept of one request, whatever the controller says.
+const maxBufferLimit = 16 << 20
+
+// LimitsStreams reports whether requests and responses may be ended for what moves of them, or how long they take.
+func (r *Rule) LimitsStreams() bool { return r.StreamIdleTimeout > 0 || r.MaxStreamDuration > 0 }
+
 func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 	r := &Rule{
 		Failure:        compileFailure(c.Failure),
 		RequestTimeout: time.Duration(c.RequestTimeoutNanos),
 		BackendTimeout: time.Duration(c.BackendRequestTimeoutNanos),
 		Retry:          compileRetry(c.Retry),
+
+		StreamIdleTimeout: time.Duration(c.GetTraffic().GetStreamIdleTimeoutNanos()),
+		MaxStreamDuration: time.Duration(c.GetTraffic().GetMaxStreamDurationNanos()),
+		BufferLimit:       min(int64(c.GetTraffic().GetBufferLimitBytes()), maxBufferLimit),
 	}
 	if r.BackendTimeout == 0 {
 		r.PerTryTimeout = time.Duration(c.GetRetry().GetPerTryTimeoutNanos())
