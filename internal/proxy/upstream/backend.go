@@ -28,6 +28,8 @@ type Backend struct {
 
 	own     totals  // of a variant none: its base has them
 	breaker Breaker // likewise
+	// connections are nil where no policy says anything of them; of a variant always.
+	connections atomic.Pointer[connections]
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
 	variants atomic.Pointer[[]*Backend]
 	base     *Backend  // of which this is a variant, or nil

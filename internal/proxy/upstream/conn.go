@@ -30,9 +30,10 @@ type Conn struct {
 	deadlines atomic.Bool
 	closed    atomic.Bool
 	keptAlive atomic.Bool
-	served    int64   // requests, as far as they were released
-	plain     bool    // see Options.PlainIO
-	secure    *secure // nil in cleartext
+	served    int64     // requests, as far as they were released
+	made      time.Time // when the connection was
+	plain     bool      // see Options.PlainIO
+	secure    *secure   // nil in cleartext
 
 	before, after *Conn // in the Set's list of open connections
 }
@@ -79,7 +80,7 @@ func (c *Conn) Release() {
 	}
 	c.released = c.endpoint.backend.set.clock.Load()
 	c.served++
-	if l := c.endpoint.backend.root().breaker.limits.Load(); l != nil && l.perConnection > 0 && c.served >= l.perConnection {
+	if c.worn() {
 		c.Close()
 		return
 	}

@@ -26,6 +26,7 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 	if err != nil {
 		return nil, nil, err
 	}
+	defer e.preconnect()
 	if pending != nil {
 		defer pending.pending.Add(-1)
 	}
@@ -98,7 +99,7 @@ func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, error) {
 	h := &e.sharing
 	h.mu.Lock()
-	if s := e.Place(); s != nil {
+	if s := e.place(); s != nil {
 		h.mu.Unlock()
 		return nil, s, nil
 	}
@@ -293,7 +294,7 @@ func (e *Endpoint) feed() {
 func (e *Endpoint) feedLocked() {
 	h := &e.sharing
 	for len(h.waiting) > 0 {
-		s := e.Place()
+		s := e.place()
 		if s == nil {
 			return
 		}
@@ -315,10 +316,15 @@ func (e *Endpoint) retireShared() {
 	}
 }
 
-// sweepShared ends connections whose last stream ended at or before expired.
-func (e *Endpoint) sweepShared(expired int64) {
+// sweepShared ends connections whose last stream ended too long ago, and has those take no streams any more that are too old.
+func (e *Endpoint) sweepShared(limits sweepLimits) {
 	for _, s := range e.sharing.list() {
-		if s.left.Load() <= expired && s.places.CompareAndSwap(0, shut) {
+		if s.conn.made.Before(limits.made) {
+			e.sharing.forget(s)
+			s.retire()
+			continue
+		}
+		if s.left.Load() <= limits.idle && s.places.CompareAndSwap(0, shut) {
 			e.sharing.forget(s)
 			s.client.Drain()
 		}

@@ -71,7 +71,7 @@ type dialLimit struct {
 
 // connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
 func (e *Endpoint) connectLimit(deadline time.Time) dialLimit {
-	at := time.Now().Add(e.backend.set.options.ConnectTimeout)
+	at := time.Now().Add(e.connectTimeout())
 	if deadline.IsZero() || at.Before(deadline) {
 		return dialLimit{at: at, reason: ReasonTimeout}
 	}
@@ -116,9 +116,10 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if e.life.Err() != nil { // it would be dialled as was right before
 		return nil, e.dialError(ReasonGone, true, e.life.Err())
 	}
-	dialer := net.Dialer{Deadline: limit.at, KeepAliveConfig: keepAlive}
-	if p == forTunnel { // most end soon
-		dialer.KeepAliveConfig, dialer.KeepAlive = net.KeepAliveConfig{}, -1
+	dialer := net.Dialer{Deadline: limit.at}
+	alive := false
+	if dialer.KeepAliveConfig, alive = e.keepaliveFor(p); !alive {
+		dialer.KeepAlive = -1
 	}
 	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.
 	living, cancel := context.WithCancel(ctx)
@@ -133,7 +134,9 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if connected != nil {
 		connected(socket)
 	}
-	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
+	e.settings().prepare(socket)
+	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO, made: time.Now()}
+	c.keptAlive.Store(alive)
 	c.probe.init(socket, c.plain)
 	if settings := transport.settings(p); settings != nil {
 		if err = c.handshake(living, socket, settings, limit.at); err == nil {

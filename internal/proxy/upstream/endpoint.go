@@ -43,7 +43,8 @@ type Endpoint struct {
 	dials   dialQueue
 
 	open, dialled, failures atomic.Int64
-	making                  int64 // connections that are being made; Breaker.mu guards it
+	spares                  atomic.Int64 // connections that are being made for preconnect
+	making                  int64        // connections that are being made; Breaker.mu guards it
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
@@ -116,16 +117,16 @@ func (e *Endpoint) closeIdle() {
 	e.retireShared()
 }
 
-// sweep closes connections released at or before expired, and those that are
+// sweep closes connections by the limits, and those that are
 // no longer alive. Connections released since the last Sweep are not looked at:
 // traffic finds out about those.
-func (e *Endpoint) sweep(expired, last int64) {
-	e.sweepShared(expired)
+func (e *Endpoint) sweep(limits sweepLimits) {
+	e.sweepShared(limits)
 	e.balance()
-	e.everyShard(func(s *shard) { s.sweep(expired, last) })
+	e.everyShard(func(s *shard) { s.sweep(limits) })
 }
 
-func (s *shard) sweep(expired, last int64) {
+func (s *shard) sweep(limits sweepLimits) {
 	if s.count.Load() == 0 {
 		return
 	}
@@ -138,7 +139,7 @@ func (s *shard) sweep(expired, last int64) {
 				break
 			}
 			c := s.idle[at]
-			if c.released > expired && (c.released >= last || c.Alive()) {
+			if c.released > limits.idle && !c.made.Before(limits.made) && (c.released >= limits.last || c.Alive()) {
 				at++
 				continue
 			}

@@ -194,6 +194,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			b.sessions.Store(sessions[i])
 			b.setBreaker(breakers[i])
+			b.connections.Store(parseConnections(k.Backend))
 			gone = append(gone, b.setTransport(transports[i])...)
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
@@ -351,6 +352,7 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 		if old := b.config.Swap(nil); old != nil {
 			s.setBudget(b, serviceOf(old), nil)
 			b.setBreaker(nil)
+			b.connections.Store(nil)
 		}
 		b.endHost(watches)
 	case config.KindEndpoints:
@@ -411,10 +413,10 @@ func (s *Set) Sweep(now time.Time) {
 	}
 	last := s.clock.Swap(now.UnixNano())
 	s.recent.Store(last)
-	expired := now.Add(-s.options.IdleTimeout).UnixNano()
 	for _, b := range s.sweep {
+		limits := b.sweepLimits(now, last)
 		for e := range b.everyEndpoint() {
-			e.sweep(expired, last)
+			e.sweep(limits)
 		}
 	}
 	clear(s.sweep) // keep no removed backend alive

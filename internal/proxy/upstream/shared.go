@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
@@ -19,7 +20,7 @@ type Shared struct {
 	// left is when the last place was left, by the Set's clock.
 	left atomic.Int64
 	used atomic.Bool
-	// carried counts places that were given while requests of a connection are bounded; spent is that no more are given therefore.
+	// carried counts places that were given while a policy says something of connections; spent is that no more are given therefore.
 	carried atomic.Int64
 	spent   atomic.Bool
 	max     atomic.Int64 // streams that the backend allows; 0 is not known
@@ -87,24 +88,27 @@ func (s *Shared) take() bool {
 	return false
 }
 
-// begun counts a request that was given a place; false is that the connection has carried as many as it may, and the place is not given.
+// begun counts a request that was given a place; false is that the connection has carried as many as it may, or is too old, and the place is not given.
 func (s *Shared) begun() bool {
-	l := s.endpoint.backend.root().breaker.limits.Load()
-	if l == nil || l.perConnection == 0 {
+	b := s.endpoint.backend.root()
+	l, c := b.breaker.limits.Load(), b.connections.Load()
+	if l == nil && c == nil {
 		return true
 	}
 	n := s.carried.Add(1)
-	if n >= l.perConnection { // Leave of the last one ends it
+	old := c != nil && c.maxDuration > 0 && (n > 1 || s.used.Load()) && time.Since(s.conn.made) >= c.maxDuration
+	over := l != nil && l.perConnection > 0 && n > l.perConnection
+	if old || l != nil && l.perConnection > 0 && n >= l.perConnection { // Leave of the last one ends it
 		s.spent.Store(true)
 		s.shut()
 	}
-	if n > l.perConnection {
-		if s.places.Add(-1) == shut {
-			go s.end() // the lock that it takes may be held
-		}
-		return false
+	if !old && !over {
+		return true
 	}
-	return true
+	if s.places.Add(-1) == shut {
+		go s.end() // the lock that it takes may be held
+	}
+	return false
 }
 
 // shut gives no more places.
@@ -178,6 +182,15 @@ func (h *sharing) list() []*Shared {
 // Place gives a place on the connection that carries the fewest streams, or nil where all are full or
 // there is none. Connect makes another one then.
 func (e *Endpoint) Place() *Shared {
+	s := e.place()
+	if s != nil {
+		e.preconnect()
+	}
+	return s
+}
+
+// place is Place, and may be called with mu held.
+func (e *Endpoint) place() *Shared {
 	list := e.sharing.list()
 	for tries := len(list); tries > 0; tries-- {
 		var best *Shared
@@ -205,7 +218,7 @@ func (e *Endpoint) share(c *Conn) *Shared {
 	}
 	s := &Shared{conn: c, endpoint: e}
 	s.left.Store(e.backend.set.clock.Load())
-	o := e.backend.set.options.HTTP2
+	o := e.http2Options()
 	o.Freed, o.Gone = s.freed, s.gone
 	if !c.plain {
 		o.Raw = c.probe.rawConn()
