@@ -98,6 +98,12 @@ type Response interface {
 	More(Part) error
 }
 
+// located is a Response of which is known where its client has connected to. It is asked seldom, so that the address is not kept for each stream.
+type located interface {
+	// Local is the zero value where it is not known any more.
+	Local() netip.AddrPort
+}
+
 // Limiter bounds what a Response does by the timeouts of a rule.
 type Limiter interface {
 	// WriteBy makes writes that are not done by t fail with os.ErrDeadlineExceeded; zero is never.

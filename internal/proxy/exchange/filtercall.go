@@ -84,7 +84,7 @@ func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline tim
 	ep.Begin()
 	defer ep.End()
 	r := Request{Request: c.Request, Framing: http1.Length, Length: int64(len(c.Body)), TETrailers: c.Trailers}
-	made, err := e.call(ctx, ep, deadline, &r, c.Body, true)
+	made, err := e.call(ctx, ep, upstream.For{HTTP2: c.Trailers || ep.PrefersHTTP2()}, deadline, &r, c.Body, true)
 	if err != nil {
 		return false, err
 	}

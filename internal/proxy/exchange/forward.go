@@ -231,6 +231,9 @@ func (x *Exchange) endPerTryTimeout(a *attempt) {
 
 // connect finds an idle connection or a place on a shared one, unless a new one is needed, or makes one, and begins the request on it.
 func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
+	if ep.DiffersByClient() {
+		ep = ep.At(x.connectionFor())
+	}
 	a.fresh = x.retry.fresh
 	for !a.fresh {
 		var u *upstream.Conn
@@ -267,6 +270,15 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 		}
 	}
 	return failure{kind: failedToConnect, reason: observe.ReasonConnectFailed}
+}
+
+// connectionFor is whom connections to backends are for that tell clients apart.
+func (x *Exchange) connectionFor() upstream.For {
+	f := upstream.For{Client: x.rec.ClientAddr, HTTP2: x.Client.Protocol == "HTTP/2.0" && x.Upgrade == nil}
+	if at, ok := x.Client.Response.(located); ok {
+		f.Listener = at.Local()
+	}
+	return f
 }
 
 // opened begins the request on a connection, or on a place where that is nil. another reports that another one is needed.

@@ -328,7 +328,7 @@ func (b *Backend) Stats() Stats {
 		SessionsBegun: t.sessions[observe.SessionNew].Load(), SessionsKept: t.sessions[observe.SessionKept].Load(), SessionsMoved: t.sessions[observe.SessionMoved].Load(),
 		SpansSent: t.spansSent.Load(), SpansDropped: t.spansDropped.Load()}
 	for e := range b.everyEndpoint() {
-		s.Idle += e.idleCount() + e.idleShared()
+		s.Idle += e.idleNow()
 		s.InFlight += e.inFlightNow()
 		s.Waiting += e.waiting()
 	}

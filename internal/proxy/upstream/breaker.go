@@ -185,7 +185,7 @@ func (e *Endpoint) breakerOpen() *DialError {
 
 // reserve counts a connection that is to be made, which dialBy ends, or else release. What it returns is the limit that is in the way.
 func (e *Endpoint) reserve() BreakerLimit {
-	root := e.backend.root()
+	root, w := e.backend.root(), e.whole()
 	k := &root.breaker
 	l := k.limits.Load()
 	k.mu.Lock()
@@ -194,12 +194,12 @@ func (e *Endpoint) reserve() BreakerLimit {
 		switch {
 		case root.own.open.Load()+k.making >= l.connections:
 			return LimitConnections
-		case e.open.Load()+e.making >= l.endpointConnections:
+		case w.open.Load()+w.making >= l.endpointConnections:
 			return LimitEndpointConnections
 		}
 	}
 	k.making++
-	e.making++
+	w.making++
 	return notLimited
 }
 
@@ -209,7 +209,7 @@ func (e *Endpoint) reserveAnyway() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.making++
-	e.making++
+	e.whole().making++
 }
 
 // release ends what reserve has begun where no connection was made.
@@ -217,7 +217,7 @@ func (e *Endpoint) release() {
 	root := e.backend.root()
 	root.breaker.mu.Lock()
 	root.breaker.making--
-	e.making--
+	e.whole().making--
 	root.breaker.mu.Unlock()
 	root.serveBlocked()
 }
@@ -228,14 +228,14 @@ func (e *Endpoint) made() {
 	root.breaker.mu.Lock()
 	defer root.breaker.mu.Unlock()
 	root.breaker.making--
-	e.making--
-	e.open.Add(1)
+	e.whole().making--
+	e.whole().open.Add(1)
 	root.own.open.Add(1)
 }
 
 // closed counts the end of a connection.
 func (e *Endpoint) closed() {
-	e.open.Add(-1)
+	e.whole().open.Add(-1)
 	e.backend.root().own.open.Add(-1)
 }
 
@@ -302,6 +302,9 @@ func (b *Backend) serveBlocked() {
 
 func (b *Backend) serveBlockedNow() {
 	all := slices.Collect(b.everyEndpoint())
+	for _, e := range all {
+		all = append(all, e.innerList()...)
+	}
 	if len(all) == 0 {
 		return
 	}

@@ -257,6 +257,9 @@ func (e *Endpoint) dialShared() {
 		}
 		e.feedFrom(s)
 		e.dialMore()
+		if e.isDropped() && s.places.Load() == 0 {
+			go s.end() // which takes mu
+		}
 	default:
 		h.exclusive.Store(true)
 		if len(h.waiting) == 0 {

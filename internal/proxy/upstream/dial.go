@@ -135,6 +135,12 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 		connected(socket)
 	}
 	e.settings().prepare(socket)
+	if header := e.header(); header != nil {
+		if err := sendNow(socket, header, limit.at); err != nil {
+			socket.Close()
+			return nil, e.failed(ctx, limit, ReasonFailed, err)
+		}
+	}
 	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO, made: time.Now()}
 	c.keptAlive.Store(alive)
 	c.probe.init(socket, c.plain)
@@ -147,8 +153,8 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 			return nil, e.failed(ctx, limit, ReasonTLS, err)
 		}
 	}
-	e.avoidUntil.Store(0)
-	e.dialled.Add(1)
+	e.whole().avoidUntil.Store(0)
+	e.whole().dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
 	made = true
 	e.made()
@@ -157,6 +163,17 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
 	}
 	return c, nil
+}
+
+// sendNow sends a few bytes on a new connection, for which its buffer has room.
+func sendNow(socket *net.TCPConn, b []byte, by time.Time) error {
+	if err := socket.SetWriteDeadline(by); err != nil {
+		return err
+	}
+	if _, err := socket.Write(b); err != nil {
+		return err
+	}
+	return socket.SetWriteDeadline(time.Time{})
 }
 
 func (e *Endpoint) dialError(reason Reason, retryable bool, err error) *DialError {
@@ -188,11 +205,9 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		}
 		reason = ReasonTimeout
 	}
-	if reason == ReasonTLS && !e.avoided() {
+	if reason == ReasonTLS && !e.whole().avoided() {
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
-	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
-	e.failures.Add(1)
-	e.backend.totals().failures.Add(1)
+	e.Failed()
 	return e.dialError(reason, true, err)
 }

@@ -42,6 +42,9 @@ type Endpoint struct {
 	sharing sharing
 	dials   dialQueue
 
+	within within
+	inner  *inner // nil where this is not within another
+
 	open, dialled, failures atomic.Int64
 	spares                  atomic.Int64 // connections that are being made for preconnect
 	making                  int64        // connections that are being made; Breaker.mu guards it
@@ -68,7 +71,7 @@ func (e *Endpoint) Backend() *Backend { return e.backend }
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Open:     e.open.Load(),
-		Idle:     e.idleCount() + e.idleShared(),
+		Idle:     e.idleNow(),
 		InFlight: e.inFlightNow(),
 		Waiting:  e.waiting(),
 		Dialled:  e.dialled.Load(),
@@ -77,7 +80,14 @@ func (e *Endpoint) Stats() Stats {
 }
 
 // waiting is how many requests wait for a connection.
-func (e *Endpoint) waiting() int64 { return e.dials.hungry.Load() + e.sharing.hungry.Load() }
+func (e *Endpoint) waiting() int64 {
+	return e.dials.hungry.Load() + e.sharing.hungry.Load() + e.innerCount((*Endpoint).waiting)
+}
+
+// idleNow is how many connections are idle.
+func (e *Endpoint) idleNow() int64 {
+	return e.idleCount() + e.idleShared() + e.innerCount((*Endpoint).idleNow)
+}
 
 // avoided tells whether a connect failed a moment ago. The clock is read only for
 // endpoints with a failure behind them.
@@ -88,6 +98,7 @@ func (e *Endpoint) avoided() bool {
 
 // Failed has the endpoint passed over for a moment where there are others, because it is known not to be there.
 func (e *Endpoint) Failed() {
+	e = e.whole()
 	e.failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
@@ -105,6 +116,7 @@ func (e *Endpoint) retire() {
 	e.end()
 	e.closeIdle()
 	e.dropBlocked()
+	e.retireWithin()
 }
 
 // closeIdle closes the connections that are not in use, and has others closed when they are released.
@@ -115,12 +127,16 @@ func (e *Endpoint) closeIdle() {
 		}
 	})
 	e.retireShared()
+	for _, in := range e.innerList() {
+		in.closeIdle()
+	}
 }
 
 // sweep closes connections by the limits, and those that are
 // no longer alive. Connections released since the last Sweep are not looked at:
 // traffic finds out about those.
 func (e *Endpoint) sweep(limits sweepLimits) {
+	e.sweepWithin(limits)
 	e.sweepShared(limits)
 	e.balance()
 	e.everyShard(func(s *shard) { s.sweep(limits) })

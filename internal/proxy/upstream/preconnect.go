@@ -14,7 +14,7 @@ const maxSpare = 8
 // preconnect makes spare connections, so that there are as many as a percentage of the requests in flight needs, and follows each request that is given a connection.
 func (e *Endpoint) preconnect() {
 	s := e.settings()
-	if s == nil || s.preconnect <= 100 {
+	if s == nil || s.preconnect <= 100 || e.inner != nil { // requests are not counted there
 		return
 	}
 	want := (e.inFlightNow()*s.preconnect + 99) / 100

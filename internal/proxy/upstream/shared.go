@@ -63,7 +63,7 @@ func (s *Shared) Leave(answered bool) {
 	s.left.Store(s.endpoint.backend.set.clock.Load())
 	left := s.places.Add(-1)
 	s.endpoint.feed()
-	if left == 0 && !s.endpoint.mayKeep() || left == shut && s.spent.Load() {
+	if left == 0 && (!s.endpoint.mayKeep() || s.endpoint.isDropped()) || left == shut && s.spent.Load() {
 		s.end()
 	}
 }
