@@ -382,3 +382,14 @@ func TestPriorKnowledge(t *testing.T) {
 		}
 	}
 }
+
+// http2Over makes a connection of a client one by HTTP/2, with prior knowledge.
+func http2Over(t testing.TB, c net.Conn) *http2.ClientConn {
+	t.Helper()
+	cc, err := (&http2.Transport{DisableCompression: true}).NewClientConn(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cc.Close() })
+	return cc
+}
