@@ -28,6 +28,7 @@ const maxWithin = 4096
 type within struct {
 	mu        sync.Mutex
 	endpoints map[For]*Endpoint
+	lookedAt  int64         // the Set's clock when there was no room last
 	speaking  [2]*transport // by version of HTTP, HTTP/2 last; nil before they are needed
 }
 
@@ -76,7 +77,8 @@ func (e *Endpoint) At(f For) *Endpoint {
 	in = &Endpoint{backend: e.backend, address: e.address, text: e.text, transport: t, life: e.life, end: func() {}, inner: &inner{whole: e, client: f.Client, listener: f.Listener}}
 	in.inner.used.Store(clock)
 	in.dials.blocked.breaker, in.sharing.blocked.breaker = e.dials.blocked.breaker, e.dials.blocked.breaker
-	if len(w.endpoints) >= maxWithin {
+	if len(w.endpoints) >= maxWithin && w.lookedAt != clock {
+		w.lookedAt = clock
 		w.dropUnused(clock)
 	}
 	if len(w.endpoints) >= maxWithin || e.life.Err() != nil {
