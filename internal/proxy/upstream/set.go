@@ -13,7 +13,7 @@
 //
 // Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
 //
-// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve and what looks at sockets, and the standard
+// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve, proxyprotocol and what looks at sockets, and the standard
 // library (and x/sys for the one system call that looks at an idle socket); never
 // translate, a source or k8s.io.
 package upstream
