@@ -329,3 +329,55 @@ func (g *gateway) dialQuietly() net.Conn {
 	c.SetDeadline(time.Now().Add(testkit.Patience))
 	return c
 }
+
+// TestRequestsPerConnection: connections to backends carry as many requests as they may, one after the other and at the same time, and are closed then.
+func TestRequestsPerConnection(t *testing.T) {
+	t.Parallel()
+	for _, h2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP2 %v", h2), func(t *testing.T) {
+			t.Parallel()
+			checkLeaks(t)
+			var mu sync.Mutex
+			carried := map[string]int{}
+			handle := func(_ http.ResponseWriter, r *http.Request) {
+				mu.Lock()
+				defer mu.Unlock()
+				carried[r.RemoteAddr]++
+			}
+			g := startGateway(t, Timeouts{})
+			protocol := config.BackendProtocol_BACKEND_PROTOCOL_HTTP
+			if h2 {
+				protocol = config.BackendProtocol_BACKEND_PROTOCOL_H2C
+				addr, _ := h2cBackend(t, 0, handle)
+				g.serveH2C(addr, nil)
+			} else {
+				g.serve(httpBackend(t, handle), nil)
+			}
+			g.apply([]*config.Resource{trafficOf(protocol, breakerOf(&config.CircuitBreaker{MaxRequestsPerConnection: 3}))})
+			var clients sync.WaitGroup
+			for range 6 {
+				c := g.dial()
+				clients.Go(func() {
+					for range 7 {
+						if status, err := get(c); status != 200 || err != nil {
+							t.Errorf("got %d, %v", status, err)
+						}
+					}
+				})
+			}
+			clients.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			all := 0
+			for addr, n := range carried {
+				if all += n; n > 3 {
+					t.Errorf("a connection from %s has carried %d requests", addr, n)
+				}
+			}
+			if all != 42 {
+				t.Errorf("%d requests", all)
+			}
+			g.eventually("connections that have carried all are closed", func() bool { return g.upstreams.Get("Service/default/b/80").Stats().Open <= 6 })
+		})
+	}
+}

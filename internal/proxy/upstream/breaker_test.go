@@ -161,7 +161,7 @@ func TestBreakerWaitEnds(t *testing.T) {
 	} {
 		for _, h2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/HTTP2 %v", name, h2), func(t *testing.T) {
-				srv := listen(t)
+				srv := silent(t)
 				o := Options{ConnectTimeout: time.Minute}
 				if name == "time over" {
 					o.ConnectTimeout = 50 * time.Millisecond

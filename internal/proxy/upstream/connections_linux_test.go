@@ -86,7 +86,7 @@ func TestConnectTimeoutOfPolicy(t *testing.T) {
 // TestLifeOfConnections: a connection that is older than a policy allows is used no more, and one that idles for longer is closed by Sweep; edits concern those that are there. HTTP/2 streams that
 // are open go on.
 func TestLifeOfConnections(t *testing.T) {
-	srv := listen(t)
+	srv := silent(t)
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP2 %v", h2), func(t *testing.T) {
 			protocol := config.BackendProtocol_BACKEND_PROTOCOL_HTTP
