@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -268,7 +267,7 @@ func TestBreakerStress(t *testing.T) {
 				}
 				if i%2 == 0 {
 					fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello")
-				} else if cc, err := (&http2.Transport{}).NewClientConn(c); err == nil {
+				} else if cc, err := http2Over(c); err == nil {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(1+rand.IntN(200))*time.Millisecond)
 					req, _ := http.NewRequestWithContext(ctx, "PUT", "http://h/", strings.NewReader("hello"))
 					if resp, err := cc.RoundTrip(req); err == nil {

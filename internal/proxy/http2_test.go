@@ -384,12 +384,6 @@ func TestPriorKnowledge(t *testing.T) {
 }
 
 // http2Over makes a connection of a client one by HTTP/2, with prior knowledge.
-func http2Over(t testing.TB, c net.Conn) *http2.ClientConn {
-	t.Helper()
-	cc, err := (&http2.Transport{DisableCompression: true}).NewClientConn(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cc.Close() })
-	return cc
+func http2Over(c net.Conn) (*http2.ClientConn, error) {
+	return (&http2.Transport{DisableCompression: true}).NewClientConn(c)
 }

@@ -133,7 +133,12 @@ func TestProxyHeader(t *testing.T) {
 								return http.ReadResponse(r, nil)
 							}
 							if client2 {
-								cc := http2Over(t, c)
+								cc, err := http2Over(c)
+								if err != nil {
+									t.Error(err)
+									return
+								}
+								defer cc.Close()
 								ask = func() (*http.Response, error) {
 									req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://h/", nil)
 									return cc.RoundTrip(req)
@@ -266,8 +271,13 @@ func TestClientProtocol(t *testing.T) {
 		var resp *http.Response
 		var err error
 		if h2 {
+			cc, failed := http2Over(c)
+			if failed != nil {
+				t.Fatal(failed)
+			}
+			defer cc.Close()
 			req, _ := http.NewRequestWithContext(t.Context(), "GET", "http://h/", nil)
-			resp, err = http2Over(t, c).RoundTrip(req)
+			resp, err = cc.RoundTrip(req)
 		} else {
 			io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 			resp, err = http.ReadResponse(bufio.NewReader(c), nil)

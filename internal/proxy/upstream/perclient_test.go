@@ -86,7 +86,7 @@ func TestAtIsBounded(t *testing.T) {
 	}
 	s.Sweep(time.Now().Add(time.Hour)) // nobody asks for the others
 	s.Sweep(time.Now().Add(2 * time.Hour))
-	if e.At(clientOf(maxWithin)) != e.At(clientOf(maxWithin)) {
+	if first := e.At(clientOf(maxWithin)); e.At(clientOf(maxWithin)) != first {
 		t.Error("a client is not known though there is room")
 	}
 }
