@@ -245,7 +245,7 @@ func (e *Endpoint) mayKeep() bool {
 	if k.limits.Load() == nil || k.blocked.Load() == 0 {
 		return true
 	}
-	return k.starved.Load() == 0 && e.dials.hungry.Load() == 0
+	return k.starved.Load() == 0 && e.dials.hungry.Load() == 0 && e.inner == nil // another client may wait for the endpoint's limit
 }
 
 // blockedQueue is what a queue for connections has of a Breaker; the queue's lock guards it.
@@ -338,11 +338,9 @@ func (b *Backend) closeIdleFor(e *Endpoint, all []*Endpoint) bool {
 	if e.closeOneIdle() {
 		return true
 	}
-	if b.breaker.starved.Load() == 0 {
-		return false
-	}
+	anywhere := b.breaker.starved.Load() > 0
 	for _, other := range all {
-		if other != e && other.closeOneIdle() {
+		if other != e && (anywhere || other.whole() == e.whole()) && other.closeOneIdle() {
 			return true
 		}
 	}

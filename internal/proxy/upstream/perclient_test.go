@@ -93,22 +93,28 @@ func TestAtIsBounded(t *testing.T) {
 
 // TestAtSharesLimits: a breaker's limits are for all clients together: a request has the idle connection of another client closed.
 func TestAtSharesLimits(t *testing.T) {
-	_, b, e := toldOf(t, &config.CircuitBreaker{MaxConnections: proto.Uint32(1), MaxConnectionsPerEndpoint: proto.Uint32(1)})
-	c := wait(t, connecting(t.Context(), e.At(clientOf(1)), true))
-	waiting := connecting(t.Context(), e.At(clientOf(2)), true)
-	b.waitsFor(t, 1)
-	c.conn.Release()
-	got := wait(t, waiting)
-	if got.err != nil || b.Stats().Open != 1 {
-		t.Fatalf("%+v, %+v", got, b.Stats())
+	for name, c := range map[string]*config.CircuitBreaker{
+		"backend": {MaxConnections: proto.Uint32(1)}, "endpoint": {MaxConnectionsPerEndpoint: proto.Uint32(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, b, e := toldOf(t, c)
+			c := wait(t, connecting(t.Context(), e.At(clientOf(1)), true))
+			waiting := connecting(t.Context(), e.At(clientOf(2)), true)
+			b.waitsFor(t, 1)
+			c.conn.Release()
+			got := wait(t, waiting)
+			if got.err != nil || b.Stats().Open != 1 {
+				t.Fatalf("%+v, %+v", got, b.Stats())
+			}
+			got.conn.Release()
+			again := wait(t, connecting(t.Context(), e.At(clientOf(1)), true))
+			if again.err != nil || b.Stats().Open != 1 {
+				t.Fatalf("%+v, %+v", again, b.Stats())
+			}
+			again.conn.Close()
+			zero(t, b)
+		})
 	}
-	got.conn.Release()
-	if again := wait(t, connecting(t.Context(), e.At(clientOf(1)), true)); again.err != nil || b.Stats().Open != 1 {
-		t.Errorf("%+v, %+v", again, b.Stats())
-	} else {
-		again.conn.Close()
-	}
-	zero(t, b)
 }
 
 // TestAtOfGoneEndpoint: what is within an endpoint goes with it.
