@@ -380,3 +380,52 @@ func TestRequestsPerConnection(t *testing.T) {
 		})
 	}
 }
+
+// TestBreakerPanic: an exchange through which a panic passes, also in a retry, is counted no more.
+func TestBreakerPanic(t *testing.T) {
+	t.Parallel()
+	for _, h2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("HTTP2 %v", h2), func(t *testing.T) {
+			t.Parallel()
+			checkLeaks(t)
+			attempts := 0
+			handle := func(w http.ResponseWriter, _ *http.Request) {
+				if attempts++; attempts%2 == 1 {
+					w.WriteHeader(503)
+				}
+			}
+			g := startGateway(t, Timeouts{})
+			rule := func(r *config.Rule) {
+				r.Retry = &config.Retry{Attempts: 2, BackoffNanos: int64(time.Millisecond), Triggers: []config.RetryTrigger{config.RetryTrigger_RETRY_TRIGGER_5XX}}
+				r.Traffic = &config.RuleTraffic{StreamIdleTimeoutNanos: int64(time.Hour), MaxStreamDurationNanos: int64(time.Hour)}
+			}
+			protocol := config.BackendProtocol_BACKEND_PROTOCOL_HTTP
+			if h2 {
+				protocol = config.BackendProtocol_BACKEND_PROTOCOL_H2C
+				addr, _ := h2cBackend(t, 0, handle)
+				g.serveH2C(addr, rule)
+			} else {
+				g.serve(httpBackend(t, handle), rule)
+			}
+			g.apply([]*config.Resource{trafficOf(protocol, breakerOf(&config.CircuitBreaker{MaxConnections: proto.Uint32(1), MaxPendingRequests: proto.Uint32(1),
+				MaxParallelRequests: proto.Uint32(1), MaxParallelRetries: proto.Uint32(1)}))})
+			g.panicsIn("response")
+			for range 3 {
+				c := g.dial()
+				io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nX-Panic: 1\r\n\r\n")
+				if got, _ := io.ReadAll(c); strings.HasPrefix(string(got), "HTTP/1.1 200") {
+					t.Errorf("got %.60q", got)
+				}
+				g.uncounted()
+			}
+			if status, err := get(g.dial()); status != 200 || err != nil {
+				t.Errorf("the request after them: %d, %v", status, err)
+			}
+			for i, r := range g.reasonsLogged(4) {
+				if want := map[bool]string{true: "internal", false: "ok"}[i < 3]; r != want {
+					t.Errorf("request %d is logged as %s, want %s", i, r, want)
+				}
+			}
+		})
+	}
+}

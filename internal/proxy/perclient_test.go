@@ -338,3 +338,38 @@ func TestClientProtocol(t *testing.T) {
 		}
 	})
 }
+
+// TestProxyHeaderOfMirror: the copy of a request comes as its client's.
+func TestProxyHeaderOfMirror(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { inner.Close() })
+	l := &toldListener{Listener: inner, t: t, start: "PROXY TCP4 "}
+	told := make(chan netip.AddrPort, 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			told <- c.(*toldConn).client
+			c.Close()
+		}
+	}()
+	g := startGateway(t, Timeouts{})
+	mirror := backend(mirrorKey, inner.Addr().String())
+	mirror[0].GetBackend().Traffic = connectionsAs(&config.BackendConnections{ProxyHeader: config.ProxyHeader_PROXY_HEADER_V1})
+	g.apply(mirror)
+	g.serve(echo(t), mirrorTo(t, mirrorKey))
+	c := g.dial()
+	if status, err := get(c); status != 200 || err != nil {
+		t.Fatal(status, err)
+	}
+	if got := <-told; got.String() != c.LocalAddr().String() {
+		t.Errorf("the mirror is told %v, the client is %v", got, c.LocalAddr())
+	}
+}

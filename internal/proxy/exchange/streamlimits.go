@@ -11,9 +11,10 @@ import (
 // streamLimits end an exchange of a rule that says for how long nothing may move, or how long a stream may last; tunnels and what is suspended too. They cost an exchange a timer,
 // which begins anew at most once for each time that it runs out, and each part that moves a look at the clock. They are of one exchange alone: its timer may be late.
 type streamLimits struct {
-	watch *Watch
-	idle  time.Duration // 0 is no limit
-	until time.Time     // zero is no limit
+	engine *Engine
+	watch  *Watch
+	idle   time.Duration // 0 is no limit
+	until  time.Time     // zero is no limit
 
 	moved atomic.Int64 // when something has moved last, in nanoseconds since began
 	began time.Time
@@ -32,7 +33,7 @@ func (x *Exchange) limitStream() {
 			x.deadline, x.deadlineReason = at, observe.ReasonStreamDurationExceeded
 		}
 	}
-	l := &streamLimits{watch: x.Client.Watch, idle: r.StreamIdleTimeout, began: time.Now()}
+	l := &streamLimits{engine: x.Client.Engine, watch: x.Client.Watch, idle: r.StreamIdleTimeout, began: time.Now()}
 	if r.MaxStreamDuration > 0 {
 		l.until = x.start.Add(r.MaxStreamDuration)
 	}
@@ -54,8 +55,13 @@ func (l *streamLimits) left() time.Duration {
 	return min(left, time.Until(l.until))
 }
 
-// expire is the timer's. Watch has panics of what it interrupts recovered no more than the sweeper has.
+// expire is the timer's, whose goroutine is nobody else's.
 func (l *streamLimits) expire() {
+	defer func() {
+		if v := recover(); v != nil {
+			l.engine.Observer.Panicked("exchange", v)
+		}
+	}()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timer == nil {

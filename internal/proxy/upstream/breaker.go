@@ -157,7 +157,7 @@ func (k *Breaker) admitted(count *atomic.Int64, most int64, limit BreakerLimit) 
 
 var errBreaker = errors.New("a limit of the backend's circuit breaker is reached")
 
-// begin counts a request that waits for a connection, until pending of what it returns is taken down; nil is that nothing is bounded.
+// beginPending counts a request that waits for a connection; whoever calls it takes pending of what it returns down again. nil is that nothing is bounded.
 func (e *Endpoint) beginPending() (*Breaker, error) {
 	k := &e.backend.root().breaker
 	l := k.limits.Load()
@@ -212,7 +212,7 @@ func (e *Endpoint) reserveAnyway() {
 	e.whole().making++
 }
 
-// release ends what reserve has begun where no connection was made.
+// release ends what reserve has begun, where no connection was made.
 func (e *Endpoint) release() {
 	root := e.backend.root()
 	root.breaker.mu.Lock()

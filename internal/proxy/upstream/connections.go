@@ -59,7 +59,7 @@ func orSystem(seconds uint32) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// settings are those of the backend's policy; nil where it has none.
+// settings returns what the backend's policy says of connections; nil where there is none.
 func (e *Endpoint) settings() *connections { return e.backend.root().connections.Load() }
 
 // connectTimeout bounds one dial.
@@ -70,7 +70,7 @@ func (e *Endpoint) connectTimeout() time.Duration {
 	return e.backend.set.options.ConnectTimeout
 }
 
-// dialer has the keepalive of connections for the purpose, which is kept in the Conn, too.
+// keepaliveFor returns the keepalive of connections for a purpose; enabled is false where they have none at first.
 func (e *Endpoint) keepaliveFor(p purpose) (_ net.KeepAliveConfig, enabled bool) {
 	if s := e.settings(); s != nil && s.keepalive != nil {
 		return *s.keepalive, true
@@ -127,7 +127,7 @@ type sweepLimits struct {
 	made time.Time
 }
 
-// limits returns those of a Sweep at a time for the backend.
+// sweepLimits returns those of a Sweep at a time for the backend; last is the Sweep before.
 func (b *Backend) sweepLimits(now time.Time, last int64) sweepLimits {
 	l := sweepLimits{idle: now.Add(-b.set.options.IdleTimeout).UnixNano(), last: last}
 	if s := b.root().connections.Load(); s != nil {
