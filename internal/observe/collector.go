@@ -34,19 +34,21 @@ var (
 	descConnectionTotal = desc("downstream_connections_total", "Connections accepted from clients.", socketLabels...)
 	descRefused         = desc("downstream_connections_refused_total", "Connections from clients that were closed as soon as they were accepted, because the limit was reached (reason overloaded).", "gateway", "address", "port", "limit")
 
-	descUpEndpoints     = desc("upstream_endpoints", "Endpoints of the backend.", backendLabels...)
-	descUpRequests      = desc("upstream_requests_in_flight", "Requests that the backend is working on.", backendLabels...)
-	descUpIdle          = desc("upstream_connections_idle", "Connections to the backend that wait for a request.", backendLabels...)
-	descUpActive        = desc("upstream_connections_active", "Connections to the backend that carry a request.", backendLabels...)
-	descUpConnects      = desc("upstream_connects_total", "Connections made to the backend.", backendLabels...)
-	descUpConnectErrors = desc("upstream_connect_errors_total", "Attempts to connect to the backend that failed.", backendLabels...)
-	descUpWaiting       = desc("upstream_requests_waiting", "Requests that wait for a connection to the backend.", backendLabels...)
-	descUpRefused       = desc("upstream_requests_refused_total", "Requests that an endpoint of the backend was not asked for because too many waited for a connection to it (reason overloaded, where no other endpoint had room).", backendLabels...)
-	descUpRetries       = desc("upstream_retries_total", "Attempts of requests beyond their first: because no connection could be made, one turned out dead, the backend had not processed the request, or the rule's retry asks for it.", backendLabels...)
-	descMirrorsDropped  = desc("upstream_mirror_copies_dropped_total", "Copies of requests that the backend did not get, or not all of; reason is overloaded where too many or too much of one waited for it, loop_detected where the request had passed a proxy of Moongate before by its CDN-Loop, else failed.", "backend", "reason")
-	descSpansSent       = desc("upstream_spans_sent_total", "Spans of requests that the backend has taken as the collector of an XTelemetryPolicy.", "backend")
-	descSpansDropped    = desc("upstream_spans_dropped_total", "Spans of requests that the collector of an XTelemetryPolicy has not taken: it could not be reached in time, has refused them, or too many waited for it.", "backend")
-	descSessions        = desc("upstream_session_requests_total", "Requests of persistent sessions that the backend has answered; result is new where the session has begun, kept where its endpoint has answered, and moved where another one has, because that was not there.", "backend", "result")
+	descUpEndpoints      = desc("upstream_endpoints", "Endpoints of the backend.", backendLabels...)
+	descUpRequests       = desc("upstream_requests_in_flight", "Requests that the backend is working on.", backendLabels...)
+	descUpIdle           = desc("upstream_connections_idle", "Connections to the backend that wait for a request.", backendLabels...)
+	descUpActive         = desc("upstream_connections_active", "Connections to the backend that carry a request.", backendLabels...)
+	descUpConnects       = desc("upstream_connects_total", "Connections made to the backend.", backendLabels...)
+	descUpConnectErrors  = desc("upstream_connect_errors_total", "Attempts to connect to the backend that failed.", backendLabels...)
+	descUpWaiting        = desc("upstream_requests_waiting", "Requests that wait for a connection to the backend.", backendLabels...)
+	descUpRefused        = desc("upstream_requests_refused_total", "Requests that an endpoint of the backend was not asked for because too many waited for a connection to it (reason overloaded, where no other endpoint had room).", backendLabels...)
+	descUpRetries        = desc("upstream_retries_total", "Attempts of requests beyond their first: because no connection could be made, one turned out dead, the backend had not processed the request, or the rule's retry asks for it.", backendLabels...)
+	descBreakerOpen      = desc("upstream_circuit_breaker_open", "1 while a limit of the backend's circuit breaker is reached, else 0.", "backend", "limit")
+	descBreakerOverflows = desc("upstream_circuit_breaker_overflows_total", "How often a request or retry was refused by a limit of the backend's circuit breaker, or had to wait because of its limits on connections.", "backend", "limit")
+	descMirrorsDropped   = desc("upstream_mirror_copies_dropped_total", "Copies of requests that the backend did not get, or not all of; reason is overloaded where too many or too much of one waited for it, loop_detected where the request had passed a proxy of Moongate before by its CDN-Loop, else failed.", "backend", "reason")
+	descSpansSent        = desc("upstream_spans_sent_total", "Spans of requests that the backend has taken as the collector of an XTelemetryPolicy.", "backend")
+	descSpansDropped     = desc("upstream_spans_dropped_total", "Spans of requests that the collector of an XTelemetryPolicy has not taken: it could not be reached in time, has refused them, or too many waited for it.", "backend")
+	descSessions         = desc("upstream_session_requests_total", "Requests of persistent sessions that the backend has answered; result is new where the session has begun, kept where its endpoint has answered, and moved where another one has, because that was not there.", "backend", "result")
 
 	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
 
@@ -66,7 +68,7 @@ var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
 	descProxies,
-	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descScarce,
+	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows, descScarce,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
@@ -218,6 +220,7 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		sum.SessionsMoved += u.SessionsMoved
 		sum.SpansSent += u.SpansSent
 		sum.SpansDropped += u.SpansDropped
+		sum.BreakerLimits = addBreakerLimits(sum.BreakerLimits, u.BreakerLimits)
 	})
 	for backend, u := range sums {
 		e.gauge(descUpEndpoints, float64(u.Endpoints), backend)
@@ -234,6 +237,14 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 			if n > 0 { // most backends are no mirrors
 				e.counter(descMirrorsDropped, n, backend, reason)
 			}
+		}
+		for _, l := range u.BreakerLimits {
+			open := 0.0
+			if l.Open {
+				open = 1
+			}
+			e.gauge(descBreakerOpen, open, backend, l.Limit)
+			e.counter(descBreakerOverflows, l.Overflows, backend, l.Limit)
 		}
 		if u.SpansSent+u.SpansDropped > 0 { // it is a collector
 			e.counter(descSpansSent, u.SpansSent, backend)

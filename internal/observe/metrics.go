@@ -3,6 +3,7 @@ package observe
 import (
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -146,11 +147,34 @@ type UpstreamStats struct {
 	SessionsBegun     uint64 // requests of persistent sessions that began with them
 	SessionsKept      uint64 // and those that the endpoint of their session has answered
 	SessionsMoved     uint64 // and those that another one has, because it was not there
+	// BreakerLimits are the limits of its circuit breaker.
+	BreakerLimits []BreakerLimitStats
+}
+
+// BreakerLimitStats is one limit of a circuit breaker.
+type BreakerLimitStats struct {
+	Limit     string // such as "connections"
+	Open      bool   // it is reached
+	Overflows uint64 // since the start
+}
+
+// addBreakerLimits adds the limits of one backend to those of others.
+func addBreakerLimits(sum, more []BreakerLimitStats) []BreakerLimitStats {
+	for _, l := range more {
+		i := slices.IndexFunc(sum, func(s BreakerLimitStats) bool { return s.Limit == l.Limit })
+		if i < 0 {
+			sum = append(sum, l)
+			continue
+		}
+		sum[i].Open = sum[i].Open || l.Open
+		sum[i].Overflows += l.Overflows
+	}
+	return sum
 }
 
 // unused says that no request has ever needed the backend.
 func (u *UpstreamStats) unused() bool {
-	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0
+	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0 && len(u.BreakerLimits) == 0
 }
 
 // SetUpstreams gives the function that reports every backend's pool; it is called at each

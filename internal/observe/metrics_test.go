@@ -374,6 +374,24 @@ func TestUpstreamsAppearWithUse(t *testing.T) {
 	want(t, m, "moongate_upstream_endpoints", map[string]float64{"backend=away": 3, "backend=busy": 3, "backend=used": 3})
 }
 
+// TestBreakerMetrics: limits of backends beyond the bound are added up.
+func TestBreakerMetrics(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{MaxRules: 1})
+	m.SetUpstreams(func(emit func(UpstreamStats)) {
+		for i, name := range []string{"a", "b", "c"} {
+			emit(UpstreamStats{Backend: name, BreakerLimits: []BreakerLimitStats{{"requests", i == 2, uint64(i)}, {"pending_requests", false, 1}}})
+		}
+	})
+	want(t, m, "moongate_upstream_circuit_breaker_open", map[string]float64{
+		"backend=a,limit=requests": 0, "backend=a,limit=pending_requests": 0, "backend=(other),limit=requests": 1, "backend=(other),limit=pending_requests": 0})
+	want(t, m, "moongate_upstream_circuit_breaker_overflows_total", map[string]float64{
+		"backend=a,limit=requests": 0, "backend=a,limit=pending_requests": 1, "backend=(other),limit=requests": 3, "backend=(other),limit=pending_requests": 2})
+	sum := addBreakerLimits([]BreakerLimitStats{{"requests", false, 1}}, []BreakerLimitStats{{"retries", false, 5}, {"requests", true, 2}})
+	if !slices.Equal(sum, []BreakerLimitStats{{"requests", true, 3}, {"retries", false, 5}}) {
+		t.Errorf("added up %+v", sum)
+	}
+}
+
 func TestHostileLabelsDoNotFailTheScrape(t *testing.T) {
 	m, _ := testMetrics(MetricsOptions{})
 	bad := strings.Repeat("\xff\n\"", 400)
@@ -394,7 +412,8 @@ func TestMetricNames(t *testing.T) {
 	m.Listener(ListenerLabels{Listener: "l"})
 	m.Socket(SocketLabels{Port: 1})
 	m.SetUpstreams(func(emit func(UpstreamStats)) {
-		emit(UpstreamStats{ConnectsTotal: 1, MirrorsFailed: 1, SessionsKept: 1, SpansSent: 1, SpansDropped: 1})
+		emit(UpstreamStats{ConnectsTotal: 1, MirrorsFailed: 1, SessionsKept: 1, SpansSent: 1, SpansDropped: 1,
+			BreakerLimits: []BreakerLimitStats{{Limit: "requests", Open: true, Overflows: 2}}})
 	})
 	m.SetUnreadKinds(func() []string { return []string{"Gateway"} })
 	m.ConfigApplied(ConfigApply{At: c.t})

@@ -48,10 +48,13 @@ const (
 	ReasonBackendTimeout
 	ReasonRequestTimeout
 	ReasonGRPCTimeout
+	ReasonStreamIdle
+	ReasonStreamDurationExceeded
 	ReasonRetriesExhausted
 	ReasonRetryBodyTooLarge
 	ReasonRetryBudgetExhausted
 	ReasonAuthFailed
+	ReasonCircuitBreakerOpen
 
 	ReasonNoBackend
 	ReasonBackendInvalid
@@ -145,15 +148,20 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonUpstreamReset:     {Word: "upstream_reset", Source: SourceUpstream, Status: 502, Description: "the backend closed the connection before it sent a complete response head"},
 	ReasonUpstreamMalformed: {Word: "upstream_malformed", Source: SourceUpstream, Status: 502, Description: "the backend's response is malformed, ambiguous in its framing, or too large in its head"},
 	ReasonUpstreamTruncated: {Word: "upstream_truncated", Source: SourceUpstream, Description: "the backend's response broke off after its head was relayed; the client's connection was closed to show it"},
-	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, or the limit on a backend's silence, ran out"},
+	ReasonBackendTimeout:    {Word: "backend_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.backendRequest, the timeout of a single attempt, or the limit on a backend's silence, ran out"},
 	ReasonRequestTimeout:    {Word: "request_timeout", Source: SourceUpstream, Status: 504, Description: "the rule's timeouts.request ran out"},
 	ReasonGRPCTimeout:       {Word: "grpc_timeout", Source: SourceUpstream, Status: 504, Description: "the time that a gRPC call gives itself by grpc-timeout ran out"},
+	ReasonStreamIdle:        {Word: "stream_idle", Source: SourceUpstream, Status: 504, Description: "nothing has moved between client and backend for the streamIdleTimeout of a BackendTrafficPolicy; where a response or a tunnel had begun, it broke off"},
 	ReasonRetriesExhausted:  {Word: "retries_exhausted", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, after the last one that it allows, that timeouts.request leaves time for, or while memory is scarce"},
 	ReasonRetryBodyTooLarge: {Word: "retry_body_too_large", Source: SourceUpstream, Description: "the backend's response was relayed to its end, with a status for which the rule's retry wants another attempt, but the request body is longer than what is kept for one"},
+
+	ReasonStreamDurationExceeded: {Word: "stream_duration_exceeded", Source: SourceUpstream, Status: 504, Description: "request and response, or a tunnel, have taken longer than the maxStreamDuration of a BackendTrafficPolicy; where a response or a tunnel had begun, it broke off"},
 
 	ReasonRetryBudgetExhausted: {Word: "retry_budget_exhausted", Source: SourceUpstream, Status: 503, Description: "an attempt failed and the rule's retry wants another one, but the retryConstraint of the backend's XBackendTrafficPolicy allows no more retries for now"},
 
 	ReasonAuthFailed: {Word: "auth_failed", Source: SourceUpstream, Status: 503, Description: "the authorization server of an ExternalAuth filter gave no answer, or one that is not understood, so that the request does not pass"},
+
+	ReasonCircuitBreakerOpen: {Word: "circuit_breaker_open", Source: SourceUpstream, Status: 503, Description: "a limit of the backend's BackendTrafficPolicy on connections, or on requests that are under way or wait, is reached; moongate_upstream_circuit_breaker_overflows_total says which"},
 
 	ReasonNoBackend:                 {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
 	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},

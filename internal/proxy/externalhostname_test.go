@@ -190,3 +190,34 @@ func TestExternalHostnameUnanswered(t *testing.T) {
 		t.Errorf("of a host that does not resolve: %s", got)
 	}
 }
+
+// TestExternalHostnameLookup: a policy says how a host is asked for; an edit of that leaves the endpoints and their connections alone until there is another answer.
+func TestExternalHostnameLookup(t *testing.T) {
+	port := hostServers(t, "127.0.0.2", "127.0.0.3")
+	s := dnsserver.Start(t)
+	g := startGatewayWith(t, Options{DNSServers: []netip.AddrPort{s.Addr()}, minTTL: 20 * time.Millisecond})
+	s.Set(t, "a.example.com", "a.example.com. 3600 IN A 127.0.0.2")
+	host := &config.ExternalHostname{Name: "a.example.com", Allowed: []string{"127.0.0.0/8"}}
+	g.serveHost(port, host)
+	if got := g.from(); got != "127.0.0.2" {
+		t.Fatalf("answered %s", got)
+	}
+	before := g.upstreams.Get(hostKey).Endpoints()[0]
+	s.Silence(true)
+	b := g.hostBackend(port, host)
+	b.GetBackend().Traffic = connectionsAs(&config.BackendConnections{DnsIgnoreTtl: true, DnsRefreshNanos: int64(20 * time.Millisecond)})
+	g.apply([]*config.Resource{b})
+	for range 5 {
+		if got := g.from(); got != "127.0.0.2" {
+			t.Fatalf("answered %s while DNS says nothing", got)
+		}
+	}
+	if now := g.upstreams.Get(hostKey).Endpoints(); len(now) != 1 || now[0] != before {
+		t.Error("the endpoint is another one")
+	}
+	s.Silence(false)
+	s.Set(t, "a.example.com", "a.example.com. 3600 IN A 127.0.0.3")
+	testkit.Eventually(t, "the new address", func() bool { return g.from() == "127.0.0.3" })
+	s.Set(t, "a.example.com", "a.example.com. 3600 IN A 127.0.0.2")
+	testkit.Eventually(t, "the next one, long before the TTL is over", func() bool { return g.from() == "127.0.0.2" })
+}

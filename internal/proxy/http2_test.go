@@ -382,3 +382,8 @@ func TestPriorKnowledge(t *testing.T) {
 		}
 	}
 }
+
+// http2Over makes a connection of a client one by HTTP/2, with prior knowledge.
+func http2Over(c net.Conn) (*http2.ClientConn, error) {
+	return (&http2.Transport{DisableCompression: true}).NewClientConn(c)
+}

@@ -250,7 +250,12 @@ func (p *Proxy) Bound() []BoundListener {
 func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 	for _, b := range p.upstreams.Backends() {
 		s := b.Stats()
+		var limits []observe.BreakerLimitStats
+		for _, l := range b.BreakerStats() {
+			limits = append(limits, observe.BreakerLimitStats{Limit: l.Limit.String(), Open: l.Open, Overflows: uint64(l.Overflows)})
+		}
 		emit(observe.UpstreamStats{
+			BreakerLimits:     limits,
 			Backend:           b.Key(),
 			Endpoints:         len(b.Endpoints()),
 			RequestsInFlight:  int(s.InFlight),

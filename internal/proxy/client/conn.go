@@ -166,11 +166,25 @@ func newConn(set *Set, s *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Port
 
 // peerOf returns who has made a connection; the zero value where that is not known any more.
 func peerOf(tcp *net.TCPConn) netip.AddrPort {
-	a, ok := tcp.RemoteAddr().(*net.TCPAddr)
+	return addrPortOf(tcp.RemoteAddr())
+}
+
+// local is where the client has connected to.
+func (c *Conn) local() netip.AddrPort { return addrPortOf(c.tcp.LocalAddr()) }
+
+// Local implements what exchange asks of a Response.
+func (s http1Side) Local() netip.AddrPort { return s.c.local() }
+
+// Local is as that of http1Side.
+func (d *stream) Local() netip.AddrPort { return d.c.local() }
+
+// addrPortOf returns an end of a connection by TCP; the zero value where that is not known any more.
+func addrPortOf(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
 		return netip.AddrPort{}
 	}
-	ap := a.AddrPort()
+	ap := tcp.AddrPort()
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 

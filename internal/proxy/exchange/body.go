@@ -14,7 +14,7 @@ import (
 const (
 	// uploadGrace is how long an upload may go on after its response is complete.
 	uploadGrace = time.Second
-	// replayable is how many bytes of a streamed request body are kept, so that the request can be sent again when
+	// replayable is how many bytes of a streamed request body are kept where the rule says nothing of it, so that the request can be sent again when
 	// a backend has not processed it (RFC 9113 section 8.7).
 	replayable = 64 << 10
 )
@@ -133,6 +133,7 @@ func (b *requestBody) read(wait bool) {
 			err = errBodyTooLarge
 		}
 		if err == nil && len(data) > 0 {
+			b.x.movedNow()
 			b.x.feedMirrors(data)
 		}
 	})
@@ -217,7 +218,7 @@ func (b *requestBody) append(p *piece) {
 // forget gives up what the present attempt has sent where no other can follow, or where it is too much to be kept; mu
 // is held.
 func (b *requestBody) forget() {
-	if !b.settled && (b.pinned || b.end <= replayable) {
+	if !b.settled && (b.pinned || b.end <= b.x.replayable()) {
 		return
 	}
 	for b.first != nil && b.first.end() <= b.cursor.at {
@@ -228,6 +229,14 @@ func (b *requestBody) forget() {
 		b.from = p.end()
 		p.free()
 	}
+}
+
+// replayable is how many bytes of a streamed body are kept, so that the request can be sent again.
+func (x *Exchange) replayable() int64 {
+	if x.rule == nil || x.rule.BufferLimit == 0 || x.rule.BufferLimit > replayable && x.Client.Engine.Overloaded.Load() {
+		return replayable
+	}
+	return x.rule.BufferLimit
 }
 
 // atHand reports whether the request could be sent from its first byte on.
@@ -357,6 +366,9 @@ func (b *requestBody) sent(number, n int, last bool, err error) bool {
 	b.cond.Broadcast()
 	if err != nil || number != c.number {
 		return false
+	}
+	if n > 0 {
+		b.x.movedNow()
 	}
 	c.at += int64(n)
 	c.done = last

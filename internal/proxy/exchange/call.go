@@ -17,8 +17,12 @@ type call struct {
 }
 
 // call connects to the endpoint and begins the request, as transport.open does. It fails by the deadline, and when ctx ends, and so does
-// what follows. The endpoint must have been begun by the caller.
-func (e *Engine) call(ctx context.Context, ep *upstream.Endpoint, deadline time.Time, r *Request, body []byte, last bool) (*call, error) {
+// what follows. The endpoint must have been begun by the caller; from is whom
+// the connection is for.
+func (e *Engine) call(ctx context.Context, ep *upstream.Endpoint, from upstream.For, deadline time.Time, r *Request, body []byte, last bool) (*call, error) {
+	if ep.DiffersByClient() {
+		ep = ep.At(from)
+	}
 	u, place, err := connected(ctx, ep, deadline)
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func TestCall(t *testing.T) {
 			r.Framing, last = http1.Chunked, false
 		}
 		ep.Begin()
-		call, err := e.call(context.Background(), ep, time.Now().Add(10*time.Second), r, first, last)
+		call, err := e.call(context.Background(), ep, upstream.For{}, time.Now().Add(10*time.Second), r, first, last)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -131,7 +131,7 @@ func TestCallEnds(t *testing.T) {
 	for name, c := range map[string]struct{ patience, deadline time.Duration }{"deadline": {time.Minute, 50 * time.Millisecond}, "context": {50 * time.Millisecond, time.Minute}} {
 		ctx, cancel := context.WithTimeout(context.Background(), c.patience)
 		ep.Begin()
-		call, err := e.call(ctx, ep, time.Now().Add(c.deadline), requestOf("GET", http1.NoBody, -1), nil, true)
+		call, err := e.call(ctx, ep, upstream.For{}, time.Now().Add(c.deadline), requestOf("GET", http1.NoBody, -1), nil, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestCallEnds(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := e.call(ended, ep, time.Now().Add(time.Minute), requestOf("GET", http1.NoBody, -1), nil, true); err == nil {
+	if _, err := e.call(ended, ep, upstream.For{}, time.Now().Add(time.Minute), requestOf("GET", http1.NoBody, -1), nil, true); err == nil {
 		t.Error("a context that has ended begins a call")
 	}
 }

@@ -98,6 +98,12 @@ type Response interface {
 	More(Part) error
 }
 
+// located is a Response of which is known where its client has connected to. It is asked seldom, so that the address is not kept for each stream.
+type located interface {
+	// Local is the zero value where it is not known any more.
+	Local() netip.AddrPort
+}
+
 // Limiter bounds what a Response does by the timeouts of a rule.
 type Limiter interface {
 	// WriteBy makes writes that are not done by t fail with os.ErrDeadlineExceeded; zero is never.
@@ -147,6 +153,8 @@ type Watch struct {
 	// gone tells that the client of the present exchange has left, or failed it. It is set with mu held, and stays for all waits
 	// of the exchange.
 	gone atomic.Bool
+	// lapsed tells that the present exchange has lost its time. It is set with mu held, and stays for all waits of the exchange.
+	lapsed atomic.Bool
 
 	mu     sync.Mutex
 	waiter interrupter    // what waits on behalf of the client, nil at other times
@@ -200,6 +208,16 @@ func (w *Watch) Expire() {
 	}
 }
 
+// lapse ends the present wait of an exchange, as by a deadline, and all that follow. The client has not left.
+func (w *Watch) lapse() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lapsed.Store(true)
+	if w.waiter != nil {
+		w.waiter.interrupt()
+	}
+}
+
 // Suspend has the exchange give up its goroutines, if it is a tunnel through which nothing moves and they can be spared, and has the system look after its
 // backend.
 func (w *Watch) Suspend() {
@@ -231,6 +249,7 @@ func (w *Watch) Cut(reason observe.Reason) {
 func (w *Watch) Reset() {
 	w.mu.Lock()
 	w.left, w.cut = false, 0
+	w.lapsed.Store(false)
 	w.gone.Store(false)
 	w.mu.Unlock()
 }
@@ -245,6 +264,9 @@ func (w *Watch) WasCut() (reason observe.Reason, cut bool) {
 // start is called at the beginning of an exchange.
 func (w *Watch) start() {
 	w.first, w.answered = 0, false
+	if w.lapsed.Load() {
+		w.lapsed.Store(false)
+	}
 	if !w.gone.Load() {
 		return
 	}
@@ -266,7 +288,7 @@ func (w *Watch) begin(i interrupter) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiter = i
-	if w.gone.Load() {
+	if w.gone.Load() || w.lapsed.Load() {
 		i.interrupt()
 	}
 }

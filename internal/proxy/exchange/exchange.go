@@ -63,6 +63,9 @@ type seldom struct {
 	span   tracing.Span
 	// session is that of a request that has one. Without settings it is none.
 	session clientSession
+	// admitted counts the present attempt, and retry the last one that the rule's retry has allowed; nil where nothing does.
+	admitted, retry *upstream.Breaker
+	limits          *streamLimits // nil: the rule of the present request has none
 }
 
 // mayNeed makes seldom where it is not there yet.
@@ -139,6 +142,8 @@ func (x *Exchange) end(read bool) Outcome {
 	}
 	x.endMirrors(false) // of a body that no attempt was made with
 	x.body.release()
+	x.endRetry()
+	x.endLimits()
 	x.finish()
 	return Outcome{Complete: x.complete, Read: read}
 }
@@ -240,6 +245,9 @@ func (x *Exchange) handle() (read bool) {
 	}
 	if x.rule.RequestTimeout > 0 {
 		x.deadline, x.deadlineReason = x.start.Add(x.rule.RequestTimeout), observe.ReasonRequestTimeout
+	}
+	if x.rule.LimitsStreams() {
+		x.limitStream()
 	}
 	if x.grpc {
 		x.limitByGRPC()

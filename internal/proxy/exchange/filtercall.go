@@ -23,6 +23,7 @@ const (
 
 var (
 	errCallNoEndpoint = errors.New("the backend has no endpoint that is ready")
+	errCallOverloaded = errors.New("a limit of the backend's circuit breaker is reached")
 	errCallContent    = errors.New("the response's body is too long")
 )
 
@@ -73,10 +74,17 @@ func (e *Engine) carryOut(ctx context.Context, identity *upstream.Identity, seed
 
 // callAt is one of the attempts; answered tells that a response has begun.
 func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline time.Time, c *filter.Call) (answered bool, err error) {
+	admitted, ok := ep.Backend().Admit()
+	if !ok {
+		return false, errCallOverloaded
+	}
+	if admitted != nil {
+		defer admitted.Done()
+	}
 	ep.Begin()
 	defer ep.End()
 	r := Request{Request: c.Request, Framing: http1.Length, Length: int64(len(c.Body)), TETrailers: c.Trailers}
-	made, err := e.call(ctx, ep, deadline, &r, c.Body, true)
+	made, err := e.call(ctx, ep, upstream.For{HTTP2: c.Trailers || ep.PrefersHTTP2()}, deadline, &r, c.Body, true)
 	if err != nil {
 		return false, err
 	}

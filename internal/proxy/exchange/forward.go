@@ -51,6 +51,10 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			f = failure{kind: failedFinally, reason: x.deadlineReason}
 			break
 		}
+		if reason, lapsed := x.lapsed(); lapsed {
+			f = failure{kind: failedFinally, reason: reason}
+			break
+		}
 		ep := x.pick(backend)
 		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
@@ -59,6 +63,10 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			backend.Retried()
 		}
 		x.rec.Upstream = ep.Address()
+		if !x.admit(backend) {
+			f = failure{kind: failedFinally, reason: observe.ReasonCircuitBreakerOpen}
+			break
+		}
 		ep.Begin()
 		x.endpoint = ep
 		x.attempt.attemptState = attemptState{deadline: x.attemptDeadline()}
@@ -95,6 +103,27 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 func (x *Exchange) endEndpoint() {
 	x.endpoint.End()
 	x.endpoint = nil
+	if s := x.seldom; s != nil && s.admitted != nil {
+		s.admitted.Done()
+		s.admitted = nil
+	}
+}
+
+// admit counts an attempt at the backend; false is that there are too many.
+func (x *Exchange) admit(backend *upstream.Backend) (ok bool) {
+	k, ok := backend.Admit()
+	if k != nil {
+		x.mayNeed().admitted = k
+	}
+	return ok
+}
+
+// endRetry follows the attempt that the rule's retry has allowed last.
+func (x *Exchange) endRetry() {
+	if s := x.seldom; s != nil && s.retry != nil {
+		s.retry.RetryDone()
+		s.retry = nil
+	}
 }
 
 // attemptAt makes an attempt at an endpoint. Where that fails, v is what follows.
@@ -127,8 +156,9 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		a.end(false)
 		return false, f, v
 	}
+	x.movedNow()
 	x.ending = observe.ReasonOK
-	if x.rule.Retry.Wants(x.resp.Status) {
+	if x.rule.Retry.Wants(&x.resp) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
 		if f, v = x.judged(f); v.again || v.refused {
 			x.discard(a)
@@ -137,6 +167,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		x.ending = v.reason
 	}
 	x.Client.Watch.answered = true
+	x.endPerTryTimeout(a)
 	x.body.settle(a)
 	x.filterResponse()
 	x.keepSession()
@@ -168,7 +199,7 @@ func (x *Exchange) endTry(a *attempt) {
 		return
 	}
 	a.Give()
-	if !x.deadline.IsZero() {
+	if !x.deadline.IsZero() || x.limits() != nil {
 		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
 	if x.Client.Engine.Logging {
@@ -177,7 +208,7 @@ func (x *Exchange) endTry(a *attempt) {
 }
 
 func (x *Exchange) attemptDeadline() time.Time {
-	if t := x.rule.BackendTimeout; t > 0 {
+	if t := max(x.rule.BackendTimeout, x.rule.PerTryTimeout); t > 0 { // one of them is 0
 		d := time.Now().Add(t)
 		if x.deadline.IsZero() || d.Before(x.deadline) {
 			return d
@@ -186,8 +217,23 @@ func (x *Exchange) attemptDeadline() time.Time {
 	return x.deadline
 }
 
+// endPerTryTimeout follows the head of a response that is relayed: the rest has the time of the request.
+func (x *Exchange) endPerTryTimeout(a *attempt) {
+	if x.rule.PerTryTimeout == 0 || a.deadline.Equal(x.deadline) {
+		return
+	}
+	a.deadline = x.deadline
+	a.transport.setDeadline(x.deadline)
+	if w := x.Client.Watch; w.goneNow() || w.lapsed.Load() { // its interruption may have been undone
+		a.interrupt()
+	}
+}
+
 // connect finds an idle connection or a place on a shared one, unless a new one is needed, or makes one, and begins the request on it.
 func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
+	if ep.DiffersByClient() {
+		ep = ep.At(x.connectionFor())
+	}
 	a.fresh = x.retry.fresh
 	for !a.fresh {
 		var u *upstream.Conn
@@ -224,6 +270,15 @@ func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 		}
 	}
 	return failure{kind: failedToConnect, reason: observe.ReasonConnectFailed}
+}
+
+// connectionFor is whom connections to backends are for that tell clients apart.
+func (x *Exchange) connectionFor() upstream.For {
+	f := upstream.For{Client: x.rec.ClientAddr, HTTP2: x.Client.Protocol == "HTTP/2.0" && x.Upgrade == nil}
+	if at, ok := x.Client.Response.(located); ok {
+		f.Listener = at.Local()
+	}
+	return f
 }
 
 // opened begins the request on a connection, or on a place where that is nil. another reports that another one is needed.
@@ -294,8 +349,13 @@ func (x *Exchange) dialFailure(err error) failure {
 		return x.timeoutFailure(true)
 	case upstream.ReasonCanceled:
 		f.reason, f.silent = observe.ReasonClientClosed, true
+		if reason, lapsed := x.lapsed(); lapsed && !x.Client.Watch.goneNow() {
+			f.reason, f.silent = reason, false
+		}
 	case upstream.ReasonOverloaded:
 		f.reason = observe.ReasonOverloaded
+	case upstream.ReasonBreaker:
+		f.reason = observe.ReasonCircuitBreakerOpen
 	case upstream.ReasonTLS:
 		f.reason = observe.ReasonUpstreamTLSFailed
 	case upstream.ReasonGone:
@@ -323,6 +383,9 @@ func (x *Exchange) idempotent() bool {
 func (x *Exchange) timeoutReason() observe.Reason {
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
 		return x.deadlineReason
+	}
+	if reason, lapsed := x.lapsed(); lapsed {
+		return reason
 	}
 	return observe.ReasonBackendTimeout
 }

@@ -106,6 +106,7 @@ func (x *Exchange) failGRPC(status int, reason observe.Reason) (read bool) {
 	x.resp.Header.Add(contentTypeName, grpcType)
 	x.resp.Header.Add(grpcStatusName, codeText)
 	x.resp.Header.Add(grpcMessageName, message)
+	x.addOverloaded(reason)
 	x.resp.Status = http.StatusOK
 	x.filterResponse()
 	return x.replyFramed(http.StatusOK, reason, http1.NoBody, -1, nil)
@@ -115,7 +116,7 @@ func (x *Exchange) failGRPC(status int, reason observe.Reason) (read bool) {
 // that is unavailable, and one that has run out of time may have been carried out.
 func grpcCode(status int, reason observe.Reason) int {
 	switch reason {
-	case observe.ReasonGRPCTimeout, observe.ReasonRequestTimeout, observe.ReasonBackendTimeout:
+	case observe.ReasonGRPCTimeout, observe.ReasonRequestTimeout, observe.ReasonBackendTimeout, observe.ReasonStreamIdle, observe.ReasonStreamDurationExceeded:
 		return grpcDeadlineExceeded
 	}
 	switch status {

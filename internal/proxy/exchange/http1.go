@@ -262,6 +262,9 @@ func (t *http1Transport) fillPipe(p *splice.Pipe) error {
 	return err
 }
 
+// setDeadline implements transport.
+func (t *http1Transport) setDeadline(d time.Time) { t.u.SetDeadline(d) } //nolint:errcheck // as in open
+
 // interrupt implements transport.
 func (t *http1Transport) interrupt() { t.u.SetDeadline(longAgo) } //nolint:errcheck // as in open
 

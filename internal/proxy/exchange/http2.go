@@ -128,6 +128,9 @@ func (t *http2Transport) part() (Part, error) {
 	return p, nil
 }
 
+// setDeadline implements transport.
+func (t *http2Transport) setDeadline(d time.Time) { t.stream.SetDeadline(d) }
+
 // interrupt implements transport.
 func (t *http2Transport) interrupt() { t.stream.SetDeadline(longAgo) }
 

@@ -164,6 +164,9 @@ func (x *Exchange) dialTunnel(ep *upstream.Endpoint, path *tunnelPath) (*upstrea
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
+	if ep.DiffersByClient() {
+		ep = ep.At(x.connectionFor())
+	}
 	x.attempt.waits()
 	u, err := ep.ConnectTunnel(ctx, path.connected)
 	x.attempt.waited()

@@ -84,6 +84,7 @@ type mirrored struct {
 	backend   *upstream.Backend
 	identity  *upstream.Identity
 	seed      uint64
+	from      upstream.For // the client
 	req       Request
 	parts     chan []byte // of a streamed body; closed at its end
 	trailer   message.Fields
@@ -118,6 +119,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 		}
 		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: backend, identity: x.listener.Identity, seed: upstream.Random(&x.fx.Seed), req: x.Request}
 		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body comes without being asked for, and no tunnel is wanted
+		m.from = x.connectionFor()
 		m.req.Request = cloneHead(&x.Request.Request)
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
@@ -221,9 +223,16 @@ func (m *mirrored) run() {
 
 // send sends the copy and throws the response away; false where that did not work.
 func (m *mirrored) send(ep *upstream.Endpoint) bool {
+	admitted, ok := m.backend.Admit()
+	if !ok {
+		return false
+	}
+	if admitted != nil {
+		defer admitted.Done()
+	}
 	ep.Begin()
 	defer ep.End()
-	c, err := m.engine.call(m.engine.Background, ep, time.Now().Add(mirrorTimeout), &m.req, m.req.Whole, m.parts == nil)
+	c, err := m.engine.call(m.engine.Background, ep, m.from, time.Now().Add(mirrorTimeout), &m.req, m.req.Whole, m.parts == nil)
 	if err != nil {
 		return false
 	}

@@ -26,9 +26,10 @@ func (x *Exchange) Panicked(v any) {
 	})
 	x.guard(x.body.release)
 	if x.endpoint != nil {
-		x.endpoint.End()
-		x.endpoint = nil
+		x.endEndpoint()
 	}
+	x.endRetry()
+	x.guard(x.endLimits)
 	x.guard(func() {
 		x.rec.Reason = observe.ReasonInternal
 		x.finish()

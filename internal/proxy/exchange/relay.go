@@ -65,6 +65,7 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	}
 	splicer, pipe := x.takePipe(a)
 	part.More = pipe != nil && pipe.Held() > 0
+	x.limitWrite()
 	err = x.sent(part, x.Client.Response.Start(head, part))
 	if !part.Last {
 		x.resp.Header.Forget() // else it would hold a buffer that is given back while more is waited for
@@ -85,6 +86,8 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 			x.body.settle(a)
 		}
 		if part, err = a.transport.readPart(true); err == nil && (part.Last || len(part.Data()) > 0) {
+			x.movedNow()
+			x.limitWrite()
 			err = x.sent(part, x.Client.Response.More(part))
 		}
 	}
@@ -110,7 +113,7 @@ func (x *Exchange) sent(p Part, err error) error {
 
 // brokeOff answers a request whose response has broken off behind its head, but before anything of it was sent.
 func (x *Exchange) brokeOff(err error) {
-	if !x.deadline.IsZero() {
+	if !x.deadline.IsZero() || x.limits() != nil {
 		x.Client.Limiter.WriteBy(time.Time{}) // as in forwardFailed
 	}
 	switch {
@@ -186,6 +189,8 @@ func (x *Exchange) splice(a *attempt, from bodySplicer, p *splice.Pipe, started 
 				return false, err
 			}
 		}
+		x.movedNow()
+		x.limitWrite()
 		x.rec.BytesSent += int64(p.Held())
 		if err := x.Client.Splicer.Splice(p); err != nil {
 			return false, errClientWrite{err}

@@ -15,6 +15,8 @@ import (
 var (
 	dateName        = []byte("Date")
 	contentTypeName = []byte("Content-Type")
+	overloadedName  = []byte("X-Envoy-Overloaded")
+	trueValue       = []byte("true")
 	textPlain       = []byte("text/plain; charset=utf-8")
 )
 
@@ -37,9 +39,17 @@ func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
 	body := x.fx.Made(start)
 	x.resp.Reset()
 	x.resp.Header.Add(contentTypeName, textPlain)
+	x.addOverloaded(reason)
 	x.resp.Status = status
 	x.filterResponse()
 	return x.reply(status, reason, body)
+}
+
+// addOverloaded says in a response that the request did not pass a circuit breaker, as Envoy does.
+func (x *Exchange) addOverloaded(reason observe.Reason) {
+	if reason == observe.ReasonCircuitBreakerOpen {
+		x.resp.Header.Add(overloadedName, trueValue)
+	}
 }
 
 // failureText is what clients are told of a failure.
@@ -83,6 +93,10 @@ func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 		return false
 	case !x.deadline.IsZero() && !time.Now().Before(x.deadline):
 		reason = x.deadlineReason
+	default:
+		if why, lapsed := x.lapsed(); lapsed {
+			reason = why
+		}
 	}
 	return x.fail(reason)
 }
@@ -144,6 +158,9 @@ func (x *Exchange) writeFailed(err error) observe.Reason {
 	}
 	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
 		return x.deadlineReason
+	}
+	if l := x.limits(); l != nil && l.idle > 0 && l.left() <= 0 {
+		return observe.ReasonStreamIdle
 	}
 	return observe.ReasonClientTimeout
 }

@@ -1,12 +1,14 @@
 package exchange
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -48,6 +50,7 @@ const (
 	failedByReset                 // the connection broke
 	failedByTimeout               // timeouts.backendRequest ran out
 	failedByStatus                // the response has a status for which the rule wants a retry
+	failedMalformed               // what came is no response
 )
 
 // retryState is what judge knows of the attempts that a request has had.
@@ -93,7 +96,10 @@ func (x *Exchange) judge(f failure) (v verdict) {
 	switch f.kind {
 	case failedToConnect:
 		if p != nil {
-			return x.retryByRule(f)
+			if p.Triggers == 0 || p.Triggers.Any(snapshot.OnConnectFailure) {
+				return x.retryByRule(f)
+			}
+			return v
 		}
 		r.tried.Add(x.endpoint)
 		r.fresh, r.needsOther = false, true
@@ -115,6 +121,9 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		r.fresh = true
 		v.again = counted()
 	case failedUnprocessed:
+		if r.replays >= maxReplays && p != nil && p.Triggers.Any(snapshot.OnRefusedStream) && !r.interim {
+			return x.retryByRule(f)
+		}
 		r.uncounted++
 		r.fresh = false
 		v.again = r.replays < maxReplays
@@ -122,9 +131,19 @@ func (x *Exchange) judge(f failure) (v verdict) {
 	case failedOnIdle:
 		r.fresh = true
 		v.again = counted() && (p == nil || p.Attempts > 0)
-	case failedByReset, failedByTimeout:
+	case failedByReset, failedByTimeout, failedMalformed:
 		// The backend may have processed the request, or do so now.
-		if p != nil && !r.interim && (f.unsent || x.idempotent() && x.body.atHand()) {
+		if p != nil && p.Triggers != 0 { // then whoever has set them wants it sent again nevertheless
+			on := snapshot.OnReset
+			if f.unsent {
+				on = snapshot.OnUnsent
+			}
+			if p.Triggers.Any(on) && !r.interim && x.body.atHand() {
+				return x.retryByRule(f)
+			}
+			return v
+		}
+		if p != nil && f.kind != failedMalformed && !r.interim && (f.unsent || x.idempotent() && x.body.atHand()) {
 			return x.retryByRule(f)
 		}
 	case failedByStatus:
@@ -161,12 +180,18 @@ func (x *Exchange) retryByRule(f failure) (v verdict) {
 	r.uncounted++
 	r.fresh = false
 	r.tried.Add(x.endpoint)
-	if p.Backoff > 0 {
+	if p.Triggers != 0 {
+		v.pause = x.jitteredBackoff(p)
+	} else if p.Backoff > 0 {
 		v.pause = x.backoff(p.Backoff)
 	} else if f.kind != failedToConnect || r.retries > maxWithoutPause || !x.backend.HasOther(&r.tried) {
 		v.pause = x.backoff(defaultBackoff)
 	}
 	v.again = x.deadline.IsZero() || time.Until(x.deadline) > v.pause+leastAttempt
+	x.endRetry()
+	if v.again && x.seldom != nil { // else nothing was bounded when the request began
+		x.seldom.retry, v.again = x.backend.AdmitRetry()
+	}
 	if budget := x.backend.RetryBudget(); v.again && budget != nil && !budget.Retry() {
 		v.again, v.refused = false, true
 	}
@@ -186,6 +211,23 @@ func (x *Exchange) backoff(base time.Duration) time.Duration {
 	}
 	d = min(d, limit)
 	return d + time.Duration(upstream.Random(&x.fx.Seed)%uint64(d/2+1))
+}
+
+// jitteredBackoff is the wait before the present retry where the rule has triggers: anything from 0 up to the base interval, doubled for each retry before it, as
+// Envoy has it (full jitter).
+func (x *Exchange) jitteredBackoff(p *snapshot.Retry) time.Duration {
+	base := cmp.Or(p.Backoff, defaultBackoff)
+	limit := p.MaxBackoff
+	if limit == 0 {
+		if limit = base * maxBackoffs; limit/maxBackoffs != base { // it is years
+			limit = base
+		}
+	}
+	d := min(base, limit)
+	for i := 1; i < x.retry.retries && d < limit; i++ {
+		d = min(d*2, limit)
+	}
+	return time.Duration(upstream.Random(&x.fx.Seed) % uint64(max(d, 1)))
 }
 
 // pause waits; false is that the client has left.
@@ -219,7 +261,7 @@ func (x *Exchange) failureOf(a *attempt, err error, gone bool) failure {
 	case errors.As(err, &toClient):
 		return failure{kind: failedFinally, reason: x.writeFailed(toClient.error), silent: true}
 	case isMalformed(err):
-		return failure{kind: failedFinally, reason: observe.ReasonUpstreamMalformed}
+		return failure{kind: failedMalformed, reason: observe.ReasonUpstreamMalformed}
 	case isTimeout(err):
 		return x.timeoutFailure(false)
 	case !a.fresh && a.reused && !a.received && x.idempotent() && x.body.atHand():

@@ -89,6 +89,22 @@ func TestJudge(t *testing.T) {
 		{name: "no attempts, status", policy: none, kinds: []failureKind{failedByStatus}, want: 1, reason: observe.ReasonOK},
 		{name: "no attempts, closed while idle", policy: none, kinds: []failureKind{failedOnIdle}, want: 1},
 		{name: "no attempts, but nothing was sent", policy: none, kinds: []failureKind{failedStale, failedByReset}, want: 2},
+
+		{name: "triggers, no connection", policy: on(config.RetryTrigger_RETRY_TRIGGER_CONNECT_FAILURE), kinds: []failureKind{failedToConnect}, want: 4},
+		{name: "triggers, connection not among them", policy: on(config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_4XX), kinds: []failureKind{failedToConnect}, want: 1},
+		{name: "triggers, connect failure and reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_CONNECT_FAILURE), kinds: []failureKind{failedByReset}, want: 1},
+		{name: "triggers, connect failure and timeout", policy: on(config.RetryTrigger_RETRY_TRIGGER_CONNECT_FAILURE), kinds: []failureKind{failedByTimeout}, want: 1},
+		{name: "triggers, reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedByReset, failedByTimeout, failedMalformed, failedToConnect}, want: 4},
+		{name: "triggers, 5xx", policy: on(config.RetryTrigger_RETRY_TRIGGER_5XX), kinds: []failureKind{failedByReset, failedByTimeout, failedMalformed, failedToConnect}, want: 4},
+		{name: "triggers, gateway error", policy: on(config.RetryTrigger_RETRY_TRIGGER_GATEWAY_ERROR), kinds: []failureKind{failedByReset, failedByTimeout, failedMalformed, failedToConnect}, want: 4},
+		{name: "triggers, before the request", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET_BEFORE_REQUEST), kinds: []failureKind{failedToConnect, failedByReset}, want: 2},
+		{name: "triggers, POST and reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedByReset}, change: func(x *Exchange) { x.Method = []byte("POST") }, want: 4},
+		{name: "triggers, body forgotten and reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedByReset}, change: forgetBody, want: 1},
+		{name: "triggers, interim response and reset", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedByReset}, change: func(x *Exchange) { x.retry.interim = true }, want: 1},
+		{name: "triggers, refused stream", policy: on(config.RetryTrigger_RETRY_TRIGGER_REFUSED_STREAM), kinds: []failureKind{failedUnprocessed}, want: 1 + maxReplays + 3},
+		{name: "triggers, refused stream not among them", policy: on(config.RetryTrigger_RETRY_TRIGGER_RETRIABLE_4XX), kinds: []failureKind{failedUnprocessed}, want: 1 + maxReplays},
+		{name: "triggers, for good", policy: on(config.RetryTrigger_RETRY_TRIGGER_RESET), kinds: []failureKind{failedFinally}, want: 1},
+		{name: "no triggers, malformed", policy: three, kinds: []failureKind{failedMalformed}, want: 1},
 	} {
 		x := failing(t, 5, c.policy)
 		if c.change != nil {
@@ -97,6 +113,49 @@ func TestJudge(t *testing.T) {
 		got, last := x.fails(c.kinds...)
 		if got != c.want || c.reason != 0 && last.reason != c.reason {
 			t.Errorf("%s: %d attempts and %v, want %d and %v", c.name, got, last.reason, c.want, c.reason)
+		}
+	}
+}
+
+// on allows three retries by a trigger.
+func on(trigger config.RetryTrigger) *snapshot.Retry {
+	return &snapshot.Retry{Attempts: 3, Triggers: 1 << trigger}
+}
+
+// TestJitteredBackoff: with triggers a wait is anything from 0 to a bound that doubles up to the most.
+func TestJitteredBackoff(t *testing.T) {
+	const base = 100 * time.Millisecond
+	for name, c := range map[string]struct {
+		backoff, most, base, limit time.Duration
+	}{
+		"defaults":        {0, 0, defaultBackoff, maxBackoffs * defaultBackoff},
+		"a base":          {base, 0, base, maxBackoffs * base},
+		"a most":          {base, 3 * base, base, 3 * base},
+		"a base for ages": {1 << 62, 0, 1 << 62, 1 << 62},
+	} {
+		p := &snapshot.Retry{Attempts: 100, Backoff: c.backoff, MaxBackoff: c.most}
+		x := failing(t, 1, p)
+		low, high := 0, 0
+		for i := 1; i <= 100; i++ {
+			x.retry.retries = i
+			bound := min(c.base<<min(i-1, 10), c.limit)
+			if bound < c.base {
+				bound = c.limit
+			}
+			for range 10 {
+				d := x.jitteredBackoff(p)
+				if d < 0 || d >= bound {
+					t.Fatalf("%s: retry %d waits %v, want less than %v", name, i, d, bound)
+				}
+				if d < bound/4 {
+					low++
+				} else if d > bound/4*3 {
+					high++
+				}
+			}
+		}
+		if low < 100 || high < 100 {
+			t.Errorf("%s: of 1000 waits %d are short and %d long", name, low, high)
 		}
 	}
 }

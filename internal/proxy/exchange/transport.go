@@ -44,6 +44,8 @@ type responseReader interface {
 
 // control may be used by any goroutine, but for end.
 type control interface {
+	// setDeadline makes calls fail with os.ErrDeadlineExceeded from then on, those under way too, and undoes interrupt; zero is never.
+	setDeadline(time.Time)
 	// interrupt makes calls fail with os.ErrDeadlineExceeded, those under way and later ones.
 	interrupt()
 	// abort makes calls fail, those under way and later ones, and tells the endpoint that the request is given up.
@@ -71,7 +73,7 @@ type attempt struct {
 
 // attemptState is new for each attempt.
 type attemptState struct {
-	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest; zero is never
+	deadline time.Time      // the earlier of timeouts.request and timeouts.backendRequest, or the timeout of a try; zero is never
 	buf      *buffer.Buffer // nil while nothing has come
 	// headSent reports whether open has sent the head; else the first write or readHead does.
 	headSent bool

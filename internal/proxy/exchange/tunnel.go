@@ -122,6 +122,13 @@ func (x *Exchange) newTunnel(backend tunnel.Duplex, reset func()) {
 		Panicked: func(v any) { x.Client.Engine.Observer.Panicked("tunnel", v) },
 		Suspends: true,
 	}
+	if x.limits() != nil {
+		moved := t.Moved
+		t.Moved = func(to tunnel.Side, writing bool) {
+			moved(to, writing)
+			x.movedNow()
+		}
+	}
 	x.joined.tunnel, x.joined.reset = t, reset
 	x.Client.Watch.begin(tunnelWaiter{t, x.joined.conn})
 }
@@ -156,9 +163,12 @@ func (x *Exchange) pump() observe.Reason {
 		return observe.ReasonUpgraded
 	}
 	x.joined.reset()
+	reason, lapsed := x.lapsed()
 	switch {
 	case gone, end.Failed == tunnel.Client && !isTimeout(end.Err):
 		return observe.ReasonClientClosed
+	case lapsed && isTimeout(end.Err):
+		return reason
 	case isTimeout(end.Err):
 		return observe.ReasonTunnelIdle
 	case end.Failed == tunnel.Backend:

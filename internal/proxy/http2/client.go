@@ -20,6 +20,9 @@ type Client struct {
 	gone     bool   // no stream can be opened any more
 	goneTold bool
 	rose     bool // allowed has risen, which was not told yet
+
+	pingDue int64 // when the next PING of Keepalive is; 0 before the first look
+	idleAt  int64 // since when there is no stream; 0 before the first one
 }
 
 // NewClient makes a connection of nc, which must have been agreed on to speak HTTP/2. Nothing happens on it
@@ -144,6 +147,11 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	s.recvWindow, s.sendWindow = s.window, c.initialWindow
 	if len(c.streams) == 0 {
 		c.busyAt = c.clock()
+		if idle := cl.o.Keepalive.Idle; idle > 0 && !c.pinged && c.busyAt-cl.idleAt >= idle.Milliseconds() {
+			c.pinged, c.pingAt = true, c.busyAt
+			c.out = frame.AppendPing(c.out, 0, pingOfWatch)
+			c.wakeReader() // for the time of the answer
+		}
 	}
 	c.streams[s.id] = s
 	c.open++

@@ -16,6 +16,10 @@ type ClientOptions struct {
 	// StreamWindow is how many bytes of a response body a backend may send ahead of who reads it; 256 KiB,
 	// at least 64 KiB.
 	StreamWindow int
+	// ConnWindow is that of the connection, at least 64 KiB; 4 MiB, or StreamWindow where that is more.
+	ConnWindow int
+	// Keepalive has PINGs sent whether streams are open or not.
+	Keepalive Keepalive
 	// PingAfter is how long the backend may be silent while streams are open before it is sent a PING;
 	// 15 s, but twice in a row at most; then every 5 minutes until it says something on a stream, because servers
 	// of gRPC take more for a flood. PingTimeout is how long it may be silent after that before the connection is taken for dead; 15 s.
@@ -32,6 +36,17 @@ type ClientOptions struct {
 	Panicked func(v any)
 }
 
+// Keepalive says when a connection to a backend is sent PINGs beside those of ClientOptions.PingAfter.
+type Keepalive struct {
+	// Interval is that between two PINGs, to which up to JitterPercent of it are added; 0 is never. It takes the place of PingAfter.
+	Interval      time.Duration
+	JitterPercent int
+	// Timeout is how long the backend may be silent after a PING before the connection is taken for dead; 0 is PingTimeout.
+	Timeout time.Duration
+	// Idle is after how long without a stream a PING is sent ahead of the next one; 0 is never.
+	Idle time.Duration
+}
+
 const (
 	// clientWindow is the connection's window. It bounds nothing but what is under way in the
 	// network, since all that comes is credited at once.
@@ -46,7 +61,7 @@ func (o *ClientOptions) connOptions() Options {
 	window := max(positive(o.StreamWindow, 256<<10), minWindow)
 	return Options{
 		MaxStreams: o.MaxStreams, MaxHeaderBytes: o.MaxHeaderBytes, MaxFields: o.MaxFields,
-		StreamWindow: window, ConnWindow: max(clientWindow, window), Panicked: o.Panicked,
-		Timeouts: Timeouts{Ping: positive(o.PingAfter, 15*time.Second), Pong: positive(o.PingTimeout, 15*time.Second)},
+		StreamWindow: window, ConnWindow: positive(o.ConnWindow, max(clientWindow, window)), Panicked: o.Panicked,
+		Timeouts: Timeouts{Ping: positive(o.PingAfter, 15*time.Second), Pong: positive(o.Keepalive.Timeout, positive(o.PingTimeout, 15*time.Second))},
 	}
 }

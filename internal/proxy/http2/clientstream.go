@@ -225,6 +225,9 @@ func (c *Conn) closeStream(s *Stream) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.retire(s, Cancel, Cancel)
+	if len(c.streams) == 0 && c.client.o.Keepalive.Idle > 0 {
+		c.client.idleAt = c.clock()
+	}
 	if c.draining == drainRefuse && len(c.streams) == 0 {
 		c.wakeReader()
 	}

@@ -3,6 +3,7 @@ package http2
 import (
 	"errors"
 	"io"
+	"math/rand/v2"
 	"os"
 	"time"
 
@@ -142,7 +143,9 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 		due = c.now + t.Ping.Milliseconds()
 	}
 	switch {
-	case len(c.streams) == 0:
+	case c.client != nil && c.client.o.Keepalive.Interval > 0 && !c.pinged:
+		due, expire = c.client.nextPing(c.now), (*Conn).expirePing
+	case len(c.streams) == 0 && !c.keptAlive():
 	case c.pinged:
 		due, expire = c.pingAt+t.Pong.Milliseconds(), (*Conn).expirePing
 	default:
@@ -192,8 +195,26 @@ func (c *Conn) expirePing() (bool, error) {
 	}
 	c.pinged, c.pingAt = true, c.now
 	c.pings++
+	if c.client != nil {
+		c.client.pingDue = 0
+	}
 	c.out = frame.AppendPing(c.out, 0, pingOfWatch)
 	return false, nil
+}
+
+// keptAlive reports whether the answer to a PING is waited for though there is no stream.
+func (c *Conn) keptAlive() bool {
+	return c.pinged && c.client != nil && c.client.o.Keepalive.Interval > 0
+}
+
+// nextPing is when Keepalive has the next PING sent.
+func (cl *Client) nextPing(now int64) int64 {
+	if cl.pingDue == 0 {
+		k := &cl.o.Keepalive
+		jitter := k.Interval / 100 * time.Duration(k.JitterPercent)
+		cl.pingDue = now + (k.Interval + rand.N(jitter+1)).Milliseconds()
+	}
+	return cl.pingDue
 }
 
 func (c *Conn) expireHead() (bool, error) {

@@ -1,4 +1,4 @@
-// Package proxyprotocol reads the header of the PROXY protocol, versions 1 and 2, by which a load balancer says whose
+// Package proxyprotocol reads and writes the header of the PROXY protocol, versions 1 and 2, by which a load balancer says whose
 // connection it passes on (https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt). It exists apart from the connections so that
 // a fuzz target can hold it against every input.
 //

@@ -30,22 +30,26 @@ type client struct {
 	file    string // of resolv.conf; "" is the system's
 }
 
-// find asks for both families at the same time.
-func (c *client) find(ctx context.Context, host string) (found, error) {
+// find asks for the families at the same time.
+func (c *client) find(ctx context.Context, host string, family Family) (found, error) {
 	servers, err := c.list()
 	if err != nil {
 		return found{}, err
 	}
-	var v6 found
-	var err6 error
+	var v4, v6 found
+	var err4, err6 error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		v6, err6 = c.of(ctx, servers, host, dns.TypeAAAA)
+		if family != OnlyIPv4 {
+			v6, err6 = c.of(ctx, servers, host, dns.TypeAAAA)
+		}
 	}()
-	v4, err4 := c.of(ctx, servers, host, dns.TypeA)
+	if family != OnlyIPv6 {
+		v4, err4 = c.of(ctx, servers, host, dns.TypeA)
+	}
 	<-done
-	return together(v4, v6, err4, err6)
+	return family.chosen(v4, v6, err4, err6)
 }
 
 func (c *client) list() (servers []string, err error) {

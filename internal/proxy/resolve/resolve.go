@@ -27,6 +27,9 @@ const (
 	maxWait       = 30 * time.Second
 )
 
+// minRefresh is how often hosts are asked for at most whose TTL does not count.
+const minRefresh = time.Second
+
 // maxAddresses is how many addresses of a host are used.
 const maxAddresses = 256
 
@@ -44,9 +47,28 @@ type Options struct {
 	Panicked func(where string, v any)
 }
 
+// Lookup is how a host is asked for. The zero value has its TTL count.
+type Lookup struct {
+	Family Family
+	// Refresh is how often the host is asked for, whatever the TTL of its addresses is, once a second at most; 0 is by the TTL.
+	Refresh time.Duration
+}
+
+// Family says of which families the addresses of a host are used.
+type Family uint8
+
+// The families.
+const (
+	PreferIPv4 Family = iota // of IPv4 where there are any, else of IPv6
+	PreferIPv6               // of IPv6 where there are any, else of IPv4
+	OnlyIPv4
+	OnlyIPv6
+	BothFamilies
+)
+
 // Answer is what is known of a host.
 type Answer struct {
-	// Addresses are sorted and distinct, of IPv4 where there are any, else of IPv6. None are left of a host that DNS says does not exist, or has none; after a
+	// Addresses are sorted and distinct, of the Family that was asked for. None are left of a host that DNS says does not exist, or has none; after a
 	// failure they are those from before.
 	Addresses []netip.Addr
 	// Err is why the last question was not answered with addresses; nil where it was.
@@ -56,18 +78,24 @@ type Answer struct {
 // Resolver keeps Answers up to date. Its methods may be called at the same time.
 type Resolver struct {
 	options Options
-	ask     func(ctx context.Context, host string) (found, error)
+	ask     func(ctx context.Context, host string, family Family) (found, error)
 	asking  chan struct{} // has room for those that may ask
 
 	mu     sync.Mutex
-	hosts  map[string]*host
+	hosts  map[lookedUp]*host
 	closed bool
 	wg     sync.WaitGroup
 }
 
+// lookedUp is a host with how it is asked for.
+type lookedUp struct {
+	name string
+	Lookup
+}
+
 // host is one that somebody watches.
 type host struct {
-	name   string
+	lookedUp
 	cancel context.CancelFunc
 
 	// Guarded by Resolver.mu.
@@ -91,26 +119,32 @@ func New(o Options) *Resolver {
 	if o.Panicked == nil {
 		o.Panicked = func(string, any) {}
 	}
-	r := &Resolver{options: o, asking: make(chan struct{}, maxAsking), hosts: map[string]*host{}}
+	r := &Resolver{options: o, asking: make(chan struct{}, maxAsking), hosts: map[lookedUp]*host{}}
 	r.ask = (&client{servers: o.Servers}).find
 	return r
 }
 
-// Watch has answer called with what is known of a host, once that is so, and whenever it has changed, from goroutines of the Resolver but one at a time. It may be
-// called once more while stop is.
+// Watch is WatchBy with the zero value.
 func (r *Resolver) Watch(name string, answer func(Answer)) (stop func()) {
+	return r.WatchBy(name, Lookup{}, answer)
+}
+
+// WatchBy has answer called with what is known of a host, once that is so, and whenever it has changed, from goroutines of the Resolver but one at a time. It may be
+// called once more while stop is.
+func (r *Resolver) WatchBy(name string, by Lookup, answer func(Answer)) (stop func()) {
+	key := lookedUp{name, by}
 	w := &watcher{answer: answer}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	h := r.hosts[name]
+	h := r.hosts[key]
 	if h == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		h = &host{name: name, cancel: cancel, watchers: map[*watcher]struct{}{}, fresh: make(chan struct{}, 1)}
+		h = &host{lookedUp: key, cancel: cancel, watchers: map[*watcher]struct{}{}, fresh: make(chan struct{}, 1)}
 		if r.closed {
 			cancel()
 			return func() {}
 		}
-		r.hosts[name] = h
+		r.hosts[key] = h
 		r.wg.Go(func() { r.run(ctx, h) })
 	}
 	h.watchers[w] = struct{}{}
@@ -126,8 +160,8 @@ func (r *Resolver) stop(h *host, w *watcher) {
 	delete(h.watchers, w)
 	if len(h.watchers) == 0 {
 		h.cancel()
-		if r.hosts[h.name] == h {
-			delete(r.hosts, h.name)
+		if r.hosts[h.lookedUp] == h {
+			delete(r.hosts, h.lookedUp)
 		}
 	}
 }
@@ -182,7 +216,7 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 	case <-ctx.Done():
 		return 0
 	}
-	got, err := r.ask(ctx, h.name)
+	got, err := r.ask(ctx, h.name, h.Family)
 	<-r.asking
 	if ctx.Err() != nil {
 		return 0
@@ -192,6 +226,9 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 	case err == nil:
 		*failures = 0
 		r.note(h, Answer{Addresses: got.addresses})
+		if h.Refresh > 0 {
+			return jittered(max(h.Refresh, min(minRefresh, r.options.MinTTL)))
+		}
 		return jittered(min(max(got.ttl, r.options.MinTTL), maxTTL))
 	case errors.As(err, &absent):
 		*failures = 0
@@ -275,6 +312,24 @@ func (e *absentError) Error() string {
 		return fmt.Sprintf("DNS has no name %s (NXDOMAIN)", e.host)
 	}
 	return fmt.Sprintf("DNS has no address of %s", e.host)
+}
+
+// chosen is what two answers of a host amount to by a family, the answer of which comes first.
+func (f Family) chosen(v4, v6 found, err4, err6 error) (found, error) {
+	switch f {
+	case OnlyIPv4:
+		return v4.sorted(), err4
+	case OnlyIPv6:
+		return v6.sorted(), err6
+	case PreferIPv6:
+		return together(v6, v4, err6, err4)
+	case BothFamilies:
+		if err4 != nil || err6 != nil {
+			return together(v4, v6, err4, err6)
+		}
+		return found{slices.Concat(v4.addresses, v6.addresses), min(v4.ttl, v6.ttl)}.sorted(), nil
+	}
+	return together(v4, v6, err4, err6)
 }
 
 // together is what two answers of a host amount to, of IPv4 and of IPv6: one of both families would fail for each request that is sent to the one that is not

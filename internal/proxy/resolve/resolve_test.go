@@ -51,7 +51,7 @@ func TestFind(t *testing.T) {
 	} {
 		for _, narrow := range []bool{false, true} {
 			s.Narrow(narrow)
-			got, err := c.find(t.Context(), test.host)
+			got, err := c.find(t.Context(), test.host, PreferIPv4)
 			if !slices.Equal(got.addresses, test.want) || got.ttl != test.ttl || text(err) != test.err {
 				t.Errorf("%s, by TCP %v: %v for %s, %v", test.host, narrow, got.addresses, got.ttl, err)
 			}
@@ -61,18 +61,18 @@ func TestFind(t *testing.T) {
 
 	refusing := netip.MustParseAddrPort("127.0.0.1:1")
 	c.servers = []netip.AddrPort{refusing, s.Addr()}
-	if got, err := c.find(t.Context(), "both.example.com"); err != nil || len(got.addresses) != 2 {
+	if got, err := c.find(t.Context(), "both.example.com", PreferIPv4); err != nil || len(got.addresses) != 2 {
 		t.Errorf("behind a server that is not there: %v, %v", got, err)
 	}
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	c = &client{file: file}
-	if _, err := c.find(t.Context(), "a.example.com"); err == nil || !strings.Contains(err.Error(), "the servers of DNS are not known") {
+	if _, err := c.find(t.Context(), "a.example.com", PreferIPv4); err == nil || !strings.Contains(err.Error(), "the servers of DNS are not known") {
 		t.Errorf("without resolv.conf: %v", err)
 	}
 	if err := os.WriteFile(file, []byte("search example.com\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.find(t.Context(), "a.example.com"); err == nil || !strings.Contains(err.Error(), "names no server") {
+	if _, err := c.find(t.Context(), "a.example.com", PreferIPv4); err == nil || !strings.Contains(err.Error(), "names no server") {
 		t.Errorf("without servers: %v", err)
 	}
 	if err := os.WriteFile(file, []byte("nameserver 192.0.2.53\nnameserver 2001:db8::53\n"), 0o600); err != nil {
@@ -165,7 +165,7 @@ func TestWatch(t *testing.T) {
 		}
 		asked := 0
 		r := New(Options{})
-		r.ask = func(_ context.Context, host string) (found, error) {
+		r.ask = func(_ context.Context, host string, _ Family) (found, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			asked++

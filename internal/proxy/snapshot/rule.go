@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -25,8 +24,14 @@ type Rule struct {
 	Backends  []BackendRef
 	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 is none.
 	RequestTimeout, BackendTimeout time.Duration
-	Retry                          *Retry            // nil where the rule says nothing of retries
-	Sessions                       *session.Settings // nil where the rule says nothing of sessions, and its backends do
+	// PerTryTimeout ends an attempt whose response has not begun by then; 0 is never. It is 0 where BackendTimeout is not.
+	PerTryTimeout time.Duration
+	// StreamIdleTimeout is for how long nothing may move between client and backend, MaxStreamDuration how long request and response may take, tunnels included; 0 is no limit.
+	StreamIdleTimeout, MaxStreamDuration time.Duration
+	// BufferLimit is how many bytes of a streamed request body are kept so that it can be sent again; 0 is the default.
+	BufferLimit int64
+	Retry       *Retry            // nil where the rule says nothing of retries
+	Sessions    *session.Settings // nil where the rule says nothing of sessions, and its backends do
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
@@ -38,15 +43,10 @@ type Retry struct {
 	// Statuses are those of responses that ask for it, sorted.
 	Statuses []uint16
 	Backoff  time.Duration // the base interval; 0 is the default
-}
-
-// Wants reports whether a response with the status asks for a retry.
-func (r *Retry) Wants(status int) bool {
-	if r == nil || status < 400 || status > 599 {
-		return false
-	}
-	_, found := slices.BinarySearch(r.Statuses, uint16(status))
-	return found
+	// Triggers are the failures that ask for it; none are those of GEP-1731, and what follows is not used then.
+	Triggers RetryTriggers
+	// MaxBackoff is the most that is waited for; 0 is ten base intervals.
+	MaxBackoff time.Duration
 }
 
 // Failure is an answer that the configuration prescribes.
@@ -137,12 +137,25 @@ func (p *Compiler) Route(c *config.Route) (*Route, error) {
 	return r, nil
 }
 
+// maxBufferLimit bounds what is kept of one request, whatever the controller says.
+const maxBufferLimit = 16 << 20
+
+// LimitsStreams reports whether requests and responses may be ended for what moves of them, or how long they take.
+func (r *Rule) LimitsStreams() bool { return r.StreamIdleTimeout > 0 || r.MaxStreamDuration > 0 }
+
 func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 	r := &Rule{
 		Failure:        compileFailure(c.Failure),
 		RequestTimeout: time.Duration(c.RequestTimeoutNanos),
 		BackendTimeout: time.Duration(c.BackendRequestTimeoutNanos),
 		Retry:          compileRetry(c.Retry),
+
+		StreamIdleTimeout: time.Duration(c.GetTraffic().GetStreamIdleTimeoutNanos()),
+		MaxStreamDuration: time.Duration(c.GetTraffic().GetMaxStreamDurationNanos()),
+		BufferLimit:       min(int64(c.GetTraffic().GetBufferLimitBytes()), maxBufferLimit),
+	}
+	if r.BackendTimeout == 0 {
+		r.PerTryTimeout = time.Duration(c.GetRetry().GetPerTryTimeoutNanos())
 	}
 	var err error
 	if r.Sessions, err = session.Compile(c.SessionPersistence); err != nil {
@@ -166,21 +179,6 @@ func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 		r.Backends = append(r.Backends, ref)
 	}
 	return r, nil
-}
-
-// maxAttempts is the controller's bound; another version may have none.
-const maxAttempts = 16
-
-func compileRetry(c *config.Retry) *Retry {
-	if c == nil {
-		return nil
-	}
-	r := &Retry{Attempts: int(min(c.Attempts, maxAttempts)), Backoff: time.Duration(c.BackoffNanos)}
-	for _, code := range c.Codes {
-		r.Statuses = append(r.Statuses, uint16(code))
-	}
-	slices.Sort(r.Statuses) // as the controller has done
-	return r
 }
 
 func compileFailure(f *config.Failure) *Failure {

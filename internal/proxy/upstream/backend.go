@@ -26,7 +26,10 @@ type Backend struct {
 	host         *externalHost             // of a variant none; guarded by set.mu
 	resolving    atomic.Pointer[resolving] // until DNS has answered for the first time; of a variant none
 
-	own totals // of a variant none: its base has them
+	own     totals  // of a variant none: its base has them
+	breaker Breaker // likewise
+	// connections are nil where no policy says anything of them; of a variant always.
+	connections atomic.Pointer[connections]
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
 	variants atomic.Pointer[[]*Backend]
 	base     *Backend  // of which this is a variant, or nil
@@ -325,7 +328,7 @@ func (b *Backend) Stats() Stats {
 		SessionsBegun: t.sessions[observe.SessionNew].Load(), SessionsKept: t.sessions[observe.SessionKept].Load(), SessionsMoved: t.sessions[observe.SessionMoved].Load(),
 		SpansSent: t.spansSent.Load(), SpansDropped: t.spansDropped.Load()}
 	for e := range b.everyEndpoint() {
-		s.Idle += e.idleCount() + e.idleShared()
+		s.Idle += e.idleNow()
 		s.InFlight += e.inFlightNow()
 		s.Waiting += e.waiting()
 	}

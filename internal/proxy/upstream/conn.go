@@ -30,8 +30,10 @@ type Conn struct {
 	deadlines atomic.Bool
 	closed    atomic.Bool
 	keptAlive atomic.Bool
-	plain     bool    // see Options.PlainIO
-	secure    *secure // nil in cleartext
+	served    int64     // requests, as far as they were released
+	made      time.Time // when the connection was
+	plain     bool      // see Options.PlainIO
+	secure    *secure   // nil in cleartext
 
 	before, after *Conn // in the Set's list of open connections
 }
@@ -77,6 +79,11 @@ func (c *Conn) Release() {
 		c.Conn.SetDeadline(time.Time{}) //nolint:errcheck // a broken socket shows at its next use
 	}
 	c.released = c.endpoint.backend.set.clock.Load()
+	c.served++
+	if c.worn() {
+		c.Close()
+		return
+	}
 	c.giveBack()
 }
 
@@ -86,7 +93,7 @@ func (c *Conn) giveBack() {
 		return
 	}
 	e := c.endpoint // c may be another's once it is kept
-	if c.closed.Load() || !e.keep(c) {
+	if c.closed.Load() || !e.mayKeep() || !e.keep(c) {
 		c.Close()
 		return
 	}
@@ -99,9 +106,9 @@ func (c *Conn) Close() error {
 	if !c.closed.CompareAndSwap(false, true) {
 		return nil
 	}
-	c.endpoint.open.Add(-1)
-	c.endpoint.backend.totals().open.Add(-1)
+	c.endpoint.closed()
 	c.endpoint.backend.set.open.remove(c)
+	defer c.endpoint.backend.serveBlocked()
 	return c.Conn.Close()
 }
 

@@ -22,6 +22,14 @@ type waiter struct {
 // client vanishes. The error is a *DialError; nothing was sent. A Conn may be Reused, and was alive just now; a request that is
 // not repeatable gets only what IdleRecent would give it.
 func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable bool) (*Conn, *Shared, error) {
+	pending, err := e.beginPending()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer e.preconnect()
+	if pending != nil {
+		defer pending.pending.Add(-1)
+	}
 	limit := e.connectLimit(deadline)
 	for e.multiplexes() {
 		conn, place, err := e.await(ctx, limit)
@@ -62,6 +70,13 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 // requests by HTTP/1.1, within the connect timeout; ctx is that of Connect, and the error a *DialError. connected is called as soon as there is a socket, before
 // the TLS handshake.
 func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPConn)) (*Conn, error) {
+	pending, err := e.beginPending()
+	if err != nil {
+		return nil, err
+	}
+	if pending != nil {
+		defer pending.pending.Add(-1)
+	}
 	return e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel, connected)
 }
 
@@ -84,7 +99,7 @@ func (e *Endpoint) speaksHTTP2(c *Conn) bool {
 func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, error) {
 	h := &e.sharing
 	h.mu.Lock()
-	if s := e.Place(); s != nil {
+	if s := e.place(); s != nil {
 		h.mu.Unlock()
 		return nil, s, nil
 	}
@@ -96,7 +111,11 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 	h.waiting = append(h.waiting, w)
 	h.hungry.Store(int64(len(h.waiting)))
 	e.dialMore()
+	blocked := h.blocked.by != notLimited
 	h.mu.Unlock()
+	if blocked {
+		e.backend.serveBlocked() // as in dialInTurn
+	}
 	t := time.NewTimer(time.Until(limit.at))
 	defer t.Stop()
 	var gaveUp *DialError
@@ -105,6 +124,9 @@ func (e *Endpoint) await(ctx context.Context, limit dialLimit) (*Conn, *Shared, 
 	case <-t.C:
 		if gaveUp = h.failure.Load(); gaveUp == nil || limit.reason == ReasonDeadline {
 			gaveUp = e.passed(limit)
+		}
+		if limit.reason == ReasonTimeout && h.isBlocked() {
+			gaveUp = e.breakerOpen()
 		}
 	case <-ctx.Done():
 		gaveUp = e.dialError(ReasonCanceled, false, ctx.Err())
@@ -128,6 +150,9 @@ func (h *sharing) abandon(w *waiter) bool {
 	}
 	h.waiting = slices.Delete(h.waiting, i, i+1)
 	h.hungry.Store(int64(len(h.waiting)))
+	if len(h.waiting) == 0 {
+		h.blocked.set(notLimited)
+	}
 	return true
 }
 
@@ -138,6 +163,7 @@ func (h *sharing) next() *waiter {
 	h.waiting = h.waiting[1:]
 	if len(h.waiting) == 0 {
 		h.waiting = nil
+		h.blocked.set(notLimited)
 	}
 	h.hungry.Store(int64(len(h.waiting)))
 	return w
@@ -166,13 +192,28 @@ func (e *Endpoint) dialMore() {
 	if each <= 0 {
 		each = presumed
 	}
+	if l := e.backend.root().breaker.limits.Load(); l != nil && l.perConnection > 0 {
+		each = int(min(int64(each), l.perConnection))
+	}
 	if h.dialling == 0 {
 		h.failure.Store(nil) // it may be hours old
 	}
 	for h.dialling*each < len(h.waiting) && h.dialling < e.backend.set.options.MaxDials {
+		by := e.reserve()
+		h.blocked.set(by)
+		if by != notLimited {
+			return
+		}
 		h.dialling++
 		go e.dialShared()
 	}
+}
+
+// isBlocked reports whether those who wait do so for a limit of the Breaker.
+func (h *sharing) isBlocked() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.blocked.by != notLimited
 }
 
 // dialShared makes a connection for those who wait, whoever of them is still there then.
@@ -190,7 +231,7 @@ func (e *Endpoint) dialShared() {
 			h.endWaits(e.dialError(ReasonFailed, true, errPanic))
 		}
 	}()
-	c, err := e.Dial(context.Background(), time.Time{})
+	c, err := e.dialBy(context.Background(), e.connectLimit(time.Time{}), forRequest, nil)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dialling--
@@ -216,6 +257,9 @@ func (e *Endpoint) dialShared() {
 		}
 		e.feedFrom(s)
 		e.dialMore()
+		if e.isDropped() && s.places.Load() == 0 {
+			go s.end() // which takes mu
+		}
 	default:
 		h.exclusive.Store(true)
 		if len(h.waiting) == 0 {
@@ -235,7 +279,7 @@ func (e *Endpoint) feedFrom(s *Shared) {
 	h := &e.sharing
 	waited := len(h.waiting)
 	e.feedLocked()
-	if len(h.waiting) == waited && s.places.Load() <= 0 {
+	if len(h.waiting) == waited && s.places.Load() <= 0 && !s.spent.Load() {
 		h.endWaits(e.dialError(ReasonFailed, true, errNoStreams))
 	}
 }
@@ -253,7 +297,7 @@ func (e *Endpoint) feed() {
 func (e *Endpoint) feedLocked() {
 	h := &e.sharing
 	for len(h.waiting) > 0 {
-		s := e.Place()
+		s := e.place()
 		if s == nil {
 			return
 		}
@@ -275,10 +319,15 @@ func (e *Endpoint) retireShared() {
 	}
 }
 
-// sweepShared ends connections whose last stream ended at or before expired.
-func (e *Endpoint) sweepShared(expired int64) {
+// sweepShared ends connections whose last stream ended too long ago, and has those take no streams any more that are too old.
+func (e *Endpoint) sweepShared(limits sweepLimits) {
 	for _, s := range e.sharing.list() {
-		if s.left.Load() <= expired && s.places.CompareAndSwap(0, shut) {
+		if s.conn.made.Before(limits.made) {
+			e.sharing.forget(s)
+			s.retire()
+			continue
+		}
+		if s.left.Load() <= limits.idle && s.places.CompareAndSwap(0, shut) {
 			e.sharing.forget(s)
 			s.client.Drain()
 		}

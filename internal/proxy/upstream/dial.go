@@ -24,6 +24,7 @@ const (
 	ReasonResources   Reason = "connect_resources"   // we ran out of descriptors or local ports
 	ReasonTLS         Reason = "tls_failed"          // the TLS handshake failed, or it chose no protocol of ours
 	ReasonOverloaded  Reason = "overloaded"          // too many requests wait for a connection to the endpoint
+	ReasonBreaker     Reason = "circuit_breaker"     // a limit of the backend's circuit breaker is reached
 	ReasonDeadline    Reason = "deadline"            // the caller's deadline passed
 	ReasonCanceled    Reason = "canceled"            // the caller's context ended
 	ReasonClosed      Reason = "closed"              // the Set is closed
@@ -52,9 +53,10 @@ var errUnknown = errors.New("there is no Backend for the endpoint, or none that 
 
 var errNotHTTP2 = errors.New("the endpoint does not choose HTTP/2 by ALPN")
 
-// Dial makes a new connection, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
+// Dial makes a new connection, whatever a Breaker has of it, with TLS where the backend wants that, within the connect timeout and by deadline (zero:
 // none), or until ctx ends. The error is a *DialError.
 func (e *Endpoint) Dial(ctx context.Context, deadline time.Time) (*Conn, error) {
+	e.reserveAnyway()
 	return e.dialBy(ctx, e.connectLimit(deadline), forRequest, nil)
 }
 
@@ -69,7 +71,7 @@ type dialLimit struct {
 
 // connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
 func (e *Endpoint) connectLimit(deadline time.Time) dialLimit {
-	at := time.Now().Add(e.backend.set.options.ConnectTimeout)
+	at := time.Now().Add(e.connectTimeout())
 	if deadline.IsZero() || at.Before(deadline) {
 		return dialLimit{at: at, reason: ReasonTimeout}
 	}
@@ -96,9 +98,14 @@ func (e *Endpoint) passed(limit dialLimit) *DialError {
 	return e.dialError(ReasonTimeout, true, os.ErrDeadlineExceeded)
 }
 
-// dialBy is Dial for a purpose. connected, unless it is nil, is called before the TLS handshake.
-func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (*Conn, error) {
-	s := e.backend.set
+// dialBy is Dial for a purpose, of a connection that was reserved. connected, unless it is nil, is called before the TLS handshake.
+func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, connected func(*net.TCPConn)) (_ *Conn, err error) {
+	s, made := e.backend.set, false
+	defer func() {
+		if !made {
+			e.release()
+		}
+	}()
 	if s.open.shut() {
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
 	}
@@ -109,9 +116,10 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if e.life.Err() != nil { // it would be dialled as was right before
 		return nil, e.dialError(ReasonGone, true, e.life.Err())
 	}
-	dialer := net.Dialer{Deadline: limit.at, KeepAliveConfig: keepAlive}
-	if p == forTunnel { // most end soon
-		dialer.KeepAliveConfig, dialer.KeepAlive = net.KeepAliveConfig{}, -1
+	dialer := net.Dialer{Deadline: limit.at}
+	alive := false
+	if dialer.KeepAliveConfig, alive = e.keepaliveFor(p); !alive {
+		dialer.KeepAlive = -1
 	}
 	// Nobody answers any more at the address of a pod that is gone: not even a refusal comes.
 	living, cancel := context.WithCancel(ctx)
@@ -126,7 +134,15 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	if connected != nil {
 		connected(socket)
 	}
-	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO}
+	e.settings().prepare(socket)
+	if header := e.header(); header != nil {
+		if err := sendNow(socket, header, limit.at); err != nil {
+			socket.Close()
+			return nil, e.failed(ctx, limit, ReasonFailed, err)
+		}
+	}
+	c := &Conn{Conn: socket, endpoint: e, plain: s.options.PlainIO, made: time.Now()}
+	c.keptAlive.Store(alive)
 	c.probe.init(socket, c.plain)
 	if settings := transport.settings(p); settings != nil {
 		if err = c.handshake(living, socket, settings, limit.at); err == nil {
@@ -137,16 +153,27 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 			return nil, e.failed(ctx, limit, ReasonTLS, err)
 		}
 	}
-	e.avoidUntil.Store(0)
-	e.dialled.Add(1)
+	e.whole().avoidUntil.Store(0)
+	e.whole().dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
-	e.open.Add(1)
-	e.backend.totals().open.Add(1)
+	made = true
+	e.made()
 	if !s.open.add(c) {
 		c.Close()
 		return nil, e.dialError(ReasonClosed, false, net.ErrClosed)
 	}
 	return c, nil
+}
+
+// sendNow sends a few bytes on a new connection, for which its buffer has room.
+func sendNow(socket *net.TCPConn, b []byte, by time.Time) error {
+	if err := socket.SetWriteDeadline(by); err != nil {
+		return err
+	}
+	if _, err := socket.Write(b); err != nil {
+		return err
+	}
+	return socket.SetWriteDeadline(time.Time{})
 }
 
 func (e *Endpoint) dialError(reason Reason, retryable bool, err error) *DialError {
@@ -178,11 +205,9 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		}
 		reason = ReasonTimeout
 	}
-	if reason == ReasonTLS && !e.avoided() {
+	if reason == ReasonTLS && !e.whole().avoided() {
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
-	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
-	e.failures.Add(1)
-	e.backend.totals().failures.Add(1)
+	e.Failed()
 	return e.dialError(reason, true, err)
 }

@@ -24,6 +24,7 @@ type dialQueue struct {
 	waiting []*dialWaiter
 	// tunnelsDialing and tunnelsWaiting are how many of those are for tunnels.
 	tunnelsDialing, tunnelsWaiting int
+	blocked                        blockedQueue
 }
 
 // mostTunnels is how many of n turns or places tunnels may have.
@@ -71,10 +72,13 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 	q, o := &e.dials, &e.backend.set.options
 	for again := false; ; again = true {
 		q.mu.Lock()
-		if q.mayDial(p, o.MaxDials) {
-			q.count(p, 1)
-			q.mu.Unlock()
-			break
+		by := q.blocked.by // for which the new one waits behind the others
+		if by == notLimited && q.mayDial(p, o.MaxDials) {
+			if by = e.reserve(); by == notLimited {
+				q.count(p, 1)
+				q.mu.Unlock()
+				break
+			}
 		}
 		if !again && !q.mayWait(p, o.MaxWaiting) {
 			q.mu.Unlock()
@@ -86,7 +90,11 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 			at = 0
 		}
 		q.insert(at, w)
+		q.blocked.set(by)
 		q.mu.Unlock()
+		if by != notLimited {
+			e.backend.serveBlocked() // there may be room by now
+		}
 		limit = limit.queued()
 		if c := e.aliveIdle(p); c != nil { // given back before it could be seen that we wait
 			if !q.abandon(w) {
@@ -161,6 +169,9 @@ func (e *Endpoint) awaitTurn(ctx context.Context, limit dialLimit, w *dialWaiter
 		return nil
 	case <-t.C:
 		gaveUp = func() *DialError { return e.passed(limit) }
+		if limit.reason == ReasonOverloaded && e.dials.isBlocked() {
+			gaveUp = e.breakerOpen
+		}
 	case <-ctx.Done():
 		gaveUp = func() *DialError { return e.dialError(ReasonCanceled, false, ctx.Err()) }
 	case <-e.life.Done():
@@ -190,14 +201,34 @@ func (q *dialQueue) abandon(w *dialWaiter) bool {
 
 // dialDone ends a dial for a purpose, and lets the next one dial.
 func (e *Endpoint) dialDone(p purpose) {
-	q, turns := &e.dials, e.backend.set.options.MaxDials
+	q := &e.dials
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.count(p, -1)
-	if w := q.take(func(w *dialWaiter) bool { return q.mayDial(w.purpose, turns) }); w != nil {
+	e.dialNext()
+}
+
+// dialNext lets those dial who wait, as far as there are turns and the Breaker allows it; the queue's mu is held.
+func (e *Endpoint) dialNext() {
+	q, turns := &e.dials, e.backend.set.options.MaxDials
+	mayDial := func(w *dialWaiter) bool { return q.mayDial(w.purpose, turns) }
+	for slices.ContainsFunc(q.waiting, mayDial) {
+		by := e.reserve()
+		q.blocked.set(by)
+		if by != notLimited {
+			return
+		}
+		w := q.take(mayDial)
 		q.count(w.purpose, 1)
-		close(w.ready) // who dials in place of this one
+		close(w.ready)
 	}
+}
+
+// isBlocked reports whether those who wait do so for a limit of the Breaker.
+func (q *dialQueue) isBlocked() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.blocked.by != notLimited
 }
 
 // pass gives what w was served with to others, as it needs it no more.
@@ -205,6 +236,7 @@ func (e *Endpoint) pass(w *dialWaiter) {
 	if w.conn != nil {
 		w.conn.giveBack()
 	} else {
+		e.release()
 		e.dialDone(w.purpose)
 	}
 }
@@ -224,6 +256,7 @@ func (q *dialQueue) take(fits func(*dialWaiter) bool) *dialWaiter {
 	}
 	if len(q.waiting) == 0 {
 		q.waiting = nil
+		q.blocked.set(notLimited)
 	}
 	q.hungry.Store(int64(len(q.waiting)))
 	if w.purpose == forTunnel {

@@ -42,12 +42,19 @@ type Endpoint struct {
 	sharing sharing
 	dials   dialQueue
 
+	within within
+	inner  *inner // nil where this is not within another
+
 	open, dialled, failures atomic.Int64
+	spares                  atomic.Int64 // connections that are being made for preconnect
+	making                  int64        // connections that are being made; Breaker.mu guards it
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 	e := &Endpoint{backend: b, address: address, text: address.String(), transport: b.transport.Load()}
 	e.life, e.end = context.WithCancel(context.Background())
+	e.dials.blocked.breaker = &b.root().breaker
+	e.sharing.blocked.breaker = e.dials.blocked.breaker
 	return e
 }
 
@@ -64,7 +71,7 @@ func (e *Endpoint) Backend() *Backend { return e.backend }
 func (e *Endpoint) Stats() Stats {
 	return Stats{
 		Open:     e.open.Load(),
-		Idle:     e.idleCount() + e.idleShared(),
+		Idle:     e.idleNow(),
 		InFlight: e.inFlightNow(),
 		Waiting:  e.waiting(),
 		Dialled:  e.dialled.Load(),
@@ -73,7 +80,14 @@ func (e *Endpoint) Stats() Stats {
 }
 
 // waiting is how many requests wait for a connection.
-func (e *Endpoint) waiting() int64 { return e.dials.hungry.Load() + e.sharing.hungry.Load() }
+func (e *Endpoint) waiting() int64 {
+	return e.dials.hungry.Load() + e.sharing.hungry.Load() + e.innerCount((*Endpoint).waiting)
+}
+
+// idleNow is how many connections are idle.
+func (e *Endpoint) idleNow() int64 {
+	return e.idleCount() + e.idleShared() + e.innerCount((*Endpoint).idleNow)
+}
 
 // avoided tells whether a connect failed a moment ago. The clock is read only for
 // endpoints with a failure behind them.
@@ -84,6 +98,7 @@ func (e *Endpoint) avoided() bool {
 
 // Failed has the endpoint passed over for a moment where there are others, because it is known not to be there.
 func (e *Endpoint) Failed() {
+	e = e.whole()
 	e.failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
@@ -100,6 +115,8 @@ func (e *Endpoint) Usable() bool { return !e.transport.unknown }
 func (e *Endpoint) retire() {
 	e.end()
 	e.closeIdle()
+	e.dropBlocked()
+	e.retireWithin()
 }
 
 // closeIdle closes the connections that are not in use, and has others closed when they are released.
@@ -110,18 +127,22 @@ func (e *Endpoint) closeIdle() {
 		}
 	})
 	e.retireShared()
+	for _, in := range e.innerList() {
+		in.closeIdle()
+	}
 }
 
-// sweep closes connections released at or before expired, and those that are
+// sweep closes connections by the limits, and those that are
 // no longer alive. Connections released since the last Sweep are not looked at:
 // traffic finds out about those.
-func (e *Endpoint) sweep(expired, last int64) {
-	e.sweepShared(expired)
+func (e *Endpoint) sweep(limits sweepLimits) {
+	e.sweepWithin(limits)
+	e.sweepShared(limits)
 	e.balance()
-	e.everyShard(func(s *shard) { s.sweep(expired, last) })
+	e.everyShard(func(s *shard) { s.sweep(limits) })
 }
 
-func (s *shard) sweep(expired, last int64) {
+func (s *shard) sweep(limits sweepLimits) {
 	if s.count.Load() == 0 {
 		return
 	}
@@ -134,7 +155,7 @@ func (s *shard) sweep(expired, last int64) {
 				break
 			}
 			c := s.idle[at]
-			if c.released > expired && (c.released >= last || c.Alive()) {
+			if c.released > limits.idle && !c.made.Before(limits.made) && (c.released >= limits.last || c.Alive()) {
 				at++
 				continue
 			}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,6 +20,7 @@ type externalHost struct {
 	name            string
 	port            uint16
 	allowed, denied []netip.Prefix
+	lookup          resolve.Lookup
 	// stop ends the watch; guarded by Set.watching.
 	stop func()
 }
@@ -29,7 +31,7 @@ func parseHost(b *config.Backend) (*externalHost, error) {
 	if c == nil {
 		return nil, nil
 	}
-	h := &externalHost{name: c.Name, port: uint16(b.Port)}
+	h := &externalHost{name: c.Name, port: uint16(b.Port), lookup: lookupOf(b.GetTraffic().GetConnections())}
 	if c.Name == "" || b.Port == 0 || b.Port > 65535 {
 		return nil, fmt.Errorf("upstream: Backend %s: external_hostname %q, port %d: give the name of a host and a port from 1 to 65535", b.Key, c.Name, b.Port)
 	}
@@ -48,6 +50,22 @@ func parseHost(b *config.Backend) (*externalHost, error) {
 	return h, nil
 }
 
+// defaultRefresh is how often a host is asked for whose TTL does not count.
+const defaultRefresh = 30 * time.Second
+
+// lookupOf is how a policy has hosts asked for.
+func lookupOf(c *config.BackendConnections) (l resolve.Lookup) {
+	l.Family = map[config.LookupFamily]resolve.Family{
+		config.LookupFamily_LOOKUP_FAMILY_IPV4: resolve.OnlyIPv4, config.LookupFamily_LOOKUP_FAMILY_IPV6: resolve.OnlyIPv6,
+		config.LookupFamily_LOOKUP_FAMILY_IPV6_PREFERRED: resolve.PreferIPv6, config.LookupFamily_LOOKUP_FAMILY_IPV4_AND_IPV6: resolve.BothFamilies,
+	}[c.GetDnsFamily()]
+	if c.GetDnsIgnoreTtl() {
+		l.Refresh = cmp.Or(time.Duration(c.GetDnsRefreshNanos()), defaultRefresh)
+	}
+	return l
+}
+
+// same reports whether both have the same addresses, however they are asked for.
 func (h *externalHost) same(o *externalHost) bool {
 	if h == nil || o == nil {
 		return h == o
@@ -112,15 +130,20 @@ type watchedHost struct {
 
 // setHost has the backend's endpoints be the addresses of a host, nil for those that Endpoints say, and returns those that are gone; Set.mu is held.
 func (b *Backend) setHost(h *externalHost, changes *watchChanges) (gone []*Endpoint) {
-	if b.host.same(h) {
+	same := b.host.same(h)
+	if same && (h == nil || b.host.lookup == h.lookup) {
 		return nil
 	}
 	b.endHost(changes)
-	gone = b.replace(nil) // what was good for another name, or by other rules, may not be good now; requests wait for the answer
+	if !same {
+		gone = b.replace(nil) // what was good for another name, or by other rules, may not be good now; requests wait for the answer
+	}
 	if b.host = h; h == nil || b.set.closed || b.set.options.Resolver == nil {
 		return gone
 	}
-	b.resolving.Store(&resolving{make(chan struct{}), time.Now().Add(resolveTimeout)})
+	if len(b.list.Load().all) == 0 {
+		b.resolving.Store(&resolving{make(chan struct{}), time.Now().Add(resolveTimeout)})
+	}
 	changes.begin = append(changes.begin, watchedHost{b, h})
 	return gone
 }
@@ -145,7 +168,7 @@ func (s *Set) watch(changes *watchChanges) {
 	s.watching.Lock()
 	defer s.watching.Unlock()
 	for _, w := range changes.begin {
-		w.host.stop = s.options.Resolver.Watch(w.host.name, func(a resolve.Answer) { s.resolved(w.Backend, w.host, a) })
+		w.host.stop = s.options.Resolver.WatchBy(w.host.name, w.host.lookup, func(a resolve.Answer) { s.resolved(w.Backend, w.host, a) })
 	}
 	for _, h := range changes.end {
 		if h.stop != nil {

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -56,6 +57,12 @@ func (s *server) serve() {
 			s.handle(c)
 		})
 	}
+}
+
+// silent is a server that says nothing, so that connections by HTTP/2 stay as they are.
+func silent(t testing.TB) *server {
+	t.Helper()
+	return listenTo(t, func(c net.Conn) { io.Copy(io.Discard, c) }) //nolint:errcheck // whatever ends it
 }
 
 func echoAll(c net.Conn) {

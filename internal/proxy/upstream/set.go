@@ -13,7 +13,7 @@
 //
 // Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
 //
-// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve and what looks at sockets, and the standard
+// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve, proxyprotocol and what looks at sockets, and the standard
 // library (and x/sys for the one system call that looks at an idle socket); never
 // translate, a source or k8s.io.
 package upstream
@@ -154,6 +154,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	names := make([]*externalHost, len(upserts))
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
 	sessions := make([]*session.Settings, len(upserts))
+	breakers := make([]*breakerLimits, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
@@ -169,6 +170,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			}
 			if err == nil {
 				names[i], err = parseHost(k.Backend)
+			}
+			if err == nil {
+				breakers[i], err = parseBreaker(k.Backend)
 			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
@@ -189,6 +193,8 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			b.config.Store(k.Backend)
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			b.sessions.Store(sessions[i])
+			b.setBreaker(breakers[i])
+			b.connections.Store(parseConnections(k.Backend))
 			gone = append(gone, b.setTransport(transports[i])...)
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
@@ -345,6 +351,8 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 	case config.KindBackend:
 		if old := b.config.Swap(nil); old != nil {
 			s.setBudget(b, serviceOf(old), nil)
+			b.setBreaker(nil)
+			b.connections.Store(nil)
 		}
 		b.endHost(watches)
 	case config.KindEndpoints:
@@ -405,10 +413,10 @@ func (s *Set) Sweep(now time.Time) {
 	}
 	last := s.clock.Swap(now.UnixNano())
 	s.recent.Store(last)
-	expired := now.Add(-s.options.IdleTimeout).UnixNano()
 	for _, b := range s.sweep {
+		limits := b.sweepLimits(now, last)
 		for e := range b.everyEndpoint() {
-			e.sweep(expired, last)
+			e.sweep(limits)
 		}
 	}
 	clear(s.sweep) // keep no removed backend alive

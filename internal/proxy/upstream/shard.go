@@ -147,17 +147,24 @@ func (e *Endpoint) IdleRecent() *Conn {
 }
 
 func (e *Endpoint) idleSince(since int64) *Conn {
-	c := e.own.take(since)
-	if c == nil {
-		if !e.spread.Load() {
-			return nil
+	for {
+		c := e.own.take(since)
+		if c == nil {
+			if !e.spread.Load() {
+				return nil
+			}
+			if c = e.idleNearby(since); c == nil {
+				return nil
+			}
 		}
-		if c = e.idleNearby(since); c == nil {
-			return nil
+		if c.worn() { // it has become so while it idled
+			c.Close()
+			continue
 		}
+		c.Reused = true // or it has idled since it was made, which is the same
+		e.preconnect()
+		return c
 	}
-	c.Reused = true
-	return c
 }
 
 // idleNearby looks at all shards, from this core's on. The first seldom is empty for long, because a

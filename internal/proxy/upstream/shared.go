@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
@@ -19,7 +20,10 @@ type Shared struct {
 	// left is when the last place was left, by the Set's clock.
 	left atomic.Int64
 	used atomic.Bool
-	max  atomic.Int64 // streams that the backend allows; 0 is not known
+	// carried counts places that were given while a policy says something of connections; spent is that no more are given therefore.
+	carried atomic.Int64
+	spent   atomic.Bool
+	max     atomic.Int64 // streams that the backend allows; 0 is not known
 }
 
 // shut is added to Shared.places to give no more of them.
@@ -57,8 +61,19 @@ func (s *Shared) Leave(answered bool) {
 		s.used.Store(true)
 	}
 	s.left.Store(s.endpoint.backend.set.clock.Load())
-	s.places.Add(-1)
+	left := s.places.Add(-1)
 	s.endpoint.feed()
+	if left == 0 && (!s.endpoint.mayKeep() || s.endpoint.isDropped()) || left == shut && s.spent.Load() {
+		s.end()
+	}
+}
+
+// end ends the connection, on which there is no stream. It may be called more than once.
+func (s *Shared) end() {
+	if s.places.CompareAndSwap(0, shut) || s.places.Load() == shut {
+		s.endpoint.sharing.forget(s)
+		s.client.Drain()
+	}
 }
 
 // take gives a place where there is one.
@@ -66,11 +81,43 @@ func (s *Shared) take() bool {
 	n := s.places.Load()
 	for n >= 0 && n < s.limit() {
 		if s.places.CompareAndSwap(n, n+1) {
-			return true
+			return s.begun()
 		}
 		n = s.places.Load()
 	}
 	return false
+}
+
+// begun counts a request that was given a place; false is that the connection has carried as many as it may, or is too old, and the place is not given.
+func (s *Shared) begun() bool {
+	b := s.endpoint.backend.root()
+	l, c := b.breaker.limits.Load(), b.connections.Load()
+	if l == nil && c == nil {
+		return true
+	}
+	n := s.carried.Add(1)
+	old := c != nil && c.maxDuration > 0 && (n > 1 || s.used.Load()) && time.Since(s.conn.made) >= c.maxDuration
+	over := l != nil && l.perConnection > 0 && n > l.perConnection
+	if old || l != nil && l.perConnection > 0 && n >= l.perConnection { // Leave of the last one ends it
+		s.spent.Store(true)
+		s.shut()
+	}
+	if !old && !over {
+		return true
+	}
+	if s.places.Add(-1) == shut {
+		go s.end() // the lock that it takes may be held
+	}
+	return false
+}
+
+// shut gives no more places.
+func (s *Shared) shut() {
+	for n := s.places.Load(); n >= 0; n = s.places.Load() {
+		if s.places.CompareAndSwap(n, n+shut) {
+			return
+		}
+	}
 }
 
 // limit is how many streams the backend allows, as far as we know.
@@ -99,9 +146,7 @@ func (s *Shared) learn() int64 {
 
 // retire gives no more places, and ends the connection when the streams on it have ended.
 func (s *Shared) retire() {
-	if s.places.Load() >= 0 {
-		s.places.Add(shut)
-	}
+	s.shut()
 	s.client.Drain()
 }
 
@@ -123,6 +168,7 @@ type sharing struct {
 	mu       sync.Mutex
 	waiting  []*waiter // in the order in which they came
 	dialling int       // connections that are being made
+	blocked  blockedQueue
 }
 
 // list is conns as a slice, not to be changed.
@@ -136,6 +182,15 @@ func (h *sharing) list() []*Shared {
 // Place gives a place on the connection that carries the fewest streams, or nil where all are full or
 // there is none. Connect makes another one then.
 func (e *Endpoint) Place() *Shared {
+	s := e.place()
+	if s != nil {
+		e.preconnect()
+	}
+	return s
+}
+
+// place is Place, and may be called with mu held.
+func (e *Endpoint) place() *Shared {
 	list := e.sharing.list()
 	for tries := len(list); tries > 0; tries-- {
 		var best *Shared
@@ -163,7 +218,7 @@ func (e *Endpoint) share(c *Conn) *Shared {
 	}
 	s := &Shared{conn: c, endpoint: e}
 	s.left.Store(e.backend.set.clock.Load())
-	o := e.backend.set.options.HTTP2
+	o := e.http2Options()
 	o.Freed, o.Gone = s.freed, s.gone
 	if !c.plain {
 		o.Raw = c.probe.rawConn()
@@ -194,9 +249,7 @@ func (s *Shared) freed() {
 
 // gone is called when no stream can be opened any more.
 func (s *Shared) gone() {
-	if s.places.Load() >= 0 {
-		s.places.Add(shut)
-	}
+	s.shut()
 	s.endpoint.sharing.forget(s)
 }
 

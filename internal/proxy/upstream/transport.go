@@ -28,6 +28,9 @@ type transport struct {
 	unknown bool        // nothing is to be sent
 	tunnel  *tls.Config // tls without ALPN, for bytes of which nobody knows what protocol they are; nil is cleartext
 
+	header         config.ProxyHeader // that each connection begins with
+	clientProtocol bool               // requests are sent in the version of HTTP that their clients speak
+
 	trust    *trust             // what certificates are verified by; nil: by what the system trusts
 	resource *config.BackendTLS // what tls was made of
 	client   *tls.Certificate   // what is shown, nil for nothing
@@ -38,6 +41,8 @@ type transport struct {
 func newTransport(b *config.Backend, trusted *authorities) (*transport, error) {
 	protocol := b.Protocol.Info()
 	t := &transport{http2: protocol.HTTP2, upgrade: protocol.Upgrade}
+	connections := b.GetTraffic().GetConnections()
+	t.header, t.clientProtocol = connections.GetProxyHeader(), connections.GetClientProtocol()
 	if b.Tls == nil {
 		return t, nil
 	}
@@ -139,7 +144,7 @@ func (t *transport) refuses(c *Conn, p purpose) error {
 // same reports whether connections made by one are good for the other.
 func (t *transport) same(o *transport) bool {
 	// What a key of Authorities stands for never changes.
-	return t.unknown == o.unknown && t.http2 == o.http2 && t.upgrade == o.upgrade && proto.Equal(t.resource, o.resource) &&
+	return t.unknown == o.unknown && t.http2 == o.http2 && t.upgrade == o.upgrade && t.header == o.header && t.clientProtocol == o.clientProtocol && proto.Equal(t.resource, o.resource) &&
 		t.own == o.own && sameCertificate(t.client, o.client)
 }
 

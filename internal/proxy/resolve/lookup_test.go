@@ -1,0 +1,94 @@
+package resolve
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/testkit/dnsserver"
+)
+
+func TestFamilies(t *testing.T) {
+	v4, v6 := found{addresses: addrs("192.0.2.1"), ttl: time.Minute}, found{addresses: addrs("2001:db8::1"), ttl: time.Second}
+	all := addrs("192.0.2.1", "2001:db8::1")
+	absent, failed := &absentError{host: "a"}, errors.New("failed")
+	for _, test := range []struct {
+		family     Family
+		err4, err6 error
+		want       []netip.Addr
+		err        error
+	}{
+		{PreferIPv4, nil, nil, all[:1], nil},
+		{PreferIPv6, nil, nil, all[1:], nil},
+		{PreferIPv6, nil, absent, all[:1], nil},
+		{PreferIPv6, nil, failed, nil, failed},
+		{OnlyIPv4, nil, nil, all[:1], nil},
+		{OnlyIPv4, absent, nil, nil, absent},
+		{OnlyIPv6, nil, nil, all[1:], nil},
+		{OnlyIPv6, nil, absent, nil, absent},
+		{BothFamilies, nil, nil, all, nil},
+		{BothFamilies, absent, nil, all[1:], nil},
+		{BothFamilies, nil, absent, all[:1], nil},
+		{BothFamilies, absent, absent, nil, absent},
+		{BothFamilies, failed, nil, nil, failed},
+	} {
+		of4, of6 := v4, v6
+		if test.err4 != nil {
+			of4 = found{}
+		}
+		if test.err6 != nil {
+			of6 = found{}
+		}
+		got, err := test.family.chosen(of4, of6, test.err4, test.err6)
+		if !slices.Equal(got.addresses, test.want) || err != test.err || test.family == BothFamilies && len(got.addresses) == 2 && got.ttl != time.Second {
+			t.Errorf("%d with %v and %v: %v for %v, %v", test.family, test.err4, test.err6, got.addresses, got.ttl, err)
+		}
+	}
+}
+
+// TestFindFamily: only the families that are used are asked for.
+func TestFindFamily(t *testing.T) {
+	s := dnsserver.Start(t)
+	s.Set(t, "both.example.com", "both.example.com. 60 IN A 192.0.2.1", "both.example.com. 30 IN AAAA 2001:db8::1")
+	c := &client{servers: []netip.AddrPort{s.Addr()}}
+	for family, want := range map[Family]struct {
+		addresses []netip.Addr
+		asked     int
+	}{
+		PreferIPv4: {addrs("192.0.2.1"), 2}, PreferIPv6: {addrs("2001:db8::1"), 2}, OnlyIPv4: {addrs("192.0.2.1"), 1}, OnlyIPv6: {addrs("2001:db8::1"), 1},
+		BothFamilies: {addrs("192.0.2.1", "2001:db8::1"), 2},
+	} {
+		before := s.Asked("both.example.com")
+		got, err := c.find(t.Context(), "both.example.com", family)
+		if asked := s.Asked("both.example.com") - before; err != nil || !slices.Equal(got.addresses, want.addresses) || asked != want.asked {
+			t.Errorf("%d: %v, %v, asked %d times", family, got.addresses, err, asked)
+		}
+	}
+}
+
+// TestRefresh: where its TTL does not count, a host is asked for at an interval, once a second at most; others of the same name by their TTL.
+func TestRefresh(t *testing.T) {
+	for refresh, least := range map[time.Duration]int{time.Minute: 50, time.Millisecond: 3000, 0: 10} {
+		synctest.Test(t, func(t *testing.T) {
+			asked := 0
+			r := New(Options{})
+			r.ask = func(context.Context, string, Family) (found, error) {
+				asked++
+				return found{addrs("192.0.2.1"), 5 * time.Minute}, nil
+			}
+			var l told
+			stop := r.WatchBy("a", Lookup{Refresh: refresh}, l.answer)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if most := least*5/4 + 1; asked < least || asked > most {
+				t.Errorf("each %v: asked %d times in an hour, want %d to %d", refresh, asked, least, most)
+			}
+			stop()
+			r.Close()
+		})
+	}
+}
