@@ -196,13 +196,17 @@ func (br *backendRefs) clientIP(v *incremental.View, namespace string, index int
 	if compiled.GetSessionPersistence() == nil {
 		return nil
 	}
-	for i := range compiled.BackendRefs {
-		ref := &spec.BackendRefs[i]
-		svc := name{string(value(ref.Namespace, gwv1.Namespace(namespace))), string(ref.Name)}
-		if s, exists := incremental.Fetch(v, br.services.all, svc); exists && compiled.BackendRefs[i].Backend != "" && s.ClientIP {
-			return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, fmt.Sprintf("spec.rules[%d].sessionPersistence", index),
-				"remove it, or set the Service's sessionAffinity to None", "Service %s of backendRefs[%d] has sessionAffinity ClientIP, and sessions cannot persist by both", svc, i)
+	for i, ref := range compiled.BackendRefs {
+		target := namedBy(spec.BackendRefs[i].BackendObjectReference, namespace)
+		if ref.Backend == "" || !isService(target) {
+			continue
 		}
+		svc := name{target.Namespace, target.Name}
+		if s, _ := incremental.Fetch(v, br.services.all, svc); s == nil || !s.ClientIP {
+			continue
+		}
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, fmt.Sprintf("spec.rules[%d].sessionPersistence", index),
+			"remove it, or set the Service's sessionAffinity to None", "Service %s of backendRefs[%d] has sessionAffinity ClientIP, and sessions cannot persist by both", svc, i)
 	}
 	return nil
 }

@@ -38,7 +38,8 @@ type compiled struct {
 
 // expressions are the regular expressions of a rule.
 type expressions struct {
-	Rule int
+	Rule     int
+	Filtered bool // the rule has filters
 	rule.Expressions
 }
 
@@ -182,11 +183,11 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 		rules[i].Route, rules[i].HTTPFilters = string(k.Kind)+" "+n.String(), rs.httpFilters.beside(v, n.Namespace)
 		compiled := rule.Compile(&rules[i], i, used, resolveFor(false))
 		if p := rs.backendRefs.clientIP(v, n.Namespace, i, &rules[i], compiled.Rule); p != nil {
-			compiled.Rule, compiled.Problem, compiled.Notes = nil, p, nil
+			compiled.Refuse(p)
 		}
 		used += compiled.Used
 		if compiled.Expressions.Size > 0 {
-			c.Expressions = append(c.Expressions, expressions{i, compiled.Expressions})
+			c.Expressions = append(c.Expressions, expressions{i, compiled.Filtered, compiled.Expressions})
 		}
 		if compiled.Rule != nil {
 			c.Route.Rules = append(c.Route.Rules, compiled.Rule)
