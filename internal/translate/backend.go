@@ -18,8 +18,10 @@ type backends struct {
 	services       *services
 	xbackends      *xbackends
 	refusals       *refusals
+	infrastructure *infrastructure
 
 	users     *incremental.Index[string, kindName, *config.Resource]
+	l4Users   *incremental.Index[string, kindName, *config.Resource] // those of them that are of connections
 	all       *incremental.Collection[backendKey, *config.Backend]
 	slices    *incremental.Index[name, name, *discoveryv1.EndpointSlice]
 	labelled  *incremental.Index[name, name, *discoveryv1.EndpointSlice] // of XBackends
@@ -29,9 +31,15 @@ type backends struct {
 // newBackends keeps a Backend for each Service port and XBackend that an accepted route or a listener uses.
 func newBackends(e *incremental.Engine,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
-	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals) *backends {
-	bs := &backends{endpointSlices: endpointSlices, services: services, xbackends: xbackends, refusals: refusals}
+	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals, infrastructure *infrastructure) *backends {
+	bs := &backends{endpointSlices: endpointSlices, services: services, xbackends: xbackends, refusals: refusals, infrastructure: infrastructure}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
+	bs.l4Users = incremental.NewIndex(routes.configs, "routes of connections by backend", func(k kindName, r *config.Resource) []string {
+		if r.GetL4Route() == nil {
+			return nil
+		}
+		return usedBackends(k, r)
+	})
 	ofListeners := listenerBackends(e, listenerStates)
 	used := func(v *incremental.View, key backendKey) bool {
 		return incremental.Count(v, bs.users, key.String()) > 0 || slices.Contains(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()))
@@ -107,7 +115,11 @@ func newBackends(e *incremental.Engine,
 func (bs *backends) ofXBackend(v *incremental.View, key backendKey, x *xbackend, trafficPolicies *trafficPolicies) *config.Backend {
 	b := &config.Backend{Key: key.String(), Namespace: key.Name.Namespace, Name: key.Name.Name, Port: uint32(x.Port)}
 	if x.Hostname != "" {
-		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname)
+		var denied []string
+		if incremental.Count(v, bs.l4Users, b.Key) > 0 {
+			denied = bs.infrastructure.allRanges(v) // nobody counts the passes of a connection that leads back to a Gateway
+		}
+		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname, denied)
 	}
 	if key.Passthrough {
 		return b
