@@ -12,7 +12,6 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
-	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 	"github.com/moongate-dev/moongate/internal/translate/rule"
@@ -101,10 +100,8 @@ func newRoutes(e *incremental.Engine, options *Options,
 			if !ok { // compile has panicked
 				return nil, false
 			}
-			facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Scope: kind.DefaultScopeOf(o), Invalid: c.Invalid}
-			if rk := routeKindOf(k.Kind); rk.hostnames != nil {
-				facts.Hostnames = rk.hostnames(o)
-			}
+			facts := factsOf(k, o)
+			facts.Invalid = c.Invalid
 			a := admissions.attach(v, facts)
 			a.Expressions, a.Created = c.size(), createdOf(o)
 			return a, len(a.Parents) > 0

@@ -58,6 +58,18 @@ func newTelemetryPolicies(e *incremental.Engine, objects *incremental.Collection
 	return tp
 }
 
+// newCollectors finds the policies that have requests to managed Gateways traced by the collectors that they name, whether they may or not.
+func newCollectors(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XTelemetryPolicy], gateways *gateways) *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy] {
+	enabled := incremental.Map(e, "XTelemetryPolicy of managed Gateways", objects,
+		func(v *incremental.View, n name, p *apisx.XTelemetryPolicy) (*apisx.XTelemetryPolicy, bool) {
+			return p, p.Spec.Tracing.Mode == apisx.TracingModeEnabled && slices.ContainsFunc(p.Spec.TargetRefs, func(ref gwv1.LocalObjectReference) bool {
+				_, managed := incremental.Fetch(v, gateways.managed, name{n.Namespace, string(ref.Name)})
+				return managed && ref.Group == gwv1.GroupName && ref.Kind == gwv1.Kind(KindGateway)
+			})
+		}, sameDeeply[*apisx.XTelemetryPolicy])
+	return incremental.NewIndex(enabled, "XTelemetryPolicies by collector", telemetryBackends)
+}
+
 // telemetryBackends are the objects that policies name as collectors, whether they may or not.
 func telemetryBackends(n name, p *apisx.XTelemetryPolicy) []policy.Target {
 	if p.Spec.Tracing.Provider.BackendRef.Name == "" {

@@ -78,8 +78,10 @@ func New(options Options) *Translator {
 	t.gatewayClasses = newGatewayClasses(e, o, t.in.classes.Collection, gatewayParameters)
 	t.gateways = newGateways(e, o, t.in.gateways.Collection, gatewayParameters, t.gatewayClasses)
 	t.listeners = newListeners(e, o, t.in.gateways.Collection, t.in.listenerSets.Collection, t.installation, namespaces, t.gateways)
-	collectors := incremental.NewIndex(t.in.telemetryPolicies.Collection, "XTelemetryPolicies by collector", telemetryBackends)
-	xbackendsInUse := xbackendsInUse(e, t.in.xbackends.Collection, t.in.routes.Collection, t.listeners, collectors)
+	admissions := newAdmissions(e, namespaces, t.gateways, t.listeners)
+	collectors := newCollectors(e, t.in.telemetryPolicies.Collection, t.gateways)
+	xbackendUsers := newXBackendUsers(e, t.in.xbackends.Collection, t.in.routes.Collection, admissions)
+	xbackendsInUse := xbackendsInUse(e, t.in.xbackends.Collection, xbackendUsers, t.listeners, collectors)
 	t.secrets = newSecrets(e, o, t.in, grants, t.listeners, xbackendsInUse)
 	listenerCertificates := &listenerCertificates{t.in.unread.Collection, grants, t.secrets}
 	policiesInUse := backendTLSPoliciesInUse(e, t.in.policies.Collection, t.in.routes.Collection, xbackendsInUse, t.listeners, collectors)
@@ -91,12 +93,11 @@ func New(options Options) *Translator {
 	httpFilters := &httpFilters{t.in.httpFilters.Collection}
 	services := newServices(e, t.in.services.Collection)
 	xbackends := newXBackends(e, xbackendsInUse, backendTLSPolicies, listenerCertificates)
-	t.endpointSelectors = newEndpointSelectors(e, o, xbackendsInUse, xbackends)
+	t.endpointSelectors = newEndpointSelectors(e, o, t.in.xbackends.Collection, xbackendsInUse, xbackendUsers)
 	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
 	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure, backendRefs, telemetryPolicies, httpFilters)
-	admissions := newAdmissions(e, namespaces, t.gateways, t.listeners)
 	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters)
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
 	trafficPolicies := newTrafficPolicies(e, t.in.trafficPolicies.Collection)
