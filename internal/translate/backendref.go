@@ -91,10 +91,12 @@ func (rs *routes) referringTo(v *incremental.View, target policy.Target) []kindN
 	return incremental.Lookup(v, rs.others, target)
 }
 
-// referringTo are the Gateways of the listeners that name an object as a backend, in order.
-func (lis *listeners) referringTo(v *incremental.View, target policy.Target) (gateways []name) {
+// referringTo are the Gateways of the listeners that name an object as a backend and may do so, in order.
+func (lis *listeners) referringTo(v *incremental.View, target policy.Target, grants *grants) (gateways []name) {
 	for _, k := range incremental.Lookup(v, lis.byBackend, target) {
-		gateways = append(gateways, k.Gateway)
+		if grants.permitted(v, listenerReferrer(k), target.Group, target.Kind, name{target.Namespace, target.Name}) {
+			gateways = append(gateways, k.Gateway)
+		}
 	}
 	return slices.Compact(gateways)
 }

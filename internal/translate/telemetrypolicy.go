@@ -82,6 +82,11 @@ func telemetryBackends(n name, p *apisx.XTelemetryPolicy) []policy.Target {
 	return []policy.Target{target}
 }
 
+// telemetryReferrer is who refers to the collector of a policy.
+func telemetryReferrer(n name) referrer {
+	return referrer{kind.XTelemetryPolicy.Group, string(KindXTelemetryPolicy), n}
+}
+
 func gatewayTarget(gateway name) policy.Target {
 	return policy.Target{Group: gwv1.GroupName, Kind: string(KindGateway), Namespace: gateway.Namespace, Name: gateway.Name}
 }
@@ -99,12 +104,8 @@ func (tp *telemetryPolicies) tracing(v *incremental.View, gateway name) *config.
 	return p.Tracing
 }
 
-// gatewaysOf are the Gateways whose requests a policy has traced.
+// gatewaysOf are the Gateways whose requests a policy has traced, or would if its collector could be used.
 func (tp *telemetryPolicies) gatewaysOf(v *incremental.View, n name, gateways *gateways) (all []name) {
-	p, _ := incremental.Fetch(v, tp.all, n)
-	if p == nil || p.Tracing == nil {
-		return nil
-	}
 	targets, _ := incremental.Fetch(v, tp.targets, n)
 	for _, target := range targets {
 		gateway := name{target.Namespace, target.Name}
@@ -151,7 +152,7 @@ func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.Traci
 	for i := range spec.Attributes {
 		p.attribute(t, &spec.Attributes[i], fmt.Sprintf("%s.attributes[%d]", at, i))
 	}
-	key, _, missing := tp.backendRefs.resolveBackend(v, referrer{kind.XTelemetryPolicy.Group, string(KindXTelemetryPolicy), n}, httpRoutes, spec.Provider.BackendRef, false, true, at+".provider.backendRef")
+	key, _, missing := tp.backendRefs.resolveBackend(v, telemetryReferrer(n), httpRoutes, spec.Provider.BackendRef, false, true, at+".provider.backendRef")
 	if p.Missing = missing; missing == nil {
 		collector := tp.backendRefs.named(v, key)
 		t.Backend, t.Authority = collector.Key, collector.Authority
