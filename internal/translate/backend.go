@@ -42,7 +42,11 @@ func newBackends(e *incremental.Engine,
 	})
 	ofListeners := listenerBackends(e, listenerStates)
 	used := func(v *incremental.View, key backendKey) bool {
-		return incremental.Count(v, bs.users, key.String()) > 0 || slices.Contains(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()))
+		if incremental.Count(v, bs.users, key.String()) > 0 {
+			return true
+		}
+		_, found := slices.BinarySearchFunc(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()), backendID.Compare)
+		return found
 	}
 	ofServices := incremental.FlatMap(e, "backend", bs.services.all,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {

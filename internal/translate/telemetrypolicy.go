@@ -120,6 +120,9 @@ func (tp *telemetryPolicies) gatewaysOf(v *incremental.View, n name, gateways *g
 // defaultServiceName is the service that spans are of where a policy does not say it.
 const defaultServiceName = "moongate"
 
+// maxAttributes leaves room for those that spans have anyway: proxies keep 128 of a span.
+const maxAttributes = 96
+
 // read validates a policy, without its targets.
 func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.TracingConfig) *telemetryPolicy {
 	p := &telemetryPolicy{}
@@ -150,6 +153,10 @@ func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.Traci
 		}
 	}
 	for i := range spec.Attributes {
+		if i == maxAttributes {
+			p.Notes = append(p.Notes, condition.NewProblem("", at+".attributes", "remove some", "%d are left out: a policy may have %d", len(spec.Attributes)-i, maxAttributes).String())
+			break
+		}
 		p.attribute(t, &spec.Attributes[i], fmt.Sprintf("%s.attributes[%d]", at, i))
 	}
 	key, _, missing := tp.backendRefs.resolveBackend(v, telemetryReferrer(n), httpRoutes, spec.Provider.BackendRef, false, true, at+".provider.backendRef")
