@@ -121,7 +121,13 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c.remote = deliver.NewRemote(deliver.RemoteOptions{Authenticate: c.authenticate, Logger: o.Logger})
-	c.selectors = selector.New(selector.Options{Client: c.clients, ControllerName: o.ControllerName, Namespaces: o.Namespaces, Logger: o.Logger})
+	unlimited := rest.CopyConfig(o.Config)
+	unlimited.QPS = -1 // else 5 Services a second
+	services, err := kubernetes.NewForConfig(unlimited)
+	if err != nil {
+		return nil, err
+	}
+	c.selectors = selector.New(selector.Options{Client: services, ControllerName: o.ControllerName, Namespaces: o.Namespaces, Logger: o.Logger})
 	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{
 			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces, Panicked: o.Panicked,

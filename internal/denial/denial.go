@@ -13,6 +13,7 @@ import (
 var (
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")    // RFC 1122 section 3.2.1.3
 	translated  = netip.MustParsePrefix("64:ff9b::/96") // IPv4 behind NAT64, RFC 6052
+	sixToFour   = netip.MustParsePrefix("2002::/16")    // IPv4 behind 6to4, RFC 3056
 	// metadataServices are those of clouds that are not link-local: EC2 and its pod identities, Google Cloud, Oracle Cloud, Scaleway,
 	// Azure, Alibaba Cloud.
 	metadataServices = []netip.Addr{
@@ -21,11 +22,14 @@ var (
 	}
 	broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-	// private are the networks that clusters have their pods, Services and nodes in: RFC 1918, RFC 6598 and RFC 4193; and what is left of
-	// site-local addresses (RFC 3879).
+	// private are the networks that clusters have their pods, Services and nodes in: RFC 1918, RFC 6598, RFC 4193, and the Services of GKE where nobody has chosen
+	// others; what is left of site-local addresses (RFC 3879); and what else is reachable by nobody outside of a network, or leads into it (RFC 6890): addresses
+	// of protocols, of benchmarks, for future use, of NAT64 in a network of its own (RFC 8215), and of 6to4.
 	private = []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"), netip.MustParsePrefix("192.168.0.0/16"),
-		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fec0::/10"),
+		netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fec0::/10"), netip.MustParsePrefix("34.118.224.0/20"),
+		netip.MustParsePrefix("192.0.0.0/24"), netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("240.0.0.0/4"),
+		netip.MustParsePrefix("64:ff9b:1::/48"), sixToFour,
 	}
 )
 
@@ -61,13 +65,13 @@ func OfName(ip netip.Addr) string {
 	}
 	for _, p := range private {
 		if Within(ip, p) {
-			return "is an address of private networks, such as those of pods and Services"
+			return "is an address of private networks, such as those of pods and Services, or a special one"
 		}
 	}
 	return ""
 }
 
-// Within reports whether an address is in a range, by itself or behind NAT64. Neither has to be unmapped.
+// Within reports whether an address is in a range, by itself or behind NAT64 or 6to4. Neither has to be unmapped.
 func Within(ip netip.Addr, p netip.Prefix) bool {
 	ip = ip.Unmap().WithZone("")
 	if p.Contains(ip) {
@@ -77,11 +81,14 @@ func Within(ip netip.Addr, p netip.Prefix) bool {
 	return is && p.Contains(inner)
 }
 
-// untranslated is the IPv4 address that one of NAT64 stands for.
+// untranslated is the IPv4 address that one of NAT64 or 6to4 stands for.
 func untranslated(ip netip.Addr) (netip.Addr, bool) {
-	if !translated.Contains(ip) {
-		return netip.Addr{}, false
-	}
 	b := ip.As16()
-	return netip.AddrFrom4([4]byte(b[12:])), true
+	switch {
+	case translated.Contains(ip):
+		return netip.AddrFrom4([4]byte(b[12:])), true
+	case sixToFour.Contains(ip):
+		return netip.AddrFrom4([4]byte(b[2:])), true
+	}
+	return netip.Addr{}, false
 }

@@ -23,6 +23,14 @@ func TestAddresses(t *testing.T) {
 		{"fec0::1", false, true},
 		{"::ffff:10.0.0.1", false, true},
 		{"64:ff9b::a00:1", false, true}, // 10.0.0.1
+		{"34.118.224.10", false, true},
+		{"34.118.240.1", false, false},
+		{"192.0.0.170", false, true},
+		{"198.19.0.1", false, true},
+		{"240.0.0.1", false, true},
+		{"64:ff9b:1::a00:1", false, true},
+		{"2002:c000:201::1", false, true},
+		{"2002:7f00:1::1", true, true}, // 127.0.0.1 behind 6to4
 		{"127.0.0.1", true, true},
 		{"127.8.9.10", true, true},
 		{"::1", true, true},

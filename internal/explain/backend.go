@@ -174,7 +174,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	shown.Endpoints = endpointsOf(backend)
 	if key := c.GetTls().GetCertificate(); key != "" {
 		shown.Speaks += ", with the client certificate of " + strings.Replace(key, "/", " ", 1)
-	} else if identity := d.listener.Identity; c.Tls != nil && identity != nil {
+	} else if identity := d.listener.Identity; c.Tls != nil && c.ExternalHostname == nil && identity != nil {
 		if identity.Certificate == "" {
 			shown.Problem = d.problem(observe.ReasonGatewayCertificateInvalid)
 			return shown, observe.ReasonGatewayCertificateInvalid

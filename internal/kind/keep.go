@@ -43,11 +43,13 @@ func keepEndpointSlice(obj runtime.Object) metav1.Object {
 	if service, ok := o.Labels[discoveryv1.LabelServiceName]; ok {
 		kept.Labels = map[string]string{discoveryv1.LabelServiceName: service}
 	}
-	if xbackend, ok := o.Labels[v1alpha1.LabelXBackend]; ok {
-		if kept.Labels == nil {
-			kept.Labels = map[string]string{}
+	for _, label := range [...]string{v1alpha1.LabelXBackend, v1alpha1.LabelXBackendUID} {
+		if value, ok := o.Labels[label]; ok {
+			if kept.Labels == nil {
+				kept.Labels = map[string]string{}
+			}
+			kept.Labels[label] = value
 		}
-		kept.Labels[v1alpha1.LabelXBackend] = xbackend
 	}
 	if len(o.Endpoints) > 0 {
 		kept.Endpoints = make([]discoveryv1.Endpoint, len(o.Endpoints))

@@ -11,10 +11,11 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,11 +67,23 @@ type Keeper struct {
 	wanted map[key]*translate.EndpointSelector
 	// work is the queue of Run; nil while nobody leads.
 	work workqueue.TypedRateLimitingInterface[key]
-	// services are those of ours, by XBackend and then by name, as they were seen last; listed are the namespaces of which all are known, "" for all.
+	// services are those of ours, by XBackend and then by name, as they were seen last, and owners the XBackends by Service. listed are the namespaces of which
+	// all are known, "" for all.
 	services map[key]map[string]*corev1.Service
+	owners   map[key]key
 	listed   map[string]bool
 	failures map[key]string // why the last try failed, as it was logged
 }
+
+const (
+	// workers is how many XBackends are worked on at a time.
+	workers = 4
+	// What failed, and what somebody else changes, is tried again after minDelay, twice that, and so on up to maxDelay.
+	minDelay = 200 * time.Millisecond
+	maxDelay = 5 * time.Minute
+	// settled is how long after a write what has become of it is looked at: if it stays, the next delay is minDelay again.
+	settled = time.Minute
+)
 
 // New makes a Keeper that knows no XBackend.
 func New(o Options) *Keeper {
@@ -83,7 +96,7 @@ func New(o Options) *Keeper {
 }
 
 func (k *Keeper) forget() {
-	k.work, k.services, k.listed, k.failures = nil, map[key]map[string]*corev1.Service{}, map[string]bool{}, map[key]string{}
+	k.work, k.services, k.owners, k.listed, k.failures = nil, map[key]map[string]*corev1.Service{}, map[key]key{}, map[string]bool{}, map[key]string{}
 }
 
 // Update takes what has changed of XBackends, whether this replica leads or not. It never blocks.
@@ -106,7 +119,7 @@ func (k *Keeper) Update(changes []translate.SelectorChange) {
 
 // Run keeps the Services until ctx ends. The leader does it.
 func (k *Keeper) Run(ctx context.Context) error {
-	work := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](200*time.Millisecond, time.Minute))
+	work := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](minDelay, maxDelay))
 	k.mu.Lock()
 	k.work = work
 	for x := range k.wanted {
@@ -123,7 +136,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		reflector := cache.NewReflectorWithOptions(k.listWatch(namespace), &corev1.Service{}, &store{k, namespace}, cache.ReflectorOptions{Name: "Services of XBackends"})
 		wg.Go(func() { wait.UntilWithContext(ctx, reflector.RunWithContext, time.Second) })
 	}
-	wg.Go(func() { k.workOn(ctx, work) })
+	for range workers {
+		wg.Go(func() { k.workOn(ctx, work) })
+	}
 	<-ctx.Done()
 	work.ShutDown()
 	wg.Wait()
@@ -160,52 +175,94 @@ func (k *Keeper) owner(s *corev1.Service) (x key, uid types.UID, ours bool) {
 	return key{s.Namespace, of.Name}, of.UID, true
 }
 
-// note takes a Service as it is now, gone says that it is not any more.
+// note takes a Service as the watch has it, gone says that it is not any more.
 func (k *Keeper) note(s *corev1.Service, gone bool) {
-	x, _, ours := k.owner(s)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.work == nil {
 		return
 	}
-	of := k.services[x]
-	switch {
-	case gone || !ours:
-		for other, services := range k.services { // whosever it was
-			if before := services[s.Name]; other.namespace == s.Namespace && before != nil && (!gone || before.UID == s.UID) {
-				delete(services, s.Name)
-				k.work.Add(other)
-			}
-		}
-	case of == nil:
-		k.services[x] = map[string]*corev1.Service{s.Name: s}
+	x, fresh, changed := k.record(s, gone)
+	if fresh {
 		k.work.Add(x)
-	default:
-		of[s.Name] = s
-		k.work.Add(x)
+	}
+	if changed != nil { // by others, maybe again and again
+		k.work.AddRateLimited(*changed)
 	}
 }
 
-// list takes all Services of a namespace, or of all for "".
-func (k *Keeper) list(namespace string, all []any) {
+// wrote is note for what Keeper has written itself, before the watch says so.
+func (k *Keeper) wrote(s *corev1.Service, gone bool) {
 	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.work == nil {
-		k.mu.Unlock()
 		return
 	}
-	for x := range k.services {
-		if namespace == metav1.NamespaceAll || namespace == x.namespace {
-			delete(k.services, x)
-			k.work.Add(x)
+	x, fresh, changed := k.record(s, gone)
+	if changed != nil {
+		x = *changed
+	}
+	if fresh || changed != nil {
+		k.work.AddAfter(x, settled)
+	}
+}
+
+// record keeps a Service as it is now. fresh says that it was not known before as one of x; changed is the XBackend for which it was known and was another, or nil.
+// k.mu is held.
+func (k *Keeper) record(s *corev1.Service, gone bool) (x key, fresh bool, changed *key) {
+	x, _, ours := k.owner(s)
+	at := key{s.Namespace, s.Name}
+	if of, known := k.owners[at]; known {
+		before := k.services[of][s.Name]
+		switch {
+		case gone && before.UID != s.UID: // another one has its name
+			return x, false, nil
+		case !gone && ours && of == x && alike(before, s):
+			k.services[x][s.Name] = s
+			return x, false, nil
 		}
+		changed = &of
+		delete(k.owners, at)
+		if delete(k.services[of], s.Name); len(k.services[of]) == 0 {
+			delete(k.services, of)
+		}
+	}
+	if gone || !ours {
+		return x, false, changed
+	}
+	if k.services[x] == nil {
+		k.services[x] = map[string]*corev1.Service{}
+	}
+	k.services[x][s.Name], k.owners[at] = s, x
+	return x, changed == nil || *changed != x, changed
+}
+
+// alike reports whether two states of a Service differ in nothing that Keeper looks at.
+func alike(a, b *corev1.Service) bool {
+	return a.UID == b.UID && (a.DeletionTimestamp == nil) == (b.DeletionTimestamp == nil) && slices.EqualFunc(a.OwnerReferences, b.OwnerReferences, func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) &&
+		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Spec.Selector, b.Spec.Selector) && a.Spec.ClusterIP == b.Spec.ClusterIP &&
+		samePorts(a.Spec.Ports, b.Spec.Ports) && a.Spec.PublishNotReadyAddresses == b.Spec.PublishNotReadyAddresses
+}
+
+// list takes all Services of a namespace, or of all for "". Nothing is made before they are noted.
+func (k *Keeper) list(namespace string, all []any) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.work == nil {
+		return
+	}
+	for at, x := range k.owners {
+		if namespace == metav1.NamespaceAll || namespace == at.namespace {
+			delete(k.owners, at)
+			delete(k.services, x)
+		}
+	}
+	for _, o := range all {
+		k.record(o.(*corev1.Service), false)
 	}
 	k.listed[namespace] = true
 	for x := range k.wanted {
 		k.work.Add(x)
-	}
-	k.mu.Unlock()
-	for _, o := range all {
-		k.note(o.(*corev1.Service), false)
 	}
 }
 
@@ -220,22 +277,40 @@ func (k *Keeper) workOn(ctx context.Context, work workqueue.TypedRateLimitingInt
 			work.AddRateLimited(x)
 		} else if err == nil {
 			k.noteFailure(x, nil)
-			work.Forget(x)
 		}
 		work.Done(x)
 	}
 }
 
-// noteFailure logs why an XBackend has no Service: once for each reason that follows another.
+// writeError is a write that failed.
+type writeError struct {
+	what string // such as "creating a Service"
+	err  error
+}
+
+func (e *writeError) Error() string { return e.what + ": " + e.err.Error() }
+func (e *writeError) Unwrap() error { return e.err }
+
+// errAltered is that what was written is not what is there.
+var errAltered = errors.New("the Service is not as it was written; an admission webhook of the cluster changes it")
+
+// noteFailure logs why an XBackend has no Service: once for each reason that follows another. Messages of API servers have the names that they have made.
 func (k *Keeper) noteFailure(x key, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	switch {
-	case err == nil:
+	if err == nil {
 		delete(k.failures, x)
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause): // it ends with its namespace
-	case k.failures[x] != err.Error():
-		k.failures[x] = err.Error()
+		return
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) { // it ends with its namespace
+		return
+	}
+	why := string(apierrors.ReasonForError(err))
+	if write := (*writeError)(nil); errors.As(err, &write) {
+		why += " " + write.what
+	}
+	if k.failures[x] != why {
+		k.failures[x] = why
 		k.o.Logger.Warn("cannot have the cluster find the endpoints of an XBackend; trying again", "xbackend", x.String(), "error", err)
 	}
 }
@@ -266,18 +341,59 @@ func (k *Keeper) reconcile(ctx context.Context, x key) error {
 			return err
 		}
 	}
+	if keep == 1 && len(present) > 0 && present[0].Spec.ClusterIP != corev1.ClusterIPNone { // which cannot be changed
+		if err := k.remove(ctx, present[0]); err != nil {
+			return err
+		}
+		present = nil
+	}
 	switch {
 	case keep == 0:
 		return nil
 	case len(present) == 0:
-		made, err := k.o.Client.CoreV1().Services(x.namespace).Create(ctx, k.service(x, s), metav1.CreateOptions{})
-		if err != nil {
-			return fmt.Errorf("creating a Service: %w", err)
-		}
-		k.note(made, false) // before the watch says so, it must not be made again
+		return k.create(ctx, x, s)
+	case k.right(x, s, present[0]):
+		k.settle(x)
 		return nil
 	}
 	return k.correct(ctx, x, s, present[0])
+}
+
+// settle notes that nothing had to be done for an XBackend.
+func (k *Keeper) settle(x key) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.work != nil {
+		k.work.Forget(x)
+	}
+}
+
+// create makes the Service of an XBackend.
+func (k *Keeper) create(ctx context.Context, x key, s *translate.EndpointSelector) error {
+	const what = "creating a Service"
+	made, err := k.o.Client.CoreV1().Services(x.namespace).Create(ctx, k.service(x, s), metav1.CreateOptions{})
+	if err != nil {
+		return &writeError{what, err}
+	}
+	if k.wrote(made, false); !k.right(x, s, made) {
+		return &writeError{what, errAltered}
+	}
+	return nil
+}
+
+// right reports whether a Service is as an XBackend needs it.
+func (k *Keeper) right(x key, s *translate.EndpointSelector, svc *corev1.Service) bool {
+	for name, value := range k.labels(x, s) {
+		if svc.Labels[name] != value {
+			return false
+		}
+	}
+	return svc.Spec.ClusterIP == corev1.ClusterIPNone && maps.Equal(svc.Spec.Selector, s.Labels) && samePorts(svc.Spec.Ports, ports(s)) && !svc.Spec.PublishNotReadyAddresses
+}
+
+// labels are those that a Service has for its EndpointSlices.
+func (k *Keeper) labels(x key, s *translate.EndpointSelector) map[string]string {
+	return map[string]string{v1alpha1.LabelXBackend: v1alpha1.XBackendLabel(x.name), v1alpha1.LabelXBackendUID: string(s.UID)}
 }
 
 // service is the one of an XBackend. Nothing of it but the endpoints is used.
@@ -289,7 +405,7 @@ func (k *Keeper) service(x key, s *translate.EndpointSelector) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: x.namespace, GenerateName: noDots(prefix[:min(len(prefix), maxNamePrefix)]) + "-",
-			Labels:          map[string]string{v1alpha1.LabelXBackend: v1alpha1.XBackendLabel(x.name)},
+			Labels:          k.labels(x, s),
 			Annotations:     map[string]string{annotationController: k.o.ControllerName},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: gwx.GroupVersion.String(), Kind: kindXBackend, Name: x.name, UID: s.UID, Controller: new(true)}},
 		},
@@ -314,33 +430,31 @@ func noDots(name string) string {
 
 // correct makes a Service what it should be.
 func (k *Keeper) correct(ctx context.Context, x key, s *translate.EndpointSelector, svc *corev1.Service) error {
-	if svc.Spec.ClusterIP != corev1.ClusterIPNone { // which cannot be changed
-		return k.remove(ctx, svc)
-	}
-	wanted := k.service(x, s)
-	label := svc.Labels[v1alpha1.LabelXBackend] == wanted.Labels[v1alpha1.LabelXBackend]
-	if label && maps.Equal(svc.Spec.Selector, s.Labels) && samePorts(svc.Spec.Ports, wanted.Spec.Ports) && !svc.Spec.PublishNotReadyAddresses {
-		return nil
-	}
-	patch, err := json.Marshal([]map[string]any{
+	patch := []map[string]any{
 		{"op": "test", "path": "/metadata/uid", "value": svc.UID},
-		{"op": "add", "path": "/metadata/labels", "value": wanted.Labels},
 		{"op": "add", "path": "/spec/selector", "value": s.Labels},
-		{"op": "add", "path": "/spec/ports", "value": wanted.Spec.Ports},
+		{"op": "add", "path": "/spec/ports", "value": ports(s)},
 		{"op": "add", "path": "/spec/publishNotReadyAddresses", "value": false},
-	})
+	}
+	for name, value := range k.labels(x, s) { // beside others that it may have
+		patch = append(patch, map[string]any{"op": "add", "path": "/metadata/labels/" + strings.ReplaceAll(name, "/", "~1"), "value": value})
+	}
+	data, err := json.Marshal(patch)
 	if err != nil {
 		return err
 	}
-	after, err := k.o.Client.CoreV1().Services(x.namespace).Patch(ctx, svc.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+	after, err := k.o.Client.CoreV1().Services(x.namespace).Patch(ctx, svc.Name, types.JSONPatchType, data, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		k.note(svc, true)
 		return nil
 	}
+	const what = "correcting a Service"
 	if err != nil {
-		return fmt.Errorf("correcting Service %s: %w", svc.Name, err)
+		return &writeError{what, err}
 	}
-	k.note(after, false)
+	if k.wrote(after, false); !k.right(x, s, after) {
+		return &writeError{what, errAltered}
+	}
 	return nil
 }
 
@@ -354,9 +468,9 @@ func samePorts(a, b []corev1.ServicePort) bool {
 func (k *Keeper) remove(ctx context.Context, svc *corev1.Service) error {
 	err := k.o.Client.CoreV1().Services(svc.Namespace).Delete(ctx, svc.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &svc.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("removing Service %s: %w", svc.Name, err)
+		return &writeError{"removing a Service", err}
 	}
-	k.note(svc, true)
+	k.wrote(svc, true)
 	return nil
 }
 

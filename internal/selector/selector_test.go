@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -34,7 +36,8 @@ type cluster struct {
 	mu      sync.Mutex
 	made    int
 	writes  []string
-	failing error // of what is written
+	failing error                 // of what is written
+	alter   func(*corev1.Service) // as an admission webhook does, when it is created
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -54,6 +57,9 @@ func newCluster(t *testing.T) *cluster {
 			c.made++
 			if s.Name == "" {
 				s.Name = fmt.Sprintf("%s%05d", s.GenerateName, c.made)
+			}
+			if c.alter != nil {
+				c.alter(s)
 			}
 			s.UID, s.CreationTimestamp = types.UID(fmt.Sprint("service ", c.made)), metav1.Unix(int64(c.made), 0)
 		}
@@ -129,7 +135,6 @@ func TestKeeper(t *testing.T) {
 	c := newCluster(t)
 	k := c.keeper()
 	k.Update([]translate.SelectorChange{selects("web", "1", 8080, "app=web"), {Namespace: "team", Name: "gone"}, selects("host", "2", 80)})
-	time.Sleep(10 * time.Millisecond)
 	if w := c.written(); len(w) != 0 {
 		t.Fatalf("on standby: %v", w)
 	}
@@ -233,6 +238,108 @@ func TestFailures(t *testing.T) {
 	c.one("web", "app=web 80")
 	if n := strings.Count(log.String(), "forbidden"); n != 1 {
 		t.Errorf("logged %d times", n)
+	}
+}
+
+// TestForeignLabels: what others have put on a Service stays when it is corrected, and the UID of the XBackend comes to one without.
+func TestForeignLabels(t *testing.T) {
+	c := newCluster(t)
+	k := c.keeper()
+	svc := k.service(key{"team", "web"}, selects("web", "1", 80, "app=web").Selector)
+	delete(svc.Labels, v1alpha1.LabelXBackendUID)
+	svc.Labels["example.com/cost"] = "7"
+	if _, err := c.CoreV1().Services("team").Create(t.Context(), svc, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	k.Update([]translate.SelectorChange{selects("web", "1", 80, "app=web")})
+	c.start(k)
+	testkit.Eventually(t, "both labels", func() bool {
+		all := c.of("web")
+		return len(all) == 1 && all[0].Labels[v1alpha1.LabelXBackendUID] == "1" && all[0].Labels["example.com/cost"] == "7"
+	})
+}
+
+// TestAltered: where a webhook of the cluster changes what is written, that is tried again later and later, and logged once.
+func TestAltered(t *testing.T) {
+	c := newCluster(t)
+	c.alter = func(s *corev1.Service) { s.Spec.ClusterIP = "10.96.0.7" }
+	log := &testkit.Log{}
+	k := New(Options{Client: c, ControllerName: controllerName, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	x := key{"team", "web"}
+	k.Update([]translate.SelectorChange{selects("web", "1", 80, "app=web")})
+	c.start(k)
+	testkit.Eventually(t, "it is tried again", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.work != nil && k.work.NumRequeues(x) >= 3
+	})
+	if n := strings.Count(log.String(), "admission webhook"); n != 1 {
+		t.Errorf("logged %d times: %s", n, log)
+	}
+	k.mu.Lock()
+	tries := k.work.NumRequeues(x)
+	k.mu.Unlock()
+	// Each try removes a Service and creates another: events of these are no reason for another try.
+	if w := len(c.written()); w > 2*(tries+1) {
+		t.Errorf("%d writes in %d tries", w, tries)
+	}
+}
+
+// TestNamesInFailures: messages in which the API server names what it has made up are one failure.
+func TestNamesInFailures(t *testing.T) {
+	log := &testkit.Log{}
+	k := New(Options{ControllerName: controllerName, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	x := key{"team", "web"}
+	refused := func(name string) error {
+		return &writeError{"creating a Service", apierrors.NewForbidden(corev1.Resource("services"), name, errors.New("exceeded quota"))}
+	}
+	k.noteFailure(x, refused("web-abcde"))
+	k.noteFailure(x, refused("web-fghij"))
+	if n := strings.Count(log.String(), "exceeded quota"); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+	k.noteFailure(x, &writeError{"creating a Service", errors.New("connection refused")})
+	k.noteFailure(x, nil)
+	k.noteFailure(x, refused("web-klmno"))
+	if n := strings.Count(log.String(), "exceeded quota"); n != 2 {
+		t.Errorf("after another failure, and none, logged %d times", n)
+	}
+}
+
+// TestRelist: Services are known together with all of their namespace, or an XBackend is not looked at: else it would get another.
+func TestRelist(t *testing.T) {
+	c := newCluster(t)
+	k := c.keeper()
+	x := key{"team", "web"}
+	s := selects("web", "1", 80, "app=web")
+	k.Update([]translate.SelectorChange{s})
+	k.work = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](minDelay, maxDelay))
+	defer k.work.ShutDown()
+	svc := k.service(x, s.Selector)
+	svc.Name, svc.UID = "web-1", "service 1"
+	if err := k.reconcile(t.Context(), x); err != nil || len(c.written()) != 0 {
+		t.Errorf("before Services are known: %v", err)
+	}
+	k.list("team", []any{svc})
+	if err := k.reconcile(t.Context(), x); err != nil || len(c.written()) != 0 {
+		t.Errorf("what is there is made again: %v", err)
+	}
+	// Only what has changed is a reason to look.
+	k.work.Get()
+	k.work.Done(x)
+	k.note(svc.DeepCopy(), false)
+	if n := k.work.Len() + k.work.NumRequeues(x); n != 0 {
+		t.Errorf("an event that says nothing new: %d", n)
+	}
+	gone := svc.DeepCopy()
+	gone.UID = "service 0"
+	k.note(gone, true)
+	if len(k.services[x]) != 1 {
+		t.Error("a Service of the same name that has gone before takes it away")
+	}
+	k.note(svc, true)
+	if len(k.services) != 0 || len(k.owners) != 0 || k.work.NumRequeues(x) != 1 {
+		t.Errorf("a Service that is gone: %v, %v, %d", k.services, k.owners, k.work.NumRequeues(x))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -119,6 +120,15 @@ type routeFacts struct {
 	Hostnames []gwv1.Hostname
 	// Invalid is why the route is not accepted anywhere.
 	Invalid *condition.Problem
+}
+
+// factsOf are those of a route whose rules were not looked at.
+func factsOf(k kindName, o metav1.Object) *routeFacts {
+	facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Scope: kind.DefaultScopeOf(o)}
+	if rk := routeKindOf(k.Kind); rk.hostnames != nil {
+		facts.Hostnames = rk.hostnames(o)
+	}
+	return facts
 }
 
 // attach decides about each parentRef whose Gateway is managed, and ignores the others, and about the default Gateways of the route's scope as if it named

@@ -23,9 +23,11 @@ type backends struct {
 	refusals       *refusals
 	backendTraffic *backendTrafficPolicies
 	routes         *routes
+	infrastructure *infrastructure
 
 	users     *incremental.Index[backendID, routePart, *config.Resource]
-	policied  *incremental.Index[backendID, backendID, struct{}] // what is spoken to as policies say, by what it is without them
+	l4Users   *incremental.Index[backendID, routePart, *config.Resource] // routes of connections, by what is spoken to without policies
+	policied  *incremental.Index[backendID, backendID, struct{}]         // what is spoken to as policies say, by what it is without them
 	all       *incremental.Collection[backendKey, *config.Backend]
 	slices    *incremental.Index[name, name, *discoveryv1.EndpointSlice]
 	labelled  *incremental.Index[name, name, *discoveryv1.EndpointSlice] // of XBackends
@@ -35,9 +37,20 @@ type backends struct {
 // newBackends keeps a Backend for each Service port and XBackend that an accepted route or a listener uses.
 func newBackends(e *incremental.Engine,
 	endpointSlices *incremental.Collection[name, *discoveryv1.EndpointSlice],
-	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals, backendTraffic *backendTrafficPolicies) *backends {
-	bs := &backends{endpointSlices: endpointSlices, services: services, xbackends: xbackends, refusals: refusals, backendTraffic: backendTraffic, routes: routes}
+	services *services, xbackends *xbackends, backendTLSPolicies *backendTLSPolicies, trafficPolicies *trafficPolicies, listenerStates *listenerStates, routes *routes, refusals *refusals, infrastructure *infrastructure,
+	backendTraffic *backendTrafficPolicies) *backends {
+	bs := &backends{endpointSlices: endpointSlices, services: services, xbackends: xbackends, refusals: refusals, infrastructure: infrastructure, backendTraffic: backendTraffic, routes: routes}
 	bs.users = incremental.NewIndex(routes.configs, "routes by backend", usedBackends)
+	bs.l4Users = incremental.NewIndex(routes.configs, "routes of connections by backend", func(k routePart, r *config.Resource) (keys []backendID) {
+		if r.GetL4Route() == nil {
+			return nil
+		}
+		for _, key := range usedBackends(k, r) {
+			base, _ := config.SplitPolicy(string(key))
+			keys = append(keys, backendID(base))
+		}
+		return keys
+	})
 	bs.policied = incremental.NewIndex(incremental.Keys(bs.users, "backends of routes"), "backends with BackendTrafficPolicies", func(key backendID, _ struct{}) []backendID {
 		if base, policies := config.SplitPolicy(string(key)); policies != "" {
 			return []backendID{backendID(base)}
@@ -46,7 +59,12 @@ func newBackends(e *incremental.Engine,
 	})
 	ofListeners := listenerBackends(e, listenerStates)
 	used := func(v *incremental.View, key backendKey) bool {
-		return incremental.Count(v, bs.users, backendID(key.String())) > 0 || slices.Contains(incremental.Lookup(v, ofListeners, name{}), backendID(key.String()))
+		id := backendID(key.String())
+		if incremental.Count(v, bs.users, id) > 0 {
+			return true
+		}
+		_, found := slices.BinarySearchFunc(incremental.Lookup(v, ofListeners, name{}), id, backendID.Compare)
+		return found
 	}
 	ofServices := incremental.FlatMap(e, "backend", bs.services.all,
 		func(v *incremental.View, n name, s *service) (out []incremental.Entry[backendKey, *config.Backend]) {
@@ -176,7 +194,11 @@ func (bs *backends) checkedHost(v *incremental.View, full backendID, b *config.B
 func (bs *backends) ofXBackend(v *incremental.View, key backendKey, x *xbackend, trafficPolicies *trafficPolicies) *config.Backend {
 	b := &config.Backend{Namespace: key.Name.Namespace, Name: key.Name.Name, Port: uint32(x.Port)}
 	if x.Hostname != "" {
-		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname)
+		var denied []string
+		if incremental.Count(v, bs.l4Users, backendID(key.String())) > 0 {
+			denied = bs.infrastructure.allRanges(v) // nobody counts the passes of a connection that leads back to a Gateway
+		}
+		b.ExternalHostname = bs.refusals.hostname(v, x.Hostname, denied)
 	}
 	if key.Passthrough {
 		return b

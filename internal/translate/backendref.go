@@ -91,10 +91,12 @@ func (rs *routes) referringTo(v *incremental.View, target policy.Target) []kindN
 	return incremental.Lookup(v, rs.others, target)
 }
 
-// referringTo are the Gateways of the listeners that name an object as a backend, in order.
-func (lis *listeners) referringTo(v *incremental.View, target policy.Target) (gateways []name) {
+// referringTo are the Gateways of the listeners that name an object as a backend and may do so, in order.
+func (lis *listeners) referringTo(v *incremental.View, target policy.Target, grants *grants) (gateways []name) {
 	for _, k := range incremental.Lookup(v, lis.byBackend, target) {
-		gateways = append(gateways, k.Gateway)
+		if grants.permitted(v, listenerReferrer(k), target.Group, target.Kind, name{target.Namespace, target.Name}) {
+			gateways = append(gateways, k.Gateway)
+		}
 	}
 	return slices.Compact(gateways)
 }
@@ -196,13 +198,17 @@ func (br *backendRefs) clientIP(v *incremental.View, namespace string, index int
 	if compiled.GetSessionPersistence() == nil {
 		return nil
 	}
-	for i := range compiled.BackendRefs {
-		ref := &spec.BackendRefs[i]
-		svc := name{string(value(ref.Namespace, gwv1.Namespace(namespace))), string(ref.Name)}
-		if s, exists := incremental.Fetch(v, br.services.all, svc); exists && compiled.BackendRefs[i].Backend != "" && s.ClientIP {
-			return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, fmt.Sprintf("spec.rules[%d].sessionPersistence", index),
-				"remove it, or set the Service's sessionAffinity to None", "Service %s of backendRefs[%d] has sessionAffinity ClientIP, and sessions cannot persist by both", svc, i)
+	for i, ref := range compiled.BackendRefs {
+		target := namedBy(spec.BackendRefs[i].BackendObjectReference, namespace)
+		if ref.Backend == "" || !isService(target) {
+			continue
 		}
+		svc := name{target.Namespace, target.Name}
+		if s, _ := incremental.Fetch(v, br.services.all, svc); s == nil || !s.ClientIP {
+			continue
+		}
+		return condition.NewProblem(gwv1.RouteReasonUnsupportedValue, fmt.Sprintf("spec.rules[%d].sessionPersistence", index),
+			"remove it, or set the Service's sessionAffinity to None", "Service %s of backendRefs[%d] has sessionAffinity ClientIP, and sessions cannot persist by both", svc, i)
 	}
 	return nil
 }

@@ -152,12 +152,12 @@ func TestInfrastructureChangesNoConfig(t *testing.T) {
 		programmed string
 		runs       map[string]int
 	}{
-		{"an address more", reachedAt("10.97.0.5", "10.97.0.6"), "Programmed", map[string]int{"Gateway status": 1, "Gateway's outcome": 1, "reachable Gateway": 1}},
+		{"an address more", reachedAt("10.97.0.5", "10.97.0.6"), "Programmed", map[string]int{"Gateway status": 1, "Gateway's outcome": 1, "reachable Gateway": 1, "addresses of Gateway": 1}},
 		{"not ready", &translate.Infrastructure{Addresses: reachedAt("10.97.0.5").Addresses}, "Pending",
-			map[string]int{"Gateway status": 1, "Gateway's outcome": 1, "reachable Gateway": 1, "listener state": 2, "listener config": 2}},
+			map[string]int{"Gateway status": 1, "Gateway's outcome": 1, "reachable Gateway": 1, "addresses of Gateway": 1, "listener state": 2, "listener config": 2}},
 		{"nothing runs", nil, "Pending", map[string]int{"Gateway status": 1, "Gateway's outcome": 1}},
 		{"ready again", reachedAt("10.97.0.5"), "Programmed",
-			map[string]int{"Gateway status": 1, "Gateway's outcome": 1, "reachable Gateway": 1, "listener state": 2, "listener config": 2}},
+			map[string]int{"Gateway status": 1, "Gateway's outcome": 1, "reachable Gateway": 1, "addresses of Gateway": 1, "listener state": 2, "listener config": 2}},
 	} {
 		w.SetInfrastructure("default", "gw", c.i)
 		r := w.commit(t)

@@ -23,26 +23,31 @@ func (s *EndpointSelector) same(o *EndpointSelector) bool {
 // SelectorChange is what became of an XBackend.
 type SelectorChange struct {
 	Namespace, Name string
-	Selector        *EndpointSelector // nil where nobody names the XBackend any more, or it cannot be carried out
+	Selector        *EndpointSelector // nil where the XBackend may not be used any more, or has no port
 }
 
-// endpointSelectors are those of XBackends that are named as backends.
+// endpointSelectors are those of XBackends that may be used: of all in namespaces with a route that a managed Gateway lets in, and of those that are used otherwise. So the
+// endpoints of one are found before a route moves to it.
 type endpointSelectors struct {
 	all *incremental.Collection[name, *EndpointSelector] // nil outside of a cluster
 }
 
-func newEndpointSelectors(e *incremental.Engine, o *Options, inUse *incremental.Collection[name, *apisx.XBackend], xbackends *xbackends) *endpointSelectors {
+func newEndpointSelectors(e *incremental.Engine, o *Options, objects, inUse *incremental.Collection[name, *apisx.XBackend], users *xbackendUsers) *endpointSelectors {
 	if !o.Cluster {
 		return &endpointSelectors{}
 	}
-	return &endpointSelectors{incremental.Map(e, "endpoint selector", inUse,
-		func(v *incremental.View, n name, object *apisx.XBackend) (*EndpointSelector, bool) {
-			x, ok := incremental.Fetch(v, xbackends.all, n)
-			if !ok || x.Invalid != nil || object.DeletionTimestamp != nil { // what it has stays, as long as the object is there
+	return &endpointSelectors{incremental.Map(e, "endpoint selector", objects,
+		func(v *incremental.View, n name, x *apisx.XBackend) (*EndpointSelector, bool) {
+			if x.DeletionTimestamp != nil || x.Spec.Port.Number < 1 || x.Spec.Port.Number > 65535 { // what it has stays, as long as the object is there
 				return nil, false
 			}
-			s := &EndpointSelector{UID: object.UID, Port: x.Port}
-			if selector := object.Spec.EndpointSelector; selector != nil {
+			if incremental.Count(v, users.byNamespace, n.Namespace) == 0 {
+				if _, used := incremental.Fetch(v, inUse, n); !used {
+					return nil, false
+				}
+			}
+			s := &EndpointSelector{UID: x.UID, Port: int32(x.Spec.Port.Number)}
+			if selector := x.Spec.EndpointSelector; x.Spec.Type == apisx.BackendTypeEndpointSelector && selector != nil {
 				s.Labels = plain(selector.MatchLabels)
 			}
 			return s, true

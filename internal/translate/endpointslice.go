@@ -41,7 +41,8 @@ func (bs *backends) endpointsOf(v *incremental.View, k backendKey) *config.Endpo
 	var found map[netip.AddrPort]behind
 	if k.XBackend {
 		selected := incremental.Lookup(v, bs.labelled, name{k.Name.Namespace, v1alpha1.XBackendLabel(k.Name.Name)})
-		found = bs.gather(v, selected, func(slice *discoveryv1.EndpointSlice) []uint16 { return slicePortsOf(slice, k.Port) })
+		x, _ := incremental.Fetch(v, bs.xbackends.all, k.Name)
+		found = bs.gather(v, selected, func(slice *discoveryv1.EndpointSlice) []uint16 { return x.slicePorts(slice) })
 		// A pod of both families is there twice.
 		found = ofOneFamily(found, corev1.IPv4Protocol)
 	} else {
@@ -90,6 +91,18 @@ func (bs *backends) gather(v *incremental.View, slices []name, ports func(*disco
 		}
 	}
 	return found
+}
+
+// slicePorts is the XBackend's port, if the slice has its endpoints there. Where the slice is made for the XBackend, as in a cluster, its addresses are of pods, which
+// have their ports whatever the slice has, as it follows the XBackend later than this does. The slices of one that had its name before are none of it.
+func (x *xbackend) slicePorts(slice *discoveryv1.EndpointSlice) []uint16 {
+	if uid, made := slice.Labels[v1alpha1.LabelXBackendUID]; made {
+		if uid != string(x.UID) {
+			return nil
+		}
+		return []uint16{uint16(x.Port)}
+	}
+	return slicePortsOf(slice, x.Port)
 }
 
 // slicePortsOf is the number of a slice's port of TCP, if it has that one.

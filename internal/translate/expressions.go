@@ -101,27 +101,36 @@ func (rs *routes) bounded(v *incremental.View, n kindName, a *attachment) *compi
 	return c
 }
 
-// withoutExpressions drops the rules with regular expressions, for which k has no room.
+// withoutExpressions drops the rules with regular expressions, for which k has no room. Those with filters fail more requests than are theirs instead: none of
+// theirs may reach a rule without the filters.
 func (c *compiled) withoutExpressions(k listenerKey) *compiled {
 	out := *c
 	out.Route = &config.Route{Key: c.Route.Key, Namespace: c.Route.Namespace, Name: c.Route.Name, CreatedUnixNano: c.Route.CreatedUnixNano}
-	has := func(index int) bool {
-		return slices.ContainsFunc(c.Expressions, func(e expressions) bool { return e.Rule == index })
+	has := func(index int) (is, filtered bool) {
+		i := slices.IndexFunc(c.Expressions, func(e expressions) bool { return e.Rule == index })
+		return i >= 0, i >= 0 && c.Expressions[i].Filtered
 	}
 	for _, r := range c.Route.Rules {
-		if !has(int(r.Index)) {
+		switch is, filtered := has(int(r.Index)); {
+		case !is:
 			out.Route.Rules = append(out.Route.Rules, r)
+		case filtered:
+			out.Route.Rules = append(out.Route.Rules, rule.Widened(r))
 		}
 	}
 	if c.Invalid != nil {
 		return &out // and none of its rules was to be carried out
 	}
-	out.Dropped = slices.DeleteFunc(slices.Clone(c.Dropped), func(d *dropped) bool { return has(d.Rule) })
+	out.Dropped = slices.DeleteFunc(slices.Clone(c.Dropped), func(d *dropped) bool { is, _ := has(d.Rule); return is })
 	for _, e := range c.Expressions {
-		out.Dropped = append(out.Dropped, &dropped{Rule: e.Rule, Problem: *condition.NewProblem(gwv1.RouteReasonUnsupportedValue, e.Field,
+		what := ""
+		if e.Filtered {
+			what = "; since the rule has filters, whatever begins like what its expressions match fails"
+		}
+		out.Dropped = append(out.Dropped, &dropped{Rule: e.Rule, Fails: e.Filtered, Problem: *condition.NewProblem(gwv1.RouteReasonUnsupportedValue, e.Field,
 			"shorten it, or attach the route to another listener",
-			"listener %q of Gateway %s has no room for the regular expressions of this route, %s and what follows, of size %d when compiled: with those of older routes of its namespace they would exceed %d",
-			k.Name, k.Gateway, rule.QuotePattern(e.Pattern), c.size(), rule.MaxShareSize)})
+			"listener %q of Gateway %s has no room for the regular expressions of this route, %s and what follows, of size %d when compiled: with those of older routes of its namespace they would exceed %d%s",
+			k.Name, k.Gateway, rule.QuotePattern(e.Pattern), c.size(), rule.MaxShareSize, what)})
 	}
 	slices.SortFunc(out.Dropped, func(a, b *dropped) int { return cmp.Compare(a.Rule, b.Rule) })
 	out.judge()

@@ -153,3 +153,41 @@ func TestListenerExpressions(t *testing.T) {
 		}
 	}
 }
+
+// TestExpressionsOfFilteredRules has rules with filters lose the room for their regular expressions: whatever begins like what these match fails.
+func TestExpressionsOfFilteredRules(t *testing.T) {
+	w := newWorld()
+	w.Upsert(ownClass("moongate"))
+	w.Upsert(crowdGateway(1))
+	w.Upsert(crowdService(1))
+	for i := range 5 {
+		w.Upsert(expressionRoute(fmt.Sprintf("old-%02d", i), int64(100+i), 5))
+	}
+	filters := []gwv1.HTTPRouteFilter{{Type: gwv1.HTTPRouteFilterResponseHeaderModifier, ResponseHeaderModifier: &gwv1.HTTPHeaderFilter{Remove: []string{"x"}}}}
+	of := func(n string, spoil func(*gwv1.HTTPRouteRule)) []*config.Rule {
+		t.Helper()
+		r := expressionRoute(n, 1000, 5)
+		r.Spec.Rules[1].Filters = filters
+		spoil(&r.Spec.Rules[1])
+		w.Upsert(r)
+		w.commit(t)
+		return w.config[config.ID{Kind: config.KindRoute, Key: "HTTPRoute/default/" + n}].GetRoute().GetRules()
+	}
+	zero := gwv1.Duration("0.5s")
+	for n, spoil := range map[string]func(*gwv1.HTTPRouteRule){
+		"sound":     func(*gwv1.HTTPRouteRule) {},
+		"backend":   func(r *gwv1.HTTPRouteRule) { r.Filters, r.BackendRefs[0].Filters = nil, filters },
+		"two wrong": func(r *gwv1.HTTPRouteRule) { r.Timeouts = &gwv1.HTTPRouteTimeouts{Request: &zero} },
+	} {
+		rules := of(strings.ReplaceAll(n, " ", "-"), spoil)
+		if len(rules) != 2 || rules[1].Failure.GetStatus() != 500 || len(rules[1].Matches) != 5 || len(rules[1].BackendRefs) != 0 {
+			t.Fatalf("%s: rules %v", n, rules)
+		}
+		if path := rules[1].Matches[0].Path.Value; !strings.HasSuffix(path, "/xxxxx0.*") || len(path) < len("/xxxxx0.{0,990}") {
+			t.Errorf("%s: it fails %s", n, path)
+		}
+		if _, partial := w.rules(strings.ReplaceAll(n, " ", "-")); !strings.Contains(partial, "requests are answered with 500 that match rule 1") {
+			t.Errorf("%s: said is %q", n, partial)
+		}
+	}
+}

@@ -25,7 +25,9 @@ type infrastructure struct {
 	addressFaults   *incremental.Collection[addressKey, AddressFault]
 	infrastructures *incremental.Collection[name, Infrastructure]
 
-	reachable *incremental.Collection[name, bool] // Gateways in a cluster that wait for nothing
+	reachable *incremental.Collection[name, bool]          // Gateways in a cluster that wait for nothing
+	ranges    *incremental.Collection[name, []string]      // the IP addresses of what runs for Gateways, as ranges; sorted
+	ranged    *incremental.Index[struct{}, name, []string] // all of those
 }
 
 // newInfrastructure declares reachable: whether the listeners of each Gateway of a cluster can be reached,
@@ -46,7 +48,27 @@ func newInfrastructure(e *incremental.Engine, o *Options,
 			assigned, _ := assign(g.Addresses, reported(&i))
 			return true, len(assigned) > 0
 		}, same[bool])
+	inf.ranges = incremental.Map(e, "addresses of Gateway", inf.infrastructures,
+		func(_ *incremental.View, _ name, i Infrastructure) (all []string, _ bool) {
+			for _, a := range reported(&i) {
+				if ip, err := netip.ParseAddr(a.Value); err == nil && ip.Zone() == "" {
+					all = append(all, netip.PrefixFrom(ip.Unmap(), ip.Unmap().BitLen()).String())
+				}
+			}
+			slices.Sort(all)
+			return all, len(all) > 0
+		}, slices.Equal[[]string])
+	inf.ranged = incremental.NewIndex(inf.ranges, "Gateways with addresses", func(name, []string) []struct{} { return []struct{}{{}} })
 	return inf
+}
+
+// allRanges are the addresses of all Gateways.
+func (inf *infrastructure) allRanges(v *incremental.View) (all []string) {
+	for _, n := range incremental.Lookup(v, inf.ranged, struct{}{}) {
+		ranges, _ := incremental.Fetch(v, inf.ranges, n)
+		all = append(all, ranges...)
+	}
+	return all
 }
 
 // reported are the addresses of what runs, with what the API server would add, and with a routability, which who claims the feature always reports.

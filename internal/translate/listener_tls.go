@@ -88,8 +88,12 @@ func (lc *listenerCertificates) resolve(v *incremental.View, from referrer, ref 
 			return "", condition.NewProblem(invalid, ref.Field+".name",
 				"allow its ServiceAccount to get secrets in namespace "+secret.Namespace, "the controller is not allowed to read Secret %s", secret)
 		}
+		until := "what was served before stays"
+		if from.Kind == string(KindXBackend) {
+			until = "no request is sent to the XBackend"
+		}
 		return "", condition.NewProblem(invalid, ref.Field+".name", "if that lasts, look at the controller's log",
-			"Secret %s could not be read yet; it is tried again, and until then what was served before stays", secret)
+			"Secret %s could not be read yet; it is tried again, and until then %s", secret, until)
 	}
 	if !exists {
 		return "", condition.NewProblem(invalid, ref.Field+".name", "create it or correct the name",

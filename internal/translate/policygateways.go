@@ -93,8 +93,13 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 			for _, route := range routes.referringTo(v, target) {
 				all = append(all, incremental.Entry[targetRoute, struct{}]{Key: targetRoute{target, route}})
 			}
-			direct := listeners.referringTo(v, target)
+			// Whoever names a backend without a grant must not appear in the statuses of its policies.
+			grants := telemetryPolicies.backendRefs.grants
+			direct := listeners.referringTo(v, target, grants)
 			for _, n := range incremental.Lookup(v, collectors, target) {
+				if !grants.permitted(v, telemetryReferrer(n), target.Group, target.Kind, name{target.Namespace, target.Name}) {
+					continue
+				}
 				direct = append(direct, telemetryPolicies.gatewaysOf(v, n, pg.gateways)...)
 			}
 			slices.SortFunc(direct, name.Compare)

@@ -100,9 +100,9 @@ func (rf *refusals) denied(v *incremental.View) (all deniedRanges) {
 	return all
 }
 
-// hostname is a host with what is denied and allowed of its addresses.
-func (rf *refusals) hostname(v *incremental.View, host string) *config.ExternalHostname {
-	h := &config.ExternalHostname{Name: host}
+// hostname is a host with what is denied and allowed of its addresses; denied is what is besides what classes deny.
+func (rf *refusals) hostname(v *incremental.View, host string, denied []string) *config.ExternalHostname {
+	h := &config.ExternalHostname{Name: host, Denied: denied}
 	for _, d := range rf.denied(v) {
 		h.Denied = append(h.Denied, d.Prefix.String())
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/incremental"
-	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 	"github.com/moongate-dev/moongate/internal/translate/rule"
@@ -38,7 +37,8 @@ type compiled struct {
 
 // expressions are the regular expressions of a rule.
 type expressions struct {
-	Rule int
+	Rule     int
+	Filtered bool // the rule has filters
 	rule.Expressions
 }
 
@@ -101,10 +101,8 @@ func newRoutes(e *incremental.Engine, options *Options,
 			if !ok { // compile has panicked
 				return nil, false
 			}
-			facts := &routeFacts{Kind: k.Kind, Name: k.Name, Parents: kind.ParentsOf(o), Scope: kind.DefaultScopeOf(o), Invalid: c.Invalid}
-			if rk := routeKindOf(k.Kind); rk.hostnames != nil {
-				facts.Hostnames = rk.hostnames(o)
-			}
+			facts := factsOf(k, o)
+			facts.Invalid = c.Invalid
 			a := admissions.attach(v, facts)
 			a.Expressions, a.Created = c.size(), createdOf(o)
 			return a, len(a.Parents) > 0
@@ -190,11 +188,11 @@ func (rs *routes) compile(v *incremental.View, k kindName, rk *routeKind, o meta
 		rules[i].Route, rules[i].HTTPFilters = string(k.Kind)+" "+n.String(), rs.httpFilters.beside(v, n.Namespace)
 		compiled := rule.Compile(&rules[i], i, used, resolveFor(false))
 		if p := rs.backendRefs.clientIP(v, n.Namespace, i, &rules[i], compiled.Rule); p != nil {
-			compiled.Rule, compiled.Problem, compiled.Notes = nil, p, nil
+			compiled.Refuse(p)
 		}
 		used += compiled.Used
 		if compiled.Expressions.Size > 0 {
-			c.Expressions = append(c.Expressions, expressions{i, compiled.Expressions})
+			c.Expressions = append(c.Expressions, expressions{i, compiled.Filtered, compiled.Expressions})
 		}
 		if compiled.Rule != nil {
 			c.Route.Rules = append(c.Route.Rules, compiled.Rule)

@@ -58,6 +58,18 @@ func newTelemetryPolicies(e *incremental.Engine, objects *incremental.Collection
 	return tp
 }
 
+// newCollectors finds the policies that have requests to managed Gateways traced by the collectors that they name, whether they may or not.
+func newCollectors(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XTelemetryPolicy], gateways *gateways) *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy] {
+	enabled := incremental.Map(e, "XTelemetryPolicy of managed Gateways", objects,
+		func(v *incremental.View, n name, p *apisx.XTelemetryPolicy) (*apisx.XTelemetryPolicy, bool) {
+			return p, p.Spec.Tracing.Mode == apisx.TracingModeEnabled && slices.ContainsFunc(p.Spec.TargetRefs, func(ref gwv1.LocalObjectReference) bool {
+				_, managed := incremental.Fetch(v, gateways.managed, name{n.Namespace, string(ref.Name)})
+				return managed && ref.Group == gwv1.GroupName && ref.Kind == gwv1.Kind(KindGateway)
+			})
+		}, sameDeeply[*apisx.XTelemetryPolicy])
+	return incremental.NewIndex(enabled, "XTelemetryPolicies by collector", telemetryBackends)
+}
+
 // telemetryBackends are the objects that policies name as collectors, whether they may or not.
 func telemetryBackends(n name, p *apisx.XTelemetryPolicy) []policy.Target {
 	if p.Spec.Tracing.Provider.BackendRef.Name == "" {
@@ -68,6 +80,11 @@ func telemetryBackends(n name, p *apisx.XTelemetryPolicy) []policy.Target {
 		return nil
 	}
 	return []policy.Target{target}
+}
+
+// telemetryReferrer is who refers to the collector of a policy.
+func telemetryReferrer(n name) referrer {
+	return referrer{kind.XTelemetryPolicy.Group, string(KindXTelemetryPolicy), n}
 }
 
 func gatewayTarget(gateway name) policy.Target {
@@ -87,12 +104,8 @@ func (tp *telemetryPolicies) tracing(v *incremental.View, gateway name) *config.
 	return p.Tracing
 }
 
-// gatewaysOf are the Gateways whose requests a policy has traced.
+// gatewaysOf are the Gateways whose requests a policy has traced, or would if its collector could be used.
 func (tp *telemetryPolicies) gatewaysOf(v *incremental.View, n name, gateways *gateways) (all []name) {
-	p, _ := incremental.Fetch(v, tp.all, n)
-	if p == nil || p.Tracing == nil {
-		return nil
-	}
 	targets, _ := incremental.Fetch(v, tp.targets, n)
 	for _, target := range targets {
 		gateway := name{target.Namespace, target.Name}
@@ -106,6 +119,9 @@ func (tp *telemetryPolicies) gatewaysOf(v *incremental.View, n name, gateways *g
 
 // defaultServiceName is the service that spans are of where a policy does not say it.
 const defaultServiceName = "moongate"
+
+// maxAttributes leaves room for those that spans have anyway: proxies keep 128 of a span.
+const maxAttributes = 96
 
 // read validates a policy, without its targets.
 func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.TracingConfig) *telemetryPolicy {
@@ -137,9 +153,13 @@ func (tp *telemetryPolicies) read(v *incremental.View, n name, spec *apisx.Traci
 		}
 	}
 	for i := range spec.Attributes {
+		if i == maxAttributes {
+			p.Notes = append(p.Notes, condition.NewProblem("", at+".attributes", "remove some", "%d are left out: a policy may have %d", len(spec.Attributes)-i, maxAttributes).String())
+			break
+		}
 		p.attribute(t, &spec.Attributes[i], fmt.Sprintf("%s.attributes[%d]", at, i))
 	}
-	key, _, missing := tp.backendRefs.resolveBackend(v, referrer{kind.XTelemetryPolicy.Group, string(KindXTelemetryPolicy), n}, httpRoutes, spec.Provider.BackendRef, false, true, at+".provider.backendRef")
+	key, _, missing := tp.backendRefs.resolveBackend(v, telemetryReferrer(n), httpRoutes, spec.Provider.BackendRef, false, true, at+".provider.backendRef")
 	if p.Missing = missing; missing == nil {
 		collector := tp.backendRefs.named(v, key)
 		t.Backend, t.Authority = collector.Key, collector.Authority

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
@@ -22,6 +24,7 @@ import (
 
 // xbackend is an XBackend as far as itself and what its tls refers to tell.
 type xbackend struct {
+	UID      types.UID
 	Port     int32
 	Hostname string // of type ExternalHostname; "" of the other
 	// Speaks is spec.protocol, in the words of Protocol for requests.
@@ -34,7 +37,7 @@ type xbackend struct {
 }
 
 func (x *xbackend) same(o *xbackend) bool {
-	return x.Port == o.Port && x.Hostname == o.Hostname && x.Speaks == o.Speaks && x.Protocol == o.Protocol && sameMessage(x.TLS, o.TLS) &&
+	return x.UID == o.UID && x.Port == o.Port && x.Hostname == o.Hostname && x.Speaks == o.Speaks && x.Protocol == o.Protocol && sameMessage(x.TLS, o.TLS) &&
 		sameMessage(x.Sessions, o.Sessions) && sameDeeply(x.Invalid, o.Invalid) && sameDeeply(x.Refs, o.Refs)
 }
 
@@ -53,20 +56,40 @@ func newXBackends(e *incremental.Engine, inUse *incremental.Collection[name, *ap
 	xs := &xbackends{backendTLSPolicies: backendTLSPolicies, certificates: certificates}
 	xs.all = incremental.Map(e, "XBackend", inUse,
 		func(v *incremental.View, n name, x *apisx.XBackend) (*xbackend, bool) {
-			return xs.read(v, n, &x.Spec), true
+			return xs.read(v, n, x), true
 		}, (*xbackend).same)
 	return xs
 }
 
-// xbackendsInUse are those that routes, listeners or XTelemetryPolicies name.
-func xbackendsInUse(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XBackend],
-	routeObjects *incremental.Collection[kindName, metav1.Object], listeners *listeners,
+// xbackendUsers are the routes that managed Gateways let in, in namespaces with XBackends. An XBackend does not say whose it is: another implementation may have it as well.
+type xbackendUsers struct {
+	byXBackend  *incremental.Index[name, kindName, []name]
+	byNamespace *incremental.Index[string, kindName, []name]
+}
+
+func newXBackendUsers(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XBackend],
+	routeObjects *incremental.Collection[kindName, metav1.Object], admissions *admissions) *xbackendUsers {
+	namespaces := incremental.NewIndex(objects, "XBackends by namespace", func(n name, _ *apisx.XBackend) []string { return []string{n.Namespace} })
+	routes := incremental.Map(e, "route beside XBackends", routeObjects,
+		func(v *incremental.View, k kindName, o metav1.Object) ([]name, bool) {
+			if incremental.Count(v, namespaces, k.Name.Namespace) == 0 {
+				return nil, false
+			}
+			return namedXBackends(k, o), len(admissions.attach(v, factsOf(k, o)).Listeners) > 0
+		}, slices.Equal[[]name])
+	return &xbackendUsers{
+		incremental.NewIndex(routes, "routes by XBackend that they name", func(_ kindName, named []name) []name { return named }),
+		incremental.NewIndex(routes, "routes beside XBackends by namespace", func(k kindName, _ []name) []string { return []string{k.Name.Namespace} }),
+	}
+}
+
+// xbackendsInUse are those that routes, listeners or XTelemetryPolicies of managed Gateways name.
+func xbackendsInUse(e *incremental.Engine, objects *incremental.Collection[name, *apisx.XBackend], users *xbackendUsers, listeners *listeners,
 	collectors *incremental.Index[policy.Target, name, *apisx.XTelemetryPolicy]) *incremental.Collection[name, *apisx.XBackend] {
-	named := incremental.NewIndex(routeObjects, "routes by XBackend that they name", namedXBackends)
 	return incremental.Map(e, "XBackend in use", objects,
 		func(v *incremental.View, n name, x *apisx.XBackend) (*apisx.XBackend, bool) {
 			target := xbackendTarget(n)
-			return x, incremental.Count(v, named, n)+incremental.Count(v, listeners.byBackend, target)+incremental.Count(v, collectors, target) > 0
+			return x, incremental.Count(v, users.byXBackend, n)+incremental.Count(v, listeners.byBackend, target)+incremental.Count(v, collectors, target) > 0
 		}, sameDeeply[*apisx.XBackend])
 }
 
@@ -106,8 +129,9 @@ var xbackendProtocols = map[apisx.BackendProtocol]config.BackendProtocol{
 }
 
 // read validates an XBackend. What its CustomResourceDefinition has checked is checked here, too: nothing else may have.
-func (xs *xbackends) read(v *incremental.View, n name, spec *apisx.BackendSpec) *xbackend {
-	x := &xbackend{Port: int32(spec.Port.Number), Speaks: value(spec.Protocol, "")}
+func (xs *xbackends) read(v *incremental.View, n name, object *apisx.XBackend) *xbackend {
+	spec := &object.Spec
+	x := &xbackend{UID: object.UID, Port: int32(spec.Port.Number), Speaks: value(spec.Protocol, "")}
 	if x.Port < 1 || x.Port > 65535 {
 		x.invalid("spec.port.number", "use a number from 1 to 65535", "%d is not a port", x.Port)
 	}

@@ -77,7 +77,7 @@ func (h *externalHost) same(o *externalHost) bool {
 func (h *externalHost) refuses(a netip.Addr) string {
 	for _, p := range h.denied {
 		if denial.Within(a, p) {
-			return fmt.Sprintf("is in %s, which a GatewayClass denies", p)
+			return fmt.Sprintf("is in %s, which a GatewayClass denies or a Gateway has", p)
 		}
 	}
 	why := denial.OfName(a)

@@ -8,7 +8,7 @@ import (
 )
 
 // Identity is what a Gateway shows to backends that it reaches over TLS. Gateways share the connections to a backend, but those over TLS only as
-// far as they have no Identity: each Identity has connections and TLS sessions of its own.
+// far as they have no Identity: each Identity has connections and TLS sessions of its own. External hostnames are shown none.
 type Identity struct {
 	key identityKey
 	// Guarded by Set.mu.
@@ -86,8 +86,8 @@ func (s *Set) KeepIdentities(used map[*Identity]bool) {
 	}
 }
 
-// As returns the backend as it is reached by the requests of a Gateway: b itself in cleartext, where it shows a certificate of its own, or where i is nil; nil where it must not be
-// reached. It has the key and the totals of b.
+// As returns the backend as it is reached by the requests of a Gateway: b itself in cleartext, where it is an external hostname or shows a certificate of its own, or where i is nil;
+// nil where it must not be reached. It has the key and the totals of b.
 func (b *Backend) As(i *Identity) *Backend {
 	if t := b.transport.Load(); i == nil || b.identity == i || t.tls == nil || t.own {
 		return b

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -75,6 +77,35 @@ func TestIdentityEnds(t *testing.T) {
 	if n := b.Stats(); n.Dialled != 3 || n.Open != 0 {
 		t.Errorf("counted %+v", n)
 	}
+}
+
+// TestIdentityOfHosts: an external hostname is shown no Gateway's certificate, and is reached also where that cannot be used.
+func TestIdentityOfHosts(t *testing.T) {
+	s, all := secureSet(t)
+	host := proto.CloneOf(all[1])
+	host.GetBackend().ExternalHostname = &config.ExternalHostname{Name: "api.example.com"}
+	host.GetBackend().Port = 443
+	shown := testkit.Certificate{Name: "gateway"}.TLS(t)
+	identity := s.Identity("default/gw", "Secret/default/c", &shown)
+	check := func(when string, own bool) {
+		t.Helper()
+		b := s.Get(key)
+		if got := b.As(identity) == b; got != own {
+			t.Errorf("%s: reached without the Gateway's certificate: %v", when, got)
+		}
+		if got := b.As(Unusable) == b; got != own {
+			t.Errorf("%s: reached where the Gateway's certificate cannot be used: %v", when, got)
+		}
+		if own && b.transport.Load().client != nil {
+			t.Errorf("%s: a certificate is shown", when)
+		}
+	}
+	apply(t, s, all[0], host)
+	check("host", true)
+	apply(t, s, all[1])
+	check("in the cluster", false)
+	apply(t, s, host)
+	check("host again", true)
 }
 
 // TestIdentityFollowsEndpoints: what comes and goes of a backend does so for each Identity, and with the backend all of them go.

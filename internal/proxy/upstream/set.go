@@ -236,9 +236,13 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 // newTransport reads a Backend. Without the certificate that is to be shown nothing is sent: the backend would not know who that is.
 func (s *Set) newTransport(b *config.Backend) (*transport, error) {
 	t, err := newTransport(b, &s.trusted)
+	if err != nil {
+		return nil, err
+	}
 	key := b.GetTls().GetCertificate()
-	if err != nil || key == "" {
-		return t, err
+	if key == "" {
+		t.own = b.ExternalHostname != nil // whoever may name a host must not use the Gateway's identity there
+		return t, nil
 	}
 	if s.options.Certificate == nil {
 		return t, nil

@@ -34,7 +34,7 @@ type transport struct {
 	trust    *trust             // what certificates are verified by; nil: by what the system trusts
 	resource *config.BackendTLS // what tls was made of
 	client   *tls.Certificate   // what is shown, nil for nothing
-	own      bool               // client is the Backend's, and not a Gateway's
+	own      bool               // client is the Backend's, and no Gateway's is shown in its place
 }
 
 // newTransport reads a Backend. The error says what is wrong with its TLS.

@@ -7,6 +7,7 @@ package condition
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,19 +45,26 @@ func NewProblem[R ~string](reason R, field, remedy, format string, args ...any) 
 
 // A message may have 32768 bytes; users' values in it may be long.
 const (
-	maxWhat   = 512 // bytes of one problem
-	maxListed = 8   // problems of one message
+	maxWhat    = 512    // bytes of one problem
+	maxListed  = 8      // problems of one message
+	maxMessage = 32_768 // bytes; the API server refuses the whole status where one is longer
 )
 
 // List puts problems, or what prints like one, into one message.
 func List[P fmt.Stringer](problems []P) string {
-	texts := make([]string, 0, len(problems))
+	texts := make([]string, len(problems))
 	for i, p := range problems {
-		if i == maxListed {
-			texts = append(texts, fmt.Sprintf("and %d more", len(problems)-i))
-			break
+		if i < maxListed { // the others are only counted
+			texts[i] = p.String()
 		}
-		texts = append(texts, p.String())
+	}
+	return Sentences(texts)
+}
+
+// Sentences is List for what is text already.
+func Sentences(texts []string) string {
+	if len(texts) > maxListed {
+		texts = append(slices.Clone(texts[:maxListed]), fmt.Sprintf("and %d more", len(texts)-maxListed))
 	}
 	return strings.Join(texts, ". ")
 }
@@ -109,11 +117,14 @@ func Unknown[T, R ~string](kind T, reason R, message string) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: metav1.ConditionUnknown, Reason: string(reason), Message: message}
 }
 
-// Observed copies conditions for an object of that generation.
+// Observed copies conditions for an object of that generation. Messages that are too long are cut.
 func Observed(generation int64, conditions ...metav1.Condition) []metav1.Condition {
 	out := make([]metav1.Condition, len(conditions))
 	for i, c := range conditions {
 		c.ObservedGeneration = generation
+		if len(c.Message) > maxMessage {
+			c.Message = strings.ToValidUTF8(c.Message[:maxMessage-len("...")], "") + "..."
+		}
 		out[i] = c
 	}
 	return out

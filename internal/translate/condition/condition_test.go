@@ -1,6 +1,7 @@
 package condition
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -41,6 +42,30 @@ func TestObservedCopies(t *testing.T) {
 		if out[i].ObservedGeneration != 7 || out[i].Status != status || list[i].ObservedGeneration != 0 {
 			t.Errorf("%v from %v", out[i], list[i])
 		}
+	}
+}
+
+// TestObservedFits: the API server takes every message.
+func TestObservedFits(t *testing.T) {
+	c := True("A", "B")
+	c.Message = "a" + strings.Repeat("ä", maxMessage)
+	got := Observed(1, c)[0].Message
+	if len(got) > maxMessage || len(got) < maxMessage-4 || !utf8.ValidString(got) || !strings.HasSuffix(got, "...") {
+		t.Errorf("%d bytes, valid: %v, the end is %q", len(got), utf8.ValidString(got), got[len(got)-5:])
+	}
+	c.Message = strings.Repeat("a", maxMessage)
+	if got := Observed(1, c)[0].Message; got != c.Message {
+		t.Errorf("a message that fits is cut to %d bytes", len(got))
+	}
+}
+
+func TestSentences(t *testing.T) {
+	texts := slices.Repeat([]string{"a"}, 10)
+	if got, want := Sentences(texts), "a. a. a. a. a. a. a. a. and 2 more"; got != want || texts[8] != "a" {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := Sentences(texts[:2]); got != "a. a" {
+		t.Errorf("%q", got)
 	}
 }
 

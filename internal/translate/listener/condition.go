@@ -2,7 +2,6 @@ package listener
 
 import (
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -40,7 +39,7 @@ func (l *Listener) Conditions(refused, refs, conflict, overlap *condition.Proble
 	for _, n := range notes {
 		all = append(all, n.String())
 	}
-	accepted.Message = strings.Join(all, ". ")
+	accepted.Message = condition.Sentences(all)
 	if refused != nil {
 		accepted = condition.False(gwv1.ListenerConditionAccepted, refused.Reason, refused.String())
 	}

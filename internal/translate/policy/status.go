@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -75,9 +74,9 @@ func Accepted(invalid *condition.Problem, outcomes []Outcome, notes ...string) m
 	}
 	c := condition.True(gwv1.PolicyConditionAccepted, gwv1.PolicyReasonAccepted)
 	if len(problems) > 0 {
-		notes = append(notes, condition.List(problems))
+		notes = slices.Insert(slices.Clone(notes), 0, condition.List(problems))
 	}
-	c.Message = strings.Join(notes, ". ")
+	c.Message = condition.Sentences(notes)
 	return c
 }
 

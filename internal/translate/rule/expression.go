@@ -3,10 +3,14 @@ package rule
 import (
 	"regexp"
 	"regexp/syntax"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -67,6 +71,36 @@ func (s *scope) fits(e, field string, size int) *condition.Problem {
 			"regular expression %s brings those of the route to size %d when compiled, and at most %d is supported", QuotePattern(e), total, MaxRouteSize)
 	}
 	return nil
+}
+
+// maxWidenedPrefix bounds what is kept of a pattern, in bytes.
+const maxWidenedPrefix = 64
+
+// Widened is a rule that fails all requests that r could get and, as far as their values begin like those that its regular expressions match, others:
+// for a rule whose expressions there is no room for, and whose filters must not be skipped. It precedes whatever r precedes.
+func Widened(r *config.Rule) *config.Rule {
+	out := failing(proto.CloneOf(r))
+	for _, m := range out.Matches {
+		if m.Path.GetType() == config.PathMatchType_PATH_MATCH_TYPE_REGULAR_EXPRESSION {
+			m.Path.Value = widened(m.Path.Value)
+		}
+		for _, v := range slices.Concat(m.Headers, m.QueryParams) {
+			if v.RegularExpression {
+				v.Value = widened(v.Value)
+			}
+		}
+	}
+	return out
+}
+
+// widened matches whatever begins with the literal prefix of a pattern, and is at least as long: of two expressions for paths the longer one precedes.
+func widened(pattern string) string {
+	prefix := ""
+	if re, err := regexp.Compile(pattern); err == nil {
+		prefix, _ = re.LiteralPrefix()
+	}
+	prefix = regexp.QuoteMeta(strings.ToValidUTF8(prefix[:min(len(prefix), maxWidenedPrefix)], ""))
+	return "(?" + strings.Repeat("s", max(1, len(pattern)-len(prefix)-len("(?).*"))) + ")" + prefix + ".*"
 }
 
 // QuotePattern quotes a pattern for a message, cut to 64 bytes.

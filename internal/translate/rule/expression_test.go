@@ -3,6 +3,7 @@ package rule
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"regexp/syntax"
 	"strings"
 	"testing"
@@ -102,6 +103,46 @@ func TestProgramSize(t *testing.T) {
 		}
 		if got := len(program.Inst); got > estimate+2 { // failure and match
 			t.Fatalf("%s: %d instructions, estimated %d", pattern, got, estimate)
+		}
+	}
+}
+
+// TestWidened checks that what a pattern matches its widened form matches too, that little else is, and that it precedes what the pattern precedes.
+func TestWidened(t *testing.T) {
+	matches := func(pattern, value string) bool {
+		return regexp.MustCompile(`\A(?:` + pattern + `)\z`).MatchString(value)
+	}
+	long := "/" + strings.Repeat("ä", 100)
+	for _, c := range []struct {
+		pattern     string
+		values, not []string
+	}{
+		{"/admin/[0-9]+", []string{"/admin/1", "/admin/"}, []string{"/", "/admin"}},
+		{"/admin/[0-9]{1,900}", []string{"/admin/1"}, []string{"/other"}},
+		{"/(admin|internal)/.*", []string{"/admin/", "/internal/x"}, []string{"admin"}},
+		{"(?i)/admin", []string{"/ADMIN", "/admin"}, nil},
+		{"/a.c|/b", []string{"/a.c", "/b"}, nil},
+		{`/a\.c/.?`, []string{"/a.c/", "/a.c/\n"}, []string{"/abc/"}},
+		{"/x*", []string{"/", "/xx"}, []string{"x"}},
+		{"", []string{""}, nil},
+		{long, []string{long}, []string{"/" + strings.Repeat("a", 100)}},
+	} {
+		got := widened(c.pattern)
+		if len(got) < len(c.pattern) {
+			t.Errorf("%s: %s is shorter", c.pattern, got)
+		}
+		for _, v := range c.values {
+			if !matches(got, v) {
+				t.Errorf("%s: %s does not match %q", c.pattern, got, v)
+			}
+		}
+		for _, v := range c.not {
+			if matches(got, v) {
+				t.Errorf("%s: %s matches %q", c.pattern, got, v)
+			}
+		}
+		if parsed, err := syntax.Parse(got, syntax.Perl); err != nil || programSize(parsed) > maxWidenedPrefix+3 {
+			t.Errorf("%s: %s is too large, or %v", c.pattern, got, err)
 		}
 	}
 }

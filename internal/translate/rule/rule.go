@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ func (s *Spec) Refs() (refs []gwv1.BackendObjectReference) {
 // Result is a compiled rule.
 type Result struct {
 	// Rule is nil where the rule is dropped. With a Problem it holds the matches and a
-	// Failure: requests must fail because a filter must not be skipped.
+	// Failure: requests must fail because no filter may be skipped.
 	Rule *config.Rule
 	// Problem is why the rule cannot be carried out.
 	Problem *condition.Problem
@@ -94,6 +95,18 @@ type Result struct {
 	Expressions Expressions
 	// Used is what counts towards MaxRouteSize, also where Rule is nil.
 	Used int
+	// Filtered says that the rule has filters, also where they do not resolve: its requests must not reach other rules instead.
+	Filtered bool
+}
+
+// Refuse has the rule not carried out after all, because of p.
+func (r *Result) Refuse(p *condition.Problem) {
+	r.Problem, r.Notes = p, nil
+	if r.Rule != nil && r.Filtered {
+		r.Rule = failing(r.Rule)
+	} else {
+		r.Rule, r.Expressions = nil, Expressions{}
+	}
 }
 
 // Compile compiles spec, which is spec.rules[index] of its route, whose rules before have used that much of MaxRouteSize.
@@ -109,7 +122,7 @@ func Compile(spec *Spec, index, used int, resolve Resolve) Result {
 	if r == nil {
 		s.expressions = Expressions{}
 	}
-	return Result{r, p, s.unresolved, s.notes, s.expressions, max(s.expressions.Size, s.parsed)}
+	return Result{r, p, s.unresolved, s.notes, s.expressions, max(s.expressions.Size, s.parsed), spec.filtered()}
 }
 
 // scope is the compilation of one rule.
@@ -139,35 +152,36 @@ func (s *scope) compile() (*config.Rule, *condition.Problem) {
 	if p := s.spec.matches(s); p != nil {
 		return nil, p
 	}
-	// Filters come first: a rule that must fail because of one is not merely dropped for
-	// another reason, since its requests would then reach other rules.
 	filters, p := s.filters(s.spec.Filters, s.field+".filters")
 	if p != nil {
-		return s.failing(), p
+		return failing(s.rule), p
 	}
 	s.rule.Filters = filters
 	missing := s.filterMissing
 	if p := s.backends(); p != nil {
-		return s.failing(), p
+		return failing(s.rule), p
 	}
 	if missing {
 		s.rule.Failure = s.failure(reasonRuleInvalid)
 	}
-	if p := s.sessionPersistence(); p != nil {
-		return nil, p
-	}
-	if p := s.timeouts(); p != nil {
-		return nil, p
-	}
-	if p := s.retry(); p != nil {
+	if p := cmp.Or(s.sessionPersistence(), s.timeouts(), s.retry()); p != nil {
+		// A rule with filters is not merely dropped: its requests would reach other rules, which may not ask for authorization.
+		if s.spec.filtered() {
+			return failing(s.rule), p
+		}
 		return nil, p
 	}
 	return s.rule, nil
 }
 
-// failing is the rule with its matches and nothing else.
-func (s *scope) failing() *config.Rule {
-	return &config.Rule{Index: s.rule.Index, Name: s.rule.Name, Matches: s.rule.Matches, Failure: &config.Failure{Status: 500, Reason: reasonRuleInvalid}}
+// filtered reports whether the rule or any of its backendRefs has filters.
+func (s *Spec) filtered() bool {
+	return len(s.Filters) > 0 || slices.ContainsFunc(s.BackendRefs, func(b gwv1.HTTPBackendRef) bool { return len(b.Filters) > 0 })
+}
+
+// failing is a rule with its matches and nothing else.
+func failing(r *config.Rule) *config.Rule {
+	return &config.Rule{Index: r.Index, Name: r.Name, Matches: r.Matches, Failure: &config.Failure{Status: 500, Reason: reasonRuleInvalid}}
 }
 
 // durationFormat is GEP-2257's.

@@ -5,6 +5,7 @@ import (
 
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -41,6 +42,56 @@ func TestCompileKeepsItsInput(t *testing.T) {
 	}
 	if again := Compile(&rule, 3, 0, resolved); again.Rule.String() != r.Rule.String() {
 		t.Errorf("compiled again to %v, want %v", again.Rule, r.Rule)
+	}
+}
+
+// TestFaultsBesideFilters has rules that cannot be carried out for reasons that have nothing to do with their filters: none with a filter is dropped, whose requests
+// would then reach rules without it.
+func TestFaultsBesideFilters(t *testing.T) {
+	duration := func(d gwv1.Duration) *gwv1.Duration { return &d }
+	faults := map[string]func(*gwv1.HTTPRouteRule){
+		"sessionPersistence": func(r *gwv1.HTTPRouteRule) {
+			r.SessionPersistence = &gwv1.SessionPersistence{AbsoluteTimeout: duration("0s")}
+		},
+		"timeouts": func(r *gwv1.HTTPRouteRule) {
+			r.Timeouts = &gwv1.HTTPRouteTimeouts{Request: duration("1s"), BackendRequest: duration("2s")}
+		},
+		"retry": func(r *gwv1.HTTPRouteRule) { r.Retry = &gwv1.HTTPRouteRetry{Backoff: duration("0.5s")} },
+	}
+	plain := gwv1.HTTPRouteFilter{Type: gwv1.HTTPRouteFilterResponseHeaderModifier, ResponseHeaderModifier: &gwv1.HTTPHeaderFilter{Remove: []string{"x"}}}
+	auth := gwv1.HTTPRouteFilter{Type: gwv1.HTTPRouteFilterExternalAuth, ExternalAuth: &gwv1.HTTPExternalAuthFilter{
+		ExternalAuthProtocol: gwv1.HTTPRouteExternalAuthHTTPProtocol, BackendRef: gwv1.BackendObjectReference{Name: "auth"}}}
+	missing := gwv1.HTTPRouteFilter{Type: gwv1.HTTPRouteFilterExtensionRef, ExtensionRef: &gwv1.LocalObjectReference{Group: v1alpha1.GroupName, Kind: httpFilterKind, Name: "none"}}
+	filters := map[string]func(*gwv1.HTTPRouteRule){
+		"none":                    func(r *gwv1.HTTPRouteRule) {},
+		"plain":                   func(r *gwv1.HTTPRouteRule) { r.Filters = []gwv1.HTTPRouteFilter{plain} },
+		"ExternalAuth":            func(r *gwv1.HTTPRouteRule) { r.Filters = []gwv1.HTTPRouteFilter{auth} },
+		"missing":                 func(r *gwv1.HTTPRouteRule) { r.Filters = []gwv1.HTTPRouteFilter{missing} },
+		"ExternalAuth of backend": func(r *gwv1.HTTPRouteRule) { r.BackendRefs[0].Filters = []gwv1.HTTPRouteFilter{auth} },
+		"missing of backend":      func(r *gwv1.HTTPRouteRule) { r.BackendRefs[0].Filters = []gwv1.HTTPRouteFilter{missing} },
+	}
+	for fault, spoil := range faults {
+		for filter, add := range filters {
+			r := benchmarked()
+			r.Filters = nil
+			add(r)
+			spoil(r)
+			spec := HTTP(r)
+			spec.HTTPFilters = func(string) *v1alpha1.HTTPFilter { return nil }
+			got := Compile(&spec, 3, 0, resolved)
+			if got.Problem == nil {
+				t.Errorf("%s: nothing is wrong", fault)
+			}
+			if filter == "none" {
+				if got.Rule != nil {
+					t.Errorf("%s, no filter: %v, want it dropped", fault, got.Rule)
+				}
+				continue
+			}
+			if got.Rule.GetFailure().GetStatus() != 500 || len(got.Rule.Matches) != 1 || got.Rule.BackendRefs != nil || got.Rule.Filters != nil {
+				t.Errorf("%s, filter %s: %v, want its matches and a failure", fault, filter, got.Rule)
+			}
+		}
 	}
 }
 
