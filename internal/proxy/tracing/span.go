@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
-	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // Span is the span of an exchange's request, if it is recorded. The zero value is ready, and is used again for the exchange's next request.
@@ -46,9 +46,10 @@ func (s *Span) Begin(t *Tracer, r *message.Request, seed *uint64, start time.Tim
 	case !p.valid(): // the trace begins here, and nobody behind records it
 		var id trace.TraceID
 		var span trace.SpanID
-		binary.NativeEndian.PutUint64(id[:8], upstream.Random(seed))
-		binary.NativeEndian.PutUint64(id[8:], upstream.Random(seed)|1)
-		binary.NativeEndian.PutUint64(span[:], upstream.Random(seed)|1)
+		// Not of seed, whose state could be told from what backends see.
+		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[8:], rand.Uint64()|1)
+		binary.NativeEndian.PutUint64(span[:], rand.Uint64()|1)
 		s.tell(r, id, span, 0)
 	case t.ignoreParent: // it is decided here for all behind
 		s.tell(r, p.trace, p.span, p.flags&^byte(trace.FlagsSampled))
@@ -60,8 +61,8 @@ func (s *Span) record(r *message.Request, p *parent, start time.Time) {
 	t, ctx := s.tracer, context.Background()
 	if p.valid() {
 		c := trace.SpanContextConfig{TraceID: p.trace, SpanID: p.span, TraceFlags: trace.TraceFlags(p.flags), Remote: true}
-		if value, ok := r.Header.Get("tracestate"); ok {
-			c.TraceState, _ = trace.ParseTraceState(string(value)) // what is malformed is passed on, and not recorded
+		if value, ok := r.Header.Get("tracestate"); ok && len(value) <= maxState {
+			c.TraceState, _ = trace.ParseTraceState(string(value)) // what is malformed, or longer, is passed on and not recorded
 		}
 		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(c))
 	}

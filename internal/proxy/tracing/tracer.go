@@ -23,6 +23,7 @@ const (
 	sendTimeout = 10 * time.Second       // for a batch, all attempts included
 	sendPause   = 500 * time.Millisecond // between these
 	maxValue    = 1024                   // bytes of an attribute that clients choose
+	maxState    = 512                    // bytes of tracestate that are recorded, as many as must be passed on (W3C Trace Context section 3.3.1.5)
 )
 
 // Tracer records spans as one configuration says. It is safe for concurrent use.
