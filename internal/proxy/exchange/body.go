@@ -141,7 +141,7 @@ func (b *requestBody) read(wait bool) {
 	switch {
 	case err == nil:
 		if b.complete = last; last {
-			b.dropTrailerIDs()
+			b.dropTrailers()
 		}
 		b.add(data)
 	case !b.stopped: // else it is our own doing
@@ -162,10 +162,25 @@ func (x *Exchange) exceedsBody(bytes int64) bool {
 	return most > 0 && bytes > most
 }
 
-// dropTrailerIDs takes ids that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two.
-func (b *requestBody) dropTrailerIDs() {
-	if t := b.x.Client.Body.Trailer(); t != nil {
-		t.RemoveIf(claimsRequestID)
+// dropTrailers takes fields that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two. They are ids, and
+// what filters have decided on.
+func (b *requestBody) dropTrailers() {
+	t := b.x.Client.Body.Trailer()
+	if t == nil || t.Len() == 0 {
+		return
+	}
+	t.RemoveIf(func(f *message.Field) bool { return claimsRequestID(f) || b.x.fx.Decided(f.Name) })
+}
+
+// filtered follows the last filter: a trailer section that came before is as one that comes from now on.
+func (b *requestBody) filtered() {
+	if !b.x.Streamed || !b.x.fx.Decides() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.complete {
+		b.dropTrailers()
 	}
 }
 

@@ -28,6 +28,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		return x.fail(observe.ReasonGatewayCertificateInvalid)
 	}
 	x.backend = backend
+	x.body.filtered()
 	upgrades := x.Upgrade != nil && x.Client.Switcher != nil && backend.Upgrades(x.Upgrade)
 	if x.Extended && !upgrades {
 		return x.failWith(http.StatusNotImplemented, observe.ReasonUpgradeIgnored) // as RFC 9220 section 3 has it for a protocol that is not known
@@ -52,7 +53,11 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			break
 		}
 		ep := x.pick(backend)
-		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
+		if ep == nil {
+			f = x.unpicked(f)
+			break
+		}
+		if x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
 		}
 		if x.rec.Attempts++; x.rec.Attempts > 1 {
@@ -333,6 +338,8 @@ func (x *Exchange) bodyFailed() (read bool) {
 	switch err := x.body.failed(); {
 	case errors.As(err, &malformed):
 		return x.failWith(malformed.Status, observe.ReasonBadRequestBody)
+	case isTimeout(err) && !x.deadline.IsZero() && !time.Now().Before(x.deadline):
+		return x.fail(x.deadlineReason)
 	case isTimeout(err):
 		return x.fail(observe.ReasonClientTimeout)
 	case errors.Is(err, ErrHeldBack):

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -80,8 +81,17 @@ type resolving struct {
 // resolveTimeout is how long the first requests to a host wait for its addresses.
 const resolveTimeout = 5 * time.Second
 
-// awaitHost waits for the first answer of DNS, if there was none yet, and reports whether there is a point in another look at the endpoints.
-func (b *Backend) awaitHost() bool {
+// Resolving reports whether the backend is a host about which DNS was not heard yet.
+func (b *Backend) Resolving() bool {
+	if b.base != nil {
+		b = b.base
+	}
+	return b.resolving.Load() != nil
+}
+
+// AwaitHost waits for the first answer of DNS, if there was none yet, and reports whether there is a point in another look at the endpoints. The wait ends with ctx, by
+// the deadline (zero: none), and when the first requests to the host have waited for resolveTimeout.
+func (b *Backend) AwaitHost(ctx context.Context, deadline time.Time) bool {
 	if b.base != nil {
 		b = b.base
 	}
@@ -89,14 +99,19 @@ func (b *Backend) awaitHost() bool {
 	if r == nil {
 		return false
 	}
-	timer := time.NewTimer(time.Until(r.until))
+	until := r.until
+	if !deadline.IsZero() && deadline.Before(until) {
+		until = deadline
+	}
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-r.answered:
 		return true
 	case <-timer.C:
-		return false
+	case <-ctx.Done():
 	}
+	return false
 }
 
 // watchChanges are hosts that are to be watched from now on, and those that are not any more.
