@@ -190,3 +190,21 @@ func TestExternalHostnameUnanswered(t *testing.T) {
 		t.Errorf("of a host that does not resolve: %s", got)
 	}
 }
+
+// TestHostByDeadline: timeouts.request ends the wait for DNS.
+func TestHostByDeadline(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	g := startGatewayWith(t, Options{DNSServers: []netip.AddrPort{silent.LocalAddr().(*net.UDPAddr).AddrPort()}})
+	rule := &config.Rule{Matches: []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: hostKey, Weight: 1}}, RequestTimeoutNanos: int64(50 * time.Millisecond)}
+	g.apply([]*config.Resource{g.hostBackend(80, &config.ExternalHostname{Name: "a.example.com"}), g.httpListener("http", ""), routeOf("r", "default/gw/http", "", rule)})
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "moongate: 504 request_timeout\n") {
+		t.Errorf("got %q", got)
+	}
+}

@@ -15,14 +15,19 @@ import (
 
 // Backends that are external hostnames have the addresses of the host as endpoints, as DNS has them.
 
-// externalHost is a host outside of the cluster; it is not changed but for stop.
+// externalHost is a host outside of the cluster; it is not changed but for stop and warned.
 type externalHost struct {
 	name            string
 	port            uint16
 	allowed, denied []netip.Prefix
 	// stop ends the watch; guarded by Set.watching.
 	stop func()
+	// warned is when it was logged that the host has addresses that are refused; the Resolver's goroutine's.
+	warned time.Time
 }
+
+// warnEach is how often that is logged of a host at most: whoever answers for it may have other such addresses each time.
+const warnEach = 10 * time.Minute
 
 // parseHost reads the host of a Backend, nil where it is none.
 func parseHost(b *config.Backend) (*externalHost, error) {
@@ -160,7 +165,7 @@ func (s *Set) watch(changes *watchChanges) {
 	s.watching.Lock()
 	defer s.watching.Unlock()
 	for _, w := range changes.begin {
-		w.host.stop = s.options.Resolver.Watch(w.host.name, func(a resolve.Answer) { s.resolved(w.Backend, w.host, a) })
+		w.host.stop = s.options.Resolver.Watch(w.config.Load().GetNamespace(), w.host.name, func(a resolve.Answer) { s.resolved(w.Backend, w.host, a) })
 	}
 	for _, h := range changes.end {
 		if h.stop != nil {
@@ -194,7 +199,8 @@ func (s *Set) resolved(b *Backend, h *externalHost, a resolve.Answer) {
 	for _, e := range gone {
 		e.retire()
 	}
-	if current && len(refused) > 0 {
+	if now := time.Now(); current && len(refused) > 0 && now.Sub(h.warned) >= warnEach {
+		h.warned = now
 		s.options.Logger.Warn("a host has addresses that nothing is sent to", "backend", b.key, "host", h.name, "addresses", strings.Join(refused[:min(len(refused), 8)], "; "),
 			"remedy", "name their range in spec.classOnly.allowedExternalAddresses of the GatewayClass's GatewayParameters, if they are meant")
 	}
