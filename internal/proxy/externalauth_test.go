@@ -703,3 +703,13 @@ func TestMirrorsWaitForLeave(t *testing.T) {
 		}
 	}
 }
+
+// TestExternalAuthCountsBody: what was read of a body for the server is counted, also where it refuses.
+func TestExternalAuthCountsBody(t *testing.T) {
+	t.Parallel()
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, func(http.ResponseWriter, *http.Request) { t.Error("the request went on") })
+	g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n")
+	if reasons := g.reasonsLogged(1); reasons[0] != "auth_denied" || !strings.Contains(g.log.String(), `"bytes_received":7,`) {
+		t.Errorf("logged %s", g.log.String())
+	}
+}

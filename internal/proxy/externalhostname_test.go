@@ -208,3 +208,42 @@ func TestHostByDeadline(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 }
+
+// TestSessionAwaitsHost: a session goes on with its endpoint when that is found by DNS, though requests come before the answer.
+func TestSessionAwaitsHost(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	port := hostServers(t, "127.0.0.2", "127.0.0.3")
+	s := dnsserver.Start(t)
+	g := startGatewayWith(t, Options{DNSServers: []netip.AddrPort{s.Addr()}})
+	for _, name := range []string{"a.example.com", "b.example.com"} {
+		s.Set(t, name, name+". 60 IN A 127.0.0.2", name+". 60 IN A 127.0.0.3")
+	}
+	serve := func(name string) {
+		rule := &config.Rule{Matches: []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+			BackendRefs: []*config.BackendRef{{Backend: hostKey, Weight: 1}}, SessionPersistence: bySession}
+		g.apply([]*config.Resource{sessionKeys(), g.hostBackend(port, &config.ExternalHostname{Name: name, Allowed: []string{"127.0.0.0/8"}}), g.httpListener("http", ""),
+			routeOf("r", "default/gw/http", "", rule)})
+	}
+	serve("a.example.com")
+	first := g.visitor()
+	status, want := first.ask()
+	if status != 200 || first.token == "" {
+		t.Fatalf("%d, token %q", status, first.token)
+	}
+	s.Silence(true)
+	serve("b.example.com")
+	var all sync.WaitGroup
+	for range 16 {
+		v := g.visitor()
+		v.token = first.token
+		all.Go(func() {
+			if status, got := v.ask(); status != 200 || got != want {
+				t.Errorf("%d by %s, want %s", status, got, want)
+			}
+		})
+	}
+	testkit.Eventually(t, "a question", func() bool { return s.Asked("b.example.com") > 0 })
+	s.Silence(false)
+	all.Wait()
+}

@@ -138,6 +138,9 @@ func (x *Exchange) end(read bool) Outcome {
 		return Outcome{Suspended: true}
 	}
 	x.endMirrors(false) // of a body that no attempt was made with
+	if x.Streamed {     // a filter may have read it, and answered
+		x.rec.BytesReceived = max(x.rec.BytesReceived, x.body.end)
+	}
 	x.body.release()
 	x.finish()
 	return Outcome{Complete: x.complete, Read: read}

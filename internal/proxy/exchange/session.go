@@ -53,8 +53,13 @@ func (x *Exchange) session() *clientSession {
 // the session.
 func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 	if s := x.session(); s != nil && s.known && !s.left {
-		if ep := backend.SessionEndpointAs(x.listener.Identity, s.with); ep != nil {
-			return ep
+		for {
+			if ep := backend.SessionEndpointAs(x.listener.Identity, s.with); ep != nil {
+				return ep
+			}
+			if !x.awaitHost(backend) {
+				break
+			}
 		}
 		s.left = true
 	}
@@ -93,9 +98,9 @@ func (x *Exchange) unpicked(f failure) failure {
 	return f
 }
 
-// leaveSession follows an attempt that has failed.
+// leaveSession follows an attempt that has failed. Where the endpoint has left the configuration, another with the session's ID may have taken its place.
 func (x *Exchange) leaveSession(f failure) {
-	if s := x.session(); s != nil && (f.kind == failedToConnect || f.kind == failedGone) {
+	if s := x.session(); s != nil && f.kind == failedToConnect {
 		s.left = true
 	}
 }

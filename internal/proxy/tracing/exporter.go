@@ -47,20 +47,28 @@ func (e *exporter) Start(context.Context) error { return nil }
 func (e *exporter) Stop(context.Context) error { return nil }
 
 var (
+	errPanic     = errors.New("internal error, see the log")
 	errRefused   = errors.New("the collector has refused spans")
 	errExhausted = errors.New("the collector has refused spans: RESOURCE_EXHAUSTED")
 )
 
 // UploadTraces implements otlptrace.Client. While the collector cannot be reached it tries again, as long as ctx goes on.
-func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpans) error {
+func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpans) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.t.ctx, cancel)()
 	n := count(list)
-	defer func() { e.t.waiting.Add(-int64(n)) }()
-	rejected, err := e.uploadAll(ctx, list, n)
-	e.t.backend.SpansDropped(rejected)
-	e.t.backend.SpansSent(n - rejected)
+	rejected := n
+	defer func() {
+		if v := recover(); v != nil { // on a goroutine of the SDK's
+			e.t.panicked("tracing", v)
+			err = errPanic
+		}
+		e.t.waiting.Add(-int64(n))
+		e.t.backend.SpansDropped(rejected)
+		e.t.backend.SpansSent(n - rejected)
+	}()
+	rejected, err = e.uploadAll(ctx, list, n)
 	return err
 }
 

@@ -134,6 +134,12 @@ func (s *Span) End(rec *observe.Record) {
 		return
 	}
 	t := s.tracer
+	defer s.forget()
+	if t.shut.Load() { // also where it was retired while the request began
+		t.backend.SpansDropped(1)
+		t.ended()
+		return
+	}
 	name := methodOf(rec.Method)
 	all := make([]attribute.KeyValue, 0, 24+len(t.attributes))
 	add := func(kv ...attribute.KeyValue) { all = append(all, kv...) }
@@ -190,8 +196,14 @@ func (s *Span) End(rec *observe.Record) {
 	s.span.SetName(name)
 	s.span.SetAttributes(all...)
 	s.span.End(trace.WithTimestamp(time.Unix(0, rec.StartUnixNano+rec.DurationNano)))
-	s.span = nil
 	t.ended()
+}
+
+// forget lets go of what the span has held.
+func (s *Span) forget() {
+	s.tracer, s.span, s.path, s.host, s.route = nil, nil, "", "", ""
+	clear(s.noted)
+	s.noted = s.noted[:0]
 }
 
 var versions = map[string]string{"HTTP/1.0": "1.0", "HTTP/1.1": "1.1", "HTTP/2.0": "2"}

@@ -138,6 +138,10 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 		}
 		listed[p.address] = true
 		e := staying[p.address]
+		if e != nil && e.SessionID() != p.sessionID { // another is behind the address now
+			gone = append(gone, e)
+			e = nil
+		}
 		if e == nil {
 			e = newEndpoint(b, p.address)
 		}
