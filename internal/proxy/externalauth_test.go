@@ -469,6 +469,9 @@ func TestExternalAuthNeverPasses(t *testing.T) {
 		before := passed.Load()
 		resp, err := client.Do(r)
 		if err != nil {
+			if m == 0 && !down && passed.Load() == before+1 {
+				continue // the response came in the moment in which timeouts.request ran out, so that it breaks off
+			}
 			t.Fatalf("%d, mode %d: %v", i, m, err)
 		}
 		io.Copy(io.Discard, resp.Body)
