@@ -69,10 +69,15 @@ func (x *Exchange) Hold(n int) []byte {
 	return p.bytes[:n]
 }
 
-// begin takes what is there of a streamed body, without waiting. It fails where the client does.
+// begin takes what is there of a streamed body, without waiting. It fails where the client does. It follows the filters, which may have read all of the body before they
+// decided on fields of the trailer section.
 func (b *requestBody) begin() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.complete {
+		b.dropTrailers()
+		return b.err
+	}
 	b.read(false)
 	return b.err
 }
@@ -170,18 +175,6 @@ func (b *requestBody) dropTrailers() {
 		return
 	}
 	t.RemoveIf(func(f *message.Field) bool { return claimsRequestID(f) || b.x.fx.Decided(f.Name) })
-}
-
-// filtered follows the last filter: a trailer section that came before is as one that comes from now on.
-func (b *requestBody) filtered() {
-	if !b.x.Streamed || !b.x.fx.Decides() {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.complete {
-		b.dropTrailers()
-	}
 }
 
 // unlocked calls f without mu, which is held again when it returns, also by a panic.

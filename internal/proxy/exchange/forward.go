@@ -28,7 +28,6 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		return x.fail(observe.ReasonGatewayCertificateInvalid)
 	}
 	x.backend = backend
-	x.body.filtered()
 	upgrades := x.Upgrade != nil && x.Client.Switcher != nil && backend.Upgrades(x.Upgrade)
 	if x.Extended && !upgrades {
 		return x.failWith(http.StatusNotImplemented, observe.ReasonUpgradeIgnored) // as RFC 9220 section 3 has it for a protocol that is not known

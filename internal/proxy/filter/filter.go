@@ -133,16 +133,6 @@ func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 // name, which servers may merge into the header section, also where underscores stand for hyphens.
 func (x *Exchange) Decide(name string) { x.Note(decided, []byte(name)) }
 
-// Decides reports whether there are names that were given to Decide.
-func (x *Exchange) Decides() bool {
-	for i := range x.notes {
-		if x.notes[i].owner == decided {
-			return true
-		}
-	}
-	return false
-}
-
 // Decided reports whether a name was given to Decide, in any spelling.
 func (x *Exchange) Decided(name []byte) bool {
 	for i := range x.notes {
