@@ -172,9 +172,10 @@ func addBreakerLimits(sum, more []BreakerLimitStats) []BreakerLimitStats {
 	return sum
 }
 
-// unused says that no request has ever needed the backend.
+// unused says that no request has ever needed the backend, nor a copy or span of one.
 func (u *UpstreamStats) unused() bool {
-	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0 && len(u.BreakerLimits) == 0
+	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0 &&
+		u.SpansSent+u.SpansDropped == 0 && len(u.BreakerLimits) == 0
 }
 
 // SetUpstreams gives the function that reports every backend's pool; it is called at each

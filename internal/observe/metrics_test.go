@@ -405,6 +405,18 @@ func TestHostileLabelsDoNotFailTheScrape(t *testing.T) {
 	gather(t, m)
 }
 
+// A backend that nothing but copies or spans of requests were meant for has series, too.
+func TestUnusedUpstream(t *testing.T) {
+	for _, u := range []UpstreamStats{{ConnectsTotal: 1}, {ConnectErrors: 1}, {RequestsInFlight: 1}, {MirrorsFailed: 1}, {SpansSent: 1}, {SpansDropped: 1}} {
+		if u.unused() {
+			t.Errorf("%+v is unused", u)
+		}
+	}
+	if !(&UpstreamStats{}).unused() {
+		t.Error("a backend is used that was not")
+	}
+}
+
 // Every metric is there after some use; the names are what Prometheus and OpenMetrics want.
 func TestMetricNames(t *testing.T) {
 	m, c := testMetrics(MetricsOptions{})

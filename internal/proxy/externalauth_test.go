@@ -290,6 +290,7 @@ func headerOption(n, value string) *extauthz.HeaderValueOption {
 // TestExternalAuthGRPC: what a server is told by gRPC, and what becomes of its answer.
 func TestExternalAuthGRPC(t *testing.T) {
 	t.Parallel()
+	denials := map[string]int32{"not modified": 304, "carried out": 200, "empty": 204}
 	var asked atomic.Pointer[extauthz.CheckRequest]
 	check := func(r *extauthz.CheckRequest) (*extauthz.CheckResponse, error) {
 		asked.Store(r)
@@ -321,6 +322,10 @@ func TestExternalAuthGRPC(t *testing.T) {
 				Headers: []*extauthz.HeaderValueOption{headerOption("Set-Cookie", "a=1"), headerOption("Set-Cookie", "b=2")},
 			}}}, nil
 		}
+		if status, ok := denials[r.Attributes.Request.Http.Headers["authorization"]]; ok {
+			return &extauthz.CheckResponse{Status: &extauthz.Status{Code: 7}, HttpResponse: &extauthz.CheckResponse_DeniedResponse{DeniedResponse: &extauthz.DeniedHTTPResponse{
+				Status: &extauthz.HTTPStatus{Code: status}, Body: "no"}}}, nil
+		}
 		return &extauthz.CheckResponse{Status: &extauthz.Status{Code: 16}}, nil
 	}
 	var passed atomic.Int64
@@ -348,7 +353,7 @@ func TestExternalAuthGRPC(t *testing.T) {
 	}{
 		"plain": {200, `shop.example.com /p?token=t ["root"] [] []`}, "": {403, ""}, "teapot": {418, "short and stout"},
 		"split": {503, "moongate: 503 auth_failed\n"}, "silent": {503, "moongate: 503 auth_failed\n"}, "error": {503, "moongate: 503 auth_failed\n"},
-		"torn": {503, "moongate: 503 auth_failed\n"},
+		"torn": {503, "moongate: 503 auth_failed\n"}, "not modified": {403, "no"}, "carried out": {403, "no"}, "empty": {403, "no"},
 	} {
 		before := passed.Load()
 		resp, body := g.request(t, "GET", "/p?token=t", http.Header{"Authorization": {credentials}, "X-User": {"root"}}, nil)
@@ -464,6 +469,9 @@ func TestExternalAuthNeverPasses(t *testing.T) {
 		before := passed.Load()
 		resp, err := client.Do(r)
 		if err != nil {
+			if m == 0 && !down && passed.Load() == before+1 {
+				continue // the response came in the moment in which timeouts.request ran out, so that it breaks off
+			}
 			t.Fatalf("%d, mode %d: %v", i, m, err)
 		}
 		io.Copy(io.Discard, resp.Body)
@@ -519,7 +527,192 @@ func TestExternalAuthLoop(t *testing.T) {
 	if resp, _ := g.request(t, "GET", "/", nil, nil); resp.StatusCode != 503 || passed.Load() != 0 {
 		t.Errorf("%s, %d have passed", resp.Status, passed.Load())
 	}
-	if n := strings.Count(strings.Join(g.reasonsLogged(10), " "), "loop_detected"); n < 1 || n > 100 {
+	if n := strings.Count(strings.Join(g.reasonsLogged(4), " "), "loop_detected"); n != 1 {
 		t.Errorf("%d loops were found", n)
+	}
+}
+
+// TestExternalAuthTrailers: what the server has decided on does not come by the trailer section instead, in any spelling, whether the section is there before the server
+// has answered or comes after that; other trailer fields pass, to backends and mirrors alike.
+func TestExternalAuthTrailers(t *testing.T) {
+	t.Parallel()
+	allow := func(w http.ResponseWriter, r *http.Request) { w.Header().Set("X-Group", "staff") }
+	check := func(*extauthz.CheckRequest) (*extauthz.CheckResponse, error) {
+		return &extauthz.CheckResponse{Status: &extauthz.Status{}, HttpResponse: &extauthz.CheckResponse_OkResponse{OkResponse: &extauthz.OKHTTPResponse{
+			Headers: []*extauthz.HeaderValueOption{headerOption("X-Group", "staff")}, HeadersToRemove: []string{"X-User"},
+		}}}, nil
+	}
+	behind := func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		n := 0
+		for _, values := range r.Trailer { // names that were announced are there in any case
+			n += len(values)
+		}
+		fmt.Fprint(w, n, " ", r.Trailer.Get("X-Fine"))
+	}
+	const body = "3\r\nabc\r\n0\r\nX-User: root\r\nx_user: root\r\nX-GROUP: root\r\nX_Group: root\r\nX-Fine: 1\r\n\r\n"
+	for _, maxBody := range []int64{0, 100} { // the section comes after the answer, and before
+		for name, g := range map[string]*gateway{
+			"HTTP with a list": authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: maxBody, ResponseHeaders: []string{"x-user", "x_group"}}, allow, behind),
+			"gRPC":             authByGRPC(t, &config.ExternalAuth{MaxBodyBytes: maxBody}, check, behind),
+		} {
+			t.Run(fmt.Sprintf("%s, %d", name, maxBody), func(t *testing.T) {
+				got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTrailer: X-User, x_user, X-Group, X_Group, X-Fine\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+				if !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\n1 1") {
+					t.Errorf("got %q", got)
+				}
+				r, err := http.NewRequest("POST", "http://"+g.addr()+"/", struct{ io.Reader }{strings.NewReader("abc")})
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Trailer = http.Header{"X-User": {"root"}, "X_user": {"root"}, "X-Group": {"root"}, "X-Fine": {"1"}}
+				h2 := clientOfHTTP2()
+				defer h2.CloseIdleConnections()
+				resp, err := h2.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				if b, _ := io.ReadAll(resp.Body); string(b) != "1 1" {
+					t.Errorf("by HTTP/2: %q", b)
+				}
+			})
+		}
+	}
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, allow, behind) // without a list: what the server sends
+	if got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX_Group: root\r\nX-Fine: 1\r\n\r\n"); !strings.HasSuffix(got, "\r\n\r\n1 1") {
+		t.Errorf("without a list: %q", got)
+	}
+	copies := make(chan copyOf, 1)
+	g.apply(backend(mirrorKey, mirrorBackend(t, copies)))
+	g.apply([]*config.Resource{routeOf("r", "default/gw/http", "", &config.Rule{
+		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}},
+		Filters:     slices.Concat(rulesOf(t, guardedBy(t, &config.ExternalAuth{Backend: authKey, ResponseHeaders: []string{"x-sum"}})), rulesOf(t, mirrorTo(t, mirrorKey))),
+	})})
+	g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx_sum: 6\r\nX-Sum: 7\r\n\r\n")
+	if m := <-copies; m.trailer != "" || string(m.body) != "abc" {
+		t.Errorf("the mirror got %q", m.trailer)
+	}
+}
+
+// TestExternalAuthByDeadline: timeouts.request ends the wait for a body that the server is to see, which the client sends too slowly, and its connection.
+func TestExternalAuthByDeadline(t *testing.T) {
+	t.Parallel()
+	asked := func(http.ResponseWriter, *http.Request) { t.Error("the server was asked") }
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, asked, asked)
+	c := &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 100}
+	g.apply([]*config.Resource{routeOf("r", "default/gw/http", "", &config.Rule{
+		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}}, Filters: rulesOf(t, guardedBy(t, c)),
+		RequestTimeoutNanos: int64(50 * time.Millisecond),
+	})})
+	for _, body := range []string{"Content-Length: 10\r\n\r\nabc", "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"} {
+		if got := g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\n" + body); !strings.HasPrefix(got, "HTTP/1.1 504 ") || !strings.Contains(got, "\r\nConnection: close\r\n") ||
+			!strings.HasSuffix(got, "\r\n\r\nmoongate: 504 request_timeout\n") {
+			t.Errorf("%q: %q", body, got)
+		}
+	}
+	slow, w := io.Pipe()
+	defer w.Close()
+	r, err := http.NewRequest("POST", "http://"+g.addr()+"/", slow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h2 := clientOfHTTP2()
+	defer h2.CloseIdleConnections()
+	resp, err := h2.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != 504 {
+		t.Errorf("by HTTP/2: %s", resp.Status)
+	}
+}
+
+// TestExternalAuthDeniedAtLength: a denial that is long is no answer, so that no server has much held for clients that read slowly.
+func TestExternalAuthDeniedAtLength(t *testing.T) {
+	t.Parallel()
+	never := func(http.ResponseWriter, *http.Request) { t.Error("the request went on") }
+	for size, want := range map[int]int{60 << 10: 401, 64<<10 + 1: 503} {
+		body := strings.Repeat("x", size)
+		g := authByHTTP(t, &config.ExternalAuth{}, func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(401)
+			io.WriteString(w, body)
+		}, never)
+		if resp, got := g.request(t, "GET", "/", nil, nil); resp.StatusCode != want || want == 401 && got != body {
+			t.Errorf("%d bytes by HTTP: %s", size, resp.Status)
+		}
+		g = authByGRPC(t, &config.ExternalAuth{}, func(*extauthz.CheckRequest) (*extauthz.CheckResponse, error) {
+			return &extauthz.CheckResponse{Status: &extauthz.Status{Code: 7}, HttpResponse: &extauthz.CheckResponse_DeniedResponse{DeniedResponse: &extauthz.DeniedHTTPResponse{
+				Status: &extauthz.HTTPStatus{Code: 401}, Body: body}}}, nil
+		}, never)
+		if resp, got := g.request(t, "GET", "/", nil, nil); resp.StatusCode != want || want == 401 && got != body {
+			t.Errorf("%d bytes by gRPC: %s", size, resp.Status)
+		}
+	}
+}
+
+// TestExternalAuthPasses: for a request that has come back several times no call is made, and it does not pass.
+func TestExternalAuthPasses(t *testing.T) {
+	t.Parallel()
+	var asked, passed atomic.Int64
+	g := authByHTTP(t, &config.ExternalAuth{}, func(http.ResponseWriter, *http.Request) { asked.Add(1) }, func(http.ResponseWriter, *http.Request) { passed.Add(1) })
+	for n, want := range []int{200, 200, 200, 508, 508} {
+		asked.Store(0)
+		passed.Store(0)
+		header := http.Header{"Cdn-Loop": slices.Repeat([]string{"moongate"}, n)}
+		resp, body := g.request(t, "GET", "/", header, nil)
+		calls := int64(0)
+		if want == 200 {
+			calls = 1
+		} else if body != "moongate: 508 loop_detected\n" {
+			t.Errorf("%d passes: %q", n, body)
+		}
+		if resp.StatusCode != want || asked.Load() != calls || passed.Load() != calls {
+			t.Errorf("%d passes: %s, %d calls, %d have passed", n, resp.Status, asked.Load(), passed.Load())
+		}
+	}
+}
+
+// TestMirrorsWaitForLeave: what a backendRef's server refuses is copied to nobody, and what it allows is copied for the rule as the rule's filters have left it.
+func TestMirrorsWaitForLeave(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{})
+	g.apply(backend(authKey, httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "good" {
+			w.WriteHeader(401)
+		}
+	})))
+	copies := make(chan copyOf, 10)
+	g.apply(backend(mirrorKey, mirrorBackend(t, copies)))
+	g.serve(httpBackend(t, func(w http.ResponseWriter, r *http.Request) { io.Copy(w, r.Body) }), func(r *config.Rule) {
+		r.Filters = rulesOf(t, mirrorTo(t, mirrorKey))
+		r.BackendRefs[0].Filters = []*anypb.Any{filterOf(t, &config.UrlRewrite{Path: &config.PathModifier{Kind: &config.PathModifier_ReplaceFullPath{ReplaceFullPath: "/rewritten"}}}),
+			filterOf(t, &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 100})}
+	})
+	for range 5 {
+		if resp, _ := g.request(t, "POST", "/refused", nil, strings.NewReader("refused")); resp.StatusCode != 401 {
+			t.Fatalf("refused: %s", resp.Status)
+		}
+	}
+	for _, body := range []io.Reader{strings.NewReader("allowed"), struct{ io.Reader }{strings.NewReader("allowed")}} {
+		if resp, got := g.request(t, "POST", "/allowed", http.Header{"Authorization": {"good"}}, body); resp.StatusCode != 200 || got != "allowed" {
+			t.Fatalf("allowed: %s %q", resp.Status, got)
+		}
+		if m := <-copies; string(m.body) != "allowed" || m.path != "/allowed" {
+			t.Errorf("the mirror got %s with %q", m.path, m.body)
+		}
+	}
+}
+
+// TestExternalAuthCountsBody: what was read of a body for the server is counted, also where it refuses.
+func TestExternalAuthCountsBody(t *testing.T) {
+	t.Parallel()
+	g := authByHTTP(t, &config.ExternalAuth{MaxBodyBytes: 100}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, func(http.ResponseWriter, *http.Request) { t.Error("the request went on") })
+	g.roundTrip("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n")
+	if reasons := g.reasonsLogged(1); reasons[0] != "auth_denied" || !strings.Contains(g.log.String(), `"bytes_received":7,`) {
+		t.Errorf("logged %s", g.log.String())
 	}
 }

@@ -221,3 +221,60 @@ func TestExternalHostnameLookup(t *testing.T) {
 	s.Set(t, "a.example.com", "a.example.com. 3600 IN A 127.0.0.2")
 	testkit.Eventually(t, "the next one, long before the TTL is over", func() bool { return g.from() == "127.0.0.2" })
 }
+
+// TestHostByDeadline: timeouts.request ends the wait for DNS.
+func TestHostByDeadline(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	g := startGatewayWith(t, Options{DNSServers: []netip.AddrPort{silent.LocalAddr().(*net.UDPAddr).AddrPort()}})
+	rule := &config.Rule{Matches: []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+		BackendRefs: []*config.BackendRef{{Backend: hostKey, Weight: 1}}, RequestTimeoutNanos: int64(50 * time.Millisecond)}
+	g.apply([]*config.Resource{g.hostBackend(80, &config.ExternalHostname{Name: "a.example.com"}), g.httpListener("http", ""), routeOf("r", "default/gw/http", "", rule)})
+	if got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasSuffix(got, "moongate: 504 request_timeout\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
+// TestSessionAwaitsHost: a session goes on with its endpoint when that is found by DNS, though requests come before the answer.
+func TestSessionAwaitsHost(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	port := hostServers(t, "127.0.0.2", "127.0.0.3")
+	s := dnsserver.Start(t)
+	g := startGatewayWith(t, Options{DNSServers: []netip.AddrPort{s.Addr()}})
+	for _, name := range []string{"a.example.com", "b.example.com"} {
+		s.Set(t, name, name+". 60 IN A 127.0.0.2", name+". 60 IN A 127.0.0.3")
+	}
+	serve := func(name string) {
+		rule := &config.Rule{Matches: []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
+			BackendRefs: []*config.BackendRef{{Backend: hostKey, Weight: 1}}, SessionPersistence: bySession}
+		g.apply([]*config.Resource{sessionKeys(), g.hostBackend(port, &config.ExternalHostname{Name: name, Allowed: []string{"127.0.0.0/8"}}), g.httpListener("http", ""),
+			routeOf("r", "default/gw/http", "", rule)})
+	}
+	serve("a.example.com")
+	first := g.visitor()
+	status, want := first.ask()
+	if status != 200 || first.token == "" {
+		t.Fatalf("%d, token %q", status, first.token)
+	}
+	s.Silence(true)
+	serve("b.example.com")
+	var all sync.WaitGroup
+	for range 16 {
+		v := g.visitor()
+		v.token = first.token
+		all.Go(func() {
+			if status, got := v.ask(); status != 200 || got != want {
+				t.Errorf("%d by %s, want %s", status, got, want)
+			}
+		})
+	}
+	testkit.Eventually(t, "a question", func() bool { return s.Asked("b.example.com") > 0 })
+	s.Silence(false)
+	all.Wait()
+}

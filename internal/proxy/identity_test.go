@@ -337,3 +337,42 @@ func TestOwnCertificate(t *testing.T) {
 		})
 	}
 }
+
+// TestUnknownFieldOutlivesRotation: to a Backend with a field that is unknown here nothing is sent, also when the certificate that it shows is replaced.
+func TestUnknownFieldOutlivesRotation(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	server := certificate(t, "server", newECDSA(t), "backend.example")
+	addr, connections := shownBackend(t, server, "http/1.1")
+	g := startGateway(t, Timeouts{})
+	own := func() []*config.Resource {
+		over := overTLS("Service/default/b/80", "backend.example", server.GetCertificate().ChainPem, 0)
+		over[0].GetBackend().Tls.Certificate = "own"
+		return over
+	}
+	rotate := func(name string) {
+		t.Helper()
+		c := certificate(t, name, newECDSA(t), name)
+		c.GetCertificate().Key = "own"
+		g.apply([]*config.Resource{c})
+	}
+	g.serve(addr, nil)
+	rotate("first")
+	unread := own()
+	addUnknown(t, unread[0].GetBackend().Tls)
+	g.generation++
+	g.Apply(&config.Update{Generation: g.generation, Upserts: unread})
+	for _, name := range []string{"second", "third"} {
+		if got := g.get("h"); !strings.Contains(got, "HTTP/1.1 502 ") {
+			t.Errorf("before the certificate %s: %s", name, got)
+		}
+		rotate(name)
+	}
+	if n := connections.Load(); n != 0 {
+		t.Errorf("%d connections", n)
+	}
+	g.apply(own())
+	if got := g.get("h"); !strings.Contains(got, "shown=third") {
+		t.Errorf("without the field: %s", got)
+	}
+}

@@ -104,7 +104,7 @@ func New(o Options) *Proxy {
 	p.engine.Clock.Store(time.Now().UnixMilli())
 	p.clients = client.NewSet(p.engine, o.Timeouts, o.PlainIO)
 	p.sessions = datagram.NewSet(o.datagramOptions(p.engine))
-	p.tracers = tracing.NewSet(p.engine.Send)
+	p.tracers = tracing.NewSet(p.engine.Send, o.Upstream.Panicked)
 	p.memory = newMemory(o.MemoryLimit, o.memoryUsed)
 	p.clients.Limit(o.connectionLimits(), p.logger)
 	go p.sweep()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -67,5 +68,19 @@ func TestFiltersSeeFailures(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestStatusWithoutBody: a response of the gateway's own whose status has no body is sent without one, since the client would take it for the next response.
+func TestStatusWithoutBody(t *testing.T) {
+	t.Parallel()
+	for _, status := range []uint32{204, 304} {
+		g := startGateway(t, Timeouts{})
+		g.serve("127.0.0.1:1", func(r *config.Rule) { r.Failure = &config.Failure{Status: status, Reason: "rule_invalid"} })
+		got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\n\r\nGET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+		if strings.Count(got, fmt.Sprintf("HTTP/1.1 %d ", status)) != 2 || strings.Count(got, "\r\n\r\n") != 2 || !strings.HasSuffix(got, "\r\n\r\n") ||
+			strings.Contains(got, "Content-Length") || strings.Contains(got, "moongate:") {
+			t.Errorf("%d: %q", status, got)
+		}
 	}
 }

@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // smuggling is one case of testdata/smuggling, see its README.
@@ -110,13 +112,20 @@ func TestSmuggling(t *testing.T) {
 			var present atomic.Pointer[victim]
 			g := startGatewayWith(t, Options{PlainIO: way.plain})
 			// A connection is of the case in which it was accepted, however late it is read.
-			g.serve(acceptingBackend(t, func() func(net.Conn, *bufio.Reader) { return present.Load().handle }), nil)
+			backend := acceptingBackend(t, func() func(net.Conn, *bufio.Reader) {
+				v := present.Load()
+				v.handlers.Add(1)
+				return v.handle
+			})
+			g.serve(backend, nil)
 			for _, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
 					v := &victim{answers: c.answers}
 					present.Store(v)
 					c.play(t, g, v, way.dribble)
 					closeIdle(t, g)
+					v.await(t, backend)
+					c.check(t, v)
 				})
 			}
 		})
@@ -154,15 +163,16 @@ func (c *smuggling) play(t *testing.T, g *gateway, v *victim, dribble bool) {
 	if got := g.roundTrip("GET /harmless HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); !strings.HasPrefix(got, "HTTP/1.1 200 ") || !strings.HasSuffix(got, "\r\n\r\nharmless") {
 		t.Errorf("another client gets %q", got)
 	}
+}
+
+// check compares what the backend has heard, on connections that have ended.
+func (c *smuggling) check(t *testing.T, v *victim) {
 	heard := v.all()
 	if c.noEnd {
 		if v.complete() || strings.Contains(heard, "evil") {
 			t.Errorf("the backend hears\n%q, which is the whole of a request", heard)
 		}
 		return
-	}
-	for deadline := time.Now().Add(time.Second); heard != c.hears && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		heard = v.all() // what goes wrong with a request may go on a little
 	}
 	if heard != c.hears {
 		t.Errorf("the backend hears\n%q, want\n%q", heard, c.hears)
@@ -305,10 +315,39 @@ func (f *smugglersFrame) set(name string, value *string) {
 
 // victim is a backend that answers as it is told, and remembers what it reads.
 type victim struct {
-	answers []smugglersAnswer
-	mu      sync.Mutex
-	given   int // answers
-	heard   []*bytes.Buffer
+	answers  []smugglersAnswer
+	handlers sync.WaitGroup // one for each connection that was accepted
+	mu       sync.Mutex
+	given    int // answers
+	heard    []*bytes.Buffer
+}
+
+// await returns when all that the gateway has sent on connections that it has closed is heard. They are accepted in the order in which they were made, so
+// that one more connection comes behind them all.
+func (v *victim) await(t *testing.T, backend string) {
+	c, err := net.Dial("tcp", backend)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(testkit.Patience))
+	if _, err := io.WriteString(c, harmless); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := http.ReadResponse(bufio.NewReader(c), nil); err != nil {
+		t.Fatalf("the backend does not answer: %v", err)
+	}
+	c.Close()
+	ended := make(chan struct{})
+	go func() {
+		v.handlers.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(testkit.Patience):
+		t.Fatalf("a connection to the backend does not end; it has heard\n%q", v.all())
+	}
 }
 
 // complete tells whether the backend was told the whole of a request.
@@ -319,6 +358,7 @@ func (v *victim) complete() bool {
 }
 
 func (v *victim) handle(c net.Conn, _ *bufio.Reader) {
+	defer v.handlers.Done()
 	heard := &bytes.Buffer{}
 	v.mu.Lock()
 	v.heard = append(v.heard, heard)

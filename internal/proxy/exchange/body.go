@@ -69,10 +69,15 @@ func (x *Exchange) Hold(n int) []byte {
 	return p.bytes[:n]
 }
 
-// begin takes what is there of a streamed body, without waiting. It fails where the client does.
+// begin takes what is there of a streamed body, without waiting. It fails where the client does. It follows the filters, which may have read all of the body before they
+// decided on fields of the trailer section.
 func (b *requestBody) begin() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.complete {
+		b.dropTrailers()
+		return b.err
+	}
 	b.read(false)
 	return b.err
 }
@@ -142,7 +147,7 @@ func (b *requestBody) read(wait bool) {
 	switch {
 	case err == nil:
 		if b.complete = last; last {
-			b.dropTrailerIDs()
+			b.dropTrailers()
 		}
 		b.add(data)
 	case !b.stopped: // else it is our own doing
@@ -163,11 +168,14 @@ func (x *Exchange) exceedsBody(bytes int64) bool {
 	return most > 0 && bytes > most
 }
 
-// dropTrailerIDs takes ids that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two.
-func (b *requestBody) dropTrailerIDs() {
-	if t := b.x.Client.Body.Trailer(); t != nil {
-		t.RemoveIf(claimsRequestID)
+// dropTrailers takes fields that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two. They are ids, and
+// what filters have decided on.
+func (b *requestBody) dropTrailers() {
+	t := b.x.Client.Body.Trailer()
+	if t == nil || t.Len() == 0 {
+		return
 	}
+	t.RemoveIf(func(f *message.Field) bool { return claimsRequestID(f) || b.x.fx.Decided(f.Name) })
 }
 
 // unlocked calls f without mu, which is held again when it returns, also by a panic.

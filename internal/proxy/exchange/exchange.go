@@ -141,6 +141,9 @@ func (x *Exchange) end(read bool) Outcome {
 		return Outcome{Suspended: true}
 	}
 	x.endMirrors(false) // of a body that no attempt was made with
+	if x.Streamed {     // a filter may have read it, and answered
+		x.rec.BytesReceived = max(x.rec.BytesReceived, x.body.end)
+	}
 	x.body.release()
 	x.endRetry()
 	x.endLimits()
@@ -268,11 +271,20 @@ func (x *Exchange) handle() (read bool) {
 	if b.Failure != nil {
 		return x.failWith(b.Failure.Status, b.Failure.Reason)
 	}
-	x.startMirrors(x.rule.Filters.Mirrors)
+	copied := &x.Request.Request // by the rule's mirrors, as the rule's filters have left it
+	if mirrors := x.rule.Filters.Mirrors; len(mirrors) > 0 && b.Filters.Authorizes {
+		head := cloneHead(copied) // they wait for leave
+		copied = &head
+	} else {
+		x.startMirrors(mirrors, copied)
+	}
 	if reply := b.Filters.RunRequest(&x.fx); reply != nil {
 		return x.answer(reply)
 	}
-	x.startMirrors(b.Filters.Mirrors)
+	if b.Filters.Authorizes {
+		x.startMirrors(x.rule.Filters.Mirrors, copied)
+	}
+	x.startMirrors(b.Filters.Mirrors, &x.Request.Request)
 	return x.forward(b)
 }
 

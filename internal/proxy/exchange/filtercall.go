@@ -19,6 +19,9 @@ const (
 	callTimeout     = 5 * time.Second // for a call from its start to the end of its response, all attempts included
 	maxCallAttempts = 3
 	maxCallContent  = 256 << 10 // bytes of a response's body
+	// maxCallPasses is how many proxies of Moongate a request may have passed, this one included, for which filters make calls: a few Gateways in a row may each ask
+	// a server. Where calls lead back, each pass doubles them, or worse.
+	maxCallPasses = 3
 )
 
 var (
@@ -30,6 +33,9 @@ var (
 // Call implements filter.Engine. Where no response has begun, and it is not for want of time, other endpoints are asked; a backend is asked again what it may
 // have been asked already, since the question changes nothing.
 func (x *Exchange) Call(c *filter.Call) error {
+	if passes(&x.Header) > maxCallPasses {
+		return filter.ErrLoop
+	}
 	deadline := time.Now().Add(callTimeout)
 	if !x.deadline.IsZero() && x.deadline.Before(deadline) {
 		deadline = x.deadline
@@ -61,8 +67,11 @@ func (e *Engine) carryOut(ctx context.Context, identity *upstream.Identity, seed
 	var tried upstream.Tried
 	for n := 1; ; n++ {
 		ep := backend.PickAs(identity, seed, &tried)
-		if ep == nil {
-			return errCallNoEndpoint
+		for ep == nil {
+			if !backend.AwaitHost(ctx, deadline) {
+				return errCallNoEndpoint
+			}
+			ep = backend.PickAs(identity, seed, &tried)
 		}
 		answered, err := e.callAt(ctx, ep, deadline, c)
 		if err == nil || answered || n == maxCallAttempts || ctx.Err() != nil || !time.Now().Before(deadline) {
@@ -135,6 +144,18 @@ func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 		return x.Whole, nil
 	}
 	x.continueBody()
+	if !x.deadline.IsZero() {
+		stopped := make(chan struct{})
+		t := time.AfterFunc(time.Until(x.deadline), func() {
+			x.Client.Body.Stop()
+			close(stopped)
+		})
+		defer func() {
+			if !t.Stop() {
+				<-stopped
+			}
+		}()
+	}
 	return x.body.readAll(limit)
 }
 

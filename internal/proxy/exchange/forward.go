@@ -56,7 +56,11 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 			break
 		}
 		ep := x.pick(backend)
-		if ep == nil || x.retry.needsOther && x.retry.tried.Has(ep) {
+		if ep == nil {
+			f = x.unpicked(f)
+			break
+		}
+		if x.retry.needsOther && x.retry.tried.Has(ep) {
 			break
 		}
 		if x.rec.Attempts++; x.rec.Attempts > 1 {
@@ -396,6 +400,8 @@ func (x *Exchange) bodyFailed() (read bool) {
 	switch err := x.body.failed(); {
 	case errors.As(err, &malformed):
 		return x.failWith(malformed.Status, observe.ReasonBadRequestBody)
+	case isTimeout(err) && !x.deadline.IsZero() && !time.Now().Before(x.deadline):
+		return x.fail(x.deadlineReason)
 	case isTimeout(err):
 		return x.fail(observe.ReasonClientTimeout)
 	case errors.Is(err, ErrHeldBack):

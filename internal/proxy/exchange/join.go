@@ -139,6 +139,12 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identi
 	reason := observe.ReasonNoEndpoints
 	for r := &x.retry; ; {
 		ep := x.backend.PickAs(identity, &x.fx.Seed, &r.tried)
+		if ep == nil && x.awaitHost(x.backend) {
+			continue
+		}
+		if ep == nil && x.Client.Watch.goneNow() {
+			return nil, observe.ReasonClientClosed
+		}
 		if ep == nil || r.needsOther && r.tried.Has(ep) {
 			return nil, reason
 		}

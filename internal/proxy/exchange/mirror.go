@@ -95,10 +95,10 @@ type mirrored struct {
 	late atomic.Bool
 }
 
-// startMirrors sends the copies that the filters want, as the request is now. Of a request that has passed a proxy of Moongate
+// startMirrors sends the copies that the filters want, with a head that is not kept. Of a request that has passed a proxy of Moongate
 // before there are none: were it a copy that has come back, each pass would multiply it. A client can claim that, and so have
 // no copies made; who relies on them watches the count.
-func (x *Exchange) startMirrors(list []*filter.Mirror) {
+func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 	for _, f := range list {
 		if !f.Wanted(&x.fx) {
 			continue
@@ -120,7 +120,7 @@ func (x *Exchange) startMirrors(list []*filter.Mirror) {
 		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: backend, identity: x.listener.Identity, seed: upstream.Random(&x.fx.Seed), req: x.Request}
 		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body comes without being asked for, and no tunnel is wanted
 		m.from = x.connectionFor()
-		m.req.Request = cloneHead(&x.Request.Request)
+		m.req.Request = cloneHead(head)
 		m.req.Whole = bytes.Clone(x.Whole)
 		if x.Streamed {
 			m.parts = make(chan []byte, 64)
@@ -211,6 +211,9 @@ func (m *mirrored) run() {
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
 	ep := m.backend.PickAs(m.identity, &m.seed, new(upstream.Tried))
+	for ep == nil && m.backend.AwaitHost(m.engine.Background, time.Time{}) {
+		ep = m.backend.PickAs(m.identity, &m.seed, new(upstream.Tried))
+	}
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding
 		why := upstream.MirrorFailed

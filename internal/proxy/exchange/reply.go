@@ -119,10 +119,11 @@ func (x *Exchange) filterResponse() {
 	}
 }
 
-// reply sends a response made here: x.resp's fields, and the body unless the method is HEAD.
+// reply sends a response made here: x.resp's fields, and the body unless the method is HEAD or the status has none. A client takes what follows the head of such a
+// response for the next one.
 func (x *Exchange) reply(status int, reason observe.Reason, body []byte) (read bool) {
 	switch {
-	case status == http.StatusNoContent: // which has no Content-Length either (RFC 9110 section 8.6)
+	case status == http.StatusNoContent, status == http.StatusNotModified: // without Content-Length (RFC 9110 section 8.6), as the length of what was not modified is not known
 		return x.replyFramed(status, reason, http1.NoBody, -1, nil)
 	case string(x.Method) == "HEAD":
 		return x.replyFramed(status, reason, http1.NoBody, int64(len(body)), nil)

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"context"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -52,17 +53,54 @@ func (x *Exchange) session() *clientSession {
 // the session.
 func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 	if s := x.session(); s != nil && s.known && !s.left {
-		if ep := backend.SessionEndpointAs(x.listener.Identity, s.with); ep != nil {
-			return ep
+		for {
+			if ep := backend.SessionEndpointAs(x.listener.Identity, s.with); ep != nil {
+				return ep
+			}
+			if !x.awaitHost(backend) {
+				break
+			}
 		}
 		s.left = true
 	}
-	return backend.PickAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried)
+	for {
+		ep := backend.PickAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried)
+		if ep != nil || !x.awaitHost(backend) {
+			return ep
+		}
+	}
 }
 
-// leaveSession follows an attempt that has failed.
+// awaitHost waits for the first answer of DNS about the backend's host, if there was none yet, until the client leaves or x.deadline passes. It reports whether there may
+// be endpoints now.
+func (x *Exchange) awaitHost(backend *upstream.Backend) bool {
+	if !backend.Resolving() {
+		return false
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	x.Client.Watch.begin(interrupterFunc(cancel))
+	x.attempt.waits()
+	answered := backend.AwaitHost(ctx, x.deadline)
+	x.attempt.waited()
+	x.Client.Watch.end()
+	return answered
+}
+
+// unpicked is why there is no endpoint to be asked, after f: also where there was none in time.
+func (x *Exchange) unpicked(f failure) failure {
+	switch {
+	case x.Client.Watch.goneNow():
+		return failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
+	case !x.deadline.IsZero() && !time.Now().Before(x.deadline):
+		return failure{kind: failedFinally, reason: x.deadlineReason}
+	}
+	return f
+}
+
+// leaveSession follows an attempt that has failed. Where the endpoint has left the configuration, another with the session's ID may have taken its place.
 func (x *Exchange) leaveSession(f failure) {
-	if s := x.session(); s != nil && (f.kind == failedToConnect || f.kind == failedGone) {
+	if s := x.session(); s != nil && f.kind == failedToConnect {
 		s.left = true
 	}
 }

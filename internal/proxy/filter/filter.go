@@ -44,18 +44,25 @@ type Exchange struct {
 	notes []note
 }
 
-// note is what a filter's Request function has left for its Response function.
+// note is what a filter's Request function has left for its Response function, or with the owner decided the name of a request field.
 type note struct {
 	owner any
 	value []byte
 }
+
+// decided is the owner of the notes that Decide makes.
+var decided any = new(byte)
+
+// notesKept bounds the notes whose room an exchange keeps for the next.
+const notesKept = 32
 
 // scratchKept bounds the scratch memory that an exchange keeps for the next, in bytes.
 const scratchKept = 16 << 10
 
 // Engine is what a filter's Request function may have the engine do.
 type Engine interface {
-	// Call sends a request of the filter's own and waits for the whole response. An error is that none has come: c's response is not to be used.
+	// Call sends a request of the filter's own and waits for the whole response. An error is that none has come: c's response is not to be used. ErrLoop is
+	// that the exchange's request has passed too many proxies of Moongate for that.
 	Call(c *Call) error
 	// ReadBody waits for the whole body of the exchange's request, which goes to the backend as if nobody had read it. One that is longer than limit
 	// is ErrBodyTooLarge, and any other error the client's doing. The bytes are valid until the function returns, and not to be changed.
@@ -66,6 +73,9 @@ type Engine interface {
 
 // ErrBodyTooLarge is that a request body is longer than a filter takes.
 var ErrBodyTooLarge = errors.New("filter: the request body is too long")
+
+// ErrLoop is that no call is made for a request which has come back several times: its call might do that too, and multiply it with each pass.
+var ErrLoop = errors.New("filter: the request has passed too many proxies of Moongate for a call")
 
 // Call is a request of a filter's own to a backend, and the response.
 type Call struct {
@@ -100,6 +110,9 @@ func (x *Exchange) Reset() {
 	r.Header.Reset()
 	clear(x.notes)
 	x.notes = x.notes[:0]
+	if cap(x.notes) > notesKept {
+		x.notes = nil
+	}
 }
 
 // Note keeps value until the exchange ends: what a filter's Request function saw of a request, which later
@@ -114,6 +127,20 @@ func (x *Exchange) Noted(owner any) (value []byte, ok bool) {
 		}
 	}
 	return nil, false
+}
+
+// Decide says that what the request has under a name, which is in lower case, is the filter's decision and not the client's. The engine drops trailer fields of the
+// name, which servers may merge into the header section, also where underscores stand for hyphens.
+func (x *Exchange) Decide(name string) { x.Note(decided, []byte(name)) }
+
+// Decided reports whether a name was given to Decide, in any spelling.
+func (x *Exchange) Decided(name []byte) bool {
+	for i := range x.notes {
+		if n := &x.notes[i]; n.owner == decided && message.EqualFoldHyphens(name, n.value) {
+			return true
+		}
+	}
+	return false
 }
 
 // Made is what was appended to Scratch since it was start bytes long.

@@ -186,6 +186,19 @@ func EqualFoldBytes(a, b []byte) bool {
 	return true
 }
 
+// EqualFoldHyphens compares ASCII case-insensitively, and an underscore equals a hyphen: CGI-like servers do not see the difference.
+func EqualFoldHyphens(a, b []byte) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if c, d := lower[a[i]], lower[b[i]]; c != d && (c != '_' && c != '-' || d != '_' && d != '-') {
+			return false
+		}
+	}
+	return true
+}
+
 // AppendLower appends b in ASCII lower case.
 func AppendLower(dst, b []byte) []byte {
 	for _, c := range b {

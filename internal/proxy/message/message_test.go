@@ -72,3 +72,17 @@ func TestAddReplacesWhatWasThere(t *testing.T) {
 		t.Errorf("%d lines", f.Len())
 	}
 }
+
+func TestEqualFoldHyphens(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{
+		{"X-User", "x-user", true}, {"X_User", "x-user", true}, {"x-user", "X_USER", true}, {"x_user", "x_user", true}, {"", "", true},
+		{"x-user", "x-use", false}, {"x-user", "x-uses", false}, {"x-user", "x.user", false}, {"xauser", "x_user", false}, {"x@", "x`", false},
+	} {
+		if got := EqualFoldHyphens([]byte(c.a), []byte(c.b)); got != c.want {
+			t.Errorf("%q, %q: %v", c.a, c.b, got)
+		}
+	}
+}

@@ -28,6 +28,9 @@ const maxChain = 16
 type client struct {
 	servers []netip.AddrPort
 	file    string // of resolv.conf; "" is the system's
+	// panicked is Options.Panicked; nil is nobody.
+	panicked func(where string, v any)
+	ask      func(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error) // nil is ask
 }
 
 // find asks for the families at the same time.
@@ -41,6 +44,14 @@ func (c *client) find(ctx context.Context, host string, family Family) (found, e
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer func() {
+			if v := recover(); v != nil {
+				if c.panicked != nil {
+					c.panicked("resolve", v)
+				}
+				v6, err6 = found{}, errPanic
+			}
+		}()
 		if family != OnlyIPv4 {
 			v6, err6 = c.of(ctx, servers, host, dns.TypeAAAA)
 		}
@@ -78,6 +89,10 @@ func (c *client) list() (servers []string, err error) {
 
 // of asks for the records of a type until a server has answered.
 func (c *client) of(ctx context.Context, servers []string, host string, kind uint16) (found, error) {
+	ask := ask
+	if c.ask != nil {
+		ask = c.ask
+	}
 	var last error
 	for range askTimes {
 		for _, server := range servers {
@@ -105,12 +120,27 @@ func ask(ctx context.Context, server, host string, kind uint16) (*dns.Msg, error
 	ctx, cancel := context.WithTimeout(ctx, 2*askTimeout)
 	defer cancel()
 	udp := &dns.Client{Net: "udp", Timeout: askTimeout, UDPSize: udpSize}
-	m, _, err := udp.ExchangeContext(ctx, q, server)
+	m, err := exchange(ctx, udp, q, server)
 	if err != nil || m.Truncated {
 		tcp := &dns.Client{Net: "tcp", Timeout: askTimeout}
 		if m != nil && m.Truncated || !isTimeout(err) {
-			m, _, err = tcp.ExchangeContext(ctx, q, server)
+			m, err = exchange(ctx, tcp, q, server)
 		}
+	}
+	return m, err
+}
+
+// exchange asks by a connection of its own, and ends when ctx does.
+func exchange(ctx context.Context, c *dns.Client, q *dns.Msg, server string) (*dns.Msg, error) {
+	conn, err := c.DialContext(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	m, _, err := c.ExchangeWithConnContext(ctx, q, conn)
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
 	}
 	return m, err
 }

@@ -81,7 +81,7 @@ func TestRefresh(t *testing.T) {
 				return found{addrs("192.0.2.1"), 5 * time.Minute}, nil
 			}
 			var l told
-			stop := r.WatchBy("a", Lookup{Refresh: refresh}, l.answer)
+			stop := r.WatchBy("ns", "a", Lookup{Refresh: refresh}, l.answer)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if most := least*5/4 + 1; asked < least || asked > most {

@@ -1,5 +1,6 @@
 // Package resolve asks DNS for the addresses of hosts, and asks again when what it was told may have changed (RFC 1035 section 3.2.1, TTL). It
-// exists because Go's own resolver does not tell for how long an answer is good. Each host is asked for once, however many backends it has.
+// exists because Go's own resolver does not tell for how long an answer is good. Each host is asked for once for a namespace, however many backends it has there: hosts
+// of one namespace, whose owner may have named thousands that nobody answers about, hold up none of another.
 //
 // It imports nothing of this module.
 package resolve
@@ -10,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -25,6 +27,14 @@ const (
 	maxAbsent     = time.Minute
 	firstWait     = time.Second // after the first failure; it doubles
 	maxWait       = 30 * time.Second
+	// maxSilent is maxWait for a host that has no addresses, and about which no server answers at all: each question holds a place for seconds.
+	maxSilent = 2 * time.Minute
+)
+
+// What is logged of a host: so many lines at most in the time, since whoever answers for it may change its mind with each answer.
+const (
+	maxLines  = 8
+	linesTime = 10 * time.Minute
 )
 
 // minRefresh is how often hosts are asked for at most whose TTL does not count.
@@ -32,9 +42,6 @@ const minRefresh = time.Second
 
 // maxAddresses is how many addresses of a host are used.
 const maxAddresses = 256
-
-// maxAsking bounds the hosts that are asked for at a time.
-const maxAsking = 64
 
 // Options of a Resolver; the zero value is ready for use.
 type Options struct {
@@ -79,23 +86,23 @@ type Answer struct {
 type Resolver struct {
 	options Options
 	ask     func(ctx context.Context, host string, family Family) (found, error)
-	asking  chan struct{} // has room for those that may ask
+	asking  places
 
 	mu     sync.Mutex
-	hosts  map[lookedUp]*host
+	hosts  map[hostKey]*host
 	closed bool
 	wg     sync.WaitGroup
 }
 
-// lookedUp is a host with how it is asked for.
-type lookedUp struct {
-	name string
+// hostKey is a host with who has named it, and how it is asked for.
+type hostKey struct {
+	namespace, name string
 	Lookup
 }
 
 // host is one that somebody watches.
 type host struct {
-	lookedUp
+	hostKey
 	cancel context.CancelFunc
 
 	// Guarded by Resolver.mu.
@@ -103,6 +110,8 @@ type host struct {
 	answered bool
 	watchers map[*watcher]struct{}
 	fresh    chan struct{} // has an element when a watcher has not been told yet
+	lines    int           // that were logged since logged
+	logged   time.Time
 }
 
 type watcher struct {
@@ -119,27 +128,27 @@ func New(o Options) *Resolver {
 	if o.Panicked == nil {
 		o.Panicked = func(string, any) {}
 	}
-	r := &Resolver{options: o, asking: make(chan struct{}, maxAsking), hosts: map[lookedUp]*host{}}
-	r.ask = (&client{servers: o.Servers}).find
+	r := &Resolver{options: o, hosts: map[hostKey]*host{}}
+	r.ask = (&client{servers: o.Servers, panicked: o.Panicked}).find
 	return r
 }
 
 // Watch is WatchBy with the zero value.
-func (r *Resolver) Watch(name string, answer func(Answer)) (stop func()) {
-	return r.WatchBy(name, Lookup{}, answer)
+func (r *Resolver) Watch(namespace, name string, answer func(Answer)) (stop func()) {
+	return r.WatchBy(namespace, name, Lookup{}, answer)
 }
 
 // WatchBy has answer called with what is known of a host, once that is so, and whenever it has changed, from goroutines of the Resolver but one at a time. It may be
-// called once more while stop is.
-func (r *Resolver) WatchBy(name string, by Lookup, answer func(Answer)) (stop func()) {
-	key := lookedUp{name, by}
+// called once more while stop is. The namespace is that of whoever has named the host.
+func (r *Resolver) WatchBy(namespace, name string, by Lookup, answer func(Answer)) (stop func()) {
+	key := hostKey{namespace, name, by}
 	w := &watcher{answer: answer}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.hosts[key]
 	if h == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		h = &host{lookedUp: key, cancel: cancel, watchers: map[*watcher]struct{}{}, fresh: make(chan struct{}, 1)}
+		h = &host{hostKey: key, cancel: cancel, watchers: map[*watcher]struct{}{}, fresh: make(chan struct{}, 1)}
 		if r.closed {
 			cancel()
 			return func() {}
@@ -160,8 +169,8 @@ func (r *Resolver) stop(h *host, w *watcher) {
 	delete(h.watchers, w)
 	if len(h.watchers) == 0 {
 		h.cancel()
-		if r.hosts[h.lookedUp] == h {
-			delete(r.hosts, h.lookedUp)
+		if r.hosts[h.hostKey] == h {
+			delete(r.hosts, h.hostKey)
 		}
 	}
 }
@@ -184,17 +193,13 @@ func (h *host) wake() {
 	}
 }
 
-// run asks for a host until nobody watches it.
+// run asks for a host until nobody watches it. Who begins to watch meanwhile is told what is known, also while a question is under way.
 func (r *Resolver) run(ctx context.Context, h *host) {
-	defer func() {
-		if v := recover(); v != nil {
-			r.options.Panicked("resolve", v)
-		}
-	}()
 	failures := 0
 	for {
-		next := r.askOnce(ctx, h, &failures)
-		timer := time.NewTimer(next)
+		asked := make(chan time.Duration, 1)
+		r.wg.Go(func() { asked <- r.askOnce(ctx, h, &failures) })
+		timer := time.NewTimer(math.MaxInt64) // until there is an answer
 		for waiting := true; waiting; {
 			r.tell(h)
 			select {
@@ -202,6 +207,8 @@ func (r *Resolver) run(ctx context.Context, h *host) {
 				timer.Stop()
 				return
 			case <-h.fresh:
+			case next := <-asked:
+				timer.Reset(next)
 			case <-timer.C:
 				waiting = false
 			}
@@ -209,15 +216,26 @@ func (r *Resolver) run(ctx context.Context, h *host) {
 	}
 }
 
+var errPanic = errors.New("internal error, see the log")
+
+// question asks once there is a place for it. A panic is an error.
+func (r *Resolver) question(ctx context.Context, h *host) (got found, err error) {
+	if !r.asking.enter(ctx, h.namespace) {
+		return found{}, ctx.Err()
+	}
+	defer r.asking.leave(h.namespace)
+	defer func() {
+		if v := recover(); v != nil {
+			r.options.Panicked("resolve", v)
+			got, err = found{}, errPanic
+		}
+	}()
+	return r.ask(ctx, h.name, h.Family)
+}
+
 // askOnce asks, notes what the answer is, and returns when to ask again.
 func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Duration {
-	select {
-	case r.asking <- struct{}{}:
-	case <-ctx.Done():
-		return 0
-	}
-	got, err := r.ask(ctx, h.name, h.Family)
-	<-r.asking
+	got, err := r.question(ctx, h)
 	if ctx.Err() != nil {
 		return 0
 	}
@@ -240,7 +258,11 @@ func (r *Resolver) askOnce(ctx context.Context, h *host, failures *int) time.Dur
 	r.mu.Unlock()
 	r.note(h, Answer{Addresses: before, Err: err})
 	*failures++
-	return jittered(min(firstWait<<min(*failures-1, 8), maxWait))
+	most := maxWait
+	if len(before) == 0 && isTimeout(err) {
+		most = maxSilent
+	}
+	return jittered(min(firstWait<<min(*failures-1, 8), most))
 }
 
 // jittered keeps many hosts from being asked for at one moment.
@@ -251,12 +273,13 @@ func (r *Resolver) note(h *host, a Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	changed := !h.answered || !slices.Equal(h.answer.Addresses, a.Addresses)
-	if why := text(a.Err); !h.answered || why != text(h.answer.Err) {
+	if why := class(a.Err); !h.answered || why != class(h.answer.Err) {
 		switch {
-		case a.Err == nil && h.answered:
-			r.options.Logger.Info("a host resolves again", "host", h.name)
-		case a.Err != nil:
-			r.options.Logger.Warn("a host does not resolve", "host", h.name, "error", a.Err, "addresses in use", len(a.Addresses))
+		case a.Err == nil && !h.answered, !h.mayLog():
+		case a.Err == nil:
+			r.options.Logger.Info("a host resolves again", "host", h.name, "namespace", h.namespace)
+		default:
+			r.options.Logger.Warn("a host does not resolve", "host", h.name, "namespace", h.namespace, "error", a.Err, "addresses in use", len(a.Addresses))
 		}
 		changed = true
 	}
@@ -268,21 +291,45 @@ func (r *Resolver) note(h *host, a Answer) {
 	}
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
+// mayLog reports whether another line may be logged of a host, and counts it; Resolver.mu is held.
+func (h *host) mayLog() bool {
+	if now := time.Now(); now.Sub(h.logged) >= linesTime {
+		h.lines, h.logged = 0, now
 	}
-	return err.Error()
+	h.lines++
+	return h.lines <= maxLines
 }
 
-// tell tells the answer to those who do not know it.
+// class is what errors of one cause have in common: their texts have ports of our own, and the server that was asked last.
+func class(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case isTimeout(err):
+		return "timeout"
+	}
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err.Error()
+		}
+		err = inner
+	}
+}
+
+// tell tells the answer to those who do not know it. One that panics has been told.
 func (r *Resolver) tell(h *host) {
+	defer func() {
+		if v := recover(); v != nil {
+			r.options.Panicked("resolve", v)
+			h.wake() // for the others
+		}
+	}()
 	r.mu.Lock()
 	var untold []*watcher
 	if h.answered {
 		for w := range h.watchers {
 			if !w.told {
-				w.told = true
 				untold = append(untold, w)
 			}
 		}
@@ -290,6 +337,9 @@ func (r *Resolver) tell(h *host) {
 	a := h.answer
 	r.mu.Unlock()
 	for _, w := range untold {
+		r.mu.Lock()
+		w.told = true
+		r.mu.Unlock()
 		w.answer(a)
 	}
 }

@@ -4,18 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/miekg/dns"
 
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/testkit/dnsserver"
 )
 
@@ -52,7 +57,7 @@ func TestFind(t *testing.T) {
 		for _, narrow := range []bool{false, true} {
 			s.Narrow(narrow)
 			got, err := c.find(t.Context(), test.host, PreferIPv4)
-			if !slices.Equal(got.addresses, test.want) || got.ttl != test.ttl || text(err) != test.err {
+			if !slices.Equal(got.addresses, test.want) || got.ttl != test.ttl || textOf(err) != test.err {
 				t.Errorf("%s, by TCP %v: %v for %s, %v", test.host, narrow, got.addresses, got.ttl, err)
 			}
 		}
@@ -135,6 +140,13 @@ func TestTogether(t *testing.T) {
 	}
 }
 
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // told collects what a watcher is told.
 type told struct {
 	mu  sync.Mutex
@@ -144,7 +156,7 @@ type told struct {
 func (l *told) answer(a Answer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = append(l.all, strings.TrimSpace(fmt.Sprintf("%v %s", a.Addresses, text(a.Err))))
+	l.all = append(l.all, strings.TrimSpace(fmt.Sprintf("%v %s", a.Addresses, textOf(a.Err))))
 }
 
 func (l *told) take() (all []string) {
@@ -192,9 +204,9 @@ func TestWatch(t *testing.T) {
 		}
 		var first, second told
 		now(nil, time.Minute, "192.0.2.1")
-		stop := r.Watch("a", first.answer)
+		stop := r.Watch("ns", "a", first.answer)
 		after(0, &first, "[192.0.2.1]")
-		stopSecond := r.Watch("a", second.answer)
+		stopSecond := r.Watch("ns", "a", second.answer)
 		after(0, &second, "[192.0.2.1]")
 		if n := askedSince(); n != 1 {
 			t.Errorf("two watchers asked %d times", n)
@@ -236,10 +248,10 @@ func TestWatch(t *testing.T) {
 			t.Errorf("asked %d times for nobody", n)
 		}
 		// Again from the beginning.
-		defer r.Watch("a", first.answer)()
+		defer r.Watch("ns", "a", first.answer)()
 		after(0, &first, "[192.0.2.4]")
 		r.Close()
-		defer r.Watch("b", first.answer)()
+		defer r.Watch("ns", "b", first.answer)()
 		after(time.Hour, &first)
 	})
 }
@@ -281,4 +293,179 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// silence is that no server has answered.
+type silence struct{ error }
+
+func (silence) Timeout() bool   { return true }
+func (silence) Temporary() bool { return true }
+
+// TestSilentHosts: hosts about which nobody answers hold up those of other namespaces neither nor for ever those of their own, and are asked for more and more seldom.
+func TestSilentHosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		asked := map[string]int{}
+		r := New(Options{})
+		defer r.Close()
+		r.ask = func(ctx context.Context, host string, _ Family) (found, error) {
+			mu.Lock()
+			asked[host]++
+			n := asked[host]
+			mu.Unlock()
+			if strings.HasPrefix(host, "silent") || host == "late" && n > 1 {
+				select {
+				case <-time.After(2 * askTimeout):
+				case <-ctx.Done():
+				}
+				return found{}, silence{errors.New("i/o timeout")}
+			}
+			return found{addrs("192.0.2.1"), time.Hour}, nil
+		}
+		for i := range 500 {
+			defer r.Watch("bad", fmt.Sprint("silent", i), func(Answer) {})()
+		}
+		synctest.Wait()
+		var good, own, late told
+		defer r.Watch("good", "silent0", func(Answer) {})() // which another namespace has too
+		defer r.Watch("good", "a", good.answer)()
+		synctest.Wait()
+		if got := good.take(); len(got) != 1 {
+			t.Errorf("another namespace is told %q", got)
+		}
+		defer r.Watch("bad", "b", own.answer)()
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if got := own.take(); len(got) != 1 {
+			t.Errorf("the same namespace is told %q", got)
+		}
+		r2 := New(Options{})
+		defer r2.Close()
+		r2.ask = r.ask
+		mu.Lock()
+		clear(asked)
+		mu.Unlock()
+		defer r2.Watch("ns", "silent", func(Answer) {})()
+		defer r2.Watch("ns", "late", late.answer)()
+		time.Sleep(time.Hour + 30*time.Minute) // an hour of silence about both
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if n := asked["silent"]; n < 35 || n > 55 {
+			t.Errorf("asked %d times for a host without addresses", n)
+		}
+		if n := asked["late"]; n < 35 || n > 80 { // after its hour
+			t.Errorf("asked %d times for a host with addresses", n)
+		}
+	})
+}
+
+// TestLateWatcher: who begins to watch a host that is known is told of it at once, also while a question about it is under way.
+func TestLateWatcher(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := New(Options{})
+		defer r.Close()
+		n := 0
+		r.ask = func(ctx context.Context, _ string) (found, error) {
+			if n++; n > 1 {
+				<-ctx.Done()
+			}
+			return found{addrs("192.0.2.1"), 0}, nil
+		}
+		var first, second told
+		defer r.Watch("ns", "a", first.answer)()
+		time.Sleep(time.Minute) // the second question is under way
+		defer r.Watch("ns", "a", second.answer)()
+		synctest.Wait()
+		if got := second.take(); len(got) != 1 || n != 2 {
+			t.Errorf("told %q after %d questions", got, n)
+		}
+	})
+}
+
+// TestPanics: a panic in a question, in one half of it or in a watcher is reported, and the host is asked for again.
+func TestPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		panics := 0
+		r := New(Options{Panicked: func(string, any) { panics++ }})
+		defer r.Close()
+		n := 0
+		r.ask = func(context.Context, string) (found, error) {
+			if n++; n == 1 {
+				panic("question")
+			}
+			return found{addrs("192.0.2.1"), time.Hour}, nil
+		}
+		var l told
+		defer r.Watch("ns", "a", func(a Answer) {
+			if l.answer(a); a.Err != nil {
+				panic("watcher")
+			}
+		})()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := l.take(); len(got) != 2 || got[0] != "[] internal error, see the log" || got[1] != "[192.0.2.1]" || panics != 2 || r.asking.active != 0 {
+			t.Errorf("told %q, %d panics, %d places are held", got, panics, r.asking.active)
+		}
+	})
+	panics := 0
+	c := &client{servers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.53:53")}, panicked: func(string, any) { panics++ }}
+	c.ask = func(_ context.Context, _, host string, kind uint16) (*dns.Msg, error) {
+		if kind == dns.TypeAAAA {
+			panic("half")
+		}
+		return nil, errors.New("no answer")
+	}
+	if _, err := c.find(t.Context(), "a", PreferIPv4); err == nil || panics != 1 {
+		t.Errorf("%v, %d panics", err, panics)
+	}
+}
+
+// TestLines: errors that differ in ports of ours alone are logged once, and of a host that changes its mind with each answer a few lines are.
+func TestLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b testkit.Log
+		var count atomic.Int64
+		var flaps atomic.Bool
+		r := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
+		r.ask = func(context.Context, string) (found, error) {
+			n := int(count.Add(1))
+			if flaps.Load() && n%2 == 0 {
+				return found{addrs("192.0.2.1"), 0}, nil
+			}
+			return found{}, fmt.Errorf("server 192.0.2.%d:53 of DNS: %w", n%4, &net.OpError{Op: "read", Net: "udp",
+				Source: &net.UDPAddr{Port: 40000 + n}, Err: os.NewSyscallError("read", syscall.ECONNREFUSED)})
+		}
+		var l told
+		stop := r.Watch("ns", "a", l.answer)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if lines := strings.Count(b.String(), "\n"); lines != 1 || count.Load() < 100 || len(l.take()) != 1 {
+			t.Errorf("%d lines of %d failures: %s", lines, count.Load(), b.String())
+		}
+		flaps.Store(true)
+		time.Sleep(time.Hour)
+		stop()
+		r.Close()
+		if lines := strings.Count(b.String(), "\n"); lines > 1+7*maxLines {
+			t.Errorf("%d lines in an hour", lines)
+		}
+	})
+}
+
+// TestAskEnds: the end of a context ends a question to a server that does not answer.
+func TestAskEnds(t *testing.T) {
+	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		silent.ReadFrom(make([]byte, udpSize)) //nolint:errcheck // the question has come
+		cancel()
+	}()
+	if _, err := ask(ctx, silent.LocalAddr().String(), "a.example.com", dns.TypeA); !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
 }

@@ -62,6 +62,8 @@ type Filters struct {
 	Mirrors  []*filter.Mirror
 	// Preflights reports whether one of Request answers preflight requests.
 	Preflights bool
+	// Authorizes reports whether one of Request asks a server whether the request may go on.
+	Authorizes bool
 }
 
 // BackendRef is one share of a rule's traffic.
@@ -219,6 +221,7 @@ func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
 			out.Response = append(out.Response, f.Response)
 		}
 		out.Preflights = out.Preflights || f.Preflights
+		out.Authorizes = out.Authorizes || f.Authorizes != nil
 		if f.Mirror != nil {
 			out.Mirrors = append(out.Mirrors, f.Mirror)
 		}

@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -45,44 +46,86 @@ func (e *exporter) Start(context.Context) error { return nil }
 // Stop implements otlptrace.Client.
 func (e *exporter) Stop(context.Context) error { return nil }
 
-var errRefused = errors.New("the collector has refused spans")
+var (
+	errPanic     = errors.New("internal error, see the log")
+	errRefused   = errors.New("the collector has refused spans")
+	errExhausted = errors.New("the collector has refused spans: RESOURCE_EXHAUSTED")
+)
 
 // UploadTraces implements otlptrace.Client. While the collector cannot be reached it tries again, as long as ctx goes on.
 func (e *exporter) UploadTraces(ctx context.Context, list []*tracepb.ResourceSpans) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(e.t.ctx, cancel)()
-	n, rejected := 0, 0
+	n := count(list)
+	rejected := n
+	defer func() {
+		if v := recover(); v != nil { // on a goroutine of the SDK's
+			e.t.panicked("tracing", v)
+			err = errPanic
+		}
+		e.t.waiting.Add(-int64(n))
+		e.t.backend.SpansDropped(rejected)
+		e.t.backend.SpansSent(n - rejected)
+	}()
+	rejected, err = e.uploadAll(ctx, list, n)
+	return err
+}
+
+func count(list []*tracepb.ResourceSpans) (n int) {
 	for _, r := range list {
 		for _, s := range r.ScopeSpans {
 			n += len(s.Spans)
 		}
 	}
-	defer func() {
-		e.t.waiting.Add(-int64(n))
-		if err != nil {
-			rejected = n
-		}
-		e.t.backend.SpansDropped(rejected)
-		e.t.backend.SpansSent(n - rejected)
-	}()
+	return n
+}
+
+// uploadAll sends n spans, and returns how many of them the collector has not taken; the error is why, where it has not said of which. Those that are too much for it
+// in one message are sent by halves.
+func (e *exporter) uploadAll(ctx context.Context, list []*tracepb.ResourceSpans, n int) (rejected int, err error) {
 	export, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: list}) // which is an ExportTraceServiceRequest by other names
 	if err != nil {
-		return err
+		return n, err
 	}
 	for {
-		again := false
-		var refused int64
-		if refused, again, err = e.upload(ctx, export); err == nil || !again {
-			rejected = int(min(refused, int64(n)))
-			return err
+		refused, again, err := e.upload(ctx, export)
+		switch {
+		case err == nil:
+			return int(min(refused, int64(n))), nil
+		case !again:
+			return n, err
 		}
 		select {
 		case <-ctx.Done():
-			return err
-		case <-time.After(sendPause):
+			return n, err
+		case <-time.After(sendPause): // before halves, too: it may have enough to do, and not too large a message
+		}
+		if err == errExhausted && n > 1 {
+			first, err1 := e.uploadAll(ctx, part(list, 0, n/2), n/2)
+			second, err2 := e.uploadAll(ctx, part(list, n/2, n), n-n/2)
+			return first + second, cmp.Or(err1, err2)
 		}
 	}
+}
+
+// part returns the spans of a list from one number on, and up to another.
+func part(list []*tracepb.ResourceSpans, from, to int) (out []*tracepb.ResourceSpans) {
+	at := 0
+	for _, r := range list {
+		resource := &tracepb.ResourceSpans{Resource: r.Resource, SchemaUrl: r.SchemaUrl}
+		for _, s := range r.ScopeSpans {
+			n := len(s.Spans)
+			if first, last := max(from-at, 0), min(to-at, n); first < last {
+				resource.ScopeSpans = append(resource.ScopeSpans, &tracepb.ScopeSpans{Scope: s.Scope, SchemaUrl: s.SchemaUrl, Spans: s.Spans[first:last]})
+			}
+			at += n
+		}
+		if resource.ScopeSpans != nil {
+			out = append(out, resource)
+		}
+	}
+	return out
 }
 
 // upload makes one attempt; again tells that another one may succeed, and rejected how many spans the collector has not taken of a batch that it has.
@@ -98,7 +141,9 @@ func (e *exporter) upload(ctx context.Context, export []byte) (rejected int64, a
 	case "0":
 		answer, _ := call.GRPCMessage()
 		return rejectedSpans(answer), false, nil
-	case "1", "4", "8", "10", "11", "14", "15", "": // those that OTLP has a client try again; none is of something before the collector
+	case "8": // RESOURCE_EXHAUSTED
+		return 0, true, errExhausted
+	case "1", "4", "10", "11", "14", "15", "": // those that OTLP has a client try again; none is of something before the collector
 		return 0, true, errRefused
 	}
 	return 0, false, errRefused

@@ -1,6 +1,18 @@
 package tracing
 
-import "testing"
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/filter"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
 
 func TestRejectedSpans(t *testing.T) {
 	for content, want := range map[string]int64{
@@ -19,6 +31,79 @@ func FuzzAnswer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		if n := rejectedSpans(content); n < 0 {
 			t.Error(n)
+		}
+	})
+}
+
+// TestHalves: spans that are too much for the collector in one message are sent by halves, each once; where one span is too much it is dropped alone.
+func TestHalves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := upstream.NewSet(upstream.Options{})
+		defer set.Close()
+		const key = "Service/default/collector/4317"
+		if err := set.Apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key}}}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		var taken []string
+		most, calls := 0, 0
+		e := &exporter{t: &Tracer{backend: set.Get(key), ctx: t.Context()}, send: func(ctx context.Context, _ *upstream.Identity, c *filter.Call) error {
+			calls++
+			var sent tracepb.TracesData
+			if err := proto.Unmarshal(c.Body[5:], &sent); err != nil {
+				t.Fatal(err)
+			}
+			c.Status = 200
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			if count(sent.ResourceSpans) > most {
+				c.Trailer.Add([]byte("grpc-status"), []byte("8"))
+				return nil
+			}
+			for _, r := range sent.ResourceSpans {
+				for _, s := range r.ScopeSpans {
+					for _, span := range s.Spans {
+						taken = append(taken, r.SchemaUrl+s.SchemaUrl+span.Name)
+					}
+				}
+			}
+			c.Trailer.Add([]byte("grpc-status"), []byte("0"))
+			return nil
+		}}
+		scope := func(url string, names ...string) *tracepb.ScopeSpans {
+			s := &tracepb.ScopeSpans{SchemaUrl: url}
+			for _, n := range names {
+				s.Spans = append(s.Spans, &tracepb.Span{Name: n})
+			}
+			return s
+		}
+		list := []*tracepb.ResourceSpans{
+			{SchemaUrl: "a", ScopeSpans: []*tracepb.ScopeSpans{scope("x", "1", "2"), scope("y", "3")}},
+			{SchemaUrl: "b", ScopeSpans: []*tracepb.ScopeSpans{scope("x", "4", "5", "6", "7")}},
+		}
+		for _, test := range []struct {
+			most, calls int
+			sent        int64
+		}{{7, 1, 7}, {4, 3, 14}, {1, 13, 21}} {
+			taken, most, calls = nil, test.most, 0
+			if err := e.UploadTraces(t.Context(), list); err != nil {
+				t.Errorf("at most %d: %v", most, err)
+			}
+			if got := strings.Join(taken, " "); got != "ax1 ax2 ay3 bx4 bx5 bx6 bx7" || calls != test.calls {
+				t.Errorf("at most %d: %s by %d calls", most, got, calls)
+			}
+			if s := e.t.backend.Stats(); s.SpansSent != test.sent || s.SpansDropped != 0 {
+				t.Errorf("at most %d: %d sent, %d dropped", most, s.SpansSent, s.SpansDropped)
+			}
+		}
+		taken, most, calls = nil, 0, 0
+		ctx, cancel := context.WithTimeout(t.Context(), sendTimeout)
+		defer cancel()
+		if err := e.UploadTraces(ctx, list); err == nil || calls > int(sendTimeout/sendPause)+8 {
+			t.Errorf("never: %v, %d calls", err, calls)
+		}
+		if s := e.t.backend.Stats(); s.SpansSent != 21 || s.SpansDropped != 7 {
+			t.Errorf("never: %d sent, %d dropped", s.SpansSent, s.SpansDropped)
 		}
 	})
 }

@@ -14,10 +14,12 @@ import (
 
 // Set holds the tracers of a proxy, one for each Gateway and configuration: listeners share it.
 type Set struct {
-	send    Send
-	tracers map[key]*Tracer // by the goroutine that applies configurations
-	leaving sync.WaitGroup
-	closed  bool
+	send Send
+	// panicked is told of a panic that was recovered, by the deferred function.
+	panicked func(where string, v any)
+	tracers  map[key]*Tracer // by the goroutine that applies configurations
+	leaving  sync.WaitGroup
+	closed   bool
 	// ctx ends the calls of all tracers.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -30,10 +32,13 @@ type key struct {
 	identity        *upstream.Identity
 }
 
-// NewSet makes a Set whose calls are made by send.
-func NewSet(send Send) *Set {
+// NewSet makes a Set whose calls are made by send. panicked is told of panics that were recovered, by the deferred function; nil is nobody.
+func NewSet(send Send, panicked func(where string, v any)) *Set {
+	if panicked == nil {
+		panicked = func(string, any) {}
+	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(error) {})) // which are counted, and would be printed for each batch
-	s := &Set{send: send, tracers: map[key]*Tracer{}}
+	s := &Set{send: send, panicked: panicked, tracers: map[key]*Tracer{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -51,6 +56,7 @@ func (s *Set) Get(c *config.Tracing, gateway string, backend *upstream.Backend, 
 	t := s.tracers[k]
 	if t == nil {
 		t = newTracer(s.ctx, c, gateway, backend, identity, s.send)
+		t.panicked = s.panicked
 		s.tracers[k] = t
 	}
 	return t
@@ -66,7 +72,7 @@ func (s *Set) Keep(used map[*Tracer]bool) {
 	}
 }
 
-// retire shuts a tracer down behind its last span, on a goroutine of its own, since that waits for the collector.
+// retire shuts a tracer down behind its last span, or when openFor is over, on a goroutine of its own, since that waits for the collector.
 func (s *Set) retire(t *Tracer) {
 	s.leaving.Add(1)
 	t.retire(sync.OnceFunc(func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/hex"
+	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
-	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 // Span is the span of an exchange's request, if it is recorded. The zero value is ready, and is used again for the exchange's next request.
@@ -46,9 +46,10 @@ func (s *Span) Begin(t *Tracer, r *message.Request, seed *uint64, start time.Tim
 	case !p.valid(): // the trace begins here, and nobody behind records it
 		var id trace.TraceID
 		var span trace.SpanID
-		binary.NativeEndian.PutUint64(id[:8], upstream.Random(seed))
-		binary.NativeEndian.PutUint64(id[8:], upstream.Random(seed)|1)
-		binary.NativeEndian.PutUint64(span[:], upstream.Random(seed)|1)
+		// Not of seed, whose state could be told from what backends see.
+		binary.NativeEndian.PutUint64(id[:8], rand.Uint64())
+		binary.NativeEndian.PutUint64(id[8:], rand.Uint64()|1)
+		binary.NativeEndian.PutUint64(span[:], rand.Uint64()|1)
 		s.tell(r, id, span, 0)
 	case t.ignoreParent: // it is decided here for all behind
 		s.tell(r, p.trace, p.span, p.flags&^byte(trace.FlagsSampled))
@@ -60,8 +61,8 @@ func (s *Span) record(r *message.Request, p *parent, start time.Time) {
 	t, ctx := s.tracer, context.Background()
 	if p.valid() {
 		c := trace.SpanContextConfig{TraceID: p.trace, SpanID: p.span, TraceFlags: trace.TraceFlags(p.flags), Remote: true}
-		if value, ok := r.Header.Get("tracestate"); ok {
-			c.TraceState, _ = trace.ParseTraceState(string(value)) // what is malformed is passed on, and not recorded
+		if value, ok := r.Header.Get("tracestate"); ok && len(value) <= maxState {
+			c.TraceState, _ = trace.ParseTraceState(string(value)) // what is malformed, or longer, is passed on and not recorded
 		}
 		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(c))
 	}
@@ -133,6 +134,12 @@ func (s *Span) End(rec *observe.Record) {
 		return
 	}
 	t := s.tracer
+	defer s.forget()
+	if t.shut.Load() { // also where it was retired while the request began
+		t.backend.SpansDropped(1)
+		t.ended()
+		return
+	}
 	name := methodOf(rec.Method)
 	all := make([]attribute.KeyValue, 0, 24+len(t.attributes))
 	add := func(kv ...attribute.KeyValue) { all = append(all, kv...) }
@@ -189,8 +196,14 @@ func (s *Span) End(rec *observe.Record) {
 	s.span.SetName(name)
 	s.span.SetAttributes(all...)
 	s.span.End(trace.WithTimestamp(time.Unix(0, rec.StartUnixNano+rec.DurationNano)))
-	s.span = nil
 	t.ended()
+}
+
+// forget lets go of what the span has held.
+func (s *Span) forget() {
+	s.tracer, s.span, s.path, s.host, s.route = nil, nil, "", "", ""
+	clear(s.noted)
+	s.noted = s.noted[:0]
 }
 
 var versions = map[string]string{"HTTP/1.0": "1.0", "HTTP/1.1": "1.1", "HTTP/2.0": "2"}

@@ -1,8 +1,12 @@
 package tracing
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 )
@@ -35,5 +39,46 @@ func TestAllocations(t *testing.T) {
 				t.Errorf("%s, %q: it is recorded", name, value)
 			}
 		}
+	}
+}
+
+// TestLongState: of a tracestate at most 512 bytes are recorded, since a span holds it until the collector has it. All of it is passed on.
+func TestLongState(t *testing.T) {
+	provider := sdktrace.NewTracerProvider()
+	tracer := &Tracer{sampling: share{1, 1}, parents: share{1, 1}, tracer: provider.Tracer("")}
+	for n, recorded := range map[int]bool{100: true, maxState: true, maxState + 1: false, 16 << 10: false} {
+		members := "" // of 64 bytes, as values have up to 256
+		for i := 0; len(members) < n; i++ {
+			members += fmt.Sprintf("k%02d=%s,", i%32, strings.Repeat("x", 59))
+		}
+		value := members[:n-1] + "x"
+		r := &message.Request{Method: []byte("GET"), Path: []byte("/")}
+		r.Header.Add(traceParent, []byte(known))
+		r.Header.Add(traceState, []byte(value))
+		var s Span
+		seed := uint64(1)
+		s.Begin(tracer, r, &seed, time.Time{}, 80)
+		if got := s.span.SpanContext().TraceState().String(); got != value && recorded || got != "" && !recorded {
+			t.Errorf("%d bytes: recorded %q", n, got)
+		}
+		if got, _ := r.Header.Get("tracestate"); string(got) != value {
+			t.Errorf("%d bytes: %d are passed on", n, len(got))
+		}
+	}
+}
+
+// TestIDs: the IDs that backends see tell nothing of the exchange's random numbers.
+func TestIDs(t *testing.T) {
+	seen := map[string]bool{}
+	for range 2 {
+		r := &message.Request{Method: []byte("GET"), Path: []byte("/")}
+		seed := uint64(1)
+		var s Span
+		s.Begin(&Tracer{}, r, &seed, time.Time{}, 80)
+		value, _ := r.Header.Get("traceparent")
+		if seen[string(value)] || seed != 1 {
+			t.Errorf("%s of the seed 1, which is %d now", value, seed)
+		}
+		seen[string(value)] = true
 	}
 }

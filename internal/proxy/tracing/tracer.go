@@ -22,7 +22,9 @@ const (
 	batchDelay  = time.Second            // until fewer are sent
 	sendTimeout = 10 * time.Second       // for a batch, all attempts included
 	sendPause   = 500 * time.Millisecond // between these
+	openFor     = time.Minute            // how long a retired tracer waits for spans that have not ended, which may be of tunnels
 	maxValue    = 1024                   // bytes of an attribute that clients choose
+	maxState    = 512                    // bytes of tracestate that are recorded, as many as must be passed on (W3C Trace Context section 3.3.1.5)
 )
 
 // Tracer records spans as one configuration says. It is safe for concurrent use.
@@ -39,10 +41,13 @@ type Tracer struct {
 	tracer   trace.Tracer
 	waiting  atomic.Int64 // spans that have ended and are neither sent nor dropped
 
-	// open counts the spans that have begun and not ended. Once the tracer is retired, the last of them shuts it down.
+	// open counts the spans that have begun and not ended. Once the tracer is retired, the last of them shuts it down, or the time.
 	open     atomic.Int64
 	retired  atomic.Bool
 	shutdown func()
+	// shut tells that it was shut down: spans that end later are dropped.
+	shut     atomic.Bool
+	panicked func(where string, v any)
 	// ctx ends the calls to the collector.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -120,12 +125,17 @@ func (t *Tracer) ended() {
 	}
 }
 
-// retire has the tracer shut down when its last span has ended.
+// retire has the tracer shut down when its last span has ended, or after openFor.
 func (t *Tracer) retire(shutdown func()) {
-	t.shutdown = shutdown
+	t.shutdown = func() {
+		t.shut.Store(true)
+		shutdown()
+	}
 	t.retired.Store(true)
 	if t.open.Load() == 0 {
 		t.shutdown()
+	} else {
+		time.AfterFunc(openFor, t.shutdown)
 	}
 }
 

@@ -23,6 +23,7 @@ type Backend struct {
 	sessionID    uint64
 	transport    atomic.Pointer[transport] // never nil
 	hasEndpoints bool                      // an Endpoints resource is there; guarded by set.mu
+	unread       bool                      // its resource has fields that are unknown here, so that transport stays unknown; guarded by set.mu
 	host         *externalHost             // of a variant none; guarded by set.mu
 	resolving    atomic.Pointer[resolving] // until DNS has answered for the first time; of a variant none
 
@@ -140,6 +141,10 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 		}
 		listed[p.address] = true
 		e := staying[p.address]
+		if e != nil && e.SessionID() != p.sessionID { // another is behind the address now
+			gone = append(gone, e)
+			e = nil
+		}
 		if e == nil {
 			e = newEndpoint(b, p.address)
 		}

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -15,7 +16,7 @@ import (
 
 // Backends that are external hostnames have the addresses of the host as endpoints, as DNS has them.
 
-// externalHost is a host outside of the cluster; it is not changed but for stop.
+// externalHost is a host outside of the cluster; it is not changed but for stop and warned.
 type externalHost struct {
 	name            string
 	port            uint16
@@ -23,7 +24,12 @@ type externalHost struct {
 	lookup          resolve.Lookup
 	// stop ends the watch; guarded by Set.watching.
 	stop func()
+	// warned is when it was logged that the host has addresses that are refused; the Resolver's goroutine's.
+	warned time.Time
 }
+
+// warnEach is how often that is logged of a host at most: whoever answers for it may have other such addresses each time.
+const warnEach = 10 * time.Minute
 
 // parseHost reads the host of a Backend, nil where it is none.
 func parseHost(b *config.Backend) (*externalHost, error) {
@@ -98,8 +104,17 @@ type resolving struct {
 // resolveTimeout is how long the first requests to a host wait for its addresses.
 const resolveTimeout = 5 * time.Second
 
-// awaitHost waits for the first answer of DNS, if there was none yet, and reports whether there is a point in another look at the endpoints.
-func (b *Backend) awaitHost() bool {
+// Resolving reports whether the backend is a host about which DNS was not heard yet.
+func (b *Backend) Resolving() bool {
+	if b.base != nil {
+		b = b.base
+	}
+	return b.resolving.Load() != nil
+}
+
+// AwaitHost waits for the first answer of DNS, if there was none yet, and reports whether there is a point in another look at the endpoints. The wait ends with ctx, by
+// the deadline (zero: none), and when the first requests to the host have waited for resolveTimeout.
+func (b *Backend) AwaitHost(ctx context.Context, deadline time.Time) bool {
 	if b.base != nil {
 		b = b.base
 	}
@@ -107,14 +122,19 @@ func (b *Backend) awaitHost() bool {
 	if r == nil {
 		return false
 	}
-	timer := time.NewTimer(time.Until(r.until))
+	until := r.until
+	if !deadline.IsZero() && deadline.Before(until) {
+		until = deadline
+	}
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-r.answered:
 		return true
 	case <-timer.C:
-		return false
+	case <-ctx.Done():
 	}
+	return false
 }
 
 // watchChanges are hosts that are to be watched from now on, and those that are not any more.
@@ -168,7 +188,7 @@ func (s *Set) watch(changes *watchChanges) {
 	s.watching.Lock()
 	defer s.watching.Unlock()
 	for _, w := range changes.begin {
-		w.host.stop = s.options.Resolver.WatchBy(w.host.name, w.host.lookup, func(a resolve.Answer) { s.resolved(w.Backend, w.host, a) })
+		w.host.stop = s.options.Resolver.WatchBy(w.config.Load().GetNamespace(), w.host.name, w.host.lookup, func(a resolve.Answer) { s.resolved(w.Backend, w.host, a) })
 	}
 	for _, h := range changes.end {
 		if h.stop != nil {
@@ -202,7 +222,8 @@ func (s *Set) resolved(b *Backend, h *externalHost, a resolve.Answer) {
 	for _, e := range gone {
 		e.retire()
 	}
-	if current && len(refused) > 0 {
+	if now := time.Now(); current && len(refused) > 0 && now.Sub(h.warned) >= warnEach {
+		h.warned = now
 		s.options.Logger.Warn("a host has addresses that nothing is sent to", "backend", b.key, "host", h.name, "addresses", strings.Join(refused[:min(len(refused), 8)], "; "),
 			"remedy", "name their range in spec.classOnly.allowedExternalAddresses of the GatewayClass's GatewayParameters, if they are meant")
 	}

@@ -102,7 +102,7 @@ func (b *Backend) As(i *Identity) *Backend {
 }
 
 // PickAs is Pick for a request of a Gateway, which may have found b, as returned by As, while it was reached in cleartext: of one that is reached over TLS by now
-// it returns an endpoint that is shown what the Gateway shows. nil is also that there must be none.
+// it returns an endpoint that is shown what the Gateway shows. nil is also that there must be none; see AwaitHost.
 func (b *Backend) PickAs(i *Identity, seed *uint64, tried *Tried) *Endpoint {
 	for {
 		as := b.As(i)
@@ -110,9 +110,6 @@ func (b *Backend) PickAs(i *Identity, seed *uint64, tried *Tried) *Endpoint {
 			return nil
 		}
 		e := as.Pick(seed, tried)
-		if e == nil && b.awaitHost() {
-			continue
-		}
 		if e == nil || i == nil || e.transport.tls == nil || e.transport.own || e.backend.identity == i {
 			return e
 		}

@@ -155,11 +155,14 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
 	sessions := make([]*session.Settings, len(upserts))
 	breakers := make([]*breakerLimits, len(upserts))
+	unread := make([]bool, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:
-			if transports[i] = unknown; config.CheckKnown(r) == nil {
+			if unread[i] = config.CheckKnown(r) != nil; unread[i] {
+				transports[i] = unknown
+			} else {
 				transports[i], err = s.newTransport(k.Backend)
 			}
 			if err == nil {
@@ -191,6 +194,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 		case *config.Resource_Backend:
 			b := s.backend(k.Backend.Key)
 			b.config.Store(k.Backend)
+			b.unread = unread[i]
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			b.sessions.Store(sessions[i])
 			b.setBreaker(breakers[i])
@@ -269,7 +273,7 @@ func (s *Set) showAnew(upserts []*config.Resource) (gone []*Endpoint) {
 	}
 	for _, b := range s.backends {
 		c := b.config.Load()
-		if key := c.GetTls().GetCertificate(); key == "" || !changed[key] {
+		if key := c.GetTls().GetCertificate(); key == "" || !changed[key] || b.unread {
 			continue
 		}
 		if t, err := s.newTransport(c); err == nil { // else it is refused already

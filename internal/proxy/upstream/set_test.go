@@ -1,10 +1,12 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +57,32 @@ func TestEndpointsKeepTheirState(t *testing.T) {
 	}
 	if b.Stats().InFlight != 1 {
 		t.Errorf("backend: %+v", b.Stats())
+	}
+}
+
+// TestAddressOfAnother: where somebody else is behind an address there is another endpoint, and the lists that requests may hold stay sorted by their IDs.
+func TestAddressOfAnother(t *testing.T) {
+	identified := func(n int, identity uint64) *config.Endpoint {
+		e := endpoint(address(n))
+		e.Identity = identity
+		return e
+	}
+	_, b := newSet(t, Options{}, identified(1, 7), identified(2, 8))
+	before := b.list.Load()
+	old := slices.Clone(before.all)
+	apply(t, b.set, endpointsResource(key, identified(1, 9), identified(2, 8)))
+	all := b.Endpoints()
+	if len(all) != 2 || all[0] == old[0] || all[1] != old[1] || all[0].Address() != address(1) || !old[0].Gone() || old[1].Gone() {
+		t.Errorf("endpoints %v, before %v", all, old)
+	}
+	for _, e := range old {
+		if e.SessionID() == 0 || !slices.Contains(before.bySession, e) {
+			t.Errorf("%s has the ID %d", e, e.SessionID())
+		}
+	}
+	if !slices.IsSortedFunc(before.bySession, func(a, b *Endpoint) int { return cmp.Compare(a.SessionID(), b.SessionID()) }) || b.SessionEndpointAs(nil, all[0].SessionID()) != all[0] ||
+		b.SessionEndpointAs(nil, old[0].SessionID()) != nil {
+		t.Error("sessions do not find their endpoints")
 	}
 }
 

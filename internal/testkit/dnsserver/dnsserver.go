@@ -104,11 +104,14 @@ func (s *Server) Asked(name string) int {
 func (s *Server) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(q.Question) != 1 || s.silent {
+	if len(q.Question) != 1 {
 		return
 	}
 	name, kind := dns.CanonicalName(q.Question[0].Name), q.Question[0].Qtype
 	s.asked[name]++
+	if s.silent {
+		return
+	}
 	m := new(dns.Msg)
 	m.SetReply(q)
 	records, exists := s.records[name]

@@ -28,7 +28,11 @@ const (
 	denied       = "auth_denied"
 	failed       = "auth_failed"
 	bodyTooLarge = "body_too_large"
+	looped       = "loop_detected"
 )
+
+// maxDenial bounds what clients are sent of a denial, in bytes of fields and body together: it is held until they have taken it.
+const maxDenial = 64 << 10
 
 // auth is the compiled filter.
 type auth struct {
@@ -100,18 +104,26 @@ func (a *auth) askHTTP(x *filter.Exchange, body []byte) *filter.Reply {
 			call.Request.Header.Append(*f)
 		}
 	}
-	if x.Engine.Call(call) != nil {
-		return x.Fail(failed)
+	if err := x.Engine.Call(call); err != nil {
+		return x.Fail(reasonOf(err))
 	}
 	if call.Status != http.StatusOK {
 		return denyHTTP(x, call)
 	}
 	if len(a.responseHeaders) > 0 {
-		a.takeListed(&r.Header, &call.Header)
+		a.takeListed(x, &call.Header)
 	} else {
-		takeAll(&r.Header, &call.Header)
+		takeAll(x, &call.Header)
 	}
 	return nil
+}
+
+// reasonOf is why the request does not go on where a call has failed.
+func reasonOf(err error) string {
+	if errors.Is(err, filter.ErrLoop) {
+		return looped
+	}
+	return failed
 }
 
 // pathOf is the path that the server is sent for that of the request.
@@ -143,12 +155,14 @@ func has(list []string, n []byte) bool {
 
 // takeListed puts those fields of the answer that are asked for into the request. What the client has sent under their names, or under those that CGI-like
 // servers take for them, goes in any case: they are the server's to say.
-func (a *auth) takeListed(request, answer *message.Fields) {
+func (a *auth) takeListed(x *filter.Exchange, answer *message.Fields) {
+	request := &x.Request.Header
 	for _, n := range a.responseHeaders {
 		if !changeable(n) {
 			continue
 		}
 		removeLike(request, n)
+		x.Decide(n)
 		for i := range answer.Len() {
 			if f := answer.At(i); message.EqualFold(f.Name, n) {
 				request.Add(f.Name, f.Value)
@@ -158,11 +172,13 @@ func (a *auth) takeListed(request, answer *message.Fields) {
 }
 
 // takeAll puts all fields of the answer into the request, in place of the client's, but for those that tell of the answer itself.
-func takeAll(request, answer *message.Fields) {
+func takeAll(x *filter.Exchange, answer *message.Fields) {
+	request := &x.Request.Header
 	for i := range answer.Len() {
 		n := strings.ToLower(string(answer.At(i).Name))
 		if takes(n) {
 			removeLike(request, n)
+			x.Decide(n)
 		}
 	}
 	for i := range answer.Len() {
@@ -188,34 +204,24 @@ func unchangeable(n string) bool {
 // changeable reports whether a server may set and remove fields of the name, which is in lower case.
 func changeable(n string) bool { return config.IsToken(n) && !unchangeable(n) }
 
-// removeLike removes the fields of a name in lower case, and of those with underscores for hyphens.
+// removeLike removes the fields of a name in lower case, and of those that differ from it in underscores and hyphens.
 func removeLike(fields *message.Fields, n string) {
-	fields.RemoveIf(func(f *message.Field) bool { return like(f.Name, n) })
+	name := []byte(n)
+	fields.RemoveIf(func(f *message.Field) bool { return message.EqualFoldHyphens(f.Name, name) })
 }
 
-func like(b []byte, n string) bool {
-	if len(b) != len(n) {
-		return false
-	}
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			c += 'a' - 'A'
-		}
-		if d := n[i]; c != d && (c != '_' || d != '-') {
-			return false
-		}
-	}
-	return true
+// saysYes reports whether a status tells a client that its request was carried out, or that it has the result already; as a denial that would not be true.
+func saysYes(status int) bool {
+	return status >= 200 && status < 300 || status == http.StatusNotModified
 }
 
-// denyHTTP answers as the server has. An answer that says of the request that it was carried out, or that the client has its result already, would
-// not be true.
+// denyHTTP answers as the server has.
 func denyHTTP(x *filter.Exchange, call *filter.Call) *filter.Reply {
 	if call.Status >= 500 {
 		return x.Fail(failed)
 	}
 	reply := x.Reply(call.Status, denied)
-	if call.Status < 300 || call.Status == http.StatusNotModified {
+	if saysYes(call.Status) {
 		reply.Status = http.StatusForbidden
 	}
 	for i := range call.Header.Len() {
@@ -224,5 +230,18 @@ func denyHTTP(x *filter.Exchange, call *filter.Call) *filter.Reply {
 		}
 	}
 	reply.Body = call.Content
+	return bounded(x, reply)
+}
+
+// bounded returns a denial that is not too large, else that there is no answer.
+func bounded(x *filter.Exchange, reply *filter.Reply) *filter.Reply {
+	size := len(reply.Body)
+	for i := range reply.Header.Len() {
+		f := reply.Header.At(i)
+		size += len(f.Name) + len(f.Value)
+	}
+	if size > maxDenial {
+		return x.Fail(failed)
+	}
 	return reply
 }

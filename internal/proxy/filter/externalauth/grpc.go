@@ -40,8 +40,8 @@ func (a *auth) askGRPC(x *filter.Exchange, body []byte) *filter.Reply {
 			h.Append(*f)
 		}
 	}
-	if x.Engine.Call(call) != nil {
-		return x.Fail(failed)
+	if err := x.Engine.Call(call); err != nil {
+		return x.Fail(reasonOf(err))
 	}
 	answer, err := readAnswer(call)
 	if err != nil {
@@ -150,7 +150,7 @@ func readAnswer(call *filter.Call) (*extauthz.CheckResponse, error) {
 // denyGRPC answers as the server wants, which may be nil.
 func denyGRPC(x *filter.Exchange, r *extauthz.DeniedHTTPResponse) *filter.Reply {
 	status := int(r.GetStatus().GetCode())
-	if status == 0 {
+	if status == 0 || saysYes(status) {
 		status = http.StatusForbidden
 	}
 	reply := x.Reply(status, denied)
@@ -161,7 +161,7 @@ func denyGRPC(x *filter.Exchange, r *extauthz.DeniedHTTPResponse) *filter.Reply 
 	if _, ok := reply.Header.Get("content-type"); !ok && len(reply.Body) > 0 {
 		reply.Header.Add(contentTypeName, []byte("text/plain; charset=utf-8"))
 	}
-	return reply
+	return bounded(x, reply)
 }
 
 // allowGRPC does to the request what the server wants, which may be nil. What it wants of the response is noted.
@@ -173,9 +173,15 @@ func (a *auth) allowGRPC(x *filter.Exchange, r *extauthz.OKHTTPResponse) *filter
 	if change(h, r.Headers) != nil || change(&message.Fields{}, r.ResponseHeadersToAdd) != nil {
 		return x.Fail(failed)
 	}
+	for _, o := range r.Headers {
+		if n := strings.ToLower(o.GetHeader().GetKey()); changeable(n) {
+			x.Decide(n)
+		}
+	}
 	for _, n := range r.HeadersToRemove {
 		if n = strings.ToLower(n); changeable(n) {
 			removeLike(h, n)
+			x.Decide(n)
 		}
 	}
 	setQuery(x.Request, r.QueryParametersToSet, r.QueryParametersToRemove)
