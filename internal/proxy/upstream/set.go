@@ -13,7 +13,7 @@
 //
 // Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
 //
-// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve and what looks at sockets, and the standard
+// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, orca, resolve and what looks at sockets, and the standard
 // library (and x/sys for the one system call that looks at an idle socket); never
 // translate, a source or k8s.io.
 package upstream
@@ -125,6 +125,14 @@ type Set struct {
 	budgets    map[string]*RetryBudget // by serviceOf
 	closed     bool
 
+	// tick is the time of the last UpdateWeights in Unix nanoseconds.
+	tick     atomic.Int64
+	zone     atomic.Pointer[string]     // see SetZone; nil is ""
+	balanced atomic.Pointer[[]*Backend] // those that UpdateWeights looks at; replaced with mu held, nil is none
+	// tableQueue are the backends that makeTables is to make tables for; guarded by mu, and so is whether it runs.
+	tableQueue   []*Backend
+	makingTables bool
+
 	open  connList
 	sweep []*Backend // Sweep's own memory
 }
@@ -133,6 +141,7 @@ type Set struct {
 func NewSet(options Options) *Set {
 	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget)}
 	s.clock.Store(time.Now().UnixNano())
+	s.tick.Store(s.clock.Load())
 	return s
 }
 
@@ -154,6 +163,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	names := make([]*externalHost, len(upserts))
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
 	sessions := make([]*session.Settings, len(upserts))
+	balancings := make([]*Balancing, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
@@ -169,6 +179,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			}
 			if err == nil {
 				names[i], err = parseHost(k.Backend)
+			}
+			if err == nil {
+				balancings[i], err = newBalancing(k.Backend)
 			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
@@ -189,6 +202,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			b.config.Store(k.Backend)
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			b.sessions.Store(sessions[i])
+			b.setBalancing(balancings[i])
 			gone = append(gone, b.setTransport(transports[i])...)
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
@@ -357,6 +371,9 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 	}
 	if b.config.Load() == nil && !b.hasEndpoints {
 		delete(s.backends, id.Key)
+		if b.Balancing() != nil {
+			s.listBalanced()
+		}
 		if leaving = slices.Collect(b.everyEndpoint()); len(leaving) > 0 {
 			s.leaving = append(s.leaving, leavingBackend{b, s.clock.Load()})
 		}
@@ -439,6 +456,8 @@ type parsedEndpoint struct {
 	address     netip.AddrPort
 	terminating bool
 	sessionID   uint64
+	zone        string
+	born        int64 // Endpoint.born, where it is known
 }
 
 func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {
@@ -452,7 +471,7 @@ func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {
 			return nil, fmt.Errorf("upstream: Endpoints %s: endpoints[%d].port %d is not a port: give one from 1 to 65535", resource.Key, i, e.Port)
 		}
 		at := netip.AddrPortFrom(ip.Unmap(), uint16(e.Port))
-		list = append(list, parsedEndpoint{at, e.Terminating, endpointSessionID(e.Identity, at)})
+		list = append(list, parsedEndpoint{address: at, terminating: e.Terminating, sessionID: endpointSessionID(e.Identity, at), zone: e.Zone})
 	}
 	return list, nil
 }
