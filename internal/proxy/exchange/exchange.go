@@ -63,6 +63,8 @@ type seldom struct {
 	span   tracing.Span
 	// session is that of a request that has one. Without settings it is none.
 	session clientSession
+	// balancing is nil before a request to a backend whose load balancer wants to know something of it.
+	balancing *balancing
 }
 
 // mayNeed makes seldom where it is not there yet.

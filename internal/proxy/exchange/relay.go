@@ -63,6 +63,9 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 		x.brokeOff(err)
 		return false
 	}
+	if part.Trailer != nil {
+		x.takeLoadReport(part.Trailer)
+	}
 	splicer, pipe := x.takePipe(a)
 	part.More = pipe != nil && pipe.Held() > 0
 	err = x.sent(part, x.Client.Response.Start(head, part))
@@ -85,6 +88,9 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 			x.body.settle(a)
 		}
 		if part, err = a.transport.readPart(true); err == nil && (part.Last || len(part.Data()) > 0) {
+			if part.Trailer != nil {
+				x.takeLoadReport(part.Trailer)
+			}
 			err = x.sent(part, x.Client.Response.More(part))
 		}
 	}

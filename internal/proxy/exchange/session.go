@@ -57,6 +57,9 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 		}
 		s.left = true
 	}
+	if b := x.balancing(); b != nil {
+		return backend.PickForAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried, &b.info)
+	}
 	return backend.PickAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried)
 }
 

@@ -159,6 +159,9 @@ func (l *Balancing) outOfBand() *config.OutOfBandReports {
 // InBand reports whether responses may have load reports.
 func (l *Balancing) InBand() bool { return l.utilization != nil }
 
+// Metrics are those that load reports are read for.
+func (l *Balancing) Metrics() orca.Metrics { return l.metrics }
+
 func (l *Balancing) same(o *Balancing) bool {
 	if l == nil || o == nil {
 		return l == o

@@ -190,6 +190,9 @@ func (r *loadReport) weight(u *config.BackendUtilization, now int64) float64 {
 	return math.Float64frombits(r.bits.Load())
 }
 
+// Weight is what the endpoint's last load report weighs, in requests per second for the whole of its capacity; 0 without one.
+func (e *Endpoint) Weight() float64 { return math.Float64frombits(e.report.bits.Load()) }
+
 // follow takes over what another endpoint at the same address has reported.
 func (r *loadReport) follow(o *loadReport) {
 	r.bits.Store(o.bits.Load())
