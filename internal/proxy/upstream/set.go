@@ -85,6 +85,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
 	Panicked func(where string, v any)
+
+	reportPause time.Duration // for tests; 0 is minReportPause
 }
 
 func (o Options) withDefaults() Options {
