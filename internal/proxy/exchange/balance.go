@@ -37,29 +37,34 @@ func (x *Exchange) beginBalancing() {
 		s.balancing = &balancing{}
 	}
 	b := s.balancing
-	b.settings, b.info, b.fresh = settings, upstream.PickInfo{}, false
+	b.settings, b.fresh = settings, false
+	x.describe(settings, &b.info)
+	if settings.Cookie != nil && !b.info.Hashed {
+		var random [16]byte
+		rand.Read(random[:]) //nolint:errcheck // it does not fail
+		base64.RawURLEncoding.Encode(b.cookie[:], random[:])
+		b.info.Hash, b.info.Hashed, b.fresh = upstream.Hash(0).Add(b.cookie[:]).Sum(), true, true
+	}
+}
+
+// describe tells a load balancer of the present request.
+func (x *Exchange) describe(settings *upstream.Balancing, info *upstream.PickInfo) {
+	*info = upstream.PickInfo{}
 	for _, name := range settings.OverrideHeaders {
 		for i := range x.Header.Len() {
 			if f := x.Header.At(i); message.EqualFold(f.Name, name) {
-				b.info.AddOverrides(f.Value)
+				info.AddOverrides(f.Value)
 			}
 		}
 	}
-	if settings.Hash == nil {
-		return
-	}
-	if c := settings.Cookie; c != nil {
-		value, ok := cookieValue(&x.Header, c.Opening)
-		if !ok {
-			var random [16]byte
-			rand.Read(random[:]) //nolint:errcheck // it does not fail
-			base64.RawURLEncoding.Encode(b.cookie[:], random[:])
-			value, b.fresh = b.cookie[:], true
+	switch {
+	case settings.Cookie != nil:
+		if value, ok := cookieValue(&x.Header, settings.Cookie.Opening); ok {
+			info.Hash, info.Hashed = upstream.Hash(0).Add(value).Sum(), true
 		}
-		b.info.Hash, b.info.Hashed = upstream.Hash(0).Add(value).Sum(), true
-		return
+	case settings.Hash != nil:
+		info.Hash, info.Hashed = x.requestHash(settings.Hash)
 	}
-	b.info.Hash, b.info.Hashed = x.requestHash(settings.Hash)
 }
 
 // requestHash returns the hash of a request; ok is false where it has nothing of what is hashed.
