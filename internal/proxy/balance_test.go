@@ -316,6 +316,41 @@ func TestUtilizationInBand(t *testing.T) {
 	}
 }
 
+// TestReportAtTheEnd: a report counts, and is taken out, in a trailer section that comes long after the head.
+func TestReportAtTheEnd(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	begun := make(chan struct{})
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
+		<-begun
+		io.WriteString(c, "1\r\nb\r\n0\r\nEndpoint-Load-Metrics: TEXT cpu_utilization=0.5, rps_fractional=10\r\nX-Kept: 1\r\n\r\n")
+	})
+	g.balanced(&config.LoadBalancer{Type: config.LoadBalancing_LOAD_BALANCING_BACKEND_UTILIZATION, BackendUtilization: &config.BackendUtilization{
+		WeightExpirationPeriodNanos: int64(time.Hour)}}, nil, addr)
+	c := g.asking()
+	io.WriteString(c.c, "GET / HTTP/1.1\r\nHost: h\r\nTE: trailers\r\nConnection: TE\r\n\r\n")
+	resp, err := http.ReadResponse(c.r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	close(begun)
+	if b, err := io.ReadAll(resp.Body); err != nil || string(b) != "b" {
+		t.Fatalf("%q %v", b, err)
+	}
+	if resp.Trailer.Get("Endpoint-Load-Metrics") != "" || resp.Trailer.Get("X-Kept") != "1" {
+		t.Errorf("the client gets %v", resp.Trailer)
+	}
+	if w := g.upstreams.Get(balancedKey).Endpoints()[0].Weight(); w != 20 {
+		t.Errorf("the endpoint weighs %v, want 20", w)
+	}
+}
+
 // TestOverrideHeader: a request goes to the endpoint that it names, if the backend has that, also after a retry.
 func TestOverrideHeader(t *testing.T) {
 	t.Parallel()
