@@ -448,11 +448,11 @@ func TestSlowStartUnderLoad(t *testing.T) {
 	s.UpdateWeights(time.Now().Add(time.Hour))
 	apply(t, s, endpointsResource(key, numbered(4)...))
 	seed := uint64(1)
-	for range 310 {
+	for range 3100 {
 		b.Pick(&seed, &Tried{}).Begin()
 	}
-	if n := b.Endpoints()[3].Stats().InFlight; n < 6 || n > 13 {
-		t.Errorf("a new endpoint has %d of 310 requests in flight, which are about 10 for a tenth of the weight", n)
+	if n := b.Endpoints()[3].Stats().InFlight; n < 80 || n > 120 {
+		t.Errorf("a new endpoint has %d of 3100 requests in flight, which are about 100 for a tenth of the weight", n)
 	}
 }
 
