@@ -50,7 +50,11 @@ func TestHashOfConnections(t *testing.T) {
 	for i := range 5 {
 		servers = append(servers, udpEcho(t, fmt.Sprint(i)).LocalAddr().String())
 	}
-	g.apply([]*config.Resource{backend(balancedKey, servers...)[1], g.udpListener("tcp")})
+	const udpKey = "Service/default/u/80" // of which the table is there from the beginning on
+	b := balancedBackend(hashBy(&config.ConsistentHash{SourceIp: true}))
+	b.Key = udpKey
+	g.apply([]*config.Resource{backend(udpKey, servers...)[1], backendOf(b), g.udpListener("udp"),
+		l4RouteOf("u", "default/gw/udp", &config.BackendRef{Backend: udpKey, Weight: 1})}, config.ID{Kind: config.KindListener, Key: "default/gw/tcp"})
 	clear(seen)
 	for ip := range byte(30) {
 		var first string
