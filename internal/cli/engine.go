@@ -67,6 +67,9 @@ func (d *dnsFlags) addresses() (all []netip.AddrPort, _ error) {
 
 const dnsPort = 53
 
+// zoneText explains the flag --zone of run and proxy.
+const zoneText = "zone that the proxy is in, as of topology.kubernetes.io/zone, for backends whose load balancer prefers it; without it none is preferred"
+
 // requestIDsText explains the flag --request-ids of run and proxy.
 const requestIDsText = "generate: each request gets an X-Request-Id, in place of one that the client has sent; preserve: that one is kept"
 
@@ -90,6 +93,7 @@ type engineOptions struct {
 	PlainIO       bool
 	Connections   connectionFlags
 	DNS           dnsFlags
+	Zone          string
 	RequestIDs    string // "" is the default
 	Stdout        io.Writer
 	Log           *slog.Logger
@@ -181,7 +185,7 @@ func (e *engine) discard() {
 
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
-	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO, DNSServers: e.dnsServers,
+	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO, DNSServers: e.dnsServers, Zone: e.o.Zone,
 		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient})
 }
 

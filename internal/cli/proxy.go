@@ -38,6 +38,7 @@ type ProxyOptions struct {
 	// Connections bounds those of clients.
 	Connections connectionFlags
 	DNS         dnsFlags
+	Zone        string
 	RequestIDs  string // generate or preserve; "" is generate
 
 	Stdout, Stderr io.Writer
@@ -104,6 +105,7 @@ are followed meanwhile. A second one exits at once. SIGHUP reopens the access lo
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
 	o.DNS.add(cmd)
+	flags.StringVar(&o.Zone, "zone", "", zoneText)
 	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
 	return cmd
 }
@@ -166,7 +168,7 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	}
 	p := &remoteProxy{o: o, log: log}
 	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, ShutdownDelay: o.ShutdownDelay,
-		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
+		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
 	}

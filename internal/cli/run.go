@@ -28,6 +28,7 @@ type RunOptions struct {
 	// Connections bounds those of clients.
 	Connections connectionFlags
 	DNS         dnsFlags
+	Zone        string
 	RequestIDs  string // generate or preserve; "" is generate
 	SecretFile  string // what keys are derived from that outlive the process; "" for none that do
 
@@ -65,6 +66,7 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
 	o.DNS.add(cmd)
+	flags.StringVar(&o.Zone, "zone", "", zoneText)
 	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
 	flags.StringVar(&o.SecretFile, "secret-file", "", secretFileText)
 }

@@ -47,6 +47,8 @@ type Options struct {
 	MaxSessions int
 	// MemoryLimit is how many bytes the process may use; near it load is shed. 0 is no limit.
 	MemoryLimit int64
+	// Zone is which zone the proxy is in (topology.kubernetes.io/zone of its node); "" is that it is not known. See SetZone.
+	Zone string
 	// DNSServers are asked for the addresses of external hostnames, in their order; none are those of /etc/resolv.conf.
 	DNSServers []netip.AddrPort
 

@@ -107,9 +107,13 @@ func New(o Options) *Proxy {
 	p.tracers = tracing.NewSet(p.engine.Send, o.Upstream.Panicked)
 	p.memory = newMemory(o.MemoryLimit, o.memoryUsed)
 	p.clients.Limit(o.connectionLimits(), p.logger)
+	p.SetZone(o.Zone)
 	go p.sweep()
 	return p
 }
+
+// SetZone says which zone the proxy is in, for backends whose load balancer prefers it; "" is that it is not known. It may be called at any time.
+func (p *Proxy) SetZone(zone string) { p.upstreams.SetZone(zone) }
 
 // sweep advances the coarse clock and interrupts what has waited too long. It is one
 // goroutine instead of a timer for each request.
@@ -133,6 +137,7 @@ func (p *Proxy) sweepAt(now time.Time, backends bool) {
 	p.engine.Clock.Store(now.UnixMilli())
 	p.clients.Sweep(now.UnixMilli())
 	p.watchMemory(now)
+	p.upstreams.UpdateWeights(now)
 	if backends {
 		p.upstreams.Sweep(now)
 		p.sessions.Sweep()

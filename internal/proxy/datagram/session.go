@@ -129,7 +129,12 @@ func (ses *session) choose(l *snapshot.Listener) observe.Reason {
 
 // connect chooses an endpoint and makes the socket to it, which sends nothing.
 func (ses *session) connect() observe.Reason {
-	e := ses.backend.Pick(&ses.socket.seed, &upstream.Tried{})
+	var info *upstream.PickInfo
+	if b := ses.backend.Balancing(); b != nil && b.Hash.GetSourceIp() {
+		ip := ses.key.client.Addr().As16()
+		info = &upstream.PickInfo{Hash: upstream.Hash(0).Add(ip[:]).Sum(), Hashed: true}
+	}
+	e := ses.backend.PickFor(&ses.socket.seed, &upstream.Tried{}, info)
 	if e == nil {
 		return observe.ReasonNoEndpoints
 	}

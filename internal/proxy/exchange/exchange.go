@@ -66,6 +66,8 @@ type seldom struct {
 	// admitted counts the present attempt, and retry the last one that the rule's retry has allowed; nil where nothing does.
 	admitted, retry *upstream.Breaker
 	limits          *streamLimits // nil: the rule of the present request has none
+	// balancing is nil before a request to a backend whose load balancer wants to know something of it.
+	balancing *balancing
 }
 
 // mayNeed makes seldom where it is not there yet.

@@ -45,6 +45,7 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		budget.Request()
 	}
 	x.beginSession(b)
+	x.beginBalancing()
 	f := failure{kind: failedFinally, reason: observe.ReasonNoEndpoints}
 	for {
 		if !x.deadline.IsZero() && !time.Now().Before(x.deadline) { // in filters, or while the body came
@@ -161,6 +162,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		return false, f, v
 	}
 	x.movedNow()
+	x.takeLoadReport(&x.resp.Header)
 	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(&x.resp) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
@@ -175,6 +177,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	x.body.settle(a)
 	x.filterResponse()
 	x.keepSession()
+	x.giveHashCookie()
 	if x.resp.Status == http.StatusSwitchingProtocols {
 		x.tunnel(a)
 		return true, failure{}, verdict{}

@@ -136,9 +136,9 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identi
 		return nil, observe.ReasonGatewayCertificateInvalid
 	}
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
-	reason := observe.ReasonNoEndpoints
+	reason, info := observe.ReasonNoEndpoints, x.balancedL4()
 	for r := &x.retry; ; {
-		ep := x.backend.PickAs(identity, &x.fx.Seed, &r.tried)
+		ep := x.backend.PickForAs(identity, &x.fx.Seed, &r.tried, info)
 		if ep == nil && x.awaitHost(x.backend) {
 			continue
 		}

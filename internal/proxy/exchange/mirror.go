@@ -84,7 +84,8 @@ type mirrored struct {
 	backend   *upstream.Backend
 	identity  *upstream.Identity
 	seed      uint64
-	from      upstream.For // the client
+	from      upstream.For       // the client
+	info      *upstream.PickInfo // nil where the load balancer wants to know nothing
 	req       Request
 	parts     chan []byte // of a streamed body; closed at its end
 	trailer   message.Fields
@@ -118,6 +119,10 @@ func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
 			continue
 		}
 		m := &mirrored{engine: e, namespace: x.rule.Namespace, backend: backend, identity: x.listener.Identity, seed: upstream.Random(&x.fx.Seed), req: x.Request}
+		if settings := backend.Balancing(); settings != nil {
+			m.info = new(upstream.PickInfo)
+			x.describe(settings, m.info)
+		}
 		m.req.ExpectContinue, m.req.Target, m.req.Upgrade, m.req.Extended = false, nil, nil, false // the body comes without being asked for, and no tunnel is wanted
 		m.from = x.connectionFor()
 		m.req.Request = cloneHead(head)
@@ -210,9 +215,9 @@ func (m *mirrored) run() {
 		}
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
-	ep := m.backend.PickAs(m.identity, &m.seed, new(upstream.Tried))
+	ep := m.backend.PickForAs(m.identity, &m.seed, new(upstream.Tried), m.info)
 	for ep == nil && m.backend.AwaitHost(m.engine.Background, time.Time{}) {
-		ep = m.backend.PickAs(m.identity, &m.seed, new(upstream.Tried))
+		ep = m.backend.PickForAs(m.identity, &m.seed, new(upstream.Tried), m.info)
 	}
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding

@@ -63,6 +63,9 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 		x.brokeOff(err)
 		return false
 	}
+	if part.Trailer != nil {
+		x.takeLoadReport(part.Trailer)
+	}
 	splicer, pipe := x.takePipe(a)
 	part.More = pipe != nil && pipe.Held() > 0
 	x.limitWrite()
@@ -88,6 +91,9 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 		if part, err = a.transport.readPart(true); err == nil && (part.Last || len(part.Data()) > 0) {
 			x.movedNow()
 			x.limitWrite()
+			if part.Trailer != nil {
+				x.takeLoadReport(part.Trailer)
+			}
 			err = x.sent(part, x.Client.Response.More(part))
 		}
 	}

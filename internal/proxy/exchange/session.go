@@ -63,8 +63,12 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 		}
 		s.left = true
 	}
+	var info *upstream.PickInfo
+	if b := x.balancing(); b != nil {
+		info = &b.info
+	}
 	for {
-		ep := backend.PickAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried)
+		ep := backend.PickForAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried, info)
 		if ep != nil || !x.awaitHost(backend) {
 			return ep
 		}

@@ -366,7 +366,7 @@ func TestLateWatcher(t *testing.T) {
 		r := New(Options{})
 		defer r.Close()
 		n := 0
-		r.ask = func(ctx context.Context, _ string) (found, error) {
+		r.ask = func(ctx context.Context, _ string, _ Family) (found, error) {
 			if n++; n > 1 {
 				<-ctx.Done()
 			}
@@ -390,7 +390,7 @@ func TestPanics(t *testing.T) {
 		r := New(Options{Panicked: func(string, any) { panics++ }})
 		defer r.Close()
 		n := 0
-		r.ask = func(context.Context, string) (found, error) {
+		r.ask = func(context.Context, string, Family) (found, error) {
 			if n++; n == 1 {
 				panic("question")
 			}
@@ -428,7 +428,7 @@ func TestLines(t *testing.T) {
 		var count atomic.Int64
 		var flaps atomic.Bool
 		r := New(Options{Logger: slog.New(slog.NewTextHandler(&b, nil))})
-		r.ask = func(context.Context, string) (found, error) {
+		r.ask = func(context.Context, string, Family) (found, error) {
 			n := int(count.Add(1))
 			if flaps.Load() && n%2 == 0 {
 				return found{addrs("192.0.2.1"), 0}, nil

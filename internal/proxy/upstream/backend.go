@@ -26,6 +26,9 @@ type Backend struct {
 	unread       bool                      // its resource has fields that are unknown here, so that transport stays unknown; guarded by set.mu
 	host         *externalHost             // of a variant none; guarded by set.mu
 	resolving    atomic.Pointer[resolving] // until DNS has answered for the first time; of a variant none
+	balancing    atomic.Pointer[Balancing] // nil where endpoints are chosen as without a load balancer; of variants the same
+	tables       tables                    // guarded by set.mu
+	begun        bool                      // there have been endpoints; guarded by set.mu
 
 	own     totals  // of a variant none: its base has them
 	breaker Breaker // likewise
@@ -86,6 +89,7 @@ type endpointList struct {
 	usable []*Endpoint // the ready ones; the terminating ones where none is ready
 	// bySession is all, sorted by SessionID.
 	bySession []*Endpoint
+	balancer  *balancer // nil without a load balancer
 }
 
 // Retried counts an attempt of a request that had one already.
@@ -149,8 +153,15 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 			e = newEndpoint(b, p.address)
 		}
 		all = append(all, e)
+		if staying[p.address] == nil {
+			if e.born = p.born; e.born == 0 && b.begun {
+				e.born = b.set.tick.Load()
+			}
+			e.askForReports(b.balancing.Load())
+		}
 		e.terminating.Store(p.terminating)
 		e.sessionID.Store(p.sessionID)
+		e.zone.Store(&p.zone)
 		if p.terminating {
 			terminating = append(terminating, e)
 		} else {
@@ -160,7 +171,8 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 	if len(usable) == 0 {
 		usable = terminating
 	}
-	b.list.Store(newEndpointList(all, usable))
+	b.begun = b.begun || len(all) > 0
+	b.publish(all, usable)
 	for _, e := range old {
 		if !listed[e.address] {
 			gone = append(gone, e)
@@ -170,6 +182,20 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 		gone = append(gone, v.replace(next)...)
 	}
 	return gone
+}
+
+// publish puts a list in force; the Set's mu is held.
+func (b *Backend) publish(all, usable []*Endpoint) {
+	l := newEndpointList(all, usable)
+	b.wantTable(usable)
+	if l.balancer = b.newBalancer(usable, b.list.Load().balancer); l.balancer != nil {
+		base := b
+		if b.base != nil {
+			base = b.base
+		}
+		l.balancer.lookup.Store(newLookup(base.tables.current, usable))
+	}
+	b.list.Store(l)
 }
 
 // setTransport puts next in force. Where connections made before are no good for it, all endpoints are begun
@@ -186,12 +212,14 @@ func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 		fresh[e] = newEndpoint(b, e.address)
 		fresh[e].terminating.Store(e.terminating.Load())
 		fresh[e].sessionID.Store(e.SessionID())
+		fresh[e].succeed(e)
+		fresh[e].askForReports(b.balancing.Load())
 		all = append(all, fresh[e])
 	}
 	for _, e := range old.usable {
 		usable = append(usable, fresh[e])
 	}
-	b.list.Store(newEndpointList(all, usable))
+	b.publish(all, usable)
 	gone = old.all
 	for _, v := range b.variantList() {
 		gone = append(slices.Clip(gone), v.setTransport(next.showing(v.identity.shown))...)
@@ -226,7 +254,7 @@ func (t *Tried) Has(e *Endpoint) bool {
 	return false
 }
 
-// Pick chooses an endpoint for a request: of two random ones that which has
+// Pick chooses an endpoint for a request of which nothing is known, as PickFor does. Without a load balancer it is of two random ones that which has
 // fewer requests in flight, because that needs no shared state beyond the
 // counters and keeps the longest queue close to the shortest. Terminating
 // endpoints are used only where none is ready; an endpoint whose last connect
@@ -234,7 +262,11 @@ func (t *Tried) Has(e *Endpoint) bool {
 // only where there is no other. nil means there is no endpoint.
 // seed is the state of the exchange's random numbers, see Random.
 func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
-	list := b.list.Load().usable
+	l := b.list.Load()
+	if l.balancer != nil {
+		return l.balancer.pick(seed, tried, nil)
+	}
+	list := l.usable
 	n := uint64(len(list))
 	if n < 2 {
 		if n == 0 {
@@ -263,6 +295,15 @@ func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 		return second
 	}
 	return leastBad(list, int(i), tried)
+}
+
+// PickFor chooses an endpoint for a request as the backend's load balancer says, and without one as Pick does; info may be nil. Endpoints that are passed over or
+// were tried already are chosen only where there is no other.
+func (b *Backend) PickFor(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
+	if l := b.list.Load().balancer; l != nil {
+		return l.pick(seed, tried, info)
+	}
+	return b.Pick(seed, tried)
 }
 
 // leastBad looks at every endpoint, from a random one on: the fewest requests in
@@ -345,8 +386,5 @@ func (b *Backend) Stats() Stats {
 // that is left to chance, without a lock.
 func Random(seed *uint64) uint64 {
 	*seed += 0x9e3779b97f4a7c15
-	z := *seed
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
+	return mix(*seed)
 }

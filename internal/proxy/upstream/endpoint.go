@@ -27,6 +27,13 @@ type Endpoint struct {
 
 	terminating atomic.Bool // by the configuration
 	sessionID   atomic.Uint64
+	zone        atomic.Pointer[string] // never nil once it is in a list
+
+	hash   uint64 // of the address
+	born   int64  // when the endpoint came, by the Set's clock; 0 where it was there when the backend came
+	report loadReport
+	// stopReports ends the stream that asks for reports, nil without one; guarded by Set.mu.
+	stopReports context.CancelFunc
 
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
 
@@ -51,11 +58,26 @@ type Endpoint struct {
 }
 
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
-	e := &Endpoint{backend: b, address: address, text: address.String(), transport: b.transport.Load()}
+	e := &Endpoint{backend: b, address: address, text: address.String(), transport: b.transport.Load(), hash: addressHash(address)}
 	e.life, e.end = context.WithCancel(context.Background())
 	e.dials.blocked.breaker = &b.root().breaker
 	e.sharing.blocked.breaker = e.dials.blocked.breaker
 	return e
+}
+
+// succeed takes over what is known of another endpoint at the address that is no matter of connections.
+func (e *Endpoint) succeed(before *Endpoint) {
+	e.zone.Store(before.zone.Load())
+	e.born = before.born
+	e.report.follow(&before.report)
+}
+
+// Zone is which zone the endpoint is in, "" where that is not known.
+func (e *Endpoint) Zone() string {
+	if z := e.zone.Load(); z != nil {
+		return *z
+	}
+	return ""
 }
 
 // Address is where the endpoint is reached.

@@ -104,12 +104,17 @@ func (b *Backend) As(i *Identity) *Backend {
 // PickAs is Pick for a request of a Gateway, which may have found b, as returned by As, while it was reached in cleartext: of one that is reached over TLS by now
 // it returns an endpoint that is shown what the Gateway shows. nil is also that there must be none; see AwaitHost.
 func (b *Backend) PickAs(i *Identity, seed *uint64, tried *Tried) *Endpoint {
+	return b.PickForAs(i, seed, tried, nil)
+}
+
+// PickForAs is PickFor as PickAs is Pick.
+func (b *Backend) PickForAs(i *Identity, seed *uint64, tried *Tried, info *PickInfo) *Endpoint {
 	for {
 		as := b.As(i)
 		if as == nil {
 			return nil
 		}
-		e := as.Pick(seed, tried)
+		e := as.PickFor(seed, tried, info)
 		if e == nil || i == nil || e.transport.tls == nil || e.transport.own || e.backend.identity == i {
 			return e
 		}
@@ -144,9 +149,10 @@ func (b *Backend) addVariant(i *Identity) *Backend {
 	v := &Backend{key: b.key, set: s, base: b, identity: i, sessionID: b.sessionID}
 	v.list.Store(&endpointList{})
 	v.transport.Store(b.transport.Load().showing(i.shown))
+	v.balancing.Store(b.balancing.Load())
 	var endpoints []parsedEndpoint
 	for _, e := range b.list.Load().all {
-		endpoints = append(endpoints, parsedEndpoint{e.address, e.terminating.Load(), e.SessionID()})
+		endpoints = append(endpoints, parsedEndpoint{address: e.address, terminating: e.terminating.Load(), sessionID: e.SessionID(), zone: e.Zone(), born: e.born})
 	}
 	v.replace(endpoints)
 	all := append(slices.Clone(b.variantList()), v)

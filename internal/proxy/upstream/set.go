@@ -13,7 +13,7 @@
 //
 // Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
 //
-// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve, proxyprotocol and what looks at sockets, and the standard
+// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, orca, resolve, proxyprotocol and what looks at sockets, and the standard
 // library (and x/sys for the one system call that looks at an idle socket); never
 // translate, a source or k8s.io.
 package upstream
@@ -85,6 +85,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
 	Panicked func(where string, v any)
+
+	reportPause time.Duration // for tests; 0 is minReportPause
 }
 
 func (o Options) withDefaults() Options {
@@ -125,6 +127,14 @@ type Set struct {
 	budgets    map[string]*RetryBudget // by serviceOf
 	closed     bool
 
+	// tick is the time of the last UpdateWeights in Unix nanoseconds.
+	tick     atomic.Int64
+	zone     atomic.Pointer[string]     // see SetZone; nil is ""
+	balanced atomic.Pointer[[]*Backend] // those that UpdateWeights looks at; replaced with mu held, nil is none
+	// tableQueue are the backends that makeTables is to make tables for; guarded by mu, and so is whether it runs.
+	tableQueue   []*Backend
+	makingTables bool
+
 	open  connList
 	sweep []*Backend // Sweep's own memory
 }
@@ -133,6 +143,7 @@ type Set struct {
 func NewSet(options Options) *Set {
 	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget)}
 	s.clock.Store(time.Now().UnixNano())
+	s.tick.Store(s.clock.Load())
 	return s
 }
 
@@ -156,6 +167,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	sessions := make([]*session.Settings, len(upserts))
 	breakers := make([]*breakerLimits, len(upserts))
 	unread := make([]bool, len(upserts))
+	balancings := make([]*Balancing, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
@@ -176,6 +188,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			}
 			if err == nil {
 				breakers[i], err = parseBreaker(k.Backend)
+			}
+			if err == nil {
+				balancings[i], err = newBalancing(k.Backend)
 			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
@@ -199,6 +214,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			b.sessions.Store(sessions[i])
 			b.setBreaker(breakers[i])
 			b.connections.Store(parseConnections(k.Backend))
+			b.setBalancing(balancings[i])
 			gone = append(gone, b.setTransport(transports[i])...)
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
@@ -373,6 +389,9 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 	}
 	if b.config.Load() == nil && !b.hasEndpoints {
 		delete(s.backends, id.Key)
+		if b.Balancing() != nil {
+			s.listBalanced()
+		}
 		if leaving = slices.Collect(b.everyEndpoint()); len(leaving) > 0 {
 			s.leaving = append(s.leaving, leavingBackend{b, s.clock.Load()})
 		}
@@ -455,6 +474,8 @@ type parsedEndpoint struct {
 	address     netip.AddrPort
 	terminating bool
 	sessionID   uint64
+	zone        string
+	born        int64 // Endpoint.born, where it is known
 }
 
 func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {
@@ -468,7 +489,7 @@ func parseEndpoints(resource *config.Endpoints) ([]parsedEndpoint, error) {
 			return nil, fmt.Errorf("upstream: Endpoints %s: endpoints[%d].port %d is not a port: give one from 1 to 65535", resource.Key, i, e.Port)
 		}
 		at := netip.AddrPortFrom(ip.Unmap(), uint16(e.Port))
-		list = append(list, parsedEndpoint{at, e.Terminating, endpointSessionID(e.Identity, at)})
+		list = append(list, parsedEndpoint{address: at, terminating: e.Terminating, sessionID: endpointSessionID(e.Identity, at), zone: e.Zone})
 	}
 	return list, nil
 }
