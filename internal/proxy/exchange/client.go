@@ -148,6 +148,9 @@ type Watch struct {
 	// of the exchange.
 	gone atomic.Bool
 
+	// movable is whether the request may be sent to another endpoint where that which it was sent to does not acknowledge it, or was interrupted for that.
+	movable atomic.Uint32
+
 	mu     sync.Mutex
 	waiter interrupter    // what waits on behalf of the client, nil at other times
 	left   bool           // for good

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -114,19 +115,27 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(x.deadline)
 	}
-	x.Client.Watch.begin(a)
+	x.Client.Watch.beginTry(a, x.repeatable())
 	defer x.endTry(a)
-	if err := x.readHead(a); err != nil {
+	err := x.readHead(a)
+	lost := x.Client.Watch.settle()
+	if lost && err == nil { // it came this moment, and the transport is interrupted
+		err = os.ErrDeadlineExceeded
+	}
+	if err != nil {
 		a.abort()
 		gone := x.Client.Watch.end()
 		x.body.detach(a)
-		f, v = x.judged(x.failureOf(a, err, gone))
+		f = x.failureOf(a, err, gone, lost)
+		x.reportFailure(a, f, err)
+		f, v = x.judged(f)
 		if !v.again {
 			x.body.finish(a, false)
 		}
 		a.end(false)
 		return false, f, v
 	}
+	x.reportStatus()
 	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(x.resp.Status) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
@@ -290,6 +299,8 @@ func (x *Exchange) dialFailure(err error) failure {
 	switch dial.Reason {
 	case upstream.ReasonTimeout:
 		f.reason = observe.ReasonConnectTimeout
+	case upstream.ReasonSlow:
+		f.reason, f.kind = observe.ReasonConnectTimeout, failedSlow
 	case upstream.ReasonDeadline:
 		return x.timeoutFailure(true)
 	case upstream.ReasonCanceled:

@@ -70,6 +70,9 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 		x.resp.Header.Forget() // else it would hold a buffer that is given back while more is waited for
 		x.resp.Reason = nil
 	}
+	if part.Last {
+		x.reportTrailer(&part)
+	}
 	if pipe != nil {
 		part.Last, err = x.splice(a, splicer, pipe, err)
 	}
@@ -85,6 +88,9 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 			x.body.settle(a)
 		}
 		if part, err = a.transport.readPart(true); err == nil && (part.Last || len(part.Data()) > 0) {
+			if part.Last {
+				x.reportTrailer(&part)
+			}
 			err = x.sent(part, x.Client.Response.More(part))
 		}
 	}

@@ -62,7 +62,7 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 
 // leaveSession follows an attempt that has failed.
 func (x *Exchange) leaveSession(f failure) {
-	if s := x.session(); s != nil && (f.kind == failedToConnect || f.kind == failedGone) {
+	if s := x.session(); s != nil && (f.kind == failedToConnect || f.kind == failedGone || f.kind == failedSlow || f.kind == failedByLoss) {
 		s.left = true
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -26,7 +27,8 @@ type Backend struct {
 	host         *externalHost             // of a variant none; guarded by set.mu
 	resolving    atomic.Pointer[resolving] // until DNS has answered for the first time; of a variant none
 
-	own totals // of a variant none: its base has them
+	own    totals        // of a variant none: its base has them
+	health backendHealth // likewise
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
 	variants atomic.Pointer[[]*Backend]
 	base     *Backend  // of which this is a variant, or nil
@@ -46,6 +48,10 @@ type totals struct {
 	spansSent, spansDropped atomic.Int64
 	// sessions are the requests of persistent sessions.
 	sessions [observe.SessionMoved + 1]atomic.Int64
+	// ejections are those of endpoints, by their reasons.
+	ejections [ejections]atomic.Int64
+	// checks are those that have succeeded and failed (ActiveHealthCheck), and eventsDropped lines that its log had no room for.
+	checksPassed, checksFailed, eventsDropped atomic.Int64
 }
 
 // totals are those of the Backend and its variants together.
@@ -82,6 +88,9 @@ type endpointList struct {
 	usable []*Endpoint // the ready ones; the terminating ones where none is ready
 	// bySession is all, sorted by SessionID.
 	bySession []*Endpoint
+	// byAddress is the health of all, made for variants alone.
+	byAddress     map[endpointKey]*health
+	byAddressOnce sync.Once
 }
 
 // Retried counts an attempt of a request that had one already.
@@ -158,6 +167,7 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 			gone = append(gone, e)
 		}
 	}
+	b.countHealth(gone)
 	for _, v := range b.variantList() {
 		gone = append(gone, v.replace(next)...)
 	}
@@ -185,6 +195,7 @@ func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 	}
 	b.list.Store(newEndpointList(all, usable))
 	gone = old.all
+	b.countHealth(gone)
 	for _, v := range b.variantList() {
 		gone = append(slices.Clip(gone), v.setTransport(next.showing(v.identity.shown))...)
 	}
@@ -221,8 +232,8 @@ func (t *Tried) Has(e *Endpoint) bool {
 // Pick chooses an endpoint for a request: of two random ones that which has
 // fewer requests in flight, because that needs no shared state beyond the
 // counters and keeps the longest queue close to the shortest. Terminating
-// endpoints are used only where none is ready; an endpoint whose last connect
-// failed less than a second ago, and those that this request tried already,
+// endpoints are used only where none is ready; an endpoint that is not fit (whose last connect
+// failed less than a second ago, or that is unhealthy), and those that this request tried already,
 // only where there is no other. nil means there is no endpoint.
 // seed is the state of the exchange's random numbers, see Random.
 func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
@@ -241,8 +252,8 @@ func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 		j++
 	}
 	first, second := list[i], list[j]
-	firstFit := !tried.Has(first) && !first.avoided()
-	secondFit := !tried.Has(second) && !second.avoided()
+	firstFit := !tried.Has(first) && first.fit()
+	secondFit := !tried.Has(second) && second.fit()
 	switch {
 	case firstFit && secondFit:
 		if second.load() < first.load() {
@@ -272,7 +283,7 @@ func leastBad(list []*Endpoint, start int, tried *Tried) *Endpoint {
 		if untried == nil || e.load() < untried.load() {
 			untried = e
 		}
-		if !e.avoided() && (fit == nil || e.load() < fit.load()) {
+		if e.fit() && (fit == nil || e.load() < fit.load()) {
 			fit = e
 		}
 	}

@@ -18,6 +18,7 @@ type Reason string
 const (
 	ReasonRefused     Reason = "connect_refused"
 	ReasonTimeout     Reason = "connect_timeout"     // the connect timeout passed
+	ReasonSlow        Reason = "connect_slow"        // it took longer than connects to the backend do, and there is an endpoint that is not suspect
 	ReasonUnreachable Reason = "connect_unreachable" // no way to the host or its network
 	ReasonFailed      Reason = "connect_failed"      // anything else on the way or at the peer
 	ReasonGone        Reason = "endpoint_gone"       // the endpoint left the configuration before it answered
@@ -118,7 +119,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
 	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
-	dialled, err := dialer.DialContext(living, "tcp", e.text)
+	dialled, err := e.dialTCP(living, &dialer)
 	if err != nil {
 		return nil, e.failed(ctx, limit, ReasonFailed, err)
 	}
@@ -137,7 +138,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 			return nil, e.failed(ctx, limit, ReasonTLS, err)
 		}
 	}
-	e.avoidUntil.Store(0)
+	e.reached()
 	e.dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
 	e.open.Add(1)
@@ -168,6 +169,8 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS),
 		errors.Is(err, syscall.EADDRNOTAVAIL):
 		return e.dialError(ReasonResources, false, err)
+	case errors.Is(err, errSlow):
+		reason = ReasonSlow
 	case errors.Is(err, syscall.ECONNREFUSED):
 		reason = ReasonRefused
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -181,8 +184,9 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 	if reason == ReasonTLS && !e.avoided() {
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
-	e.avoidUntil.Store(time.Now().Add(avoidFor).UnixNano())
+	e.suspectFor(avoidFor)
 	e.failures.Add(1)
 	e.backend.totals().failures.Add(1)
+	e.connectFailed(reason == ReasonTimeout || reason == ReasonSlow)
 	return e.dialError(reason, true, err)
 }

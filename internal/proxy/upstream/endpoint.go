@@ -29,6 +29,9 @@ type Endpoint struct {
 	sessionID   atomic.Uint64
 
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
+	// suspect is whether a connect or connection has failed, so that when avoidUntil is over one request at a time tries the endpoint.
+	suspect atomic.Uint32
+	health  *health // its own, or that of the base's endpoint with the same address
 
 	// Requests use own, or where the endpoint is spread the shard of their core; see shard.
 	spread atomic.Bool
@@ -48,6 +51,7 @@ type Endpoint struct {
 func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 	e := &Endpoint{backend: b, address: address, text: address.String(), transport: b.transport.Load()}
 	e.life, e.end = context.WithCancel(context.Background())
+	e.health = b.newHealth(e)
 	return e
 }
 
@@ -117,6 +121,7 @@ func (e *Endpoint) closeIdle() {
 // traffic finds out about those.
 func (e *Endpoint) sweep(expired, last int64) {
 	e.sweepShared(expired)
+	e.sweepLost()
 	e.balance()
 	e.everyShard(func(s *shard) { s.sweep(expired, last) })
 }

@@ -22,9 +22,11 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -83,6 +85,8 @@ type Options struct {
 	Resolver *resolve.Resolver
 	// Logger is told why TLS to an endpoint failed, once for each second that it is passed over; nil is silence.
 	Logger *slog.Logger
+	// Output is where health checks are logged whose policy names no file; nil is the standard output.
+	Output io.Writer
 	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
 	Panicked func(where string, v any)
 }
@@ -91,6 +95,9 @@ func (o Options) withDefaults() Options {
 	o.MaxIdle = max(cmp.Or(o.MaxIdle, DefaultMaxIdle), 0)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+	if o.Output == nil {
+		o.Output = os.Stdout
+	}
 	if o.Panicked == nil {
 		o.Panicked = func(string, any) {}
 	}
@@ -125,6 +132,10 @@ type Set struct {
 	budgets    map[string]*RetryBudget // by serviceOf
 	closed     bool
 
+	timetable timetable // of health checks
+	checks    checkQueue
+	eventLogs eventLogs
+
 	open  connList
 	sweep []*Backend // Sweep's own memory
 }
@@ -133,6 +144,7 @@ type Set struct {
 func NewSet(options Options) *Set {
 	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget)}
 	s.clock.Store(time.Now().UnixNano())
+	s.timetable.panicked = s.options.Panicked
 	return s
 }
 
@@ -153,7 +165,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	}
 	names := make([]*externalHost, len(upserts))
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
-	sessions := make([]*session.Settings, len(upserts))
+	sessions, healths := make([]*session.Settings, len(upserts)), make([]*parsedHealth, len(upserts))
 	for i, r := range upserts {
 		var err error
 		switch k := r.Kind.(type) {
@@ -169,6 +181,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			}
 			if err == nil {
 				names[i], err = parseHost(k.Backend)
+			}
+			if err == nil {
+				healths[i], err = parseHealth(k.Backend)
 			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
@@ -190,6 +205,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			s.setBudget(b, serviceOf(k.Backend), budgets[i])
 			b.sessions.Store(sessions[i])
 			gone = append(gone, b.setTransport(transports[i])...)
+			b.applyPolicy(healths[i])
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
@@ -345,6 +361,7 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 	case config.KindBackend:
 		if old := b.config.Swap(nil); old != nil {
 			s.setBudget(b, serviceOf(old), nil)
+			b.applyPolicy(nil)
 		}
 		b.endHost(watches)
 	case config.KindEndpoints:
@@ -431,6 +448,8 @@ func (s *Set) Close() {
 	for _, e := range gone {
 		e.retire()
 	}
+	s.timetable.close()
+	s.eventLogs.close()
 	s.open.closeAll()
 }
 
