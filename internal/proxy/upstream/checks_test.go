@@ -600,6 +600,7 @@ func TestTimetable(t *testing.T) {
 		table.panicked = func(string, any) { got = append(got, "panic") }
 		table.add(&task{}, begin.Add(2500*time.Millisecond)) // run is nil
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if want := "[late500ms a1s b2s panic c3s]"; fmt.Sprint(got) != want {
 			t.Errorf("%v, want %s", got, want)
 		}
@@ -610,6 +611,7 @@ func TestTimetable(t *testing.T) {
 		table.add(named("again"), time.Now().Add(time.Second))
 		table.add(named("never"), time.Now().Add(time.Hour))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		table.close()
 		table.add(named("closed"), time.Now())
 		synctest.Wait()
