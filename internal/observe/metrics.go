@@ -146,11 +146,18 @@ type UpstreamStats struct {
 	SessionsBegun     uint64 // requests of persistent sessions that began with them
 	SessionsKept      uint64 // and those that the endpoint of their session has answered
 	SessionsMoved     uint64 // and those that another one has, because it was not there
+	// Unhealthy are the endpoints that are not healthy by how they do; nil where all have always been, and no policy looks after their health.
+	Unhealthy    map[string]int
+	Ejections    map[string]uint64 // of endpoints by their reasons; nil for none
+	ChecksPassed uint64            // health checks of endpoints that have succeeded
+	ChecksFailed uint64            // and that have failed
+	// CheckEventsDropped are lines of the log of health checks that found no room.
+	CheckEventsDropped uint64
 }
 
 // unused says that no request has ever needed the backend.
 func (u *UpstreamStats) unused() bool {
-	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0
+	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.ChecksPassed+u.ChecksFailed == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0
 }
 
 // SetUpstreams gives the function that reports every backend's pool; it is called at each

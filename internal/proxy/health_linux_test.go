@@ -20,7 +20,9 @@ import (
 
 const healthBackend = "Service/default/b/80"
 
-func (g *gateway) endpoint(i int) *upstream.Endpoint { return g.upstreams.Get(healthBackend).Endpoints()[i] }
+func (g *gateway) endpoint(i int) *upstream.Endpoint {
+	return g.upstreams.Get(healthBackend).Endpoints()[i]
+}
 
 // twoEndpoints has a gateway with two endpoints, to the first of which connections idle.
 func twoEndpoints(t *testing.T) (g *gateway, first, second *ailing, client *http.Client) {

@@ -366,3 +366,56 @@ func (h *health) leave() {
 		h.checker = nil
 	}
 }
+
+// HealthStats are the figures of the health of a backend's endpoints.
+type HealthStats struct {
+	Endpoints [healths]int64   // by Health
+	Ejections [ejections]int64 // since the start
+	// ChecksPassed and ChecksFailed are health checks since the start, and EventsDropped lines of their log that found no room.
+	ChecksPassed, ChecksFailed, EventsDropped int64
+	// watched is whether there has ever been cause to look at the figures: a policy, an ejection, or a connect that has failed.
+	watched bool
+}
+
+// HealthStats are the backend's figures. Those since the start never go down.
+func (b *Backend) HealthStats() (s HealthStats) {
+	t := b.totals()
+	s.watched = t.failures.Load() > 0 || b.config.Load().GetTraffic().GetHealthCheck() != nil
+	for i := range t.ejections {
+		s.Ejections[i] = t.ejections[i].Load()
+		s.watched = s.watched || s.Ejections[i] > 0
+	}
+	s.ChecksPassed, s.ChecksFailed, s.EventsDropped = t.checksPassed.Load(), t.checksFailed.Load(), t.eventsDropped.Load()
+	for _, e := range b.list.Load().all {
+		h := e.Health()
+		s.Endpoints[h]++
+		s.watched = s.watched || h != Healthy
+	}
+	return s
+}
+
+// Unhealthy returns how many endpoints are not healthy, by what metrics call that. It is nil where there has never been cause to ask, so that most backends have no
+// such series.
+func (s *HealthStats) Unhealthy() map[string]int {
+	if !s.watched {
+		return nil
+	}
+	m := make(map[string]int, healths)
+	for h := Healthy + 1; h < healths; h++ {
+		m[h.String()] = int(s.Endpoints[h])
+	}
+	return m
+}
+
+// EjectionsByReason returns the ejections by what metrics call their reasons, nil for none.
+func (s *HealthStats) EjectionsByReason() (m map[string]uint64) {
+	for i, n := range s.Ejections {
+		if n > 0 {
+			if m == nil {
+				m = make(map[string]uint64)
+			}
+			m[Ejection(i).String()] = uint64(n)
+		}
+	}
+	return m
+}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -321,5 +322,28 @@ func BenchmarkOutcome(b *testing.B) {
 				e.Responded(200)
 			}
 		})
+	}
+}
+
+func TestHealthStats(t *testing.T) {
+	b := made(t, 4)
+	if s := b.HealthStats(); s.Unhealthy() != nil || s.EjectionsByReason() != nil {
+		t.Errorf("%v, %v before anything has happened", s.Unhealthy(), s.EjectionsByReason())
+	}
+	failUntilCompared(b, b.Endpoints()[0])
+	b.Endpoints()[1].suspectFor(time.Hour)
+	s := b.HealthStats()
+	want := map[string]int{"avoided": 1, "ejected": 1, "unhealthy": 0, "unknown": 0}
+	if got := s.Unhealthy(); !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := s.EjectionsByReason(); len(got) != 1 || got["gateway_errors_compared"] != 1 {
+		t.Errorf("%v", got)
+	}
+	ejectionOver(b.Endpoints()[0])
+	b.Endpoints()[0].Responded(200)
+	b.Endpoints()[1].reached()
+	if s = b.HealthStats(); s.Unhealthy()["ejected"] != 0 || s.Endpoints[Healthy] != 4 {
+		t.Errorf("%+v when all is well again", s)
 	}
 }
