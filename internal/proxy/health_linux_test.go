@@ -98,6 +98,27 @@ func TestUnacknowledgedPost(t *testing.T) {
 	}
 }
 
+// TestUnacknowledgedByHTTP2 is that an endpoint which acknowledges nothing is found out when a client that speaks HTTP/2 gives up.
+func TestUnacknowledgedByHTTP2(t *testing.T) {
+	t.Parallel()
+	g, first, _, _ := twoEndpoints(t)
+	first.dropAll(true)
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	client := &http.Client{Transport: transport, Timeout: 3 * time.Second}
+	for n := 0; ; n++ {
+		r, err := client.Get("http://" + g.addr())
+		if err != nil {
+			break
+		}
+		if r.Body.Close(); n > 100 {
+			t.Fatal("no request was sent to the endpoint")
+		}
+	}
+	testkit.Eventually(t, "the endpoint is avoided", func() bool { return g.endpoint(0).Health() == upstream.Avoided })
+}
+
 // TestGRPCStatusesCount is that outlier detection takes a gRPC call for what its grpc-status says, in the head of the response or behind it.
 func TestGRPCStatusesCount(t *testing.T) {
 	t.Parallel()

@@ -123,6 +123,9 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		err = os.ErrDeadlineExceeded
 	}
 	if err != nil {
+		if x.Client.Watch.goneNow() || isTimeout(err) { // nobody may have looked
+			a.suspect()
+		}
 		a.abort()
 		gone := x.Client.Watch.end()
 		x.body.detach(a)

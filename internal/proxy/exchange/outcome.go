@@ -97,9 +97,9 @@ func (w *Watch) settle() (lost bool) {
 	return w.movable.Load() != notMovable && w.movable.Swap(notMovable) == isLost
 }
 
-// look is called by the sweeper while an attempt waits for its endpoint; mu is held. Where what was sent is not acknowledged the endpoint is avoided, and the request, if it
-// may be sent again, goes to another one. The wait for a response alone says nothing: it is acknowledged as soon as it has arrived.
-func (w *Watch) look(a *attempt) {
+// suspect reports whether the endpoint does not acknowledge what it was sent, and has it avoided then. The wait for a response alone says nothing: a request is acknowledged
+// as soon as it has arrived.
+func (a *attempt) suspect() bool {
 	var ep *upstream.Endpoint
 	lost := false
 	switch t := a.transport.(type) {
@@ -114,20 +114,20 @@ func (w *Watch) look(a *attempt) {
 			lost = ep.HasAlternative() && t.place.Lost()
 		}
 	}
-	if !lost {
-		return
+	if lost {
+		ep.Suspect()
 	}
-	ep.Suspect()
-	if w.movable.CompareAndSwap(isMovable, isLost) {
-		a.interrupt()
-	}
+	return lost
 }
 
-// Look has the exchange look whether its endpoint acknowledges what it was sent, if it waits since then by the coarse clock.
+// Look is called by the sweeper while the exchange waits for a backend since then, by the coarse clock. Where the endpoint does not acknowledge what it was sent it is
+// avoided, and the request goes to another one if it may be sent again.
 func (w *Watch) Look(since int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if a, ok := w.waiter.(*attempt); ok && w.since.Load() == since {
-		w.look(a)
+		if a.suspect() && w.movable.CompareAndSwap(isMovable, isLost) {
+			a.interrupt()
+		}
 	}
 }
