@@ -3,12 +3,14 @@ package upstream
 import (
 	"maps"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // failUntilCompared has e answer gateway errors and the others good responses until the comparison is decided.
@@ -157,8 +159,13 @@ func TestPathsThatAnswerErrors(t *testing.T) {
 }
 
 func TestMostEndpointsStay(t *testing.T) {
-	for n, most := range map[int]int64{1: 0, 2: 1, 3: 1, 4: 2, 9: 4} {
-		b := made(t, n)
+	type of struct {
+		n         int
+		threshold uint32
+	}
+	for c, most := range map[of]int64{{1, 50}: 0, {2, 50}: 1, {3, 50}: 1, {4, 50}: 2, {9, 50}: 4, {4, 0}: 3, {1, 0}: 0, {4, 75}: 1, {4, 100}: 0} {
+		b := made(t, c.n)
+		apply(t, b.set, withHealth(&config.HealthCheck{PanicThresholdPercent: &c.threshold}))
 		for _, e := range b.Endpoints() {
 			for range failingLimit {
 				e.Responded(503)
@@ -166,7 +173,7 @@ func TestMostEndpointsStay(t *testing.T) {
 			e.health.eject(e, time.Now().UnixNano())
 		}
 		if got := b.health.unfit.Load(); got != most {
-			t.Errorf("%d of %d endpoints are ejected, want %d", got, n, most)
+			t.Errorf("%d of %d endpoints are ejected with a threshold of %d, want %d", got, c.n, c.threshold, most)
 		}
 	}
 }
@@ -345,5 +352,73 @@ func TestHealthStats(t *testing.T) {
 	b.Endpoints()[1].reached()
 	if s = b.HealthStats(); s.Unhealthy()["ejected"] != 0 || s.Endpoints[Healthy] != 4 {
 		t.Errorf("%+v when all is well again", s)
+	}
+}
+
+// TestHealthWhileAllChanges has requests end in every way while policies and endpoints come and go: nothing is counted that is not there in the end.
+func TestHealthWhileAllChanges(t *testing.T) {
+	server := listen(t)
+	s, b := newSet(t, Options{}, endpoint(address(0)))
+	var requests sync.WaitGroup
+	stop := make(chan struct{})
+	for i := range 4 {
+		requests.Go(func() {
+			seed := uint64(i)
+			for n := 0; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				e := b.Pick(&seed, new(Tried))
+				e.Begin()
+				switch r := Random(&seed); {
+				case e.Address().Port()%2 == 1 && r%4 > 0:
+					e.Responded(503)
+				case r%16 == 0:
+					e.Broken(FailureTimeout)
+				case r%64 == 1:
+					e.suspectFor(time.Millisecond)
+				default:
+					e.Responded(200)
+				}
+				e.End()
+			}
+		})
+	}
+	at := server.addrPort()
+	lists := [][]*config.Endpoint{
+		{endpoint(at), endpoint(address(1)), endpoint(address(2)), endpoint(address(3))},
+		{endpoint(address(1)), terminating(at), endpoint(address(2))},
+		{endpoint(at)},
+	}
+	tcp := checkConfig(func(a *config.ActiveHealthCheck) {
+		a.TimeoutNanos = int64(10 * time.Millisecond)
+		a.Check = &config.ActiveHealthCheck_Tcp{Tcp: &config.TCPHealthCheck{Send: []byte("x"), Receive: []byte("x")}}
+	})
+	both := proto.CloneOf(tcp)
+	both.Passive = passiveConfig()
+	both.Passive.IntervalNanos, both.Passive.BaseEjectionTimeNanos = int64(leastInterval), int64(time.Millisecond)
+	policies := []*config.HealthCheck{nil, {Passive: both.Passive}, tcp, both, {PanicThresholdPercent: proto.Uint32(0)}}
+	for i := range 100 {
+		apply(t, s, endpointsResource(key, lists[i%len(lists)]...))
+		apply(t, s, withHealth(policies[i%len(policies)]))
+		if e := b.Endpoints()[0]; i%10 == 2 && policies[i%len(policies)] == tcp && e.Address() == at {
+			testkit.Eventually(t, "it is checked", func() bool { return e.Health() != Unknown })
+		}
+		b.HealthStats()
+	}
+	close(stop)
+	requests.Wait()
+	apply(t, s, withHealth(&config.HealthCheck{Passive: passiveConfig()}))
+	apply(t, s, withHealth(nil))
+	g := &b.health
+	if unfit, usable := g.unfit.Load(), g.usable.Load(); unfit != 0 || usable != int64(len(b.list.Load().usable)) || g.outliers != 0 {
+		t.Errorf("%d of %d unfit, %d outliers, %d endpoints", unfit, usable, g.outliers, len(b.Endpoints()))
+	}
+	for _, e := range b.Endpoints() {
+		if m := e.health.marks.Load(); m != 0 {
+			t.Errorf("%v has the marks %b", e, m)
+		}
 	}
 }
