@@ -115,7 +115,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(x.deadline)
 	}
-	x.Client.Watch.beginTry(a, x.repeatable())
+	x.Client.Watch.beginTry(a, x.repeatable() && !x.inSession())
 	defer x.endTry(a)
 	err := x.readHead(a)
 	lost := x.Client.Watch.settle()
@@ -283,7 +283,14 @@ func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *ups
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
 	a.waits()
-	u, place, err := ep.Connect(ctx, a.deadline, x.repeatable())
+	var u *upstream.Conn
+	var place *upstream.Shared
+	var err error
+	if x.inSession() {
+		u, place, err = ep.ConnectPatiently(ctx, a.deadline, x.repeatable())
+	} else {
+		u, place, err = ep.Connect(ctx, a.deadline, x.repeatable())
+	}
 	a.waited()
 	x.Client.Watch.end()
 	return u, place, err

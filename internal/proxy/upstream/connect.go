@@ -22,10 +22,16 @@ type waiter struct {
 // client vanishes. The error is a *DialError; nothing was sent. A Conn may be Reused, and was alive just now; a request that is
 // not repeatable gets only what IdleRecent would give it.
 func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable bool) (*Conn, *Shared, error) {
-	limit := e.connectLimit(deadline)
+	return e.connectBy(ctx, e.connectLimit(deadline), repeatable)
+}
+
+// connectBy is Connect.
+func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bool) (*Conn, *Shared, error) {
 	for e.multiplexes() {
 		conn, place, err := e.await(ctx, limit)
 		switch {
+		case limit.patient && isSlow(err):
+			continue
 		case err != nil:
 			return nil, nil, err
 		case conn != nil || place != nil:

@@ -66,6 +66,8 @@ type dialLimit struct {
 	// spent tells that some of the time went to another's connect, which succeeded. What is left may be too little, and that is not
 	// the endpoint's fault.
 	spent bool
+	// patient reports whether the connect is not given up early for another endpoint, see ConnectPatiently.
+	patient bool
 }
 
 // connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
@@ -119,7 +121,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
 	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
-	dialled, err := e.dialTCP(living, &dialer)
+	dialled, err := e.dialTCP(living, &dialer, limit.patient)
 	if err != nil {
 		return nil, e.failed(ctx, limit, ReasonFailed, err)
 	}
@@ -184,7 +186,11 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 	if reason == ReasonTLS && !e.avoided() {
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
-	e.suspectFor(avoidFor)
+	if reason == ReasonSlow {
+		e.mistrust()
+	} else {
+		e.suspectFor(avoidFor)
+	}
 	e.failures.Add(1)
 	e.backend.totals().failures.Add(1)
 	e.connectFailed(reason == ReasonTimeout || reason == ReasonSlow)

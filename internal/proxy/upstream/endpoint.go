@@ -31,7 +31,9 @@ type Endpoint struct {
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
 	// suspect is whether a connect or connection has failed, so that when avoidUntil is over one request at a time tries the endpoint.
 	suspect atomic.Uint32
-	health  *health // its own, or that of the base's endpoint with the same address
+	// mistrusted is whether that is no cause to move sessions away, see mistrust.
+	mistrusted atomic.Bool
+	health     *health // its own, or that of the base's endpoint with the same address
 
 	// Requests use own, or where the endpoint is spread the shard of their core; see shard.
 	spread atomic.Bool

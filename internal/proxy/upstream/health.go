@@ -95,7 +95,7 @@ func (e *Endpoint) fit() bool {
 // fitForSession is fit for requests of a session with the endpoint. Without a policy what it responds does not count: another endpoint knows nothing of the session.
 func (e *Endpoint) fitForSession() bool {
 	m := e.health.marks.Load() & (markOutlier | markUnhealthy)
-	return !e.avoided() && (m == 0 || e.health.backend.panics())
+	return (!e.avoided() || e.mistrusted.Load()) && (m == 0 || e.health.backend.panics())
 }
 
 func (h *health) fit(marks uint32) bool {

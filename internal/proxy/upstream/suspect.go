@@ -25,9 +25,27 @@ const (
 )
 
 // suspectFor has the endpoint avoided for a time, and then tried by one request at a time until a connect succeeds.
-func (e *Endpoint) suspectFor(d time.Duration) {
+func (e *Endpoint) suspectFor(d time.Duration) { e.suspectAs(d, false) }
+
+func (e *Endpoint) suspectAs(d time.Duration, mistrusted bool) {
+	e.mistrusted.Store(mistrusted) // before the endpoint is avoided, so that no session sees that alone
 	e.avoidUntil.Store(time.Now().Add(d).UnixNano())
 	e.suspect.Store(suspected)
+}
+
+// mistrust is suspectFor where the endpoint may be slow only, or the network bad for a moment: requests of sessions are sent to it nevertheless.
+func (e *Endpoint) mistrust() { e.suspectAs(avoidFor, true) }
+
+// ConnectPatiently is Connect for a request that no other endpoint can answer as well, because of its session: it waits up to the connect timeout.
+func (e *Endpoint) ConnectPatiently(ctx context.Context, deadline time.Time, repeatable bool) (*Conn, *Shared, error) {
+	limit := e.connectLimit(deadline)
+	limit.patient = true
+	return e.connectBy(ctx, limit, repeatable)
+}
+
+func isSlow(err error) bool {
+	var dial *DialError
+	return errors.As(err, &dial) && dial.Reason == ReasonSlow
 }
 
 // reached follows a connect that has succeeded.
@@ -42,11 +60,11 @@ var errSlow = errors.New("no answer in the time that connects take")
 
 // dialTCP makes the connection. Where the backend has another endpoint that is fit it gives up early, with errSlow: a request is better off there than waiting for an
 // endpoint whose network drops what is sent.
-func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer) (net.Conn, error) {
+func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, patient bool) (net.Conn, error) {
 	g := e.health.backend
 	start := time.Now()
 	patience := g.patience()
-	early := start.Add(patience).Before(d.Deadline) && e.HasAlternative()
+	early := !patient && start.Add(patience).Before(d.Deadline) && e.HasAlternative()
 	if early {
 		d.Deadline = start.Add(patience)
 	}
@@ -84,7 +102,7 @@ func (g *backendHealth) connected(took time.Duration) {
 // Suspect has the endpoint avoided for a moment, because it does not acknowledge what it was sent on a connection. Those that idle are closed: whether there is
 // a way to the endpoint shows before anything is sent on a new one.
 func (e *Endpoint) Suspect() {
-	e.suspectFor(avoidFor)
+	e.mistrust()
 	for c := e.Idle(); c != nil; c = e.Idle() {
 		c.Close()
 	}

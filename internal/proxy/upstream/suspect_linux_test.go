@@ -51,6 +51,27 @@ func TestSlowConnectIsGivenUp(t *testing.T) {
 	}
 }
 
+// TestSessionsStayWithSlowEndpoints is that a request of a session waits for its endpoint, and others of it are not sent elsewhere meanwhile.
+func TestSessionsStayWithSlowEndpoints(t *testing.T) {
+	full := testkit.FullListener(t)
+	server := listen(t)
+	_, b := newSet(t, Options{ConnectTimeout: 2 * firstPatience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
+	slow := b.Endpoints()[0]
+	if _, _, err := slow.Connect(context.Background(), time.Time{}, true); !isSlow(err) {
+		t.Fatal(err)
+	}
+	if slow.fit() || b.SessionEndpointAs(nil, slow.SessionID()) != slow {
+		t.Error("a session leaves an endpoint that was slow once")
+	}
+	var dialError *DialError
+	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
+		t.Errorf("%v", err)
+	}
+	if b.SessionEndpointAs(nil, slow.SessionID()) != nil {
+		t.Error("a session stays with an endpoint that takes no connection in time")
+	}
+}
+
 func TestPatience(t *testing.T) {
 	var g backendHealth
 	if got := g.patience(); got != firstPatience {
