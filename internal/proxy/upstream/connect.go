@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -68,7 +69,11 @@ func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bo
 // requests by HTTP/1.1, within the connect timeout; ctx is that of Connect, and the error a *DialError. connected is called as soon as there is a socket, before
 // the TLS handshake.
 func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPConn)) (*Conn, error) {
-	return e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel, connected)
+	c, err := e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel, connected)
+	if o := e.health.outlier.Load(); o != nil && err == nil { // nothing else is known of what becomes of a tunnel
+		o.responded(e, http.StatusOK)
+	}
+	return c, err
 }
 
 // multiplexes tells whether a new connection can be expected to be shared.

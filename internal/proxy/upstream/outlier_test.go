@@ -97,6 +97,27 @@ func TestOutliers(t *testing.T) {
 	}
 }
 
+// TestTunnelsCount is that a connection of a tunnel is a success.
+func TestTunnelsCount(t *testing.T) {
+	server := listen(t)
+	s, b := newSet(t, Options{}, endpoint(server.addrPort()))
+	apply(t, s, withHealth(&config.HealthCheck{Passive: passiveConfig()}))
+	e := b.Endpoints()[0]
+	for range 2 {
+		for range defaultConsecutive - 1 {
+			e.connectFailed(true)
+		}
+		c, err := e.ConnectTunnel(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+	}
+	if e.Health() != Healthy {
+		t.Errorf("%v", e.Health())
+	}
+}
+
 func TestPolicyReplacesComparison(t *testing.T) {
 	b := watched(t, 4, func(c *config.PassiveHealthCheck) { c.Consecutive_5XxErrors = proto.Uint32(0) })
 	e := b.Endpoints()[0]
