@@ -13,7 +13,10 @@
 //
 // Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
 //
-// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, resolve and what looks at sockets, and the standard
+// What becomes of requests is reported to the endpoint (Endpoint.Responded, Endpoint.Broken), by which, and by checks of its own where a policy has them,
+// it is judged whether others are sent to it (Endpoint.fit).
+//
+// It knows of the HTTP of requests only which version is spoken, and imports config and denial, of the proxy http2, resolve and what looks at sockets, and the standard
 // library (and x/sys for the one system call that looks at an idle socket); never
 // translate, a source or k8s.io.
 package upstream
