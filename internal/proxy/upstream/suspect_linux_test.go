@@ -55,7 +55,7 @@ func TestSlowConnectIsGivenUp(t *testing.T) {
 func TestSessionsStayWithSlowEndpoints(t *testing.T) {
 	full := testkit.FullListener(t)
 	server := listen(t)
-	_, b := newSet(t, Options{ConnectTimeout: 2 * firstPatience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
+	_, b := newSet(t, Options{ConnectTimeout: testkit.Patience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
 	slow := b.Endpoints()[0]
 	if _, _, err := slow.Connect(context.Background(), time.Time{}, true); !isSlow(err) {
 		t.Fatal(err)
@@ -63,6 +63,8 @@ func TestSessionsStayWithSlowEndpoints(t *testing.T) {
 	if slow.fit() || b.SessionEndpointAs(nil, slow.SessionID()) != slow {
 		t.Error("a session leaves an endpoint that was slow once")
 	}
+	b.health.slowest.Store(1)
+	b.set.options.ConnectTimeout = 4 * leastPatience
 	var dialError *DialError
 	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
 		t.Errorf("%v", err)
