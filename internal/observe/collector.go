@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"maps"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -49,6 +50,10 @@ var (
 	descSpansSent        = desc("upstream_spans_sent_total", "Spans of requests that the backend has taken as the collector of an XTelemetryPolicy.", "backend")
 	descSpansDropped     = desc("upstream_spans_dropped_total", "Spans of requests that the collector of an XTelemetryPolicy has not taken: it could not be reached in time, has refused them, or too many waited for it.", "backend")
 	descSessions         = desc("upstream_session_requests_total", "Requests of persistent sessions that the backend has answered; result is new where the session has begun, kept where its endpoint has answered, and moved where another one has, because that was not there.", "backend", "result")
+	descUpUnhealthy      = desc("upstream_endpoints_unhealthy", "Endpoints of the backend that requests are kept from; health is avoided after a connect that failed a moment ago, ejected for what they have responded, unhealthy by a health check, and unknown before the first one. Where few endpoints are healthy this is ignored.", "backend", "health")
+	descUpEjections      = desc("upstream_ejections_total", "Ejections of endpoints of the backend; reason is what by.", "backend", "reason")
+	descUpChecks         = desc("upstream_health_checks_total", "Health checks of endpoints of the backend; result is passed or failed.", "backend", "result")
+	descUpChecksDropped  = desc("upstream_health_check_log_dropped_total", "Lines of the log of health checks that were not written because too many waited.", backendLabels...)
 
 	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
 
@@ -68,7 +73,8 @@ var allDescs = []*prometheus.Desc{
 	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
 	descProxies,
-	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows, descScarce,
+	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows,
+	descUpUnhealthy, descUpEjections, descUpChecks, descUpChecksDropped, descScarce,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
 }
 
@@ -185,6 +191,17 @@ func (e emitter) connections(s *snapshot, others *socketSeries) {
 	}
 }
 
+// addTo returns to with the numbers of from added; either may be nil, and to is the caller's.
+func addTo[N int | uint64](to, from map[string]N) map[string]N {
+	if to == nil {
+		return maps.Clone(from)
+	}
+	for name, n := range from {
+		to[name] += n
+	}
+	return to
+}
+
 // upstreams adds up what is reported twice or beyond the bound: a series given twice would
 // fail the whole scrape.
 func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
@@ -221,6 +238,11 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		sum.SpansSent += u.SpansSent
 		sum.SpansDropped += u.SpansDropped
 		sum.BreakerLimits = addBreakerLimits(sum.BreakerLimits, u.BreakerLimits)
+		sum.Unhealthy = addTo(sum.Unhealthy, u.Unhealthy)
+		sum.Ejections = addTo(sum.Ejections, u.Ejections)
+		sum.ChecksPassed += u.ChecksPassed
+		sum.ChecksFailed += u.ChecksFailed
+		sum.CheckEventsDropped += u.CheckEventsDropped
 	})
 	for backend, u := range sums {
 		e.gauge(descUpEndpoints, float64(u.Endpoints), backend)
@@ -249,6 +271,17 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 		if u.SpansSent+u.SpansDropped > 0 { // it is a collector
 			e.counter(descSpansSent, u.SpansSent, backend)
 			e.counter(descSpansDropped, u.SpansDropped, backend)
+		}
+		for health, n := range u.Unhealthy {
+			e.gauge(descUpUnhealthy, float64(n), backend, health)
+		}
+		for reason, n := range u.Ejections {
+			e.counter(descUpEjections, n, backend, reason)
+		}
+		if u.ChecksPassed+u.ChecksFailed > 0 { // it is checked
+			e.counter(descUpChecks, u.ChecksPassed, backend, "passed")
+			e.counter(descUpChecks, u.ChecksFailed, backend, "failed")
+			e.counter(descUpChecksDropped, u.CheckEventsDropped, backend)
 		}
 		for result, n := range map[Session]uint64{SessionNew: u.SessionsBegun, SessionKept: u.SessionsKept, SessionMoved: u.SessionsMoved} {
 			if n > 0 { // most backends have none

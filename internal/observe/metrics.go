@@ -149,6 +149,13 @@ type UpstreamStats struct {
 	SessionsMoved     uint64 // and those that another one has, because it was not there
 	// BreakerLimits are the limits of its circuit breaker.
 	BreakerLimits []BreakerLimitStats
+	// Unhealthy are the endpoints that are not healthy by how they do; nil where all have always been, and no policy looks after their health.
+	Unhealthy    map[string]int
+	Ejections    map[string]uint64 // of endpoints by their reasons; nil for none
+	ChecksPassed uint64            // health checks of endpoints that have succeeded
+	ChecksFailed uint64            // and that have failed
+	// CheckEventsDropped are lines of the log of health checks that found no room.
+	CheckEventsDropped uint64
 }
 
 // BreakerLimitStats is one limit of a circuit breaker.
@@ -174,8 +181,8 @@ func addBreakerLimits(sum, more []BreakerLimitStats) []BreakerLimitStats {
 
 // unused says that no request has ever needed the backend, nor a copy or span of one.
 func (u *UpstreamStats) unused() bool {
-	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0 &&
-		u.SpansSent+u.SpansDropped == 0 && len(u.BreakerLimits) == 0
+	return u.ConnectsTotal == 0 && u.ConnectErrors == 0 && u.RequestsInFlight == 0 && u.ChecksPassed+u.ChecksFailed == 0 &&
+		u.MirrorsRefused+u.MirrorsFailed+u.MirrorsLooped == 0 && u.SpansSent+u.SpansDropped == 0 && len(u.BreakerLimits) == 0
 }
 
 // SetUpstreams gives the function that reports every backend's pool; it is called at each

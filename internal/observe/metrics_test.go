@@ -323,6 +323,22 @@ func TestUpstreams(t *testing.T) {
 	}
 }
 
+// What concerns the health of endpoints has series where there is cause for it.
+func TestUpstreamHealth(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{MaxRules: 2})
+	m.SetUpstreams(func(emit func(UpstreamStats)) {
+		emit(UpstreamStats{Backend: "well", ConnectsTotal: 1})
+		for _, name := range []string{"a", "a"} {
+			emit(UpstreamStats{Backend: name, ChecksPassed: 1, ChecksFailed: 2, CheckEventsDropped: 3,
+				Unhealthy: map[string]int{"ejected": 1, "unknown": 0}, Ejections: map[string]uint64{"consecutive_5xx": 2}})
+		}
+	})
+	want(t, m, "moongate_upstream_endpoints_unhealthy", map[string]float64{"backend=a,health=ejected": 2, "backend=a,health=unknown": 0})
+	want(t, m, "moongate_upstream_ejections_total", map[string]float64{"backend=a,reason=consecutive_5xx": 4})
+	want(t, m, "moongate_upstream_health_checks_total", map[string]float64{"backend=a,result=passed": 2, "backend=a,result=failed": 4})
+	want(t, m, "moongate_upstream_health_check_log_dropped_total", map[string]float64{"backend=a": 6})
+}
+
 // A request may end after its rule is gone, and be its backend's first: it is counted, and keeps nothing.
 func TestFirstRequestAfterRelease(t *testing.T) {
 	m, c := testMetrics(MetricsOptions{})
@@ -425,6 +441,7 @@ func TestMetricNames(t *testing.T) {
 	m.Socket(SocketLabels{Port: 1})
 	m.SetUpstreams(func(emit func(UpstreamStats)) {
 		emit(UpstreamStats{ConnectsTotal: 1, MirrorsFailed: 1, SessionsKept: 1, SpansSent: 1, SpansDropped: 1,
+			ChecksPassed: 1, Unhealthy: map[string]int{"ejected": 1}, Ejections: map[string]uint64{"consecutive_5xx": 1},
 			BreakerLimits: []BreakerLimitStats{{Limit: "requests", Open: true, Overflows: 2}}})
 	})
 	m.SetUnreadKinds(func() []string { return []string{"Gateway"} })

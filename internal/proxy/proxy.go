@@ -254,7 +254,7 @@ func (p *Proxy) Bound() []BoundListener {
 
 func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 	for _, b := range p.upstreams.Backends() {
-		s := b.Stats()
+		s, h := b.Stats(), b.HealthStats()
 		var limits []observe.BreakerLimitStats
 		for _, l := range b.BreakerStats() {
 			limits = append(limits, observe.BreakerLimitStats{Limit: l.Limit.String(), Open: l.Open, Overflows: uint64(l.Overflows)})
@@ -279,6 +279,12 @@ func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 			MirrorsLooped:     uint64(s.MirrorsLooped),
 			SpansSent:         uint64(s.SpansSent),
 			SpansDropped:      uint64(s.SpansDropped),
+
+			Unhealthy:          h.Unhealthy(),
+			Ejections:          h.EjectionsByReason(),
+			ChecksPassed:       uint64(h.ChecksPassed),
+			ChecksFailed:       uint64(h.ChecksFailed),
+			CheckEventsDropped: uint64(h.EventsDropped),
 		})
 	}
 }

@@ -156,6 +156,9 @@ type Watch struct {
 	// lapsed tells that the present exchange has lost its time. It is set with mu held, and stays for all waits of the exchange.
 	lapsed atomic.Bool
 
+	// movable is whether the request may be sent to another endpoint where that which it was sent to does not acknowledge it, or was interrupted for that.
+	movable atomic.Uint32
+
 	mu     sync.Mutex
 	waiter interrupter    // what waits on behalf of the client, nil at other times
 	left   bool           // for good

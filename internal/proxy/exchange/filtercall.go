@@ -101,6 +101,13 @@ func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline tim
 	defer func() { made.end(complete) }() // also where a panic passes through
 	var head message.Response
 	if err := made.readHead(r.Method, &head); err != nil {
+		switch {
+		case ctx.Err() != nil:
+		case isTimeout(err):
+			ep.Broken(upstream.FailureTimeout)
+		default:
+			ep.Broken(upstream.FailureReset)
+		}
 		return false, err
 	}
 	c.Status = head.Status
@@ -109,6 +116,7 @@ func (e *Engine) callAt(ctx context.Context, ep *upstream.Endpoint, deadline tim
 	if err := made.readAll(c); err != nil {
 		return true, err
 	}
+	reportCall(ep, c.Status, &c.Header, &c.Trailer)
 	complete = true
 	return true, nil
 }

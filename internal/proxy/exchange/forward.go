@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -148,13 +149,23 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	if !x.deadline.IsZero() {
 		x.Client.Limiter.WriteBy(x.deadline)
 	}
-	x.Client.Watch.begin(a)
+	x.Client.Watch.beginTry(a, x.repeatable() && !x.inSession())
 	defer x.endTry(a)
-	if err := x.readHead(a); err != nil {
+	err := x.readHead(a)
+	lost := x.Client.Watch.settle()
+	if lost && err == nil { // it came this moment, and the transport is interrupted
+		err = os.ErrDeadlineExceeded
+	}
+	if err != nil {
+		if x.Client.Watch.goneNow() || isTimeout(err) { // nobody may have looked
+			a.suspect()
+		}
 		a.abort()
 		gone := x.Client.Watch.end()
 		x.body.detach(a)
-		f, v = x.judged(x.failureOf(a, err, gone))
+		f = x.failureOf(a, err, gone, lost)
+		x.reportFailure(a, f, err)
+		f, v = x.judged(f)
 		if !v.again {
 			x.body.finish(a, false)
 		}
@@ -163,6 +174,7 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 	}
 	x.movedNow()
 	x.takeLoadReport(&x.resp.Header)
+	x.reportStatus()
 	x.ending = observe.ReasonOK
 	if x.rule.Retry.Wants(&x.resp) {
 		f = failure{kind: failedByStatus, reason: observe.ReasonNoEndpoints} // where none is left to be asked again
@@ -333,7 +345,14 @@ func (x *Exchange) dial(ep *upstream.Endpoint, a *attempt) (*upstream.Conn, *ups
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
 	a.waits()
-	u, place, err := ep.Connect(ctx, a.deadline, x.repeatable())
+	var u *upstream.Conn
+	var place *upstream.Shared
+	var err error
+	if x.inSession() {
+		u, place, err = ep.ConnectPatiently(ctx, a.deadline, x.repeatable())
+	} else {
+		u, place, err = ep.Connect(ctx, a.deadline, x.repeatable())
+	}
 	a.waited()
 	x.Client.Watch.end()
 	return u, place, err
@@ -352,6 +371,8 @@ func (x *Exchange) dialFailure(err error) failure {
 	switch dial.Reason {
 	case upstream.ReasonTimeout:
 		f.reason = observe.ReasonConnectTimeout
+	case upstream.ReasonSlow:
+		f.reason, f.kind = observe.ReasonConnectTimeout, failedSlow
 	case upstream.ReasonDeadline:
 		return x.timeoutFailure(true)
 	case upstream.ReasonCanceled:

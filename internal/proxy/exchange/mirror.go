@@ -253,6 +253,7 @@ func (m *mirrored) send(ep *upstream.Endpoint) bool {
 	if c.readHead(m.req.Method, &resp) != nil {
 		return false
 	}
+	reportCall(ep, resp.Status, &resp.Header, nil)
 	complete = c.discard() == nil
 	return complete
 }

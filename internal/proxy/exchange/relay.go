@@ -74,6 +74,9 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 		x.resp.Header.Forget() // else it would hold a buffer that is given back while more is waited for
 		x.resp.Reason = nil
 	}
+	if part.Last {
+		x.reportTrailer(&part)
+	}
 	if pipe != nil {
 		part.Last, err = x.splice(a, splicer, pipe, err)
 	}
@@ -91,6 +94,9 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 		if part, err = a.transport.readPart(true); err == nil && (part.Last || len(part.Data()) > 0) {
 			x.movedNow()
 			x.limitWrite()
+			if part.Last {
+				x.reportTrailer(&part)
+			}
 			if part.Trailer != nil {
 				x.takeLoadReport(part.Trailer)
 			}

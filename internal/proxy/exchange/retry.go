@@ -18,6 +18,8 @@ const (
 	// maxGone bounds how many more it asks for endpoints that have left the configuration meanwhile: that
 	// says nothing of those which came.
 	maxGone = 16
+	// maxMoves bounds how often a request that waits for a connection goes on to another endpoint without an attempt being counted.
+	maxMoves = 2
 	// maxReplays bounds how often a request is sent again that a backend has surely not processed.
 	maxReplays = 3
 	// defaultBackoff is what retries of a rule without retry.backoff wait for at first: a backend that answers 503 is not helped by a
@@ -44,9 +46,11 @@ const (
 	failedFinally                 // no other attempt can help
 	failedToConnect               // nothing was sent
 	failedGone                    // likewise, because the endpoint has left the configuration
+	failedSlow                    // likewise, because it took long and there was another endpoint
 	failedStale                   // likewise, because the connection that had idled was closed
 	failedUnprocessed             // the backend says that it has not processed the request
 	failedOnIdle                  // a connection that had idled was closed before anything came back: maybe it was closed already
+	failedByLoss                  // what was sent is not acknowledged, and the request may be sent to another endpoint
 	failedByReset                 // the connection broke
 	failedByTimeout               // timeouts.backendRequest ran out
 	failedByStatus                // the response has a status for which the rule wants a retry
@@ -64,6 +68,7 @@ type retryState struct {
 	interim bool
 	// gone and replays count attempts up to maxGone and maxReplays.
 	gone, replays uint8
+	moves         uint8 // up to maxMoves
 	// uncounted are the attempts that do not count towards maxConnects.
 	uncounted int
 	retries   int // those that the rule's retry allows
@@ -112,6 +117,18 @@ func (x *Exchange) judge(f failure) (v verdict) {
 			r.uncounted++
 		}
 		v.again = counted()
+	case failedSlow:
+		// No retry either: nothing was sent. Who has moved often asks the next endpoints as others do.
+		if r.moves == maxMoves && p != nil {
+			return x.retryByRule(f)
+		}
+		r.tried.Add(x.endpoint)
+		r.fresh = false
+		if r.moves < maxMoves {
+			r.moves++
+			r.uncounted++
+		}
+		v.again = counted()
 	case failedStale:
 		// That was no attempt, unless we asked for a new connection and were given one that another had just used: then
 		// it counts, so that this ends.
@@ -130,6 +147,11 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		r.replays++
 	case failedOnIdle:
 		r.fresh = true
+		v.again = counted() && (p == nil || p.Attempts > 0)
+	case failedByLoss:
+		// As failedOnIdle: the backend may have the request, but then none of its answers comes through.
+		r.tried.Add(x.endpoint)
+		r.fresh, r.needsOther = false, true
 		v.again = counted() && (p == nil || p.Attempts > 0)
 	case failedByReset, failedByTimeout, failedMalformed:
 		// The backend may have processed the request, or do so now.
@@ -246,14 +268,19 @@ func (x *Exchange) pause(d time.Duration) bool {
 	return !x.Client.Watch.end()
 }
 
-// failureOf is what an error means that came instead of a final response head.
-func (x *Exchange) failureOf(a *attempt, err error, gone bool) failure {
+// failureOf is what an error means that came instead of a final response head. lost is what Watch.settle has returned.
+func (x *Exchange) failureOf(a *attempt, err error, gone, lost bool) failure {
 	var toClient errClientWrite
 	switch {
 	case errors.Is(err, upstream.ErrStale):
 		return failure{kind: failedStale, reason: observe.ReasonUpstreamReset, unsent: true}
 	case x.body.failed() != nil:
 		return failure{kind: failedFinally} // forward asks the body why
+	case lost && isTimeout(err):
+		if x.retry.interim {
+			return failure{kind: failedByReset, reason: observe.ReasonUpstreamReset}
+		}
+		return failure{kind: failedByLoss, reason: observe.ReasonUpstreamReset}
 	case gone:
 		return failure{kind: failedFinally, reason: observe.ReasonClientClosed, silent: true}
 	case http2.Unprocessed(err) && x.body.atHand():

@@ -49,6 +49,12 @@ func (x *Exchange) session() *clientSession {
 	return &x.seldom.session
 }
 
+// inSession reports whether the present attempt is at the endpoint of a session, which no other one knows.
+func (x *Exchange) inSession() bool {
+	s := x.session()
+	return s != nil && s.known && !s.left
+}
+
 // pick chooses the endpoint of an attempt: that of the session as long as it takes connections, however the attempts before have ended, since another one knows nothing of
 // the session.
 func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {

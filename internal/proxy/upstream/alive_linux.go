@@ -59,6 +59,21 @@ func (p *probe) await() error {
 // reset reports whether the stream that the peer sends was ended by a reset, and not before that by a FIN; all of it has been read.
 func (p *probe) reset() bool { return p.raw != nil && peer.WasReset(p.raw) }
 
+// lostAfter is after how many retransmissions that nothing has answered a connection counts as lost: with the least timeout of Linux, 200 ms, 0.6 s.
+const lostAfter = 2
+
+// lost reports whether data is on the way that was retransmitted lostAfter times or more. It makes no use of what the other methods need, since it is called beside them.
+func (p *probe) lost() (is bool) {
+	if p.raw == nil {
+		return false
+	}
+	err := p.raw.Control(func(fd uintptr) {
+		info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+		is = err == nil && info.Unacked > 0 && info.Retransmits >= lostAfter
+	})
+	return err == nil && is
+}
+
 // quiet tells whether nothing came on a socket, not even its end. The call is raw because it
 // cannot block and is made for most requests: telling the scheduler would cost as much
 // again. unix.Recvfrom allocates.

@@ -21,3 +21,5 @@ func (*probe) await() error { return nil }
 
 // rawConn is the socket for raw calls, nil where there are none.
 func (*probe) rawConn() syscall.RawConn { return nil }
+
+func (*probe) lost() bool { return false }

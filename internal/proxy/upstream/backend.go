@@ -4,6 +4,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/config"
@@ -30,8 +31,9 @@ type Backend struct {
 	tables       tables                    // guarded by set.mu
 	begun        bool                      // there have been endpoints; guarded by set.mu
 
-	own     totals  // of a variant none: its base has them
-	breaker Breaker // likewise
+	own     totals        // of a variant none: its base has them
+	health  backendHealth // likewise
+	breaker Breaker       // likewise
 	// connections are nil where no policy says anything of them; of a variant always.
 	connections atomic.Pointer[connections]
 	// variants are what As returns besides, each for another Identity; replaced with set.mu held. nil is none.
@@ -53,6 +55,10 @@ type totals struct {
 	spansSent, spansDropped atomic.Int64
 	// sessions are the requests of persistent sessions.
 	sessions [observe.SessionMoved + 1]atomic.Int64
+	// ejections are those of endpoints, by their reasons.
+	ejections [ejections]atomic.Int64
+	// checks are those that have succeeded and failed (ActiveHealthCheck), and eventsDropped lines that its log had no room for.
+	checksPassed, checksFailed, eventsDropped atomic.Int64
 }
 
 // totals are those of the Backend and its variants together.
@@ -90,6 +96,9 @@ type endpointList struct {
 	// bySession is all, sorted by SessionID.
 	bySession []*Endpoint
 	balancer  *balancer // nil without a load balancer
+	// byAddress is the health of all, made for variants alone.
+	byAddress     map[endpointKey]*health
+	byAddressOnce sync.Once
 }
 
 // Retried counts an attempt of a request that had one already.
@@ -178,6 +187,7 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 			gone = append(gone, e)
 		}
 	}
+	b.countHealth(gone)
 	for _, v := range b.variantList() {
 		gone = append(gone, v.replace(next)...)
 	}
@@ -221,6 +231,7 @@ func (b *Backend) setTransport(next *transport) (gone []*Endpoint) {
 	}
 	b.publish(all, usable)
 	gone = old.all
+	b.countHealth(gone)
 	for _, v := range b.variantList() {
 		gone = append(slices.Clip(gone), v.setTransport(next.showing(v.identity.shown))...)
 	}
@@ -257,8 +268,8 @@ func (t *Tried) Has(e *Endpoint) bool {
 // Pick chooses an endpoint for a request of which nothing is known, as PickFor does. Without a load balancer it is of two random ones that which has
 // fewer requests in flight, because that needs no shared state beyond the
 // counters and keeps the longest queue close to the shortest. Terminating
-// endpoints are used only where none is ready; an endpoint whose last connect
-// failed less than a second ago, and those that this request tried already,
+// endpoints are used only where none is ready; an endpoint that is not fit (whose last connect
+// failed less than a second ago, or that is unhealthy), and those that this request tried already,
 // only where there is no other. nil means there is no endpoint.
 // seed is the state of the exchange's random numbers, see Random.
 func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
@@ -281,8 +292,8 @@ func (b *Backend) Pick(seed *uint64, tried *Tried) *Endpoint {
 		j++
 	}
 	first, second := list[i], list[j]
-	firstFit := !tried.Has(first) && !first.avoided()
-	secondFit := !tried.Has(second) && !second.avoided()
+	firstFit := !tried.Has(first) && first.fit()
+	secondFit := !tried.Has(second) && second.fit()
 	switch {
 	case firstFit && secondFit:
 		if second.load() < first.load() {
@@ -321,7 +332,7 @@ func leastBad(list []*Endpoint, start int, tried *Tried) *Endpoint {
 		if untried == nil || e.load() < untried.load() {
 			untried = e
 		}
-		if !e.avoided() && (fit == nil || e.load() < fit.load()) {
+		if e.fit() && (fit == nil || e.load() < fit.load()) {
 			fit = e
 		}
 	}

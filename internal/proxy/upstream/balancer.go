@@ -125,7 +125,7 @@ func newPool(kind config.LoadBalancing, zone string, list []*Endpoint) *pool {
 }
 
 // fit reports whether an endpoint is neither passed over for its failures nor tried already.
-func fit(e *Endpoint, tried *Tried) bool { return !tried.Has(e) && !e.avoided() }
+func fit(e *Endpoint, tried *Tried) bool { return !tried.Has(e) && e.fit() }
 
 // pick is Backend.Pick. info may be nil.
 func (l *balancer) pick(seed *uint64, tried *Tried, info *PickInfo) *Endpoint {

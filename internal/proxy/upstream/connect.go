@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -22,6 +23,11 @@ type waiter struct {
 // client vanishes. The error is a *DialError; nothing was sent. A Conn may be Reused, and was alive just now; a request that is
 // not repeatable gets only what IdleRecent would give it.
 func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable bool) (*Conn, *Shared, error) {
+	return e.connectBy(ctx, e.connectLimit(deadline), repeatable)
+}
+
+// connectBy is Connect.
+func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bool) (*Conn, *Shared, error) {
 	pending, err := e.beginPending()
 	if err != nil {
 		return nil, nil, err
@@ -30,10 +36,11 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 	if pending != nil {
 		defer pending.pending.Add(-1)
 	}
-	limit := e.connectLimit(deadline)
 	for e.multiplexes() {
 		conn, place, err := e.await(ctx, limit)
 		switch {
+		case limit.patient && isSlow(err):
+			continue
 		case err != nil:
 			return nil, nil, err
 		case conn != nil || place != nil:
@@ -77,7 +84,11 @@ func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPCon
 	if pending != nil {
 		defer pending.pending.Add(-1)
 	}
-	return e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel, connected)
+	c, err := e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel, connected)
+	if o := e.health.outlier.Load(); o != nil && err == nil { // nothing else is known of what becomes of a tunnel
+		o.responded(e.whole(), http.StatusOK)
+	}
+	return c, err
 }
 
 // multiplexes tells whether a new connection can be expected to be shared.

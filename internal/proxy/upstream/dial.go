@@ -18,6 +18,7 @@ type Reason string
 const (
 	ReasonRefused     Reason = "connect_refused"
 	ReasonTimeout     Reason = "connect_timeout"     // the connect timeout passed
+	ReasonSlow        Reason = "connect_slow"        // it took longer than connects to the backend do, and there is an endpoint that is not suspect
 	ReasonUnreachable Reason = "connect_unreachable" // no way to the host or its network
 	ReasonFailed      Reason = "connect_failed"      // anything else on the way or at the peer
 	ReasonGone        Reason = "endpoint_gone"       // the endpoint left the configuration before it answered
@@ -67,6 +68,8 @@ type dialLimit struct {
 	// spent tells that some of the time went to another's connect, which succeeded. What is left may be too little, and that is not
 	// the endpoint's fault.
 	spent bool
+	// patient reports whether the connect is not given up early for another endpoint, see ConnectPatiently.
+	patient bool
 }
 
 // connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
@@ -126,7 +129,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
 	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
-	dialled, err := dialer.DialContext(living, "tcp", e.text)
+	dialled, err := e.dialTCP(living, &dialer, limit.patient)
 	if err != nil {
 		return nil, e.failed(ctx, limit, ReasonFailed, err)
 	}
@@ -153,7 +156,7 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 			return nil, e.failed(ctx, limit, ReasonTLS, err)
 		}
 	}
-	e.whole().avoidUntil.Store(0)
+	e.whole().reached()
 	e.whole().dialled.Add(1)
 	e.backend.totals().dialled.Add(1)
 	made = true
@@ -195,6 +198,8 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS),
 		errors.Is(err, syscall.EADDRNOTAVAIL):
 		return e.dialError(ReasonResources, false, err)
+	case errors.Is(err, errSlow):
+		reason = ReasonSlow
 	case errors.Is(err, syscall.ECONNREFUSED):
 		reason = ReasonRefused
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
@@ -208,6 +213,14 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 	if reason == ReasonTLS && !e.whole().avoided() {
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
-	e.Failed()
+	whole := e.whole()
+	if reason == ReasonSlow {
+		whole.mistrust()
+	} else {
+		whole.suspectFor(avoidFor)
+	}
+	whole.failures.Add(1)
+	e.backend.totals().failures.Add(1)
+	whole.connectFailed(reason == ReasonTimeout || reason == ReasonSlow)
 	return e.dialError(reason, true, err)
 }

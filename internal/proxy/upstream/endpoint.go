@@ -36,6 +36,11 @@ type Endpoint struct {
 	stopReports context.CancelFunc
 
 	avoidUntil atomic.Int64 // Unix nanoseconds; 0 where the last connect succeeded
+	// suspect is whether a connect or connection has failed, so that when avoidUntil is over one request at a time tries the endpoint.
+	suspect atomic.Uint32
+	// mistrusted is whether that is no cause to move sessions away, see mistrust.
+	mistrusted atomic.Bool
+	health     *health // its own, or that of the base's endpoint with the same address
 
 	// Requests use own, or where the endpoint is spread the shard of their core; see shard.
 	spread atomic.Bool
@@ -62,6 +67,7 @@ func newEndpoint(b *Backend, address netip.AddrPort) *Endpoint {
 	e.life, e.end = context.WithCancel(context.Background())
 	e.dials.blocked.breaker = &b.root().breaker
 	e.sharing.blocked.breaker = e.dials.blocked.breaker
+	e.health = b.newHealth(e)
 	return e
 }
 
@@ -160,6 +166,7 @@ func (e *Endpoint) closeIdle() {
 func (e *Endpoint) sweep(limits sweepLimits) {
 	e.sweepWithin(limits)
 	e.sweepShared(limits)
+	e.sweepLost()
 	e.balance()
 	e.everyShard(func(s *shard) { s.sweep(limits) })
 }

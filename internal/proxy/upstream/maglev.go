@@ -149,7 +149,7 @@ func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 		score := float64(mix(h^e.hash)>>1) / (1 << 63)
 		switch { // the tried ones are the last resort, and before them those that fail
 		case tried.Has(e):
-		case e.avoided():
+		case !e.fit():
 			score++
 		default:
 			score += 2

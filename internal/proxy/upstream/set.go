@@ -13,7 +13,10 @@
 //
 // Which of both kinds a connection is of says the configuration, or the endpoint by ALPN; the pool is the same.
 //
-// It knows of HTTP only which version is spoken, and imports config and denial, of the proxy http2, orca, resolve, proxyprotocol and what looks at sockets, and the standard
+// What becomes of requests is reported to the endpoint (Endpoint.Responded, Endpoint.Broken), by which, and by checks of its own where a policy has them,
+// it is judged whether others are sent to it (Endpoint.fit).
+//
+// It knows of the HTTP of requests only which version is spoken, and imports config and denial, of the proxy http2, orca, resolve, proxyprotocol and what looks at sockets, and the standard
 // library (and x/sys for the one system call that looks at an idle socket); never
 // translate, a source or k8s.io.
 package upstream
@@ -22,9 +25,11 @@ import (
 	"cmp"
 	"crypto/tls"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -83,6 +88,8 @@ type Options struct {
 	Resolver *resolve.Resolver
 	// Logger is told why TLS to an endpoint failed, once for each second that it is passed over; nil is silence.
 	Logger *slog.Logger
+	// Output is where health checks are logged whose policy names no file; nil is the standard output.
+	Output io.Writer
 	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
 	Panicked func(where string, v any)
 
@@ -93,6 +100,9 @@ func (o Options) withDefaults() Options {
 	o.MaxIdle = max(cmp.Or(o.MaxIdle, DefaultMaxIdle), 0)
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, DefaultIdleTimeout)
 	o.ConnectTimeout = cmp.Or(o.ConnectTimeout, DefaultConnectTimeout)
+	if o.Output == nil {
+		o.Output = os.Stdout
+	}
 	if o.Panicked == nil {
 		o.Panicked = func(string, any) {}
 	}
@@ -134,6 +144,9 @@ type Set struct {
 	// tableQueue are the backends that makeTables is to make tables for; guarded by mu, and so is whether it runs.
 	tableQueue   []*Backend
 	makingTables bool
+	timetable    timetable // of health checks
+	checks       checkQueue
+	eventLogs    eventLogs
 
 	open  connList
 	sweep []*Backend // Sweep's own memory
@@ -144,6 +157,7 @@ func NewSet(options Options) *Set {
 	s := &Set{options: options.withDefaults(), backends: make(map[string]*Backend), identities: make(map[identityKey]*Identity), budgets: make(map[string]*RetryBudget)}
 	s.clock.Store(time.Now().UnixNano())
 	s.tick.Store(s.clock.Load())
+	s.timetable.panicked = s.options.Panicked
 	return s
 }
 
@@ -164,7 +178,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	}
 	names := make([]*externalHost, len(upserts))
 	parsed, transports, budgets := make([][]parsedEndpoint, len(upserts)), make([]*transport, len(upserts)), make([]*retrySettings, len(upserts))
-	sessions := make([]*session.Settings, len(upserts))
+	sessions, healths := make([]*session.Settings, len(upserts)), make([]*parsedHealth, len(upserts))
 	breakers := make([]*breakerLimits, len(upserts))
 	unread := make([]bool, len(upserts))
 	balancings := make([]*Balancing, len(upserts))
@@ -192,6 +206,9 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			if err == nil {
 				balancings[i], err = newBalancing(k.Backend)
 			}
+			if err == nil {
+				healths[i], err = parseHealth(k.Backend)
+			}
 		case *config.Resource_Endpoints:
 			if err = config.CheckKnown(r); err == nil {
 				parsed[i], err = parseEndpoints(k.Endpoints)
@@ -216,6 +233,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 			b.connections.Store(parseConnections(k.Backend))
 			b.setBalancing(balancings[i])
 			gone = append(gone, b.setTransport(transports[i])...)
+			b.applyPolicy(healths[i])
 			gone = append(gone, b.setHost(names[i], &watches)...)
 		case *config.Resource_Endpoints:
 			b := s.backend(k.Endpoints.Key)
@@ -377,6 +395,7 @@ func (s *Set) remove(id config.ID, watches *watchChanges) (gone, leaving []*Endp
 			s.setBudget(b, serviceOf(old), nil)
 			b.setBreaker(nil)
 			b.connections.Store(nil)
+			b.applyPolicy(nil)
 		}
 		b.endHost(watches)
 	case config.KindEndpoints:
@@ -466,6 +485,8 @@ func (s *Set) Close() {
 	for _, e := range gone {
 		e.retire()
 	}
+	s.timetable.close()
+	s.eventLogs.close()
 	s.open.closeAll()
 }
 

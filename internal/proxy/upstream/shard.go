@@ -82,6 +82,9 @@ func (s *shard) retire() []*Conn {
 // Begin counts a request as in flight; End ends that. Call Begin right after
 // Pick, before a connection is asked for, so that a slow connect counts too.
 func (e *Endpoint) Begin() {
+	if e.suspect.Load() != notSuspect || e.health.marks.Load()&markEjected != 0 {
+		e.tries()
+	}
 	if e.spread.Load() {
 		s := &e.coreShards()[e.here()].shard
 		s.begun.Add(1)

@@ -27,7 +27,7 @@ func (l *balancer) newShares() *shares {
 	own := l.set.ownZone()
 	for i, z := range l.zones {
 		for _, e := range z.list {
-			if !e.avoided() {
+			if e.fit() {
 				counts[i]++
 			}
 		}

@@ -1,0 +1,316 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/moongate-dev/moongate/internal/config"
+)
+
+// Active health checks. An endpoint that is to be checked is unhealthy until its first check has succeeded, as with Envoy; while that is so of most
+// endpoints of a backend health is ignored (backendHealth.panics). The first check decides alone, whatever the thresholds are.
+const (
+	// maxChecks bounds how many checks of a Set are under way; others wait for them. Each has one connection.
+	maxChecks = 256
+	// firstChecksApart is how long after each other endpoints are checked for the first time: ten thousand that are found at a moment within 2 s.
+	firstChecksApart = 200 * time.Microsecond
+	// checkJitter is the part of an interval, 1/checkJitter, by which the next check may come later, so that those of many endpoints do not stay together.
+	checkJitter = 20
+)
+
+// active is an ActiveHealthCheck of one backend; immutable but for log.
+type active struct {
+	config                    *config.ActiveHealthCheck
+	timeout, interval, jitter time.Duration
+	healthyAt, unhealthyAt    uint32
+	kind                      string
+	check                     func(context.Context, *Endpoint) checkResult
+	log                       *eventLog // nil for none; guarded by Set.mu until the first checker has it
+}
+
+// checkResult is what a check has found. The zero value is that of a healthy endpoint.
+type checkResult struct {
+	failure string // why it is not healthy
+	atOnce  bool   // the endpoint says so itself, and is unhealthy without regard to the threshold
+}
+
+func parseActive(key string, c *config.ActiveHealthCheck) (*active, error) {
+	if c == nil {
+		return nil, nil
+	}
+	a := &active{config: c, timeout: time.Duration(c.TimeoutNanos), interval: time.Duration(c.IntervalNanos), jitter: time.Duration(c.InitialJitterNanos),
+		healthyAt: max(c.HealthyThreshold, 1), unhealthyAt: max(c.UnhealthyThreshold, 1)}
+	if a.timeout <= 0 || a.interval <= 0 || a.jitter < 0 {
+		return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active has timeout_nanos %d, interval_nanos %d, initial_jitter_nanos %d: give times above 0", key, a.timeout, a.interval, a.jitter)
+	}
+	if c.Port > 65535 {
+		return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active.port %d is not a port: give one from 1 to 65535", key, c.Port)
+	}
+	switch k := c.Check.(type) {
+	case *config.ActiveHealthCheck_Http:
+		h, err := newHTTPCheck(k.Http)
+		if err != nil {
+			return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active.http: %w", key, err)
+		}
+		a.kind, a.check = "http", func(ctx context.Context, e *Endpoint) checkResult { return h.check(ctx, a, e) }
+	case *config.ActiveHealthCheck_Tcp:
+		a.kind, a.check = "tcp", func(ctx context.Context, e *Endpoint) checkResult { return checkTCP(ctx, a, e, k.Tcp) }
+	case *config.ActiveHealthCheck_Grpc:
+		a.kind, a.check = "grpc", func(ctx context.Context, e *Endpoint) checkResult { return checkGRPC(ctx, a, e, k.Grpc) }
+	default:
+		return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active has no check that this proxy knows: run the version of the controller", key)
+	}
+	return a, nil
+}
+
+func (a *active) same(o *active) bool {
+	if a == nil || o == nil {
+		return a == o
+	}
+	return proto.Equal(a.config, o.config)
+}
+
+// address is where the endpoint is checked.
+func (a *active) address(e *Endpoint) string {
+	if a.config.Port == 0 {
+		return e.text
+	}
+	return netip.AddrPortFrom(e.address.Addr(), uint16(a.config.Port)).String()
+}
+
+// dial makes the connection of a check, in cleartext.
+func (a *active) dial(ctx context.Context, e *Endpoint) (net.Conn, error) {
+	d := net.Dialer{KeepAlive: -1}
+	return d.DialContext(ctx, "tcp", a.address(e))
+}
+
+// checker checks one endpoint by one ActiveHealthCheck.
+type checker struct {
+	endpoint *Endpoint
+	active   *active
+	task     task
+	// Guarded by health.mu.
+	known               bool   // a check has come to an end
+	failing             bool   // the last one has failed
+	successes, failures uint32 // in a row, up to the thresholds
+}
+
+// setActive puts an ActiveHealthCheck in force, nil for none; Set.mu is held. What is known of endpoints by the one before stays until the first result.
+func (b *Backend) setActive(next *active) {
+	g, s := &b.health, b.set
+	before := g.active
+	if before.same(next) {
+		return
+	}
+	g.active = next
+	if next != nil && next.config.Log != nil {
+		next.log = s.eventLogs.take(next.config.Log.Path, s.options.Output)
+	}
+	for _, e := range b.list.Load().all {
+		e.health.setChecker(e, next)
+	}
+	if before != nil && before.log != nil {
+		s.eventLogs.give(before.log)
+	}
+}
+
+// beginChecks has an endpoint checked that is new, if any are; Set.mu is held.
+func (b *Backend) beginChecks(e *Endpoint) {
+	if b.health.active != nil && e.health.unchecked() {
+		e.health.setChecker(e, b.health.active)
+	}
+}
+
+func (h *health) unchecked() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.checker == nil
+}
+
+// setChecker has the endpoint checked by a, nil for not any more.
+func (h *health) setChecker(e *Endpoint, a *active) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	before := h.checker
+	h.checker = nil
+	if before != nil {
+		before.stop()
+	}
+	if a == nil {
+		h.mark(markUnhealthy|markUnknown, false)
+		return
+	}
+	c := &checker{endpoint: e, active: a, known: before != nil && before.known}
+	c.task.run = func(time.Time) { e.backend.set.checks.begin(c) }
+	h.checker = c
+	if !c.known {
+		h.mark(markUnhealthy|markUnknown, true)
+	}
+	s := e.backend.set
+	s.timetable.add(&c.task, s.checks.first(time.Now(), a.jitter))
+}
+
+// stop ends the checks. What the one under way finds does not count.
+func (c *checker) stop() { c.endpoint.backend.set.timetable.stop(&c.task) }
+
+// current reports whether the endpoint is still there, and checked by c.
+func (c *checker) current() bool {
+	h := c.endpoint.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.checker == c
+}
+
+// run carries out one check.
+func (c *checker) run() {
+	s := c.endpoint.backend.set
+	defer func() {
+		if v := recover(); v != nil {
+			s.options.Panicked("health check", v)
+			c.done(checkResult{failure: errPanic.Error()})
+		}
+	}()
+	if !c.current() {
+		return
+	}
+	if c.endpoint.transport.unknown { // nothing may be sent
+		s.timetable.add(&c.task, c.next())
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.endpoint.life, c.active.timeout)
+	defer cancel()
+	c.done(c.active.check(ctx, c.endpoint))
+}
+
+// next is when the next check begins, after one that ends now.
+func (c *checker) next() time.Time {
+	i := c.active.interval
+	return time.Now().Add(i + rand.N(i/checkJitter+1))
+}
+
+// done takes in what a check has found, and has the next one follow.
+func (c *checker) done(r checkResult) {
+	e, a := c.endpoint, c.active
+	h, t := e.health, e.backend.totals()
+	h.mu.Lock()
+	if h.checker != c {
+		h.mu.Unlock()
+		return
+	}
+	var event config.HealthCheckEvent
+	if r.failure == "" {
+		event = c.succeeded(h)
+		t.checksPassed.Add(1)
+	} else {
+		event = c.failed(h, r)
+		t.checksFailed.Add(1)
+	}
+	outlier := h.marks.Load()&markOutlier != 0
+	h.mu.Unlock()
+	if outlier && r.failure == "" { // as Envoy does
+		h.backend.ejecting.Lock()
+		h.mu.Lock()
+		h.endOutlier()
+		h.mu.Unlock()
+		h.backend.ejecting.Unlock()
+	}
+	if a.log != nil && !a.log.report(a, e, event, r.failure) {
+		t.eventsDropped.Add(1)
+	}
+	e.backend.set.timetable.add(&c.task, c.next())
+}
+
+// succeeded takes in a success; health.mu is held.
+func (c *checker) succeeded(h *health) config.HealthCheckEvent {
+	first := !c.known
+	c.known, c.failing, c.failures = true, false, 0
+	c.successes = min(c.successes+1, c.active.healthyAt)
+	if h.marks.Load()&markUnhealthy != 0 && (first || c.successes >= c.active.healthyAt) {
+		h.mark(markUnhealthy|markUnknown, false)
+		return config.HealthCheckEvent_HEALTH_CHECK_EVENT_HEALTHY_TRANSITION
+	}
+	return config.HealthCheckEvent_HEALTH_CHECK_EVENT_SUCCESS
+}
+
+// failed takes in a failure; health.mu is held.
+func (c *checker) failed(h *health, r checkResult) config.HealthCheckEvent {
+	first := !c.known
+	c.known, c.successes = true, 0
+	if c.failures < c.active.unhealthyAt {
+		c.failures++
+	}
+	start := !c.failing
+	c.failing = true
+	if first || r.atOnce || c.failures >= c.active.unhealthyAt {
+		h.mark(markUnhealthy, true)
+		h.mark(markUnknown, false)
+	}
+	if start {
+		return config.HealthCheckEvent_HEALTH_CHECK_EVENT_FAILURE_SERIES_START
+	}
+	return config.HealthCheckEvent_HEALTH_CHECK_EVENT_FAILURE
+}
+
+// checkQueue bounds the checks that are under way. The zero value is ready.
+type checkQueue struct {
+	mu        sync.Mutex
+	running   int
+	waiting   []*checker // no more than there are endpoints
+	lastFirst time.Time
+}
+
+// first returns when an endpoint that is found now is checked for the first time.
+func (q *checkQueue) first(now time.Time, jitter time.Duration) time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := q.lastFirst.Add(firstChecksApart)
+	if at.Before(now) {
+		at = now
+	}
+	q.lastFirst = at
+	if jitter > 0 {
+		at = at.Add(rand.N(jitter))
+	}
+	return at
+}
+
+// begin has a check run as soon as there is room.
+func (q *checkQueue) begin(c *checker) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.running == maxChecks {
+		q.waiting = append(q.waiting, c)
+		return
+	}
+	q.running++
+	go q.run(c)
+}
+
+// run runs c, and then others that wait.
+func (q *checkQueue) run(c *checker) {
+	for c != nil {
+		c.run()
+		c = q.next()
+	}
+}
+
+func (q *checkQueue) next() *checker {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 {
+		q.waiting = nil
+		q.running--
+		return nil
+	}
+	c := q.waiting[0]
+	q.waiting[0] = nil
+	q.waiting = q.waiting[1:]
+	return c
+}

@@ -1,0 +1,147 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// TestSlowConnectIsGivenUp is that a connect which takes longer than others is given up where there is another endpoint, and not where there is none.
+func TestSlowConnectIsGivenUp(t *testing.T) {
+	full := testkit.FullListener(t)
+	at := full.Addr().(*net.TCPAddr).AddrPort()
+	server := listen(t)
+	_, b := newSet(t, Options{ConnectTimeout: testkit.Patience}, endpoint(at), endpoint(server.addrPort()))
+	slow, other := b.Endpoints()[0], b.Endpoints()[1]
+	dial(t, other).Release() // from now on it is known how long connects take
+	for _, connect := range []func() error{
+		func() error { _, _, err := slow.Connect(context.Background(), time.Time{}, true); return err },
+		func() error { _, err := slow.ConnectTunnel(context.Background(), nil); return err },
+	} {
+		slow.reached()
+		var dialError *DialError
+		if err := connect(); !errors.As(err, &dialError) || dialError.Reason != ReasonSlow || !dialError.Retryable {
+			t.Fatalf("%v", err)
+		}
+		if slow.fit() || other.avoided() {
+			t.Error("the endpoint is not avoided")
+		}
+	}
+	// Without another endpoint, or where that is avoided, the connect timeout counts.
+	for _, alone := range []bool{true, false} {
+		if alone {
+			apply(t, b.set, endpointsResource(key, endpoint(at)))
+		} else {
+			apply(t, b.set, endpointsResource(key, endpoint(at), endpoint(server.addrPort())))
+			b.Endpoints()[1].suspectFor(time.Hour)
+		}
+		slow.reached()
+		b.set.options.ConnectTimeout = 2 * leastPatience
+		var dialError *DialError
+		if _, err := slow.Dial(context.Background(), time.Time{}); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// TestSessionsStayWithSlowEndpoints is that a request of a session waits for its endpoint, and others of it are not sent elsewhere meanwhile.
+func TestSessionsStayWithSlowEndpoints(t *testing.T) {
+	full := testkit.FullListener(t)
+	server := listen(t)
+	_, b := newSet(t, Options{ConnectTimeout: testkit.Patience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
+	slow := b.Endpoints()[0]
+	if _, _, err := slow.Connect(context.Background(), time.Time{}, true); !isSlow(err) {
+		t.Fatal(err)
+	}
+	if slow.fit() || b.SessionEndpointAs(nil, slow.SessionID()) != slow {
+		t.Error("a session leaves an endpoint that was slow once")
+	}
+	b.health.slowest.Store(1)
+	b.set.options.ConnectTimeout = 4 * leastPatience
+	var dialError *DialError
+	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
+		t.Errorf("%v", err)
+	}
+	if b.SessionEndpointAs(nil, slow.SessionID()) != nil {
+		t.Error("a session stays with an endpoint that takes no connection in time")
+	}
+}
+
+func TestPatience(t *testing.T) {
+	var g backendHealth
+	if got := g.patience(); got != firstPatience {
+		t.Errorf("%v before the first connect", got)
+	}
+	g.connected(time.Millisecond)
+	if got := g.patience(); got != leastPatience {
+		t.Errorf("%v where connects take 1 ms", got)
+	}
+	g.connected(300 * time.Millisecond)
+	if got := g.patience(); got != 1200*time.Millisecond {
+		t.Errorf("%v where connects take 300 ms", got)
+	}
+	for range 100 {
+		g.connected(time.Millisecond)
+	}
+	if got := g.patience(); got != leastPatience {
+		t.Errorf("%v when slow connects are long over", got)
+	}
+}
+
+// dropping has the kernel drop what comes to a socket.
+func dropping(t testing.TB, c net.Conn) {
+	t.Helper()
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		program := []unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K}}
+		err = unix.SetsockoptSockFprog(int(fd), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: 1, Filter: &program[0]})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLost is that a connection whose peer acknowledges nothing is told from one whose peer does not answer.
+func TestLost(t *testing.T) {
+	server := listenTo(t, func(c net.Conn) { <-t.Context().Done() })
+	_, b := newSet(t, Options{}, endpoint(server.addrPort()), endpoint(netip.MustParseAddrPort("127.0.0.1:1")))
+	e := b.Endpoints()[0]
+	slow, lost, idle := dial(t, e), dial(t, e), dial(t, e)
+	conns := server.accepted(t, 3)
+	for _, c := range conns { // they may be accepted in another order
+		if c.RemoteAddr().String() == lost.LocalAddr().String() {
+			dropping(t, c)
+		}
+	}
+	for _, c := range []*Conn{slow, lost} {
+		if c.Lost() {
+			t.Error("lost before anything was sent")
+		}
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.Eventually(t, "the connection is lost", lost.Lost)
+	if slow.Lost() {
+		t.Error("a connection is lost whose peer does not answer")
+	}
+	idle.Release()
+	e.Suspect()
+	if e.fit() || e.Idle() != nil {
+		t.Error("the endpoint is chosen, or its idle connection is kept")
+	}
+	slow.Close()
+	if lost.Close(); lost.Lost() {
+		t.Error("lost after it was closed")
+	}
+}

@@ -1,0 +1,153 @@
+package upstream
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+)
+
+// timetable calls functions at their times, on one goroutine that there is as long as any wait. So ten thousand endpoints that are checked every few seconds
+// cost no goroutines while they are not. The zero value is ready.
+type timetable struct {
+	mu      sync.Mutex
+	tasks   taskHeap
+	running bool
+	closed  bool
+	woken   chan struct{} // of one message, sent where an earlier task has come; made with the first
+	// panicked is told of a panic of a task; set before the first.
+	panicked func(where string, v any)
+}
+
+// task is a function that waits for its time. It must not block.
+type task struct {
+	run   func(now time.Time)
+	at    time.Time
+	index int // in the heap, from 1 on; 0 is that it does not wait
+	ended bool
+}
+
+// add has a task run at a time, unless it was stopped before.
+func (t *timetable) add(k *task, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed || k.ended || k.index != 0 {
+		return
+	}
+	k.at = at
+	heap.Push(&t.tasks, k)
+	if t.woken == nil {
+		t.woken = make(chan struct{}, 1)
+	}
+	if !t.running {
+		t.running = true
+		go t.loop()
+		return
+	}
+	if k.index == 1 {
+		t.wake()
+	}
+}
+
+func (t *timetable) wake() {
+	select {
+	case t.woken <- struct{}{}:
+	default:
+	}
+}
+
+// stop has a task run no more, but that it may be running just now.
+func (t *timetable) stop(k *task) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k.ended = true
+	if k.index != 0 {
+		heap.Remove(&t.tasks, k.index-1)
+		if len(t.tasks) == 0 && t.running {
+			t.wake()
+		}
+	}
+}
+
+// close stops all tasks.
+func (t *timetable) close() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closed = true
+	for _, k := range t.tasks {
+		k.index = 0
+	}
+	t.tasks = nil
+	if t.running {
+		t.wake()
+	}
+}
+
+func (t *timetable) loop() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		k, wait, done := t.next()
+		switch {
+		case done:
+			return
+		case k != nil:
+			t.carryOut(k)
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-t.woken:
+		}
+	}
+}
+
+// next takes the next task if it is due, or says how long it is until then; done is that there is none.
+func (t *timetable) next() (k *task, wait time.Duration, done bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.tasks) == 0 {
+		t.running = false
+		return nil, 0, true
+	}
+	if wait = time.Until(t.tasks[0].at); wait > 0 {
+		return nil, wait, false
+	}
+	return heap.Pop(&t.tasks).(*task), 0, false
+}
+
+func (t *timetable) carryOut(k *task) {
+	defer func() {
+		if v := recover(); v != nil && t.panicked != nil {
+			t.panicked("health", v)
+		}
+	}()
+	k.run(time.Now())
+}
+
+// taskHeap is a heap by time.
+type taskHeap []*task
+
+func (h taskHeap) Len() int           { return len(h) }
+func (h taskHeap) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h taskHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i+1, j+1
+}
+
+// Push implements heap.Interface.
+func (h *taskHeap) Push(x any) {
+	k := x.(*task)
+	k.index = len(*h) + 1
+	*h = append(*h, k)
+}
+
+// Pop implements heap.Interface.
+func (h *taskHeap) Pop() any {
+	old := *h
+	k := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	k.index = 0
+	return k
+}
