@@ -51,6 +51,7 @@ func TestFaultsBesideFilters(t *testing.T) {
 	duration := func(d gwv1.Duration) *gwv1.Duration { return &d }
 	faults := map[string]func(*gwv1.HTTPRouteRule){
 		"sessionPersistence": func(r *gwv1.HTTPRouteRule) {
+			//lint:ignore SA1019 routes still have the deprecated field, and it must not be passed over
 			r.SessionPersistence = &gwv1.SessionPersistence{AbsoluteTimeout: duration("0s")}
 		},
 		"timeouts": func(r *gwv1.HTTPRouteRule) {
