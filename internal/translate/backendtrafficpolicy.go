@@ -41,6 +41,7 @@ func (p *readPolicy) same(o *readPolicy) bool {
 
 // backendTrafficPolicies are BackendTrafficPolicies, without what they do to routes.
 type backendTrafficPolicies struct {
+	o          *Options
 	objects    *incremental.Collection[name, *eg.BackendTrafficPolicy]
 	namespaces *namespaces
 	grants     *grants
@@ -85,8 +86,8 @@ type targetIndexes struct {
 	gatewayNamespaces, setNamespaces, routeNamespaces *incremental.Index[Kind, kindNamespace, struct{}]
 }
 
-func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *namespaces, grants *grants) *backendTrafficPolicies {
-	bp := &backendTrafficPolicies{objects: in.backendTraffic.Collection, namespaces: namespaces, grants: grants,
+func newBackendTrafficPolicies(e *incremental.Engine, o *Options, in *inputs, namespaces *namespaces, grants *grants) *backendTrafficPolicies {
+	bp := &backendTrafficPolicies{o: o, objects: in.backendTraffic.Collection, namespaces: namespaces, grants: grants,
 		gateways: in.gateways.Collection, sets: in.listenerSets.Collection, routes: in.routes.Collection}
 	bp.declareSelectable()
 	bp.targets = backendTrafficTargets(e, bp)
@@ -107,9 +108,7 @@ func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *na
 	bp.winners = policyWinners(e, kind.BackendTrafficPolicy.Kind, bp.byTarget, ages)
 	bp.all = incremental.Map(e, "BackendTrafficPolicy", bp.objects,
 		func(_ *incremental.View, n name, p *eg.BackendTrafficPolicy) (*readPolicy, bool) {
-			read := &readPolicy{Fields: backendtraffic.Fields(&p.Spec)}
-			read.Compiled, read.Invalid = backendtraffic.Compile(&p.Spec, policyPair{Child: n}.source())
-			return read, true
+			return bp.compile(&p.Spec, policyPair{Child: n}), true
 		}, (*readPolicy).same)
 	bp.declareOfRoutes(e)
 	return bp
@@ -408,8 +407,8 @@ func (bp *backendTrafficPolicies) read(v *incremental.View, p policyPair) *readP
 	if err != nil {
 		return &readPolicy{Invalid: condition.NewProblem(gwv1.PolicyReasonInvalid, "spec.mergeType", "use JSONMerge, or remove it", "it cannot be merged with %s: %v", p.Parent, err)}
 	}
-	read := &readPolicy{Fields: backendtraffic.Fields(merged)}
-	if read.Compiled, read.Invalid = backendtraffic.Compile(merged, p.source()); read.Invalid != nil {
+	read := bp.compile(merged, p)
+	if read.Invalid != nil {
 		read.Invalid.What += ", as merged with " + p.Parent.String()
 	}
 	return read
@@ -446,6 +445,16 @@ func (bp *backendTrafficPolicies) hidden(v *incremental.View, rp *routePolicies,
 		}
 	}
 	return all
+}
+
+// compile reads the settings of policies.
+func (bp *backendTrafficPolicies) compile(spec *eg.BackendTrafficPolicySpec, by policyPair) *readPolicy {
+	read := &readPolicy{Fields: backendtraffic.Fields(spec)}
+	read.Compiled, read.Invalid = backendtraffic.Compile(spec, by.source())
+	if read.Invalid == nil && bp.o.Cluster && read.Backend.GetLoadBalancer().GetPreferLocalZone() != nil {
+		read.Notes = append(read.Notes, condition.NewProblem("", "spec.loadBalancer.zoneAware.preferLocal", "", "it changes nothing: proxies in a cluster do not know their zone"))
+	}
+	return read
 }
 
 // forRule returns a rule as the policy has it carried out.

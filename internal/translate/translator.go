@@ -98,7 +98,7 @@ func New(options Options) *Translator {
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
 	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure, backendRefs, telemetryPolicies, httpFilters)
-	backendTraffic := newBackendTrafficPolicies(e, t.in, namespaces, grants)
+	backendTraffic := newBackendTrafficPolicies(e, o, t.in, namespaces, grants)
 	backendTraffic.declareAbove(e, t.listeners)
 	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters, backendTraffic)
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
