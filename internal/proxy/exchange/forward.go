@@ -283,6 +283,14 @@ func (x *Exchange) dialFailure(err error) failure {
 	if !errors.As(err, &dial) {
 		return failure{kind: failedFinally, reason: observe.ReasonConnectFailed}
 	}
+	if dial.Reason == upstream.ReasonDeadline {
+		return x.timeoutFailure(true)
+	}
+	return connectFailure(dial)
+}
+
+// connectFailure is dialFailure for what has no deadline but the connect timeout.
+func connectFailure(dial *upstream.DialError) failure {
 	f := failure{kind: failedFinally}
 	if dial.Retryable {
 		f.kind = failedToConnect
@@ -290,8 +298,6 @@ func (x *Exchange) dialFailure(err error) failure {
 	switch dial.Reason {
 	case upstream.ReasonTimeout:
 		f.reason = observe.ReasonConnectTimeout
-	case upstream.ReasonDeadline:
-		return x.timeoutFailure(true)
 	case upstream.ReasonCanceled:
 		f.reason, f.silent = observe.ReasonClientClosed, true
 	case upstream.ReasonOverloaded:

@@ -95,17 +95,9 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		if p != nil {
 			return x.retryByRule(f)
 		}
-		r.tried.Add(x.endpoint)
-		r.fresh, r.needsOther = false, true
-		v.again = counted()
+		v.again = r.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
 	case failedGone:
-		r.tried.Add(x.endpoint)
-		r.fresh, r.needsOther = false, true
-		if r.gone < maxGone {
-			r.gone++
-			r.uncounted++
-		}
-		v.again = counted()
+		v.again = r.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
 	case failedStale:
 		// That was no attempt, unless we asked for a new connection and were given one that another had just used: then
 		// it counts, so that this ends.
@@ -142,6 +134,20 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		v.reason = observe.ReasonOK
 	}
 	return v
+}
+
+// connectsAgain reports, of an endpoint to which no connection could be made, by so many attempts, whether another one is asked, without a rule's retry.
+func (r *retryState) connectsAgain(kind failureKind, ep *upstream.Endpoint, attempts int) bool {
+	if kind != failedToConnect && kind != failedGone {
+		return false
+	}
+	r.tried.Add(ep)
+	r.fresh, r.needsOther = false, true
+	if kind == failedGone && r.gone < maxGone {
+		r.gone++
+		r.uncounted++
+	}
+	return attempts-r.uncounted < maxConnects
 }
 
 // maxWithoutPause is how many endpoints are asked one after the other that accept no connection.
