@@ -284,10 +284,13 @@ func (c *l4Conn) handOver(fd int) {
 	tcp, err := listen.Raw{FD: fd, Peer: c.peer}.TCP()
 	port := s.engine.Snapshot.Load().Port(c.socket)
 	if err != nil || port == nil {
+		reason := observe.ReasonOverloaded // there are no descriptors
 		if err == nil {
+			reason = observe.ReasonRouteNotFound
 			tcp.SetLinger(0) //nolint:errcheck // a broken socket is reset already
 			tcp.Close()
 		}
+		c.x.Finish(reason, tunnel.End{})
 		c.socket.Stats.ConnectionClosed()
 		s.leaveL4(c)
 		return

@@ -130,6 +130,7 @@ func (x *L4) Made() observe.Reason {
 func (x *L4) Failed(err error) (again bool, reason observe.Reason) {
 	f := connectFailure(x.endpoint.TunnelFailed(err))
 	x.dial = l4NotBegun
+	x.path.end()
 	if x.retry == nil {
 		x.retry = &retryState{}
 	}
