@@ -21,7 +21,7 @@ import (
 // l4Loops are the loops of a Set, none before the first connection.
 type l4Loops struct {
 	once  sync.Once
-	loops atomic.Pointer[[]l4Loop]
+	loops atomic.Pointer[[]*l4Loop]
 	next  atomic.Uint32
 	open  atomic.Int64 // connections, also while they leave
 }
@@ -32,7 +32,7 @@ type l4Loop struct {
 }
 
 // all returns the loops there are.
-func (l *l4Loops) all() []l4Loop {
+func (l *l4Loops) all() []*l4Loop {
 	if all := l.loops.Load(); all != nil {
 		return *all
 	}
@@ -40,16 +40,15 @@ func (l *l4Loops) all() []l4Loop {
 }
 
 // startLoops makes the loops, if need be.
-func (s *Set) startLoops() []l4Loop {
+func (s *Set) startLoops() []*l4Loop {
 	l := &s.l4
 	l.once.Do(func() {
-		all := make([]l4Loop, runtime.GOMAXPROCS(0))
+		all := make([]*l4Loop, runtime.GOMAXPROCS(0))
 		for i := range all {
-			all[i].seed = rand.Uint64()
-			all[i].Loop = tunnel.NewLoop(tunnel.LoopOptions{
+			all[i] = &l4Loop{seed: rand.Uint64(), Loop: tunnel.NewLoop(tunnel.LoopOptions{
 				Now: s.engine.Now, Idle: s.timeouts.Tunnel, Untaken: s.timeouts.TunnelWrite,
 				Panicked: func(v any) { s.engine.Observer.Panicked("tunnel", v) },
-			})
+			})}
 		}
 		l.loops.Store(&all)
 	})
@@ -128,12 +127,12 @@ func (s *Set) ServeL4(socket *snapshot.Socket, raw listen.Raw, port *snapshot.Po
 	loops := s.startLoops()
 	n := s.l4.next.Add(1)
 	for i := range loops {
-		c.loop = &loops[(n+uint32(i))%uint32(len(loops))]
+		c.loop = loops[(n+uint32(i))%uint32(len(loops))]
 		if c.loop.TryLocked(func() { c.begin(raw.FD) }) {
 			return
 		}
 	}
-	c.loop = &loops[n%uint32(len(loops))]
+	c.loop = loops[n%uint32(len(loops))]
 	c.loop.Locked(func() { c.begin(raw.FD) })
 }
 
