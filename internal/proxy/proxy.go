@@ -202,6 +202,7 @@ func soleGateway(hosts *match.Hosts[*snapshot.Listener]) string {
 
 // serve starts accepting on a socket.
 func (p *Proxy) serve(s *snapshot.Socket) {
+	s.ServeRaw(func() bool { return p.clients.L4InLoops(p.engine.Snapshot.Load().Port(s)) }, func(raw listen.Raw) { p.acceptRaw(s, raw) })
 	go s.Serve(func(tcp *net.TCPConn) { p.accept(s, tcp) },
 		func(err error) { p.logger.Error("accept failed", "address", s.Addr.String(), "error", err) })
 }
@@ -215,6 +216,22 @@ func (p *Proxy) accept(s *snapshot.Socket, tcp *net.TCPConn) {
 		return
 	}
 	p.clients.Serve(s, tcp, port)
+}
+
+// acceptRaw is accept of a connection that was accepted without a net.TCPConn.
+func (p *Proxy) acceptRaw(s *snapshot.Socket, raw listen.Raw) {
+	defer p.recovered("accept")
+	port := p.engine.Snapshot.Load().Port(s)
+	if p.clients.L4InLoops(port) {
+		p.clients.ServeL4(s, raw, port)
+		return
+	}
+	tcp, err := raw.TCP() // the listeners of the port have changed this moment
+	if err != nil {
+		p.logger.Error("accept failed", "address", s.Addr.String(), "error", err)
+		return
+	}
+	p.accept(s, tcp)
 }
 
 // retire stops accepting on a socket that no listener uses. Its connections end with their

@@ -244,11 +244,11 @@ const (
 // held so many bytes together, and returns how many: memory is scarce.
 func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 	sum := uint64(0)
-	for _, t := range s.tunnelsSince(tunnelStuckFor, tunnelWaits.stuck) {
+	for _, t := range s.tunnelsSince(tunnelStuckFor, moments.stuck) {
 		if sum >= bytes {
 			break
 		}
-		if n := t.waits().held(); n > 0 && t.end() { // else it has moved meanwhile, or has ended
+		if n := t.held(); n > 0 && t.end() { // else it has moved meanwhile, or has ended
 			sum += uint64(n)
 			ended++
 		}
@@ -259,7 +259,7 @@ func (s *Set) EndStuckTunnels(bytes uint64) (ended int) {
 // EndUnusedTunnels ends some of the tunnels through which nothing has moved for a while, those first that were used last the longest ago, and
 // returns how many: memory is scarce, and there may be many of them.
 func (s *Set) EndUnusedTunnels() (ended int) {
-	all := s.tunnelsSince(tunnelUnused, tunnelWaits.used)
+	all := s.tunnelsSince(tunnelUnused, moments.used)
 	all = all[:min(len(all), max(len(all)/tunnelPart, tunnelsLeast))]
 	for _, t := range all {
 		if t.end() {
@@ -271,8 +271,29 @@ func (s *Set) EndUnusedTunnels() (ended int) {
 
 // openTunnel is a connection that is a tunnel, or a stream of one.
 type openTunnel struct {
-	c *Conn
-	d *stream // nil where it is the connection
+	c  *Conn
+	d  *stream // nil where it is the connection
+	l4 *l4Conn // of a loop, in place of both
+}
+
+// moments tells when something was last seen of a tunnel, by the coarse clock; false where it was not.
+type moments interface {
+	used() (ms int64, tunnel bool)
+	stuck() (ms int64, stuck bool)
+}
+
+func (t openTunnel) key() clientKey {
+	if t.l4 != nil {
+		return t.l4.key
+	}
+	return t.c.key
+}
+
+func (t openTunnel) held() int {
+	if t.l4 != nil {
+		return t.l4.held()
+	}
+	return t.waits().held()
 }
 
 func (t openTunnel) waits() tunnelWaits {
@@ -284,6 +305,9 @@ func (t openTunnel) waits() tunnelWaits {
 
 // end reports whether the tunnel ends by it.
 func (t openTunnel) end() bool {
+	if t.l4 != nil {
+		return t.l4.end()
+	}
 	if t.d != nil {
 		return t.c.tunnels.end(t.d)
 	}
@@ -293,7 +317,7 @@ func (t openTunnel) end() bool {
 }
 
 // tunnelsSince returns the tunnels for which since returns a moment, by the coarse clock, that is so long ago at least, the longest ago first.
-func (s *Set) tunnelsSince(least time.Duration, since func(tunnelWaits) (ms int64, ok bool)) []openTunnel {
+func (s *Set) tunnelsSince(least time.Duration, since func(moments) (ms int64, ok bool)) []openTunnel {
 	at := make(map[openTunnel]int64)
 	look := func(t openTunnel) {
 		if ms, ok := since(t.waits()); ok {
@@ -303,9 +327,14 @@ func (s *Set) tunnelsSince(least time.Duration, since func(tunnelWaits) (ms int6
 	s.Each(func(c *Conn) {
 		switch {
 		case c.http2.Load() != nil:
-			c.tunnels.each(func(d *stream) { look(openTunnel{c, d}) })
+			c.tunnels.each(func(d *stream) { look(openTunnel{c: c, d: d}) })
 		case c.counts.Load() == countsOpen:
-			look(openTunnel{c, nil})
+			look(openTunnel{c: c})
+		}
+	})
+	s.l4.each(func(c *l4Conn) {
+		if ms, ok := since(c); ok && c.counts.Load() == countsOpen {
+			at[openTunnel{l4: c}] = ms
 		}
 	})
 	var all []openTunnel
@@ -350,7 +379,7 @@ func (s *Set) makeRoom() bool {
 	}
 	search(func(above, most int) int { return s.endAbove(counts, above, most, now) })
 	if ended < (batch+1)/2 {
-		tunnels := s.tunnelsSince(tunnelUnused, tunnelWaits.used)
+		tunnels := s.tunnelsSince(tunnelUnused, moments.used)
 		search(func(above, most int) int { return endTunnelsAbove(tunnels, counts, above, most) })
 	}
 	if ended < most {
@@ -371,7 +400,7 @@ func (s *Set) endAbove(counts map[clientKey]int, level, most int, now int64) (en
 			return true
 		})
 	}
-	return ended
+	return ended + s.l4.endUnused(counts, level, most-ended, now)
 }
 
 // endTunnelsAbove is endAbove for tunnels that are unused.
@@ -380,8 +409,8 @@ func endTunnelsAbove(tunnels []openTunnel, counts map[clientKey]int, level, most
 		if ended == most {
 			break
 		}
-		if counts[t.c.key] > level && t.end() {
-			counts[t.c.key]--
+		if counts[t.key()] > level && t.end() {
+			counts[t.key()]--
 			ended++
 		}
 	}

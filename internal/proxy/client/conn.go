@@ -76,6 +76,7 @@ type Conn struct {
 	fresh      bool
 	negotiated string // by ALPN
 	proxied    bool   // begins with a PROXY header
+	opened     bool   // a loop has counted it before, see ServeL4
 	// served tells that a request has been carried out.
 	served bool
 	loop   rawLoop
@@ -219,7 +220,9 @@ var acceptors = [...]func(*Conn){
 // start runs a new connection, which is in its Set.
 func (c *Conn) start() {
 	defer c.recovered()
-	c.side.Socket.Stats.ConnectionOpened()
+	if !c.opened {
+		c.side.Socket.Stats.ConnectionOpened()
+	}
 	if c.proxied && !c.acceptProxied() {
 		c.end()
 		return
@@ -492,19 +495,23 @@ var errPlain = errors.New("HTTP without TLS")
 
 // handshakeFailed counts a connection that ended before any request, and says why.
 func (c *Conn) handshakeFailed(reason observe.Reason, serverName string, cause error) {
+	c.set.handshakeFailed(c.side.Socket, c.side.Peer, c.side.Mode, reason, serverName, cause)
+}
+
+func (s *Set) handshakeFailed(socket *snapshot.Socket, client netip.AddrPort, mode snapshot.Mode, reason observe.Reason, serverName string, cause error) {
 	scheme := "https"
-	if c.side.Mode != snapshot.HTTPS {
+	if mode != snapshot.HTTPS {
 		scheme = "tls"
 	}
-	c.set.engine.Observer.Finish(&observe.Record{
+	s.engine.Observer.Finish(&observe.Record{
 		StartUnixNano: time.Now().UnixNano(),
-		ClientAddr:    c.side.Peer,
+		ClientAddr:    client,
 		Scheme:        scheme,
 		Host:          []byte(serverName),
-		Port:          c.side.Socket.Addr.Port,
+		Port:          socket.Addr.Port,
 		Cause:         cause.Error(),
 		Reason:        reason,
-		Stats:         c.side.Socket.Stats.Unrouted(),
+		Stats:         socket.Stats.Unrouted(),
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -94,6 +95,7 @@ type Set struct {
 	idlePoller atomic.Pointer[poller] // nil before the first connection idles, and where there can be none
 	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
 	shards     [shards]shard
+	l4         l4Loops // connections that have no Conn
 
 	admission admission
 
@@ -127,6 +129,7 @@ func (s *Set) Close() {
 			l.close()
 		}
 	}
+	s.l4.close()
 	s.engine.HangUps.Close()
 }
 
@@ -198,26 +201,34 @@ func (s *Set) Serve(socket *snapshot.Socket, tcp *net.TCPConn, port *snapshot.Po
 		s.proxyHeaderFailed(socket, peer, port.Mode, errUntrusted)
 		return
 	}
-	key := keyOf(client)
-	limit, ok := observe.LimitMemory, false
-	open := socket.Open.Add(1)
-	if most := port.Connections.Max; most > 0 && open > most {
-		limit = observe.LimitPort
-	} else if !s.engine.Overloaded.Load() {
-		limit, ok = s.admit(key, proxied)
-	}
+	key, ok := s.enter(socket, client, port)
 	if !ok {
-		socket.Open.Add(-1)
 		tcp.SetLinger(0) // so that the kernel keeps nothing of it either
 		tcp.Close()
-		socket.Stats.ConnectionRefused(limit)
-		s.refuse(limit, client)
 		return
 	}
 	c := newConn(s, socket, tcp, port)
 	c.setPeer(peer)
 	c.key = key
 	s.begin(c)
+}
+
+// enter counts a connection that was accepted; false is that there are too many.
+func (s *Set) enter(socket *snapshot.Socket, client netip.Addr, port *snapshot.Port) (key clientKey, ok bool) {
+	key = keyOf(client)
+	limit := observe.LimitMemory
+	open := socket.Open.Add(1)
+	if most := port.Connections.Max; most > 0 && open > most {
+		limit = observe.LimitPort
+	} else if !s.engine.Overloaded.Load() {
+		limit, ok = s.admit(key, port.Connections.ProxyProtocol)
+	}
+	if !ok {
+		socket.Open.Add(-1)
+		socket.Stats.ConnectionRefused(limit)
+		s.refuse(limit, client)
+	}
+	return key, ok
 }
 
 func (s *Set) begin(c *Conn) {
@@ -227,7 +238,7 @@ func (s *Set) begin(c *Conn) {
 	go c.start()
 }
 
-// Each calls f for all connections there are; f must not block nor end one.
+// Each calls f for all connections that have a Conn; f must not block nor end one.
 func (s *Set) Each(f func(*Conn)) {
 	for i := range s.shards {
 		s.shards[i].each(f)
@@ -241,6 +252,7 @@ func (s *Set) Sweep(now int64) {
 	if s.engine.Draining.Load() {
 		idleEnd = now + (s.timeouts.Idle - drainIdle).Milliseconds()
 	}
+	s.l4.sweep(now)
 	var memory [watchEach]*Conn
 	for i := range s.shards {
 		for _, c := range s.shards[i].sweep(now, max(now, idleEnd), memory[:0]) {
@@ -252,7 +264,10 @@ func (s *Set) Sweep(now int64) {
 }
 
 // Cut ends all connections, whatever they do: the drain has lasted too long.
-func (s *Set) Cut() { s.Each(func(c *Conn) { c.cut(observe.ReasonShuttingDown) }) }
+func (s *Set) Cut() {
+	s.l4.cut(observe.ReasonShuttingDown) // before the others, which one may become
+	s.Each(func(c *Conn) { c.cut(observe.ReasonShuttingDown) })
+}
 
 // Empty is closed as soon as there is no connection.
 func (s *Set) Empty() <-chan struct{} {
@@ -270,6 +285,9 @@ func (s *Set) Empty() <-chan struct{} {
 
 // signalEmpty closes done where the set is empty; mu is held.
 func (s *Set) signalEmpty() {
+	if !s.l4.empty() { // before the others, as in Cut
+		return
+	}
 	for i := range s.shards {
 		if !s.shards[i].empty() {
 			return
@@ -284,6 +302,11 @@ func (s *Set) remove(c *Conn) {
 	s.leave(&c.counted)
 	c.side.Socket.Open.Add(-1)
 	c.shard.remove(c)
+	s.wakeEmpty()
+}
+
+// wakeEmpty follows the end of a connection.
+func (s *Set) wakeEmpty() {
 	if !s.awaited.Load() {
 		return
 	}

@@ -56,12 +56,14 @@ func (c *Conn) acceptPassthrough() {
 }
 
 // listener is the one of now that has the server name, nil for none.
-func (c *Conn) listener() *snapshot.Listener {
-	p := c.set.engine.Snapshot.Load().Port(c.side.Socket)
+func (c *Conn) listener() *snapshot.Listener { return c.set.listener(c.side.Socket, c.side.ServerName) }
+
+func (s *Set) listener(socket *snapshot.Socket, serverName []byte) *snapshot.Listener {
+	p := s.engine.Snapshot.Load().Port(socket)
 	if p == nil {
 		return nil
 	}
-	l, _ := p.Listeners.Find(c.side.ServerName)
+	l, _ := p.Listeners.Find(serverName)
 	return l
 }
 

@@ -2,7 +2,9 @@ package epoll
 
 import (
 	"os"
+	"runtime"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,6 +18,16 @@ type Set struct {
 
 // Open makes a Set and its goroutine, which calls report for each event; report must not block.
 func Open(report func(*unix.EpollEvent)) (*Set, error) {
+	return OpenBatch(func(events []unix.EpollEvent) bool {
+		for i := range events {
+			report(&events[i])
+		}
+		return false
+	})
+}
+
+// OpenBatch is Open of a Set that reports all events at hand together. Where report returns true it is called again at once, maybe without an event.
+func OpenBatch(report func([]unix.EpollEvent) (again bool)) (*Set, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -40,21 +52,37 @@ func (s *Set) Close() {
 	<-s.done
 }
 
-func (s *Set) run(raw syscall.RawConn, report func(*unix.EpollEvent)) {
+func (s *Set) run(raw syscall.RawConn, report func([]unix.EpollEvent) bool) {
 	defer close(s.done)
 	events := make([]unix.EpollEvent, 128)
 	_ = raw.Read(func(uintptr) bool { // the error is that the set is closed
-		for {
-			n, err := unix.EpollWait(s.FD, events, 0)
-			if err == unix.EINTR {
-				continue
-			}
-			for i := range max(n, 0) {
-				report(&events[i])
-			}
-			if n < len(events) {
+		for first := true; ; first = false {
+			n := s.poll(events, first)
+			if again := report(events[:n]); !again && n < len(events) {
 				return false
 			}
+			runtime.Gosched()
 		}
 	})
+}
+
+// poll returns how many events there are, without waiting. The first call behind a wait does not tell the scheduler that it is a system call, since to wake
+// its monitor thread costs more. Others do: that thread is needed where there is always something to do.
+func (s *Set) poll(events []unix.EpollEvent, first bool) int {
+	for {
+		var n uintptr
+		var errno syscall.Errno
+		if first {
+			n, _, errno = unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.FD), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+		} else {
+			n, _, errno = unix.Syscall6(unix.SYS_EPOLL_PWAIT, uintptr(s.FD), uintptr(unsafe.Pointer(&events[0])), uintptr(len(events)), 0, 0, 0)
+		}
+		switch errno {
+		case 0:
+			return int(n)
+		case unix.EINTR:
+			continue
+		}
+		return 0
+	}
 }

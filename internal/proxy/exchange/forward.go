@@ -364,6 +364,20 @@ func (x *Exchange) dialFailure(err error) failure {
 	if !errors.As(err, &dial) {
 		return failure{kind: failedFinally, reason: observe.ReasonConnectFailed}
 	}
+	if dial.Reason == upstream.ReasonDeadline {
+		return x.timeoutFailure(true)
+	}
+	f := connectFailure(dial)
+	if dial.Reason == upstream.ReasonCanceled {
+		if reason, lapsed := x.lapsed(); lapsed && !x.Client.Watch.goneNow() {
+			f.reason, f.silent = reason, false
+		}
+	}
+	return f
+}
+
+// connectFailure is dialFailure for what has no deadline but the connect timeout.
+func connectFailure(dial *upstream.DialError) failure {
 	f := failure{kind: failedFinally}
 	if dial.Retryable {
 		f.kind = failedToConnect
@@ -373,13 +387,8 @@ func (x *Exchange) dialFailure(err error) failure {
 		f.reason = observe.ReasonConnectTimeout
 	case upstream.ReasonSlow:
 		f.reason, f.kind = observe.ReasonConnectTimeout, failedSlow
-	case upstream.ReasonDeadline:
-		return x.timeoutFailure(true)
 	case upstream.ReasonCanceled:
 		f.reason, f.silent = observe.ReasonClientClosed, true
-		if reason, lapsed := x.lapsed(); lapsed && !x.Client.Watch.goneNow() {
-			f.reason, f.silent = reason, false
-		}
 	case upstream.ReasonOverloaded:
 		f.reason = observe.ReasonOverloaded
 	case upstream.ReasonBreaker:

@@ -82,42 +82,19 @@ func (j *joined) breakOff() {
 
 func (x *Exchange) join(from tunnelled) observe.Reason {
 	c := x.Client
-	p := c.Engine.Snapshot.Load().Port(c.Socket)
-	if p == nil {
-		return observe.ReasonRouteNotFound
+	to := routeL4(&L4Client{Engine: c.Engine, Socket: c.Socket, Mode: c.Mode, ServerName: c.ServerName}, &x.rec, &x.fx.Seed)
+	x.rule = to.rule
+	if to.reason != observe.ReasonOK {
+		return to.reason
 	}
-	l, ok := p.Listeners.Find(c.ServerName)
-	if !ok || l.Mode != c.Mode { // another one than when the connection began
-		return observe.ReasonRouteNotFound
-	}
-	x.rec.Stats = l.Stats.Unrouted()
-	if c.Engine.Overloaded.Load() {
-		return observe.ReasonOverloaded
-	}
-	route, ok := l.L4.Find(c.ServerName)
-	if !ok {
-		return observe.ReasonRouteNotFound
-	}
-	rule := route.RuleFor(c.Mode)
-	x.rule = rule
-	if s := rule.StatsFor(l); s != nil {
-		x.rec.Stats = s
-	}
-	ref, reason := rule.Choose(&x.fx.Seed)
-	if reason != observe.ReasonOK {
-		return reason
-	}
-	x.rec.Backend = ref + 1
-	b := &rule.Backends[ref]
-	if b.Failure != nil {
-		return b.Failure.Reason
-	}
+	l, b := to.listener, to.ref
 	j := &joined{path: &tunnelPath{tunnels: &c.Engine.tunnels, listener: l.Config.Key, from: from}}
 	if j.path.loops() {
 		return observe.ReasonLoopDetected
 	}
 	x.joined = j
 	defer x.leaveJoined()
+	var reason observe.Reason
 	if j.conn, reason = x.dialBackend(b, l.Identity, j.path); j.conn == nil {
 		return reason
 	}

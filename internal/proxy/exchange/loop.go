@@ -62,10 +62,13 @@ func addressesOf(c net.Conn) tunnelled {
 // addrPort returns an address in the form in which those of both ends can be compared.
 func addrPort(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
-		ap := tcp.AddrPort()
-		return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
+		return unmapped(tcp.AddrPort())
 	}
 	return netip.AddrPort{}
+}
+
+func unmapped(a netip.AddrPort) netip.AddrPort {
+	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
 // pass is a listener that a connection has passed, and those before it.
@@ -131,8 +134,13 @@ func (p *tunnelPath) loops() bool { return p.tunnels.get(p.from).has(p.listener)
 
 // connected notes that a connection to a backend was made.
 func (p *tunnelPath) connected(c *net.TCPConn) {
+	p.made(addressesOf(c))
+}
+
+// made is connected, by the addresses.
+func (p *tunnelPath) made(c tunnelled) {
 	p.end()
-	p.to, p.pass = addressesOf(c), &pass{p.listener, p.tunnels.get(p.from)}
+	p.to, p.pass = c, &pass{p.listener, p.tunnels.get(p.from)}
 	p.tunnels.add(p.to, p.pass)
 }
 

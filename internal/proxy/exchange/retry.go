@@ -106,17 +106,9 @@ func (x *Exchange) judge(f failure) (v verdict) {
 			}
 			return v
 		}
-		r.tried.Add(x.endpoint)
-		r.fresh, r.needsOther = false, true
-		v.again = counted()
+		v.again = r.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
 	case failedGone:
-		r.tried.Add(x.endpoint)
-		r.fresh, r.needsOther = false, true
-		if r.gone < maxGone {
-			r.gone++
-			r.uncounted++
-		}
-		v.again = counted()
+		v.again = r.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
 	case failedSlow:
 		// No retry either: nothing was sent. Who has moved often asks the next endpoints as others do.
 		if r.moves == maxMoves && p != nil {
@@ -183,6 +175,20 @@ func (x *Exchange) judge(f failure) (v verdict) {
 		v.reason = observe.ReasonOK
 	}
 	return v
+}
+
+// connectsAgain reports, of an endpoint to which no connection could be made, by so many attempts, whether another one is asked, without a rule's retry.
+func (r *retryState) connectsAgain(kind failureKind, ep *upstream.Endpoint, attempts int) bool {
+	if kind != failedToConnect && kind != failedGone {
+		return false
+	}
+	r.tried.Add(ep)
+	r.fresh, r.needsOther = false, true
+	if kind == failedGone && r.gone < maxGone {
+		r.gone++
+		r.uncounted++
+	}
+	return attempts-r.uncounted < maxConnects
 }
 
 // maxWithoutPause is how many endpoints are asked one after the other that accept no connection.

@@ -163,14 +163,24 @@ func (x *Exchange) pump() observe.Reason {
 		return observe.ReasonUpgraded
 	}
 	x.joined.reset()
-	reason, lapsed := x.lapsed()
-	switch {
-	case gone, end.Failed == tunnel.Client && !isTimeout(end.Err):
+	if gone {
 		return observe.ReasonClientClosed
-	case lapsed && isTimeout(end.Err):
+	}
+	if reason, lapsed := x.lapsed(); lapsed && isTimeout(end.Err) {
 		return reason
+	}
+	return reasonOf(end)
+}
+
+// reasonOf returns why a tunnel has ended whose client was not found to have left.
+func reasonOf(end tunnel.End) observe.Reason {
+	switch {
+	case end.Err == nil:
+		return observe.ReasonUpgraded
 	case isTimeout(end.Err):
 		return observe.ReasonTunnelIdle
+	case end.Failed == tunnel.Client:
+		return observe.ReasonClientClosed
 	case end.Failed == tunnel.Backend:
 		return observe.ReasonUpstreamTruncated
 	}

@@ -42,12 +42,41 @@ type Socket struct {
 	ln     *net.TCPListener
 	closed atomic.Bool
 	done   chan struct{}
+	raw    rawAccept
 }
+
+// Raw is a connection that was accepted and that nobody but its owner knows of: a socket that does not block.
+type Raw struct {
+	FD   int
+	Peer netip.AddrPort // the zero value where that is not known any more
+}
+
+// rawAccept is for connections that are handed on as Raw.
+type rawAccept struct {
+	wanted func() bool // nil: none
+	handle func(Raw)
+	once   sync.Once
+	more   sync.Once
+	accept rawAccepter
+}
+
+// ServeRaw has Serve hand connections on to handle as Raw, as long as wanted returns true, where the system can; handle is as that of Serve. One that comes
+// when wanted changes may be handed on in either way. It must be called before Serve.
+func (s *Socket) ServeRaw(wanted func() bool, handle func(Raw)) {
+	s.raw.wanted, s.raw.handle = wanted, handle
+}
+
+// mostRawAcceptors is how many goroutines accept connections that are handed on as Raw, at most: what follows the accept is done on them.
+const mostRawAcceptors = 16
 
 // keepAlivePeriod is how soon the kernel asks a silent peer whether it still lives.
 // It is set on the listening socket, from which Linux copies it to each connection,
 // so that an accept costs no further system call.
-const keepAlivePeriod = 60 * time.Second
+const (
+	keepAlivePeriod   = 60 * time.Second
+	keepAliveInterval = 15 * time.Second
+	keepAliveCount    = 4
+)
 
 // Open binds addr. The error is the system's, for example EADDRINUSE.
 func Open(addr Addr) (*Socket, error) {
@@ -75,24 +104,28 @@ func acceptors(cores int) int { return 1 + min(cores/16, 3) }
 func (s *Socket) serve(acceptors int, handle func(*net.TCPConn), report func(error)) {
 	defer close(s.done)
 	var all sync.WaitGroup
-	for range acceptors - 1 {
-		all.Go(func() { s.accept(handle, report) })
+	more := func() { // once connections are Raw
+		for range min(runtime.GOMAXPROCS(0), mostRawAcceptors) - acceptors {
+			all.Go(func() { s.accept(handle, report, nil) })
+		}
 	}
-	s.accept(handle, report)
+	for range acceptors - 1 {
+		all.Go(func() { s.accept(handle, report, more) })
+	}
+	s.accept(handle, report, more)
 	all.Wait()
 }
 
-func (s *Socket) accept(handle func(*net.TCPConn), report func(error)) {
+func (s *Socket) accept(handle func(*net.TCPConn), report func(error), more func()) {
 	var pause time.Duration
 	for {
-		c, err := s.ln.AcceptTCP()
+		err := s.acceptOne(handle, more)
 		if err == nil {
 			pause = 0
-			handle(c)
 			continue
 		}
 		if s.closed.Load() || errors.Is(err, net.ErrClosed) {
-			if errors.Is(err, os.ErrDeadlineExceeded) && waiting(s.ln) && s.ln.SetDeadline(time.Now().Add(acceptRest)) == nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) && waiting(s.ln) && s.setDeadline(time.Now().Add(acceptRest)) == nil {
 				continue
 			}
 			return
@@ -106,11 +139,36 @@ func (s *Socket) accept(handle func(*net.TCPConn), report func(error)) {
 	}
 }
 
+// acceptOne waits for a connection and hands it on.
+func (s *Socket) acceptOne(handle func(*net.TCPConn), more func()) error {
+	if s.raw.wanted != nil && s.raw.wanted() && s.openRaw() {
+		if more != nil {
+			s.raw.more.Do(more)
+		}
+		c, err := s.acceptRaw()
+		if err == nil {
+			s.raw.handle(c)
+		}
+		return err
+	}
+	c, err := s.ln.AcceptTCP()
+	if err == nil {
+		handle(c)
+	}
+	return err
+}
+
+// setDeadline has accepts end.
+func (s *Socket) setDeadline(t time.Time) error {
+	return errors.Join(s.ln.SetDeadline(t), s.rawDeadline(t))
+}
+
 // Close stops accepting and waits for Serve to return. It must be called once,
 // after Serve was started.
 func (s *Socket) Close() {
 	s.closed.Store(true)
 	s.ln.Close()
+	s.closeRaw()
 	<-s.done
 }
 
@@ -123,7 +181,7 @@ const acceptRest = 10 * time.Millisecond
 func (s *Socket) Retire(grace time.Duration) {
 	if ignoreAttempts(s.ln) == nil {
 		s.closed.Store(true)
-		if s.ln.SetDeadline(time.Now().Add(grace)) == nil {
+		if s.setDeadline(time.Now().Add(grace)) == nil {
 			<-s.done
 		}
 	}

@@ -7,13 +7,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// inheritKeepAlive sets what connections have from the socket that accepts them.
 func inheritKeepAlive(_, _ string, rc syscall.RawConn) error {
 	return rc.Control(func(fd uintptr) {
+		// What one end sends in small parts is to reach the other at once, as package net has it for the connections that it accepts.
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 		// Without these a vanished client is noticed later, nothing else: errors are of no use.
 		_ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1)
 		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlivePeriod.Seconds()))
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, 15)
-		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT, 4)
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAliveInterval.Seconds()))
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAliveCount)
 	})
 }
 

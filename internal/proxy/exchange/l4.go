@@ -1,0 +1,215 @@
+package exchange
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
+)
+
+// L4 is what Join does, in steps none of which waits, for who drives many connections of layer-4 routes by events: Begin, Next for each endpoint that
+// is dialled, Dialling, Made or Failed, and Finish. It is not safe for concurrent use.
+type L4 struct {
+	engine   *Engine
+	rec      observe.Record
+	start    time.Time
+	path     tunnelPath
+	identity *upstream.Identity
+	backend  *upstream.Backend
+	endpoint *upstream.Endpoint // which has been begun; nil without one
+	dial     l4Dial
+	retry    *retryState    // nil before the first failure
+	failed   observe.Reason // that failure, or the latest
+}
+
+// l4Dial is how far the connection to an endpoint has come.
+type l4Dial uint8
+
+const (
+	l4NotBegun l4Dial = iota
+	l4Begun
+	l4Made
+)
+
+// L4Client is a connection of a layer-4 route as L4 needs it.
+type L4Client struct {
+	Engine     *Engine
+	Socket     *snapshot.Socket
+	Peer       netip.AddrPort
+	Mode       snapshot.Mode
+	Protocol   string // for the access log
+	ServerName []byte // as that of Client
+}
+
+// Begin notes that a connection has come.
+func (x *L4) Begin(c *L4Client) {
+	x.engine, x.start = c.Engine, time.Now()
+	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
+	x.rec.Stats = c.Socket.Stats.Unrouted()
+}
+
+// Route finds the backend for the connection, whose own end has the address local. Any reason but ReasonOK is to be given to Finish.
+func (x *L4) Route(c *L4Client, local netip.AddrPort, seed *uint64) observe.Reason {
+	x.rec.Host = c.ServerName
+	route := routeL4(c, &x.rec, seed)
+	if route.reason != observe.ReasonOK {
+		return route.reason
+	}
+	x.path = tunnelPath{tunnels: &c.Engine.tunnels, listener: route.listener.Config.Key, from: tunnelled{c.Peer, local}}
+	if x.path.loops() {
+		return observe.ReasonLoopDetected
+	}
+	x.identity = route.listener.Identity
+	if x.backend = route.ref.Backend.As(x.identity); x.backend == nil {
+		return observe.ReasonGatewayCertificateInvalid
+	}
+	return observe.ReasonOK
+}
+
+// L4Next is what follows.
+type L4Next uint8
+
+// The values of L4Next.
+const (
+	L4End  L4Next = iota // Finish, with a reason
+	L4Dial               // a connection is to be made
+	L4Join               // Join is to be called for the connection, as if nothing had been done; there is nothing to Finish
+)
+
+// Next chooses an endpoint to connect to. Where it returns L4End none is left, and the reason is to be given to Finish.
+func (x *L4) Next(seed *uint64) (to netip.AddrPort, timeout time.Duration, next L4Next, reason observe.Reason) {
+	if x.backend.Resolving() || x.backend.ByPolicy() { // what a policy asks for may wait, or be asked about the client
+		return to, 0, L4Join, observe.ReasonOK
+	}
+	var none upstream.Tried
+	tried := &none
+	if x.retry != nil {
+		tried = &x.retry.tried
+	}
+	ep := x.backend.PickAs(x.identity, seed, tried)
+	switch {
+	case ep == nil && x.retry == nil:
+		return to, 0, L4End, observe.ReasonNoEndpoints
+	case ep == nil, tried.Has(ep):
+		return to, 0, L4End, x.failed
+	case !ep.BeginTunnel():
+		return to, 0, L4Join, observe.ReasonOK
+	}
+	x.rec.Attempts++
+	x.rec.Upstream = ep.Address()
+	ep.Begin()
+	x.endpoint, x.dial = ep, l4Begun
+	return ep.Address(), ep.ConnectTimeout(), L4Dial, observe.ReasonOK
+}
+
+// Gone reports whether the endpoint that is being dialled has left the configuration.
+func (x *L4) Gone() bool { return x.endpoint != nil && x.endpoint.Gone() }
+
+// Dialling notes the address of the own end of the connection that is being made.
+func (x *L4) Dialling(local netip.AddrPort) {
+	x.path.made(tunnelled{local, unmapped(x.endpoint.Address())})
+}
+
+// Made notes that the connection was made. Any reason but ReasonOK is to be given to Finish, and the connection to be reset.
+func (x *L4) Made() observe.Reason {
+	x.dial = l4Made
+	x.endpoint.TunnelMade()
+	switch {
+	case x.path.to.from == x.path.to.to: // the system has connected the socket to itself, since nobody listens there
+		return observe.ReasonConnectFailed
+	case x.path.loops(): // who made the client's connection may not have known its address before
+		return observe.ReasonLoopDetected
+	}
+	return observe.ReasonOK
+}
+
+// Failed notes that no connection could be made. With again Next follows, else Finish with the reason.
+func (x *L4) Failed(err error) (again bool, reason observe.Reason) {
+	f := connectFailure(x.endpoint.TunnelFailed(err))
+	x.dial = l4NotBegun
+	x.path.end()
+	if x.retry == nil {
+		x.retry = &retryState{}
+	}
+	x.failed = f.reason
+	again = x.retry.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
+	x.endEndpoint()
+	return again, f.reason
+}
+
+func (x *L4) endEndpoint() {
+	if x.endpoint == nil {
+		return
+	}
+	switch x.dial {
+	case l4Begun:
+		x.endpoint.TunnelAbandoned()
+	case l4Made:
+		x.endpoint.TunnelClosed()
+	}
+	x.endpoint.End()
+	x.endpoint, x.dial = nil, l4NotBegun
+}
+
+// Finish records the connection, which has ended. reason is why; ReasonOK is that end tells.
+func (x *L4) Finish(reason observe.Reason, end tunnel.End) {
+	x.endEndpoint()
+	if x.path.tunnels != nil {
+		x.path.end()
+	}
+	if reason == observe.ReasonOK {
+		if reason = reasonOf(end); reason == observe.ReasonUpgraded {
+			reason = observe.ReasonTunnelEnded
+		}
+	}
+	x.rec.Reason = reason
+	x.rec.BytesReceived, x.rec.BytesSent = end.ToBackend, end.ToClient
+	x.rec.StartUnixNano = x.start.UnixNano()
+	x.rec.DurationNano = int64(time.Since(x.start))
+	x.engine.Observer.Finish(&x.rec)
+}
+
+// routedL4 is where a connection of a layer-4 route is to go; nowhere where there is a reason.
+type routedL4 struct {
+	reason   observe.Reason
+	listener *snapshot.Listener
+	rule     *snapshot.Rule
+	ref      *snapshot.BackendRef
+}
+
+// routeL4 chooses the backend of the layer-4 route that the listener of a connection has for its server name.
+func routeL4(c *L4Client, rec *observe.Record, seed *uint64) (to routedL4) {
+	p := c.Engine.Snapshot.Load().Port(c.Socket)
+	if p == nil {
+		return routedL4{reason: observe.ReasonRouteNotFound}
+	}
+	l, ok := p.Listeners.Find(c.ServerName)
+	if !ok || l.Mode != c.Mode { // another one than when the connection began
+		return routedL4{reason: observe.ReasonRouteNotFound}
+	}
+	rec.Stats = l.Stats.Unrouted()
+	if c.Engine.Overloaded.Load() {
+		return routedL4{reason: observe.ReasonOverloaded}
+	}
+	route, ok := l.L4.Find(c.ServerName)
+	if !ok {
+		return routedL4{reason: observe.ReasonRouteNotFound}
+	}
+	rule := route.RuleFor(c.Mode)
+	if s := rule.StatsFor(l); s != nil {
+		rec.Stats = s
+	}
+	ref, reason := rule.Choose(seed)
+	if reason != observe.ReasonOK {
+		return routedL4{reason: reason, rule: rule}
+	}
+	rec.Backend = ref + 1
+	b := &rule.Backends[ref]
+	if b.Failure != nil {
+		return routedL4{reason: b.Failure.Reason, rule: rule}
+	}
+	return routedL4{observe.ReasonOK, l, rule, b}
+}
