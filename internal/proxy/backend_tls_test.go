@@ -540,7 +540,6 @@ func TestBackendTLSLimits(t *testing.T) {
 // TestBackendTLSEditEndsConnections: when what a Backend verifies, or a Gateway shows, has changed, connections that idle are closed although no request
 // comes, and the others when their request has ended, which it does undisturbed.
 func TestBackendTLSEditEndsConnections(t *testing.T) {
-	t.Parallel()
 	checkLeaks(t)
 	checkDescriptors(t)
 	cert := namedCertificate(t, []string{"a.example", "asked.example"}, nil)

@@ -86,7 +86,6 @@ func (g *gateway) get(listener string) string {
 
 // TestIdentities: Gateways that share a backend show it their own certificates and nobody else's, on whatever connection a request comes.
 func TestIdentities(t *testing.T) {
-	t.Parallel()
 	checkLeaks(t)
 	checkDescriptors(t)
 	server := certificate(t, "server", newECDSA(t), "backend.example")
@@ -152,7 +151,6 @@ func TestIdentities(t *testing.T) {
 
 // TestIdentityChanges: another certificate is shown from the next request on, and no connection or session that stands for an earlier one is used.
 func TestIdentityChanges(t *testing.T) {
-	t.Parallel()
 	checkLeaks(t)
 	checkDescriptors(t)
 	server := certificate(t, "server", newECDSA(t), "backend.example")
