@@ -286,6 +286,10 @@ func TestClientProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, _ := io.ReadAll(resp.Body)
+		g.eventually("the backend's connections are free for the next request", func() bool {
+			stats := g.upstreams.Get("Service/default/b/80").Stats()
+			return stats.InFlight == 0 && stats.Idle == stats.Open
+		})
 		return string(got)
 	}
 	t.Run("cleartext", func(t *testing.T) {
