@@ -35,6 +35,7 @@ type Rule struct {
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
+	release []func() // gives back what outlives the rule, see package kept
 }
 
 // Retry says when a request is sent again, and how often at most.
@@ -97,11 +98,14 @@ type Route struct {
 	rules    []*Rule
 }
 
-// Release gives the counters of the route's rules back.
+// Release gives back the counters of the route's rules, and what else outlives them.
 func (r *Route) Release() {
 	for _, rule := range r.rules {
 		for _, s := range rule.stats {
 			s.stats.Release()
+		}
+		for _, release := range rule.release {
+			release()
 		}
 	}
 }
@@ -129,6 +133,7 @@ func (p *Compiler) Route(c *config.Route) (*Route, error) {
 		err = firstErr
 	}
 	if err != nil {
+		r.Release()
 		return nil, err
 	}
 	r.Compiled = compiled
