@@ -161,6 +161,13 @@ func TestTemplates(t *testing.T) {
 
 // Every rule stands in the route, with its backends once.
 func TestWriteRules(t *testing.T) {
+	for _, rules := range [][]rule{rules, policyRules} {
+		testRules(t, rules)
+	}
+}
+
+func testRules(t *testing.T, rules []rule) {
+	t.Helper()
 	dir := t.TempDir()
 	if err := writeRules(dir, rules); err != nil {
 		t.Fatal(err)
@@ -173,7 +180,7 @@ func TestWriteRules(t *testing.T) {
 		t.Errorf("%d rules have backends, want %d:\n%s", got, len(rules), text)
 	}
 	for _, r := range rules {
-		if !bytes.Contains(text, []byte(r.Path)) || !bytes.Contains(text, []byte(r.YAML)) || !bytes.Contains(r.traffic().request, []byte("GET "+r.Path)) {
+		if !bytes.Contains(text, []byte(r.Path)) || !bytes.Contains(text, []byte(r.YAML)) || !bytes.Contains(text, []byte(r.Policy)) || !bytes.Contains(r.traffic().request, []byte("GET "+r.Path)) {
 			t.Errorf("rule %q is not there as a whole", r.Label)
 		}
 	}

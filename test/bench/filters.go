@@ -17,20 +17,43 @@ type rule struct {
 	Label string
 	Path  string // prefix of the requests' paths
 	YAML  string // beside matches and backendRefs, or with these
+	// Policy is the settings of a BackendTrafficPolicy for the rule, in YAML's flow style; empty is none.
+	Policy string
 }
 
 // rules are those whose cost per request is measured; the first asks for nothing.
 var rules = []rule{
-	{"none", "/none/", ``},
-	{"RequestHeaderModifier", "/request-header/", `filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: a}], add: [{name: x-b, value: b}], remove: [cache-control]}}]`},
-	{"ResponseHeaderModifier", "/response-header/", `filters: [{type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: x-a, value: a}], add: [{name: x-b, value: b}], remove: [vary]}}]`},
-	{"RequestHeaderModifier of the backend", "/backend-header/", `backendRefs: [{name: origin, port: 80, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: a}]}}]}]`},
-	{"URLRewrite of host and prefix", "/rewrite/", `filters: [{type: URLRewrite, urlRewrite: {hostname: api.example.test, path: {type: ReplacePrefixMatch, replacePrefixMatch: /api/v2/}}}]`},
-	{"CORS, of an allowed origin", "/cors/", `filters: [{type: CORS, cors: {allowOrigins: ["https://other.example.test", "https://www.example.test"], allowCredentials: true, exposeHeaders: [etag]}}]`},
-	{"RequestMirror", "/mirror/", `filters: [{type: RequestMirror, requestMirror: {backendRef: {name: origin, port: 80}}}]`},
-	{"timeouts", "/timeouts/", `timeouts: {request: 10s, backendRequest: 5s}`},
-	{"retry, not needed", "/retry/", `retry: {codes: [502, 503], attempts: 2}`},
+	{"none", "/none/", ``, ``},
+	{"RequestHeaderModifier", "/request-header/", `filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: a}], add: [{name: x-b, value: b}], remove: [cache-control]}}]`, ``},
+	{"ResponseHeaderModifier", "/response-header/", `filters: [{type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: x-a, value: a}], add: [{name: x-b, value: b}], remove: [vary]}}]`, ``},
+	{"RequestHeaderModifier of the backend", "/backend-header/", `backendRefs: [{name: origin, port: 80, filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-a, value: a}]}}]}]`, ``},
+	{"URLRewrite of host and prefix", "/rewrite/", `filters: [{type: URLRewrite, urlRewrite: {hostname: api.example.test, path: {type: ReplacePrefixMatch, replacePrefixMatch: /api/v2/}}}]`, ``},
+	{"CORS, of an allowed origin", "/cors/", `filters: [{type: CORS, cors: {allowOrigins: ["https://other.example.test", "https://www.example.test"], allowCredentials: true, exposeHeaders: [etag]}}]`, ``},
+	{"RequestMirror", "/mirror/", `filters: [{type: RequestMirror, requestMirror: {backendRef: {name: origin, port: 80}}}]`, ``},
+	{"timeouts", "/timeouts/", `timeouts: {request: 10s, backendRequest: 5s}`, ``},
+	{"retry, not needed", "/retry/", `retry: {codes: [502, 503], attempts: 2}`, ``},
 }
+
+// policyRules are those whose BackendTrafficPolicies' cost per request is measured; the first has none. What they limit is never reached.
+var policyRules = []rule{
+	{"none", "/none/", ``, ``},
+	{"RoundRobin", "/round-robin/", ``, `loadBalancer: {type: RoundRobin}`},
+	{"LeastRequest, slow start", "/slow-start/", ``, `loadBalancer: {type: LeastRequest, slowStart: {window: 30s}}`},
+	{"ConsistentHash of a header", "/hash/", ``, `loadBalancer: {type: ConsistentHash, consistentHash: {type: Headers, headers: [{name: origin}]}}`},
+	{"ConsistentHash of the client's address", "/hash-source/", ``, `loadBalancer: {type: ConsistentHash, consistentHash: {type: SourceIP}}`},
+	{"BackendUtilization, without reports", "/utilization/", ``, `loadBalancer: {type: BackendUtilization, backendUtilization: {}}`},
+	{"endpointOverride, header absent", "/override/", ``, `loadBalancer: {type: RoundRobin, endpointOverride: {extractFrom: [{header: x-endpoint}]}}`},
+	{"retry, not needed", "/retry/", ``, `retry: {numRetries: 2, retryOn: {triggers: [5xx, reset]}}`},
+	{"circuitBreaker", "/breaker/", ``, `circuitBreaker: {maxParallelRequests: 4096, maxConnections: 4096, maxPendingRequests: 4096}`},
+	{"timeout.http.requestTimeout", "/timeout/", ``, `timeout: {http: {requestTimeout: 10s}}`},
+	{"timeout.http.streamIdleTimeout", "/idle/", ``, `timeout: {http: {streamIdleTimeout: 10s}}`},
+	{"healthCheck.passive", "/passive/", ``, `healthCheck: {passive: {}}`},
+	{"tcpKeepalive, connection", "/connection/", ``, `tcpKeepalive: {idleTime: 60s}, connection: {bufferLimit: 64Ki}`},
+	{"useClientProtocol", "/client-protocol/", ``, `useClientProtocol: true`},
+}
+
+// Name is that of the rule within its route, and of its policy.
+func (r rule) Name() string { return strings.Trim(r.Path, "/") }
 
 // HasBackends reports whether the rule names its backends itself.
 func (r rule) HasBackends() bool { return strings.HasPrefix(r.YAML, "backendRefs:") }
@@ -42,8 +65,18 @@ func (r rule) traffic() *traffic {
 	return &traffic{request: []byte(text), bodySize: origin.SmallBody}
 }
 
-// runFilters compares rules with each other, in one process of Moongate.
+// runFilters compares what rules may ask for.
 func (b *bench) runFilters() error {
+	return b.runRules("What a rule may ask for: A, Moongate only", "rule", rules)
+}
+
+// runPolicies compares what BackendTrafficPolicies may ask for.
+func (b *bench) runPolicies() error {
+	return b.runRules("What a BackendTrafficPolicy may ask for: A, Moongate only", "policy", policyRules)
+}
+
+// runRules compares rules with each other, in one process of Moongate.
+func (b *bench) runRules(title, column string, rules []rule) error {
 	if !b.hasMoongate() {
 		return nil
 	}
@@ -62,7 +95,7 @@ func (b *bench) runFilters() error {
 	if err != nil {
 		return err
 	}
-	b.printRatios("What a rule may ask for: A, Moongate only", "rule", all)
+	b.printRatios(title, column, all)
 	return c.stop()
 }
 

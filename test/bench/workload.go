@@ -155,6 +155,7 @@ func workloads() []workload {
 		{"udp", datagrams.run}, {"udp-burst", bursts.run},
 		{"idle-tcp", func(b *bench) error { return b.runIdle(b.tunnels()) }},
 		{"filters", (*bench).runFilters},
+		{"policies", (*bench).runPolicies},
 		{"routes", func(b *bench) error { return b.runRoutes(&small) }},
 		{"edits", (*bench).runEdits},
 	}
