@@ -35,7 +35,7 @@ type Rule struct {
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
-	release []func() // gives back what outlives the rule, see package kept
+	release []func() // run by Route.Release: they release what the rule shares with the one that replaces it, see package refcount
 }
 
 // Retry says when a request is sent again, and how often at most.
@@ -98,7 +98,7 @@ type Route struct {
 	rules    []*Rule
 }
 
-// Release gives back the counters of the route's rules, and what else outlives them.
+// Release releases the counters of the route's rules, and whatever else they share with those of the route that replaces it.
 func (r *Route) Release() {
 	for _, rule := range r.rules {
 		for _, s := range rule.stats {

@@ -191,3 +191,14 @@ func TestRetry(t *testing.T) {
 		}
 	}
 }
+
+// TestReleaseRoute: a route releases what each of its rules shares with others.
+func TestReleaseRoute(t *testing.T) {
+	released := 0
+	count := func() { released++ }
+	r := &Route{rules: []*Rule{{release: []func(){count, count}}, {}, {release: []func(){count}}}}
+	r.Release()
+	if released != 3 {
+		t.Errorf("%d of 3 were released", released)
+	}
+}

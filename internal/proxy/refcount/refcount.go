@@ -1,7 +1,7 @@
-// Package kept keeps what outlives the configuration that asks for it, by keys: counters and buckets of rules, which an edit of a rule must not begin anew.
+// Package refcount shares values by key and forgets each one when its last user is gone. Buckets and windows of rules are kept so, because an edit of a rule must not start them anew.
 //
 // It imports nothing of Moongate.
-package kept
+package refcount
 
 import "sync"
 
@@ -16,17 +16,17 @@ type entry[T any] struct {
 	users int
 }
 
-// Take returns the value of a key, which it makes where nobody uses it yet, and what gives it back: call that once. A configuration takes what it needs before the one that it replaces
-// gives back, so that what both use stays.
-func (s *Set[T]) Take(key string, make func() *T) (value *T, release func()) {
+// Take returns the value of a key, which create makes if nobody uses it yet, and a function that releases it; calls after the first do nothing. create must not call the set.
+// A new configuration takes its values before the one that it replaces releases them, so that what both use stays.
+func (s *Set[T]) Take(key string, create func() *T) (value *T, release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.all[key]
 	if e == nil {
 		if s.all == nil {
-			s.all = map[string]*entry[T]{}
+			s.all = make(map[string]*entry[T])
 		}
-		e = &entry[T]{value: make()}
+		e = &entry[T]{value: create()}
 		s.all[key] = e
 	}
 	e.users++
@@ -41,7 +41,7 @@ func (s *Set[T]) release(key string, e *entry[T]) {
 	}
 }
 
-// Len is how many values are in use.
+// Len returns how many values are in use.
 func (s *Set[T]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
