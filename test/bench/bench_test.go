@@ -159,14 +159,13 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// Every rule stands in the route, with its backends once.
+// Every rule stands in the route, with its backends once, and beside it every policy.
 func TestWriteRules(t *testing.T) {
-	for _, rules := range [][]rule{rules, policyRules} {
-		testRules(t, rules)
-	}
+	t.Run("filters", func(t *testing.T) { testWriteRules(t, rules) })
+	t.Run("policies", func(t *testing.T) { testWriteRules(t, policyRules) })
 }
 
-func testRules(t *testing.T, rules []rule) {
+func testWriteRules(t *testing.T, rules []rule) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := writeRules(dir, rules); err != nil {
@@ -179,10 +178,17 @@ func testRules(t *testing.T, rules []rule) {
 	if got := bytes.Count(text, []byte("\n      backendRefs:")); got != len(rules) {
 		t.Errorf("%d rules have backends, want %d:\n%s", got, len(rules), text)
 	}
+	policies := 0
 	for _, r := range rules {
+		if r.Policy != "" {
+			policies++
+		}
 		if !bytes.Contains(text, []byte(r.Path)) || !bytes.Contains(text, []byte(r.YAML)) || !bytes.Contains(text, []byte(r.Policy)) || !bytes.Contains(r.traffic().request, []byte("GET "+r.Path)) {
 			t.Errorf("rule %q is not there as a whole", r.Label)
 		}
+	}
+	if got := bytes.Count(text, []byte("\nkind: BackendTrafficPolicy")); got != policies {
+		t.Errorf("%d policies, want %d:\n%s", got, policies, text)
 	}
 }
 

@@ -17,7 +17,7 @@ type rule struct {
 	Label string
 	Path  string // prefix of the requests' paths
 	YAML  string // beside matches and backendRefs, or with these
-	// Policy is the settings of a BackendTrafficPolicy for the rule, in YAML's flow style; empty is none.
+	// Policy has the settings of a BackendTrafficPolicy for the rule, as entries of a YAML flow mapping; empty is no policy.
 	Policy string
 }
 
@@ -34,7 +34,7 @@ var rules = []rule{
 	{"retry, not needed", "/retry/", `retry: {codes: [502, 503], attempts: 2}`, ``},
 }
 
-// policyRules are those whose BackendTrafficPolicies' cost per request is measured; the first has none. What they limit is never reached.
+// policyRules have a BackendTrafficPolicy each, whose cost per request is measured, but for the first. No limit of theirs is reached.
 var policyRules = []rule{
 	{"none", "/none/", ``, ``},
 	{"RoundRobin", "/round-robin/", ``, `loadBalancer: {type: RoundRobin}`},
@@ -52,7 +52,7 @@ var policyRules = []rule{
 	{"useClientProtocol", "/client-protocol/", ``, `useClientProtocol: true`},
 }
 
-// Name is that of the rule within its route, and of its policy.
+// Name is the rule's in its route, and that of its policy.
 func (r rule) Name() string { return strings.Trim(r.Path, "/") }
 
 // HasBackends reports whether the rule names its backends itself.
