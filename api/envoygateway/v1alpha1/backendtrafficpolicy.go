@@ -74,6 +74,9 @@ type BackendTrafficPolicySpec struct {
 	//
 	// +optional
 	Protocols *Protocols `json:"protocols,omitempty"`
+
+	// Unread is what was decoded and has no place here: no field of the API.
+	Unread Unread `json:"-"`
 }
 
 // Settings are all that is not about targets.

@@ -270,27 +270,27 @@ type BackendTelemetry struct {
 
 // Tracing is about spans.
 type Tracing struct {
-	// SamplingFraction is of requests that bring no decision.
+	// SamplingFraction is the share that is recorded of the requests that bring no decision.
 	//
 	// +optional
 	SamplingFraction *gwv1.Fraction `json:"samplingFraction,omitempty"`
 
-	// ClientSamplingFraction is of requests whose client asks for it.
+	// ClientSamplingFraction is the share that is recorded of the requests whose client asks for it.
 	//
 	// +optional
 	ClientSamplingFraction *gwv1.Fraction `json:"clientSamplingFraction,omitempty"`
 
-	// OverallSamplingFraction is of all requests that would be traced.
+	// OverallSamplingFraction is the share that is recorded of all requests that would be by the others.
 	//
 	// +optional
 	OverallSamplingFraction *gwv1.Fraction `json:"overallSamplingFraction,omitempty"`
 
-	// CustomTags are tags by their former name.
+	// CustomTags are attributes in the way that was there before Tags, which are in force where both have a name.
 	//
 	// +optional
 	CustomTags map[string]CustomTag `json:"customTags,omitempty"`
 
-	// Tags are attributes, whose values may have operators such as %REQ(X-User)%.
+	// Tags are attributes of spans, whose values may have operators such as %REQ(X-User)%.
 	//
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
@@ -301,12 +301,12 @@ type Tracing struct {
 	SpanName *TracingSpanName `json:"spanName,omitempty"`
 }
 
-// TracingSpanName is what spans are called.
+// TracingSpanName is what spans are called. The names may have operators such as %REQ(:METHOD)%.
 type TracingSpanName struct {
-	// Client is the name of spans of attempts.
+	// Client is the name of the spans of requests.
 	Client string `json:"client"`
 
-	// Server is the name of spans of requests.
+	// Server is the name of spans of what is sent to backends.
 	Server string `json:"server"`
 }
 
@@ -322,7 +322,7 @@ type CustomTag struct {
 	// +optional
 	Literal *LiteralCustomTag `json:"literal,omitempty"`
 
-	// Environment is a variable of the proxy's.
+	// Environment is a variable of the proxy's: HOSTNAME, NODE_NAME, POD_IP, POD_NAME or POD_NAMESPACE.
 	//
 	// +optional
 	Environment *EnvironmentCustomTag `json:"environment,omitempty"`
@@ -363,7 +363,7 @@ type RequestHeaderCustomTag struct {
 
 // BackendMetrics is about metrics.
 type BackendMetrics struct {
-	// RouteStatName is what requests of a route are counted by, with operators such as %ROUTE_NAME%.
+	// RouteStatName is what requests of a route are counted by, with the operators %ROUTE_NAME%, %ROUTE_NAMESPACE%, %ROUTE_KIND% and %ROUTE_RULE_NAME%.
 	//
 	// +optional
 	RouteStatName *string `json:"routeStatName,omitempty"`
