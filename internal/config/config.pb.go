@@ -210,6 +210,7 @@ type Resource struct {
 	//	*Resource_TicketKeys
 	//	*Resource_L4Route
 	//	*Resource_Authorities
+	//	*Resource_RateLimitService
 	Kind          isResource_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -324,6 +325,15 @@ func (x *Resource) GetAuthorities() *Authorities {
 	return nil
 }
 
+func (x *Resource) GetRateLimitService() *RateLimitService {
+	if x != nil {
+		if x, ok := x.Kind.(*Resource_RateLimitService); ok {
+			return x.RateLimitService
+		}
+	}
+	return nil
+}
+
 type isResource_Kind interface {
 	isResource_Kind()
 }
@@ -360,6 +370,10 @@ type Resource_Authorities struct {
 	Authorities *Authorities `protobuf:"bytes,8,opt,name=authorities,proto3,oneof"`
 }
 
+type Resource_RateLimitService struct {
+	RateLimitService *RateLimitService `protobuf:"bytes,9,opt,name=rate_limit_service,json=rateLimitService,proto3,oneof"`
+}
+
 func (*Resource_Listener) isResource_Kind() {}
 
 func (*Resource_Route) isResource_Kind() {}
@@ -375,6 +389,8 @@ func (*Resource_TicketKeys) isResource_Kind() {}
 func (*Resource_L4Route) isResource_Kind() {}
 
 func (*Resource_Authorities) isResource_Kind() {}
+
+func (*Resource_RateLimitService) isResource_Kind() {}
 
 // Listener is one accepted listener of a Gateway, its own or one of a ListenerSet that is attached to it.
 type Listener struct {
@@ -914,6 +930,7 @@ type L4Route struct {
 	BackendRefs []*BackendRef `protobuf:"bytes,6,rep,name=backend_refs,json=backendRefs,proto3" json:"backend_refs,omitempty"`
 	// The same for connections of listeners with PROTOCOL_TLS_PASSTHROUGH, in the place of backend_refs: to Backends without TLS of the gateway's own.
 	PassthroughBackendRefs []*BackendRef `protobuf:"bytes,7,rep,name=passthrough_backend_refs,json=passthroughBackendRefs,proto3" json:"passthrough_backend_refs,omitempty"`
+	Traffic                *RuleTraffic  `protobuf:"bytes,1000,opt,name=traffic,proto3" json:"traffic,omitempty"` // the policy in force and those that it hides, for people; nothing else of it is about connections
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -993,6 +1010,13 @@ func (x *L4Route) GetBackendRefs() []*BackendRef {
 func (x *L4Route) GetPassthroughBackendRefs() []*BackendRef {
 	if x != nil {
 		return x.PassthroughBackendRefs
+	}
+	return nil
+}
+
+func (x *L4Route) GetTraffic() *RuleTraffic {
+	if x != nil {
+		return x.Traffic
 	}
 	return nil
 }
@@ -1112,7 +1136,7 @@ type Rule struct {
 	Matches     []*Match               `protobuf:"bytes,3,rep,name=matches,proto3" json:"matches,omitempty"` // never empty; a request must satisfy one of them
 	Filters     []*anypb.Any           `protobuf:"bytes,4,rep,name=filters,proto3" json:"filters,omitempty"` // in order; see filter_*.proto
 	BackendRefs []*BackendRef          `protobuf:"bytes,5,rep,name=backend_refs,json=backendRefs,proto3" json:"backend_refs,omitempty"`
-	// 0 means no limit (GEP-1742).
+	// 0 means no limit (GEP-1742), and so does -1 (NoTimeout), where the rule itself says so: then a policy sets none either.
 	RequestTimeoutNanos        int64 `protobuf:"varint,6,opt,name=request_timeout_nanos,json=requestTimeoutNanos,proto3" json:"request_timeout_nanos,omitempty"`
 	BackendRequestTimeoutNanos int64 `protobuf:"varint,7,opt,name=backend_request_timeout_nanos,json=backendRequestTimeoutNanos,proto3" json:"backend_request_timeout_nanos,omitempty"`
 	// Set where requests that match must be answered with an error, for example
@@ -2518,7 +2542,7 @@ var File_config_proto protoreflect.FileDescriptor
 
 const file_config_proto_rawDesc = "" +
 	"\n" +
-	"\fconfig.proto\x12\x12moongate.config.v1\x1a\rtracing.proto\x1a\rtraffic.proto\x1a\x19google/protobuf/any.proto\"\x80\x04\n" +
+	"\fconfig.proto\x12\x12moongate.config.v1\x1a\x0fratelimit.proto\x1a\rtracing.proto\x1a\rtraffic.proto\x1a\x19google/protobuf/any.proto\"\xd6\x04\n" +
 	"\bResource\x12:\n" +
 	"\blistener\x18\x01 \x01(\v2\x1c.moongate.config.v1.ListenerH\x00R\blistener\x121\n" +
 	"\x05route\x18\x02 \x01(\v2\x19.moongate.config.v1.RouteH\x00R\x05route\x127\n" +
@@ -2528,7 +2552,8 @@ const file_config_proto_rawDesc = "" +
 	"\vticket_keys\x18\x06 \x01(\v2\x1e.moongate.config.v1.TicketKeysH\x00R\n" +
 	"ticketKeys\x128\n" +
 	"\bl4_route\x18\a \x01(\v2\x1b.moongate.config.v1.L4RouteH\x00R\al4Route\x12C\n" +
-	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthoritiesB\x06\n" +
+	"\vauthorities\x18\b \x01(\v2\x1f.moongate.config.v1.AuthoritiesH\x00R\vauthorities\x12T\n" +
+	"\x12rate_limit_service\x18\t \x01(\v2$.moongate.config.v1.RateLimitServiceH\x00R\x10rateLimitServiceB\x06\n" +
 	"\x04kind\"\xa7\x06\n" +
 	"\bListener\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x18\n" +
@@ -2575,7 +2600,7 @@ const file_config_proto_rawDesc = "" +
 	"\x04name\x18\x03 \x01(\tR\x04name\x12*\n" +
 	"\x11created_unix_nano\x18\x04 \x01(\x03R\x0fcreatedUnixNano\x12@\n" +
 	"\vattachments\x18\x05 \x03(\v2\x1e.moongate.config.v1.AttachmentR\vattachments\x12.\n" +
-	"\x05rules\x18\x06 \x03(\v2\x18.moongate.config.v1.RuleR\x05rules\"\xd8\x02\n" +
+	"\x05rules\x18\x06 \x03(\v2\x18.moongate.config.v1.RuleR\x05rules\"\x94\x03\n" +
 	"\aL4Route\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
@@ -2583,7 +2608,8 @@ const file_config_proto_rawDesc = "" +
 	"\x11created_unix_nano\x18\x04 \x01(\x03R\x0fcreatedUnixNano\x12@\n" +
 	"\vattachments\x18\x05 \x03(\v2\x1e.moongate.config.v1.AttachmentR\vattachments\x12A\n" +
 	"\fbackend_refs\x18\x06 \x03(\v2\x1e.moongate.config.v1.BackendRefR\vbackendRefs\x12X\n" +
-	"\x18passthrough_backend_refs\x18\a \x03(\v2\x1e.moongate.config.v1.BackendRefR\x16passthroughBackendRefs\"d\n" +
+	"\x18passthrough_backend_refs\x18\a \x03(\v2\x1e.moongate.config.v1.BackendRefR\x16passthroughBackendRefs\x12:\n" +
+	"\atraffic\x18\xe8\a \x01(\v2\x1f.moongate.config.v1.RuleTrafficR\atraffic\"d\n" +
 	"\n" +
 	"Attachment\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12:\n" +
@@ -2770,11 +2796,12 @@ var file_config_proto_goTypes = []any{
 	(*Endpoint)(nil),           // 29: moongate.config.v1.Endpoint
 	(*Certificate)(nil),        // 30: moongate.config.v1.Certificate
 	(*TicketKeys)(nil),         // 31: moongate.config.v1.TicketKeys
-	(*anypb.Any)(nil),          // 32: google.protobuf.Any
-	(*Tracing)(nil),            // 33: moongate.config.v1.Tracing
-	(*RuleTraffic)(nil),        // 34: moongate.config.v1.RuleTraffic
-	(RetryTrigger)(0),          // 35: moongate.config.v1.RetryTrigger
-	(*BackendTraffic)(nil),     // 36: moongate.config.v1.BackendTraffic
+	(*RateLimitService)(nil),   // 32: moongate.config.v1.RateLimitService
+	(*anypb.Any)(nil),          // 33: google.protobuf.Any
+	(*Tracing)(nil),            // 34: moongate.config.v1.Tracing
+	(*RuleTraffic)(nil),        // 35: moongate.config.v1.RuleTraffic
+	(RetryTrigger)(0),          // 36: moongate.config.v1.RetryTrigger
+	(*BackendTraffic)(nil),     // 37: moongate.config.v1.BackendTraffic
 }
 var file_config_proto_depIdxs = []int32{
 	4,  // 0: moongate.config.v1.Resource.listener:type_name -> moongate.config.v1.Listener
@@ -2785,48 +2812,50 @@ var file_config_proto_depIdxs = []int32{
 	31, // 5: moongate.config.v1.Resource.ticket_keys:type_name -> moongate.config.v1.TicketKeys
 	10, // 6: moongate.config.v1.Resource.l4_route:type_name -> moongate.config.v1.L4Route
 	26, // 7: moongate.config.v1.Resource.authorities:type_name -> moongate.config.v1.Authorities
-	0,  // 8: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
-	6,  // 9: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
-	8,  // 10: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
-	7,  // 11: moongate.config.v1.Listener.tls_options:type_name -> moongate.config.v1.TLSOptions
-	5,  // 12: moongate.config.v1.Listener.connections:type_name -> moongate.config.v1.Connections
-	32, // 13: moongate.config.v1.Listener.filters:type_name -> google.protobuf.Any
-	16, // 14: moongate.config.v1.Listener.failure:type_name -> moongate.config.v1.Failure
-	33, // 15: moongate.config.v1.Listener.tracing:type_name -> moongate.config.v1.Tracing
-	11, // 16: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
-	13, // 17: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
-	11, // 18: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
-	20, // 19: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
-	20, // 20: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
-	12, // 21: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
-	17, // 22: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
-	32, // 23: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
-	20, // 24: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
-	16, // 25: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
-	15, // 26: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
-	34, // 27: moongate.config.v1.Rule.traffic:type_name -> moongate.config.v1.RuleTraffic
-	14, // 28: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	35, // 29: moongate.config.v1.Retry.triggers:type_name -> moongate.config.v1.RetryTrigger
-	18, // 30: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
-	19, // 31: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
-	19, // 32: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
-	1,  // 33: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
-	32, // 34: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
-	16, // 35: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
-	2,  // 36: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
-	24, // 37: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
-	22, // 38: moongate.config.v1.Backend.external_hostname:type_name -> moongate.config.v1.ExternalHostname
-	36, // 39: moongate.config.v1.Backend.traffic:type_name -> moongate.config.v1.BackendTraffic
-	23, // 40: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
-	14, // 41: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
-	25, // 42: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
-	27, // 43: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
-	29, // 44: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	32, // 8: moongate.config.v1.Resource.rate_limit_service:type_name -> moongate.config.v1.RateLimitService
+	0,  // 9: moongate.config.v1.Listener.protocol:type_name -> moongate.config.v1.Protocol
+	6,  // 10: moongate.config.v1.Listener.identity:type_name -> moongate.config.v1.Identity
+	8,  // 11: moongate.config.v1.Listener.client_validation:type_name -> moongate.config.v1.ClientValidation
+	7,  // 12: moongate.config.v1.Listener.tls_options:type_name -> moongate.config.v1.TLSOptions
+	5,  // 13: moongate.config.v1.Listener.connections:type_name -> moongate.config.v1.Connections
+	33, // 14: moongate.config.v1.Listener.filters:type_name -> google.protobuf.Any
+	16, // 15: moongate.config.v1.Listener.failure:type_name -> moongate.config.v1.Failure
+	34, // 16: moongate.config.v1.Listener.tracing:type_name -> moongate.config.v1.Tracing
+	11, // 17: moongate.config.v1.Route.attachments:type_name -> moongate.config.v1.Attachment
+	13, // 18: moongate.config.v1.Route.rules:type_name -> moongate.config.v1.Rule
+	11, // 19: moongate.config.v1.L4Route.attachments:type_name -> moongate.config.v1.Attachment
+	20, // 20: moongate.config.v1.L4Route.backend_refs:type_name -> moongate.config.v1.BackendRef
+	20, // 21: moongate.config.v1.L4Route.passthrough_backend_refs:type_name -> moongate.config.v1.BackendRef
+	35, // 22: moongate.config.v1.L4Route.traffic:type_name -> moongate.config.v1.RuleTraffic
+	12, // 23: moongate.config.v1.Attachment.hostnames:type_name -> moongate.config.v1.Hostname
+	17, // 24: moongate.config.v1.Rule.matches:type_name -> moongate.config.v1.Match
+	33, // 25: moongate.config.v1.Rule.filters:type_name -> google.protobuf.Any
+	20, // 26: moongate.config.v1.Rule.backend_refs:type_name -> moongate.config.v1.BackendRef
+	16, // 27: moongate.config.v1.Rule.failure:type_name -> moongate.config.v1.Failure
+	15, // 28: moongate.config.v1.Rule.retry:type_name -> moongate.config.v1.Retry
+	35, // 29: moongate.config.v1.Rule.traffic:type_name -> moongate.config.v1.RuleTraffic
+	14, // 30: moongate.config.v1.Rule.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	36, // 31: moongate.config.v1.Retry.triggers:type_name -> moongate.config.v1.RetryTrigger
+	18, // 32: moongate.config.v1.Match.path:type_name -> moongate.config.v1.PathMatch
+	19, // 33: moongate.config.v1.Match.headers:type_name -> moongate.config.v1.ValueMatch
+	19, // 34: moongate.config.v1.Match.query_params:type_name -> moongate.config.v1.ValueMatch
+	1,  // 35: moongate.config.v1.PathMatch.type:type_name -> moongate.config.v1.PathMatchType
+	33, // 36: moongate.config.v1.BackendRef.filters:type_name -> google.protobuf.Any
+	16, // 37: moongate.config.v1.BackendRef.failure:type_name -> moongate.config.v1.Failure
+	2,  // 38: moongate.config.v1.Backend.protocol:type_name -> moongate.config.v1.BackendProtocol
+	24, // 39: moongate.config.v1.Backend.tls:type_name -> moongate.config.v1.BackendTLS
+	22, // 40: moongate.config.v1.Backend.external_hostname:type_name -> moongate.config.v1.ExternalHostname
+	37, // 41: moongate.config.v1.Backend.traffic:type_name -> moongate.config.v1.BackendTraffic
+	23, // 42: moongate.config.v1.Backend.retry_budget:type_name -> moongate.config.v1.RetryBudget
+	14, // 43: moongate.config.v1.Backend.session_persistence:type_name -> moongate.config.v1.SessionPersistence
+	25, // 44: moongate.config.v1.BackendTLS.subject_alt_names:type_name -> moongate.config.v1.SubjectAltNames
+	27, // 45: moongate.config.v1.Authorities.revocable:type_name -> moongate.config.v1.Revocable
+	29, // 46: moongate.config.v1.Endpoints.endpoints:type_name -> moongate.config.v1.Endpoint
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_config_proto_init() }
@@ -2834,6 +2863,7 @@ func file_config_proto_init() {
 	if File_config_proto != nil {
 		return
 	}
+	file_ratelimit_proto_init()
 	file_tracing_proto_init()
 	file_traffic_proto_init()
 	file_config_proto_msgTypes[0].OneofWrappers = []any{
@@ -2845,6 +2875,7 @@ func file_config_proto_init() {
 		(*Resource_TicketKeys)(nil),
 		(*Resource_L4Route)(nil),
 		(*Resource_Authorities)(nil),
+		(*Resource_RateLimitService)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -28,11 +28,12 @@ const (
 	KindRoute
 	KindTicketKeys // nothing refers to them
 	KindL4Route
-	KindAuthorities // Backends and Listeners refer to them, so that they are applied first, and removed last
+	KindAuthorities      // Backends and Listeners refer to them, so that they are applied first, and removed last
+	KindRateLimitService // nothing refers to them
 )
 
 var kindNames = [...]string{KindCertificate: "Certificate", KindBackend: "Backend", KindEndpoints: "Endpoints", KindListener: "Listener", KindRoute: "Route",
-	KindTicketKeys: "TicketKeys", KindL4Route: "L4Route", KindAuthorities: "Authorities"}
+	KindTicketKeys: "TicketKeys", KindL4Route: "L4Route", KindAuthorities: "Authorities", KindRateLimitService: "RateLimitService"}
 
 // String is the message's name.
 func (k Kind) String() string {
@@ -90,6 +91,8 @@ func (r *Resource) ID() ID {
 		return ID{KindL4Route, k.L4Route.Key}
 	case *Resource_Authorities:
 		return ID{KindAuthorities, k.Authorities.Key}
+	case *Resource_RateLimitService:
+		return ID{KindRateLimitService, k.RateLimitService.Key}
 	}
 	panic(fmt.Sprintf("config: resource of unknown kind %T", r.Kind))
 }
@@ -115,7 +118,7 @@ func (l *Listener) ServerCertificates() []string {
 	return l.GetCertificates()
 }
 
-// GatewayKey is Listener.gateway and TicketKeys.key.
+// GatewayKey is Listener.gateway, TicketKeys.key and RateLimitService.key.
 func GatewayKey(namespace, name string) string { return namespace + "/" + name }
 
 // ListenerKey is Listener.key of one of a Gateway's own listeners.
@@ -158,7 +161,9 @@ func PassedThrough(key string) string { return key + passthrough }
 const passthrough = "/passthrough"
 
 // OfUDP is Backend.key of a port of protocol UDP, which may have the number of another one of TCP.
-func OfUDP(key string) string { return key + "/udp" }
+func OfUDP(key string) string { return key + overUDP }
+
+const overUDP = "/udp"
 
 // ByPolicy is Backend.key of what is spoken to as a BackendTrafficPolicy says, or several that are merged, from the key that it has else.
 func ByPolicy(key, policies string) string { return key + byPolicy + policies }
@@ -167,8 +172,22 @@ const byPolicy = "/by/"
 
 // SplitPolicy undoes ByPolicy; policies is "" of a key that is not such.
 func SplitPolicy(key string) (base, policies string) {
-	base, policies, _ = strings.Cut(key, byPolicy)
-	return base, policies
+	port, rest := splitPort(key)
+	spoken, policies, _ := strings.Cut(rest, byPolicy)
+	return key[:len(port)+len(spoken)], policies
+}
+
+// splitPort parts Backend.key behind the port: what stands before are names, which may be the words that have a meaning behind it.
+func splitPort(key string) (port, rest string) {
+	at := 0
+	for range 4 { // kind, namespace, name, port
+		i := strings.IndexByte(key[at:], '/')
+		if i < 0 {
+			return key, ""
+		}
+		at += i + 1
+	}
+	return key[:at-1], key[at-1:]
 }
 
 // RoutePartKey is Route.key and L4Route.key of a part of a route, beside the first: what differs between listeners that the route is attached to stands in Resources of its own.
@@ -187,8 +206,11 @@ func XBackendKey(namespace, name string, port int32) string {
 
 // ServicePort is the Backend.key of a Service's port, or of an XBackend, as it is spoken to by itself, from that of any Backend of it.
 func ServicePort(key string) string {
-	key, _ = SplitPolicy(key)
-	return strings.TrimSuffix(strings.TrimSuffix(key, overHTTP2), passthrough)
+	port, rest := splitPort(key)
+	if spoken, _, _ := strings.Cut(rest, byPolicy); spoken == overUDP { // another port
+		return key[:len(port)+len(overUDP)]
+	}
+	return port
 }
 
 // SecretKey is Certificate.key of a Secret.

@@ -16,9 +16,10 @@ func TestID(t *testing.T) {
 		{Kind: &Resource_TicketKeys{&TicketKeys{Key: GatewayKey("ns", "gw")}}},
 		{Kind: &Resource_L4Route{&L4Route{Key: RouteKey("TCPRoute", "ns", "r")}}},
 		{Kind: &Resource_Authorities{&Authorities{Key: AuthoritiesKey("")}}},
+		{Kind: &Resource_RateLimitService{&RateLimitService{Key: GatewayKey("ns", "gw")}}},
 	}
 	want := []string{"Certificate Secret/ns/s", "Backend Service/ns/b/80", "Endpoints Service/ns/b/80", "Listener ns/gw/l", "Route HTTPRoute/ns/r", "TicketKeys ns/gw", "L4Route TCPRoute/ns/r",
-		"Authorities sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
+		"Authorities sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", "RateLimitService ns/gw"}
 	for i, r := range all {
 		if got := r.ID().String(); got != want[i] {
 			t.Errorf("got %q, want %q", got, want[i])
@@ -67,6 +68,37 @@ func TestSplitListenerKey(t *testing.T) {
 	} {
 		if gateway, listener := SplitListenerKey(key); gateway+" "+listener != want {
 			t.Errorf("%s: got %q and %q", key, gateway, listener)
+		}
+	}
+}
+
+// TestSplitPolicy takes keys apart of objects that have the names of all words in them.
+func TestSplitPolicy(t *testing.T) {
+	words := []string{"a", "by", "http2", "passthrough", "udp", "service", "xbackend", "80"}
+	for _, namespace := range words {
+		for _, name := range words {
+			for _, port := range []string{ServiceBackendKey(namespace, name, 80), XBackendKey(namespace, name, 80)} {
+				for key, own := range map[string]string{port: port, OverHTTP2(port): port, PassedThrough(port): port, OfUDP(port): OfUDP(port)} {
+					policy := namespace + "/" + name
+					for _, policies := range []string{"", policy, policy + "+" + policy} {
+						full := key
+						if policies != "" {
+							full = ByPolicy(key, policies)
+						}
+						if base, got := SplitPolicy(full); base != key || got != policies {
+							t.Errorf("%s is taken for %s by %s", full, base, got)
+						}
+						if got := ServicePort(full); got != own {
+							t.Errorf("%s is of %s, want %s", full, got, own)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, key := range []string{"", "odd", "a/b/c"} {
+		if base, policies := SplitPolicy(key); base != key || policies != "" || ServicePort(key) != key {
+			t.Errorf("%q is taken for %q by %q, of %q", key, base, policies, ServicePort(key))
 		}
 	}
 }

@@ -21,6 +21,90 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// TraceOperator is what Envoy has by the same name as an operator of texts.
+type TraceOperator int32
+
+const (
+	TraceOperator_TRACE_OPERATOR_UNSPECIFIED                            TraceOperator = 0
+	TraceOperator_TRACE_OPERATOR_RESPONSE_CODE                          TraceOperator = 1 // the status that the client is sent; empty where there is none
+	TraceOperator_TRACE_OPERATOR_RESPONSE_CODE_DETAILS                  TraceOperator = 2 // the reason word
+	TraceOperator_TRACE_OPERATOR_PROTOCOL                               TraceOperator = 3 // HTTP/1.0, HTTP/1.1 or HTTP/2
+	TraceOperator_TRACE_OPERATOR_DURATION                               TraceOperator = 4 // in milliseconds
+	TraceOperator_TRACE_OPERATOR_BYTES_RECEIVED                         TraceOperator = 5 // of the body
+	TraceOperator_TRACE_OPERATOR_BYTES_SENT                             TraceOperator = 6 // of the body
+	TraceOperator_TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS              TraceOperator = 7 // with port
+	TraceOperator_TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT TraceOperator = 8
+	TraceOperator_TRACE_OPERATOR_UPSTREAM_HOST                          TraceOperator = 9 // address and port of the endpoint
+	// Those of the rule are literals in what proxies get.
+	TraceOperator_TRACE_OPERATOR_ROUTE_NAME      TraceOperator = 10
+	TraceOperator_TRACE_OPERATOR_ROUTE_NAMESPACE TraceOperator = 11
+	TraceOperator_TRACE_OPERATOR_ROUTE_KIND      TraceOperator = 12
+	TraceOperator_TRACE_OPERATOR_ROUTE_RULE_NAME TraceOperator = 13
+)
+
+// Enum value maps for TraceOperator.
+var (
+	TraceOperator_name = map[int32]string{
+		0:  "TRACE_OPERATOR_UNSPECIFIED",
+		1:  "TRACE_OPERATOR_RESPONSE_CODE",
+		2:  "TRACE_OPERATOR_RESPONSE_CODE_DETAILS",
+		3:  "TRACE_OPERATOR_PROTOCOL",
+		4:  "TRACE_OPERATOR_DURATION",
+		5:  "TRACE_OPERATOR_BYTES_RECEIVED",
+		6:  "TRACE_OPERATOR_BYTES_SENT",
+		7:  "TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS",
+		8:  "TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT",
+		9:  "TRACE_OPERATOR_UPSTREAM_HOST",
+		10: "TRACE_OPERATOR_ROUTE_NAME",
+		11: "TRACE_OPERATOR_ROUTE_NAMESPACE",
+		12: "TRACE_OPERATOR_ROUTE_KIND",
+		13: "TRACE_OPERATOR_ROUTE_RULE_NAME",
+	}
+	TraceOperator_value = map[string]int32{
+		"TRACE_OPERATOR_UNSPECIFIED":                            0,
+		"TRACE_OPERATOR_RESPONSE_CODE":                          1,
+		"TRACE_OPERATOR_RESPONSE_CODE_DETAILS":                  2,
+		"TRACE_OPERATOR_PROTOCOL":                               3,
+		"TRACE_OPERATOR_DURATION":                               4,
+		"TRACE_OPERATOR_BYTES_RECEIVED":                         5,
+		"TRACE_OPERATOR_BYTES_SENT":                             6,
+		"TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS":              7,
+		"TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT": 8,
+		"TRACE_OPERATOR_UPSTREAM_HOST":                          9,
+		"TRACE_OPERATOR_ROUTE_NAME":                             10,
+		"TRACE_OPERATOR_ROUTE_NAMESPACE":                        11,
+		"TRACE_OPERATOR_ROUTE_KIND":                             12,
+		"TRACE_OPERATOR_ROUTE_RULE_NAME":                        13,
+	}
+)
+
+func (x TraceOperator) Enum() *TraceOperator {
+	p := new(TraceOperator)
+	*p = x
+	return p
+}
+
+func (x TraceOperator) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TraceOperator) Descriptor() protoreflect.EnumDescriptor {
+	return file_tracing_proto_enumTypes[0].Descriptor()
+}
+
+func (TraceOperator) Type() protoreflect.EnumType {
+	return &file_tracing_proto_enumTypes[0]
+}
+
+func (x TraceOperator) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TraceOperator.Descriptor instead.
+func (TraceOperator) EnumDescriptor() ([]byte, []int) {
+	return file_tracing_proto_rawDescGZIP(), []int{0}
+}
+
 // Tracing has spans of requests sent to a collector (GEP-4768).
 type Tracing struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
@@ -290,6 +374,293 @@ func (*TraceAttribute_Header) isTraceAttribute_Value() {}
 
 func (*TraceAttribute_Attribute) isTraceAttribute_Value() {}
 
+// RuleTracing is what a BackendTrafficPolicy says of spans of a rule's requests. It changes nothing on listeners without Tracing.
+type RuleTracing struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Each unset leaves it to the listener's Tracing. If any is set, whether a request is recorded is decided anew by them.
+	Sampling        *Share       `protobuf:"bytes,1,opt,name=sampling,proto3" json:"sampling,omitempty"`                                      // of the requests that bring no trace, or whose decision is ignored
+	ClientSampling  *Share       `protobuf:"bytes,2,opt,name=client_sampling,json=clientSampling,proto3" json:"client_sampling,omitempty"`    // of the requests that bring a trace which is recorded, or ask for it by x-client-trace-id
+	OverallSampling *Share       `protobuf:"bytes,3,opt,name=overall_sampling,json=overallSampling,proto3" json:"overall_sampling,omitempty"` // of the requests that would be recorded; unset is all
+	Tags            []*TraceTag  `protobuf:"bytes,4,rep,name=tags,proto3" json:"tags,omitempty"`                                              // no name twice; sorted by it; they take the place of attributes of the same name
+	SpanName        []*TraceText `protobuf:"bytes,5,rep,name=span_name,json=spanName,proto3" json:"span_name,omitempty"`                      // none, or if it comes out empty: the listener's
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *RuleTracing) Reset() {
+	*x = RuleTracing{}
+	mi := &file_tracing_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RuleTracing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RuleTracing) ProtoMessage() {}
+
+func (x *RuleTracing) ProtoReflect() protoreflect.Message {
+	mi := &file_tracing_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RuleTracing.ProtoReflect.Descriptor instead.
+func (*RuleTracing) Descriptor() ([]byte, []int) {
+	return file_tracing_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RuleTracing) GetSampling() *Share {
+	if x != nil {
+		return x.Sampling
+	}
+	return nil
+}
+
+func (x *RuleTracing) GetClientSampling() *Share {
+	if x != nil {
+		return x.ClientSampling
+	}
+	return nil
+}
+
+func (x *RuleTracing) GetOverallSampling() *Share {
+	if x != nil {
+		return x.OverallSampling
+	}
+	return nil
+}
+
+func (x *RuleTracing) GetTags() []*TraceTag {
+	if x != nil {
+		return x.Tags
+	}
+	return nil
+}
+
+func (x *RuleTracing) GetSpanName() []*TraceText {
+	if x != nil {
+		return x.SpanName
+	}
+	return nil
+}
+
+// TraceTag is one more attribute of spans. One whose value comes out empty is left out.
+type TraceTag struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // never ""
+	Value         []*TraceText           `protobuf:"bytes,2,rep,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceTag) Reset() {
+	*x = TraceTag{}
+	mi := &file_tracing_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceTag) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceTag) ProtoMessage() {}
+
+func (x *TraceTag) ProtoReflect() protoreflect.Message {
+	mi := &file_tracing_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceTag.ProtoReflect.Descriptor instead.
+func (*TraceTag) Descriptor() ([]byte, []int) {
+	return file_tracing_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *TraceTag) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *TraceTag) GetValue() []*TraceText {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+// TraceText is a part of a text that is made for each span. What is not there is empty.
+type TraceText struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*TraceText_Literal
+	//	*TraceText_RequestHeader
+	//	*TraceText_ResponseHeader
+	//	*TraceText_Environment
+	//	*TraceText_Operator
+	Part          isTraceText_Part `protobuf_oneof:"part"`
+	Other         string           `protobuf:"bytes,6,opt,name=other,proto3" json:"other,omitempty"`                                   // the header in the place of one that is not there; "" is none
+	DefaultValue  string           `protobuf:"bytes,7,opt,name=default_value,json=defaultValue,proto3" json:"default_value,omitempty"` // of a header or variable that is not there
+	Length        uint32           `protobuf:"varint,8,opt,name=length,proto3" json:"length,omitempty"`                                // bytes of a header at most; 0 is all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TraceText) Reset() {
+	*x = TraceText{}
+	mi := &file_tracing_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TraceText) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TraceText) ProtoMessage() {}
+
+func (x *TraceText) ProtoReflect() protoreflect.Message {
+	mi := &file_tracing_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TraceText.ProtoReflect.Descriptor instead.
+func (*TraceText) Descriptor() ([]byte, []int) {
+	return file_tracing_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *TraceText) GetPart() isTraceText_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *TraceText) GetLiteral() string {
+	if x != nil {
+		if x, ok := x.Part.(*TraceText_Literal); ok {
+			return x.Literal
+		}
+	}
+	return ""
+}
+
+func (x *TraceText) GetRequestHeader() string {
+	if x != nil {
+		if x, ok := x.Part.(*TraceText_RequestHeader); ok {
+			return x.RequestHeader
+		}
+	}
+	return ""
+}
+
+func (x *TraceText) GetResponseHeader() string {
+	if x != nil {
+		if x, ok := x.Part.(*TraceText_ResponseHeader); ok {
+			return x.ResponseHeader
+		}
+	}
+	return ""
+}
+
+func (x *TraceText) GetEnvironment() string {
+	if x != nil {
+		if x, ok := x.Part.(*TraceText_Environment); ok {
+			return x.Environment
+		}
+	}
+	return ""
+}
+
+func (x *TraceText) GetOperator() TraceOperator {
+	if x != nil {
+		if x, ok := x.Part.(*TraceText_Operator); ok {
+			return x.Operator
+		}
+	}
+	return TraceOperator_TRACE_OPERATOR_UNSPECIFIED
+}
+
+func (x *TraceText) GetOther() string {
+	if x != nil {
+		return x.Other
+	}
+	return ""
+}
+
+func (x *TraceText) GetDefaultValue() string {
+	if x != nil {
+		return x.DefaultValue
+	}
+	return ""
+}
+
+func (x *TraceText) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+type isTraceText_Part interface {
+	isTraceText_Part()
+}
+
+type TraceText_Literal struct {
+	Literal string `protobuf:"bytes,1,opt,name=literal,proto3,oneof"`
+}
+
+type TraceText_RequestHeader struct {
+	// In lower case; ":authority", or "host", and ":method" are as the client has sent them, and ":path" is the path by which the rule was found, with the query.
+	RequestHeader string `protobuf:"bytes,2,opt,name=request_header,json=requestHeader,proto3,oneof"`
+}
+
+type TraceText_ResponseHeader struct {
+	ResponseHeader string `protobuf:"bytes,3,opt,name=response_header,json=responseHeader,proto3,oneof"` // in lower case
+}
+
+type TraceText_Environment struct {
+	Environment string `protobuf:"bytes,4,opt,name=environment,proto3,oneof"` // a variable of the proxy's process; translation allows those that say where it runs
+}
+
+type TraceText_Operator struct {
+	Operator TraceOperator `protobuf:"varint,5,opt,name=operator,proto3,enum=moongate.config.v1.TraceOperator,oneof"`
+}
+
+func (*TraceText_Literal) isTraceText_Part() {}
+
+func (*TraceText_RequestHeader) isTraceText_Part() {}
+
+func (*TraceText_ResponseHeader) isTraceText_Part() {}
+
+func (*TraceText_Environment) isTraceText_Part() {}
+
+func (*TraceText_Operator) isTraceText_Part() {}
+
 var File_tracing_proto protoreflect.FileDescriptor
 
 const file_tracing_proto_rawDesc = "" +
@@ -315,7 +686,42 @@ const file_tracing_proto_rawDesc = "" +
 	"\aliteral\x18\x02 \x01(\tH\x00R\aliteral\x12\x18\n" +
 	"\x06header\x18\x03 \x01(\tH\x00R\x06header\x12\x1e\n" +
 	"\tattribute\x18\x04 \x01(\tH\x00R\tattributeB\a\n" +
-	"\x05valueB2Z0github.com/moongate-dev/moongate/internal/configb\x06proto3"
+	"\x05value\"\xbc\x02\n" +
+	"\vRuleTracing\x125\n" +
+	"\bsampling\x18\x01 \x01(\v2\x19.moongate.config.v1.ShareR\bsampling\x12B\n" +
+	"\x0fclient_sampling\x18\x02 \x01(\v2\x19.moongate.config.v1.ShareR\x0eclientSampling\x12D\n" +
+	"\x10overall_sampling\x18\x03 \x01(\v2\x19.moongate.config.v1.ShareR\x0foverallSampling\x120\n" +
+	"\x04tags\x18\x04 \x03(\v2\x1c.moongate.config.v1.TraceTagR\x04tags\x12:\n" +
+	"\tspan_name\x18\x05 \x03(\v2\x1d.moongate.config.v1.TraceTextR\bspanName\"S\n" +
+	"\bTraceTag\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
+	"\x05value\x18\x02 \x03(\v2\x1d.moongate.config.v1.TraceTextR\x05value\"\xbb\x02\n" +
+	"\tTraceText\x12\x1a\n" +
+	"\aliteral\x18\x01 \x01(\tH\x00R\aliteral\x12'\n" +
+	"\x0erequest_header\x18\x02 \x01(\tH\x00R\rrequestHeader\x12)\n" +
+	"\x0fresponse_header\x18\x03 \x01(\tH\x00R\x0eresponseHeader\x12\"\n" +
+	"\venvironment\x18\x04 \x01(\tH\x00R\venvironment\x12?\n" +
+	"\boperator\x18\x05 \x01(\x0e2!.moongate.config.v1.TraceOperatorH\x00R\boperator\x12\x14\n" +
+	"\x05other\x18\x06 \x01(\tR\x05other\x12#\n" +
+	"\rdefault_value\x18\a \x01(\tR\fdefaultValue\x12\x16\n" +
+	"\x06length\x18\b \x01(\rR\x06lengthB\x06\n" +
+	"\x04part*\x88\x04\n" +
+	"\rTraceOperator\x12\x1e\n" +
+	"\x1aTRACE_OPERATOR_UNSPECIFIED\x10\x00\x12 \n" +
+	"\x1cTRACE_OPERATOR_RESPONSE_CODE\x10\x01\x12(\n" +
+	"$TRACE_OPERATOR_RESPONSE_CODE_DETAILS\x10\x02\x12\x1b\n" +
+	"\x17TRACE_OPERATOR_PROTOCOL\x10\x03\x12\x1b\n" +
+	"\x17TRACE_OPERATOR_DURATION\x10\x04\x12!\n" +
+	"\x1dTRACE_OPERATOR_BYTES_RECEIVED\x10\x05\x12\x1d\n" +
+	"\x19TRACE_OPERATOR_BYTES_SENT\x10\x06\x12,\n" +
+	"(TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS\x10\a\x129\n" +
+	"5TRACE_OPERATOR_DOWNSTREAM_REMOTE_ADDRESS_WITHOUT_PORT\x10\b\x12 \n" +
+	"\x1cTRACE_OPERATOR_UPSTREAM_HOST\x10\t\x12\x1d\n" +
+	"\x19TRACE_OPERATOR_ROUTE_NAME\x10\n" +
+	"\x12\"\n" +
+	"\x1eTRACE_OPERATOR_ROUTE_NAMESPACE\x10\v\x12\x1d\n" +
+	"\x19TRACE_OPERATOR_ROUTE_KIND\x10\f\x12\"\n" +
+	"\x1eTRACE_OPERATOR_ROUTE_RULE_NAME\x10\rB2Z0github.com/moongate-dev/moongate/internal/configb\x06proto3"
 
 var (
 	file_tracing_proto_rawDescOnce sync.Once
@@ -329,23 +735,35 @@ func file_tracing_proto_rawDescGZIP() []byte {
 	return file_tracing_proto_rawDescData
 }
 
-var file_tracing_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_tracing_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_tracing_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_tracing_proto_goTypes = []any{
-	(*Tracing)(nil),        // 0: moongate.config.v1.Tracing
-	(*Share)(nil),          // 1: moongate.config.v1.Share
-	(*TraceAttribute)(nil), // 2: moongate.config.v1.TraceAttribute
-	(*HeaderField)(nil),    // 3: moongate.config.v1.HeaderField
+	(TraceOperator)(0),     // 0: moongate.config.v1.TraceOperator
+	(*Tracing)(nil),        // 1: moongate.config.v1.Tracing
+	(*Share)(nil),          // 2: moongate.config.v1.Share
+	(*TraceAttribute)(nil), // 3: moongate.config.v1.TraceAttribute
+	(*RuleTracing)(nil),    // 4: moongate.config.v1.RuleTracing
+	(*TraceTag)(nil),       // 5: moongate.config.v1.TraceTag
+	(*TraceText)(nil),      // 6: moongate.config.v1.TraceText
+	(*HeaderField)(nil),    // 7: moongate.config.v1.HeaderField
 }
 var file_tracing_proto_depIdxs = []int32{
-	3, // 0: moongate.config.v1.Tracing.headers:type_name -> moongate.config.v1.HeaderField
-	1, // 1: moongate.config.v1.Tracing.sampling:type_name -> moongate.config.v1.Share
-	1, // 2: moongate.config.v1.Tracing.sampled_parents:type_name -> moongate.config.v1.Share
-	2, // 3: moongate.config.v1.Tracing.attributes:type_name -> moongate.config.v1.TraceAttribute
-	4, // [4:4] is the sub-list for method output_type
-	4, // [4:4] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	7,  // 0: moongate.config.v1.Tracing.headers:type_name -> moongate.config.v1.HeaderField
+	2,  // 1: moongate.config.v1.Tracing.sampling:type_name -> moongate.config.v1.Share
+	2,  // 2: moongate.config.v1.Tracing.sampled_parents:type_name -> moongate.config.v1.Share
+	3,  // 3: moongate.config.v1.Tracing.attributes:type_name -> moongate.config.v1.TraceAttribute
+	2,  // 4: moongate.config.v1.RuleTracing.sampling:type_name -> moongate.config.v1.Share
+	2,  // 5: moongate.config.v1.RuleTracing.client_sampling:type_name -> moongate.config.v1.Share
+	2,  // 6: moongate.config.v1.RuleTracing.overall_sampling:type_name -> moongate.config.v1.Share
+	5,  // 7: moongate.config.v1.RuleTracing.tags:type_name -> moongate.config.v1.TraceTag
+	6,  // 8: moongate.config.v1.RuleTracing.span_name:type_name -> moongate.config.v1.TraceText
+	6,  // 9: moongate.config.v1.TraceTag.value:type_name -> moongate.config.v1.TraceText
+	0,  // 10: moongate.config.v1.TraceText.operator:type_name -> moongate.config.v1.TraceOperator
+	11, // [11:11] is the sub-list for method output_type
+	11, // [11:11] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_tracing_proto_init() }
@@ -359,18 +777,26 @@ func file_tracing_proto_init() {
 		(*TraceAttribute_Header)(nil),
 		(*TraceAttribute_Attribute)(nil),
 	}
+	file_tracing_proto_msgTypes[5].OneofWrappers = []any{
+		(*TraceText_Literal)(nil),
+		(*TraceText_RequestHeader)(nil),
+		(*TraceText_ResponseHeader)(nil),
+		(*TraceText_Environment)(nil),
+		(*TraceText_Operator)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_tracing_proto_rawDesc), len(file_tracing_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   3,
+			NumEnums:      1,
+			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_tracing_proto_goTypes,
 		DependencyIndexes: file_tracing_proto_depIdxs,
+		EnumInfos:         file_tracing_proto_enumTypes,
 		MessageInfos:      file_tracing_proto_msgTypes,
 	}.Build()
 	File_tracing_proto = out.File

@@ -1987,6 +1987,20 @@ type RuleTraffic struct {
 	StreamIdleTimeoutNanos int64                  `protobuf:"varint,2,opt,name=stream_idle_timeout_nanos,json=streamIdleTimeoutNanos,proto3" json:"stream_idle_timeout_nanos,omitempty"` // during which nothing moves either way; 0 is no limit
 	MaxStreamDurationNanos int64                  `protobuf:"varint,3,opt,name=max_stream_duration_nanos,json=maxStreamDurationNanos,proto3" json:"max_stream_duration_nanos,omitempty"` // of requests and responses that are streams; 0 is no limit
 	BufferLimitBytes       uint32                 `protobuf:"varint,4,opt,name=buffer_limit_bytes,json=bufferLimitBytes,proto3" json:"buffer_limit_bytes,omitempty"`                     // of what is kept of a body to send it again; 0 is the default
+	RateLimits             *RateLimits            `protobuf:"bytes,10,opt,name=rate_limits,json=rateLimits,proto3" json:"rate_limits,omitempty"`
+	FaultInjection         *FaultInjection        `protobuf:"bytes,11,opt,name=fault_injection,json=faultInjection,proto3" json:"fault_injection,omitempty"`
+	AdmissionControl       *AdmissionControl      `protobuf:"bytes,12,opt,name=admission_control,json=admissionControl,proto3" json:"admission_control,omitempty"`
+	BandwidthLimit         *BandwidthLimit        `protobuf:"bytes,13,opt,name=bandwidth_limit,json=bandwidthLimit,proto3" json:"bandwidth_limit,omitempty"`
+	// The body of a request is read whole, up to so many bytes, before a backend hears of it; 0: it is passed on as it comes.
+	RequestBufferBytes uint32              `protobuf:"varint,14,opt,name=request_buffer_bytes,json=requestBufferBytes,proto3" json:"request_buffer_bytes,omitempty"`
+	Compression        *Compression        `protobuf:"bytes,15,opt,name=compression,proto3" json:"compression,omitempty"`
+	ResponseOverrides  []*ResponseOverride `protobuf:"bytes,16,rep,name=response_overrides,json=responseOverrides,proto3" json:"response_overrides,omitempty"` // the first that matches counts
+	// All that requests may switch to, where upgrades_set is set. Else the protocol of the backend says that.
+	Upgrades    []*Upgrade   `protobuf:"bytes,17,rep,name=upgrades,proto3" json:"upgrades,omitempty"` // no type twice; sorted by it
+	UpgradesSet bool         `protobuf:"varint,20,opt,name=upgrades_set,json=upgradesSet,proto3" json:"upgrades_set,omitempty"`
+	Tracing     *RuleTracing `protobuf:"bytes,18,opt,name=tracing,proto3" json:"tracing,omitempty"` // unset: spans are as the listener says
+	// What requests are counted by beside the rule, for all rules of a listener that have the same; "" is nothing.
+	RouteStatName string `protobuf:"bytes,19,opt,name=route_stat_name,json=routeStatName,proto3" json:"route_stat_name,omitempty"`
 	// What more general policies say and is not in force, since this one takes their place whole, for people.
 	Hidden        []*HiddenPolicy `protobuf:"bytes,1000,rep,name=hidden,proto3" json:"hidden,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2049,6 +2063,83 @@ func (x *RuleTraffic) GetBufferLimitBytes() uint32 {
 		return x.BufferLimitBytes
 	}
 	return 0
+}
+
+func (x *RuleTraffic) GetRateLimits() *RateLimits {
+	if x != nil {
+		return x.RateLimits
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetFaultInjection() *FaultInjection {
+	if x != nil {
+		return x.FaultInjection
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetAdmissionControl() *AdmissionControl {
+	if x != nil {
+		return x.AdmissionControl
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetBandwidthLimit() *BandwidthLimit {
+	if x != nil {
+		return x.BandwidthLimit
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetRequestBufferBytes() uint32 {
+	if x != nil {
+		return x.RequestBufferBytes
+	}
+	return 0
+}
+
+func (x *RuleTraffic) GetCompression() *Compression {
+	if x != nil {
+		return x.Compression
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetResponseOverrides() []*ResponseOverride {
+	if x != nil {
+		return x.ResponseOverrides
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetUpgrades() []*Upgrade {
+	if x != nil {
+		return x.Upgrades
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetUpgradesSet() bool {
+	if x != nil {
+		return x.UpgradesSet
+	}
+	return false
+}
+
+func (x *RuleTraffic) GetTracing() *RuleTracing {
+	if x != nil {
+		return x.Tracing
+	}
+	return nil
+}
+
+func (x *RuleTraffic) GetRouteStatName() string {
+	if x != nil {
+		return x.RouteStatName
+	}
+	return ""
 }
 
 func (x *RuleTraffic) GetHidden() []*HiddenPolicy {
@@ -2114,7 +2205,7 @@ var File_traffic_proto protoreflect.FileDescriptor
 
 const file_traffic_proto_rawDesc = "" +
 	"\n" +
-	"\rtraffic.proto\x12\x12moongate.config.v1\"\xca\x02\n" +
+	"\rtraffic.proto\x12\x12moongate.config.v1\x1a\x16admissioncontrol.proto\x1a\x0fbandwidth.proto\x1a\x11compression.proto\x1a\x14faultinjection.proto\x1a\x0fratelimit.proto\x1a\x16responseoverride.proto\x1a\rtracing.proto\x1a\rupgrade.proto\"\xca\x02\n" +
 	"\x0eBackendTraffic\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12E\n" +
 	"\rload_balancer\x18\x02 \x01(\v2 .moongate.config.v1.LoadBalancerR\floadBalancer\x12K\n" +
@@ -2259,12 +2350,25 @@ const file_traffic_proto_rawDesc = "" +
 	"\x0einterval_nanos\x18\x01 \x01(\x03R\rintervalNanos\x12#\n" +
 	"\rtimeout_nanos\x18\x02 \x01(\x03R\ftimeoutNanos\x126\n" +
 	"\x17interval_jitter_percent\x18\x03 \x01(\rR\x15intervalJitterPercent\x12.\n" +
-	"\x13idle_interval_nanos\x18\x04 \x01(\x03R\x11idleIntervalNanos\"\x84\x02\n" +
+	"\x13idle_interval_nanos\x18\x04 \x01(\x03R\x11idleIntervalNanos\"\xbb\a\n" +
 	"\vRuleTraffic\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x129\n" +
 	"\x19stream_idle_timeout_nanos\x18\x02 \x01(\x03R\x16streamIdleTimeoutNanos\x129\n" +
 	"\x19max_stream_duration_nanos\x18\x03 \x01(\x03R\x16maxStreamDurationNanos\x12,\n" +
-	"\x12buffer_limit_bytes\x18\x04 \x01(\rR\x10bufferLimitBytes\x129\n" +
+	"\x12buffer_limit_bytes\x18\x04 \x01(\rR\x10bufferLimitBytes\x12?\n" +
+	"\vrate_limits\x18\n" +
+	" \x01(\v2\x1e.moongate.config.v1.RateLimitsR\n" +
+	"rateLimits\x12K\n" +
+	"\x0ffault_injection\x18\v \x01(\v2\".moongate.config.v1.FaultInjectionR\x0efaultInjection\x12Q\n" +
+	"\x11admission_control\x18\f \x01(\v2$.moongate.config.v1.AdmissionControlR\x10admissionControl\x12K\n" +
+	"\x0fbandwidth_limit\x18\r \x01(\v2\".moongate.config.v1.BandwidthLimitR\x0ebandwidthLimit\x120\n" +
+	"\x14request_buffer_bytes\x18\x0e \x01(\rR\x12requestBufferBytes\x12A\n" +
+	"\vcompression\x18\x0f \x01(\v2\x1f.moongate.config.v1.CompressionR\vcompression\x12S\n" +
+	"\x12response_overrides\x18\x10 \x03(\v2$.moongate.config.v1.ResponseOverrideR\x11responseOverrides\x127\n" +
+	"\bupgrades\x18\x11 \x03(\v2\x1b.moongate.config.v1.UpgradeR\bupgrades\x12!\n" +
+	"\fupgrades_set\x18\x14 \x01(\bR\vupgradesSet\x129\n" +
+	"\atracing\x18\x12 \x01(\v2\x1f.moongate.config.v1.RuleTracingR\atracing\x12&\n" +
+	"\x0froute_stat_name\x18\x13 \x01(\tR\rrouteStatName\x129\n" +
 	"\x06hidden\x18\xe8\a \x03(\v2 .moongate.config.v1.HiddenPolicyR\x06hidden\">\n" +
 	"\fHiddenPolicy\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x16\n" +
@@ -2352,6 +2456,14 @@ var file_traffic_proto_goTypes = []any{
 	(*HTTP2Keepalive)(nil),      // 25: moongate.config.v1.HTTP2Keepalive
 	(*RuleTraffic)(nil),         // 26: moongate.config.v1.RuleTraffic
 	(*HiddenPolicy)(nil),        // 27: moongate.config.v1.HiddenPolicy
+	(*RateLimits)(nil),          // 28: moongate.config.v1.RateLimits
+	(*FaultInjection)(nil),      // 29: moongate.config.v1.FaultInjection
+	(*AdmissionControl)(nil),    // 30: moongate.config.v1.AdmissionControl
+	(*BandwidthLimit)(nil),      // 31: moongate.config.v1.BandwidthLimit
+	(*Compression)(nil),         // 32: moongate.config.v1.Compression
+	(*ResponseOverride)(nil),    // 33: moongate.config.v1.ResponseOverride
+	(*Upgrade)(nil),             // 34: moongate.config.v1.Upgrade
+	(*RuleTracing)(nil),         // 35: moongate.config.v1.RuleTracing
 }
 var file_traffic_proto_depIdxs = []int32{
 	6,  // 0: moongate.config.v1.BackendTraffic.load_balancer:type_name -> moongate.config.v1.LoadBalancer
@@ -2378,12 +2490,20 @@ var file_traffic_proto_depIdxs = []int32{
 	2,  // 21: moongate.config.v1.BackendConnections.proxy_header:type_name -> moongate.config.v1.ProxyHeader
 	25, // 22: moongate.config.v1.BackendConnections.http2_keepalive:type_name -> moongate.config.v1.HTTP2Keepalive
 	3,  // 23: moongate.config.v1.BackendConnections.dns_family:type_name -> moongate.config.v1.LookupFamily
-	27, // 24: moongate.config.v1.RuleTraffic.hidden:type_name -> moongate.config.v1.HiddenPolicy
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	28, // 24: moongate.config.v1.RuleTraffic.rate_limits:type_name -> moongate.config.v1.RateLimits
+	29, // 25: moongate.config.v1.RuleTraffic.fault_injection:type_name -> moongate.config.v1.FaultInjection
+	30, // 26: moongate.config.v1.RuleTraffic.admission_control:type_name -> moongate.config.v1.AdmissionControl
+	31, // 27: moongate.config.v1.RuleTraffic.bandwidth_limit:type_name -> moongate.config.v1.BandwidthLimit
+	32, // 28: moongate.config.v1.RuleTraffic.compression:type_name -> moongate.config.v1.Compression
+	33, // 29: moongate.config.v1.RuleTraffic.response_overrides:type_name -> moongate.config.v1.ResponseOverride
+	34, // 30: moongate.config.v1.RuleTraffic.upgrades:type_name -> moongate.config.v1.Upgrade
+	35, // 31: moongate.config.v1.RuleTraffic.tracing:type_name -> moongate.config.v1.RuleTracing
+	27, // 32: moongate.config.v1.RuleTraffic.hidden:type_name -> moongate.config.v1.HiddenPolicy
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_traffic_proto_init() }
@@ -2391,6 +2511,14 @@ func file_traffic_proto_init() {
 	if File_traffic_proto != nil {
 		return
 	}
+	file_admissioncontrol_proto_init()
+	file_bandwidth_proto_init()
+	file_compression_proto_init()
+	file_faultinjection_proto_init()
+	file_ratelimit_proto_init()
+	file_responseoverride_proto_init()
+	file_tracing_proto_init()
+	file_upgrade_proto_init()
 	file_traffic_proto_msgTypes[9].OneofWrappers = []any{}
 	file_traffic_proto_msgTypes[11].OneofWrappers = []any{}
 	file_traffic_proto_msgTypes[12].OneofWrappers = []any{

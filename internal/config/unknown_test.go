@@ -78,9 +78,11 @@ var ignorable = map[protoreflect.FullName]string{
 	"moongate.config.v1.Backend.session_persistence": "without it requests of a session go to any endpoint, which is better than to none",
 	"moongate.config.v1.Rule.session_persistence":    "the same",
 	"moongate.config.v1.Listener.tracing":            "without it requests are not traced, which is better than that they fail",
+	"moongate.config.v1.Listener.rate_limit_service": "it is there for RuleTraffic.rate_limits alone, which is refused",
 	"moongate.config.v1.Endpoint.identity":           "it is there for session_persistence alone",
 	"moongate.config.v1.Endpoint.zone":               "it is there for Backend.traffic alone, which is refused",
 	"moongate.config.v1.RuleTraffic.hidden":          "people read it",
+	"moongate.config.v1.L4Route.traffic":             "the same",
 	"moongate.config.v1.TicketKeys.session_keys":     "they are there for session_persistence alone",
 }
 
