@@ -13,6 +13,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
@@ -35,6 +36,7 @@ type state struct {
 	certificates map[string]*tls.Certificate
 	ticketKeys   map[string][][]byte            // by Gateway
 	sessionKeys  map[string]*session.Keys       // by Gateway
+	redises      map[string]*ratelimit.Redis    // by Gateway
 	authorities  map[string]*config.Authorities // by key, under which the content never changes
 	// clients are those that a listener has, or connections still have.
 	clients   map[tls.ClientsDigest]weak.Pointer[tls.Clients]
@@ -92,6 +94,7 @@ func (p *Proxy) Apply(u *config.Update) Result {
 	for _, id := range u.Removals {
 		a.remove(id)
 	}
+	a.awaitRedises()
 	a.publish(u.Generation)
 	if err := p.upstreams.Apply(nil, u.Removals); err != nil {
 		p.logger.Error("removing backends", "error", err)
@@ -121,6 +124,29 @@ type applying struct {
 	l4Edits  map[string]struct{}                    // keys of listeners whose layer-4 routes changed
 	relisten bool                                   // listeners or certificates changed, not only routes
 	replaced []interface{ Release() }               // routes that are not in force any more
+	redises  []*ratelimit.Redis                     // that come with the generation
+}
+
+// maxRedisWait is Proxy.redisWait where a test says nothing else.
+const maxRedisWait = time.Second
+
+// awaitRedises waits until it is known of each Redis that comes with the generation whether it is there: limits count from their first request on, and where the failure
+// mode is Closed none is refused because the connection is still being made.
+func (a *applying) awaitRedises() {
+	if len(a.redises) == 0 {
+		return
+	}
+	over := time.NewTimer(a.p.redisWait)
+	defer over.Stop()
+	for _, r := range a.redises {
+		select {
+		case <-r.Tried():
+		case <-a.p.stop:
+			return
+		case <-over.C:
+			return
+		}
+	}
 }
 
 func (a *applying) reject(id config.ID, err error) { a.result.Rejected[id] = err }
@@ -163,6 +189,14 @@ func (a *applying) upsert(r *config.Resource) {
 		}
 		s.ticketKeys[k.TicketKeys.Key], s.sessionKeys[k.TicketKeys.Key] = k.TicketKeys.Keys, sessions
 		a.relisten = true
+	case *config.Resource_RateLimitService:
+		redis, err := a.p.redises.Get(k.RateLimitService)
+		if err != nil {
+			a.reject(r.ID(), err)
+			return
+		}
+		s.redises[k.RateLimitService.Key] = redis
+		a.redises, a.relisten = append(a.redises, redis), true
 	case *config.Resource_Authorities:
 		s.authorities[k.Authorities.Key] = k.Authorities
 		a.relisten = true // a listener may have been without
@@ -222,6 +256,9 @@ func (a *applying) remove(id config.ID) {
 	case config.KindTicketKeys:
 		delete(s.ticketKeys, id.Key)
 		delete(s.sessionKeys, id.Key)
+		a.relisten = true
+	case config.KindRateLimitService:
+		delete(s.redises, id.Key)
 		a.relisten = true
 	case config.KindAuthorities:
 		delete(s.authorities, id.Key)
@@ -351,6 +388,7 @@ func (p *Proxy) relisten(generation uint64) {
 	p.engine.Snapshot.Store(next)
 	p.upstreams.KeepIdentities(next.Identities())
 	p.tracers.Keep(next.Tracers())
+	p.redises.Keep(maps.Values(p.state.redises))
 	for _, s := range fresh {
 		p.serve(s)
 	}
@@ -377,6 +415,9 @@ func (p *Proxy) place(ls *listenerState, wanted layout) error {
 	l.Stats = ls.stats
 	if ls.config.Tracing != nil && (mode == snapshot.HTTP || mode == snapshot.HTTPS) {
 		l.Tracer = p.tracers.Get(ls.config.Tracing, ls.config.Gateway, p.upstreams.Get(ls.config.Tracing.Backend), l.Identity)
+	}
+	if mode == snapshot.HTTP || mode == snapshot.HTTPS {
+		l.Redis = p.state.redises[ls.config.Gateway]
 	}
 	filtersErr := p.compiler.Listener(l, ls.config) // it holds its hostname all the same
 	unknown := config.CheckKnown(&config.Resource{Kind: &config.Resource_Listener{Listener: ls.config}})
@@ -420,7 +461,7 @@ func (p *Proxy) place(ls *listenerState, wanted layout) error {
 			return fmt.Errorf("port %d with hostname %q is taken by listener %s", addr.Port, ls.config.Hostname, other.Config.Key)
 		}
 		if !port.Connections.BeginAlike(&connections) {
-			return fmt.Errorf("port %d is shared with Gateways whose GatewayParameters say otherwise whether its connections begin with a PROXY header, and of whom: "+
+			return fmt.Errorf("port %d is shared with Gateways whose GatewayParameters have another proxyProtocol or other trustedProxies: "+
 				"give them the same proxyProtocol and trustedProxies, or this one another port", addr.Port)
 		}
 		port.Connections.Tighten(&connections)

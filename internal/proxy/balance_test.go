@@ -141,6 +141,29 @@ func TestConsistentHash(t *testing.T) {
 	}
 }
 
+// TestHashOfEncodedQuery: query parameters are equal that mean the same, as they are for matching, and others are not.
+func TestHashOfEncodedQuery(t *testing.T) {
+	t.Parallel()
+	checkLeaks(t)
+	g := startGateway(t, Timeouts{})
+	g.balanced(hashBy(&config.ConsistentHash{QueryParams: []string{"user id"}}), nil, newMembers(t, 5)...)
+	client := g.asking()
+	seen, long := map[string]bool{}, strings.Repeat("x", 200)
+	for i := range 40 {
+		_, first := client.ask(fmt.Sprintf("/?user%%20id=%%%02x%%20b%s", 'A'+i%26, strings.Repeat("c", i/26)+long), "")
+		seen[first] = true
+		for _, name := range []string{"user+id", "%75ser%20id", "a=1&user%20id"} {
+			target := fmt.Sprintf("/?%s=%c+b%s", name, 'A'+i%26, strings.Repeat("c", i/26)+long)
+			if _, again := client.ask(target, ""); again != first {
+				t.Errorf("%s goes to %s, its equal to %s", target, again, first)
+			}
+		}
+	}
+	if len(seen) < 3 {
+		t.Errorf("40 values went to %d of 5 endpoints", len(seen))
+	}
+}
+
 // TestHashCookie: a client without the cookie gets one, which nobody can guess, and stays where it was.
 func TestHashCookie(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -15,12 +16,15 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/externalauth/extauthz"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 const (
@@ -382,118 +386,257 @@ func clientOfHTTP2() *http.Client {
 	return &http.Client{Transport: &http.Transport{Protocols: protocols}}
 }
 
-// TestExternalAuthNeverPasses asks servers that deny and allow, go down, hang, answer with rubbish and die in the middle of an answer, in random order. What they
-// have not allowed reaches no backend.
+// authModes are the ways in which the servers of unauthorized answer: allowed is 0, denied is 1, and the others end without a whole answer, or with none that allows.
+const authModes = 11
+
+// unauthorized is a gateway with a rule that asks by HTTP, one that asks by gRPC and one that asks nobody.
+type unauthorized struct {
+	*gateway
+	mode          atomic.Int64 // of both servers
+	asked, passed atomic.Int64
+	seen          atomic.Pointer[http.Header] // of the request that has passed last
+	clients       [2]*http.Client             // HTTP/1.1 and HTTP/2
+	auth          [2][]*config.Resource       // the servers' Endpoints
+	statuses      map[int]int
+}
+
+func newUnauthorized(t testing.TB) *unauthorized {
+	u := &unauthorized{gateway: startGateway(t, Timeouts{}), clients: [2]*http.Client{{Transport: &http.Transport{}}, clientOfHTTP2()}, statuses: map[int]int{}}
+	for _, c := range u.clients {
+		t.Cleanup(c.CloseIdleConnections)
+	}
+	behind := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
+		u.passed.Add(1)
+		header := r.Header.Clone()
+		u.seen.Store(&header)
+		io.Copy(w, r.Body)
+	})
+	u.auth[0] = backend(authKey, rawBackend(t, u.answerHTTP))
+	u.auth[1] = backend(authKeyGRPC, rawFrames(t, nil, u.answerGRPC))
+	u.apply(u.auth[0])
+	u.apply(u.auth[1])
+	u.apply([]*config.Resource{h2c(authKeyGRPC)})
+	rule := func(path string, auth *config.ExternalAuth) *config.Rule {
+		r := &config.Rule{
+			Matches:             []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX, Value: path}}},
+			BackendRefs:         []*config.BackendRef{{Backend: "Service/default/b/80", Weight: 1}},
+			RequestTimeoutNanos: int64(100 * time.Millisecond),
+		}
+		if auth != nil {
+			guardedBy(t, auth)(r)
+		}
+		return r
+	}
+	u.apply(append(backend("Service/default/b/80", behind), u.httpListener("http", ""), routeOf("r", "default/gw/http", "",
+		rule("/http", &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 1 << 20, ResponseHeaders: []string{"x-allowed"}}),
+		rule("/grpc", &config.ExternalAuth{Backend: authKeyGRPC, Grpc: true, Authority: "auth.default.svc:80", MaxBodyBytes: 1 << 20}),
+		rule("/open", nil))))
+	return u
+}
+
+// answerHTTP is the server that is asked by HTTP.
+func (u *unauthorized) answerHTTP(c net.Conn, r *bufio.Reader) {
+	for {
+		req, err := http.ReadRequest(r)
+		if err != nil {
+			return
+		}
+		u.asked.Add(1)
+		io.Copy(io.Discard, req.Body)
+		switch u.mode.Load() {
+		case 0:
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Allowed: yes\r\n\r\nok")
+			continue
+		case 1:
+			io.WriteString(c, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nX-Allowed: yes\r\n\r\n")
+			continue
+		case 2: // nothing, and closes
+		case 3: // nothing for long
+			r.ReadByte()
+		case 4: // a part of the head
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Le")
+		case 5: // a part of the body
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Allowed: yes\r\n\r\no")
+		case 6: // a part of the body, and hangs
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Allowed: yes\r\n\r\n1\r\no\r\n")
+			r.ReadByte()
+		case 7:
+			io.WriteString(c, "200 OK\r\n\r\n")
+		case 8:
+			io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nX-Allowed: yes\r\n\r\n")
+		case 9: // reset
+			c.(*net.TCPConn).SetLinger(0)
+		case 10: // without end
+			io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"+strings.Repeat("x", 300<<10))
+		}
+		return
+	}
+}
+
+// answerGRPC is the server that is asked by gRPC. What it sends in all modes but 1 and 7 says that the request is allowed, as far as it comes.
+func (u *unauthorized) answerGRPC(f *framePeer) {
+	allowed := &extauthz.CheckResponse{Status: &extauthz.Status{}, HttpResponse: &extauthz.CheckResponse_OkResponse{OkResponse: &extauthz.OKHTTPResponse{
+		Headers: []*extauthz.HeaderValueOption{headerOption("X-Allowed", "yes")}}}}
+	denied := &extauthz.CheckResponse{Status: &extauthz.Status{Code: 7}, HttpResponse: &extauthz.CheckResponse_DeniedResponse{DeniedResponse: &extauthz.DeniedHTTPResponse{
+		Status: &extauthz.HTTPStatus{Code: 403}}}}
+	message := func(r *extauthz.CheckResponse) []byte {
+		b, err := proto.Marshal(r)
+		if err != nil {
+			panic(err)
+		}
+		return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(b))), b...)
+	}
+	yes := message(allowed)
+	f.serve(func(uint32) bool { return true }, func(stream uint32, _ string) {
+		u.asked.Add(1)
+		begin := func() { f.head(stream, false, ":status", "200", "content-type", "application/grpc") }
+		switch u.mode.Load() {
+		case 0:
+			begin()
+			f.WriteData(stream, false, yes)
+			f.head(stream, true, "grpc-status", "0")
+			return
+		case 1:
+			begin()
+			f.WriteData(stream, false, message(denied))
+			f.head(stream, true, "grpc-status", "0")
+			return
+		case 2: // nothing, and closes
+		case 3: // nothing for long
+			return
+		case 4: // a part of the message
+			begin()
+			f.WriteData(stream, false, yes[:len(yes)/2])
+		case 5: // the message, and not how the call has ended
+			begin()
+			f.WriteData(stream, false, yes)
+		case 6: // the same, and hangs
+			begin()
+			f.WriteData(stream, false, yes)
+			return
+		case 7:
+			f.head(stream, true, ":status", "200", "content-type", "application/grpc", "grpc-status", "14")
+			return
+		case 8: // the message, and that the call has failed
+			begin()
+			f.WriteData(stream, false, yes)
+			f.head(stream, true, "grpc-status", "13")
+			return
+		case 9:
+			begin()
+			f.WriteData(stream, false, yes)
+			f.WriteRSTStream(stream, http2.ErrCodeInternal)
+			return
+		case 10: // the message, and nothing of how the call has ended
+			begin()
+			f.WriteData(stream, true, yes)
+			return
+		}
+		f.c.Close()
+	})
+}
+
+// ask sends a request as how says, while both servers answer in a mode, or there are none. What they have not allowed reaches no backend.
+func (u *unauthorized) ask(t *testing.T, mode, how byte) {
+	t.Helper()
+	m := int64(mode % authModes)
+	u.mode.Store(m)
+	way, client, down := int(how)%3, u.clients[how/3%2], how/6%16 == 0
+	if down {
+		for _, key := range []string{authKey, authKeyGRPC} {
+			u.apply([]*config.Resource{{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: key}}}})
+		}
+		defer func() {
+			u.apply(u.auth[0][1:])
+			u.apply(u.auth[1][1:])
+		}()
+	}
+	method := "GET"
+	var body io.Reader
+	if how%5 > 1 {
+		method, body = "POST", io.MultiReader(strings.NewReader(strings.Repeat("b", int(mode)*int(how)))) // of unknown length
+	}
+	r, err := http.NewRequest(method, "http://"+u.addr()+[]string{"/http", "/grpc", "/open"}[way], body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("X-Allowed", "says the client")
+	r.Header.Set("X_Allowed", "says the client")
+	what := fmt.Sprintf("%s %s, mode %d, without a server %v", method, r.URL.Path, m, down)
+	before, asked := u.passed.Load(), u.asked.Load()
+	allowed := way == 2 || m == 0 && !down
+	resp, err := client.Do(r)
+	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
+	if err != nil {
+		if allowed && u.passed.Load() == before+1 {
+			return // the response came in the moment in which timeouts.request ran out, so that it breaks off
+		}
+		t.Fatalf("%s: %v", what, err)
+	}
+	went := u.passed.Load() - before
+	u.statuses[resp.StatusCode]++
+	switch {
+	case !allowed && (went != 0 || resp.StatusCode < 400):
+		t.Errorf("%s: %s, and %d have passed", what, resp.Status, went)
+	case resp.StatusCode == 200 && went != 1:
+		t.Errorf("%s: %d have passed of one that is allowed", what, went)
+	case way == 2 && u.asked.Load() != asked:
+		// That may be a call of an earlier request, which the gateway has given up before the server took it in.
+		testkit.Eventually(t, what+": no server is asked", func() bool {
+			n := u.asked.Load()
+			resp, err := client.Get("http://" + u.addr() + "/open")
+			if err != nil {
+				return false
+			}
+			_, err = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			return err == nil && u.asked.Load() == n
+		})
+		return
+	}
+	if went == 0 {
+		return
+	}
+	seen := *u.seen.Load()
+	want := []string{"yes"}
+	if way == 2 {
+		want = []string{"says the client"}
+	}
+	if !slices.Equal(seen["X-Allowed"], want) || (seen["X_allowed"] != nil) != (way == 2) {
+		t.Errorf("%s: the backend has seen %v", what, seen)
+	}
+}
+
+// TestExternalAuthNeverPasses asks servers that deny and allow, go down, hang, answer with rubbish and die in the middle of an answer, in random order, by HTTP and by
+// gRPC. What they have not allowed reaches no backend; a rule without them asks nobody, and adds and takes nothing.
 func TestExternalAuthNeverPasses(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
-	var mode atomic.Int64
-	auth := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
-		for {
-			req, err := http.ReadRequest(r)
-			if err != nil {
-				return
-			}
-			io.Copy(io.Discard, req.Body)
-			switch mode.Load() {
-			case 0:
-				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Allowed: yes\r\n\r\nok")
-				continue
-			case 1:
-				io.WriteString(c, "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nX-Allowed: yes\r\n\r\n")
-				continue
-			case 2: // nothing, and closes
-			case 3: // nothing for long
-				r.ReadByte()
-			case 4: // a part of the head
-				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Le")
-			case 5: // a part of the body
-				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Allowed: yes\r\n\r\no")
-			case 6: // a part of the body, and hangs
-				io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Allowed: yes\r\n\r\n1\r\no\r\n")
-				r.ReadByte()
-			case 7:
-				io.WriteString(c, "200 OK\r\n\r\n")
-			case 8:
-				io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No Content\r\nX-Allowed: yes\r\n\r\n")
-			case 9: // reset
-				c.(*net.TCPConn).SetLinger(0)
-			case 10: // without end
-				io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n"+strings.Repeat("x", 300<<10))
-			}
-			return
-		}
-	})
-	const modes = 11
-	var passed, unasked atomic.Int64
-	behind := httpBackend(t, func(w http.ResponseWriter, r *http.Request) {
-		passed.Add(1)
-		if len(r.Header["X-Allowed"]) != 1 || r.Header.Get("X-Allowed") != "yes" || r.Header["X_allowed"] != nil {
-			unasked.Add(1)
-		}
-		io.Copy(w, r.Body)
-	})
-	g := startGateway(t, Timeouts{})
-	g.apply(backend(authKey, auth))
-	g.serve(behind, func(r *config.Rule) {
-		r.RequestTimeoutNanos = int64(100 * time.Millisecond)
-		guardedBy(t, &config.ExternalAuth{Backend: authKey, MaxBodyBytes: 1 << 20, ResponseHeaders: []string{"x-allowed"}})(r)
-	})
-	h1 := &http.Client{Transport: &http.Transport{}}
-	h2 := clientOfHTTP2()
-	defer h1.CloseIdleConnections()
-	defer h2.CloseIdleConnections()
+	u := newUnauthorized(t)
 	random := rand.New(rand.NewPCG(1, 2))
-	statuses := map[int]int{}
-	for i := range 300 {
-		m := random.Int64N(modes)
-		mode.Store(m)
-		down := random.IntN(20) == 0
-		if down {
-			g.apply([]*config.Resource{{Kind: &config.Resource_Endpoints{Endpoints: &config.Endpoints{Key: authKey}}}})
-		}
-		var body io.Reader
-		if n := random.IntN(3); n > 0 {
-			body = io.MultiReader(strings.NewReader(strings.Repeat("b", random.IntN(100_000)))) // of unknown length
-		}
-		r, err := http.NewRequest([]string{"GET", "POST", "PUT"}[random.IntN(3)], "http://"+g.addr()+"/", body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Header.Set("X-Allowed", "says the client")
-		r.Header.Set("X_Allowed", "says the client")
-		client := h1
-		if random.IntN(2) == 0 {
-			client = h2
-		}
-		before := passed.Load()
-		resp, err := client.Do(r)
-		if err != nil {
-			if m == 0 && !down && passed.Load() == before+1 {
-				continue // the response came in the moment in which timeouts.request ran out, so that it breaks off
-			}
-			t.Fatalf("%d, mode %d: %v", i, m, err)
-		}
-		io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		statuses[resp.StatusCode]++
-		allowed, went := m == 0 && !down, passed.Load()-before
-		switch {
-		case !allowed && (went != 0 || resp.StatusCode < 400):
-			t.Errorf("%d, mode %d, down %v: %s, and %d have passed", i, m, down, resp.Status, went)
-		case resp.StatusCode == 200 && went != 1:
-			t.Errorf("%d: %d have passed of one that is allowed", i, went)
-		}
-		if down {
-			g.apply(backend(authKey, auth)[1:])
-		}
+	for range 500 {
+		u.ask(t, byte(random.IntN(256)), byte(random.IntN(256)))
 	}
-	if unasked.Load() > 0 {
-		t.Errorf("%d requests have passed without what the server says", unasked.Load())
+	if s := u.statuses; s[200] < 100 || s[403] < 10 || s[503] < 50 || s[504] < 10 {
+		t.Errorf("statuses: %v", s)
 	}
-	if statuses[200] < 10 || statuses[403] < 10 || statuses[503] < 50 || statuses[504] < 10 {
-		t.Errorf("statuses: %v", statuses)
+}
+
+// FuzzExternalAuth: the same in any order.
+func FuzzExternalAuth(f *testing.F) {
+	for _, script := range []string{"\x00\x06\x02\x06\x00\x06", "\x00\x07\x05\x07\x01\x07\x06\x0a\x00\x0a", "\x00\x00\x00\x06\x00\x08"} {
+		f.Add([]byte(script))
 	}
+	u := newUnauthorized(f)
+	f.Fuzz(func(t *testing.T, script []byte) {
+		u.t = t
+		for i := 0; i+1 < min(len(script), 32); i += 2 {
+			u.ask(t, script[i], script[i+1])
+		}
+	})
 }
 
 // TestExternalAuthClientLeaves: a client that leaves while the server is asked ends the wait, and nothing goes on.

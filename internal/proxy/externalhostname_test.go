@@ -70,6 +70,7 @@ func (g *gateway) hostBackend(port int, host *config.ExternalHostname) *config.R
 func (g *gateway) from() string {
 	got := g.roundTrip("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
 	if !strings.HasPrefix(got, "HTTP/1.1 200 ") {
+		g.t.Logf("%q", got) // with the reason
 		return strings.Fields(got)[1]
 	}
 	return got[strings.LastIndex(got, "\n")+1:]

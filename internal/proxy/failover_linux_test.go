@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,9 +16,6 @@ import (
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
-
-// long has TestFailover last as long as endpoints fail in reality: go test ./internal/proxy -run TestFailover -long.
-var long = flag.Bool("long", false, "run TestFailover with five cycles of 22 s, and hold it to its times")
 
 // ailing is an HTTP server that can be made to fail.
 type ailing struct {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/client"
@@ -92,7 +93,7 @@ func FuzzConversation(f *testing.F) {
 		s.says, s.heard = backend, nil
 		s.mu.Unlock()
 		log := &testkit.Log{}
-		al, err := observe.OpenAccessLog("json", log)
+		al, err := observe.OpenAccessLog("json", log, accesslog.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -3,12 +3,14 @@ package proxy
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -113,6 +115,69 @@ func TestGRPCTimeout(t *testing.T) {
 			}
 			if c.status != "" && (!strings.HasPrefix(resp.Header.Get("Content-Type"), "application/grpc") || len(body) > 0) {
 				t.Errorf("%v with %q", resp.Header, body)
+			}
+			if words := g.reasonsLogged(1); words[0] != c.reason {
+				t.Errorf("logged as %s, want %s", words[0], c.reason)
+			}
+		})
+	}
+}
+
+// TestGRPCGivenUpByBackend: a backend that keeps the time of a call may be the first to notice that it is over, and resets the stream. That is no fault of
+// its own, and the client is told what it would have found itself a moment later.
+func TestGRPCGivenUpByBackend(t *testing.T) {
+	checkLeaks(t)
+	for _, c := range []struct {
+		name, timeout string
+		begun         bool
+		code          http2.ErrCode
+		status        string
+		reset         http2.ErrCode // of the stream to the client, where there is no status
+		reason        string
+	}{
+		{"its time is over", "1m", false, http2.ErrCodeCancel, "4", 0, "grpc_timeout"},
+		{"its time is over, within the response", "1m", true, http2.ErrCodeCancel, "", http2.ErrCodeCancel, "grpc_timeout"},
+		{"it has time left", "1H", false, http2.ErrCodeCancel, "14", 0, "upstream_reset"},
+		{"it has time left, within the response", "1H", true, http2.ErrCodeCancel, "", http2.ErrCodeInternal, "upstream_truncated"},
+		{"another fault", "1m", false, http2.ErrCodeInternal, "14", 0, "upstream_reset"},
+		{"no time", "", false, http2.ErrCodeCancel, "14", 0, "upstream_reset"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			seen := make(chan struct{})
+			addr := rawFrames(t, nil, func(f *framePeer) {
+				f.serve(func(stream uint32) bool {
+					time.Sleep(5 * time.Millisecond)
+					if c.begun {
+						f.head(stream, false, ":status", "200", "content-type", "application/grpc")
+						<-seen
+					}
+					f.WriteRSTStream(stream, c.code)
+					return false
+				}, nil)
+			})
+			g := startGateway(t, Timeouts{})
+			g.serveH2C(addr, nil)
+			cc := g.http2Client("")
+			r, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+g.addr()+"/s/m", bytes.NewReader(make([]byte, 5)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+			if c.timeout != "" {
+				r.Header.Set("Grpc-Timeout", c.timeout)
+			}
+			resp, err := cc.RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			close(seen)
+			_, err = io.ReadAll(resp.Body)
+			var reset http2.StreamError
+			if errors.As(err, &reset); reset.Code != c.reset {
+				t.Errorf("the response ended with %v, want %v", err, c.reset)
+			}
+			if got := resp.Header.Get("Grpc-Status"); got != c.status {
+				t.Errorf("status %q, want %q", got, c.status)
 			}
 			if words := g.reasonsLogged(1); words[0] != c.reason {
 				t.Errorf("logged as %s, want %s", words[0], c.reason)

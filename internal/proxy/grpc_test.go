@@ -21,7 +21,7 @@ import (
 )
 
 // grpcEcho is a gRPC service without generated code. Echo answers one message, Chat each of a stream, Fail
-// with a status alone, Sleep never.
+// with a status alone, Sleep never; Told says in its header what it was told of the trace.
 var grpcEcho = grpc.ServiceDesc{
 	ServiceName: "test.Echo", HandlerType: (*any)(nil),
 	Methods: []grpc.MethodDesc{
@@ -36,6 +36,11 @@ var grpcEcho = grpc.ServiceDesc{
 		{MethodName: "Fail", Handler: func(_ any, _ context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 			decode(&emptypb.Empty{})
 			return nil, status.Error(codes.FailedPrecondition, "not now: 100%")
+		}},
+		{MethodName: "Told", Handler: func(_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+			told, _ := metadata.FromIncomingContext(ctx)
+			grpc.SetHeader(ctx, metadata.MD{"traceparent": told["traceparent"]})
+			return &emptypb.Empty{}, decode(&emptypb.Empty{})
 		}},
 	},
 	Streams: []grpc.StreamDesc{

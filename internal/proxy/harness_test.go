@@ -6,7 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -24,10 +23,14 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
+
+// long has tests last as long as what they are about does in reality: go test ./internal/proxy -run 'TestFailover|TestRetryBudgetStorm' -long.
+var long = flag.Bool("long", false, "run TestFailover with five cycles of 22 s, and hold it to its times; TestRetryBudgetStorm with an interval of 10 s")
 
 // gateway is a Proxy under test with the configuration it was given last.
 type gateway struct {
@@ -41,23 +44,12 @@ type gateway struct {
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-var nextPort atomic.Int32
+var ports = testkit.Ports{Low: 15000, High: 26000}
 
-// freePort is a port that nothing listens on, below those that the system gives to
-// outgoing connections, so that none of ours takes it meanwhile.
+// freePort is a port that nothing listens on.
 func freePort(t testing.TB) int {
 	t.Helper()
-	nextPort.CompareAndSwap(0, int32(15000+rand.IntN(10000)))
-	for range 1000 {
-		port := int(nextPort.Add(1))
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
+	return ports.Free(t)
 }
 
 func startGateway(t testing.TB, timeouts Timeouts) *gateway {
@@ -68,8 +60,14 @@ func startGateway(t testing.TB, timeouts Timeouts) *gateway {
 // startGatewayWith sets what a test needs itself: where to bind, and the access log.
 func startGatewayWith(t testing.TB, o Options) *gateway {
 	t.Helper()
+	return startLoggingGateway(t, o, accesslog.Options{})
+}
+
+// startLoggingGateway is startGatewayWith for an access log whose lines are not the default.
+func startLoggingGateway(t testing.TB, o Options, lines accesslog.Options) *gateway {
+	t.Helper()
 	log := &testkit.Log{}
-	al, err := observe.OpenAccessLog("json", log)
+	al, err := observe.OpenAccessLog("json", log, lines)
 	if err != nil {
 		t.Fatal(err)
 	}

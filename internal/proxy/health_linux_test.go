@@ -1,10 +1,15 @@
 package proxy
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,6 +162,143 @@ func TestGRPCStatusesCount(t *testing.T) {
 				testkit.Eventually(t, "it is ejected", func() bool { return g.endpoint(0).Health() == upstream.Ejected })
 			} else if h := g.endpoint(0).Health(); h != upstream.Healthy {
 				t.Errorf("%v", h)
+			}
+		})
+	}
+}
+
+// TestGRPCTruncated is that an endpoint which resets every call behind the head of its response is ejected.
+func TestGRPCTruncated(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{})
+	arrived := make(chan struct{}) // the head at the client: it is relayed, and not the end of an attempt
+	addr, _ := h2cBackend(t, 0, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/grpc")
+		w.(http.Flusher).Flush()
+		<-arrived
+		panic(http.ErrAbortHandler)
+	})
+	g.serveH2C(addr, nil)
+	b := h2c(healthBackend)
+	b.GetBackend().Traffic = ejecting(2)
+	g.apply([]*config.Resource{b})
+	cc, err := grpc.NewClient("passthrough:///"+g.addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	for range 2 {
+		stream, err := cc.NewStream(t.Context(), &grpc.StreamDesc{ServerStreams: true}, "/test.Echo/Any")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.SendMsg(&emptypb.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+		stream.CloseSend()
+		if _, err := stream.Header(); err != nil {
+			t.Fatal(err)
+		}
+		arrived <- struct{}{}
+		if stream.RecvMsg(&emptypb.Empty{}) == nil {
+			t.Fatal("a call without a status succeeds")
+		}
+	}
+	testkit.Eventually(t, "it is ejected", func() bool { return g.endpoint(0).Health() == upstream.Ejected })
+}
+
+// ejecting ejects an endpoint for an hour after so many failures.
+func ejecting(failures uint32) *config.BackendTraffic {
+	return &config.BackendTraffic{HealthCheck: &config.HealthCheck{Passive: &config.PassiveHealthCheck{
+		IntervalNanos: int64(time.Hour), BaseEjectionTimeNanos: int64(time.Hour), MaxEjectionPercent: 100, Consecutive_5XxErrors: proto.Uint32(failures)}}}
+}
+
+// begunUpload sends the head of a POST with a body of two bytes, and one of these.
+func (g *gateway) begunUpload() (net.Conn, *bufio.Reader) {
+	c := g.dial()
+	if _, err := io.WriteString(c, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nx"); err != nil {
+		g.t.Fatal(err)
+	}
+	return c, bufio.NewReader(c)
+}
+
+func wantStatus(t *testing.T, r *bufio.Reader, want int) {
+	t.Helper()
+	response, err := http.ReadResponse(r, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	io.Copy(io.Discard, response.Body)
+	if response.StatusCode != want {
+		t.Fatalf("status %d, want %d", response.StatusCode, want)
+	}
+}
+
+// TestSlowUploads is that a request which runs out of time while its client sends the body says nothing of the endpoint, and one that the endpoint has and does not answer does.
+func TestSlowUploads(t *testing.T) {
+	t.Parallel()
+	g := startGateway(t, Timeouts{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	g.serve(server.Listener.Addr().String(), func(r *config.Rule) { r.RequestTimeoutNanos = int64(200 * time.Millisecond) })
+	b := backend(healthBackend, server.Listener.Addr().String())[0]
+	b.GetBackend().Traffic = ejecting(1)
+	g.apply([]*config.Resource{b})
+	_, r := g.begunUpload()
+	wantStatus(t, r, http.StatusGatewayTimeout)
+	if h := g.endpoint(0).Health(); h != upstream.Healthy {
+		t.Fatalf("%v though it was not sent the request", h)
+	}
+	c, r := g.begunUpload()
+	if _, err := io.WriteString(c, "y"); err != nil {
+		t.Fatal(err)
+	}
+	wantStatus(t, r, http.StatusGatewayTimeout)
+	testkit.Eventually(t, "it is ejected", func() bool { return g.endpoint(0).Health() == upstream.Ejected })
+}
+
+// TestPerTryTimeoutOfUpload is that the timeout of a try begins when the backend has been sent the request.
+func TestPerTryTimeoutOfUpload(t *testing.T) {
+	t.Parallel()
+	const try = time.Second
+	for name, h2 := range map[string]bool{"HTTP/1.1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := startGateway(t, Timeouts{})
+			var asked atomic.Int64
+			handler := func(w http.ResponseWriter, r *http.Request) {
+				n := asked.Add(1)
+				io.Copy(io.Discard, r.Body)
+				if n == 2 {
+					<-r.Context().Done()
+				}
+			}
+			change := func(r *config.Rule) {
+				r.Retry = &config.Retry{Attempts: 1, BackoffNanos: int64(time.Millisecond), PerTryTimeoutNanos: int64(try), Triggers: []config.RetryTrigger{config.RetryTrigger_RETRY_TRIGGER_RESET}}
+			}
+			if h2 {
+				addr, _ := h2cBackend(t, 0, handler)
+				g.serveH2C(addr, change)
+			} else {
+				server := httptest.NewServer(http.HandlerFunc(handler))
+				t.Cleanup(server.Close)
+				g.serve(server.Listener.Addr().String(), change)
+			}
+			for i, want := range []int64{1, 3} { // the second upload is answered at its second try
+				c, r := g.begunUpload()
+				if i == 0 {
+					<-time.After(try + try/4)
+				}
+				if _, err := io.WriteString(c, "y"); err != nil {
+					t.Fatal(err)
+				}
+				wantStatus(t, r, http.StatusOK)
+				if got := asked.Load(); got != want {
+					t.Fatalf("the backend was asked %d times, want %d", got, want)
+				}
 			}
 		})
 	}

@@ -11,9 +11,11 @@ import (
 
 const (
 	// At idleAt of the limit, in percent, connections that idle are closed; at refuseAt new connections and requests are
-	// refused, request bodies held back by flow control and tunnels ended that are stuck or unused, until less than acceptAt is in use. At cutAt HTTP/2 connections that
-	// hold most are ended, so many that refuseAt is reached.
+	// refused, request bodies held back by flow control, those forgotten that were kept, and tunnels ended that are stuck or unused, until less than acceptAt is in use. At
+	// cutAt connections that hold most are ended, so many that refuseAt is reached.
 	idleAt, refuseAt, acceptAt, cutAt = 80, 90, 85, 95
+	// keptPart is which part of the limit request bodies may have that are read whole or kept to be sent again, and keptWithout how many bytes where there is no limit.
+	keptPart, keptWithout = 4, 1 << 30
 	// collectEvery is how often garbage is collected while memory is scarce: what is in use is known by that only.
 	collectEvery = time.Second
 	// settleCycles is how many collections must end before it shows what came of ended connections: the first may begin before they have
@@ -29,7 +31,7 @@ type memory struct {
 	cycles     func() uint64 // collections that have ended
 	collecting atomic.Bool
 	collected  time.Time
-	// tunnelsAt and cutAt are the number of cycles from which on tunnels, and connections that hold most, may be ended again.
+	// tunnelsAt and cutAt are the number of cycles from which on tunnels and responses that are held up, and connections that hold most, may be ended again.
 	tunnelsAt, cutAt uint64
 	// endedAt is how many bytes were in use when tunnels were ended of which has not shown yet what came of it; 0 where there are none. inVain is that
 	// no less was in use after that; it holds while memory is scarce.
@@ -55,6 +57,14 @@ func newMemory(limit int64, used func() uint64) *memory {
 		return collections[0].Value.Uint64()
 	}
 	return m
+}
+
+// mostKept is exchange.Engine.MaxKept.
+func (m *memory) mostKept() int64 {
+	if m.limit == 0 {
+		return keptWithout
+	}
+	return int64(m.limit / keptPart)
 }
 
 // inUse is what the runtime has of the system, without garbage and what is free: stacks and what lived in the heap at the
@@ -99,7 +109,8 @@ func (p *Proxy) endForMemory(used uint64) {
 	m := p.memory
 	cycle := m.cycles()
 	if used >= m.limit/100*refuseAt && cycle >= m.tunnelsAt {
-		if p.endTunnels(used) {
+		tunnels := p.endTunnels(used)
+		if p.endPaced(used) || tunnels {
 			m.tunnelsAt = cycle + settleCycles
 		}
 	}
@@ -131,6 +142,16 @@ func (p *Proxy) endTunnels(used uint64) bool {
 	return true
 }
 
+// endPaced ends responses that are held up by their rule's bandwidth, and reports whether it has ended any.
+func (p *Proxy) endPaced(used uint64) bool {
+	n := p.engine.EndPaced(used - p.memory.limit/100*acceptAt)
+	if n > 0 {
+		p.logger.Warn("memory is scarce: responses that bandwidth limits hold up are ended", "reason", observe.ReasonOverloaded.String(),
+			"responses", n, "used", used, "limit", p.memory.limit)
+	}
+	return n > 0
+}
+
 // shed begins or ends the refusal of what is new.
 func (p *Proxy) shed(on bool, used uint64) {
 	if p.engine.Overloaded.Swap(on) == on {
@@ -138,6 +159,7 @@ func (p *Proxy) shed(on bool, used uint64) {
 	}
 	p.metrics.SetMemoryScarce(on)
 	if on {
+		p.engine.ForgetBodies()
 		p.logger.Warn("memory is scarce: new connections and requests are refused", "reason", observe.ReasonOverloaded.String(),
 			"used", used, "limit", p.memory.limit)
 	} else {

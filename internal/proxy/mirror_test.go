@@ -296,9 +296,10 @@ func TestSlowMirrorStarvesNobody(t *testing.T) {
 		g.eventually("a copy to a mirror that is not slow", func() bool { return copies.Load() > i })
 	}
 	const dropped = "moongate_upstream_mirror_copies_dropped_total"
-	if n := g.counted(dropped, "backend", slow, "reason", "overloaded"); n != float64(600-underWay) {
-		t.Errorf("%v copies of 600 counted as dropped, %d are under way", n, underWay)
-	}
+	// On a busy machine some have come to the end of their time meanwhile.
+	g.eventually("each copy is dropped or under way", func() bool {
+		return g.counted(dropped, "backend", slow, "reason", "overloaded")+g.counted(dropped, "backend", slow, "reason", "failed")+float64(g.engine.Mirrors()) == 600
+	})
 	if n := g.counted(dropped, "backend", fast); n != 0 {
 		t.Errorf("%v copies to the fast mirror dropped", n)
 	}
@@ -322,6 +323,7 @@ func TestWeights(t *testing.T) {
 	r := bufio.NewReader(c)
 	got := map[string]int{}
 	for range requests {
+		c.SetDeadline(time.Now().Add(testkit.Patience)) // of each
 		io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		resp, err := http.ReadResponse(r, nil)
 		if err != nil {

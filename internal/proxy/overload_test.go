@@ -114,6 +114,11 @@ func TestOneClientIsLimited(t *testing.T) {
 	g.serve(cannedBackend(t, cannedResponse(2), 0), nil)
 	const attempts = 300
 	held := g.crowd(attempts)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("refused: %v, active: %v, held: %d", g.counted(refusedConnections), g.counted(activeConnections), len(held))
+		}
+	})
 	g.eventually("refusals", func() bool { return g.counted(refusedConnections, "limit", "connections_per_client") == attempts-20 })
 	if n := g.counted(activeConnections); n != 20 {
 		t.Errorf("%v connections of one client, its limit is 20", n)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -95,7 +96,7 @@ func pathsGateway(t testing.TB, to *rawListener, plain bool) *gateway {
 // converseBy plays the script on one of the gateways.
 func converseBy(t *testing.T, g *gateway, l *rawListener, client, backend, script []byte) string {
 	log := &testkit.Log{}
-	al, err := observe.OpenAccessLog("json", log)
+	al, err := observe.OpenAccessLog("json", log, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

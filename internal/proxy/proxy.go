@@ -19,6 +19,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/exchange"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 	"github.com/moongate-dev/moongate/internal/proxy/resolve"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
@@ -33,8 +34,12 @@ type Proxy struct {
 	metrics   *observe.Metrics
 	logger    *slog.Logger
 	upstreams *upstream.Set
-	resolver  *resolve.Resolver
-	compiler  snapshot.Compiler
+	// rateLimits has what the rate limits of rules count.
+	rateLimits ratelimit.Store
+	redises    ratelimit.Redises
+	redisWait  time.Duration // bounds for how long a generation waits for the Redis that comes with it
+	resolver   *resolve.Resolver
+	compiler   snapshot.Compiler
 
 	engine   *exchange.Engine
 	clients  *client.Set
@@ -75,6 +80,7 @@ func New(o Options) *Proxy {
 		bindTo:    o.Bind,
 		metrics:   o.Metrics,
 		logger:    o.Logger,
+		redisWait: maxRedisWait,
 		upstreams: upstream.NewSet(o.Upstream),
 		stop:      make(chan struct{}),
 		swept:     make(chan struct{}),
@@ -84,6 +90,7 @@ func New(o Options) *Proxy {
 			certificates: map[string]*tls.Certificate{},
 			ticketKeys:   map[string][][]byte{},
 			sessionKeys:  map[string]*session.Keys{},
+			redises:      map[string]*ratelimit.Redis{},
 			authorities:  map[string]*config.Authorities{},
 			clients:      map[tls.ClientsDigest]weak.Pointer[tls.Clients]{},
 			listeners:    map[string]*listenerState{},
@@ -96,8 +103,13 @@ func New(o Options) *Proxy {
 		p.metrics = observe.NewMetrics(observe.MetricsOptions{})
 	}
 	p.metrics.SetUpstreams(p.reportUpstreams)
-	p.compiler = snapshot.Compiler{Backend: p.upstreams.Get, Metrics: p.metrics}
-	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, KeepRequestIDs: o.KeepRequestIDs, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Logger: o.Logger, Core: cores.Here}}
+	p.compiler = snapshot.Compiler{Backend: p.upstreams.Get, Metrics: p.metrics, RateLimits: &p.rateLimits}
+	p.redises.Logger = o.Logger
+	p.metrics.SetRateLimits(p.reportRateLimits)
+	p.metrics.SetRedises(p.reportRedises)
+	p.metrics.SetCompression(p.reportCompression)
+	loggedRequest, loggedResponse := o.AccessLog.Headers()
+	p.engine = &exchange.Engine{Limits: o.Limits, Logging: o.AccessLog != nil, LoggedRequest: loggedRequest, LoggedResponse: loggedResponse, KeepRequestIDs: o.KeepRequestIDs, Observer: &observe.Observer{Metrics: p.metrics, Log: o.AccessLog, Logger: o.Logger, Core: cores.Here}}
 	p.engine.Limits.MaxHead = min(p.engine.Limits.MaxHead, client.MaxHead)
 	p.engine.Background, p.cancel = context.WithCancel(context.Background())
 	p.engine.Snapshot.Store(&snapshot.Snapshot{})
@@ -106,6 +118,7 @@ func New(o Options) *Proxy {
 	p.sessions = datagram.NewSet(o.datagramOptions(p.engine))
 	p.tracers = tracing.NewSet(p.engine.Send, o.Upstream.Panicked)
 	p.memory = newMemory(o.MemoryLimit, o.memoryUsed)
+	p.engine.MaxKept = p.memory.mostKept()
 	p.clients.Limit(o.connectionLimits(), p.logger)
 	p.SetZone(o.Zone)
 	go p.sweep()
@@ -114,6 +127,9 @@ func New(o Options) *Proxy {
 
 // SetZone says which zone the proxy is in, for backends whose load balancer prefers it; "" is that it is not known. It may be called at any time.
 func (p *Proxy) SetZone(zone string) { p.upstreams.SetZone(zone) }
+
+// Zone is what SetZone was told last.
+func (p *Proxy) Zone() string { return p.upstreams.Zone() }
 
 // sweep advances the coarse clock and interrupts what has waited too long. It is one
 // goroutine instead of a timer for each request.
@@ -269,6 +285,51 @@ func (p *Proxy) Bound() []BoundListener {
 	return out
 }
 
+// Backends returns what is known of each backend and its endpoints now, sorted by key. It is for people: it takes locks that requests take too.
+func (p *Proxy) Backends() (all []upstream.BackendState) {
+	now := time.Now()
+	for _, b := range p.upstreams.Backends() {
+		all = append(all, b.State(now))
+	}
+	return all
+}
+
+func (p *Proxy) reportRateLimits(emit func(observe.RateLimitStats)) {
+	p.rateLimits.Report(func(o ratelimit.OverLimit) {
+		emit(observe.RateLimitStats{Rule: o.Rule, Scope: string(o.Scope), OverLimit: o.Enforced, Shadowed: o.Shadow})
+	})
+}
+
+func (p *Proxy) reportCompression(emit func(observe.CompressionStats)) {
+	for _, s := range p.engine.Encoders.Stats() {
+		emit(observe.CompressionStats{Encoding: s.Encoding.String(), Responses: s.Responses, Refused: s.Refused, In: s.In, Out: s.Out})
+	}
+}
+
+// Unavailable returns, for each RateLimitService that has been away for some seconds, a sentence that stays the same while it is. It is safe for concurrent use.
+func (p *Proxy) Unavailable() map[config.ID]string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all map[config.ID]string
+	for gateway, r := range p.state.redises {
+		if said := r.Unavailable(); said != "" {
+			if all == nil {
+				all = map[config.ID]string{}
+			}
+			all[config.ID{Kind: config.KindRateLimitService, Key: gateway}] = said
+		}
+	}
+	return all
+}
+
+func (p *Proxy) reportRedises(emit func(observe.RedisStats)) {
+	p.redises.Report(func(address string, r *ratelimit.Redis) {
+		s := observe.RedisStats{Address: address}
+		s.Up, s.Undecided, s.Uncharged = r.Report()
+		emit(s)
+	})
+}
+
 func (p *Proxy) reportUpstreams(emit func(observe.UpstreamStats)) {
 	for _, b := range p.upstreams.Backends() {
 		s, h := b.Stats(), b.HealthStats()
@@ -341,6 +402,7 @@ func (p *Proxy) Shutdown(ctx context.Context) error {
 	p.tracers.Wait(flushTimeout)
 	p.cancel()
 	p.upstreams.Close()
+	p.redises.Close()
 	p.resolver.Close()
 	p.engine.Wait()
 	p.stopSweeping()

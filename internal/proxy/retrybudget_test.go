@@ -1,6 +1,9 @@
 package proxy
 
 import (
+	"bufio"
+	"io"
+	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -74,65 +77,103 @@ func (g *gateway) retries() int64 {
 	return g.upstreams.Get("Service/default/b/80").Stats().Retries
 }
 
-// TestRetryBudgetStorm: however many clients ask at the same time, a backend that fails always gets no more than the budget's share of retries and the minimum rate;
-// when it is well again, so are its clients, and an interval later requests can be sent again as before.
+// paced asks at a rate, from the connections of many clients, for so long. A client that is answered late makes up for it: the requests of a second are sent, if late.
+func (g *gateway) paced(perSecond int, length time.Duration) (statuses map[int]int) {
+	const clients = 64
+	requests := int(int64(perSecond) * int64(length) / int64(time.Second))
+	var counts [600]atomic.Int64
+	var next atomic.Int64
+	var all sync.WaitGroup
+	start := time.Now()
+	for range clients {
+		c := g.dial()
+		all.Go(func() {
+			r := bufio.NewReader(c)
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= requests {
+					return
+				}
+				time.Sleep(time.Until(start.Add(time.Duration(i) * time.Second / time.Duration(perSecond))))
+				c.SetDeadline(time.Now().Add(testkit.Patience))
+				if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+					g.t.Error(err)
+					return
+				}
+				resp, err := http.ReadResponse(r, nil)
+				if err != nil {
+					g.t.Error(err)
+					return
+				}
+				io.Copy(io.Discard, resp.Body)
+				counts[resp.StatusCode].Add(1)
+			}
+		})
+	}
+	all.Wait()
+	statuses = map[int]int{}
+	for status := range counts {
+		if n := counts[status].Load(); n > 0 {
+			statuses[status] = int(n)
+		}
+	}
+	return statuses
+}
+
+// TestRetryBudgetStorm: a backend that fails always, at 2,000 requests each second for two intervals, gets no more than the budget's share of retries and the
+// minimum rate, and who would have more is answered 503. When it is well again, so are its clients at once, and an interval later requests can be sent again as
+// before. With -long the interval is that of the specification, 10 s.
 func TestRetryBudgetStorm(t *testing.T) {
 	t.Parallel()
 	g := startGateway(t, Timeouts{})
 	var attempts, failing atomic.Int64
 	failing.Store(1 << 40)
-	addr := httpBackend(t, func(w http.ResponseWriter, _ *http.Request) {
-		attempts.Add(1)
-		if failing.Add(-1) >= 0 {
-			w.WriteHeader(500)
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		for {
+			if _, err := readHead(r); err != nil {
+				return
+			}
+			attempts.Add(1)
+			status := "200 OK"
+			if failing.Add(-1) >= 0 {
+				status = "500 Internal Server Error"
+			}
+			io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 0\r\n\r\n")
 		}
 	})
-	const clients, each, rate = 8, 500, 10
+	const perSecond, least = 2000, 10
 	interval := time.Second
-	g.budgeted(addr, &config.RetryBudget{Percent: 20, IntervalNanos: int64(interval), MinRetries: rate, MinIntervalNanos: int64(time.Second)}, nil)
-	ask := func(want int) (answered int64) {
-		var all sync.WaitGroup
-		var n atomic.Int64
-		for range clients {
-			all.Go(func() {
-				c := &http.Client{Transport: &http.Transport{}}
-				defer c.CloseIdleConnections()
-				for range each {
-					resp, err := c.Get("http://" + g.addr())
-					if err != nil {
-						t.Error(err)
-						return
-					}
-					resp.Body.Close()
-					if resp.StatusCode == want {
-						n.Add(1)
-					}
-				}
-			})
-		}
-		all.Wait()
-		return n.Load()
+	if *long {
+		interval *= 10
 	}
-	const requests = clients * each
+	g.budgeted(addr, &config.RetryBudget{Percent: 20, IntervalNanos: int64(interval), MinRetries: least, MinIntervalNanos: int64(time.Second)}, nil)
 	start := time.Now()
-	refused := ask(503)
-	floor := rate * (time.Since(start).Seconds() + 1)
-	if n := float64(attempts.Load()); n < 1.15*requests || n > 1.25*requests+floor {
-		t.Errorf("%v attempts for %d requests in %s", n, requests, time.Since(start))
+	answered := g.paced(perSecond, 2*interval)
+	took := time.Since(start)
+	requests := float64(perSecond * 2 * interval / time.Second)
+	floor := least * (took.Seconds() + 1)
+	n := float64(attempts.Load())
+	t.Logf("%v requests in %s, the backend failing: %v attempts, %.3f each; answered %v", requests, took.Round(time.Millisecond), n, n/requests, answered)
+	if n < 1.15*requests || n > 1.25*requests+floor {
+		t.Errorf("%v attempts for %v requests", n, requests)
 	}
 	// Who is given three retries gets the backend's own answer.
-	if float64(refused) < requests-0.25*requests/3-floor/3 {
-		t.Errorf("%d of %d requests were answered 503", refused, requests)
+	if refused := float64(answered[503]); answered[503]+answered[500] != int(requests) || refused < requests-0.25*requests/3-floor/3 {
+		t.Errorf("%v requests were answered %v", requests, answered)
 	}
+
 	failing.Store(0)
-	if n := ask(200); n != requests {
-		t.Errorf("%d of %d requests succeeded after the backend did", n, requests)
+	recovered := time.Now()
+	if answered := g.paced(perSecond, interval); answered[200] != int(requests/2) {
+		t.Errorf("the backend is well, and %v requests were answered %v", requests/2, answered)
 	}
-	testkit.Eventually(t, "a request that is tried again three times", func() bool {
-		failing.Store(3)
-		status, err := get(g.dial())
-		return status == 200 && err == nil
-	})
+	if passed := time.Since(recovered); passed < interval {
+		time.Sleep(interval - passed)
+	}
+	failing.Store(3)
+	if status, err := get(g.dial()); status != 200 || err != nil {
+		t.Errorf("an interval after the storm three retries were not sent: %d, %v", status, err)
+	}
 }
 
 // TestRetryBudgetCountsEveryRule: requests by a rule without retry make room for retries, too.

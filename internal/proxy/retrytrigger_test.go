@@ -173,3 +173,57 @@ func TestRetryAfterConnectFailure(t *testing.T) {
 		}
 	}
 }
+
+// TestPerTryTimeoutOfUploads: the timeout of a try does not count what the gateway holds a body up, nor what the backend takes of a long one as long as it takes some, but a backend that
+// takes nothing is given up.
+func TestPerTryTimeoutOfUploads(t *testing.T) {
+	t.Parallel()
+	const long = 24 << 20 // more than sockets hold
+	perTry := func(timeout time.Duration, buffered, paced bool) func(*config.Rule) {
+		return func(r *config.Rule) {
+			r.Traffic = &config.RuleTraffic{Policy: "BackendTrafficPolicy default/p"}
+			if paced {
+				r.Traffic.BandwidthLimit = &config.BandwidthLimit{RequestBytesPerSecond: 1 << 10}
+			}
+			if buffered {
+				r.Traffic.RequestBufferBytes = long
+			}
+			r.Retry = &config.Retry{Attempts: 0, PerTryTimeoutNanos: int64(timeout)}
+		}
+	}
+	read := func(_ <-chan struct{}, r *http.Request) { io.Copy(io.Discard, r.Body) }
+	for _, c := range []struct {
+		name   string
+		rule   func(*config.Rule)
+		size   int
+		handle func(ended <-chan struct{}, r *http.Request)
+		want   string
+	}{
+		{"held up", perTry(2*time.Second, false, true), 4 << 10, read, "ok"},
+		{"read whole and held up", perTry(2*time.Second, true, true), 4 << 10, read, "ok"},
+		{"read whole and taken slowly", perTry(2*time.Second, true, false), long, func(_ <-chan struct{}, r *http.Request) {
+			for range 4 {
+				time.Sleep(800 * time.Millisecond)
+				io.CopyN(io.Discard, r.Body, long/4)
+			}
+			io.Copy(io.Discard, r.Body)
+		}, "ok"},
+		{"read whole and not taken", perTry(500*time.Millisecond, true, false), long, func(ended <-chan struct{}, _ *http.Request) { <-ended }, "backend_timeout"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			eachSpoken(t, func(t *testing.T, client2, backend2 bool) {
+				ended := make(chan struct{})
+				defer close(ended)
+				g := paced(t, backend2, func(_ http.ResponseWriter, r *http.Request) { c.handle(ended, r) }, c.rule)
+				resp, err := g.client(client2).RoundTrip(g.newRequest(t, "POST", strings.NewReader(strings.Repeat("b", c.size))))
+				if err == nil {
+					resp.Body.Close()
+				}
+				if r := g.reasonsLogged(1); r[0] != c.want {
+					t.Errorf("logged %q, want %s", r, c.want)
+				}
+			})
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -17,6 +18,8 @@ import (
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -221,6 +224,40 @@ func TestSessionOfBackend(t *testing.T) {
 	}
 }
 
+// TestSessionBrokenOff: a response that the backend breaks off says nothing of its session, in the log and in what is counted; one that ends does.
+func TestSessionBrokenOff(t *testing.T) {
+	t.Parallel()
+	var whole atomic.Bool
+	addr := rawBackend(t, func(c net.Conn, r *bufio.Reader) {
+		if _, err := readHead(r); err != nil {
+			return
+		}
+		io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n")
+		if io.WriteString(c, "half"[:2]); whole.Load() {
+			io.WriteString(c, "half"[2:])
+		}
+	})
+	g := startGateway(t, Timeouts{})
+	g.persistent(bySession, nil, endpointOf(addr, 1))
+	for i, want := range []string{"", "", "new"} {
+		whole.Store(want != "")
+		c := g.dial()
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		io.Copy(io.Discard, io.LimitReader(c, 1<<10)) //nolint:errcheck // up to the end, however it comes
+		if reason := g.reasonsLogged(i + 1)[i]; (reason == "ok") != (want != "") {
+			t.Errorf("request %d: %s", i, reason)
+		}
+	}
+	if log := g.log.String(); strings.Count(log, `"session":`) != 1 || strings.Count(log, `"session":"new"`) != 1 {
+		t.Errorf("the log tells of sessions: %s", log)
+	}
+	if s := g.upstreams.Get("Service/default/b/80").Stats(); s.SessionsBegun != 1 || s.SessionsKept != 0 {
+		t.Errorf("%d sessions have begun, %d were kept", s.SessionsBegun, s.SessionsKept)
+	}
+}
+
 // TestSessionRetries: a retry goes to the session's endpoint, as long as it takes connections; where it takes none the session moves.
 func TestSessionRetries(t *testing.T) {
 	t.Parallel()
@@ -270,7 +307,7 @@ func tokenOfRefused(t *testing.T, g *gateway, change func(*config.Rule), others 
 }
 
 // TestSessionsInTraffic: of 2,000 sessions with 20 endpoints that come and go, each whose endpoint is there stays, in 100,000 requests (20,000 with the race detector). The backends' weights hold all the
-// same, and tokens that were altered, made for another Gateway, or are over, choose nothing.
+// same, and tokens that were altered, signed by somebody else, or are brought again when their sessions are over, choose nothing.
 func TestSessionsInTraffic(t *testing.T) {
 	t.Parallel()
 	const clients, sessions, perBackend = 16, 2000, 10
@@ -305,21 +342,21 @@ func TestSessionsInTraffic(t *testing.T) {
 	}
 	rule := &config.Rule{
 		Matches:     []*config.Match{{Path: &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX}}},
-		BackendRefs: []*config.BackendRef{{Backend: keys[0], Weight: 70}, {Backend: keys[1], Weight: 30}}, SessionPersistence: bySession,
+		BackendRefs: []*config.BackendRef{{Backend: keys[0], Weight: 70}, {Backend: keys[1], Weight: 30}},
+		// No session of the test lasts as long, but one that began before it may have.
+		SessionPersistence: &config.SessionPersistence{Name: "s", Path: "/", AbsoluteTimeoutNanos: int64(time.Hour)},
 	}
 	g.apply([]*config.Resource{sessionKeys(), backend(keys[0])[0], backend(keys[1])[0], endpoints(0, nil), endpoints(1, nil), g.httpListener("http", ""),
 		routeOf("r", "default/gw/http", "", rule)})
 
-	stop := make(chan struct{})
+	// A pod comes or goes every so many requests, so that the machine's speed does not matter.
+	const perChange = 200
+	changes := make(chan struct{}, requests/perChange+1)
 	var churn, all sync.WaitGroup
 	churn.Go(func() {
 		there := [2]int{perBackend, perBackend}
-		for r := rand.New(rand.NewPCG(1, 2)); ; {
-			select {
-			case <-stop:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
+		r := rand.New(rand.NewPCG(1, 2))
+		for range changes {
 			b := r.IntN(2)
 			s := seats[b][r.IntN(perBackend)]
 			switch life := s.life.Load(); {
@@ -335,8 +372,10 @@ func TestSessionsInTraffic(t *testing.T) {
 			}
 		}
 	})
+	forger := newForger(t, rule.SessionPersistence)
+	var asked atomic.Int64
 	var chosen [2]atomic.Int64
-	var forged atomic.Int64
+	var stayed, refused, named atomic.Int64 // sessions that went on, tokens that are no good, and those of them whose endpoint has answered
 	for c := range clients {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(c), 3))
@@ -350,11 +389,21 @@ func TestSessionsInTraffic(t *testing.T) {
 			for range requests / clients {
 				h := &own[r.IntN(len(own))]
 				v.token, v.given = h.token, 0
-				altered := h.token != "" && r.IntN(20) == 0
-				if altered {
+				way := r.IntN(60) // of which the first three make the token one that is no good
+				bad := h.token != "" && way < 3
+				switch {
+				case !bad:
+					if h.token != "" && way == 3 && forger.write(forger.own, forger.read(h.token)) != h.token {
+						t.Errorf("the forger writes another token than %q with the gateway's keys", h.token)
+					}
+				case way == 0: // altered
 					b := []byte(h.token)
 					b[r.IntN(len(b))] ^= 1 << r.IntN(3)
 					v.token = string(b)
+				case way == 1: // of the same endpoints, and signed by somebody else
+					v.token = forger.signed(h.token)
+				default: // of the same endpoints, and over
+					v.token = forger.over(h.token, g.upstreams.Get(keys[0]).SessionID(), g.upstreams.Get(keys[1]).SessionID())
 				}
 				var lives [2][perBackend]int64
 				for b := range seats {
@@ -370,10 +419,16 @@ func TestSessionsInTraffic(t *testing.T) {
 				}
 				b := int(name[0] - '0')
 				chosen[b].Add(1)
-				if altered {
-					if forged.Add(1); v.given == 0 {
-						t.Errorf("token %q is taken for %q", v.token, h.token)
+				if asked.Add(1)%perChange == 0 {
+					changes <- struct{}{}
+				}
+				if bad {
+					if refused.Add(1); v.given == 0 {
+						t.Errorf("a token that is no good is taken, made in way %d of %q", way, h.token)
 						return
+					}
+					if h.with[b] == s {
+						named.Add(1)
 					}
 					continue
 				}
@@ -387,11 +442,14 @@ func TestSessionsInTraffic(t *testing.T) {
 					t.Errorf("a session with %s, which is there, was answered by %s", before.name, name)
 					return
 				}
+				if before != nil && before == s && lived%2 == 1 {
+					stayed.Add(1)
+				}
 			}
 		})
 	}
 	all.Wait()
-	close(stop)
+	close(changes)
 	churn.Wait()
 	n := float64(chosen[0].Load() + chosen[1].Load())
 	if n != float64(requests) && !t.Failed() {
@@ -400,11 +458,72 @@ func TestSessionsInTraffic(t *testing.T) {
 	if off, sigma := math.Abs(float64(chosen[0].Load())-0.7*n), math.Sqrt(n*0.7*0.3); off > 6*sigma {
 		t.Errorf("%d of %v requests went to the backend with 70 %%", chosen[0].Load(), n)
 	}
-	if forged.Load() < int64(requests/100) {
-		t.Errorf("%d tokens were altered", forged.Load())
+	if stayed.Load() < int64(requests/4) {
+		t.Errorf("%d requests went on with a session whose endpoint was known", stayed.Load())
+	}
+	// An endpoint that nothing chooses is one of 5 at least of its backend, which has 70 % of the requests at most.
+	if refused.Load() < int64(requests/50) || float64(named.Load()) > 0.25*float64(refused.Load()) {
+		t.Errorf("%d tokens were no good, and the endpoints of %d of them have answered", refused.Load(), named.Load())
 	}
 	stats := g.upstreams.Get(keys[0]).Stats()
-	t.Logf("backend of 70 %%: %d sessions begun, %d requests kept, %d moved; %d tokens altered", stats.SessionsBegun, stats.SessionsKept, stats.SessionsMoved, forged.Load())
+	t.Logf("backend of 70 %%: %d sessions begun, %d requests kept, %d moved; %d requests are known to have stayed, %d tokens were no good, and the endpoints of %d of them have answered",
+		stats.SessionsBegun, stats.SessionsKept, stats.SessionsMoved, stayed.Load(), refused.Load(), named.Load())
+}
+
+// forger makes tokens that gateways must not take.
+type forger struct {
+	settings     *session.Settings
+	own, another *session.Keys // the gateway's, and somebody else's
+}
+
+func newForger(t testing.TB, c *config.SessionPersistence) *forger {
+	t.Helper()
+	settings, err := session.Compile(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := session.NewKeys(sessionKeys().GetTicketKeys().SessionKeys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	another, err := session.NewKeys([][]byte{bytes.Repeat([]byte{2}, session.KeySize)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &forger{settings, own, another}
+}
+
+// signed returns the token with somebody else's signature.
+func (f *forger) signed(token string) string {
+	return f.write(f.another, f.read(token))
+}
+
+// over returns the token of the same endpoints with sessions that began two hours ago, as the gateway has signed it then.
+func (f *forger) over(token string, backends ...uint64) string {
+	t := f.read(token)
+	var old session.Token
+	for _, b := range backends {
+		if endpoint, ok := t.Endpoint(f.settings, b, time.Now()); ok {
+			old.Keep(f.settings, b, endpoint, time.Now().Add(-2*time.Hour))
+		}
+	}
+	return f.write(f.own, &old)
+}
+
+func (f *forger) read(token string) *session.Token {
+	var h message.Fields
+	h.Add([]byte("Cookie"), []byte("s="+token))
+	t := &session.Token{}
+	f.settings.ReadUnverified(&h, t)
+	return t
+}
+
+func (f *forger) write(k *session.Keys, t *session.Token) string {
+	var h message.Fields
+	f.settings.Write(k, &h, t, nil, false, time.Now())
+	cookie, _ := h.Get("Set-Cookie")
+	value, _, _ := strings.Cut(strings.TrimPrefix(string(cookie), "s="), ";")
+	return value
 }
 
 // TestSessionOver: a token says when its session began, and a client that keeps it for longer than the session lasts has none.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
@@ -229,6 +231,48 @@ func TestTracing(t *testing.T) {
 	}
 	if log := g.log.String(); strings.Count(log, `"trace_id":"`) != 8 || strings.Count(log, `"trace_id":"`+clientTrace) != 4 {
 		t.Errorf("access log: %s", log)
+	}
+}
+
+// TestTracingOfCalls: the span of a call by gRPC's own client, unary and by stream, has the client's as its parent, and is that of the server's.
+func TestTracingOfCalls(t *testing.T) {
+	t.Parallel()
+	c, addr := serveCollector(t)
+	g := startGateway(t, Timeouts{})
+	cc := g.grpcPair()
+	g.traced(addr, &config.Tracing{})
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
+	ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", "00-"+clientTrace+"-"+clientSpan+"-01", "tracestate", "a=b")
+	var told metadata.MD
+	if err := cc.Invoke(ctx, "/test.Echo/Told", &emptypb.Empty{}, &emptypb.Empty{}, grpc.Header(&told), grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	s, err := cc.NewStream(ctx, &grpcEcho.Streams[0], "/test.Echo/Chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out wrapperspb.BytesValue
+	if err := s.SendMsg(wrapperspb.Bytes([]byte("x"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(&out); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RecvMsg(&out); !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"/test.Echo/Told", "/test.Echo/Chat"} {
+		span := c.span(t, path)
+		if hex.EncodeToString(span.ParentSpanId) != clientSpan || hex.EncodeToString(span.TraceId) != clientTrace || span.TraceState != "a=b" {
+			t.Errorf("%s: parent %x of %x, state %q", path, span.ParentSpanId, span.TraceId, span.TraceState)
+		}
+		if want := "00-" + clientTrace + "-" + hex.EncodeToString(span.SpanId) + "-01"; path == "/test.Echo/Told" && fmt.Sprint(told["traceparent"]) != "["+want+"]" {
+			t.Errorf("the server was told %v, want %s", told, want)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ type joiner struct {
 	*gateway
 	listener net.Listener
 	hello    string // by which a client asks for it
-	answer   string // by which the backend agrees
+	answer   string // by which the backend agrees, where it is asked
 }
 
 // joinsTCP is a joiner by a TCPRoute, joinsWebSocket one by Upgrade.
@@ -39,6 +39,13 @@ func joinsWebSocket(t *testing.T, timeouts Timeouts) *joiner {
 	g, l := startGateway(t, timeouts), listenLocally(t)
 	g.serveWebSocket(l.Addr().String(), nil)
 	return &joiner{g, l, upgradeRequest, upgradeResponse}
+}
+
+// joinsConnect is a joiner by CONNECT, which ends at the gateway.
+func joinsConnect(t *testing.T, timeouts Timeouts) *joiner {
+	g, l := startGateway(t, timeouts), listenLocally(t)
+	g.serve(l.Addr().String(), switchingTo(connectHere))
+	return &joiner{g, l, connectRequest, ""}
 }
 
 func listenLocally(t *testing.T) net.Listener {
@@ -61,9 +68,11 @@ func (j *joiner) open() (client, backend net.Conn) {
 	if backend, err = j.listener.Accept(); err != nil {
 		j.t.Fatal(err)
 	}
-	if j.hello != "" {
+	if j.answer != "" {
 		j.skipHead(backend)
 		io.WriteString(backend, j.answer)
+	}
+	if j.hello != "" {
 		j.skipHead(client)
 	}
 	passes(j.t, client, backend)
@@ -98,6 +107,7 @@ func tunnelling() int {
 func TestIdleTunnelEnds(t *testing.T) {
 	t.Run("TCP", func(t *testing.T) { testIdleEnds(t, joinsTCP, "tunnel_ended") })
 	t.Run("WebSocket", func(t *testing.T) { testIdleEnds(t, joinsWebSocket, "upgraded") })
+	t.Run("CONNECT", func(t *testing.T) { testIdleEnds(t, joinsConnect, "upgraded") })
 }
 
 func testIdleEnds(t *testing.T, joins func(*testing.T, Timeouts) *joiner, good string) {

@@ -231,21 +231,7 @@ func TestUpgradeGuards(t *testing.T) {
 			if g.serve(addr, nil); tc.protocol != 0 {
 				g.serveWebSocket(addr, nil)
 			}
-			c := g.dial()
-			io.WriteString(c, tc.request+next)
-			if tc.tunnelled {
-				c.(*net.TCPConn).CloseWrite()
-			}
-			b, err := io.ReadAll(c)
-			if err != nil {
-				t.Error(err)
-			}
-			rest, ok := string(b), true
-			for _, want := range tc.want {
-				if _, rest, ok = strings.Cut(rest, want); !ok {
-					t.Errorf("no %q in its place in %q", want, b)
-				}
-			}
+			g.answers(tc.request+next, tc.tunnelled, tc.want)
 			if head := <-asked; strings.Contains(head, "Connection: Upgrade\r\nUpgrade: websocket\r\n") != tc.asked || strings.Count(head, "pgrade:") > 1 {
 				t.Errorf("the backend was asked %q", head)
 			}
@@ -253,6 +239,26 @@ func TestUpgradeGuards(t *testing.T) {
 				t.Errorf("logged as %s, want %s", got, tc.reasons)
 			}
 		})
+	}
+}
+
+// answers sends text, and with end closes that direction, and checks that what comes back until the end has all of want, in that order.
+func (g *gateway) answers(text string, end bool, want []string) {
+	g.t.Helper()
+	c := g.dial()
+	io.WriteString(c, text)
+	if end {
+		c.(*net.TCPConn).CloseWrite()
+	}
+	b, err := io.ReadAll(c)
+	if err != nil {
+		g.t.Error(err)
+	}
+	rest, found := string(b), true
+	for _, w := range want {
+		if _, rest, found = strings.Cut(rest, w); !found {
+			g.t.Errorf("no %q in its place in %q", w, b)
+		}
 	}
 }
 
@@ -337,12 +343,12 @@ func TestTunnelIdle(t *testing.T) {
 	t.Parallel()
 	checkLeaks(t)
 	addr, accepted := switching(t)
-	g := startGateway(t, Timeouts{Tunnel: time.Second})
+	g := startGateway(t, Timeouts{Tunnel: 4 * time.Second})
 	g.serveWebSocket(addr, nil)
 	client, r, backend := g.upgraded(accepted)
 	began := time.Now()
 	for i := range 6 {
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(time.Second)
 		from, to := io.Writer(client), io.Reader(backend)
 		if i%2 == 1 {
 			from, to = backend, r

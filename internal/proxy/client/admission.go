@@ -189,7 +189,7 @@ func (s *Set) CloseIdle() {
 // largeHold is how many bytes a connection holds at least that CutLargest ends.
 const largeHold = 1 << 20
 
-// CutLargest ends the HTTP/2 connections that hold most of request bodies, whatever they do, until they have held so many bytes
+// CutLargest ends the connections that hold most of request bodies, whatever they do, until they have held so many bytes
 // together, and returns how many it has ended.
 func (s *Set) CutLargest(bytes uint64) (cut int) {
 	type held struct {
@@ -210,13 +210,14 @@ func (s *Set) CutLargest(bytes uint64) (cut int) {
 	return cut
 }
 
-// Held is how many bytes the connection holds, or may hold: by HTTP/2 of request bodies, of tunnels what was not taken yet, and else 0.
+// Held is how many bytes the connection holds, or may hold: of request bodies, by HTTP/1 as far as they are larger than any may be, and of tunnels what was not taken yet.
 func (c *Conn) Held() int {
+	n := int(c.kept.Load())
 	h := c.http2.Load()
 	if h == nil {
-		return c.tunnel().held()
+		return n + c.tunnel().held()
 	}
-	n := h.Held()
+	n += h.Held()
 	c.tunnels.each(func(d *stream) { n += d.tunnel().held() })
 	return n
 }

@@ -102,6 +102,8 @@ type Conn struct {
 	watched       bool  // the idle poller has an entry for it
 	fd            int   // which the idle poller knows it by
 
+	kept atomic.Int64 // bytes of request bodies, see exchange.Engine.Kept
+
 	hangUpWatched atomic.Bool // its hang-up is reported, or cannot be
 	hungUp        atomic.Bool // the client has left, see peerGone; known where hangUpWatched is set only
 	hangUpFD      int         // which hangUps knows it by; guarded by that one's mu
@@ -178,6 +180,12 @@ func (s http1Side) Local() netip.AddrPort { return s.c.local() }
 
 // Local is as that of http1Side.
 func (d *stream) Local() netip.AddrPort { return d.c.local() }
+
+// Keep implements what exchange asks of a Response.
+func (s http1Side) Keep(bytes int64) { s.c.kept.Add(bytes) }
+
+// Keep is as that of http1Side.
+func (d *stream) Keep(bytes int64) { d.c.kept.Add(bytes) }
 
 // addrPortOf returns an end of a connection by TCP; the zero value where that is not known any more.
 func addrPortOf(a net.Addr) netip.AddrPort {

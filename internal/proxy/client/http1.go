@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -36,8 +37,8 @@ type http1State struct {
 	keep bool
 	// more tells that what is being written may wait for what follows at once.
 	more bool
-	// stopped tells that reading was interrupted.
-	stopped bool
+	// stopped tells that reading was interrupted; timers may do so, two at a time.
+	stopped atomic.Bool
 	// complete tells that the whole response was sent.
 	complete bool
 	// sends tells that the client may send more behind what was read of its request.
@@ -61,14 +62,15 @@ func (c *Conn) run(n int) (keep, away bool) {
 		c.side.Protocol = "HTTP/1.0"
 	}
 	x.Framing, x.Length, x.ExpectContinue, x.TETrailers, x.Upgrade = h.Framing, h.ContentLength, h.ExpectContinue, h.TETrailers, nil
-	if h.Framing == http1.NoBody && string(x.Method) == http.MethodGet {
+	if !x.Streamed && len(x.Whole) == 0 && h.Form != http1.Authority {
 		x.Upgrade = h.Upgrade
 	}
-	more := h.KeepAlive
+	more := h.KeepAlive || h.Form == http1.Authority // a client may send into the tunnel before it is open
 	if h.Form == http1.Authority {
 		h.KeepAlive = false // what follows may be meant for the tunnel
 	}
-	st.framing, st.keep, st.stopped = http1.NoBody, false, false
+	st.framing, st.keep = http1.NoBody, false
+	st.stopped.Store(false)
 	st.sends = more || x.Streamed // the next request, or the rest of this one
 	return c.ran(x.Run())
 }
@@ -86,7 +88,7 @@ func (c *Conn) ran(outcome exchange.Outcome) (keep, away bool) {
 	if !st.complete && st.framing == http1.UntilClose {
 		c.tcp.SetLinger(0) // only a reset tells this end from a complete body
 	}
-	if st.stopped {
+	if st.stopped.Load() {
 		c.nc.SetReadDeadline(never)
 	}
 	c.served = true
@@ -105,10 +107,10 @@ func targetOf(head []byte) []byte {
 }
 
 // isWhole reports whether all of the request whose head of n bytes stands at in[r:] is there, and nothing that follows belongs to it. What
-// becomes of an Upgrade is not known yet.
+// becomes of an Upgrade or a CONNECT is not known yet.
 func (c *Conn) isWhole(n int) bool {
 	h := &c.h1.head
-	if h.Upgrade != nil {
+	if h.Upgrade != nil || h.Form == http1.Authority {
 		return false
 	}
 	switch h.Framing {
@@ -257,7 +259,7 @@ func (s http1Side) Trailer() *message.Fields {
 
 // Stop is exchange.Body's.
 func (s http1Side) Stop() {
-	s.c.h1.stopped = true
+	s.c.h1.stopped.Store(true)
 	s.c.nc.SetReadDeadline(longAgo)
 }
 

@@ -143,6 +143,9 @@ func (d *stream) endUnless(suspended bool) {
 		d.s.Suspend(d)
 		return
 	}
+	if d.ex.OutOfTime() {
+		d.s.Reset(http2.Cancel) // which clients of gRPC take for what it is, once their own clock says so
+	}
 	d.s.OnGone(nil)
 	d.watch.Reset()
 	d.limit.stream = nil
@@ -202,8 +205,8 @@ func (d *stream) run() (suspended bool) {
 		x.Target = h.Authority
 	}
 	x.ExpectContinue, x.TETrailers, x.Upgrade, x.Extended = h.ExpectContinue, h.TETrailers, nil, false
-	if extended {
-		return d.runExtended()
+	if extended || string(method) == http.MethodConnect {
+		return d.runTunnel(extended)
 	}
 	if status, reason := d.takeBody(); reason != observe.ReasonOK {
 		d.refusing = true
@@ -213,14 +216,22 @@ func (d *stream) run() (suspended bool) {
 	return x.Run().Suspended
 }
 
-// runExtended carries out an extended CONNECT. A tunnel that breaks off is shown to the client as a connection is that is reset (RFC 8441 section 5).
-func (d *stream) runExtended() (suspended bool) {
+// runTunnel carries out a CONNECT, which may be extended (RFC 8441). A tunnel that breaks off is shown to the client as a connection is that is reset
+// (RFC 9113 section 8.5, RFC 8441 section 5).
+func (d *stream) runTunnel(extended bool) (suspended bool) {
+	if h := &d.s.Head; !extended && h.HasBody && h.ContentLength >= 0 {
+		d.refusing = true
+		d.ex.Refuse(http.StatusBadRequest, observe.ReasonBadRequest) // a tunnel has no content (RFC 9110 section 9.3.6)
+		return false
+	}
 	if !d.takePlace() {
 		d.refusing = true
 		d.ex.Refuse(http.StatusServiceUnavailable, observe.ReasonOverloaded)
 		return false
 	}
-	d.extend()
+	if d.beginTunnel(); extended {
+		d.extend()
+	}
 	outcome := d.ex.Run()
 	if d.c.tunnels.remove(d) && !outcome.Complete {
 		d.s.Reset(http2.Cancel)

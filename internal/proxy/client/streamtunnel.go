@@ -23,14 +23,19 @@ type streamTunnel struct {
 	key   [24]byte // the value of Sec-WebSocket-Key: 16 random bytes in base64 (RFC 6455 section 4.1)
 }
 
+// beginTunnel has what follows the head be the tunnel's, and no body.
+func (d *stream) beginTunnel() {
+	x := d.ex
+	x.Whole, x.Streamed, x.Framing, x.Length = nil, false, http1.NoBody, -1
+	x.ExpectContinue, x.TETrailers = false, false
+	d.side.Switcher = d
+}
+
 // extend makes of an extended CONNECT (RFC 8441) the request of HTTP/1.1 that it stands for. For a WebSocket that has a key of our own, since a client
 // of HTTP/2 has none, or one that means nothing.
 func (d *stream) extend() {
 	x := d.ex
-	x.Whole, x.Streamed, x.Framing, x.Length = nil, false, http1.NoBody, -1
-	x.ExpectContinue, x.TETrailers = false, false // of a body, which a tunnel has not
 	x.Extended, x.Upgrade = true, d.s.Head.Protocol
-	d.side.Switcher = d
 	if !message.EqualFoldBytes(x.Upgrade, webSocket) {
 		return
 	}

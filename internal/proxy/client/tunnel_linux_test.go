@@ -2,7 +2,6 @@ package client
 
 import (
 	stdtls "crypto/tls"
-	"net"
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -15,25 +14,10 @@ import (
 // TestCloseWriteOverTLS: a client that is slow to take what it was sent gets the end of the stream too, however long that takes. crypto/tls gives it 5 s.
 func TestCloseWriteOverTLS(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	peer, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peer.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer accepted.Close()
+	peer, raw := testkit.TCPPair(t)
 	metrics := observe.NewMetrics(observe.MetricsOptions{})
 	socket := &snapshot.Socket{Socket: &listen.Socket{}, Stats: metrics.Socket(observe.SocketLabels{Port: 443}),
 		TLS: &stdtls.Config{SessionTicketsDisabled: true, Certificates: []stdtls.Certificate{testkit.Certificate{Hosts: []string{"a.test"}}.TLS(t)}}}
-	raw := accepted.(*net.TCPConn)
 	engine := &exchange.Engine{Observer: &observe.Observer{Metrics: metrics}}
 	engine.Snapshot.Store(&snapshot.Snapshot{})
 	c := newConn(NewSet(engine, Timeouts{}, false), socket, raw, &snapshot.Port{Mode: snapshot.HTTPS})
@@ -47,5 +31,5 @@ func TestCloseWriteOverTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	testkit.CloseWriteToSlowPeer(t, raw, peer.(*net.TCPConn), newDuplex(c).CloseWrite)
+	testkit.CloseWriteToSlowPeer(t, raw, peer, newDuplex(c).CloseWrite)
 }

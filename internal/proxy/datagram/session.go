@@ -249,7 +249,7 @@ func (ses *session) drop(why observe.Reason, size int) {
 func (ses *session) record(o *observe.Observer, why observe.Reason, received, start, took int64) {
 	r := observe.Record{
 		StartUnixNano: start, DurationNano: took, ClientAddr: ses.key.client, Scheme: "udp", Protocol: "UDP", Reason: why,
-		BytesReceived: received, BytesSent: ses.sent.Load(), Stats: ses.stats, Backend: ses.ref + 1, Shard: uint32(ses.key.client.Port()),
+		BytesReceived: received, BytesSent: ses.sent.Load(), Stats: ses.stats, Backend: int32(ses.ref + 1), Shard: uint32(ses.key.client.Port()),
 	}
 	if ses.endpoint != nil {
 		r.Upstream, r.Attempts = ses.endpoint.Address(), 1

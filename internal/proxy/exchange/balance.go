@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/proxy/match"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
 	"github.com/moongate-dev/moongate/internal/proxy/orca"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -85,8 +86,9 @@ func (x *Exchange) requestHash(c *config.ConsistentHash) (sum uint64, ok bool) {
 		}
 		h = h.Add(nil) // a value of one field is not that of another
 	}
+	var room [128]byte // longer values that are encoded cost an allocation
 	for _, name := range c.QueryParams {
-		if value, found := queryValue(x.Query, name); found {
+		if value, found := match.QueryValue(x.Query, name, room[:]); found {
 			h, ok = h.Add(value), true
 		}
 		h = h.Add(nil)
@@ -117,22 +119,7 @@ func (x *Exchange) balancing() *balancing {
 	return x.seldom.balancing
 }
 
-// queryValue returns the first value of a parameter in a query. Neither names nor values are decoded.
-func queryValue(query []byte, name string) (value []byte, ok bool) {
-	for rest := query; len(rest) > 0; {
-		var pair []byte
-		pair, rest, _ = bytes.Cut(rest, ampersand)
-		key, value, _ := bytes.Cut(pair, equals)
-		if string(key) == name {
-			return value, true
-		}
-	}
-	return nil, false
-}
-
 var (
-	ampersand = []byte("&")
-	equals    = []byte("=")
 	semicolon = []byte(";")
 
 	cookieField    = "cookie"
@@ -179,11 +166,13 @@ func (x *Exchange) giveHashCookie() {
 // takeLoadReport takes in the load report of a response's header or trailer section, which is taken out unless clients get it.
 func (x *Exchange) takeLoadReport(h *message.Fields) {
 	settings := x.backend.Balancing()
-	if settings == nil || !settings.InBand() {
+	if settings == nil || !settings.ByReports() {
 		return
 	}
-	if r, ok := orca.FromFields(h, settings.Metrics()); ok {
-		x.endpoint.Report(&r)
+	if settings.InBand() {
+		if r, ok := orca.FromFields(h, settings.Metrics()); ok {
+			x.endpoint.Report(&r)
+		}
 	}
 	if !settings.KeepReports {
 		orca.RemoveFields(h)

@@ -1,6 +1,7 @@
 package exchange
 
 import (
+	"cmp"
 	"errors"
 	"sync"
 	"time"
@@ -35,20 +36,24 @@ type requestBody struct {
 type bodyState struct {
 	first, last *piece // what is at hand of the body, up to end
 	from, end   int64  // where in the body that begins, and how much was read
-	complete    bool   // the body has been read to its end
 	err         error  // what was wrong with the client: a timeout, an *http1.Error or the end of the stream
+	complete    bool   // the body has been read to its end
+	inMemory    bool   // it came with its head, and nothing of it is the client's any more
 	reading     bool   // a goroutine waits for the client
 	stopped     bool   // nobody wants more
 	settled     bool   // no other attempt will come
 	pinned      bool   // another attempt will come: nothing is forgotten before it
-	senders     int    // goroutines that have not ended
+	filling     bool   // all of it is waited for before any attempt is made
+	heldBack    bool   // that has ended because memory is scarce
+	senders     int32  // goroutines that have not ended
+	// continued tells that a 100 was relayed; main goroutine only.
+	continued bool
 
 	cursor cursor
 
-	in buffer.Lender // what is read to; the reading goroutine's
-	// continued tells that a 100 was relayed; main goroutine only.
-	continued bool
-	whole     *piece // what Request.Whole stands in, where Exchange.Hold has made it; main goroutine only
+	in    buffer.Lender // what is read to; the reading goroutine's
+	whole *piece        // what Request.Whole stands in, where Exchange.Hold has made it; main goroutine only
+	kept  *keptBody     // nil as long as it needed no more than any body
 }
 
 // cursor is how far the present attempt has come with the body.
@@ -57,6 +62,8 @@ type cursor struct {
 	at      int64 // what was sent
 	sending bool  // the sender is writing to the attempt's connection
 	done    bool  // the last byte was sent
+	// piece is one that begins at or before at, or nil where that is the first, so that nobody looks through those before it.
+	piece *piece
 }
 
 // Hold returns memory for a body of n bytes, buffer.Size at most, that is there as a whole. It is the exchange's.
@@ -122,7 +129,7 @@ func (b *requestBody) unread() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return !b.complete || b.err != nil || b.cursor.number > 0
+	return !b.complete || b.err != nil || b.cursor.number > 0 && !b.inMemory
 }
 
 // read reads the next part from the client. mu is held, but not meanwhile.
@@ -171,7 +178,7 @@ func (x *Exchange) exceedsBody(bytes int64) bool {
 // dropTrailers takes fields that only a header section may bring out of the trailer section, before anyone sends it: servers may merge the two. They are ids, and
 // what filters have decided on.
 func (b *requestBody) dropTrailers() {
-	t := b.x.Client.Body.Trailer()
+	t := b.trailer()
 	if t == nil || t.Len() == 0 {
 		return
 	}
@@ -191,6 +198,7 @@ const growth = 16 << 10
 // add takes in what was read; mu is held. What does not fill most of the buffer that it stands in is copied, to what is free of the last
 // piece first, so that the memory held is about as much as the bytes.
 func (b *requestBody) add(data []byte) {
+	defer b.count()
 	if len(data) > classes[largest-1] {
 		large := b.in.Release()
 		from := int(uintptr(unsafe.Pointer(unsafe.SliceData(data))) - uintptr(unsafe.Pointer(large)))
@@ -226,7 +234,7 @@ func (b *requestBody) append(p *piece) {
 // forget gives up what the present attempt has sent where no other can follow, or where it is too much to be kept; mu
 // is held.
 func (b *requestBody) forget() {
-	if !b.settled && (b.pinned || b.end <= b.x.replayable()) {
+	if !b.settled && (b.pinned || b.inMemory || b.end <= b.x.replayable()) {
 		return
 	}
 	for b.first != nil && b.first.end() <= b.cursor.at {
@@ -235,16 +243,30 @@ func (b *requestBody) forget() {
 			b.last = nil
 		}
 		b.from = p.end()
+		if b.cursor.piece == p {
+			b.cursor.piece = nil
+		}
 		p.free()
 	}
+	b.count()
 }
 
 // replayable is how many bytes of a streamed body are kept, so that the request can be sent again.
 func (x *Exchange) replayable() int64 {
-	if x.rule == nil || x.rule.BufferLimit == 0 || x.rule.BufferLimit > replayable && x.Client.Engine.Overloaded.Load() {
+	if x.rule == nil {
 		return replayable
 	}
-	return x.rule.BufferLimit
+	limit := x.rule.BufferLimit
+	if x.rule.RequestBuffer > replayable { // it was kept anyway
+		limit = max(limit, x.rule.RequestBuffer)
+	}
+	switch e := x.Client.Engine; {
+	case limit == 0, limit > replayable && e.keptScarce():
+		return replayable
+	case limit > replayable:
+		return min(limit, e.mostKept())
+	}
+	return limit
 }
 
 // atHand reports whether the request could be sent from its first byte on.
@@ -276,6 +298,18 @@ func (b *requestBody) allAtHand() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.from == 0 && b.err == nil && b.complete
+}
+
+// keepsBackendWaiting reports whether the backend may have to wait for what is to be sent: the client has not sent it yet, or bandwidth holds it up.
+func (b *requestBody) keepsBackendWaiting() bool {
+	return b.x.requestLimiter() != nil || !b.allAtHand()
+}
+
+// allRead reports whether nothing more of the body is to come from the client.
+func (b *requestBody) allRead() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.complete && b.err == nil
 }
 
 // wholeSent reports whether the present attempt has sent all of the body.
@@ -319,12 +353,12 @@ func (b *requestBody) rewind() (number int, err error) {
 
 // upcoming is what is at hand at the cursor, as far as it stands in one piece, and whether it is the last of the body; mu is held.
 func (b *requestBody) upcoming() (data []byte, last bool) {
-	at := b.cursor.at
-	for p := b.first; p != nil; p = p.next {
-		if at < p.end() {
-			data = p.bytes[at-p.at:]
-			break
-		}
+	at, p := b.cursor.at, cmp.Or(b.cursor.piece, b.first)
+	for p != nil && at >= p.end() && p.next != nil { // the last one may grow
+		p = p.next
+	}
+	if b.cursor.piece = p; p != nil && at < p.end() {
+		data = p.bytes[at-p.at:]
 	}
 	return data, b.complete && at+int64(len(data)) == b.end
 }
@@ -334,8 +368,11 @@ func (b *requestBody) upcoming() (data []byte, last bool) {
 func (b *requestBody) opening() (data []byte, last bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if data, last = b.upcoming(); last {
-		t := b.x.Client.Body.Trailer()
+	if data, last = b.upcoming(); len(data) > 0 && b.x.requestLimiter() != nil {
+		return nil, false // each part has its time
+	}
+	if last {
+		t := b.trailer()
 		last = t == nil || t.Len() == 0
 	}
 	return data, last
@@ -379,7 +416,9 @@ func (b *requestBody) sent(number, n int, last bool, err error) bool {
 		b.x.movedNow()
 	}
 	c.at += int64(n)
-	c.done = last
+	if c.done = last; last || b.complete {
+		b.x.startPerTryTimeout()
+	}
 	b.forget()
 	return !last
 }
@@ -389,7 +428,7 @@ func (b *requestBody) sent(number, n int, last bool, err error) bool {
 func (b *requestBody) start(a *attempt, number, opened int) {
 	b.mu.Lock()
 	b.senders++
-	b.cursor.sending = a.headSent
+	b.cursor.sending = a.headSent || b.x.requestLimiter() != nil // then the head is sent at once
 	b.mu.Unlock()
 	go b.send(a.transport, a.headSent, number, opened)
 }
@@ -409,6 +448,10 @@ func (b *requestBody) send(to requestWriter, headSent bool, number, opened int) 
 		b.senders--
 		b.cond.Broadcast()
 	}()
+	l := b.x.requestLimiter()
+	if l != nil { // the head does not wait for the time of the body
+		headSent = true
+	}
 	if headSent && !b.sent(number, opened, false, to.write(nil, false, nil)) { // once flow control has let that through
 		return
 	}
@@ -417,9 +460,14 @@ func (b *requestBody) send(to requestWriter, headSent bool, number, opened int) 
 		if !ok {
 			return
 		}
+		if l != nil {
+			if data, last, ok = b.pace(l, number, data, last); !ok {
+				return
+			}
+		}
 		var trailer *message.Fields
 		if last {
-			trailer = b.x.Client.Body.Trailer()
+			trailer = b.trailer()
 		}
 		if !b.sent(number, len(data), last, to.write(data, last, trailer)) {
 			return
@@ -494,7 +542,7 @@ func (b *requestBody) finish(a *attempt, responseComplete bool) (clean bool) {
 		b.cond.Broadcast()
 		b.unlocked(func() {
 			a.abort()
-			x.Client.Body.Stop()
+			b.stop()
 		})
 		for b.senders > 0 {
 			b.cond.Wait()
@@ -528,12 +576,19 @@ func (b *requestBody) release() {
 	if b.whole != nil {
 		b.drop()
 	}
+	if b.kept == nil && b.first == nil {
+		return
+	}
+	b.mu.Lock() // whoever has it forget what it keeps may be at work
 	for p := b.first; p != nil; {
 		next := p.next
 		p.free()
 		p = next
 	}
-	b.first, b.last = nil, nil
+	b.first, b.last, b.cursor.piece, b.from = nil, nil, nil, b.end
+	b.count()
+	b.mu.Unlock()
+	b.endKept()
 }
 
 // neverComes reports whether the client was promised a 100 that did not come: it will not send its body.

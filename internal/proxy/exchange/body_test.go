@@ -322,3 +322,86 @@ func TestBodyMemory(t *testing.T) {
 		x.body.release()
 	}
 }
+
+// TestCursorKeepsItsPlace: what is sent next is found without a look at what was sent before, however long the body is, also where memory is given up and where it grows.
+func TestCursorKeepsItsPlace(t *testing.T) {
+	f := &fakeBody{}
+	for range 8 {
+		f.parts = append(f.parts, strings.Repeat("a", 20000))
+	}
+	x := withBody(f)
+	x.rule = &snapshot.Rule{BufferLimit: 1 << 20}
+	b := &x.body
+	read := func() {
+		t.Helper()
+		if err := b.begin(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 4 {
+		read()
+	}
+	for range 2 { // attempts
+		number, err := b.rewind()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for sent := 0; sent < 50000; {
+			data, _, ok := b.next(number, false)
+			if !ok || len(data) == 0 {
+				t.Fatalf("nothing is next after %d bytes", sent)
+			}
+			p := b.cursor.piece
+			if p == nil || p.at > b.cursor.at || b.cursor.at >= p.end() || &p.bytes[b.cursor.at-p.at] != &data[0] {
+				t.Errorf("after %d bytes the piece that is kept is not that of what is next", sent)
+			}
+			n := min(len(data), 7000)
+			b.sent(number, n, false, nil)
+			sent += n
+		}
+	}
+	x.rule = nil // nothing is kept any more
+	number, sent := b.cursor.number, b.cursor.at
+	for {
+		data, _, ok := b.next(number, false)
+		if !ok {
+			t.Fatal("nothing is next")
+		}
+		if len(data) == 0 {
+			if len(f.parts) == 0 {
+				break
+			}
+			read()
+			continue
+		}
+		if strings.Trim(string(data), "a") != "" {
+			t.Fatalf("%q is next", data)
+		}
+		sent += int64(len(data))
+		b.sent(number, len(data), false, nil)
+	}
+	if sent != b.end || b.first != nil || b.cursor.piece != nil {
+		t.Errorf("%d bytes of %d were sent, %v is kept", sent, b.end, b.first)
+	}
+	b.release()
+}
+
+// TestMemoryIsShortBeforeTheRuleIsKnown: a body that a listener's filter has read is let go by another goroutine while the rule is looked for.
+func TestMemoryIsShortBeforeTheRuleIsKnown(t *testing.T) {
+	f := &fakeBody{parts: []string{strings.Repeat("a", 20000)}}
+	x := withBody(f)
+	if err := x.body.begin(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		x.body.letGo()
+		close(done)
+	}()
+	x.rule = &snapshot.Rule{BufferLimit: 1}
+	<-done
+	if _, err := x.body.rewind(); err != nil {
+		t.Errorf("the body cannot be sent any more: %v", err)
+	}
+	x.body.release()
+}

@@ -104,6 +104,12 @@ type located interface {
 	Local() netip.AddrPort
 }
 
+// keeper is a Response whose connection is asked what it holds of request bodies.
+type keeper interface {
+	// Keep notes that it is so many bytes more of Engine.Kept, or less. It may be called by any goroutine.
+	Keep(bytes int64)
+}
+
 // Limiter bounds what a Response does by the timeouts of a rule.
 type Limiter interface {
 	// WriteBy makes writes that are not done by t fail with os.ErrDeadlineExceeded; zero is never.

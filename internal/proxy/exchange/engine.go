@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/compression"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
@@ -22,8 +23,13 @@ type Engine struct {
 	Limits   http1.Limits
 	Observer *observe.Observer
 	Logging  bool // request lines are wanted: remember what only they show
+	// LoggedRequest and LoggedResponse are the headers, in lower case, whose values lines have.
+	LoggedRequest, LoggedResponse []string
 	// KeepRequestIDs makes X-Request-Id of clients be passed on where it is plain.
 	KeepRequestIDs bool
+	// MaxKept is how many bytes may be at hand of all request bodies together that are read whole or kept to be sent again, without those of which no more is than of any
+	// request; 0 is no bound.
+	MaxKept int64
 	// Background ends copies of requests (mirrors) that are under way.
 	Background context.Context
 	// Snapshot is the configuration in force, never nil once connections are served.
@@ -39,8 +45,13 @@ type Engine struct {
 	_       [128]byte
 	mirrors mirrors
 	tunnels tunnels
+	// Encoders are those of the responses that are compressed.
+	Encoders compression.Encoders
+	paced    pacedResponses
 	// HangUps is what tunnels share. It is to be closed behind the last of them.
 	HangUps tunnel.HangUps
+
+	keptBodies keptBodies
 }
 
 // Now is the coarse clock in Unix milliseconds.

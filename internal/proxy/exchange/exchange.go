@@ -2,12 +2,15 @@ package exchange
 
 import (
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/admission"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/tracing"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
@@ -32,6 +35,8 @@ type Exchange struct {
 	backend  *upstream.Backend    // that of ref as the listener's Gateway reaches it
 	// deadline is when timeouts.request runs out, or what a gRPC call gives itself; zero is never. deadlineReason says which.
 	deadline time.Time
+	// callTime is how long after start the time is over that a gRPC call gives itself, to the letter; zero is never.
+	callTime time.Duration
 	attempt  attempt            // the present one
 	endpoint *upstream.Endpoint // of the present attempt, which it counts; nil without one
 	retry    retryState
@@ -50,8 +55,12 @@ type Exchange struct {
 	complete bool
 	// grpc tells that the client understands gRPC's answers.
 	grpc bool
+	// statusAwaited tells that the head of the response has no status of a gRPC call, by which endpoints are judged.
+	statusAwaited bool
 	// unasked tells that the client wanted another protocol, which its backend was not asked for.
 	unasked bool
+	// connects is what becomes of the request where its method is CONNECT and its rule takes that, else RefuseConnect.
+	connects snapshot.Connect
 	// suspended tells that Run or Join has returned before the end.
 	suspended bool
 	joined    *joined // nil but in Join, and where the request has left its protocol
@@ -65,9 +74,22 @@ type seldom struct {
 	session clientSession
 	// admitted counts the present attempt, and retry the last one that the rule's retry has allowed; nil where nothing does.
 	admitted, retry *upstream.Breaker
-	limits          *streamLimits // nil: the rule of the present request has none
+	limited         ratelimit.Decision // set anew where the rule of the present request has rate limits
+	limits          *streamLimits      // nil: the rule of the present request has none
+	// admission is where the present request is recorded when it is known what becomes of it; nil where it is not, or was.
+	admission *admission.Control
+	// sent is that a backend was sent all of the present request, or that nothing but the backend has kept it from that; meaningful with admission only.
+	sent   bool
+	pacing *pacing    // nil before a request whose rule limits bandwidth
+	target sentTarget // set anew where ResponseOverrides.Target is set
+	// contentType is what filters of the response must not change, since values of the request were escaped for it; nil for none.
+	contentType []byte
+	// compressing is nil before a request whose rule has responses compressed, and for the present one set where its rule has.
+	compressing *compressing
 	// balancing is nil before a request to a backend whose load balancer wants to know something of it.
 	balancing *balancing
+	// logged is nil where the access log shows no headers.
+	logged *loggedHeaders
 }
 
 // mayNeed makes seldom where it is not there yet.
@@ -98,7 +120,8 @@ type Request struct {
 	// Extended: the client has sent an extended CONNECT (RFC 8441), for which this request stands. It is nothing without Upgrade, and the
 	// response that it waits for is 200, not 101.
 	Extended bool
-	// Upgrade is the protocol that the client wants to switch to, nil where it wants none, or where that is not to be asked of the backend.
+	// Upgrade is the protocol that the client wants to switch to, nil where it wants none, or where that is not to be asked of the backend. The request has
+	// no body then.
 	Upgrade []byte
 }
 
@@ -147,8 +170,13 @@ func (x *Exchange) end(read bool) Outcome {
 		x.rec.BytesReceived = max(x.rec.BytesReceived, x.body.end)
 	}
 	x.body.release()
+	if x.body.inMemory {
+		x.Streamed = false // as the client's side has it
+	}
 	x.endRetry()
 	x.endLimits()
+	x.endPacing()
+	x.endAdmission()
 	x.finish()
 	return Outcome{Complete: x.complete, Read: read}
 }
@@ -182,8 +210,9 @@ func (x *Exchange) reset() {
 	x.rec = observe.Record{} // a literal with values would be made elsewhere and copied
 	x.rec.ClientAddr, x.rec.Protocol, x.rec.Scheme, x.rec.Shard = c.Peer, c.Protocol, c.Mode.Scheme(), uint32(c.Peer.Port())
 	x.listener, x.rule, x.ref, x.backend = nil, nil, nil, nil
-	x.deadline = time.Time{}
+	x.deadline, x.callTime = time.Time{}, 0
 	x.closing, x.complete, x.unasked, x.grpc, x.suspended = false, false, false, false, false
+	x.connects = snapshot.RefuseConnect
 	x.body.bodyState = bodyState{whole: x.body.whole}
 	c.Watch.start()
 }
@@ -197,13 +226,17 @@ func (x *Exchange) note() {
 	}
 	x.rec.Target = x.Target
 	x.rec.UserAgent, _ = x.Header.Get("user-agent")
+	if e := x.Client.Engine; len(e.LoggedRequest)+len(e.LoggedResponse) > 0 {
+		x.noteRequestHeaders()
+	}
 }
 
 // handle is the request's way from its head to its response. It tells whether the request was
 // read to its end.
 func (x *Exchange) handle() (read bool) {
-	if string(x.Method) == "CONNECT" {
-		return x.fail(observe.ReasonNotImplemented)
+	connect := string(x.Method) == http.MethodConnect
+	if connect {
+		x.Path = rootPath // for matches and filters; it has none
 	}
 	if reason := x.findListener(); reason != observe.ReasonOK {
 		return x.fail(reason)
@@ -238,12 +271,29 @@ func (x *Exchange) handle() (read bool) {
 	if m == nil {
 		return x.fail(observe.ReasonRouteNotFound)
 	}
+	if connect && m.Value.Failure == nil {
+		if reason := x.takeConnect(m.Value); reason != observe.ReasonOK {
+			return x.fail(reason)
+		}
+	}
 	x.rule = m.Value
+	if x.rule.RateLimits != nil {
+		x.mayNeed().limited = ratelimit.Decision{}
+	}
+	if x.rule.Tracing != nil && x.listener.Tracer != nil {
+		x.seldom.span.Match(x.rule.Tracing, &x.Request.Request, &x.fx.Seed)
+	}
+	if x.rule.Compression != nil {
+		x.negotiate()
+	}
 	if x.seldom != nil && m.Match.GetPath() != nil {
 		x.seldom.span.Matched(m.Match.Path.Value)
 	}
 	if s := x.rule.StatsFor(x.listener); s != nil {
 		x.rec.Stats = s
+	}
+	if o := x.rule.ResponseOverrides; o != nil && o.Target {
+		x.keepTarget()
 	}
 	if f := x.rule.Failure; f != nil {
 		return x.failWith(f.Status, f.Reason)
@@ -257,17 +307,36 @@ func (x *Exchange) handle() (read bool) {
 	if x.grpc {
 		x.limitByGRPC()
 	}
+	if f := x.rule.Fault; f != nil {
+		if answered, read := x.injectFault(f); answered {
+			return read
+		}
+	}
+	path, query := x.Path, x.Query
 	if reply := x.rule.Filters.RunRequest(&x.fx); reply != nil {
 		return x.answer(reply)
 	}
 	if m.Match.Preflight {
 		return x.answerPreflight()
 	}
+	if x.rule.RateLimits != nil {
+		switch reason := x.checkRateLimits(path, query); reason {
+		case observe.ReasonOK:
+		case observe.ReasonClientClosed:
+			x.rec.Reason = reason
+			return false
+		default:
+			return x.fail(reason)
+		}
+	}
+	if c := x.rule.Admission; c != nil && !x.admitted(c) {
+		return x.fail(observe.ReasonAdmissionRejected)
+	}
 	ref, reason := x.rule.Choose(&x.fx.Seed)
 	if reason != observe.ReasonOK {
 		return x.fail(reason)
 	}
-	x.rec.Backend = ref + 1
+	x.rec.Backend = int32(ref + 1)
 	b := &x.rule.Backends[ref]
 	x.ref = b
 	if b.Failure != nil {
@@ -294,7 +363,7 @@ func (x *Exchange) handle() (read bool) {
 // sees it, nor a mirror, whatever the rule's other filters have made of it.
 func (x *Exchange) answerPreflight() (read bool) {
 	if ref, ok := x.rule.ChooseForPreflight(&x.fx.Seed); ok {
-		x.rec.Backend = ref + 1
+		x.rec.Backend = int32(ref + 1)
 		x.ref = &x.rule.Backends[ref]
 		if reply := x.ref.Filters.RunRequest(&x.fx); reply != nil {
 			return x.answer(reply)
@@ -348,6 +417,9 @@ func (x *Exchange) finish() {
 			x.rec.Reason = reason
 		}
 	}
+	if x.rule != nil && x.rule.RateLimits != nil {
+		x.seldom.limited.Charge()
+	}
 	if x.seldom != nil {
 		x.rec.TraceID = x.seldom.span.TraceID()
 		x.seldom.span.End(&x.rec)
@@ -360,7 +432,7 @@ func (x *Exchange) finish() {
 func (x *Exchange) beginSpan() {
 	span := &x.mayNeed().span
 	span.Begin(x.listener.Tracer, &x.Request.Request, &x.fx.Seed, x.start, uint16(x.listener.Config.Port))
-	if span.Recorded() {
+	if x.listener.Tracer != nil { // the rule may have it recorded, behind the listener's filters
 		x.rec.UserAgent, _ = x.Header.Get("user-agent")
 	}
 }

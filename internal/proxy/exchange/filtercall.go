@@ -66,12 +66,12 @@ func (e *Engine) carryOut(ctx context.Context, identity *upstream.Identity, seed
 	}
 	var tried upstream.Tried
 	for n := 1; ; n++ {
-		ep := backend.PickAs(identity, seed, &tried)
+		var ep *upstream.Endpoint
 		for ep == nil {
-			if !backend.AwaitHost(ctx, deadline) {
+			resolving := backend.Resolving()
+			if ep = backend.PickAs(identity, seed, &tried); ep == nil && (!resolving || !backend.AwaitHost(ctx, deadline)) {
 				return errCallNoEndpoint
 			}
-			ep = backend.PickAs(identity, seed, &tried)
 		}
 		answered, err := e.callAt(ctx, ep, deadline, c)
 		if err == nil || answered || n == maxCallAttempts || ctx.Err() != nil || !time.Now().Before(deadline) {
@@ -152,18 +152,7 @@ func (x *Exchange) ReadBody(limit int64) ([]byte, error) {
 		return x.Whole, nil
 	}
 	x.continueBody()
-	if !x.deadline.IsZero() {
-		stopped := make(chan struct{})
-		t := time.AfterFunc(time.Until(x.deadline), func() {
-			x.Client.Body.Stop()
-			close(stopped)
-		})
-		defer func() {
-			if !t.Stop() {
-				<-stopped
-			}
-		}()
-	}
+	defer x.stopBodyAtDeadline()()
 	return x.body.readAll(limit)
 }
 

@@ -29,19 +29,30 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		return x.fail(observe.ReasonGatewayCertificateInvalid)
 	}
 	x.backend = backend
-	upgrades := x.Upgrade != nil && x.Client.Switcher != nil && backend.Upgrades(x.Upgrade)
-	if x.Extended && !upgrades {
+	leaves := x.Upgrade != nil && x.leaves(backend)
+	if x.Extended && !leaves {
 		return x.failWith(http.StatusNotImplemented, observe.ReasonUpgradeIgnored) // as RFC 9220 section 3 has it for a protocol that is not known
+	}
+	if limit := x.rule.RequestBuffer; limit > 0 {
+		if ok, read := x.bufferRequest(limit); !ok {
+			return read
+		}
 	}
 	if x.Streamed && x.body.begin() != nil { // before a backend hears of it
 		return x.bodyFailed()
 	}
-	if x.Upgrade != nil && !upgrades {
+	if x.Upgrade != nil && !leaves {
 		x.Upgrade, x.unasked = nil, true
+	}
+	if x.connects == snapshot.ForwardConnect {
+		x.setConnectTarget()
 	}
 	x.attempt.engine, x.attempt.watch, x.attempt.splices = x.Client.Engine, x.Client.Watch, x.Client.Splicer != nil
 	x.attempt.suspends = x.Client.Suspends
 	x.retry = retryState{}
+	if b := x.rule.Bandwidth; b != nil {
+		x.beginPacing(b)
+	}
 	if budget := backend.RetryBudget(); budget != nil {
 		budget.Request()
 	}
@@ -75,7 +86,8 @@ func (x *Exchange) forward(b *snapshot.BackendRef) (read bool) {
 		}
 		ep.Begin()
 		x.endpoint = ep
-		x.attempt.attemptState = attemptState{deadline: x.attemptDeadline()}
+		x.attempt.attemptState = attemptState{uploads: x.rule.PerTryTimeout > 0 && x.Streamed}
+		x.attempt.deadline = x.attemptDeadline()
 		var v verdict
 		read, f, v = x.attemptAt(ep)
 		if x.suspended {
@@ -135,6 +147,7 @@ func (x *Exchange) endRetry() {
 // attemptAt makes an attempt at an endpoint. Where that fails, v is what follows.
 func (x *Exchange) attemptAt(ep *upstream.Endpoint) (read bool, f failure, v verdict) {
 	if f = x.connect(ep, &x.attempt); f.kind != notFailed {
+		x.noteSent(x.body.allAtHand()) // else the client may have held it up
 		f, v = x.judged(f)
 		return false, f, v
 	}
@@ -160,11 +173,13 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		if x.Client.Watch.goneNow() || isTimeout(err) { // nobody may have looked
 			a.suspect()
 		}
+		sent := x.body.wholeSent(a)
 		a.abort()
 		gone := x.Client.Watch.end()
 		x.body.detach(a)
 		f = x.failureOf(a, err, gone, lost)
-		x.reportFailure(a, f, err)
+		x.reportFailure(f, err, sent)
+		x.noteSent(sent)
 		f, v = x.judged(f)
 		if !v.again {
 			x.body.finish(a, false)
@@ -185,12 +200,20 @@ func (x *Exchange) try(a *attempt) (read bool, f failure, v verdict) {
 		x.ending = v.reason
 	}
 	x.Client.Watch.answered = true
+	tunnel := x.opensTunnel()
+	x.recordHead()
+	x.body.settle(a) // before that, so that it does not start any more
 	x.endPerTryTimeout(a)
-	x.body.settle(a)
+	if x.rule.ResponseOverrides != nil {
+		if read, answered := x.overrideBackend(a); answered {
+			return read, failure{}, verdict{}
+		}
+	}
 	x.filterResponse()
 	x.keepSession()
 	x.giveHashCookie()
-	if x.resp.Status == http.StatusSwitchingProtocols {
+	if tunnel {
+		x.endSession(true)
 		x.tunnel(a)
 		return true, failure{}, verdict{}
 	}
@@ -203,13 +226,15 @@ func (x *Exchange) relayed(a *attempt, complete bool) (read bool) {
 		return false
 	}
 	uploaded := x.body.finish(a, complete)
+	x.noteSent(uploaded)
 	gone := x.Client.Watch.end()
 	a.end(complete && uploaded && !gone)
 	if complete && x.rec.Reason == observe.ReasonOK {
 		x.rec.Reason = x.ending
 	}
+	x.endSession(complete)
 	x.complete = complete || x.complete // where the gateway has answered itself
-	return uploaded
+	return uploaded || x.body.allRead()
 }
 
 // endTry is deferred by try and resumeTry.
@@ -218,6 +243,7 @@ func (x *Exchange) endTry(a *attempt) {
 		return
 	}
 	a.Give()
+	x.endCompression()
 	if !x.deadline.IsZero() || x.limits() != nil {
 		x.Client.Limiter.WriteBy(time.Time{}) // it has passed, maybe, and the client is to be told
 	}
@@ -227,13 +253,43 @@ func (x *Exchange) endTry(a *attempt) {
 }
 
 func (x *Exchange) attemptDeadline() time.Time {
-	if t := max(x.rule.BackendTimeout, x.rule.PerTryTimeout); t > 0 { // one of them is 0
+	if t := max(x.rule.BackendTimeout, x.rule.PerTryTimeout); t > 0 && !(x.attempt.uploads && x.body.keepsBackendWaiting()) { // one of them is 0
 		d := time.Now().Add(t)
 		if x.deadline.IsZero() || d.Before(x.deadline) {
 			return d
 		}
 	}
 	return x.deadline
+}
+
+// startPerTryTimeout begins a try's timeout anew, which is for the backend, and not for what sends the request. It follows the last byte of a body, and each part of one that
+// is all there: who takes none for so long is as one who does not answer. requestBody.mu is held, and the attempt not detached.
+func (x *Exchange) startPerTryTimeout() {
+	if x.attempt.uploads {
+		x.setPerTryTimeout(time.Now().Add(x.rule.PerTryTimeout))
+	}
+}
+
+// stopPerTryTimeout is for the time that the present attempt is not sent anything in, as bandwidth has it; startPerTryTimeout follows. requestBody.mu is held.
+func (x *Exchange) stopPerTryTimeout() { x.setPerTryTimeout(x.deadline) }
+
+// setPerTryTimeout is startPerTryTimeout, at d; zero is never.
+func (x *Exchange) setPerTryTimeout(d time.Time) {
+	a := &x.attempt
+	if !a.uploads || x.body.settled {
+		return
+	}
+	if !x.deadline.IsZero() && x.deadline.Before(d) {
+		d = x.deadline
+	}
+	if d.Equal(a.deadline) {
+		return
+	}
+	a.deadline = d
+	a.transport.setDeadline(d)
+	if w := x.Client.Watch; w.goneNow() || w.lapsed.Load() || w.movable.Load() == isLost { // as in endPerTryTimeout
+		a.interrupt()
+	}
 }
 
 // endPerTryTimeout follows the head of a response that is relayed: the rest has the time of the request.
@@ -252,6 +308,9 @@ func (x *Exchange) endPerTryTimeout(a *attempt) {
 func (x *Exchange) connect(ep *upstream.Endpoint, a *attempt) failure {
 	if ep.DiffersByClient() {
 		ep = ep.At(x.connectionFor())
+	}
+	if x.needsOwn(ep) {
+		return x.connectOwn(ep, a)
 	}
 	a.fresh = x.retry.fresh
 	for !a.fresh {
@@ -312,14 +371,21 @@ func (x *Exchange) opened(a *attempt, u *upstream.Conn, place *upstream.Shared) 
 		return failure{}, false
 	}
 	a.end(false)
-	if x.body.failed() != nil {
+	switch {
+	case x.body.failed() != nil:
 		return failure{kind: failedFinally}, false // forward asks the body why
+	case err == errForgotten && x.body.kept != nil: // since the attempt was decided on
+		return failure{kind: failedFinally, reason: observe.ReasonOverloaded}, false
 	}
 	return failure{kind: failedToConnect, reason: observe.ReasonConnectFailed}, true
 }
 
 // open begins the request.
 func (x *Exchange) open(a *attempt) error {
+	if x.connects != snapshot.RefuseConnect {
+		a.whole = true // nothing follows, until there is a tunnel: a stream must not have ended then
+		return a.transport.open(&x.Request, nil, !a.headSent)
+	}
 	number, first, last := 0, x.Whole, true
 	if x.Streamed {
 		var err error
@@ -335,6 +401,10 @@ func (x *Exchange) open(a *attempt) error {
 	}
 	if a.whole = last; !last {
 		x.body.start(a, number, len(first))
+	} else if a.uploads {
+		x.body.mu.Lock()
+		x.startPerTryTimeout()
+		x.body.mu.Unlock()
 	}
 	return nil
 }
@@ -430,19 +500,22 @@ func (x *Exchange) timeoutReason() observe.Reason {
 // bodyFailed answers a request whose body could not be read to its end.
 func (x *Exchange) bodyFailed() (read bool) {
 	var malformed *http1.Error
+	reason, lapsed := x.lapsed()
 	switch err := x.body.failed(); {
 	case errors.As(err, &malformed):
 		return x.failWith(malformed.Status, observe.ReasonBadRequestBody)
-	case isTimeout(err) && !x.deadline.IsZero() && !time.Now().Before(x.deadline):
-		return x.fail(x.deadlineReason)
-	case isTimeout(err):
-		return x.fail(observe.ReasonClientTimeout)
 	case errors.Is(err, ErrHeldBack):
 		return x.fail(observe.ReasonOverloaded)
 	case errors.Is(err, errBodyTooLarge):
 		return x.fail(observe.ReasonBodyTooLarge)
 	case errors.Is(err, errPanicked):
 		return x.fail(observe.ReasonInternal)
+	case !x.deadline.IsZero() && !time.Now().Before(x.deadline): // it may be us who have stopped the client, whatever the error says
+		return x.fail(x.deadlineReason)
+	case lapsed:
+		return x.fail(reason)
+	case isTimeout(err):
+		return x.fail(observe.ReasonClientTimeout)
 	}
 	x.rec.Reason = observe.ReasonClientClosed
 	return false

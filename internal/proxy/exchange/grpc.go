@@ -9,6 +9,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
 )
 
 var (
@@ -53,10 +54,20 @@ func (x *Exchange) limitByGRPC() {
 	if !ok {
 		return // the backend judges it
 	}
+	x.callTime = max(d, 1)
 	if at := x.start.Add(max(d, minGRPCTimeout)); x.deadline.IsZero() || at.Before(x.deadline) {
 		x.deadline, x.deadlineReason = at, observe.ReasonGRPCTimeout
 	}
 }
+
+// callIsOver reports whether a response did not come to its end because the backend has given up a gRPC call whose time is over. Its clock started behind ours, and the
+// client's before it, but the client may be the last to notice.
+func (x *Exchange) callIsOver(err error) bool {
+	return x.grpc && http2.Canceled(err) && x.callTime > 0 && time.Since(x.start) >= x.callTime
+}
+
+// OutOfTime reports whether the request that has ended is a gRPC call that has run out of the time it gives itself, before its response was complete.
+func (x *Exchange) OutOfTime() bool { return !x.complete && x.rec.Reason == observe.ReasonGRPCTimeout }
 
 // parseGRPCTimeout reads a value of grpc-timeout: one to eight digits and a unit. ok is false where it is malformed, or too long to matter.
 func parseGRPCTimeout(value []byte) (d time.Duration, ok bool) {
@@ -97,7 +108,11 @@ func parseGRPCTimeout(value []byte) (d time.Duration, ok bool) {
 // failGRPC is failWith for a gRPC call, whose client looks for the outcome in fields that other clients do not know. The response has no
 // body, as that of a backend that fails a call at once (Trailers-Only).
 func (x *Exchange) failGRPC(status int, reason observe.Reason) (read bool) {
-	code := grpcCode(status, reason)
+	return x.failGRPCWith(grpcCode(status, reason), status, reason)
+}
+
+// failGRPCWith is failGRPC with a grpc-status.
+func (x *Exchange) failGRPCWith(code, status int, reason observe.Reason) (read bool) {
 	start := len(x.fx.Scratch)
 	x.fx.Scratch = strconv.AppendInt(x.fx.Scratch, int64(code), 10)
 	codeText := x.fx.Made(start)

@@ -25,6 +25,8 @@ type http1Transport struct {
 	// body is the request body that readHead sends behind out.
 	body    []byte
 	chunked bool // the request body
+	// own reports whether the connection was made for this request alone.
+	own bool
 	// sent reports whether the request was sent, or whoever writes its body does that.
 	sent bool
 	// parts and buffers are for net.Buffers.WriteTo, which would allocate local ones.
@@ -273,7 +275,7 @@ func (t *http1Transport) abort() { t.u.Close() }
 
 // end implements transport.
 func (t *http1Transport) end(complete bool) {
-	if complete && t.head.KeepAlive {
+	if complete && t.head.KeepAlive && !t.own {
 		t.u.Release()
 	} else {
 		t.u.Close()

@@ -10,6 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http1"
 	"github.com/moongate-dev/moongate/internal/proxy/http2"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/tunnel"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -71,6 +72,9 @@ func (t *http2Transport) readHead(method []byte, resp *message.Response) (err er
 	resp.Reason = t.reason
 	if resp.Status < 200 {
 		return nil
+	}
+	if string(method) == http.MethodConnect && resp.Status >= 300 { // nothing goes into a tunnel that is not opened
+		t.stream.Write(nil, true) //nolint:errcheck // reading the response fails, too, where the stream has
 	}
 	t.empty = string(method) == "HEAD" || resp.Status == http.StatusNoContent || resp.Status == http.StatusNotModified
 	a.framing, a.length = http1.Chunked, t.stream.ContentLength()
@@ -136,6 +140,44 @@ func (t *http2Transport) interrupt() { t.stream.SetDeadline(longAgo) }
 
 // abort implements transport.
 func (t *http2Transport) abort() { t.stream.Reset(http2.Cancel) }
+
+// switched implements duplexer: HTTP/2 has no 101.
+func (t *http2Transport) switched() []byte { return nil }
+
+// duplex implements duplexer, for a CONNECT.
+func (t *http2Transport) duplex() (tunnel.Duplex, func()) {
+	t.a.Give()
+	t.stream.SetDeadline(time.Time{})
+	return clientStreamDuplex{t.stream}, t.abort
+}
+
+// clientStreamDuplex is a stream to a backend as the end of a tunnel: END_STREAM stands for the FIN of TCP, RST_STREAM for RST (RFC 9113 section 8.5).
+type clientStreamDuplex struct{ s *http2.ClientStream }
+
+// ReadInto implements tunnel.Duplex.
+func (d clientStreamDuplex) ReadInto(b tunnel.Buffer) (int, error) {
+	if err := d.s.Wait(); err != nil {
+		return 0, err
+	}
+	return d.s.Read(b.Take())
+}
+
+// WasReset implements tunnel.Duplex: a read tells of RST_STREAM, whatever was written.
+func (d clientStreamDuplex) WasReset() bool { return false }
+
+// Write implements tunnel.Duplex.
+func (d clientStreamDuplex) Write(b []byte) (int, error) {
+	if err := d.s.Write(b, false); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// CloseWrite implements tunnel.Duplex.
+func (d clientStreamDuplex) CloseWrite() error { return d.s.Write(nil, true) }
+
+// Interrupt implements tunnel.Duplex.
+func (d clientStreamDuplex) Interrupt() { d.s.SetDeadline(longAgo) }
 
 // end implements transport. A stream that has not ended is reset.
 func (t *http2Transport) end(complete bool) {

@@ -115,8 +115,9 @@ func (x *Exchange) dialBackend(b *snapshot.BackendRef, identity *upstream.Identi
 	x.attempt.engine, x.attempt.watch = x.Client.Engine, x.Client.Watch
 	reason, info := observe.ReasonNoEndpoints, x.balancedL4()
 	for r := &x.retry; ; {
+		resolving := x.backend.Resolving()
 		ep := x.backend.PickForAs(identity, &x.fx.Seed, &r.tried, info)
-		if ep == nil && x.awaitHost(x.backend) {
+		if ep == nil && resolving && x.awaitHost(x.backend) {
 			continue
 		}
 		if ep == nil && x.Client.Watch.goneNow() {

@@ -135,7 +135,7 @@ func (x *L4) Failed(err error) (again bool, reason observe.Reason) {
 		x.retry = &retryState{}
 	}
 	x.failed = f.reason
-	again = x.retry.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
+	again = x.retry.connectsAgain(f.kind, x.endpoint, int(x.rec.Attempts))
 	x.endEndpoint()
 	return again, f.reason
 }
@@ -206,7 +206,7 @@ func routeL4(c *L4Client, rec *observe.Record, seed *uint64) (to routedL4) {
 	if reason != observe.ReasonOK {
 		return routedL4{reason: reason, rule: rule}
 	}
-	rec.Backend = ref + 1
+	rec.Backend = int32(ref + 1)
 	b := &rule.Backends[ref]
 	if b.Failure != nil {
 		return routedL4{reason: b.Failure.Reason, rule: rule}

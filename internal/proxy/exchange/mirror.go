@@ -8,6 +8,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
@@ -100,6 +101,9 @@ type mirrored struct {
 // before there are none: were it a copy that has come back, each pass would multiply it. A client can claim that, and so have
 // no copies made; who relies on them watches the count.
 func (x *Exchange) startMirrors(list []*filter.Mirror, head *message.Request) {
+	if x.connects != snapshot.RefuseConnect { // there is nothing in it to be copied
+		return
+	}
 	for _, f := range list {
 		if !f.Wanted(&x.fx) {
 			continue
@@ -215,9 +219,11 @@ func (m *mirrored) run() {
 		}
 		m.engine.mirrors.leave(m.namespace, m.backend)
 	}()
-	ep := m.backend.PickForAs(m.identity, &m.seed, new(upstream.Tried), m.info)
-	for ep == nil && m.backend.AwaitHost(m.engine.Background, time.Time{}) {
+	var ep *upstream.Endpoint
+	for again := true; again && ep == nil; {
+		again = m.backend.Resolving()
 		ep = m.backend.PickForAs(m.identity, &m.seed, new(upstream.Tried), m.info)
+		again = again && ep == nil && m.backend.AwaitHost(m.engine.Background, time.Time{})
 	}
 	if ep == nil || !m.send(ep) {
 		m.broken.Store(true) // stop the feeding

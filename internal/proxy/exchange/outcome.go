@@ -16,9 +16,11 @@ import (
 // reportStatus follows the final head of a response. The status of a gRPC call may come at its end, see reportTrailer.
 func (x *Exchange) reportStatus() {
 	status := x.resp.Status
+	x.statusAwaited = false
 	if x.grpc && status == http.StatusOK {
 		value, ok := x.resp.Header.Get("grpc-status")
 		if !ok {
+			x.statusAwaited = true
 			return
 		}
 		status = grpcHTTPStatus(value)
@@ -33,12 +35,13 @@ func (x *Exchange) reportTrailer(p *Part) {
 	}
 	if value, ok := p.Trailer.Get("grpc-status"); ok {
 		x.endpoint.Responded(grpcHTTPStatus(value))
+		x.recordTrailer(value)
 	}
 }
 
 // reportFailure follows an attempt without a response. That a connection which had idled turns out to be closed says nothing of the endpoint, nor does a
-// client that has left.
-func (x *Exchange) reportFailure(a *attempt, f failure, err error) {
+// client that has left, nor a timeout before the endpoint was sent all of the request (sent), for which it waits as it must.
+func (x *Exchange) reportFailure(f failure, err error, sent bool) {
 	var toClient errClientWrite
 	switch {
 	case f.kind == failedByReset, f.kind == failedByLoss:
@@ -46,15 +49,31 @@ func (x *Exchange) reportFailure(a *attempt, f failure, err error) {
 	case f.silent || errors.As(err, &toClient) || x.body.failed() != nil:
 	case isMalformed(err):
 		x.endpoint.Broken(upstream.FailureReset)
-	case isTimeout(err) && f.reason != observe.ReasonGRPCTimeout: // which is the client's
+	case isTimeout(err) && sent && f.reason != observe.ReasonGRPCTimeout: // which is the client's
 		x.endpoint.Broken(upstream.FailureTimeout)
+	}
+}
+
+// reportTruncated follows a response that the backend has broken off behind its head. What its head has told counts already, but of a gRPC call, whose status
+// was to come, nothing was told.
+func (x *Exchange) reportTruncated() {
+	if x.statusAwaited && x.endpoint != nil {
+		x.endpoint.Broken(upstream.FailureReset)
 	}
 }
 
 // grpcHTTPStatus is the HTTP status that stands for a grpc-status where endpoints are judged: as Envoy maps them.
 func grpcHTTPStatus(value []byte) int {
 	code, err := strconv.Atoi(string(bytes.TrimSpace(value)))
-	if err != nil || code < 0 || code >= len(grpcStatuses) {
+	if err != nil {
+		return http.StatusInternalServerError
+	}
+	return httpStatusOf(code)
+}
+
+// httpStatusOf is grpcHTTPStatus of a number.
+func httpStatusOf(code int) int {
+	if code < 0 || code >= len(grpcStatuses) {
 		return http.StatusInternalServerError
 	}
 	return grpcStatuses[code]

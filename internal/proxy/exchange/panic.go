@@ -30,8 +30,10 @@ func (x *Exchange) Panicked(v any) {
 	}
 	x.endRetry()
 	x.guard(x.endLimits)
+	x.guard(x.endPacing)
 	x.guard(func() {
 		x.rec.Reason = observe.ReasonInternal
+		x.endAdmission()
 		x.finish()
 	})
 }

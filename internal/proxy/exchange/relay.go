@@ -15,7 +15,7 @@ import (
 // errClientWrite wraps what went wrong with the client while its backend was being read.
 type errClientWrite struct{ error }
 
-var errInterim = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "interim responses without end, or a switch of protocols that nobody asked for"}
+var errInterim = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "interim responses without end, or a switch of protocols that was not requested"}
 
 // readHead reads up to the final response head, passing interim responses on.
 func (x *Exchange) readHead(a *attempt) error {
@@ -66,16 +66,32 @@ func (x *Exchange) relay(a *attempt) (complete bool) {
 	if part.Trailer != nil {
 		x.takeLoadReport(part.Trailer)
 	}
+	if x.rule != nil && x.rule.Compression != nil {
+		if c := x.beginCompression(&head, &part); c != nil {
+			if part.Last {
+				x.reportTrailer(&part)
+			}
+			return x.relayRest(a, part.Last, c.start(part))
+		}
+	}
 	splicer, pipe := x.takePipe(a)
 	part.More = pipe != nil && pipe.Held() > 0
 	x.limitWrite()
-	err = x.sent(part, x.Client.Response.Start(head, part))
+	paced := x.responseLimiter() != nil && len(part.Data()) > 0
+	if paced { // the head does not wait for the time of the body
+		err = x.sent(Part{}, x.startResponse(head, Part{}))
+	} else {
+		err = x.sent(part, x.startResponse(head, part))
+	}
 	if !part.Last {
 		x.resp.Header.Forget() // else it would hold a buffer that is given back while more is waited for
 		x.resp.Reason = nil
 	}
 	if part.Last {
 		x.reportTrailer(&part)
+	}
+	if paced && err == nil {
+		err = x.sendPart(a, part)
 	}
 	if pipe != nil {
 		part.Last, err = x.splice(a, splicer, pipe, err)
@@ -100,11 +116,16 @@ func (x *Exchange) relayRest(a *attempt, last bool, err error) (complete bool) {
 			if part.Trailer != nil {
 				x.takeLoadReport(part.Trailer)
 			}
-			err = x.sent(part, x.Client.Response.More(part))
+			if c := x.compressing(); c != nil {
+				err = c.pass(part)
+			} else {
+				err = x.sendPart(a, part)
+			}
 		}
 	}
 	switch {
 	case err == errSuspend:
+		x.restCompression()
 		x.suspend(a)
 		return false
 	case err != nil:
@@ -125,6 +146,7 @@ func (x *Exchange) sent(p Part, err error) error {
 
 // brokeOff answers a request whose response has broken off behind its head, but before anything of it was sent.
 func (x *Exchange) brokeOff(err error) {
+	x.rec.OverriddenStatus = 0
 	if !x.deadline.IsZero() || x.limits() != nil {
 		x.Client.Limiter.WriteBy(time.Time{}) // as in forwardFailed
 	}
@@ -132,10 +154,14 @@ func (x *Exchange) brokeOff(err error) {
 	case x.Client.Watch.goneNow():
 		x.rec.Status, x.rec.Reason = 0, observe.ReasonClientClosed
 	case isMalformed(err):
+		x.reportTruncated()
 		x.fail(observe.ReasonUpstreamMalformed)
 	case isTimeout(err):
 		x.fail(x.timeoutReason())
+	case x.callIsOver(err):
+		x.fail(observe.ReasonGRPCTimeout)
 	default:
+		x.reportTruncated()
 		x.fail(observe.ReasonUpstreamReset)
 	}
 }
@@ -146,12 +172,17 @@ func (x *Exchange) relayFailed(err error) {
 	switch {
 	case errors.As(err, &toClient):
 		x.rec.Reason = x.writeFailed(toClient.error)
+	case err == errScarce:
+		x.rec.Reason = observe.ReasonOverloaded
 	case x.Client.Watch.goneNow():
 		x.rec.Reason = observe.ReasonClientClosed
 	case isTimeout(err):
 		x.rec.Reason = x.timeoutReason()
+	case x.callIsOver(err):
+		x.rec.Reason = observe.ReasonGRPCTimeout
 	default:
 		x.rec.Reason = observe.ReasonUpstreamTruncated
+		x.reportTruncated()
 	}
 }
 

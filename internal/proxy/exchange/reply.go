@@ -41,8 +41,9 @@ func (x *Exchange) failWith(status int, reason observe.Reason) (read bool) {
 	x.resp.Header.Add(contentTypeName, textPlain)
 	x.addOverloaded(reason)
 	x.resp.Status = status
+	body = x.overrideLocal(reason, body)
 	x.filterResponse()
-	return x.reply(status, reason, body)
+	return x.reply(x.resp.Status, reason, body)
 }
 
 // addOverloaded says in a response that the request did not pass a circuit breaker, as Envoy does.
@@ -79,8 +80,12 @@ func (x *Exchange) answer(r *filter.Reply) (read bool) {
 		x.resp.Header.Append(*r.Header.At(i))
 	}
 	x.resp.Status = r.Status
+	body := r.Body
+	if reason != observe.ReasonPreflight { // which is between browser and gateway
+		body = x.overrideLocal(reason, body)
+	}
 	x.filterResponse()
-	return x.reply(r.Status, reason, r.Body)
+	return x.reply(x.resp.Status, reason, body)
 }
 
 // filterFailed answers a request that a filter cannot let pass.
@@ -105,6 +110,9 @@ func (x *Exchange) filterFailed(reason observe.Reason) (read bool) {
 // they are chosen.
 func (x *Exchange) filterResponse() {
 	x.fx.Response = &x.resp
+	if x.rule != nil && x.rule.RateLimits != nil {
+		x.tellRateLimit()
+	}
 	if x.ref != nil {
 		x.ref.Filters.RunResponse(&x.fx)
 	}
@@ -115,24 +123,51 @@ func (x *Exchange) filterResponse() {
 		x.listener.Filters.RunResponse(&x.fx)
 	}
 	if x.seldom != nil {
+		if t := x.seldom.contentType; t != nil {
+			x.resp.Header.Set(contentTypeName, t)
+			x.resp.Header.Set(contentTypeOptionsName, noSniff)
+			x.seldom.contentType = nil
+		}
 		x.seldom.span.Responds(&x.resp.Header)
 	}
 }
 
+// Browsers take the content type for what it says with this (https://fetch.spec.whatwg.org/#x-content-type-options-header).
+var contentTypeOptionsName, noSniff = []byte("X-Content-Type-Options"), []byte("nosniff")
+
 // reply sends a response made here: x.resp's fields, and the body unless the method is HEAD or the status has none. A client takes what follows the head of such a
 // response for the next one.
 func (x *Exchange) reply(status int, reason observe.Reason, body []byte) (read bool) {
+	framing, length, body := x.framingOf(status, body)
+	return x.replyFramed(status, reason, framing, length, body)
+}
+
+// framingOf is how the body of a response made here is sent, and as much of it as is sent.
+func (x *Exchange) framingOf(status int, body []byte) (framing http1.Framing, length int64, sent []byte) {
+	if x.rule != nil && !x.grpc && x.rule.Compression != nil {
+		body = x.compressReply(status, body)
+	}
 	switch {
 	case status == http.StatusNoContent, status == http.StatusNotModified: // without Content-Length (RFC 9110 section 8.6), as the length of what was not modified is not known
-		return x.replyFramed(status, reason, http1.NoBody, -1, nil)
+		return http1.NoBody, -1, nil
 	case string(x.Method) == "HEAD":
-		return x.replyFramed(status, reason, http1.NoBody, int64(len(body)), nil)
+		return http1.NoBody, int64(len(body)), nil
 	}
-	return x.replyFramed(status, reason, http1.Length, int64(len(body)), body)
+	return http1.Length, int64(len(body)), body
 }
 
 // replyFramed is reply with the framing of Head.
 func (x *Exchange) replyFramed(status int, reason observe.Reason, framing http1.Framing, length int64, body []byte) (read bool) {
+	return x.send(status, reason, framing, length, body, x.body.unread())
+}
+
+// send is replyFramed with Head.Unread.
+func (x *Exchange) send(status int, reason observe.Reason, framing http1.Framing, length int64, body []byte, unread bool) (read bool) {
+	if status < 300 && x.wantsTunnel() { // and there is none
+		if status = http.StatusBadGateway; framing == http1.NoBody {
+			framing, length = http1.Length, 0
+		}
+	}
 	x.rec.Status, x.rec.Reason = status, reason
 	x.resp.Status = status
 	start := len(x.fx.Scratch)
@@ -140,8 +175,8 @@ func (x *Exchange) replyFramed(status int, reason observe.Reason, framing http1.
 	x.resp.Reason = x.fx.Made(start)
 	x.addDate()
 	x.rec.BytesSent = int64(len(body))
-	head := Head{Response: &x.resp, Framing: framing, Length: length, Close: x.closes(), Unread: x.body.unread()}
-	if err := x.Client.Response.Start(head, Part{Buf: body, End: len(body), Last: true}); err != nil {
+	head := Head{Response: &x.resp, Framing: framing, Length: length, Close: x.closes(), Unread: unread}
+	if err := x.startResponse(head, Part{Buf: body, End: len(body), Last: true}); err != nil {
 		x.rec.Reason = x.writeFailed(err)
 		return false
 	}

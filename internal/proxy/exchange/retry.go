@@ -97,7 +97,7 @@ func (x *Exchange) judged(f failure) (failure, verdict) {
 func (x *Exchange) judge(f failure) (v verdict) {
 	r, p := &x.retry, x.rule.Retry
 	r.needsOther = false
-	counted := func() bool { return x.rec.Attempts-r.uncounted < maxConnects }
+	counted := func() bool { return int(x.rec.Attempts)-r.uncounted < maxConnects }
 	switch f.kind {
 	case failedToConnect:
 		if p != nil {
@@ -106,9 +106,9 @@ func (x *Exchange) judge(f failure) (v verdict) {
 			}
 			return v
 		}
-		v.again = r.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
+		v.again = r.connectsAgain(f.kind, x.endpoint, int(x.rec.Attempts))
 	case failedGone:
-		v.again = r.connectsAgain(f.kind, x.endpoint, x.rec.Attempts)
+		v.again = r.connectsAgain(f.kind, x.endpoint, int(x.rec.Attempts))
 	case failedSlow:
 		// No retry either: nothing was sent. Who has moved often asks the next endpoints as others do.
 		if r.moves == maxMoves && p != nil {
@@ -297,6 +297,8 @@ func (x *Exchange) failureOf(a *attempt, err error, gone, lost bool) failure {
 		return failure{kind: failedMalformed, reason: observe.ReasonUpstreamMalformed}
 	case isTimeout(err):
 		return x.timeoutFailure(false)
+	case x.callIsOver(err):
+		return failure{kind: failedFinally, reason: observe.ReasonGRPCTimeout}
 	case !a.fresh && a.reused && !a.received && x.idempotent() && x.body.atHand():
 		return failure{kind: failedOnIdle, reason: observe.ReasonUpstreamReset}
 	}
@@ -315,6 +317,7 @@ func (x *Exchange) timeoutFailure(unsent bool) failure {
 // discard gives up a response whose head was read. The connection is used again where all of it is there.
 func (x *Exchange) discard(a *attempt) {
 	sent := x.body.wholeSent(a)
+	x.noteSent(sent)
 	gone := x.Client.Watch.end()
 	x.body.detach(a)
 	a.end(a.transport.atEnd() && sent && !gone)

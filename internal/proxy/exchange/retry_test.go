@@ -37,9 +37,9 @@ func (x *Exchange) fails(kinds ...failureKind) (attempts int, last verdict) {
 	for {
 		x.rec.Attempts++
 		x.endpoint = x.backend.Pick(&x.fx.Seed, &x.retry.tried)
-		last = x.judge(failure{kind: kinds[min(x.rec.Attempts, len(kinds))-1]})
+		last = x.judge(failure{kind: kinds[min(int(x.rec.Attempts), len(kinds))-1]})
 		if !last.again || x.rec.Attempts == 1000 {
-			return x.rec.Attempts, last
+			return int(x.rec.Attempts), last
 		}
 	}
 }

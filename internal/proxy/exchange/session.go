@@ -60,10 +60,11 @@ func (x *Exchange) inSession() bool {
 func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 	if s := x.session(); s != nil && s.known && !s.left {
 		for {
+			resolving := backend.Resolving()
 			if ep := backend.SessionEndpointAs(x.listener.Identity, s.with); ep != nil {
 				return ep
 			}
-			if !x.awaitHost(backend) {
+			if !resolving || !x.awaitHost(backend) {
 				break
 			}
 		}
@@ -74,19 +75,17 @@ func (x *Exchange) pick(backend *upstream.Backend) *upstream.Endpoint {
 		info = &b.info
 	}
 	for {
+		resolving := backend.Resolving() // before: the answer may come behind the pick
 		ep := backend.PickForAs(x.listener.Identity, &x.fx.Seed, &x.retry.tried, info)
-		if ep != nil || !x.awaitHost(backend) {
+		if ep != nil || !resolving || !x.awaitHost(backend) {
 			return ep
 		}
 	}
 }
 
-// awaitHost waits for the first answer of DNS about the backend's host, if there was none yet, until the client leaves or x.deadline passes. It reports whether there may
-// be endpoints now.
+// awaitHost waits for the first answer of DNS about the backend's host, which was not there before there was no endpoint, until the client leaves or x.deadline passes. It
+// reports whether there may be endpoints now.
 func (x *Exchange) awaitHost(backend *upstream.Backend) bool {
-	if !backend.Resolving() {
-		return false
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	x.Client.Watch.begin(interrupterFunc(cancel))
@@ -130,9 +129,19 @@ func (x *Exchange) keepSession() {
 	default:
 		x.rec.Session = observe.SessionKept
 	}
-	x.backend.CountSession(x.rec.Session)
 	if s.token.Keep(s.settings, x.backend.SessionID(), x.endpoint.SessionID(), now) || s.settings.Header() {
 		x.fx.Scratch = s.settings.Write(s.keys, &x.resp.Header, &s.token, x.fx.Scratch, x.secure(), now)
+	}
+}
+
+// endSession follows a response: of one that the backend has broken off it is not known what becomes of the session, since the client may ask again for all of it.
+func (x *Exchange) endSession(complete bool) {
+	switch {
+	case x.rec.Session == observe.SessionNone:
+	case !complete && x.rec.Reason.Source() == observe.SourceUpstream:
+		x.rec.Session = observe.SessionNone
+	default:
+		x.backend.CountSession(x.rec.Session)
 	}
 }
 

@@ -18,6 +18,7 @@ type streamLimits struct {
 
 	moved atomic.Int64 // when something has moved last, in nanoseconds since began
 	began time.Time
+	held  atomic.Int32 // bodies that wait for their time, as their rule's bandwidth has it: what is held up is not idle
 	// lapsed is the observe.Reason of the limit that has run out; 0 while none has.
 	lapsed atomic.Uint32
 
@@ -47,6 +48,9 @@ func (x *Exchange) limitStream() {
 func (l *streamLimits) left() time.Duration {
 	if l.idle == 0 {
 		return time.Until(l.until)
+	}
+	if l.held.Load() > 0 {
+		l.moved.Store(int64(time.Since(l.began)))
 	}
 	left := time.Duration(l.moved.Load()) + l.idle - time.Since(l.began)
 	if l.until.IsZero() {
@@ -99,6 +103,20 @@ func (x *Exchange) limits() *streamLimits {
 func (x *Exchange) movedNow() {
 	if l := x.limits(); l != nil {
 		l.moved.Store(int64(time.Since(l.began)))
+	}
+}
+
+// hold notes that a body waits for its time, until moveOn; nil does nothing.
+func (l *streamLimits) hold() {
+	if l != nil {
+		l.held.Add(1)
+	}
+}
+
+func (l *streamLimits) moveOn() {
+	if l != nil {
+		l.moved.Store(int64(time.Since(l.began)))
+		l.held.Add(-1)
 	}
 }
 

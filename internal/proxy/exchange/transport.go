@@ -10,7 +10,7 @@ import (
 )
 
 // A transport carries the request of one attempt to an endpoint and the response back: http1Transport on a connection of its own,
-// http2Transport by a stream on a connection that is shared. What is done with requests and responses knows no other difference
+// http2Transport by a stream on a connection that is shared, and rawTransport that of a CONNECT of which the endpoint hears nothing. What is done with requests and responses knows no other difference
 // between them. The three parts may be used at the same time, each by one goroutine.
 type transport interface {
 	requestWriter
@@ -79,6 +79,8 @@ type attemptState struct {
 	headSent bool
 	// whole reports whether open was given all of the body, and unsent whether the transport may still point there.
 	whole, unsent bool
+	// uploads reports whether the timeout of a try begins when the request body was sent.
+	uploads bool
 	// fresh reports whether a new connection was asked for.
 	fresh bool
 	// received reports whether the backend has sent anything at all.
@@ -96,7 +98,7 @@ func (a *attempt) useHTTP1(u *upstream.Conn) {
 	if a.http1 == nil {
 		a.http1 = &http1Transport{}
 	}
-	a.http1.a, a.http1.u = a, u
+	a.http1.a, a.http1.u, a.http1.own = a, u, false
 	a.transport, a.headSent, a.reused = a.http1, false, u.Reused
 }
 

@@ -16,7 +16,7 @@ import (
 
 var (
 	// errSwitch is a 101 that does not answer what the backend was asked for.
-	errSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "a switch of protocols that nobody asked for, or to another one"}
+	errSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "a switch of protocols that was not requested, or to another one"}
 	// errNoSwitch is a response that the client would take for a switch.
 	errNoSwitch = &http1.Error{Status: 502, Reason: "upstream_malformed", Detail: "success without the switch of protocols that was asked for"}
 )
@@ -65,14 +65,17 @@ func acceptOf(key []byte) []byte {
 	return base64.StdEncoding.AppendEncode(nil, sum[:])
 }
 
-// tunnel passes the 101 on, and then the bytes of both sides until they end. The timeouts of the rule are those of the response, which this is.
+// tunnel passes the 101 on, or the success of a CONNECT, and then the bytes of both sides until they end. The timeouts of the rule are those of the response, which this is.
 func (x *Exchange) tunnel(a *attempt) {
 	if x.Extended {
 		x.resp.Status = http.StatusOK
 		x.resp.Header.Remove(acceptName) // which proves nothing here (RFC 8441 section 5)
+	}
+	if x.resp.Status != http.StatusSwitchingProtocols {
 		x.addDate()
 	}
 	x.rec.Status = x.resp.Status
+	x.noteResponseHeaders()
 	err := x.Client.Switcher.Switch(&x.resp, x.Upgrade)
 	x.resp.Header.Forget() // as in relay
 	x.resp.Reason = nil
@@ -110,6 +113,9 @@ func (x *Exchange) keepRecorded() {
 	r := &x.rec
 	for _, b := range [...]*[]byte{&r.Method, &r.Host, &r.Target, &r.UserAgent, &r.RequestID} {
 		*b = bytes.Clone(*b)
+	}
+	if x.seldom != nil {
+		x.seldom.span.Detach()
 	}
 }
 

@@ -18,7 +18,7 @@ type Form uint8
 const (
 	Origin    Form = iota
 	Absolute       // an http or https URI
-	Authority      // CONNECT only; Path is empty, Host is the target; answer 501
+	Authority      // CONNECT only; Path is empty, Host is the target
 	Asterisk       // OPTIONS only; Path is "*"
 )
 
@@ -92,7 +92,7 @@ type RequestHead struct {
 type ResponseHead struct {
 	Minor   uint8 // HTTP/1.Minor: 0 or 1
 	Framing Framing
-	// ContentLength is -1 without Content-Length. With NoBody (HEAD, 304) it is the
+	// ContentLength is -1 without Content-Length, and for the success of a CONNECT. With NoBody (HEAD, 304) it is the
 	// length that a GET would have had: pass it to AppendResponseHead.
 	ContentLength int64
 	// KeepAlive: the backend lets the connection persist. False with UntilClose.

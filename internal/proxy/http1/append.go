@@ -7,12 +7,14 @@ import (
 )
 
 // AppendRequestHead appends req as an HTTP/1.1 request head: origin-form target (or
-// "*"), Host first, req.Header, then the fields of framing and hop. Length writes
+// "*", or with an empty Path the authority-form of CONNECT), Host first, req.Header, then the fields of framing and hop. Length writes
 // length; UntilClose is written as Chunked, since no request ends by closing.
 func AppendRequestHead(dst []byte, req *message.Request, f Framing, length int64, hop Hop) []byte {
 	dst = append(dst, req.Method...)
 	dst = append(dst, ' ')
-	dst = append(dst, req.Path...)
+	if dst = append(dst, req.Path...); len(req.Path) == 0 {
+		dst = append(dst, req.Host...)
+	}
 	if req.HasQuery {
 		dst = append(dst, '?')
 		dst = append(dst, req.Query...)

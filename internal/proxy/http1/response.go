@@ -90,6 +90,9 @@ func (h *ResponseHead) settle(method []byte, status int) error {
 			}
 		}
 		return nil
+	case status < 300 && string(method) == "CONNECT": // a tunnel follows, whatever fields say (RFC 9112 section 6.3)
+		h.KeepAlive = false
+		return nil
 	case status == 304 || string(method) == "HEAD":
 	case h.chunked:
 		h.Framing = Chunked

@@ -121,7 +121,7 @@ func (cl *Client) Open(r *ClientRequest) (*ClientStream, error) {
 	s := &cs.s
 	s.headEnds = r.Last && len(r.Body) == 0
 	s.head = encode.AppendRequest(s.head, 0, &r.RequestHead, s.headEnds, !c.sizeSaid.Load())
-	cs.toHead, cs.suspends = string(r.Method) == "HEAD", r.Suspends
+	cs.toHead, cs.toConnect, cs.suspends = string(r.Method) == "HEAD", len(r.Path) == 0, r.Suspends
 	s.data, s.end, s.readDeadline = r.Body, r.Last, r.Deadline
 	s.length = -1
 	s.pending, s.unsent, s.headSaid = true, true, true

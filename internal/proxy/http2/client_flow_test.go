@@ -69,6 +69,54 @@ func TestSlowReaderStallsNoOther(t *testing.T) {
 	}
 }
 
+// TestWideWindowsAreBounded: a backend may send 256 KiB of a response that nobody reads, whatever the window is. Who reads gives it the whole window, within
+// the bound for all connections, which is given back with the streams.
+func TestWideWindowsAreBounded(t *testing.T) {
+	const size, window = 8 << 20, 1 << 20
+	shared := &Widening{Most: 2 * (window - backendWindow)}
+	addr := backend(t, func(w http.ResponseWriter, r *http.Request) {
+		piece := make([]byte, 32<<10)
+		for range size / len(piece) {
+			if _, err := w.Write(piece); err != nil {
+				return
+			}
+		}
+	}, &xhttp2.Server{})
+	var streams []*ClientStream
+	held := func(s *ClientStream) int {
+		s.s.c.mu.Lock()
+		defer s.s.c.mu.Unlock()
+		return s.s.body.len()
+	}
+	for range 4 { // each on a connection of its own
+		s := open(t, connect(t, addr, ClientOptions{StreamWindow: window, Widening: shared}, false), ask("GET", "/"))
+		if _, err := s.ReadHead(&message.Response{}); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, "the first window is full", func() bool { return held(s) == backendWindow })
+		streams = append(streams, s)
+	}
+	for i, s := range streams {
+		if _, err := io.ReadFull(s, make([]byte, backendWindow/2)); err != nil {
+			t.Fatal(err)
+		}
+		want := backendWindow
+		if i < 2 {
+			want = window
+		}
+		testkit.Eventually(t, fmt.Sprintf("stream %d holds %d bytes", i, want), func() bool { return held(s) == want })
+	}
+	for _, s := range streams {
+		if b, err := io.ReadAll(s); err != nil || len(b) != size-backendWindow/2 {
+			t.Errorf("%d bytes, %v", len(b), err)
+		}
+		s.Close()
+	}
+	if n := shared.used.Load(); n != 0 {
+		t.Errorf("%d bytes are taken when all streams are closed", n)
+	}
+}
+
 // TestWindowIsEnforced: a backend that sends more than a stream's window loses the stream, and a
 // connection's worth of padding on streams that are gone goes on being credited.
 func TestWindowIsEnforced(t *testing.T) {

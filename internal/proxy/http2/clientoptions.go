@@ -2,6 +2,7 @@ package http2
 
 import (
 	"math"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -14,8 +15,10 @@ type ClientOptions struct {
 	// them a response is malformed.
 	MaxHeaderBytes, MaxFields int
 	// StreamWindow is how many bytes of a response body a backend may send ahead of who reads it; 256 KiB,
-	// at least 64 KiB.
+	// at least 64 KiB. A stream begins with 256 KiB of a larger one, and has the rest when its response is read, as far as Widening has it.
 	StreamWindow int
+	// Widening is what streams of several connections have beyond 256 KiB; nil is 4 MiB for each connection.
+	Widening *Widening
 	// ConnWindow is that of the connection, at least 64 KiB; 4 MiB, or StreamWindow where that is more.
 	ConnWindow int
 	// Keepalive has PINGs sent whether streams are open or not.
@@ -35,6 +38,25 @@ type ClientOptions struct {
 	// Panicked is as in Options.
 	Panicked func(v any)
 }
+
+// Widening bounds by how many bytes streams have larger windows than they begin with, all together, so that a backend and clients that do not read cannot have
+// the proxy hold more, however many streams there are. The zero value allows none. It is safe for concurrent use.
+type Widening struct {
+	// Most is the bound in bytes. It is not to be changed once connections have it.
+	Most int64
+	used atomic.Int64
+}
+
+// take reports whether there is room for n bytes more, and takes it then.
+func (w *Widening) take(n int) bool {
+	if w.used.Add(int64(n)) <= w.Most {
+		return true
+	}
+	w.give(n)
+	return false
+}
+
+func (w *Widening) give(n int) { w.used.Add(-int64(n)) }
 
 // Keepalive says when a connection to a backend is sent PINGs beside those of ClientOptions.PingAfter.
 type Keepalive struct {
@@ -61,7 +83,7 @@ func (o *ClientOptions) connOptions() Options {
 	window := max(positive(o.StreamWindow, 256<<10), minWindow)
 	return Options{
 		MaxStreams: o.MaxStreams, MaxHeaderBytes: o.MaxHeaderBytes, MaxFields: o.MaxFields,
-		StreamWindow: window, ConnWindow: positive(o.ConnWindow, max(clientWindow, window)), Panicked: o.Panicked,
+		StreamWindow: window, widening: o.Widening, ConnWindow: positive(o.ConnWindow, max(clientWindow, window)), Panicked: o.Panicked,
 		Timeouts: Timeouts{Ping: positive(o.PingAfter, 15*time.Second), Pong: positive(o.Keepalive.Timeout, positive(o.PingTimeout, 15*time.Second))},
 	}
 }

@@ -16,10 +16,11 @@ import (
 // broken the rules of the connection, and ErrClosed where the connection is gone. What has come
 // completely of a response can be read nevertheless.
 type ClientStream struct {
-	s        Stream
-	client   *Client
-	toHead   bool // the method is HEAD
-	suspends bool // as in ClientRequest
+	s      Stream
+	client *Client
+	// toHead and toConnect tell that the method is HEAD, or CONNECT.
+	toHead, toConnect bool
+	suspends          bool // as in ClientRequest
 
 	// From here on guarded by the connection's mu.
 

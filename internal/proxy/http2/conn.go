@@ -398,7 +398,7 @@ func (c *Conn) retire(s *Stream, unsent, unread Code) {
 	}
 	s.entry.Leave()
 	s.body.clear()
-	c.widened -= s.window - c.firstWindow()
+	c.narrow(s)
 	if s.of != nil && s.of.suspends {
 		c.suspendable--
 	}

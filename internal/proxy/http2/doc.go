@@ -27,8 +27,8 @@
 // one header block, one batch of 80 KiB on its way out and one that is gathered meanwhile, 32 KiB of
 // control frames, and what Options.MaxStreams streams occupy.
 //
-// What a backend can make us hold: ClientOptions.StreamWindow for each of MaxStreams streams, 32 MiB by default, and
-// two heads of each. In both roles DATA is credited to the connection's window when it comes, so that who does not
+// What a backend can make us hold: ClientOptions.StreamWindow for each of MaxStreams streams but at most 256 KiB, 32 MiB by default, what
+// ClientOptions.Widening has beyond that for all connections together, and two heads of each stream. In both roles DATA is credited to the connection's window when it comes, so that who does not
 // read stalls its own stream only.
 //
 // # Strictness

@@ -87,3 +87,9 @@ func Unprocessed(err error) bool {
 	return errors.Is(err, ErrUnprocessed) || errors.Is(err, ErrUnavailable) ||
 		errors.As(err, &reset) && reset.ByPeer && reset.Code == RefusedStream
 }
+
+// Canceled reports whether err is that the peer has reset the stream because it does not need it any more.
+func Canceled(err error) bool {
+	var reset *ResetError
+	return errors.As(err, &reset) && reset.ByPeer && reset.Code == Cancel
+}

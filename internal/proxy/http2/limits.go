@@ -7,6 +7,7 @@ const (
 	maxContinuations          = 32        // CONTINUATION frames of one header block
 	maxControl                = 16 << 10  // bytes of control frames that wait to be written
 	maxWidened                = 4 << 20   // bytes by which all streams of a client may have more than their first windows
+	backendWindow             = 256 << 10 // bytes of the largest window that a stream to a backend begins with
 
 	earningData     = 64  // bytes of a DATA frame of ours that is worth control frames of the peer
 	bytesPerControl = 256 // and for how many bytes it is worth another one

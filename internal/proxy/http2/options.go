@@ -34,6 +34,8 @@ type Options struct {
 	Refused func(status int, why error)
 	// Panicked is told of a panic that was recovered and ends the connection, by the deferred function. May be nil.
 	Panicked func(v any)
+
+	widening *Widening // see ClientOptions
 }
 
 // Timeouts bounds how long a client may keep the connection waiting. Zero fields take the default.

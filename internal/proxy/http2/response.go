@@ -35,6 +35,9 @@ func (c *Conn) endResponse() error {
 	if err != nil {
 		return c.streamError(ProtocolError, err)
 	}
+	if r.toConnect && x.Status() >= 200 && x.Status() < 300 {
+		length, content = -1, -1 // what follows is a tunnel's
+	}
 	if x.Status() < 200 {
 		if !r.keepInterim(x, c.o.MaxHeaderBytes) {
 			return c.streamError(EnhanceYourCalm, errInterims)

@@ -4,10 +4,10 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/http2/frame"
 )
 
-// firstWindow is the window that the peer's part of a stream begins with. A client gets more when its body is read.
+// firstWindow is the window that the peer's part of a stream begins with. A peer gets more when its body is read.
 func firstWindow(o *Options, toServer bool) int {
 	if toServer {
-		return o.StreamWindow
+		return min(o.StreamWindow, backendWindow)
 	}
 	return min(o.StreamWindow, frame.DefaultWindow)
 }

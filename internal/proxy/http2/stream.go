@@ -195,16 +195,37 @@ func (s *Stream) credit(n int) {
 	s.consumed = 0
 }
 
-// widen gives a stream whose body is read its whole window, as long as the connection allows, and returns by how much it
+// widen gives a stream whose body is read its whole window, as long as there is room for that, and returns by how much it
 // grows.
 func (s *Stream) widen() (more int) {
 	more = s.c.o.StreamWindow - s.window
-	if more <= 0 || s.c.widened+more > maxWidened {
+	if more <= 0 || !s.c.mayWiden(more) {
 		return 0
 	}
 	s.window += more
-	s.c.widened += more
 	return more
+}
+
+// mayWiden takes room for windows to grow by n bytes, if there is so much. mu is held.
+func (c *Conn) mayWiden(n int) bool {
+	if w := c.o.widening; w != nil {
+		return w.take(n)
+	}
+	if c.widened+n > maxWidened {
+		return false
+	}
+	c.widened += n
+	return true
+}
+
+// narrow gives back what the window of a stream has grown by. mu is held.
+func (c *Conn) narrow(s *Stream) {
+	grown := s.window - c.firstWindow()
+	if w := c.o.widening; w != nil {
+		w.give(grown)
+	} else {
+		c.widened -= grown
+	}
 }
 
 // Trailers are the request's trailer fields, complete after Read returned io.EOF.

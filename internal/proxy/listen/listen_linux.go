@@ -39,13 +39,12 @@ func ignoreAttempts(ln *net.TCPListener) error {
 
 // waiting tells whether there is a connection to accept.
 func waiting(ln *net.TCPListener) bool {
-	fds := []unix.PollFd{{Events: unix.POLLIN}}
-	err := control(ln, func(fd int) error {
-		fds[0].Fd = int32(fd)
-		_, err := unix.Poll(fds, 0)
+	var events int16
+	err := control(ln, func(fd int) (err error) {
+		events, err = pollNow(uintptr(fd), unix.POLLIN)
 		return err
 	})
-	return err == nil && fds[0].Revents&unix.POLLIN != 0
+	return err == nil && events&unix.POLLIN != 0
 }
 
 func control(ln *net.TCPListener, f func(fd int) error) error {

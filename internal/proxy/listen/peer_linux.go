@@ -61,9 +61,8 @@ func Readable(rc syscall.RawConn) bool {
 // AwaitWritable waits until a socket takes more, by its write deadline. It fails where the socket was closed, and not where its peer has left.
 func AwaitWritable(rc syscall.RawConn) error {
 	return rc.Write(func(fd uintptr) bool {
-		fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
-		n, err := unix.Poll(fds[:], 0)
-		return n != 0 || err != nil && err != unix.EINTR
+		events, err := pollNow(fd, unix.POLLOUT)
+		return events != 0 || err != nil
 	})
 }
 
@@ -76,13 +75,25 @@ func Unsent(rc syscall.RawConn) bool {
 
 func poll(rc syscall.RawConn, events int16) (got int16) {
 	err := rc.Control(func(fd uintptr) {
-		fds := [1]unix.PollFd{{Fd: int32(fd), Events: events}}
-		if n, err := unix.Poll(fds[:], 0); err == nil && n > 0 {
-			got = fds[0].Revents
-		}
+		got, _ = pollNow(fd, events)
 	})
 	if err != nil {
 		return unix.POLLHUP // closed by us
 	}
 	return got
+}
+
+// pollNow returns which of the events hold for a descriptor, without blocking. A signal, as the runtime sends them to preempt goroutines, ends even a poll that
+// does not wait before it has looked; that must not be taken for an answer.
+func pollNow(fd uintptr, events int16) (got int16, err error) {
+	fds := [1]unix.PollFd{{Fd: int32(fd), Events: events}}
+	for {
+		switch _, err := unix.Poll(fds[:], 0); err {
+		case nil:
+			return fds[0].Revents, nil
+		case unix.EINTR:
+		default:
+			return 0, err
+		}
+	}
 }

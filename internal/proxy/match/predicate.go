@@ -146,9 +146,11 @@ func appendJoined(dst []byte, h *message.Fields, i int, name string) []byte {
 
 func (v *valueMatch) fitsQuery(query []byte, b *stepsLeft) bool {
 	raw, ok := queryParam(query, v.name)
-	if !ok {
-		return false
-	}
+	return ok && v.fitsRaw(raw, b)
+}
+
+// fitsRaw is fitsValue of an encoded query parameter.
+func (v *valueMatch) fitsRaw(raw []byte, b *stepsLeft) bool {
 	if v.regex == nil {
 		return decodesTo(raw, v.value)
 	}
@@ -163,15 +165,31 @@ func (v *valueMatch) fitsQuery(query []byte, b *stepsLeft) bool {
 
 // queryParam returns the encoded value of the first parameter of that name.
 func queryParam(query []byte, name string) (raw []byte, ok bool) {
+	raw, _, ok = nextQueryParam(query, name)
+	return raw, ok
+}
+
+// nextQueryParam is queryParam, and returns the query behind the parameter.
+func nextQueryParam(query []byte, name string) (raw, rest []byte, ok bool) {
 	for len(query) > 0 {
 		param, rest, _ := bytes.Cut(query, []byte{'&'})
 		key, value, _ := bytes.Cut(param, []byte{'='})
 		if len(param) > 0 && decodesTo(key, name) {
-			return value, true
+			return value, rest, true
 		}
 		query = rest
 	}
-	return nil, false
+	return nil, nil, false
+}
+
+// QueryValue returns the value of the first query parameter of that name, both decoded as matching does. It is a part of the query where nothing in it
+// is encoded, else it stands in room, or in memory of its own where that is too short.
+func QueryValue(query []byte, name string, room []byte) (value []byte, ok bool) {
+	raw, ok := queryParam(query, name)
+	if bytes.IndexByte(raw, '%') < 0 && bytes.IndexByte(raw, '+') < 0 {
+		return raw, ok
+	}
+	return appendDecoded(room[:0], raw), ok
 }
 
 // decodesTo compares without making the decoded value.

@@ -41,6 +41,15 @@ func (s *Set[T]) release(key string, e *entry[T]) {
 	}
 }
 
+// Each calls f with each value in use, in no order. f must not call the set.
+func (s *Set[T]) Each(f func(key string, value *T)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, e := range s.all {
+		f(key, e.value)
+	}
+}
+
 // Len returns how many values are in use.
 func (s *Set[T]) Len() int {
 	s.mu.Lock()

@@ -16,6 +16,11 @@ func TestSet(t *testing.T) {
 	if a != b || a == other || made != 2 || s.Len() != 2 {
 		t.Errorf("two users of a key have %p and %p, another key %p; %d made, %d kept", a, b, other, made, s.Len())
 	}
+	seen := map[string]*int{}
+	s.Each(func(key string, value *int) { seen[key] = value })
+	if len(seen) != 2 || seen["k"] != a || seen["o"] != other {
+		t.Errorf("in use are %v", seen)
+	}
 	releaseA()
 	releaseA()
 	c, releaseC := s.Take("k", create)

@@ -29,7 +29,7 @@ func (p *Compiler) L4Route(c *config.L4Route) (*L4Route, error) {
 		refs []*config.BackendRef
 	}{{&r.rule, c.BackendRefs}, {&r.passthrough, c.PassthroughBackendRefs}} {
 		spec := &config.Rule{BackendRefs: of.refs}
-		rule, err := p.rule(spec)
+		rule, err := p.rule(spec, c.Key)
 		if err != nil {
 			r.Release()
 			return nil, fmt.Errorf("route %s: %w", c.Key, err)

@@ -7,10 +7,16 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/admission"
+	"github.com/moongate-dev/moongate/internal/proxy/bandwidth"
+	"github.com/moongate-dev/moongate/internal/proxy/compression"
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/filter/table"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
+	"github.com/moongate-dev/moongate/internal/proxy/refcount"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
+	"github.com/moongate-dev/moongate/internal/proxy/tracing"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,14 +30,32 @@ type Rule struct {
 	Backends  []BackendRef
 	// RequestTimeout and BackendTimeout are timeouts.request and timeouts.backendRequest; 0 is none.
 	RequestTimeout, BackendTimeout time.Duration
-	// PerTryTimeout ends an attempt whose response has not begun by then; 0 is never. It is 0 where BackendTimeout is not.
+	// PerTryTimeout ends an attempt whose response has not begun by then; 0 is never. It is 0 where the rule has a timeouts.backendRequest, 0s too.
 	PerTryTimeout time.Duration
 	// StreamIdleTimeout is for how long nothing may move between client and backend, MaxStreamDuration how long request and response may take, tunnels included; 0 is no limit.
 	StreamIdleTimeout, MaxStreamDuration time.Duration
 	// BufferLimit is how many bytes of a streamed request body are kept so that it can be sent again; 0 is the default.
 	BufferLimit int64
-	Retry       *Retry            // nil where the rule says nothing of retries
-	Sessions    *session.Settings // nil where the rule says nothing of sessions, and its backends do
+	// RequestBuffer has bodies of requests read whole before a backend is chosen, up to so many bytes; 0: they are passed on as they come.
+	RequestBuffer int64
+	Retry         *Retry            // nil where the rule says nothing of retries
+	Sessions      *session.Settings // nil where the rule says nothing of sessions, and its backends do
+	// Fault is nil where no request is delayed or aborted on purpose.
+	Fault *FaultInjection
+	// Admission is nil where no request is rejected for those before it that have failed.
+	Admission *admission.Control
+	// Bandwidth is nil where bodies pass as fast as they can.
+	Bandwidth *BandwidthLimit
+	// ResponseOverrides is nil where all responses are sent as they are.
+	ResponseOverrides *ResponseOverrides
+	// Compression is nil where responses are passed on as they are.
+	Compression compression.Policy
+	// RateLimits is nil where the rule has none.
+	RateLimits *ratelimit.Rules
+	// Tracing is nil where the rule's requests are traced as the listener says.
+	Tracing *tracing.Rule
+	// Upgrades is nil where backends say what requests may switch to, and CONNECT is refused.
+	Upgrades *Upgrades
 
 	weights uint64 // sum of the weights of Backends
 	stats   []ruleStats
@@ -115,6 +139,12 @@ type Compiler struct {
 	// Backend finds a backend by its key, nil where it is not configured.
 	Backend func(key string) *upstream.Backend
 	Metrics *observe.Metrics
+	// RateLimits has what limits of rules count; nil where no rule has any.
+	RateLimits *ratelimit.Store
+
+	windows   refcount.Set[admission.Window]  // of admission control
+	limiters  refcount.Set[bandwidth.Limiter] // of bandwidth
+	overrides refcount.Set[compiledOverrides] // by what they ask for
 }
 
 // Route compiles a route. An error says which part of it this data plane cannot carry out.
@@ -122,7 +152,7 @@ func (p *Compiler) Route(c *config.Route) (*Route, error) {
 	r := &Route{Config: c}
 	var firstErr error
 	compiled, err := match.Compile(c, func(rc *config.Rule) *Rule {
-		ru, err := p.rule(rc)
+		ru, err := p.rule(rc, c.Key)
 		if err != nil && firstErr == nil {
 			firstErr = fmt.Errorf("route %s: rules[%d]: %w", c.Key, rc.Index, err)
 		}
@@ -140,6 +170,7 @@ func (p *Compiler) Route(c *config.Route) (*Route, error) {
 	for i, ru := range r.rules {
 		ru.Namespace = c.Namespace
 		ru.stats = p.ruleStats(c, c.Rules[i])
+		ru.Bandwidth.enforce()
 	}
 	return r, nil
 }
@@ -150,18 +181,20 @@ const maxBufferLimit = 16 << 20
 // LimitsStreams reports whether requests and responses may be ended for what moves of them, or how long they take.
 func (r *Rule) LimitsStreams() bool { return r.StreamIdleTimeout > 0 || r.MaxStreamDuration > 0 }
 
-func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
+// rule compiles a rule of a route with that key.
+func (p *Compiler) rule(c *config.Rule, route string) (*Rule, error) {
 	r := &Rule{
 		Failure:        compileFailure(c.Failure),
-		RequestTimeout: time.Duration(c.RequestTimeoutNanos),
-		BackendTimeout: time.Duration(c.BackendRequestTimeoutNanos),
+		RequestTimeout: time.Duration(max(c.RequestTimeoutNanos, 0)),
+		BackendTimeout: time.Duration(max(c.BackendRequestTimeoutNanos, 0)),
 		Retry:          compileRetry(c.Retry),
 
 		StreamIdleTimeout: time.Duration(c.GetTraffic().GetStreamIdleTimeoutNanos()),
 		MaxStreamDuration: time.Duration(c.GetTraffic().GetMaxStreamDurationNanos()),
 		BufferLimit:       min(int64(c.GetTraffic().GetBufferLimitBytes()), maxBufferLimit),
+		RequestBuffer:     int64(c.GetTraffic().GetRequestBufferBytes()),
 	}
-	if r.BackendTimeout == 0 {
+	if c.BackendRequestTimeoutNanos == 0 {
 		r.PerTryTimeout = time.Duration(c.GetRetry().GetPerTryTimeoutNanos())
 	}
 	var err error
@@ -171,6 +204,33 @@ func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 	if r.Filters, err = p.filters(c.Filters); err != nil {
 		return r, err
 	}
+	if r.Fault, err = compileFaultInjection(c.GetTraffic().GetFaultInjection()); err != nil {
+		return r, err
+	}
+	if err = p.responseOverrides(r, c.GetTraffic().GetResponseOverrides()); err != nil {
+		return r, err
+	}
+	r.Tracing = tracing.NewRule(c.GetTraffic().GetTracing())
+	if r.Upgrades, err = compileUpgrades(c.GetTraffic()); err != nil {
+		return r, err
+	}
+	if r.Compression, err = compileCompression(c.GetTraffic().GetCompression()); err != nil {
+		return r, err
+	}
+	if limits := c.GetTraffic().GetRateLimits(); limits != nil {
+		if r.RateLimits, err = r.share(p.RateLimits.Compile(limits, config.WholeRouteKey(route))); err != nil {
+			return r, err
+		}
+	}
+	control, release, err := p.admission(route, c.Traffic)
+	if err != nil {
+		return r, err
+	}
+	if r.Admission = control; release != nil {
+		r.release = append(r.release, release)
+	}
+	limit, releases := p.bandwidth(route, c)
+	r.Bandwidth, r.release = limit, append(r.release, releases...)
 	for i, b := range c.BackendRefs {
 		ref := BackendRef{Failure: compileFailure(b.Failure)}
 		if ref.Filters, err = p.filters(b.Filters); err != nil {
@@ -186,6 +246,12 @@ func (p *Compiler) rule(c *config.Rule) (*Rule, error) {
 		r.Backends = append(r.Backends, ref)
 	}
 	return r, nil
+}
+
+// share has the rule release what is shared with the one that replaces it.
+func (r *Rule) share(limits *ratelimit.Rules, release func(), err error) (*ratelimit.Rules, error) {
+	r.release = append(r.release, release)
+	return limits, err
 }
 
 func compileFailure(f *config.Failure) *Failure {
@@ -236,7 +302,7 @@ func (p *Compiler) filters(list []*anypb.Any) (Filters, error) {
 
 // ruleStats resolves the counters of a rule on each listener of its route.
 func (p *Compiler) ruleStats(route *config.Route, c *config.Rule) []ruleStats {
-	labels := observe.RuleLabels{Route: config.WholeRouteKey(route.Key), Rule: c.Name}
+	labels := observe.RuleLabels{Route: config.WholeRouteKey(route.Key), Rule: c.Name, StatName: c.GetTraffic().GetRouteStatName()}
 	if labels.Rule == "" {
 		labels.Rule = strconv.Itoa(int(c.Index))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/proxy/filter"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/message"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 
 	"google.golang.org/protobuf/proto"
@@ -25,7 +26,7 @@ func newCompiler(t *testing.T) *Compiler {
 		t.Fatal(err)
 	}
 	t.Cleanup(set.Close)
-	return &Compiler{Backend: set.Get, Metrics: observe.NewMetrics(observe.MetricsOptions{})}
+	return &Compiler{Backend: set.Get, Metrics: observe.NewMetrics(observe.MetricsOptions{}), RateLimits: &ratelimit.Store{}}
 }
 
 func packed(t *testing.T, m proto.Message) *anypb.Any {
@@ -200,5 +201,23 @@ func TestReleaseRoute(t *testing.T) {
 	r.Release()
 	if released != 3 {
 		t.Errorf("%d of 3 were released", released)
+	}
+}
+
+// TestTimeoutsOf0s: the 0s of a rule is no timeout, and keeps that of an attempt from being one, which a policy has.
+func TestTimeoutsOf0s(t *testing.T) {
+	t.Parallel()
+	retry := &config.Retry{PerTryTimeoutNanos: int64(time.Second)}
+	r, err := newCompiler(t).Route(routeOf(&config.Rule{Retry: retry},
+		&config.Rule{Index: 1, Retry: retry, RequestTimeoutNanos: config.NoTimeout, BackendRequestTimeoutNanos: config.NoTimeout}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Release()
+	if r := r.rules[0]; r.PerTryTimeout != time.Second {
+		t.Errorf("without 0s an attempt may take %v", r.PerTryTimeout)
+	}
+	if r := r.rules[1]; r.RequestTimeout != 0 || r.BackendTimeout != 0 || r.PerTryTimeout != 0 {
+		t.Errorf("with 0s there is a timeout: %v %v %v", r.RequestTimeout, r.BackendTimeout, r.PerTryTimeout)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
 	"github.com/moongate-dev/moongate/internal/proxy/match"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
 	"github.com/moongate-dev/moongate/internal/proxy/session"
 	"github.com/moongate-dev/moongate/internal/proxy/tls"
 	"github.com/moongate-dev/moongate/internal/proxy/tracing"
@@ -115,6 +116,8 @@ type Listener struct {
 	// Filters are run on all requests before a route is looked for, and last on responses; Failure, where it is not nil, is what requests are answered with instead.
 	Filters Filters
 	Failure *Failure
+	// Redis is what global rate limits of its requests count in; nil for none.
+	Redis *ratelimit.Redis
 	// Tracer records its requests; nil where none is.
 	Tracer *tracing.Tracer
 	// Sessions are the keys of its Gateway's persistent sessions; nil where there are none, and no session persists.

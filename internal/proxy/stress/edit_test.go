@@ -2,17 +2,16 @@ package stress
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 const (
@@ -244,21 +243,11 @@ func (s *run) reopen(p *peer) {
 	}
 }
 
-var nextPort atomic.Int32
+// ports are others than those of other packages' tests.
+var ports = testkit.Ports{Low: 10000, High: 15000}
 
-// freePort is a port that nothing listens on, below those that the system gives to outgoing connections, and below
-// those of other packages' tests.
+// freePort is a port that nothing listens on.
 func freePort(t testing.TB) int {
 	t.Helper()
-	nextPort.CompareAndSwap(0, int32(10000+rand.IntN(4000)))
-	for range 1000 {
-		port := int(nextPort.Add(1)) // never the same twice: it is not bound at once
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
+	return ports.Free(t)
 }

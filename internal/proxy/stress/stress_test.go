@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy"
@@ -171,7 +172,7 @@ func TestStress(t *testing.T) {
 	s.newCertificates()
 	s.port, s.securePort, s.otherPort = freePort(t), freePort(t), freePort(t)
 	s.newServices()
-	log, err := observe.OpenAccessLog("json", s.accessLog)
+	log, err := observe.OpenAccessLog("json", s.accessLog, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,19 +27,21 @@ type parent struct {
 func (p *parent) valid() bool   { return p.trace.IsValid() }
 func (p *parent) sampled() bool { return p.flags&byte(trace.FlagsSampled) != 0 }
 
-// readParent reads the only field of its name; anything that is not quite as specified is as if there were none.
-func readParent(h *message.Fields) (p parent) {
-	var value []byte
+// readParent reads the only field of its name, and returns its value too; anything that is not quite as specified is as if there were none.
+func readParent(h *message.Fields) (p parent, value []byte) {
 	for i := range h.Len() {
 		if f := h.At(i); len(f.Name) == len(traceParent) && message.EqualFoldBytes(f.Name, traceParent) {
 			if value != nil {
-				return parent{}
+				return parent{}, nil
 			}
 			value = f.Value
 		}
 	}
-	p, _ = parseParent(value)
-	return p
+	p, ok := parseParent(value)
+	if !ok {
+		return parent{}, nil
+	}
+	return p, value
 }
 
 func parseParent(value []byte) (p parent, ok bool) {

@@ -1,7 +1,9 @@
 package tracing
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +139,51 @@ func TestPanicInExport(t *testing.T) {
 			if got := tracer.backend.Stats().SpansDropped; panics != n+1 || got != int64(n+1) || tracer.waiting.Load() != 0 {
 				t.Errorf("%d panics, %d spans dropped, %d wait", panics, got, tracer.waiting.Load())
 			}
+		}
+		s.Retire()
+		s.Wait(time.Second)
+	})
+}
+
+// TestWaitingSpansAreBounded: spans that wait for a collector take a bounded amount of memory, whatever clients have put into them.
+func TestWaitingSpansAreBounded(t *testing.T) {
+	backends := upstream.NewSet(upstream.Options{})
+	defer backends.Close()
+	if err := backends.Apply([]*config.Resource{{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: "b"}}}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	const spans, size = 1000, 96 << 10
+	synctest.Test(t, func(t *testing.T) {
+		answer := make(chan struct{})
+		s := NewSet(func(context.Context, *upstream.Identity, *filter.Call) error { <-answer; return errRefused }, nil)
+		c := &config.Tracing{Backend: "b", Authority: "b", ServiceName: "s"}
+		r := &message.Request{Method: []byte("GET"), Path: []byte("/")}
+		for i := range size / maxValue {
+			name := fmt.Sprintf("x-%d", i)
+			c.Attributes = append(c.Attributes, &config.TraceAttribute{Name: name, Value: &config.TraceAttribute_Header{Header: name}})
+			r.Header.Add([]byte(name), bytes.Repeat([]byte("a"), maxValue))
+		}
+		tracer := s.Get(c, "default/gw", backends.Get("b"), nil)
+		seed := uint64(1)
+		for range spans {
+			var x Span
+			x.Begin(tracer, r, &seed, time.Now(), 80)
+			x.End(&observe.Record{Method: []byte("GET"), Status: 200})
+		}
+		synctest.Wait()
+		dropped := tracer.backend.Stats().SpansDropped
+		const whole = size + size/maxValue*attributeWeight + 2*spanWeight // with what every span has
+		if bytes := tracer.bytes.Load(); bytes > maxWaitingBytes || bytes < maxWaitingBytes-2*whole {
+			t.Errorf("%d bytes wait, want nearly %d", bytes, maxWaitingBytes)
+		}
+		if least, most := int64(spans-maxWaitingBytes/size), int64(spans-maxWaitingBytes/(whole+2*spanWeight)); dropped < least || dropped > most {
+			t.Errorf("%d spans are dropped, want %d to %d", dropped, least, most)
+		}
+		close(answer)
+		time.Sleep(2 * sendTimeout)
+		synctest.Wait()
+		if tracer.bytes.Load() != 0 || tracer.waiting.Load() != 0 {
+			t.Errorf("%d bytes of %d spans wait at the end", tracer.bytes.Load(), tracer.waiting.Load())
 		}
 		s.Retire()
 		s.Wait(time.Second)

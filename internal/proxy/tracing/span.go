@@ -1,6 +1,8 @@
 package tracing
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/hex"
@@ -23,26 +25,53 @@ type Span struct {
 	header [parentSize]byte
 	id     [32]byte // the trace's, in hexadecimal
 	noted  []attribute.KeyValue
+	began  beginning
 	// What filters may change, as it was, and what the request's listener and rule say.
 	path, host, route string
 	port              uint16
+	// rule is what the request's rule says, nil for nothing, and fields the values of its fields as far as they are known; of what is recorded only.
+	rule   *Rule
+	fields []string
+}
+
+// beginning is what a request was before any filter, by which its rule may have it decided anew whether it is recorded. Its bytes are the request's: they are read no
+// later than in Match.
+type beginning struct {
+	parent parent
+	// told is the value of traceparent since Begin, which is the client's own where it is passed on.
+	came, told             []byte
+	start                  time.Time
+	method                 []byte
+	path, query, authority []byte
+	host                   []byte
+	hasQuery               bool
 }
 
 // Begin decides whether the request is recorded, and tells its backend so: it has passed nothing yet but the checks of its head. seed is the state of the exchange's
 // random numbers, and port the listener's. The tracer may be nil.
 func (s *Span) Begin(t *Tracer, r *message.Request, seed *uint64, start time.Time, port uint16) {
-	s.tracer, s.span, s.route, s.noted = t, nil, "", s.noted[:0]
+	s.tracer, s.span, s.route, s.noted, s.rule = t, nil, "", s.noted[:0], nil
 	if t == nil {
 		return
 	}
-	p := readParent(&r.Header)
-	if !p.valid() {
+	b := &s.began
+	*b = beginning{start: start, method: r.Method, path: r.Path, query: r.Query, hasQuery: r.HasQuery, authority: r.Host, host: r.MatchHost}
+	b.parent, b.came = readParent(&r.Header)
+	b.told = b.came
+	s.port = port
+	if !b.parent.valid() {
 		r.Header.Remove(traceState) // of a trace that nobody knows (W3C Trace Context section 3.3.1)
 	}
-	switch recorded := t.wants(&p, seed); {
-	case recorded:
-		s.port = port
-		s.record(r, &p, start)
+	if t.wants(&b.parent, seed) {
+		s.record(r)
+	} else {
+		s.pass(r)
+	}
+}
+
+// pass tells the backend that the request is not recorded here.
+func (s *Span) pass(r *message.Request) {
+	switch p := &s.began.parent; {
 	case !p.valid(): // the trace begins here, and nobody behind records it
 		var id trace.TraceID
 		var span trace.SpanID
@@ -51,14 +80,17 @@ func (s *Span) Begin(t *Tracer, r *message.Request, seed *uint64, start time.Tim
 		binary.NativeEndian.PutUint64(id[8:], rand.Uint64()|1)
 		binary.NativeEndian.PutUint64(span[:], rand.Uint64()|1)
 		s.tell(r, id, span, 0)
-	case t.ignoreParent: // it is decided here for all behind
+	case s.tracer.ignoreParent: // it is decided here for all behind
 		s.tell(r, p.trace, p.span, p.flags&^byte(trace.FlagsSampled))
+	case &s.began.told[0] != &s.began.came[0] && s.tells(r): // it was recorded before
+		r.Header.Set(traceParent, s.began.came)
+		s.began.told = s.began.came
 	} // else the field stays as it came: the trace goes past
 }
 
 // record begins the span.
-func (s *Span) record(r *message.Request, p *parent, start time.Time) {
-	t, ctx := s.tracer, context.Background()
+func (s *Span) record(r *message.Request) {
+	t, p, ctx := s.tracer, &s.began.parent, context.Background()
 	if p.valid() {
 		c := trace.SpanContextConfig{TraceID: p.trace, SpanID: p.span, TraceFlags: trace.TraceFlags(p.flags), Remote: true}
 		if value, ok := r.Header.Get("tracestate"); ok && len(value) <= maxState {
@@ -66,9 +98,9 @@ func (s *Span) record(r *message.Request, p *parent, start time.Time) {
 		}
 		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(c))
 	}
-	s.path, s.host = text(r.Path), text(r.MatchHost)
+	s.path, s.host = text(s.began.path), text(s.began.host)
 	t.begun()
-	_, s.span = t.tracer.Start(ctx, methodOf(r.Method), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(start))
+	_, s.span = t.tracer.Start(ctx, methodOf(r.Method), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(s.began.start))
 	id := s.span.SpanContext()
 	s.tell(r, id.TraceID(), id.SpanID(), p.flags|byte(trace.FlagsSampled))
 	for i := range t.attributes {
@@ -78,6 +110,62 @@ func (s *Span) record(r *message.Request, p *parent, start time.Time) {
 	}
 }
 
+// Match says what the request's rule says of its span, before any filter of the rule. Where the rule has shares of its own it is decided anew whether the request is
+// recorded, and the backend told so, unless a filter of the listener has changed what it is told. It must follow Begin.
+func (s *Span) Match(rule *Rule, r *message.Request, seed *uint64) {
+	if s.tracer == nil {
+		return
+	}
+	if rule.decides() {
+		switch want := rule.wants(s.tracer, &s.began.parent, &r.Header, seed); {
+		case want && s.span == nil:
+			s.record(r)
+		case !want && s.span != nil:
+			s.drop(r)
+		}
+	}
+	if s.span == nil {
+		return
+	}
+	s.rule = rule
+	s.fields = append(s.fields[:0], make([]string, len(rule.fields))...)
+	for i := range rule.fields {
+		f := &rule.fields[i]
+		if f.response { // which may never come
+			s.fields[i] = f.absent
+			continue
+		}
+		s.fields[i], _ = f.read(func(name string) ([]byte, bool) { return s.requestField(r, name) })
+	}
+}
+
+// requestField is a field of the request, or what config.TraceText.request_header has in the place of one.
+func (s *Span) requestField(r *message.Request, name string) ([]byte, bool) {
+	switch b := &s.began; name {
+	case ":authority", "host":
+		return b.authority, true
+	case ":method":
+		return b.method, true
+	case ":path":
+		if !b.hasQuery {
+			return b.path, true
+		}
+		path := append(bytes.Clone(b.path[:min(len(b.path), maxValue)]), '?')
+		return append(path, b.query[:min(len(b.query), maxValue)]...), true
+	}
+	return r.Header.Get(name)
+}
+
+// drop forgets the span that has begun: it does not end, and so is not exported.
+func (s *Span) drop(r *message.Request) {
+	s.span = nil
+	s.path, s.host = "", ""
+	clear(s.noted)
+	s.noted = s.noted[:0]
+	s.tracer.ended()
+	s.pass(r)
+}
+
 // note keeps the value of a field.
 func (s *Span) note(a *extra, h *message.Fields) {
 	if value, ok := h.Get(a.header); ok {
@@ -85,11 +173,28 @@ func (s *Span) note(a *extra, h *message.Fields) {
 	}
 }
 
-// tell puts the parent of what follows into the request.
+// tell puts the parent of what follows into the request, where that has what it was told before.
 func (s *Span) tell(r *message.Request, id trace.TraceID, span trace.SpanID, flags byte) {
 	const known = byte(trace.FlagsSampled | 2) // and that the trace's ID is random
+	if s.began.told != nil && !s.tells(r) {
+		return
+	}
 	appendParent(s.header[:0], id, span, flags&known)
 	r.Header.Set(traceParent, s.header[:])
+	s.began.told = s.header[:]
+}
+
+// tells reports whether the request has the traceparent that Begin has left.
+func (s *Span) tells(r *message.Request) bool {
+	value, ok := r.Header.Get("traceparent")
+	return ok && bytes.Equal(value, s.began.told)
+}
+
+// Detach lets go of the request's bytes, after Match, where these are not kept until End.
+func (s *Span) Detach() {
+	if s.tracer != nil {
+		s.began = beginning{}
+	}
 }
 
 // Recorded reports whether the request is recorded.
@@ -126,11 +231,22 @@ func (s *Span) Responds(h *message.Fields) {
 			s.note(a, h)
 		}
 	}
+	if s.rule == nil {
+		return
+	}
+	for i := range s.rule.fields {
+		if f := &s.rule.fields[i]; f.response {
+			s.fields[i], _ = f.read(h.Get)
+		}
+	}
 }
 
 // End ends the span, if there is one, with the outcome of the request.
 func (s *Span) End(rec *observe.Record) {
 	if s.span == nil {
+		if s.tracer != nil {
+			s.forget()
+		}
 		return
 	}
 	t := s.tracer
@@ -163,7 +279,7 @@ func (s *Span) End(rec *observe.Record) {
 		name += " " + s.route
 	}
 	if rec.Attempts > 1 {
-		add(attribute.Int("http.request.resend_count", rec.Attempts-1))
+		add(attribute.Int("http.request.resend_count", int(rec.Attempts)-1))
 	}
 	if rec.Upstream.IsValid() {
 		add(attribute.String("network.peer.address", rec.Upstream.Addr().String()), attribute.Int("network.peer.port", int(rec.Upstream.Port())))
@@ -193,6 +309,15 @@ func (s *Span) End(rec *observe.Record) {
 	if t.spanName != "" {
 		name = t.spanName
 	}
+	if s.rule != nil {
+		for i := range s.rule.tags { // behind all others, whose place they take
+			tag := &s.rule.tags[i]
+			if value := s.rule.text(tag.parts, s.fields, rec); value != "" {
+				add(tag.key.String(value))
+			}
+		}
+		name = cmp.Or(s.rule.text(s.rule.name, s.fields, rec), name)
+	}
 	s.span.SetName(name)
 	s.span.SetAttributes(all...)
 	s.span.End(trace.WithTimestamp(time.Unix(0, rec.StartUnixNano+rec.DurationNano)))
@@ -201,9 +326,10 @@ func (s *Span) End(rec *observe.Record) {
 
 // forget lets go of what the span has held.
 func (s *Span) forget() {
-	s.tracer, s.span, s.path, s.host, s.route = nil, nil, "", "", ""
+	s.tracer, s.span, s.path, s.host, s.route, s.began, s.rule = nil, nil, "", "", "", beginning{}, nil
 	clear(s.noted)
-	s.noted = s.noted[:0]
+	clear(s.fields)
+	s.noted, s.fields = s.noted[:0], s.fields[:0]
 }
 
 var versions = map[string]string{"HTTP/1.0": "1.0", "HTTP/1.1": "1.1", "HTTP/2.0": "2"}

@@ -17,15 +17,21 @@ import (
 
 // Bounds of what waits for a collector.
 const (
-	maxWaiting  = 8192                   // spans of one Gateway that have ended and are not sent yet; more are dropped and counted
-	batch       = 512                    // spans of one call
-	batchDelay  = time.Second            // until fewer are sent
-	sendTimeout = 10 * time.Second       // for a batch, all attempts included
-	sendPause   = 500 * time.Millisecond // between these
-	openFor     = time.Minute            // how long a retired tracer waits for spans that have not ended, which may be of tunnels
-	maxValue    = 1024                   // bytes of an attribute that clients choose
-	maxState    = 512                    // bytes of tracestate that are recorded, as many as must be passed on (W3C Trace Context section 3.3.1.5)
+	maxWaiting      = 8192                   // spans of one Gateway that have ended and are not sent yet; more are dropped and counted
+	maxWaitingBytes = 32 << 20               // that these spans take, likewise: clients choose many of their attributes
+	batch           = 512                    // spans of one call
+	batchDelay      = time.Second            // until fewer are sent
+	sendTimeout     = 10 * time.Second       // for a batch, all attempts included
+	sendPause       = 500 * time.Millisecond // between these
+	openFor         = time.Minute            // how long a retired tracer waits for spans that have not ended, which may be of tunnels
+	// maxAttributes has room for those of every span, for 96 of an XTelemetryPolicy, and for 32 of a rule.
+	maxAttributes = 160
+	maxValue      = 1024 // bytes of an attribute that clients choose
+	maxState      = 512  // bytes of tracestate that are recorded, as many as must be passed on (W3C Trace Context section 3.3.1.5)
 )
+
+// limits are those of a span.
+var limits = sdktrace.SpanLimits{AttributeValueLengthLimit: maxValue, AttributeCountLimit: maxAttributes, EventCountLimit: 0, LinkCountLimit: 0}
 
 // Tracer records spans as one configuration says. It is safe for concurrent use.
 type Tracer struct {
@@ -40,6 +46,7 @@ type Tracer struct {
 	provider *sdktrace.TracerProvider
 	tracer   trace.Tracer
 	waiting  atomic.Int64 // spans that have ended and are neither sent nor dropped
+	bytes    atomic.Int64 // that they take, about
 
 	// open counts the spans that have begun and not ended. Once the tracer is retired, the last of them shuts it down, or the time.
 	open     atomic.Int64
@@ -109,8 +116,8 @@ func newTracer(ctx context.Context, c *config.Tracing, gateway string, backend *
 		sdktrace.WithSampler(sdktrace.AlwaysSample()), // what is not wanted never comes here
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", c.ServiceName), attribute.String("k8s.namespace.name", namespace),
 			attribute.String("moongate.gateway", name))),
-		sdktrace.WithRawSpanLimits(sdktrace.SpanLimits{AttributeValueLengthLimit: maxValue, AttributeCountLimit: 128, EventCountLimit: 0, LinkCountLimit: 0}),
-		sdktrace.WithSpanProcessor(&bounded{t, sdktrace.NewBatchSpanProcessor(exporter, sdktrace.WithMaxQueueSize(maxWaiting),
+		sdktrace.WithRawSpanLimits(limits),
+		sdktrace.WithSpanProcessor(&bounded{t, sdktrace.NewBatchSpanProcessor(weighing{exporter, t}, sdktrace.WithMaxQueueSize(maxWaiting),
 			sdktrace.WithMaxExportBatchSize(batch), sdktrace.WithBatchTimeout(batchDelay), sdktrace.WithExportTimeout(sendTimeout))}),
 	)
 	t.tracer = t.provider.Tracer("github.com/moongate-dev/moongate")
@@ -139,7 +146,7 @@ func (t *Tracer) retire(shutdown func()) {
 	}
 }
 
-// bounded keeps the spans that wait for the collector from being more than maxWaiting, and counts those that are dropped for it.
+// bounded keeps the spans that wait for the collector from being more than maxWaiting, or larger than maxWaitingBytes, and counts those that are dropped for it.
 type bounded struct {
 	t *Tracer
 	sdktrace.SpanProcessor
@@ -147,12 +154,48 @@ type bounded struct {
 
 // OnEnd is called with each span that has ended.
 func (b *bounded) OnEnd(s sdktrace.ReadOnlySpan) {
-	if b.t.waiting.Add(1) > maxWaiting {
+	n := weight(s)
+	if count, bytes := b.t.waiting.Add(1), b.t.bytes.Add(n); count > maxWaiting || bytes > maxWaitingBytes {
 		b.t.waiting.Add(-1)
+		b.t.bytes.Add(-n)
 		b.t.backend.SpansDropped(1)
 		return
 	}
 	b.SpanProcessor.OnEnd(s)
+}
+
+// weighing takes spans that have been sent or dropped from Tracer.bytes.
+type weighing struct {
+	sdktrace.SpanExporter
+	t *Tracer
+}
+
+// ExportSpans implements sdktrace.SpanExporter.
+func (w weighing) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	n := int64(0)
+	for _, s := range spans {
+		n += weight(s)
+	}
+	defer w.t.bytes.Add(-n)
+	return w.SpanExporter.ExportSpans(ctx, spans)
+}
+
+// What a span takes beside its texts, and each of its attributes, in bytes.
+const (
+	spanWeight      = 1024
+	attributeWeight = 64
+)
+
+// weight is about how many bytes a span takes.
+func weight(s sdktrace.ReadOnlySpan) (n int64) {
+	n = spanWeight + int64(len(s.Name()))
+	for _, a := range s.Attributes() {
+		n += attributeWeight
+		if a.Value.Type() == attribute.STRING {
+			n += int64(len(a.Value.AsString()))
+		}
+	}
+	return n
 }
 
 // text is a value that a client has chosen: bounded, and UTF-8 as the collector demands.

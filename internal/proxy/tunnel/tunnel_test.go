@@ -15,6 +15,7 @@ import (
 
 	"github.com/moongate-dev/moongate/internal/proxy/buffer"
 	"github.com/moongate-dev/moongate/internal/proxy/listen"
+	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // socket is a TCP connection as the end of a tunnel.
@@ -48,28 +49,16 @@ func (s *socket) WasReset() bool { return s.raw != nil && listen.WasReset(s.raw)
 // pair returns both ends of a TCP connection: the gateway's and the peer's.
 func pair(t *testing.T, spliced bool) (*socket, *net.TCPConn) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	peer, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close(); peer.Close() })
-	s := &socket{TCPConn: c.(*net.TCPConn)}
+	peer, c := testkit.TCPPair(t)
+	s := &socket{TCPConn: c}
 	if spliced {
+		var err error
 		if s.raw, err = s.SyscallConn(); err != nil {
 			t.Fatal(err)
 		}
 	}
 	peer.SetDeadline(time.Now().Add(30 * time.Second))
-	return s, peer.(*net.TCPConn)
+	return s, peer
 }
 
 // suspensions is how often a tunnel of joined was awaited.

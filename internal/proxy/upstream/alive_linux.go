@@ -86,5 +86,8 @@ func quiet(fd uintptr, buf *[1]byte) bool {
 func quietPlain(fd uintptr) bool {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN | unix.POLLRDHUP}}
 	n, err := unix.Poll(fds[:], 0)
-	return n == 0 && (err == nil || err == unix.EINTR)
+	for err == unix.EINTR { // by a signal, before it has looked
+		n, err = unix.Poll(fds[:], 0)
+	}
+	return n == 0 && err == nil
 }

@@ -113,6 +113,9 @@ func (b *Backend) Upgrades(protocol []byte) bool {
 	return t.upgrade != "" && strings.EqualFold(t.upgrade, string(protocol))
 }
 
+// OnlyHTTP2 reports whether requests are sent to the backend by HTTP/2 and nothing else.
+func (b *Backend) OnlyHTTP2() bool { return b.transport.Load().http2 }
+
 // Config is the Backend resource, nil as long as only its Endpoints are there.
 func (b *Backend) Config() *config.Backend { return b.config.Load() }
 
@@ -158,11 +161,12 @@ func (b *Backend) replace(next []parsedEndpoint) (gone []*Endpoint) {
 			gone = append(gone, e)
 			e = nil
 		}
-		if e == nil {
+		fresh := e == nil
+		if fresh {
 			e = newEndpoint(b, p.address)
 		}
 		all = append(all, e)
-		if staying[p.address] == nil {
+		if fresh {
 			if e.born = p.born; e.born == 0 && b.begun {
 				e.born = b.set.tick.Load()
 			}

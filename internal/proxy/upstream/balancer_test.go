@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -375,6 +376,127 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// TestWeightedTableIsExact: the turns by weights are those of rounds in which all endpoints are looked at, also where weights are far apart.
+func TestWeightedTableIsExact(t *testing.T) {
+	for _, weights := range [][]float64{{4, 2, 1, 0}, {1, 1, 1}, {1, 1.0 / 3, 2.0 / 7}, {4294967295, 1, 1, 1, 1}, {0.1, 0.3, 0.2}, {0, 0, 5}} {
+		in := &tableInput{size: 1009, weights: weights}
+		for i := range weights {
+			in.addresses = append(in.addresses, address(i))
+		}
+		want := make([]uint16, in.size)
+		for i := range want {
+			want[i] = math.MaxUint16
+		}
+		greatest, taken, steps := slices.Max(weights), make([]float64, len(weights)), make([]uint64, len(weights))
+		for round, filled := 1.0, 0; filled < in.size; round++ {
+			for i, w := range weights {
+				if w == 0 || round*w < taken[i] || filled == in.size {
+					continue
+				}
+				taken[i] += greatest
+				h, size := addressHash(in.addresses[i]), uint64(in.size)
+				at := func() uint64 { return (h%size + steps[i]*(mix(h+1)%(size-1)+1)) % size }
+				for want[at()] != math.MaxUint16 {
+					steps[i]++
+				}
+				want[at()] = uint16(i)
+				filled++
+			}
+		}
+		if got := newTable(in).slots; !slices.Equal(got, want) {
+			t.Errorf("weights %v make another table", weights)
+		}
+	}
+}
+
+// TestTablesAreBounded: tables together have no more slots than allowed, whatever policies ask for, and those that go make room.
+func TestTablesAreBounded(t *testing.T) {
+	s := NewSet(Options{})
+	defer s.Close()
+	resources := func(n int, size uint32) (up []*config.Resource) {
+		for i := range n {
+			r := hashedResource(size)
+			r.GetBackend().Key = fmt.Sprint("Service/default/", i, "/80")
+			up = append(up, r, endpointsResource(r.GetBackend().Key, numbered(2)...))
+		}
+		return up
+	}
+	sizes := func() (of map[int]int, sum int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		of = map[int]int{}
+		for _, b := range s.backends {
+			of[b.tables.size]++
+			sum += b.tables.size
+		}
+		if sum != s.tableSlots {
+			t.Errorf("%d slots, and %d are counted", sum, s.tableSlots)
+		}
+		return of, sum
+	}
+	const n = 600
+	apply(t, s, resources(n, maxTable)...)
+	of, sum := sizes()
+	large := maxTableSlots / 2 / maxTable
+	if of[maxTable] != large || of[fallbackTable] != (maxTableSlots-large*maxTable)/fallbackTable || of[0] != n-of[maxTable]-of[fallbackTable] || sum > maxTableSlots {
+		t.Errorf("the tables are of sizes %v, %d slots together", of, sum)
+	}
+	var seed uint64
+	for _, b := range s.Backends() { // also of those without a table
+		info := &PickInfo{Hash: 7, Hashed: true}
+		if e := b.PickFor(&seed, &Tried{}, info); e == nil || e != b.PickFor(&seed, &Tried{}, info) {
+			t.Fatalf("%s has no endpoint for a hash, or several", b.Key())
+		}
+	}
+	apply(t, s, resources(n, 1009)...)
+	if of, _ := sizes(); of[1009] != n {
+		t.Errorf("after an edit the tables are of sizes %v", of)
+	}
+	for _, r := range resources(n, 1009) {
+		if r.GetBackend() != nil {
+			apply(t, s, backendResource(r.GetBackend().Key))
+		}
+	}
+	if _, sum := sizes(); sum != 0 {
+		t.Errorf("%d slots are left of tables that nobody asks for", sum)
+	}
+}
+
+// TestTablesOfOneUpdate: of many new backends some have their tables with the update, and the others soon after it.
+func TestTablesOfOneUpdate(t *testing.T) {
+	s := NewSet(Options{})
+	defer s.Close()
+	var up []*config.Resource
+	const n = 100
+	for i := range n {
+		r := hashedResource(65537)
+		r.GetBackend().Key = fmt.Sprint("Service/default/", i, "/80")
+		up = append(up, r, endpointsResource(r.GetBackend().Key, numbered(2)...))
+	}
+	apply(t, s, up...)
+	s.mu.Lock()
+	if s.slotsMade > atOnce || s.slotsMade+65537 <= atOnce {
+		t.Errorf("tables of %d slots were made for the update", s.slotsMade)
+	}
+	s.mu.Unlock()
+	for _, b := range s.Backends() {
+		awaitTable(t, b)
+	}
+}
+
+// TestEditKeepsTheTable: what else a policy says of the load balancer is changed without a new table.
+func TestEditKeepsTheTable(t *testing.T) {
+	s, b := balanced(t, hashed(65537), numbered(5)...)
+	awaitTable(t, b)
+	before := b.list.Load().balancer.lookup.Load().table
+	edited := hashed(65537)
+	edited.ConsistentHash.Cookie = &config.HashCookie{Name: "affinity"}
+	apply(t, s, balancedResource(edited))
+	if b.list.Load().balancer.lookup.Load().table != before {
+		t.Error("there is another table")
+	}
+}
+
 func TestVariantsUseTheTable(t *testing.T) {
 	s, b := balanced(t, hashed(65537), numbered(7)...)
 	s.mu.Lock()
@@ -439,6 +561,32 @@ func TestSlowStart(t *testing.T) {
 		if got := shareOf(b, n)[b.Endpoints()[4]]; !near(got, .1/4.1, n) {
 			t.Errorf("%v: after its protocol has changed the share of a new endpoint is %.4f", kind, got)
 		}
+	}
+}
+
+// TestSlowStartOfAnotherPod: a pod that has the address of one that is gone is new.
+func TestSlowStartOfAnotherPod(t *testing.T) {
+	const n = 20_000
+	l := &config.LoadBalancer{Type: config.LoadBalancing_LOAD_BALANCING_ROUND_ROBIN, SlowStartWindowNanos: int64(time.Minute)}
+	pods := func(ids ...uint64) *config.Resource {
+		list := numbered(len(ids))
+		for i, id := range ids {
+			list[i].Identity = id
+		}
+		return endpointsResource(key, list...)
+	}
+	s, b := balanced(t, l)
+	apply(t, s, pods(1, 2))
+	start := time.Unix(0, s.tick.Load())
+	s.UpdateWeights(start.Add(time.Hour))
+	before := b.Endpoints()
+	apply(t, s, pods(1, 3))
+	if now := b.Endpoints(); now[0] != before[0] || now[1] == before[1] {
+		t.Fatal("the wrong endpoint is new")
+	}
+	s.UpdateWeights(start.Add(time.Hour + time.Second))
+	if got := shareOf(b, n)[b.Endpoints()[1]]; !near(got, .1/1.1, n) {
+		t.Errorf("the new pod's share is %.4f, want %.4f", got, .1/1.1)
 	}
 }
 

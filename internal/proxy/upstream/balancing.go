@@ -156,8 +156,11 @@ func (l *Balancing) outOfBand() *config.OutOfBandReports {
 	return l.utilization.GetOutOfBand()
 }
 
-// InBand reports whether responses may have load reports.
-func (l *Balancing) InBand() bool { return l.utilization != nil }
+// ByReports reports whether load reports of endpoints count.
+func (l *Balancing) ByReports() bool { return l.utilization != nil }
+
+// InBand reports whether those in responses do, and not those of streams: what both say need not be the same.
+func (l *Balancing) InBand() bool { return l.utilization != nil && l.outOfBand() == nil }
 
 // Metrics are those that load reports are read for.
 func (l *Balancing) Metrics() orca.Metrics { return l.metrics }
@@ -177,7 +180,9 @@ func (b *Backend) setBalancing(next *Balancing) {
 	if b.balancing.Load().same(next) {
 		return
 	}
-	b.tables = tables{} // they may be of another size
+	if next == nil || next.Hash == nil {
+		b.dropTable()
+	}
 	for _, each := range append([]*Backend{b}, b.variantList()...) {
 		each.balancing.Store(next)
 		old := each.list.Load()
@@ -232,8 +237,8 @@ func (s *Set) SetZone(zone string) {
 	}
 }
 
-// ownZone is what SetZone was told.
-func (s *Set) ownZone() string {
+// Zone is what SetZone was told.
+func (s *Set) Zone() string {
 	if z := s.zone.Load(); z != nil {
 		return *z
 	}

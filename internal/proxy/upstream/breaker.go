@@ -316,6 +316,28 @@ func (b *Backend) serveBlockedNow() {
 	}
 }
 
+// makeRoom closes a connection that idles in the way of one that is to be made at a dropped Endpoint, and reports whether there was one. serveBlocked does not come to
+// such Endpoints, so that nobody may wait there for a limit.
+func (e *Endpoint) makeRoom(by BreakerLimit) bool {
+	for whole := range e.backend.root().everyEndpoint() {
+		if by != LimitConnections && whole != e.whole() {
+			continue
+		}
+		for _, other := range append(whole.innerList(), whole) {
+			if other.closeOneIdle() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// refused counts a request for which no connection may be made, where it cannot wait for one.
+func (e *Endpoint) refused(by BreakerLimit) *DialError {
+	e.backend.root().breaker.overflows[by].Add(1)
+	return e.breakerOpen()
+}
+
 // tryBlocked has connections made for those who wait at the endpoint, and reports whether some wait for a limit still.
 func (e *Endpoint) tryBlocked() (blocked bool) {
 	q, h := &e.dials, &e.sharing

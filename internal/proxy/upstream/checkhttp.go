@@ -110,7 +110,7 @@ func (a *active) roundTrip(e *Endpoint, protocols http.Protocols, r *http.Reques
 		},
 	}
 	r.URL.Scheme, r.URL.Host = "http", a.address(e)
-	if settings := e.transport.tls; settings != nil {
+	if settings := e.securedBy().tls; settings != nil {
 		r.URL.Scheme = "https"
 		t.TLSClientConfig = settings.Clone()
 	}
@@ -144,7 +144,7 @@ func checkTCP(ctx context.Context, a *active, e *Endpoint, c *config.TCPHealthCh
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if settings := e.transport.tunnel; settings != nil {
+	if settings := e.securedBy().tunnel; settings != nil {
 		secure := tls.Client(conn, settings)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return checkResult{failure: failureText(ctx, err)}

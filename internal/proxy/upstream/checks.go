@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -17,10 +18,16 @@ import (
 // Active health checks. An endpoint that is to be checked is unhealthy until its first check has succeeded, as with Envoy; while that is so of most
 // endpoints of a backend health is ignored (backendHealth.panics). The first check decides alone, whatever the thresholds are.
 const (
-	// maxChecks bounds how many checks of a Set are under way; others wait for them. Each has one connection.
+	// maxChecks bounds how many checks of a Set are under way; others wait for them. Each has one connection. Where it is used up a namespace has ownChecks in
+	// addition, and no namespace has more than half of what others leave: so checks that last long delay those of their own namespace alone.
 	maxChecks = 256
-	// firstChecksApart is how long after each other endpoints are checked for the first time: ten thousand that are found at a moment within 2 s.
-	firstChecksApart = 200 * time.Microsecond
+	ownChecks = 8
+	// longestCheck and shortestInterval bound what a policy asks for.
+	longestCheck     = time.Minute
+	shortestInterval = 100 * time.Millisecond
+	// firstChecksApart is how long after each other endpoints are checked for the first time: ten thousand that are found at a moment within firstChecksWithin.
+	firstChecksApart  = 200 * time.Microsecond
+	firstChecksWithin = 2 * time.Second
 	// checkJitter is the part of an interval, 1/checkJitter, by which the next check may come later, so that those of many endpoints do not stay together.
 	checkJitter = 20
 )
@@ -50,6 +57,7 @@ func parseActive(key string, c *config.ActiveHealthCheck) (*active, error) {
 	if a.timeout <= 0 || a.interval <= 0 || a.jitter < 0 {
 		return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active has timeout_nanos %d, interval_nanos %d, initial_jitter_nanos %d: give times above 0", key, a.timeout, a.interval, a.jitter)
 	}
+	a.timeout, a.interval = min(a.timeout, longestCheck), max(a.interval, shortestInterval)
 	if c.Port > 65535 {
 		return nil, fmt.Errorf("upstream: Backend %s: traffic.health_check.active.port %d is not a port: give one from 1 to 65535", key, c.Port)
 	}
@@ -85,10 +93,38 @@ func (a *active) address(e *Endpoint) string {
 	return netip.AddrPortFrom(e.address.Addr(), uint16(a.config.Port)).String()
 }
 
-// dial makes the connection of a check, in cleartext.
+// dial makes the connection of a check, in cleartext. As those of requests it begins with a PROXY header where the backend wants one.
 func (a *active) dial(ctx context.Context, e *Endpoint) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1}
-	return d.DialContext(ctx, "tcp", a.address(e))
+	conn, err := d.DialContext(ctx, "tcp", a.address(e))
+	if err != nil {
+		return nil, err
+	}
+	return conn, e.introduce(ctx, conn)
+}
+
+// introduce sends the PROXY header, if any, of a connection that serves no client. With an error the connection is closed.
+func (e *Endpoint) introduce(ctx context.Context, conn net.Conn) error {
+	header := e.header()
+	if header == nil {
+		return nil
+	}
+	by, _ := ctx.Deadline()
+	err := sendNow(conn.(*net.TCPConn), header, by)
+	if err != nil {
+		conn.Close()
+	}
+	return err
+}
+
+// securedBy is how connections to the endpoint are secured that serve no request: as those of a Gateway where requests show the certificates of Gateways.
+func (e *Endpoint) securedBy() *transport {
+	if v := e.backend.variantList(); len(v) > 0 && e.transport.tls != nil && !e.transport.own {
+		if t := v[0].transport.Load(); t.tls != nil {
+			return t
+		}
+	}
+	return e.transport
 }
 
 // checker checks one endpoint by one ActiveHealthCheck.
@@ -96,6 +132,9 @@ type checker struct {
 	endpoint *Endpoint
 	active   *active
 	task     task
+	// waiting is its place among those of waitsIn that wait, nil where it does not; guarded by checkQueue.mu.
+	waiting *list.Element
+	waitsIn *checksOf
 	// Guarded by health.mu.
 	known               bool   // a check has come to an end
 	failing             bool   // the last one has failed
@@ -105,6 +144,9 @@ type checker struct {
 // setActive puts an ActiveHealthCheck in force, nil for none; Set.mu is held. What is known of endpoints by the one before stays until the first result.
 func (b *Backend) setActive(next *active) {
 	g, s := &b.health, b.set
+	if s.options.NoHealthChecks {
+		next = nil
+	}
 	before := g.active
 	if before.same(next) {
 		return
@@ -158,7 +200,14 @@ func (h *health) setChecker(e *Endpoint, a *active) {
 }
 
 // stop ends the checks. What the one under way finds does not count.
-func (c *checker) stop() { c.endpoint.backend.set.timetable.stop(&c.task) }
+func (c *checker) stop() {
+	s := c.endpoint.backend.set
+	s.timetable.stop(&c.task)
+	s.checks.abandon(c)
+}
+
+// namespace is that of the backend, which its share of the checks goes by.
+func (c *checker) namespace() string { return c.endpoint.backend.config.Load().GetNamespace() }
 
 // current reports whether the endpoint is still there, and checked by c.
 func (c *checker) current() bool {
@@ -258,12 +307,22 @@ func (c *checker) failed(h *health, r checkResult) config.HealthCheckEvent {
 	return config.HealthCheckEvent_HEALTH_CHECK_EVENT_FAILURE
 }
 
-// checkQueue bounds the checks that are under way. The zero value is ready.
+// checkQueue bounds the checks that are under way, and shares the room among namespaces. The zero value is ready.
 type checkQueue struct {
-	mu        sync.Mutex
-	running   int
-	waiting   []*checker // no more than there are endpoints
+	mu      sync.Mutex
+	running int
+	of      map[string]*checksOf // by namespace; none without a check under way or one that waits
+	turns   list.List            // the *checksOf with checks that wait, in the order of their turns
+	// lastFirst is when the last endpoint that was found is checked for the first time.
 	lastFirst time.Time
+}
+
+// checksOf are those of one namespace.
+type checksOf struct {
+	namespace string
+	running   int
+	waiting   list.List     // *checker
+	turn      *list.Element // in turns, nil where none waits
 }
 
 // first returns when an endpoint that is found now is checked for the first time.
@@ -271,10 +330,15 @@ func (q *checkQueue) first(now time.Time, jitter time.Duration) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.lastFirst.Add(firstChecksApart)
-	if at.Before(now) {
+	switch {
+	case at.Before(now):
 		at = now
+		q.lastFirst = at
+	case at.Sub(now) > firstChecksWithin: // so many were found that their order is no matter
+		at = now.Add(rand.N(firstChecksWithin))
+	default:
+		q.lastFirst = at
 	}
-	q.lastFirst = at
 	if jitter > 0 {
 		at = at.Add(rand.N(jitter))
 	}
@@ -283,34 +347,90 @@ func (q *checkQueue) first(now time.Time, jitter time.Duration) time.Time {
 
 // begin has a check run as soon as there is room.
 func (q *checkQueue) begin(c *checker) {
+	namespace := c.namespace()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.running == maxChecks {
-		q.waiting = append(q.waiting, c)
+	n := q.of[namespace]
+	if n == nil {
+		if q.of == nil {
+			q.of = make(map[string]*checksOf)
+		}
+		n = &checksOf{namespace: namespace}
+		q.of[namespace] = n
+	}
+	if n.turn == nil && q.room(n) {
+		q.start(n, c)
 		return
 	}
-	q.running++
-	go q.run(c)
-}
-
-// run runs c, and then others that wait.
-func (q *checkQueue) run(c *checker) {
-	for c != nil {
-		c.run()
-		c = q.next()
+	c.waiting, c.waitsIn = n.waiting.PushBack(c), n
+	if n.turn == nil {
+		n.turn = q.turns.PushBack(n)
 	}
 }
 
-func (q *checkQueue) next() *checker {
+// room reports whether a namespace may have another check under way; mu is held.
+func (q *checkQueue) room(n *checksOf) bool {
+	return n.running < ownChecks || n.running < maxChecks-q.running
+}
+
+// start runs a check of a namespace; mu is held.
+func (q *checkQueue) start(n *checksOf, c *checker) {
+	n.running++
+	q.running++
+	go func() {
+		defer q.ended(n)
+		c.run()
+	}()
+}
+
+// ended gives the room of a check to those that wait.
+func (q *checkQueue) ended(n *checksOf) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.waiting) == 0 {
-		q.waiting = nil
-		q.running--
-		return nil
+	n.running--
+	q.running--
+	for turn := q.turns.Front(); turn != nil; {
+		next := turn.Value.(*checksOf)
+		if !q.room(next) {
+			turn = turn.Next()
+			continue
+		}
+		c := next.waiting.Front().Value.(*checker)
+		q.leave(next, c)
+		q.start(next, c)
+		if next.turn != nil { // others had their turn since it had one
+			q.turns.MoveToBack(next.turn)
+		}
+		turn = q.turns.Front()
 	}
-	c := q.waiting[0]
-	q.waiting[0] = nil
-	q.waiting = q.waiting[1:]
-	return c
+	q.forget(n)
+}
+
+// abandon takes a checker out that waits.
+func (q *checkQueue) abandon(c *checker) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c.waiting == nil {
+		return
+	}
+	n := c.waitsIn
+	q.leave(n, c)
+	q.forget(n)
+}
+
+// leave takes a checker out of those that wait; mu is held.
+func (q *checkQueue) leave(n *checksOf, c *checker) {
+	n.waiting.Remove(c.waiting)
+	c.waiting, c.waitsIn = nil, nil
+	if n.waiting.Len() == 0 {
+		q.turns.Remove(n.turn)
+		n.turn = nil
+	}
+}
+
+// forget ends what is kept of a namespace that has no checks; mu is held.
+func (q *checkQueue) forget(n *checksOf) {
+	if n.running == 0 && n.waiting.Len() == 0 && q.of[n.namespace] == n {
+		delete(q.of, n.namespace)
+	}
 }

@@ -17,6 +17,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
@@ -109,6 +111,54 @@ func TestChecksSpeakTheBackendsProtocol(t *testing.T) {
 			become(t, s.Get(key).Endpoints()[0], Healthy)
 			if got := <-asked; got != want {
 				t.Errorf("asked by %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+// TestChecksBeginWithThePROXYHeader: a backend that wants one takes no connection without, so those of checks and load reports have it too. It names no client.
+func TestChecksBeginWithThePROXYHeader(t *testing.T) {
+	for name, c := range map[string]struct {
+		version config.ProxyHeader
+		want    string
+	}{
+		"v1": {config.ProxyHeader_PROXY_HEADER_V1, "PROXY UNKNOWN\r\n"},
+		"v2": {config.ProxyHeader_PROXY_HEADER_V2, "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			heads := make(chan string, 100)
+			server := listenTo(t, func(conn net.Conn) {
+				head := make([]byte, len(c.want))
+				if n, err := io.ReadFull(conn, head); err != nil {
+					head = head[:n]
+				}
+				select {
+				case heads <- string(head):
+				default:
+				}
+				if string(head) == c.want {
+					io.WriteString(conn, "welcome") //nolint:errcheck // the check tells
+				}
+				io.Copy(io.Discard, conn) //nolint:errcheck // until it is closed
+			})
+			s, b := newSet(t, Options{}, endpoint(server.addrPort()))
+			r := withHealth(checkConfig(func(a *config.ActiveHealthCheck) {
+				a.Check = &config.ActiveHealthCheck_Tcp{Tcp: &config.TCPHealthCheck{Receive: []byte("welcome")}}
+			}))
+			r.GetBackend().Traffic.Connections = &config.BackendConnections{ProxyHeader: c.version}
+			apply(t, s, r)
+			become(t, b.Endpoints()[0], Healthy)
+			if got := <-heads; got != c.want {
+				t.Errorf("a check begins with %q", got)
+			}
+			r.GetBackend().Traffic = &config.BackendTraffic{Connections: r.GetBackend().Traffic.Connections, LoadBalancer: &config.LoadBalancer{
+				Type: config.LoadBalancing_LOAD_BALANCING_BACKEND_UTILIZATION, BackendUtilization: &config.BackendUtilization{OutOfBand: &config.OutOfBandReports{}}}}
+			apply(t, s, proto.Clone(r).(*config.Resource))
+			for len(heads) > 0 {
+				<-heads
+			}
+			if got := <-heads; got != c.want {
+				t.Errorf("a connection for load reports begins with %q", got)
 			}
 		})
 	}
@@ -224,6 +274,40 @@ func TestTCPChecks(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// TestNoHealthChecks: a Set that is to send nothing has no endpoint checked, and waits for no result.
+func TestNoHealthChecks(t *testing.T) {
+	server := listenTo(t, func(net.Conn) {})
+	for _, without := range []bool{false, true} {
+		s, b := newSet(t, Options{NoHealthChecks: without}, endpoint(server.addrPort()))
+		apply(t, s, withHealth(checkConfig(func(a *config.ActiveHealthCheck) { a.IntervalNanos = int64(time.Hour) })))
+		if got := b.Endpoints()[0].health.unchecked(); got != without {
+			t.Errorf("without checks: %v, unchecked: %v", without, got)
+		}
+	}
+}
+
+// TestChecksHaveProxyHeaders: where connections begin with a PROXY header those of checks do, and it says that they are the proxy's own.
+func TestChecksHaveProxyHeaders(t *testing.T) {
+	for header, want := range map[config.ProxyHeader]string{
+		config.ProxyHeader_PROXY_HEADER_NONE: "",
+		config.ProxyHeader_PROXY_HEADER_V1:   "PROXY UNKNOWN\r\n",
+		config.ProxyHeader_PROXY_HEADER_V2:   "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00",
+	} {
+		server := listenTo(t, echoAll)
+		s, b := newSet(t, Options{}, endpoint(server.addrPort()))
+		apply(t, s, &config.Resource{Kind: &config.Resource_Backend{Backend: &config.Backend{Key: key, Traffic: &config.BackendTraffic{Connections: &config.BackendConnections{ProxyHeader: header}}}}})
+		a, err := parseActive(key, checkConfig(func(a *config.ActiveHealthCheck) {
+			a.Check = &config.ActiveHealthCheck_Tcp{Tcp: &config.TCPHealthCheck{Send: []byte("hello"), Receive: []byte(want + "hello")}}
+		}).Active)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := a.check(t.Context(), b.Endpoints()[0]); got.failure != "" {
+			t.Errorf("%v: %+v", header, got)
+		}
 	}
 }
 
@@ -419,43 +503,92 @@ func TestChecksOfManyEndpoints(t *testing.T) {
 	if last.Sub(begin) > 2100*time.Millisecond {
 		t.Errorf("the last is checked after %v", last.Sub(begin))
 	}
+	for range 10 * n { // an edit now and then, each of which begins the checks of all
+		if at := q.first(begin, 0); at.Sub(begin) > firstChecksWithin {
+			t.Fatalf("one is checked for the first time after %v", at.Sub(begin))
+		}
+	}
 	if at := q.first(last.Add(time.Hour), time.Minute); at.Before(last.Add(time.Hour)) || at.After(last.Add(time.Hour+time.Minute)) {
 		t.Errorf("with jitter after %v", at.Sub(last))
 	}
 }
 
-// TestChecksAreBounded is that no more than maxChecks are under way.
+// TestChecksAreBounded is that checks of one namespace which last long leave room for others, and that none waits any more when its endpoint is not checked.
 func TestChecksAreBounded(t *testing.T) {
-	var open, most atomic.Int64
-	release := make(chan struct{})
-	server := listenTo(t, func(c net.Conn) {
-		n := open.Add(1)
-		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+	s := NewSet(Options{})
+	t.Cleanup(s.Close)
+	var listeners []net.Listener // where connections are made, and nobody answers
+	defer func() {
+		for _, l := range listeners {
+			l.Close()
 		}
-		<-release
-		c.Close()
-		open.Add(-1)
-	})
-	s, b := newSet(t, Options{}, endpoint(server.addrPort()))
-	apply(t, s, withHealth(checkConfig(func(a *config.ActiveHealthCheck) {
-		a.InitialJitterNanos = int64(1000 * time.Hour)
-		a.Check = &config.ActiveHealthCheck_Tcp{Tcp: &config.TCPHealthCheck{Receive: []byte("x")}}
-	})))
-	c := b.Endpoints()[0].health.checker
-	for range maxChecks + 50 {
-		s.checks.begin(c)
+	}()
+	backendOf := func(namespace string, health *config.HealthCheck) *config.Resource {
+		r := backendResource("Service/" + namespace + "/s/80")
+		r.GetBackend().Namespace, r.GetBackend().Traffic = namespace, &config.BackendTraffic{HealthCheck: health}
+		return r
 	}
-	testkit.Eventually(t, "all that may are under way", func() bool { return open.Load() == maxChecks })
-	apply(t, s, withHealth(nil))
-	close(release)
+	begin := func(namespace string, n int) {
+		var list []*config.Endpoint
+		for range n {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			listeners = append(listeners, l)
+			list = append(list, endpoint(l.Addr().(*net.TCPAddr).AddrPort()))
+		}
+		silent := checkConfig(func(a *config.ActiveHealthCheck) {
+			a.TimeoutNanos, a.InitialJitterNanos = int64(24*time.Hour), int64(1000*time.Hour)
+			a.Check = &config.ActiveHealthCheck_Tcp{Tcp: &config.TCPHealthCheck{Receive: []byte("x")}}
+		})
+		r := backendOf(namespace, silent)
+		apply(t, s, r, endpointsResource(r.GetBackend().Key, list...))
+		for _, e := range s.Get(r.GetBackend().Key).Endpoints() {
+			if took := e.health.checker.active.timeout; took != longestCheck {
+				t.Fatalf("a check may take %v", took)
+			}
+			s.checks.begin(e.health.checker)
+		}
+	}
+	state := func() (running, greedy, late, waiting int) {
+		s.checks.mu.Lock()
+		defer s.checks.mu.Unlock()
+		for _, n := range s.checks.of {
+			waiting += n.waiting.Len()
+			if n.namespace == "greedy" {
+				greedy = n.running
+			} else {
+				late = n.running
+			}
+		}
+		return s.checks.running, greedy, late, waiting
+	}
+	begin("greedy", maxChecks)
+	begin("late", maxChecks/2+2*ownChecks)
+	// The second one has what is left as long as that is more than it has, and its own in any case.
+	if running, greedy, late, waiting := state(); running != greedy+late || greedy != maxChecks/2 || late != maxChecks/4 || waiting != maxChecks/2+maxChecks/4+2*ownChecks {
+		t.Errorf("%d checks are under way, %d and %d by namespace, and %d wait", running, greedy, late, waiting)
+	}
+	for i := range maxChecks {
+		begin(fmt.Sprintf("namespace-%d", i), 1)
+	}
+	if running, greedy, late, waiting := state(); running != greedy+maxChecks/4+maxChecks || waiting != maxChecks/2+maxChecks/4+2*ownChecks {
+		t.Errorf("with those of many namespaces %d checks are under way, %d and %d of the first two, and %d wait", running, greedy, late, waiting)
+	}
+	apply(t, s, backendOf("greedy", nil))
+	if _, _, _, waiting := state(); waiting != maxChecks/4+2*ownChecks {
+		t.Errorf("%d wait where %d are still to be checked", waiting, maxChecks/4+2*ownChecks)
+	}
+	apply(t, s, backendOf("late", nil))
+	for _, l := range listeners {
+		l.Close()
+	}
 	testkit.Eventually(t, "no check is left", func() bool {
 		s.checks.mu.Lock()
 		defer s.checks.mu.Unlock()
-		return s.checks.running == 0 && s.checks.waiting == nil
+		return s.checks.running == 0 && len(s.checks.of) == 0 && s.checks.turns.Len() == 0
 	})
-	if most.Load() > maxChecks {
-		t.Errorf("%d were under way", most.Load())
-	}
 }
 
 func TestActiveIsRefused(t *testing.T) {

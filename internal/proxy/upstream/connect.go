@@ -27,12 +27,16 @@ func (e *Endpoint) Connect(ctx context.Context, deadline time.Time, repeatable b
 }
 
 // connectBy is Connect.
-func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bool) (*Conn, *Shared, error) {
+func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bool) (_ *Conn, _ *Shared, failed error) {
 	pending, err := e.beginPending()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer e.preconnect()
+	defer func() {
+		if failed == nil { // an endpoint that refuses connections is not to be asked for spare ones
+			e.preconnect()
+		}
+	}()
 	if pending != nil {
 		defer pending.pending.Add(-1)
 	}
@@ -60,9 +64,9 @@ func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bo
 		return c, nil, nil
 	}
 	// The backend has changed its mind since it chose HTTP/1.1.
-	e.sharing.exclusive.Store(false)
 	e.sharing.mu.Lock()
 	defer e.sharing.mu.Unlock()
+	e.sharing.exclusive.Store(false)
 	s := e.share(c)
 	if s == nil {
 		return nil, nil, e.dialError(ReasonGone, true, context.Canceled)
@@ -77,6 +81,26 @@ func (e *Endpoint) connectBy(ctx context.Context, limit dialLimit, repeatable bo
 // requests by HTTP/1.1, within the connect timeout; ctx is that of Connect, and the error a *DialError. connected is called as soon as there is a socket, before
 // the TLS handshake.
 func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPConn)) (*Conn, error) {
+	c, err := e.connectOwn(ctx, e.connectLimit(time.Time{}), connected)
+	if o := e.health.outlier.Load(); o != nil && err == nil { // nothing else is known of what becomes of a tunnel
+		o.responded(e.whole(), http.StatusOK)
+	}
+	return c, err
+}
+
+// ConnectOwn is ConnectTunnel for a request that may leave HTTP, by deadline too (zero: none), and with patiently as by ConnectPatiently. The connection
+// has TCP keepalive. What becomes of the request is for the caller to report.
+func (e *Endpoint) ConnectOwn(ctx context.Context, deadline time.Time, patiently bool) (*Conn, error) {
+	limit := e.connectLimit(deadline)
+	limit.patient = patiently
+	c, err := e.connectOwn(ctx, limit, nil)
+	if err == nil {
+		c.KeepAlive()
+	}
+	return c, err
+}
+
+func (e *Endpoint) connectOwn(ctx context.Context, limit dialLimit, connected func(*net.TCPConn)) (*Conn, error) {
 	pending, err := e.beginPending()
 	if err != nil {
 		return nil, err
@@ -84,11 +108,7 @@ func (e *Endpoint) ConnectTunnel(ctx context.Context, connected func(*net.TCPCon
 	if pending != nil {
 		defer pending.pending.Add(-1)
 	}
-	c, err := e.dialInTurn(ctx, e.connectLimit(time.Time{}), forTunnel, connected)
-	if o := e.health.outlier.Load(); o != nil && err == nil { // nothing else is known of what becomes of a tunnel
-		o.responded(e.whole(), http.StatusOK)
-	}
-	return c, err
+	return e.dialInTurn(ctx, limit, forTunnel, connected)
 }
 
 // multiplexes tells whether a new connection can be expected to be shared.
@@ -213,6 +233,9 @@ func (e *Endpoint) dialMore() {
 		by := e.reserve()
 		h.blocked.set(by)
 		if by != notLimited {
+			if e.isDropped() {
+				h.endWaits(e.breakerOpen())
+			}
 			return
 		}
 		h.dialling++
@@ -243,6 +266,12 @@ func (e *Endpoint) dialShared() {
 		}
 	}()
 	c, err := e.dialBy(context.Background(), e.connectLimit(time.Time{}), forRequest, nil)
+	var released *Conn
+	defer func() {
+		if released != nil { // which may make another, and takes mu for that
+			released.Release()
+		}
+	}()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.dialling--
@@ -274,7 +303,7 @@ func (e *Endpoint) dialShared() {
 	default:
 		h.exclusive.Store(true)
 		if len(h.waiting) == 0 {
-			c.Release()
+			released = c
 			return
 		}
 		w := h.next()

@@ -21,8 +21,12 @@ type connections struct {
 	http2                       http2.ClientOptions // of which the fields of this Backend are set
 }
 
-// maxStreamWindow bounds what the gateway may have to hold of one response, whatever the controller says.
-const maxStreamWindow = 16 << 20
+const (
+	// maxStreamWindow bounds what the gateway may have to hold of one response, whatever the controller says.
+	maxStreamWindow = 16 << 20
+	// maxWidened bounds in bytes by how much the windows of all streams together are larger than those that a backend without a policy has.
+	maxWidened = 64 << 20
+)
 
 // parseConnections reads the part of a Backend; nil is that there is none.
 func parseConnections(b *config.Backend) *connections {
@@ -93,6 +97,7 @@ func (s *connections) prepare(socket *net.TCPConn) {
 // http2Options are those of a connection to the endpoint.
 func (e *Endpoint) http2Options() http2.ClientOptions {
 	o := e.backend.set.options.HTTP2
+	o.Widening = &e.backend.set.widening
 	s := e.settings()
 	if s == nil {
 		return o

@@ -67,6 +67,19 @@ func TestSocketOptions(t *testing.T) {
 	}
 }
 
+// TestOwnConnectionsAreKeptAlive: a connection for one request may become a tunnel that is silent for long.
+func TestOwnConnectionsAreKeptAlive(t *testing.T) {
+	_, b := newSet(t, Options{}, endpoint(listen(t).addrPort()))
+	c, err := b.Endpoints()[0].ConnectOwn(t.Context(), time.Time{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n := socketOption(t, c, unix.SOL_SOCKET, unix.SO_KEEPALIVE); n != 1 {
+		t.Errorf("keepalive is %d", n)
+	}
+}
+
 // TestConnectTimeoutOfPolicy: a policy's takes the place of the default, and an edit takes it away.
 func TestConnectTimeoutOfPolicy(t *testing.T) {
 	full := testkit.FullListener(t)
@@ -146,6 +159,27 @@ func btoi(b bool) int {
 		return 1
 	}
 	return 0
+}
+
+// TestNoPreconnectToTheSick: an endpoint that refuses a connection is asked for no spare ones, which would count as its failures too.
+func TestNoPreconnectToTheSick(t *testing.T) {
+	srv := listen(t)
+	s, b := newSet(t, Options{}, endpoint(srv.addrPort()))
+	connectionsOf(t, s, &config.BackendConnections{PreconnectPerEndpointPercent: 300}, 0)
+	srv.stop()
+	e := b.Endpoints()[0]
+	for i := range int64(3) {
+		e.Begin()
+		if got := wait(t, connecting(t.Context(), e, true)); got.err == nil {
+			t.Fatal("a connection to nobody")
+		}
+		e.End()
+		testkit.Eventually(t, "no connection is being made", func() bool { return e.spares.Load() == 0 })
+		if n := e.Stats().Failures; n != i+1 {
+			t.Fatalf("%d connects have failed after %d requests", n, i+1)
+		}
+	}
+	zero(t, b)
 }
 
 // TestPreconnect: there are spare connections for a share of the requests, as far as a breaker allows them, and no more.

@@ -70,6 +70,8 @@ type dialLimit struct {
 	spent bool
 	// patient reports whether the connect is not given up early for another endpoint, see ConnectPatiently.
 	patient bool
+	// spare tells that no request asks for the connection, so that its failure says nothing of how requests fare.
+	spare bool
 }
 
 // connectLimit returns the limit of a connect that begins now: the earlier of the connect timeout and deadline (zero: none).
@@ -129,8 +131,12 @@ func (e *Endpoint) dialBy(ctx context.Context, limit dialLimit, p purpose, conne
 	defer cancel()
 	defer context.AfterFunc(e.life, cancel)()
 	// Not DialTCP, which binds to a port first: then all endpoints together have as many as one has else.
+	start := time.Now()
 	dialled, err := e.dialTCP(living, &dialer, limit.patient)
 	if err != nil {
+		if limit.reason == ReasonDeadline && isTimedOut(err) && ctx.Err() == nil && e.life.Err() == nil {
+			e.unanswered(time.Since(start))
+		}
 		return nil, e.failed(ctx, limit, ReasonFailed, err)
 	}
 	socket := dialled.(*net.TCPConn)
@@ -214,13 +220,16 @@ func (e *Endpoint) failed(ctx context.Context, limit dialLimit, reason Reason, e
 		e.backend.set.options.Logger.Warn("TLS to endpoint failed", "backend", e.backend.key, "endpoint", e.text, "error", err)
 	}
 	whole := e.whole()
+	whole.failures.Add(1)
+	e.backend.totals().failures.Add(1)
+	if limit.spare {
+		return e.dialError(reason, true, err)
+	}
 	if reason == ReasonSlow {
 		whole.mistrust()
 	} else {
 		whole.suspectFor(avoidFor)
 	}
-	whole.failures.Add(1)
-	e.backend.totals().failures.Add(1)
 	whole.connectFailed(reason == ReasonTimeout || reason == ReasonSlow)
 	return e.dialError(reason, true, err)
 }

@@ -80,6 +80,13 @@ func (e *Endpoint) dialInTurn(ctx context.Context, limit dialLimit, p purpose, c
 				break
 			}
 		}
+		if by != notLimited && e.isDropped() {
+			q.mu.Unlock()
+			if !e.makeRoom(by) {
+				return nil, e.refused(by)
+			}
+			continue
+		}
 		if !again && !q.mayWait(p, o.MaxWaiting) {
 			q.mu.Unlock()
 			return nil, e.crowded()

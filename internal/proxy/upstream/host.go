@@ -112,15 +112,15 @@ func (b *Backend) Resolving() bool {
 	return b.resolving.Load() != nil
 }
 
-// AwaitHost waits for the first answer of DNS, if there was none yet, and reports whether there is a point in another look at the endpoints. The wait ends with ctx, by
-// the deadline (zero: none), and when the first requests to the host have waited for resolveTimeout.
+// AwaitHost waits for the first answer of DNS, if there was none yet, and reports whether there is a point in another look at the endpoints. It is for who has found none
+// after Resolving was true: the answer may have come between. The wait ends with ctx, by the deadline (zero: none), and when the first requests to the host have waited for resolveTimeout.
 func (b *Backend) AwaitHost(ctx context.Context, deadline time.Time) bool {
 	if b.base != nil {
 		b = b.base
 	}
 	r := b.resolving.Load()
 	if r == nil {
-		return false
+		return true
 	}
 	until := r.until
 	if !deadline.IsZero() && deadline.Before(until) {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"container/heap"
 	"math"
 	"net/netip"
 	"slices"
@@ -78,32 +79,76 @@ func newTable(in *tableInput) *table {
 		h := addressHash(a)
 		next[i], skip[i] = uint32(h%size), uint32(mix(h+1)%(size-1)+1)
 	}
-	greatest := 1.0
-	if in.weights != nil {
-		greatest = slices.Max(in.weights)
-	}
-	taken := make([]float64, n) // slots, in units of weight
-	for round, filled := 1, uint64(0); ; round++ {
-		for i := range n {
-			if in.weights != nil { // an endpoint takes part in so many rounds as its weight says
-				if float64(round)*in.weights[i] < taken[i] || in.weights[i] == 0 {
-					continue
-				}
-				taken[i] += greatest
-			}
-			at, step := next[i], skip[i]
-			for t.slots[at] != free {
-				if at += step; at >= uint32(size) {
-					at -= uint32(size)
-				}
-			}
-			t.slots[at] = uint16(i)
-			next[i] = at
-			if filled++; filled == size {
-				return t
+	// take gives an endpoint the next slot that it prefers of those that are free.
+	take := func(i int) {
+		at, step := next[i], skip[i]
+		for t.slots[at] != free {
+			if at += step; at >= uint32(size) {
+				at -= uint32(size)
 			}
 		}
+		t.slots[at] = uint16(i)
+		next[i] = at
 	}
+	if in.weights == nil {
+		for filled := uint64(0); filled < size; filled++ {
+			take(int(filled % uint64(n)))
+		}
+		return t
+	}
+	turns, greatest := tableTurns{}, slices.Max(in.weights)
+	for i, w := range in.weights {
+		if w > 0 {
+			turns = append(turns, tableTurn{endpoint: i, weight: w, round: 1})
+		}
+	}
+	for range size {
+		first := &turns[0] // as it is sorted, it is a heap already
+		take(first.endpoint)
+		first.taken += greatest
+		first.pass()
+		heap.Fix(&turns, 0)
+	}
+	return t
+}
+
+// tableTurn is when an endpoint takes its next slot of a table: in each round those with the greatest weight take one, and others in so many rounds as their weights say.
+type tableTurn struct {
+	endpoint      int
+	weight, taken float64 // taken are its slots, in units of weight
+	round         float64
+}
+
+// pass has the turn be in the next round in which the endpoint has a slot due.
+func (t *tableTurn) pass() {
+	before := t.round
+	t.round = max(before+1, math.Ceil(t.taken/t.weight))
+	for t.round-1 > before && (t.round-1)*t.weight >= t.taken { // whatever the division has rounded
+		t.round--
+	}
+	for t.round*t.weight < t.taken {
+		t.round++
+	}
+}
+
+// tableTurns is a heap: the next turn is the first. Not all endpoints are looked at in each round, since with weights that are far apart there are as many rounds as
+// slots.
+type tableTurns []tableTurn
+
+func (t tableTurns) Len() int { return len(t) }
+func (t tableTurns) Less(i, j int) bool {
+	return t[i].round < t[j].round || t[i].round == t[j].round && t[i].endpoint < t[j].endpoint
+}
+func (t tableTurns) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+
+// Push implements heap.Interface. No turn is added.
+func (t *tableTurns) Push(any) { panic("a turn is added") }
+
+// Pop implements heap.Interface.
+func (t *tableTurns) Pop() any {
+	last := (*t)[len(*t)-1]
+	*t = (*t)[:len(*t)-1]
+	return last
 }
 
 // lookup is a table with the endpoints of one list in the place of addresses; those that are not in the list are nil.
@@ -165,12 +210,21 @@ func (l *balancer) byHash(h uint64, tried *Tried) *Endpoint {
 type tables struct {
 	current *table
 	made    *tableInput // of current
-	wanted  *tableInput // nil without a consistent hash
+	wanted  *tableInput // nil without a consistent hash, or a choice
+	asked   int         // the size that the policy asks for
+	size    int         // that there is room for, and which counts; 0 is none
 }
 
-// smallTable is the size up to which the first table of a backend is made while the configuration is put in force, which takes about 10 ms. Larger ones, and
-// all later ones, are made beside that: until then the one before is used.
-const smallTable = 1 << 17
+const (
+	// smallTable is the size up to which the first table of a backend is made while the configuration is put in force, which takes about 10 ms, as long as all that
+	// are made for one update have no more than atOnce slots. Others, and all later ones, are made beside that: until then the one before is used, or none.
+	smallTable = 1 << 17
+	atOnce     = 1 << 22
+	// maxTableSlots bounds the slots of all tables together, of two bytes each, and those of larger ones than fallbackTable to half of that. A table for which there
+	// is no room is of fallbackTable slots, and without room for these none is made: each request looks at all endpoints then.
+	maxTableSlots = 1 << 25
+	fallbackTable = 65537
+)
 
 // wantTable has the backend have a table for its usable endpoints; Set.mu is held.
 func (b *Backend) wantTable(usable []*Endpoint) {
@@ -178,7 +232,15 @@ func (b *Backend) wantTable(usable []*Endpoint) {
 	if b.base != nil || settings == nil || settings.Hash == nil {
 		return
 	}
-	in := &tableInput{size: int(settings.Hash.TableSize)}
+	t, s := &b.tables, b.set
+	if len(usable) < 2 { // there is nothing to choose
+		b.dropTable()
+		return
+	}
+	in := &tableInput{size: b.tableSize(int(settings.Hash.TableSize))}
+	if in.size == 0 {
+		return
+	}
 	list := slices.Clone(usable)
 	slices.SortFunc(list, func(a, b *Endpoint) int { return a.address.Compare(b.address) })
 	list = list[:min(len(list), maxInTable)]
@@ -187,22 +249,49 @@ func (b *Backend) wantTable(usable []*Endpoint) {
 		in.addresses[i] = e.address
 	}
 	in.weights = hashWeights(list, settings.zoneWeights)
-	t := &b.tables
 	if t.wanted.same(in) {
 		return
 	}
 	t.wanted = in
-	if (t.current == nil || len(t.current.slots) == 0) && in.size <= smallTable {
+	if t.current == nil && in.size <= smallTable && s.slotsMade+in.size <= atOnce {
+		s.slotsMade += in.size
 		t.current, t.made = newTable(in), in
 		return
 	}
-	s := b.set
 	if !t.made.same(in) && !slices.Contains(s.tableQueue, b) {
 		if s.tableQueue = append(s.tableQueue, b); !s.makingTables {
 			s.makingTables = true
 			go s.makeTables()
 		}
 	}
+}
+
+// tableSize is how large a table the backend may have of the size that its policy asks for; 0 is none. Set.mu is held.
+func (b *Backend) tableSize(asked int) int {
+	t, s := &b.tables, b.set
+	if t.size > 0 && t.asked == asked {
+		return t.size
+	}
+	told := t.asked == asked
+	b.dropTable()
+	t.asked = asked
+	switch {
+	case asked <= fallbackTable && s.tableSlots+asked <= maxTableSlots, s.tableSlots+asked <= maxTableSlots/2:
+		t.size = asked
+	case s.tableSlots+fallbackTable <= maxTableSlots:
+		t.size = fallbackTable
+	}
+	s.tableSlots += t.size
+	if t.size < asked && !told {
+		s.options.Logger.Warn("consistent hashing has no room for a table of the size asked for", "backend", b.key, "tableSize", asked, "used", t.size)
+	}
+	return t.size
+}
+
+// dropTable gives up what the backend has of tables; Set.mu is held.
+func (b *Backend) dropTable() {
+	b.set.tableSlots -= b.tables.size
+	b.tables = tables{}
 }
 
 // hashWeights are those by which zones get their shares of a table, whatever the number of their endpoints; nil is that all are equal.
@@ -262,7 +351,7 @@ func (s *Set) nextTable() (*Backend, *tableInput) {
 	for len(s.tableQueue) > 0 && !s.closed {
 		b := s.tableQueue[0]
 		s.tableQueue = slices.Delete(s.tableQueue, 0, 1)
-		if b.tables.wanted != nil {
+		if b.tables.wanted != nil && b.config.Load() != nil {
 			return b, b.tables.wanted
 		}
 	}

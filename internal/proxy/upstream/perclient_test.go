@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -112,6 +113,36 @@ func TestAtSharesLimits(t *testing.T) {
 				t.Fatalf("%+v, %+v", again, b.Stats())
 			}
 			again.conn.Close()
+			zero(t, b)
+		})
+	}
+}
+
+// TestAtBeyondItsBound: nobody waits for a limit where nobody would be served: beyond the clients that are known a request is refused, or has what idles closed.
+func TestAtBeyondItsBound(t *testing.T) {
+	for name, c := range map[string]*config.CircuitBreaker{
+		"backend": {MaxConnections: proto.Uint32(1)}, "endpoint": {MaxConnectionsPerEndpoint: proto.Uint32(1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, b, e := toldOf(t, c)
+			for i := range maxWithin {
+				e.At(clientOf(i))
+			}
+			c := wait(t, connecting(t.Context(), e.At(clientOf(1)), true))
+			if c.err != nil {
+				t.Fatal(c.err)
+			}
+			var refused *DialError
+			if got := wait(t, connecting(t.Context(), e.At(clientOf(maxWithin)), true)); !errors.As(got.err, &refused) || refused.Reason != ReasonBreaker {
+				t.Fatalf("%+v", got)
+			}
+			c.conn.Release()
+			got := wait(t, connecting(t.Context(), e.At(clientOf(maxWithin)), true))
+			if got.err != nil || b.Stats().Open != 1 {
+				t.Fatalf("%+v, %+v", got, b.Stats())
+			}
+			got.conn.Release()
+			testkit.Eventually(t, "its connection is closed", func() bool { return b.Stats().Open == 0 })
 			zero(t, b)
 		})
 	}

@@ -17,6 +17,9 @@ func (e *Endpoint) preconnect() {
 	if s == nil || s.preconnect <= 100 || e.inner != nil { // requests are not counted there
 		return
 	}
+	if e.suspect.Load() != notSuspect || e.avoided() { // one request at a time finds out how it does
+		return
+	}
 	want := (e.inFlightNow()*s.preconnect + 99) / 100
 	if e.multiplexes() {
 		e.preconnectShared(want)
@@ -39,7 +42,9 @@ func (e *Endpoint) dialSpare() {
 			e.backend.set.options.Panicked("connect", v)
 		}
 	}()
-	c, err := e.dialBy(context.Background(), e.connectLimit(time.Time{}), forRequest, nil)
+	limit := e.connectLimit(time.Time{})
+	limit.spare = true
+	c, err := e.dialBy(context.Background(), limit, forRequest, nil)
 	if err != nil {
 		return
 	}

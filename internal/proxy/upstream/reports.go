@@ -175,10 +175,13 @@ func (e *Endpoint) dialReports(ctx context.Context, at netip.AddrPort) (net.Conn
 	defer cancel()
 	dialer := net.Dialer{KeepAliveConfig: keepAlive}
 	nc, err := dialer.DialContext(ctx, "tcp", at.String())
-	if err != nil || e.transport.tls == nil {
+	if err != nil {
+		return nil, err
+	}
+	if err := e.introduce(ctx, nc); err != nil || e.transport.tls == nil {
 		return nc, err
 	}
-	settings := e.transport.tls.Clone()
+	settings := e.securedBy().tls.Clone()
 	settings.NextProtos = []string{protocolHTTP2}
 	secured := tls.Client(nc, settings)
 	if err := secured.HandshakeContext(ctx); err != nil {

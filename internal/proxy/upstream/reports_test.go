@@ -164,6 +164,11 @@ func TestReportsOutOfBand(t *testing.T) {
 	testkit.Eventually(t, "the stream ends with the endpoint", func() bool { return r.open.Load() == 0 })
 	apply(t, s, endpointsResource(key, endpoint(r.addr)))
 	testkit.Eventually(t, "the endpoint is back", func() bool { return r.open.Load() == 1 })
+	pod := endpoint(r.addr)
+	pod.Identity = 1
+	begun := r.begun.Load()
+	apply(t, s, endpointsResource(key, pod))
+	testkit.Eventually(t, "another pod at the address is asked", func() bool { return r.begun.Load() == begun+1 && r.open.Load() == 1 })
 	s.Close()
 	testkit.Eventually(t, "the stream ends with the Set", func() bool { return r.open.Load() == 0 })
 }

@@ -90,6 +90,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Output is where health checks are logged whose policy names no file; nil is the standard output.
 	Output io.Writer
+	// NoHealthChecks leaves out the health checks of policies, for a Set that sends nothing.
+	NoHealthChecks bool
 	// Panicked is told of a panic that was recovered, by the deferred function; nil is nobody.
 	Panicked func(where string, v any)
 
@@ -144,12 +146,15 @@ type Set struct {
 	// tableQueue are the backends that makeTables is to make tables for; guarded by mu, and so is whether it runs.
 	tableQueue   []*Backend
 	makingTables bool
+	tableSlots   int       // of all tables that are wanted; guarded by mu
+	slotsMade    int       // by the present Apply
 	timetable    timetable // of health checks
 	checks       checkQueue
 	eventLogs    eventLogs
 
-	open  connList
-	sweep []*Backend // Sweep's own memory
+	widening http2.Widening // of the windows of streams to backends
+	open     connList
+	sweep    []*Backend // Sweep's own memory
 }
 
 // NewSet returns an empty Set.
@@ -158,6 +163,7 @@ func NewSet(options Options) *Set {
 	s.clock.Store(time.Now().UnixNano())
 	s.tick.Store(s.clock.Load())
 	s.timetable.panicked = s.options.Panicked
+	s.widening.Most = maxWidened
 	return s
 }
 
@@ -221,6 +227,7 @@ func (s *Set) Apply(upserts []*config.Resource, removals []config.ID) error {
 	var gone, leaving []*Endpoint
 	var watches watchChanges
 	s.mu.Lock()
+	s.slotsMade = 0
 	for i, r := range upserts {
 		switch k := r.Kind.(type) {
 		case *config.Resource_Backend:

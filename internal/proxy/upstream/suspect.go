@@ -69,14 +69,38 @@ func (e *Endpoint) dialTCP(ctx context.Context, d *net.Dialer, patient bool) (ne
 		d.Deadline = start.Add(patience)
 	}
 	c, err := d.DialContext(ctx, "tcp", e.text)
-	var netErr net.Error
 	switch {
 	case err == nil:
 		g.connected(time.Since(start))
-	case early && ctx.Err() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()):
+	case early && ctx.Err() == nil && isTimedOut(err):
 		return nil, errSlow
 	}
 	return c, err
+}
+
+// leastUnanswered is how long a connect that a request's own deadline ends must have taken for the endpoint to be judged by it: a client may choose that deadline.
+const leastUnanswered = 50 * time.Millisecond
+
+// unanswered follows a connect that a request's own deadline has ended, shorter than patience maybe: an endpoint whose network drops what is sent would never be found
+// out by such requests. It is judged as by a connect that was given up for another endpoint, where it has taken much longer than others.
+func (e *Endpoint) unanswered(took time.Duration) {
+	g, whole := e.health.backend, e.whole()
+	least := firstPatience
+	if slowest := time.Duration(g.slowest.Load()); slowest > 0 {
+		least = max(patienceFactor*slowest, leastUnanswered)
+	}
+	if took < least {
+		return
+	}
+	whole.mistrust()
+	whole.failures.Add(1)
+	e.backend.totals().failures.Add(1)
+	whole.connectFailed(true)
+}
+
+func isTimedOut(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
 }
 
 // patience returns how long a connect may take where there is another endpoint.

@@ -64,13 +64,51 @@ func TestSessionsStayWithSlowEndpoints(t *testing.T) {
 		t.Error("a session leaves an endpoint that was slow once")
 	}
 	b.health.slowest.Store(1)
+	if _, err := slow.ConnectOwn(context.Background(), time.Time{}, false); !isSlow(err) {
+		t.Errorf("%v", err)
+	}
 	b.set.options.ConnectTimeout = 4 * leastPatience
 	var dialError *DialError
+	if _, err := slow.ConnectOwn(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
+		t.Errorf("a connection for one request of a session: %v", err)
+	}
+	slow.reached()
 	if _, _, err := slow.ConnectPatiently(context.Background(), time.Time{}, true); !errors.As(err, &dialError) || dialError.Reason != ReasonTimeout {
 		t.Errorf("%v", err)
 	}
 	if b.SessionEndpointAs(nil, slow.SessionID()) != nil {
 		t.Error("a session stays with an endpoint that takes no connection in time")
+	}
+}
+
+// TestShortDeadlines is that an endpoint which answers no connect is found out by requests whose own deadlines are shorter than patience, and not where connects take as long.
+func TestShortDeadlines(t *testing.T) {
+	full := testkit.FullListener(t)
+	server := listen(t)
+	_, b := newSet(t, Options{ConnectTimeout: testkit.Patience}, endpoint(full.Addr().(*net.TCPAddr).AddrPort()), endpoint(server.addrPort()))
+	silent := b.Endpoints()[0]
+	for _, connect := range []func() error{
+		func() error {
+			_, _, err := silent.Connect(context.Background(), time.Now().Add(leastPatience/2), true)
+			return err
+		},
+		func() error {
+			_, _, err := silent.ConnectPatiently(context.Background(), time.Now().Add(leastPatience/2), true)
+			return err
+		},
+	} {
+		for slowest, failures := range map[time.Duration]int64{0: 0, time.Hour: 0, 1: 1} {
+			silent.reached()
+			b.health.slowest.Store(int64(slowest))
+			before := silent.failures.Load()
+			var dialError *DialError
+			if err := connect(); !errors.As(err, &dialError) || dialError.Reason != ReasonDeadline {
+				t.Fatalf("%v", err)
+			}
+			if got := silent.failures.Load() - before; got != failures || silent.fit() != (failures == 0) {
+				t.Errorf("where connects take %v: %d failures, fit %v", slowest, got, silent.fit())
+			}
+		}
 	}
 }
 

@@ -24,7 +24,7 @@ func (s *shares) draw(zones []*pool, seed *uint64) *pool {
 // newShares computes them from the endpoints that are fit now; nil is that zones do not count.
 func (l *balancer) newShares() *shares {
 	counts, local := make([]int, len(l.zones)), -1
-	own := l.set.ownZone()
+	own := l.set.Zone()
 	for i, z := range l.zones {
 		for _, e := range z.list {
 			if e.fit() {

@@ -97,6 +97,10 @@ func (a *auth) request(x *filter.Exchange, ask func(x *filter.Exchange, body []b
 // askHTTP sends the server the request's head, and with forwardBody its body, and lets the request pass where the answer is 200.
 func (a *auth) askHTTP(x *filter.Exchange, body []byte) *filter.Reply {
 	r := x.Request
+	// A CONNECT cannot be sent to the server as it is: the server would have to open a tunnel. Sent with another method it might be allowed where a tunnel would not.
+	if string(r.Method) == http.MethodConnect {
+		return x.Fail(failed)
+	}
 	call := &filter.Call{Backend: a.backend, Body: body}
 	call.Request = message.Request{Method: r.Method, Host: r.Host, Path: a.pathOf(r.Path), Query: r.Query, HasQuery: r.HasQuery}
 	for i := range r.Header.Len() {

@@ -127,6 +127,20 @@ func TestFailsClosed(t *testing.T) {
 	}
 }
 
+// TestConnect: a CONNECT cannot be asked about by HTTP, and does not pass; the server is not asked, so that it does not count as one that fails.
+func TestConnect(t *testing.T) {
+	f := compile(t, &config.ExternalAuth{})
+	x := filtertest.Exchange("CONNECT h:443 HTTP/1.1\nHost: h:443\n")
+	x.Engine = &engine{answer: func(c *filter.Call) error {
+		t.Errorf("the server is asked %s %s", c.Request.Method, c.Request.Path)
+		c.Status = 200
+		return nil
+	}}
+	if reply := f.Request(x); reply == nil || reply.Reason != failed {
+		t.Errorf("%+v", reply)
+	}
+}
+
 // request is what every answer is tried on.
 func request() *filter.Exchange {
 	return filtertest.Exchange("GET /p?token=t&x=1 HTTP/1.1\nHost: www.example.com\nX-User: root\nX_User: root\nCDN-Loop: moongate\n")

@@ -158,10 +158,12 @@ func AppendRequest(dst []byte, stream uint32, r *Request, end, first bool) []byt
 	default:
 		dst = appendNamed(dst, nameMethod, r.Method)
 	}
-	switch r.Scheme {
-	case "http":
+	connect := len(r.Path) == 0 // which has neither :scheme nor :path (RFC 9113 section 8.5)
+	switch {
+	case connect:
+	case r.Scheme == "http":
 		dst = append(dst, indexed|fieldSchemeHTTP)
-	case "https":
+	case r.Scheme == "https":
 		dst = append(dst, indexed|fieldSchemeHTTPS)
 	default:
 		dst = appendNamed(dst, nameScheme, r.Scheme)
@@ -169,7 +171,9 @@ func AppendRequest(dst []byte, stream uint32, r *Request, end, first bool) []byt
 	if len(r.Host) > 0 {
 		dst = appendNamed(dst, nameAuthority, r.Host)
 	}
-	dst = appendPath(dst, r.Request)
+	if !connect {
+		dst = appendPath(dst, r.Request)
+	}
 	dst = appendFields(dst, &r.Header, true)
 	if r.Length >= 0 {
 		dst = appendLength(dst, r.Length)

@@ -1,0 +1,71 @@
+package exchange
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/snapshot"
+)
+
+// injectFault delays the request, or answers it, as its rule draws. answered reports whether nothing follows, and read is as that of handle.
+func (x *Exchange) injectFault(f *snapshot.FaultInjection) (answered, read bool) {
+	if f.Delays(&x.fx.Seed) {
+		begun := time.Now()
+		reason := x.await(f.Delay)
+		x.rec.InjectedDelayMillis = uint32(min(max(time.Since(begun).Milliseconds(), 1), math.MaxUint32))
+		switch reason {
+		case observe.ReasonOK:
+		case observe.ReasonClientClosed:
+			x.rec.Reason = reason
+			return true, false
+		default:
+			return true, x.fail(reason)
+		}
+	}
+	switch {
+	case !f.Aborts(&x.fx.Seed):
+		return false, false
+	case f.GRPCStatus < 0:
+		return true, x.failWith(f.HTTPStatus, observe.ReasonFaultInjected)
+	case x.grpc:
+		return true, x.failGRPCWith(f.GRPCStatus, httpStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
+	}
+	// It means nothing to other clients, and they must not take the fault for a success.
+	return true, x.failWith(httpStatusOf(f.GRPCStatus), observe.ReasonFaultInjected)
+}
+
+// await waits, before any backend is asked. It returns ReasonOK when the time is over, and earlier the reason for which the request ends: the client has left, or a limit on the
+// request's time has run out.
+func (x *Exchange) await(d time.Duration) observe.Reason {
+	atDeadline := false
+	if !x.deadline.IsZero() {
+		if left := time.Until(x.deadline); left <= d {
+			d, atDeadline = left, true
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	w := x.Client.Watch
+	w.begin(interrupterFunc(cancel))
+	w.waits(x.Client.Engine.Now()) // so that the sweeper looks whether the client has left
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	w.waited()
+	w.first = 0 // that was no wait for a backend, which may be slow or not
+	if w.end() {
+		return observe.ReasonClientClosed
+	}
+	if reason, lapsed := x.lapsed(); lapsed {
+		return reason
+	}
+	if atDeadline {
+		return x.deadlineReason
+	}
+	return observe.ReasonOK
+}

@@ -1,0 +1,72 @@
+package exchange
+
+import (
+	"github.com/moongate-dev/moongate/internal/accesslog"
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/message"
+)
+
+// loggedHeaders are the values of headers that the access log shows, in the order of Engine.LoggedRequest and LoggedResponse. They are copied, because filters change
+// headers of requests, and the buffer of a response is given back before the request ends.
+type loggedHeaders struct {
+	values observe.Headers // nil: the header is not there
+	memory [][]byte        // what values had at most
+}
+
+// noteRequestHeaders begins the record's headers with those of the request as received.
+func (x *Exchange) noteRequestHeaders() {
+	e, s := x.Client.Engine, x.mayNeed()
+	n := len(e.LoggedRequest) + len(e.LoggedResponse)
+	if s.logged == nil || len(s.logged.values) != n { // or it was made for another engine
+		s.logged = &loggedHeaders{make(observe.Headers, n), make([][]byte, n)}
+	}
+	clear(s.logged.values)
+	x.rec.Headers = &s.logged.values
+	s.logged.note(0, e.LoggedRequest, &x.Header)
+}
+
+// noteResponseHeaders follows with those of the response, when its head is sent.
+func (x *Exchange) noteResponseHeaders() {
+	if e := x.Client.Engine; x.rec.Headers != nil {
+		x.seldom.logged.note(len(e.LoggedRequest), e.LoggedResponse, &x.resp.Header)
+	}
+}
+
+// startResponse sends the head of the response and the first part of its body.
+func (x *Exchange) startResponse(head Head, p Part) error {
+	x.noteResponseHeaders()
+	return x.Client.Response.Start(head, p)
+}
+
+// note keeps the values of the named headers from position first on.
+func (l *loggedHeaders) note(first int, names []string, h *message.Fields) {
+	for i, name := range names {
+		at := first + i
+		value, found := l.memory[at][:0], false
+		for j := range h.Len() {
+			f := h.At(j)
+			if !message.EqualFold(f.Name, name) {
+				continue
+			}
+			if found && len(value) < accesslog.MaxHeader {
+				value = append(value, ", "...)
+			}
+			found = true
+			if room := accesslog.MaxHeader + 1 - len(value); room > 0 { // one more than is shown, so that whoever cuts it sees that
+				value = append(value, f.Value[:min(len(f.Value), room)]...)
+			}
+		}
+		l.values[at] = nil
+		if found {
+			l.values[at], l.memory[at] = notNil(value), value
+		}
+	}
+}
+
+// notNil tells an empty value from none.
+func notNil(b []byte) []byte {
+	if b == nil {
+		return []byte{}
+	}
+	return b
+}

@@ -1,0 +1,88 @@
+package exchange
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/proxy/ratelimit"
+)
+
+var (
+	rateLimitedName        = []byte("X-Envoy-Ratelimited")
+	rateLimitLimitName     = []byte("X-Ratelimit-Limit")
+	rateLimitRemainingName = []byte("X-Ratelimit-Remaining")
+	rateLimitResetName     = []byte("X-Ratelimit-Reset")
+)
+
+// checkRateLimits counts the request, and returns why it does not pass. path and query are those by which the rule was found, before its filters. Where Redis is asked, the
+// wait ends also when the client leaves or a limit on the request's time runs out.
+func (x *Exchange) checkRateLimits(path, query []byte) observe.Reason {
+	req := ratelimit.Request{Request: &x.Request.Request, Path: path, Query: query, Client: x.rec.ClientAddr.Addr()}
+	d := &x.seldom.limited
+	if x.listener.Redis == nil || !x.rule.RateLimits.Waits() {
+		x.rule.RateLimits.Check(&req, nil, d)
+	} else if reason := x.askRedis(&req, d); reason != observe.ReasonOK {
+		return reason
+	}
+	switch {
+	case d.Exceeded:
+		return observe.ReasonMatchLimit
+	case d.Limited:
+		return observe.ReasonRateLimited
+	case d.FailClosed:
+		return observe.ReasonRateLimitUnavailable
+	}
+	return observe.ReasonOK
+}
+
+// askRedis is Check of limits for which Redis may have to be asked. It returns ReasonOK, or why the request has ended meanwhile.
+func (x *Exchange) askRedis(req *ratelimit.Request, d *ratelimit.Decision) observe.Reason {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	req.Until, req.Done = x.deadline, ctx.Done()
+	w := x.Client.Watch
+	w.begin(interrupterFunc(cancel))
+	w.waits(x.Client.Engine.Now()) // so that the sweeper looks whether the client has left
+	x.rule.RateLimits.Check(req, x.listener.Redis, d)
+	w.waited()
+	if w.end() {
+		return observe.ReasonClientClosed
+	}
+	if reason, lapsed := x.lapsed(); lapsed {
+		return reason
+	}
+	if !x.deadline.IsZero() && !time.Now().Before(x.deadline) {
+		return x.deadlineReason
+	}
+	return observe.ReasonOK
+}
+
+// tellRateLimit puts into the head of a response what is left of the nearest limit (draft-polli-ratelimit-headers-03), and that the request was over one, as Envoy does. What a
+// backend says of limits of its own is replaced.
+func (x *Exchange) tellRateLimit() {
+	d := &x.seldom.limited
+	if d.Limited {
+		x.resp.Header.Set(rateLimitedName, trueValue)
+	}
+	if !d.Told {
+		return
+	}
+	start := len(x.fx.Scratch)
+	b := strconv.AppendUint(x.fx.Scratch, uint64(d.Limit), 10)
+	b = append(b, ", "...)
+	b = strconv.AppendUint(b, uint64(d.Limit), 10)
+	b = append(b, ";w="...)
+	x.fx.Scratch = strconv.AppendUint(b, uint64(d.Window), 10)
+	x.resp.Header.Set(rateLimitLimitName, x.fx.Made(start))
+	x.resp.Header.Set(rateLimitRemainingName, x.decimal(d.Left))
+	x.resp.Header.Set(rateLimitResetName, x.decimal(d.Reset))
+}
+
+// decimal is a number as text that is valid until the exchange ends.
+func (x *Exchange) decimal(n uint32) []byte {
+	start := len(x.fx.Scratch)
+	x.fx.Scratch = strconv.AppendUint(x.fx.Scratch, uint64(n), 10)
+	return x.fx.Made(start)
+}
