@@ -428,3 +428,54 @@ func TestFirstCommitLeavesNoRoom(t *testing.T) {
 		t.Errorf("%d changes, want 1", n)
 	}
 }
+
+// TestIndexOfManyKeys holds what becomes of an entry's index keys against all of them searched one by one: few and many, repeated ones, in common or not.
+func TestIndexOfManyKeys(t *testing.T) {
+	e := incremental.New()
+	in := incremental.NewInput[key](e, "in", slices.Equal[[]int])
+	index := incremental.NewIndex(in.Collection, "index", func(_ key, keys []int) []int { return keys })
+	span := func(from, to int) (keys []int) {
+		for i := from; i < to; i++ {
+			keys = append(keys, i)
+		}
+		return keys
+	}
+	for _, keys := range [][]int{span(0, 3), span(0, 8), span(0, 9), span(2, 9), append(span(0, 500), span(0, 500)...), span(1, 501), span(250, 750), {600, 600}, nil, span(0, 40)} {
+		in.Set("a", keys)
+		in.Set("b", span(0, 2))
+		e.Commit()
+		for i := range 1000 {
+			want := ""
+			if slices.Contains(keys, i) {
+				want = "a "
+			}
+			if i < 2 {
+				want += "b"
+			}
+			got := ""
+			for _, k := range index.Get(i) {
+				got += string(k) + " "
+			}
+			expect(t, fmt.Sprintf("members under %d with %d keys", i, len(keys)), strings.TrimSpace(got), strings.TrimSpace(want))
+		}
+	}
+}
+
+// BenchmarkIndexOfManyKeys is one entry with 10,000 index keys to which one is added.
+func BenchmarkIndexOfManyKeys(b *testing.B) {
+	e := incremental.New()
+	in := incremental.NewInput[key, int](e, "in", nil)
+	incremental.NewIndex(in.Collection, "index", func(_ key, n int) []int {
+		keys := make([]int, n)
+		for i := range keys {
+			keys[i] = i
+		}
+		return keys
+	})
+	in.Set("a", 10_000)
+	e.Commit()
+	for i := 0; b.Loop(); i++ {
+		in.Set("a", 10_000+i%2)
+		e.Commit()
+	}
+}

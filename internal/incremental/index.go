@@ -128,22 +128,40 @@ func (ix *Index[IK, K, V]) update() {
 			}
 			ix.kept[ch.Key] = slices.Clone(before)
 		}
-		for i, ik := range before {
-			if !slices.Contains(after, ik) && !slices.Contains(before[:i], ik) {
-				note(ik, membership[K]{ch.Key, false})
-			}
-		}
-		for i, ik := range after {
-			if !slices.Contains(before, ik) && !slices.Contains(after[:i], ik) {
-				note(ik, membership[K]{ch.Key, true})
-			}
-		}
+		eachWithout(before, after, func(ik IK) { note(ik, membership[K]{ch.Key, false}) })
+		eachWithout(after, before, func(ik IK) { note(ik, membership[K]{ch.Key, true}) })
 	}
 	for i, b := range ix.touched {
 		b.place = 0
 		b.apply(ix.pending[i])
 	}
 	ix.pending = nil
+}
+
+// maxScanned bounds the index keys, before and after a change, that are searched one by one. Most entries have one or two; some have as many as there are
+// objects of a kind, and of those a set is made.
+const maxScanned = 16
+
+// eachWithout calls f once for each of list that is not among others, in the order of list.
+func eachWithout[T comparable](list, others []T, f func(T)) {
+	if len(list)+len(others) <= maxScanned {
+		for i, e := range list {
+			if !slices.Contains(others, e) && !slices.Contains(list[:i], e) {
+				f(e)
+			}
+		}
+		return
+	}
+	seen := make(map[T]struct{}, len(list)+len(others))
+	for _, e := range others {
+		seen[e] = struct{}{}
+	}
+	for _, e := range list {
+		if _, known := seen[e]; !known {
+			seen[e] = struct{}{}
+			f(e)
+		}
+	}
 }
 
 // before is what keysOf gave for the value that an entry had, or for the one before where it has panicked.

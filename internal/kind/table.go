@@ -17,7 +17,7 @@ import (
 var (
 	ConfigMap     = builtin[corev1.ConfigMap](Kind{Name: "ConfigMap", Resource: "configmaps", Namespaced: true, Cluster: Watched, Essential: true, keep: keepConfigMap}, nil)
 	Namespace     = builtin[corev1.Namespace](Kind{Name: "Namespace", Resource: "namespaces", Cluster: WatchedMetadata, Essential: true, NameRule: validation.NameIsDNSLabel, keep: keepNamespace}, clearNamespace)
-	Secret        = builtin[corev1.Secret](Kind{Name: "Secret", Resource: "secrets", Namespaced: true, Cluster: Fetched, keep: keepSecret}, nil)
+	Secret        = builtin[corev1.Secret](Kind{Name: "Secret", Resource: "secrets", Namespaced: true, Cluster: Fetched, keep: keepSecret, leftover: nothing}, nil)
 	Service       = builtin[corev1.Service](Kind{Name: "Service", Resource: "services", Namespaced: true, Cluster: Watched, Essential: true, NameRule: validation.NameIsDNS1035Label, keep: keepService}, clearService)
 	EndpointSlice = builtin[discoveryv1.EndpointSlice](Kind{Group: discoveryv1.GroupName, Name: "EndpointSlice", Resource: "endpointslices", Namespaced: true, Cluster: Watched, Essential: true, keep: keepEndpointSlice}, nil)
 

@@ -18,11 +18,16 @@ type Undecoded struct {
 	DeniedEndpoints []string
 	// Locked are, of GatewayParameters, those of spec.classOnly.locked that are strings.
 	Locked []string
+	// RedisSecret and RedisKey are, of GatewayParameters, spec.classOnly.rateLimit.redis.urlSecretRef; "" where it is not there.
+	RedisSecret, RedisKey string
 	// Targets are, of a BackendTLSPolicy, its spec.targetRefs; none if one of them cannot be decoded: it may be any Service of the namespace.
 	Targets []gwv1.LocalPolicyTargetReferenceWithSectionName
 }
 
-// parametersLeftover takes the addresses that GatewayParameters deny, and the fields that they lock.
+// nothing takes nothing: it is only known that the object exists.
+func nothing([]byte, *Undecoded) {}
+
+// parametersLeftover takes the addresses that GatewayParameters deny, the fields that they lock, and where their Redis stands.
 func parametersLeftover(data []byte, u *Undecoded) {
 	var o any
 	if json.Unmarshal(data, &o) != nil {
@@ -34,6 +39,14 @@ func parametersLeftover(data []byte, u *Undecoded) {
 	}
 	closing, _ := o.(map[string]any)
 	u.DeniedEndpoints, u.Locked = textsOf(closing["deniedEndpoints"]), textsOf(closing["locked"])
+	o = any(closing)
+	for _, field := range []string{"rateLimit", "redis", "urlSecretRef"} {
+		fields, _ := o.(map[string]any)
+		o = fields[field]
+	}
+	ref, _ := o.(map[string]any)
+	u.RedisSecret, _ = ref["name"].(string)
+	u.RedisKey, _ = ref["key"].(string)
 }
 
 // textsOf returns those elements of a list, or of one element without a list, that are strings.

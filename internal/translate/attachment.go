@@ -37,10 +37,11 @@ type attachment struct {
 	Created     int64 // in nanoseconds since the epoch
 }
 
-// policed are those of Gateways for which policies for TLS to backends are of any matter; sorted, distinct.
-func (a *attachment) policed() (gateways []name) {
+// reaching are the Gateways that reach the route's backends; sorted, distinct. With passthrough they are those, too, that pass on connections with their TLS, of which
+// policies are no matter.
+func (a *attachment) reaching(passthrough bool) (gateways []name) {
 	for _, p := range a.Parents {
-		if !p.Passthrough {
+		if passthrough || !p.Passthrough {
 			gateways = append(gateways, p.Gateway)
 		}
 	}

@@ -117,6 +117,9 @@ func newBackends(e *incremental.Engine,
 			over2, passed := own, own
 			over2.HTTP2, passed.Passthrough = true, true
 			for _, key := range []backendKey{own, over2, passed} {
+				if x.Unsecured != nil && !key.Passthrough {
+					continue
+				}
 				if own, policied := used(v, key), incremental.Count(v, bs.policied, backendID(key.String())) > 0; own || policied {
 					out = bs.each(v, out, key, own, bs.ofXBackend(v, key, x, trafficPolicies))
 				}

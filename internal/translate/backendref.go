@@ -123,7 +123,11 @@ func (br *backendRefs) resolveBackend(v *incremental.View, from referrer, rk *ro
 		return key, false, p
 	}
 	if group != corev1.GroupName || kind != string(KindService) {
-		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", "refer to a Service or an XBackend",
+		remedy := "refer to a Service or an XBackend"
+		if kind == string(KindXBackend) {
+			remedy = "write group: " + gwx.GroupName + " for an XBackend"
+		}
+		return key, false, condition.NewProblem(gwv1.RouteReasonInvalidKind, field+".kind", remedy,
 			"%s of group %q cannot be a backend", kind, group)
 	}
 	key.Name = name{string(value(ref.Namespace, gwv1.Namespace(from.Name.Namespace))), string(ref.Name)}

@@ -358,7 +358,7 @@ func (bst *backendTLSPolicyStatuses) backendTLSPolicyStatus(v *incremental.View,
 func (bst *backendTLSPolicyStatuses) outcome(v *incremental.View, n name, target policy.Target, field string) policy.Outcome {
 	o := policy.Outcome{Field: field, Target: target}
 	if isXBackend(target) {
-		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "write it in spec.tls of the XBackend", "an XBackend says itself how TLS is spoken to it")
+		o.Missing = condition.NewProblem(gwv1.PolicyReasonInvalid, field+".kind", "write it in spec.tls of the XBackend", "an XBackend has its own settings for TLS")
 		return o
 	}
 	if !isService(target) {

@@ -62,7 +62,7 @@ func TestAuthoritiesChangeTheBackendAlone(t *testing.T) {
 	}
 	w.Upsert(configMap("other.crt"))
 	r := w.commit(t)
-	if want := map[string]int{"authorities": 1, "authorities that backends use": 1, "BackendTLSPolicy": 1, "refused BackendTLSPolicy": 1, "backend": 1, "authorities config": 1, "BackendTLSPolicy status": 1, "endpoints": 1, "Gateways with a backend's sessions": 1}; !maps.Equal(r.Stats.RunsByName, want) {
+	if want := map[string]int{"authorities": 1, "authorities that backends use": 1, "BackendTLSPolicy": 1, "refused BackendTLSPolicy": 1, "backend": 1, "authorities config": 1, "BackendTLSPolicy status": 1, "endpoints": 1, "routes to a backend with sessions": 1}; !maps.Equal(r.Stats.RunsByName, want) {
 		t.Errorf("ran %v, want %v", r.Stats.RunsByName, want)
 	}
 	if up, gone := r.Config.Upserts, r.Config.Removals; len(up) != 2 || up[0].ID() != key || up[1].GetAuthorities() == nil || len(r.Statuses) != 0 ||

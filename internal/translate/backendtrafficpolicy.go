@@ -2,10 +2,13 @@ package translate
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -36,26 +39,29 @@ type readPolicy struct {
 func (p *readPolicy) same(o *readPolicy) bool {
 	return sameDeeply(p.Invalid, o.Invalid) && slices.Equal(p.Fields, o.Fields) && (p.Compiled == nil) == (o.Compiled == nil) && (p.Compiled == nil ||
 		sameMessage(p.Backend, o.Backend) && sameMessage(p.Rule.Retry, o.Rule.Retry) && p.Rule.RequestTimeout == o.Rule.RequestTimeout && sameMessage(p.Rule.Traffic, o.Rule.Traffic) &&
-			p.ByService == o.ByService && p.IPv4Only == o.IPv4Only && sameDeeply(p.Notes, o.Notes))
+			p.ByService == o.ByService && p.IPv4Only == o.IPv4Only && sameDeeply(p.Notes, o.Notes) &&
+			p.Expressions == o.Expressions && p.LongDistinct == o.LongDistinct && p.SharedLongDistinct == o.SharedLongDistinct)
 }
 
 // backendTrafficPolicies are BackendTrafficPolicies, without what they do to routes.
 type backendTrafficPolicies struct {
-	o          *Options
+	redises    *redises
 	objects    *incremental.Collection[name, *eg.BackendTrafficPolicy]
 	namespaces *namespaces
 	grants     *grants
 	gateways   *incremental.Collection[name, *gwv1.Gateway]
 	sets       *incremental.Collection[kindName, metav1.Object]
 	routes     *incremental.Collection[kindName, metav1.Object]
+	configMaps *incremental.Collection[kindName, metav1.Object] // and others, see inputs.authorities
 
 	selectable targetIndexes
 
 	targets  *incremental.Collection[name, []policyTarget]
 	byTarget *incremental.Index[policy.Target, name, []policyTarget]
-	byObject *incremental.Index[policy.Target, name, []policyTarget] // by the object of a target, whatever the section
 	winners  *incremental.Collection[policy.Target, name]
 	all      *incremental.Collection[name, *readPolicy]
+	merging  *incremental.Collection[name, struct{}]           // those with a mergeType
+	merged   *incremental.Collection[policyPair, *readPolicy]  // those that are merged, as they are in force for routes
 	ofRoutes *incremental.Collection[kindName, *routePolicies] // those for a route or its rules
 
 	concerned *incremental.Index[name, policy.Target, name] // Gateways with policies for themselves, or for listeners or ListenerSets of theirs
@@ -77,19 +83,20 @@ func (k kindNamespace) Compare(o kindNamespace) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace))
 }
 
-// targetIndexes find the objects that selectors select.
+// targetIndexes find the objects that selectors select. They hold nothing but labels, so that other edits of the objects wake no policy.
 type targetIndexes struct {
-	gateways *incremental.Index[kindNamespace, name, *gwv1.Gateway]
-	sets     *incremental.Index[kindNamespace, kindName, metav1.Object]
-	routes   *incremental.Index[kindNamespace, kindName, metav1.Object]
+	gatewayLabels          *incremental.Collection[name, map[string]string]
+	setLabels, routeLabels *incremental.Collection[kindName, map[string]string]
+	gateways               *incremental.Index[kindNamespace, name, map[string]string]
+	sets, routes           *incremental.Index[kindNamespace, kindName, map[string]string]
 	// namespaces are those with objects of a kind.
 	gatewayNamespaces, setNamespaces, routeNamespaces *incremental.Index[Kind, kindNamespace, struct{}]
 }
 
-func newBackendTrafficPolicies(e *incremental.Engine, o *Options, in *inputs, namespaces *namespaces, grants *grants) *backendTrafficPolicies {
-	bp := &backendTrafficPolicies{o: o, objects: in.backendTraffic.Collection, namespaces: namespaces, grants: grants,
-		gateways: in.gateways.Collection, sets: in.listenerSets.Collection, routes: in.routes.Collection}
-	bp.declareSelectable()
+func newBackendTrafficPolicies(e *incremental.Engine, in *inputs, namespaces *namespaces, grants *grants, redises *redises) *backendTrafficPolicies {
+	bp := &backendTrafficPolicies{redises: redises, objects: in.backendTraffic.Collection, namespaces: namespaces, grants: grants,
+		gateways: in.gateways.Collection, sets: in.listenerSets.Collection, routes: in.routes.Collection, configMaps: in.authorities.Collection}
+	bp.declareSelectable(e)
 	bp.targets = backendTrafficTargets(e, bp)
 	bp.byTarget = incremental.NewIndex(bp.targets, "BackendTrafficPolicies by target", func(_ name, targets []policyTarget) (keys []policy.Target) {
 		for _, t := range targets {
@@ -97,21 +104,58 @@ func newBackendTrafficPolicies(e *incremental.Engine, o *Options, in *inputs, na
 		}
 		return keys
 	})
-	bp.byObject = incremental.NewIndex(bp.targets, "BackendTrafficPolicies by object", func(_ name, targets []policyTarget) (keys []policy.Target) {
-		for _, t := range targets {
-			keys = append(keys, t.Whole())
-		}
-		return keys
-	})
 	ages := incremental.Map(e, "BackendTrafficPolicy age", bp.objects,
 		func(_ *incremental.View, _ name, p *eg.BackendTrafficPolicy) (int64, bool) { return createdOf(p), true }, same[int64])
 	bp.winners = policyWinners(e, kind.BackendTrafficPolicy.Kind, bp.byTarget, ages)
-	bp.all = incremental.Map(e, "BackendTrafficPolicy", bp.objects,
-		func(_ *incremental.View, n name, p *eg.BackendTrafficPolicy) (*readPolicy, bool) {
-			return bp.compile(&p.Spec, policyPair{Child: n}), true
+	read := incremental.Map(e, "BackendTrafficPolicy", bp.objects,
+		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*readPolicy, bool) {
+			if invalid := unreadable(&p.Spec); invalid != nil {
+				return &readPolicy{Invalid: invalid}, true
+			}
+			return bp.compile(v, &p.Spec, policyPair{Child: n}, n, n.Namespace), true
 		}, (*readPolicy).same)
+	bp.all = bp.declareShares(e, read, ages)
+	bp.merging = incremental.Map(e, "BackendTrafficPolicy with a mergeType", bp.objects,
+		func(_ *incremental.View, _ name, p *eg.BackendTrafficPolicy) (struct{}, bool) {
+			return struct{}{}, p.Spec.MergeType != nil
+		}, same[struct{}])
 	bp.declareOfRoutes(e)
 	return bp
+}
+
+// unreadable returns what of a policy cannot be understood at all, or nil.
+func unreadable(spec *eg.BackendTrafficPolicySpec) *condition.Problem {
+	switch u := spec.Unread; {
+	case u.Field == "":
+	case u.Type != "":
+		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, "compare it with the documentation of the version that runs here", "it cannot be a %s", u.Type)
+	case u.Error != "":
+		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, "compare it with the documentation of the version that runs here", "it cannot be read: %s", u.Error)
+	default:
+		return condition.NewProblem(gwv1.PolicyReasonInvalid, u.Field, "remove it, or use a version that knows it", "it is not known")
+	}
+	return malformedSelector(spec)
+}
+
+// malformedSelector returns what is wrong with a selector of a policy, which then selects nothing, or nil.
+func malformedSelector(spec *eg.BackendTrafficPolicySpec) *condition.Problem {
+	for i := range spec.TargetSelectors {
+		s := &spec.TargetSelectors[i]
+		if _, err := labelSelectorOf(s); err != nil {
+			return condition.NewProblem(gwv1.PolicyReasonInvalid, indexed("spec.targetSelectors", i), "correct matchLabels and matchExpressions", "%v", err)
+		}
+		if s.Namespaces != nil && s.Namespaces.From == "Selector" {
+			if _, err := metav1.LabelSelectorAsSelector(s.Namespaces.Selector); err != nil {
+				return condition.NewProblem(gwv1.PolicyReasonInvalid, indexed("spec.targetSelectors", i)+".namespaces.selector", "correct matchLabels and matchExpressions", "%v", err)
+			}
+		}
+	}
+	return nil
+}
+
+// labelSelectorOf is what the labels of a target must be.
+func labelSelectorOf(s *eg.TargetSelector) (labels.Selector, error) {
+	return metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
 }
 
 // declareAbove finds the Gateways that have policies above routes: of most nobody asks for more.
@@ -124,7 +168,7 @@ func (bp *backendTrafficPolicies) declareAbove(e *incremental.Engine, listeners 
 				return n, true
 			case KindListenerSet:
 				set, attached := incremental.Fetch(v, listeners.sets, kindName{KindListenerSet, n})
-				if attached {
+				if attached && set.Refused == nil {
 					return set.Gateway, true
 				}
 			}
@@ -135,15 +179,21 @@ func (bp *backendTrafficPolicies) declareAbove(e *incremental.Engine, listeners 
 
 // above returns the policy in force above the routes of a listener, that which is closest to them.
 func (bp *backendTrafficPolicies) above(v *incremental.View, k listenerKey) (n name, ok bool) {
+	_, n, ok = bp.closest(v, k)
+	return n, ok
+}
+
+// closest is above, with the target that the policy is attached to.
+func (bp *backendTrafficPolicies) closest(v *incremental.View, k listenerKey) (target policy.Target, n name, ok bool) {
 	if incremental.Count(v, bp.concerned, k.Gateway) == 0 {
-		return name{}, false
+		return policy.Target{}, name{}, false
 	}
 	for _, target := range levelsAbove(k) {
 		if winner, ok := incremental.Fetch(v, bp.winners, target); ok {
-			return winner, true
+			return target, winner, true
 		}
 	}
-	return name{}, false
+	return policy.Target{}, name{}, false
 }
 
 // levelsAbove are the targets above the routes of a listener, the closest first. Those of a ListenerSet are not concerned by what is for listeners of the Gateway's own.
@@ -162,12 +212,21 @@ func objectTarget(k kindName) policy.Target {
 	return policy.Target{Group: kind.Named(string(k.Kind)).Group, Kind: string(k.Kind), Namespace: k.Name.Namespace, Name: k.Name.Name}
 }
 
-func (bp *backendTrafficPolicies) declareSelectable() {
+func labelsOf[K incremental.Key[K], O metav1.Object](e *incremental.Engine, what string, objects *incremental.Collection[K, O]) *incremental.Collection[K, map[string]string] {
+	return incremental.Map(e, what, objects, func(_ *incremental.View, _ K, o O) (map[string]string, bool) { return o.GetLabels(), true }, maps.Equal[map[string]string])
+}
+
+func (bp *backendTrafficPolicies) declareSelectable(e *incremental.Engine) {
 	s := &bp.selectable
-	s.gateways = incremental.NewIndex(bp.gateways, "Gateways by namespace", func(n name, _ *gwv1.Gateway) []kindNamespace { return []kindNamespace{{KindGateway, n.Namespace}} })
-	byKind := func(k kindName, _ metav1.Object) []kindNamespace { return []kindNamespace{{k.Kind, k.Name.Namespace}} }
-	s.sets = incremental.NewIndex(bp.sets, "ListenerSets by namespace", byKind)
-	s.routes = incremental.NewIndex(bp.routes, "routes by namespace", byKind)
+	s.gatewayLabels = labelsOf(e, "Gateway labels", bp.gateways)
+	s.setLabels = labelsOf(e, "ListenerSet labels", bp.sets)
+	s.routeLabels = labelsOf(e, "route labels", bp.routes)
+	s.gateways = incremental.NewIndex(s.gatewayLabels, "Gateways by namespace", func(n name, _ map[string]string) []kindNamespace { return []kindNamespace{{KindGateway, n.Namespace}} })
+	byKind := func(k kindName, _ map[string]string) []kindNamespace {
+		return []kindNamespace{{k.Kind, k.Name.Namespace}}
+	}
+	s.sets = incremental.NewIndex(s.setLabels, "ListenerSets by namespace", byKind)
+	s.routes = incremental.NewIndex(s.routeLabels, "routes by namespace", byKind)
 	kindOf := func(k kindNamespace, _ struct{}) []Kind { return []Kind{k.Kind} }
 	s.gatewayNamespaces = incremental.NewIndex(incremental.Keys(s.gateways, "namespaces with Gateways"), "namespaces with Gateways by kind", kindOf)
 	s.setNamespaces = incremental.NewIndex(incremental.Keys(s.sets, "namespaces with ListenerSets"), "namespaces with ListenerSets by kind", kindOf)
@@ -207,42 +266,53 @@ func backendTrafficTargets(e *incremental.Engine, bp *backendTrafficPolicies) *i
 // selected are the objects that a selector selects, as far as the policy may be for them.
 func (bp *backendTrafficPolicies) selected(v *incremental.View, n name, s *eg.TargetSelector) (all []policy.Target) {
 	k := Kind(s.Kind)
-	selector, err := metav1.LabelSelectorAsSelector(&metav1.LabelSelector{MatchLabels: s.MatchLabels, MatchExpressions: s.MatchExpressions})
+	selector, err := labelSelectorOf(s)
 	if err != nil {
-		return nil
+		return nil // the policy is invalid, see unreadable
 	}
-	for _, namespace := range bp.searched(v, n, k, s.Namespaces) {
-		in := kindNamespace{k, namespace}
+	for _, in := range bp.searched(v, n, k, s.Namespaces) {
+		at := kindNamespace{k, in.namespace}
 		take := func(object name, set map[string]string) {
-			if selector.Matches(labels.Set(set)) && bp.grants.permitted(v, referrer{kind.BackendTrafficPolicy.Group, string(KindBackendTrafficPolicy), n}, gwv1.GroupName, string(k), object) {
+			if selector.Matches(labels.Set(set)) {
 				all = append(all, objectTarget(kindName{k, object}))
+			}
+		}
+		ofKind := func(objects *incremental.Index[kindNamespace, kindName, map[string]string], of *incremental.Collection[kindName, map[string]string]) {
+			for _, object := range incremental.Lookup(v, objects, at) {
+				if in.granted.allows(object.Name.Name) {
+					set, _ := incremental.Fetch(v, of, object)
+					take(object.Name, set)
+				}
 			}
 		}
 		switch {
 		case k == KindGateway:
-			for _, object := range incremental.Lookup(v, bp.selectable.gateways, in) {
-				gw, _ := incremental.Fetch(v, bp.gateways, object)
-				take(object, gw.Labels)
+			for _, object := range incremental.Lookup(v, bp.selectable.gateways, at) {
+				if in.granted.allows(object.Name) {
+					set, _ := incremental.Fetch(v, bp.selectable.gatewayLabels, object)
+					take(object, set)
+				}
 			}
 		case k == KindListenerSet:
-			for _, object := range incremental.Lookup(v, bp.selectable.sets, in) {
-				set, _ := incremental.Fetch(v, bp.sets, object)
-				take(object.Name, set.GetLabels())
-			}
+			ofKind(bp.selectable.sets, bp.selectable.setLabels)
 		case routeKindOf(k) != nil:
-			for _, object := range incremental.Lookup(v, bp.selectable.routes, in) {
-				route, _ := incremental.Fetch(v, bp.routes, object)
-				take(object.Name, route.GetLabels())
-			}
+			ofKind(bp.selectable.routes, bp.selectable.routeLabels)
 		}
 	}
 	return all
 }
 
-// searched are the namespaces that a selector of a policy looks for objects of a kind in, sorted.
-func (bp *backendTrafficPolicies) searched(v *incremental.View, n name, k Kind, in *eg.TargetSelectorNamespaces) (namespaces []string) {
+// searchedNamespace is a namespace that a selector looks for objects in, and which of them it may select.
+type searchedNamespace struct {
+	namespace string
+	granted   granted
+}
+
+// searched are the namespaces that a selector of a policy looks for objects of a kind in, sorted. Those that grant it nothing are left out before
+// anything of theirs is read.
+func (bp *backendTrafficPolicies) searched(v *incremental.View, n name, k Kind, in *eg.TargetSelectorNamespaces) (all []searchedNamespace) {
 	if in == nil || in.From == "Same" || in.From == "" {
-		return []string{n.Namespace}
+		return []searchedNamespace{{n.Namespace, granted{all: true}}}
 	}
 	from := bp.selectable.routeNamespaces
 	switch k {
@@ -251,12 +321,14 @@ func (bp *backendTrafficPolicies) searched(v *incremental.View, n name, k Kind, 
 	case KindListenerSet:
 		from = bp.selectable.setNamespaces
 	}
+	by := referrer{kind.BackendTrafficPolicy.Group, string(KindBackendTrafficPolicy), n}
 	for _, with := range incremental.Lookup(v, from, k) {
-		if in.From == "All" || bp.namespaces.selects(v, in.Selector, with.Namespace) {
-			namespaces = append(namespaces, with.Namespace)
+		g := bp.grants.granted(v, by, gwv1.GroupName, string(k), with.Namespace)
+		if !g.none() && (in.From == "All" || bp.namespaces.selects(v, in.Selector, with.Namespace)) {
+			all = append(all, searchedNamespace{with.Namespace, g})
 		}
 	}
-	return namespaces
+	return all
 }
 
 // routePolicies are the policies in force for a route as a whole, and for its rules.
@@ -285,13 +357,22 @@ func (rp *routePolicies) of(rule string) name {
 }
 
 func (bp *backendTrafficPolicies) declareOfRoutes(e *incremental.Engine) {
-	byRoute := incremental.NewIndex(bp.targets, "BackendTrafficPolicies by route", func(_ name, targets []policyTarget) (routes []kindName) {
-		for _, t := range targets {
-			if k := Kind(t.Kind); t.Group == gwv1.GroupName && routeKindOf(k) != nil {
-				routes = append(routes, kindName{k, name{t.Namespace, t.Name}})
-			}
+	routeOf := func(t policy.Target) (kindName, bool) {
+		k := Kind(t.Kind)
+		return kindName{k, name{t.Namespace, t.Name}}, t.Group == gwv1.GroupName && routeKindOf(k) != nil
+	}
+	byRoute := incremental.NewIndex(bp.winners, "targets of BackendTrafficPolicies by route", func(t policy.Target, _ name) []kindName {
+		if k, is := routeOf(t); is {
+			return []kindName{k}
 		}
-		return routes
+		return nil
+	})
+	// Only of these is each one looked at: a policy may select as many routes as there are, none of them by a rule.
+	rulesByRoute := incremental.NewIndex(bp.winners, "rules with BackendTrafficPolicies by route", func(t policy.Target, _ name) []kindName {
+		if k, is := routeOf(t); is && t.Section != "" {
+			return []kindName{k}
+		}
+		return nil
 	})
 	bp.ofRoutes = incremental.Map(e, "BackendTrafficPolicies of a route", incremental.Keys(byRoute, "routes with BackendTrafficPolicies"),
 		func(v *incremental.View, k kindName, _ struct{}) (*routePolicies, bool) {
@@ -300,22 +381,13 @@ func (bp *backendTrafficPolicies) declareOfRoutes(e *incremental.Engine) {
 				return nil, false
 			}
 			rp := &routePolicies{}
-			whole := objectTarget(k)
-			rp.Route, _ = incremental.Fetch(v, bp.winners, whole)
-			sections := map[string]bool{}
-			for _, n := range incremental.Lookup(v, byRoute, k) {
-				targets, _ := incremental.Fetch(v, bp.targets, n)
-				for _, t := range targets {
-					if t.Section == "" || t.Whole() != whole || sections[t.Section] || !hasRule(k.Kind, object, t.Section) {
-						continue
-					}
-					sections[t.Section] = true
-					if winner, ok := incremental.Fetch(v, bp.winners, t.Target); ok {
-						rp.Rules = append(rp.Rules, rulePolicy{t.Section, winner})
-					}
+			rp.Route, _ = incremental.Fetch(v, bp.winners, objectTarget(k))
+			for _, t := range incremental.Lookup(v, rulesByRoute, k) {
+				if hasRule(k.Kind, object, t.Section) {
+					winner, _ := incremental.Fetch(v, bp.winners, t)
+					rp.Rules = append(rp.Rules, rulePolicy{t.Section, winner})
 				}
 			}
-			slices.SortFunc(rp.Rules, func(a, b rulePolicy) int { return cmp.Compare(a.Rule, b.Rule) })
 			return rp, true
 		}, sameDeeply[*routePolicies])
 }
@@ -370,6 +442,11 @@ func (p policyPair) source() string {
 	return s
 }
 
+// Compare puts pairs in an order.
+func (p policyPair) Compare(o policyPair) int {
+	return cmp.Or(p.Child.Compare(o.Child), p.Parent.Compare(o.Parent))
+}
+
 // inForce is the policy for a rule of a route on a listener.
 func (bp *backendTrafficPolicies) inForce(v *incremental.View, rp *routePolicies, rule string, l listenerKey) policyPair {
 	child := rp.of(rule)
@@ -377,7 +454,7 @@ func (bp *backendTrafficPolicies) inForce(v *incremental.View, rp *routePolicies
 		above, _ := bp.above(v, l)
 		return policyPair{Child: above}
 	}
-	if p, _ := incremental.Fetch(v, bp.objects, child); p == nil || p.Spec.MergeType == nil {
+	if _, merges := incremental.Fetch(v, bp.merging, child); !merges {
 		return policyPair{Child: child}
 	}
 	above, _ := bp.above(v, l)
@@ -387,31 +464,137 @@ func (bp *backendTrafficPolicies) inForce(v *incremental.View, rp *routePolicies
 	return policyPair{child, above}
 }
 
+// declareMerged merges the pairs of policies that are in force for rules of routes, each once however many rules and listeners that are.
+func (bp *backendTrafficPolicies) declareMerged(e *incremental.Engine, attachments *incremental.Collection[kindName, *attachment]) {
+	pairs := incremental.Map(e, "pairs of BackendTrafficPolicies of a route", bp.ofRoutes,
+		func(v *incremental.View, k kindName, rp *routePolicies) (all []policyPair, _ bool) {
+			var children []name
+			for _, r := range append([]rulePolicy{{Policy: rp.Route}}, rp.Rules...) {
+				if _, merges := incremental.Fetch(v, bp.merging, r.Policy); merges {
+					children = append(children, r.Policy)
+				}
+			}
+			if len(children) == 0 {
+				return nil, false
+			}
+			a, _ := incremental.Fetch(v, attachments, k)
+			if a == nil {
+				return nil, false
+			}
+			for _, l := range a.Listeners {
+				above, ok := bp.above(v, l)
+				for _, child := range children {
+					if ok && child != above {
+						all = append(all, policyPair{child, above})
+					}
+				}
+			}
+			slices.SortFunc(all, policyPair.Compare)
+			all = slices.Compact(all)
+			return all, len(all) > 0
+		}, slices.Equal[[]policyPair])
+	routes := incremental.NewIndex(pairs, "routes by pair of BackendTrafficPolicies", func(_ kindName, all []policyPair) []policyPair { return all })
+	bp.merged = incremental.Map(e, "merged BackendTrafficPolicies", incremental.Keys(routes, "pairs of BackendTrafficPolicies"),
+		func(v *incremental.View, p policyPair, _ struct{}) (*readPolicy, bool) {
+			read := bp.merge(v, p)
+			return read, read != nil
+		}, (*readPolicy).same)
+}
+
 // read returns what a policy, or two that are merged, ask for; nil for none, and for one of which reading has panicked.
-func (bp *backendTrafficPolicies) read(v *incremental.View, p policyPair) *readPolicy {
+func (bp *backendTrafficPolicies) read(v *incremental.View, p policyPair) (read *readPolicy) {
 	if p.Parent == (name{}) {
-		read, _ := incremental.Fetch(v, bp.all, p.Child)
-		return read
+		read, _ = incremental.Fetch(v, bp.all, p.Child)
+	} else {
+		read, _ = incremental.Fetch(v, bp.merged, p)
 	}
+	return read
+}
+
+// merge is what two policies ask for, one merged onto the other; nil where reading one has panicked.
+func (bp *backendTrafficPolicies) merge(v *incremental.View, p policyPair) *readPolicy {
 	child, ok := incremental.Fetch(v, bp.objects, p.Child)
 	parent, also := incremental.Fetch(v, bp.objects, p.Parent)
 	if !ok || !also {
 		return nil
 	}
-	for _, n := range []name{p.Child, p.Parent} {
-		if alone, _ := incremental.Fetch(v, bp.all, n); alone == nil || alone.Invalid != nil {
-			return alone
+	var global []*config.RateLimit // those of both
+	var alone [2]*readPolicy
+	for i, n := range []name{p.Child, p.Parent} {
+		read, _ := incremental.Fetch(v, bp.all, n)
+		switch {
+		case read == nil || read.Invalid != nil && n == p.Child:
+			return read
+		case read.Invalid != nil:
+			invalid := *read.Invalid
+			invalid.What += ", in " + p.Parent.String() + ", which it is merged onto"
+			return &readPolicy{Invalid: &invalid}
 		}
+		alone[i] = read
+		global = append(global, read.Rule.Traffic.RateLimits.GetGlobal()...)
 	}
 	merged, err := backendtraffic.Merge(&child.Spec, &parent.Spec)
 	if err != nil {
 		return &readPolicy{Invalid: condition.NewProblem(gwv1.PolicyReasonInvalid, "spec.mergeType", "use JSONMerge, or remove it", "it cannot be merged with %s: %v", p.Parent, err)}
 	}
-	read := bp.compile(merged, p)
-	if read.Invalid != nil {
-		read.Invalid.What += ", as merged with " + p.Parent.String()
+	limitsOf := p.Parent
+	if backendtraffic.HasLocalLimits(&child.Spec.Settings) {
+		limitsOf = p.Child
 	}
+	bodiesIn := p.Parent.Namespace // of whose responseOverride is in force
+	if len(child.Spec.ResponseOverride) > 0 {
+		bodiesIn = p.Child.Namespace
+	}
+	if len(global) > config.MaxGlobalRateLimits {
+		return &readPolicy{Invalid: condition.NewProblem(gwv1.PolicyReasonInvalid, "spec.rateLimit.global.rules", fmt.Sprintf("leave at most %d in both policies", config.MaxGlobalRateLimits),
+			"with those of %s, which it is merged onto, there are %d rules, all of which would be asked for each request", p.Parent, len(global))}
+	}
+	read := bp.compile(v, merged, p, limitsOf, bodiesIn)
+	if read.Invalid == nil {
+		read.Invalid = backendtraffic.CheckGlobalLimits(global)
+	}
+	if read.Invalid != nil {
+		read.Compiled = nil
+		read.Invalid.What += ", as merged with " + p.Parent.String()
+		return read
+	}
+	if limits := read.Rule.Traffic.RateLimits; limits != nil {
+		limits.Global = global
+	} else if len(global) > 0 {
+		read.Rule.Traffic.RateLimits = &config.RateLimits{Global: global}
+	}
+	read.Notes = mergedNotes(read.Notes, alone[0].Notes, alone[1].Notes, p.Parent)
 	return read
+}
+
+// mergedNotes are the notes of a policy that is merged onto parent: those of what the merge has made, and of what is not merged, as each policy has limits of its own.
+func mergedNotes(merged, own, above []*condition.Problem, parent name) (all []*condition.Problem) {
+	ofEach := func(n *condition.Problem) bool {
+		return strings.HasPrefix(n.Field, "spec.rateLimit.global") || n.Field == "spec.rateLimit.local"
+	}
+	add := func(n *condition.Problem, where string) {
+		all = append(all, &condition.Problem{Field: n.Field, What: n.What + where, Remedy: n.Remedy})
+	}
+	for _, n := range merged {
+		switch {
+		case ofEach(n):
+		case slices.ContainsFunc(own, func(o *condition.Problem) bool { return *o == *n }):
+			add(n, "")
+		default:
+			add(n, ", as merged with "+parent.String())
+		}
+	}
+	for _, n := range own {
+		if ofEach(n) {
+			add(n, "")
+		}
+	}
+	for _, n := range above {
+		if ofEach(n) {
+			add(n, ", in "+parent.String()+", which it is merged onto")
+		}
+	}
+	return all
 }
 
 // hidden is what more general policies than those in force for a rule on a listener say that these do not.
@@ -447,24 +630,33 @@ func (bp *backendTrafficPolicies) hidden(v *incremental.View, rp *routePolicies,
 	return all
 }
 
-// compile reads the settings of policies.
-func (bp *backendTrafficPolicies) compile(spec *eg.BackendTrafficPolicySpec, by policyPair) *readPolicy {
-	read := &readPolicy{Fields: backendtraffic.Fields(spec)}
-	read.Compiled, read.Invalid = backendtraffic.Compile(spec, by.source())
-	if read.Invalid == nil && bp.o.Cluster && read.Backend.GetLoadBalancer().GetPreferLocalZone() != nil {
-		read.Notes = append(read.Notes, condition.NewProblem("", "spec.loadBalancer.zoneAware.preferLocal", "", "it changes nothing: proxies in a cluster do not know their zone"))
+// compile reads the settings of policies. limitsOf is that of them whose local rate limits are in force, and bodiesIn the namespace of the ConfigMaps with bodies of
+// responses.
+func (bp *backendTrafficPolicies) compile(v *incremental.View, spec *eg.BackendTrafficPolicySpec, by policyPair, limitsOf name, bodiesIn string) *readPolicy {
+	configMap := func(n string) *corev1.ConfigMap {
+		o, _ := incremental.Fetch(v, bp.configMaps, kindName{Kind(kind.ConfigMap.Name), name{bodiesIn, n}})
+		cm, _ := o.(*corev1.ConfigMap)
+		return cm
 	}
+	read := &readPolicy{Fields: backendtraffic.Fields(spec)}
+	read.Compiled, read.Invalid = backendtraffic.Compile(spec, by.source(), limitsOf.String(), configMap)
 	return read
 }
 
-// forRule returns a rule as the policy has it carried out.
-func (p *readPolicy) forRule(r *config.Rule, by policyPair, hidden []*config.HiddenPolicy) *config.Rule {
+// countsGlobally reports whether there are global rate limits, for which a Gateway needs a Redis.
+func (p *readPolicy) countsGlobally() bool {
+	return p.Invalid == nil && len(p.Rule.Traffic.RateLimits.GetGlobal()) > 0
+}
+
+// forRule returns a rule of a route as the policy has it carried out; refused is that it cannot be at these listeners.
+func (p *readPolicy) forRule(route kindName, r *config.Rule, by policyPair, hidden []*config.HiddenPolicy, refused bool) *config.Rule {
 	out := proto.CloneOf(r)
-	if p.Invalid != nil {
+	if p.Invalid != nil || refused {
 		out.Failure = &config.Failure{Status: 500, Reason: reasonPolicyInvalid}
+		out.Traffic = &config.RuleTraffic{Policy: by.source()}
 		return out
 	}
-	if out.Traffic = p.Rule.Traffic; len(hidden) > 0 {
+	if out.Traffic = backendtraffic.ForRule(p.Rule.Traffic, string(route.Kind), route.Name.Namespace, route.Name.Name, r.Name); len(hidden) > 0 {
 		out.Traffic = proto.CloneOf(out.Traffic)
 		out.Traffic.Hidden = hidden
 	}

@@ -12,6 +12,7 @@ import (
 
 	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 	"github.com/moongate-dev/moongate/internal/translate/policy"
 )
@@ -22,8 +23,10 @@ const (
 	conditionMerged     = "Merged"
 	conditionWarning    = "Warning"
 	conditionAggregated = "Aggregated"
+	conditionDegraded   = "Degraded" // one of ours: Envoy Gateway says nothing of a Redis that is away
 
-	reasonDeprecatedField = "DeprecatedField"
+	reasonDeprecatedField  = "DeprecatedField"
+	reasonRedisUnavailable = "RedisUnavailable"
 )
 
 // backendTrafficStatuses are what BackendTrafficPolicies say.
@@ -34,52 +37,78 @@ type backendTrafficStatuses struct {
 	listeners *listeners
 	routes    *routes
 	objects   *incremental.Collection[kindName, metav1.Object] // routes
+	faults    *incremental.Collection[name, string]            // of the Redis of global rate limits, by Gateway
 
-	routesBelow  *incremental.Index[policy.Target, kindName, []policy.Target]      // routes with policies, by what is above them
+	aboveRoutes  *incremental.Collection[kindName, aboveRoute]                     // what is above routes with policies
+	routesBelow  *incremental.Index[policy.Target, kindName, aboveRoute]           // these routes, by what is above them
 	targetsBelow *incremental.Index[policy.Target, policy.Target, []policy.Target] // listeners and ListenerSets with policies, by what is above them
 	all          *incremental.Collection[name, *status[gwv1.PolicyStatus]]
+	untold       *incremental.Collection[name, *condition.Problem] // malformed selectors of policies without a status
 }
 
 func newBackendTrafficStatuses(e *incremental.Engine, o *Options, in *inputs, policies *backendTrafficPolicies, gateways *gateways, listeners *listeners, routes *routes) *backendTrafficStatuses {
-	bs := &backendTrafficStatuses{o: o, policies: policies, gateways: gateways, listeners: listeners, routes: routes, objects: in.routes.Collection}
+	bs := &backendTrafficStatuses{o: o, policies: policies, gateways: gateways, listeners: listeners, routes: routes, objects: in.routes.Collection, faults: in.rateLimitFaults.Collection}
 	bs.declareBelow(e)
 	bs.all = incremental.Map(e, "BackendTrafficPolicy status", policies.objects,
 		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*status[gwv1.PolicyStatus], bool) {
 			s := bs.status(v, n, p)
 			return s, len(s.Status.Ancestors) > 0
 		}, sameDeeply[*status[gwv1.PolicyStatus]])
+	// Of others without one nobody needs to be told: they are for objects that are not there, or of another controller.
+	bs.untold = incremental.Map(e, "malformed selectors of BackendTrafficPolicies without a status", policies.objects,
+		func(v *incremental.View, n name, p *eg.BackendTrafficPolicy) (*condition.Problem, bool) {
+			malformed := malformedSelector(&p.Spec)
+			if malformed == nil {
+				return nil, false
+			}
+			_, told := incremental.Fetch(v, bs.all, n)
+			return malformed, !told
+		}, sameDeeply[*condition.Problem])
 	return bs
 }
 
 // declareBelow finds what is more specific than a target.
 func (bs *backendTrafficStatuses) declareBelow(e *incremental.Engine) {
-	aboveRoutes := incremental.Map(e, "what is above routes with BackendTrafficPolicies", bs.policies.ofRoutes,
-		func(v *incremental.View, k kindName, _ *routePolicies) (above []policy.Target, _ bool) {
+	bs.aboveRoutes = incremental.Map(e, "what is above routes with BackendTrafficPolicies", bs.policies.ofRoutes,
+		func(v *incremental.View, k kindName, _ *routePolicies) (above aboveRoute, _ bool) {
 			a, _ := incremental.Fetch(v, bs.routes.attachments, k)
 			if a == nil || a.Invalid {
-				return nil, false
+				return above, false
 			}
 			for _, l := range a.Listeners {
-				above = append(above, levelsAbove(l)...)
+				above.Targets = append(above.Targets, levelsAbove(l)...)
+				if t, _, ok := bs.policies.closest(v, l); ok {
+					above.Closest = append(above.Closest, t)
+				}
 			}
-			slices.SortFunc(above, policy.Target.Compare)
-			return slices.Compact(above), true
-		}, slices.Equal[[]policy.Target])
-	itself := func(targets []policy.Target) []policy.Target { return targets }
-	bs.routesBelow = incremental.NewIndex(aboveRoutes, "routes with BackendTrafficPolicies by what is above them", func(_ kindName, above []policy.Target) []policy.Target { return itself(above) })
+			above.Targets, above.Closest = distinctTargets(above.Targets), distinctTargets(above.Closest)
+			return above, true
+		}, sameDeeply[aboveRoute])
+	bs.routesBelow = incremental.NewIndex(bs.aboveRoutes, "routes with BackendTrafficPolicies by what is above them", func(_ kindName, above aboveRoute) []policy.Target { return above.Targets })
 	aboveTargets := incremental.Map(e, "what is above listeners with BackendTrafficPolicies", bs.policies.winners,
 		func(v *incremental.View, t policy.Target, _ name) (above []policy.Target, _ bool) {
 			if t.Section != "" {
 				above = append(above, t.Whole())
 			}
 			if Kind(t.Kind) == KindListenerSet {
-				if set, managed := incremental.Fetch(v, bs.listeners.sets, kindName{KindListenerSet, name{t.Namespace, t.Name}}); managed {
+				if set, managed := incremental.Fetch(v, bs.listeners.sets, kindName{KindListenerSet, name{t.Namespace, t.Name}}); managed && set.Refused == nil {
 					above = append(above, gatewayTarget(set.Gateway))
 				}
 			}
 			return above, len(above) > 0 && routeKindOf(Kind(t.Kind)) == nil
 		}, slices.Equal[[]policy.Target])
-	bs.targetsBelow = incremental.NewIndex(aboveTargets, "listeners with BackendTrafficPolicies by what is above them", func(_ policy.Target, above []policy.Target) []policy.Target { return itself(above) })
+	bs.targetsBelow = incremental.NewIndex(aboveTargets, "listeners with BackendTrafficPolicies by what is above them", func(_ policy.Target, above []policy.Target) []policy.Target { return above })
+}
+
+// aboveRoute is what is above a route with policies; each list is sorted and has no target twice.
+type aboveRoute struct {
+	Targets []policy.Target
+	Closest []policy.Target // those with the policies in force above it, one for each listener at most
+}
+
+func distinctTargets(targets []policy.Target) []policy.Target {
+	slices.SortFunc(targets, policy.Target.Compare)
+	return slices.Compact(targets)
 }
 
 // trafficAncestor is an entry of the status of a BackendTrafficPolicy.
@@ -90,7 +119,7 @@ type trafficAncestor struct {
 	overridden below
 	merged     []string
 	mergedWith []string
-	invalid    *condition.Problem // of what the policy is merged with
+	asMerged   *readPolicy // what the policy asks for as it is merged there; nil where it is not
 }
 
 // below are the more specific targets that have policies of their own.
@@ -129,23 +158,44 @@ func bracketed(names []string) string {
 	return "[" + strings.Join(names, " ") + "]"
 }
 
-// trafficAncestors are the entries of a status, each once.
-type trafficAncestors []*trafficAncestor
+// ancestorKey is what tells the ancestors of a status apart. The fields of its reference are all set, but for the section and the port.
+type ancestorKey struct {
+	Namespace, Name, Kind, Group, Section string
+	Port                                  gwv1.PortNumber
+}
+
+func keyOf(ref *gwv1.ParentReference) ancestorKey {
+	return ancestorKey{string(value(ref.Namespace, "")), string(ref.Name), string(value(ref.Kind, "")), string(value(ref.Group, "")), string(value(ref.SectionName, "")), value(ref.Port, 0)}
+}
+
+func (k ancestorKey) Compare(o ancestorKey) int {
+	return cmp.Or(cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name), cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Group, o.Group),
+		cmp.Compare(k.Section, o.Section), cmp.Compare(k.Port, o.Port))
+}
+
+// trafficAncestors are the entries of a status, each once: a policy that selects many routes may have thousands of which a status has room for few.
+type trafficAncestors struct {
+	list  []*trafficAncestor
+	byKey map[ancestorKey]*trafficAncestor
+}
 
 func (as *trafficAncestors) of(ref gwv1.ParentReference) *trafficAncestor {
-	for _, a := range *as {
-		if sameDeeply(a.Ref, ref) {
-			return a
+	k := keyOf(&ref)
+	a := as.byKey[k]
+	if a == nil {
+		a = &trafficAncestor{Ref: ref}
+		as.list = append(as.list, a)
+		if as.byKey == nil {
+			as.byKey = map[ancestorKey]*trafficAncestor{}
 		}
+		as.byKey[k] = a
 	}
-	a := &trafficAncestor{Ref: ref}
-	*as = append(*as, a)
 	return a
 }
 
 // ancestorRef names an object, or a section of it.
 func ancestorRef(k kindName, section string) gwv1.ParentReference {
-	ref := gwv1.ParentReference{Group: new(gwv1.Group(gwv1.GroupName)), Kind: new(gwv1.Kind(k.Kind)), Namespace: new(gwv1.Namespace(k.Name.Namespace)), Name: gwv1.ObjectName(k.Name.Name)}
+	ref := gwv1.ParentReference{Group: new(gwv1.Group(kind.Named(string(k.Kind)).Group)), Kind: new(gwv1.Kind(k.Kind)), Namespace: new(gwv1.Namespace(k.Name.Namespace)), Name: gwv1.ObjectName(k.Name.Name)}
 	if section != "" {
 		ref.SectionName = new(gwv1.SectionName(section))
 	}
@@ -176,9 +226,9 @@ func (bs *backendTrafficStatuses) status(v *incremental.View, n name, p *eg.Back
 			bs.onRoute(v, n, p, t, k, &ancestors)
 		}
 	}
-	entries := make([]ancestorEntry, len(ancestors))
-	for i, a := range ancestors {
-		entries[i] = bs.entry(s.Generation, p, read, a)
+	entries := make([]ancestorEntry, len(ancestors.list))
+	for i, a := range ancestors.list {
+		entries[i] = bs.entry(v, s.Generation, p, read, a)
 	}
 	s.Status.Ancestors = aggregated(s.Generation, entries)
 	return s
@@ -191,8 +241,9 @@ func (bs *backendTrafficStatuses) onListeners(v *incremental.View, n name, t pol
 	if t.Section != "" && !bs.exists(v, t.Target) {
 		o.Missing = policy.NotFound(t.Field+".sectionName", t.Target, "correct the name, or add the listener")
 	}
-	a.add(bs.lost(v, n, o))
-	if o.Missing == nil {
+	o = bs.lost(v, n, o)
+	a.add(o)
+	if o.Missing == nil && o.Lost == nil {
 		bs.below(v, n, t.Target, a)
 	}
 }
@@ -242,15 +293,23 @@ func (bs *backendTrafficStatuses) below(v *incremental.View, n name, t policy.Ta
 		if rp == nil {
 			continue
 		}
+		above, _ := incremental.Fetch(v, bs.aboveRoutes, route)
+		_, closest := slices.BinarySearchFunc(above.Closest, t, policy.Target.Compare)
 		for _, own := range append([]rulePolicy{{"", rp.Route}}, rp.Rules...) {
 			if own.Policy == (name{}) || own.Policy == n {
 				continue
 			}
 			p, _ := incremental.Fetch(v, bs.policies.objects, own.Policy)
+			read, _ := incremental.Fetch(v, bs.policies.all, own.Policy)
 			switch {
-			case p == nil:
-			case p.Spec.MergeType != nil:
-				a.merged = append(a.merged, route.Name.String())
+			case p == nil || read == nil:
+			case p.Spec.MergeType != nil && read.Invalid == nil:
+				if !closest { // it is merged onto another
+					continue
+				}
+				if pair := bs.policies.read(v, policyPair{own.Policy, n}); pair != nil && pair.Invalid == nil {
+					a.merged = append(a.merged, route.Name.String())
+				}
 			case own.Rule != "":
 				a.overridden.rules = append(a.overridden.rules, route.Name.String()+"/"+own.Rule)
 			default:
@@ -272,19 +331,6 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 		o.Missing = policy.NotFound(t.Field+".sectionName", t.Target, "correct the name, or give the rule that name")
 	}
 	o = bs.lost(v, n, o)
-	if p.Spec.MergeType != nil && o.Missing == nil && o.Lost == nil && len(attached.Listeners) > 0 {
-		for _, l := range attached.Listeners {
-			a := ancestors.of(ancestorRef(l.Owner(), l.Name))
-			a.add(o)
-			if above, ok := bs.policies.above(v, l); ok && above != n {
-				a.mergedWith = append(a.mergedWith, above.String())
-				if merged := bs.policies.read(v, policyPair{n, above}); merged != nil && merged.Invalid != nil {
-					a.invalid = merged.Invalid
-				}
-			}
-		}
-		return
-	}
 	var rules []string
 	if rp, _ := incremental.Fetch(v, bs.policies.ofRoutes, k); rp != nil && t.Section == "" {
 		for _, r := range rp.Rules {
@@ -292,6 +338,18 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 				rules = append(rules, k.Name.String()+"/"+r.Rule)
 			}
 		}
+	}
+	if p.Spec.MergeType != nil && o.Missing == nil && o.Lost == nil && len(attached.Listeners) > 0 {
+		for _, l := range attached.Listeners {
+			a := ancestors.of(ancestorRef(l.Owner(), l.Name))
+			a.add(o)
+			a.overridden.rules = append(a.overridden.rules, rules...)
+			if above, ok := bs.policies.above(v, l); ok && above != n {
+				a.mergedWith = append(a.mergedWith, above.String())
+				a.asMerged = bs.policies.read(v, policyPair{n, above})
+			}
+		}
+		return
 	}
 	for _, parent := range attached.Parents {
 		ref := parent.Ref
@@ -306,14 +364,18 @@ func (bs *backendTrafficStatuses) onRoute(v *incremental.View, n name, p *eg.Bac
 // ancestorEntry is an entry of a status with what it is sorted by.
 type ancestorEntry struct {
 	gwv1.PolicyAncestorStatus
+	key  ancestorKey
 	rank int // 0 failed, 1 overridden, 2 others
 }
 
 // entry is what the status says of an ancestor.
-func (bs *backendTrafficStatuses) entry(generation int64, p *eg.BackendTrafficPolicy, read *readPolicy, a *trafficAncestor) ancestorEntry {
+func (bs *backendTrafficStatuses) entry(v *incremental.View, generation int64, p *eg.BackendTrafficPolicy, read *readPolicy, a *trafficAncestor) ancestorEntry {
+	if read.Invalid == nil && a.asMerged != nil {
+		read = a.asMerged
+	}
 	invalid := read.Invalid
-	if invalid == nil {
-		invalid = a.invalid
+	if gateway, known := bs.gatewayOf(v, &a.Ref); known && read.countsGlobally() {
+		_, invalid = bs.policies.redises.of(v, gateway)
 	}
 	var notes []string
 	if invalid == nil {
@@ -322,10 +384,10 @@ func (bs *backendTrafficStatuses) entry(generation int64, p *eg.BackendTrafficPo
 		}
 	}
 	accepted := policy.Accepted(invalid, a.outcomes, notes...)
-	e := ancestorEntry{rank: 2}
+	e := ancestorEntry{key: keyOf(&a.Ref), rank: 2}
 	conditions := []metav1.Condition{accepted}
-	add := func(kind, reason, message string) {
-		c := condition.True(kind, reason)
+	add := func(conditionType, reason, message string) {
+		c := condition.True(conditionType, reason)
 		c.Message = message
 		conditions = append(conditions, c)
 	}
@@ -341,12 +403,20 @@ func (bs *backendTrafficStatuses) entry(generation int64, p *eg.BackendTrafficPo
 	case inForce && len(a.merged) > 0:
 		add(conditionMerged, conditionMerged, "This policy is being merged by other backendTrafficPolicies for these routes: "+bracketed(a.merged))
 	}
+	if gateway, known := bs.gatewayOf(v, &a.Ref); known && inForce && read.countsGlobally() {
+		if fault, is := incremental.Fetch(v, bs.faults, gateway); is {
+			add(conditionDegraded, reasonRedisUnavailable, "Global rate limits cannot be decided. "+fault)
+		}
+	}
 	var deprecated []string
 	if p.Spec.TargetRef != nil {
 		deprecated = append(deprecated, "spec.targetRef is deprecated: use spec.targetRefs")
 	}
 	if len(p.Spec.Compression) > 0 {
 		deprecated = append(deprecated, "spec.compression is deprecated: use spec.compressor")
+	}
+	if t := p.Spec.Telemetry; t != nil && t.Tracing != nil && len(t.Tracing.CustomTags) > 0 {
+		deprecated = append(deprecated, "spec.telemetry.tracing.customTags is deprecated: use spec.telemetry.tracing.tags")
 	}
 	if deprecated != nil {
 		add(conditionWarning, reasonDeprecatedField, strings.Join(deprecated, ". "))
@@ -358,18 +428,28 @@ func (bs *backendTrafficStatuses) entry(generation int64, p *eg.BackendTrafficPo
 	return e
 }
 
+// gatewayOf is the Gateway that an ancestor is, or belongs to; false where it belongs to none.
+func (bs *backendTrafficStatuses) gatewayOf(v *incremental.View, ancestor *gwv1.ParentReference) (name, bool) {
+	n := name{string(value(ancestor.Namespace, "")), string(ancestor.Name)}
+	k := Kind(value(ancestor.Kind, ""))
+	if k == KindGateway {
+		return n, true
+	}
+	set, managed := incremental.Fetch(v, bs.listeners.sets, kindName{k, n})
+	if !managed {
+		return name{}, false
+	}
+	return set.Gateway, true
+}
+
 // aggregated are the entries that a status has room for: those that tell of failures come first, and the last one says that there are others.
 func aggregated(generation int64, entries []ancestorEntry) (out []gwv1.PolicyAncestorStatus) {
-	text := func(e *ancestorEntry) string {
-		r := &e.AncestorRef
-		return strings.Join([]string{string(value(r.Namespace, "")), string(r.Name), string(value(r.Kind, "")), string(value(r.SectionName, "")), fmt.Sprint(value(r.Port, 0))}, "/")
-	}
 	more := len(entries) > policy.MaxAncestors
-	slices.SortStableFunc(entries, func(a, b ancestorEntry) int {
+	slices.SortFunc(entries, func(a, b ancestorEntry) int {
 		if more && a.rank != b.rank {
 			return cmp.Compare(a.rank, b.rank)
 		}
-		return cmp.Compare(text(&a), text(&b))
+		return a.key.Compare(b.key)
 	})
 	for i := range entries[:min(len(entries), policy.MaxAncestors)] {
 		out = append(out, entries[i].PolicyAncestorStatus)

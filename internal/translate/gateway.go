@@ -142,18 +142,20 @@ func lockedNotes(gw *gwv1.Gateway, fields []string) (notes []string) {
 	return notes
 }
 
-// applyClients takes what parameters say of clients, which counts in files too, and also where something else in the same parameters is wrong: to
+// applyClients takes what parameters say of clients, and of where their requests are counted, which counts in files too, and also where something else in the same parameters is wrong: to
 // expect no PROXY headers any more would turn away every client.
 func (gs *gateways) applyClients(v *incremental.View, g *gateway.Gateway, gw *gwv1.Gateway, c class) {
 	own, refused := parameters.Unlocked(c.Said, gs.gatewayParameters.saidByGateway(v, gw))
 	merged := parameters.Merge(c.Said, own)
 	g.Clients = parameters.ClientsOf(&merged)
+	redis := redisOf(c.Said, c.Namespace)
+	g.Redis, g.RedisKey = types.NamespacedName(redis.Secret), redis.Key
 	if !gs.o.Cluster { // else these are among all that is refused
-		refused = slices.DeleteFunc(refused, func(field string) bool { return !parameters.IsOfClients(field) })
+		refused = slices.DeleteFunc(refused, func(field string) bool { return !parameters.CountsInFiles(field) })
 		g.Notes = append(g.Notes, lockedNotes(gw, refused)...)
 	}
 	for _, port := range g.Clients.Closed() {
-		g.Notes = append(g.Notes, fmt.Sprintf("GatewayParameters, spec.ports: port %d has proxyProtocol, and trustedProxies names nobody who may send its headers, so that "+
+		g.Notes = append(g.Notes, fmt.Sprintf("GatewayParameters, spec.ports: port %d has proxyProtocol, and trustedProxies is empty, so that "+
 			"every connection is closed; name the load balancers in spec.trustedProxies", port))
 	}
 }
@@ -166,6 +168,7 @@ type listenerTerms struct {
 	ListenerSets               listener.Namespaces // those that may attach
 	Client                     *listener.CertificateRef
 	Clients                    parameters.Clients
+	Redis                      redisRef // that parameters name, the zero value for none
 }
 
 func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
@@ -176,7 +179,7 @@ func (gs *gateways) declareListenerTerms(e *incremental.Engine) {
 				return listenerTerms{}, false
 			}
 			terms := listenerTerms{Created: g.Created, Refused: g.Refused != nil, Pending: g.Pending != nil, Unserved: g.Unserved,
-				Client: listener.ClientCertificate(gw), Clients: g.Clients}
+				Client: listener.ClientCertificate(gw), Clients: g.Clients, Redis: redisRef{name(g.Redis), g.RedisKey}}
 			if !gs.o.Cluster {
 				terms.Addresses = g.Binds
 			}

@@ -14,6 +14,7 @@ type class struct {
 	Problem    *condition.Problem              // why it is not accepted
 	Parameters *v1alpha1.GatewayParametersSpec // nil for none, and with Problem
 	Said       *v1alpha1.GatewayParametersSpec // the same also with Problem, as far as they can be read
+	Namespace  string                          // of the parameters
 	Denied     []string                        // ranges of addresses that no request is sent to, also with Problem
 	Allowed    []string                        // ranges that hostnames may have addresses in though they are private; none with Problem
 }
@@ -38,6 +39,9 @@ func newGatewayClasses(e *incremental.Engine, o *Options,
 			var c class
 			c.Parameters, c.Problem = gatewayParameters.classParameters(v, gc)
 			c.Said = gatewayParameters.saidByClass(v, gc)
+			if gc.Spec.ParametersRef != nil {
+				c.Namespace = string(value(gc.Spec.ParametersRef.Namespace, ""))
+			}
 			c.Denied = gatewayParameters.deniedEndpoints(v, gc)
 			if c.Parameters != nil && c.Parameters.ClassOnly != nil {
 				c.Allowed = c.Parameters.ClassOnly.AllowedExternalAddresses

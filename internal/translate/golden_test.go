@@ -44,6 +44,11 @@ func optionsOf(path string) translate.Options {
 	if strings.HasPrefix(path, "testdata/cluster/") {
 		return clusterOptions
 	}
+	if strings.HasPrefix(path, "testdata/redis/") {
+		some := options
+		some.RateLimits = &config.RateLimitService{Address: "192.0.2.9:6379", Gcra: true}
+		return some
+	}
 	return options
 }
 
@@ -423,7 +428,7 @@ func (w *world) checkReferences(t *testing.T) {
 		}
 	}
 	for id := range w.config {
-		if !used[id] && id.Kind != config.KindListener && !id.Kind.IsRoute() && id.Kind != config.KindTicketKeys {
+		if !used[id] && id.Kind != config.KindListener && !id.Kind.IsRoute() && id.Kind != config.KindTicketKeys && id.Kind != config.KindRateLimitService {
 			t.Errorf("%v is not used", id)
 		}
 	}

@@ -63,6 +63,39 @@ func (gr *grants) permitted(v *incremental.View, from referrer, group, kind stri
 	return false
 }
 
+// granted is which objects of a kind in a namespace somebody may refer to. The zero value is none.
+type granted struct {
+	all   bool
+	names map[string]bool // beside all
+}
+
+func (g granted) allows(name string) bool { return g.all || g.names[name] }
+
+func (g granted) none() bool { return !g.all && len(g.names) == 0 }
+
+// granted is permitted for all objects of a kind in a namespace at once.
+func (gr *grants) granted(v *incremental.View, from referrer, group, kind, namespace string) (g granted) {
+	if from.Name.Namespace == namespace {
+		return granted{all: true}
+	}
+	key := grantKey{from.Group, from.Kind, from.Name.Namespace, namespace}
+	for _, n := range incremental.Lookup(v, gr.byReferrer, key) {
+		object, _ := incremental.Fetch(v, gr.grantObjects, n)
+		for _, r := range object.Spec.To {
+			switch {
+			case string(r.Group) != group || string(r.Kind) != kind:
+			case r.Name == nil || *r.Name == "":
+				return granted{all: true}
+			case g.names == nil:
+				g.names = map[string]bool{string(*r.Name): true}
+			default:
+				g.names[string(*r.Name)] = true
+			}
+		}
+	}
+	return g
+}
+
 // unseen returns what helps where nothing of a namespace can be seen, because it is not watched or cannot be read, and "" where it can.
 func (gr *grants) unseen(v *incremental.View, namespace string) string {
 	if len(gr.o.Namespaces) > 0 && !slices.Contains(gr.o.Namespaces, namespace) {

@@ -16,8 +16,10 @@ import (
 // listenerCertificates are the certificates of listeners that terminate TLS.
 type listenerCertificates struct {
 	unreadSecrets *incremental.Collection[name, bool]
-	grants        *grants
-	secrets       *secrets
+	// invalidSecrets are those of files that are there and were refused.
+	invalidSecrets *incremental.Collection[name, bool]
+	grants         *grants
+	secrets        *secrets
 }
 
 // resolveCertificates returns the keys of the certificates that can be used and the
@@ -94,6 +96,9 @@ func (lc *listenerCertificates) resolve(v *incremental.View, from referrer, ref 
 		}
 		return "", condition.NewProblem(invalid, ref.Field+".name", "if that lasts, look at the controller's log",
 			"Secret %s could not be read yet; it is tried again, and until then %s", secret, until)
+	}
+	if _, refused := incremental.Fetch(v, lc.invalidSecrets, secret); !exists && refused {
+		return "", condition.NewProblem(invalid, ref.Field+".name", "correct what is reported of it", "Secret %s is not valid", secret)
 	}
 	if !exists {
 		return "", condition.NewProblem(invalid, ref.Field+".name", "create it or correct the name",

@@ -20,6 +20,7 @@ import (
 
 // listenerStates are what becomes of listeners: their conditions, and how they are served.
 type listenerStates struct {
+	o                    *Options
 	listenerFaults       *incremental.Collection[listenerKey, ListenerFault]
 	listeners            *listeners
 	secrets              *secrets
@@ -37,11 +38,11 @@ type listenerStates struct {
 	acceptedSets *incremental.Index[name, attachedSet, struct{}] // by Gateway
 }
 
-func newListenerStates(e *incremental.Engine,
+func newListenerStates(e *incremental.Engine, o *Options,
 	listenerFaults *incremental.Collection[listenerKey, ListenerFault],
 	listeners *listeners, secrets *secrets, listenerCertificates *listenerCertificates, listenerOverlaps *listenerOverlaps,
 	clientValidations *clientValidations, infrastructure *infrastructure, backendRefs *backendRefs, telemetryPolicies *telemetryPolicies, httpFilters *httpFilters) *listenerStates {
-	st := &listenerStates{listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
+	st := &listenerStates{o: o, listenerFaults: listenerFaults, listeners: listeners, secrets: secrets, listenerCertificates: listenerCertificates,
 		listenerOverlaps: listenerOverlaps, clientValidations: clientValidations, infrastructure: infrastructure, backendRefs: backendRefs, telemetryPolicies: telemetryPolicies, httpFilters: httpFilters}
 	st.all = incremental.Map(e, "listener state", st.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (*listenerState, bool) {

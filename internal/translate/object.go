@@ -94,6 +94,7 @@ type inputs struct {
 	listenerFaults      *incremental.Input[listenerKey, ListenerFault]
 	routeFaults         *incremental.Input[routeFaultKey, RouteFault]
 	addressFaults       *incremental.Input[addressKey, AddressFault]
+	rateLimitFaults     *incremental.Input[name, string] // by Gateway
 	parameters          *incremental.Input[name, *v1alpha1.GatewayParameters]
 	undecodedParameters *incremental.Input[name, undecodedParameters] // those that exist and are not in parameters
 	undecodedPolicies   *incremental.Input[name, undecodedPolicy]     // those that exist and are not in policies
@@ -104,7 +105,9 @@ type inputs struct {
 
 	unread *incremental.Input[name, bool] // Secrets that could not be read; true where that is forbidden
 	absent *incremental.Input[name, bool] // needed Secrets that do not exist
-	last   *incremental.Input[listenerKey, servedSecrets]
+	// invalidSecrets are there and were refused, in files: with *kind.Undecoded in their place.
+	invalidSecrets *incremental.Input[name, bool]
+	last           *incremental.Input[listenerKey, servedSecrets]
 }
 
 // newInputs declares the inputs.
@@ -133,11 +136,13 @@ func newInputs(e *incremental.Engine) *inputs {
 	in.routeFaults = incremental.NewInput[routeFaultKey](e, "route faults", same[RouteFault])
 	in.addressFaults = incremental.NewInput[addressKey](e, "address faults", same[AddressFault])
 
+	in.rateLimitFaults = incremental.NewInput[name](e, "rate limit faults", same[string])
 	in.infrastructures = incremental.NewInput[name](e, "infrastructure", sameDeeply[Infrastructure])
 	in.installed = incremental.NewInput[name](e, "installed", sameDeeply[Installed])
 	in.tickets = incremental.NewInput[name](e, "tickets", sameDeeply[Tickets])
 
 	in.unread = incremental.NewInput[name](e, "unread Secret", same[bool])
+	in.invalidSecrets = incremental.NewInput[name](e, "invalid Secret", same[bool])
 	in.absent = incremental.NewInput[name](e, "absent Secret", same[bool])
 	in.last = incremental.NewInput[listenerKey](e, "last certificates", sameDeeply[servedSecrets])
 	for _, k := range routeKindsOfAPI() {
@@ -153,7 +158,7 @@ func newInputs(e *incremental.Engine) *inputs {
 	parameters.also(in.undecodedParameters.Delete)
 	parameters.undecoded = func(n name, u *kind.Undecoded) {
 		in.parameters.Delete(n)
-		in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints, u.Locked})
+		in.undecodedParameters.Set(n, undecodedParameters{u.Error, u.DeniedEndpoints, u.Locked, u.RedisSecret, u.RedisKey})
 	}
 	policies := in.stores[kind.BackendTLSPolicy.Name]
 	policies.also(in.undecodedPolicies.Delete)
@@ -260,6 +265,16 @@ func (t *Translator) SetRouteFault(route, gatewayNamespace, gatewayName string, 
 		return
 	}
 	t.in.routeFaults.Set(k, *fault)
+}
+
+// SetRateLimitFault reports that proxies of a Gateway do not reach the Redis in which its global rate limits count, in a sentence; "" clears it.
+func (t *Translator) SetRateLimitFault(gatewayNamespace, gatewayName, message string) {
+	n := name{gatewayNamespace, gatewayName}
+	if message == "" {
+		t.in.rateLimitFaults.Delete(n)
+		return
+	}
+	t.in.rateLimitFaults.Set(n, message)
 }
 
 // SetAddressFault reports that an address of a Gateway cannot be bound; nil clears it.

@@ -53,6 +53,8 @@ func objectOf(p incremental.Panic) (kindName, bool) {
 		return k, true
 	case listenerKey:
 		return k.Owner(), true
+	case policyPair:
+		return kindName{KindBackendTrafficPolicy, k.Child}, true
 	case name:
 		var found *kind.Kind // the longest name that fits: Gateway begins GatewayClass
 		for _, kind := range kind.All() {

@@ -19,9 +19,10 @@ type checked struct {
 
 // undecodedParameters is what is known of GatewayParameters that cannot be decoded.
 type undecodedParameters struct {
-	Error  string
-	Denied []string
-	Locked []string
+	Error                 string
+	Denied                []string
+	Locked                []string
+	RedisSecret, RedisKey string
 }
 
 // gatewayParameters are GatewayParameters, and what GatewayClasses and Gateways have of them.
@@ -79,7 +80,7 @@ func (gp *gatewayParameters) said(v *incremental.View, group gwv1.Group, kind gw
 	return nil
 }
 
-// saidByClass is said of a GatewayClass's parameters. Of those that cannot be read it is what they lock: a mistake beside that must not unlock it.
+// saidByClass is said of a GatewayClass's parameters. Of those that cannot be read it is what they lock, and their Redis: a mistake beside that must not change it.
 func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayClass) *v1alpha1.GatewayParametersSpec {
 	ref := gc.Spec.ParametersRef
 	if ref == nil {
@@ -90,6 +91,9 @@ func (gp *gatewayParameters) saidByClass(v *incremental.View, gc *gwv1.GatewayCl
 		locks := &v1alpha1.ClassOnly{}
 		for _, field := range u.Locked {
 			locks.Locked = append(locks.Locked, v1alpha1.LockedField(field))
+		}
+		if u.RedisSecret != "" { // limits must not count elsewhere meanwhile
+			locks.RateLimit = &v1alpha1.RateLimit{Redis: &v1alpha1.Redis{URLSecretRef: v1alpha1.SecretKeyReference{Name: u.RedisSecret, Key: u.RedisKey}}}
 		}
 		return &v1alpha1.GatewayParametersSpec{ClassOnly: locks}
 	}

@@ -117,7 +117,7 @@ func (pg *policyGateways) declareGatewaysByTarget(e *incremental.Engine, targets
 			if a == nil {
 				return nil, false
 			}
-			of := a.policed()
+			of := a.reaching(pg.kind == kind.XBackend.Kind)
 			return of, len(of) > 0
 		}, slices.Equal[[]name])
 	reached := incremental.NewIndex(gateways, "routes by target and Gateway"+of, func(r targetRoute, gateways []name) (keys []targetGateway) {

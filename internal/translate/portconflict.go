@@ -41,7 +41,7 @@ func (p portNumber) Compare(o portNumber) int { return cmp.Compare(p, o) }
 // declarePortConflicts finds the listeners whose port and hostname an older listener of another Gateway has already. Between Gateways the oldest
 // wins, so that a new one cannot break what is served, nor can a new ListenerSet of an old one. In a cluster each Gateway has proxies, and so ports, of its own.
 func (lis *listeners) declarePortConflicts(e *incremental.Engine) {
-	if lis.o.Cluster {
+	if lis.o.Cluster || lis.o.OwnPorts {
 		return
 	}
 	lis.claims = incremental.Map(e, "listener claim", lis.all,
@@ -91,7 +91,7 @@ func (lis *listeners) conflictsOf(v *incremental.View, port portNumber) (lost []
 
 // portConflict returns why an older Gateway, or an older ListenerSet of one, keeps the listener from its port, or nil.
 func (lis *listeners) portConflict(v *incremental.View, k listenerKey, l *listener.Listener) *condition.Problem {
-	if lis.o.Cluster {
+	if lis.o.Cluster || lis.o.OwnPorts {
 		return nil
 	}
 	reason, lost := incremental.Fetch(v, lis.portConflicts, k)

@@ -320,13 +320,13 @@ func TestOneChangeAmongMany(t *testing.T) {
 		removals []string
 		statuses []string
 	}{
-		{"a route's path", func() { w.Upsert(changed(7)) }, 5,
+		{"a route's path", func() { w.Upsert(changed(7)) }, 6,
 			[]string{"Route HTTPRoute/default/r7"}, nil, []string{"HTTPRoute r7"}},
 		{"an endpoint", func() { w.Upsert(crowdSlice(7, "10.0.0.2")) }, 2,
 			[]string{"Endpoints Service/default/s7/80"}, nil, nil},
 		{"an EndpointSlice that says the same", func() { w.Upsert(crowdSlice(8, "10.0.0.1")) }, 0, nil, nil, nil},
-		{"the Gateway, but nothing that a route depends on", func() { w.Upsert(crowdGateway(2)) }, 7, nil, nil, []string{"Gateway gw"}},
-		{"a new route", func() { w.Upsert(crowdRoute(many, "/")) }, 7,
+		{"the Gateway, but nothing that a route depends on", func() { w.Upsert(crowdGateway(2)) }, 8, nil, nil, []string{"Gateway gw"}},
+		{"a new route", func() { w.Upsert(crowdRoute(many, "/")) }, 8,
 			[]string{"Route HTTPRoute/default/r5000"}, nil, []string{"Gateway gw", "HTTPRoute r5000"}},
 		{"its Service", func() { w.Upsert(crowdService(many)) }, 8,
 			[]string{"Backend Service/default/s5000/80", "Endpoints Service/default/s5000/80", "Route HTTPRoute/default/r5000"}, nil, []string{"HTTPRoute r5000"}},

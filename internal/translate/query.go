@@ -32,22 +32,33 @@ func (t *Translator) GatewaysWith(secret kind.ObjectKey) (gateways []string) {
 	for _, k := range t.secrets.users.Get(n) {
 		gateways = append(gateways, k.Gateway.String())
 	}
-	for _, x := range t.secrets.byXBackend.Get(n) {
-		for _, g := range t.xbackendGateways.byTarget.Get(xbackendTarget(x)) {
-			gateways = append(gateways, g.Gateway.String())
-		}
+	gateways = append(gateways, t.gatewaysOfXBackends(t.secrets.byXBackend.Get(n))...)
+	for _, g := range t.redises.bySecret.Get(n) {
+		gateways = append(gateways, g.String())
 	}
 	slices.Sort(gateways)
 	return slices.Compact(gateways)
 }
 
-// Undecided returns the Gateways, as "<namespace>/<name>", of which a listener refers to a Secret of another namespace that cannot be read, as
-// of the last Commit: nobody knows whether a ReferenceGrant permits that.
+// gatewaysOfXBackends are those that reach any of them, as "<namespace>/<name>".
+func (t *Translator) gatewaysOfXBackends(xbackends []name) (gateways []string) {
+	for _, x := range xbackends {
+		for _, g := range t.xbackendGateways.byTarget.Get(xbackendTarget(x)) {
+			gateways = append(gateways, g.Gateway.String())
+		}
+	}
+	return gateways
+}
+
+// Undecided returns the Gateways, as "<namespace>/<name>", of which a listener, or an XBackend that they reach, refers to a Secret of another namespace that cannot be
+// read, as of the last Commit: nobody knows whether a ReferenceGrant permits that.
 func (t *Translator) Undecided() (gateways []string) {
 	for n := range t.installation.unreadNamespaces.All() {
 		for _, k := range t.secrets.abroad.Get(n.Name) {
 			gateways = append(gateways, k.Gateway.String())
 		}
+		gateways = append(gateways, t.gatewaysOfXBackends(t.secrets.abroadXBackends.Get(n.Name))...)
 	}
-	return gateways
+	slices.Sort(gateways)
+	return slices.Compact(gateways)
 }

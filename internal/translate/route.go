@@ -115,6 +115,7 @@ func newRoutes(e *incremental.Engine, options *Options,
 			return a.Listeners
 		})
 	rs.declareExpressions(e)
+	backendTraffic.declareMerged(e, rs.attachments)
 	rs.declareL4Routes(e)
 	rs.configs = incremental.FlatMap(e, "route config", rs.attachments,
 		func(v *incremental.View, k kindName, a *attachment) []incremental.Entry[routePart, *config.Resource] {

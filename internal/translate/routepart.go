@@ -32,35 +32,66 @@ func (p routePart) key(route string) string {
 	return config.RoutePartKey(route, p.Part)
 }
 
-// policed are attachments with which a route is carried out in the same way.
+// policed are attachments with which a route is carried out in the same way, and with the same said of it.
 type policed struct {
-	by          []policyPair // for each rule
+	rules       []policedRule
 	attachments []*config.Attachment
 }
 
-// groups sorts attachments of a route by the policies in force for its rules there.
+// policedRule is a rule under a policy.
+type policedRule struct {
+	by     policyPair
+	read   *readPolicy            // nil for none
+	hidden []*config.HiddenPolicy // by those in force
+	// refused: the Gateway has no Redis for the global limits of the policy.
+	refused bool
+}
+
+func (r *policedRule) compare(o *policedRule) int {
+	return cmp.Or(strings.Compare(r.by.String(), o.by.String()), compareBool(r.refused, o.refused), slices.CompareFunc(r.hidden, o.hidden, func(a, b *config.HiddenPolicy) int {
+		return cmp.Or(strings.Compare(a.Policy, b.Policy), slices.Compare(a.Fields, b.Fields))
+	}))
+}
+
+func (g *policed) compare(o *policed) int {
+	return slices.CompareFunc(g.rules, o.rules, func(a, b policedRule) int { return a.compare(&b) })
+}
+
+// groups sorts attachments of a route by the policies in force for its rules there, and by those that these hide.
 func (bp *backendTrafficPolicies) groups(v *incremental.View, rp *routePolicies, attachments []*config.Attachment, rules []string) []*policed {
 	var groups []*policed
+	reads := map[policyPair]*readPolicy{}
 	for _, a := range attachments {
-		by := make([]policyPair, len(rules))
+		g, l := &policed{rules: make([]policedRule, len(rules))}, parseListenerKey(a.Listener)
 		for i, rule := range rules {
+			r := &g.rules[i]
 			if i > 0 && (rp == nil || len(rp.Rules) == 0) {
-				by[i] = by[0]
+				*r = g.rules[0]
 				continue
 			}
-			by[i] = bp.inForce(v, rp, rule, parseListenerKey(a.Listener))
+			r.by = bp.inForce(v, rp, rule, l)
+			var known bool
+			if r.read, known = reads[r.by]; !known { // to merge two is not done for each attachment
+				r.read = bp.read(v, r.by)
+				reads[r.by] = r.read
+			}
+			if r.read != nil && r.read.Invalid == nil {
+				r.hidden = bp.hidden(v, rp, l, r.by, r.read)
+			}
+			if r.read != nil && r.read.countsGlobally() {
+				_, p := bp.redises.of(v, l.Gateway)
+				r.refused = p != nil
+			}
 		}
-		i := slices.IndexFunc(groups, func(g *policed) bool { return slices.Equal(g.by, by) })
+		i := slices.IndexFunc(groups, func(o *policed) bool { return o.compare(g) == 0 })
 		if i < 0 {
 			i = len(groups)
-			groups = append(groups, &policed{by: by})
+			groups = append(groups, g)
 		}
 		groups[i].attachments = append(groups[i].attachments, a)
 	}
 	// What a listener has does not depend on the names of others, so far as that can be.
-	slices.SortStableFunc(groups, func(a, b *policed) int {
-		return slices.CompareFunc(a.by, b.by, func(a, b policyPair) int { return strings.Compare(a.String(), b.String()) })
-	})
+	slices.SortStableFunc(groups, (*policed).compare)
 	return groups
 }
 
@@ -74,13 +105,12 @@ func (rs *routes) routeParts(v *incremental.View, k kindName, r *config.Route) (
 	for i, g := range rs.backendTraffic.groups(v, rp, r.Attachments, names) {
 		part := routePart{k, i}
 		out := &config.Route{Key: part.key(r.Key), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments, Rules: r.Rules}
-		for j, by := range g.by {
-			if p := rs.backendTraffic.read(v, by); p != nil {
+		for j, p := range g.rules {
+			if p.read != nil {
 				if &out.Rules[0] == &r.Rules[0] {
 					out.Rules = slices.Clone(r.Rules)
 				}
-				hidden := rs.backendTraffic.hidden(v, rp, parseListenerKey(g.attachments[0].Listener), by, p)
-				out.Rules[j] = p.forRule(r.Rules[j], by, hidden)
+				out.Rules[j] = p.read.forRule(k, r.Rules[j], p.by, p.hidden, p.refused)
 			}
 		}
 		parts = append(parts, incremental.Entry[routePart, *config.Resource]{Key: part, Value: &config.Resource{Kind: &config.Resource_Route{Route: out}}})
@@ -99,10 +129,13 @@ func (rs *routes) l4RouteParts(v *incremental.View, k kindName, r *config.L4Rout
 		part := routePart{k, i}
 		out := &config.L4Route{Key: part.key(r.Key), Namespace: r.Namespace, Name: r.Name, CreatedUnixNano: r.CreatedUnixNano, Attachments: g.attachments,
 			BackendRefs: r.BackendRefs, PassthroughBackendRefs: r.PassthroughBackendRefs}
-		if p := rs.backendTraffic.read(v, g.by[0]); p != nil && p.Invalid == nil && p.Backends() {
-			out = proto.CloneOf(out)
-			p.reroute(out.BackendRefs, g.by[0])
-			p.reroute(out.PassthroughBackendRefs, g.by[0])
+		if p := g.rules[0]; p.read != nil && p.read.Invalid == nil && !p.refused {
+			if p.read.Backends() {
+				out = proto.CloneOf(out)
+				p.read.reroute(out.BackendRefs, p.by)
+				p.read.reroute(out.PassthroughBackendRefs, p.by)
+			}
+			out.Traffic = &config.RuleTraffic{Policy: p.by.source(), Hidden: p.hidden}
 		}
 		parts = append(parts, incremental.Entry[routePart, *config.Resource]{Key: part, Value: &config.Resource{Kind: &config.Resource_L4Route{L4Route: out}}})
 	}

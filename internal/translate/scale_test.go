@@ -186,7 +186,7 @@ func TestOneOfManyListenerSets(t *testing.T) {
 		} {
 			c.do()
 			r := w.Commit()
-			if r.Stats.Runs > 25 || len(r.Config.Upserts)+len(r.Config.Removals) > 2 || len(r.Statuses) != c.statuses {
+			if r.Stats.Runs > 26 || len(r.Config.Upserts)+len(r.Config.Removals) > 2 || len(r.Statuses) != c.statuses {
 				t.Errorf("%s, %s: %d runs %v, %d reads %v, %d resources, statuses %v", what, edit, r.Stats.Runs, r.Stats.RunsByName,
 					r.Stats.Reads, r.Stats.ReadsByName, len(r.Config.Upserts)+len(r.Config.Removals), r.Statuses)
 			}

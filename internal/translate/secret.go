@@ -27,12 +27,14 @@ type secrets struct {
 	users      *incremental.Index[name, listenerKey, *listener.Listener]
 	abroad     *incremental.Index[string, listenerKey, *listener.Listener] // by the other namespaces whose Secrets they refer to
 	byXBackend *incremental.Index[name, name, *apisx.XBackend]             // XBackends by the Secret that they refer to
-	needed     *incremental.Collection[name, struct{}]                     // that a listener or an XBackend may read
-	keyPairs   *incremental.Collection[name, *certificate.KeyPair]
-	unanswered map[name]bool // of which Fetched was not called yet
+	// abroadXBackends are XBackends by the other namespace whose Secret they refer to.
+	abroadXBackends *incremental.Index[string, name, *apisx.XBackend]
+	needed          *incremental.Collection[name, struct{}] // that a listener or an XBackend may read, or that has the address of a Redis
+	keyPairs        *incremental.Collection[name, *certificate.KeyPair]
+	unanswered      map[name]bool // of which Fetched was not called yet
 }
 
-func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, listeners *listeners, xbackends *incremental.Collection[name, *apisx.XBackend]) *secrets {
+func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, listeners *listeners, redises *redises, xbackends *incremental.Collection[name, *apisx.XBackend]) *secrets {
 	sec := &secrets{o: o, in: in, grants: grants, listeners: listeners}
 	sec.byXBackend = incremental.NewIndex(xbackends, "XBackends by Secret", func(n name, x *apisx.XBackend) []name {
 		if ref, has := xbackendCertificate(n, &x.Spec); has && !ref.Unknown {
@@ -40,7 +42,13 @@ func newSecrets(e *incremental.Engine, o *Options, in *inputs, grants *grants, l
 		}
 		return nil
 	})
-	sec.declareNeededSecrets(e, xbackends)
+	sec.abroadXBackends = incremental.NewIndex(xbackends, "XBackends by other namespace", func(n name, x *apisx.XBackend) []string {
+		if ref, has := xbackendCertificate(n, &x.Spec); has && !ref.Unknown && ref.Secret.Namespace != n.Namespace {
+			return []string{ref.Secret.Namespace}
+		}
+		return nil
+	})
+	sec.declareNeededSecrets(e, redises, xbackends)
 	sec.declareSecrets(e)
 	return sec
 }
@@ -69,6 +77,11 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 	sec.unanswered = map[name]bool{}
 	store := sec.in.stores[kind.Secret.Name]
 	store.set, store.remove = sec.set, sec.remove
+	store.also(sec.in.invalidSecrets.Delete)
+	store.undecoded = func(n name, _ *kind.Undecoded) {
+		store.remove(n)
+		sec.in.invalidSecrets.Set(n, true)
+	}
 	sec.users = incremental.NewIndex(sec.listeners.all, "listeners by Secret",
 		func(k listenerKey, l *listener.Listener) (secrets []name) {
 			for _, ref := range references(k, l) {
@@ -97,19 +110,27 @@ func (sec *secrets) declareSecrets(e *incremental.Engine) {
 		}, (*certificate.KeyPair).Equal)
 }
 
-// secretUser is the listeners, or the XBackends, that may read a Secret.
+// secretUser is the listeners, the XBackends or the Gateways for their Redis, that may read a Secret.
 type secretUser struct {
-	Secret   name
-	XBackend bool
+	Secret name
+	By     secretReader
 }
+
+type secretReader uint8
+
+const (
+	readByListener secretReader = iota
+	readByXBackend
+	readForRedis
+)
 
 func (u secretUser) Compare(o secretUser) int {
-	return cmp.Or(u.Secret.Compare(o.Secret), compareBool(u.XBackend, o.XBackend))
+	return cmp.Or(u.Secret.Compare(o.Secret), cmp.Compare(u.By, o.By))
 }
 
-// declareNeededSecrets keeps one entry for each Secret that a listener or an XBackend may read. Several may
+// declareNeededSecrets keeps one entry for each Secret that a listener or an XBackend may read, or that has the address of a Redis. Several may
 // return the same one: the entry stands as long as any of them does.
-func (sec *secrets) declareNeededSecrets(e *incremental.Engine, xbackends *incremental.Collection[name, *apisx.XBackend]) {
+func (sec *secrets) declareNeededSecrets(e *incremental.Engine, redises *redises, xbackends *incremental.Collection[name, *apisx.XBackend]) {
 	byListeners := incremental.FlatMap(e, "Secret needed by listeners", sec.listeners.all,
 		func(v *incremental.View, k listenerKey, l *listener.Listener) (out []incremental.Entry[secretUser, struct{}]) {
 			need := func(secret name) {
@@ -132,11 +153,18 @@ func (sec *secrets) declareNeededSecrets(e *incremental.Engine, xbackends *incre
 	byXBackends := incremental.FlatMap(e, "Secret needed by XBackends", xbackends,
 		func(v *incremental.View, n name, x *apisx.XBackend) (out []incremental.Entry[secretUser, struct{}]) {
 			if ref, has := xbackendCertificate(n, &x.Spec); has && !ref.Unknown && sec.grants.permitted(v, xbackendReferrer(n), ref.Group, ref.Kind, name(ref.Secret)) {
-				out = append(out, incremental.Entry[secretUser, struct{}]{Key: secretUser{name(ref.Secret), true}})
+				out = append(out, incremental.Entry[secretUser, struct{}]{Key: secretUser{name(ref.Secret), readByXBackend}})
 			}
 			return out
 		}, same[struct{}])
-	users := incremental.NewIndex(incremental.Union(e, "users of Secrets", byListeners, byXBackends), "users by Secret",
+	forRedis := incremental.FlatMap(e, "Secret needed for Redis", redises.refs,
+		func(_ *incremental.View, _ name, ref redisRef) []incremental.Entry[secretUser, struct{}] {
+			if ref.Secret.Name == "" { // in parameters that are not valid
+				return nil
+			}
+			return []incremental.Entry[secretUser, struct{}]{{Key: secretUser{ref.Secret, readForRedis}}}
+		}, same[struct{}])
+	users := incremental.NewIndex(incremental.Union(e, "users of Secrets", byListeners, byXBackends, forRedis), "users by Secret",
 		func(u secretUser, _ struct{}) []name { return []name{u.Secret} })
 	sec.needed = incremental.Keys(users, "needed Secret")
 }

@@ -1,6 +1,7 @@
 package translate
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -26,7 +27,7 @@ type ticketKeys struct {
 	terminating *incremental.Index[name, listenerKey, *config.Listener] // by Gateway
 	// ruleSessions and backendSessions are the routes and backends that have sessions persist, by Gateway.
 	ruleSessions    *incremental.Index[name, routePart, *config.Resource]
-	backendSessions *incremental.Index[name, backendKey, []name]
+	backendSessions *incremental.Index[name, sessionRoute, []name]
 	all             *incremental.Collection[name, *config.TicketKeys]
 }
 
@@ -43,10 +44,17 @@ func newTicketKeys(e *incremental.Engine,
 			}
 			return []name{k.Gateway}
 		})
+	// Whether there is any is what matters, and not how many there are.
+	ofRules, ofBackends := incremental.Keys(tk.ruleSessions, "Gateways with sessions of rules"), incremental.Keys(tk.backendSessions, "Gateways with sessions of backends")
+	withTLS := incremental.Keys(tk.terminating, "Gateways with HTTPS listeners")
 	tk.all = incremental.Map(e, "ticket keys", gateways.managed,
 		func(v *incremental.View, n name, g managedGateway) (*config.TicketKeys, bool) {
-			sessions := incremental.Count(v, tk.ruleSessions, n)+incremental.Count(v, tk.backendSessions, n) > 0
-			if !sessions && incremental.Count(v, tk.terminating, n) == 0 {
+			has := func(of *incremental.Collection[name, struct{}]) bool {
+				_, is := incremental.Fetch(v, of, n)
+				return is
+			}
+			sessions := has(ofRules) || has(ofBackends)
+			if !sessions && !has(withTLS) {
 				return nil, false
 			}
 			now, _ := incremental.Fetch(v, tickets, name{})
@@ -69,18 +77,38 @@ func (tk *ticketKeys) declareSessions(e *incremental.Engine, routes *routes, bac
 		}
 		return nil
 	})
-	used := incremental.Map(e, "Gateways with a backend's sessions", backends.all, func(v *incremental.View, k backendKey, b *config.Backend) (all []name, _ bool) {
+	// An edit of a route that leaves alone where it is attached, and which backends it has, is no matter to either of these.
+	used := incremental.FlatMap(e, "routes to a backend with sessions", backends.all, func(v *incremental.View, k backendKey, b *config.Backend) (all []incremental.Entry[sessionRoute, struct{}]) {
 		if b.SessionPersistence == nil {
+			return nil
+		}
+		for _, part := range incremental.Lookup(v, backends.users, backendID(b.Key)) {
+			all = append(all, incremental.Entry[sessionRoute, struct{}]{Key: sessionRoute{k, part.Route}})
+		}
+		return slices.CompactFunc(all, func(a, b incremental.Entry[sessionRoute, struct{}]) bool { return a.Key == b.Key })
+	}, same[struct{}])
+	reached := incremental.Map(e, "Gateways with a backend's sessions", used, func(v *incremental.View, r sessionRoute, _ struct{}) (all []name, _ bool) {
+		a, _ := incremental.Fetch(v, routes.attachments, r.Route)
+		if a == nil {
 			return nil, false
 		}
-		for _, route := range incremental.Lookup(v, backends.users, backendID(b.Key)) {
-			r, _ := incremental.Fetch(v, routes.configs, route)
-			all = append(all, gatewaysOf(r)...)
+		for _, l := range a.Listeners {
+			all = append(all, l.Gateway)
 		}
 		slices.SortFunc(all, name.Compare)
 		return slices.Compact(all), true
 	}, slices.Equal[[]name])
-	tk.backendSessions = incremental.NewIndex(used, "backends with sessions by Gateway", func(_ backendKey, gateways []name) []name { return gateways })
+	tk.backendSessions = incremental.NewIndex(reached, "backends with sessions by Gateway", func(_ sessionRoute, gateways []name) []name { return gateways })
+}
+
+// sessionRoute is a route to a backend that has sessions persist.
+type sessionRoute struct {
+	Backend backendKey
+	Route   kindName
+}
+
+func (r sessionRoute) Compare(o sessionRoute) int {
+	return cmp.Or(r.Backend.Compare(o.Backend), r.Route.Compare(o.Route))
 }
 
 // gatewaysOf are those that a route is attached to, distinct.

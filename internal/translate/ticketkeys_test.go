@@ -2,6 +2,7 @@ package translate_test
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"slices"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
@@ -96,5 +98,58 @@ func TestTicketKeysGo(t *testing.T) {
 	w.Upsert(gw)
 	if r := w.commit(t); slices.ContainsFunc(r.Config.Upserts, func(r *config.Resource) bool { return r.GetTicketKeys() != nil }) {
 		t.Error("an edit of the Gateway sends its keys again")
+	}
+}
+
+// TestSessionKeysRunSeldom: of a backend with sessions, and of Gateways with keys, an edit of a route that leaves alone where it leads and is attached makes nobody look
+// again; one more route does not have the keys made anew.
+func TestSessionKeysRunSeldom(t *testing.T) {
+	w := newWorldWith(clusterOptions)
+	w.Upsert(ownClass("moongate"))
+	w.Upsert(crowdGateway(1))
+	w.Upsert(crowdService(1))
+	w.SetTickets(translate.Tickets{Secret: ticketSecret, Period: 1})
+	p := &gwx.XBackendTrafficPolicy{}
+	p.Namespace, p.Name = "default", "sessions"
+	p.Spec.TargetRefs = []gwv1.LocalPolicyTargetReference{{Kind: "Service", Name: "s1"}}
+	p.Spec.SessionPersistence = &gwx.SessionPersistence{}
+	w.Upsert(p)
+	const routes = 50
+	route := func(i int, path string) *gwv1.HTTPRoute {
+		r := crowdRoute(1, path)
+		r.Name = fmt.Sprint("r", i)
+		return r
+	}
+	for i := range routes {
+		w.Upsert(route(i, "/"))
+	}
+	w.commit(t)
+	keys := config.ID{Kind: config.KindTicketKeys, Key: "default/gw"}
+	if w.config[keys].GetTicketKeys().GetSessionKeys() == nil {
+		t.Fatal("the Gateway has no keys of sessions")
+	}
+	ran := func(what string, want map[string]int) {
+		t.Helper()
+		r := w.commit(t)
+		for _, f := range []string{"routes to a backend with sessions", "Gateways with a backend's sessions", "ticket keys"} {
+			if r.Stats.RunsByName[f] != want[f] {
+				t.Errorf("%s: %q ran %d times, want %d", what, f, r.Stats.RunsByName[f], want[f])
+			}
+		}
+	}
+	w.Upsert(route(0, "/other"))
+	ran("another path", nil)
+	w.Upsert(crowdSlice(1, "10.0.0.9"))
+	ran("another endpoint", nil)
+	w.Upsert(route(routes, "/"))
+	ran("one more route", map[string]int{"routes to a backend with sessions": 1, "Gateways with a backend's sessions": 1})
+	w.Delete(translate.KindHTTPRoute, "default", "r0")
+	ran("one less", map[string]int{"routes to a backend with sessions": 1})
+	for i := range routes {
+		w.Delete(translate.KindHTTPRoute, "default", fmt.Sprint("r", i+1))
+	}
+	w.commit(t)
+	if w.config[keys] != nil {
+		t.Error("the keys stay without a route to the backend")
 	}
 }

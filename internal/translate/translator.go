@@ -22,6 +22,9 @@ type Options struct {
 	// Cluster says that each Gateway runs in proxies of its own: listeners bind every address of theirs,
 	// and SetInfrastructure tells the addresses and whether they serve.
 	Cluster bool
+	// OwnPorts says that each Gateway has ports of its own although Cluster is not set: for asking what the objects of a cluster mean, where
+	// nothing runs.
+	OwnPorts bool
 	// Namespaces are those whose objects the translator is given, as far as it is not all; messages tell of others.
 	Namespaces []string
 	// Loopback has requests sent to backends on loopback addresses, also where Cluster is set: of proxies that share the
@@ -29,6 +32,9 @@ type Options struct {
 	Loopback bool
 	// ReservedPorts are TCP ports that listeners cannot have.
 	ReservedPorts []int32
+	// RateLimits is where and how the global rate limits of policies count. Without an address they are refused at Gateways whose parameters name none; nil is the
+	// same, with the defaults otherwise.
+	RateLimits *config.RateLimitService
 	// Panicked is called when a function panics on behalf of an object, by the deferred function that has recovered v. What
 	// was made of the object before stays, and its status says so. With nil panics are not recovered.
 	Panicked func(function, key string, v any)
@@ -53,15 +59,18 @@ type Translator struct {
 	gateways           *gateways
 	listeners          *listeners
 	secrets            *secrets
+	redises            *redises
 	proxySpecs         *proxySpecs
 	endpointSelectors  *endpointSelectors
 	listenerStates     *listenerStates
 	ticketKeys         *ticketKeys
+	rateLimitServices  *rateLimitServices
 	routes             *routes
 	backends           *backends
 	certificates       *certificates
 	xbackendGateways   *policyGateways
 	trustedAuthorities *trustedAuthorities
+	backendTraffic     *backendTrafficStatuses
 }
 
 // New returns a Translator without objects. A part of translation is given what it reads: inputs, and parts before it.
@@ -82,8 +91,9 @@ func New(options Options) *Translator {
 	collectors := newCollectors(e, t.in.telemetryPolicies.Collection, t.gateways)
 	xbackendUsers := newXBackendUsers(e, t.in.xbackends.Collection, t.in.routes.Collection, admissions)
 	xbackendsInUse := xbackendsInUse(e, t.in.xbackends.Collection, xbackendUsers, t.listeners, collectors)
-	t.secrets = newSecrets(e, o, t.in, grants, t.listeners, xbackendsInUse)
-	listenerCertificates := &listenerCertificates{t.in.unread.Collection, grants, t.secrets}
+	t.redises = newRedises(e, o, t.in, t.gateways)
+	t.secrets = newSecrets(e, o, t.in, grants, t.listeners, t.redises, xbackendsInUse)
+	listenerCertificates := &listenerCertificates{t.in.unread.Collection, t.in.invalidSecrets.Collection, grants, t.secrets}
 	policiesInUse := backendTLSPoliciesInUse(e, t.in.policies.Collection, t.in.routes.Collection, xbackendsInUse, t.listeners, collectors)
 	authorities := newAuthorities(e, t.in.authorities.Collection, t.installation, policiesByAuthorities(policiesInUse), xbackendsByAuthorities(xbackendsInUse), gatewaysByAuthorities(t.in.gateways.Collection))
 	backendTLSPolicies := newBackendTLSPolicies(e, t.in.policies.Collection, t.in.undecodedPolicies.Collection, policiesInUse, authorities)
@@ -96,9 +106,9 @@ func New(options Options) *Translator {
 	t.endpointSelectors = newEndpointSelectors(e, o, t.in.xbackends.Collection, xbackendsInUse, xbackendUsers)
 	backendRefs := newBackendRefs(grants, services, xbackends, backendTLSPolicies)
 	telemetryPolicies := newTelemetryPolicies(e, t.in.telemetryPolicies.Collection, backendRefs)
-	t.listenerStates = newListenerStates(e, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
+	t.listenerStates = newListenerStates(e, o, t.in.listenerFaults.Collection, t.listeners, t.secrets, listenerCertificates,
 		newListenerOverlaps(e, t.listeners, listenerCertificates), clientValidations, infrastructure, backendRefs, telemetryPolicies, httpFilters)
-	backendTraffic := newBackendTrafficPolicies(e, o, t.in, namespaces, grants)
+	backendTraffic := newBackendTrafficPolicies(e, t.in, namespaces, grants, t.redises)
 	backendTraffic.declareAbove(e, t.listeners)
 	t.routes = newRoutes(e, o, t.in.routes.Collection, t.listenerStates, admissions, backendRefs, httpFilters, backendTraffic)
 	refusals := newRefusals(e, o, t.in.endpointSlices.Collection, t.gatewayClasses)
@@ -106,6 +116,7 @@ func New(options Options) *Translator {
 	t.backends = newBackends(e, t.in.endpointSlices.Collection, services, xbackends, backendTLSPolicies, trafficPolicies, t.listenerStates, t.routes, refusals, infrastructure, backendTraffic)
 	t.certificates = newCertificates(e, t.secrets, t.listenerStates, t.backends)
 	t.ticketKeys = newTicketKeys(e, t.in.tickets.Collection, t.gateways, t.listenerStates, t.routes, t.backends)
+	t.rateLimitServices = newRateLimitServices(e, t.redises, t.gateways, t.routes)
 	t.trustedAuthorities = newTrustedAuthorities(e, authorities, t.backends, t.listenerStates)
 	tlsPolicyGateways := newPolicyGateways(e, kind.BackendTLSPolicy.Kind, policyTargets(e, kind.BackendTLSPolicy.Kind, t.in.policies.Collection, tlsPolicyTargets), t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
 	trafficPolicyGateways := newPolicyGateways(e, kind.XBackendTrafficPolicy.Kind, trafficPolicies.targets, t.gateways, t.listeners, t.routes, collectors, telemetryPolicies)
@@ -118,7 +129,7 @@ func New(options Options) *Translator {
 	backendTLSPolicyStatuses := newBackendTLSPolicyStatuses(e, o, t.in.policies.Collection, services, backendTLSPolicies, tlsPolicyGateways)
 	trafficPolicyStatuses := newTrafficPolicyStatuses(e, o, services, xbackends, trafficPolicies, trafficPolicyGateways)
 	xbackendStatuses := newXBackendStatuses(e, o, xbackendsInUse, xbackends, t.xbackendGateways)
-	backendTrafficStatuses := newBackendTrafficStatuses(e, o, t.in, backendTraffic, t.gateways, t.listeners, t.routes)
+	t.backendTraffic = newBackendTrafficStatuses(e, o, t.in, backendTraffic, t.gateways, t.listeners, t.routes)
 	telemetryPolicyStatuses := newTelemetryPolicyStatuses(e, o, telemetryPolicies, t.gateways)
 	gatewayClassStatuses := newGatewayClassStatuses(e, o, t.in.classes.Collection, t.installation, t.gatewayClasses)
 	gatewayParametersStatuses := newGatewayParametersStatuses(e, o, t.in.classes.Collection, gatewayParameters, t.gateways)
@@ -128,7 +139,7 @@ func New(options Options) *Translator {
 	reportAll(t, []*kind.Kind{kind.XListenerSet.Kind}, listenerSetStatuses.former, itself, itself)
 	report(t, kind.BackendTLSPolicy.Kind, backendTLSPolicyStatuses.all)
 	report(t, kind.XBackendTrafficPolicy.Kind, trafficPolicyStatuses.all)
-	report(t, kind.BackendTrafficPolicy.Kind, backendTrafficStatuses.all)
+	report(t, kind.BackendTrafficPolicy.Kind, t.backendTraffic.all)
 	report(t, kind.XTelemetryPolicy.Kind, telemetryPolicyStatuses.all)
 	report(t, kind.XBackend.Kind, xbackendStatuses.all)
 	report(t, kind.GatewayParameters.Kind, gatewayParametersStatuses.all)
@@ -143,6 +154,7 @@ type Result struct {
 	ProxySpecs     []ProxySpecChange // sorted by Gateway; with Options.Cluster only
 	Selectors      []SelectorChange  // sorted by XBackend; with Options.Cluster only
 	SecretRequests []SecretRequest   // sorted by Object
+	Untold         []Untold          // sorted by Object
 	Stats          incremental.Stats
 }
 
@@ -151,7 +163,7 @@ type Result struct {
 // the update grows with every Commit that changes config.
 func (t *Translator) Commit() Result {
 	stats := t.engine.Commit()
-	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecs.changes(), Selectors: t.endpointSelectors.changes(), SecretRequests: t.secrets.requests(), Stats: stats}
+	r := Result{Config: t.update(), Statuses: t.statusChanges(), ProxySpecs: t.proxySpecs.changes(), Selectors: t.endpointSelectors.changes(), SecretRequests: t.secrets.requests(), Untold: t.untold(), Stats: stats}
 	if t.options.Cluster {
 		t.secrets.noteServed(t.listenerStates.serving)
 		t.secrets.noteRequests(r.SecretRequests)
@@ -161,6 +173,21 @@ func (t *Translator) Commit() Result {
 	}
 	r.Config.Generation = t.generation
 	return r
+}
+
+// Untold is what keeps a policy from being attached to anything, so that no status tells of it.
+type Untold struct {
+	Object                 kind.ObjectKey
+	Field, Message, Remedy string
+}
+
+func (t *Translator) untold() (all []Untold) {
+	for _, ch := range t.backendTraffic.untold.Changes() {
+		if p := ch.New; !ch.Deleted {
+			all = append(all, Untold{kind.BackendTrafficPolicy.Key(ch.Key.Namespace, ch.Key.Name), p.Field, p.What, p.Remedy})
+		}
+	}
+	return all
 }
 
 func (t *Translator) update() config.Update {
@@ -183,6 +210,9 @@ func (t *Translator) update() config.Update {
 	collect(&u, t.routes.configs, func(r *config.Resource) *config.Resource { return r })
 	collect(&u, t.ticketKeys.all, func(k *config.TicketKeys) *config.Resource {
 		return &config.Resource{Kind: &config.Resource_TicketKeys{TicketKeys: k}}
+	})
+	collect(&u, t.rateLimitServices.all, func(s *config.RateLimitService) *config.Resource {
+		return &config.Resource{Kind: &config.Resource_RateLimitService{RateLimitService: s}}
 	})
 	slices.SortFunc(u.Upserts, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
 	slices.SortFunc(u.Removals, config.CompareID)

@@ -33,12 +33,14 @@ type xbackend struct {
 	TLS      *config.BackendTLS         // nil is cleartext
 	Sessions *config.SessionPersistence // nil where it has none persist
 	Invalid  *condition.Problem         // why it cannot be carried out
-	Refs     []*condition.Problem       // of tls.validation.caCertificateRefs
+	// Unsecured is why no connection to it can be secured as tls says. It is no matter where clients speak TLS with it themselves.
+	Unsecured *condition.Problem
+	Refs      []*condition.Problem // what tls refers to and cannot be used
 }
 
 func (x *xbackend) same(o *xbackend) bool {
 	return x.UID == o.UID && x.Port == o.Port && x.Hostname == o.Hostname && x.Speaks == o.Speaks && x.Protocol == o.Protocol && sameMessage(x.TLS, o.TLS) &&
-		sameMessage(x.Sessions, o.Sessions) && sameDeeply(x.Invalid, o.Invalid) && sameDeeply(x.Refs, o.Refs)
+		sameMessage(x.Sessions, o.Sessions) && sameDeeply(x.Invalid, o.Invalid) && sameDeeply(x.Unsecured, o.Unsecured) && sameDeeply(x.Refs, o.Refs)
 }
 
 // unspoken reports whether it does not say what is spoken, so that who refers to it decides.
@@ -189,7 +191,7 @@ func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS
 	switch mode {
 	case apisx.BackendTLSModeNone:
 		if x.Speaks == apisx.BackendProtocolHTTP2 || x.Speaks == apisx.BackendProtocolWSS {
-			x.invalid("spec.tls.mode", "use ServerOnly or ClientAndServer, or another protocol", "protocol %s is spoken over TLS", x.Speaks)
+			x.invalid("spec.tls.mode", "use ServerOnly or ClientAndServer, or another protocol", "protocol %s needs TLS", x.Speaks)
 		}
 		return
 	case apisx.BackendTLSModeServerOnly:
@@ -202,7 +204,7 @@ func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS
 		return
 	}
 	if x.Speaks == apisx.BackendProtocolH2C {
-		x.invalid("spec.tls.mode", "use None, or protocol HTTP2", "protocol H2C is not spoken over TLS")
+		x.invalid("spec.tls.mode", "use None, or protocol HTTP2", "protocol H2C is without TLS")
 	}
 	if spec.Validation == nil {
 		x.invalid("spec.tls.validation", "add it", "nothing says how the backend's certificate is verified")
@@ -211,14 +213,14 @@ func (xs *xbackends) readTLS(v *incremental.View, n name, spec *apisx.BackendTLS
 	b := &backendTLS{}
 	x.TLS = xs.backendTLSPolicies.readValidation(v, n, spec.Validation, "spec.tls.validation", b)
 	x.Refs = b.Refs
-	x.Invalid = cmp.Or(x.Invalid, b.Invalid)
+	x.Unsecured = b.Invalid
 	if mode != apisx.BackendTLSModeClientAndServer || spec.ClientCertificateRef == nil {
 		return
 	}
 	key, p := xs.certificates.resolve(v, xbackendReferrer(n), certificateRef(n, spec.ClientCertificateRef), reasonInvalidCertificateRef)
 	if x.TLS.Certificate = key; p != nil { // without it the backend would only refuse what it is sent
 		x.Refs = append(x.Refs, p)
-		x.Invalid = cmp.Or(x.Invalid, condition.NewProblem(gwv1.PolicyReasonInvalid, p.Field, p.Remedy, "%s", p.What))
+		x.Unsecured = cmp.Or(x.Unsecured, condition.NewProblem(gwv1.PolicyReasonInvalid, p.Field, p.Remedy, "%s", p.What))
 	}
 }
 
@@ -269,6 +271,8 @@ func (xs *xbackends) resolve(v *incremental.View, from referrer, rk *routeKind, 
 		return key, condition.NewProblem(gwv1.RouteReasonBackendNotFound, field+".port", "remove it", "an XBackend says itself which port it has, which is %d", x.Port)
 	case x.Invalid != nil:
 		return unsupported("", "XBackend %s cannot be carried out: %s", key.Name, x.Invalid)
+	case x.Unsecured != nil && !passthrough:
+		return unsupported("", "XBackend %s cannot be carried out: %s", key.Name, x.Unsecured)
 	case rk.udp:
 		return unsupported("refer to a Service", "XBackend %s is reached by TCP", key.Name)
 	case rk.connections:
@@ -315,9 +319,9 @@ const conditionResolvedRefs = gwv1.BackendTLSPolicyConditionResolvedRefs
 func (x *xbackend) conditions() []metav1.Condition {
 	accepted := condition.True(apisx.BackendConditionAccepted, apisx.BackendReasonAccepted)
 	if x.Hostname != "" && x.TLS == nil {
-		accepted.Message = fmt.Sprintf("requests are sent to %s in cleartext, for whoever is on the way to read and change; add spec.tls", x.Hostname)
+		accepted.Message = fmt.Sprintf("requests to %s are sent in cleartext and can be read and changed on the way; add spec.tls", x.Hostname)
 	}
-	if p := x.Invalid; p != nil {
+	if p := cmp.Or(x.Invalid, x.Unsecured); p != nil {
 		accepted = condition.False(apisx.BackendConditionAccepted, p.Reason, p.String())
 	}
 	conditions := []metav1.Condition{accepted}

@@ -2,9 +2,11 @@ package translate_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
@@ -74,4 +76,36 @@ func TestUnreadCertificateOfXBackend(t *testing.T) {
 	if said := w.said("XBackend"); !strings.Contains(said, "Secret default/client could not be read yet") || !strings.Contains(said, "until then no request is sent to the XBackend") {
 		t.Errorf("said is %s", said)
 	}
+}
+
+// TestXBackendAbroad: while a namespace cannot be read with the Secret that an XBackend refers to, it is not known what the Gateways that reach the XBackend may serve.
+func TestXBackendAbroad(t *testing.T) {
+	w := newWorldWith(clusterOptions)
+	w.Upsert(ownClass("moongate"))
+	w.Upsert(crowdGateway(1))
+	for _, n := range []string{"default", "certs"} {
+		w.Upsert(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n}})
+	}
+	x := &apisx.XBackend{}
+	x.Namespace, x.Name = "default", "x"
+	system := gwv1.WellKnownCACertificatesSystem
+	x.Spec = apisx.BackendSpec{Type: apisx.BackendTypeExternalHostname, Port: apisx.BackendPort{Number: 443}, ExternalHostname: &apisx.ExternalHostnameBackend{Hostname: "a.example.com"},
+		TLS: &apisx.BackendTLS{Mode: apisx.BackendTLSModeClientAndServer, ClientCertificateRef: &gwv1.SecretObjectReference{Name: "client", Namespace: new(gwv1.Namespace("certs"))},
+			Validation: &gwv1.BackendTLSPolicyValidation{Hostname: "a.example.com", WellKnownCACertificates: &system}}}
+	w.Upsert(x)
+	undecided := func(what string, want ...string) {
+		t.Helper()
+		w.commit(t)
+		if got := w.Undecided(); !slices.Equal(got, want) {
+			t.Errorf("%s: undecided are %q, want %q", what, got, want)
+		}
+	}
+	w.SetInstalled(translate.Installed{Kinds: []translate.Kind{"HTTPRoute", "GRPCRoute"}, UnreadNamespaces: []string{"certs"}})
+	undecided("nobody reaches it")
+	r := crowdRoute(1, "/")
+	r.Spec.Rules[0].BackendRefs[0].BackendObjectReference = gwv1.BackendObjectReference{Group: new(gwv1.Group(gwx.GroupName)), Kind: new(gwv1.Kind("XBackend")), Name: "x"}
+	w.Upsert(r)
+	undecided("a route does", "default/gw")
+	w.SetInstalled(translate.Installed{Kinds: []translate.Kind{"HTTPRoute", "GRPCRoute"}})
+	undecided("the namespace can be read")
 }

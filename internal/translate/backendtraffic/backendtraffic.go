@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -27,6 +28,10 @@ type Compiled struct {
 	// IPv4Only leaves out endpoints that have an IPv6 address.
 	IPv4Only bool
 	Notes    []*condition.Problem // fields that change nothing, and why
+	// Expressions is the size of the regular expressions, as rule.CheckExpression has it.
+	Expressions int
+	// LongDistinct is how many global rate limits of each route tell values apart for longer than an hour, and SharedLongDistinct how many that all routes share.
+	LongDistinct, SharedLongDistinct int
 }
 
 // Rule is what settings say of the requests of a rule.
@@ -39,9 +44,10 @@ type Rule struct {
 // Backends reports whether the settings say how a backend is spoken to, so that it is not the same as without them.
 func (c *Compiled) Backends() bool { return c.Backend != nil || c.ByService || c.IPv4Only }
 
-// Compile reads settings. The problem names the first field that cannot be carried out. source is who says so, for people.
-func Compile(spec *eg.BackendTrafficPolicySpec, source string) (*Compiled, *condition.Problem) {
-	r := &reader{out: &Compiled{}}
+// Compile reads settings. The problem names the first field that cannot be carried out. source is who says so, for people, and limitsOf
+// the policy, as "<namespace>/<name>", that says what the local rate limits are. configMap finds the ConfigMaps that the settings refer to, nil where there is none.
+func Compile(spec *eg.BackendTrafficPolicySpec, source, limitsOf string, configMap func(name string) *corev1.ConfigMap) (*Compiled, *condition.Problem) {
+	r := &reader{out: &Compiled{}, merges: spec.MergeType != nil}
 	s := &spec.Settings
 	r.unsupported(s)
 	backend := &config.BackendTraffic{
@@ -51,6 +57,8 @@ func Compile(spec *eg.BackendTrafficPolicySpec, source string) (*Compiled, *cond
 		Connections:    r.connections(s, spec.Protocols),
 	}
 	r.out.Rule = r.rule(s)
+	r.out.Rule.Traffic.RateLimits = r.rateLimit(s.RateLimit, limitsOf)
+	r.out.Rule.Traffic.ResponseOverrides = r.responseOverrides(s.ResponseOverride, configMap)
 	r.out.ByService = s.RoutingType != nil && *s.RoutingType == eg.RoutingTypeService
 	if r.problem != nil {
 		return nil, r.problem
@@ -60,6 +68,8 @@ func Compile(spec *eg.BackendTrafficPolicySpec, source string) (*Compiled, *cond
 		r.out.Backend = backend
 	}
 	r.out.Rule.Traffic.Policy = source
+	r.out.Expressions = r.expressions
+	r.out.LongDistinct, r.out.SharedLongDistinct = longDistinct(r.out.Rule.Traffic.RateLimits.GetGlobal())
 	return r.out, nil
 }
 
@@ -67,6 +77,10 @@ func Compile(spec *eg.BackendTrafficPolicySpec, source string) (*Compiled, *cond
 type reader struct {
 	out     *Compiled
 	problem *condition.Problem
+	// merges is that more settings are to come from another policy.
+	merges bool
+	// expressions is the size of the regular expressions so far, and conditions how many of rate limits there are.
+	expressions, conditions int
 }
 
 func (r *reader) invalid(field, remedy, format string, args ...any) {
@@ -85,16 +99,6 @@ func (r *reader) unsupported(s *eg.Settings) {
 		field string
 		set   bool
 	}{
-		{"rateLimit", s.RateLimit != nil},
-		{"bandwidthLimit", s.BandwidthLimit != nil},
-		{"faultInjection", s.FaultInjection != nil},
-		{"admissionControl", s.AdmissionControl != nil},
-		{"compression", len(s.Compression) > 0},
-		{"compressor", len(s.Compressor) > 0},
-		{"responseOverride", len(s.ResponseOverride) > 0},
-		{"httpUpgrade", len(s.HTTPUpgrade) > 0},
-		{"requestBuffer", s.RequestBuffer != nil},
-		{"telemetry", s.Telemetry != nil},
 		{"loadBalancer.dynamicModule", s.LoadBalancer != nil && s.LoadBalancer.DynamicModule != nil},
 		{"connection.preconnect.predictivePercent", s.Connection != nil && s.Connection.Preconnect != nil && s.Connection.Preconnect.PredictivePercent != nil},
 		{"http2.onInvalidMessage", s.HTTP2 != nil && s.HTTP2.OnInvalidMessage != nil},

@@ -1,6 +1,7 @@
 package backendtraffic
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -96,7 +97,7 @@ func (r *reader) httpCheck(h *eg.HTTPActiveHealthCheck, at string) *config.HTTPH
 		r.invalid(at+".method", "correct it", "%q is not a method", out.Method)
 	}
 	if out.RequestBody != nil && out.Method != "POST" && out.Method != "PUT" {
-		r.invalid(at+".requestBody", "use method POST or PUT", "a request of method %q has no body", out.Method)
+		r.invalid(at+".requestBody", "use method POST or PUT", "a request of method %q has no body", cmp.Or(out.Method, "GET"))
 	}
 	return out
 }

@@ -2,6 +2,8 @@ package backendtraffic
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -10,13 +12,14 @@ import (
 )
 
 // Merge returns the settings of parent with those of child on top, in the way that child's mergeType says: RFC 7386, or a strategic merge of
-// Kubernetes, which merges lists by their keys. Targets are neither's.
+// Kubernetes, which merges lists by their keys. Targets are neither's. What rateLimit.type excludes of a policy's own limits is not merged, nor is the type: it
+// would exclude limits of the other.
 func Merge(child, parent *eg.BackendTrafficPolicySpec) (*eg.BackendTrafficPolicySpec, error) {
-	patch, err := json.Marshal(settingsOf(child))
+	patch, err := json.Marshal(mergeable(child))
 	if err != nil {
 		return nil, err
 	}
-	base, err := json.Marshal(settingsOf(parent))
+	base, err := json.Marshal(mergeable(parent))
 	if err != nil {
 		return nil, err
 	}
@@ -44,4 +47,15 @@ type settings struct {
 
 func settingsOf(spec *eg.BackendTrafficPolicySpec) settings {
 	return settings{spec.Settings, spec.Protocols}
+}
+
+// mergeable are the settings of a spec that are in force where it is alone.
+func mergeable(spec *eg.BackendTrafficPolicySpec) settings {
+	s := settingsOf(spec)
+	s.RateLimit = selected(s.RateLimit)
+	s.HTTPUpgrade = slices.Clone(s.HTTPUpgrade)
+	for i := range s.HTTPUpgrade { // the key by which entries are merged; its case is of no matter (RFC 9110 section 7.8)
+		s.HTTPUpgrade[i].Type = strings.ToLower(s.HTTPUpgrade[i].Type)
+	}
+	return s
 }

@@ -51,6 +51,15 @@ func (r *reader) rule(s *eg.Settings) (out Rule) {
 	if s.Connection != nil {
 		t.BufferLimitBytes = r.size(s.Connection.BufferLimit, math.MaxUint32, "connection.bufferLimit")
 	}
+	if s.RequestBuffer != nil {
+		t.RequestBufferBytes = r.size(&s.RequestBuffer.Limit, math.MaxUint32, "requestBuffer.limit")
+	}
+	t.Upgrades, t.UpgradesSet = r.httpUpgrade(s), len(s.HTTPUpgrade) > 0
+	t.FaultInjection = r.faultInjection(s.FaultInjection)
+	t.AdmissionControl = r.admissionControl(s.AdmissionControl)
+	t.BandwidthLimit = r.bandwidthLimit(s.BandwidthLimit)
+	t.Compression = r.compression(s)
+	r.telemetry(t, s.Telemetry)
 	out.Traffic = t
 	return out
 }

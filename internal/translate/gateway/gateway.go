@@ -48,6 +48,9 @@ type Gateway struct {
 	OwnParameters     string
 	ParametersUnknown bool
 	Clients           parameters.Clients
+	// Redis is the Secret that has the address of the Redis in which global rate limits count, under RedisKey; the zero value where parameters name none.
+	Redis    types.NamespacedName
+	RedisKey string
 }
 
 // Address is an entry of spec.addresses.

@@ -67,7 +67,7 @@ func namesBeside(l *Listener, some []*Listener) (names []string) {
 func ConflictProblem(reason gwv1.ListenerConditionReason, l *Listener, with string) *condition.Problem {
 	if reason == gwv1.ListenerReasonProtocolConflict {
 		return condition.NewProblem(reason, l.Field+".protocol", "use another port",
-			"protocol %s on port %d cannot be told apart from %s", l.Protocol, l.Port, with)
+			"protocol %s on port %d cannot be distinguished from %s", l.Protocol, l.Port, with)
 	}
 	return condition.NewProblem(reason, l.Field+".hostname", "use another hostname or port",
 		"hostname %q on port %d is the same as that of %s", l.Hostname, l.Port, with)

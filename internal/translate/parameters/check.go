@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -18,9 +20,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/translate/condition"
 )
 
@@ -48,6 +53,15 @@ func Check(s *v1alpha1.GatewayParametersSpec) []*condition.Problem {
 	if s.Autoscaling != nil {
 		c.autoscaling(s)
 	}
+	if s.ExternalAutoscaler && (s.Replicas != nil || s.Autoscaling != nil) {
+		c.add("spec.externalAutoscaler", "remove it, or replicas and autoscaling", "it excludes replicas and autoscaling")
+	}
+	if s.DaemonSet && (s.Replicas != nil || s.Autoscaling != nil || s.ExternalAutoscaler || s.DisruptionBudget != nil) {
+		c.add("spec.daemonSet", "remove it, or replicas, autoscaling, externalAutoscaler and disruptionBudget", "one proxy runs on each node, so that it excludes these")
+	}
+	if s.DisruptionBudget != nil {
+		c.disruptionBudget(s.DisruptionBudget)
+	}
 	if s.Resources != nil {
 		c.resources(s.Resources)
 	}
@@ -55,7 +69,10 @@ func Check(s *v1alpha1.GatewayParametersSpec) []*condition.Problem {
 		c.service(s.Service)
 	}
 	c.oneOf("spec.logLevel", s.LogLevel, "debug", "info", "warn", "error")
-	c.oneOf("spec.accessLog", s.AccessLog, "json", "off")
+	c.oneOf("spec.accessLog", s.AccessLog, "stdout", "json", "off")
+	if s.AccessLogOptions != nil {
+		c.accessLogOptions(s.AccessLogOptions)
+	}
 	c.oneOf("spec.requestIDs", s.RequestIDs, "generate", "preserve")
 	c.duration("spec.shutdownDelay", s.ShutdownDelay, maxShutdownDelay)
 	c.duration("spec.drainTimeout", s.DrainTimeout, maxDrainTimeout)
@@ -85,6 +102,15 @@ func (c *checker) oneOf(field, value string, allowed ...string) {
 	}
 }
 
+func (c *checker) secretKey(field string, ref *v1alpha1.SecretKeyReference) {
+	if ref.Name == "" {
+		c.add(field+".name", "name a Secret of the same namespace", "it is empty")
+	}
+	if ref.Key == "" {
+		c.add(field+".key", "name a key of the Secret", "it is empty")
+	}
+}
+
 func (c *checker) duration(field string, d *metav1.Duration, most time.Duration) {
 	if d != nil && (d.Duration < 0 || d.Duration > most) {
 		c.add(field, fmt.Sprintf("use a duration from 0s to %v", most), "%v is out of bounds", d.Duration)
@@ -106,6 +132,51 @@ func (c *checker) autoscaling(s *v1alpha1.GatewayParametersSpec) {
 	if a.CPUUtilization != nil {
 		c.bounded("spec.autoscaling.cpuUtilization", *a.CPUUtilization, 1, maxPercent)
 	}
+	if a.MemoryUtilization != nil {
+		c.bounded("spec.autoscaling.memoryUtilization", *a.MemoryUtilization, 1, maxPercent)
+	}
+}
+
+func (c *checker) disruptionBudget(b *v1alpha1.DisruptionBudget) {
+	if (b.MinAvailable == nil) == (b.MaxUnavailable == nil) {
+		c.add("spec.disruptionBudget", "set one of both", "either minAvailable or maxUnavailable has to be set")
+	}
+	for _, f := range []struct {
+		field string
+		value *intstr.IntOrString
+	}{{"spec.disruptionBudget.minAvailable", b.MinAvailable}, {"spec.disruptionBudget.maxUnavailable", b.MaxUnavailable}} {
+		if f.value == nil {
+			continue
+		}
+		n, err := intstr.GetScaledValueFromIntOrPercent(f.value, 100, false)
+		switch {
+		case err != nil || n < 0 || f.value.Type == intstr.String && n > 100:
+			c.add(f.field, "use a number from 0 on, or a percentage such as 50%", "%q is neither", f.value.String())
+		case f.value == b.MaxUnavailable && n == 0, f.value == b.MinAvailable && f.value.Type == intstr.String && n == 100:
+			c.add(f.field, "leave room for one proxy", "%q lets no node be drained that has a proxy", f.value.String())
+		}
+	}
+}
+
+func (c *checker) accessLogOptions(o *v1alpha1.AccessLogOptions) {
+	_, problems := accesslog.Compile(AccessLogOptions(o))
+	for _, p := range problems {
+		field := "spec.accessLogOptions." + [...]string{accesslog.OptionFormat: "format", accesslog.OptionMembers: "members",
+			accesslog.OptionRedact: "redactQueryParameters", accesslog.OptionOneIn: "oneIn"}[p.Option]
+		if p.Index >= 0 {
+			field += fmt.Sprintf("[%d]", p.Index)
+		}
+		c.add(field, p.Remedy, "%s", p.Text)
+	}
+}
+
+// AccessLogOptions are the options as the proxy has them.
+func AccessLogOptions(o *v1alpha1.AccessLogOptions) accesslog.Options {
+	options := accesslog.Options{Format: o.Format, Members: o.Members, Redact: o.RedactQueryParameters}
+	if o.OneIn != nil {
+		options.OneIn = int(*o.OneIn)
+	}
+	return options
 }
 
 func (c *checker) resources(r *corev1.ResourceRequirements) {
@@ -156,6 +227,134 @@ func (c *checker) service(s *v1alpha1.Service) {
 		c.oneOf("spec.service.ipFamilyPolicy", string(*s.IPFamilyPolicy), string(corev1.IPFamilyPolicySingleStack),
 			string(corev1.IPFamilyPolicyPreferDualStack), string(corev1.IPFamilyPolicyRequireDualStack))
 	}
+	c.ipFamilies(s.IPFamilies)
+	c.nodePorts(s)
+}
+
+// ipFamilies and nodePorts are of a Service.
+func (c *checker) ipFamilies(families []corev1.IPFamily) {
+	for i, f := range families {
+		c.oneOf(fmt.Sprintf("spec.service.ipFamilies[%d]", i), string(f), string(corev1.IPv4Protocol), string(corev1.IPv6Protocol))
+		if slices.Contains(families[:i], f) {
+			c.add(fmt.Sprintf("spec.service.ipFamilies[%d]", i), "name it once", "%q is named twice", f)
+		}
+	}
+}
+
+func (c *checker) nodePorts(s *v1alpha1.Service) {
+	if s.Type == corev1.ServiceTypeClusterIP && len(s.NodePorts) > 0 {
+		c.add("spec.service.nodePorts", "remove it, or use another type", "a Service of type %s has none", s.Type)
+	}
+	for i, p := range s.NodePorts {
+		field := fmt.Sprintf("spec.service.nodePorts[%d]", i)
+		c.bounded(field+".port", p.Port, 1, 65535)
+		c.bounded(field+".nodePort", p.NodePort, 1, 65535)
+		c.oneOf(field+".protocol", string(p.Protocol), string(corev1.ProtocolTCP), string(corev1.ProtocolUDP))
+		for _, other := range s.NodePorts[:i] {
+			if cmp.Or(other.Protocol, corev1.ProtocolTCP) != cmp.Or(p.Protocol, corev1.ProtocolTCP) {
+				continue
+			}
+			if other.Port == p.Port {
+				c.add(field+".port", "name it once", "port %d is named twice", p.Port)
+			}
+			if other.NodePort == p.NodePort {
+				c.add(field+".nodePort", "use another one", "node port %d is of another port, too", p.NodePort)
+			}
+		}
+	}
+}
+
+// volumes checks volumes, their mounts, and the file that needs one.
+func (c *checker) volumes(s *v1alpha1.ClassOnly) {
+	var names []string
+	for i, v := range s.Volumes {
+		field := fmt.Sprintf("spec.classOnly.volumes[%d]", i)
+		switch {
+		case len(validation.IsDNS1123Label(v.Name)) > 0:
+			c.add(field+".name", "correct it", "%q is not the name of a volume", v.Name)
+		case slices.Contains(ownVolumes, v.Name) || slices.Contains(names, v.Name):
+			c.add(field+".name", "use another one", "there is a volume %q already", v.Name)
+		}
+		names = append(names, v.Name)
+		sources := 0
+		for _, there := range []bool{v.ConfigMap != nil, v.Secret != nil, v.EmptyDir != nil, v.PersistentVolumeClaim != nil, v.CSI != nil, v.HostPath != nil} {
+			if there {
+				sources++
+			}
+		}
+		if sources != 1 {
+			c.add(field, "name exactly one source", "it has %d sources", sources)
+		}
+	}
+	for i, m := range s.VolumeMounts {
+		field := fmt.Sprintf("spec.classOnly.volumeMounts[%d]", i)
+		if !slices.Contains(names, m.Name) {
+			c.add(field+".name", "name one of spec.classOnly.volumes", "there is no volume %q", m.Name)
+		}
+		at := path.Clean(m.MountPath)
+		if !path.IsAbs(m.MountPath) || at == "/" || strings.Contains(m.MountPath, ":") || within(at, ownDirectory) || within(ownDirectory, at) {
+			c.add(field+".mountPath", "use an absolute path outside of "+ownDirectory, "nothing can be mounted at %q", m.MountPath)
+		}
+	}
+	if u := s.AccessLogCollector; u != "" {
+		if parsed, err := url.Parse(u); err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Hostname() == "" || strings.ContainsAny(u, "$@?# ") {
+			c.add("spec.classOnly.accessLogCollector", "write it as http://collector.observability.svc:4318", "%q is not the URL of a collector", u)
+		}
+		if s.AccessLogFile != "" {
+			c.add("spec.classOnly.accessLogCollector", "remove one of both", "it excludes accessLogFile")
+		}
+	}
+	switch f := s.AccessLogFile; {
+	case f == "":
+	case !path.IsAbs(f) || strings.Contains(f, "$") || path.Clean(f) != f:
+		c.add("spec.classOnly.accessLogFile", "write an absolute path, such as /var/log/moongate/access.log", "%q is not one", f)
+	case !writable(s, f):
+		c.add("spec.classOnly.accessLogFile", "add one to spec.classOnly.volumes and volumeMounts, neither a configMap nor a secret, and not readOnly",
+			"%q is in no volume that can be written, and nothing else can be", f)
+	}
+}
+
+// writable reports whether a file can be made: it is below a mount, the deepest of which can be written.
+func writable(s *v1alpha1.ClassOnly, file string) bool {
+	deepest, can := "", false
+	for _, m := range s.VolumeMounts {
+		at := path.Clean(m.MountPath)
+		if !within(file, at) || len(at) < len(deepest) {
+			continue
+		}
+		deepest, can = at, !m.ReadOnly && (file != at || m.SubPath != "") && slices.ContainsFunc(s.Volumes, func(v v1alpha1.Volume) bool {
+			return v.Name == m.Name && v.ConfigMap == nil && v.Secret == nil
+		})
+	}
+	return can
+}
+
+// What the pods of proxies have anyway.
+const ownDirectory = "/var/run/moongate"
+
+var ownVolumes = []string{"token", "ca", "state"}
+
+// within reports whether a path is in a directory, or is it.
+func within(p, directory string) bool {
+	return p == directory || strings.HasPrefix(p, strings.TrimSuffix(directory, "/")+"/")
+}
+
+// serviceMetadata checks labels or annotations that a class adds to Services.
+func (c *checker) serviceMetadata(field string, pairs map[string]string, labels bool) {
+	for _, key := range slices.Sorted(maps.Keys(pairs)) {
+		for _, wrong := range validation.IsQualifiedName(strings.ToLower(key)) {
+			c.add(field, "correct it", "%q cannot be a key: %s", key, wrong)
+		}
+		if reservedKey(key) {
+			c.add(field, "remove it", "%q is the controller's", key)
+		}
+		if !labels {
+			continue
+		}
+		for _, wrong := range validation.IsValidLabelValue(pairs[key]) {
+			c.add(field, "correct it", "%q of %q cannot be the value of a label: %s", pairs[key], key, wrong)
+		}
+	}
 }
 
 func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
@@ -168,24 +367,41 @@ func (c *checker) classOnly(s *v1alpha1.ClassOnly) {
 			c.add(fmt.Sprintf("spec.classOnly.locked[%d]", i), fmt.Sprintf("use one of %v", v1alpha1.LockedFields), "%q cannot be locked", field)
 		}
 	}
+	if s.RateLimit != nil && s.RateLimit.Redis != nil {
+		c.secretKey("spec.classOnly.rateLimit.redis.urlSecretRef", &s.RateLimit.Redis.URLSecretRef)
+	}
 	c.ranges("spec.classOnly.deniedEndpoints", s.DeniedEndpoints)
 	c.ranges("spec.classOnly.allowedExternalAddresses", s.AllowedExternalAddresses)
 	if m := s.Infrastructure; m != nil {
 		c.metadata("spec.classOnly.infrastructure.labels", m.Labels)
 		c.metadata("spec.classOnly.infrastructure.annotations", m.Annotations)
 	}
+	c.serviceMetadata("spec.classOnly.serviceLabels", s.ServiceLabels, true)
+	c.serviceMetadata("spec.classOnly.serviceAnnotations", s.ServiceAnnotations, false)
+	c.volumes(s)
+	if s.PlatformUser && s.HostNetwork {
+		c.add("spec.classOnly.platformUser", "remove it, or hostNetwork", "proxies in the network of their node run as root")
+	}
 	for i, e := range s.Env {
 		if e.Name == "" || strings.Contains(e.Name, "=") {
 			c.add(fmt.Sprintf("spec.classOnly.env[%d].name", i), "correct it", "%q is not the name of a variable", e.Name)
 		}
 	}
-	if p := s.DeploymentPatch; p != nil && p.Object == nil {
-		var object map[string]any
-		if err := json.Unmarshal(p.Raw, &object); err != nil || object == nil {
-			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it is not an object")
-		} else if _, err := PatchDeployment(&appsv1.Deployment{}, p.Raw); err != nil {
-			c.add("spec.classOnly.deploymentPatch", "write the fields of a Deployment", "it cannot be applied: %s", oneLine(err))
-		}
+	checkPatch(c, "spec.classOnly.deploymentPatch", "Deployment", s.DeploymentPatch, &appsv1.Deployment{})
+	checkPatch(c, "spec.classOnly.daemonSetPatch", "DaemonSet", s.DaemonSetPatch, &appsv1.DaemonSet{})
+}
+
+// checkPatch checks a patch of a workload, of which empty is one without fields.
+func checkPatch[T any](c *checker, field, kind string, patch *runtime.RawExtension, empty *T) {
+	if patch == nil || patch.Object != nil {
+		return
+	}
+	remedy := "write the fields of a " + kind
+	var object map[string]any
+	if err := json.Unmarshal(patch.Raw, &object); err != nil || object == nil {
+		c.add(field, remedy, "it is not an object")
+	} else if _, err := Patch(empty, patch.Raw); err != nil {
+		c.add(field, remedy, "it cannot be applied: %s", oneLine(err))
 	}
 }
 

@@ -79,10 +79,10 @@ func portTimeouts(p *v1alpha1.Port) []portTimeout {
 	return []portTimeout{{"idleTimeout", &p.IdleTimeout}, {"requestHeadTimeout", &p.RequestHeadTimeout}, {"requestBodyIdleTimeout", &p.RequestBodyIdleTimeout}}
 }
 
-// IsOfClients reports whether a field of parameters is in Clients.
-func IsOfClients(field string) bool { return slices.Contains(clientFields, field) }
+// CountsInFiles reports whether a field of parameters has a meaning without a cluster.
+func CountsInFiles(field string) bool { return slices.Contains(fieldsOfFiles, field) }
 
-var clientFields = []string{"spec.trustedProxies", "spec.ports", "spec.listeners"}
+var fieldsOfFiles = []string{"spec.trustedProxies", "spec.ports", "spec.listeners"}
 
 // Port returns what is said of a port.
 func (c *Clients) Port(number int32) v1alpha1.Port {

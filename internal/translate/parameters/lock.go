@@ -18,10 +18,15 @@ func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.Gatewa
 	}
 	l := locks{fields: class.ClassOnly.Locked}
 	out := *own
-	// Whichever of both is set replaces both.
+	// Whichever of them is set replaces all.
 	if l.has(v1alpha1.LockReplicas) {
 		clearField(&l, "spec.replicas", &out.Replicas, class.Replicas)
 		clearField(&l, "spec.autoscaling", &out.Autoscaling, class.Autoscaling)
+		clearField(&l, "spec.externalAutoscaler", &out.ExternalAutoscaler, class.ExternalAutoscaler)
+		clearField(&l, "spec.daemonSet", &out.DaemonSet, class.DaemonSet)
+	}
+	if l.has(v1alpha1.LockDisruptionBudget) {
+		clearField(&l, "spec.disruptionBudget", &out.DisruptionBudget, class.DisruptionBudget)
 	}
 	if l.has(v1alpha1.LockResources) {
 		clearField(&l, "spec.resources", &out.Resources, class.Resources)
@@ -39,6 +44,9 @@ func Unlocked(class, own *v1alpha1.GatewayParametersSpec) (rest *v1alpha1.Gatewa
 	}
 	if l.has(v1alpha1.LockAccessLog) {
 		clearField(&l, "spec.accessLog", &out.AccessLog, class.AccessLog)
+	}
+	if l.has(v1alpha1.LockAccessLog, v1alpha1.LockAccessLogOptions) { // a log without lines is as good as off
+		clearField(&l, "spec.accessLogOptions", &out.AccessLogOptions, class.AccessLogOptions)
 	}
 	if l.has(v1alpha1.LockRequestIDs) {
 		clearField(&l, "spec.requestIDs", &out.RequestIDs, class.RequestIDs)
@@ -91,6 +99,12 @@ func (l *locks) service(own, class *v1alpha1.Service) {
 	}
 	if l.has(all, v1alpha1.LockIPFamilyPolicy) {
 		clearField(l, "spec.service.ipFamilyPolicy", &own.IPFamilyPolicy, class.IPFamilyPolicy)
+	}
+	if l.has(all, v1alpha1.LockIPFamilies) {
+		clearField(l, "spec.service.ipFamilies", &own.IPFamilies, class.IPFamilies)
+	}
+	if l.has(all, v1alpha1.LockNodePorts) {
+		clearField(l, "spec.service.nodePorts", &own.NodePorts, class.NodePorts)
 	}
 }
 

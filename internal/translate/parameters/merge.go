@@ -2,15 +2,17 @@ package parameters
 
 import (
 	"cmp"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/accesslog"
 )
 
 // Merge puts a Gateway's own parameters over its class's, field by field and those of service one
-// by one; nil is none. Whichever of replicas and autoscaling the Gateway sets replaces both of the
-// class. Of service stays only what its type can have, so that a Gateway's type can go
+// by one; nil is none. Whichever of replicas, autoscaling, externalAutoscaler and daemonSet the Gateway sets replaces all of the
+// class's; with daemonSet there is no disruptionBudget. Of service stays only what its type can have, so that a Gateway's type can go
 // with a class's other fields. ClassOnly is always the class's. The result shares values
 // with both, which must not be modified. It knows nothing of locks: own is what Unlocked left of it.
 func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParametersSpec {
@@ -21,13 +23,18 @@ func Merge(class, own *v1alpha1.GatewayParametersSpec) v1alpha1.GatewayParameter
 	if own == nil {
 		own = &v1alpha1.GatewayParametersSpec{}
 	}
-	if own.Replicas != nil || own.Autoscaling != nil {
-		out.Replicas, out.Autoscaling = own.Replicas, own.Autoscaling
+	if own.Replicas != nil || own.Autoscaling != nil || own.ExternalAutoscaler || own.DaemonSet {
+		out.Replicas, out.Autoscaling, out.ExternalAutoscaler, out.DaemonSet = own.Replicas, own.Autoscaling, own.ExternalAutoscaler, own.DaemonSet
+	}
+	out.DisruptionBudget = cmp.Or(own.DisruptionBudget, out.DisruptionBudget)
+	if out.DaemonSet {
+		out.DisruptionBudget = nil
 	}
 	out.Resources = cmp.Or(own.Resources, out.Resources)
 	out.Service = mergeService(out.Service, own.Service)
 	out.LogLevel = cmp.Or(own.LogLevel, out.LogLevel)
 	out.AccessLog = cmp.Or(own.AccessLog, out.AccessLog)
+	out.AccessLogOptions = mergeAccessLogOptions(out.AccessLogOptions, own.AccessLogOptions)
 	out.RequestIDs = cmp.Or(own.RequestIDs, out.RequestIDs)
 	out.ShutdownDelay = cmp.Or(own.ShutdownDelay, out.ShutdownDelay)
 	out.DrainTimeout = cmp.Or(own.DrainTimeout, out.DrainTimeout)
@@ -55,11 +62,36 @@ func mergeService(class, own *v1alpha1.Service) *v1alpha1.Service {
 	}
 	out.ExternalTrafficPolicy = cmp.Or(own.ExternalTrafficPolicy, out.ExternalTrafficPolicy)
 	out.IPFamilyPolicy = cmp.Or(own.IPFamilyPolicy, out.IPFamilyPolicy)
+	if len(own.IPFamilies) > 0 {
+		out.IPFamilies = own.IPFamilies
+	}
+	if len(own.NodePorts) > 0 {
+		out.NodePorts = own.NodePorts
+	}
 	if t := cmp.Or(out.Type, corev1.ServiceTypeLoadBalancer); t != corev1.ServiceTypeLoadBalancer {
 		out.LoadBalancerClass, out.LoadBalancerSourceRanges = nil, nil
 	}
 	if out.Type == corev1.ServiceTypeClusterIP {
-		out.ExternalTrafficPolicy = ""
+		out.ExternalTrafficPolicy, out.NodePorts = "", nil
+	}
+	return &out
+}
+
+// mergeAccessLogOptions replaces the class's options as a whole, but for what is redacted: that is what either of both redacts, or everything where these are more names than
+// a log may have.
+func mergeAccessLogOptions(class, own *v1alpha1.AccessLogOptions) *v1alpha1.AccessLogOptions {
+	if own == nil || class == nil || len(class.RedactQueryParameters) == 0 {
+		return cmp.Or(own, class)
+	}
+	out := *own
+	out.RedactQueryParameters = slices.Clone(class.RedactQueryParameters)
+	for _, name := range own.RedactQueryParameters {
+		if !slices.Contains(out.RedactQueryParameters, name) {
+			out.RedactQueryParameters = append(out.RedactQueryParameters, name)
+		}
+	}
+	if len(out.RedactQueryParameters) > accesslog.MaxRedacted {
+		out.RedactQueryParameters = []string{"*"}
 	}
 	return &out
 }

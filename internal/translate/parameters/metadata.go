@@ -108,8 +108,13 @@ func harmless(key string) bool {
 	return !strings.Contains(key, "/") && !slices.Contains(powerful, key)
 }
 
+// reservedKey reports whether a key is never passed on.
+func reservedKey(key string) bool {
+	return slices.ContainsFunc(reserved, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
+}
+
 func ruleAllows(rules []v1alpha1.MetadataRule, kind v1alpha1.MetadataKind, key string) bool {
-	if slices.ContainsFunc(reserved, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+	if reservedKey(key) {
 		return false
 	}
 	return slices.ContainsFunc(rules, func(r v1alpha1.MetadataRule) bool {

@@ -12,7 +12,7 @@ import (
 
 // TestMetadata asks for each key on which kinds it goes, as label and as annotation.
 func TestMetadata(t *testing.T) {
-	const everywhere = "Pod Deployment Service ServiceAccount ConfigMap PodDisruptionBudget HorizontalPodAutoscaler"
+	const everywhere = "Pod Deployment DaemonSet Service ServiceAccount ConfigMap PodDisruptionBudget HorizontalPodAutoscaler"
 	for _, c := range []struct{ what, spec, key, label, annotation string }{
 		{"conformance", `{}`, "key1", everywhere, everywhere},
 		{"a role of AWS", `{}`, "eks.amazonaws.com/role-arn", "", ""},

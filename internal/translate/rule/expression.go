@@ -60,6 +60,35 @@ func (s *scope) expression(e, field string) *condition.Problem {
 	return nil
 }
 
+// CheckExpression checks a regular expression of a policy. It returns its size, or what is wrong with it and how to mend that. room is what is left of MaxRouteSize for the policy's.
+func CheckExpression(e string, room int) (size int, what, remedy string) {
+	fits := func() bool {
+		switch {
+		case size > maxPatternSize:
+			what = "regular expression " + QuotePattern(e) + " has size " + strconv.Itoa(size) + " when compiled, and at most " + strconv.Itoa(maxPatternSize) + " is supported"
+			remedy = "shorten its repetitions, or use fewer classes of Unicode"
+		case size > room:
+			what = "regular expression " + QuotePattern(e) + " brings those of the policy to more than size " + strconv.Itoa(MaxRouteSize) + " when compiled, which is not supported"
+			remedy = "shorten it, or use fewer"
+		}
+		return what == ""
+	}
+	if size = parseSize(e); !fits() {
+		return 0, what, remedy
+	}
+	parsed, err := syntax.Parse(e, syntax.Perl)
+	if err == nil {
+		if size = max(size, programSize(parsed)); !fits() {
+			return 0, what, remedy
+		}
+		_, err = regexp.Compile(`\A(?:` + e + `)\z`)
+	}
+	if err != nil {
+		return 0, oneLine(err.Error()), "write a regular expression in RE2 syntax"
+	}
+	return size, "", ""
+}
+
 // fits returns the problem of an expression that is beyond the limits of patterns or of the route.
 func (s *scope) fits(e, field string, size int) *condition.Problem {
 	if size > maxPatternSize {

@@ -21,8 +21,13 @@ func requestRedirect(s *scope, f *gwv1.HTTPRouteFilter, field string) (proto.Mes
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+".type", "move the filter to the rule",
 			"a redirect cannot be the filter of a backendRef: no backend is asked")
 	}
-	field += ".requestRedirect"
-	unsupported := func(at, remedy, format string, args ...any) (proto.Message, *condition.Problem) {
+	out, p := s.redirect(spec, field+".requestRedirect")
+	return out, p
+}
+
+// redirect compiles where clients are sent.
+func (s *scope) redirect(spec *gwv1.HTTPRequestRedirectFilter, field string) (*config.RequestRedirect, *condition.Problem) {
+	unsupported := func(at, remedy, format string, args ...any) (*config.RequestRedirect, *condition.Problem) {
 		return nil, condition.NewProblem(gwv1.RouteReasonUnsupportedValue, field+at, remedy, format, args...)
 	}
 	out := &config.RequestRedirect{

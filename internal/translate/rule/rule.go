@@ -198,15 +198,24 @@ func (s *scope) duration(d *gwv1.Duration, field string) (int64, *condition.Prob
 	return int64(parsed), nil
 }
 
+// timeout reads one of the rule's timeouts: config.NoTimeout where it is 0s, and 0 where there is none.
+func (s *scope) timeout(d *gwv1.Duration, field string) (int64, *condition.Problem) {
+	n, p := s.duration(d, field)
+	if d != nil && n == 0 && p == nil {
+		n = config.NoTimeout
+	}
+	return n, p
+}
+
 func (s *scope) timeouts() (p *condition.Problem) {
 	if s.spec.Timeouts == nil {
 		return nil
 	}
-	request, p := s.duration(s.spec.Timeouts.Request, ".timeouts.request")
+	request, p := s.timeout(s.spec.Timeouts.Request, ".timeouts.request")
 	if p != nil {
 		return p
 	}
-	backend, p := s.duration(s.spec.Timeouts.BackendRequest, ".timeouts.backendRequest")
+	backend, p := s.timeout(s.spec.Timeouts.BackendRequest, ".timeouts.backendRequest")
 	if p != nil {
 		return p
 	}

@@ -53,7 +53,7 @@ func Read(options Options, refuse Refuse, further ...gwv1.AnnotationKey) (l Limi
 		case key == MinVersion:
 			version, known := versions[value]
 			if !known {
-				refuse(key, `use "1.2" or "1.3"`, "%q is not a version of TLS that can be spoken", value)
+				refuse(key, `use "1.2" or "1.3"`, "%q is not a version of TLS that is supported", value)
 			}
 			l.MinVersion = version
 		case key == CipherSuites:

@@ -1,0 +1,95 @@
+package lint
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/kind"
+)
+
+// certificates looks at what a listener shows its clients.
+func (l *linter) certificates(o metav1.Object, i int, hostname *gwv1.Hostname, tls *gwv1.ListenerTLSConfig) {
+	if tls == nil || tls.Mode != nil && *tls.Mode != gwv1.TLSModeTerminate {
+		return
+	}
+	var leaves []*x509.Certificate
+	for j, ref := range tls.CertificateRefs {
+		if ref.Kind != nil && string(*ref.Kind) != kind.Secret.Name || ref.Group != nil && *ref.Group != "" {
+			continue
+		}
+		at := key{o.GetNamespace(), string(ref.Name)}
+		if ref.Namespace != nil {
+			at.namespace = string(*ref.Namespace)
+		}
+		leaf := leafOf(l.secrets[at])
+		if leaf == nil {
+			return // what is wrong with it is a condition of the listener
+		}
+		leaves = append(leaves, leaf)
+		l.times(o, fmt.Sprintf("spec.listeners[%d].tls.certificateRefs[%d]", i, j), at, leaf)
+	}
+	if hostname == nil || *hostname == "" || len(leaves) == 0 {
+		return
+	}
+	var names []string
+	for _, leaf := range leaves {
+		if covers(leaf, string(*hostname)) {
+			return
+		}
+		names = append(names, leaf.DNSNames...)
+	}
+	has := "no DNS name at all"
+	if len(names) > 0 {
+		has = strings.Join(names, ", ")
+	}
+	l.add(o, fmt.Sprintf("spec.listeners[%d].hostname", i), fmt.Sprintf("no certificate of the listener is for %s (they are for %s), so clients will reject it", *hostname, has),
+		"use a certificate with that name, or change the hostname")
+}
+
+func (l *linter) times(o metav1.Object, field string, secret key, leaf *x509.Certificate) {
+	const day = "2006-01-02"
+	switch name := secret.namespace + "/" + secret.name; {
+	case l.now.After(leaf.NotAfter):
+		l.add(o, field, fmt.Sprintf("the certificate in Secret %s expired on %s, so clients will reject it", name, leaf.NotAfter.UTC().Format(day)), "renew it")
+	case l.now.Before(leaf.NotBefore):
+		l.add(o, field, fmt.Sprintf("the certificate in Secret %s is not valid before %s, so clients will reject it", name, leaf.NotBefore.UTC().Format(day)), "use another until then, or correct this machine's clock")
+	case leaf.NotAfter.Sub(l.now) < Soon && leaf.NotAfter.Sub(leaf.NotBefore) > 2*Soon: // short-lived ones are renewed in time by who makes them
+		l.add(o, field, fmt.Sprintf("the certificate in Secret %s expires on %s, in %d days", name, leaf.NotAfter.UTC().Format(day), int(leaf.NotAfter.Sub(l.now)/(24*time.Hour))), "renew it")
+	}
+}
+
+// leafOf is the first certificate of a Secret, nil where there is none.
+func leafOf(s *corev1.Secret) *x509.Certificate {
+	if s == nil {
+		return nil
+	}
+	block, _ := pem.Decode(s.Data[corev1.TLSCertKey])
+	if block == nil {
+		return nil
+	}
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	return leaf
+}
+
+// covers reports whether clients take a certificate for a listener's hostname; a wildcard wants the same wildcard, since all names below it may be asked for.
+func covers(leaf *x509.Certificate, hostname string) bool {
+	if !strings.HasPrefix(hostname, "*.") {
+		return leaf.VerifyHostname(hostname) == nil
+	}
+	for _, name := range leaf.DNSNames {
+		if strings.EqualFold(name, hostname) {
+			return true
+		}
+	}
+	return false
+}

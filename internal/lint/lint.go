@@ -1,0 +1,97 @@
+// Package lint finds what is valid in a set of objects but probably not intended: certificates that clients will reject, Services without endpoints, matches that
+// never match a request. It exists beside package translate because a status must not report these: in a cluster, what is missing may be created later.
+//
+// It must not import translate, proxy or cli.
+package lint
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/kind"
+)
+
+// Finding is something that is probably not intended.
+type Finding struct {
+	Object kind.ObjectKey
+	// Field is a path such as spec.rules[0].matches[1]; "" is the whole object.
+	Field string
+	// Message says what is so, and Remedy what to do about it.
+	Message, Remedy string
+}
+
+// Soon is how long before its end a certificate is warned of.
+const Soon = 14 * 24 * time.Hour
+
+// Lint looks through objects, typed as package kind has them; it ignores others. now is what certificates are compared with. The findings are sorted by object
+// and field.
+func Lint(objects []metav1.Object, now time.Time) []Finding {
+	l := &linter{now: now, secrets: map[key]*corev1.Secret{}, services: map[key]*corev1.Service{}, slices: map[key][]*discoveryv1.EndpointSlice{}}
+	var httpRoutes []*gwv1.HTTPRoute
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *corev1.Secret:
+			l.secrets[keyOf(o)] = o
+		case *corev1.Service:
+			l.services[keyOf(o)] = o
+		case *discoveryv1.EndpointSlice:
+			of := key{o.Namespace, o.Labels[discoveryv1.LabelServiceName]}
+			l.slices[of] = append(l.slices[of], o)
+		case *gwv1.HTTPRoute:
+			httpRoutes = append(httpRoutes, o)
+		}
+	}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *gwv1.Gateway:
+			for i, listener := range o.Spec.Listeners {
+				l.certificates(o, i, listener.Hostname, listener.TLS)
+			}
+		case *gwv1.ListenerSet:
+			for i, listener := range o.Spec.Listeners {
+				l.certificates(o, i, listener.Hostname, listener.TLS)
+			}
+		case *gwx.XListenerSet:
+			l.replacedKind(o)
+			for i, listener := range o.Spec.Listeners {
+				if listener.TLS != nil {
+					l.certificates(o, i, listener.Hostname, &gwv1.ListenerTLSConfig{Mode: listener.TLS.Mode, CertificateRefs: listener.TLS.CertificateRefs})
+				}
+			}
+		case *discoveryv1.EndpointSlice:
+			l.endpointSlice(o)
+		}
+		for _, ref := range backendsOf(o) {
+			l.backend(o.GetNamespace(), ref)
+		}
+	}
+	l.matches(httpRoutes)
+	slices.SortFunc(l.findings, func(a, b Finding) int {
+		return cmp.Or(a.Object.Compare(b.Object), cmp.Compare(a.Field, b.Field), cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(l.findings) // of a Service that several routes name
+}
+
+type linter struct {
+	now      time.Time
+	secrets  map[key]*corev1.Secret
+	services map[key]*corev1.Service
+	slices   map[key][]*discoveryv1.EndpointSlice // by Service
+	findings []Finding
+}
+
+// key names an object of a kind that is known.
+type key struct{ namespace, name string }
+
+func keyOf(o metav1.Object) key { return key{o.GetNamespace(), o.GetName()} }
+
+func (l *linter) add(o metav1.Object, field, message, remedy string) {
+	l.findings = append(l.findings, Finding{kind.KeyOf(o), field, message, remedy})
+}

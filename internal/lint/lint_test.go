@@ -1,0 +1,163 @@
+package lint_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/lint"
+	"github.com/moongate-dev/moongate/internal/source/files"
+)
+
+// objectsOf are those of manifests, all of which must be valid.
+func objectsOf(t *testing.T, text string) (objects []metav1.Object) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	source, err := files.New([]string{path}, files.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded := source.Load()
+	for _, p := range loaded.Problems {
+		t.Fatal(p)
+	}
+	for _, o := range loaded.Objects {
+		objects = append(objects, o.Object)
+	}
+	return objects
+}
+
+func linted(t *testing.T, objects []metav1.Object, now time.Time) (lines []string) {
+	t.Helper()
+	for _, f := range lint.Lint(objects, now) {
+		if f.Remedy == "" {
+			t.Errorf("%s %s has no remedy", f.Object, f.Message)
+		}
+		lines = append(lines, strings.Join([]string{f.Object.String(), f.Field, f.Message}, ": "))
+	}
+	return lines
+}
+
+const (
+	service = "{apiVersion: v1, kind: Service, metadata: {name: s}, spec: {ports: [{name: http, port: 80}]}}\n---\n"
+	slice   = "{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-1, labels: {kubernetes.io/service-name: %s}}, addressType: IPv4, ports: [{name: %s, port: 8080}], endpoints: [{addresses: [192.0.2.1]%s}]}\n---\n"
+	route   = "{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: %s}, spec: {parentRefs: [{name: g%s}], hostnames: [%s], rules: [%s]}}\n---\n"
+	toS     = "{backendRefs: [{name: s, port: 80}]}"
+)
+
+func TestLint(t *testing.T) {
+	selecting := strings.Replace(service, "spec: {", "spec: {selector: {app: s}, ", 1)
+	to := fmt.Sprintf(route, "r", "", "", toS)
+	matching := func(match string) string { return "{matches: [" + match + "], backendRefs: [{name: s, port: 80}]}" }
+	good := service + fmt.Sprintf(slice, "s", "http", "")
+	for name, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		"good":                         {good + to, nil},
+		"nothing":                      {"", nil},
+		"no slice":                     {service + to + fmt.Sprintf(route, "r2", "", "b.test", toS), []string{"Service default/s: : no EndpointSlice is for this Service, so requests to it are answered 503"}},
+		"for clusters":                 {selecting + to, nil},
+		"for clusters, beside a slice": {selecting + to + strings.ReplaceAll(good, "name: s", "name: o"), nil},
+		"not used":                     {service, nil},
+		"not ready":                    {service + to + fmt.Sprintf(slice, "s", "http", ", conditions: {ready: false}"), []string{"Service default/s: : no endpoint of this Service is ready, so requests to it are answered 503"}},
+		"other port":                   {service + to + fmt.Sprintf(slice, "s", "web", ""), []string{`Service default/s: spec.ports[0].name: no EndpointSlice of this Service has a port named "http" (they have "web"), so requests to port 80 are answered 503`}},
+		"other label":                  {good + to + strings.Replace(fmt.Sprintf(slice, "ss", "http", ""), "s-1", "s-2", 1), []string{"EndpointSlice default/s-2: metadata.labels: its label names Service default/ss, which does not exist"}},
+		"no label": {good + to +
+			"{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-2}, addressType: IPv4, endpoints: [{addresses: [192.0.2.1]}]}\n",
+			[]string{"EndpointSlice default/s-2: metadata.labels: it does not have the label kubernetes.io/service-name, so it belongs to no Service"}},
+		"of an XBackend": {"{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {name: s-2, labels: {moongate.dev/xbackend: b}}, addressType: IPv4, endpoints: [{addresses: [192.0.2.1]}]}\n", nil},
+		"twice in a route": {good + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /a}}")+", "+matching("{path: {value: /b}}, {path: {value: /a/}}")),
+			[]string{"HTTPRoute default/r: spec.rules[1].matches[1]: it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"}},
+		"twice in a rule": {good + fmt.Sprintf(route, "r", "", "", matching("{path: {value: /a}}, {path: {value: /a}}")), nil},
+		"two routes": {good + fmt.Sprintf(route, "b", "", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS),
+			[]string{"HTTPRoute default/b: spec.rules[0].matches[0]: it is the same as spec.rules[0].matches[0] of HTTPRoute default/a, which takes precedence, so it never matches a request"}},
+		"other hostname":      {good + fmt.Sprintf(route, "b", "", "a.test, b.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
+		"other section":       {good + fmt.Sprintf(route, "b", ", sectionName: http", "a.test", toS) + fmt.Sprintf(route, "a", "", "a.test", toS), nil},
+		"headers in any case": {good + fmt.Sprintf(route, "r", "", "", matching("{headers: [{name: X-a, value: b}, {name: c, value: d}]}")+", "+matching("{headers: [{name: c, value: d}, {name: x-A, value: b}]}")), []string{"HTTPRoute default/r: spec.rules[1].matches[0]: it is the same as spec.rules[0].matches[0], which takes precedence, so it never matches a request"}},
+		"other method":        {good + fmt.Sprintf(route, "r", "", "", matching("{method: GET}")+", "+matching("{method: POST}")+", "+matching("{queryParams: [{name: a, value: b}]}")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := linted(t, objectsOf(t, c.text), time.Now()); !slices.Equal(got, c.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+			}
+		})
+	}
+}
+
+// secret has a certificate of some names and validity.
+func secret(t *testing.T, names []string, begin, end time.Time) *corev1.Secret {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: names, NotBefore: begin, NotAfter: end}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}, Data: map[string][]byte{corev1.TLSCertKey: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}}
+}
+
+func TestCertificates(t *testing.T) {
+	now := time.Date(2026, 1, 15, 12, 0, 0, 0, time.UTC)
+	const day = 24 * time.Hour
+	ref := []gwv1.SecretObjectReference{{Name: "c"}}
+	for name, c := range map[string]struct {
+		names      []string
+		begin, end time.Duration
+		hostname   string
+		mode       gwv1.TLSModeType
+		want       []string
+	}{
+		"good":                        {[]string{"a.test"}, -day, 90 * day, "a.test", "", nil},
+		"no hostname":                 {nil, -day, 90 * day, "", "", nil},
+		"a wildcard for a name":       {[]string{"*.test"}, -day, 90 * day, "a.test", "", nil},
+		"a wildcard for the same":     {[]string{"*.TEST"}, -day, 90 * day, "*.test", "", nil},
+		"a name for a wildcard":       {[]string{"a.test"}, -day, 90 * day, "*.test", "", []string{"spec.listeners[0].hostname: no certificate of the listener is for *.test (they are for a.test), so clients will reject it"}},
+		"another name":                {[]string{"b.test", "c.test"}, -day, 90 * day, "a.test", "", []string{"spec.listeners[0].hostname: no certificate of the listener is for a.test (they are for b.test, c.test), so clients will reject it"}},
+		"expired":                     {[]string{"a.test"}, -90 * day, -day, "a.test", "", []string{"spec.listeners[0].tls.certificateRefs[0]: the certificate in Secret default/c expired on 2026-01-14, so clients will reject it"}},
+		"not yet valid":               {[]string{"a.test"}, day, 90 * day, "a.test", "", []string{"spec.listeners[0].tls.certificateRefs[0]: the certificate in Secret default/c is not valid before 2026-01-16, so clients will reject it"}},
+		"expires soon":                {[]string{"a.test"}, -80 * day, 10 * day, "a.test", "", []string{"spec.listeners[0].tls.certificateRefs[0]: the certificate in Secret default/c expires on 2026-01-25, in 10 days"}},
+		"short-lived":                 {[]string{"a.test"}, -day, 6 * day, "a.test", "", nil},
+		"not terminated by a Gateway": {[]string{"b.test"}, -90 * day, -day, "a.test", gwv1.TLSModePassthrough, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tls := &gwv1.ListenerTLSConfig{CertificateRefs: ref}
+			if c.mode != "" {
+				tls.Mode = new(c.mode)
+			}
+			gateway := &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "g"}}
+			gateway.Spec.Listeners = []gwv1.Listener{{Name: "l", Hostname: new(gwv1.Hostname(c.hostname)), TLS: tls}}
+			var want []string
+			for _, line := range c.want {
+				want = append(want, "Gateway default/g: "+line)
+			}
+			objects := []metav1.Object{gateway, secret(t, c.names, now.Add(c.begin), now.Add(c.end))}
+			if got := linted(t, objects, now); !slices.Equal(got, want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+			}
+			if got := linted(t, objects[:1], now); len(got) > 0 {
+				t.Errorf("without the Secret: %q", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+)
+
+// place is a set of requests that a match may match: those for one hostname that come through one parent.
+type place struct{ parent, hostname string }
+
+// winner is the match that takes precedence.
+type winner struct {
+	route *gwv1.HTTPRoute
+	field string
+}
+
+// matches looks for matches that are the same as another one, which comes first: the one of the older route, else of the first by name, else the earlier (HTTPRoute's
+// docstring of matches).
+func (l *linter) matches(routes []*gwv1.HTTPRoute) {
+	routes = slices.SortedFunc(slices.Values(routes), func(a, b *gwv1.HTTPRoute) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	taken := map[place]map[string]winner{}
+	for _, route := range routes {
+		places := placesOf(route)
+		for i, rule := range route.Spec.Rules {
+			own := map[string]bool{}
+			for j, match := range rule.Matches {
+				l.wildcard(route, fmt.Sprintf("spec.rules[%d].matches[%d].path", i, j), match.Path)
+				k := matchKey(match)
+				if own[k] {
+					continue // what is said twice within a rule leads to the same
+				}
+				own[k] = true
+				field := fmt.Sprintf("spec.rules[%d].matches[%d]", i, j)
+				l.match(route, field, k, places, taken)
+			}
+		}
+	}
+}
+
+// wildcard looks for a path that ends as those of other gateways do which match everything below them.
+func (l *linter) wildcard(route *gwv1.HTTPRoute, field string, path *gwv1.HTTPPathMatch) {
+	if path == nil || path.Value == nil || path.Type != nil && *path.Type == gwv1.PathMatchRegularExpression {
+		return
+	}
+	prefix, ok := strings.CutSuffix(*path.Value, "/*")
+	if !ok {
+		return
+	}
+	if prefix == "" {
+		prefix = "/"
+	}
+	l.add(route, field+".value", fmt.Sprintf("%q ends with a \"*\", which is matched as it is written", *path.Value),
+		fmt.Sprintf("to match everything below, write type: PathPrefix and value: %s", prefix))
+}
+
+func (l *linter) match(route *gwv1.HTTPRoute, field, k string, places []place, taken map[place]map[string]winner) {
+	lost := 0
+	var first winner
+	for _, p := range places {
+		if taken[p] == nil {
+			taken[p] = map[string]winner{}
+		}
+		by, ok := taken[p][k]
+		if !ok {
+			taken[p][k] = winner{route, field}
+			continue
+		}
+		if lost == 0 {
+			first = by
+		}
+		lost++
+	}
+	if lost == 0 || lost < len(places) {
+		return
+	}
+	of := first.field
+	if first.route != route {
+		of += fmt.Sprintf(" of HTTPRoute %s/%s", first.route.Namespace, first.route.Name)
+	}
+	l.add(route, field, "it is the same as "+of+", which takes precedence, so it never matches a request", "remove one of the two, or match more in one of them")
+}
+
+// placesOf are those of a route. Parents are compared as they are written: a route for a listener and one for its whole Gateway have no place in common.
+func placesOf(route *gwv1.HTTPRoute) (places []place) {
+	hostnames := route.Spec.Hostnames
+	if len(hostnames) == 0 {
+		hostnames = []gwv1.Hostname{""}
+	}
+	for _, ref := range route.Spec.ParentRefs {
+		parent := parentKey(route.Namespace, ref)
+		for _, hostname := range hostnames {
+			if p := (place{parent, strings.ToLower(string(hostname))}); !slices.Contains(places, p) {
+				places = append(places, p)
+			}
+		}
+	}
+	return places
+}
+
+func parentKey(namespace string, ref gwv1.ParentReference) string {
+	kind, section, port := "Gateway", "", int32(0)
+	if ref.Kind != nil {
+		kind = string(*ref.Kind)
+	}
+	if ref.Namespace != nil {
+		namespace = string(*ref.Namespace)
+	}
+	if ref.SectionName != nil {
+		section = string(*ref.SectionName)
+	}
+	if ref.Port != nil {
+		port = int32(*ref.Port)
+	}
+	return fmt.Sprintf("%s/%s/%s/%s/%d", kind, namespace, ref.Name, section, port)
+}
+
+// matchKey is the same for matches that take the same requests. Defaults are set.
+func matchKey(m gwv1.HTTPRouteMatch) string {
+	var parts []string
+	if m.Path != nil {
+		kind, value := gwv1.PathMatchPathPrefix, "/"
+		if m.Path.Type != nil {
+			kind = *m.Path.Type
+		}
+		if m.Path.Value != nil {
+			value = *m.Path.Value
+		}
+		if kind == gwv1.PathMatchPathPrefix && len(value) > 1 {
+			value = strings.TrimSuffix(value, "/")
+		}
+		parts = append(parts, fmt.Sprintf("path %s %q", kind, value))
+	} else {
+		parts = append(parts, `path PathPrefix "/"`)
+	}
+	if m.Method != nil {
+		parts = append(parts, "method "+string(*m.Method))
+	}
+	var conditions []string
+	for _, h := range m.Headers {
+		kind := gwv1.HeaderMatchExact
+		if h.Type != nil {
+			kind = *h.Type
+		}
+		conditions = append(conditions, fmt.Sprintf("header %s %s %q", strings.ToLower(string(h.Name)), kind, h.Value))
+	}
+	for _, q := range m.QueryParams {
+		kind := gwv1.QueryParamMatchExact
+		if q.Type != nil {
+			kind = *q.Type
+		}
+		conditions = append(conditions, fmt.Sprintf("query %s %s %q", q.Name, kind, q.Value))
+	}
+	slices.Sort(conditions)
+	return strings.Join(append(parts, conditions...), "\n")
+}
