@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/auth"
 	"github.com/moongate-dev/moongate/internal/incremental"
@@ -47,6 +48,8 @@ type Options struct {
 	Namespaces []string
 	// Identity tells replicas apart; the pod's name.
 	Identity string
+	// LogFormat is how proxies write their logs: "json", or "" for text.
+	LogFormat string
 	// Image of the proxies, unless GatewayParameters name another.
 	Image string
 	// DeliveryAddress is where proxies are served, host:port.
@@ -59,6 +62,8 @@ type Options struct {
 	LeaderElection bool
 	Version        string
 	// Translated is called with what each translation cost; nil is not called.
+	// RateLimits is translate.Options.RateLimits.
+	RateLimits *config.RateLimitService
 	// Panicked is translate.Options.Panicked.
 	Panicked   func(function, key string, v any)
 	Translated func(incremental.Stats, time.Duration)
@@ -130,7 +135,7 @@ func New(o Options) (*Controller, error) {
 	c.selectors = selector.New(selector.Options{Client: services, ControllerName: o.ControllerName, Namespaces: o.Namespaces, Logger: o.Logger})
 	c.loop = reconcile.NewCluster(reconcile.ClusterOptions{
 		Translator: translate.New(translate.Options{
-			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces, Panicked: o.Panicked,
+			ControllerName: o.ControllerName, Cluster: true, ReservedPorts: o.ReservedPorts, Namespaces: o.Namespaces, RateLimits: o.RateLimits, Panicked: o.Panicked,
 		}),
 		Publish:    c.publish,
 		Provision:  func(changes []translate.ProxySpecChange) { c.provisioner.Update(changes) },
@@ -149,8 +154,8 @@ func New(o Options) (*Controller, error) {
 	}
 	c.provisioner, err = provision.New(provision.Options{
 		Config: o.Config, ControllerName: o.ControllerName, Image: o.Image, Namespaces: o.Namespaces,
-		ControllerAddress: net.JoinHostPort(c.serviceName(), port),
-		CAPEM:             c.caPEM, Report: c.loop.SetInfrastructure, Pods: c.remote.SetPods, Unread: c.unread, Logger: o.Logger,
+		ControllerAddress: net.JoinHostPort(c.serviceName(), port), LogFormat: o.LogFormat,
+		CAPEM: c.caPEM, Report: c.loop.SetInfrastructure, Pods: c.remote.SetPods, Zones: c.remote.SetZones, Unread: c.unread, Logger: o.Logger,
 	})
 	return c, err
 }
@@ -355,6 +360,9 @@ func (c *Controller) Proxies(emit func(observe.GatewayProxies)) {
 		emit(n)
 	}
 }
+
+// Resources are what the proxies of a Gateway ("<namespace>/<name>") are to serve, private keys among it; nobody may modify them.
+func (c *Controller) Resources(gateway string) []*config.Resource { return c.remote.Resources(gateway) }
 
 // Deliveries are the proxies and what they have, for people.
 func (c *Controller) Deliveries() reconcile.Status { return c.loop.Status() }

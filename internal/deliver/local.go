@@ -47,6 +47,9 @@ func (l *Local) Apply(u *config.Update) map[string]error {
 // Rebind tries to bind again what could not be bound, and returns which listeners do not serve.
 func (l *Local) Rebind() map[string]error { return l.proxy.Rebind().Listeners }
 
+// Unavailable returns what the proxy cannot reach, see proxy.Proxy.Unavailable.
+func (l *Local) Unavailable() map[config.ID]string { return l.proxy.Unavailable() }
+
 // Generation returns the one that was applied last.
 func (l *Local) Generation() uint64 {
 	l.mu.Lock()
@@ -59,6 +62,13 @@ func (l *Local) Listener(key string) *config.Listener {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.served[config.ID{Kind: config.KindListener, Key: key}].GetListener()
+}
+
+// Resources returns what the proxy serves, private keys among it, in no order. The Resources are shared and must not be modified.
+func (l *Local) Resources() []*config.Resource {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Values(l.served))
 }
 
 // Config returns what the proxy serves, without private keys.

@@ -19,11 +19,14 @@ type gateway struct {
 	runs      bool   // proxies are to run for it
 	pods      map[string]*pod
 	uids      map[string]string // of the pods that there are, by name
+	zones     map[string]string // of pods, by name; see SetZones
 	awaits    bool              // it is Withheld.Unknown, or Unread without that anything was sent
 	undecided bool              // see Withheld.Undecided
 	sent      bool              // something was sent to a proxy of it in this epoch
 	// faulty says that the last Report had faults of listeners.
 	faulty bool
+	// saidUnavailable is what the last Report has of pod.unavailable.
+	saidUnavailable string
 }
 
 // pod is one proxy: one that is connected, or that the cluster calls ready.
@@ -40,6 +43,8 @@ type pod struct {
 	heard     bool              // what follows is of this epoch
 	listeners map[string]string // faults by config.Listener.key
 	rejected  map[config.ID]string
+	// unavailable is what the proxy says of the Redis that its Gateway's global rate limits count in, "" for nothing.
+	unavailable string
 }
 
 // retains reports whether the proxy has, or may have, a configuration of an earlier epoch and nothing of this one.
@@ -91,7 +96,7 @@ func (r *Remote) gateway(name string) *gateway {
 // tidy forgets a Gateway of which there is nothing any more.
 func (r *Remote) tidy(name string) {
 	g := r.gateways[name]
-	if g != nil && !r.managed(g) && len(g.pods) == 0 && len(g.uids) == 0 && !g.awaits && !g.undecided {
+	if g != nil && !r.managed(g) && len(g.pods) == 0 && len(g.uids) == 0 && len(g.zones) == 0 && !g.awaits && !g.undecided {
 		delete(r.gateways, name)
 	}
 	if r.gateways[name] == nil {
@@ -182,6 +187,8 @@ type Report struct {
 	// Rejected are sentences about all that proxies cannot carry out, Others about what is neither a route nor a listener,
 	// which have a status of their own.
 	Rejected, Others []string
+	// RateLimits is a sentence about proxies that do not reach the Redis in which the Gateway's global rate limits count, "" where all do.
+	RateLimits string
 	// Overdue are sentences about proxies that owe an answer for too long; they stay the same while they do.
 	Overdue []string
 	// Serving says that a proxy that is ready serves what is current, or may yet be waited for.
@@ -204,7 +211,7 @@ func (r *Remote) Reports() (out []Report) {
 		if g == nil {
 			g = &gateway{name: name} // nothing is left of it
 		}
-		report := Report{Gateway: name, Listeners: g.listenerFaults(), Routes: map[string]string{}, Overdue: g.overdue(r.o.AnswerLimit), Serving: g.served()}
+		report := Report{Gateway: name, Listeners: g.listenerFaults(), Routes: map[string]string{}, RateLimits: g.unavailable(), Overdue: g.overdue(r.o.AnswerLimit), Serving: g.served()}
 		g.faulty = len(report.Listeners) > 0
 		rejecting := g.rejecting()
 		for _, id := range slices.SortedFunc(maps.Keys(rejecting), config.CompareID) {
@@ -281,6 +288,22 @@ func (g *gateway) rejecting() map[config.ID][]string {
 		}
 	}
 	return out
+}
+
+// unavailable is a sentence about proxies that do not reach Redis, "" for none. It does not name them, and stays the same as long as one of them says it: a great many policies may
+// repeat it. Remote.Status has what each proxy says.
+func (g *gateway) unavailable() string {
+	now := ""
+	for _, pod := range slices.Sorted(maps.Keys(g.pods)) {
+		if said := g.pods[pod].unavailable; said != "" && (now == "" || said == g.saidUnavailable) {
+			now = said
+		}
+	}
+	g.saidUnavailable = now
+	if now == "" {
+		return ""
+	}
+	return "A proxy reports: " + now
 }
 
 // rejection is a sentence about a Resource that proxies cannot carry out.

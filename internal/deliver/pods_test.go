@@ -96,3 +96,23 @@ func TestReportsByKind(t *testing.T) {
 		t.Errorf("the same again: %+v", again)
 	}
 }
+
+// TestUnavailableStaysTheSame: what is said of a Redis that proxies do not reach is not written anew for each proxy that finds it away or back: policies without number may say it.
+func TestUnavailableStaysTheSame(t *testing.T) {
+	g := &gateway{name: "n/gw", pods: map[string]*pod{"a": {}, "b": {}, "c": {}}}
+	for i, step := range []struct{ a, b, c, want string }{
+		{"", "", "", ""},
+		{"", "timeout", "", "A proxy reports: timeout"},
+		{"refused", "timeout", "", "A proxy reports: timeout"},
+		{"refused", "timeout", "timeout", "A proxy reports: timeout"},
+		{"refused", "", "timeout", "A proxy reports: timeout"},
+		{"refused", "", "", "A proxy reports: refused"},
+		{"refused", "timeout", "", "A proxy reports: refused"},
+		{"", "", "", ""},
+	} {
+		g.pods["a"].unavailable, g.pods["b"].unavailable, g.pods["c"].unavailable = step.a, step.b, step.c
+		if got := g.unavailable(); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+	}
+}

@@ -192,6 +192,21 @@ func (r *Remote) SetPods(namespace, name string, uids map[string]string) {
 	r.tidy(g.name)
 }
 
+// SetZones sets which zones the pods of a Gateway are in, by the pods' names; those whose zone is not known are left out. Proxies are told as soon as
+// they may be sent anything: in the Begin of what they are sent anyway, or by a generation without changes.
+func (r *Remote) SetZones(namespace, name string, zones map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := r.gateway(namespace + "/" + name)
+	g.zones = maps.Clone(zones)
+	for pod, p := range g.pods {
+		if p.stream != nil && g.zones[pod] != "" && p.stream.zone != g.zones[pod] {
+			p.stream.wake()
+		}
+	}
+	r.tidy(g.name)
+}
+
 // Lead begins to serve. The epoch must be another one each time, and never "".
 func (r *Remote) Lead(epoch string, w *Withheld) (unread []string) {
 	now := time.Now()

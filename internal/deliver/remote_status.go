@@ -34,6 +34,8 @@ type RemoteProxy struct {
 	Error     string            `json:"error,omitempty"`     // of the last refused generation
 	Listeners map[string]string `json:"listeners,omitempty"` // that it cannot serve, and why
 	Rejected  map[string]string `json:"rejected,omitempty"`  // resources, and why
+	// Unavailable is what it says of the Redis of global rate limits, where it does not reach that.
+	Unavailable string `json:"unavailable,omitempty"`
 }
 
 // Status returns what is known of all proxies.
@@ -48,11 +50,24 @@ func (r *Remote) Status() RemoteStatus {
 		for _, podName := range slices.Sorted(maps.Keys(g.pods)) {
 			p := g.pods[podName]
 			row.Proxies = append(row.Proxies, RemoteProxy{Pod: podName, Version: p.version, Ready: p.ready, Connected: p.stream != nil,
-				Acked: p.acked, Overdue: p.overdue, Error: p.refusal, Listeners: p.listeners, Rejected: printed(p.rejected)})
+				Acked: p.acked, Overdue: p.overdue, Error: p.refusal, Listeners: p.listeners, Rejected: printed(p.rejected), Unavailable: p.unavailable})
 		}
 		s.Gateways = append(s.Gateways, row)
 	}
 	return s
+}
+
+// Resources returns what the proxies of a Gateway ("<namespace>/<name>") are to serve, private keys among it, sorted by config.CompareID; nil where
+// nothing is known of it. The Resources are shared and must not be modified.
+func (r *Remote) Resources(gateway string) []*config.Resource {
+	r.mu.Lock()
+	var all []*config.Resource
+	if r.parts.Has(gateway) {
+		all = r.parts.Part(gateway).Unsorted()
+	}
+	r.mu.Unlock()
+	slices.SortFunc(all, func(a, b *config.Resource) int { return config.CompareID(a.ID(), b.ID()) })
+	return all
 }
 
 func printed(rejected map[config.ID]string) map[string]string {

@@ -86,11 +86,14 @@ type peer struct {
 
 	mu        sync.Mutex
 	resources map[config.ID]bool
+	told      []string // zones
+	updates   []int    // how much each changed
 }
 
 func (p *peer) apply(u *config.Update) proxy.Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.updates = append(p.updates, len(u.Upserts)+len(u.Removals))
 	for _, r := range u.Upserts {
 		p.resources[r.ID()] = true
 	}
@@ -98,6 +101,27 @@ func (p *peer) apply(u *config.Update) proxy.Result {
 		delete(p.resources, id)
 	}
 	return proxy.Result{Generation: u.Generation}
+}
+
+// zone takes the proxy's zone.
+func (p *peer) zone(zone string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.told = append(p.told, zone)
+}
+
+// zones are those that it was told, in their order.
+func (p *peer) zones() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.told, " ")
+}
+
+// changes are how many resources each update changed.
+func (p *peer) changes() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.updates)
 }
 
 // ids are the resources that it has.
@@ -116,7 +140,7 @@ func (c *remote) connect(t *testing.T, gateway, pod string) *peer {
 	p := &peer{resources: map[config.ID]bool{}}
 	p.Client = client.New(client.Options{
 		Controller: strings.Replace(c.address, "127.0.0.1", delivertest.Host, 1), CAFile: c.caFile, Gateway: gateway, Version: "test",
-		TokenFile: testkit.WriteFile(t, "token", []byte(delivertest.Token(gateway, pod))), Apply: p.apply, Rebind: func() proxy.Result { return proxy.Result{} }})
+		TokenFile: testkit.WriteFile(t, "token", []byte(delivertest.Token(gateway, pod))), Apply: p.apply, Zone: p.zone, Rebind: func() proxy.Result { return proxy.Result{} }})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

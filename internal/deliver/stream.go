@@ -70,6 +70,7 @@ type stream struct {
 	sent       uint64            // the generation that it was sent last
 	waits      bool              // for the answer to it
 	paused     bool              // after a refusal
+	zone       string            // that it was sent last
 	acks       allowance         // of answers that nothing was sent for
 }
 
@@ -243,29 +244,30 @@ func (r *Remote) send(ctx context.Context, s *stream, out wire.Delivery_StreamSe
 			return nil
 		case <-s.woken:
 		}
-		epoch, delta, err := r.next(s)
+		begin, delta, err := r.next(s)
 		if err != nil {
 			return err
 		}
 		if delta == nil {
 			continue
 		}
-		if err := sendDelta(out, epoch, delta); err != nil {
+		if err := sendDelta(out, begin, delta); err != nil {
 			return err
 		}
 	}
 }
 
 // next returns what a proxy is to be sent now; nil for nothing.
-func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
+func (r *Remote) next(s *stream) (*wire.Begin, *partition.Delta, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	part := r.parts.Part(s.gateway.name)
+	part, zone := r.parts.Part(s.gateway.name), s.gateway.zones[s.pod]
+	current := !s.idle && !s.full && part.Generation() == s.base && (zone == "" || zone == s.zone)
 	switch {
-	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.waits || s.paused || !s.idle && !s.full && part.Generation() == s.base:
-		return "", nil, nil
+	case r.epoch == "" || s.gateway.awaits || s.gateway.undecided && s.retains() || s.waits || s.paused || current:
+		return nil, nil, nil
 	case !r.managed(s.gateway):
-		return "", nil, errNotManaged(s.gateway.name)
+		return nil, nil, errNotManaged(s.gateway.name)
 	}
 	var delta partition.Delta
 	if s.full {
@@ -274,12 +276,11 @@ func (r *Remote) next(s *stream) (epoch string, d *partition.Delta, err error) {
 		delta = part.Since(s.base)
 	}
 	s.idle, s.configured, s.waits, s.sent = false, false, true, delta.Generation
-	s.gateway.sent = true
-	return r.epoch, &delta, nil
+	s.gateway.sent, s.zone = true, zone
+	return &wire.Begin{Epoch: r.epoch, Generation: delta.Generation, Full: delta.Full, Zone: zone}, &delta, nil
 }
 
-func sendDelta(out wire.Delivery_StreamServer, epoch string, d *partition.Delta) error {
-	begin := &wire.Begin{Epoch: epoch, Generation: d.Generation, Full: d.Full}
+func sendDelta(out wire.Delivery_StreamServer, begin *wire.Begin, d *partition.Delta) error {
 	if err := out.Send(&wire.ToProxy{Message: &wire.ToProxy_Begin{Begin: begin}}); err != nil {
 		return err
 	}
@@ -414,10 +415,16 @@ func (r *Remote) note(s *stream, p *pod, a *wire.Ack) bool {
 		}
 		rejected[id] = said(f.GetMessage())
 	}
+	unavailable := ""
+	for _, f := range a.Unavailable {
+		if id := (config.ID{Kind: config.KindRateLimitService, Key: s.gateway.name}); f.GetResource().GetKind() == uint32(id.Kind) && f.GetResource().GetKey() == id.Key && part.Holds(id) {
+			unavailable = said(f.GetMessage())
+		}
+	}
 	r.logRejected(s, p.rejected, rejected)
 	// A proxy that is heard for the first time may be the one that serves what another one cannot.
-	news := !maps.Equal(listeners, p.listeners) || !maps.Equal(rejected, p.rejected) || !p.heard && s.gateway.faulty
-	p.listeners, p.rejected, p.heard = listeners, rejected, true
+	news := !maps.Equal(listeners, p.listeners) || !maps.Equal(rejected, p.rejected) || unavailable != p.unavailable || !p.heard && s.gateway.faulty
+	p.listeners, p.rejected, p.unavailable, p.heard = listeners, rejected, unavailable, true
 	if news {
 		r.stale[s.gateway.name] = struct{}{}
 	}
@@ -461,7 +468,7 @@ func (r *Remote) acknowledged(s *stream, p *pod, a *wire.Ack) bool {
 	news := false
 	if a.Generation > p.acked || !p.answered { // not the same one again with other faults
 		news = p.overdue
-		*p = pod{ready: p.ready, stream: s, answered: true, acked: a.Generation, version: p.version, heard: p.heard, listeners: p.listeners, rejected: p.rejected}
+		*p = pod{ready: p.ready, stream: s, answered: true, acked: a.Generation, version: p.version, heard: p.heard, listeners: p.listeners, rejected: p.rejected, unavailable: p.unavailable}
 	}
 	r.owe(g, time.Now())
 	if news {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/client"
 	"github.com/moongate-dev/moongate/internal/deliver/delivertest"
 	"github.com/moongate-dev/moongate/internal/deliver/wire"
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -291,6 +293,46 @@ func TestServedWithoutPartOfTheProxySpec(t *testing.T) {
 	defer second.block()()
 	c.set(edited("/two", 2))
 	testkit.Eventually(t, "both are said", says("there is no budget. ", "proxy pod-1 has not acknowledged"))
+}
+
+// TestRedisAwayReachesPolicies: that a proxy does not reach Redis is said of the policies with global limits of its Gateway, and no more when it does again.
+func TestRedisAwayReachesPolicies(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, forever, func(o *reconcile.ClusterOptions) {
+		o.Translator = translate.New(translate.Options{ControllerName: controller, Cluster: true, RateLimits: &config.RateLimitService{Address: "192.0.2.9:6379"}})
+	})
+	c.set(class(), gateway(80), edited("/one", 1), globalLimit())
+	c.Lead("first")
+	var away atomic.Pointer[map[config.ID]string]
+	away.Store(&map[config.ID]string{})
+	for _, pod := range []string{"pod-0", "pod-1"} {
+		c.connect(t, "n/gw", pod, func(o *client.Options) { o.Unavailable = func() map[config.ID]string { return *away.Load() } })
+	}
+	testkit.Eventually(t, "the proxies are configured", func() bool { return c.acked("n/gw", "pod-0", "pod-1") })
+	c.up("n/gw", "pod-0", "pod-1")
+	degraded := func() string {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s, _ := c.statuses[kind.BackendTrafficPolicy.Key("n", "p")].Status.(*gwv1.PolicyStatus)
+		return degradedOf(s)
+	}
+	testkit.Eventually(t, "the Gateway is programmed", func() bool { return c.programmed("gw") })
+	if d := degraded(); d != "" {
+		t.Errorf("while all is well the policy says %q", d)
+	}
+	id := config.ID{Kind: config.KindRateLimitService, Key: "n/gw"}
+	away.Store(&map[config.ID]string{id: "Redis at 192.0.2.9:6379 is away", {Kind: config.KindRateLimitService, Key: "n/other"}: "of no concern"})
+	want := "True RedisUnavailable Global rate limits cannot be decided. A proxy reports: Redis at 192.0.2.9:6379 is away"
+	testkit.Eventually(t, "it is said", func() bool { return degraded() == want })
+	testkit.Eventually(t, "the dashboard has it of both proxies", func() bool { // the policies say it with the first
+		p := c.proxies("n/gw")
+		return p[0].Unavailable == "Redis at 192.0.2.9:6379 is away" && p[1].Unavailable == p[0].Unavailable
+	})
+	if !c.programmed("gw") {
+		t.Error("the Gateway is not programmed any more")
+	}
+	away.Store(&map[config.ID]string{})
+	testkit.Eventually(t, "it is taken back", func() bool { return degraded() == "" })
 }
 
 // TestRejectedReachesStatus: what a proxy cannot carry out is said of the object that it comes from, of the other Gateways of a

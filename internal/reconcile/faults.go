@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"strings"
 	"syscall"
@@ -13,11 +14,13 @@ import (
 )
 
 // faults are the facts of this host that were reported to the translator: listeners that
-// cannot be bound, and addresses that are not here.
+// cannot be bound, and addresses that are not here; and what the proxy does not reach.
 type faults struct {
 	log       *slog.Logger
 	listeners map[string]string // message by config.Listener.key
 	addresses map[gatewayAddress]bool
+	// unavailable are the RateLimitServices that the proxy does not reach, each with a sentence.
+	unavailable map[config.ID]string
 }
 
 // gatewayAddress is an entry of spec.addresses.
@@ -93,6 +96,25 @@ func (f *faults) reportAddresses(t *translate.Translator, now map[gatewayAddress
 	}
 	f.addresses = now
 	return news
+}
+
+// reportUnavailable gives the translator what differs from the last time in what the proxy does not reach, and reports whether anything does.
+func (f *faults) reportUnavailable(t *translate.Translator, now map[config.ID]string) bool {
+	if maps.Equal(now, f.unavailable) {
+		return false
+	}
+	set := func(id config.ID, message string) {
+		namespace, name, _ := strings.Cut(id.Key, "/")
+		t.SetRateLimitFault(namespace, name, message)
+	}
+	for id := range f.unavailable {
+		set(id, "")
+	}
+	for id, message := range now {
+		set(id, message)
+	}
+	f.unavailable = now
+	return true
 }
 
 // onThisHost reports whether anything can listen at the address.

@@ -21,6 +21,7 @@ func (c *Cluster) takeReports() bool {
 		c.setListenerFaults(g, r)
 		c.setRouteFaults(g, r, namespace, name)
 		c.reportTrouble(g, r, namespace, name)
+		c.o.Translator.SetRateLimitFault(namespace, name, r.RateLimits)
 		c.o.Translator.SetInfrastructure(namespace, name, infrastructure(g.infrastructure, r))
 		c.tidy(r.Gateway)
 	}

@@ -67,11 +67,12 @@ func (s *Standalone) Update(edit func(*translate.Translator)) Outcome {
 	return s.last
 }
 
-// Retry tries to bind again what could not be bound. It is to be called every few seconds.
+// Retry tries to bind again what could not be bound, and asks what the proxy does not reach. It is to be called every few seconds.
 func (s *Standalone) Retry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.faults.any() && s.faults.report(s.o.Translator, s.o.Delivery.Listener, s.o.Delivery.Rebind()) {
+	news := s.faults.any() && s.faults.report(s.o.Translator, s.o.Delivery.Listener, s.o.Delivery.Rebind())
+	if s.faults.reportUnavailable(s.o.Translator, s.o.Delivery.Unavailable()) || news {
 		s.settle()
 	}
 }
@@ -84,6 +85,7 @@ func (s *Standalone) settle() {
 		translated := s.o.Translator.Commit()
 		s.o.Translated(translated.Stats, time.Since(start))
 		s.last.Runs += translated.Stats.Runs
+		logUntold(s.o.Logger, translated.Untold)
 		for _, c := range translated.Statuses {
 			s.pending[c.Object] = c
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
@@ -14,10 +15,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/yaml"
 
+	eg "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/proxy"
 	"github.com/moongate-dev/moongate/internal/reconcile"
+	"github.com/moongate-dev/moongate/internal/testkit"
 	"github.com/moongate-dev/moongate/internal/translate"
 )
 
@@ -36,7 +41,7 @@ type site struct {
 	onStatus func() // called with each publication
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T, change ...func(*reconcile.StandaloneOptions)) *site {
 	s := &site{proxy: proxy.New(proxy.Options{Bind: []netip.Addr{loopback}})}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -46,7 +51,7 @@ func newSite(t *testing.T) *site {
 		}
 	})
 	s.local = deliver.NewLocal(s.proxy)
-	s.Standalone = reconcile.NewStandalone(reconcile.StandaloneOptions{
+	o := reconcile.StandaloneOptions{
 		Translator: translate.New(translate.Options{ControllerName: controller, DefaultAddresses: []string{"127.0.0.1"}}),
 		Delivery:   s.local,
 		Publish: func(changes []translate.StatusChange) {
@@ -63,7 +68,11 @@ func newSite(t *testing.T) *site {
 				s.onStatus()
 			}
 		},
-	})
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	s.Standalone = reconcile.NewStandalone(o)
 	return s
 }
 
@@ -128,6 +137,61 @@ func take(t *testing.T) (net.Listener, int) {
 
 func has(conditions []metav1.Condition, conditionType string, status metav1.ConditionStatus) bool {
 	return slices.ContainsFunc(conditions, func(c metav1.Condition) bool { return c.Type == conditionType && c.Status == status })
+}
+
+// globalLimit is a policy with a global rate limit for the route of redirect.
+func globalLimit() *eg.BackendTrafficPolicy {
+	p := &eg.BackendTrafficPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "p"}}
+	if err := yaml.Unmarshal([]byte("{targetRef: {group: gateway.networking.k8s.io, kind: HTTPRoute, name: r}, rateLimit: {global: {rules: [{limit: {requests: 2, unit: Year}}]}}}"), &p.Spec); err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// degradedOf is condition Degraded of the first ancestor of a policy, "" for none.
+func degradedOf(s *gwv1.PolicyStatus) string {
+	if s != nil {
+		for _, c := range s.Ancestors[0].Conditions {
+			if c.Type == "Degraded" {
+				return fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message)
+			}
+		}
+	}
+	return ""
+}
+
+// TestRedisAwayIsSaid: of a Redis that leaves the policies say so, and no more when it is back.
+func TestRedisAwayIsSaid(t *testing.T) {
+	t.Parallel()
+	server := testkit.StartRedis(t)
+	var policy *gwv1.PolicyStatus
+	s := newSite(t, func(o *reconcile.StandaloneOptions) {
+		o.Translator = translate.New(translate.Options{ControllerName: controller, DefaultAddresses: []string{"127.0.0.1"}, RateLimits: &config.RateLimitService{Address: server.Address}})
+		publish := o.Publish
+		o.Publish = func(changes []translate.StatusChange) {
+			for _, c := range changes {
+				if p, is := c.Status.(*gwv1.PolicyStatus); is {
+					policy = p
+				}
+			}
+			publish(changes)
+		}
+	})
+	ln, port := take(t)
+	ln.Close()
+	s.set(class(), gateway(port), redirect("/"), globalLimit())
+	s.Retry()
+	if d := degradedOf(policy); policy == nil || d != "" {
+		t.Fatalf("while all is well the policy says %q", d)
+	}
+	server.Kill()
+	want := "True RedisUnavailable Global rate limits cannot be decided. Redis at " + server.Address + " is away, and requests pass without being counted: dial tcp " + server.Address + ": connect: connection refused"
+	testkit.Eventually(t, "that it is away is said", func() bool { s.Retry(); return degradedOf(policy) != "" })
+	if d := degradedOf(policy); d != want {
+		t.Errorf("%q, want %q", d, want)
+	}
+	server.Start(t)
+	testkit.Eventually(t, "that it is back is said", func() bool { s.Retry(); return degradedOf(policy) == "" })
 }
 
 // TestServedBeforeSaid: when a status is published, what it says is already served.
@@ -233,5 +297,26 @@ func TestConfigDump(t *testing.T) {
 	listener, route := strings.Index(string(text), `"listener":{`), strings.Index(string(text), `"route":{`)
 	if listener < 0 || route < listener || dump.Generation != 1 {
 		t.Errorf("generation %d, listener at %d, route at %d in %s", dump.Generation, listener, route, text)
+	}
+}
+
+// TestUntoldProblem: of a policy that selects nothing, because its selector is malformed, the log tells once.
+func TestUntoldProblem(t *testing.T) {
+	var log strings.Builder
+	s := newSite(t, func(o *reconcile.StandaloneOptions) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	policy := &eg.BackendTrafficPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}
+	policy.Spec.TargetSelectors = []eg.TargetSelector{{Kind: "HTTPRoute", MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "tier", Operator: "Foo"}}}}
+	s.set(policy)
+	s.set(&gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "gw"}})
+	for _, part := range []string{"BackendTrafficPolicy default/p", "spec.targetSelectors[0]", "Foo"} {
+		if n := strings.Count(log.String(), part); n != 1 {
+			t.Errorf("%q is there %d times, want once:\n%s", part, n, &log)
+		}
+	}
+	valid := policy.DeepCopy()
+	valid.Spec.TargetSelectors[0].MatchExpressions[0].Operator = "Exists"
+	s.set(valid)
+	if n := strings.Count(log.String(), "\n"); n != 1 {
+		t.Errorf("%d lines, want one:\n%s", n, &log)
 	}
 }

@@ -15,6 +15,14 @@ var defined = map[string]bool{
 	"Programmed": true, "Ready": true, "ResolvedRefs": true, "Scheduled": true, "SupportedVersion": true,
 }
 
+// definedOfPolicies are, in our entries of the status of a policy, those of BackendTrafficPolicy beside them (gateway.envoyproxy.io, and Degraded, which is our own): what they tell of may end.
+var definedOfPolicies = map[string]bool{"Overridden": true, "Merged": true, "Warning": true, "Aggregated": true, "Degraded": true}
+
+// defines reports whether conditions of a type are ours to remove.
+func (m Merger) defines(conditionType string) bool {
+	return defined[conditionType] || m.policy && definedOfPolicies[conditionType]
+}
+
 // conditions merges by type: a condition that stays keeps its place, and its
 // lastTransitionTime while its status is the same.
 func (m Merger) conditions(existing, want []metav1.Condition) []metav1.Condition {
@@ -24,7 +32,7 @@ func (m Merger) conditions(existing, want []metav1.Condition) []metav1.Condition
 		switch {
 		case w != nil && find(merged, e.Type) == nil:
 			merged = append(merged, m.transition(*w, &e))
-		case w == nil && !defined[e.Type]:
+		case w == nil && !m.defines(e.Type):
 			merged = append(merged, e)
 		}
 	}
@@ -69,7 +77,7 @@ func (m Merger) stale(have, want []metav1.Condition) bool {
 	}
 	for _, h := range have {
 		possible := m.generation == 0 || h.ObservedGeneration <= m.generation
-		if defined[h.Type] && h.ObservedGeneration > newest && possible {
+		if m.defines(h.Type) && h.ObservedGeneration > newest && possible {
 			return true
 		}
 	}

@@ -192,6 +192,27 @@ func TestUnknownDefaultGatewaysStay(t *testing.T) {
 	}
 }
 
+// TestPolicyConditionsThatEnd: in our entries of a policy what is no longer so goes, whatever group defines it; foreign conditions and entries stay, and in the
+// statuses of others those types are foreign.
+func TestPolicyConditionsThatEnd(t *testing.T) {
+	ended := []metav1.Condition{condition("Accepted", "True", 1, then), condition("Overridden", "True", 1, then), condition("Merged", "True", 1, then),
+		condition("Warning", "True", 1, then), condition("Aggregated", "True", 1, then), condition("example.com/Audited", "True", 1, then), condition("Degraded", "True", 1, then)}
+	ancestor := func(controller string, conditions ...metav1.Condition) gwv1.PolicyAncestorStatus {
+		return gwv1.PolicyAncestorStatus{AncestorRef: ref("gw"), ControllerName: gwv1.GatewayController(controller), Conditions: conditions}
+	}
+	accepted := condition("Accepted", "True", 1, then)
+	existing := gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{ancestor("other.io/c", ended...), ancestor(ours, ended...)}}
+	want := gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{ancestor("other.io/c", ended...), ancestor(ours, accepted, condition("Merged", "True", 1, then), ended[5])}}
+	desired := gwv1.PolicyStatus{Ancestors: []gwv1.PolicyAncestorStatus{ancestor(ours, accepted, condition("Merged", "True", 1, metav1.Time{}))}}
+	if got, changed := merger().Policy(existing, &desired); !changed || !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v, changed %v\nwant %+v", got, changed, want)
+	}
+	route := gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", ended...)}}
+	if got, _ := merger().Route(route, &gwv1.RouteStatus{Parents: []gwv1.RouteParentStatus{parent(ours, "gw", accepted)}}); !reflect.DeepEqual(got, route) {
+		t.Errorf("of a route: got %+v, want %+v", got, route)
+	}
+}
+
 func TestRouteMatchesDefaultedReferences(t *testing.T) {
 	group, kind, section := gwv1.Group(gwv1.GroupName), gwv1.Kind("Gateway"), gwv1.SectionName("web")
 	written := parent(ours, "gw", condition("Accepted", "True", 1, then))

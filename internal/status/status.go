@@ -48,6 +48,8 @@ type Merger struct {
 	// generation of the object that is merged into; 0 where unknown. Nothing can have
 	// observed a later one: who says so does not keep us from writing.
 	generation int64
+	// policy says that entries of a policy are merged.
+	policy bool
 }
 
 // Merge returns object's status with desired in it, and whether that is another
@@ -200,6 +202,7 @@ func (m Merger) Policy(existing gwv1.PolicyStatus, desired *gwv1.PolicyStatus) (
 	if desired != nil {
 		want = desired.Ancestors
 	}
+	m.policy = true
 	ancestors, changed := mergeEntries(m, existing.Ancestors, want, maxAncestors, func(a *gwv1.PolicyAncestorStatus) entry {
 		return entry{ref: &a.AncestorRef, controller: &a.ControllerName, conditions: &a.Conditions}
 	})

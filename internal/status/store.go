@@ -2,12 +2,15 @@ package status
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -110,9 +113,12 @@ func (s *Store) MarshalJSON() ([]byte, error) {
 type Item struct{ Object metav1.Object }
 
 // MarshalJSON leaves out a status that nobody has written; the Go types would
-// show an empty list that a cluster does not have.
+// show an empty list that a cluster does not have. It says the kind, which objects of a cluster's list do not.
 func (i Item) MarshalJSON() ([]byte, error) {
 	text, err := json.Marshal(i.Object)
+	if err == nil {
+		text = withKind(i.Object, text)
+	}
 	status := statusOf(i.Object)
 	if err != nil || !status.IsValid() || !status.IsZero() {
 		return text, err
@@ -123,6 +129,20 @@ func (i Item) MarshalJSON() ([]byte, error) {
 	}
 	delete(fields, "status")
 	return json.Marshal(fields)
+}
+
+// withKind is the text of an object, begun with its kind where that is missing.
+func withKind(object metav1.Object, text []byte) []byte {
+	k := kind.Of(object)
+	typed, ok := object.(runtime.Object)
+	if k == nil || !ok || typed.GetObjectKind().GroupVersionKind().Kind != "" {
+		return text
+	}
+	out := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q`, schema.GroupVersion{Group: k.Group, Version: k.Versions[0]}, k.Name)
+	if len(text) > len("{}") {
+		out = append(out, ',')
+	}
+	return append(out, text[1:]...)
 }
 
 // statusOf is the status of an object; invalid where there is none. That of a

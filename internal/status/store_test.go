@@ -2,9 +2,12 @@ package status
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -121,5 +124,24 @@ func TestStoreConcurrentReaders(t *testing.T) {
 	wg.Wait()
 	if o, _ := s.Get(routeKey); o.(*gwv1.HTTPRoute).Status.Parents[0].Conditions[0].ObservedGeneration != 200 {
 		t.Error("the last status is not the last one")
+	}
+}
+
+// TestItemKind: objects of a cluster's list do not say their kinds, those of files do.
+func TestItemKind(t *testing.T) {
+	read := metav1.TypeMeta{APIVersion: "gateway.networking.k8s.io/v1beta1", Kind: "Gateway"}
+	for want, object := range map[string]metav1.Object{
+		`{"apiVersion":"gateway.networking.k8s.io/v1","kind":"Gateway","metadata":{"name":"a"}`:      &gwv1.Gateway{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		`{"apiVersion":"v1","kind":"Service","metadata":{"name":"a"}`:                                &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+		`{"apiVersion":"gateway.networking.k8s.io/v1beta1","kind":"Gateway","metadata":{"name":"a"}`: &gwv1.Gateway{TypeMeta: read, ObjectMeta: metav1.ObjectMeta{Name: "a"}},
+	} {
+		text, err := json.Marshal(Item{object})
+		var fields map[string]json.RawMessage
+		if err == nil {
+			err = json.Unmarshal(text, &fields)
+		}
+		if prefix := fmt.Sprintf(`{"apiVersion":%s,"kind":%s,"metadata":%s`, fields["apiVersion"], fields["kind"], fields["metadata"]); err != nil || prefix != want || strings.Count(string(text), `"kind"`) != 1 {
+			t.Errorf("%v %s, want %s", err, text, want)
+		}
 	}
 }

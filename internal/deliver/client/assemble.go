@@ -13,6 +13,7 @@ type generation struct {
 	epoch    string
 	number   uint64
 	full     bool
+	zone     string // "" is that the controller does not know it
 	upserts  map[config.ID]*config.Resource
 	removals map[config.ID]struct{} // disjoint from upserts
 	// unknown counts Resources of kinds that this build does not know: of a newer controller.
@@ -34,7 +35,7 @@ func (a *assembler) take(m *wire.ToProxy) (*generation, error) {
 		if g != nil {
 			return nil, fmt.Errorf("generation %d begins before the Commit of generation %d", k.Begin.GetGeneration(), g.number)
 		}
-		a.open = &generation{epoch: k.Begin.GetEpoch(), number: k.Begin.GetGeneration(), full: k.Begin.GetFull(),
+		a.open = &generation{epoch: k.Begin.GetEpoch(), number: k.Begin.GetGeneration(), full: k.Begin.GetFull(), zone: k.Begin.GetZone(),
 			upserts: map[config.ID]*config.Resource{}, removals: map[config.ID]struct{}{}}
 		return nil, nil
 	case *wire.ToProxy_Chunk:

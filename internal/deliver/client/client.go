@@ -37,10 +37,15 @@ type Options struct {
 	// Apply and Rebind are the proxy's. Calls do not overlap.
 	Apply  func(*config.Update) proxy.Result
 	Rebind func() proxy.Result
+	// Unavailable returns what the proxy cannot reach, with a sentence each, such as proxy.Proxy.Unavailable; nil is not called. It is called every few seconds.
+	Unavailable func() map[config.ID]string
+	// Zone takes the zone of the proxy's node before Apply takes the generation that says it, and whenever it is another one; nil is not called.
+	// Calls do not overlap, nor with those of Apply.
+	Zone   func(string)
 	Logger *slog.Logger // nil discards
 }
 
-// rebindEvery is how often sockets that could not be bound are tried again.
+// rebindEvery is how often sockets that could not be bound are tried again, and it is asked what is unavailable.
 const rebindEvery = 3 * time.Second
 
 // Client is the proxy's end of the delivery. It is safe for concurrent use.
@@ -100,6 +105,9 @@ func (c *Client) Config() (dump.Dump, error) {
 func (c *Client) apply(g *generation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.o.Zone != nil && g.zone != "" && g.zone != c.held.zone {
+		c.o.Zone(g.zone)
+	}
 	u := c.held.difference(g)
 	result := c.o.Apply(u)
 	if rejected := result.Rejected; len(result.Listeners) > 0 {
@@ -114,7 +122,7 @@ func (c *Client) apply(g *generation) {
 	}
 }
 
-// keepRebinding tries again what could not be bound, and answers anew where that has changed anything.
+// keepRebinding tries again what could not be bound, asks what is unavailable, and answers anew where either has changed.
 func (c *Client) keepRebinding(ctx context.Context) {
 	tick := time.NewTicker(c.rebindEvery)
 	defer tick.Stop()
@@ -126,7 +134,13 @@ func (c *Client) keepRebinding(ctx context.Context) {
 		}
 		c.mu.Lock()
 		var l *link
-		if len(c.held.faults) > 0 && c.held.setFaults(c.o.Rebind().Listeners) {
+		news := len(c.held.faults) > 0 && c.held.setFaults(c.o.Rebind().Listeners)
+		if c.o.Unavailable != nil {
+			unavailable := c.o.Unavailable()
+			news = news || !maps.Equal(unavailable, c.held.unavailable)
+			c.held.unavailable = unavailable
+		}
+		if news {
 			l = c.link
 		}
 		c.mu.Unlock()

@@ -152,6 +152,51 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestUnavailableIsSaid: what the proxy cannot reach is said in an answer, and once more when that has changed.
+func TestUnavailableIsSaid(t *testing.T) {
+	acks := make(chan *wire.Ack, 8)
+	b := newBench(t, func(_ *wire.Hello, s wire.Delivery_StreamServer) error {
+		if err := send(s, begin("e", 4, true), chunk(listener("a", 80)), commit(4)); err != nil {
+			return err
+		}
+		for {
+			a, err := receive(s)
+			if err != nil {
+				return err
+			}
+			acks <- a
+		}
+	}, func(c *Client) {
+		id, calls := config.ID{Kind: config.KindRateLimitService, Key: testGateway}, 0
+		c.rebindEvery = time.Millisecond
+		c.o.Unavailable = func() map[config.ID]string {
+			switch calls++; {
+			case calls > 10 && c.link == nil: // called with mu held
+				calls--
+				return nil
+			case calls > 30:
+				return nil
+			case calls > 10:
+				return map[config.ID]string{id: "Redis is away"}
+			}
+			return nil
+		}
+	})
+	if first := <-acks; len(first.Unavailable) != 0 || first.Generation != 4 {
+		t.Errorf("first answer: %v", first)
+	}
+	if second := <-acks; len(second.Unavailable) != 1 || second.Unavailable[0].Resource.Key != testGateway || second.Unavailable[0].Resource.Kind != uint32(config.KindRateLimitService) ||
+		second.Unavailable[0].Message != "Redis is away" || second.Generation != 4 {
+		t.Errorf("second answer: %v", second)
+	}
+	if third := <-acks; len(third.Unavailable) != 0 || third.Generation != 4 {
+		t.Errorf("third answer: %v", third)
+	}
+	if b.keys() != "a" {
+		t.Errorf("served: %s", b.keys())
+	}
+}
+
 // TestRefusal: what cannot be followed is refused, changes nothing, and is followed by everything.
 func TestRefusal(t *testing.T) {
 	for name, wrong := range map[string][]*wire.ToProxy{

@@ -1,10 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"syscall"
 
 	"google.golang.org/protobuf/proto"
@@ -20,11 +22,15 @@ type holding struct {
 	epoch      string
 	generation uint64
 	whole      bool // a full generation was applied
-	resources  map[config.ID]*config.Resource
+	// zone is the newest that a controller has said, for a pod does not leave its node.
+	zone      string
+	resources map[config.ID]*config.Resource
 	// rejected are versions that the proxy could not carry out. resources has the versions before.
 	rejected map[config.ID]rejection
 	unknown  int               // Resources of unknown kinds
 	faults   map[string]string // listeners that do not serve, and why, by key
+	// unavailable is what the proxy cannot reach, each with a sentence.
+	unavailable map[config.ID]string
 }
 
 type rejection struct {
@@ -99,6 +105,7 @@ func (h *holding) applied(g *generation, u *config.Update, result *proxy.Result)
 		h.unknown = 0
 	}
 	h.unknown += g.unknown
+	h.zone = cmp.Or(g.zone, h.zone)
 	h.epoch, h.generation, h.whole = g.epoch, g.number, true
 	h.setFaults(result.Listeners)
 }
@@ -140,6 +147,9 @@ func (h *holding) ack() *wire.Ack {
 	for _, id := range slices.SortedFunc(maps.Keys(h.rejected), config.CompareID) {
 		a.Rejected = append(a.Rejected, fault(id, h.rejected[id].message))
 	}
+	for _, id := range slices.SortedFunc(maps.Keys(h.unavailable), config.CompareID) {
+		a.Unavailable = append(a.Unavailable, fault(id, h.unavailable[id]))
+	}
 	if h.unknown > 0 {
 		a.Rejected = append(a.Rejected, &wire.Fault{Message: fmt.Sprintf(
 			"%d resources are of kinds that this version of the proxy does not know; upgrade the proxy", h.unknown)})
@@ -147,6 +157,11 @@ func (h *holding) ack() *wire.Ack {
 	return a
 }
 
+// maxFault bounds the message of a fault, in bytes, so that those of many resources fit into an answer.
+const maxFault = 2048
+
 func fault(id config.ID, message string) *wire.Fault {
+	message = strings.ToValidUTF8(message, "\uFFFD") // else it cannot be sent
+	message = strings.ToValidUTF8(message[:min(len(message), maxFault)], "")
 	return &wire.Fault{Resource: &wire.ResourceId{Kind: uint32(id.Kind), Key: id.Key}, Message: message}
 }

@@ -115,6 +115,7 @@ func decodeMessages(body []byte) (*generation, error) {
 type state struct {
 	epoch      string
 	generation uint64
+	zone       string
 	resources  []*config.Resource // in any order
 }
 
@@ -126,7 +127,7 @@ func (h *holding) stricter(id config.ID) bool {
 }
 
 func (h *holding) state() *state {
-	s := &state{h.epoch, h.generation, make([]*config.Resource, 0, len(h.resources))}
+	s := &state{h.epoch, h.generation, h.zone, make([]*config.Resource, 0, len(h.resources))}
 	if len(h.rejected) > 0 || h.unknown > 0 {
 		s.epoch = "" // the file lacks something, so the controller must send everything
 	}
@@ -157,7 +158,7 @@ func encodeState(out io.Writer, gateway string, now time.Time, s *state) (head [
 		_, err = out.Write(buffer)
 		return err
 	}
-	if err := put(&wire.ToProxy{Message: &wire.ToProxy_Begin{Begin: &wire.Begin{Epoch: s.epoch, Generation: s.generation, Full: true}}}); err != nil {
+	if err := put(&wire.ToProxy{Message: &wire.ToProxy_Begin{Begin: &wire.Begin{Epoch: s.epoch, Generation: s.generation, Full: true, Zone: s.zone}}}); err != nil {
 		return nil, err
 	}
 	for some := range slices.Chunk(s.resources, resourcesInChunk) {

@@ -7,6 +7,7 @@ package dump
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -44,13 +45,18 @@ func withoutSecrets(r *config.Resource) *config.Resource {
 		r = proto.CloneOf(r)
 		r.GetCertificate().KeyPem = []byte(redacted)
 	case *config.Resource_Listener:
-		if len(r.GetListener().GetTracing().GetHeaders()) == 0 {
+		l := r.GetListener()
+		if len(l.GetTracing().GetHeaders()) == 0 {
 			break
 		}
 		r = proto.CloneOf(r)
-		for _, h := range r.GetListener().Tracing.Headers { // most are credentials
+		l = r.GetListener()
+		for _, h := range l.GetTracing().GetHeaders() { // most are credentials
 			h.Value = redacted
 		}
+	case *config.Resource_RateLimitService:
+		r = proto.CloneOf(r)
+		r.GetRateLimitService().Address = withoutPassword(r.GetRateLimitService().Address)
 	case *config.Resource_TicketKeys:
 		r = proto.CloneOf(r)
 		for i := range r.GetTicketKeys().Keys {
@@ -61,4 +67,16 @@ func withoutSecrets(r *config.Resource) *config.Resource {
 		}
 	}
 	return r
+}
+
+// withoutPassword is an address, without what a URL has of user and password.
+func withoutPassword(address string) string {
+	scheme, rest, isURL := strings.Cut(address, "://")
+	if !isURL {
+		return address
+	}
+	if at := strings.LastIndexByte(rest, '@'); at >= 0 { // a URL that does not parse is no reason to show it
+		rest = redacted + rest[at:]
+	}
+	return scheme + "://" + rest
 }

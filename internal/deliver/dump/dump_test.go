@@ -19,12 +19,13 @@ func TestSecretsStay(t *testing.T) {
 		{Kind: &config.Resource_TicketKeys{TicketKeys: &config.TicketKeys{Key: "default/gw", Keys: secrets[:2], SessionKeys: secrets[2:]}}},
 		{Kind: &config.Resource_Certificate{Certificate: &config.Certificate{Key: "Secret/default/c", ChainPem: []byte("chain"), KeyPem: secrets[0]}}},
 		{Kind: &config.Resource_Listener{Listener: &config.Listener{Key: "default/gw/https", Tracing: &config.Tracing{Headers: []*config.HeaderField{{Name: "authorization", Value: string(secrets[1])}}}}}},
+		{Kind: &config.Resource_RateLimitService{RateLimitService: &config.RateLimitService{Key: "default/gw", Address: "redis://user:" + string(secrets[2]) + "@redis.default.svc:6379/1"}}},
 	}
 	var before []proto.Message
 	for _, r := range resources {
 		before = append(before, proto.CloneOf(r))
 	}
-	order := []int{1, 2, 0} // certificates, listeners, ticket keys
+	order := []int{1, 2, 0, 3} // certificates, listeners, ticket keys, rate limit services
 	d, err := dump.Of(7, resources)
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +42,9 @@ func TestSecretsStay(t *testing.T) {
 		if strings.Contains(string(text), string(quoted)) || strings.Contains(string(text), string(s)) {
 			t.Errorf("a secret is shown: %s", text)
 		}
+	}
+	if !strings.Contains(string(text), "redis://(redacted)@redis.default.svc:6379/1") {
+		t.Errorf("the address of Redis is not shown: %s", text)
 	}
 	for i, from := range order {
 		if !proto.Equal(resources[i], before[from]) {

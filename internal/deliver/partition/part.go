@@ -71,12 +71,18 @@ func (p *Part) Since(generation uint64) Delta {
 
 // All leads from anything to the present.
 func (p *Part) All() Delta {
-	d := Delta{Generation: p.generation, Full: true, Upserts: make([]*config.Resource, 0, len(p.live))}
-	for e := p.changes.Front(); e != nil; e = e.Next() {
-		d.Upserts = append(d.Upserts, e.Value.(*entry).resource)
-	}
+	d := Delta{Generation: p.generation, Full: true, Upserts: p.Unsorted()}
 	d.sort()
 	return d
+}
+
+// Unsorted returns what All does, in the order of its changes: for those who hold a lock and can sort it later.
+func (p *Part) Unsorted() []*config.Resource {
+	all := make([]*config.Resource, 0, len(p.live))
+	for e := p.changes.Front(); e != nil; e = e.Next() {
+		all = append(all, e.Value.(*entry).resource)
+	}
+	return all
 }
 
 func (d *Delta) sort() {

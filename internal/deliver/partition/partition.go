@@ -1,4 +1,4 @@
-// Package partition splits a configuration by Gateway: a part holds the Gateway's listeners and ticket keys, the
+// Package partition splits a configuration by Gateway: a part holds the Gateway's listeners, ticket keys and rate limit service, the
 // routes attached to them, and what these refer to, and knows what changed in it since any generation. It exists so that a
 // proxy gets what is its own and nothing else, at the cost of what changed.
 //
@@ -105,6 +105,8 @@ func (p *Partition) project(id config.ID) map[string]*config.Resource {
 		return p.projectRoute(r)
 	case *config.Resource_TicketKeys:
 		return map[string]*config.Resource{kind.TicketKeys.Key: r}
+	case *config.Resource_RateLimitService:
+		return map[string]*config.Resource{kind.RateLimitService.Key: r}
 	}
 	return nil
 }
@@ -151,7 +153,7 @@ func shallow[M proto.Message](route M) M {
 type change struct {
 	p       *Partition
 	before  uint64                 // the generation that was
-	roots   map[config.ID]struct{} // what is in a part for itself, to be looked at: listeners, routes, ticket keys
+	roots   map[config.ID]struct{} // what is in a part for itself, to be looked at: listeners, routes, and what a Gateway has one of
 	leaves  map[config.ID]struct{} // what others refer to
 	touched map[string]struct{}
 }
@@ -177,7 +179,7 @@ func (c *change) take(id config.ID, r *config.Resource) {
 		c.roots[id] = struct{}{}
 		p.detach(id, old)
 		p.attach(id, r)
-	case config.KindTicketKeys:
+	case config.KindTicketKeys, config.KindRateLimitService:
 		c.roots[id] = struct{}{}
 	default:
 		c.leaves[id] = struct{}{}

@@ -88,6 +88,11 @@ func (w *world) ticketKeys() *config.Resource {
 		Key: gateways[w.r.IntN(3)], Keys: [][]byte{{byte(w.r.IntN(3))}}}}}
 }
 
+func (w *world) rateLimitService() *config.Resource {
+	return &config.Resource{Kind: &config.Resource_RateLimitService{RateLimitService: &config.RateLimitService{
+		Key: gateways[w.r.IntN(3)], KeyPrefix: fmt.Sprint(w.r.IntN(3))}}}
+}
+
 func (w *world) step() *config.Update {
 	w.update = map[config.ID]*config.Resource{}
 	for range 1 + w.r.IntN(5) {
@@ -96,7 +101,7 @@ func (w *world) step() *config.Update {
 			w.update[ids[w.r.IntN(len(ids))]] = nil
 			continue
 		}
-		r := []func() *config.Resource{w.listener, w.route, w.route, w.l4Route, w.leaf, w.leaf, w.ticketKeys}[w.r.IntN(7)]()
+		r := []func() *config.Resource{w.listener, w.route, w.route, w.l4Route, w.leaf, w.leaf, w.ticketKeys, w.rateLimitService}[w.r.IntN(8)]()
 		w.update[r.ID()] = r
 	}
 	w.generation++
@@ -145,6 +150,9 @@ func (w *world) naive(gateway string) map[config.ID]*config.Resource {
 			}
 		}
 		if k := r.GetTicketKeys(); k != nil && k.Key == gateway {
+			out[id] = r
+		}
+		if s := r.GetRateLimitService(); s != nil && s.Key == gateway {
 			out[id] = r
 		}
 		elsewhere := func(a *config.Attachment) bool {

@@ -52,7 +52,7 @@ func TestEveryReferenceIsKnown(t *testing.T) {
 
 // TestEveryKindHasAPlace: a new kind of Resource is either looked at by project, or reached by reference.
 func TestEveryKindHasAPlace(t *testing.T) {
-	reached := map[string]bool{"listener": true, "route": true, "l4_route": true, "ticket_keys": true}
+	reached := map[string]bool{"listener": true, "route": true, "l4_route": true, "ticket_keys": true, "rate_limit_service": true}
 	for _, kinds := range referring {
 		for _, kind := range kinds {
 			reached[strings.ToLower(kind.String())] = true

@@ -283,7 +283,11 @@ type Begin struct {
 	Generation uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
 	// Everything is sent: what the proxy has beside it is to be removed. Otherwise only what
 	// changed since the generation that the proxy last answered or said Hello with.
-	Full          bool `protobuf:"varint,3,opt,name=full,proto3" json:"full,omitempty"`
+	Full bool `protobuf:"varint,3,opt,name=full,proto3" json:"full,omitempty"`
+	// The zone of the proxy's node (label topology.kubernetes.io/zone); "" is that the controller does not know it, and then the
+	// proxy keeps the one that it had. Where it becomes known, a generation that changes nothing else may say so, under the number of the one
+	// before. A field, and not a message of its own: a proxy refuses a message that it does not know, and ignores a field.
+	Zone          string `protobuf:"bytes,4,opt,name=zone,proto3" json:"zone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -337,6 +341,13 @@ func (x *Begin) GetFull() bool {
 		return x.Full
 	}
 	return false
+}
+
+func (x *Begin) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
 }
 
 // Chunk is a part of a generation, of about 1 MiB at most unless one resource is larger.
@@ -488,7 +499,7 @@ func (x *Commit) GetGeneration() uint64 {
 	return 0
 }
 
-// Ack answers a Commit, and is sent again for the same generation when a listener's fault changes.
+// Ack answers a Commit, and is sent again for the same generation when a listener's fault changes, or what is unavailable.
 type Ack struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	Epoch      string                 `protobuf:"bytes,1,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -497,6 +508,9 @@ type Ack struct {
 	Listeners []*Fault `protobuf:"bytes,3,rep,name=listeners,proto3" json:"listeners,omitempty"`
 	// Resources that this proxy cannot carry out; the version before stays in force.
 	Rejected []*Fault `protobuf:"bytes,4,rep,name=rejected,proto3" json:"rejected,omitempty"`
+	// RateLimitServices that the proxy cannot reach, and has not for some seconds; that they are in force is not affected. It is said for some seconds more when they are
+	// back.
+	Unavailable []*Fault `protobuf:"bytes,6,rep,name=unavailable,proto3" json:"unavailable,omitempty"`
 	// Set where nothing of the generation was applied: a nack.
 	Error         string `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -557,6 +571,13 @@ func (x *Ack) GetListeners() []*Fault {
 func (x *Ack) GetRejected() []*Fault {
 	if x != nil {
 		return x.Rejected
+	}
+	return nil
+}
+
+func (x *Ack) GetUnavailable() []*Fault {
+	if x != nil {
+		return x.Unavailable
 	}
 	return nil
 }
@@ -640,13 +661,14 @@ const file_delivery_proto_rawDesc = "" +
 	"\x05begin\x18\x01 \x01(\v2\x1b.moongate.delivery.v1.BeginH\x00R\x05begin\x123\n" +
 	"\x05chunk\x18\x02 \x01(\v2\x1b.moongate.delivery.v1.ChunkH\x00R\x05chunk\x126\n" +
 	"\x06commit\x18\x03 \x01(\v2\x1c.moongate.delivery.v1.CommitH\x00R\x06commitB\t\n" +
-	"\amessage\"Q\n" +
+	"\amessage\"e\n" +
 	"\x05Begin\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x12\x12\n" +
-	"\x04full\x18\x03 \x01(\bR\x04full\"}\n" +
+	"\x04full\x18\x03 \x01(\bR\x04full\x12\x12\n" +
+	"\x04zone\x18\x04 \x01(\tR\x04zone\"}\n" +
 	"\x05Chunk\x126\n" +
 	"\aupserts\x18\x01 \x03(\v2\x1c.moongate.config.v1.ResourceR\aupserts\x12<\n" +
 	"\bremovals\x18\x02 \x03(\v2 .moongate.delivery.v1.ResourceIdR\bremovals\"2\n" +
@@ -657,14 +679,15 @@ const file_delivery_proto_rawDesc = "" +
 	"\x06Commit\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x01 \x01(\x04R\n" +
-	"generation\"\xc5\x01\n" +
+	"generation\"\x84\x02\n" +
 	"\x03Ack\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\tR\x05epoch\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x02 \x01(\x04R\n" +
 	"generation\x129\n" +
 	"\tlisteners\x18\x03 \x03(\v2\x1b.moongate.delivery.v1.FaultR\tlisteners\x127\n" +
-	"\brejected\x18\x04 \x03(\v2\x1b.moongate.delivery.v1.FaultR\brejected\x12\x14\n" +
+	"\brejected\x18\x04 \x03(\v2\x1b.moongate.delivery.v1.FaultR\brejected\x12=\n" +
+	"\vunavailable\x18\x06 \x03(\v2\x1b.moongate.delivery.v1.FaultR\vunavailable\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"_\n" +
 	"\x05Fault\x12<\n" +
 	"\bresource\x18\x01 \x01(\v2 .moongate.delivery.v1.ResourceIdR\bresource\x12\x18\n" +
@@ -707,14 +730,15 @@ var file_delivery_proto_depIdxs = []int32{
 	5,  // 6: moongate.delivery.v1.Chunk.removals:type_name -> moongate.delivery.v1.ResourceId
 	8,  // 7: moongate.delivery.v1.Ack.listeners:type_name -> moongate.delivery.v1.Fault
 	8,  // 8: moongate.delivery.v1.Ack.rejected:type_name -> moongate.delivery.v1.Fault
-	5,  // 9: moongate.delivery.v1.Fault.resource:type_name -> moongate.delivery.v1.ResourceId
-	0,  // 10: moongate.delivery.v1.Delivery.Stream:input_type -> moongate.delivery.v1.FromProxy
-	2,  // 11: moongate.delivery.v1.Delivery.Stream:output_type -> moongate.delivery.v1.ToProxy
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	8,  // 9: moongate.delivery.v1.Ack.unavailable:type_name -> moongate.delivery.v1.Fault
+	5,  // 10: moongate.delivery.v1.Fault.resource:type_name -> moongate.delivery.v1.ResourceId
+	0,  // 11: moongate.delivery.v1.Delivery.Stream:input_type -> moongate.delivery.v1.FromProxy
+	2,  // 12: moongate.delivery.v1.Delivery.Stream:output_type -> moongate.delivery.v1.ToProxy
+	12, // [12:13] is the sub-list for method output_type
+	11, // [11:12] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_delivery_proto_init() }

@@ -98,7 +98,7 @@ func BenchmarkMemory5000Routes(b *testing.B) {
 		compiled := heapInUse()
 		b.ReportMetric(float64(compiled-start)/1024, "KiB/schema")
 		write(b, path, string(manyRoutes(n, unedited)))
-		c := newCatalog([]string{dir}, 16<<20, 0)
+		c := newCatalog(source(b, dir))
 		c.begin()
 		c.rescan(nil, nil, nil, time.Now())
 		c.commit()

@@ -18,9 +18,10 @@ import (
 // a change costs depends on what it changes: nothing here walks all files or all
 // objects but rescan.
 type catalog struct {
-	paths []string
-	limit int64         // bytes of a file
-	grace time.Duration // see Options.RemovalGrace
+	paths   []string
+	streams map[string][]byte // see Source
+	limit   int64             // bytes of a file
+	grace   time.Duration     // see Options.RemovalGrace
 
 	scan     *scan
 	files    map[string]*file
@@ -110,9 +111,9 @@ func (d *definition) now() place {
 	return d.places[0]
 }
 
-func newCatalog(paths []string, limit int64, grace time.Duration) *catalog {
+func newCatalog(s *Source) *catalog {
 	return &catalog{
-		paths: paths, limit: limit, grace: grace,
+		paths: s.paths, streams: s.streams, limit: s.options.MaxFileSize, grace: s.options.RemovalGrace,
 		files: map[string]*file{}, objects: map[kind.ObjectKey]*object{}, waiting: map[*file]bool{}, failing: map[*file]bool{},
 		members: map[string]int{}, implicit: map[string]bool{},
 	}
@@ -129,7 +130,7 @@ func (c *catalog) begin() {
 // in due. Those in unquiet are still being written and wait.
 func (c *catalog) rescan(watched func(string) error, due map[string]bool, unquiet map[string]wait, now time.Time) {
 	c.work.scans++
-	c.scan = scanPaths(c.paths, watched)
+	c.scan = scanPaths(c.paths, c.streams, watched)
 	seen := make(map[string]bool, len(c.scan.files))
 	var read, gone []*file
 	for _, candidate := range c.scan.files {

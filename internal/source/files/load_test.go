@@ -66,6 +66,7 @@ func TestTheFirstDefinitionWins(t *testing.T) {
 	write(t, "m/b.yaml", config("second"))
 	write(t, "m/a.yaml", config("first")+"---\n"+config("again"))
 	write(t, "z.yaml", config("third"))
+	write(t, "same.yaml", "# as in m/a.yaml\n"+config("\"first\""))
 	for _, test := range []struct {
 		paths    []string
 		value    string
@@ -78,6 +79,8 @@ func TestTheFirstDefinitionWins(t *testing.T) {
 		}},
 		{[]string{"z.yaml", "m/b.yaml"}, "third", []string{"m/b.yaml:1: ConfigMap default/c: is already defined at z.yaml:1, which is used; remove one of the two"}},
 		{[]string{"m/b.yaml", "m/b.yaml", "./m/b.yaml"}, "second", nil},
+		{[]string{"m/a.yaml", "same.yaml"}, "first", []string{"m/a.yaml:6: ConfigMap default/c: is already defined at m/a.yaml:1, which is used; remove one of the two"}},
+		{[]string{"m/b.yaml", "same.yaml"}, "second", []string{"same.yaml:2: ConfigMap default/c: is already defined at m/b.yaml:1, which is used; remove one of the two"}},
 	} {
 		s := source(t, test.paths...).Load()
 		var got []string

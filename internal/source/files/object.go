@@ -33,4 +33,6 @@ type Object struct {
 	// Position is where it is defined; zero for a Namespace that exists only
 	// because objects are in it.
 	Position Position
+	// Older is the apiVersion that it is defined with where there is a newer one of its kind; "" where it is of the newest.
+	Older string
 }

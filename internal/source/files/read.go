@@ -45,7 +45,7 @@ func (c *catalog) read(list []*file, now time.Time) {
 		for len(list) > 0 && size < batch {
 			f := list[0]
 			list = list[1:]
-			text, st, failed := readFile(f.path, c.limit)
+			text, st, failed := c.text(f.path)
 			c.work.read++
 			if !st.unchanged(f.stamp) {
 				f.changed = now
@@ -64,6 +64,14 @@ func (c *catalog) read(list []*file, now time.Time) {
 			c.take(r.file, r.sections, r.removed, r.added, now)
 		}
 	}
+}
+
+// text is what a file says.
+func (c *catalog) text(path string) ([]byte, stamp, *Problem) {
+	if text, ok := c.streams[path]; ok {
+		return text, stamp{stream: true}, nil
+	}
+	return readFile(path, c.limit)
 }
 
 // compare finds what differs between the sections of a file and its chunks now,

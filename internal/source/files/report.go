@@ -3,6 +3,7 @@ package files
 import (
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -71,15 +72,24 @@ func unused(files []*file) []Problem {
 			if k == nil {
 				k = &kind{at: len(list)}
 				kinds[key{u.APIVersion, u.ID.Kind}] = k
-				list = append(list, Problem{Position: Position{File: f.path, Line: u.Line}, Reason: Ignored, Ignored: true, Object: u.ID, Remedy: "nothing needs to be done"})
+				p := Problem{Position: Position{File: f.path, Line: u.Line}, Reason: Ignored, Ignored: true, Object: u.ID, Remedy: unserved(u.APIVersion, u.ID.Kind)}
+				if p.Warning = p.Remedy != ""; !p.Warning {
+					p.Remedy = cmp.Or(makesManifests(u.APIVersion, u.ID.Kind), "nothing needs to be done")
+				}
+				list = append(list, p)
 			}
 			k.count++
 		}
 	}
 	for named, k := range kinds {
-		list[k.at].Message = fmt.Sprintf("ignored: this kind (%s) is not used here", named.apiVersion)
+		p := &list[k.at]
+		p.Message = "ignored"
 		if k.count > 1 {
-			list[k.at].Message = fmt.Sprintf("%d objects ignored: this kind (%s) is not used here", k.count, named.apiVersion)
+			p.Message = fmt.Sprintf("%d objects ignored", k.count)
+		}
+		p.Message += fmt.Sprintf(": this kind (%s) is not used here", named.apiVersion)
+		if p.Warning {
+			p.Message += ", and what it asks for has no effect"
 		}
 	}
 	return list
@@ -118,10 +128,13 @@ func (c *catalog) kept(f *file, p Problem) bool {
 	return d == nil || d.now().Entry != o.at.Entry
 }
 
-// duplicates reports the definitions in f that are not the first of their object.
+// duplicates reports the definitions in f that are not the first of their object. One that says the same as what is used is as good.
 func (f *file) duplicates() []Problem {
 	var list []Problem
 	report := func(o *object, p place, first Position) {
+		if p.Object != nil && o.at.Entry != nil && p.Entry != o.at.Entry && reflect.DeepEqual(p.Object, o.at.Object) {
+			return
+		}
 		used := "which is used"
 		if o.at == p {
 			used = "which is invalid, so that this one is used"

@@ -53,19 +53,25 @@ type stamp struct {
 	// racy is set if the file changed so shortly before it was read that the next
 	// change may carry the same time.
 	racy bool
+	// stream is set of what was read once and for all.
+	stream bool
 }
 
 // same says that a read would find what was read at s.
 func (s stamp) same(o stamp) bool { return !s.racy && s.unchanged(o) }
 
 func (s stamp) unchanged(o stamp) bool {
-	return s.info != nil && o.info != nil && os.SameFile(s.info, o.info) &&
+	return s.stream && o.stream || s.info != nil && o.info != nil && os.SameFile(s.info, o.info) &&
 		s.info.Size() == o.info.Size() && s.info.ModTime().Equal(o.info.ModTime())
 }
 
-func scanPaths(paths []string, watched func(string) error) *scan {
+func scanPaths(paths []string, streams map[string][]byte, watched func(string) error) *scan {
 	s := &scan{walked: map[string]int{}, watch: map[string]bool{}, links: map[string]bool{}, real: map[string]bool{}, seen: map[string]bool{}, watched: watched, paths: paths}
 	for i, path := range paths {
+		if _, ok := streams[path]; ok {
+			s.file(path, i, stamp{stream: true})
+			continue
+		}
 		s.follow(path)
 		info, err := os.Stat(path)
 		switch {
@@ -77,7 +83,7 @@ func scanPaths(paths []string, watched func(string) error) *scan {
 			if own, err := os.Lstat(path); err == nil && own.Mode()&fs.ModeSymlink != 0 {
 				s.linked = append(s.linked, path)
 			}
-			s.file(path, i, info)
+			s.file(path, i, stamp{info: info})
 		}
 	}
 	return s
@@ -159,7 +165,7 @@ func (s *scan) walk(dir string, root int) {
 			if e.Type()&fs.ModeSymlink != 0 {
 				s.linked = append(s.linked, path)
 			}
-			s.file(path, root, info)
+			s.file(path, root, stamp{info: info})
 		}
 	}
 }
@@ -176,12 +182,12 @@ func isManifest(path string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path))
 }
 
-func (s *scan) file(path string, root int, info fs.FileInfo) {
+func (s *scan) file(path string, root int, st stamp) {
 	if s.seen[path] {
 		return // given twice
 	}
 	s.seen[path] = true
-	s.files = append(s.files, candidate{path: path, root: root, stamp: stamp{info: info}})
+	s.files = append(s.files, candidate{path: path, root: root, stamp: st})
 }
 
 // follow notes the folders in which a change would make path another file: the
@@ -218,6 +224,10 @@ func (s *scan) follow(path string) {
 	}
 }
 
+func tooLarge(path string, limit int64) *Problem {
+	return &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is larger than " + mebibytes(limit), Remedy: "split it into several files"}
+}
+
 // readFile reads a regular file of at most limit bytes.
 func readFile(path string, limit int64) ([]byte, stamp, *Problem) {
 	info, err := os.Stat(path) // before open, which would wait for a pipe's writer
@@ -238,9 +248,8 @@ func readFile(path string, limit int64) ([]byte, stamp, *Problem) {
 		return nil, stamp{}, &p
 	}
 	st := stamp{info: info, racy: time.Since(info.ModTime()) < 50*time.Millisecond}
-	tooLarge := &Problem{Position: Position{File: path}, Reason: Unreadable, Message: "is larger than " + mebibytes(limit), Remedy: "split it into several files"}
 	if info.Size() > limit {
-		return nil, st, tooLarge
+		return nil, st, tooLarge(path, limit)
 	}
 	var text bytes.Buffer
 	text.Grow(int(info.Size()) + bytes.MinRead)
@@ -249,7 +258,7 @@ func readFile(path string, limit int64) ([]byte, stamp, *Problem) {
 		return nil, stamp{}, &p
 	}
 	if int64(text.Len()) > limit { // it grew meanwhile
-		return nil, st, tooLarge
+		return nil, st, tooLarge(path, limit)
 	}
 	return text.Bytes(), st, nil
 }

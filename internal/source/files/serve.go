@@ -85,7 +85,7 @@ func (c *catalog) serve(d *definition) {
 		return
 	}
 	o.typed, o.closing = typed, nil
-	c.change.upserts[o.id] = Object{ID: o.id, Object: typed, Position: o.position()}
+	c.change.upserts[o.id] = Object{ID: o.id, Object: typed, Position: o.position(), Older: p.Older}
 	delete(c.change.deletes, o.id)
 }
 

@@ -24,6 +24,9 @@ package files
 
 import (
 	"errors"
+	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -42,11 +45,17 @@ type Options struct {
 	// Debounce is how long a file that is written in place must be quiet before it is
 	// read; 0 is 10 ms. A file that is moved over another is complete and does not wait.
 	Debounce time.Duration
+	// Stdin is what the path "-" stands for; nil is that it is the name of a file.
+	Stdin io.Reader
 }
+
+// StdinName is the file that positions in Options.Stdin have.
+const StdinName = "<standard input>"
 
 // Source reads manifests from a list of files and folders.
 type Source struct {
 	paths   []string
+	streams map[string][]byte // the texts of paths that can be read but once
 	options Options
 
 	mu      sync.Mutex
@@ -72,7 +81,8 @@ type Change struct {
 }
 
 // New makes a Source of files and folders; folders are read recursively for
-// *.yaml, *.yml and *.json. A path that does not exist is an error.
+// *.yaml, *.yml and *.json. A path that does not exist is an error. Pipes, as those of a
+// shell's process substitution, are read to their end by New, and never change.
 func New(paths []string, options Options) (*Source, error) {
 	if options.MaxFileSize <= 0 {
 		options.MaxFileSize = 16 << 20
@@ -89,11 +99,17 @@ func New(paths []string, options Options) (*Source, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("no manifests: give at least one file or folder")
 	}
-	s := &Source{options: options}
+	s := &Source{options: options, streams: map[string][]byte{}}
 	for _, p := range paths {
-		s.paths = append(s.paths, filepath.Clean(p))
+		if p = filepath.Clean(p); p == "-" && options.Stdin != nil {
+			p = StdinName
+		}
+		if err := s.readStream(p); err != nil {
+			return nil, err
+		}
+		s.paths = append(s.paths, p)
 	}
-	if wrong := scanPaths(s.paths, nil).problems; len(wrong) > 0 {
+	if wrong := scanPaths(s.paths, s.streams, nil).problems; len(wrong) > 0 {
 		var missing []string
 		for _, p := range wrong {
 			for _, root := range s.paths {
@@ -109,9 +125,57 @@ func New(paths []string, options Options) (*Source, error) {
 	return s, nil
 }
 
+// readStream reads a path that can be read but once, and does nothing of others.
+func (s *Source) readStream(path string) error {
+	if _, read := s.streams[path]; read {
+		return nil
+	}
+	from := s.options.Stdin
+	if path != StdinName || from == nil {
+		info, err := os.Stat(path)
+		if err != nil || info.Mode()&(fs.ModeNamedPipe|fs.ModeSocket|fs.ModeCharDevice) == 0 {
+			return nil
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return errors.New(unreadable(path, err).String())
+		}
+		defer f.Close()
+		from = f
+	}
+	text, err := io.ReadAll(io.LimitReader(from, s.options.MaxFileSize+1))
+	switch {
+	case err != nil:
+		return errors.New(unreadable(path, err).String())
+	case int64(len(text)) > s.options.MaxFileSize:
+		return errors.New(tooLarge(path, s.options.MaxFileSize).String())
+	}
+	s.streams[path] = text
+	return nil
+}
+
+// Text is what the file of a position says now; false is that it cannot be read.
+func (s *Source) Text(path string) ([]byte, bool) {
+	if text, ok := s.streams[path]; ok {
+		return text, true
+	}
+	text, err := os.ReadFile(path)
+	return text, err == nil
+}
+
+// Files returns the files that the paths name now, folders read recursively, in the order of the paths and then by name, and what cannot be read of them.
+func (s *Source) Files() ([]string, []Problem) {
+	found := scanPaths(s.paths, s.streams, nil)
+	paths := make([]string, len(found.files))
+	for i, f := range found.files {
+		paths[i] = f.path
+	}
+	return paths, found.problems
+}
+
 // Load reads everything once.
 func (s *Source) Load() Snapshot {
-	c := newCatalog(s.paths, s.options.MaxFileSize, s.options.RemovalGrace)
+	c := newCatalog(s)
 	c.begin()
 	c.rescan(nil, nil, nil, time.Now())
 	change := c.commit()

@@ -36,7 +36,7 @@ func (s *Source) Run(ctx context.Context, emit func(Change)) error {
 	}
 	defer w.Close()
 	f := &follower{source: s, watcher: w, unquiet: map[string]wait{},
-		catalog: newCatalog(s.paths, s.options.MaxFileSize, s.options.RemovalGrace)}
+		catalog: newCatalog(s)}
 	s.mu.Lock()
 	s.current = f.catalog
 	s.mu.Unlock()

@@ -533,7 +533,11 @@ func TestWatchManyRewrites(t *testing.T) {
 	dir := t.TempDir()
 	a := filepath.Join(dir, "a.yaml")
 	write(t, a, config("a", "v")+config("b", "v"))
-	w := watch(t, dir)
+	s, err := New([]string{dir}, Options{RemovalGrace: 5 * time.Second}) // on a busy machine the file may be empty for long: write may pause within
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := watchSource(t, s)
 	for i := range 100 {
 		write(t, a, config("a", fmt.Sprintf("v%d", i))+config("b", fmt.Sprintf("v%d", i)))
 		time.Sleep(2 * time.Millisecond)

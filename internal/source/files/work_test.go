@@ -20,7 +20,7 @@ import (
 func followed(t *testing.T, paths ...string) *follower {
 	t.Helper()
 	s := source(t, paths...)
-	f := &follower{source: s, watcher: watcher(t), unquiet: map[string]wait{}, catalog: newCatalog(s.paths, s.options.MaxFileSize, s.options.RemovalGrace)}
+	f := &follower{source: s, watcher: watcher(t), unquiet: map[string]wait{}, catalog: newCatalog(s)}
 	f.rescan.begin(time.Now(), 0)
 	if first := f.update(); len(first.Problems) > 0 {
 		t.Fatal(first.Problems)
@@ -129,6 +129,10 @@ func TestProblemsComeOnlyWhenTheyChange(t *testing.T) {
 	step(b, config("b", "two")+config("a", "two"), false, b1)
 	step(a, "# a line\n"+config("a", "one"), true, b2) // the line of the first is told in b
 	step(c, config("a", "three"), true, b2, c1)
+	step(c, config("a", "one"), true, b2) // it says the same as the first
+	step(a, "# a line\n"+config("a", "four"), true, b2, c1)
+	step(a, "# a line\n"+config("a", "one"), true, b2)
+	step(c, config("a", "three"), true, b2, c1)
 	step(c, "a: b: c\n", true, b2, `c.yaml:1: not valid YAML: mapping values are not allowed in this context; check the indentation, and put a value that contains ": " in quotes (the previous version stays in use)`)
 	step(c, config("c", "one"), true, b2)
 	step(b, config("a", "two")+config("a", "three"), true,
@@ -162,7 +166,7 @@ func TestFollowingIsLoading(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &follower{source: s, watcher: watcher(t), unquiet: map[string]wait{}, catalog: newCatalog(s.paths, s.options.MaxFileSize, 0)}
+	f := &follower{source: s, watcher: watcher(t), unquiet: map[string]wait{}, catalog: newCatalog(s)}
 	f.rescan.begin(time.Now(), 0)
 	known := map[kind.ObjectKey]Object{}
 	apply := func(change Change) {

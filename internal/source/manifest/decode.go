@@ -20,7 +20,9 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -51,6 +53,8 @@ type Entry struct {
 	Object metav1.Object
 	// Leftover is what the object closes although problems forbid it; nil for a kind that closes nothing.
 	Leftover *kind.Undecoded
+	// Older is the apiVersion that the manifest says where there is a newer one of the kind; "" where it says the newest.
+	Older string
 	// Stated is set if the manifest says the generation.
 	Stated   bool
 	Problems []Problem
@@ -69,6 +73,9 @@ func Decode(text []byte) *Document {
 	d := new(Document)
 	roots, err := parse(text)
 	if err != nil {
+		if template := templateError(text, err.line); template != nil {
+			err = template
+		}
 		d.malformed(guess(text), err.line, "", err)
 		return d
 	}
@@ -79,6 +86,9 @@ func Decode(text []byte) *Document {
 			var syntax *syntaxError
 			if !errors.As(err, &syntax) {
 				syntax = &syntaxError{line: root.Line, reason: err.Error(), remedy: yamlRemedy("")}
+			}
+			if template := templateError(text, syntax.line); template != nil {
+				syntax = template
 			}
 			d.malformed(identify(root), syntax.line, "", syntax)
 			continue
@@ -102,6 +112,10 @@ func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 	}
 	obj, ok := v.(map[string]any)
 	if !ok {
+		if _, isList := v.([]any); isList {
+			d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is a list, not an object", remedy: `put it under "items:" of a "kind: List" with "apiVersion: v1"`})
+			return
+		}
 		d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is not an object", remedy: `begin with "apiVersion:", "kind:" and "metadata:"`})
 		return
 	}
@@ -112,6 +126,10 @@ func (d *Document) add(v any, node *yaml.Node, apiVersion, kindName string) {
 		s, isString := obj[f.name].(string)
 		if isString && s != "" {
 			*f.to = s
+		}
+		if isChart(obj) {
+			d.malformed(kind.ObjectKey{}, node.Line, "", &syntaxError{reason: "is the description of a Helm chart, not a manifest", remedy: templates[0].remedy})
+			return
 		}
 		if *f.to == "" || (obj[f.name] != nil && !isString) {
 			d.malformed(identify(node), lineOf(node, f.name), f.name, &syntaxError{reason: "required field is missing or not a string", remedy: fmt.Sprintf("add %q", f.name)})
@@ -171,9 +189,19 @@ func (d *Document) unknownKind(group, apiVersion, kindName string, node *yaml.No
 func (d *Document) addObject(k *manifestKind, version string, obj map[string]any, node *yaml.Node) {
 	meta, _ := obj["metadata"].(map[string]any)
 	name, _ := meta["name"].(string)
+	if given := meta["name"]; given != nil && name == "" && given != "" {
+		v := schema.WrongType("metadata.name", given, "string")
+		quoteAsWritten(&v, node)
+		d.malformed(kind.ObjectKey{Group: k.Group, Kind: k.Name}, lineOf(node, v.Field), v.Field, &syntaxError{reason: v.Message, remedy: v.Remedy})
+		return
+	}
 	if name == "" {
+		remedy := `add "name" under "metadata"; names are not generated here`
+		if obj["name"] != nil {
+			remedy = `indent "name", so that it is under "metadata"`
+		}
 		d.malformed(kind.ObjectKey{Group: k.Group, Kind: k.Name}, lineOf(node, "metadata.name"), "metadata.name", &syntaxError{
-			reason: "required field is missing", remedy: `add "name" under "metadata"; names are not generated here`})
+			reason: "required field is missing", remedy: remedy})
 		return
 	}
 	e := &Entry{ID: kind.ObjectKey{Group: k.Group, Kind: k.Name, Name: name}, Line: node.Line - 1}
@@ -184,8 +212,15 @@ func (d *Document) addObject(k *manifestKind, version string, obj map[string]any
 			e.ID.Namespace = ns
 		}
 	}
-	violations := e.decode(k, version, obj, meta)
+	violations := withoutConsequences(e.decode(k, version, obj, meta))
+	if field := templatedField(k, node, violations); field != "" {
+		// What else is wrong is so only until the template is rendered.
+		template := templateIn(writtenAt(node, field))
+		violations = []schema.Violation{{Field: field, Message: template.reason, Remedy: template.remedy}}
+		e.Object = nil
+	}
 	for _, v := range violations {
+		quoteAsWritten(&v, node)
 		e.Problems = append(e.Problems, Problem{
 			Position: Position{Line: lineOf(node, v.Field) - 1}, Reason: Invalid, Object: e.ID,
 			Field: v.Field, Message: v.Message, Remedy: v.Remedy,
@@ -197,6 +232,62 @@ func (d *Document) addObject(k *manifestKind, version string, obj map[string]any
 	if len(e.Problems) > 0 {
 		e.Leftover = e.leftover(k, obj)
 	}
+}
+
+const quoteIt = "put it in quotes: "
+
+// quoteAsWritten has the remedy for a value that is no string show what the document has, such as yes and not true, or 1.10 and not 1.1.
+func quoteAsWritten(v *schema.Violation, node *yaml.Node) {
+	if !strings.HasPrefix(v.Remedy, quoteIt) {
+		return
+	}
+	if written := writtenAt(node, v.Field); written != "" {
+		v.Remedy = quoteIt + strconv.Quote(schema.Show(written))
+	}
+}
+
+// missingConfig is the rule that a filter has what its type says.
+var missingConfig = regexp.MustCompile(`^filter\.\w+ must be specified for`)
+
+// emptyObject is the rule that an object has any field.
+var emptyObject = regexp.MustCompile(`^must have at least \d+ properties`)
+
+// withoutConsequences leaves out violations that follow from another one: a required field that is present under a misspelt name; the uniqueness rule
+// of a list in which an entry is reported as a duplicate; the configuration that a filter with a wrong type lacks or has; and that an object is empty whose only field is unknown.
+func withoutConsequences(violations []schema.Violation) []schema.Violation {
+	var causes []schema.Violation
+	for _, v := range violations {
+		follows := slices.ContainsFunc(violations, func(cause schema.Violation) bool {
+			if i := strings.LastIndexByte(cause.Field, '['); i > 0 && strings.HasPrefix(cause.Message, "duplicate of an earlier entry") {
+				return v.Field == cause.Field[:i] && strings.Contains(v.Message, "must be unique")
+			}
+			if missingConfig.MatchString(v.Message) && v.Field == cause.Field && strings.Contains(cause.Message, "must be nil if the filter.type is not") {
+				return true // the type does not fit what is set
+			}
+			i := strings.LastIndexByte(cause.Field, '.')
+			if i < 0 {
+				return false
+			}
+			parent, name := cause.Field[:i], cause.Field[i+1:]
+			if wrong, ok := strings.CutPrefix(cause.Message, "unsupported value "); ok && name == "type" {
+				// The configuration of a filter that the route has not.
+				return v.Message == schema.UnknownFieldMessage && strings.EqualFold(strconv.Quote(strings.TrimPrefix(v.Field, parent+".")), wrong)
+			}
+			if cause.Message != schema.UnknownFieldMessage {
+				return false
+			}
+			if v.Field == parent && emptyObject.MatchString(v.Message) {
+				return true
+			}
+			meant, ok := strings.CutPrefix(cause.Remedy, "did you mean ")
+			meant = strings.TrimSuffix(meant, "?") // in quotes
+			return ok && (v.Field == parent || strconv.Quote(strings.TrimPrefix(v.Field, parent+".")) == meant) && strings.Contains(v.Remedy, "add "+meant)
+		})
+		if !follows {
+			causes = append(causes, v)
+		}
+	}
+	return causes
 }
 
 // leftover returns Entry.Leftover of an object with problems.
@@ -234,6 +325,9 @@ func (e *Entry) decode(k *manifestKind, version string, obj, meta map[string]any
 	}
 	if len(violations) > 0 {
 		return violations
+	}
+	if k.Custom && version != k.Versions[0] {
+		e.Older = joinVersion(k.Group, version)
 	}
 	obj["apiVersion"] = k.apiVersion() // the versions of a kind differ in nothing else
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj, typed); err != nil {

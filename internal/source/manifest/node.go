@@ -80,6 +80,8 @@ func parseYAML(text []byte) (roots []*yaml.Node, failed *syntaxError) {
 
 func yamlRemedy(message string) string {
 	switch {
+	case strings.Contains(message, "alphabetic or numeric character"): // of an anchor or alias
+		return `put a value that begins with * or & in quotes, as in "*.example.com"`
 	case strings.Contains(message, "cannot start any token"), strings.Contains(message, "tab character"):
 		return "indent with spaces, not tabs, and put a value that begins with a special character in quotes"
 	case strings.Contains(message, "mapping values are not allowed"):

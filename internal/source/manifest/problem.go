@@ -47,6 +47,8 @@ type Problem struct {
 	Remedy  string `json:"remedy,omitempty"`
 	// Ignored is set for a kind that is not used: nothing is wrong with the object.
 	Ignored bool `json:"ignored,omitempty"`
+	// Warning is set for an ignored kind that asks for traffic to be routed or protected: that is lost.
+	Warning bool `json:"warning,omitempty"`
 	// Kept is set if an earlier, valid version stays served; by whoever serves it.
 	Kept bool `json:"kept,omitempty"`
 }

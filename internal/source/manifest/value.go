@@ -74,6 +74,9 @@ func (b *builder) mapping(n *yaml.Node, depth int) (map[string]any, error) {
 			return nil, err
 		}
 		if _, ok := m[name]; ok {
+			if depth == 0 && (name == "apiVersion" || name == "kind") {
+				return nil, &syntaxError{line: k.Line, reason: fmt.Sprintf("field %q is there twice: another object begins here", name), remedy: `put a line "---" between the two objects`}
+			}
 			return nil, &syntaxError{line: k.Line, reason: fmt.Sprintf("field %q is there twice", name), remedy: "remove one of the two"}
 		}
 		if m[name], err = b.value(v, depth+1); err != nil {
@@ -222,6 +225,23 @@ func lineOf(n *yaml.Node, path string) int {
 		n, line, path = child, keyLine, rest
 	}
 	return line
+}
+
+// writtenAt returns the scalar at a path as the document spells it; "" where there is none.
+func writtenAt(n *yaml.Node, path string) string {
+	for n != nil {
+		if n.Kind == yaml.AliasNode {
+			n = n.Alias
+		}
+		if path == "" {
+			break
+		}
+		n, _, path = step(n, path)
+	}
+	if n == nil || n.Kind != yaml.ScalarNode {
+		return ""
+	}
+	return n.Value
 }
 
 // step goes one segment down. Names may contain dots (annotations), so in a

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -52,7 +53,10 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 	// CEL rules presume the types and bounds that the schema states.
 	if ctx := context.Background(); !blocksCEL(errs) && !r.cel.satisfied(ctx, obj) {
 		more, _ := r.validator().Validate(ctx, nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
-		errs = append(errs, more...)
+		budget := int64(celconfig.RuntimeCELCostBudget) // for the elements of all lists together
+		for _, e := range more {
+			errs = append(errs, ofElements(ctx, e, obj, r.cel, &budget)...)
+		}
 	}
 	var wrong, broken []string
 	for _, e := range errs {
@@ -66,6 +70,25 @@ func (k *Kind) Admit(obj map[string]any) ([]Violation, error) {
 		found = append(found, violation(e, obj))
 	}
 	return withoutConsequences(found, wrong, broken), nil
+}
+
+// ofElements returns an error for each element of a list that breaks a rule of the list by itself, as a listener with a field that its protocol forbids does,
+// or e where none does, as of names that must differ.
+func ofElements(ctx context.Context, e *field.Error, obj map[string]any, rules *celRules, budget *int64) (errs field.ErrorList) {
+	value, _ := lookup(obj, e.Field)
+	list, _ := value.([]any)
+	if _, failed := unevaluated(e); failed || e.Type != field.ErrorTypeInvalid {
+		list = nil
+	}
+	for _, i := range rules.at(e.Field).breaking(ctx, list, e.Detail, budget) {
+		of := *e
+		of.Field = fmt.Sprintf("%s[%d]", e.Field, i)
+		errs = append(errs, &of)
+	}
+	if len(errs) == 0 {
+		return field.ErrorList{e}
+	}
+	return errs
 }
 
 // unevaluated says that a rule could not be evaluated, and gives the words of the rule.

@@ -25,17 +25,30 @@ func Nearest(name string, candidates []string) string {
 }
 
 func nearest(name string, candidates []string) string {
+	for _, same := range []func(string) string{strings.ToLower, singular} {
+		for _, c := range slices.Sorted(slices.Values(candidates)) {
+			if same(c) == same(name) {
+				return c
+			}
+		}
+	}
 	limit := max(1, min(3, len(name)/3))
 	best := ""
 	for _, c := range slices.Sorted(slices.Values(candidates)) {
-		if strings.EqualFold(c, name) {
-			return c
-		}
 		if d := distance(strings.ToLower(name), strings.ToLower(c), limit); d <= limit && (best == "" || d < limit) {
 			best, limit = c, d
 		}
 	}
 	return best
+}
+
+// singular is a word in lower case without the ending of its plural: retry of retries.
+func singular(word string) string {
+	word = strings.ToLower(word)
+	if stem, ok := strings.CutSuffix(word, "ies"); ok {
+		return stem + "y"
+	}
+	return strings.TrimSuffix(word, "s")
 }
 
 // distance is the number of letters to insert, drop, replace or swap with a
@@ -64,4 +77,25 @@ func distance(a, b string, limit int) int {
 		before, last, row = last, row, before
 	}
 	return last[len(b)]
+}
+
+// sameStart returns the only candidate that begins as name does, with at least four letters whatever their case and what separates words: LeastRequest
+// for LEAST_CONN. It returns "" where there is none or several.
+func sameStart(name string, candidates []string) string {
+	const enough = 4
+	plain := strings.NewReplacer("-", "", "_", "", " ", "")
+	start := strings.ToLower(plain.Replace(name))
+	if len(start) < enough {
+		return ""
+	}
+	found := ""
+	for _, c := range candidates {
+		if strings.HasPrefix(strings.ToLower(plain.Replace(c)), start[:enough]) {
+			if found != "" {
+				return ""
+			}
+			found = c
+		}
+	}
+	return found
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
+	"strings"
 
 	celgo "github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -22,11 +24,17 @@ import (
 // programs. Most objects are valid, and the Validator takes three times as long:
 // it makes the map of an object's properties anew whenever a rule reads one.
 type celRules struct {
-	programs   []celgo.Program
+	rules      []celRule
 	schema     common.Schema
 	properties map[string]*celRules
 	items      *celRules
 	additional *celRules
+}
+
+// celRule is one rule of a value.
+type celRule struct {
+	program celgo.Program
+	message string // as cel.Validator says that it is broken; that of a rule with a messageExpression may differ
 }
 
 // errUnsupported is a schema whose rules need what celRules does not do.
@@ -64,12 +72,16 @@ func compileRules(s *structural.Structural, values *celSchema, declared *apiserv
 		case c.UsesOldSelf || c.Program == nil:
 			continue // about a change, or empty
 		}
-		r.programs = append(r.programs, c.Program)
+		message := strings.TrimSpace(s.XValidations[i].Message)
+		if message == "" {
+			message = "failed rule: " + strings.TrimSpace(s.XValidations[i].Rule)
+		}
+		r.rules = append(r.rules, celRule{c.Program, message})
 	}
 	if err := r.compileBelow(s, values, declared, env); err != nil {
 		return nil, err
 	}
-	if len(r.programs) == 0 && len(r.properties) == 0 && r.items == nil && r.additional == nil {
+	if len(r.rules) == 0 && len(r.properties) == 0 && r.items == nil && r.additional == nil {
 		return nil, nil
 	}
 	return r, nil
@@ -115,7 +127,7 @@ func (r *celRules) check(ctx context.Context, value any, budget *int64) bool {
 	if r == nil || value == nil {
 		return true
 	}
-	if len(r.programs) > 0 && !r.evaluate(ctx, value, budget) {
+	if len(r.rules) > 0 && !r.evaluate(ctx, value, budget) {
 		return false
 	}
 	switch value := value.(type) {
@@ -140,18 +152,62 @@ func (r *celRules) check(ctx context.Context, value any, budget *int64) bool {
 
 func (r *celRules) evaluate(ctx context.Context, value any, budget *int64) bool {
 	self := selfOnly{common.UnstructuredToVal(value, r.schema)}
-	for _, p := range r.programs {
-		result, details, err := p.ContextEval(ctx, self)
-		if err != nil || result != types.True || details == nil || details.ActualCost() == nil {
+	for _, rule := range r.rules {
+		if holds, known := rule.evaluate(ctx, self, budget); !holds || !known {
 			return false
 		}
-		cost := *details.ActualCost()
-		if cost > math.MaxInt64 || int64(cost) > *budget {
-			return false
-		}
-		*budget -= int64(cost)
 	}
 	return true
+}
+
+// evaluate reports whether a rule holds. That is not known where it cannot be evaluated, or costs more than what is left of budget.
+func (r celRule) evaluate(ctx context.Context, self selfOnly, budget *int64) (holds, known bool) {
+	result, details, err := r.program.ContextEval(ctx, self)
+	if err != nil || details == nil || details.ActualCost() == nil {
+		return false, false
+	}
+	cost := *details.ActualCost()
+	if cost > math.MaxInt64 || int64(cost) > *budget {
+		*budget = 0
+		return false, false
+	}
+	*budget -= int64(cost)
+	return result == types.True, true
+}
+
+// at returns the rules of the values at a path such as spec.rules[0].matches; nil where there are none.
+func (r *celRules) at(path string) *celRules {
+	for path != "" && r != nil {
+		var segment string
+		segment, path, _ = strings.Cut(path, ".")
+		name, indexes, _ := strings.Cut(segment, "[")
+		r = r.properties[name]
+		for ; indexes != "" && r != nil; _, indexes, _ = strings.Cut(indexes, "[") {
+			r = r.items
+		}
+	}
+	return r
+}
+
+// breaking returns the indexes of the elements of a list that break a rule of the list by themselves, by the rule's message. Each is judged alone, so that all
+// together cost no more than some lists of that length; where budget is used up it returns none.
+func (r *celRules) breaking(ctx context.Context, list []any, message string, budget *int64) (broken []int) {
+	if r == nil {
+		return nil
+	}
+	i := slices.IndexFunc(r.rules, func(c celRule) bool { return c.message == message })
+	if i < 0 {
+		return nil
+	}
+	for n := range list {
+		switch holds, known := r.rules[i].evaluate(ctx, selfOnly{common.UnstructuredToVal(list[n:n+1], r.schema)}, budget); {
+		case !known && *budget <= 0:
+			return nil
+		case known && !holds:
+			broken = append(broken, n)
+		}
+	}
+	return broken
 }
 
 // selfOnly is the activation of a rule that does not look at an old value.

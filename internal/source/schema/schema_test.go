@@ -276,11 +276,30 @@ func TestNearest(t *testing.T) {
 	known := []string{"matches", "filters", "backendRefs", "timeouts", "name"}
 	for name, want := range map[string]string{
 		"match": "matches", "Matches": "matches", "fliters": "filters", "backendrefs": "backendRefs", "backendRef": "backendRefs",
-		"nam": "name", "zone": "", "x": "", "": "", "timeout": "timeouts", "Refs": "backendRefs",
+		"nam": "name", "zone": "", "x": "", "": "", "timeout": "timeouts", "names": "name", "matchs": "matches", "Refs": "backendRefs",
 	} {
 		if got := Nearest(name, known); got != want {
 			t.Errorf("Nearest(%q) = %q, want %q", name, got, want)
 		}
+	}
+}
+
+// TestUnsupportedSuggests checks the suggestion for a value of an enumeration that shares only its beginning with what was meant.
+func TestUnsupportedSuggests(t *testing.T) {
+	for value, want := range map[string]string{
+		"LeastConnection": "did you mean LeastRequest? Use one of ", "LEAST_CONN": "did you mean LeastRequest? Use one of ", "round-robin": "did you mean RoundRobin? Use one of ",
+		"Ring": "use one of ", "Lea": "use one of ",
+	} {
+		allowed := []string{"ConsistentHash", "LeastRequest", "Random", "RoundRobin"}
+		if got := Unsupported("spec.type", value, allowed).Remedy; got != want+"ConsistentHash, LeastRequest, Random, RoundRobin" {
+			t.Errorf("%s: %q", value, got)
+		}
+	}
+	if got := Unsupported("scheme", "HTTPS", []string{"http", "https"}).Remedy; got != "did you mean https? Use one of http, https" {
+		t.Errorf("of a scheme: %q", got)
+	}
+	if got := sameStart("Local1", []string{"LocalA", "LocalB"}); got != "" {
+		t.Errorf("of two candidates: %q", got)
 	}
 }
 
@@ -336,5 +355,41 @@ func BenchmarkAdmitHTTPRoute(b *testing.B) {
 		if _, err := k.Admit(objs[i%len(objs)]); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestElementsCostNoMoreThanTheList: to find the elements that break rules of their list costs in proportion to its length, as CEL counts, and no more than
+// evaluating the object may.
+func TestElementsCostNoMoreThanTheList(t *testing.T) {
+	r, err := Lookup("v1", "Gateway").compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := func(n int, budget int64) (named, whole int, spent int64) {
+		var listeners []any
+		for i := range n {
+			listeners = append(listeners, map[string]any{"name": fmt.Sprintf("l%d", i), "port": int64(80 + i), "protocol": "HTTP", "tls": map[string]any{"mode": "Terminate"}})
+		}
+		obj := map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"gatewayClassName": "c", "listeners": listeners}}
+		left := budget
+		broken, _ := r.validator().Validate(t.Context(), nil, r.structural, obj, nil, celconfig.RuntimeCELCostBudget)
+		for _, e := range broken {
+			for _, of := range ofElements(t.Context(), e, obj, r.cel, &left) {
+				if of.Field == "spec.listeners" {
+					whole++
+				} else if strings.HasPrefix(of.Field, "spec.listeners[") {
+					named++
+				}
+			}
+		}
+		return named, whole, budget - left
+	}
+	few, whole, little := judge(16, celconfig.RuntimeCELCostBudget)
+	many, _, much := judge(64, celconfig.RuntimeCELCostBudget)
+	if few%16 != 0 || few == 0 || many != 4*few || whole != 0 || little == 0 || much > 5*little {
+		t.Errorf("%d of 16 and %d of 64 listeners are named (%d times the list), for a cost of %d and %d", few, many, whole, little, much)
+	}
+	if named, whole, spent := judge(64, little); named >= many || whole == 0 || spent > little {
+		t.Errorf("with a budget of %d: %d listeners are named and %d times the list, for a cost of %d", little, named, whole, spent)
 	}
 }

@@ -1,8 +1,10 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +18,12 @@ const maxShown = 80
 // IntegerOrString is a type beside those of JSON Schema, for WrongType.
 const IntegerOrString = "integer or string"
 
+// UnknownFieldMessage is the message of the Violation for an unknown field.
+const UnknownFieldMessage = "unknown field"
+
 // UnknownField is the Violation for a field that none of the known is.
 func UnknownField(path, name string, known []string) Violation {
-	v := Violation{Field: path, Message: "unknown field"}
+	v := Violation{Field: path, Message: UnknownFieldMessage}
 	switch near := Nearest(name, known); {
 	case near != "":
 		v.Remedy = "did you mean " + strconv.Quote(near) + "?"
@@ -35,31 +40,41 @@ func UnknownField(path, name string, known []string) Violation {
 // Schema type name.
 func WrongType(path string, value any, want string) Violation {
 	v := Violation{Field: path, Message: fmt.Sprintf("is %s, must be %s", describe(value), article(want))}
-	switch value.(type) {
-	case map[string]any:
+	switch value := value.(type) {
+	case map[string]any, []any:
 		v.Remedy = "write " + example(want)
 	case nil:
 		v.Remedy = "write " + example(want) + ", or remove the field"
 	case string:
 		v.Remedy = "write " + example(want)
+		if _, err := strconv.ParseFloat(value, 64); err != nil && (want == "integer" || want == "number") {
+			return v // to leave out the quotes would not help
+		}
 		if want == "integer" || want == "number" || want == "boolean" {
 			v.Remedy += " without quotes"
 		}
 	default:
 		v.Remedy = "write " + example(want)
-		if want == "string" {
+		_, isBool := value.(bool)
+		switch {
+		case want == "string" && (isBool || !durationField.MatchString(path)):
 			v.Remedy = "put it in quotes: " + strconv.Quote(Show(value))
+		case want == "string":
+			v.Remedy = "write a duration with its unit, as in " + Show(value) + "s"
 		}
 	}
 	return v
 }
+
+// durationField is how paths of fields end that take a duration, as far as their names tell.
+var durationField = regexp.MustCompile(`(?i)(timeout|interval|duration|period|backoff|delay|ttl|window)$|\.(request|backendRequest)$`)
 
 // Unsupported is the Violation for a value outside an enumeration.
 func Unsupported(path string, value any, allowed []string) Violation {
 	v := Violation{Field: path, Message: "unsupported value " + quoted(value)}
 	slices.Sort(allowed)
 	s, _ := value.(string)
-	if near := Nearest(s, allowed); near != "" {
+	if near := cmp.Or(Nearest(s, allowed), sameStart(s, allowed)); near != "" {
 		v.Remedy = "did you mean " + near + "? "
 	}
 	v.Remedy += "Use one of " + strings.Join(allowed, ", ")
@@ -72,7 +87,11 @@ func Unsupported(path string, value any, allowed []string) Violation {
 // Missing is the Violation for a required field that is not there.
 func Missing(path string) Violation {
 	_, name := splitLast(path)
-	return Violation{Field: path, Message: "required field is missing", Remedy: "add " + strconv.Quote(name)}
+	v := Violation{Field: path, Message: "required field is missing", Remedy: "add " + strconv.Quote(name)}
+	if name == "group" {
+		v.Remedy += `, which is "" for a Service or a Secret, and gateway.networking.k8s.io for a route`
+	}
+	return v
 }
 
 // FromError turns an error of Kubernetes' validation into a Violation.
@@ -115,7 +134,14 @@ func violation(e *field.Error, obj map[string]any) Violation {
 			message = Show(value) + " " + message
 		}
 	}
-	return Violation{Field: path, Message: message, Remedy: remedy(e.Detail, message)}
+	what := remedy(e.Detail, message)
+	if value, ok := e.BadValue.(string); ok && strings.Contains(message, "must match '^") {
+		if _, host, isURL := strings.Cut(value, "://"); isURL && strings.Contains(strings.ToLower(path), "hostname") {
+			host, _, _ = strings.Cut(host, "/")
+			what = "it is a URL; write the name alone, as in " + Show(host)
+		}
+	}
+	return Violation{Field: path, Message: message, Remedy: what}
 }
 
 // schemaMessage drops the "<path> in body" that a schema error repeats.

@@ -1,4 +1,4 @@
-// Package listing reads the Gateway API objects of a cluster for people to look at.
+// Package listing reads the objects of a cluster once, for people to look at.
 // It exists beside source/kube because that follows a cluster for good, with the
 // rights of a controller, while a person asks once and may not see everything.
 //
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,49 +32,144 @@ type Problem struct {
 	Kind    string
 	Message string
 	Remedy  string
+
+	forbidden, namespaced bool
 }
 
 // ErrNotInstalled says that a cluster has none of the kinds.
-var ErrNotInstalled = errors.New("the cluster has no Gateway API; install its CRDs as https://gateway-api.sigs.k8s.io/guides/ tells")
+var ErrNotInstalled = errors.New("the cluster has no Gateway API; install its CRDs, see https://gateway-api.sigs.k8s.io/guides/")
 
 // List reads the objects of one namespace, "" for all, and those that are in none;
 // sorted by kind, namespace and name, and without managedFields. Kinds that are
 // not installed are left out; those that could not be read are among the problems.
 // It fails if there is nothing to read.
 func List(ctx context.Context, config *rest.Config, namespace string) (items []map[string]any, problems []Problem, err error) {
+	items, problems, err = read(ctx, config, namespace, func(k *kind.Kind, _ string) bool { return k.HasStatus() })
+	if namespace == "" {
+		for i, p := range problems {
+			if p.forbidden && p.namespaced {
+				problems[i].Remedy = "name a namespace that you may read, or " + p.Remedy
+			}
+		}
+	}
+	return items, problems, err
+}
+
+// All reads the objects of every kind that Moongate reads, as List does. Those of Secrets are complete. An object that the cluster has in a
+// past version only, as kind.Kind has them, says that it is of the current one: they differ in nothing else.
+func All(ctx context.Context, config *rest.Config) (items []map[string]any, problems []Problem, err error) {
+	items, problems, err = read(ctx, config, "", func(k *kind.Kind, version string) bool {
+		return k.Cluster != kind.Unread && (version == "" || slices.Contains(k.ReadVersions(), version))
+	})
+	for _, item := range items {
+		written, _ := item["apiVersion"].(string)
+		k := kind.Named(keyOf(item).Kind)
+		if group, version, _ := strings.Cut(written, "/"); slices.Contains(k.Past, version) {
+			item["apiVersion"] = group + "/" + k.Versions[0]
+		}
+	}
+	return items, problems, err
+}
+
+// selectors are the fields that objects of a resource must have to be read: a cluster has many Secrets, some of them large, that no listener can use.
+var selectors = map[string]string{"secrets": "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"}
+
+// read reads the objects of wanted kinds, in a wanted version; "" is any.
+func read(ctx context.Context, config *rest.Config, namespace string, wanted func(k *kind.Kind, version string) bool) (items []map[string]any, problems []Problem, err error) {
 	client, err := newClient(config)
 	if err != nil {
 		return nil, nil, err
 	}
-	kinds, err := client.installed(ctx)
+	kinds, err := client.installed(ctx, wanted)
 	if err != nil {
 		return nil, nil, err
 	}
-	if len(kinds) == 0 {
+	if !slices.ContainsFunc(kinds, func(l listed) bool { return kind.Find(l.group, l.kind).Custom }) {
 		return nil, nil, ErrNotInstalled
 	}
-	found, failed := make([][]map[string]any, len(kinds)), make([]error, len(kinds))
-	var wait sync.WaitGroup
-	for i, k := range kinds {
-		wait.Go(func() { found[i], failed[i] = client.list(ctx, k, namespace) })
+	items, problems, _ = client.listAll(ctx, kinds, namespace)
+	return items, problems, nil
+}
+
+// ingressKinds are what an Ingress is about, and policies that may be beside it.
+var ingressKinds = []listed{
+	{"networking.k8s.io", "v1", "Ingress", "ingresses", true},
+	{"", "v1", "Service", "services", true},
+	{"networking.k8s.io", "v1", "IngressClass", "ingressclasses", false},
+	{"apps", "v1", "Deployment", "deployments", true},
+	{"apps", "v1", "DaemonSet", "daemonsets", true},
+	{"gateway.envoyproxy.io", "v1alpha1", "ClientTrafficPolicy", "clienttrafficpolicies", true},
+	{"gateway.envoyproxy.io", "v1alpha1", "SecurityPolicy", "securitypolicies", true},
+	{"gateway.envoyproxy.io", "v1alpha1", "BackendTrafficPolicy", "backendtrafficpolicies", true},
+}
+
+// Ingresses reads the Ingresses of all namespaces, and the Services, IngressClasses, Deployments, DaemonSets and policies of Envoy Gateway that tell what is meant by them. Kinds that are not installed are left out, as are
+// those that may not be read, which are among the problems; that Ingresses cannot be read is an error.
+func Ingresses(ctx context.Context, config *rest.Config) (items []map[string]any, problems []Problem, err error) {
+	client, err := newClient(config)
+	if err != nil {
+		return nil, nil, err
 	}
-	wait.Wait()
-	for i, k := range kinds {
-		if failed[i] != nil && !apierrors.IsNotFound(failed[i]) { // else it went this moment
-			problems = append(problems, Problem{k.kind, failed[i].Error(), remedy(failed[i], k, namespace)})
+	items, problems, failed := client.listAll(ctx, ingressKinds, "")
+	return items, problems, failed[0]
+}
+
+// ConfigMaps reads the ConfigMaps that are named as namespace/name, those of any namespace with a name of names, and those with a label where it is not "". No others are
+// asked for. Those that are not there are left out; ones that may not be read are among the problems.
+func ConfigMaps(ctx context.Context, config *rest.Config, named, names []string, label string) (items []map[string]any, problems []Problem, err error) {
+	client, err := newClient(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	k := listed{"", "v1", "ConfigMap", "configmaps", true}
+	keep := func(found []map[string]any, err error) {
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+		case len(problems) == 0:
+			problems = append(problems, Problem{Kind: k.kind, Message: err.Error(), Remedy: remedy(err, k), forbidden: apierrors.IsForbidden(err), namespaced: true})
 		}
-		items = append(items, found[i]...)
+		for _, item := range found {
+			if !slices.ContainsFunc(items, func(o map[string]any) bool { return keyOf(o) == keyOf(item) }) {
+				items = append(items, item)
+			}
+		}
+	}
+	for _, name := range named {
+		namespace, name, _ := strings.Cut(name, "/")
+		keep(client.listSome(ctx, k, namespace, map[string]string{"fieldSelector": "metadata.name=" + name}))
+	}
+	for _, name := range names {
+		keep(client.listSome(ctx, k, "", map[string]string{"fieldSelector": "metadata.name=" + name}))
+	}
+	if label != "" {
+		keep(client.listSome(ctx, k, "", map[string]string{"labelSelector": label}))
 	}
 	slices.SortStableFunc(items, func(a, b map[string]any) int { return keyOf(a).Compare(keyOf(b)) })
 	return items, problems, nil
 }
 
-func remedy(err error, k listed, namespace string) string {
-	switch {
-	case apierrors.IsForbidden(err) && namespace == "" && k.namespaced:
-		return fmt.Sprintf("name a namespace that you may read, or ask for the verb list on %s.%s", k.resource, k.group)
-	case apierrors.IsForbidden(err):
-		return fmt.Sprintf("ask for the verb list on %s.%s", k.resource, k.group)
+// listAll lists kinds at once. It returns the error of each, too.
+func (c *client) listAll(ctx context.Context, kinds []listed, namespace string) (items []map[string]any, problems []Problem, failed []error) {
+	found := make([][]map[string]any, len(kinds))
+	failed = make([]error, len(kinds))
+	var wait sync.WaitGroup
+	for i, k := range kinds {
+		wait.Go(func() { found[i], failed[i] = c.list(ctx, k, namespace) })
+	}
+	wait.Wait()
+	for i, k := range kinds {
+		if failed[i] != nil && !apierrors.IsNotFound(failed[i]) { // else it went this moment
+			problems = append(problems, Problem{Kind: k.kind, Message: failed[i].Error(), Remedy: remedy(failed[i], k), forbidden: apierrors.IsForbidden(failed[i]), namespaced: k.namespaced})
+		}
+		items = append(items, found[i]...)
+	}
+	slices.SortStableFunc(items, func(a, b map[string]any) int { return keyOf(a).Compare(keyOf(b)) })
+	return items, problems, failed
+}
+
+func remedy(err error, k listed) string {
+	if apierrors.IsForbidden(err) {
+		return "ask for the verb list on " + k.named()
 	}
 	return "try again"
 }
@@ -89,6 +185,9 @@ type listed struct {
 	group, version, kind, resource string
 	namespaced                     bool
 }
+
+// named is the resource as roles name it.
+func (k *listed) named() string { return strings.TrimSuffix(k.resource+"."+k.group, ".") }
 
 type client struct{ rest rest.Interface }
 
@@ -110,7 +209,7 @@ func newClient(config *rest.Config) (*client, error) {
 }
 
 func (c *client) get(ctx context.Context, into any, parameters map[string]string, segments ...string) error {
-	r := c.rest.Get().AbsPath(append([]string{"/apis"}, segments...)...)
+	r := c.rest.Get().AbsPath(segments...)
 	for name, value := range parameters {
 		r = r.Param(name, value)
 	}
@@ -125,28 +224,50 @@ func (c *client) get(ctx context.Context, into any, parameters map[string]string
 	return json.Unmarshal(text, into)
 }
 
-// installed are the kinds that are served, each in the version that its group prefers.
-func (c *client) installed(ctx context.Context) ([]listed, error) {
+// pathOf is where an API server serves a version of a group.
+func pathOf(group, version string) []string {
+	if group == "" {
+		return []string{"/api", version}
+	}
+	return []string{"/apis", group, version}
+}
+
+// installed are the wanted kinds that are served, each in the version that its group prefers.
+func (c *client) installed(ctx context.Context, wanted func(k *kind.Kind, version string) bool) ([]listed, error) {
 	var kinds []listed
-	for _, group := range kind.Groups() {
-		var versions metav1.APIGroup
-		if err := c.get(ctx, &versions, nil, group); apierrors.IsNotFound(err) {
-			continue
-		} else if err != nil {
-			return nil, err
+	var groups []string
+	for _, k := range kind.All() {
+		if wanted(k, "") && !slices.Contains(groups, k.Group) {
+			groups = append(groups, k.Group)
+		}
+	}
+	for _, group := range groups {
+		var names []string // of versions
+		if group == "" {
+			names = []string{"v1"}
+		} else {
+			var versions metav1.APIGroup
+			if err := c.get(ctx, &versions, nil, "/apis", group); apierrors.IsNotFound(err) {
+				continue
+			} else if err != nil {
+				return nil, err
+			}
+			for _, v := range versions.Versions { // the preferred ones come first
+				names = append(names, v.Version)
+			}
 		}
 		seen := map[string]bool{}
-		for _, v := range versions.Versions { // the preferred ones come first
+		for _, version := range names {
 			var resources metav1.APIResourceList
-			if err := c.get(ctx, &resources, nil, group, v.Version); apierrors.IsNotFound(err) {
+			if err := c.get(ctx, &resources, nil, pathOf(group, version)...); apierrors.IsNotFound(err) {
 				continue
 			} else if err != nil {
 				return nil, err
 			}
 			for _, r := range resources.APIResources {
-				if k := kind.Find(group, r.Kind); k != nil && k.HasStatus() && !seen[r.Kind] && slices.Contains(r.Verbs, "list") {
+				if k := kind.Find(group, r.Kind); k != nil && wanted(k, version) && r.Name == k.Resource && !seen[r.Kind] && slices.Contains(r.Verbs, "list") {
 					seen[r.Kind] = true
-					kinds = append(kinds, listed{group, v.Version, r.Kind, r.Name, r.Namespaced})
+					kinds = append(kinds, listed{group, version, r.Kind, r.Name, r.Namespaced})
 				}
 			}
 		}
@@ -156,13 +277,22 @@ func (c *client) installed(ctx context.Context) ([]listed, error) {
 
 // list reads all objects of a kind, page by page.
 func (c *client) list(ctx context.Context, k listed, namespace string) ([]map[string]any, error) {
-	segments := []string{k.group, k.version}
+	parameters := map[string]string{}
+	if selector := selectors[k.named()]; selector != "" {
+		parameters["fieldSelector"] = selector
+	}
+	return c.listSome(ctx, k, namespace, parameters)
+}
+
+// listSome reads the objects of a kind that parameters select, page by page.
+func (c *client) listSome(ctx context.Context, k listed, namespace string, parameters map[string]string) ([]map[string]any, error) {
+	segments := pathOf(k.group, k.version)
 	if k.namespaced && namespace != "" {
 		segments = append(segments, "namespaces", namespace)
 	}
 	segments = append(segments, k.resource)
 	var all []map[string]any
-	parameters := map[string]string{"limit": fmt.Sprint(pageSize)}
+	parameters["limit"] = fmt.Sprint(pageSize)
 	for {
 		var page struct {
 			Metadata metav1.ListMeta  `json:"metadata"`
@@ -170,14 +300,16 @@ func (c *client) list(ctx context.Context, k listed, namespace string) ([]map[st
 		}
 		err := c.get(ctx, &page, parameters, segments...)
 		if apierrors.IsResourceExpired(err) && parameters["continue"] != "" {
-			all, parameters = nil, nil // too slow for pages: everything at once
+			all = nil // too slow for pages: everything at once
+			delete(parameters, "limit")
+			delete(parameters, "continue")
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
 		for _, item := range page.Items {
-			item["apiVersion"], item["kind"] = k.group+"/"+k.version, k.kind
+			item["apiVersion"], item["kind"] = strings.TrimPrefix(k.group+"/"+k.version, "/"), k.kind
 			strip(item)
 			all = append(all, item)
 		}

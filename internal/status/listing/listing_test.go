@@ -2,11 +2,13 @@ package listing
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +107,73 @@ func TestList(t *testing.T) {
 	}
 	if text, _ := json.Marshal(items); strings.Contains(string(text), "managedFields") || strings.Contains(string(text), "annotations") {
 		t.Errorf("what is for machines is shown: %s", text)
+	}
+}
+
+// TestAll: what has no status is there, too, of the core group as well, in versions that are known.
+func TestAll(t *testing.T) {
+	a := cluster()
+	a[group+"/v1/referencegrants"] = list("", "a/grant")
+	a[group] = versions("v9", "v1", "v1alpha2")
+	a[group+"/v9"] = resources("Gateway gateways")
+	a["/api/v1"] = resources("Secret secrets", "Namespace namespaces*", "Service services", "Pod pods")
+	a["/api/v1/secrets"], a["/api/v1/namespaces"], a["/api/v1/services"] = http.StatusForbidden, list("", "/a"), list("", "a/app")
+	items, problems, err := All(t.Context(), serve(t, a))
+	const v1 = "gateway.networking.k8s.io/v1"
+	want := "Gateway a/gw of " + v1 + "\nGateway b/gw of " + v1 + "\nGatewayClass /moongate of " + v1 + "\nHTTPRoute a/web of " + v1 + "\nNamespace /a of v1\nReferenceGrant a/grant of " + v1 +
+		"\nService a/app of v1\nTLSRoute a/tls of " + v1 + "alpha2"
+	if got := names(items); err != nil || got != want {
+		t.Errorf("%v\ngot\n%s\nwant\n%s", err, got, want)
+	}
+	if len(problems) != 1 || problems[0].Kind != "Secret" || problems[0].Remedy != "ask for the verb list on secrets" {
+		t.Errorf("%+v", problems)
+	}
+	delete(a, group)
+	if _, _, err := All(t.Context(), serve(t, a)); !errors.Is(err, ErrNotInstalled) {
+		t.Errorf("without the Gateway API: %v", err)
+	}
+}
+
+// TestPastVersion: what an older CRD serves says that it is of the version that manifests have.
+func TestPastVersion(t *testing.T) {
+	a := cluster()
+	a[group+"/v1alpha2"] = resources("GRPCRoute grpcroutes")
+	a[group+"/v1alpha2/grpcroutes"] = list("", "a/rpc")
+	items, _, err := All(t.Context(), serve(t, a))
+	if got := names(items); err != nil || !strings.Contains(got, "GRPCRoute a/rpc of gateway.networking.k8s.io/v1\n") {
+		t.Errorf("%v\n%s", err, got)
+	}
+}
+
+// TestSecretsByType: those that no listener can use are not asked for, in the first page and after one that expired.
+func TestSecretsByType(t *testing.T) {
+	a := cluster()
+	a["/api/v1"] = resources("Secret secrets")
+	a["/api/v1/secrets"], a["/api/v1/secrets?continue=two"] = list("two", "a/cert"), http.StatusGone
+	var asked []string
+	var mu sync.Mutex
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/secrets" {
+			a.ServeHTTP(w, r)
+			return
+		}
+		q := r.URL.Query()
+		mu.Lock()
+		asked = append(asked, q.Get("fieldSelector"))
+		mu.Unlock()
+		if q.Get("limit") == "" { // the answer without pages, whose continue a client follows all the same
+			json.NewEncoder(w).Encode(list(map[bool]string{true: "rest", false: ""}[q.Get("continue") == ""], "a/"+q.Get("continue")+"cert"))
+			return
+		}
+		a.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	items, problems, err := All(t.Context(), &rest.Config{Host: server.URL})
+	if err != nil || len(problems) > 0 || !strings.Contains(names(items), "Secret a/cert of v1") || !strings.Contains(names(items), "Secret a/restcert of v1") {
+		t.Errorf("%v, %v\n%s", err, problems, names(items))
+	}
+	if len(asked) != 4 || slices.ContainsFunc(asked, func(s string) bool { return s != "type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token" }) {
+		t.Errorf("asked for %q", asked)
 	}
 }
 

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,15 +16,22 @@ type Complaint struct {
 	Condition string `json:"condition"`       // "Accepted=False"
 	Reason    string `json:"reason"`
 	Message   string `json:"message"`
+	// Follows says that the cause is reported for another object, and that mending it mends this; see Blame.
+	Follows bool `json:"-"`
 }
 
 // fieldPath is how messages that are about one field begin.
 var fieldPath = regexp.MustCompile(`^((?:spec|metadata|data|stringData)[^\s:]*): `)
 
-// Field is the path of the field that the complaint is about; "" where it does not say.
+// ruleFault is how the fault of a rule begins in a message that is about rules, as of a filter that cannot be carried out.
+var ruleFault = regexp.MustCompile(`\bRule \d+: (spec[^\s:]*): `)
+
+// Field is the path of the field that the complaint is about, of several the first; "" where it does not say.
 func (c Complaint) Field() string {
-	if m := fieldPath.FindStringSubmatch(c.Message); m != nil {
-		return m[1]
+	for _, r := range []*regexp.Regexp{ruleFault, fieldPath} {
+		if m := r.FindStringSubmatch(c.Message); m != nil {
+			return m[1]
+		}
 	}
 	return ""
 }
@@ -42,7 +50,7 @@ func (c Complaint) String() string {
 var (
 	goodWhenTrue = []string{"Accepted", "AddressesAssigned", "Programmed", "ResolvedRefs", "SupportedVersion"}
 	toldWhenTrue = []string{"Aggregated", "Merged", "Overridden", "Warning"} // of policies: neither good nor bad
-	badWhenTrue  = []string{"Conflicted", "InsecureFrontendValidationMode", "OverlappingTLSConfig", "PartiallyInvalid"}
+	badWhenTrue  = []string{"Conflicted", "Degraded", "InsecureFrontendValidationMode", "OverlappingTLSConfig", "PartiallyInvalid"}
 )
 
 // summaries are reasons that only say that a part has a complaint of its own.
@@ -78,9 +86,9 @@ func (o *Object) Complaints() []Complaint {
 	return causes
 }
 
-// notes are what conditions that are well say all the same, as of a field that is
+// Notes are what conditions that are well say all the same, as of a field that is
 // not followed. Only they have a message then, but for the version that was found.
-func (o *Object) notes() []Complaint {
+func (o *Object) Notes() []Complaint {
 	var all []Complaint
 	for _, s := range o.subjects() {
 		for _, c := range s.conditions {
@@ -93,8 +101,88 @@ func (o *Object) notes() []Complaint {
 	return all
 }
 
+// Good reports whether no condition of a status is a complaint. It is cheaper than to ask an Object, of which most have none.
+func Good(status any) bool { return goodIn(reflect.ValueOf(status)) }
+
+var conditionType = reflect.TypeFor[metav1.Condition]()
+
+func goodIn(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		return v.IsNil() || goodIn(v.Elem())
+	case reflect.Slice:
+		for i := range v.Len() {
+			if !goodIn(v.Index(i)) {
+				return false
+			}
+		}
+	case reflect.Struct:
+		if v.Type() == conditionType {
+			return good(v.Interface().(metav1.Condition))
+		}
+		for i := range v.NumField() {
+			if f := v.Field(i); f.Kind() == reflect.Slice || f.Kind() == reflect.Struct {
+				if !goodIn(f) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// Blame marks the complaints of objects that follow from a fault of another object: one of refused, which conditions call absent though it is there and
+// was refused, or a BackendTLSPolicy or an XBackend among objects that has complaints of its own. Keys of refused are what Object.String returns.
+func Blame(objects []*Object, refused map[string]bool) {
+	causes := map[string]bool{}
+	for name := range refused {
+		causes[name] = true
+	}
+	for _, o := range objects {
+		if (o.Kind == "BackendTLSPolicy" || o.Kind == "XBackend") && len(o.Complaints()) > 0 {
+			causes[o.String()] = false
+		}
+	}
+	for _, o := range objects {
+		o.causes = causes
+	}
+}
+
+// Suggest has the message of each complaint of objects rewritten by a function, which knows what else there is, so that it can name what was probably meant.
+// The namespace is that of the object that complains.
+func Suggest(objects []*Object, rewrite func(message, namespace string) string) {
+	for _, o := range objects {
+		o.rewrite = rewrite
+	}
+}
+
 func (o *Object) complaint(s subject, c metav1.Condition) Complaint {
-	return Complaint{o.String(), s.where, c.Type + "=" + string(c.Status), c.Reason, c.Message}
+	complaint := Complaint{Object: o.String(), Where: s.where, Condition: c.Type + "=" + string(c.Status), Reason: c.Reason, Message: c.Message}
+	for name, refused := range o.causes {
+		if name == complaint.Object {
+			continue
+		}
+		// The space keeps ListenerSet a/x from being found in XListenerSet a/x.
+		message, absent := " "+complaint.Message, " "+name+" does not exist; create it or correct the name"
+		switch {
+		case refused && strings.Contains(message, " "+name+" is not valid; correct what is reported of it"):
+		case refused && strings.Contains(message, absent):
+			complaint.Message = strings.ReplaceAll(message, absent, " "+name+" is not valid; correct what is reported of it")[1:]
+		case refused && strings.Contains(message, " "+name+", which may ask for TLS to "):
+			complaint.Message = strings.TrimSuffix(complaint.Message, ", or install the CustomResourceDefinitions of this version")
+		case refused && strings.Contains(message, " "+name+" cannot be read: "):
+			complaint.Message = strings.TrimSuffix(complaint.Message, ", or install the CustomResourceDefinitions of this version")
+		case !refused && strings.Contains(message, " "+name+" is for ") && strings.Contains(message, "cannot be carried out"),
+			!refused && strings.Contains(message, " "+name+" cannot be carried out: "):
+		default:
+			continue
+		}
+		complaint.Follows = true
+	}
+	if o.rewrite != nil && !complaint.Follows {
+		complaint.Message = o.rewrite(complaint.Message, o.Namespace)
+	}
+	return complaint
 }
 
 // consequence says that c tells nothing that others do not.
@@ -110,6 +198,8 @@ func consequence(c Complaint, all, before []Complaint) bool {
 	switch {
 	case slices.Contains(summaries, c.Reason):
 		return slices.ContainsFunc(all, inPart)
+	case strings.HasSuffix(c.Message, "; see condition ResolvedRefs"):
+		return slices.ContainsFunc(all, func(o Complaint) bool { return o.Where == c.Where && o.Condition == "ResolvedRefs=False" })
 	case c.Condition == "Programmed=False":
 		return slices.ContainsFunc(all, cause)
 	}

@@ -26,6 +26,10 @@ type Object struct {
 	// expected says that a Gateway of ours is among the parentRefs, or a default one that the route asks for; unseen, that one
 	// of another namespace is that is not shown.
 	expected, unseen bool
+	// causes are the objects with faults of their own, by what String returns, and whether they were refused; see Blame.
+	causes map[string]bool
+	// rewrite improves messages of complaints; nil leaves them. See Suggest.
+	rewrite func(message, namespace string) string
 }
 
 // fields are what there is to show of an object.
@@ -156,6 +160,8 @@ func (o *Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
+func (o *Object) ofListeners() bool { return o.Kind == "ListenerSet" || o.Kind == "XListenerSet" }
+
 // foreign says that another controller looks after the object.
 func (o *Object) foreign() bool { return o.controller != "" && o.controller != o.ours }
 
@@ -171,7 +177,7 @@ func (o *Object) subjects() []subject {
 	}
 	var all []subject
 	c := o.fields.Status.Conditions
-	if o.Kind == "Gateway" && o.controller == "" { // the defaults of its CRD: of no class that is shown, so nobody has come to it
+	if (o.Kind == "Gateway" || o.ofListeners()) && o.controller == "" { // the defaults of its CRD: of no class that is shown, so nobody has come to it
 		c = slices.DeleteFunc(slices.Clone(c), func(c metav1.Condition) bool {
 			return c.Status == metav1.ConditionUnknown && c.Reason == string(gwv1.GatewayReasonPending)
 		})

@@ -39,7 +39,7 @@ func TestTable(t *testing.T) {
 		{"one of a foreign class", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"other"},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"Theirs"}]}}`,
 			"Gateway a/gw | - | managed by controller example.com/other"},
 		{"one of no class", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"none"},"status":{"conditions":[{"type":"Accepted","status":"Unknown","reason":"Pending","message":"Waiting for controller"}]}}`,
-			"Gateway a/gw | - | not managed by " + ours + ": its GatewayClass is not there"},
+			"Gateway a/gw | - | not managed by " + ours + ": its GatewayClass does not exist"},
 		{"a cause and its consequence", `{"kind":"Gateway","metadata":{"namespace":"a","name":"gw"},"spec":{"gatewayClassName":"moongate"},"status":{"conditions":[
 			{"type":"Accepted","status":"False","reason":"Invalid","message":"two\n  lines"},{"type":"Programmed","status":"False","reason":"Invalid","message":"not accepted"}]}}`,
 			"Gateway a/gw | Accepted=False | Invalid: two lines (here)"},
@@ -115,5 +115,69 @@ func TestComplaintPrints(t *testing.T) {
 	c := objects(t, `{"kind":"GatewayClass","metadata":{"name":"x"},"spec":{"controllerName":"`+ours+`"},"status":{"conditions":[{"type":"Accepted","status":"False","reason":"Bad","message":"it is"}]}}`)[0].Complaints()
 	if len(c) != 1 || c[0].String() != "GatewayClass x: Accepted=False Bad: it is" {
 		t.Errorf("%v", c)
+	}
+}
+
+// TestFieldOfComplaint checks that a fault within a rule is placed there, not at the rules.
+func TestFieldOfComplaint(t *testing.T) {
+	for message, want := range map[string]string{
+		"spec.parentRefs[0].sectionName: no": "spec.parentRefs[0].sectionName",
+		"spec.rules: no rule can be carried out: Rule 3: spec.rules[3].filters[1].extensionRef.kind: no": "spec.rules[3].filters[1].extensionRef.kind",
+		"Dropped Rule 1: spec.rules[1].matches[0].path.value: no. Rule 2: spec.rules[2].name: no":        "spec.rules[1].matches[0].path.value",
+		"nothing of a field": "",
+	} {
+		if got := (Complaint{Message: message}).Field(); got != want {
+			t.Errorf("%q: %q, want %q", message, got, want)
+		}
+	}
+}
+
+// TestBlame checks that what follows from a cause at another object is told apart, and that an object that was refused is not said to be absent.
+func TestBlame(t *testing.T) {
+	route := func(message string) string {
+		return `{"kind":"HTTPRoute","metadata":{"namespace":"a","name":"web"},"status":{"parents":[{"parentRef":{"name":"gw"},"controllerName":"` + ours +
+			`","conditions":[{"type":"ResolvedRefs","status":"False","reason":"R","message":"` + message + `"}]}]}}`
+	}
+	policy := func(status string) string {
+		return `{"kind":"BackendTLSPolicy","metadata":{"namespace":"a","name":"tls"},"status":{"ancestors":[{"ancestorRef":{"name":"gw"},"controllerName":"` + ours +
+			`","conditions":[{"type":"Accepted","status":"` + status + `","reason":"P"}]}]}}`
+	}
+	const absent, carried = "Secret a/s does not exist; create it or correct the name", "BackendTLSPolicy a/tls is for Service a/s and cannot be carried out: x"
+	for _, c := range []struct {
+		message, policy, refused string
+		follows                  bool
+		want                     string
+	}{
+		{absent, "True", "", false, absent},
+		{absent, "True", "Secret a/s", true, "Secret a/s is not valid; correct what is reported of it"},
+		{absent, "True", "Secret b/s", false, absent},
+		{"Secret a/s is not valid; correct what is reported of it", "True", "Secret a/s", true, "Secret a/s is not valid; correct what is reported of it"},
+		{"X" + absent, "True", "Secret a/s", false, "X" + absent},
+		{carried, "False", "", true, carried},
+		{carried, "True", "", false, carried},
+		{"BackendTLSPolicy a/gone, which may ask for TLS to Service a/s, cannot be read: x; correct it, or install the CustomResourceDefinitions of this version", "True",
+			"BackendTLSPolicy a/gone", true, "BackendTLSPolicy a/gone, which may ask for TLS to Service a/s, cannot be read: x; correct it"},
+		{"GatewayParameters a/p cannot be read: x; correct it, or install the CustomResourceDefinitions of this version", "True", "GatewayParameters a/p", true,
+			"GatewayParameters a/p cannot be read: x; correct it"},
+	} {
+		shown := objects(t, route(c.message), policy(c.policy))
+		refused := map[string]bool{}
+		if c.refused != "" {
+			refused[c.refused] = true
+		}
+		Blame(shown, refused)
+		Suggest(shown, func(message, namespace string) string {
+			if namespace != "a" {
+				t.Errorf("namespace %q", namespace)
+			}
+			return message + " (rewritten)"
+		})
+		if !c.follows {
+			c.want += " (rewritten)"
+		}
+		got := shown[0].Complaints()
+		if len(got) != 1 || got[0].Message != c.want || got[0].Follows != c.follows {
+			t.Errorf("%q, policy %s, refused %q: %+v", c.message, c.policy, c.refused, got)
+		}
 	}
 }

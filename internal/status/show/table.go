@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -30,7 +31,7 @@ func Table(w io.Writer, objects []*Object, place func(o *Object, field string) s
 		if of := o.observed(); of > 0 && of < o.fields.Metadata.Generation {
 			row("late", fmt.Sprintf("the status is of generation %d, the object of %d: the controller has not come to it", of, o.fields.Metadata.Generation))
 		}
-		for _, n := range o.notes() {
+		for _, n := range o.Notes() {
 			row("note", n.why(place(o, n.Field())))
 		}
 	}
@@ -72,6 +73,21 @@ func (o *Object) state() string {
 	return "ok"
 }
 
+// refusedParent is the parent of a route or of a ListenerSet that Blame was told of; "" for none.
+func (o *Object) refusedParent() string {
+	parents := o.fields.Spec.ParentRefs
+	if o.ofListeners() {
+		parents = []ref{o.fields.Spec.ParentRef}
+	}
+	for _, p := range parents {
+		key := p.key(o.Namespace)
+		if name := cmp.Or(p.Kind, "Gateway") + " " + key[0] + "/" + key[1]; o.causes[name] {
+			return name
+		}
+	}
+	return ""
+}
+
 // summary is what is worth a glance where all is well.
 func (o *Object) summary() string {
 	if o.foreign() {
@@ -79,8 +95,12 @@ func (o *Object) summary() string {
 	}
 	if len(o.subjects()) == 0 {
 		switch {
+		case o.refusedParent() != "":
+			return o.refusedParent() + " is not valid"
+		case o.ofListeners() && o.controller == "":
+			return "its Gateway does not exist, or does not belong to controller " + o.ours
 		case o.Kind == "Gateway" && o.controller == "":
-			return "not managed by " + o.ours + ": its GatewayClass is not there"
+			return "not managed by " + o.ours + ": its GatewayClass does not exist"
 		case o.expected, o.Kind == "Gateway", o.Kind == "GatewayClass":
 			return "controller " + o.ours + " has written no status: does it run?"
 		case o.unseen:
