@@ -126,7 +126,7 @@ func (r *real) lead(t *testing.T, writes *counter) (p *replica, end func()) {
 		Report: func(namespace, name string, i *translate.Infrastructure, ready []string) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.reports[namespace+"/"+name] = report{i, ready}
+			p.reports[namespace+"/"+name] = report{infrastructure: i, ready: ready}
 		},
 	})
 	if err != nil {
@@ -193,8 +193,8 @@ func TestOnACluster(t *testing.T) {
 	if got := writes.take(); len(got) != 1 {
 		t.Errorf("for another leader, and a listener: %q", got)
 	}
-	if !reflect.DeepEqual(p.last(g.String()), before) {
-		t.Errorf("reported %+v, was %+v", p.last(g.String()), before)
+	if got := p.last(g.String()).infrastructure.Addresses; !reflect.DeepEqual(got, before.infrastructure.Addresses) {
+		t.Errorf("addresses %+v, were %+v", got, before.infrastructure.Addresses)
 	}
 
 	// From a number of replicas to an autoscaler, which has no metrics here and leaves them alone.
@@ -214,8 +214,8 @@ func TestOnACluster(t *testing.T) {
 		_, err := r.get(t.Context(), "HorizontalPodAutoscaler", r.namespace, name)
 		return err != nil
 	})
-	if !reflect.DeepEqual(p.last(g.String()), before) {
-		t.Errorf("reported %+v, was %+v", p.last(g.String()), before)
+	if got := p.last(g.String()).infrastructure.Addresses; !reflect.DeepEqual(got, before.infrastructure.Addresses) {
+		t.Errorf("addresses %+v, were %+v", got, before.infrastructure.Addresses)
 	}
 
 	// Two addresses, of which the second becomes the only one.
@@ -277,6 +277,87 @@ func TestHostNetwork(t *testing.T) {
 	})
 }
 
+// TestDaemonSetOnACluster runs a proxy on each node, replaces all, and goes back to a number of them.
+func TestDaemonSetOnACluster(t *testing.T) {
+	mapImage(t)
+	r := newReal(t)
+	g := gatewayName{r.namespace, "web"}
+	uid := r.gateway(t, "web")
+	p, _ := r.lead(t, &counter{})
+	update := func(edit func(*v1alpha1.GatewayParametersSpec)) {
+		change := specOf(g, func(p *translate.ProxySpec) { edit(&p.Parameters) })
+		change.Spec.UID = uid
+		p.Update([]translate.ProxySpecChange{change})
+	}
+	gone := func(kind string) func() bool {
+		return func() bool {
+			_, err := r.get(t.Context(), kind, r.namespace, "web-moongate")
+			l := p.last(g.String())
+			return apierrors.IsNotFound(err) && l.infrastructure != nil && l.infrastructure.Lagging == "" && l.infrastructure.Waiting == ""
+		}
+	}
+	two := func(p *v1alpha1.GatewayParametersSpec) { p.Replicas = pointer[int32](2) }
+	each := func(p *v1alpha1.GatewayParametersSpec) { p.DaemonSet = true }
+	update(two)
+	testkit.Eventually(t, "two proxies", func() bool { return len(p.last(g.String()).ready) == 2 })
+	update(each)
+	testkit.Eventually(t, "the Deployment is gone", gone(kindDeployment))
+	d := find[*appsv1.DaemonSet](t, r, kindDaemonSet, "web-moongate")
+	if d.Status.DesiredNumberScheduled == 0 || d.Status.NumberReady != d.Status.DesiredNumberScheduled {
+		t.Errorf("the Deployment is gone, and the DaemonSet has %+v", d.Status)
+	}
+	update(func(p *v1alpha1.GatewayParametersSpec) { each(p); p.LogLevel = "debug" })
+	testkit.Eventually(t, "all are replaced", func() bool {
+		s := find[*appsv1.DaemonSet](t, r, kindDaemonSet, "web-moongate").Status
+		return s.ObservedGeneration > d.Generation && s.UpdatedNumberScheduled == s.DesiredNumberScheduled && s.NumberAvailable == s.DesiredNumberScheduled
+	})
+	update(two)
+	testkit.Eventually(t, "the DaemonSet is gone", gone(kindDaemonSet))
+	if d := find[*appsv1.Deployment](t, r, kindDeployment, "web-moongate"); d.Status.ReadyReplicas < 2 {
+		t.Errorf("the DaemonSet is gone, and the Deployment has %+v", d.Status)
+	}
+}
+
+// TestNodePorts fixes a port at nodes for two Gateways: the first has it, whatever the order of its addresses, and the second says so.
+func TestNodePorts(t *testing.T) {
+	mapImage(t)
+	r := newReal(t)
+	p, _ := r.lead(t, &counter{})
+	const nodePort = 31987
+	update := func(name string, uid types.UID, addresses ...string) {
+		change := specOf(gatewayName{r.namespace, name}, func(p *translate.ProxySpec) {
+			p.Addresses = addressesOf(addresses...)
+			p.Parameters.Service = &v1alpha1.Service{NodePorts: []v1alpha1.NodePort{{Port: 80, NodePort: nodePort}}}
+		})
+		change.Spec.UID = uid
+		p.Update([]translate.ProxySpecChange{change})
+	}
+	first, second := r.gateway(t, "first"), r.gateway(t, "second")
+	update("first", first, "10.97.0.210", "10.97.0.211")
+	has := func(order ...string) func() bool {
+		return func() bool {
+			i := p.last(r.namespace + "/first").infrastructure
+			return i != nil && i.Waiting == "" && len(i.Addresses) == 2 && i.Addresses[0].Value == order[0] && i.Addresses[1].Value == order[1] &&
+				find[*corev1.Service](t, r, kindService, "first-moongate").Spec.Ports[0].NodePort == nodePort
+		}
+	}
+	testkit.Eventually(t, "the first has it", has("10.97.0.210", "10.97.0.211"))
+	update("first", first, "10.97.0.211", "10.97.0.210")
+	testkit.Eventually(t, "it has it still", has("10.97.0.211", "10.97.0.210"))
+	// A Service that goes leaves it to the other one. The second Gateway is not there yet: whoever asks first for a port that is free has it.
+	update("first", first, "10.97.0.211")
+	testkit.Eventually(t, "another Service has it", func() bool {
+		svc, err := r.get(t.Context(), kindService, r.namespace, "first-moongate-2")
+		return err == nil && svc.(*corev1.Service).Spec.Ports[0].NodePort == nodePort
+	})
+	update("second", second)
+	holder := fmt.Sprintf("Service %s/first-moongate-2 of Gateway %s/first", r.namespace, r.namespace)
+	testkit.Eventually(t, "the second names "+holder, func() bool {
+		why := p.waiting(r.namespace + "/second")
+		return strings.Contains(why, fmt.Sprint("node port ", nodePort)) && strings.Contains(why, holder)
+	})
+}
+
 // TestNoImage waits for an image that nobody has.
 func TestNoImage(t *testing.T) {
 	r := newReal(t)
@@ -330,8 +411,8 @@ func TestApplied(t *testing.T) {
 				t.Errorf("%s: %s: %v", file, n, err)
 				continue
 			}
-			if differs, err := differsFrom(wanted, after); differs != "" || err != nil {
-				t.Errorf("%s: %s: %s %v", file, n, differs, err)
+			if differs, err := differsFrom(wanted, after); len(differs) > 0 || err != nil {
+				t.Errorf("%s: %s: %s %v", file, n, describe(differs), err)
 			}
 			// Its owner does not exist, so Kubernetes may be the first to remove it.
 			if err := r.delete(t.Context(), n.kind, after); err != nil && !apierrors.IsNotFound(err) {

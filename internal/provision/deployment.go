@@ -1,8 +1,10 @@
 package provision
 
 import (
+	"cmp"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -10,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/translate"
@@ -40,48 +43,85 @@ const (
 	lastWords = 5 * time.Second
 )
 
-// deployment runs the proxies. Nothing in it depends on the listeners, so that an edit of these restarts none.
-func deployment(spec *translate.ProxySpec, s Settings) (*appsv1.Deployment, error) {
-	classOnly := spec.Parameters.ClassOnly
-	if classOnly == nil {
-		classOnly = &v1alpha1.ClassOnly{}
+// proxies is the workload that runs them. Nothing in it depends on the listeners, so that an edit of these restarts none.
+func proxies(spec *translate.ProxySpec, s Settings) (Object, error) {
+	if spec.Parameters.DaemonSet {
+		return daemonSet(spec, s)
 	}
+	return deployment(spec, s)
+}
+
+func classOnlyOf(spec *translate.ProxySpec) *v1alpha1.ClassOnly {
+	return cmp.Or(spec.Parameters.ClassOnly, &v1alpha1.ClassOnly{})
+}
+
+func deployment(spec *translate.ProxySpec, s Settings) (*appsv1.Deployment, error) {
+	classOnly := classOnlyOf(spec)
 	d := &appsv1.Deployment{
 		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: meta(spec, s, v1alpha1.MetadataDeployment, Name(spec.Name, spec.Class)),
 		Spec: appsv1.DeploymentSpec{
 			Selector:             &metav1.LabelSelector{MatchLabels: identityLabels(spec)},
 			Strategy:             strategy(classOnly),
 			RevisionHistoryLimit: pointer[int32](2),
-			Template:             corev1.PodTemplateSpec{Spec: pod(spec, s, classOnly)},
+			Template:             template(spec, s, classOnly),
 		},
 	}
-	if spec.Parameters.Autoscaling == nil { // otherwise the number is the autoscaler's
+	if !scaledElsewhere(spec) { // otherwise the number is the autoscaler's
 		d.Spec.Replicas = pointer[int32](1)
 		if r := spec.Parameters.Replicas; r != nil {
 			d.Spec.Replicas = r
 		}
 	}
-	d.Spec.Template.Labels, d.Spec.Template.Annotations = labelsAndAnnotations(spec, s, v1alpha1.MetadataPod)
 	if classOnly.DeploymentPatch == nil || len(classOnly.DeploymentPatch.Raw) == 0 {
 		return d, nil
 	}
-	patched, err := patch(d, classOnly.DeploymentPatch.Raw)
+	patched, err := parameters.Patch(d, classOnly.DeploymentPatch.Raw)
 	if err != nil {
 		return nil, parameterError(spec, "spec.classOnly.deploymentPatch", err)
 	}
+	patched.TypeMeta, patched.Spec.Selector, patched.Status = d.TypeMeta, d.Spec.Selector, appsv1.DeploymentStatus{}
+	restore(&patched.ObjectMeta, &patched.Spec.Template, &d.ObjectMeta, &d.Spec.Template)
 	return patched, nil
 }
 
-// patch applies a strategic merge patch. What identifies the objects stays the controller's.
-func patch(d *appsv1.Deployment, raw []byte) (*appsv1.Deployment, error) {
-	patched, err := parameters.PatchDeployment(d, raw)
-	if err != nil {
-		return nil, err
+// daemonSet runs a proxy on each node.
+func daemonSet(spec *translate.ProxySpec, s Settings) (*appsv1.DaemonSet, error) {
+	classOnly := classOnlyOf(spec)
+	d := &appsv1.DaemonSet{
+		TypeMeta: kind("apps/v1", kindDaemonSet), ObjectMeta: meta(spec, s, v1alpha1.MetadataDaemonSet, Name(spec.Name, spec.Class)),
+		Spec: appsv1.DaemonSetSpec{
+			Selector:             &metav1.LabelSelector{MatchLabels: identityLabels(spec)},
+			RevisionHistoryLimit: pointer[int32](2),
+			Template:             template(spec, s, classOnly),
+		},
 	}
-	patched.TypeMeta, patched.Name, patched.Namespace = d.TypeMeta, d.Name, d.Namespace
-	patched.OwnerReferences, patched.Spec.Selector = d.OwnerReferences, d.Spec.Selector
-	patched.Status = appsv1.DeploymentStatus{}
-	restore := func(have *map[string]string, from map[string]string, keys ...string) {
+	surge, unavailable := replacement(classOnly)
+	d.Spec.UpdateStrategy = appsv1.DaemonSetUpdateStrategy{
+		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &surge, MaxUnavailable: &unavailable},
+	}
+	if classOnly.DaemonSetPatch == nil || len(classOnly.DaemonSetPatch.Raw) == 0 {
+		return d, nil
+	}
+	patched, err := parameters.Patch(d, classOnly.DaemonSetPatch.Raw)
+	if err != nil {
+		return nil, parameterError(spec, "spec.classOnly.daemonSetPatch", err)
+	}
+	patched.TypeMeta, patched.Spec.Selector, patched.Status = d.TypeMeta, d.Spec.Selector, appsv1.DaemonSetStatus{}
+	restore(&patched.ObjectMeta, &patched.Spec.Template, &d.ObjectMeta, &d.Spec.Template)
+	return patched, nil
+}
+
+func template(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOnly) corev1.PodTemplateSpec {
+	t := corev1.PodTemplateSpec{Spec: pod(spec, s, classOnly)}
+	t.Labels, t.Annotations = labelsAndAnnotations(spec, s, v1alpha1.MetadataPod)
+	return t
+}
+
+// restore gives back to a patched workload and its template what identifies them, which stays the controller's.
+func restore(object *metav1.ObjectMeta, template *corev1.PodTemplateSpec, of *metav1.ObjectMeta, templateOf *corev1.PodTemplateSpec) {
+	object.Name, object.Namespace, object.OwnerReferences = of.Name, of.Namespace, of.OwnerReferences
+	keep := func(have *map[string]string, from map[string]string, keys ...string) {
 		if *have == nil {
 			*have = map[string]string{}
 		}
@@ -89,26 +129,30 @@ func patch(d *appsv1.Deployment, raw []byte) (*appsv1.Deployment, error) {
 			(*have)[key] = from[key]
 		}
 	}
-	for key := range d.Spec.Selector.MatchLabels {
-		restore(&patched.Labels, d.Labels, key)
-		restore(&patched.Spec.Template.Labels, d.Spec.Template.Labels, key)
+	for _, key := range []string{gwv1.GatewayNameLabelKey, gwv1.GatewayClassNameLabelKey, labelManagedBy, labelName} {
+		keep(&object.Labels, of.Labels, key)
+		keep(&template.Labels, templateOf.Labels, key)
 	}
-	restore(&patched.Annotations, d.Annotations, annotationGateway, annotationController)
-	restore(&patched.Spec.Template.Annotations, d.Spec.Template.Annotations, annotationGateway, annotationController)
-	return patched, nil
+	keep(&object.Annotations, of.Annotations, annotationGateway, annotationController)
+	keep(&template.Annotations, templateOf.Annotations, annotationGateway, annotationController)
 }
 
-// strategy starts new proxies before old ones end. In the network of a node there is no room
-// for two, so there one ends first.
+// strategy starts new proxies before old ones end, as far as there is room.
 func strategy(classOnly *v1alpha1.ClassOnly) appsv1.DeploymentStrategy {
-	surge, unavailable := intstr.FromString("25%"), intstr.FromInt32(0)
-	if classOnly.HostNetwork {
-		surge, unavailable = intstr.FromInt32(0), intstr.FromInt32(1)
-	}
+	surge, unavailable := replacement(classOnly)
 	return appsv1.DeploymentStrategy{
 		Type:          appsv1.RollingUpdateDeploymentStrategyType,
 		RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: &surge, MaxUnavailable: &unavailable},
 	}
+}
+
+// replacement is how many new proxies start before old ones end, and how many old ones may end before. In the network of a node there is no room
+// for two, so there one ends first.
+func replacement(classOnly *v1alpha1.ClassOnly) (surge, unavailable intstr.IntOrString) {
+	if classOnly.HostNetwork {
+		return intstr.FromInt32(0), intstr.FromInt32(1)
+	}
+	return intstr.FromString("25%"), intstr.FromInt32(0)
 }
 
 func pod(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOnly) corev1.PodSpec {
@@ -130,6 +174,12 @@ func pod(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassOnly) c
 		Affinity:                  classOnly.Affinity,
 		PriorityClassName:         classOnly.PriorityClassName,
 		TopologySpreadConstraints: spread(spec, classOnly),
+	}
+	for i := range classOnly.Volumes {
+		p.Volumes = append(p.Volumes, classOnly.Volumes[i].Source())
+	}
+	if classOnly.PlatformUser {
+		p.SecurityContext.RunAsUser, p.SecurityContext.RunAsGroup, p.SecurityContext.FSGroup = nil, nil, nil
 	}
 	if classOnly.HostNetwork {
 		p.HostNetwork, p.DNSPolicy = true, corev1.DNSClusterFirstWithHostNet
@@ -189,11 +239,11 @@ func container(spec *translate.ProxySpec, s Settings, classOnly *v1alpha1.ClassO
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: pointer(false), ReadOnlyRootFilesystem: pointer(true), Capabilities: capabilities,
 		},
-		VolumeMounts: []corev1.VolumeMount{
+		VolumeMounts: append([]corev1.VolumeMount{
 			{Name: "token", MountPath: tokenDir, ReadOnly: true},
 			{Name: "ca", MountPath: caDir, ReadOnly: true},
 			{Name: "state", MountPath: stateDir},
-		},
+		}, classOnly.VolumeMounts...),
 	}
 }
 
@@ -242,8 +292,11 @@ func arguments(spec *translate.ProxySpec, s Settings) []string {
 	if logLevel == "" {
 		logLevel = "info"
 	}
-	if accessLog == "" {
+	if accessLog == "" || accessLog == "stdout" { // an earlier version's proxy knows json alone, which is the same
 		accessLog = "json"
+	}
+	if c := spec.Parameters.ClassOnly; c != nil && accessLog != "off" {
+		accessLog = cmp.Or(c.AccessLogFile, c.AccessLogCollector, accessLog)
 	}
 	arguments := []string{
 		"proxy",
@@ -258,11 +311,46 @@ func arguments(spec *translate.ProxySpec, s Settings) []string {
 		"--shutdown-delay=" + orDefault(spec.Parameters.ShutdownDelay, defaultShutdownDelay).String(),
 		"--drain-timeout=" + orDefault(spec.Parameters.DrainTimeout, defaultDrainTimeout).String(),
 	}
-	if ids := spec.Parameters.RequestIDs; ids != "" { // which an earlier version's proxy does not know
+	// Earlier versions' proxies do not know these, so that each is given only where somebody asks for it.
+	if s.LogFormat != "" {
+		arguments = append(arguments, "--log-format="+s.LogFormat)
+	}
+	if ids := spec.Parameters.RequestIDs; ids != "" {
 		arguments = append(arguments, "--request-ids="+ids)
+	}
+	if o := spec.Parameters.AccessLogOptions; o != nil {
+		arguments = append(arguments, accessLogArguments(o)...)
 	}
 	return arguments
 }
+
+// accessLogArguments are flags for what is set. Lists are flags that are repeated, since names may have commas, as CSV has them.
+func accessLogArguments(o *v1alpha1.AccessLogOptions) (arguments []string) {
+	if o.Format != "" {
+		arguments = append(arguments, "--access-log-format="+literal(o.Format))
+	}
+	for _, member := range o.Members {
+		arguments = append(arguments, "--access-log-members="+literal(quoted(member)))
+	}
+	for _, name := range o.RedactQueryParameters {
+		arguments = append(arguments, "--access-log-redact="+literal(quoted(name)))
+	}
+	if o.OneIn != nil {
+		arguments = append(arguments, "--access-log-one-in="+strconv.Itoa(int(*o.OneIn)))
+	}
+	return arguments
+}
+
+// quoted is a text as a field of CSV, by which lists of flags are read.
+func quoted(text string) string {
+	if !strings.ContainsAny(text, ",\"\r\n") && strings.TrimSpace(text) == text {
+		return text
+	}
+	return `"` + strings.ReplaceAll(text, `"`, `""`) + `"`
+}
+
+// literal keeps Kubernetes from putting variables of the container in: $(NAME) would have users of a namespace read what the class has put there.
+func literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
 // environment tells Go's collector of a limit of memory; of one of CPU it knows by itself.
 // It gets 90 % of it, since what is not on the heap counts too.

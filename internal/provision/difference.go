@@ -19,7 +19,7 @@ func encode(object Object) (map[string]any, error) {
 	}
 	delete(tree, "status")
 	annotations := tree["metadata"].(map[string]any)["annotations"].(map[string]any) // meta sets both
-	if nameOf(object).kind == kindDeployment {
+	if _, ok := workloadOf(object); ok {
 		if annotations[annotationTemplate], err = hashOf(tree["spec"].(map[string]any)["template"]); err != nil {
 			return nil, err
 		}

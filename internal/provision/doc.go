@@ -8,10 +8,10 @@
 // What it asks of the API server, in all namespaces:
 //
 //	""           serviceaccounts, configmaps, services       get list watch create patch delete
-//	apps         deployments                                  get list watch create patch delete
+//	apps         deployments, daemonsets                      get list watch create patch delete
 //	policy       poddisruptionbudgets                         get list watch create patch delete
 //	autoscaling  horizontalpodautoscalers                     get list watch create patch delete
-//	""           pods                                         list watch
+//	""           pods, nodes (metadata)                       list watch
 //	gateway.networking.k8s.io  gateways/finalizers            update
 //
 // The last one is for ownerReferences with blockOwnerDeletion, which the admission plugin

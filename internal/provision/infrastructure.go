@@ -18,11 +18,11 @@ const maxAddresses = 16
 
 // observed is what runs for one Gateway.
 type observed struct {
-	services    []*corev1.Service // in the order of spec.addresses
-	deployments []*appsv1.Deployment
-	pods        []*corev1.Pod // those that are not ending, by name
-	class       string        // "" where it is not known
-	problem     problem       // why something cannot be applied
+	services  []*corev1.Service // in the order of spec.addresses
+	workloads []workload
+	pods      []*corev1.Pod // those that are not ending, by name
+	class     string        // "" where it is not known
+	problem   problem       // why something cannot be applied
 }
 
 // observe sorts the objects of a Gateway. Those of another class than class are on their
@@ -39,8 +39,9 @@ func observe(objects map[objectName]Object, class string, why problem) observed 
 		switch object := object.(type) {
 		case *corev1.Service:
 			o.services = append(o.services, object)
-		case *appsv1.Deployment:
-			o.deployments = append(o.deployments, object)
+		case *appsv1.Deployment, *appsv1.DaemonSet:
+			w, _ := workloadOf(object)
+			o.workloads = append(o.workloads, w)
 		case *corev1.Pod:
 			if object.Status.Phase != corev1.PodSucceeded && object.Status.Phase != corev1.PodFailed {
 				o.pods = append(o.pods, object)
@@ -50,14 +51,14 @@ func observe(objects map[objectName]Object, class string, why problem) observed 
 	slices.SortFunc(o.services, func(a, b *corev1.Service) int {
 		return cmp.Or(requestOf(a).position-requestOf(b).position, strings.Compare(a.Name, b.Name))
 	})
-	slices.SortFunc(o.deployments, func(a, b *appsv1.Deployment) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.workloads, func(a, b workload) int { return strings.Compare(a.name.String(), b.name.String()) })
 	slices.SortFunc(o.pods, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return o
 }
 
 // infrastructure is what to report of what runs, and the names of the pods that are ready.
 func (o observed) infrastructure() (*translate.Infrastructure, []string) {
-	if len(o.services)+len(o.deployments)+len(o.pods) == 0 && o.problem.failed == "" {
+	if len(o.services)+len(o.workloads)+len(o.pods) == 0 && o.problem.failed == "" {
 		return nil, nil
 	}
 	var ready []string
@@ -151,7 +152,7 @@ func serviceAddresses(svc *corev1.Service) []gwv1.GatewayStatusAddress {
 // onNodes says that the proxies are reached at their nodes: they use these' network, and no
 // load balancer was asked for.
 func (o observed) onNodes() bool {
-	return slices.ContainsFunc(o.deployments, func(d *appsv1.Deployment) bool { return d.Spec.Template.Spec.HostNetwork }) &&
+	return slices.ContainsFunc(o.workloads, func(w workload) bool { return w.template.Spec.HostNetwork }) &&
 		!slices.ContainsFunc(o.services, func(svc *corev1.Service) bool { return svc.Spec.Type != corev1.ServiceTypeClusterIP })
 }
 
@@ -205,9 +206,18 @@ func (o observed) whyNoAddress() string {
 // whyNotReady is why no proxy serves. It says the same as long as the reason is the same,
 // however often something was tried: it becomes a condition's message.
 func (o observed) whyNotReady() string {
-	for _, d := range o.deployments {
-		if d.Spec.Replicas != nil && *d.Spec.Replicas == 0 {
+	for _, w := range o.workloads {
+		switch d := w.object.(type) {
+		case *appsv1.Deployment:
+			if w.wanted > 0 {
+				continue
+			}
 			return fmt.Sprintf("Deployment %s/%s has no replicas; set replicas in GatewayParameters to 1 or more", d.Namespace, d.Name)
+		case *appsv1.DaemonSet:
+			if w.wanted != 0 {
+				continue
+			}
+			return fmt.Sprintf("DaemonSet %s/%s runs on no node; relax nodeSelector, affinity or tolerations in the GatewayParameters of the GatewayClass", d.Namespace, d.Name)
 		}
 	}
 	for _, pod := range o.pods {
@@ -215,7 +225,11 @@ func (o observed) whyNotReady() string {
 			return why
 		}
 	}
-	for _, d := range o.deployments {
+	for _, w := range o.workloads {
+		d, ok := w.object.(*appsv1.Deployment)
+		if !ok {
+			continue // a DaemonSet does not say; its events do
+		}
 		for _, c := range d.Status.Conditions {
 			if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
 				return fmt.Sprintf("Deployment %s/%s cannot create pods: %s; look at quotas and admission policies of the namespace", d.Namespace, d.Name, c.Message)

@@ -63,6 +63,14 @@ func aDeployment(edit func(*appsv1.Deployment)) *appsv1.Deployment {
 	return d
 }
 
+func aDaemonSet(edit func(*appsv1.DaemonSet)) *appsv1.DaemonSet {
+	d := &appsv1.DaemonSet{ObjectMeta: named("web-moongate")}
+	if edit != nil {
+		edit(d)
+	}
+	return d
+}
+
 // TestInfrastructure tells what is said of what runs: addresses, whether a proxy serves, and what is waited for.
 func TestInfrastructure(t *testing.T) {
 	const lb, inside, node = corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort
@@ -109,6 +117,11 @@ func TestInfrastructure(t *testing.T) {
 		{"no pod", []Object{aDeployment(func(d *appsv1.Deployment) {
 			d.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentReplicaFailure, Status: corev1.ConditionTrue, Message: "exceeded quota"}}
 		})}, "[] [] Deployment shop/web-moongate cannot create pods: exceeded quota;"},
+		{"one on each node, in its network", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Spec.Template.Spec.HostNetwork = true }), aService("a", "0//", inside, "10.96.0.7"), aPod("pod-1", true, host)},
+			"[IPAddress 192.0.2.1] [pod-1] "},
+		{"no node", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Generation, d.Status.ObservedGeneration = 1, 1 })}, "[] [] DaemonSet shop/web-moongate runs on no node; relax nodeSelector"},
+		{"a node, as far as is known", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Generation = 1 })}, "[] [] no proxy is ready yet;"},
+		{"nodes", []Object{aDaemonSet(func(d *appsv1.DaemonSet) { d.Status.DesiredNumberScheduled = 2 })}, "[] [] no proxy is ready yet;"},
 		{"no replicas", []Object{aDeployment(func(d *appsv1.Deployment) { d.Spec.Replicas = new(int32) })}, "[] [] Deployment shop/web-moongate has no replicas; set replicas"},
 	} {
 		objects := map[objectName]Object{}

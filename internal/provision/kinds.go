@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -11,6 +12,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metadatascheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,6 +28,7 @@ const (
 	kindPod        = "Pod"
 	kindService    = "Service"
 	kindDeployment = "Deployment"
+	kindDaemonSet  = "DaemonSet"
 
 	kindServiceAccount   = "ServiceAccount"
 	kindConfigMap        = "ConfigMap"
@@ -44,6 +47,7 @@ var resources = map[string]struct {
 	kindService:          {corev1.SchemeGroupVersion, "services", &corev1.Service{}},
 	kindPod:              {corev1.SchemeGroupVersion, "pods", &corev1.Pod{}},
 	kindDeployment:       {appsv1.SchemeGroupVersion, "deployments", &appsv1.Deployment{}},
+	kindDaemonSet:        {appsv1.SchemeGroupVersion, "daemonsets", &appsv1.DaemonSet{}},
 	kindDisruptionBudget: {policyv1.SchemeGroupVersion, "poddisruptionbudgets", &policyv1.PodDisruptionBudget{}},
 	kindAutoscaler:       {autoscalingv2.SchemeGroupVersion, "horizontalpodautoscalers", &autoscalingv2.HorizontalPodAutoscaler{}},
 }
@@ -55,6 +59,7 @@ const ownSelector = labelManagedBy + "=" + managedBy + "," + labelName + "=" + p
 // would cost the proxies memory, which are the same program.
 type client struct {
 	byVersion map[schema.GroupVersion]*rest.RESTClient
+	metadata  *rest.RESTClient // of core objects
 }
 
 func newClient(config *rest.Config) (*client, error) {
@@ -73,23 +78,28 @@ func newClient(config *rest.Config) (*client, error) {
 		if c.byVersion[r.version] != nil {
 			continue
 		}
-		of := rest.CopyConfig(config)
-		of.GroupVersion, of.APIPath = &r.version, "/apis"
-		if r.version.Group == "" {
-			of.APIPath = "/api"
-		}
-		of.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-		if of.ContentType == "" {
-			of.ContentType, of.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-		}
-		if of.QPS == 0 {
-			of.QPS = -1 // the server's own fairness is the limit
-		}
-		if c.byVersion[r.version], err = rest.RESTClientForConfigAndClient(of, transport); err != nil {
+		if c.byVersion[r.version], err = newRESTClient(config, r.version, serializer.NewCodecFactory(scheme), transport); err != nil {
 			return nil, err
 		}
 	}
-	return c, nil
+	c.metadata, err = newRESTClient(config, corev1.SchemeGroupVersion, metadatascheme.Codecs, transport)
+	return c, err
+}
+
+func newRESTClient(config *rest.Config, version schema.GroupVersion, codecs serializer.CodecFactory, transport *http.Client) (*rest.RESTClient, error) {
+	of := rest.CopyConfig(config)
+	of.GroupVersion, of.APIPath = &version, "/apis"
+	if version.Group == "" {
+		of.APIPath = "/api"
+	}
+	of.NegotiatedSerializer = codecs.WithoutConversion()
+	if of.ContentType == "" {
+		of.ContentType, of.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	}
+	if of.QPS == 0 {
+		of.QPS = -1 // the server's own fairness is the limit
+	}
+	return rest.RESTClientForConfigAndClient(of, transport)
 }
 
 // newObject makes an empty object of a kind of resources.
@@ -112,8 +122,7 @@ func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.Liste
 				return nil, err // a watch that begins a moment later would not know
 			}
 			if restored {
-				// The reflector lists anew. The API server would wait until the version is reached, and leave out what happens before.
-				return nil, apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
+				return nil, errRestored()
 			}
 			options.LabelSelector, options.Watch = ownSelector, true
 			events, err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
@@ -121,6 +130,11 @@ func (c *client) listWatch(kind, namespace string, trouble *trouble) cache.Liste
 			return events, err
 		},
 	}
+}
+
+// errRestored has a reflector list anew. The API server would wait until the version is reached, and leave out what happens before.
+func errRestored() error {
+	return apierrors.NewResourceExpired("the API server has only earlier versions: were its data restored from a backup?")
 }
 
 // restored reports whether the API server's newest version is before the one that a watch is to go on from.
@@ -147,6 +161,14 @@ func (c *client) get(ctx context.Context, kind, namespace, name string) (Object,
 func (c *client) autoscalers(ctx context.Context, namespace string) ([]autoscalingv2.HorizontalPodAutoscaler, error) {
 	r := resources[kindAutoscaler]
 	var list autoscalingv2.HorizontalPodAutoscalerList
+	err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).Do(ctx).Into(&list)
+	return list.Items, err
+}
+
+// services are all of a namespace, or of all for "", whoever made them.
+func (c *client) services(ctx context.Context, namespace string) ([]corev1.Service, error) {
+	r := resources[kindService]
+	var list corev1.ServiceList
 	err := c.byVersion[r.version].Get().Namespace(namespace).Resource(r.resource).Do(ctx).Into(&list)
 	return list.Items, err
 }

@@ -44,8 +44,14 @@ func TestMetadataByKind(t *testing.T) {
 			}
 		}
 	}
+	each := *spec
+	each.Parameters.Autoscaling, each.Parameters.DaemonSet = nil, true
+	daemonSet, err := proxies(&each, settings)
+	if err != nil {
+		t.Fatal(err)
+	}
 	seen := 0
-	for _, o := range objects {
+	for _, o := range append(objects, daemonSet) {
 		check(o.GetObjectKind().GroupVersionKind().Kind, o.GetLabels(), o.GetAnnotations())
 		seen++
 		if d, is := o.(*appsv1.Deployment); is {

@@ -25,6 +25,7 @@ type Settings struct {
 	ControllerName    string // of our GatewayClasses
 	Image             string // unless the spec's parameters name another
 	ControllerAddress string // host:port
+	LogFormat         string // "json", or "" for text
 	CAPEM             []byte
 	// Services are those that run for the Gateway; each keeps the address that it has, if that is still wanted.
 	Services []*corev1.Service
@@ -33,7 +34,7 @@ type Settings struct {
 // Objects are what a ProxySpec needs, in the order in which to apply them: what pods refer to comes
 // before them. A spec without ports needs no Service, and ends none. The error is of the spec's parameters.
 func Objects(spec *translate.ProxySpec, s Settings) ([]Object, error) {
-	deployment, err := deployment(spec, s)
+	proxies, err := proxies(spec, s)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +42,7 @@ func Objects(spec *translate.ProxySpec, s Settings) ([]Object, error) {
 	for _, service := range services(spec, s) {
 		objects = append(objects, service)
 	}
-	objects = append(objects, deployment)
+	objects = append(objects, proxies)
 	if several(spec) {
 		objects = append(objects, disruptionBudget(spec, s))
 	}
@@ -57,10 +58,16 @@ func kind(apiVersion, kind string) metav1.TypeMeta {
 
 func pointer[T any](v T) *T { return &v }
 
-// several says that more than one proxy may run.
+// several says that more than one proxy may run whose number is known.
 func several(spec *translate.ProxySpec) bool {
+	if spec.Parameters.DaemonSet {
+		return false // a node has one, whatever is done to keep several apart or a number of them in service
+	}
 	if a := spec.Parameters.Autoscaling; a != nil {
 		return a.MaxReplicas > 1
+	}
+	if spec.Parameters.ExternalAutoscaler {
+		return true
 	}
 	return spec.Parameters.Replicas != nil && *spec.Parameters.Replicas > 1
 }
@@ -81,14 +88,19 @@ func configMap(spec *translate.ProxySpec, s Settings) *corev1.ConfigMap {
 	}
 }
 
-// disruptionBudget lets one proxy at a time be drained, which leaves one that is ready where
+// disruptionBudget lets one proxy at a time be drained unless the parameters say otherwise, which leaves one that is ready where
 // there are several. A proxy that is not ready holds no drain up. There is none for a
 // single proxy: it could only forbid every drain.
 func disruptionBudget(spec *translate.ProxySpec, s Settings) *policyv1.PodDisruptionBudget {
+	least, most := (*intstr.IntOrString)(nil), pointer(intstr.FromInt32(1))
+	if b := spec.Parameters.DisruptionBudget; b != nil {
+		least, most = b.MinAvailable, b.MaxUnavailable
+	}
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: meta(spec, s, v1alpha1.MetadataPodDisruptionBudget, Name(spec.Name, spec.Class)),
 		Spec: policyv1.PodDisruptionBudgetSpec{
-			MaxUnavailable:             pointer(intstr.FromInt32(1)),
+			MinAvailable:               least,
+			MaxUnavailable:             most,
 			Selector:                   &metav1.LabelSelector{MatchLabels: identityLabels(spec)},
 			UnhealthyPodEvictionPolicy: pointer(policyv1.AlwaysAllow),
 		},
@@ -104,21 +116,30 @@ func autoscaler(spec *translate.ProxySpec, s Settings) *autoscalingv2.Horizontal
 	if utilization == nil {
 		utilization = pointer[int32](80)
 	}
+	metrics := []autoscalingv2.MetricSpec{utilizationOf(corev1.ResourceCPU, utilization)}
+	if a.MemoryUtilization != nil {
+		metrics = append(metrics, utilizationOf(corev1.ResourceMemory, a.MemoryUtilization))
+	}
 	name := Name(spec.Name, spec.Class)
 	return &autoscalingv2.HorizontalPodAutoscaler{
 		TypeMeta: kind("autoscaling/v2", "HorizontalPodAutoscaler"), ObjectMeta: meta(spec, s, v1alpha1.MetadataHorizontalPodAutoscaler, name),
 		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
 			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: name},
 			MinReplicas:    least, MaxReplicas: a.MaxReplicas,
-			Metrics: []autoscalingv2.MetricSpec{{
-				Type: autoscalingv2.ResourceMetricSourceType,
-				Resource: &autoscalingv2.ResourceMetricSource{
-					Name:   corev1.ResourceCPU,
-					Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: utilization},
-				},
-			}},
+			Metrics: metrics, Behavior: a.Behavior,
 		},
 	}
+}
+
+func utilizationOf(name corev1.ResourceName, percent *int32) autoscalingv2.MetricSpec {
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+		Name: name, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: percent},
+	}}
+}
+
+// scaledElsewhere reports whether the number of replicas is not set in the Deployment.
+func scaledElsewhere(spec *translate.ProxySpec) bool {
+	return spec.Parameters.Autoscaling != nil || spec.Parameters.ExternalAutoscaler
 }
 
 // parameterError is a field of GatewayParameters that cannot be used.

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/moongate-dev/moongate/api/v1alpha1"
@@ -44,6 +46,32 @@ func FuzzPatch(f *testing.F) {
 		}
 		if _, err := json.Marshal(got); err != nil {
 			t.Errorf("%s: %v", patch, err)
+		}
+		if _, err := encode(got); err != nil {
+			t.Errorf("%s: %v", patch, err)
+		}
+	})
+}
+
+// FuzzPatchDaemonSet is FuzzPatch for a DaemonSet.
+func FuzzPatchDaemonSet(f *testing.F) {
+	for _, seed := range []string{`{"metadata":{"labels":null,"ownerReferences":null},"kind":"Job"}`, `{"spec":{"updateStrategy":{"type":"OnDelete"},"selector":null,"template":null}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, patch []byte) {
+		change := specOf(web, func(p *translate.ProxySpec) {
+			p.Parameters.DaemonSet, p.Parameters.ClassOnly = true, &v1alpha1.ClassOnly{DaemonSetPatch: &runtime.RawExtension{Raw: patch}}
+		})
+		got, err := daemonSet(change.Spec, settings)
+		if err != nil {
+			return
+		}
+		selector, err := metav1.LabelSelectorAsSelector(got.Spec.Selector)
+		if err != nil || !reflect.DeepEqual(got.Spec.Selector.MatchLabels, identityLabels(change.Spec)) || !selector.Matches(labels.Set(got.Spec.Template.Labels)) {
+			t.Errorf("%s: pods %v are selected by %v, %v", patch, got.Spec.Template.Labels, got.Spec.Selector, err)
+		}
+		if got.Name != "web-moongate" || got.Kind != kindDaemonSet || !controlledBy(got, change.Spec) || got.Annotations[annotationController] != settings.ControllerName {
+			t.Errorf("%s made it %+v", patch, got)
 		}
 		if _, err := encode(got); err != nil {
 			t.Errorf("%s: %v", patch, err)

@@ -33,6 +33,8 @@ type Options struct {
 	Image string
 	// ControllerAddress is the host:port of the stream that proxies connect to.
 	ControllerAddress string
+	// LogFormat is how proxies write their logs: "json", or "" for text.
+	LogFormat string
 	// CAPEM is what proxies trust; after a change call Refresh.
 	CAPEM func() []byte
 	// Report takes what runs for a Gateway whenever it changed: nil for nothing. readyPods are names,
@@ -45,7 +47,10 @@ type Options struct {
 	Unread func(namespace, name string) bool
 	// Pods takes the UIDs of the pods that there are for a Gateway, by name, whenever they changed and before Report
 	// takes them; nil is not called.
-	Pods   func(namespace, name string, uids map[string]string)
+	Pods func(namespace, name string, uids map[string]string)
+	// Zones takes the zones of the nodes that the pods of a Gateway run on, by the pods' names, whenever they changed and before Pods takes the pods;
+	// those whose zone is not known are left out. Nil is not called.
+	Zones  func(namespace, name string, zones map[string]string)
 	Logger *slog.Logger // nil discards
 }
 
@@ -76,8 +81,11 @@ type Provisioner struct {
 	o      Options
 	client *client
 	store  *store
+	nodes  *nodes
 	grace  time.Duration
 	skip   time.Duration // see the constant
+
+	nodePorts nodePorts
 
 	reports workqueue.TypedInterface[gatewayName]
 	// listed is closed once every kind was listed, ready once what was listed has been reported.
@@ -113,6 +121,7 @@ type report struct {
 	infrastructure *translate.Infrastructure
 	ready          []string
 	pods           map[string]string // UIDs of those that have not ended, by name
+	zones          map[string]string // of pods, by name; nil where none is known
 }
 
 // New makes a Provisioner that knows no spec. The error is one of Options.Config.
@@ -135,11 +144,12 @@ func New(o Options) (*Provisioner, error) {
 			if namespace != metav1.NamespaceAll {
 				log = log.With("namespace", namespace)
 			}
-			p.unlisted[scope{kind, namespace}] = &trouble{log: log}
+			p.unlisted[scope{kind, namespace}] = &trouble{log: log, failing: "cannot watch what runs for Gateways; trying again", mended: "what runs for Gateways is watched again"}
 		}
 	}
 	p.store.split = len(o.Namespaces) > 0
 	p.store.changed, p.store.synced = p.changed, p.synced
+	p.nodes = newNodes(p.nodesChanged)
 	p.forget()
 	return p, nil
 }
@@ -163,7 +173,7 @@ func (p *Provisioner) changed(g gatewayName, kind string) {
 	defer p.mu.Unlock()
 	if p.work != nil && kind != kindPod {
 		p.work.Add(g)
-		if kind == kindDeployment {
+		if kind == kindDeployment || kind == kindDaemonSet {
 			p.wakeWaiting()
 		}
 	}
@@ -226,8 +236,11 @@ func (p *Provisioner) Waiting() (list []string) {
 }
 
 // optional says that everything else can be done without knowing the objects of a kind: budgets and autoscalers that are there are then
-// unknown, not absent.
-func optional(kind string) bool { return kind == kindDisruptionBudget || kind == kindAutoscaler }
+// unknown, not absent, and so are DaemonSets, which a role of an earlier version does not permit.
+func optional(kind string) bool { return minor(kind) || kind == kindDaemonSet }
+
+// minor says that a Gateway is served without what it is to have of a kind.
+func minor(kind string) bool { return kind == kindDisruptionBudget || kind == kindAutoscaler }
 
 // dispensable reports whether there is no need to wait for a scope that cannot be listed. A namespace whose Role is gone must not hold up
 // others: what runs there stays as it is. p.mu is held.
@@ -357,6 +370,9 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 			wg.Go(func() { reflector.RunWithContext(silent) })
 		}
 	}
+	if p.o.Zones != nil {
+		wg.Go(func() { p.followNodes(silent) })
+	}
 	wg.Go(func() { p.goOnWithout(ctx) })
 	select {
 	case <-p.listed:
@@ -388,7 +404,10 @@ func (p *Provisioner) Watch(ctx context.Context) error {
 
 // trouble logs that a kind cannot be listed or watched: when it begins, and when it is over.
 type trouble struct {
-	log   *slog.Logger
+	log *slog.Logger
+	// failing and mended are what it says.
+	failing, mended string
+
 	mu    sync.Mutex
 	began bool
 	// list and watch are the newest errors of either, nil without one: where only lists succeed nothing is followed.
@@ -433,9 +452,9 @@ func (t *trouble) say(err error) {
 	is := t.list != nil || t.watch != nil
 	switch {
 	case is && !t.began:
-		t.log.Warn("cannot watch what runs for Gateways; trying again", "error", err)
+		t.log.Warn(t.failing, "error", err)
 	case !is && t.began:
-		t.log.Info("what runs for Gateways is watched again")
+		t.log.Info(t.mended)
 	}
 	t.began = is
 }
@@ -488,13 +507,16 @@ func (p *Provisioner) report(g gatewayName) {
 	if !incomplete {
 		now.infrastructure, now.ready = observe(objects, class, problem).infrastructure()
 	}
-	now.pods = podUIDs(objects)
+	now.pods, now.zones = podUIDs(objects), p.nodes.podZones(objects)
 	before := p.reported[g]
 	if reflect.DeepEqual(before, now) {
 		return
 	}
-	if p.reported[g] = now; now.infrastructure == nil && now.pods == nil {
+	if p.reported[g] = now; now.infrastructure == nil && now.pods == nil && now.zones == nil {
 		delete(p.reported, g)
+	}
+	if p.o.Zones != nil && !maps.Equal(before.zones, now.zones) {
+		p.o.Zones(g.namespace, g.name, now.zones)
 	}
 	if p.o.Pods != nil && !maps.Equal(before.pods, now.pods) {
 		p.o.Pods(g.namespace, g.name, now.pods)

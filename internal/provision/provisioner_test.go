@@ -237,6 +237,55 @@ func TestRefused(t *testing.T) {
 	}
 }
 
+// TestNodePortHeld says which Service of the namespace has the node port that the API server refuses, or that one of another namespace has it.
+func TestNodePortHeld(t *testing.T) {
+	s := newServer(t)
+	r := startReplica(t, s)
+	refused := apiserver.Failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, "spec.ports[0].nodePort: Invalid value: 30080: provided port is already allocated")
+	s.mu.Lock()
+	s.fail = func(verb, object string) *metav1.Status {
+		if verb == "apply" && object == "services/shop/second-moongate" {
+			return refused
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	fixed := func(p *translate.ProxySpec) {
+		p.Parameters.Service = &v1alpha1.Service{NodePorts: []v1alpha1.NodePort{{Port: 80, NodePort: 30080}}}
+	}
+	if err := r.settle(t, s, specOf(web, fixed)); err != nil {
+		t.Fatal(err)
+	}
+	second := specOf(gatewayName{"shop", "second"}, fixed)
+	says := func(want string) {
+		t.Helper()
+		testkit.Eventually(t, want, func() bool { // who has ports is looked up now and then
+			if err := r.settle(t, s, second); err == nil {
+				t.Error("no error")
+			}
+			return r.waiting("shop/second") == want
+		})
+	}
+	says("node port 30080 for port 80 of Service shop/second-moongate is taken by Service shop/web-moongate of Gateway shop/web; " +
+		"a node port serves one Gateway, also of those of a class: give this one GatewayParameters of its own with other service.nodePorts")
+	if got := s.at("services/shop/web-moongate", "spec", "ports").([]any)[0].(tree)["nodePort"]; got != 30080.0 {
+		t.Errorf("the first Gateway has node port %v", got)
+	}
+	r.Update([]translate.ProxySpecChange{{Namespace: "shop", Name: "web"}})
+	s.set("services/shop/web-moongate", nil)
+	s.set("services/elsewhere/dns", func(o tree) { o["spec"] = tree{"ports": []any{tree{"port": 53.0, "nodePort": 30080.0}}} })
+	says("node port 30080 for port 80 of Service shop/second-moongate is taken by a Service of another namespace; " +
+		"set another one in service.nodePorts")
+	s.set("services/elsewhere/dns", nil)
+	says("Service shop/second-moongate is refused: " + refused.Message + "; correct the Gateway or its GatewayParameters, or delete the Service if it has to be made anew")
+	s.mu.Lock()
+	s.fail = nil
+	s.mu.Unlock()
+	if err := r.settle(t, s, second); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPrune removes what a spec no longer has, and nothing else.
 func TestPrune(t *testing.T) {
 	s := newServer(t)
@@ -404,6 +453,15 @@ func TestAddressComesBackDuringRemoval(t *testing.T) {
 
 // TestAutoscaling hands the number of replicas over without changing it.
 func TestAutoscaling(t *testing.T) {
+	for name, parameters := range map[string]v1alpha1.GatewayParametersSpec{
+		"its own autoscaler":    {Autoscaling: &v1alpha1.Autoscaling{MaxReplicas: 9}},
+		"that of somebody else": {ExternalAutoscaler: true},
+	} {
+		t.Run(name, func(t *testing.T) { testHandOver(t, parameters) })
+	}
+}
+
+func testHandOver(t *testing.T, parameters v1alpha1.GatewayParametersSpec) {
 	const deployment = "deployments/shop/web-moongate"
 	s := newServer(t)
 	r := startReplica(t, s)
@@ -411,7 +469,7 @@ func TestAutoscaling(t *testing.T) {
 	if err := r.settle(t, s, specOf(web, func(p *translate.ProxySpec) { p.Parameters.Replicas = &three })); err != nil {
 		t.Fatal(err)
 	}
-	scaled := specOf(web, func(p *translate.ProxySpec) { p.Parameters.Autoscaling = &v1alpha1.Autoscaling{MaxReplicas: 9} })
+	scaled := specOf(web, func(p *translate.ProxySpec) { p.Parameters = parameters })
 	var seen []any
 	s.mutate = func(object string, o tree, _ map[string]tree) {
 		if object == deployment {

@@ -43,15 +43,15 @@ type unscaled struct{ error }
 func (u unscaled) Unwrap() error { return u.error }
 
 // outcome is what keeps a ProxySpec from being carried out. What is minor, a Gateway is served without: a budget, an autoscaler, another
-// number of replicas.
-type outcome struct{ failed, minor []error }
+// number of replicas. What is awaited is no failure.
+type outcome struct{ failed, minor, awaited []error }
 
 // note takes what came of an object of a kind.
 func (o *outcome) note(kind string, err error) {
 	var replicas unscaled
 	switch {
 	case err == nil:
-	case optional(kind), errors.As(err, &replicas):
+	case minor(kind), errors.As(err, &replicas):
 		o.minor = append(o.minor, err)
 	default:
 		o.failed = append(o.failed, err)
@@ -73,7 +73,7 @@ func (p problem) after(o outcome) problem {
 		}
 		return before
 	}
-	return problem{said(o.failed, p.failed), said(o.minor, p.minor)}
+	return problem{said(o.failed, p.failed), said(slices.Concat(o.minor, o.awaited), p.minor)}
 }
 
 // reconcile makes one Gateway's objects what its ProxySpec says. again is when to look at it
@@ -90,7 +90,7 @@ func (p *Provisioner) reconcile(ctx context.Context, g gatewayName) (again time.
 	}
 	running := p.store.of(g)
 	settings := Settings{
-		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress,
+		ControllerName: p.o.ControllerName, Image: p.o.Image, ControllerAddress: p.o.ControllerAddress, LogFormat: p.o.LogFormat,
 		CAPEM: p.o.CAPEM(), Services: servicesOf(running),
 	}
 	if spec.Paused || unknown { // of what is not known nothing can be kept, such as the place of an address
@@ -195,7 +195,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	}
 	h := p.history(g, n)
 	// handOver says that the number of replicas is not the controller's, but maybe was.
-	handOver := spec.Parameters.Autoscaling != nil
+	handOver := scaledElsewhere(spec)
 	var kept error // why the number of replicas is not applied
 	if live != nil {
 		if !controlledBy(live, spec) {
@@ -212,7 +212,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 		if len(differs) == 0 {
 			return 0, nil
 		}
-		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && spec.Parameters.Autoscaling == nil {
+		if d, ok := live.(*appsv1.Deployment); ok && d.Spec.Replicas != nil && !scaledElsewhere(spec) {
 			scaled, err := p.scaledByOthers(ctx, spec, d)
 			switch _, replicas := differs["spec.replicas"]; {
 			case apierrors.IsForbidden(err):
@@ -239,7 +239,7 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 			}
 			p.o.Logger.Info("somebody changed what runs for a Gateway; changing it back", "gateway", g.String(), "object", n.String(), "field", describe(differs))
 		}
-		if d, ok := live.(*appsv1.Deployment); ok && restarts(d, appliedHash(wanted, annotationTemplate), differs) {
+		if w, ok := workloadOf(live); ok && restarts(w, appliedHash(wanted, annotationTemplate), differs) {
 			end, ok := p.beginRollout(g)
 			if !ok {
 				return rolloutRetry, nil
@@ -251,9 +251,23 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 				return 0, explain(n, g.namespace, err)
 			}
 		}
+	} else if old, ok := p.replacedBy(g, spec, object); ok {
+		// It takes the place of proxies that serve, as a change of their template would.
+		end, ok := p.beginRollout(g)
+		if !ok {
+			return rolloutRetry, nil
+		}
+		defer end()
+		if _, ok := object.(*appsv1.Deployment); ok && scaledElsewhere(spec) {
+			// An autoscaler begins with what there is: with one replica all requests would come to that one.
+			wanted["spec"].(map[string]any)["replicas"] = replicasFor(old, spec)
+		}
 	}
 	after, err := p.client.apply(ctx, n.kind, g.namespace, n.name, wanted)
 	if err != nil {
+		if held := p.nodePortHeld(ctx, g, object, err); held != nil {
+			return 0, refusal{held}
+		}
 		return 0, explain(n, g.namespace, err)
 	}
 	h.settled, err = differsFrom(wanted, after)
@@ -262,6 +276,60 @@ func (p *Provisioner) apply(ctx context.Context, g gatewayName, spec *translate.
 	}
 	p.store.written(n.kind, after)
 	return later, cmp.Or(err, kept)
+}
+
+// replacedBy returns the workload of a Gateway that serves and whose place an object, which is not there yet, is to take; false where there is none.
+func (p *Provisioner) replacedBy(g gatewayName, spec *translate.ProxySpec, object Object) (workload, bool) {
+	if _, ok := workloadOf(object); !ok {
+		return workload{}, false
+	}
+	for n, other := range p.store.of(g) {
+		if w, ok := workloadOf(other); ok && n != nameOf(object) && w.ready > 0 && other.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class) {
+			return w, true
+		}
+	}
+	return workload{}, false
+}
+
+// replicasFor is with how many proxies a Deployment begins whose number somebody else decides on, and which takes the place of others.
+func replicasFor(old workload, spec *translate.ProxySpec) int32 {
+	n := old.ready
+	if a := spec.Parameters.Autoscaling; a != nil {
+		n = min(n, a.MaxReplicas)
+		if a.MinReplicas != nil {
+			n = max(n, *a.MinReplicas)
+		}
+	}
+	return n
+}
+
+// nodePortLook is how often the Services of the cluster are read at most to find who has a node port: Gateways that wait for one try again and again.
+const nodePortLook = 2 * time.Second
+
+// nodePortHeld returns that another Service has a port at nodes that is fixed for a Service, where the API server refused it for such a port; nil
+// where none is known. The API server does not say whose the port is.
+func (p *Provisioner) nodePortHeld(ctx context.Context, g gatewayName, object Object, refused error) error {
+	svc, ok := object.(*corev1.Service)
+	if !ok || !apierrors.IsInvalid(refused) || !strings.Contains(refused.Error(), "nodePort") {
+		return nil
+	}
+	held := p.nodePorts.heldBy(svc, func() (all []corev1.Service) {
+		for _, namespace := range p.o.namespaces() {
+			services, err := p.client.services(ctx, namespace)
+			if err != nil {
+				continue // what the API server said is said
+			}
+			all = append(all, services...)
+		}
+		return all
+	})
+	if held == nil {
+		return nil
+	}
+	if held.holder.Namespace != svc.Namespace {
+		p.o.Logger.Info("a node port is taken", "gateway", g.String(), "nodePort", held.port.NodePort, "service", held.holder.Namespace+"/"+held.holder.Name)
+	}
+	return held
 }
 
 // scaledPoll is how often to look whether an autoscaler of somebody else is still there.
@@ -380,27 +448,51 @@ func message(err error) string {
 
 // prune removes what runs and is no longer in the spec. Without ports there is no Service in a
 // spec, but an address that is lost may not come back, so those there are stay.
-// What ran under another class serves until there is something in its place.
+// What ran under another class serves until there is something in its place. A Deployment that serves keeps its budget and autoscaler.
 func (p *Provisioner) prune(ctx context.Context, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object, came *outcome) {
 	keep := map[objectName]bool{}
 	replaced := false
+	deploymentStays := false
+	for _, object := range running {
+		if _, ok := object.(*appsv1.Deployment); ok && p.awaits(spec, object, running, wanted, &outcome{}) {
+			deploymentStays = true
+		}
+	}
 	for _, object := range wanted {
 		n := nameOf(object)
 		keep[n] = true
-		if d, ok := running[n].(*appsv1.Deployment); ok && (d.Status.ReadyReplicas > 0 || d.Spec.Replicas != nil && *d.Spec.Replicas == 0) {
-			replaced = true
+		if live, ok := running[n]; ok {
+			if w, ok := workloadOf(live); ok && w.serves() {
+				replaced = true
+			}
 		}
 	}
 	for n, object := range running {
 		ofClass := object.GetLabels()[gwv1.GatewayClassNameLabelKey] == labelValue(spec.Class)
 		switch {
-		case keep[n], n.kind == kindPod, ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
+		case keep[n], n.kind == kindPod, p.awaits(spec, object, running, wanted, came), ofClass && deploymentStays && minor(n.kind), ofClass && n.kind == kindService && len(spec.Ports) == 0, !ofClass && !replaced:
 		case p.superseded(gatewayName{spec.Namespace, spec.Name}, spec):
 			return
 		default:
 			came.note(n.kind, p.remove(ctx, object, n))
 		}
 	}
+}
+
+// awaits reports whether a workload stays until the one that takes its place is ready. Where none of its proxies is ready nothing would be lost, and a
+// workload that cannot serve must not be in the way.
+func (p *Provisioner) awaits(spec *translate.ProxySpec, object Object, running map[objectName]Object, wanted []Object, came *outcome) bool {
+	by, it, ok := superseding(object, spec, running, wanted)
+	if !ok {
+		return false
+	}
+	pods := it.podsOf(running, spec.Class)
+	if by.replaces(it, nodesOf(pods), spec) || it.ready == 0 && !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return podReady(pod) && pod.DeletionTimestamp == nil }) {
+		return false
+	}
+	came.awaited = append(came.awaited, refusal{fmt.Errorf("%s %s/%s serves until all proxies of %s %s are ready; if this stays, look at its pods and events",
+		it.name.kind, spec.Namespace, it.name.name, by.name.kind, by.name.name)})
+	return true
 }
 
 // superseded reports whether a Gateway has another ProxySpec by now than the one that is being carried out, nil for none. To remove objects takes a

@@ -20,11 +20,11 @@ const rolloutRetry = 30 * time.Second
 
 // restarts reports whether a change replaces proxies that serve: template, the hash of the pods' template, is another one, or somebody
 // changed a field of that. Where none serves nobody is disturbed, and the change may be what helps.
-func restarts(d *appsv1.Deployment, template string, differs map[string]string) bool {
-	if d.Status.ReadyReplicas == 0 {
+func restarts(w workload, template string, differs map[string]string) bool {
+	if w.ready == 0 {
 		return false
 	}
-	if d.Annotations[annotationTemplate] != template {
+	if w.object.GetAnnotations()[annotationTemplate] != template {
 		return true
 	}
 	for path := range differs {
@@ -35,8 +35,46 @@ func restarts(d *appsv1.Deployment, template string, differs map[string]string) 
 	return false
 }
 
-// rollingOut reports whether a Deployment is replacing its pods. One that does not come forward within its progress deadline counts no more:
-// its old pods serve, and it must not hold up all others.
+// rollingOutOf reports whether a workload is replacing its pods. One that does not come forward within its progress deadline counts no more:
+// its old pods serve, and it must not hold up all others. s.mu is held.
+func (s *store) rollingOutOf(object Object, now time.Time) bool {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		return rollingOut(o)
+	case *appsv1.DaemonSet:
+		return s.daemonSetRollingOut(o, now)
+	}
+	return false
+}
+
+// progressDeadline is how long a DaemonSet may have done nothing to replace its pods: Kubernetes has this for Deployments alone, 10 minutes by default.
+const progressDeadline = 10 * time.Minute
+
+// progress is how far a DaemonSet has come with replacing its pods, and since when.
+type progress struct {
+	generation int64
+	updated    int32
+	since      time.Time
+}
+
+// daemonSetRollingOut is rollingOut for a DaemonSet. s.mu is held.
+func (s *store) daemonSetRollingOut(d *appsv1.DaemonSet, now time.Time) bool {
+	n := objectName{kindDaemonSet, d.Namespace + "/" + d.Name}
+	p, known := s.progress[n]
+	begun := d.Status.ObservedGeneration >= d.Generation && d.Status.UpdatedNumberScheduled >= d.Status.DesiredNumberScheduled
+	// A proxy that is missing though none is to be replaced is that of a node that is not ready, or was drained.
+	if begun && (d.Status.NumberUnavailable == 0 || !known || p.generation != d.Generation || now.Sub(p.since) >= progressDeadline) {
+		delete(s.progress, n)
+		return false
+	}
+	if !known || p.generation != d.Generation || p.updated != d.Status.UpdatedNumberScheduled {
+		p = progress{d.Generation, d.Status.UpdatedNumberScheduled, now}
+		s.progress[n] = p
+	}
+	return now.Sub(p.since) < progressDeadline
+}
+
+// rollingOut reports whether a Deployment is replacing its pods.
 func rollingOut(d *appsv1.Deployment) bool {
 	if d.Status.ObservedGeneration < d.Generation {
 		return true
@@ -49,14 +87,15 @@ func rollingOut(d *appsv1.Deployment) bool {
 	return false
 }
 
-// rollingOut is the Gateways with a Deployment that is replacing its pods, and the number of all that have anything.
+// rollingOut is the Gateways with a workload that is replacing its pods, and the number of all that have anything.
 func (s *store) rollingOut() (rolling map[gatewayName]bool, gateways int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rolling = map[gatewayName]bool{}
+	now := time.Now()
 	for g, objects := range s.gateways {
 		for _, object := range objects {
-			if d, ok := object.(*appsv1.Deployment); ok && rollingOut(d) {
+			if s.rollingOutOf(object, now) {
 				rolling[g] = true
 			}
 		}
@@ -65,7 +104,7 @@ func (s *store) rollingOut() (rolling map[gatewayName]bool, gateways int) {
 }
 
 // beginRollout reports whether it is a Gateway's turn to have its proxies replaced. If so end is to be called once the store has
-// the changed Deployment; otherwise the Gateway is looked at again when another one is done.
+// the changed workload; otherwise the Gateway is looked at again when another one is done.
 func (p *Provisioner) beginRollout(g gatewayName) (end func(), ok bool) {
 	p.rollouts.Lock()
 	defer p.rollouts.Unlock()

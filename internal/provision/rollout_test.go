@@ -2,7 +2,10 @@ package provision
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -139,6 +142,64 @@ func TestRemovalsAreRollouts(t *testing.T) {
 	}
 }
 
+// TestKindChangesAreBounded has the class of many Gateways ask for DaemonSets: no more begin at a time than rollouts may, as each adds a pod to every node.
+func TestKindChangesAreBounded(t *testing.T) {
+	const gateways = 12
+	s := newServer(t)
+	s.mutate = func(_ string, o tree, _ map[string]tree) {
+		switch o["kind"] {
+		case "Deployment":
+			o["status"] = tree{"observedGeneration": 1.0, "readyReplicas": 1.0}
+		case "DaemonSet":
+			o["metadata"].(tree)["generation"] = 1.0 // which nobody has observed
+		}
+	}
+	r := startReplica(t, s)
+	run(t, r.Run)
+	update := func(edit func(*translate.ProxySpec)) {
+		var specs []translate.ProxySpecChange
+		for i := range gateways {
+			specs = append(specs, specOf(gatewayName{"shop", fmt.Sprint("g", i)}, edit))
+		}
+		r.Update(specs)
+	}
+	count := func(kind string) (n int) {
+		for _, name := range s.names() {
+			if strings.HasPrefix(name, kind+"/") {
+				n++
+			}
+		}
+		return n
+	}
+	update(nil)
+	testkit.Eventually(t, "everything is there", func() bool { return len(s.names()) == 4*gateways })
+	update(func(p *translate.ProxySpec) { p.Parameters.DaemonSet = true })
+	testkit.Eventually(t, "as many begin as may, and the others wait", func() bool {
+		r.Provisioner.mu.Lock()
+		defer r.Provisioner.mu.Unlock()
+		return len(r.Provisioner.waiting) == gateways-rolloutsAtLeast
+	})
+	if n, old := count("daemonsets"), count("deployments"); n != rolloutsAtLeast || old != gateways {
+		t.Errorf("%d DaemonSets beside %d Deployments, want %d beside %d", n, old, rolloutsAtLeast, gateways)
+	}
+	for done := 1; done <= gateways; done++ { // one after the other is ready, and lets the next one begin
+		var name string
+		testkit.Eventually(t, "a DaemonSet that is not ready", func() bool {
+			i := slices.IndexFunc(s.names(), func(n string) bool {
+				return strings.HasPrefix(n, "daemonsets/") && s.at(n, "status", "numberReady") == nil
+			})
+			if i >= 0 {
+				name = s.names()[i]
+			}
+			return i >= 0
+		})
+		s.set(name, func(o tree) {
+			o["status"] = tree{"observedGeneration": 1.0, "desiredNumberScheduled": 3.0, "updatedNumberScheduled": 3.0, "numberReady": 3.0}
+		})
+	}
+	testkit.Eventually(t, "DaemonSets alone", func() bool { return count("daemonsets") == gateways && count("deployments") == 0 })
+}
+
 func TestRollingOut(t *testing.T) {
 	progressing := func(status corev1.ConditionStatus, reason string) []appsv1.DeploymentCondition {
 		return []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: status, Reason: reason}}
@@ -163,10 +224,38 @@ func TestRollingOut(t *testing.T) {
 			t.Errorf("%s: %v", c.what, got)
 		}
 	}
+	start := time.Unix(1e9, 0)
+	of := newStore("")
+	for _, c := range []struct {
+		what                       string
+		after                      time.Duration
+		generation                 int64
+		wanted, updated, available int32
+		want                       bool
+	}{
+		{"changed a moment ago", 0, 2, 3, 3, 3, true},
+		{"under way", 0, 1, 3, 1, 3, true},
+		{"a proxy is missing", 5 * time.Minute, 1, 3, 3, 2, true},
+		{"it makes no progress", 14 * time.Minute, 1, 3, 3, 2, true},
+		{"it makes none for long", 15 * time.Minute, 1, 3, 3, 2, false},
+		{"it does", 16 * time.Minute, 1, 3, 2, 2, true},
+		{"done", 17 * time.Minute, 1, 3, 3, 3, false},
+		{"a node is not ready", 20 * time.Minute, 1, 3, 3, 2, false},
+		{"changed anew", 40 * time.Minute, 1, 3, 2, 3, true},
+	} {
+		d := aDaemonSet(func(d *appsv1.DaemonSet) {
+			d.Generation, d.Status = c.generation, appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: c.wanted,
+				UpdatedNumberScheduled: c.updated, NumberUnavailable: c.wanted - c.available}
+		})
+		if got := of.rollingOutOf(d, start.Add(c.after)); got != c.want {
+			t.Errorf("a DaemonSet, %s: %v", c.what, got)
+		}
+	}
 	serving := aDeployment(func(d *appsv1.Deployment) { d.Status.ReadyReplicas = 1 })
 	serving.Annotations = map[string]string{annotationTemplate: "same"}
+	w, _ := workloadOf(serving)
 	for path, want := range map[string]bool{"spec.template.spec.containers[0].image": true, "spec.replicas": false, "metadata.labels.a": false} {
-		if got := restarts(serving, "same", map[string]string{path: "x"}); got != want {
+		if got := restarts(w, "same", map[string]string{path: "x"}); got != want {
 			t.Errorf("%s of a Deployment that serves: %v", path, got)
 		}
 	}

@@ -1,11 +1,15 @@
 package provision
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -75,6 +79,9 @@ func services(spec *translate.ProxySpec, s Settings) []*corev1.Service {
 	for i, r := range wanted {
 		all = append(all, service(spec, s, names[i], r))
 	}
+	if p := spec.Parameters.Service; p != nil {
+		setNodePorts(all, s.Services, p.NodePorts)
+	}
 	return all
 }
 
@@ -86,8 +93,13 @@ func service(spec *translate.ProxySpec, s Settings, name string, r request) *cor
 	svc := &corev1.Service{
 		TypeMeta: kind("v1", "Service"), ObjectMeta: meta(spec, s, v1alpha1.MetadataService, name),
 		Spec: corev1.ServiceSpec{
-			Type: serviceType(spec, r), Selector: identityLabels(spec), Ports: servicePorts(spec), IPFamilyPolicy: p.IPFamilyPolicy,
+			Type: serviceType(spec, r), Selector: identityLabels(spec), Ports: servicePorts(spec), IPFamilyPolicy: p.IPFamilyPolicy, IPFamilies: p.IPFamilies,
 		},
+	}
+	if c := spec.Parameters.ClassOnly; c != nil {
+		maps.Copy(svc.Labels, c.ServiceLabels)
+		maps.Copy(svc.Labels, identityLabels(spec))
+		maps.Copy(svc.Annotations, c.ServiceAnnotations) // of which parameters.Check lets none be the controller's
 	}
 	svc.Annotations[annotationAddress] = r.String()
 	balanced := svc.Spec.Type == corev1.ServiceTypeLoadBalancer
@@ -132,6 +144,87 @@ func servicePorts(spec *translate.ProxySpec) []corev1.ServicePort {
 		ports = append(ports, port)
 	}
 	return ports
+}
+
+// setNodePorts fixes ports at nodes as parameters say. The Service that has one keeps it, since the API server gives it to no other as long as
+// that is there; what none has is for the first Service that can have any. One that a Service has which is about to go, or to have none, is
+// left out until then: the cluster chooses another meanwhile.
+func setNodePorts(wanted, existing []*corev1.Service, fixed []v1alpha1.NodePort) {
+	for _, f := range fixed {
+		holder := ""
+		for _, svc := range existing {
+			if holdsNodePort(svc, f.NodePort) {
+				holder = svc.Name
+			}
+		}
+		for _, svc := range wanted {
+			if svc.Spec.Type == corev1.ServiceTypeClusterIP || holder != "" && svc.Name != holder {
+				continue
+			}
+			setNodePort(svc.Spec.Ports, f)
+			break
+		}
+	}
+}
+
+func setNodePort(ports []corev1.ServicePort, f v1alpha1.NodePort) {
+	for i := range ports {
+		if f.Port == ports[i].Port && cmp.Or(f.Protocol, corev1.ProtocolTCP) == ports[i].Protocol {
+			ports[i].NodePort = f.NodePort
+		}
+	}
+}
+
+// holdsNodePort reports whether a Service has a port of the nodes, of whatever protocol: the API server gives a number to one Service alone.
+func holdsNodePort(svc *corev1.Service, number int32) bool {
+	return svc.Spec.HealthCheckNodePort == number || slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort == number })
+}
+
+// nodePorts finds who has a node port.
+type nodePorts struct {
+	mu       sync.Mutex
+	services []corev1.Service // those with node ports
+	read     time.Time
+}
+
+// portHeld is that a Service cannot have a node port because another one has it.
+type portHeld struct {
+	svc    *corev1.Service
+	port   corev1.ServicePort
+	holder *corev1.Service
+}
+
+// heldBy returns which of the node ports that are fixed for a Service another one has; nil where none is known. list reads all Services.
+func (n *nodePorts) heldBy(svc *corev1.Service, list func() []corev1.Service) *portHeld {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if time.Since(n.read) >= nodePortLook {
+		n.services = slices.DeleteFunc(list(), func(s corev1.Service) bool {
+			return s.Spec.HealthCheckNodePort == 0 && !slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
+		})
+		n.read = time.Now()
+	}
+	for _, p := range svc.Spec.Ports {
+		for i := range n.services {
+			if other := &n.services[i]; p.NodePort != 0 && holdsNodePort(other, p.NodePort) && (other.Name != svc.Name || other.Namespace != svc.Namespace) {
+				return &portHeld{svc, p, other}
+			}
+		}
+	}
+	return nil
+}
+
+// Error names the other Service where it is in the same namespace: who may make Gateways in one may not know what there is in others.
+func (h *portHeld) Error() string {
+	holder, remedy := "a Service of another namespace", "set another one in service.nodePorts"
+	if h.holder.Namespace == h.svc.Namespace {
+		holder, remedy = fmt.Sprintf("Service %s/%s", h.holder.Namespace, h.holder.Name), "set another one in service.nodePorts, or delete that Service"
+		if gateway := h.holder.Annotations[annotationGateway]; gateway != "" && h.holder.Labels[labelManagedBy] == managedBy {
+			holder += fmt.Sprintf(" of Gateway %s/%s", h.holder.Namespace, gateway)
+			remedy = "a node port serves one Gateway, also of those of a class: give this one GatewayParameters of its own with other service.nodePorts"
+		}
+	}
+	return fmt.Sprintf("node port %d for port %d of Service %s/%s is taken by %s; %s", h.port.NodePort, h.port.Port, h.svc.Namespace, h.svc.Name, holder, remedy)
 }
 
 // placeServices chooses the name of the Service for each request. A Service that has the

@@ -1,6 +1,7 @@
 package provision
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -114,6 +115,42 @@ func TestPinned(t *testing.T) {
 	if got := services(spec, s); got[0].Name != "web-moongate-2" || got[0].Spec.ClusterIP != "10.96.0.5" {
 		t.Errorf("Services %v", got)
 	}
+}
+
+// TestNodePortsStay has a node port stay with the Service that has it, whatever becomes of spec.addresses: the API server gives it to no other.
+func TestNodePortsStay(t *testing.T) {
+	spec := specOf(web, func(p *translate.ProxySpec) {
+		p.Addresses = addressesOf("10.0.0.5", "10.0.0.6")
+		p.Parameters.Service = &v1alpha1.Service{NodePorts: []v1alpha1.NodePort{{Port: 80, NodePort: 30080}}}
+	}).Spec
+	s := settings
+	nodePorts := func(what string, want map[string]int32) []*corev1.Service {
+		t.Helper()
+		got, all := map[string]int32{}, services(spec, s)
+		for _, svc := range all {
+			got[svc.Name] = svc.Spec.Ports[0].NodePort
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: node ports %v, want %v", what, got, want)
+		}
+		return all
+	}
+	s.Services = nodePorts("new", map[string]int32{"web-moongate": 30080, "web-moongate-2": 0})
+	spec.Addresses = addressesOf("10.0.0.6", "10.0.0.5")
+	nodePorts("in another order", map[string]int32{"web-moongate": 30080, "web-moongate-2": 0})
+	spec.Addresses[1].Routability = gwv1.GatewayAddressRoutabilityCluster
+	nodePorts("the first is within the cluster", map[string]int32{"web-moongate-2": 0, "web-moongate-3": 0})
+	s.Services = nil
+	spec.Addresses = spec.Addresses[1:]
+	spec.Addresses = append(spec.Addresses, addressesOf("10.0.0.6")...)
+	nodePorts("new, the first within the cluster", map[string]int32{"web-moongate": 0, "web-moongate-2": 30080})
+
+	// One that goes has it until it has gone.
+	going := aService("web-moongate", "0/IPAddress/10.0.0.9", corev1.ServiceTypeLoadBalancer, "10.0.0.9")
+	going.DeletionTimestamp = &metav1.Time{}
+	going.Spec.HealthCheckNodePort = 30080
+	s.Services, spec.Addresses = []*corev1.Service{going}, addressesOf("10.0.0.5")
+	nodePorts("another one goes", map[string]int32{"web-moongate-2": 0})
 }
 
 // FuzzRequest reads annotations that anybody may have written.

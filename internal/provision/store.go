@@ -35,6 +35,7 @@ type store struct {
 	mu       sync.Mutex
 	gateways map[gatewayName]map[objectName]Object
 	owners   map[string]map[objectName]gatewayName // by namespace: whose an object is
+	progress map[objectName]progress               // of DaemonSets, whose names have their namespaces, while they replace their pods
 	latest   map[scope]string                      // the version up to which the watch has reported everything
 }
 
@@ -52,7 +53,7 @@ func (s *store) watchOf(kind string, object Object) scope {
 func newStore(controller string) *store {
 	return &store{
 		controller: controller, gateways: map[gatewayName]map[objectName]Object{},
-		owners: map[string]map[objectName]gatewayName{}, latest: map[scope]string{},
+		owners: map[string]map[objectName]gatewayName{}, progress: map[objectName]progress{}, latest: map[scope]string{},
 	}
 }
 
@@ -163,6 +164,7 @@ func (s *store) release(kind, namespace, name, version string) {
 
 func (s *store) drop(g gatewayName, n objectName) {
 	delete(s.gateways[g], n)
+	delete(s.progress, objectName{n.kind, g.namespace + "/" + n.name})
 	if len(s.gateways[g]) == 0 {
 		delete(s.gateways, g)
 	}
@@ -230,7 +232,7 @@ func strip(object Object) Object {
 				annotationGateway: pod.Annotations[annotationGateway], annotationController: pod.Annotations[annotationController],
 			},
 		},
-		Spec: corev1.PodSpec{HostNetwork: pod.Spec.HostNetwork},
+		Spec: corev1.PodSpec{HostNetwork: pod.Spec.HostNetwork, NodeName: pod.Spec.NodeName},
 		Status: corev1.PodStatus{
 			Phase: pod.Status.Phase, Reason: pod.Status.Reason, Message: pod.Status.Message,
 			HostIPs: pod.Status.HostIPs, HostIP: pod.Status.HostIP,

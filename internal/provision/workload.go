@@ -1,0 +1,106 @@
+package provision
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// workload is what a Deployment and a DaemonSet have in common.
+type workload struct {
+	object   Object
+	name     objectName
+	template *corev1.PodTemplateSpec
+	// wanted is how many proxies there are to be, negative where nobody knows yet, and ready how many are ready.
+	wanted, ready int32
+}
+
+// workloadOf returns the workload that an object is; false for other objects.
+func workloadOf(object Object) (workload, bool) {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		w := workload{o, objectName{kindDeployment, o.Name}, &o.Spec.Template, 1, o.Status.ReadyReplicas}
+		if o.Spec.Replicas != nil {
+			w.wanted = *o.Spec.Replicas
+		}
+		return w, true
+	case *appsv1.DaemonSet:
+		w := workload{o, objectName{kindDaemonSet, o.Name}, &o.Spec.Template, o.Status.DesiredNumberScheduled, o.Status.NumberReady}
+		if o.Status.ObservedGeneration < o.Generation {
+			w.wanted = -1
+		}
+		return w, true
+	}
+	return workload{}, false
+}
+
+// serves reports whether proxies of a workload serve, or none are wanted.
+func (w workload) serves() bool {
+	return w.ready > 0 || w.name.kind == kindDeployment && w.wanted == 0
+}
+
+// replaces reports whether a workload has taken the place of another one of its Gateway and class, so that this one can go: every proxy is ready, at
+// least as many as spec wants at once. In the network of their nodes two proxies have no room on one node, so those are not waited for that the other one's
+// proxies, on so many nodes, keep away.
+func (w workload) replaces(other workload, nodes int32, spec *translate.ProxySpec) bool {
+	wanted := w.wanted
+	if r := spec.Parameters.Replicas; r != nil && wanted >= 0 {
+		wanted = max(wanted, *r) // it may have been asked for just now
+	}
+	if a := spec.Parameters.Autoscaling; a != nil && a.MinReplicas != nil && wanted >= 0 {
+		wanted = max(wanted, *a.MinReplicas) // the autoscaler will see to it
+	}
+	switch {
+	case wanted < 0, w.name.kind == kindDaemonSet && wanted == 0: // on no node, there would be nothing
+		return false
+	case w.template.Spec.HostNetwork && other.template.Spec.HostNetwork:
+		return w.ready >= wanted-nodes
+	}
+	return w.ready >= wanted
+}
+
+// podsOf returns the pods of a workload. Those of a Deployment have the label of their ReplicaSet; their owners are not kept.
+func (w workload) podsOf(running map[objectName]Object, class string) (pods []*corev1.Pod) {
+	for _, object := range running {
+		pod, ok := object.(*corev1.Pod)
+		if !ok || pod.Labels[gwv1.GatewayClassNameLabelKey] != labelValue(class) {
+			continue
+		}
+		if _, ok := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; ok == (w.name.kind == kindDeployment) {
+			pods = append(pods, pod)
+		}
+	}
+	return pods
+}
+
+// nodesOf is on how many nodes pods are.
+func nodesOf(pods []*corev1.Pod) int32 {
+	nodes := map[string]bool{}
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" {
+			nodes[pod.Spec.NodeName] = true
+		}
+	}
+	return int32(len(nodes))
+}
+
+// superseding returns the workload of a Gateway that is to take the place of another object, which is one of its class, too; false for an
+// object that nothing has to take the place of.
+func superseding(object Object, spec *translate.ProxySpec, running map[objectName]Object, wanted []Object) (by, it workload, ok bool) {
+	it, ok = workloadOf(object)
+	if !ok || object.GetLabels()[gwv1.GatewayClassNameLabelKey] != labelValue(spec.Class) {
+		return by, it, false
+	}
+	i := slices.IndexFunc(wanted, func(o Object) bool { _, is := workloadOf(o); return is })
+	by, _ = workloadOf(wanted[i]) // Objects has one
+	if live, known := running[by.name]; known {
+		by, _ = workloadOf(live)
+	} else {
+		by.wanted = -1 // it was made a moment ago
+	}
+	return by, it, by.name != it.name
+}
