@@ -30,6 +30,12 @@ func endpoints() []endpoint {
 		{"/metrics", "Prometheus metrics", (*Server).serveMetrics},
 		{"/status", "every object with its status, and the problems of the input, as JSON", (*Server).status},
 		{"/config", "the configuration in force as JSON, secrets redacted", (*Server).config},
+		{"/backends", "every backend with the health, weight and zone of its endpoints, as JSON; ?format=text is a table, ?q= narrows it down", (*Server).backends},
+		{"/topology", "Gateways, listeners, routes, backends and endpoints with their health, policies, problems, and what was counted, as JSON; ?q= narrows it down, ?trouble=1 to what has trouble, ?offset= and ?limit= choose a page of routes", (*Server).topology},
+		{"/certificates", "certificates with their names and expiry, as JSON; ?q= narrows it down", (*Server).certificates},
+		{"/explain", "which way a request would take: ?url=, and &method=, &header=Name:value, &gateway=; as JSON, or with &format=text as text", (*Server).explain},
+		{"/dashboard.js", "script of the dashboard", (*Server).script},
+		{"/dashboard.css", "style of the dashboard", (*Server).style},
 		{"/debug/pprof/", "profiles of the process", (*Server).profile},
 	}
 }
@@ -48,6 +54,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	if why := s.refuse(r); why != "" {
 		http.Error(w, why, http.StatusForbidden)
@@ -94,6 +102,9 @@ func (s *Server) refuse(r *http.Request) string {
 	// An image of any page can ask for a profile by an address, and then nothing but its name shows the browser.
 	if site == "" && host != "" && !isLoopbackHost(host) && strings.HasPrefix(r.URL.Path+"/", "/debug/pprof/") && !isTool(r.UserAgent()) {
 		return "Browsers do not say which page a request beyond loopback comes from, so this server gives them no profiles there. Use go tool pprof or curl, or forward the port and open it on localhost."
+	}
+	if site == "" && host != "" && !isLoopbackHost(host) && r.URL.Path == "/explain" && !isTool(r.UserAgent()) && r.Header.Get(ownHeader) == "" {
+		return "Browsers do not say which page a request beyond loopback comes from, so this server explains there only what its own page asks. Use that with its script, or curl, or forward the port and open it on localhost."
 	}
 	switch {
 	case host == "", isLoopbackHost(host): // without a Host it is HTTP/1.0, and no browser

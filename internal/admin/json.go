@@ -9,7 +9,23 @@ import (
 	"strings"
 )
 
-func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+// beginDump waits until no other answer with all of something is being made: it is in memory several times. It returns nil where the client goes before that; what it returns
+// is called at the end.
+func (s *Server) beginDump(r *http.Request) (end func()) {
+	select {
+	case s.dumping <- struct{}{}:
+		return func() { <-s.dumping }
+	case <-r.Context().Done():
+		return nil
+	}
+}
+
+func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	end := s.beginDump(r)
+	if end == nil {
+		return
+	}
+	defer end()
 	var status Status
 	if s.options.Status != nil {
 		status = s.options.Status()
@@ -23,11 +39,16 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, status)
 }
 
-func (s *Server) config(w http.ResponseWriter, _ *http.Request) {
+func (s *Server) config(w http.ResponseWriter, r *http.Request) {
 	if s.options.Config == nil {
 		http.Error(w, "There is no configuration yet.", http.StatusServiceUnavailable)
 		return
 	}
+	end := s.beginDump(r)
+	if end == nil {
+		return
+	}
+	defer end()
 	v, err := s.options.Config()
 	if err != nil {
 		http.Error(w, "The configuration cannot be printed: "+err.Error(), http.StatusInternalServerError)
@@ -54,6 +75,17 @@ func writeJSON(w http.ResponseWriter, v any) {
 	out.WriteByte('\n')
 	w.Header().Set("Content-Type", "application/json")
 	w.Write(out.Bytes())
+}
+
+// writeCompactJSON prints what has no secrets, for a script.
+func writeCompactJSON(w http.ResponseWriter, v any) {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "This cannot be printed as JSON: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(raw)
 }
 
 const redacted = `"(redacted)"`

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,15 @@ type Status struct {
 	Items []any `json:"items"`
 	// Problems are the documents and fields of the file source that could not be used.
 	Problems []Problem `json:"problems"`
+	// Others are objects without a status that those of Items may refer to, such as Services, so that who shows a status can
+	// name what was probably meant. A cluster's controller gives none.
+	Others []Other `json:"others,omitempty"`
+}
+
+// Other is an object by its name.
+type Other struct {
+	Object string   `json:"object"`          // "<Kind> <namespace>/<name>"
+	Ports  []string `json:"ports,omitempty"` // of a Service
 }
 
 // Problem is one thing in the input that could not be used.
@@ -46,6 +56,7 @@ type Problem struct {
 	Message string `json:"message"`
 	Remedy  string `json:"remedy,omitempty"`
 	Ignored bool   `json:"ignored,omitempty"` // of an unknown kind: no mistake, only unused
+	Warning bool   `json:"warning,omitempty"` // valid, but probably not intended
 	Kept    bool   `json:"kept,omitempty"`    // the previous version stays in use
 }
 
@@ -54,7 +65,7 @@ var (
 	// HealthPaths are for a server that others than this machine can reach.
 	HealthPaths = []string{"/healthz", "/readyz", "/metrics"}
 	// ProxyPaths are those of a proxy, which has configuration but no objects.
-	ProxyPaths = append([]string{"/config", "/debug/pprof/"}, HealthPaths...)
+	ProxyPaths = append([]string{"/backends", "/config", "/debug/pprof/"}, HealthPaths...)
 )
 
 // Options are what the server shows. Callbacks are called for each request, must be safe for
@@ -74,6 +85,25 @@ type Options struct {
 	// Config answers the configuration in force; it is printed as JSON in the order it has,
 	// with secrets (key_pem and the like) redacted whatever it holds.
 	Config func() (any, error)
+	// Backends answers the backends and their endpoints as they are balanced now, sorted by name.
+	Backends func() []Backend
+
+	// What follows is for the dashboard and what it asks.
+
+	// ControllerName is that of our GatewayClasses: what other controllers say of objects is no problem of ours.
+	ControllerName string
+	// Uncounted is that requests are counted by other processes.
+	Uncounted bool
+	// Note answers what this process does not know, and where that is to be found; "" where it knows all.
+	Note func() string
+	// Proxies answers the proxies of Gateways ("<namespace>/<name>") in other processes.
+	Proxies func() map[string][]GatewayProxy
+	// Certificates answers those that listeners show, the first to expire first.
+	Certificates func() []Certificate
+	// Overrides answers what policies ("<kind> <namespace>/<name>") take the place of.
+	Overrides func() map[string][]Override
+	// Explain decides a request; an error is about the question. Calls do not overlap.
+	Explain func(Question) (*Explanation, error)
 }
 
 // Server is the admin server.
@@ -83,6 +113,22 @@ type Server struct {
 	http     *http.Server
 	metrics  http.Handler
 	loopback bool // bound to loopback only
+
+	explaining chan struct{} // holds one while Explain is called
+	dumping    chan struct{} // holds one while all objects, or the configuration, are printed
+
+	reading sync.Mutex // guards what follows
+	// read are certificates as they were at readAt.
+	read   []Certificate
+	readAt time.Time
+
+	looking chan struct{} // has room for one; who has put something in may use what follows. reading is taken after it
+	// inventory is what was read of the objects, and forgetting lets it go.
+	inventory  inventory
+	forgetting *time.Timer
+	// complained is what conditions say against the objects judged.
+	judged     []any
+	complained []finding
 }
 
 // Listen binds the address; an error names --admin-address. Connections wait until Serve.
@@ -94,7 +140,7 @@ func Listen(o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin server: cannot listen: %w; say another address with %s (port 0 takes a free one)", err, cmp.Or(o.Flag, "--admin-address"))
 	}
-	s := &Server{options: o, listener: l}
+	s := &Server{options: o, listener: l, explaining: make(chan struct{}, 1), looking: make(chan struct{}, 1), dumping: make(chan struct{}, 1)}
 	if a, ok := l.Addr().(*net.TCPAddr); ok {
 		s.loopback = a.IP.IsLoopback()
 	}

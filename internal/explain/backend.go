@@ -2,6 +2,7 @@ package explain
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
@@ -27,6 +28,12 @@ func (d *decision) carryOut() error {
 	rule := d.rule.Config
 	if f := rule.Failure; f != nil {
 		d.fail(f)
+		if f.Reason == observe.ReasonPolicyInvalid.String() {
+			d.Settings = policy(rule.Traffic)
+		}
+		return nil
+	}
+	if d.connects() && !d.takesConnect() {
 		return nil
 	}
 	exchange := &filter.Exchange{Request: &d.req, Scheme: d.ask.scheme, ListenerPort: uint16(d.listener.Port)}
@@ -42,8 +49,10 @@ func (d *decision) carryOut() error {
 		d.answerWith(observe.ReasonPreflightRefused, "")
 		return nil
 	}
-	d.forward()
-	d.Settings = append(settings(rule), d.tracing()...)
+	if !d.terminates() {
+		d.forward()
+	}
+	d.Settings = append(settings(rule), d.tracing(rule.GetTraffic().GetTracing())...)
 	d.shareOut(rule.BackendRefs)
 	return nil
 }
@@ -98,7 +107,10 @@ func (d *decision) fail(f *config.Failure) {
 
 func (d *decision) forward() {
 	target := string(d.req.Path)
-	if d.req.HasQuery {
+	switch {
+	case d.connects():
+		target = string(d.req.Host)
+	case d.req.HasQuery:
 		target += "?" + string(d.req.Query)
 	}
 	d.Forwarded = &Forward{Method: string(d.req.Method), Target: target, Host: string(d.req.Host)}
@@ -169,6 +181,7 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	shown.Speaks = d.speaks(c)
 	shown.Retries = d.retries(c.RetryBudget)
 	shown.Traffic = traffic(c.Traffic)
+	shown.Zones = d.zones(backend)
 	shown.Upgrade = d.upgrade(backend)
 	shown.Sessions = d.sessions(backend)
 	shown.Endpoints = endpointsOf(backend)
@@ -189,26 +202,6 @@ func (d *decision) shownBackend(ref *config.BackendRef) (Backend, observe.Reason
 	return shown, observe.ReasonOK
 }
 
-// upgrade is what becomes of a request's wish to switch to another protocol.
-func (d *decision) upgrade(b *upstream.Backend) string {
-	if d.connection() || d.head.Upgrade == nil || d.ask.method != "GET" {
-		return ""
-	}
-	protocol := string(d.head.Upgrade)
-	if b.Upgrades(d.head.Upgrade) {
-		return "is asked to switch to " + protocol
-	}
-	remedy := "that protocol is not supported"
-	if names := config.UpgradeAppProtocols(protocol); names != nil {
-		c := b.Config()
-		remedy = fmt.Sprintf("set appProtocol of port %d of Service %s/%s to %s", c.Port, c.Namespace, c.Name, strings.Join(names, " or "))
-		if strings.HasPrefix(c.Key, "XBackend/") {
-			remedy = fmt.Sprintf("set protocol of XBackend %s/%s to WSS", c.Namespace, c.Name)
-		}
-	}
-	return fmt.Sprintf("is not asked to switch to %s (%s): %s", protocol, observe.ReasonUpgradeIgnored, remedy)
-}
-
 // retries is what bounds the retries of requests to a backend.
 func (d *decision) retries(b *config.RetryBudget) string {
 	if b == nil || d.connection() {
@@ -216,6 +209,33 @@ func (d *decision) retries(b *config.RetryBudget) string {
 	}
 	return fmt.Sprintf("retries: %d for each 100 requests in %s, or %d in %s, by %s", b.Percent, time.Duration(b.IntervalNanos), b.MinRetries,
 		time.Duration(b.MinIntervalNanos), b.Policy)
+}
+
+// zones is how requests to a backend are shared out among zones as long as its endpoints are healthy, "" where its load balancer has no zones.
+func (d *decision) zones(b *upstream.Backend) string {
+	l := b.Config().GetTraffic().GetLoadBalancer()
+	prefers := l.GetPreferLocalZone() != nil
+	if !prefers && len(l.GetZoneWeights()) == 0 || l.Type == config.LoadBalancing_LOAD_BALANCING_CONSISTENT_HASH {
+		return ""
+	}
+	if prefers && d.in.Zone == "" {
+		return "zones: none is preferred, because the zone of the proxy is not known (give it with --zone)"
+	}
+	text, rest := "", 1.
+	for _, z := range b.State(time.Now()).Zones {
+		if z.Share > 0 {
+			text += fmt.Sprintf("%.3g%% to zone %s, ", 100*z.Share, cmp.Or(z.Zone, "unknown"))
+			rest -= z.Share
+		}
+	}
+	if rest > .0005 {
+		text += fmt.Sprintf("%.3g%% to all endpoints, ", 100*rest)
+	}
+	text = "zones: " + strings.TrimSuffix(text, ", ")
+	if prefers {
+		text += "; the proxy is in zone " + d.in.Zone
+	}
+	return text
 }
 
 // sessions is how sessions with a backend persist, and where the request's own leads.
@@ -253,7 +273,7 @@ func (d *decision) sessions(b *upstream.Backend) string {
 			return text + "that of this request is with " + e.String() + ", if the proxy finds that it has signed it"
 		}
 	}
-	return text + "the endpoint of this request's is not there any more"
+	return text + "the endpoint of this request no longer exists"
 }
 
 // problem is what becomes of the share of a backend.
@@ -322,32 +342,6 @@ func (d *decision) describeFilter(packed *anypb.Any) string {
 	return text
 }
 
-// tracing says whether the request would be traced, and where its span goes.
-func (d *decision) tracing() []string {
-	t := d.listener.Tracing
-	if t == nil {
-		return nil
-	}
-	text, share := "traced", t.Sampling
-	if parent, brings := d.req.Header.Get("traceparent"); brings && !t.IgnoreParent {
-		text += " if traceparent " + string(parent) + " is valid and says that the trace is sampled"
-		share = t.SampledParents
-	}
-	if share != nil {
-		text += fmt.Sprintf(", %d of %d such requests", share.Numerator, share.Denominator)
-	}
-	text += ": span of service " + t.ServiceName
-	server := d.upstreams.Get(t.Backend)
-	if server == nil {
-		return []string{text}
-	}
-	text += " to " + d.serverOf(server)
-	if len(endpointsOf(server)) == 0 {
-		text += ", which has no endpoint that is ready: spans are dropped"
-	}
-	return []string{text}
-}
-
 // serverOf names an authorization server or a collector.
 func (d *decision) serverOf(b *upstream.Backend) string {
 	object, position := d.objectOf(b.Config())
@@ -398,7 +392,28 @@ func compact(m proto.Message) string {
 	return out.String()
 }
 
-// complain adds the conditions that may be why the request fails: those of the rule's route, else
+// note adds what the status of the policy in force for the rule says that is well all the same: of several that are merged the first has it for all.
+func (d *decision) note() error {
+	if d.rule == nil || d.connection() || d.rule.Config.GetTraffic() == nil {
+		return nil
+	}
+	by, at := policiesOf(d.rule.Config.Traffic)[0], d.listener.Key[strings.LastIndexByte(d.listener.Key, '/')+1:]
+	objects, err := show.Objects(d.in.Items, d.in.ControllerName)
+	for _, o := range objects {
+		if o.String() != by {
+			continue
+		}
+		for _, n := range o.Notes() {
+			_, section, ofListener := strings.Cut(n.Where, " listener ")
+			if n.Condition == "Accepted=True" && (!ofListener || section == at) && !slices.Contains(d.Notes, by+": "+n.Message) {
+				d.Notes = append(d.Notes, by+": "+n.Message)
+			}
+		}
+	}
+	return err
+}
+
+// complain adds the conditions that may be why the request fails: those of the rule's route, and of the policies by which the rule fails, else
 // of what could have been there instead.
 func (d *decision) complain() error {
 	served := d.Answer.Status < 400
@@ -410,11 +425,16 @@ func (d *decision) complain() error {
 	if d.Rule != nil && served {
 		return nil
 	}
+	var failed []string
+	if d.Answer.Reason == observe.ReasonPolicyInvalid.String() && d.rule != nil {
+		failed = policiesOf(d.rule.Config.Traffic)
+	}
 	objects, err := show.Objects(d.in.Items, d.in.ControllerName)
+	show.Suggest(objects, d.in.Suggest)
 	for _, o := range objects {
 		relevant := o.Kind == "Gateway" || d.Listener != nil && strings.HasSuffix(o.Kind, "Route")
 		if d.Rule != nil {
-			relevant = o.String() == d.Rule.Route
+			relevant = o.String() == d.Rule.Route || slices.Contains(failed, o.String())
 		}
 		if !relevant {
 			continue

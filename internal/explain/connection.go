@@ -42,7 +42,9 @@ func (q *Question) connection() bool {
 func (d *decision) connection() bool { return d.ask.connection() }
 
 // datagrams reports whether the question is about datagrams.
-func (d *decision) datagrams() bool { return d.ask.scheme == schemeUDP }
+func (d *decision) datagrams() bool { return d.ask.datagrams() }
+
+func (q *Question) datagrams() bool { return q.scheme == schemeUDP }
 
 // unit is what the question is about.
 func (d *decision) unit() string {
@@ -80,11 +82,12 @@ func (d *decision) decideConnection() error {
 		d.answerWith(observe.ReasonRouteNotFound, detail)
 		return nil
 	}
-	kind, at, _ := strings.Cut(route.Key, "/")
+	kind, at, _ := strings.Cut(config.WholeRouteKey(route.Key), "/")
 	d.Rule = &Rule{Route: kind + " " + at, Rule: "rules[0]", Match: "every " + d.unit(), Position: d.position(kind, at), Matched: true}
 	if hostname != "" {
 		d.Rule.Match = "server name " + hostname
 	}
+	d.Settings = policy(route.Traffic)
 	if d.listener.Protocol == config.Protocol_PROTOCOL_TLS_PASSTHROUGH {
 		d.shareOut(route.PassthroughBackendRefs)
 	} else {

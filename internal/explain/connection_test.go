@@ -26,12 +26,15 @@ func connectionWorld(t *testing.T) World {
 	secure[0].GetBackend().Tls = &config.BackendTLS{ServerName: "db.test", SystemAuthorities: true}
 	dns := tcpListener("dns", 53)
 	dns.GetListener().Protocol = config.Protocol_PROTOCOL_UDP
+	part := l4Route("db", "part", ref("one", 1))
+	part.GetL4Route().Key += "/1"
+	part.GetL4Route().Traffic = &config.RuleTraffic{Policy: "BackendTrafficPolicy n/p", Hidden: []*config.HiddenPolicy{{Policy: "n/above", Fields: []string{"spec.tcpKeepalive"}}}}
 	w.Resources = append(append(w.Resources, secure...), dns,
 		tcpListener("db", 5432), l4Route("db", "db", ref("one", 3), ref("empty", 1), ref("never", 0)),
 		tcpListener("away", 5433), l4Route("away", "away", ref("empty", 1)),
 		tcpListener("bad", 5434), l4Route("bad", "bad", &config.BackendRef{Weight: 1, Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}}),
 		tcpListener("secure", 5435), l4Route("secure", "secure", ref("secure", 1)),
-		tcpListener("bare", 5436))
+		tcpListener("bare", 5436), tcpListener("part", 5437), part)
 	return w
 }
 
@@ -45,6 +48,8 @@ func TestExplainConnections(t *testing.T) {
 		{"it is forwarded", "tcp://db.test:5432", "ok", []string{"connection tcp://db.test:5432", "listener   n/gw/db, TCP port 5432", "it takes every connection",
 			"rule       TCPRoute n/db rules[0]: every connection (TCPRoute-n-db.yaml:1)", "75% to Service n/one port 80 (Service-n-one.yaml:1) in TCP: 10.0.0.1:8080, 10.0.0.2:8080",
 			"25% to Service n/empty port 80", "reset, no_endpoints", "what the backend sends, except for the share"}},
+		{"by another part of a route", "tcp://db.test:5437", "ok", []string{"rule       TCPRoute n/db rules[0]: every connection (TCPRoute-n-db.yaml:1)",
+			"setting    BackendTrafficPolicy n/p is in force", "setting    BackendTrafficPolicy n/above is overridden by it, which has no spec.tcpKeepalive"}},
 		{"over TLS", "tcp://10.0.0.9:5435", "ok", []string{"100% to Service n/secure port 80 (Service-n-secure.yaml:1) in TCP over TLS to db.test: 10.0.0.3:8080"}},
 		{"no endpoint", "tcp://a.test:5433", "no_endpoints", []string{"answer     the connection is reset, no_endpoints: "}},
 		{"an invalid backend", "tcp://a.test:5434", "backend_invalid", []string{"100% to an invalid backendRef: reset, backend_invalid"}},

@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/observe"
@@ -30,6 +32,11 @@ type Question struct {
 	address     netip.Addr
 	port        uint32
 	head        []byte // as a client would send it
+}
+
+// IsFor reports whether the port of the question is that of the listener, whatever its addresses.
+func (q *Question) IsFor(l *config.Listener) bool {
+	return l.Port == q.port && q.datagrams() == (l.Protocol == config.Protocol_PROTOCOL_UDP)
 }
 
 // NewQuestion reads what explain was given. The target is kept as typed, because
@@ -54,6 +61,12 @@ func NewQuestion(method, rawURL string, headers []string) (*Question, error) {
 	}
 	if err := q.setAuthority(authority); err != nil {
 		return nil, err
+	}
+	if method == http.MethodConnect { // of which the path is nothing
+		if target = authority; strings.LastIndexByte(authority, ':') <= strings.LastIndexByte(authority, ']') {
+			target += ":" + strconv.Itoa(int(q.port))
+		}
+		authority = target
 	}
 	var head bytes.Buffer
 	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\n", method, target)
@@ -106,14 +119,19 @@ type decision struct {
 
 // Explain decides the request by the proxy's own tables.
 func Explain(in World, ask *Question) (*Explanation, error) {
-	d := &decision{in: in, ask: ask, upstreams: upstream.NewSet(upstream.Options{})}
+	d := &decision{in: in, ask: ask, upstreams: upstream.NewSet(upstream.Options{NoHealthChecks: true})}
 	defer d.upstreams.Close()
+	d.upstreams.SetZone(in.Zone)
 	if err := d.upstreams.Apply(in.Resources, nil); err != nil {
 		return nil, err
 	}
+	d.upstreams.UpdateWeights(time.Now())
 	d.Request = Request{Method: ask.method, URL: ask.url}
 	d.Refused = in.Refused
 	if err := d.decide(); err != nil {
+		return nil, err
+	}
+	if err := d.note(); err != nil {
 		return nil, err
 	}
 	return &d.Explanation, d.complain()
@@ -126,6 +144,9 @@ func (d *decision) decide() error {
 	if _, err := http1.ParseRequest(d.ask.head, &d.req, &d.head, nil); err != nil {
 		d.refuse(err)
 		return nil
+	}
+	if d.connects() {
+		d.req.Path = []byte("/") // as matches and filters see it
 	}
 	d.Request.Host, d.Request.Path = string(d.req.MatchHost), string(d.req.Path)
 	if ok, err := d.chooseListener(); !ok || err != nil {
@@ -183,7 +204,7 @@ func (d *decision) listenersOfPort(wanted config.Protocol) *match.Hosts[*config.
 		if l == nil {
 			continue
 		}
-		if l.Port != d.ask.port || !d.listensOn(l) || d.datagrams() != (l.Protocol == config.Protocol_PROTOCOL_UDP) {
+		if !d.ask.IsFor(l) || !d.listensOn(l) {
 			others = append(others, place(l))
 			continue
 		}
@@ -381,7 +402,7 @@ func (d *decision) shownRule(c match.Candidate[struct{}]) Rule {
 	if name := c.Rule.Config.Name; name != "" {
 		rule += " (" + name + ")"
 	}
-	kind, name, _ := strings.Cut(route.Key, "/")
+	kind, name, _ := strings.Cut(config.WholeRouteKey(route.Key), "/")
 	return Rule{Route: kind + " " + name, Rule: rule, Match: describeMatch(c), Position: d.position(kind, name),
 		Matched: c.Matched, Why: c.Why}
 }

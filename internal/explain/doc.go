@@ -18,6 +18,10 @@ type World struct {
 	Refused []string
 	// ControllerName is ours.
 	ControllerName string
+	// Zone is which zone the proxy is in, "" where that is not known.
+	Zone string
 	// Place is where an object is written, as file:line; "" if nobody knows.
 	Place func(kind, namespace, name string) string
+	// Suggest rewrites the message of a complaint of an object in a namespace, as show.Suggest has it; nil leaves all as they are.
+	Suggest func(message, namespace string) string
 }

@@ -141,7 +141,7 @@ func TestExplain(t *testing.T) {
 		{"a WebSocket is wanted of a backend that is not to be asked", "http://a.test/set", []string{"Connection: Upgrade", "Upgrade: websocket"}, "ok", 0,
 			[]string{"backend    100% to Service n/one", "is not asked to switch to websocket (upgrade_ignored): set appProtocol of port 80 of Service n/one to kubernetes.io/ws or kubernetes.io/wss"}},
 		{"another protocol is wanted", "http://a.test/set", []string{"Connection: Upgrade", "Upgrade: other"}, "ok", 0,
-			[]string{"is not asked to switch to other (upgrade_ignored): that protocol is not supported"}},
+			[]string{"is not asked to switch to other (upgrade_ignored): name it in httpUpgrade of a BackendTrafficPolicy"}},
 		{"a WebSocket is wanted", "http://a.test/chat", []string{"Connection: Upgrade", "Upgrade: websocket"}, "ok", 0, []string{"Service n/chat", "is asked to switch to websocket"}},
 		{"the rule is broken", "http://a.test/broken", nil, "backend_invalid", 500, []string{"rules[3]", "answer     500 backend_invalid"}},
 		{"no endpoint", "http://a.test/empty", nil, "no_endpoints", 503, []string{"100% to Service n/empty port 80"}},
@@ -210,6 +210,53 @@ func TestComplaints(t *testing.T) {
 	}
 	if e := explained(t, w, "GET", "http://a.test/set"); len(e.Complaints) != 0 {
 		t.Errorf("where it is served: %v", e.Complaints)
+	}
+}
+
+// TestPolicies: of a rule that fails by its policies these are named, with what is wrong with them, and of a route in several Resources every one is that route.
+func TestPolicies(t *testing.T) {
+	w := world(t)
+	part := route("r", []string{"shop"},
+		&config.Rule{Matches: prefix("/"), BackendRefs: []*config.BackendRef{ref("one", 1)}},
+		&config.Rule{Matches: prefix("/fails"), Failure: &config.Failure{Status: 500, Reason: "policy_invalid"},
+			Traffic: &config.RuleTraffic{Policy: "BackendTrafficPolicy n/child, merged with m/parent"}},
+		&config.Rule{Matches: prefix("/broken"), Failure: &config.Failure{Status: 500, Reason: "backend_invalid"}, Traffic: &config.RuleTraffic{Policy: "BackendTrafficPolicy n/child"}})
+	part.GetRoute().Key += "/1"
+	w.Resources = append(w.Resources, part)
+	for kind, name := range map[string][2]string{"HTTPRoute": {"n", "r"}, "BackendTrafficPolicy": {"m", "parent"}} {
+		status := map[string]any{"conditions": []any{map[string]any{"type": "Accepted", "status": "False", "reason": "Invalid", "message": "of " + name[1]}},
+			"controllerName": "example.com/c", "parentRef": map[string]any{"name": "gw"}}
+		of := "parents"
+		if kind == "BackendTrafficPolicy" {
+			of = "ancestors"
+		}
+		w.Items = append(w.Items, map[string]any{"kind": kind, "metadata": map[string]any{"namespace": name[0], "name": name[1]},
+			"status": map[string]any{of: []any{status}}})
+	}
+	w.Items = append(w.Items, map[string]any{"kind": "BackendTrafficPolicy", "metadata": map[string]any{"namespace": "n", "name": "parent"}})
+	for path, want := range map[string]struct {
+		complaints []string
+		policy     bool
+	}{"/": {}, "/fails": {[]string{"of r", "of parent"}, true}, "/broken": {[]string{"of r"}, false}} {
+		e := explained(t, w, "GET", "http://shop.test"+path)
+		if e.Rule.Route != "HTTPRoute n/r" || e.Rule.Position != "HTTPRoute-n-r.yaml:1" {
+			t.Errorf("%s: the rule is of %q at %q", path, e.Rule.Route, e.Rule.Position)
+		}
+		got := ""
+		for _, c := range e.Complaints {
+			got += c.String() + "\n"
+		}
+		for _, says := range want.complaints {
+			if !strings.Contains(got, says) {
+				t.Errorf("%s: %q is missing in %q", path, says, got)
+			}
+		}
+		if len(e.Complaints) != len(want.complaints) {
+			t.Errorf("%s: %d complaints %q, want %d", path, len(e.Complaints), got, len(want.complaints))
+		}
+		if named := slices.Contains(e.Settings, "BackendTrafficPolicy n/child, merged with m/parent is in force"); named != want.policy {
+			t.Errorf("%s: the policy is named: %v, want %v: %q", path, named, want.policy, e.Settings)
+		}
 	}
 }
 

@@ -21,11 +21,13 @@ type Explanation struct {
 	// Certificate is what the client is shown; HTTPS only.
 	Certificate *Certificate `json:"certificate,omitempty"`
 	// Demands is what the client must show itself; "" for nothing.
-	Demands   string    `json:"demands,omitempty"`
-	Rule      *Rule     `json:"rule,omitempty"`
-	Filters   []string  `json:"filters,omitempty"`
-	Forwarded *Forward  `json:"forwarded,omitempty"`
-	Settings  []string  `json:"settings,omitempty"` // of the rule: timeouts and policies
+	Demands   string   `json:"demands,omitempty"`
+	Rule      *Rule    `json:"rule,omitempty"`
+	Filters   []string `json:"filters,omitempty"`
+	Forwarded *Forward `json:"forwarded,omitempty"`
+	Settings  []string `json:"settings,omitempty"` // of the rule: timeouts and policies
+	// Notes are what the policy in force says that changes nothing, and why.
+	Notes     []string  `json:"notes,omitempty"`
 	Backends  []Backend `json:"backends,omitempty"`
 	RunnersUp []Rule    `json:"runnersUp,omitempty"`
 	Answer    Answer    `json:"answer"`
@@ -95,6 +97,8 @@ type Backend struct {
 	Retries string `json:"retries,omitempty"`
 	// Traffic is how a BackendTrafficPolicy has it spoken to, a line for each part; empty where none does.
 	Traffic []string `json:"traffic,omitempty"`
+	// Zones is which zones get how much of its requests; empty where zones do not count.
+	Zones string `json:"zones,omitempty"`
 	// Sessions is how sessions with the backend persist, and what is known of the request's own; empty where they do not.
 	Sessions string `json:"sessions,omitempty"`
 	// Upgrade is what becomes of the request's wish to switch to another protocol; empty where it has none.
@@ -165,6 +169,9 @@ func (e *Explanation) Print(w io.Writer) error {
 	for _, setting := range e.Settings {
 		line("setting", "%s", setting)
 	}
+	for _, note := range e.Notes {
+		line("note", "%s", note)
+	}
 	for _, back := range e.Backends {
 		line("backend", "%s", back)
 		for _, f := range back.Filters {
@@ -175,6 +182,9 @@ func (e *Explanation) Print(w io.Writer) error {
 		}
 		for _, part := range back.Traffic {
 			line("", "%s", part)
+		}
+		if back.Zones != "" {
+			line("", "%s", back.Zones)
 		}
 		if back.Sessions != "" {
 			line("", "%s", back.Sessions)

@@ -13,11 +13,11 @@ import (
 
 // settings are what else a rule says of requests that it forwards, a line each: its timeouts, and each policy that it has as a message.
 func settings(r *config.Rule) (lines []string) {
-	if d := time.Duration(r.RequestTimeoutNanos); d > 0 {
-		lines = append(lines, "timeouts.request "+d.String())
+	if n := r.RequestTimeoutNanos; n != 0 {
+		lines = append(lines, "timeouts.request "+time.Duration(max(n, 0)).String())
 	}
-	if d := time.Duration(r.BackendRequestTimeoutNanos); d > 0 {
-		lines = append(lines, "timeouts.backendRequest "+d.String())
+	if n := r.BackendRequestTimeoutNanos; n != 0 {
+		lines = append(lines, "timeouts.backendRequest "+time.Duration(max(n, 0)).String())
 	}
 	lines = append(lines, policy(r.Traffic)...)
 	policies := len(lines)
@@ -46,11 +46,22 @@ func policy(t *config.RuleTraffic) (lines []string) {
 	if n := t.BufferLimitBytes; n > 0 {
 		line += fmt.Sprintf(", up to %d bytes of a body are kept to send it again", n)
 	}
-	lines = append(lines, line)
+	lines = append(append(lines, line), shaping(t)...)
+	lines = append(lines, rateLimits(t.RateLimits)...)
+	lines = append(lines, responseOverrides(t.ResponseOverrides)...)
 	for _, h := range t.Hidden {
 		lines = append(lines, fmt.Sprintf("BackendTrafficPolicy %s is overridden by it, which has no %s (set mergeType to merge them)", h.Policy, strings.Join(h.Fields, ", ")))
 	}
 	return lines
+}
+
+// policiesOf are the BackendTrafficPolicies that are in force for a rule, with their kind: more than one where they are merged.
+func policiesOf(t *config.RuleTraffic) (all []string) {
+	kind, names, _ := strings.Cut(t.GetPolicy(), " ")
+	for _, name := range strings.Split(names, ", merged with ") {
+		all = append(all, kind+" "+name)
+	}
+	return all
 }
 
 // traffic is how a backend is spoken to as a BackendTrafficPolicy says, a line for each of its parts.

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/accesslog"
 )
 
 const (
@@ -19,13 +22,18 @@ const (
 	logBuffers = 32
 	// A line waits at most this long before it is written.
 	logFlushInterval = 50 * time.Millisecond
+	// So often at most it is looked whether the file is still the one at its path.
+	logFileCheck = time.Second
 )
 
-// AccessLog writes one JSON line for each request from a goroutine of its own. A request
+// AccessLog writes one line for each request from a goroutine of its own. A request
 // never waits for it: where memory for lines is used up, the line is dropped and
 // counted. Lines are whole but not strictly in order. A nil *AccessLog logs nothing.
 type AccessLog struct {
-	path   string // "" where the log is no file
+	path   string            // "" where the log is no file
+	layout *accesslog.Layout // nil is JSON with every member
+	oneIn  uint32            // of so many requests that have not failed one has a line; 0 is each
+
 	shards []logShard
 	full   chan []byte // buffers to write; has room for all there are
 	free   chan []byte // empty buffers; has room for all there are
@@ -43,9 +51,10 @@ type AccessLog struct {
 	pending atomic.Pointer[os.File]
 
 	// Only the writer goroutine touches what follows.
-	out    io.Writer
-	file   *os.File // what out is, where it is ours to close
-	broken bool     // the last write ended within a line
+	out     io.Writer
+	file    *os.File // what out is, where it is ours to close
+	broken  bool     // the last write ended within a line
+	checked time.Time
 }
 
 // logShard is what requests write to; padded so that two shards share no cache line.
@@ -56,39 +65,51 @@ type logShard struct {
 	_     [128 - 64]byte
 }
 
-// OpenAccessLog opens what --access-log says: "json" is stdout, "off" is a nil AccessLog that
-// logs nothing, everything else is the path of a file that is appended to, created with mode 0640.
-func OpenAccessLog(destination string, stdout io.Writer) (*AccessLog, error) {
+// OpenAccessLog opens what --access-log says: "json" and "stdout" are stdout, "off" is a nil AccessLog that
+// logs nothing, an http or https URL is a collector of OTLP, everything else is the path of a file that is appended to, created with mode 0640. The options must be ones that
+// accesslog.Compile accepts.
+func OpenAccessLog(destination string, stdout io.Writer, o accesslog.Options) (*AccessLog, error) {
+	layout, problems := accesslog.Compile(o)
+	if len(problems) > 0 {
+		return nil, fmt.Errorf("access log: %s; %s", problems[0].Text, problems[0].Remedy)
+	}
 	switch destination {
 	case "off":
 		return nil, nil
-	case "json":
-		return newAccessLog("", stdout, nil), nil
+	case "json", "stdout":
+		return newAccessLog("", stdout, nil, layout, o.OneIn), nil
 	case "":
-		return nil, errors.New("--access-log is empty; say json, off or the path of a file")
+		return nil, errors.New("--access-log is empty; say stdout, off, the path of a file or the URL of a collector")
+	}
+	if isCollector(destination) {
+		c, err := newLogExporter(destination)
+		if err != nil {
+			return nil, err
+		}
+		return newAccessLog("", c, nil, layout, o.OneIn), nil
 	}
 	f, err := openLogFile(destination)
 	if err != nil {
 		return nil, err
 	}
-	return newAccessLog(destination, f, f), nil
+	return newAccessLog(destination, f, f, layout, o.OneIn), nil
 }
 
 func openLogFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o640)
 	if err != nil {
-		return nil, fmt.Errorf("--access-log: cannot open the file: %w; say json, off or a path that can be written", err)
+		return nil, fmt.Errorf("--access-log: cannot open the file: %w; say stdout, off or a path that can be written", err)
 	}
 	return f, nil
 }
 
-func newAccessLog(path string, out io.Writer, file *os.File) *AccessLog {
+func newAccessLog(path string, out io.Writer, file *os.File, layout *accesslog.Layout, oneIn int) *AccessLog {
 	n := 1
 	for n < runtime.GOMAXPROCS(0) && n < logBuffers/2 {
 		n *= 2
 	}
 	l := &AccessLog{
-		path: path, out: out, file: file,
+		path: path, layout: layout, out: out, file: file,
 		shards: make([]logShard, n),
 		full:   make(chan []byte, logBuffers),
 		free:   make(chan []byte, logBuffers),
@@ -96,12 +117,38 @@ func newAccessLog(path string, out io.Writer, file *os.File) *AccessLog {
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 	}
+	if oneIn > 1 {
+		l.oneIn = uint32(oneIn)
+	}
 	go l.run()
 	return l
 }
 
+// Headers are the names, in lower case, of the headers whose values Record.Headers is to have, first of requests, then of responses.
+func (l *AccessLog) Headers() (request, response []string) {
+	if l == nil || l.layout == nil {
+		return nil, nil
+	}
+	return l.layout.RequestHeaders, l.layout.ResponseHeaders
+}
+
+// sampled reports whether a request has a line: each that failed by no fault of its client, and one of oneIn others.
+func (l *AccessLog) sampled(r *Record) bool {
+	switch r.Reason.Source() {
+	case SourceUpstream, SourceInternal:
+		return true
+	}
+	return r.Status >= 500 || r.OverriddenStatus >= 500 || rand.Uint32N(l.oneIn) == 0
+}
+
 func (l *AccessLog) write(r *Record) {
+	if l.oneIn != 0 && !l.sampled(r) {
+		return
+	}
 	need := lineBound(r)
+	if l.layout != nil {
+		need += l.layout.Bound + maxEscape*headerBytes(r)
+	}
 	s := l.lockShard(r.Shard)
 	if !l.append(s, r, need) {
 		l.dropped.Add(1)
@@ -137,7 +184,11 @@ func (l *AccessLog) append(s *logShard, r *Record, need int) bool {
 		}
 		l.poke()
 	}
-	s.buf = appendLine(s.buf, r, &s.clock)
+	if l.layout == nil {
+		s.buf = appendLine(s.buf, r, &s.clock)
+	} else {
+		s.buf = appendLaidOut(s.buf, r, l.layout, &s.clock)
+	}
 	return true
 }
 
@@ -180,6 +231,7 @@ func (l *AccessLog) run() {
 			}
 		case <-timer.C:
 			armed = false
+			l.followFile()
 			l.flush()
 		case <-l.stop:
 			timer.Stop()
@@ -242,6 +294,31 @@ func (l *AccessLog) switchFile() {
 		l.note(l.file.Close())
 		l.out, l.file, l.broken = f, f, false
 	}
+}
+
+// followFile opens the file anew where it was renamed or removed, so that who rotates it need not send a signal, which nobody can where the proxy
+// is a container. Where that fails the old file stays in use, and the failure is counted.
+func (l *AccessLog) followFile() {
+	if l.file == nil || time.Since(l.checked) < logFileCheck {
+		return
+	}
+	l.checked = time.Now()
+	l.switchFile()
+	ours, err := l.file.Stat()
+	if err != nil {
+		l.note(err)
+		return
+	}
+	if there, err := os.Stat(l.path); err == nil && os.SameFile(ours, there) {
+		return
+	}
+	f, err := openLogFile(l.path)
+	if err != nil {
+		l.note(err)
+		return
+	}
+	l.note(l.file.Close())
+	l.out, l.file, l.broken = f, f, false
 }
 
 func (l *AccessLog) note(err error) {

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moongate-dev/moongate/internal/accesslog"
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
@@ -47,7 +48,7 @@ func (s *sink) String() string {
 
 func openLog(t *testing.T, destination string, w io.Writer) *AccessLog {
 	t.Helper()
-	l, err := OpenAccessLog(destination, w)
+	l, err := OpenAccessLog(destination, w, accesslog.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestAccessLogConcurrent(t *testing.T) {
 			r := exampleRecord(nil)
 			r.Shard = uint32(w)
 			for i := range lines {
-				r.Status, r.Attempts = w, i
+				r.Status, r.Attempts = w, int32(i)
 				(&Observer{Log: l}).Finish(r)
 			}
 		})
@@ -242,7 +243,7 @@ func TestAccessLogReopenFails(t *testing.T) {
 
 func TestAccessLogCannotOpen(t *testing.T) {
 	for _, path := range []string{"", filepath.Join(t.TempDir(), "no", "such", "folder")} {
-		if _, err := OpenAccessLog(path, nil); err == nil || !strings.Contains(err.Error(), "--access-log") {
+		if _, err := OpenAccessLog(path, nil, accesslog.Options{}); err == nil || !strings.Contains(err.Error(), "--access-log") {
 			t.Errorf("%q: error %v, want one that names --access-log", path, err)
 		}
 	}
@@ -258,7 +259,7 @@ func content(t *testing.T, path string) string {
 }
 
 func BenchmarkAccessLog(b *testing.B) {
-	l, err := OpenAccessLog("json", io.Discard)
+	l, err := OpenAccessLog("json", io.Discard, accesslog.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

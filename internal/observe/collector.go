@@ -2,6 +2,7 @@ package observe
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,13 +15,30 @@ type collector struct{ m *Metrics }
 
 var (
 	routeLabels    = []string{"gateway", "listener", "route"}
+	statLabels     = []string{"gateway", "listener", "stat"}
 	listenerLabels = []string{"gateway", "listener", "port"}
 	socketLabels   = []string{"gateway", "address", "port"}
 	backendLabels  = []string{"backend"}
 )
 
+// described are the metrics of this package in the order of the code, for docs/metrics.md. Nobody may modify it after initialization.
+var described []metricText
+
+// metricText is what is said of a metric.
+type metricText struct {
+	name, help string
+	labels     []string
+}
+
+// describe notes a metric, and returns its whole name.
+func describe(name, help string, labels ...string) string {
+	name = "moongate_" + name
+	described = append(described, metricText{name, help, labels})
+	return name
+}
+
 func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("moongate_"+name, help, labels, nil)
+	return prometheus.NewDesc(describe(name, help, labels...), help, labels, nil)
 }
 
 var (
@@ -29,6 +47,9 @@ var (
 	descRequestBytes  = desc("request_bytes_total", "Bytes of request bodies received from clients.", routeLabels...)
 	descResponseBytes = desc("response_bytes_total", "Bytes of response bodies sent to clients.", routeLabels...)
 	descRetries       = desc("request_retries_total", "Attempts at endpoints beyond a request's first.", routeLabels...)
+
+	descStatRequests = desc("route_stat_requests_total", "Finished requests by the routeStatName of a BackendTrafficPolicy; code and reason are as in requests_total. Names beyond the bound of rules are counted under stat=\"(other)\".", "gateway", "listener", "stat", "code", "reason")
+	descStatDuration = desc("route_stat_request_duration_seconds", "Their time from the first byte of the request to the last byte of the response.", statLabels...)
 
 	descListenerUp      = desc("listener_up", "1 where the listener's socket is bound, else 0.", listenerLabels...)
 	descConnections     = desc("downstream_connections_active", "Connections from clients that are open.", socketLabels...)
@@ -55,7 +76,20 @@ var (
 	descUpChecks         = desc("upstream_health_checks_total", "Health checks of endpoints of the backend; result is passed or failed.", "backend", "result")
 	descUpChecksDropped  = desc("upstream_health_check_log_dropped_total", "Lines of the log of health checks that were not written because too many waited.", backendLabels...)
 
+	descOverLimit = desc("rate_limit_over_limit_total", "Requests that were over a rate limit of a BackendTrafficPolicy; mode is enforced where they were refused (reason rate_limited), and shadow where they passed because of shadowMode. Limits beyond the bound of rules are counted under rule=\"(other)\".", "rule", "scope", "mode")
+	descRedisUp   = desc("rate_limit_redis_up", "1 while the Redis that global rate limits count in answers, else 0.", "address")
+	descUndecided = desc("rate_limit_undecided_total", "Requests over which the Redis of global rate limits has not decided: it was away, or did not answer in time. They have passed, or were refused (reason rate_limit_unavailable), as the failure mode says.", "address")
+	descUncharged = desc("rate_limit_uncharged_total", "Response costs of global rate limits that Redis has not got.", "address")
+
+	descCompressed        = desc("compression_responses_total", "Responses that the compressor of a BackendTrafficPolicy has compressed.", "encoding")
+	descCompressedIn      = desc("compression_uncompressed_bytes_total", "Bytes of the bodies of these responses as they came, counted at their ends.", "encoding")
+	descCompressedOut     = desc("compression_compressed_bytes_total", "Bytes of them as they were sent, counted at their ends.", "encoding")
+	descCompressedRefused = desc("compression_refused_total", "Responses that were sent with another encoding, or none, because as many encoders were in use as there may be.", "encoding")
+
 	descProxies = desc("gateway_proxies", "Proxies of the Gateway, by the controller that leads: current, or lagging where one does not serve what is current or cannot carry out a part of it.", "gateway", "state")
+
+	descLeading = desc("controller_leading", "1 where this replica of the controller leads, else 0.")
+	descHeld    = desc("controller_statuses_held", "Statuses that wait until proxies serve what they speak of, in the replica that leads.")
 
 	descScarce     = desc("memory_scarce", "1 while new connections and requests are refused because memory is scarce (reason overloaded), else 0.")
 	descLogDropped = desc("access_log_dropped_total", "Access log lines that were not written.")
@@ -70,9 +104,10 @@ var (
 )
 
 var allDescs = []*prometheus.Desc{
-	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries,
+	descRequests, descDuration, descRequestBytes, descResponseBytes, descRetries, descStatRequests, descStatDuration,
 	descListenerUp, descConnections, descConnectionTotal, descRefused,
-	descProxies,
+	descProxies, descLeading, descHeld, descOverLimit, descRedisUp, descUndecided, descUncharged,
+	descCompressed, descCompressedIn, descCompressedOut, descCompressedRefused,
 	descUpEndpoints, descUpRequests, descUpIdle, descUpActive, descUpConnects, descUpConnectErrors, descMirrorsDropped, descSpansSent, descSpansDropped, descSessions, descUpWaiting, descUpRefused, descUpRetries, descBreakerOpen, descBreakerOverflows,
 	descUpUnhealthy, descUpEjections, descUpChecks, descUpChecksDropped, descScarce,
 	descLogDropped, descLogErrors, descGeneration, descLastApply, descResources, descNotAfter, descRuns, descFolded, descUnread,
@@ -92,6 +127,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	p := make(pairs)
 	e.requests(s, p)
 	e.routes(s, p)
+	e.stats(s, p)
 	e.connections(s, &c.m.otherSockets)
 	if report := c.m.upstreams.Load(); report != nil {
 		e.upstreams(*report, s.maxBackends)
@@ -101,6 +137,22 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			e.gauge(descUnread, 1, kind)
 		}
 	}
+	if report := c.m.rateLimits.Load(); report != nil {
+		e.rateLimits(*report, s.maxBackends)
+	}
+	if report := c.m.compression.Load(); report != nil {
+		(*report)(func(s CompressionStats) {
+			if s.Responses+s.Refused > 0 {
+				e.counter(descCompressed, s.Responses, s.Encoding)
+				e.counter(descCompressedIn, s.In, s.Encoding)
+				e.counter(descCompressedOut, s.Out, s.Encoding)
+				e.counter(descCompressedRefused, s.Refused, s.Encoding)
+			}
+		})
+	}
+	if report := c.m.redises.Load(); report != nil {
+		e.redises(*report)
+	}
 	if report := c.m.proxies.Load(); report != nil {
 		(*report)(func(g GatewayProxies) {
 			gateway := validLabel(g.Gateway)
@@ -108,14 +160,15 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 			e.gauge(descProxies, float64(g.Lagging), gateway, "lagging")
 		})
 	}
+	if report := c.m.controller.Load(); report != nil {
+		leading, held := (*report)()
+		e.gauge(descLeading, oneIf(leading))
+		e.gauge(descHeld, float64(held))
+	}
 	e.counter(descLogDropped, c.m.log.Dropped())
 	e.counter(descLogErrors, c.m.log.WriteErrors())
 	e.gauge(descGeneration, float64(s.generation))
-	scarce := 0.0
-	if c.m.scarce.Load() {
-		scarce = 1
-	}
-	e.gauge(descScarce, scarce)
+	e.gauge(descScarce, oneIf(c.m.scarce.Load()))
 	e.gauge(descFolded, float64(s.folded))
 	if !s.lastApply.IsZero() {
 		e.gauge(descLastApply, float64(s.lastApply.UnixNano())/1e9)
@@ -132,6 +185,72 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 }
 
 type emitter struct{ out chan<- prometheus.Metric }
+
+// rateLimits has the limits by their names, and those beyond bound as one: the same at each scrape.
+func (e emitter) rateLimits(report func(func(RateLimitStats)), bound int) {
+	sums := make(map[string]*RateLimitStats)
+	report(func(l RateLimitStats) {
+		l.Rule = validLabel(l.Rule)
+		key := l.Scope + " " + l.Rule
+		if sum := sums[key]; sum != nil {
+			sum.add(l)
+		} else {
+			sums[key] = &l
+		}
+	})
+	folded := make(map[string]*RateLimitStats) // by scope
+	for i, key := range slices.Sorted(maps.Keys(sums)) {
+		l := sums[key]
+		if i >= bound {
+			if sum := folded[l.Scope]; sum != nil {
+				sum.add(*l)
+			} else {
+				l.Rule = other
+				folded[l.Scope] = l
+			}
+			continue
+		}
+		e.rateLimit(l)
+	}
+	for _, l := range folded {
+		e.rateLimit(l)
+	}
+}
+
+func (e emitter) rateLimit(l *RateLimitStats) {
+	e.counter(descOverLimit, l.OverLimit, l.Rule, l.Scope, "enforced")
+	e.counter(descOverLimit, l.Shadowed, l.Rule, l.Scope, "shadow")
+}
+
+func (s *RateLimitStats) add(l RateLimitStats) {
+	s.OverLimit += l.OverLimit
+	s.Shadowed += l.Shadowed
+}
+
+// redises adds up servers of one address: listeners may have different settings for it.
+func (e emitter) redises(report func(func(RedisStats))) {
+	all := map[string]*RedisStats{}
+	report(func(r RedisStats) {
+		address := validLabel(r.Address)
+		sum := all[address]
+		if sum == nil {
+			sum = &RedisStats{Up: true}
+			all[address] = sum
+		}
+		sum.Up = sum.Up && r.Up
+		sum.Undecided += r.Undecided
+		sum.Uncharged += r.Uncharged
+	})
+	for address, r := range all {
+		up := 0.0
+		if r.Up {
+			up = 1
+		}
+		e.gauge(descRedisUp, up, address)
+		e.counter(descUndecided, r.Undecided, address)
+		e.counter(descUncharged, r.Uncharged, address)
+	}
+}
 
 func (e emitter) counter(d *prometheus.Desc, v uint64, labels ...string) {
 	e.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
@@ -165,6 +284,21 @@ func (e emitter) routes(s *snapshot, p pairs) {
 		e.out <- counterSample(descRequestBytes, sum.requestBytes, labels)
 		e.out <- counterSample(descResponseBytes, sum.responseBytes, labels)
 		e.out <- counterSample(descRetries, sum.retries, labels)
+	}
+}
+
+func (e emitter) stats(s *snapshot, p pairs) {
+	for _, st := range s.stats {
+		labels := func(more ...*dto.LabelPair) []*dto.LabelPair { // sorted by name
+			return append(more, p.get("gateway", st.key.gateway), p.get("listener", st.key.listener))
+		}
+		for _, o := range st.series.list() {
+			e.out <- counterSample(descStatRequests, o.count(), append(labels(p.get("code", o.codeLabel())), p.get("reason", o.reason.String()), p.get("stat", st.key.name)))
+		}
+		sum := st.series.totals()
+		if h := sum.histogram(); h.GetSampleCount() > 0 {
+			e.out <- &sample{desc: descStatDuration, labels: append(labels(), p.get("stat", st.key.name)), histogram: h}
+		}
 	}
 }
 
@@ -289,4 +423,12 @@ func (e emitter) upstreams(report func(func(UpstreamStats)), bound int) {
 			}
 		}
 	}
+}
+
+// oneIf is 1 for true, else 0.
+func oneIf(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
 }

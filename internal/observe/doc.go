@@ -1,5 +1,5 @@
 // Package observe is where every request ends: Observer.Finish counts it and
-// logs it, and nothing else does. It holds the table of reason words, the JSON
+// logs it, and nothing else does. It holds the table of reason words, the
 // access log and the Prometheus metrics. It exists so that log, metric and error
 // say the same word for the same outcome.
 //
@@ -10,12 +10,11 @@
 //
 // # Access log
 //
-// One JSON object a line. A connection that ended before any request also has port and cause,
-// at the end. Every other key is always there, in the order of LogFields; a
+// By default one JSON object a line, with the members of package accesslog that are always there, in their order, and behind them
+// those about which there is something to say; accesslog.Options choose others, or a text. A
 // value that does not exist is null. Durations are milliseconds with three
 // decimals and their keys end in _ms. Bytes that are not UTF-8 are logged as
-// U+FFFD, control characters are escaped, and values longer than their bound (see
-// LogFields) are cut.
+// U+FFFD, control characters are escaped, and values longer than their bound are cut.
 //
 // # Metrics
 //

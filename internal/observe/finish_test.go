@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/moongate-dev/moongate/internal/accesslog"
 )
 
 // Finishing a request allocates nothing, with the log and without.
@@ -14,7 +16,7 @@ func TestFinishAllocatesNothing(t *testing.T) {
 	l := openLog(t, "json", io.Discard)
 	m := NewMetrics(MetricsOptions{AccessLog: l})
 	strange := exampleLabels
-	strange.Rule = "a \"strange\" name"
+	strange.Rule, strange.StatName = "a \"strange\" name", "stat"
 	for name, o := range map[string]*Observer{"counted": {Metrics: m}, "counted and logged": {Metrics: m, Log: l}} {
 		for _, labels := range []RuleLabels{exampleLabels, strange} {
 			r := exampleRecord(m.Rule(labels))
@@ -65,7 +67,7 @@ func BenchmarkFinishParallel(b *testing.B) {
 }
 
 func BenchmarkFinishLoggedParallel(b *testing.B) {
-	l, err := OpenAccessLog("json", io.Discard)
+	l, err := OpenAccessLog("json", io.Discard, accesslog.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,63 +5,27 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"github.com/moongate-dev/moongate/internal/accesslog"
 )
 
-// Bounds of the values in a line, in bytes before escaping.
 const (
-	maxMethod    = 32
-	maxHost      = 512
-	maxTarget    = 8192
-	maxUserAgent = 1024
-	maxRequestID = 256
-	maxLabel     = 512
-	maxCause     = 256
+	maxLabel = 512
 
-	// What a line has besides those values: keys, numbers, times, addresses.
+	// What a line has besides its values: keys, numbers, times, addresses.
 	maxFixed = 1024
 	// The longest escape, of one byte, is \u00XX.
 	maxEscape = 6
-	maxLine   = maxFixed + maxEscape*(maxMethod+maxHost+maxTarget+maxUserAgent+maxRequestID+maxCause+5*maxLabel)
+	// The longest line by default.
+	maxLine = maxFixed + maxEscape*(accesslog.MaxMethod+accesslog.MaxHost+accesslog.MaxTarget+accesslog.MaxUserAgent+accesslog.MaxRequestID+accesslog.MaxCause+5*maxLabel)
+	// The longest of all.
+	maxLaidOut = maxLine + accesslog.MaxHeaders*(maxEscape*accesslog.MaxHeader+accesslog.MaxHeaderName+32) + accesslog.MaxFormat + accesslog.MaxMembers*8
 )
-
-// LogField describes one key of the access log.
-type LogField struct {
-	Key         string
-	Description string
-}
-
-// LogFields are the keys of a line in their order.
-func LogFields() []LogField {
-	return []LogField{
-		{"start_time", "when the first byte of the request arrived; RFC 3339 in UTC with milliseconds"},
-		{"method", "request method, at most " + strconv.Itoa(maxMethod) + " bytes"},
-		{"scheme", "http or https; tcp or tls of a connection that was forwarded by a layer-4 route"},
-		{"authority", "Host as received, port included, or the server name of a connection with scheme tls; at most " + strconv.Itoa(maxHost) + " bytes"},
-		{"path", "path and query as received, at most " + strconv.Itoa(maxTarget) + " bytes"},
-		{"protocol", "such as HTTP/1.1"},
-		{"response_code", "status sent to the client; 0 where none was sent"},
-		{"reason", "stable word for how the request ended; the same in moongate_requests_total"},
-		{"bytes_received", "bytes of the request body"},
-		{"bytes_sent", "bytes of the response body"},
-		{"duration_ms", "milliseconds from the first byte of the request to the last of the response"},
-		{"client_address", "IP address and port of the client: of the connection's other end, as the PROXY header has them that the connection begins with, or as X-Forwarded-For of a trusted proxy has them, maybe without port"},
-		{"user_agent", "User-Agent, at most " + strconv.Itoa(maxUserAgent) + " bytes"},
-		{"request_id", "X-Request-Id as sent to the backend, at most " + strconv.Itoa(maxRequestID) + " bytes; null where the request was refused before it got one"},
-		{"gateway", "<namespace>/<name> of the Gateway"},
-		{"listener", "name of the listener"},
-		{"route", "<kind>/<namespace>/<name> of the route"},
-		{"rule", "name of the rule, else its index counted from 0"},
-		{"backend", "backend that was chosen, such as Service/<namespace>/<name>/<port>"},
-		{"upstream_host", "IP address and port of the endpoint of the last attempt"},
-		{"upstream_duration_ms", "milliseconds of the last attempt"},
-		{"attempts", "how many attempts at endpoints were made"},
-	}
-}
 
 // lineBound is at least the length of the record's line.
 func lineBound(r *Record) int {
-	n := min(len(r.Method), maxMethod) + min(len(r.Host), maxHost) + min(len(r.Target), maxTarget) +
-		min(len(r.UserAgent), maxUserAgent) + min(len(r.RequestID), maxRequestID) + min(len(r.Cause), maxCause)
+	n := min(len(r.Method), accesslog.MaxMethod) + min(len(r.Host), accesslog.MaxHost) + min(len(r.Target), accesslog.MaxTarget) +
+		min(len(r.UserAgent), accesslog.MaxUserAgent) + min(len(r.RequestID), accesslog.MaxRequestID) + min(len(r.Cause), accesslog.MaxCause)
 	return maxFixed + maxEscape*n + r.Stats.logBound()
 }
 
@@ -70,13 +34,13 @@ func appendLine(b []byte, r *Record, clock *secondCache) []byte {
 	b = append(b, `{"start_time":"`...)
 	b = clock.append(b, r.StartUnixNano)
 	b = append(b, `","method":`...)
-	b = appendText(b, r.Method, maxMethod)
+	b = appendText(b, r.Method, accesslog.MaxMethod)
 	b = append(b, `,"scheme":`...)
 	b = appendWord(b, r.Scheme)
 	b = append(b, `,"authority":`...)
-	b = appendText(b, r.Host, maxHost)
+	b = appendText(b, r.Host, accesslog.MaxHost)
 	b = append(b, `,"path":`...)
-	b = appendText(b, r.Target, maxTarget)
+	b = appendText(b, r.Target, accesslog.MaxTarget)
 	b = append(b, `,"protocol":`...)
 	b = appendWord(b, r.Protocol)
 	b = append(b, `,"response_code":`...)
@@ -102,10 +66,10 @@ func appendLine(b []byte, r *Record, clock *secondCache) []byte {
 		b = append(b, "null"...)
 	}
 	b = append(b, `,"user_agent":`...)
-	b = appendText(b, r.UserAgent, maxUserAgent)
+	b = appendText(b, r.UserAgent, accesslog.MaxUserAgent)
 	b = append(b, `,"request_id":`...)
-	b = appendText(b, r.RequestID, maxRequestID)
-	b = r.Stats.appendLabels(b, r.Backend)
+	b = appendText(b, r.RequestID, accesslog.MaxRequestID)
+	b = r.Stats.appendLabels(b, int(r.Backend))
 	return appendUpstream(b, r)
 }
 
@@ -120,6 +84,14 @@ func appendUpstream(b []byte, r *Record) []byte {
 	}
 	b = append(b, `,"attempts":`...)
 	b = strconv.AppendInt(b, int64(r.Attempts), 10)
+	if r.InjectedDelayMillis > 0 {
+		b = append(b, `,"injected_delay_ms":`...)
+		b = strconv.AppendUint(b, uint64(r.InjectedDelayMillis), 10)
+	}
+	if r.OverriddenStatus != 0 {
+		b = append(b, `,"overridden_response_code":`...)
+		b = strconv.AppendUint(b, uint64(r.OverriddenStatus), 10)
+	}
 	if r.TraceID != nil {
 		b = append(b, `,"trace_id":"`...)
 		b = append(append(b, r.TraceID[:]...), '"')
@@ -128,11 +100,15 @@ func appendUpstream(b []byte, r *Record) []byte {
 		b = append(b, `,"session":`...)
 		b = appendWord(b, r.Session.String())
 	}
+	if r.ContentEncoding != ContentEncodingNone {
+		b = append(b, `,"content_encoding":`...)
+		b = appendWord(b, r.ContentEncoding.String())
+	}
 	if r.Cause != "" {
 		b = append(b, `,"port":`...)
 		b = strconv.AppendUint(b, uint64(r.Port), 10)
 		b = append(b, `,"cause":`...)
-		b = appendText(b, []byte(r.Cause), maxCause)
+		b = appendText(b, []byte(r.Cause), accesslog.MaxCause)
 	}
 	return append(b, '}', '\n')
 }
@@ -171,7 +147,7 @@ func appendWord(b []byte, s string) []byte {
 		return append(b, "null"...)
 	}
 	b = append(b, '"')
-	b = append(b, s[:min(len(s), maxMethod)]...)
+	b = append(b, s[:min(len(s), accesslog.MaxMethod)]...)
 	return append(b, '"')
 }
 

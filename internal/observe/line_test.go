@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/moongate-dev/moongate/internal/accesslog"
 )
 
 var exampleStart = time.Date(2026, 11, 21, 4, 2, 14, 123_987_000, time.UTC)
@@ -41,14 +43,17 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// The zero Record has every key too, in the order of LogFields.
+// The zero Record has every key too, in the order of accesslog.Members.
 func TestLineHasAllKeys(t *testing.T) {
 	line := appendLine(nil, &Record{}, new(secondCache))
 	d := json.NewDecoder(bytes.NewReader(line))
 	if _, err := d.Token(); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range LogFields() {
+	for _, f := range accesslog.Members {
+		if f.Presence != accesslog.Always {
+			continue
+		}
 		key, err := d.Token()
 		if err != nil || key != f.Key {
 			t.Fatalf("key %v (%v), want %s in %s", key, err, f.Key, line)
@@ -56,12 +61,12 @@ func TestLineHasAllKeys(t *testing.T) {
 		if _, err := d.Token(); err != nil {
 			t.Fatal(err)
 		}
-		if f.Description == "" {
+		if f.Text == "" {
 			t.Errorf("%s has no description", f.Key)
 		}
 	}
 	if d.More() {
-		t.Errorf("keys beyond LogFields in %s", line)
+		t.Errorf("keys beyond those in %s", line)
 	}
 }
 
@@ -142,7 +147,7 @@ func FuzzLine(f *testing.F) {
 		stats := m.Rule(RuleLabels{Gateway: "a/b", Listener: rule, Route: rule, Rule: rule, Backends: []string{rule}})
 		defer stats.Release()
 		r := Record{StartUnixNano: number, DurationNano: number, Method: method, Host: host, Target: target, UserAgent: agent, RequestID: agent,
-			BytesReceived: number, BytesSent: number, UpstreamDurationNano: number, Attempts: status, Status: status, Stats: stats, Backend: 1,
+			BytesReceived: number, BytesSent: number, UpstreamDurationNano: number, Attempts: int32(status), Status: status, Stats: stats, Backend: 1,
 			Upstream: netip.AddrPortFrom(netip.MustParseAddr("2001:db8:1111:2222:3333:4444:5555:6666"), 65535), Scheme: "https", Protocol: "HTTP/1.1"}
 		line := appendLine(nil, &r, new(secondCache))
 		if len(line) > lineBound(&r) || len(line) > maxLine {
@@ -155,10 +160,10 @@ func FuzzLine(f *testing.F) {
 		if err := json.Unmarshal(line, &got); err != nil {
 			t.Fatalf("%v in %q", err, line)
 		}
-		checkText(t, got["method"], method, maxMethod)
-		checkText(t, got["authority"], host, maxHost)
-		checkText(t, got["path"], target, maxTarget)
-		checkText(t, got["user_agent"], agent, maxUserAgent)
+		checkText(t, got["method"], method, accesslog.MaxMethod)
+		checkText(t, got["authority"], host, accesslog.MaxHost)
+		checkText(t, got["path"], target, accesslog.MaxTarget)
+		checkText(t, got["user_agent"], agent, accesslog.MaxUserAgent)
 	})
 }
 
@@ -188,8 +193,8 @@ func checkText(t *testing.T, got any, in []byte, limit int) {
 }
 
 func TestBufferHoldsTheLongestLine(t *testing.T) {
-	if maxLine > logBufferBytes {
-		t.Errorf("a line may have %d bytes, a buffer has %d", maxLine, logBufferBytes)
+	if maxLaidOut > logBufferBytes {
+		t.Errorf("a line may have %d bytes, a buffer has %d", maxLaidOut, logBufferBytes)
 	}
 }
 

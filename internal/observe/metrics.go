@@ -40,14 +40,20 @@ type Metrics struct {
 	unattributed *RuleStats
 	upstreams    atomic.Pointer[func(func(UpstreamStats))]
 	unreadKinds  atomic.Pointer[func() []string]
+	rateLimits   atomic.Pointer[func(func(RateLimitStats))]
+	compression  atomic.Pointer[func(func(CompressionStats))]
+	redises      atomic.Pointer[func(func(RedisStats))]
 	proxies      atomic.Pointer[func(func(GatewayProxies))]
+	controller   atomic.Pointer[func() (leading bool, held int)]
 	scarce       atomic.Bool // see SetMemoryScarce
 
 	mu           sync.Mutex // guards what follows; never held while a scrape is written
 	rules        *table[ruleKey, ruleSeries]
 	routes       map[routeKey]*routeSeries
 	others       map[routeKey]*ruleSeries // what rules without room are added up in
-	folded       int                      // handles that share counters in others
+	stats        *table[statKey, statSeries]
+	otherStats   statSeries // what StatNames without room are added up in
+	folded       int        // handles that share counters in others
 	listeners    *table[ListenerLabels, listenerSeries]
 	sockets      *table[SocketLabels, socketSeries]
 	otherSockets socketSeries
@@ -81,6 +87,7 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		rules:        newTable[ruleKey, ruleSeries](o.MaxRules, o.Grace),
 		routes:       make(map[routeKey]*routeSeries),
 		others:       make(map[routeKey]*ruleSeries),
+		stats:        newTable[statKey, statSeries](o.MaxRules, o.Grace),
 		listeners:    newTable[ListenerLabels, listenerSeries](maxListeners, 0),
 		sockets:      newTable[SocketLabels, socketSeries](maxListeners, o.Grace),
 		certificates: make(map[string]time.Time),
@@ -90,26 +97,26 @@ func NewMetrics(o MetricsOptions) *Metrics {
 	m.rules.removed = m.removeRule
 	m.unattributed = m.Rule(RuleLabels{})
 	m.applyDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "moongate_config_apply_duration_seconds",
-		Help:    "How long it took to apply a generation of the configuration.",
+		Name:    nameApplyDuration,
+		Help:    helpApplyDuration,
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
 	})
 	m.applyErrors = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "moongate_config_apply_errors_total",
-		Help: "Generations of the configuration that were refused.",
+		Name: nameApplyErrors,
+		Help: helpApplyErrors,
 	})
 	m.translateDuration = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name:    "moongate_translate_duration_seconds",
-		Help:    "How long it took to translate a change of the objects.",
+		Name:    nameTranslateDuration,
+		Help:    helpTranslateDuration,
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5},
 	})
 	m.panics = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "moongate_panics_total",
-		Help: "Panics, each of which has ended one connection, request, copy or translated object. All are defects: the log has the stack.",
+		Name: namePanics,
+		Help: helpPanics,
 	}, []string{"where"})
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name:        "moongate_build_info",
-		Help:        "Always 1; its labels say what is running.",
+		Name:        nameBuild,
+		Help:        helpBuild,
 		ConstLabels: prometheus.Labels{"version": o.Version, "revision": o.Revision, "go_version": runtime.Version()},
 	})
 	build.Set(1)
@@ -117,6 +124,20 @@ func NewMetrics(o MetricsOptions) *Metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
+
+// Names and texts of the metrics that are registered beside collector.
+var (
+	helpApplyDuration     = "How long it took to apply a generation of the configuration."
+	nameApplyDuration     = describe("config_apply_duration_seconds", helpApplyDuration)
+	helpApplyErrors       = "Generations of the configuration that were refused."
+	nameApplyErrors       = describe("config_apply_errors_total", helpApplyErrors)
+	helpTranslateDuration = "How long it took to translate a change of the objects."
+	nameTranslateDuration = describe("translate_duration_seconds", helpTranslateDuration)
+	helpPanics            = "Panics, each of which has ended one connection, request, copy or translated object. All are defects: the log has the stack."
+	namePanics            = describe("panics_total", helpPanics, "where")
+	helpBuild             = "Always 1; its labels say what is running."
+	nameBuild             = describe("build_info", helpBuild, "version", "revision", "go_version")
+)
 
 // Gatherer is what /metrics serves.
 func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
@@ -189,6 +210,41 @@ func (u *UpstreamStats) unused() bool {
 // scrape and must be safe for concurrent use. Backends that were never used have no series. Backends beyond the bound are added up.
 func (m *Metrics) SetUpstreams(report func(emit func(UpstreamStats))) { m.upstreams.Store(&report) }
 
+// RateLimitStats is what a rate limit of a policy has counted.
+type RateLimitStats struct {
+	Rule  string // "<namespace>/<policy>/rule/<index>"
+	Scope string // "local" or "global"
+	// OverLimit and Shadowed are requests over the limit: those that were refused, and those that passed because of shadowMode.
+	OverLimit, Shadowed uint64
+}
+
+// SetRateLimits gives the function that reports every rate limit in force; it is called at each scrape and must be safe for concurrent use.
+func (m *Metrics) SetRateLimits(report func(emit func(RateLimitStats))) { m.rateLimits.Store(&report) }
+
+// CompressionStats is what the gateway has compressed with one encoding.
+type CompressionStats struct {
+	Encoding  string // as in Content-Encoding
+	Responses uint64
+	Refused   uint64 // responses that did not get the encoding, because as many encoders were in use as there may be
+	In, Out   uint64 // bytes of bodies before and after, of responses that have ended
+}
+
+// SetCompression gives the function that reports every encoding; it is called at each scrape and must be safe for concurrent use. Without responses an encoding has no series.
+func (m *Metrics) SetCompression(report func(emit func(CompressionStats))) {
+	m.compression.Store(&report)
+}
+
+// RedisStats is the state of a Redis that global rate limits count in.
+type RedisStats struct {
+	Address   string // host:port
+	Up        bool
+	Undecided uint64 // requests for which it gave no answer
+	Uncharged uint64 // response costs that it has not got
+}
+
+// SetRedises gives the function that reports every Redis in use; it is called at each scrape and must be safe for concurrent use.
+func (m *Metrics) SetRedises(report func(emit func(RedisStats))) { m.redises.Store(&report) }
+
 // SetUnreadKinds gives the function that returns the kinds of objects that cannot be read; it is called at each scrape and
 // must be safe for concurrent use.
 func (m *Metrics) SetUnreadKinds(report func() []string) { m.unreadKinds.Store(&report) }
@@ -249,6 +305,9 @@ type GatewayProxies struct {
 // SetProxies says where the numbers of proxies come from, at each scrape.
 func (m *Metrics) SetProxies(report func(emit func(GatewayProxies))) { m.proxies.Store(&report) }
 
+// SetController says where is known, at each scrape, whether this replica of the controller leads, and how many statuses it holds back.
+func (m *Metrics) SetController(report func() (leading bool, held int)) { m.controller.Store(&report) }
+
 // Translated adds up how often translate functions ran, by name, and how long it took.
 func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {
 	m.translateDuration.Observe(d.Seconds())
@@ -263,6 +322,7 @@ func (m *Metrics) Translated(runsByName map[string]int, d time.Duration) {
 type snapshot struct {
 	rules        []ruleSnapshot
 	routes       []*routeSeries
+	stats        []statSnapshot
 	listeners    []*listenerEntry
 	sockets      []*socketEntry
 	certificates map[string]time.Time
@@ -280,11 +340,17 @@ type ruleSnapshot struct {
 	counts  *outcomes
 }
 
+type statSnapshot struct {
+	key    statKey
+	series *statSeries
+}
+
 func (m *Metrics) snapshot() *snapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	m.rules.expire(now)
+	m.stats.expire(now)
 	m.sockets.expire(now)
 	s := &snapshot{
 		certificates: maps.Clone(m.certificates), resources: maps.Clone(m.resources), runs: maps.Clone(m.runs),
@@ -308,6 +374,10 @@ func (m *Metrics) snapshot() *snapshot {
 	for _, r := range m.routes {
 		s.routes = append(s.routes, r)
 	}
+	for key, e := range m.stats.entries {
+		s.stats = append(s.stats, statSnapshot{key, &e.value})
+	}
+	s.stats = append(s.stats, statSnapshot{statKey{other, other, other}, &m.otherStats})
 	for _, e := range m.listeners.entries {
 		s.listeners = append(s.listeners, e)
 	}

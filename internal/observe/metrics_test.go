@@ -94,6 +94,42 @@ func TestRequestsAreCountedWhereTheyBelong(t *testing.T) {
 	})
 }
 
+// TestRouteStats: rules of one listener that have the same stat name are counted together, beside their own series, and the names end with their rules.
+func TestRouteStats(t *testing.T) {
+	m, c := testMetrics(MetricsOptions{MaxRules: 3, Grace: time.Minute})
+	rule := func(route, stat string) *RuleStats {
+		return m.Rule(RuleLabels{Gateway: "a/g", Listener: "http", Route: route, Rule: "0", StatName: stat})
+	}
+	first, second, plain, beyond := rule("HTTPRoute/a/r", "orders"), rule("HTTPRoute/a/s", "orders"), rule("HTTPRoute/a/t", ""), rule("HTTPRoute/a/u", "users")
+	for i, s := range []*RuleStats{first, second, second, plain, beyond} { // the last has no series of its own but that of its stat name
+		finish(m, &Record{Stats: s, Status: 200 + 300*(i%2), Reason: ReasonOK, DurationNano: 1})
+	}
+	requests := map[string]float64{
+		"code=200,gateway=a/g,listener=http,reason=ok,stat=orders": 2,
+		"code=500,gateway=a/g,listener=http,reason=ok,stat=orders": 1,
+		"code=200,gateway=a/g,listener=http,reason=ok,stat=users":  1,
+	}
+	want(t, m, "moongate_route_stat_requests_total", requests)
+	want(t, m, "moongate_route_stat_request_duration_seconds", map[string]float64{"gateway=a/g,listener=http,stat=orders": 3, "gateway=a/g,listener=http,stat=users": 1})
+	if own := series(t, m, "moongate_requests_total")["code=500,gateway=a/g,listener=http,reason=ok,route=HTTPRoute/a/s,rule=0"]; own != 1 {
+		t.Errorf("%v of the rule itself, want 1", own)
+	}
+	last := rule("HTTPRoute/a/v", "third") // of the bound
+	over := rule("HTTPRoute/a/w", "fourth")
+	finish(m, &Record{Stats: over, Status: 404, Reason: ReasonOK})
+	requests["code=404,gateway=(other),listener=(other),reason=ok,stat=(other)"] = 1
+	want(t, m, "moongate_route_stat_requests_total", requests)
+	for _, s := range []*RuleStats{first, beyond, last, over} {
+		s.Release()
+	}
+	c.t = c.t.Add(time.Minute)
+	delete(requests, "code=200,gateway=a/g,listener=http,reason=ok,stat=users")
+	want(t, m, "moongate_route_stat_requests_total", requests)
+	second.Release()
+	c.t = c.t.Add(time.Minute)
+	want(t, m, "moongate_route_stat_requests_total", map[string]float64{"code=404,gateway=(other),listener=(other),reason=ok,stat=(other)": 1})
+}
+
 func TestTraffic(t *testing.T) {
 	m, _ := testMetrics(MetricsOptions{})
 	s := m.Rule(exampleLabels)
@@ -231,6 +267,28 @@ func TestFoldedRuleKeepsItsNameInTheLog(t *testing.T) {
 	line := string(appendLine(nil, exampleRecord(m.Rule(exampleLabels)), new(secondCache)))
 	if !strings.Contains(line, `"route":"HTTPRoute/shop/cart"`) || strings.Contains(line, other) {
 		t.Errorf("line %s", line)
+	}
+}
+
+// TestRateLimitsAreBounded: limits beyond the bound are added up, by their scope, and the same ones have series of their own at each scrape.
+func TestRateLimitsAreBounded(t *testing.T) {
+	m, _ := testMetrics(MetricsOptions{MaxRules: 3})
+	order := []int{5, 0, 3, 1, 4, 2}
+	m.SetRateLimits(func(emit func(RateLimitStats)) {
+		for _, i := range order {
+			emit(RateLimitStats{Rule: fmt.Sprintf("n/p/rule/%d", i), Scope: "local", OverLimit: 1, Shadowed: 10})
+		}
+		emit(RateLimitStats{Rule: "n/p/rule/0", Scope: "global", OverLimit: 100})
+		emit(RateLimitStats{Rule: "n/p/rule/0", Scope: "global", OverLimit: 100})
+	})
+	for range 2 {
+		want(t, m, "moongate_rate_limit_over_limit_total", map[string]float64{
+			"mode=enforced,rule=n/p/rule/0,scope=global": 200, "mode=shadow,rule=n/p/rule/0,scope=global": 0,
+			"mode=enforced,rule=n/p/rule/0,scope=local": 1, "mode=shadow,rule=n/p/rule/0,scope=local": 10,
+			"mode=enforced,rule=n/p/rule/1,scope=local": 1, "mode=shadow,rule=n/p/rule/1,scope=local": 10,
+			"mode=enforced,rule=(other),scope=local": 4, "mode=shadow,rule=(other),scope=local": 40,
+		})
+		slices.Reverse(order)
 	}
 }
 
@@ -436,7 +494,9 @@ func TestUnusedUpstream(t *testing.T) {
 // Every metric is there after some use; the names are what Prometheus and OpenMetrics want.
 func TestMetricNames(t *testing.T) {
 	m, c := testMetrics(MetricsOptions{})
-	finish(m, exampleRecord(m.Rule(exampleLabels)))
+	labels := exampleLabels
+	labels.StatName = "stat"
+	finish(m, exampleRecord(m.Rule(labels)))
 	m.Listener(ListenerLabels{Listener: "l"})
 	m.Socket(SocketLabels{Port: 1})
 	m.SetUpstreams(func(emit func(UpstreamStats)) {
@@ -445,11 +505,20 @@ func TestMetricNames(t *testing.T) {
 			BreakerLimits: []BreakerLimitStats{{Limit: "requests", Open: true, Overflows: 2}}})
 	})
 	m.SetUnreadKinds(func() []string { return []string{"Gateway"} })
+	m.SetRateLimits(func(emit func(RateLimitStats)) {
+		emit(RateLimitStats{Rule: "n/p/rule/0", Scope: "local", OverLimit: 1, Shadowed: 2})
+	})
+	m.SetRedises(func(emit func(RedisStats)) { emit(RedisStats{Address: "h:6379", Up: true, Undecided: 1, Uncharged: 2}) })
+	m.SetCompression(func(emit func(CompressionStats)) {
+		emit(CompressionStats{Encoding: "br", Responses: 1, Refused: 2, In: 3, Out: 4})
+		emit(CompressionStats{Encoding: "gzip"})
+	})
 	m.ConfigApplied(ConfigApply{At: c.t})
 	m.SetConfigResources("Route", 1)
 	m.SetCertificate("c", c.t)
 	m.Translated(map[string]int{"f": 1}, 0)
 	m.SetProxies(func(emit func(GatewayProxies)) { emit(GatewayProxies{Gateway: "n/gw", Current: 1, Lagging: 2}) })
+	m.SetController(func() (bool, int) { return true, 3 })
 	families := gather(t, m)
 	problems, err := promlint.NewWithMetricFamilies(families).Lint()
 	if err != nil {
@@ -464,6 +533,15 @@ func TestMetricNames(t *testing.T) {
 		names = append(names, name)
 		if !strings.HasPrefix(name, "moongate_") && !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_") {
 			t.Errorf("%s has a foreign prefix", name)
+		}
+		if !strings.HasPrefix(name, "moongate_") {
+			continue
+		}
+		at := slices.IndexFunc(described, func(d metricText) bool { return d.name == name })
+		if at < 0 {
+			t.Errorf("%s is not on the page of metrics", name)
+		} else if got := strings.ToLower(f.GetType().String()); got != typeOf(name) || f.GetHelp() != described[at].help {
+			t.Errorf("%s is a %s %q, and the page has a %s %q", name, got, f.GetHelp(), typeOf(name), described[at].help)
 		}
 	}
 	for _, d := range allDescs {
@@ -486,6 +564,15 @@ func TestProxies(t *testing.T) {
 	want(t, m, "moongate_gateway_proxies", map[string]float64{"gateway=n/gw,state=current": 1, "gateway=n/gw,state=lagging": 2})
 }
 
+// TestController: a replica says whether it leads, and what it holds back; other processes say neither.
+func TestController(t *testing.T) {
+	m := NewMetrics(MetricsOptions{})
+	want(t, m, "moongate_controller_leading", map[string]float64{})
+	m.SetController(func() (bool, int) { return true, 3 })
+	want(t, m, "moongate_controller_leading", map[string]float64{"": 1})
+	want(t, m, "moongate_controller_statuses_held", map[string]float64{"": 3})
+}
+
 // Handles come and go while requests end and scrapes run.
 func TestMetricsConcurrently(t *testing.T) {
 	m := NewMetrics(MetricsOptions{MaxRules: 20, Grace: time.Microsecond})
@@ -497,7 +584,7 @@ func TestMetricsConcurrently(t *testing.T) {
 				l.Route = fmt.Sprint((w*7 + i) % 40)
 				s := m.Rule(l)
 				for code := 200; code < 240; code++ {
-					finish(m, &Record{Stats: s, Backend: code % 2, Status: code, Reason: ReasonOK})
+					finish(m, &Record{Stats: s, Backend: int32(code % 2), Status: code, Reason: ReasonOK})
 				}
 				s.Release()
 			}

@@ -38,6 +38,7 @@ const (
 	ReasonProxyHeaderInvalid
 	ReasonBodyTooLarge
 	ReasonAuthDenied
+	ReasonRateLimited
 
 	ReasonConnectFailed
 	ReasonConnectTimeout
@@ -55,6 +56,8 @@ const (
 	ReasonRetryBudgetExhausted
 	ReasonAuthFailed
 	ReasonCircuitBreakerOpen
+	ReasonRateLimitUnavailable
+	ReasonAdmissionRejected
 
 	ReasonNoBackend
 	ReasonBackendInvalid
@@ -64,6 +67,7 @@ const (
 	ReasonPolicyInvalid
 	ReasonListenerInvalid
 	ReasonFilterFailed
+	ReasonFaultInjected
 	ReasonShuttingDown
 	ReasonLoopDetected
 	ReasonOverloaded
@@ -111,8 +115,8 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonOK:             {Word: "ok", Source: SourceNone, Description: "the backend's response was relayed to its end, whatever its status"},
 	ReasonRedirect:       {Word: "redirect", Source: SourceNone, Description: "a RequestRedirect filter answered"},
 	ReasonPreflight:      {Word: "preflight", Source: SourceNone, Description: "a CORS filter answered a preflight request of an origin that it allows"},
-	ReasonUpgraded:       {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection, or the stream of an extended CONNECT (which is answered 200), was switched to another protocol and has ended"},
-	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend was not asked for the protocol that the request wants to switch to, by Upgrade or an extended CONNECT: the appProtocol of the Service's port does not name it (kubernetes.io/ws is for websocket); its response without the switch was relayed, or the extended CONNECT answered 501"},
+	ReasonUpgraded:       {Word: "upgraded", Source: SourceNone, Status: 101, Description: "the connection, or the stream of an extended CONNECT (which is answered 200), was switched to another protocol, or a CONNECT has opened a tunnel, and it has ended"},
+	ReasonUpgradeIgnored: {Word: "upgrade_ignored", Source: SourceNone, Description: "the backend was not asked for the protocol that the request wants to switch to, by Upgrade or an extended CONNECT: the appProtocol of the Service's port does not name it (kubernetes.io/ws is for websocket), nor httpUpgrade of a BackendTrafficPolicy where that is set; its response without the switch was relayed, or the extended CONNECT answered 501"},
 	ReasonTunnelIdle:     {Word: "tunnel_idle", Source: SourceNone, Description: "the connection, of a layer-4 route or switched to another protocol, ended because neither side sent anything for an hour, or one took nothing of what it was sent for ten minutes"},
 	ReasonTunnelEnded:    {Word: "tunnel_ended", Source: SourceNone, Description: "the connection of a layer-4 route has ended, as both sides wanted"},
 	ReasonSessionIdle:    {Word: "session_idle", Source: SourceNone, Description: "the UDP session ended because nothing passed for a minute, or for five seconds while the gateway shuts down"},
@@ -132,13 +136,15 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonTLSHandshakeFailed:  {Word: "tls_handshake_failed", Source: SourceClient, Description: "the TLS handshake with the client failed"},
 
 	ReasonHTTPOnTLSPort: {Word: "http_on_tls_port", Source: SourceClient, Status: 400, Description: "the client sent HTTP without TLS to a port that has TLS"},
-	ReasonMatchLimit:    {Word: "match_limit", Source: SourceClient, Status: 431, Description: "the path, query or headers are too long for the regular expressions that the request would have to be matched against"},
+	ReasonMatchLimit:    {Word: "match_limit", Source: SourceClient, Status: 431, Description: "the path, query or headers are too long for the regular expressions that the request would have to be matched against, or repeat a header or query parameter so that it meets more than 32 global rate limits"},
 
 	ReasonProxyHeaderInvalid: {Word: "proxy_header_invalid", Source: SourceClient, Description: "the connection to a port with proxyProtocol did not begin with a valid PROXY header, or is not from one of the trustedProxies"},
 
-	ReasonBodyTooLarge: {Word: "body_too_large", Source: SourceClient, Status: 413, Description: "the request body is longer than the maxRequestBodyBytes of the listener, or than the forwardBody.maxSize of an ExternalAuth filter; where a response had begun, it broke off"},
+	ReasonBodyTooLarge: {Word: "body_too_large", Source: SourceClient, Status: 413, Description: "the request body is longer than the maxRequestBodyBytes of the listener, than the forwardBody.maxSize of an ExternalAuth filter, or than the requestBuffer.limit of a BackendTrafficPolicy; where a response had begun, it broke off"},
 
 	ReasonAuthDenied: {Word: "auth_denied", Source: SourceClient, Status: 403, Description: "the authorization server of an ExternalAuth filter does not let the request pass; what it answered was relayed"},
+
+	ReasonRateLimited: {Word: "rate_limited", Source: SourceClient, Status: 429, Description: "the request is over a limit of the rateLimit of the rule's BackendTrafficPolicy; moongate_rate_limit_over_limit_total says which"},
 
 	ReasonPreflightRefused: {Word: "preflight_refused", Source: SourceClient, Status: 403, Description: "a CORS filter refused a preflight request: its origin is not among allowOrigins"},
 
@@ -163,6 +169,9 @@ var reasons = [reasonCount]ReasonInfo{
 
 	ReasonCircuitBreakerOpen: {Word: "circuit_breaker_open", Source: SourceUpstream, Status: 503, Description: "a limit of the backend's BackendTrafficPolicy on connections, or on requests that are under way or wait, is reached; moongate_upstream_circuit_breaker_overflows_total says which"},
 
+	ReasonRateLimitUnavailable: {Word: "rate_limit_unavailable", Source: SourceInternal, Status: 503, Description: "the Redis in which a global rate limit of the rule counts has not answered in time, and the failure mode is Closed"},
+	ReasonAdmissionRejected:    {Word: "admission_rejected", Source: SourceUpstream, Status: 503, Description: "the admissionControl of a BackendTrafficPolicy turned the request away, because too many of those before it had failed"},
+
 	ReasonNoBackend:                 {Word: "no_backend", Source: SourceInternal, Status: 500, Description: "the rule has no backendRef with a weight above 0"},
 	ReasonBackendInvalid:            {Word: "backend_invalid", Source: SourceInternal, Status: 500, Description: "the chosen backendRef does not resolve: it does not exist, is not permitted, or is of an unknown kind"},
 	ReasonGatewayCertificateInvalid: {Word: "gateway_certificate_invalid", Source: SourceInternal, Status: 500, Description: "the backend is reached over TLS, and the Gateway's clientCertificateRef cannot be used: see its condition ResolvedRefs"},
@@ -171,6 +180,7 @@ var reasons = [reasonCount]ReasonInfo{
 	ReasonRuleInvalid:               {Word: "rule_invalid", Source: SourceInternal, Status: 500, Description: "the matched rule cannot be carried out as configured"},
 	ReasonPolicyInvalid:             {Word: "policy_invalid", Source: SourceInternal, Status: 500, Description: "the BackendTrafficPolicy in force for the rule cannot be carried out, see its status"},
 	ReasonFilterFailed:              {Word: "filter_failed", Source: SourceInternal, Status: 500, Description: "a filter of the rule could not be carried out for this request"},
+	ReasonFaultInjected:             {Word: "fault_injected", Source: SourceInternal, Description: "the faultInjection.abort of a BackendTrafficPolicy answered on purpose, with the status that it names"},
 	ReasonShuttingDown:              {Word: "shutting_down", Source: SourceInternal, Status: 503, Description: "the gateway is shutting down and the request was not finished within --drain-timeout"},
 	ReasonLoopDetected:              {Word: "loop_detected", Source: SourceInternal, Status: 508, Description: "the request has passed proxies of Moongate ten times, or the connection of a layer-4 route has passed its listener before: a backend leads back to them"},
 	ReasonOverloaded:                {Word: "overloaded", Source: SourceInternal, Status: 503, Description: "a limit of the gateway on connections or requests is reached, or memory is scarce"},

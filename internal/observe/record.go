@@ -21,8 +21,7 @@ type Record struct {
 	UserAgent []byte
 	RequestID []byte // X-Request-Id as sent to the backend; nil where the request was refused before it got one
 
-	Status        int // as sent to the client; 0 where no response was sent
-	Reason        Reason
+	Status        int   // as sent to the client; 0 where no response was sent
 	BytesReceived int64 // request body, without chunk framing
 	BytesSent     int64 // response body, without chunk framing
 
@@ -31,25 +30,51 @@ type Record struct {
 	// Metrics.Unattributed. It also names gateway, listener, route and rule in the log.
 	Stats *RuleStats
 	// Backend is the 1-based position in RuleLabels.Backends; 0 where none was chosen.
-	Backend int
+	Backend int32
+	// Attempts are the upstream attempts made; 0 where none was made.
+	Attempts int32
 
 	Upstream             netip.AddrPort // endpoint of the last attempt; zero where none was made
 	UpstreamDurationNano int64          // from sending the last attempt's head to its last byte
-	Attempts             int            // upstream attempts made; 0 where none was made
 
 	// Cause is set where the record is of a connection that ended before any request: it says why, Port is that of the listener,
 	// and Host the server name of TLS. Such a record has no duration.
 	Cause string
 	Port  uint16
 
+	// OverriddenStatus is what Status would have been without the response override of a policy; 0 where there was none.
+	OverriddenStatus uint16
+
+	// InjectedDelayMillis is by how much the request was delayed on purpose; 0 where it was not.
+	InjectedDelayMillis uint32
+
 	// TraceID is that of the trace, in hexadecimal; nil where the request is not recorded in one.
 	TraceID *[32]byte
+
+	// Headers are the values that AccessLog.Headers asks for, in that order, nil where there is none; nil where nothing is known of them.
+	Headers *Headers
+
+	Reason Reason // beside what is as small
 
 	// Session is what became of the client's session with the backend.
 	Session Session
 
+	// ContentEncoding is what the gateway has compressed the response with.
+	ContentEncoding ContentEncoding
+
 	// Shard spreads contention: any number, the same for all requests of one connection.
 	Shard uint32
+}
+
+// Headers are the values of headers.
+type Headers [][]byte
+
+// header is the value of one; nil where it is not there, or not known.
+func (r *Record) header(i int) []byte {
+	if r.Headers == nil || i >= len(*r.Headers) {
+		return nil
+	}
+	return (*r.Headers)[i]
 }
 
 // end is when the request ended, in Unix nanoseconds.
@@ -93,7 +118,7 @@ type Session uint8
 
 // The values of Session.
 const (
-	SessionNone  Session = iota // no sessions persist there, or the request was not answered by it
+	SessionNone  Session = iota // no sessions persist there, or the request was not answered by it, or its response broke off
 	SessionNew                  // it has begun
 	SessionKept                 // its endpoint has answered
 	SessionMoved                // another endpoint has, which it is with from now on: its own was not there
@@ -102,4 +127,20 @@ const (
 // String is the word of the access log and the metrics; "" for SessionNone.
 func (s Session) String() string {
 	return [...]string{SessionNone: "", SessionNew: "new", SessionKept: "kept", SessionMoved: "moved"}[s]
+}
+
+// ContentEncoding is what the gateway has compressed a response with.
+type ContentEncoding uint8
+
+// The values of ContentEncoding.
+const (
+	ContentEncodingNone ContentEncoding = iota // it has not, whatever the backend has
+	ContentEncodingGzip
+	ContentEncodingBrotli
+	ContentEncodingZstd
+)
+
+// String is the word of the access log, as in the field Content-Encoding; "" for ContentEncodingNone.
+func (e ContentEncoding) String() string {
+	return [...]string{ContentEncodingNone: "", ContentEncodingGzip: "gzip", ContentEncodingBrotli: "br", ContentEncodingZstd: "zstd"}[e]
 }

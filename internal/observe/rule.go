@@ -20,6 +20,7 @@ type RuleLabels struct {
 	Route    string   // config.Route.key, such as "HTTPRoute/<namespace>/<name>"
 	Rule     string   // name of the rule, else its index in decimal
 	Backends []string // config.Backend.key in the order of backendRefs; "" for an invalid one
+	StatName string   // what its requests are counted by as well, for all rules of the listener that have the same; "" is nothing
 }
 
 // RuleStats is the pre-resolved handle of a rule on one listener. Finishing a request with
@@ -30,9 +31,11 @@ type RuleStats struct {
 	none   *outcomes                  // requests without a backend
 	chosen []atomic.Pointer[outcomes] // by position in labels.Backends; nil before the first request, see choose
 	total  *traffic
+	stat   *statSeries // nil without a StatName
 
 	metrics  *Metrics
 	entry    *ruleEntry
+	named    *statEntry      // of stat; nil where there was no room
 	backends []*backendEntry // what to release; guarded by the lock of Metrics
 	folded   bool
 	released atomic.Bool
@@ -41,6 +44,7 @@ type RuleStats struct {
 type (
 	ruleEntry    = tableEntry[ruleKey, ruleSeries]
 	backendEntry = tableEntry[string, outcomes]
+	statEntry    = tableEntry[statKey, statSeries]
 )
 
 type routeKey struct{ gateway, listener, route string }
@@ -57,6 +61,14 @@ type ruleSeries struct {
 	route    *routeSeries
 }
 
+type statKey struct{ gateway, listener, name string }
+
+// statSeries is what all rules of one listener with one StatName share.
+type statSeries struct {
+	outcomes
+	traffic
+}
+
 // routeSeries is what all rules of one route on one listener share.
 type routeSeries struct {
 	key   routeKey // not written to, and so before the counters, which another route's end before
@@ -68,7 +80,7 @@ type routeSeries struct {
 // within the grace. Every handle must be released once.
 func (m *Metrics) Rule(l RuleLabels) *RuleStats {
 	l.Backends = slices.Clone(l.Backends)
-	for _, s := range []*string{&l.Gateway, &l.Listener, &l.Route, &l.Rule} {
+	for _, s := range []*string{&l.Gateway, &l.Listener, &l.Route, &l.Rule, &l.StatName} {
 		*s = validLabel(*s)
 	}
 	for i, b := range l.Backends {
@@ -85,6 +97,13 @@ func (m *Metrics) Rule(l RuleLabels) *RuleStats {
 func (s *RuleStats) resolve() {
 	m, l, now := s.metrics, &s.labels, s.metrics.now()
 	key := ruleKey{routeKey{l.Gateway, l.Listener, l.Route}, l.Rule}
+	if l.StatName != "" {
+		if s.named = m.stats.acquire(statKey{l.Gateway, l.Listener, l.StatName}, now, func(*statSeries) {}); s.named != nil {
+			s.stat = &s.named.value
+		} else {
+			s.stat = &m.otherStats
+		}
+	}
 	s.entry = m.rules.acquire(key, now, m.initRule(key))
 	if s.entry == nil {
 		s.fold(key)
@@ -184,11 +203,14 @@ func (s *RuleStats) Release() {
 	m := s.metrics
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	now := m.now()
+	if s.named != nil {
+		m.stats.release(s.named, now)
+	}
 	if s.folded {
 		m.folded--
 		return
 	}
-	now := m.now()
 	for _, e := range s.backends {
 		s.entry.value.backends.release(e, now)
 	}
@@ -204,7 +226,7 @@ func (s *RuleStats) spread() bool { return s.total.cores.copies.Load() != nil }
 
 func (s *RuleStats) count(r *Record) {
 	o := s.none
-	if i := r.Backend - 1; 0 <= i && i < len(s.chosen) {
+	if i := int(r.Backend) - 1; 0 <= i && i < len(s.chosen) {
 		if o = s.chosen[i].Load(); o == nil {
 			o = s.choose(i)
 		}
@@ -212,6 +234,10 @@ func (s *RuleStats) count(r *Record) {
 	o.add(r)
 	if r.Cause == "" {
 		s.total.add(r)
+	}
+	if s.stat != nil { // of requests alone
+		s.stat.outcomes.add(r)
+		s.stat.traffic.add(r)
 	}
 }
 

@@ -1,0 +1,122 @@
+// Package accesslog says what a line of the access log has: the names of its members, its formats, and what is redacted in it. It exists apart
+// from observe, which writes the lines, so that translation judges GatewayParameters by the same rules as the proxy reads its flags.
+//
+// It must never import any other package of Moongate.
+package accesslog
+
+import "strconv"
+
+// Bounds of the values in a line, in bytes before escaping.
+const (
+	MaxMethod    = 32
+	MaxHost      = 512
+	MaxTarget    = 8192
+	MaxUserAgent = 1024
+	MaxRequestID = 256
+	MaxCause     = 256
+	MaxHeader    = 512
+)
+
+// Member is a member of a line.
+type Member uint8
+
+// The members, in their order.
+const (
+	StartTime Member = iota
+	Method
+	Scheme
+	Authority
+	Path
+	Protocol
+	ResponseCode
+	Reason
+	BytesReceived
+	BytesSent
+	Duration
+	ClientAddress
+	UserAgent
+	RequestID
+	Gateway
+	Listener
+	Route
+	Rule
+	Backend
+	UpstreamHost
+	UpstreamDuration
+	Attempts
+
+	InjectedDelay
+	OverriddenResponseCode
+	TraceID
+	Session
+	ContentEncoding
+	Port
+	Cause
+
+	ClientIP
+	CommonTime
+	// RequestHeader and ResponseHeader are of a header that is named.
+	RequestHeader
+	ResponseHeader
+)
+
+// The keys of headers begin with these.
+const (
+	requestHeaderPrefix  = "request_header."
+	responseHeaderPrefix = "response_header."
+)
+
+// Presence is where a member stands unless members are chosen.
+type Presence uint8
+
+// The values of Presence.
+const (
+	Always   Presence = iota // in every line
+	Optional                 // in lines where there is something to say
+	Chosen                   // nowhere but where it is chosen
+)
+
+// Description is what a member is called and what it means.
+type Description struct {
+	Key, Text string
+	Presence  Presence
+}
+
+// Members describes all members, in their order; a Member is an index of it.
+var Members = [...]Description{
+	StartTime:        {"start_time", "when the first byte of the request arrived; RFC 3339 in UTC with milliseconds", Always},
+	Method:           {"method", "request method, at most " + strconv.Itoa(MaxMethod) + " bytes", Always},
+	Scheme:           {"scheme", "http or https; tcp or tls of a connection that was forwarded by a layer-4 route", Always},
+	Authority:        {"authority", "Host as received, port included, or the server name of a connection with scheme tls; at most " + strconv.Itoa(MaxHost) + " bytes", Always},
+	Path:             {"path", "path and query as received, at most " + strconv.Itoa(MaxTarget) + " bytes; values of parameters that are redacted are *", Always},
+	Protocol:         {"protocol", "such as HTTP/1.1", Always},
+	ResponseCode:     {"response_code", "status sent to the client; 0 where none was sent", Always},
+	Reason:           {"reason", "stable word for how the request ended; the same in moongate_requests_total", Always},
+	BytesReceived:    {"bytes_received", "bytes of the request body", Always},
+	BytesSent:        {"bytes_sent", "bytes of the response body", Always},
+	Duration:         {"duration_ms", "milliseconds from the first byte of the request to the last of the response", Always},
+	ClientAddress:    {"client_address", "IP address and port of the client: of the connection's other end, as the PROXY header has them that the connection begins with, or as X-Forwarded-For of a trusted proxy has them, maybe without port", Always},
+	UserAgent:        {"user_agent", "User-Agent, at most " + strconv.Itoa(MaxUserAgent) + " bytes", Always},
+	RequestID:        {"request_id", "X-Request-Id as sent to the backend, at most " + strconv.Itoa(MaxRequestID) + " bytes; null where the request was refused before it got one", Always},
+	Gateway:          {"gateway", "<namespace>/<name> of the Gateway", Always},
+	Listener:         {"listener", "name of the listener", Always},
+	Route:            {"route", "<kind>/<namespace>/<name> of the route", Always},
+	Rule:             {"rule", "name of the rule, else its index counted from 0", Always},
+	Backend:          {"backend", "backend that was chosen, such as Service/<namespace>/<name>/<port>", Always},
+	UpstreamHost:     {"upstream_host", "IP address and port of the endpoint of the last attempt", Always},
+	UpstreamDuration: {"upstream_duration_ms", "milliseconds of the last attempt", Always},
+	Attempts:         {"attempts", "how many attempts at endpoints were made", Always},
+
+	InjectedDelay:          {"injected_delay_ms", "milliseconds by which the request was delayed on purpose", Optional},
+	OverriddenResponseCode: {"overridden_response_code", "what response_code would have been without the response override of a policy", Optional},
+	TraceID:                {"trace_id", "ID of the trace that the request is recorded in, in hexadecimal", Optional},
+	Session:                {"session", "what became of the client's persistent session: new, kept or moved", Optional},
+	ContentEncoding:        {"content_encoding", "what the gateway has compressed the response with: gzip, br or zstd", Optional},
+	Port:                   {"port", "port of the listener of a connection that ended before any request", Optional},
+	Cause:                  {"cause", "why that connection ended, at most " + strconv.Itoa(MaxCause) + " bytes", Optional},
+
+	ClientIP:       {"client_ip", "IP address of client_address, without the port", Chosen},
+	CommonTime:     {"common_time", "start_time as in the Common Log Format, such as 10/Oct/2026:13:55:36 +0000", Chosen},
+	RequestHeader:  {requestHeaderPrefix + "<name>", "field of the request as received, at most " + strconv.Itoa(MaxHeader) + " bytes; several lines are joined by a comma", Chosen},
+	ResponseHeader: {responseHeaderPrefix + "<name>", "field of the response as sent to the client, at most " + strconv.Itoa(MaxHeader) + " bytes; several lines are joined by a comma", Chosen},
+}
