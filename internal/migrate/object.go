@@ -1,0 +1,112 @@
+package migrate
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// object is a mapping that keeps the order of its fields.
+type object []field
+
+type field struct {
+	name  string
+	value any // string, int, bool, object, []object, []string or []any of these
+}
+
+// fields makes an object of names and values by turns. Values that are nil or empty lists and objects are left out.
+func fields(pairs ...any) object {
+	var o object
+	for i := 0; i < len(pairs); i += 2 {
+		o = o.with(pairs[i].(string), pairs[i+1])
+	}
+	return o
+}
+
+// with returns the object with one more field, unless its value is nil or empty.
+func (o object) with(name string, value any) object {
+	switch v := value.(type) {
+	case nil:
+		return o
+	case object:
+		if len(v) == 0 {
+			return o
+		}
+	case []object:
+		if len(v) == 0 {
+			return o
+		}
+	case []string:
+		if len(v) == 0 {
+			return o
+		}
+	}
+	return append(o, field{name, value})
+}
+
+func node(value any) *yaml.Node {
+	switch v := value.(type) {
+	case object:
+		n := &yaml.Node{Kind: yaml.MappingNode}
+		for _, f := range v {
+			n.Content = append(n.Content, node(f.name), node(f.value))
+		}
+		return n
+	case []object:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, item := range v {
+			n.Content = append(n.Content, node(item))
+		}
+		return n
+	case []string:
+		n := &yaml.Node{Kind: yaml.SequenceNode}
+		for _, item := range v {
+			n.Content = append(n.Content, node(item))
+		}
+		return n
+	}
+	n := new(yaml.Node)
+	if err := n.Encode(value); err != nil {
+		panic(err) // only strings, numbers and booleans come here
+	}
+	return n
+}
+
+// document is one object of the output.
+type document struct {
+	kind, namespace, name string
+	sources               []string // objects that it was made of, as comments
+	notes                 []string // further comments
+	body                  object
+}
+
+// oneLine makes text that others have chosen fit for a comment and for a line of the report: whatever ends a line for a reader of YAML or for a terminal, or has
+// another meaning there than a character, becomes a space.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+}
+
+func (d *document) write(b *bytes.Buffer) {
+	b.WriteString("---\n")
+	for _, s := range d.sources {
+		fmt.Fprintf(b, "# from %s\n", oneLine(s))
+	}
+	for _, s := range d.notes {
+		fmt.Fprintf(b, "# %s\n", oneLine(s))
+	}
+	e := yaml.NewEncoder(b)
+	e.SetIndent(2)
+	e.CompactSeqIndent()
+	if err := e.Encode(node(d.body)); err != nil {
+		panic(err)
+	}
+	e.Close()
+}

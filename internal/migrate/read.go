@@ -1,0 +1,249 @@
+package migrate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/moongate-dev/moongate/internal/source/manifest"
+)
+
+// ingress is an Ingress of the input.
+type ingress struct {
+	*networkingv1.Ingress
+	at    manifest.Position
+	lines map[string]int // of annotations, by their whole name
+	text  []byte         // of the file
+	// defaults are annotations that are from the controller's ConfigMap.
+	defaults map[string]bool
+	// held says why its paths have no backends, whatever its annotations say; "" is that they may have. heldHosts has it hold for all paths of its hosts.
+	held      string
+	heldHosts bool
+}
+
+func (i *ingress) String() string { return "Ingress " + i.Namespace + "/" + i.Name }
+
+// Input is what was read. The zero value is empty.
+type Input struct {
+	ingresses []*ingress
+	services  map[string]*corev1.Service // by namespace/name
+	policies  []foreignPolicy
+	// configMaps are all of the input, of which the converter finds that of the controller.
+	configMaps []*configMap
+	// controllers are the Deployments and DaemonSets that run ingress-nginx.
+	controllers []*controller
+	classes     map[string]*ingressClass
+	served      bool // what is read now was served by an API server
+	// Unlisted says why ConfigMaps of a cluster could not be read; "" is that they were, or that none was asked for.
+	Unlisted string
+	// Problems are documents that cannot be read.
+	Problems []manifest.Problem
+}
+
+// Ingresses returns how many Ingresses were read.
+func (in *Input) Ingresses() int { return len(in.ingresses) }
+
+// Policies returns how many policies of Envoy Gateway were read. Nothing is made of them, but each of their fields has an entry.
+func (in *Input) Policies() int { return len(in.policies) }
+
+// Read adds the Ingresses of a file, the Services, which give ports their numbers, IngressClasses, the controller with its arguments and ConfigMaps, and the policies of Envoy Gateway, which are only reported. Other kinds are passed over.
+func (in *Input) Read(file string, text []byte) {
+	for _, chunk := range manifest.Split(text) {
+		var root yaml.Node
+		if err := yaml.Unmarshal(chunk.Text, &root); err != nil {
+			in.problem(file, chunk.Line, "", "is not YAML or JSON: "+strings.TrimPrefix(err.Error(), "yaml: "), "run moongate check, which names line and remedy")
+			continue
+		}
+		if len(root.Content) > 0 {
+			in.add(file, text, chunk.Line-1, root.Content[0])
+		}
+	}
+}
+
+// ReadServed adds objects that an API server has given out. They have no lines, and may have fields that are not known here. An object that
+// was read from a file before takes the place of the one that is served, and is as old as that.
+func (in *Input) ReadServed(text []byte) {
+	in.served = true
+	in.Read("", text)
+	in.served = false
+}
+
+func (in *Input) problem(file string, line int, field, message, remedy string) {
+	in.Problems = append(in.Problems, manifest.Problem{Position: manifest.Position{File: file, Line: line}, Reason: manifest.Malformed, Field: field, Message: message, Remedy: remedy})
+}
+
+// add takes one object or list in; offset is the line before the chunk.
+func (in *Input) add(file string, content []byte, offset int, n *yaml.Node) {
+	var head struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string `yaml:"kind"`
+		Items      []yaml.Node
+	}
+	if n.Kind != yaml.MappingNode || n.Decode(&head) != nil {
+		return // whatever it is, it is no Ingress
+	}
+	line := offset + n.Line
+	if in.served {
+		line = 0
+	}
+	group, _, _ := strings.Cut(head.APIVersion, "/")
+	switch {
+	case strings.HasSuffix(head.Kind, "List") && head.Items != nil:
+		for i := range head.Items {
+			in.add(file, content, offset, &head.Items[i])
+		}
+	case head.Kind == "Ingress" && head.APIVersion == "networking.k8s.io/v1":
+		i := &ingress{Ingress: new(networkingv1.Ingress), at: manifest.Position{File: file, Line: line}, lines: map[string]int{}, text: content}
+		if err := in.decode(n, i.Ingress); err != nil {
+			in.problem(file, line, "", "is no valid Ingress: "+err.Error(), "compare it with the documentation of Ingress")
+			return
+		}
+		if i.Namespace == "" {
+			i.Namespace = "default"
+		}
+		if validation.IsDNS1123Label(i.Namespace) != nil {
+			in.problem(file, line, "metadata.namespace", "is no name of a namespace", "correct it: lower-case letters, digits and -")
+			return
+		}
+		if annotations := at(at(n, "metadata"), "annotations"); annotations != nil && !in.served {
+			for k := 0; k+1 < len(annotations.Content); k += 2 {
+				i.lines[annotations.Content[k].Value] = offset + annotations.Content[k].Line
+			}
+		}
+		for _, other := range in.ingresses {
+			if other.String() == i.String() {
+				if in.served {
+					if other.CreationTimestamp.IsZero() {
+						other.CreationTimestamp = i.CreationTimestamp
+					}
+					return
+				}
+				in.problem(file, line, "", i.String()+" is in "+other.at.String()+" already", "give each Ingress once")
+				return
+			}
+		}
+		in.ingresses = append(in.ingresses, i)
+	case head.Kind == "Ingress" && (group == "extensions" || group == "networking.k8s.io"):
+		in.problem(file, line, "apiVersion", head.APIVersion+" of Ingress is not read", "convert it to networking.k8s.io/v1, which every cluster since Kubernetes 1.19 has")
+	case head.Kind == "Service" && head.APIVersion == "v1":
+		s := new(corev1.Service)
+		if err := in.decode(n, s); err != nil {
+			in.problem(file, line, "", "is no valid Service: "+err.Error(), "compare it with the documentation of Service")
+			return
+		}
+		if s.Namespace == "" {
+			s.Namespace = "default"
+		}
+		if in.services == nil {
+			in.services = map[string]*corev1.Service{}
+		}
+		if in.services[s.Namespace+"/"+s.Name] == nil || !in.served {
+			in.services[s.Namespace+"/"+s.Name] = s
+		}
+	case head.APIVersion == "apps/v1" && (head.Kind == "Deployment" || head.Kind == "DaemonSet"):
+		m := newController(head.Kind, manifest.Position{File: file, Line: line}, offset, n)
+		if m == nil || in.served && slices.ContainsFunc(in.controllers, func(o *controller) bool { return o.String() == m.String() }) {
+			return
+		}
+		in.controllers = append(in.controllers, m)
+	case head.Kind == "IngressClass" && head.APIVersion == "networking.k8s.io/v1":
+		name := text(at(at(n, "metadata"), "name"))
+		if in.classes == nil {
+			in.classes = map[string]*ingressClass{}
+		}
+		if in.classes[name] == nil || !in.served {
+			in.classes[name] = &ingressClass{controller: text(at(at(n, "spec"), "controller")), byDefault: text(at(at(at(n, "metadata"), "annotations"), networkingv1.AnnotationIsDefaultIngressClass)) == "true"}
+		}
+	case head.Kind == "ConfigMap" && head.APIVersion == "v1":
+		m := &configMap{ConfigMap: new(corev1.ConfigMap), at: manifest.Position{File: file, Line: line}, lines: map[string]int{}}
+		if err := in.decode(n, m.ConfigMap); err != nil {
+			in.problem(file, line, "", "is no valid ConfigMap: "+err.Error(), "compare it with the documentation of ConfigMap")
+			return
+		}
+		m.Namespace = cmp.Or(m.Namespace, "default")
+		if data := at(n, "data"); data != nil && !in.served {
+			for k := 0; k+1 < len(data.Content); k += 2 {
+				m.lines[data.Content[k].Value] = offset + data.Content[k].Line
+			}
+		}
+		if in.served && slices.ContainsFunc(in.configMaps, func(o *configMap) bool { return o.String() == m.String() }) {
+			return
+		}
+		in.configMaps = append(in.configMaps, m)
+	case group == "gateway.envoyproxy.io" && foreignMappings[head.Kind] != nil:
+		in.policies = append(in.policies, newForeignPolicy(head.Kind, manifest.Position{File: file, Line: line}, content, offset, n))
+	}
+}
+
+// resolved returns what an alias stands for, or the node itself; nil is nil.
+func resolved(n *yaml.Node) *yaml.Node {
+	if n != nil && n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+// at returns the value of a mapping's field, also of one that is merged in, or nil.
+func at(n *yaml.Node, name string) *yaml.Node {
+	budget := maxMerges
+	return find(n, name, &budget)
+}
+
+// maxMerges bounds how many mappings are looked into for one field. One may be merged into itself.
+const maxMerges = 64
+
+func find(n *yaml.Node, name string, budget *int) *yaml.Node {
+	n = resolved(n)
+	if n == nil || n.Kind != yaml.MappingNode || *budget == 0 {
+		return nil
+	}
+	*budget--
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == name {
+			return resolved(n.Content[i+1])
+		}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Tag != "!!merge" {
+			continue
+		}
+		from := []*yaml.Node{n.Content[i+1]}
+		if list := resolved(from[0]); list.Kind == yaml.SequenceNode {
+			from = list.Content
+		}
+		for _, f := range from {
+			if v := find(f, name, budget); v != nil {
+				return v
+			}
+		}
+	}
+	return nil
+}
+
+// decode reads a tree as an API server would that refuses unknown fields, unless one has served them.
+func (in *Input) decode(n *yaml.Node, into any) error {
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return err
+	}
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	strict, err := kjson.UnmarshalStrict(text, into)
+	if err == nil && len(strict) > 0 && !in.served {
+		err = strict[0]
+	}
+	if err != nil {
+		return fmt.Errorf("%s", strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return nil
+}
