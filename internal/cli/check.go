@@ -6,66 +6,124 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/status/show"
 )
 
 func newCheck(stdout io.Writer) *cobra.Command {
-	var paths []string
-	var format, class string
+	var in input
+	var format string
+	var strict bool
 	cmd := &cobra.Command{
-		Use:   "check -f PATH...",
+		Use:   "check PATH...",
 		Short: "Say what is wrong with manifests, without serving them",
 		Long: `Reads manifests and says what each object's status would be: every problem with its
-object, field and remedy. Nothing is opened or contacted.
+object, field and remedy. Nothing is opened or contacted. Paths may also be given with -f; the
+path - is standard input.
+
+With --kube they are read as if they were applied to a cluster, whose objects they may refer to; without
+paths it is about all objects of the cluster. Nothing is changed there.
+
+With --admin it is about what a running gateway has at this moment: the statuses of its objects, and the manifests that it could
+not use. What it warns about manifests is not known there.
+
+It warns about what is valid but probably not intended: objects for other gateways, such as an
+Ingress, which have no effect; certificates that clients will reject; Services without endpoints;
+matches that never match because another takes precedence.
+
+With -o text each problem is a line that begins with its file and line; with -o github it is a workflow command that
+GitHub shows beside the line in a pull request; with -o sarif all are one SARIF 2.1.0 log, for code scanning.
 
 Exit code 0: all is well. 1: something is wrong. 2: the input cannot be read.`,
-		Example: "  moongate check -f ./manifests\n  moongate check -f gateway.yaml -f routes.yaml -o json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := needFiles(cmd, paths); err != nil {
+		Example: "  moongate check ./manifests\n  moongate check -f gateway.yaml -f routes.yaml -o json\n  kubectl kustomize . | moongate check -\n  moongate check --kube ./manifests\n  moongate check --admin 127.0.0.1:9901\n  moongate check -o github ./manifests",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.paths = append(in.paths, args...)
+			if err := in.check(cmd); err != nil {
 				return err
 			}
-			off, err := readOffline(paths, class)
+			var off *offline
+			var err error
+			if in.admin != "" {
+				off, err = running(cmd.Context(), in.admin)
+			} else {
+				off, err = in.readOffline(cmd)
+			}
 			if err != nil {
 				return err
 			}
-			return printCheck(stdout, format, off)
+			return printCheck(stdout, format, off, strict)
 		},
 	}
-	filesFlag(cmd, &paths)
-	classFlag(cmd, &class)
-	outputFlag(cmd, &format, "table", "json", "yaml")
+	cmd.Flags().BoolVar(&strict, "strict", false, "treat warnings as problems")
+	in.flags(cmd)
+	in.adminFlag(cmd)
+	cmd.ValidArgsFunction = completeManifests
+	outputFlag(cmd, &format, "table", "text", "json", "yaml", "github", "sarif")
 	return cmd
 }
 
 // printCheck prints the verdict; its error carries the exit code.
-func printCheck(w io.Writer, format string, off *offline) error {
+func printCheck(w io.Writer, format string, off *offline, strict bool) error {
 	objects, err := show.Objects(off.status.Items, controllerName)
 	if err != nil {
 		return err
 	}
-	complaints, mistakes, ignored := 0, 0, 0
+	show.Blame(objects, off.refused)
+	show.Suggest(objects, off.suggest.rewrite)
+	if off.about != nil {
+		status := off.status
+		status.Items = []any{}
+		var shown []*show.Object
+		for i, o := range objects {
+			if off.about[o.String()] {
+				shown, status.Items = append(shown, o), append(status.Items, off.status.Items[i])
+			}
+		}
+		objects, off.status = shown, status
+	}
+	if off.count == 0 && len(off.status.Items)+len(off.status.Problems) == 0 && off.source != nil {
+		// What was to be checked, as the output of a template that failed, would else seem to be right.
+		return usage("there is no object in the input; name files or folders with manifests (.yaml, .yml or .json), or pipe them into moongate check -")
+	}
+	complaints, mistakes, ignored, warnings := 0, 0, 0, 0
 	for _, o := range objects {
-		complaints += len(o.Complaints())
+		for _, c := range o.Complaints() {
+			if !c.Follows { // one cause is one problem
+				complaints++
+			}
+		}
 	}
 	for _, p := range off.status.Problems {
-		if p.Ignored {
+		switch {
+		case p.Warning:
+			warnings++
+		case p.Ignored:
 			ignored++
-		} else {
+		default:
 			mistakes++
 		}
 	}
-	if format == "table" {
+	switch format {
+	case "table":
 		err = printCheckTable(w, off, objects)
-	} else {
+	case "text":
+		err = printFaultsText(w, faultsOf(off, objects))
+	case "github":
+		err = printFaultsGitHub(w, faultsOf(off, objects))
+	case "sarif":
+		err = printFaultsSARIF(w, faultsOf(off, objects))
+	default:
 		err = printAs(w, format, off.status)
 	}
 	if err != nil {
 		return err
 	}
 	found := complaints + mistakes
-	if format == "table" {
-		summary := fmt.Sprintf("%s, %s", count(found, "problem"), count(len(off.positions), "object"))
+	if format == "table" || format == "text" {
+		summary := fmt.Sprintf("%s, %s", count(found, "problem"), count(off.count, "object"))
+		if warnings > 0 {
+			summary += ", " + count(warnings, "warning")
+		}
 		if ignored > 0 {
 			summary += fmt.Sprintf(", %s ignored", count(ignored, "kind"))
 		}
@@ -74,9 +132,9 @@ func printCheck(w io.Writer, format string, off *offline) error {
 		}
 	}
 	switch {
-	case len(off.positions) == 0 && mistakes > 0:
+	case off.count == 0 && mistakes > 0:
 		return &exitError{code: exitUsage, err: fmt.Errorf("nothing in the input could be read as an object")}
-	case found > 0:
+	case found > 0, strict && warnings > 0:
 		return &exitError{code: exitProblems}
 	}
 	return nil
@@ -90,15 +148,22 @@ func printCheckTable(w io.Writer, off *offline, objects []*show.Object) error {
 		fmt.Fprintln(w)
 	}
 	for _, p := range off.status.Problems {
-		mark := "problem"
-		if p.Ignored {
-			mark = "ignored"
-		}
-		if _, err := fmt.Fprintf(w, "%s: %s\n", mark, problemLine(p)); err != nil {
+		if _, err := fmt.Fprintf(w, "%s: %s\n", markOf(p), problemLine(p)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// markOf begins the line of a problem.
+func markOf(p admin.Problem) string {
+	switch {
+	case p.Warning:
+		return "warning"
+	case p.Ignored:
+		return "ignored"
+	}
+	return "problem"
 }
 
 func count(n int, what string) string {

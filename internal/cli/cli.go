@@ -6,12 +6,19 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/moongate-dev/moongate/internal/source/schema"
 )
 
 // Exit codes; scripts rely on them.
@@ -45,7 +52,7 @@ func usage(format string, args ...any) error {
 func Main(args []string, stdout, stderr io.Writer) int {
 	root := newRoot(stdout, stderr)
 	root.SetArgs(args)
-	err := root.Execute()
+	err := root.ExecuteContext(context.Background())
 	if err == nil {
 		return exitOK
 	}
@@ -55,7 +62,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		code = exit.code
 	}
 	if text := err.Error(); text != "" {
-		fmt.Fprintln(stderr, "moongate: "+strings.ReplaceAll(text, "\n", " "))
+		fmt.Fprintln(plainWriter{stderr}, "moongate: "+strings.ReplaceAll(text, "\n", " "))
 	}
 	return code
 }
@@ -73,28 +80,46 @@ func newRoot(stdout, stderr io.Writer) *cobra.Command {
 		SilenceUsage:  true,
 		// A misspelled verb is an error, not a request for help.
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usage("there is no verb %q; see moongate --help", args[0])
+			if len(args) == 0 {
+				return nil
 			}
-			return nil
+			var verbs []string
+			for _, c := range cmd.Commands() {
+				verbs = append(verbs, c.Name())
+			}
+			if near := schema.Nearest(args[0], verbs); near != "" {
+				return usage("there is no verb %q; did you mean %s? See moongate --help", args[0], near)
+			}
+			return usage("there is no verb %q; see moongate --help", args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.Version = readBuild().Version
+	root.SetVersionTemplate("moongate {{.Version}}\n")
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
+			var names []string
+			cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+			if near := schema.Nearest(name, names); near != "" {
+				return usage("%w; did you mean --%s? See %s --help", err, near, cmd.CommandPath())
+			}
+		}
 		return usage("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newRun(stdout, stderr), newController(stdout, stderr), newDemo(stdout, stderr), newCheck(stdout), newExplain(stdout),
-		newStatus(stdout), newVersion(stdout), newProxy(stdout, stderr))
+	shown, said := plainWriter{stdout}, plainWriter{stderr}
+	root.AddCommand(newRun(stdout, stderr), newController(stdout, stderr), newDemo(stdout, stderr), newCheck(shown), newExplain(shown), newDiff(shown),
+		newStatus(shown, said), newBackends(shown), newMigrate(shown, said), newVersion(stdout), newProxy(stdout, stderr))
+	completeFlags(root)
 	return root
 }
 
 // filesFlag is -f, which every verb that reads manifests has.
 func filesFlag(cmd *cobra.Command, paths *[]string) {
 	cmd.Flags().StringArrayVarP(paths, "filename", "f", nil,
-		"manifests: a YAML or JSON file, or a folder with such files (read recursively); repeat for more")
+		"manifests: a YAML or JSON file, a folder with such files (read recursively), or - for standard input; repeat for more")
 }
 
 // classFlag is --class.
@@ -105,6 +130,7 @@ func classFlag(cmd *cobra.Command, class *string) {
 // outputFlag is -o. The first of the formats is the default.
 func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	cmd.Flags().StringVarP(format, "output", "o", formats[0], "output format: "+strings.Join(formats, ", "))
+	cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		for _, f := range formats {
 			if *format == f {
@@ -115,10 +141,39 @@ func outputFlag(cmd *cobra.Command, format *string, formats ...string) {
 	}
 }
 
+// noArgs refuses arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usage("%s takes no arguments, but got %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
+	}
+	return nil
+}
+
 // needFiles is the check that -f was given.
 func needFiles(cmd *cobra.Command, paths []string) error {
 	if len(paths) == 0 {
 		return usage("no manifests: name a file or folder, as in %s -f ./manifests", cmd.CommandPath())
+	}
+	return checkPaths(paths)
+}
+
+// checkPaths refuses paths that cannot be meant, and says what may be: a URL, or a name that is nearly that of a file.
+func checkPaths(paths []string) error {
+	for _, path := range paths {
+		if strings.HasPrefix(path, "http://") || strings.HasPrefix(path, "https://") {
+			return usage("%s is a URL; read it from standard input: curl -sSfL %s | moongate check -", path, path)
+		}
+		if _, err := os.Stat(path); path == "-" || !errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		var names []string
+		entries, _ := os.ReadDir(filepath.Dir(path)) // a folder that is not there has none
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if near := schema.Nearest(filepath.Base(path), names); near != "" {
+			return usage("%s: does not exist; did you mean %s?", path, filepath.Join(filepath.Dir(path), near))
+		}
 	}
 	return nil
 }

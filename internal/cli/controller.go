@@ -35,6 +35,8 @@ type ControllerOptions struct {
 	AdminAddress    string
 	WatchNamespaces []string // empty is all
 	LogLevel        string
+	LogFormat       string // text or json; "" is text
+	RateLimits      rateLimitFlags
 	LeaderElection  bool
 
 	Stdout, Stderr io.Writer
@@ -52,7 +54,7 @@ func newController(stdout, stderr io.Writer) *cobra.Command {
 	o := ControllerOptions{Stdout: stdout, Stderr: stderr}
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Look after the Gateways of a cluster",
+		Short: "Manage the Gateways of a cluster",
 		Long: `Watches the Gateway API objects of a Kubernetes cluster, runs a Deployment of proxies for each
 Gateway, gives them their configuration, and writes statuses.
 
@@ -60,13 +62,14 @@ Of several replicas one leads; the others follow the cluster and take over when 
 Helm chart runs this.`,
 		Example: `  moongate controller --image ghcr.io/moongate-dev/moongate:v1
   moongate controller --kubeconfig ~/.kube/config --namespace moongate-system --leader-elect=false --image ...`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := onSignals(&RunOptions{Stderr: stderr})
 			defer stop()
 			return RunController(ctx, o)
 		},
 	}
+	o.RateLimits.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "how to reach the API server (default: as the pod's ServiceAccount)")
 	flags.StringVar(&o.Namespace, "namespace", "", "the controller's own namespace (default: the pod's)")
@@ -74,10 +77,11 @@ Helm chart runs this.`,
 	flags.StringVar(&o.Image, "image", "", "image of the proxies; usually the controller's own (required)")
 	flags.StringVar(&o.ControllerName, "controller-name", controllerName, "spec.controllerName of the GatewayClasses to look after")
 	flags.StringVar(&o.Identity, "identity", "", "what tells this replica from others (default: the host name)")
-	flags.StringVar(&o.DeliveryAddress, "delivery-address", defaultDeliveryAddress, "where proxies are served")
-	flags.StringVar(&o.HealthAddress, "health-address", defaultHealthAddress, "where health and metrics are served")
-	flags.StringVar(&o.AdminAddress, "admin-address", admin.DefaultAddress, "where status and profiles are served")
+	addressVar(flags, &o.DeliveryAddress, "delivery-address", defaultDeliveryAddress, "where proxies are served")
+	addressVar(flags, &o.HealthAddress, "health-address", defaultHealthAddress, "where health and metrics are served")
+	addressVar(flags, &o.AdminAddress, "admin-address", admin.DefaultAddress, "where status and profiles are served")
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText+"; the proxies' logs, too")
 	flags.StringSliceVar(&o.WatchNamespaces, "watch-namespaces", nil,
 		"namespaces whose objects are read and whose Gateways are served, with commas between (default: all)")
 	flags.BoolVar(&o.LeaderElection, "leader-elect", true, "share the work with other replicas by a Lease; without it this must be the only one")
@@ -135,7 +139,7 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
-	log, err := newLogger(o.Stderr, o.LogLevel)
+	log, err := newLogger(o.Stderr, o.LogLevel, o.LogFormat)
 	if err != nil {
 		return err
 	}
@@ -146,8 +150,18 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	}
 	b := readBuild()
 	metrics := observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit})
+	redis, err := o.RateLimits.service()
+	if err != nil {
+		return err
+	}
+	proxyFormat := ""
+	if o.LogFormat == jsonLogFormat {
+		proxyFormat = o.LogFormat
+	}
 	c, err := controller.New(controller.Options{
-		Config: config, ControllerName: o.ControllerName, Namespace: o.Namespace, Identity: o.Identity,
+		LogFormat:  proxyFormat,
+		RateLimits: redis,
+		Config:     config, ControllerName: o.ControllerName, Namespace: o.Namespace, Identity: o.Identity,
 		Namespaces: o.WatchNamespaces,
 		Image:      o.Image, DeliveryAddress: o.DeliveryAddress, Service: o.Service,
 		ReservedPorts:  reservedPorts,
@@ -161,15 +175,33 @@ func RunController(ctx context.Context, o ControllerOptions) error {
 	}
 	metrics.SetUnreadKinds(c.UnreadKinds)
 	metrics.SetProxies(c.Proxies)
+	metrics.SetController(func() (leading bool, held int) {
+		d := c.Deliveries()
+		return d.Leading, d.Held
+	})
 	go newScavenger().run(ctx)
 	return serveController(ctx, o, c, metrics, log)
 }
 
-// newLogger logs for people, from the level on.
-func newLogger(w io.Writer, level string) (*slog.Logger, error) {
+// Values of --log-format.
+const (
+	defaultLogFormat = "text"
+	jsonLogFormat    = "json"
+	logFormatText    = "how the log on standard error is written: text or json"
+)
+
+// newLogger logs from the level on: text is for people, json for what collects logs.
+func newLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(cmp.Or(level, "info"))); err != nil {
 		return nil, usage("--log-level %q is not a level; use debug, info, warn or error", level)
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l})), nil
+	options := &slog.HandlerOptions{Level: l}
+	switch cmp.Or(format, defaultLogFormat) {
+	case defaultLogFormat:
+		return slog.New(slog.NewTextHandler(w, options)), nil
+	case jsonLogFormat:
+		return slog.New(slog.NewJSONHandler(w, options)), nil
+	}
+	return nil, usage("--log-format %q is not a format; use text or json", format)
 }

@@ -2,13 +2,19 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/controller"
+	"github.com/moongate-dev/moongate/internal/explain"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/provision"
+	"github.com/moongate-dev/moongate/internal/reconcile"
 )
 
 // reservedPorts are those of its pod that a proxy keeps for itself.
@@ -26,6 +32,22 @@ func serveController(ctx context.Context, o ControllerOptions, c *controller.Con
 		Address: o.AdminAddress, Version: version, Gatherer: metrics.Gatherer(), Ready: c.Ready, Alive: c.Alive,
 		Status: func() admin.Status { return admin.Status{Items: c.Objects(), Problems: []admin.Problem{}} },
 		Config: func() (any, error) { return c.Deliveries(), nil },
+
+		Backends:       func() []admin.Backend { return backendsOf(allResources(c)) },
+		ControllerName: o.ControllerName, Uncounted: true,
+		Note: func() string { return noteOf(c.Deliveries().Leading) },
+		Proxies: func() map[string][]admin.GatewayProxy {
+			d := c.Deliveries()
+			if !d.Leading { // what it knows of proxies is of when it led
+				return nil
+			}
+			return proxiesOf(d.Gateways)
+		},
+		Certificates: func() []admin.Certificate { return certificatesOf(allResources(c)) },
+		Overrides:    func() map[string][]admin.Override { return overridesOf(allResources(c)) },
+		Explain: func(q admin.Question) (*admin.Explanation, error) {
+			return explainFor(c.Deliveries(), c.Resources, c.Objects, o.ControllerName, q)
+		},
 	}, log)
 	if err != nil {
 		shutdownAdmin(health)
@@ -55,4 +77,47 @@ func shutdownAdmin(s *admin.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), adminGrace)
 	defer cancel()
 	_ = s.Shutdown(ctx)
+}
+
+// allResources are what the proxies of all Gateways are to serve; what several serve is there once for each.
+func allResources(c *controller.Controller) (all []*config.Resource) {
+	for _, g := range c.Deliveries().Gateways {
+		all = append(all, c.Resources(g.Gateway)...)
+	}
+	return all
+}
+
+// noteOf is what a controller does not know, for its dashboard.
+func noteOf(leading bool) string {
+	if !leading {
+		return "This replica of the controller stands by. It knows the objects and their statuses; proxies, certificates and explanations are known to the replica that leads, " +
+			"which the Lease of the controller names."
+	}
+	return fmt.Sprintf("This is the controller. Requests are counted, and the health of endpoints is judged, by the proxies: forward port %d of a proxy's pod and see /backends, "+
+		"or scrape its /metrics on port %d.", provision.AdminPort, provision.HealthPort)
+}
+
+// explainFor decides a question by what the proxies of a Gateway are to serve: of different Gateways they share no ports.
+func explainFor(d reconcile.Status, resources func(gateway string) []*config.Resource, objects func() []any, controllerName string, q admin.Question) (*admin.Explanation, error) {
+	if !d.Leading {
+		return nil, errors.New("this replica of the controller stands by; ask the one that leads, which the Lease of the controller names")
+	}
+	var names []string
+	for _, g := range d.Gateways {
+		if g.Resources > 0 {
+			names = append(names, g.Gateway)
+		}
+	}
+	gateway := q.Gateway
+	switch {
+	case len(names) == 0:
+		return nil, errors.New("no Gateway has a configuration yet")
+	case gateway == "" && len(names) == 1:
+		gateway = names[0]
+	case gateway == "":
+		return nil, fmt.Errorf("each Gateway has proxies of its own: name the one that gets the request, as %s", names[0])
+	case !slices.Contains(names, gateway):
+		return nil, fmt.Errorf("there is no Gateway %q with a configuration; there is %s", gateway, names[0])
+	}
+	return explained(explain.World{Resources: resources(gateway), Items: objects(), ControllerName: controllerName, Place: noPlace}, q)
 }

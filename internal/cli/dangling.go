@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	apisx "sigs.k8s.io/gateway-api/apisx/v1alpha1"
 
+	egv1 "github.com/moongate-dev/moongate/api/envoygateway/v1alpha1"
 	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/kind"
@@ -19,49 +21,118 @@ import (
 // takeClass has the GatewayClass of a name treated as Moongate's, whosever it is, and adds it where it is missing. It returns
 // the objects with that change.
 func takeClass(objects []files.Object, name string) []files.Object {
-	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
-	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
-	class := files.Object{ID: kind.GatewayClass.Key("", name)}
+	class := takenClass(name, files.Object{})
 	var rest []files.Object
 	for _, o := range objects {
 		if c, ok := o.Object.(*gwv1.GatewayClass); ok && c.Name == name {
-			ours, class.Position = c.DeepCopy(), o.Position
-			ours.Spec.ParametersRef = nil // another controller's
+			class = takenClass(name, o)
 			continue
 		}
 		rest = append(rest, o)
 	}
-	ours.Spec.ControllerName = controllerName
-	class.Object = ours
 	return append(rest, class)
+}
+
+// takenClass is a GatewayClass as Moongate's. found is what the manifests have of that name, the zero value where they have none.
+func takenClass(name string, found files.Object) files.Object {
+	ours := &gwv1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	ours.APIVersion, ours.Kind = gwv1.GroupVersion.String(), kind.GatewayClass.Name
+	if c, ok := found.Object.(*gwv1.GatewayClass); ok {
+		ours = c.DeepCopy()
+		ours.Spec.ParametersRef = nil // another controller's
+	}
+	ours.Spec.ControllerName = controllerName
+	return files.Object{ID: kind.GatewayClass.Key("", name), Position: found.Position, Object: ours}
+}
+
+// takeClassOf is takeClass for a change of the manifests.
+func takeClassOf(c files.Change, name string) files.Change {
+	id := kind.GatewayClass.Key("", name)
+	missing := c.Full
+	var deletes []kind.ObjectKey
+	for _, d := range c.Deletes {
+		if d == id {
+			missing = true
+			continue
+		}
+		deletes = append(deletes, d)
+	}
+	upserts := make([]files.Object, 0, len(c.Upserts)+1)
+	for _, o := range c.Upserts {
+		if o.ID == id {
+			o, missing = takenClass(name, o), false
+		}
+		upserts = append(upserts, o)
+	}
+	if missing {
+		upserts = append(upserts, takenClass(name, files.Object{}))
+	}
+	c.Deletes, c.Upserts = deletes, upserts
+	return c
 }
 
 // references finds what objects refer to in vain so that they have no status at all: parents and classes that are not
 // among them, or that another controller manages. In a cluster that may be meant; in files it is a mistake.
 type references struct {
 	classes  map[string]*gwv1.GatewayClass
-	parents  map[kind.ObjectKey]bool           // Gateways and ListenerSets
+	parents  *nameIndex                        // Gateways and ListenerSets
 	scopes   map[gwv1.GatewayDefaultScope]bool // that there are default Gateways of
+	known    *nameIndex                        // every object, also those that were refused
+	source   *files.Source
+	custom   bool // only objects of kinds that are Custom are known
+	shared   bool // other controllers may have Gateways of their own, as in a cluster
 	problems []admin.Problem
 }
 
-func dangling(objects []files.Object) []admin.Problem {
-	r := &references{classes: map[string]*gwv1.GatewayClass{}, parents: map[kind.ObjectKey]bool{}, scopes: map[gwv1.GatewayDefaultScope]bool{}}
+// dangling returns those problems of objects. An object that one of problems is about was refused: it is not missing, and is reported already.
+func dangling(source *files.Source, objects []files.Object, problems []files.Problem, cluster bool) []admin.Problem {
+	r := newReferences(source, objects, problems)
+	r.shared = cluster
+	return r.find(objects)
+}
+
+func newReferences(source *files.Source, objects []files.Object, problems []files.Problem) *references {
+	r := &references{source: source, known: newNameIndex(), classes: map[string]*gwv1.GatewayClass{}, parents: newNameIndex(), scopes: map[gwv1.GatewayDefaultScope]bool{}}
+	for _, p := range problems {
+		r.known.add(p.Object)
+	}
 	for _, o := range objects {
+		r.known.add(o.ID)
 		switch o := o.Object.(type) {
 		case *gwv1.GatewayClass:
 			r.classes[o.Name] = o
 		case *gwv1.Gateway, *gwv1.ListenerSet, *gwx.XListenerSet:
-			r.parents[kind.KeyOf(o)] = true
+			r.parents.add(kind.KeyOf(o))
 		}
 		if gw, ok := o.Object.(*gwv1.Gateway); ok {
 			r.scopes[gw.Spec.DefaultScope] = true
 		}
 	}
+	return r
+}
+
+func (r *references) find(objects []files.Object) []admin.Problem {
 	for _, o := range objects {
 		switch typed := o.Object.(type) {
 		case *gwv1.Gateway:
 			r.class(o, string(typed.Spec.GatewayClassName))
+		case *gwv1.BackendTLSPolicy:
+			for i, ref := range typed.Spec.TargetRefs {
+				if k := kind.Find(string(ref.Group), string(ref.Kind)); k == nil || k != kind.Service.Kind && k != kind.XBackend.Kind {
+					// Its status has no place for that: it is of no Gateway.
+					r.add(o, fmt.Sprintf("spec.targetRefs[%d].kind", i), fmt.Sprintf("%s of group %q is no backend, so the policy has no effect on it", ref.Kind, ref.Group),
+						`name a Service: group: "" and kind: Service`)
+					continue
+				}
+				r.policyTarget(o, fmt.Sprintf("spec.targetRefs[%d]", i), ref)
+			}
+		case *egv1.BackendTrafficPolicy:
+			if ref := typed.Spec.TargetRef; ref != nil {
+				r.policyTarget(o, "spec.targetRef", ref.LocalPolicyTargetReferenceWithSectionName)
+			}
+			for i, ref := range typed.Spec.TargetRefs {
+				r.policyTarget(o, fmt.Sprintf("spec.targetRefs[%d]", i), ref.LocalPolicyTargetReferenceWithSectionName)
+			}
 		case *apisx.XTelemetryPolicy:
 			for i, ref := range typed.Spec.TargetRefs {
 				r.target(o, fmt.Sprintf("spec.targetRefs[%d]", i), ref)
@@ -91,7 +162,7 @@ func (r *references) class(o files.Object, name string) {
 			remedy = fmt.Sprintf("did you mean %s? Else %s", near, remedy)
 		}
 		r.add(o, field, fmt.Sprintf("there is no GatewayClass %q, so nobody serves this Gateway", name), remedy)
-	case c.Spec.ControllerName != controllerName:
+	case c.Spec.ControllerName != controllerName && !r.shared:
 		r.add(o, field, fmt.Sprintf("GatewayClass %q is of controller %s, so Moongate does not serve this Gateway", name, c.Spec.ControllerName),
 			fmt.Sprintf("name a class of controller %s, or check with --class %s to have it treated as Moongate's", controllerName, name))
 	}
@@ -106,17 +177,41 @@ func (r *references) route(o files.Object, refs []gwv1.ParentReference, scope gw
 		r.add(o, "spec.parentRefs", "the route names no parent, so nobody serves it", "name a Gateway: parentRefs: [{name: my-gateway}]")
 	}
 	for i, ref := range refs {
-		parent, group := kind.Gateway.Kind, gwv1.GroupName
+		name, group := kind.Gateway.Name, gwv1.GroupName
 		if ref.Kind != nil {
-			parent = kind.Named(string(*ref.Kind))
+			name = string(*ref.Kind)
 		}
 		if ref.Group != nil {
 			group = string(*ref.Group)
 		}
-		if parent != nil && group == parent.Group && (parent == kind.Gateway.Kind || parent.OfListeners()) {
+		if parent := kind.Named(name); parent != nil && group == parent.Group && (parent == kind.Gateway.Kind || parent.OfListeners()) {
 			r.parent(o, fmt.Sprintf("spec.parentRefs[%d]", i), parent, ref.Namespace, string(ref.Name))
+		} else if len(refs) == 1 && scope == "" { // beside a Gateway, another parent is somebody else's
+			r.add(o, fmt.Sprintf("spec.parentRefs[%d]", i), fmt.Sprintf("%s of group %q is no parent that Moongate serves, so nobody serves the route here", name, group),
+				"name a Gateway: parentRefs: [{name: my-gateway}]")
 		}
 	}
+}
+
+// policyTarget checks that what a policy is for is there. Kinds that are not read may be anywhere.
+func (r *references) policyTarget(o files.Object, field string, ref gwv1.LocalPolicyTargetReferenceWithSectionName) {
+	k := kind.Find(string(ref.Group), string(ref.Kind))
+	if k == nil || !k.Namespaced || r.custom && !k.Custom || r.known.has(k.Key(o.ID.Namespace, string(ref.Name))) {
+		return
+	}
+	remedy := r.create(k)
+	if near := r.known.nearest(k, o.ID.Namespace, string(ref.Name)); near != "" {
+		remedy = fmt.Sprintf("did you mean %s?", near)
+	}
+	r.add(o, field+".name", fmt.Sprintf("there is no %s %s/%s, so the policy has no effect on it", k.Name, o.ID.Namespace, ref.Name), remedy)
+}
+
+// create is the remedy for an object that is not there.
+func (r *references) create(k *kind.Kind) string {
+	if r.shared {
+		return "create it, or correct the name"
+	}
+	return fmt.Sprintf("add the %s to the files, or correct the name", k.Name)
 }
 
 // target checks that the Gateway is there which a policy is for.
@@ -135,21 +230,19 @@ func (r *references) parent(o files.Object, field string, k *kind.Kind, namespac
 	if namespace != nil {
 		in = string(*namespace)
 	}
-	if r.parents[k.Key(in, name)] {
+	if r.known.has(k.Key(in, name)) {
 		return
 	}
-	var names []string
-	remedy := fmt.Sprintf("add the %s to the files", k.Name)
-	for id := range r.parents {
-		if id.Kind == k.Name && id.Namespace == in {
-			names = append(names, id.Name)
+	remedy := r.create(k)
+	for _, other := range []*kind.Kind{kind.Gateway.Kind, kind.ListenerSet.Kind} {
+		if other != k && strings.HasPrefix(field, "spec.parentRefs") && r.known.has(other.Key(in, name)) {
+			remedy = fmt.Sprintf("did you mean the %s of that name? Then write kind: %s", other.Name, other.Name)
 		}
 	}
-	near := schema.Nearest(name, names)
-	for _, id := range slices.SortedFunc(maps.Keys(r.parents), kind.ObjectKey.Compare) {
-		if near == "" && id.Kind == k.Name && id.Name == name {
-			remedy = fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s", id.Namespace, id.Namespace)
-		}
+	near := r.parents.nearest(k, in, name)
+	if others := r.parents.namespaces[k.Key("", name)]; near == "" && len(others) > 0 {
+		last := slices.Max(slices.Collect(maps.Keys(others)))
+		remedy = fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s", last, last)
 	}
 	if near != "" {
 		remedy = fmt.Sprintf("did you mean %s?", near)
@@ -158,6 +251,6 @@ func (r *references) parent(o files.Object, field string, k *kind.Kind, namespac
 }
 
 func (r *references) add(o files.Object, field, message, remedy string) {
-	at := fieldPosition(o.Position, field)
+	at := fieldPosition(r.source, o.Position, field)
 	r.problems = append(r.problems, admin.Problem{File: at.File, Line: at.Line, Object: o.ID.String(), Field: field, Message: message, Remedy: remedy})
 }

@@ -39,7 +39,7 @@ asked, serves the folder exactly as moongate run does, and prints curl lines to 
 Edit a file there and curl again: the change is served at once. An edited file is never
 written over; delete it to get the example back.`,
 		Example: "  moongate demo\n  moongate demo --dir /tmp/try",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := onSignals(&o)
 			defer stop()
@@ -56,7 +56,7 @@ written over; delete it to get the example back.`,
 
 // demo writes what is missing of the example, starts its backends and serves it.
 func demo(ctx context.Context, dir string, o RunOptions) error {
-	e := example{dir: dir}
+	e := example{dir: dir, bind: o.Bind}
 	backends, err := e.prepare()
 	if err != nil {
 		return &exitError{exitProblems, err}
@@ -96,14 +96,14 @@ func (e example) prepare() ([]echoBackend, error) {
 		return nil, err
 	}
 	known := e.read()
-	values := exampleValues{HTTP: known.http, HTTPS: known.https}
+	values := exampleValues{HTTP: known.http, HTTPS: known.https, Loopback: len(e.bind) == 0}
 	editedGateway, err := e.edited(exampleGateway)
 	if err != nil {
 		return nil, err
 	}
 	if !editedGateway || values.HTTPS == 0 {
-		values.HTTP = nextFree(demoHTTP)
-		values.HTTPS = nextFree(demoHTTPS)
+		values.HTTP = nextFree(e.address(), demoHTTP)
+		values.HTTPS = nextFree(e.address(), demoHTTPS)
 	}
 	editedBackends, err := e.edited(exampleBackends)
 	if err != nil {
@@ -207,7 +207,10 @@ func (e example) printUsage(w io.Writer, r Running) {
 	}
 	fmt.Fprintf(&b, "\nThe example in %s is served. Try:\n", dir)
 	if facts.http != 0 {
-		site := fmt.Sprintf("http://127.0.0.1:%d", facts.http)
+		site := "http://" + net.JoinHostPort(e.address(), fmt.Sprint(facts.http))
+		if strings.Contains(site, "[") {
+			site = "-g " + site // else curl takes the brackets for a range
+		}
 		host := "-H 'Host: " + exampleHost + "'"
 		try("nine of ten answers come from blue, one from green", "-s %s %s/", host, site)
 		try("a header chooses green", "-s %s -H 'X-Color: green' %s/", host, site)
@@ -219,7 +222,7 @@ func (e example) printUsage(w io.Writer, r Running) {
 		if edited, err := e.edited(exampleCertificate); edited || err != nil {
 			trust = "-k"
 		}
-		try("the same over TLS", "-s %s --resolve %s:%d:127.0.0.1 https://%[2]s:%[3]d/", trust, exampleHost, facts.https)
+		try("the same over TLS", "-s %s --resolve %s:%d:%s https://%[2]s:%[3]d/", trust, exampleHost, facts.https, e.address())
 	}
 	fmt.Fprintf(&b, "\nEdit %s/%s and curl again: a change is served at once.\n", dir, exampleRoutes)
 	fmt.Fprintf(&b, "What is served and why: %s status --admin-address %s\n\n", os.Args[0], r.Admin)
@@ -227,9 +230,9 @@ func (e example) printUsage(w io.Writer, r Running) {
 }
 
 // nextFree is the first port from there on that nothing listens on.
-func nextFree(port int) int {
+func nextFree(address string, port int) int {
 	for p := port; p < port+demoTries; p++ {
-		if free(fmt.Sprintf("127.0.0.1:%d", p)) {
+		if free(net.JoinHostPort(address, fmt.Sprint(p))) {
 			return p
 		}
 	}

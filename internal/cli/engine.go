@@ -18,6 +18,7 @@ import (
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/proxy"
+	"github.com/moongate-dev/moongate/internal/proxy/upstream"
 )
 
 const (
@@ -88,6 +89,7 @@ func preserves(requestIDs string) (bool, error) {
 type engineOptions struct {
 	Bind          []netip.Addr // empty is all
 	AccessLog     string       // "" is the default
+	LogLines      accessLogFlags
 	ShutdownDelay time.Duration
 	DrainTimeout  time.Duration
 	PlainIO       bool
@@ -136,8 +138,11 @@ func newEngine(o engineOptions) (*engine, error) {
 	if e.dnsServers, err = o.DNS.addresses(); err != nil {
 		return nil, err
 	}
-	if e.accessLog, err = observe.OpenAccessLog(cmp.Or(o.AccessLog, defaultAccessLog), o.Stdout); err != nil {
-		return nil, usage("%w; --access-log takes json, off or a file that can be written", err)
+	if err = o.LogLines.check(); err != nil {
+		return nil, err
+	}
+	if e.accessLog, err = observe.OpenAccessLog(cmp.Or(o.AccessLog, defaultAccessLog), o.Stdout, o.LogLines.options()); err != nil {
+		return nil, usage("%w; --access-log takes stdout, off, a file that can be written or the URL of a collector", err)
 	}
 	b := readBuild()
 	e.metrics = observe.NewMetrics(observe.MetricsOptions{Version: b.Version, Revision: b.Commit, AccessLog: e.accessLog})
@@ -186,7 +191,7 @@ func (e *engine) discard() {
 // makeProxy makes the proxy, once nothing can fail any more; shutdown ends it.
 func (e *engine) makeProxy() {
 	e.proxy = proxy.New(proxy.Options{Bind: e.o.Bind, AccessLog: e.accessLog, Metrics: e.metrics, KeepRequestIDs: e.keepRequestIDs, Logger: e.o.Log, PlainIO: e.o.PlainIO, DNSServers: e.dnsServers, Zone: e.o.Zone,
-		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient})
+		MemoryLimit: memoryLimit(), MaxConnections: e.o.Connections.Max, MaxConnectionsPerClient: e.o.Connections.PerClient, Upstream: upstream.Options{Output: e.o.Stdout}})
 }
 
 // start serves the admin servers, and answers the context of what runs in the background, which

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,11 +45,26 @@ type exampleValues struct {
 	HTTP, HTTPS      int // ports of the Gateway
 	Blue, Green      int // ports of the echo backends
 	Certificate, Key string
+	Loopback         bool // the Gateway listens on 127.0.0.1, whatever --bind says
 }
 
 // example is the folder that moongate demo serves. A file that someone edited is
 // theirs: it is never written again.
-type example struct{ dir string }
+type example struct {
+	dir  string
+	bind []string // addresses that the Gateway listens on; none is 127.0.0.1
+}
+
+// address is one that the Gateway can be asked at.
+func (e example) address() string {
+	const loopback = "127.0.0.1"
+	for _, text := range e.bind {
+		if ip, err := netip.ParseAddr(text); err == nil && !ip.IsUnspecified() {
+			return text
+		}
+	}
+	return loopback
+}
 
 func (e example) path(name string) string { return filepath.Join(e.dir, name) }
 

@@ -3,6 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -10,18 +14,24 @@ import (
 )
 
 func newExplain(stdout io.Writer) *cobra.Command {
-	var paths, headers []string
-	var format, expect, class string
+	var in input
+	var headers []string
+	var format, expect, zone, gateway string
 	cmd := &cobra.Command{
-		Use:   "explain -f PATH... (METHOD URL | tcp://HOST:PORT | tls://HOST:PORT | udp://HOST:PORT)",
+		Use:   "explain (-f PATH... | --kube | --admin ADDRESS) ([METHOD] URL | tcp://HOST:PORT | tls://HOST:PORT | udp://HOST:PORT)",
 		Short: "Show which listener, route, rule, filters and backend a request would take",
 		Long: `Decides a request by the gateway's own tables, without sending it, and prints each step with
 the object and the place in the manifests that it comes from, and the rule that came
 second with why it lost.
 
-The host of the URL is the TLS server name and, unless a Host header says otherwise, the
+Without a method it is a GET. The host of the URL is the TLS server name and, unless a Host header says otherwise, the
 request's Host. An IP address as the host of the URL narrows the listeners to those on
 that address.
+
+With --kube it is decided by the objects of a cluster, and manifests with -f count as applied to it. There
+each Gateway has ports of its own: --gateway says which one gets the request, where several listen on its port.
+
+With --admin it is decided by the running gateway whose admin server listens at that address, with what it has in force.
 
 With tcp://HOST:PORT it is about a connection to a listener of protocol TCP, of which nothing is known
 but where it goes, with tls://HOST:PORT about one to a listener of protocol TLS, whose server name is the host, and with udp://HOST:PORT about
@@ -33,32 +43,50 @@ every backend of the rule is expected to answer.`,
 		Example: `  moongate explain -f ./moongate-demo GET http://demo.example.com:8080/api/v1/users
   moongate explain -f ./moongate-demo -H 'X-Color: green' GET https://demo.example.com:8443/ -o json
   moongate explain -f ./moongate-demo --expect 404 GET http://demo.example.com:8080/nothing
+  moongate explain --kube GET http://shop.example.com/cart
+  moongate explain --admin 127.0.0.1:9901 http://demo.example.com:8080/
   moongate explain -f ./manifests tcp://127.0.0.1:5432
   moongate explain -f ./manifests tls://db.example.com:443`,
 		Args: func(_ *cobra.Command, args []string) error {
+			for _, arg := range args {
+				if info, err := os.Stat(arg); err == nil && !slices.Contains(methods, arg) {
+					what := "file"
+					if info.IsDir() {
+						what = "folder"
+					}
+					return usage("%[1]s is a %[2]s: explain takes manifests by -f and then a URL, as in moongate explain -f %[1]s GET http://example.com:8080/", arg, what)
+				}
+			}
 			if len(args) != 1 && len(args) != 2 {
 				return usage("explain takes a method and a URL, as in moongate explain -f ./manifests GET http://example.com:8080/, or a connection, as tcp://127.0.0.1:5432 or tls://db.example.com:443, or datagrams, as udp://127.0.0.1:53")
 			}
-			if len(args) == 1 && len(headers) > 0 {
+			if len(args) == 1 && len(headers) > 0 && !isRequest(args[0]) {
 				return usage("-H is for requests: a connection has no header fields")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := needFiles(cmd, paths); err != nil {
+			if err := in.check(cmd); err != nil {
 				return err
+			}
+			if gateway != "" && !in.cluster.use && in.admin == "" {
+				return usage("--gateway is for the Gateways of a cluster: add --kube, or --admin with the address of its controller; those of manifests share their ports")
 			}
 			ask, err := questionOf(args, headers)
 			if err != nil {
 				return &exitError{exitUsage, err}
 			}
-			off, err := readOffline(paths, class)
+			var answer *explain.Explanation
+			if in.admin != "" {
+				if zone != "" {
+					return usage("--zone is of a proxy to imagine: with --admin the running one has its own")
+				}
+				answer, err = explainRunning(cmd.Context(), in.admin, args, headers, gateway)
+			} else {
+				answer, err = in.explain(cmd, ask, gateway, zone)
+			}
 			if err != nil {
 				return err
-			}
-			answer, err := explain.Explain(off.world(), ask)
-			if err != nil {
-				return &exitError{exitProblems, err}
 			}
 			if format != "text" {
 				err = printAs(stdout, format, answer)
@@ -71,18 +99,59 @@ every backend of the rule is expected to answer.`,
 			return err
 		},
 	}
-	filesFlag(cmd, &paths)
-	classFlag(cmd, &class)
+	in.flags(cmd)
+	in.adminFlag(cmd)
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return startingWith(typed, completeQuestion(&in, args)), cobra.ShellCompDirectiveNoFileComp
+	}
 	cmd.Flags().StringArrayVarP(&headers, "header", "H", nil, "a header field of the request, as 'Name: value'; repeat for more")
 	cmd.Flags().StringVar(&expect, "expect", "", "status or reason that the request is expected to end with; exit code 1 where it does not")
+	cmd.Flags().StringVar(&zone, "zone", "", "zone that the proxy is in, as of topology.kubernetes.io/zone, for backends whose load balancer prefers it; moongate backends shows that of a running proxy")
+	cmd.Flags().StringVar(&gateway, "gateway", "", "with --kube or the controller's --admin, the Gateway that gets the request, as NAMESPACE/NAME; needed where several listen on the port")
 	outputFlag(cmd, &format, "text", "json", "yaml")
 	return cmd
 }
 
+// explain decides a question by objects of manifests or of a cluster.
+func (in *input) explain(cmd *cobra.Command, ask *explain.Question, gateway, zone string) (*explain.Explanation, error) {
+	off, err := in.readOffline(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if in.cluster.use {
+		if err := off.narrow(gateway, ask); err != nil {
+			return nil, err
+		}
+	}
+	world := off.world()
+	world.Zone = zone
+	answer, err := explain.Explain(world, ask)
+	if err != nil {
+		return nil, &exitError{exitProblems, err}
+	}
+	return answer, nil
+}
+
+// methods are those that are usual.
+var methods = []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions}
+
 // questionOf reads the arguments of explain: a method and a URL, or a connection.
 func questionOf(args, headers []string) (*explain.Question, error) {
-	if len(args) == 1 {
-		return explain.NewConnection(args[0])
+	switch url := args[len(args)-1]; {
+	case !strings.Contains(url, "://"):
+		return nil, fmt.Errorf("%q has no scheme; write http://%s for a request, or tcp://, tls:// or udp:// with host and port for a connection", url, strings.TrimPrefix(url, "//"))
+	case len(args) == 2 && slices.Contains(methods, strings.ToUpper(args[0])) && !slices.Contains(methods, args[0]):
+		return nil, fmt.Errorf("methods are in upper case: write %s for %s", strings.ToUpper(args[0]), args[0])
+	case len(args) == 2:
+		return explain.NewQuestion(args[0], args[1], headers)
+	case isRequest(args[0]):
+		return explain.NewQuestion(http.MethodGet, args[0], headers)
 	}
-	return explain.NewQuestion(args[0], args[1], headers)
+	return explain.NewConnection(args[0])
+}
+
+// isRequest reports whether a URL is of a request, not of a connection.
+func isRequest(url string) bool {
+	scheme, _, _ := strings.Cut(url, "://")
+	return strings.EqualFold(scheme, "http") || strings.EqualFold(scheme, "https")
 }

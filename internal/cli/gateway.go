@@ -6,11 +6,14 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/deliver"
+	"github.com/moongate-dev/moongate/internal/explain"
 	"github.com/moongate-dev/moongate/internal/incremental"
+	"github.com/moongate-dev/moongate/internal/kind"
 	"github.com/moongate-dev/moongate/internal/observe"
 	"github.com/moongate-dev/moongate/internal/reconcile"
 	"github.com/moongate-dev/moongate/internal/source/files"
@@ -32,8 +35,12 @@ type gateway struct {
 	local   *deliver.Local
 	loop    *reconcile.Standalone
 	objects *objectStore
-	tickets reconcile.Tickets
-	logged  map[string]bool // problems of the manifests that were logged and are still there
+	// conditions logs what statuses complain of.
+	conditions *conditionLog
+	// begun is that everything was read and delivered, announced that the gateway was reported to be ready.
+	begun, announced atomic.Bool
+	tickets          reconcile.Tickets
+	logged           map[string]bool // problems of the manifests that were logged and are still there
 }
 
 // Run serves until ctx ends, then shuts down as SIGTERM asks and answers nil.
@@ -51,11 +58,19 @@ func newGateway(o RunOptions) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{o: o, log: slog.New(slog.NewTextHandler(o.Stderr, nil)), objects: newObjectStore()}
-	if g.source, err = files.New(o.Files, files.Options{}); err != nil {
+	redis, err := o.RateLimits.service()
+	if err != nil {
+		return nil, err
+	}
+	log, err := newLogger(o.Stderr, "", o.LogFormat)
+	if err != nil {
+		return nil, err
+	}
+	g := &gateway{o: o, log: log, objects: newObjectStore()}
+	if g.source, err = files.New(o.Files, files.Options{Stdin: o.Stdin}); err != nil {
 		return nil, &exitError{exitUsage, err}
 	}
-	g.engine, err = newEngine(engineOptions{Bind: bind, AccessLog: o.AccessLog, ShutdownDelay: o.ShutdownDelay,
+	g.engine, err = newEngine(engineOptions{Bind: bind, AccessLog: o.AccessLog, LogLines: o.LogLines, ShutdownDelay: o.ShutdownDelay,
 		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: g.log, Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
@@ -66,10 +81,20 @@ func newGateway(o RunOptions) (*gateway, error) {
 		return nil, err
 	}
 	g.unserved = g.objects.unserved
+	g.conditions = &conditionLog{log: g.log, objects: g.objects, source: g.source}
 	err = g.listen(admin.Options{
 		Address: o.AdminAddress,
-		Status:  g.objects.status,
+		Status:  g.status,
 		Config:  func() (any, error) { return g.local.Config() },
+
+		Backends: g.backends,
+
+		ControllerName: controllerName,
+		Certificates:   func() []admin.Certificate { return certificatesOf(g.local.Resources()) },
+		Overrides:      func() map[string][]admin.Override { return overridesOf(g.local.Resources()) },
+		Explain: func(q admin.Question) (*admin.Explanation, error) {
+			return explained(g.world(), q)
+		},
 	})
 	if err != nil {
 		g.discard()
@@ -80,9 +105,13 @@ func newGateway(o RunOptions) (*gateway, error) {
 	g.local = deliver.NewLocal(g.proxy)
 	g.loop = reconcile.NewStandalone(reconcile.StandaloneOptions{
 		Translator: translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(bind),
-			Panicked: panicked(g.metrics, g.log)}),
-		Delivery:   g.local,
-		Publish:    g.objects.publish,
+			RateLimits: redis, Panicked: panicked(g.metrics, g.log)}),
+		Delivery: g.local,
+		Publish: func(changes []translate.StatusChange) {
+			g.objects.publish(changes)
+			g.conditions.publish(changes)
+			g.announce()
+		},
 		Translated: func(s incremental.Stats, d time.Duration) { g.metrics.Translated(s.RunsByName, d) },
 		Logger:     g.log,
 	})
@@ -110,7 +139,11 @@ func (g *gateway) run(ctx context.Context) error {
 
 // change carries one change of the manifests through; the source calls it for one at a time.
 func (g *gateway) change(c files.Change) {
+	if g.o.Class != "" {
+		c = takeClassOf(c, g.o.Class)
+	}
 	g.objects.change(c)
+	g.conditions.change(c)
 	if c.ProblemsChanged {
 		g.logProblems(c.Problems)
 	}
@@ -133,6 +166,13 @@ func (g *gateway) change(c files.Change) {
 	}
 }
 
+// announce logs once that the gateway is ready: when what it has at its start is served, which a port that is taken may delay.
+func (g *gateway) announce() {
+	if g.begun.Load() && g.unserved() == nil && g.announced.CompareAndSwap(false, true) {
+		g.log.Info("ready", "admin", g.servers[0].Addr().String(), "version", readBuild().Version)
+	}
+}
+
 // started says once what is served now.
 func (g *gateway) started() {
 	if g.logListeners() == 0 {
@@ -141,7 +181,11 @@ func (g *gateway) started() {
 	if g.o.Ready != nil {
 		g.o.Ready(Running{Admin: g.servers[0].Addr().String()})
 	}
-	g.log.Info("ready", "admin", g.servers[0].Addr().String(), "version", readBuild().Version)
+	if err := g.unserved(); err != nil {
+		g.log.Warn("not ready", "why", oneLine(err.Error()))
+	}
+	g.begun.Store(true)
+	g.announce()
 	// Reading everything leaves far more garbage than any later change will: the heap
 	// need not stay as large as that made it.
 	debug.FreeOSMemory()
@@ -156,13 +200,45 @@ func (g *gateway) logProblems(problems []files.Problem) {
 		if g.logged[text] {
 			continue
 		}
-		if p.Ignored {
+		if p.Ignored && !p.Warning {
 			g.log.Info("ignored", "what", text)
 		} else {
 			g.log.Warn("cannot use", "what", text)
 		}
 	}
 	g.logged = now
+}
+
+// world is what explain decides in.
+func (g *gateway) world() explain.World {
+	status := g.objects.status()
+	w := explain.World{Resources: g.local.Resources(), Items: status.Items, ControllerName: controllerName, Zone: g.proxy.Zone(), Place: g.place, Suggest: g.conditions.rewrite}
+	for _, p := range status.Problems {
+		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
+			w.Refused = append(w.Refused, problemLine(p))
+		}
+	}
+	return w
+}
+
+// status is what /status answers.
+func (g *gateway) status() admin.Status {
+	s := g.objects.status()
+	s.Others = g.conditions.others()
+	return s
+}
+
+// place is where an object is written, as file:line of its document.
+func (g *gateway) place(kindName, namespace, name string) string {
+	k := kind.Named(kindName)
+	if k == nil {
+		return ""
+	}
+	at, ok := g.source.Position(k.Key(namespace, name))
+	if !ok {
+		return ""
+	}
+	return at.String()
 }
 
 // retry tries what could not be bound again, until ctx ends.

@@ -1,14 +1,20 @@
 package cli
 
 import (
-	"fmt"
+	"cmp"
 	"net/netip"
-	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/config"
 	"github.com/moongate-dev/moongate/internal/explain"
 	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/lint"
 	"github.com/moongate-dev/moongate/internal/source/files"
 	"github.com/moongate-dev/moongate/internal/source/manifest"
 	"github.com/moongate-dev/moongate/internal/status/show"
@@ -20,74 +26,144 @@ type offline struct {
 	resources []*config.Resource
 	status    admin.Status
 	positions map[kind.ObjectKey]files.Position
+	source    *files.Source
+	count     int             // objects that it is about
+	about     map[string]bool // those whose statuses are of interest, as show.Object.String has them; nil is all
+	refused   map[string]bool // objects of which no definition is valid, as show.Object.String has them
+	suggest   *suggestions
 }
 
-// readOffline reads manifests once. class, unless it is "", names a GatewayClass to be treated as Moongate's. An error means that
-// nothing could be read.
-func readOffline(paths []string, class string) (*offline, error) {
-	source, err := files.New(paths, files.Options{})
+// readOffline reads objects once, and says what they mean. An error means that nothing could be read.
+func (in *input) readOffline(cmd *cobra.Command) (*offline, error) {
+	o, err := in.read(cmd)
 	if err != nil {
-		return nil, &exitError{exitUsage, err}
+		return nil, err
 	}
-	snapshot := source.Load()
-	for _, p := range snapshot.Problems {
-		if p.Reason == files.Unreadable {
-			return nil, &exitError{exitUsage, fmt.Errorf("%s", p)}
+	off := translated(o, in.cluster.use)
+	if len(in.paths) > 0 && in.cluster.use {
+		off.about = map[string]bool{}
+		for id := range off.positions {
+			off.about[id.String()] = true
 		}
+		off.status.Problems = slices.DeleteFunc(off.status.Problems, func(p admin.Problem) bool { return p.File == "" && !off.about[p.Object] })
 	}
-	if class != "" {
-		snapshot.Objects = takeClass(snapshot.Objects, class)
-	}
-	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil)})
+	off.status.Problems = append(off.status.Problems, o.unlisted...)
+	return off, nil
+}
+
+// translated says what objects mean, in a cluster or where all Gateways share the ports of one process.
+func translated(in *objects, cluster bool) *offline {
+	t := translate.New(translate.Options{ControllerName: controllerName, DefaultAddresses: statusAddresses(nil), OwnPorts: cluster,
+		RateLimits: &config.RateLimitService{Address: "redis:6379"}}) // a flag says where they count, which is not known here
 	store := newObjectStore()
-	store.change(files.Change{Upserts: snapshot.Objects, Problems: snapshot.Problems, Full: true})
+	store.change(files.Change{Upserts: in.Objects, Problems: in.Problems, Full: true})
 	positions := map[kind.ObjectKey]files.Position{}
-	for _, o := range snapshot.Objects {
+	count := 0
+	for _, o := range in.Objects {
 		t.Upsert(o.Object)
 		if o.Position != (files.Position{}) { // not a Namespace that is there because objects are in it
 			positions[o.ID] = o.Position
+			if _, refused := o.Object.(*kind.Undecoded); !refused {
+				count++
+			}
 		}
 	}
 	result := t.Commit()
 	store.publish(result.Statuses)
-	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions}
-	off.status.Problems = append(off.status.Problems, dangling(snapshot.Objects)...)
-	return off, nil
+	off := &offline{resources: result.Config.Upserts, status: store.status(), positions: positions, source: in.source, count: count, suggest: newSuggestions(in.Objects, in.Problems)}
+	if len(positions) == 0 {
+		off.count = len(in.Objects) // of a cluster
+	}
+	off.status.Problems = append(off.status.Problems, dangling(in.source, in.Objects, in.Problems, cluster)...)
+	off.refused = map[string]bool{}
+	valid := map[kind.ObjectKey]bool{}
+	for _, o := range in.Objects {
+		_, undecoded := o.Object.(*kind.Undecoded)
+		valid[o.ID] = !undecoded
+	}
+	for _, p := range in.Problems {
+		if !valid[p.Object] && !p.Ignored && p.Object.Name != "" {
+			off.refused[p.Object.String()] = true
+		}
+	}
+	off.lint(in.Objects)
+	for _, u := range result.Untold {
+		off.status.Problems = append(off.status.Problems, untold(u, fieldPosition(in.source, positions[u.Object], u.Field)))
+	}
+	return off
 }
 
 // place is where an object is written, as file:line.
-func (o *offline) place(kind, namespace, name string) string {
-	for id, p := range o.positions {
-		if id.Kind == kind && id.Namespace == namespace && id.Name == name {
-			return p.String()
-		}
-	}
-	return ""
+func (o *offline) place(kindName, namespace, name string) string {
+	return o.document(kindName, namespace, name).String()
 }
 
 // placeOf is where a field of an object is written, as file:line.
 func (o *offline) placeOf(object *show.Object, field string) string {
-	for id, p := range o.positions {
-		if id.Kind == object.Kind && id.Namespace == object.Namespace && id.Name == object.Name {
-			return fieldPosition(p, field).String()
-		}
+	return o.positionOf(object, field).String()
+}
+
+// positionOf is where a field of an object is written; the zero value where that is not known.
+func (o *offline) positionOf(object *show.Object, field string) files.Position {
+	if p := o.document(object.Kind, object.Namespace, object.Name); p != (files.Position{}) {
+		return fieldPosition(o.source, p, field)
 	}
-	return ""
+	return files.Position{}
+}
+
+// document is where an object is written; the zero value where that is not known.
+func (o *offline) document(kindName, namespace, name string) files.Position {
+	if k := kind.Named(kindName); k != nil {
+		return o.positions[k.Key(namespace, name)]
+	}
+	return files.Position{}
 }
 
 // fieldPosition is the position of a field in the document at p, or that of the document where its file has gone.
-func fieldPosition(p files.Position, field string) files.Position {
-	if text, err := os.ReadFile(p.File); err == nil {
+func fieldPosition(source *files.Source, p files.Position, field string) files.Position {
+	if source == nil { // as of objects of a running gateway
+		return p
+	}
+	if text, ok := source.Text(p.File); ok {
 		p.Line = manifest.Locate(text, p.Line, field)
 	}
 	return p
 }
 
+// narrow leaves the listeners of one Gateway, "<namespace>/<name>": those that have the port in a proxy of a cluster. With "" it is the only one with
+// listeners that a question is for; an error names the Gateways where there are several.
+func (o *offline) narrow(gateway string, ask *explain.Question) error {
+	var all, asked []string
+	for _, r := range o.resources {
+		if l := r.GetListener(); l != nil {
+			all = append(all, l.Gateway)
+			if ask.IsFor(l) {
+				asked = append(asked, l.Gateway)
+			}
+		}
+	}
+	slices.Sort(all)
+	slices.Sort(asked)
+	all, asked = slices.Compact(all), slices.Compact(asked)
+	switch {
+	case gateway != "" && !slices.Contains(all, gateway):
+		return usage("no listener is of a Gateway %s; there are %s", gateway, cmp.Or(strings.Join(all, ", "), "none"))
+	case gateway == "" && len(asked) > 1:
+		return usage("several Gateways listen on that port: add --gateway with one of %s", strings.Join(asked, ", "))
+	case gateway == "" && len(asked) == 1:
+		gateway = asked[0]
+	case gateway == "":
+		return nil // nothing listens there, and the answer tells what there is
+	}
+	o.resources = slices.DeleteFunc(o.resources, func(r *config.Resource) bool { l := r.GetListener(); return l != nil && l.Gateway != gateway })
+	return nil
+}
+
 // world is what explain decides in.
 func (o *offline) world() explain.World {
-	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place}
+	w := explain.World{Resources: o.resources, Items: o.status.Items, ControllerName: controllerName, Place: o.place, Suggest: o.suggest.rewrite}
 	for _, p := range o.status.Problems {
-		if !p.Ignored {
+		if p.Ignored == p.Warning { // a mistake, or an ignored kind whose effect is missing
 			w.Refused = append(w.Refused, problemLine(p))
 		}
 	}
@@ -104,4 +180,25 @@ func statusAddresses(bind []netip.Addr) []string {
 		texts[i] = addr.String()
 	}
 	return texts
+}
+
+// lint adds warnings about what is probably not intended.
+func (o *offline) lint(objects []files.Object) {
+	typed := make([]metav1.Object, len(objects))
+	var older []lint.Finding
+	for i, object := range objects {
+		typed[i] = object.Object
+		if o.positions[object.ID] != (files.Position{}) && object.Older != "" {
+			older = append(older, lint.OlderVersion(object.ID, object.Older))
+		}
+	}
+	for _, f := range append(older, lint.Lint(typed, time.Now())...) {
+		at := fieldPosition(o.source, o.positions[f.Object], f.Field)
+		o.status.Problems = append(o.status.Problems, admin.Problem{File: at.File, Line: at.Line, Object: f.Object.String(), Field: f.Field, Message: f.Message, Remedy: f.Remedy, Warning: true})
+	}
+}
+
+// untold is a problem of an object that has no status to show it in.
+func untold(u translate.Untold, at files.Position) admin.Problem {
+	return admin.Problem{File: at.File, Line: at.Line, Object: u.Object.String(), Field: u.Field, Message: u.Message, Remedy: u.Remedy}
 }

@@ -49,5 +49,5 @@ func problemLine(p admin.Problem) string {
 	if p.Kept {
 		b.WriteString(" (the previous version stays in use)")
 	}
-	return b.String()
+	return oneLine(b.String())
 }

@@ -30,8 +30,10 @@ type ProxyOptions struct {
 	StateDir      string // "" keeps nothing
 	HealthAddress string
 	AdminAddress  string
-	AccessLog     string // "json" (stdout), "off" or a file
+	AccessLog     string // "json" or "stdout" (both are stdout), "off", a file or the URL of a collector
+	LogLines      accessLogFlags
 	LogLevel      string
+	LogFormat     string        // text or json; "" is text
 	ShutdownDelay time.Duration // how long to accept on after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
 	PlainIO       bool          // see proxy.Options
@@ -78,7 +80,7 @@ SIGTERM or SIGINT: /readyz fails, then after --shutdown-delay the proxy stops ac
 finishes what is in flight within --drain-timeout and exits 0; changes of the configuration
 are followed meanwhile. A second one exits at once. SIGHUP reopens the access log.`,
 		Example: "  moongate proxy --controller moongate-controller.moongate-system.svc:9443 --gateway shop/web",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signals := RunOptions{Stderr: stderr}
 			ctx, stop := onSignals(&signals)
@@ -94,13 +96,15 @@ are followed meanwhile. A second one exits at once. SIGHUP reopens the access lo
 	flags.StringVar(&o.TokenFile, "token-file", defaultTokenFile, "file with the token that the proxy shows, read at each connect")
 	flags.StringVar(&o.StateDir, "state-dir", defaultStateDir,
 		"folder for the last good configuration, private keys included: keep it in memory; empty keeps none")
-	flags.StringVar(&o.HealthAddress, "health-address", defaultProxyHealthAddress, "where health and metrics are served")
-	flags.StringVar(&o.AdminAddress, "admin-address", defaultProxyAdminAddress, "where the configuration and profiles are served too")
-	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, "json (stdout), off, or a file; SIGHUP reopens the file")
+	addressVar(flags, &o.HealthAddress, "health-address", defaultProxyHealthAddress, "where health and metrics are served")
+	addressVar(flags, &o.AdminAddress, "admin-address", defaultProxyAdminAddress, "where the configuration and profiles are served too")
+	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, accessLogText)
+	o.LogLines.add(cmd)
 	flags.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", defaultProxyDelay,
+	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText)
+	durationVar(flags, &o.ShutdownDelay, "shutdown-delay", defaultProxyDelay,
 		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
-	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
+	durationVar(flags, &o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
 		"after that, how long requests in flight may take before they are cut")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
@@ -162,12 +166,12 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	log, err := newLogger(o.Stderr, o.LogLevel)
+	log, err := newLogger(o.Stderr, o.LogLevel, o.LogFormat)
 	if err != nil {
 		return nil, err
 	}
 	p := &remoteProxy{o: o, log: log}
-	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, ShutdownDelay: o.ShutdownDelay,
+	p.engine, err = newEngine(engineOptions{AccessLog: o.AccessLog, LogLines: o.LogLines, ShutdownDelay: o.ShutdownDelay,
 		DrainTimeout: o.DrainTimeout, PlainIO: o.PlainIO, Connections: o.Connections, DNS: o.DNS, Zone: o.Zone, RequestIDs: o.RequestIDs, Stdout: o.Stdout, Log: p.log, Hangup: o.Hangup})
 	if err != nil {
 		return nil, err
@@ -177,18 +181,27 @@ func newRemoteProxy(o ProxyOptions) (*remoteProxy, error) {
 	err = p.listen(admin.Options{Address: o.HealthAddress, Flag: "--health-address", Paths: admin.HealthPaths})
 	if err == nil {
 		err = p.listen(admin.Options{Address: o.AdminAddress, Paths: admin.ProxyPaths,
-			Config: func() (any, error) { return p.client.Config() }})
+			Config: func() (any, error) { return p.client.Config() }, Backends: p.backends})
 	}
 	if err != nil {
 		p.discard()
 		return nil, err
 	}
 	p.makeProxy()
+	var deliveredZone func(string)
+	if o.Zone == "" {
+		deliveredZone = func(zone string) {
+			p.log.Info("the proxy's zone is known", "zone", zone)
+			p.proxy.SetZone(zone)
+		}
+	}
 	p.client = client.New(client.Options{
 		Controller: o.Controller, CAFile: o.CAFile, TokenFile: o.TokenFile, Gateway: o.Gateway, Version: readBuild().Version,
 		StateDir: o.StateDir, Logger: p.log,
-		Apply:  func(u *config.Update) proxy.Result { return p.faults(p.proxy.Apply(u)) },
-		Rebind: func() proxy.Result { return p.faults(p.proxy.Rebind()) },
+		Apply:       func(u *config.Update) proxy.Result { return p.faults(p.proxy.Apply(u)) },
+		Rebind:      func() proxy.Result { return p.faults(p.proxy.Rebind()) },
+		Unavailable: p.proxy.Unavailable,
+		Zone:        deliveredZone,
 	})
 	return p, nil
 }

@@ -19,8 +19,11 @@ import (
 // RunOptions are the flags of run; the zero value of a field is its default.
 type RunOptions struct {
 	Files         []string
-	Bind          []string      // IP addresses for Gateways without spec.addresses; empty is all
-	AccessLog     string        // "json" (stdout), "off" or a file
+	Class         string   // GatewayClass that is treated as Moongate's; "" for none
+	Bind          []string // IP addresses for Gateways without spec.addresses; empty is all
+	AccessLog     string   // "json" or "stdout" (both are stdout), "off", a file or the URL of a collector
+	LogLines      accessLogFlags
+	LogFormat     string        // text or json; "" is text
 	AdminAddress  string        // host:port
 	ShutdownDelay time.Duration // how long to accept on after the first signal
 	DrainTimeout  time.Duration // how long requests in flight may take after that
@@ -28,10 +31,12 @@ type RunOptions struct {
 	// Connections bounds those of clients.
 	Connections connectionFlags
 	DNS         dnsFlags
+	RateLimits  rateLimitFlags
 	Zone        string
 	RequestIDs  string // generate or preserve; "" is generate
 	SecretFile  string // what keys are derived from that outlive the process; "" for none that do
 
+	Stdin          io.Reader // the path "-"; nil for none
 	Stdout, Stderr io.Writer
 	Hangup         <-chan os.Signal // each reopens the access log; nil for never
 	// Ready is called once, when everything accepted is served; nil for nobody.
@@ -57,15 +62,18 @@ func (o *RunOptions) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.Bind, "bind", nil,
 		"IP address for Gateways without spec.addresses; repeat for more (default: all addresses)")
-	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, "json (stdout), off, or a file; SIGHUP reopens the file")
-	flags.StringVar(&o.AdminAddress, "admin-address", admin.DefaultAddress, "where health, metrics, status and profiles are served")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", defaultShutdownDelay,
+	flags.StringVar(&o.LogFormat, "log-format", defaultLogFormat, logFormatText)
+	flags.StringVar(&o.AccessLog, "access-log", defaultAccessLog, accessLogText)
+	o.LogLines.add(cmd)
+	addressVar(flags, &o.AdminAddress, "admin-address", admin.DefaultAddress, "where health, metrics, status and profiles are served")
+	durationVar(flags, &o.ShutdownDelay, "shutdown-delay", defaultShutdownDelay,
 		"after SIGTERM, how long to be not ready but accept on, so that load balancers notice")
-	flags.DurationVar(&o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
+	durationVar(flags, &o.DrainTimeout, "drain-timeout", defaultDrainTimeout,
 		"after that, how long requests in flight may take before they are cut")
 	flags.BoolVar(&o.PlainIO, "plain-io", false, plainIOText)
 	o.Connections.add(cmd)
 	o.DNS.add(cmd)
+	o.RateLimits.add(cmd)
 	flags.StringVar(&o.Zone, "zone", "", zoneText)
 	flags.StringVar(&o.RequestIDs, "request-ids", defaultRequestIDs, requestIDsText)
 	flags.StringVar(&o.SecretFile, "secret-file", "", secretFileText)
@@ -87,27 +95,30 @@ func (o *RunOptions) bindAddresses() ([]netip.Addr, error) {
 func newRun(stdout, stderr io.Writer) *cobra.Command {
 	o := RunOptions{Stdout: stdout, Stderr: stderr}
 	cmd := &cobra.Command{
-		Use:   "run -f PATH...",
+		Use:   "run PATH...",
 		Short: "Serve the Gateways of your manifests",
 		Long: `Reads manifests from files and folders, serves every Gateway in them in this process, and
-follows every change of the files at once, without losing a request.
+follows every change of the files at once, without losing a request. Paths may also be given with -f.
 
 SIGTERM or SIGINT: /readyz fails, then after --shutdown-delay the gateway stops accepting,
 finishes what is in flight within --drain-timeout and exits 0. A second one exits at once.
 SIGHUP reopens the access log.`,
 		Example: `  moongate run -f ./manifests
   moongate run -f gateway.yaml -f routes/ --bind 127.0.0.1 --access-log /var/log/moongate.log`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		ValidArgsFunction: completeManifests,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Files = append(o.Files, args...)
 			if err := needFiles(cmd, o.Files); err != nil {
 				return err
 			}
+			o.Stdin = cmd.InOrStdin()
 			ctx, stop := onSignals(&o)
 			defer stop()
 			return Run(ctx, o)
 		},
 	}
 	filesFlag(cmd, &o.Files)
+	classFlag(cmd, &o.Class)
 	o.addFlags(cmd)
 	return cmd
 }

@@ -1,11 +1,16 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,37 +22,74 @@ import (
 // statusTimeout bounds the whole question; the answer comes from memory.
 const statusTimeout = 10 * time.Second
 
-func newStatus(stdout io.Writer) *cobra.Command {
+// watchPeriod is how often status --watch asks a gateway on this machine, and watchClusterPeriod how often a cluster, whose objects may be thousands.
+const (
+	watchPeriod        = time.Second
+	watchClusterPeriod = 5 * time.Second
+)
+
+func newStatus(stdout, stderr io.Writer) *cobra.Command {
 	var address, format string
 	var cluster clusterFlags
+	var watch bool
+	ask := func(ctx context.Context) (*admin.Status, error) {
+		if cluster.use {
+			return clusterStatus(ctx, cluster)
+		}
+		status, err := fetchStatus(ctx, address)
+		if err != nil {
+			return nil, &exitError{exitProblems, err}
+		}
+		return status, nil
+	}
 	cmd := &cobra.Command{
-		Use:   "status",
+		Use:   "status [KIND [NAME...] | KIND/NAME...]",
 		Short: "Show the objects of a running gateway, or of a cluster, with their conditions",
 		Long: `Asks a running gateway on this machine for its objects and prints what each one's
-conditions say, and what in the manifests could not be used.
+conditions say, and what in the manifests could not be used. Arguments select objects, as those of kubectl get do.
 
 With --kube it asks a cluster for its Gateway API objects instead, as kubectl would. What belongs to other
-controllers is listed without a judgement.`,
-		Example: "  moongate status\n  moongate status --admin-address 127.0.0.1:9902 -o yaml\n  moongate status --kube -n shop",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+controllers is listed without a judgement.
+
+With --watch it goes on, and prints objects and problems again when they have changed.`,
+		Example: `  moongate status
+  moongate status httproutes -n shop
+  moongate status gateway/public httproute/cart --watch
+  moongate status --admin-address 127.0.0.1:9902 -o yaml
+  moongate status --kube -n shop`,
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := cluster.check(cmd); err != nil {
 				return err
 			}
-			var status *admin.Status
-			var err error
-			if cluster.use {
-				status, err = clusterStatus(cmd.Context(), cluster)
-			} else if status, err = fetchStatus(address); err != nil {
-				err = &exitError{exitProblems, err}
-			}
+			filter, err := newObjectFilter(cluster.namespace, args)
 			if err != nil {
 				return err
 			}
+			if watch {
+				if format != "table" {
+					return usage("--watch prints tables: leave out -o %s", format)
+				}
+				ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+				defer stop()
+				period := watchPeriod
+				if cluster.use {
+					period = watchClusterPeriod
+				}
+				w := &statusWatch{out: stdout, errs: stderr, filter: filter, ask: func() (*admin.Status, error) { return ask(ctx) }}
+				return w.run(ctx, period)
+			}
+			status, err := ask(cmd.Context())
+			if err != nil {
+				return err
+			}
+			objects, missing := filter.apply(status)
 			if format != "table" {
 				err = printAs(stdout, format, status)
-			} else {
-				err = printStatus(stdout, status)
+			} else if len(objects) > 0 || missing == nil {
+				err = printStatus(stdout, objects, status.Problems)
+			}
+			if err == nil {
+				err = missing
 			}
 			if err == nil && cluster.use && len(status.Problems) > 0 {
 				return &exitError{code: exitProblems} // it was not all that was asked for
@@ -55,51 +97,77 @@ controllers is listed without a judgement.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&address, "admin-address", admin.DefaultAddress, "where the gateway's admin server listens")
+	addressVar(cmd.Flags(), &address, "admin-address", admin.DefaultAddress, "where the gateway's admin server listens")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on, and print objects again when they have changed")
 	cluster.add(cmd)
+	askSoon := func(cmd *cobra.Command) *admin.Status { // nil where nobody answers
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+		defer cancel()
+		status, err := ask(ctx)
+		if err != nil {
+			return nil
+		}
+		return status
+	}
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+		var status *admin.Status
+		if len(args) > 0 || strings.Contains(typed, "/") {
+			status = askSoon(cmd)
+		}
+		return startingWith(typed, completeObjects(cluster.namespace, status, args, typed)), cobra.ShellCompDirectiveNoFileComp
+	}
+	cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return namespacesOf(askSoon(cmd)), cobra.ShellCompDirectiveNoFileComp
+	})
 	outputFlag(cmd, &format, "table", "json", "yaml")
 	return cmd
 }
 
-func fetchStatus(address string) (*admin.Status, error) {
+func fetchStatus(ctx context.Context, address string) (*admin.Status, error) {
+	var status admin.Status
+	return &status, fetchAdmin(ctx, address, "/status", &status)
+}
+
+// fetchAdmin reads what the admin server of a running gateway answers to a path, as JSON.
+func fetchAdmin(ctx context.Context, address, path string, into any) error {
 	client := http.Client{Timeout: statusTimeout}
-	req, err := http.NewRequest(http.MethodGet, "http://"+address+"/status", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, nil)
 	if err != nil {
-		return nil, fmt.Errorf("--admin-address %q is not a host and port: %w", address, err)
+		return fmt.Errorf("%q is not a host and port: %w", address, err)
 	}
 	// The server refuses names that a foreign site could own, unless no page can have made the request.
 	req.Header.Set("Sec-Fetch-Site", "none")
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("no gateway answers at %s (%w); start one with moongate run, or name another with --admin-address", address, errors.Unwrap(err))
+		return fmt.Errorf("no gateway answers at %s (%w); start one with moongate run, or name the address of another", address, errors.Unwrap(err))
 	}
 	defer resp.Body.Close()
-	var status admin.Status
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s to /status; is it the admin server of a moongate?", address, resp.Status)
+	path, _, _ = strings.Cut(path, "?")
+	switch resp.StatusCode {
+	case http.StatusOK:
+	case http.StatusBadRequest: // it says why
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
+		return usage("%s does not answer %s: %s", address, path, oneLine(string(text)))
+	default:
+		return fmt.Errorf("%s answers %s to %s; is it the admin server of a moongate, and of this version?", address, resp.Status, path)
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
-		return nil, fmt.Errorf("%s does not answer /status as a moongate does: %w", address, err)
+	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+		return fmt.Errorf("%s does not answer %s as a moongate does: %w", address, path, err)
 	}
-	return &status, nil
+	return nil
 }
 
-func printStatus(w io.Writer, status *admin.Status) error {
-	objects, err := show.Objects(status.Items, controllerName)
-	if err != nil {
+func printStatus(w io.Writer, objects []*show.Object, problems []admin.Problem) error {
+	if err := show.Table(w, objects, nowhere); err != nil {
 		return err
 	}
-	if err := show.Table(w, objects, func(*show.Object, string) string { return "" }); err != nil {
-		return err
-	}
-	for _, p := range status.Problems {
-		mark := "problem"
-		if p.Ignored {
-			mark = "ignored"
-		}
-		if _, err := fmt.Fprintf(w, "%s: %s\n", mark, problemLine(p)); err != nil {
+	for _, p := range problems {
+		if _, err := fmt.Fprintf(w, "%s: %s\n", markOf(p), problemLine(p)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// nowhere is the place of objects whose manifests are not known.
+func nowhere(*show.Object, string) string { return "" }

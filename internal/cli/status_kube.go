@@ -25,20 +25,27 @@ type clusterFlags struct {
 	allNamespaces                  bool
 }
 
-func (f *clusterFlags) add(cmd *cobra.Command) {
+// addConnection adds the flags that say which cluster.
+func (f *clusterFlags) addConnection(cmd *cobra.Command, use string) {
 	flags := cmd.Flags()
-	flags.BoolVar(&f.use, "kube", false, "ask a cluster instead, by your kubeconfig")
+	flags.BoolVar(&f.use, "kube", false, use)
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "with --kube: the kubeconfig file (default $KUBECONFIG, then ~/.kube/config)")
 	flags.StringVar(&f.context, "context", "", "with --kube: the kubeconfig's context (default its current one)")
-	flags.StringVarP(&f.namespace, "namespace", "n", "", "with --kube: objects of this namespace only, and GatewayClasses")
-	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "with --kube: objects of all namespaces (default)")
+}
+
+// add adds all flags.
+func (f *clusterFlags) add(cmd *cobra.Command) {
+	f.addConnection(cmd, "ask a cluster instead, by your kubeconfig")
+	flags := cmd.Flags()
+	flags.StringVarP(&f.namespace, "namespace", "n", "", "objects of this namespace only, and those without one, such as GatewayClasses")
+	flags.BoolVarP(&f.allNamespaces, "all-namespaces", "A", false, "objects of all namespaces (default)")
 	cmd.MarkFlagsMutuallyExclusive("kube", "admin-address")
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
 }
 
 // check refuses flags that would have no effect.
 func (f *clusterFlags) check(cmd *cobra.Command) error {
-	for _, name := range []string{"kubeconfig", "context", "namespace", "all-namespaces"} {
+	for _, name := range []string{"kubeconfig", "context"} {
 		if !f.use && cmd.Flags().Changed(name) {
 			return usage("--%s is about a cluster: add --kube", name)
 		}
@@ -58,7 +65,7 @@ func (f *clusterFlags) config() (*rest.Config, error) {
 	case err != nil:
 		return nil, usage("the kubeconfig cannot be used: %w; see kubectl config view, or name another with --kubeconfig or --context", err)
 	}
-	config.UserAgent = "moongate-status"
+	config.UserAgent = "moongate/" + readBuild().Version
 	return config, nil
 }
 

@@ -31,6 +31,12 @@ func clusterOf(t *testing.T, forbidden ...string) *httptest.Server {
 	}
 	answers[group+"/v1/namespaces/shop/gateways"] = answers[group+"/v1/gateways"]
 	answers[group+"/v1/namespaces/shop/httproutes"] = answers[group+"/v1/httproutes"]
+	return clusterWith(t, answers, forbidden...)
+}
+
+// clusterWith serves answers by path.
+func clusterWith(t *testing.T, answers map[string]string, forbidden ...string) *httptest.Server {
+	t.Helper()
 	refuse := func(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 		w.WriteHeader(code)
 		json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: int32(code), Reason: reason, Message: "no"})
@@ -116,7 +122,7 @@ func TestStatusOfACluster(t *testing.T) {
 }
 
 func TestClusterFlagsNeedKube(t *testing.T) {
-	for _, args := range []string{"-n shop", "-A", "--context good", "--kubeconfig x", "--kube --admin-address 127.0.0.1:1"} {
+	for _, args := range []string{"--context good", "--kubeconfig x", "--kube --admin-address 127.0.0.1:1"} {
 		if code, out := run(append([]string{"status"}, strings.Fields(args)...)...); code != exitUsage || !strings.Contains(out, "kube") {
 			t.Errorf("%s: exit code %d\n%s", args, code, out)
 		}

@@ -57,7 +57,7 @@ func newVersion(stdout io.Writer) *cobra.Command {
 		Use:     "version",
 		Short:   "Say which Moongate this is",
 		Example: "  moongate version\n  moongate version -o json",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			b := readBuild()
 			if format != "table" {

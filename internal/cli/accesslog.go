@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/moongate-dev/moongate/internal/accesslog"
+)
+
+// accessLogText explains the flag --access-log of run and proxy.
+const accessLogText = "json or stdout (both are stdout), off, the URL of a collector of OTLP over HTTP, or a file; SIGHUP reopens the file, as does the log where it was renamed or removed"
+
+// accessLogFlags say what the lines of the access log have; the zero value is everything, as JSON.
+type accessLogFlags struct {
+	Format  string
+	Members []string
+	Redact  []string
+	OneIn   int
+}
+
+func (f *accessLogFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.Format, "access-log-format", accesslog.JSON,
+		`json, combined (the Combined Log Format), or a text with members in braces, such as "{start_time} {method} {path} {response_code}"`)
+	flags.StringSliceVar(&f.Members, "access-log-members", nil,
+		"members of the lines, such as all,request_header.referer; the page on the access log lists them (default: all)")
+	flags.StringSliceVar(&f.Redact, "access-log-redact", nil, "names of query parameters whose values are logged as *; * is all")
+	flags.IntVar(&f.OneIn, "access-log-one-in", 1, "of so many requests one is logged, and each that failed by no fault of its client")
+}
+
+func (f *accessLogFlags) options() accesslog.Options {
+	return accesslog.Options{Format: f.Format, Members: f.Members, Redact: f.Redact, OneIn: f.OneIn}
+}
+
+// check says what is wrong with the flags.
+func (f *accessLogFlags) check() error {
+	if _, problems := accesslog.Compile(f.options()); len(problems) > 0 {
+		p := problems[0]
+		return usage("--access-log-%s: %s; %s",
+			[...]string{accesslog.OptionFormat: "format", accesslog.OptionMembers: "members", accesslog.OptionRedact: "redact", accesslog.OptionOneIn: "one-in"}[p.Option], p.Text, p.Remedy)
+	}
+	return nil
+}

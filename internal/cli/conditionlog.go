@@ -1,0 +1,150 @@
+package cli
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/status/show"
+	"github.com/moongate-dev/moongate/internal/translate"
+)
+
+// maxConditionLines bounds what one change of the manifests may log: where a Gateway's class goes, thousands of routes have something to complain of.
+const maxConditionLines = 100
+
+// conditionLog logs what conditions say against objects, once when that begins, and when it is over. It is safe for concurrent use.
+type conditionLog struct {
+	log     *slog.Logger
+	objects *objectStore
+	source  *files.Source
+
+	mu      sync.Mutex
+	suggest *suggestions                // of all objects of the manifests
+	refused []kind.ObjectKey            // that it knows by their names only
+	told    map[kind.ObjectKey][]string // what was logged and still holds, as statuses have it: a suggestion that changes is no news
+}
+
+// change takes what the manifests say now, before the statuses that come of it are published.
+func (l *conditionLog) change(c files.Change) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.suggest == nil || c.Full {
+		l.suggest = newSuggestions(nil, nil)
+	}
+	for _, id := range l.refused {
+		l.suggest.remove(id)
+	}
+	l.refused = nil
+	for _, id := range c.Deletes {
+		l.suggest.remove(id)
+	}
+	for _, o := range c.Upserts {
+		l.suggest.add(o)
+	}
+	for _, p := range c.Problems {
+		if p.Object.Name != "" && !l.suggest.names.has(p.Object) { // it may be meant all the same
+			l.suggest.names.add(p.Object)
+			l.refused = append(l.refused, p.Object)
+		}
+	}
+}
+
+// publish takes changes that the store has.
+func (l *conditionLog) publish(changes []translate.StatusChange) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines, more := 0, 0
+	line := func(log func()) {
+		if lines++; lines <= maxConditionLines {
+			log()
+		} else {
+			more++
+		}
+	}
+	for _, c := range changes {
+		var complaints []show.Complaint
+		if !show.Good(c.Status) {
+			complaints = l.complaints(c.Object)
+		}
+		before := l.told[c.Object]
+		var now []string
+		for _, complaint := range complaints {
+			text := complaint.String()
+			now = append(now, text)
+			if slices.Contains(before, text) {
+				continue
+			}
+			line(func() {
+				// The line of the document, not of the field: that would take reading the file, which may block, while the control loop waits.
+				at, _ := l.source.Position(c.Object)
+				message := l.suggested(complaint.Message, c.Object.Namespace)
+				l.log.Warn("condition", "object", c.Object.String(), "where", complaint.Where, "at", at.String(), "field", complaint.Field(),
+					"condition", complaint.Condition, "reason", complaint.Reason, "message", message)
+			})
+		}
+		if len(now) > 0 {
+			if l.told == nil {
+				l.told = map[kind.ObjectKey][]string{}
+			}
+			l.told[c.Object] = now
+			continue
+		}
+		delete(l.told, c.Object)
+		if _, there := l.objects.objects.Get(c.Object); there && len(before) > 0 {
+			line(func() {
+				l.log.Info("condition", "object", c.Object.String(), "message", "nothing is wrong any more")
+			})
+		}
+	}
+	if more > 0 {
+		l.log.Warn("conditions of more objects have changed; moongate status shows all", "objects", more)
+	}
+}
+
+// rewrite is message with the name in it that was probably meant, as manifests are now; for explain.World.
+func (l *conditionLog) rewrite(message, namespace string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.suggested(message, namespace)
+}
+
+// others are the objects that /status does not show and that may be meant by a reference, sorted.
+func (l *conditionLog) others() (all []admin.Other) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.suggest == nil {
+		return nil
+	}
+	for id := range l.suggest.names.all() {
+		if k := kind.Find(id.Group, id.Kind); k != nil && !k.Custom {
+			all = append(all, admin.Other{Object: id.String(), Ports: l.suggest.ports[id]})
+		}
+	}
+	slices.SortFunc(all, func(a, b admin.Other) int { return strings.Compare(a.Object, b.Object) })
+	return all
+}
+
+// suggested is rewrite for who holds mu.
+func (l *conditionLog) suggested(message, namespace string) string {
+	if l.suggest == nil {
+		return message
+	}
+	return l.suggest.rewrite(message, namespace)
+}
+
+// complaints are those of an object as it is now; none of one that is not there.
+func (l *conditionLog) complaints(id kind.ObjectKey) []show.Complaint {
+	object, ok := l.objects.objects.Get(id)
+	if !ok {
+		return nil
+	}
+	shown, err := show.Objects([]any{object}, controllerName)
+	if err != nil { // of an object that the store has, there is none
+		return nil
+	}
+	return shown[0].Complaints()
+}

@@ -1,0 +1,272 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/pmezard/go-difflib/difflib"
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+	"sigs.k8s.io/yaml"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/config"
+	"github.com/moongate-dev/moongate/internal/deliver/dump"
+	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/status/show"
+)
+
+func newDiff(stdout io.Writer) *cobra.Command {
+	var in input
+	var from []string
+	var format string
+	cmd := &cobra.Command{
+		Use:   "diff PATH... (--from PATH... | --kube)",
+		Short: "Show what manifests would change: listeners, routes, backends, and what statuses complain of",
+		Long: `Compares what a gateway does by some objects with what it would do by others, listener by listener, route by route and
+backend by backend, as the proxies' configuration has it, and says which complaints of statuses come and which go.
+An edit that changes nothing there, such as another order of the documents, shows nothing. Private keys and passwords are not shown.
+
+With --kube manifests count as applied to the cluster; objects that they do not have stay. An object that they have takes the place of
+the cluster's as a whole, except for its age, the addresses and IP families of a Service and the labels of a Namespace, which stay where
+the manifest does not set them. With --from they take the place of
+other manifests as a whole. Paths may also be given with -f.
+
+Exit code 0: nothing changes. 1: something does. 2: the input cannot be read, or some kind of the cluster cannot be listed; what
+could be compared is shown all the same.`,
+		Example:           "  moongate diff -f new/ --kube\n  moongate diff -f new/ --from old/\n  git stash -q; cp -r manifests /tmp/old; git stash pop -q; moongate diff -f manifests --from /tmp/old",
+		ValidArgsFunction: completeManifests,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			in.paths = append(in.paths, args...)
+			if err := in.cluster.check(cmd); err != nil {
+				return err
+			}
+			if err := needFiles(cmd, in.paths); err != nil {
+				return err
+			}
+			if in.cluster.use == (len(from) > 0) {
+				return usage("diff compares with other manifests or a cluster: give --from or --kube")
+			}
+			before, after, unlisted, err := in.sides(cmd, from)
+			if err != nil {
+				return err
+			}
+			d, err := differences(before, after)
+			if err != nil {
+				return &exitError{exitProblems, err}
+			}
+			for _, p := range unlisted {
+				d.Problems = append(d.Problems, problemLine(p))
+			}
+			if format == "text" {
+				err = d.print(stdout)
+			} else {
+				err = printAs(stdout, format, d)
+			}
+			if err == nil && len(d.Problems) > 0 {
+				return &exitError{code: exitUsage} // what differs in those kinds is not known
+			}
+			if err == nil && (len(d.Resources) > 0 || len(d.Objects) > 0) {
+				err = &exitError{code: exitProblems}
+			}
+			return err
+		},
+	}
+	in.flags(cmd)
+	cmd.Flags().StringArrayVar(&from, "from", nil, "manifests to compare with, as -f; repeat for more")
+	cmd.MarkFlagsMutuallyExclusive("from", "kube")
+	outputFlag(cmd, &format, "text", "json", "yaml")
+	return cmd
+}
+
+// sides are what there is, what there would be, and the kinds that neither has because they could not be listed.
+func (in *input) sides(cmd *cobra.Command, from []string) (before, after *offline, unlisted []admin.Problem, err error) {
+	applied, err := readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	var base *objects
+	if in.cluster.use {
+		if base, err = readCluster(cmd.Context(), in.cluster); err == nil {
+			applied = applied.over(base)
+		}
+	} else {
+		base, err = readManifests(from, files.Options{Stdin: cmd.InOrStdin()})
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if in.class != "" {
+		base.Objects, applied.Objects = takeClass(base.Objects, in.class), takeClass(applied.Objects, in.class)
+	}
+	before, after = translated(base, in.cluster.use), translated(applied, in.cluster.use)
+	return before, after, base.unlisted, nil
+}
+
+// difference is what one set of objects does that another does not.
+type difference struct {
+	Problems  []string             `json:"problems,omitempty"` // kinds of the cluster that could not be listed, so that differences may be missing
+	Resources []resourceDifference `json:"resources"`          // of the configuration of proxies, sorted by kind and key
+	Objects   []objectDifference   `json:"objects"`            // sorted by kind, namespace and name
+}
+
+type resourceDifference struct {
+	Resource string          `json:"resource"`
+	Before   json.RawMessage `json:"before,omitempty"` // absent where it is new
+	After    json.RawMessage `json:"after,omitempty"`  // absent where it is gone
+}
+
+type objectDifference struct {
+	Object string   `json:"object"`
+	Gone   []string `json:"gone,omitempty"` // complaints of its status
+	New    []string `json:"new,omitempty"`
+}
+
+func differences(before, after *offline) (*difference, error) {
+	d := &difference{Resources: []resourceDifference{}, Objects: []objectDifference{}}
+	was, is := map[config.ID]*config.Resource{}, map[config.ID]*config.Resource{}
+	var ids []config.ID
+	for _, r := range before.resources {
+		was[r.ID()] = r
+		ids = append(ids, r.ID())
+	}
+	for _, r := range after.resources {
+		is[r.ID()] = r
+		if was[r.ID()] == nil {
+			ids = append(ids, r.ID())
+		}
+	}
+	slices.SortFunc(ids, config.CompareID)
+	for _, id := range ids {
+		if was[id] != nil && is[id] != nil && proto.Equal(was[id], is[id]) {
+			continue
+		}
+		r := resourceDifference{Resource: id.String()}
+		var err error
+		if r.Before, err = dumped(was[id]); err != nil {
+			return nil, err
+		}
+		if r.After, err = dumped(is[id]); err != nil {
+			return nil, err
+		}
+		d.Resources = append(d.Resources, r)
+	}
+	old, err := complaintsOf(before)
+	if err != nil {
+		return nil, err
+	}
+	complaints, err := complaintsOf(after)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name := range old {
+		names = append(names, name)
+	}
+	for name := range complaints {
+		if old[name] == nil {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		o := objectDifference{Object: name, Gone: without(old[name], complaints[name]), New: without(complaints[name], old[name])}
+		if len(o.Gone) > 0 || len(o.New) > 0 {
+			d.Objects = append(d.Objects, o)
+		}
+	}
+	return d, nil
+}
+
+// dumped is a resource to be looked at, nil for nil.
+func dumped(r *config.Resource) (json.RawMessage, error) {
+	if r == nil {
+		return nil, nil
+	}
+	d, err := dump.Of(0, []*config.Resource{r})
+	if err != nil {
+		return nil, err
+	}
+	return d.Resources[0], nil
+}
+
+// complaint is what a status or a manifest has to complain of: as it is compared, and with the name that was probably meant, which depends on other objects.
+type complaint struct{ text, shown string }
+
+// complaintsOf are what statuses complain of, and what is wrong with manifests, by object.
+func complaintsOf(off *offline) (map[string][]complaint, error) {
+	objects, err := show.Objects(off.status.Items, controllerName)
+	if err != nil {
+		return nil, err
+	}
+	show.Blame(objects, off.refused)
+	all := map[string][]complaint{}
+	for _, o := range objects {
+		for _, c := range o.Complaints() {
+			if c.Follows {
+				continue
+			}
+			text := c.String()
+			c.Message = off.suggest.rewrite(c.Message, o.Namespace)
+			all[o.String()] = append(all[o.String()], complaint{text, c.String()})
+		}
+	}
+	for _, p := range off.status.Problems {
+		p.File, p.Line = "", 0 // an object elsewhere has the same problem
+		text := markOf(p) + ": " + problemLine(p)
+		all[p.Object] = append(all[p.Object], complaint{text, text})
+	}
+	return all, nil
+}
+
+// without are the complaints of a list that are not in another, as they are shown.
+func without(list, other []complaint) (rest []string) {
+	for _, c := range list {
+		if !slices.ContainsFunc(other, func(o complaint) bool { return o.text == c.text }) {
+			rest = append(rest, c.shown)
+		}
+	}
+	return rest
+}
+
+func (d *difference) print(w io.Writer) error {
+	for _, p := range d.Problems {
+		fmt.Fprintln(w, "problem:", p)
+	}
+	for _, r := range d.Resources {
+		before, err := yaml.JSONToYAML(r.Before)
+		if err != nil {
+			return err
+		}
+		after, err := yaml.JSONToYAML(r.After)
+		if err != nil {
+			return err
+		}
+		u := difflib.UnifiedDiff{A: linesOf(before, r.Before), B: linesOf(after, r.After), FromFile: "before: " + r.Resource, ToFile: "after: " + r.Resource, Context: 3}
+		if err := difflib.WriteUnifiedDiff(w, u); err != nil {
+			return err
+		}
+	}
+	gone, now := 0, 0
+	for _, o := range d.Objects {
+		gone, now = gone+len(o.Gone), now+len(o.New)
+		for _, text := range o.Gone {
+			fmt.Fprintln(w, "no longer:", text)
+		}
+		for _, text := range o.New {
+			fmt.Fprintln(w, "new:", text)
+		}
+	}
+	_, err := fmt.Fprintf(w, "%s, %s, %d gone\n", count(len(d.Resources), "change"), count(now, "new complaint"), gone)
+	return err
+}
+
+// linesOf splits a text; none are of nothing.
+func linesOf(text []byte, of json.RawMessage) []string {
+	if of == nil {
+		return nil
+	}
+	return difflib.SplitLines(string(text))
+}

@@ -1,0 +1,288 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/source/schema"
+	"github.com/moongate-dev/moongate/internal/status/listing"
+)
+
+// input says which objects a verb that serves nothing is about: those of manifests, of a cluster, or of a cluster in which the manifests were applied.
+type input struct {
+	paths   []string
+	class   string // that is treated as Moongate's, "" for none
+	cluster clusterFlags
+	admin   string // the admin server of a running gateway, "" for none
+}
+
+func (in *input) flags(cmd *cobra.Command) {
+	filesFlag(cmd, &in.paths)
+	classFlag(cmd, &in.class)
+	cmd.RegisterFlagCompletionFunc("class", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return completeClasses(in.paths), cobra.ShellCompDirectiveNoFileComp
+	})
+	in.cluster.addConnection(cmd, "take the objects of a cluster, by your kubeconfig; manifests count as applied to it")
+}
+
+// adminFlag adds --admin, for verbs that can ask a running gateway.
+func (in *input) adminFlag(cmd *cobra.Command) {
+	addressVar(cmd.Flags(), &in.admin, "admin", "", "ask the running gateway or controller whose admin server listens there, instead of reading manifests")
+	for _, other := range []string{"filename", "class", "kube"} {
+		cmd.MarkFlagsMutuallyExclusive("admin", other)
+	}
+}
+
+// check refuses flags that do not fit together.
+func (in *input) check(cmd *cobra.Command) error {
+	if in.admin != "" {
+		if len(in.paths) > 0 {
+			return usage("--admin is about what a gateway runs with: leave out %s", in.paths[0])
+		}
+		return nil
+	}
+	if err := in.cluster.check(cmd); err != nil {
+		return err
+	}
+	if in.cluster.use {
+		return nil
+	}
+	return needFiles(cmd, in.paths)
+}
+
+// objects are what a verb is about.
+type objects struct {
+	files.Snapshot
+	source *files.Source // of the manifests; those of a cluster have no positions in it
+	// unlisted are kinds of the cluster that could not be read.
+	unlisted []admin.Problem
+}
+
+// read reads everything once. An error means that nothing could be read.
+func (in *input) read(cmd *cobra.Command) (*objects, error) {
+	o := &objects{}
+	if len(in.paths) > 0 {
+		var err error
+		if o, err = readManifests(in.paths, files.Options{Stdin: cmd.InOrStdin()}); err != nil {
+			return nil, err
+		}
+	}
+	if in.cluster.use {
+		base, err := readCluster(cmd.Context(), in.cluster)
+		if err != nil {
+			return nil, err
+		}
+		o = o.over(base)
+	}
+	if in.class != "" {
+		o.Objects = takeClass(o.Objects, in.class)
+	}
+	return o, nil
+}
+
+func readManifests(paths []string, options files.Options) (*objects, error) {
+	if err := checkPaths(paths); err != nil {
+		return nil, err
+	}
+	source, err := files.New(paths, options)
+	if err != nil {
+		return nil, &exitError{exitUsage, err}
+	}
+	snapshot := source.Load()
+	for _, p := range snapshot.Problems {
+		if p.Reason == files.Unreadable {
+			return nil, usage("%s", p)
+		}
+	}
+	return &objects{Snapshot: snapshot, source: source}, nil
+}
+
+// readCluster reads all objects of a cluster that Moongate would look at.
+func readCluster(ctx context.Context, f clusterFlags) (*objects, error) {
+	config, err := f.config()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	items, problems, err := listing.All(ctx, config)
+	if err != nil {
+		return nil, &exitError{exitProblems, clusterError(err, config.Host)}
+	}
+	o, err := readItems(items)
+	if err != nil {
+		return nil, err
+	}
+	if dropUnknown(items, o.Problems) { // the API server knows them: this build is older
+		if o, err = readItems(items); err != nil {
+			return nil, err
+		}
+	}
+	for i := range o.Objects {
+		o.Objects[i].Position = files.Position{}
+	}
+	for i := range o.Problems {
+		o.Problems[i].Position = files.Position{}
+	}
+	for _, p := range problems {
+		o.unlisted = append(o.unlisted, admin.Problem{Object: p.Kind, Message: "cannot be listed, so that none seems to exist: " + p.Message, Remedy: p.Remedy})
+	}
+	return o, nil
+}
+
+// readItems reads objects of a cluster as manifests are read, so that they mean the same.
+func readItems(items []map[string]any) (*objects, error) {
+	var text bytes.Buffer
+	for _, item := range items {
+		document, err := json.Marshal(item)
+		if err != nil {
+			return nil, &exitError{exitProblems, err}
+		}
+		text.WriteString("---\n")
+		writePrintable(&text, document)
+		text.WriteByte('\n')
+	}
+	return readManifests([]string{"-"}, files.Options{Stdin: &text, MaxFileSize: int64(text.Len())})
+}
+
+// writePrintable writes JSON such that it is YAML, too: that takes some characters in escaped form only (YAML 1.2, section 5.1). They stand in strings
+// alone, where JSON takes them in either form.
+func writePrintable(to *bytes.Buffer, document []byte) {
+	for _, r := range string(document) {
+		switch {
+		case r >= 0x7f && r <= 0x9f, r == 0xfeff, r == 0xfffe, r == 0xffff:
+			fmt.Fprintf(to, `\u%04x`, r)
+		default:
+			to.WriteRune(r)
+		}
+	}
+}
+
+// dropUnknown deletes the fields of which problems say that they are unknown, and reports whether there were any.
+func dropUnknown(items []map[string]any, problems []files.Problem) (dropped bool) {
+	fields := map[kind.ObjectKey][]string{}
+	for _, p := range problems {
+		if p.Message == schema.UnknownFieldMessage {
+			fields[p.Object] = append(fields[p.Object], p.Field)
+		}
+	}
+	if len(fields) == 0 {
+		return false
+	}
+	for _, item := range items {
+		o := unstructured.Unstructured{Object: item}
+		k := o.GroupVersionKind()
+		for _, field := range fields[kind.ObjectKey{Group: k.Group, Kind: k.Kind, Namespace: o.GetNamespace(), Name: o.GetName()}] {
+			dropped = dropField(item, field) || dropped
+		}
+	}
+	return dropped
+}
+
+// dropField deletes a field of an object by its path, such as spec.rules[0].name, and reports whether it was there.
+func dropField(in any, path string) bool {
+	switch in := in.(type) {
+	case map[string]any:
+		if _, ok := in[path]; ok {
+			delete(in, path)
+			return true
+		}
+		for name, value := range in { // a name may have a dot
+			if rest, ok := strings.CutPrefix(path, name); ok && rest != "" && (rest[0] == '.' || rest[0] == '[') && dropField(value, strings.TrimPrefix(rest, ".")) {
+				return true
+			}
+		}
+	case []any:
+		number, rest, ok := strings.Cut(strings.TrimPrefix(path, "["), "]")
+		if i, err := strconv.Atoi(number); ok && err == nil && i >= 0 && i < len(in) {
+			return dropField(in[i], strings.TrimPrefix(rest, "."))
+		}
+	}
+	return false
+}
+
+// over is what the cluster of base has once the objects were applied to it, with what is wrong with them and with the other objects of the cluster.
+func (o *objects) over(base *objects) *objects {
+	if o.source == nil {
+		return base
+	}
+	applied := map[kind.ObjectKey]files.Object{}
+	for _, object := range o.Objects {
+		applied[object.ID] = object
+	}
+	out := &objects{Snapshot: files.Snapshot{Problems: slices.Clone(o.Problems)}, source: o.source, unlisted: base.unlisted}
+	for _, p := range base.Problems {
+		if now, ok := applied[p.Object]; !ok || !replaces(now) {
+			out.Problems = append(out.Problems, p)
+		}
+	}
+	for _, was := range base.Objects {
+		if now, ok := applied[was.ID]; ok && replaces(now) {
+			now.Object = successor(was.Object, now.Object)
+			out.Objects = append(out.Objects, now)
+		} else {
+			out.Objects = append(out.Objects, was)
+		}
+		delete(applied, was.ID)
+	}
+	for _, object := range applied {
+		out.Objects = append(out.Objects, object)
+	}
+	slices.SortFunc(out.Objects, func(a, b files.Object) int { return a.ID.Compare(b.ID) })
+	return out
+}
+
+// replaces reports whether an object of manifests takes the place of one of the cluster.
+func replaces(now files.Object) bool {
+	_, refused := now.Object.(*kind.Undecoded)
+	implied := now.Position == (files.Position{}) // a Namespace that manifests have objects in
+	return !refused && !implied
+}
+
+// successor is an object that takes the place of another in a cluster, where it is as old as that: the older of two routes comes first. It keeps
+// what an API server sets and manifests leave out: addresses of Services, and labels of Namespaces.
+func successor(was, now metav1.Object) metav1.Object {
+	copied := now.(runtime.Object).DeepCopyObject().(metav1.Object)
+	copied.SetCreationTimestamp(was.GetCreationTimestamp())
+	switch now := copied.(type) {
+	case *corev1.Service:
+		if was, ok := was.(*corev1.Service); ok && now.Spec.Type != corev1.ServiceTypeExternalName {
+			keepAddresses(&was.Spec, &now.Spec)
+		}
+	case *corev1.Namespace:
+		labels := maps.Clone(was.GetLabels())
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		maps.Copy(labels, now.Labels)
+		now.Labels = labels
+	}
+	return copied
+}
+
+func keepAddresses(was, now *corev1.ServiceSpec) {
+	if now.ClusterIP == "" && len(now.ClusterIPs) == 0 {
+		now.ClusterIP, now.ClusterIPs = was.ClusterIP, was.ClusterIPs
+	}
+	if len(now.IPFamilies) == 0 {
+		now.IPFamilies = was.IPFamilies
+	}
+	if now.IPFamilyPolicy == nil {
+		now.IPFamilyPolicy = was.IPFamilyPolicy
+	}
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/explain"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/source/files"
+)
+
+// asked is the error of a question to a running gateway, with an exit code.
+func asked(err error) error {
+	var exit *exitError
+	if err == nil || errors.As(err, &exit) {
+		return err
+	}
+	return &exitError{exitProblems, err}
+}
+
+// running is what a gateway has at this moment, by its admin server: objects of kinds that are Custom with their statuses, and what it could not use.
+func running(ctx context.Context, address string) (*offline, error) {
+	status, err := fetchStatus(ctx, address)
+	if err != nil {
+		return nil, asked(err)
+	}
+	off := ofStatus(status)
+	r := newReferences(nil, off.objects, off.unusable)
+	r.custom, r.shared = true, true
+	off.status.Problems = append(off.status.Problems, r.find(off.objects)...)
+	return &off.offline, nil
+}
+
+// typedStatus is a status with its objects as their Go types.
+type typedStatus struct {
+	offline
+	objects  []files.Object
+	unusable []files.Problem // about objects that are not there, or that have a form which this version does not know
+}
+
+// ofStatus knows of objects that do not decode, as of another version of the API, their names only.
+func ofStatus(status *admin.Status) *typedStatus {
+	off := &typedStatus{offline: offline{status: *status, count: len(status.Items), refused: map[string]bool{}}}
+	there := map[string]bool{}
+	for _, item := range status.Items {
+		object, id := typedItem(item)
+		if object != nil {
+			off.objects = append(off.objects, files.Object{ID: id, Object: object})
+		} else if id.Name != "" {
+			off.unusable = append(off.unusable, files.Problem{Object: id})
+		}
+		if id.Name != "" {
+			there[id.String()] = true
+		}
+	}
+	for _, p := range status.Problems {
+		if kindName, name, named := strings.Cut(p.Object, " "); named && !p.Ignored && !p.Warning && !there[p.Object] {
+			off.refused[p.Object] = true
+			if id, ok := keyOf(kindName, name); ok {
+				off.unusable = append(off.unusable, files.Problem{Object: id})
+			}
+		}
+	}
+	off.suggest = newSuggestions(off.objects, off.unusable)
+	for _, o := range status.Others {
+		kindName, name, _ := strings.Cut(o.Object, " ")
+		if id, ok := keyOf(kindName, name); ok {
+			off.suggest.names.add(id)
+			off.suggest.ports[id] = o.Ports
+		}
+	}
+	off.status.Others = nil
+	return off
+}
+
+// keyOf is the key of an object of a kind that is known, and of a name as "namespace/name" or "name".
+func keyOf(kindName, name string) (kind.ObjectKey, bool) {
+	k := kind.Named(kindName)
+	if k == nil {
+		return kind.ObjectKey{}, false
+	}
+	namespace, short, namespaced := strings.Cut(name, "/")
+	if !namespaced {
+		namespace, short = "", name
+	}
+	return k.Key(namespace, short), true
+}
+
+// typedItem returns an object of a status as its Go type, and its key; nil for one that does not decode, and no key for one of a kind that is not known.
+func typedItem(item any) (metav1.Object, kind.ObjectKey) {
+	raw, err := json.Marshal(item)
+	if err != nil {
+		return nil, kind.ObjectKey{}
+	}
+	var head struct {
+		Kind     string `json:"kind"`
+		Metadata struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, kind.ObjectKey{}
+	}
+	k := kind.Named(head.Kind)
+	if k == nil {
+		return nil, kind.ObjectKey{}
+	}
+	object := k.New()
+	if err := json.Unmarshal(raw, object); err != nil {
+		return nil, k.Key(head.Metadata.Namespace, head.Metadata.Name)
+	}
+	return object, kind.KeyOf(object)
+}
+
+// explainRunning has a running gateway, or the controller of a cluster, decide a question.
+func explainRunning(ctx context.Context, address string, args, headers []string, gateway string) (*explain.Explanation, error) {
+	q := url.Values{"url": args[len(args)-1:], "header": headers}
+	if len(args) > 1 {
+		q.Set("method", args[0])
+	} else if isRequest(args[0]) {
+		q.Set("method", http.MethodGet)
+	}
+	if gateway != "" {
+		q.Set("gateway", gateway)
+	}
+	answer := admin.Explanation{Steps: &explain.Explanation{}}
+	if err := fetchAdmin(ctx, address, "/explain?"+q.Encode(), &answer); err != nil {
+		return nil, asked(err)
+	}
+	steps, ok := answer.Steps.(*explain.Explanation)
+	if !ok { // null
+		return nil, &exitError{exitProblems, errors.New(address + " does not answer /explain as a moongate does")}
+	}
+	return steps, nil
+}

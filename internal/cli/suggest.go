@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	gwx "github.com/moongate-dev/moongate/api/gatewayx/v1alpha1"
+	"github.com/moongate-dev/moongate/internal/admin"
+	"github.com/moongate-dev/moongate/internal/kind"
+	"github.com/moongate-dev/moongate/internal/source/files"
+	"github.com/moongate-dev/moongate/internal/source/schema"
+)
+
+// suggestions know the names that messages may have meant. A status does not name them: it would have to follow all objects of a namespace.
+type suggestions struct {
+	names     *nameIndex
+	ports     map[kind.ObjectKey][]string      // of Services
+	listeners map[kind.ObjectKey][]string      // of Gateways and ListenerSets
+	sets      map[listenerName]map[string]bool // names of ListenerSets, by their listeners
+}
+
+// listenerName is the name of a listener in a namespace.
+type listenerName struct{ namespace, name string }
+
+// newSuggestions also knows the names of objects that problems are about: they were refused.
+func newSuggestions(objects []files.Object, problems []files.Problem) *suggestions {
+	s := &suggestions{names: newNameIndex(), ports: map[kind.ObjectKey][]string{}, listeners: map[kind.ObjectKey][]string{}, sets: map[listenerName]map[string]bool{}}
+	for _, p := range problems {
+		if p.Object.Name != "" {
+			s.names.add(p.Object)
+		}
+	}
+	for _, o := range objects {
+		s.add(o)
+	}
+	return s
+}
+
+// add takes an object, or another version of it.
+func (s *suggestions) add(o files.Object) {
+	s.forget(o.ID)
+	s.names.add(o.ID)
+	var listeners []string
+	switch o := o.Object.(type) {
+	case *corev1.Service:
+		for _, p := range o.Spec.Ports {
+			s.ports[kind.KeyOf(o)] = append(s.ports[kind.KeyOf(o)], strconv.Itoa(int(p.Port)))
+		}
+	case *gwv1.Gateway:
+		for _, l := range o.Spec.Listeners {
+			listeners = append(listeners, string(l.Name))
+		}
+	case *gwv1.ListenerSet:
+		for _, l := range o.Spec.Listeners {
+			listeners = append(listeners, string(l.Name))
+		}
+	case *gwx.XListenerSet:
+		for _, l := range o.Spec.Listeners {
+			listeners = append(listeners, string(l.Name))
+		}
+	}
+	if len(listeners) == 0 {
+		return
+	}
+	s.listeners[o.ID] = listeners
+	if o.ID.Kind != kind.ListenerSet.Name {
+		return
+	}
+	for _, l := range listeners {
+		in := listenerName{o.ID.Namespace, l}
+		if s.sets[in] == nil {
+			s.sets[in] = map[string]bool{}
+		}
+		s.sets[in][o.ID.Name] = true
+	}
+}
+
+// remove forgets an object.
+func (s *suggestions) remove(id kind.ObjectKey) {
+	s.forget(id)
+	s.names.remove(id)
+}
+
+// forget takes back what is known of an object but its name.
+func (s *suggestions) forget(id kind.ObjectKey) {
+	if id.Kind == kind.ListenerSet.Name {
+		for _, l := range s.listeners[id] {
+			in := listenerName{id.Namespace, l}
+			delete(s.sets[in], id.Name)
+			if len(s.sets[in]) == 0 {
+				delete(s.sets, in)
+			}
+		}
+	}
+	delete(s.ports, id)
+	delete(s.listeners, id)
+}
+
+// suggestionsOf know the objects of a status, those of kinds that are Custom, and which were refused.
+func suggestionsOf(status *admin.Status) *suggestions { return ofStatus(status).suggest }
+
+// What translation says of a name or a number that leads nowhere.
+var (
+	absentObject   = regexp.MustCompile(`(\w+) (?:([^\s/]+)/)?([^\s/]+) (does not exist(?: in the namespace)?); create it or correct the (?:name|reference)`)
+	absentPort     = regexp.MustCompile(`(Service) ([^\s/]+)/([^\s/]+) has no port \d+; add the port to the Service or correct the number`)
+	absentListener = regexp.MustCompile(`(\w+) ([^\s/]+)/([^\s/]+) has no listener named ("[^"]+"); correct the name`)
+)
+
+// rewrite is message with the name or the number in it that was probably meant; for show.Suggest.
+func (s *suggestions) rewrite(message, namespace string) string {
+	message = absentObject.ReplaceAllStringFunc(message, func(text string) string {
+		m := absentObject.FindStringSubmatch(text)
+		namespace := cmp.Or(m[2], namespace)
+		k := kind.Named(m[1])
+		if k == nil {
+			return text
+		}
+		text, remedy := m[1]+text[len(m[1]):strings.LastIndex(text, "create it")], text[strings.LastIndex(text, "create it"):]
+		if host := strings.Split(m[3], "."); k == kind.Service.Kind && len(host) > 2 && host[2] == "svc" && s.names.has(k.Key(host[1], host[0])) {
+			return text + fmt.Sprintf("write the Service's name alone, name: %s, and namespace: %s", host[0], host[1])
+		}
+		if near := s.names.nearest(k, namespace, m[3]); near != "" {
+			return text + fmt.Sprintf("did you mean %s? Else create it", near)
+		}
+		if elsewhere := s.names.elsewhere(k, m[3]); elsewhere != "" && m[2] != "" { // else it must be in the same namespace
+			return text + fmt.Sprintf("did you mean the one in namespace %s? Then write namespace: %s, and have a ReferenceGrant there permit it. Else create it", elsewhere, elsewhere)
+		}
+		return text + remedy
+	})
+	message = absentPort.ReplaceAllStringFunc(message, func(text string) string {
+		m := absentPort.FindStringSubmatch(text)
+		if ports := s.ports[kind.Service.Key(m[2], m[3])]; len(ports) > 0 {
+			text += "; it has " + listed("port", ports)
+		}
+		return text
+	})
+	return absentListener.ReplaceAllStringFunc(message, func(text string) string {
+		m := absentListener.FindStringSubmatch(text)
+		k := kind.Named(m[1])
+		if k == nil {
+			return text
+		}
+		listeners, asked := s.listeners[k.Key(m[2], m[3])], strings.Trim(m[4], `"`)
+		if of := s.ofListenerSet(m[2], asked); of != "" {
+			return strings.TrimSuffix(text, "correct the name") + fmt.Sprintf("ListenerSet %s/%s has one: write kind: ListenerSet and name: %s", m[2], of, of)
+		}
+		if near := schema.Nearest(asked, listeners); near != "" {
+			return strings.TrimSuffix(text, "correct the name") + fmt.Sprintf("did you mean %s?", near)
+		}
+		if len(listeners) > 0 {
+			text += "; it has " + listed("listener", listeners)
+		}
+		return text
+	})
+}
+
+// ofListenerSet returns the name of the only ListenerSet of a namespace that has a listener of a name; "" where there is none or several.
+func (s *suggestions) ofListenerSet(namespace, listener string) string {
+	return only(s.sets[listenerName{namespace, listener}])
+}
+
+// maxListed bounds how many names a message lists.
+const maxListed = 8
+
+// listed is a noun with names: "port 80", "ports 80, 443".
+func listed(noun string, names []string) string {
+	if len(names) > 1 {
+		noun += "s"
+	}
+	more := ""
+	if len(names) > maxListed {
+		names, more = slices.Clone(names[:maxListed]), fmt.Sprintf(" and %d more", len(names)-maxListed)
+	}
+	return noun + " " + strings.Join(names, ", ") + more
+}
