@@ -14,7 +14,7 @@ func TestAddressesTask(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
 	app := newBackend(t, "app", nil)
-	page := strings.ReplaceAll(fenced(t, "../../docs/tasks/addresses.md", "yaml")[0], "port: 80, protocol", fmt.Sprintf("port: %d, protocol", port))
+	page := withListener(fenced(t, "docs/tasks/addresses.md", "yaml")[0].use(), 80, port)
 	g := start(t, map[string]string{"class.yaml": class, "page.yaml": page, "app.yaml": service("default", "app", app)})
 	url := fmt.Sprintf("http://127.0.0.2:%d/", port)
 	if got := (ask{url: url}).do(t); got.StatusCode != 200 || got.echo.Backend != "app" {
@@ -43,7 +43,7 @@ func TestAddressesTask(t *testing.T) {
 		t.Errorf("check: exit code %d\n%s", code, stdout)
 	}
 
-	g.write("page.yaml", strings.Replace(page, "  - {type: IPAddress, value: 127.0.0.2}\n", "", 1))
+	g.write("page.yaml", strings.Replace(page, "  - type: IPAddress\n    value: 127.0.0.2\n", "", 1))
 	g.waitCondition("Gateway", "web", "AddressesAssigned=False/NotAssigned")
 	g.waitCondition("Gateway", "web", "Programmed=False/AddressNotAssigned")
 	testkit.Eventually(t, "nothing is bound", func() bool { return refused("127.0.0.2") && refused("127.0.0.1") })

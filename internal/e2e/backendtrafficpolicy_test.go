@@ -1,29 +1,13 @@
 package e2e
 
 import (
-	"net/http"
-	"sync/atomic"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
-
-// TestTaskBackendTrafficPolicy does what the document says while the first attempt fails.
-func TestTaskBackendTrafficPolicy(t *testing.T) {
-	t.Parallel()
-	var n atomic.Int32
-	b := newBackend(t, "app", func(w http.ResponseWriter, _ *http.Request) bool {
-		if n.Add(1) == 1 {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			return true
-		}
-		return false
-	})
-	runTask(t, "backend-traffic-policy", map[int]*backend{3000: b})
-	if n := n.Load(); n != 2 {
-		t.Errorf("%d attempts, want 2", n)
-	}
-}
 
 const trafficPolicy = `apiVersion: gateway.envoyproxy.io/v1alpha1
 kind: BackendTrafficPolicy
@@ -50,7 +34,7 @@ func TestInvalidTrafficPolicy(t *testing.T) {
 		})
 	}
 	status("/a", 200)
-	g.write("policy.yaml", trafficPolicy+"  rateLimit: {local: {rules: [{limit: {requests: 1, unit: Second}}]}}\n")
+	g.write("policy.yaml", trafficPolicy+"  loadBalancer: {type: ConsistentHash, consistentHash: {type: SourceIP, tableSize: 100}}\n")
 	status("/a", 500)
 	g.waitCondition("BackendTrafficPolicy", "policy", "Accepted=False/Invalid")
 	g.write("policy.yaml", trafficPolicy+"  circuitBreaker: {maxParallelRequests: 0}\n")
@@ -59,4 +43,47 @@ func TestInvalidTrafficPolicy(t *testing.T) {
 	status("/a", 200)
 	g.remove("policy.yaml")
 	status("/a", 200)
+}
+
+// TestOverriddenNoMore: what a policy says of others that are in force in its place goes with these.
+func TestOverriddenNoMore(t *testing.T) {
+	t.Parallel()
+	b, port := newBackend(t, "app", nil), freePort(t)
+	g := start(t, map[string]string{"all.yaml": gatewayWith(httpListener("http", port, "")) + route("a", "  rules:\n  - backendRefs: [{name: app, port: 80}]\n") + service("default", "app", b),
+		"gateway.yaml": `apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: BackendTrafficPolicy
+metadata: {name: for-gateway}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: gw}]
+  loadBalancer: {type: RoundRobin}
+`,
+		"policy.yaml": trafficPolicy + "  loadBalancer: {type: Random}\n"})
+	g.waitCondition("BackendTrafficPolicy", "for-gateway", "Overridden=True/Overridden")
+	g.remove("policy.yaml")
+	testkit.Eventually(t, "nothing is overridden", func() bool {
+		shown := g.status("BackendTrafficPolicy", "for-gateway")
+		return shown.find("Accepted=True/Accepted") && !shown.find("Overridden=True/Overridden")
+	})
+}
+
+// TestCheckTellsOfUnattachedPolicy: what is wrong with a policy that is attached to nothing, so that it has no status, is a problem with its line.
+func TestCheckTellsOfUnattachedPolicy(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	text := `apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: BackendTrafficPolicy
+metadata: {name: policy}
+spec:
+  loadBalancer: {type: Random}
+  targetSelectors:
+  - {kind: HTTPRoute}
+  - {kind: HTTPRoute, matchExpressions: [{key: tier, operator: Foo}]}
+`
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	stdout, stderr, code := moongate("check", "-f", path)
+	if want := `policy.yaml:8: BackendTrafficPolicy default/policy: spec.targetSelectors[1]: "Foo" is not a valid label selector operator; `; code != 1 || !strings.Contains(stdout, want) {
+		t.Errorf("exit code %d, want %q in\n%s%s", code, want, stdout, stderr)
+	}
 }

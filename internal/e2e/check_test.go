@@ -34,7 +34,7 @@ func TestCheckMistakes(t *testing.T) {
 		{"06-kinds", "Gateway default/kinds", "spec.listeners[0].allowedRoutes.kinds[0].kind", "allow HTTPRoute"},
 		{"07-address", "Gateway default/address", "spec.addresses[0].type", "use type IPAddress"},
 		{"08-port", "Gateway default/port", "spec.listeners[0].port", "use a number"},
-		{"09-section", "HTTPRoute default/section", "spec.parentRefs[0].sectionName", "correct the name"},
+		{"09-section", "HTTPRoute default/section", "spec.parentRefs[0].sectionName", "did you mean http?"},
 		{"10-hostname", "HTTPRoute default/hostname", "spec.hostnames", "change spec.hostnames"},
 		{"11-namespace", "HTTPRoute other/namespace", "spec.parentRefs[0]", "change allowedRoutes"},
 		{"12-no-service", "HTTPRoute default/no-service", "spec.rules[0].backendRefs[0].name", "create it"},

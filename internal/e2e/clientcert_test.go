@@ -55,6 +55,10 @@ func TestTaskClientCertificates(t *testing.T) {
 	}
 
 	with := func(old, now string) {
+		t.Helper()
+		if !strings.Contains(string(manifest), old) {
+			t.Fatalf("the manifest has no %q", old)
+		}
 		manifest = []byte(strings.Replace(string(manifest), old, now, 1))
 		g.write("client-certificates.yaml", string(manifest))
 	}
@@ -95,7 +99,9 @@ func TestTaskClientCertificates(t *testing.T) {
 	with("          mode: AllowInsecureFallback\n", "")
 	testkit.Eventually(t, "a certificate is demanded again", func() bool { return status(nil) == 0 && status(others) == 200 })
 
-	with(`{group: "", kind: ConfigMap, name: staff-ca}`, "{group: certificates.k8s.io, kind: ClusterTrustBundle, name: staff}")
+	const reference = "group: \"\"\n            kind: ConfigMap\n            name: staff-ca\n"
+	const bundle = "group: certificates.k8s.io\n            kind: ClusterTrustBundle\n            name: staff\n"
+	with(reference, bundle)
 	testkit.Eventually(t, "nobody is served by a bundle that does not exist", func() bool { return status(others) == 0 })
 	g.write("bundle.yaml", trustBundle("staff", staff))
 	testkit.Eventually(t, "staff is served by the bundle", func() bool { return status(staff) == 200 && status(others) == 0 })
@@ -106,7 +112,7 @@ func TestTaskClientCertificates(t *testing.T) {
 	g.write("bundle.yaml", trustBundle("staff", others))
 	testkit.Eventually(t, "others are served by the new bundle", func() bool { return status(others) == 200 && status(staff) == 0 })
 
-	with("{group: certificates.k8s.io, kind: ClusterTrustBundle, name: staff}", `{group: "", kind: ConfigMap, name: nowhere}`)
+	with(bundle, strings.Replace(reference, "staff-ca", "nowhere", 1))
 	testkit.Eventually(t, "nobody is served any more", func() bool { return status(nil) == 0 && status(others) == 0 })
 	if shown := string(g.adminGet("/status")); !strings.Contains(shown, `"NoValidCACertificate"`) || !strings.Contains(shown, "ConfigMap default/nowhere does not exist") {
 		t.Errorf("status: %s", shown)

@@ -14,11 +14,11 @@ import (
 	"testing"
 )
 
-// curl does what a curl line of our documentation asks for, so that the lines are tested where no curl
 // jars are the cookies of curl's files, by test and file.
 var jars sync.Map
 
-// is. It knows the flags that they use and returns the status and what curl would print.
+// curl does what a curl line of the documents asks for, so that the lines are tested where no curl is. It knows the flags
+// that they use and returns the status and what curl would print.
 func curl(t testing.TB, line string) (int, string) {
 	t.Helper()
 	words := shellWords(t, line)
@@ -38,6 +38,8 @@ func curl(t testing.TB, line string) (int, string) {
 		case "-s":
 		case "-i", "-si":
 			include = true
+		case "-sI":
+			method, include = "HEAD", true
 		case "-k":
 			trust.InsecureSkipVerify = true
 		case "-d":
@@ -119,6 +121,7 @@ func curl(t testing.TB, line string) (int, string) {
 	}
 	if cookies := resp.Cookies(); jar != "" && len(cookies) > 0 {
 		jars.Store(kept, cookies)
+		t.Cleanup(func() { jars.Delete(kept) }) // the test may run again
 	}
 	text := string(body)
 	if include {
@@ -130,17 +133,21 @@ func curl(t testing.TB, line string) (int, string) {
 	return resp.StatusCode, text
 }
 
-// shellWords splits a line as a shell does, as far as our lines need it: blanks and single quotes.
+// shellWords splits a line as a shell does, as far as the documents need it: blanks and quotes. What a shell would expand or interpret it refuses.
 func shellWords(t testing.TB, line string) []string {
 	t.Helper()
 	var words []string
 	var word strings.Builder
-	quoted, some := false, false
+	quote, some := rune(0), false
 	for _, c := range line + " " {
 		switch {
-		case c == '\'':
-			quoted, some = !quoted, true
-		case c == ' ' && !quoted:
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote, some = c, true
+		case c == quote:
+			quote = 0
+		case quote != '\'' && strings.ContainsRune("$`\\", c), quote == 0 && strings.ContainsRune("{}*?[]~&|;<>()!#", c):
+			t.Fatalf("a shell takes %q of %q for something else: put it in quotes", c, line)
+		case c == ' ' && quote == 0:
 			if some {
 				words = append(words, word.String())
 			}
@@ -151,7 +158,7 @@ func shellWords(t testing.TB, line string) []string {
 			some = true
 		}
 	}
-	if quoted || len(words) == 0 {
+	if quote != 0 || len(words) == 0 {
 		t.Fatalf("cannot split %q", line)
 	}
 	return words

@@ -63,6 +63,21 @@ func TestDemo(t *testing.T) {
 	}
 }
 
+// TestDemoBind: the example listens where --bind says, and its curl lines go there.
+func TestDemoBind(t *testing.T) {
+	t.Parallel()
+	p := startProcess(t, "demo", "--dir", filepath.Join(t.TempDir(), "example"), "--bind", "127.0.0.9", "--admin-address", "127.0.0.1:0", "--access-log", "off")
+	testkit.Eventually(t, "5 curl lines", func() bool { return len(curlLines(p.stdout.String())) == 5 })
+	for _, line := range curlLines(p.stdout.String()) {
+		if status, out := curl(t, line); !strings.Contains(line, "127.0.0.9") || status != 200 && status != 301 {
+			t.Errorf("%s: %d %s", line, status, out)
+		}
+	}
+	if !strings.Contains(p.stderr.String(), "addresses=127.0.0.9:") || strings.Contains(p.stderr.String(), "addresses=127.0.0.1:") {
+		t.Errorf("it listens elsewhere:\n%s", p.stderr.String())
+	}
+}
+
 // curlLines are the lines to try in what demo prints.
 func curlLines(text string) []string {
 	var lines []string

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -63,8 +61,8 @@ func start(t testing.TB, manifests map[string]string, change ...func(*cli.RunOpt
 		g.admin = r.Admin
 	case err := <-g.ended:
 		t.Fatalf("the gateway ended: %v\n%s", err, g.stderr)
-	case <-time.After(patience):
-		t.Fatalf("the gateway was not ready in %v\n%s", patience, g.stderr)
+	case <-time.After(3 * patience): // with the race detector thousands of routes take long
+		t.Fatalf("the gateway was not ready in %v\n%s", 3*patience, g.stderr)
 	}
 	t.Cleanup(func() {
 		// The gateway would wait a while for what idle clients still send.
@@ -224,23 +222,13 @@ func newBackend(t testing.TB, name string, also func(http.ResponseWriter, *http.
 	return b
 }
 
-var nextPort atomic.Int32
+// ports are others than those of the proxy's tests.
+var ports = testkit.Ports{Low: 26000, High: 32000}
 
-// freePort is a loopback port that nothing listens on, below those that the system gives to outgoing
-// connections, of which other tests make thousands, and above those of the proxy's tests.
+// freePort is a loopback port that nothing listens on.
 func freePort(t testing.TB) int {
 	t.Helper()
-	nextPort.CompareAndSwap(0, int32(26000+rand.IntN(5000)))
-	for range 1000 {
-		port := int(nextPort.Add(1))
-		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			ln.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
+	return ports.Free(t)
 }
 
 // answer is a response with its body read.

@@ -9,7 +9,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -306,7 +305,7 @@ func TestTaskGRPC(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := strconv.Atoi(regexp.MustCompile(`protocol: HTTP, port: (\d+)`).FindStringSubmatch(string(manifest))[1])
+	port, err := strconv.Atoi(listenerPort.FindStringSubmatch(string(manifest))[1])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,8 +68,8 @@ func TestTaskHTTPS(t *testing.T) {
 			t.Errorf("%s: check: exit code %d\n%s%s", what, code, stdout, stderr)
 		}
 	}
-	broken("a Secret that the grant does not name", "name: sites-tls, namespace: certificates}]", "name: missing, namespace: certificates}]", "RefNotPermitted", "no ReferenceGrant permits")
-	broken("a Secret that is granted to others", "kind: Gateway, namespace: default}", "kind: Gateway, namespace: other}", "RefNotPermitted", "add a ReferenceGrant in namespace certificates")
+	broken("a Secret that the grant does not name", "name: sites-tls\n        namespace: certificates\n", "name: missing\n        namespace: certificates\n", "RefNotPermitted", "no ReferenceGrant permits")
+	broken("a Secret that is granted to others", "kind: Gateway\n    namespace: default\n", "kind: Gateway\n    namespace: other\n", "RefNotPermitted", "add a ReferenceGrant in namespace certificates")
 	broken("a Secret that does not exist", "name: sites-tls, namespace: certificates}\ntype", "name: other, namespace: certificates}\ntype", "InvalidCertificateRef", "does not exist; create it")
 	broken("a Secret whose key is another's", secretOf("certificates", "sites-tls", sites, sitesKey), secretOf("certificates", "sites-tls", sites, shopKey),
 		"InvalidCertificateRef", "private key does not match public key")

@@ -18,12 +18,13 @@ import (
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
-// TestMain lets the test binary be moongate: what needs a process of its own starts it anew.
+// TestMain lets the test binary be moongate: what needs a process of its own starts it anew. After a run of all tests it also checks that each code block of
+// a document was among what they ran.
 func TestMain(m *testing.M) {
 	if os.Getenv("MOONGATE_E2E_MAIN") != "" {
 		os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(m.Run())
+	os.Exit(checkDocuments(m.Run()))
 }
 
 // process is moongate as a process.

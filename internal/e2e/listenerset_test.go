@@ -13,7 +13,7 @@ func TestListenerSetTask(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
 	blue := newBackend(t, "blue", nil)
-	page := strings.ReplaceAll(fenced(t, "../../docs/tasks/listenerset.md", "yaml")[0], "port: 80, protocol", fmt.Sprintf("port: %d, protocol", port))
+	page := withListener(fenced(t, "docs/tasks/listenerset.md", "yaml")[0].use(), 80, port)
 	g := start(t, map[string]string{"class.yaml": class, "page.yaml": page, "blue.yaml": service("default", "blue", blue)})
 	get := func(host string) *answer { return ask{url: local(port, "/"), host: host}.do(t) }
 	if got := get("blue.example.com"); got.StatusCode != 200 || got.echo.Backend != "blue" {
@@ -56,10 +56,9 @@ func TestListenerSetTLS(t *testing.T) {
 	port, queuePort := freePort(t), freePort(t)
 	green := newBackend(t, "green", nil)
 	db, queue := newTCPBackend(t, "db", showing(t, testkit.NewAuthority(t), "db.example.com")), newTCPBackend(t, "queue", nil)
-	pages := fenced(t, "../../docs/tasks/listenerset.md", "yaml")
-	page := strings.NewReplacer("port: 443,", fmt.Sprintf("port: %d,", port), "port: 1883,", fmt.Sprintf("port: %d,", queuePort),
-		"port: 5432}", "port: 80}", "port: 1883}", "port: 80}").Replace(pages[1])
-	gateway := strings.ReplaceAll(pages[0][:strings.Index(pages[0], "---")], "port: 80,", fmt.Sprintf("port: %d,", freePort(t)))
+	pages := fenced(t, "docs/tasks/listenerset.md", "yaml")
+	page := strings.NewReplacer("port: 5432\n", "port: 80\n", "port: 1883\n", "port: 80\n").Replace(withListener(withListener(pages[1].use(), 443, port), 1883, queuePort))
+	gateway, _, _ := strings.Cut(withListener(pages[0].use(), 80, freePort(t)), "---")
 	g := start(t, map[string]string{
 		"class.yaml": class, "gateway.yaml": gateway, "page.yaml": page,
 		"green.yaml": service("default", "green", green), "db.yaml": service("default", "db", db), "queue.yaml": service("default", "queue", queue),
@@ -117,10 +116,9 @@ func TestXListenerSet(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
 	former := newBackend(t, "former", nil)
-	pages := fenced(t, "../../docs/tasks/listenerset.md", "yaml")
-	here := strings.NewReplacer("port: 80, protocol", fmt.Sprintf("port: %d, protocol", port))
-	gateway := here.Replace(pages[0][:strings.Index(pages[0], "---")])
-	g := start(t, map[string]string{"class.yaml": class, "gateway.yaml": gateway, "page.yaml": here.Replace(pages[2]), "former.yaml": service("default", "former", former)})
+	pages := fenced(t, "docs/tasks/listenerset.md", "yaml")
+	gateway, _, _ := strings.Cut(withListener(pages[0].use(), 80, port), "---")
+	g := start(t, map[string]string{"class.yaml": class, "gateway.yaml": gateway, "page.yaml": withListener(pages[2].use(), 80, port), "former.yaml": service("default", "former", former)})
 	g.waitCondition("XListenerSet", "former", "Programmed=True/Programmed")
 	if got := (ask{url: local(port, "/"), host: "former.example.com"}).do(t); got.StatusCode != 200 || got.echo.Backend != "former" {
 		t.Errorf("its listener: %d %s", got.StatusCode, got.body)

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -33,6 +34,7 @@ import (
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/moongate-dev/moongate/internal/admin"
 	"github.com/moongate-dev/moongate/internal/deliver"
 	"github.com/moongate-dev/moongate/internal/deliver/auth"
 	"github.com/moongate-dev/moongate/internal/reconcile"
@@ -271,7 +273,7 @@ func TestProxy(t *testing.T) {
 	process := startProcess(t, p.args...)
 	p.servedBy(t, "blue")
 	for path, want := range map[string][2]int{ // on the pod's address, on loopback
-		"/healthz": {200, 200}, "/readyz": {200, 200}, "/metrics": {200, 200}, "/config": {404, 200}, "/debug/pprof/": {404, 200},
+		"/healthz": {200, 200}, "/readyz": {200, 200}, "/metrics": {200, 200}, "/config": {404, 200}, "/backends": {404, 200}, "/debug/pprof/": {404, 200},
 		"/status": {404, 404}, "/": {404, 404},
 	} {
 		if got := [2]int{p.status(t, p.health, path), p.status(t, p.admin, path)}; got != want {
@@ -385,5 +387,43 @@ func TestProxyFlags(t *testing.T) {
 		if _, stderr, code := moongate(args...); code != 2 || !strings.Contains(stderr, wrong.want) {
 			t.Errorf("%s %q: exit code %d, %s; want 2 and %q", wrong.flag, wrong.value, code, stderr, wrong.want)
 		}
+	}
+}
+
+// TestProxyZone: a proxy is in the zone that its controller says, unless --zone says another.
+func TestProxyZone(t *testing.T) {
+	t.Parallel()
+	for name, flag := range map[string]string{"delivered": "", "flag": "east"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			blue, green := newBackend(t, "blue", nil), newBackend(t, "green", nil)
+			c, k := newControl(t)
+			p := newPod(t, c, k.token(t, "gw-moongate"))
+			c.remote.SetZones("default", "gw", map[string]string{"gw-moongate-x": "west"})
+			c.set(gatewayWith(httpListener("http", p.port, "")) + service("default", "blue", blue) + service("default", "green", green) + to("blue"))
+			c.lead("first")
+			args := p.args
+			if flag != "" {
+				args = append(args, "--zone", flag)
+			}
+			startProcess(t, args...)
+			p.servedBy(t, "blue")
+			zone := func() string {
+				var all []admin.Backend
+				if err := json.Unmarshal([]byte(ask{url: local(p.admin, "/backends")}.do(t).body), &all); err != nil || len(all) == 0 {
+					t.Fatalf("/backends has %v: %v", all, err)
+				}
+				return all[0].ProxyZone
+			}
+			if got, want := zone(), cmp.Or(flag, "west"); got != want {
+				t.Errorf("the proxy is in zone %q, want %q", got, want)
+			}
+			c.remote.SetZones("default", "gw", map[string]string{"gw-moongate-x": "north"})
+			c.set(to("green"))
+			p.servedBy(t, "green") // by a generation that says the zone, too
+			if got, want := zone(), cmp.Or(flag, "north"); got != want {
+				t.Errorf("after it is said to be in another zone the proxy is in %q, want %q", got, want)
+			}
+		})
 	}
 }

@@ -15,13 +15,14 @@ func CloseWriteToSlowPeer(t *testing.T, raw, peer *net.TCPConn, closeWrite func(
 		alertTimeout = 5 * time.Second
 		alertSize    = 24 // of a record with an alert
 	)
-	raw.SetWriteBuffer(4 << 10)
+	// What the peer's system takes behind its full buffer, and what the sender's parts anew when it sends that again, is little beside the sender's buffer: a
+	// third of it must be free before it counts as writable.
+	raw.SetWriteBuffer(64 << 10)
 	peer.SetReadBuffer(4 << 10)
 	sent := 0
-	raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
-	for err := error(nil); err == nil; {
-		var n int
-		n, err = raw.Write(make([]byte, 64<<10))
+	for n := 1; n > 0; {
+		raw.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+		n, _ = raw.Write(make([]byte, 64<<10))
 		sent += n
 	}
 	raw.SetWriteDeadline(time.Time{})
@@ -32,6 +33,7 @@ func CloseWriteToSlowPeer(t *testing.T, raw, peer *net.TCPConn, closeWrite func(
 		t.Fatalf("ended by %v before all was taken", err)
 	case <-time.After(alertTimeout + time.Second):
 	}
+	peer.SetReadBuffer(1 << 20) // else it takes long
 	peer.SetReadDeadline(time.Now().Add(Patience))
 	if _, err := io.CopyN(io.Discard, peer, int64(sent)); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-// Package testkit has what tests of several packages need: waiting for a condition, certificates, files, and a log that is read while
+// Package testkit has what tests of several packages need: waiting for a condition, certificates, files, pages that are made from the code, and a log that is read while
 // it is written. It exists so that each of them is written once. The fake API server is in apiserver.
 //
 // It must be imported by tests only, and must import nothing of this module.
