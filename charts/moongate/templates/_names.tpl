@@ -1,8 +1,8 @@
-{{/* The names are fixed, as docs/kubernetes.md says; the namespace tells releases apart. */}}
-{{- define "moongate.name" -}}moongate-controller{{- end }}
+{{/* The namespace tells releases apart. */}}
+{{- define "moongate.name" -}}{{ .Values.nameOverride | default "moongate-controller" }}{{- end }}
 
 {{/* Names of cluster-wide objects. */}}
-{{- define "moongate.clusterName" -}}moongate-controller-{{ .Release.Namespace }}{{- end }}
+{{- define "moongate.clusterName" -}}{{ include "moongate.name" . }}-{{ .Release.Namespace }}{{- end }}
 
 {{- define "moongate.selector" -}}
 app.kubernetes.io/name: moongate-controller
@@ -13,6 +13,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{ include "moongate.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- with omit .Values.commonLabels "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/version" "app.kubernetes.io/managed-by" }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "moongate.image" -}}
