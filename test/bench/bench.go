@@ -52,7 +52,12 @@ func (b *bench) prepare() (err error) {
 		return err
 	}
 	if b.hasMoongate() && b.moongate == "" {
-		if b.moongate, err = build(b.ctx, b.dir); err != nil {
+		if b.moongate, err = build(b.ctx, b.dir, ".", "./cmd/moongate"); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(b.contenders, "caddy") && b.caddy == "" {
+		if b.caddy, err = build(b.ctx, b.dir, "test/caddy", "."); err != nil {
 			return err
 		}
 	}
@@ -63,7 +68,7 @@ func (b *bench) prepare() (err error) {
 func checkInstalled(contenders, workloads []string) error {
 	var missing []string
 	for _, name := range contenders {
-		if name != "moongate" && name != baseline && program(name) == "" {
+		if name != "moongate" && name != baseline && name != "caddy" && program(name) == "" {
 			missing = append(missing, name)
 		}
 		if name == "nginx" && slices.ContainsFunc(workloads, layer4) {
@@ -88,19 +93,26 @@ func program(name string) string {
 	return ""
 }
 
-// build compiles moongate from the repository that this program lies in.
-func build(ctx context.Context, dir string) (string, error) {
+// build compiles a package of a module of the repository that this program lies in, into a folder.
+func build(ctx context.Context, dir, module, pkg string) (string, error) {
 	root, err := repository()
 	if err != nil {
 		return "", err
 	}
-	binary := filepath.Join(dir, "moongate")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binary, "./cmd/moongate")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build ./cmd/moongate: %w\n%s", err, out)
+	binaries, err := os.MkdirTemp(dir, "bin-")
+	if err != nil {
+		return "", err
 	}
-	return binary, nil
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", binaries+"/", pkg)
+	cmd.Dir = filepath.Join(root, module)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build %s in %s: %w\n%s", pkg, cmd.Dir, err, out)
+	}
+	built, err := os.ReadDir(binaries)
+	if err != nil || len(built) != 1 {
+		return "", fmt.Errorf("go build %s in %s made %d files (%w)", pkg, cmd.Dir, len(built), err)
+	}
+	return filepath.Join(binaries, built[0].Name()), nil
 }
 
 // repository is the nearest folder upwards that holds Moongate's go.mod.

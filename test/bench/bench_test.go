@@ -111,7 +111,7 @@ func TestFlags(t *testing.T) {
 	if err != nil || s.rounds != 2 || !slices.Equal(s.contenders, []string{"nginx"}) || !slices.Equal(s.workloads, []string{"A", "idle"}) {
 		t.Errorf("settings %+v, %v", s, err)
 	}
-	if s, err = parseFlags(nil, io.Discard); err != nil || s.rounds < 9 || len(s.contenders) != 3 || len(s.workloads) != len(workloads()) {
+	if s, err = parseFlags(nil, io.Discard); err != nil || s.rounds < 9 || len(s.contenders) != 4 || len(s.workloads) != len(workloads()) {
 		t.Errorf("defaults %+v, %v", s, err)
 	}
 	s, err = parseFlags([]string{"-baseline", "old", "-contenders", "moongate"}, io.Discard)
@@ -132,7 +132,7 @@ func TestFlags(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	for _, v := range []variant{{}, {HAProxyBuffer: 32 << 10}, {AccessLog: true}, {Layer4: true, NginxBuffer: 64 << 10}} {
-		for _, name := range []string{"nginx.conf.tmpl", "haproxy.cfg.tmpl", "moongate.yaml.tmpl"} {
+		for _, name := range []string{"nginx.conf.tmpl", "haproxy.cfg.tmpl", "moongate.yaml.tmpl", "caddy.json.tmpl"} {
 			c := &configuration{variant: v, Dir: "/dir", Plain: 11111, TLS: 22222, GRPC: 44444, TCP: 7777, Passthrough: 8888, UDP: 1212, Origin: originPorts{33333, 55555, 6666, 9999}, Authority: "PEM", Certificate: "Y2VydA==", Key: "a2V5"}
 			if err := render(path, name, c); err != nil {
 				t.Fatal(err)
@@ -148,7 +148,7 @@ func TestTemplates(t *testing.T) {
 			}
 			for _, port := range []string{"7777", "8888", "1212", "9999"} {
 				udp := port == "1212" || port == "9999"
-				if want := v.Layer4 && !(udp && name == "haproxy.cfg.tmpl"); bytes.Contains(text, []byte(port)) != want {
+				if want := v.Layer4 && !(udp && name == "haproxy.cfg.tmpl") && name != "caddy.json.tmpl"; bytes.Contains(text, []byte(port)) != want {
 					t.Errorf("%s has port %s: %v, want %v", name, port, !want, want)
 				}
 			}

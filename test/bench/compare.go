@@ -25,6 +25,8 @@ var expected = map[string][]string{
 	// nginx says this in every response and has no directive against it; it means
 	// nothing in HTTP/1.1 (RFC 9112 section 9.3).
 	"nginx": {"connection: keep-alive"},
+	// As proxies must (RFC 9110 section 7.6.3); gateways need not.
+	"caddy": {"via: 1.1 Caddy"},
 }
 
 // additions are the lines that a contender adds to requests beyond the three that all add.

@@ -78,9 +78,18 @@ var starters = map[string]func(b *bench, c *configuration) (*exec.Cmd, error){
 		path := filepath.Join(c.Dir, "haproxy.cfg")
 		return exec.Command(program("haproxy"), "-db", "-f", path), render(path, "haproxy.cfg.tmpl", c)
 	},
+	"caddy": func(b *bench, c *configuration) (*exec.Cmd, error) {
+		path := filepath.Join(c.Dir, "caddy.json")
+		cmd := exec.Command(b.caddy, "run", "--config", path)
+		cmd.Env = append(os.Environ(), "HOME="+c.Dir, "XDG_CONFIG_HOME="+c.Dir, "XDG_DATA_HOME="+c.Dir)
+		return cmd, render(path, "caddy.json.tmpl", c)
+	},
 	"moongate": func(b *bench, c *configuration) (*exec.Cmd, error) { return startMoongate(b.moongate, c) },
 	baseline:   func(b *bench, c *configuration) (*exec.Cmd, error) { return startMoongate(b.baseline, c) },
 }
+
+// cannot reports whether a contender cannot do a kind of work: Caddy's standard modules forward neither TCP nor UDP.
+func cannot(name string, v variant) bool { return name == "caddy" && v.Layer4 }
 
 // baseline is the contender that -baseline adds: another build of Moongate.
 const baseline = "baseline"
@@ -164,11 +173,11 @@ func streamModule() (string, bool) {
 	return "", false
 }
 
-// startAll starts every contender but the one that cannot do the work, if there is such a one.
+// startAll starts every contender but those that cannot do the work, among them the one that is named, if one is.
 func (b *bench) startAll(v variant, without string) ([]*contender, error) {
 	var all []*contender
 	for _, name := range b.contenders {
-		if name == without {
+		if name == without || cannot(name, v) {
 			continue
 		}
 		c, err := b.start(name, v)

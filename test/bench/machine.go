@@ -48,7 +48,7 @@ func kernel() string {
 // version is what the program says of itself, in one line.
 func (b *bench) version(name string) string {
 	args := map[string][]string{
-		"nginx": {program("nginx"), "-v"}, "haproxy": {program("haproxy"), "-v"}, "moongate": {b.moongate, "version"}, baseline: {b.baseline, "version"},
+		"nginx": {program("nginx"), "-v"}, "haproxy": {program("haproxy"), "-v"}, "moongate": {b.moongate, "version"}, "caddy": {b.caddy, "version"}, baseline: {b.baseline, "version"},
 	}[name]
 	out, err := exec.Command(args[0], args[1:]...).CombinedOutput()
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")

@@ -35,8 +35,10 @@ type settings struct {
 	proxyCPU       int
 	loadCPU        int
 	moongate       string // binary; built from the source when empty
+	caddy          string // binary; built from its module when empty
 	baseline       string // binary of another version; none when empty
 	keep           bool
+	chart          string // file; none when empty
 }
 
 func main() {
@@ -72,7 +74,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.IntVar(&s.rounds, "n", 9, "rounds: windows of each contender per workload")
 	f.DurationVar(&s.window, "window", 3*time.Second, "length of a measured window")
 	f.DurationVar(&s.warmup, "warmup", time.Second, "load before each window")
-	f.StringVar(&contenders, "contenders", "moongate,nginx,haproxy", "who takes part")
+	f.StringVar(&contenders, "contenders", "moongate,nginx,haproxy,caddy", "who takes part")
 	f.StringVar(&workloads, "workloads", strings.Join(workloadNames(), ","), "what is measured")
 	f.IntVar(&s.connections, "connections", 64, "client connections")
 	f.IntVar(&s.streams, "streams", 8, "requests in flight on each connection of the http2 workloads, which have -connections/-streams connections")
@@ -83,8 +85,10 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 	f.IntVar(&s.proxyCPU, "proxy-cpu", 0, "CPU of the proxy")
 	f.IntVar(&s.loadCPU, "load-cpu", 1, "CPU of the load generator and the origin")
 	f.StringVar(&s.moongate, "moongate", "", "moongate binary (default: built from this repository)")
+	f.StringVar(&s.caddy, "caddy", "", "caddy binary (default: built from its module)")
 	f.StringVar(&s.baseline, "baseline", "", "another moongate binary to compare with in the same run")
 	f.BoolVar(&s.keep, "keep", false, "keep the folder with configurations and logs")
+	f.StringVar(&s.chart, "chart", "", "file for a chart (SVG) of the summary, relative to nginx")
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -101,7 +105,7 @@ func parseFlags(args []string, output io.Writer) (*settings, error) {
 func (s *settings) check() error {
 	for _, name := range s.contenders {
 		if starters[name] == nil || name == baseline && s.baseline == "" {
-			return fmt.Errorf("unknown contender %q; there are moongate, nginx and haproxy", name)
+			return fmt.Errorf("unknown contender %q; there are moongate, nginx, haproxy and caddy", name)
 		}
 	}
 	for _, name := range s.workloads {
@@ -150,6 +154,11 @@ func run(ctx context.Context, s *settings, out io.Writer) (err error) {
 		}
 	}
 	b.printSummary()
+	if s.chart != "" {
+		if err := b.writeChart(s.chart); err != nil {
+			return err
+		}
+	}
 	if b.failures > 0 {
 		return fmt.Errorf("%d requests or edits failed; the figures beside them are not to be trusted", b.failures)
 	}

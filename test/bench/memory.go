@@ -51,7 +51,9 @@ func (b *bench) watches() *held {
 func (b *bench) runIdle(h *held) error {
 	var all []*series
 	for _, name := range b.contenders {
-		all = append(all, &series{label: name})
+		if !cannot(name, h.traffic.variant) {
+			all = append(all, &series{label: name})
+		}
 	}
 	for round := range min(idleRounds, b.settings.rounds) {
 		for _, i := range order(len(all), round) {

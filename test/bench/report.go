@@ -140,6 +140,9 @@ func (b *bench) printSummary() {
 	head := append([]string{"workload", "unit"}, b.contenders...)
 	if b.hasMoongate() {
 		head = append(head, "moongate to nginx", "moongate to HAProxy", "to nginx by round", "to HAProxy by round")
+		if slices.Contains(b.contenders, "caddy") {
+			head = append(head, "to Caddy", "to Caddy by round")
+		}
 		if b.baseline != "" {
 			head = append(head, "to baseline", "to baseline by round")
 		}
@@ -157,6 +160,9 @@ func (b *bench) printSummary() {
 		if s := r.of("moongate"); s != nil {
 			cells = append(cells, ratioTo(s, r.all, "nginx"), ratioTo(s, r.all, "haproxy"),
 				byRound(s, r.all, "nginx"), byRound(s, r.all, "haproxy"))
+			if slices.Contains(b.contenders, "caddy") {
+				cells = append(cells, ratioTo(s, r.all, "caddy"), byRound(s, r.all, "caddy"))
+			}
 			if b.baseline != "" {
 				cells = append(cells, ratioTo(s, r.all, baseline), byRound(s, r.all, baseline))
 			}

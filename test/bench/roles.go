@@ -34,16 +34,28 @@ func originRole(in io.Reader, out io.Writer) error {
 	if err := json.NewDecoder(in).Decode(&pair); err != nil {
 		return err
 	}
-	cert, err := tls.X509KeyPair(pair.Chain, pair.Key)
+	server, ports, err := newOrigin(pair)
 	if err != nil {
 		return err
+	}
+	if err := json.NewEncoder(out).Encode(ports); err != nil {
+		return err
+	}
+	return server.Serve()
+}
+
+// newOrigin makes the origin and opens its sockets.
+func newOrigin(pair keyPair) (*origin.Server, *originPorts, error) {
+	cert, err := tls.X509KeyPair(pair.Chain, pair.Key)
+	if err != nil {
+		return nil, nil, err
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"}}
 	server, err := origin.New()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	var ports originPorts
+	ports := &originPorts{}
 	for port, serve := range map[*uint16]func(listener int) error{
 		&ports.HTTP: server.HTTP1,
 		&ports.TLS:  func(listener int) error { return server.TLS(listener, config) },
@@ -51,25 +63,22 @@ func originRole(in io.Reader, out io.Writer) error {
 	} {
 		listener, addr, err := epoll.Listen()
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		if err := serve(listener); err != nil {
-			return err
+			return nil, nil, err
 		}
 		*port = addr.Port()
 	}
 	socket, addr, err := epoll.ListenDatagram()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	if err := server.UDP(socket); err != nil {
-		return err
+		return nil, nil, err
 	}
 	ports.UDP = addr.Port()
-	if err := json.NewEncoder(out).Encode(ports); err != nil {
-		return err
-	}
-	return server.Serve()
+	return server, ports, nil
 }
 
 // loadRole measures one window of the load.Spec on stdin.

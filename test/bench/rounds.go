@@ -52,7 +52,7 @@ func (s *series) summary() sample.Summary { return sample.Summarize(s.values) }
 func (t *traffic) spec(b *bench, c *contender) *load.Spec {
 	spec := &load.Spec{
 		Address: t.address(c), Exchange: t.exchange, Message: t.message, Request: t.request, BodySize: t.bodySize,
-		Connections: b.connections, PerRequest: t.perRequest, Burst: t.burst,
+		Connections: b.connections, PerRequest: t.perRequest, Burst: t.burst, Rate: t.rate,
 		Warmup: b.warmup, Window: b.window,
 		Proxy: c.pids, Origin: []int{b.originID}, ProxyCPU: b.proxyCPU,
 	}

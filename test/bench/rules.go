@@ -50,6 +50,14 @@ var policyRules = []rule{
 	{"healthCheck.passive", "/passive/", ``, `healthCheck: {passive: {}}`},
 	{"tcpKeepalive, connection", "/connection/", ``, `tcpKeepalive: {idleTime: 60s}, connection: {bufferLimit: 64Ki}`},
 	{"useClientProtocol", "/client-protocol/", ``, `useClientProtocol: true`},
+	{"rateLimit.local", "/rate-limit/", ``, `rateLimit: {local: {rules: [{limit: {requests: 4000000000, unit: Second}}]}}`},
+	{"faultInjection, not drawn", "/fault/", ``, `faultInjection: {abort: {httpStatus: 503, percentage: 0}}`},
+	{"admissionControl", "/admission/", ``, `admissionControl: {}`},
+	{"requestBuffer, no body", "/buffer/", ``, `requestBuffer: {limit: 1Mi}`},
+	{"bandwidthLimit", "/bandwidth/", ``, `bandwidthLimit: {response: {limit: {value: 100Gi, unit: Second}}}`},
+	{"compressor, not accepted", "/compressor/", ``, `compressor: [{type: Gzip, gzip: {}}]`},
+	{"responseOverride, another status", "/response-override/", ``, `responseOverride: [{match: {statusCodes: [{value: 500}]}, response: {body: {inline: sorry}}}]`},
+	{"httpUpgrade, not asked for", "/upgrade/", ``, `httpUpgrade: [{type: websocket}]`},
 }
 
 // Name is the rule's in its route, and that of its policy.

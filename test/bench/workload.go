@@ -89,10 +89,11 @@ type traffic struct {
 	request    []byte
 	bodySize   int // of the response
 	secure     bool
-	http2      bool // with settings.streams requests in flight on each connection, as many in all
-	perRequest bool // a connection for each request
-	burst      int  // datagrams that a socket has on their way together; 0 is one
-	bytes      int  // of a request and its response together, if the cost is that of bytes
+	http2      bool    // with settings.streams requests in flight on each connection, as many in all
+	perRequest bool    // a connection for each request
+	rate       float64 // requests a second that are due, in an open loop; 0 is a closed one
+	burst      int     // datagrams that a socket has on their way together; 0 is one
+	bytes      int     // of a request and its response together, if the cost is that of bytes
 	exchange   load.Exchange
 	message    []byte // of a WebSocket
 	variant    variant
@@ -107,9 +108,8 @@ type workload struct {
 
 // workloads in the order of the report; main's flags need only the names, so it is a function.
 func workloads() []workload {
-	small := traffic{request: getSmall, bodySize: origin.SmallBody}
+	small := traffic{title: "A: GET 1 KiB", request: getSmall, bodySize: origin.SmallBody}
 	a, big, upload, secure, logged := small, small, small, small, small
-	a.title = "A: GET 1 KiB"
 	big.title, big.request, big.bodySize = "B: GET 64 KiB", getBig, origin.BigBody
 	big.variant.HAProxyBuffer = 32 << 10
 	upload.title, upload.request = "C: POST 16 KiB", postBody
@@ -154,6 +154,7 @@ func workloads() []workload {
 		{"tls-passthrough", passthrough.run}, {"tls-passthrough-connect", passthroughConnect.run},
 		{"udp", datagrams.run}, {"udp-burst", bursts.run},
 		{"idle-tcp", func(b *bench) error { return b.runIdle(b.tunnels()) }},
+		{"open", func(b *bench) error { return b.runOpen(&small) }},
 		{"filters", (*bench).runFilters},
 		{"policies", (*bench).runPolicies},
 		{"routes", func(b *bench) error { return b.runRoutes(&small) }},

@@ -54,6 +54,22 @@ func (p *Poller) Wait(timeout int) ([]syscall.EpollEvent, error) {
 	return p.events[:n], nil
 }
 
+// WaitFor is Wait with a finer limit, which the kernel may exceed by its slack for timers, 50 us as a rule.
+func (p *Poller) WaitFor(limit time.Duration) ([]syscall.EpollEvent, error) {
+	timeout := syscall.NsecToTimespec(int64(limit))
+	n, _, errno := syscall.Syscall6(sysEpollPwait2, uintptr(p.fd), uintptr(unsafe.Pointer(&p.events[0])), uintptr(len(p.events)), uintptr(unsafe.Pointer(&timeout)), 0, 0)
+	switch errno {
+	case 0:
+		return p.events[:n], nil
+	case syscall.EINTR:
+		return nil, nil
+	}
+	return nil, fmt.Errorf("epoll_pwait2: %w", errno)
+}
+
+// sysEpollPwait2 is the number of the system call, which is the same everywhere.
+const sysEpollPwait2 = 441
+
 // Close frees the poller's own descriptor.
 func (p *Poller) Close() error { return syscall.Close(p.fd) }
 

@@ -36,6 +36,9 @@ type Spec struct {
 	Message []byte
 	// Burst is how many datagrams of a socket are on their way together, up to 32; 0 is one.
 	Burst int
+	// Rate makes it an open loop of HTTP/1.1: so many requests a second are due, on whichever connection is free, and the latency of each begins when it is due. 0 is a closed
+	// loop, in which each connection has a request on its way all the time.
+	Rate float64
 	// PerRequest opens a new connection for each request; Request must then ask for "Connection: close".
 	PerRequest     bool
 	Warmup, Window time.Duration

@@ -19,8 +19,9 @@ type loop struct {
 	head     []byte    // the response head as the connections have seen it so far
 	request  *request2 // in HTTP/2
 	requests int
-	open     int  // connections whose response is still to come, with once
-	once     bool // one request on each connection, no more
+	open     int       // connections whose response is still to come, with once
+	once     bool      // one request on each connection, no more
+	schedule *schedule // of an open loop, else nil
 	tally
 }
 
@@ -42,6 +43,9 @@ func newLoop(spec *Spec) (*loop, error) {
 		if l.request, err = newRequest2(spec.Request, scheme); err != nil {
 			return nil, errors.Join(err, poller.Close())
 		}
+	}
+	if spec.Rate > 0 {
+		l.schedule = newSchedule(spec.Rate, time.Now())
 	}
 	return l, nil
 }
@@ -66,7 +70,7 @@ func (l *loop) run(d time.Duration) error {
 		if err := l.grow(); err != nil {
 			return err
 		}
-		events, err := l.poller.Wait(10)
+		events, err := l.wait()
 		if err != nil {
 			return err
 		}
@@ -94,6 +98,18 @@ func (l *loop) run(d time.Duration) error {
 	}
 }
 
+// wait returns what has happened, after the requests that are due have been sent.
+func (l *loop) wait() ([]syscall.EpollEvent, error) {
+	if l.schedule == nil {
+		return l.poller.Wait(int(maxPause.Milliseconds()))
+	}
+	pause, err := l.send()
+	if err != nil {
+		return nil, err
+	}
+	return l.poller.WaitFor(min(pause, maxPause))
+}
+
 // grow opens missing connections and sends the first request on each.
 func (l *loop) grow() error {
 	for len(l.conns) < l.spec.Connections && (!l.once || l.open < parallel) {
@@ -117,6 +133,10 @@ func (l *loop) startFirst(c *conn) error {
 	}
 	if l.spec.Exchange == Datagrams {
 		return c.nextDatagrams(l, time.Now())
+	}
+	if l.schedule != nil {
+		l.schedule.free(c)
+		return nil
 	}
 	return c.start(l.spec.Request)
 }
@@ -200,6 +220,10 @@ func (l *loop) completed(c *conn) error {
 	}
 	if c.upgraded {
 		return c.startMessage(l.spec, now)
+	}
+	if l.schedule != nil {
+		l.schedule.free(c)
+		return nil
 	}
 	return c.startAt(l.spec.Request, now)
 }
