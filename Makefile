@@ -19,9 +19,9 @@ TAG ?= $(VERSION)
 CREATED := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 # Modules of their own, so that nothing they need is the product's.
-MODULES := test test/charts test/h2spec test/interop test/websocket tools/image
+MODULES := test test/alerts test/caddy test/charts test/h2spec test/interop test/page test/websocket tools/image tools/release
 # And those that are tested on a cluster.
-CLUSTER_MODULES := test/cluster test/conformance test/nodrop test/scale
+CLUSTER_MODULES := test/cluster test/conformance test/documents test/nodrop test/scale
 
 PKGS ?= ./...
 TESTFLAGS ?=
@@ -43,7 +43,7 @@ build: ## build bin/moongate
 	CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/moongate ./cmd/moongate
 
 .PHONY: check
-check: build ## the inner loop: vet and everything quick (under 3 minutes)
+check: build redis-server nginx ## the inner loop: vet and everything quick (under 3 minutes)
 	go vet $(PKGS)
 	go test -short $(TESTFLAGS) $(PKGS)
 
@@ -52,8 +52,35 @@ check: build ## the inner loop: vet and everything quick (under 3 minutes)
 .PHONY: test
 test: test-packages test-h2load test-modules test-race test-in-cluster ## every test, again under the race detector, and on a cluster (root)
 
+# Global rate limits are tested with it.
+.PHONY: redis-server
+redis-server:
+	@command -v redis-server >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    { apt-get install --yes --no-install-recommends redis-server >/dev/null 2>&1 || \
+	      { apt-get update >/dev/null && apt-get install --yes --no-install-recommends redis-server >/dev/null; }; }; } || \
+	  { echo "install Debian's package redis-server" >&2; exit 1; }
+
+# What moongate migrate makes is compared with it.
+.PHONY: nginx
+nginx:
+	@command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || [ "$$(uname)" != Linux ] || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    { apt-get install --yes --no-install-recommends nginx >/dev/null 2>&1 || \
+	      { apt-get update >/dev/null && apt-get install --yes --no-install-recommends nginx >/dev/null; }; }; } || \
+	  { echo "install Debian's package nginx" >&2; exit 1; }
+
+# The built-in page is tested in it.
+.PHONY: chromium
+chromium:
+	@command -v chromium-headless-shell >/dev/null || command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	    { apt-get install --yes --no-install-recommends chromium-headless-shell >/dev/null 2>&1 || \
+	      { apt-get update >/dev/null && apt-get install --yes --no-install-recommends chromium-headless-shell >/dev/null; }; }; } || \
+	  { echo "install Debian's package chromium-headless-shell" >&2; exit 1; }
+
 .PHONY: test-packages
-test-packages: build
+test-packages: build redis-server nginx
 	@date '+%H:%M:%S $@'
 	go test $(TESTFLAGS) $(PKGS)
 
@@ -64,12 +91,13 @@ test-h2load: build
 
 # Go keeps results of the other modules though files of this one have changed.
 .PHONY: test-modules
-test-modules: build
+test-modules: build chromium
 	@date '+%H:%M:%S $@'
+	@$(MAKE) --no-print-directory -C test strace
 	failed=0; for module in $(MODULES) $(CLUSTER_MODULES); do (cd $$module && go test -count 1 $(TESTFLAGS) ./...) || failed=1; done; exit $$failed
 
 .PHONY: test-race
-test-race: build
+test-race: build redis-server nginx
 	@date '+%H:%M:%S $@'
 ifeq ($(RACE),yes)
 	CGO_ENABLED=1 go test -race $(TESTFLAGS) $(PKGS)
@@ -95,12 +123,16 @@ fuzz: ## every fuzz target for FUZZTIME (10s) each
 	done
 
 .PHONY: bench
-bench: ## compare with nginx and HAProxy (Debian packages); see docs/performance.md
+bench: ## compare with nginx, HAProxy (Debian packages) and Caddy; see docs/performance.md
 	$(MAKE) -C test bench
 
 .PHONY: golden
 golden: ## rewrite the golden files from what the translator says; read the diff
 	go test ./internal/translate -update
+
+.PHONY: pictures
+pictures: build chromium ## take the pictures of docs/dashboard.md
+	cd test/page && go test -count 1 . -update
 
 .PHONY: conformance-page
 conformance-page: ## write docs/conformance.md: which tests prove which features and fields
@@ -134,13 +166,28 @@ image: ## write bin/moongate-image.tar for amd64 and arm64, without Docker
 	@cd tools/image && go run . -name '$(IMAGE):$(TAG)' -version '$(VERSION)' -revision '$(COMMIT)' -created $(CREATED) \
 	  -o ../../bin/moongate-image.tar amd64=../../bin/image/amd64/moongate arm64=../../bin/image/arm64/moongate
 
+# Helm and dpkg compare versions, so that a commit without a tag is a version before the first.
+RELEASE_VERSION = $(shell echo '$(VERSION)' | grep -Ex 'v[0-9]+\.[0-9]+\.[0-9]+([-+].*)?' || echo 'v0.0.0-0.g$(VERSION)')
+RELEASE_PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
+
+.PHONY: release
+release: ## write bin/release: archives, Debian packages, image, charts, manifest, SBOMs and checksums
+	set -e; for platform in $(RELEASE_PLATFORMS); do \
+	  CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -ldflags '$(subst $(CLI).version=$(VERSION),$(CLI).version=$(RELEASE_VERSION),$(LDFLAGS))' \
+	    -o bin/build/$$platform/moongate ./cmd/moongate; \
+	done
+	@cd tools/image && go run . -name '$(IMAGE):$(RELEASE_VERSION)' -version '$(RELEASE_VERSION)' -revision '$(COMMIT)' -created $(CREATED) \
+	  -o ../../bin/build/moongate-image.tar amd64=../../bin/build/linux/amd64/moongate arm64=../../bin/build/linux/arm64/moongate
+	@cd tools/release && go run . -root ../.. -version '$(RELEASE_VERSION)' -created $(CREATED) -image ../../bin/build/moongate-image.tar -o ../../bin/release \
+	  $(foreach platform,$(RELEASE_PLATFORMS),$(platform)=../../bin/build/$(platform)/moongate)
+
 .PHONY: clean
 clean: ## remove what make builds
 	rm -rf bin
 
 # What needs a cluster runs as root. Kubernetes is built once, outside of the repository, in some minutes.
 .PHONY: test-in-cluster
-test-in-cluster: test-cluster scripted conformance nodrop scale-small ## everything that is proved on a cluster (root)
+test-in-cluster: test-cluster scripted conformance documents nodrop scale-small ## everything that is proved on a cluster (root)
 
 .PHONY: conformance
 conformance: ## the official conformance suite, with Moongate from its chart, and its report into conformance/ (root)
@@ -151,6 +198,11 @@ conformance: ## the official conformance suite, with Moongate from its chart, an
 scripted: ## its simplest tests with a gateway that is not Moongate: what they prove is the cluster (root)
 	@date '+%H:%M:%S $@'
 	@$(MAKE) --no-print-directory -C test/conformance scripted
+
+.PHONY: documents
+documents: ## the commands of README and docs that need a cluster (root)
+	@date '+%H:%M:%S $@'
+	@$(MAKE) --no-print-directory -C test/documents all
 
 .PHONY: nodrop
 nodrop: ## requests under way while everything fails or changes (root)

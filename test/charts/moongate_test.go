@@ -1,8 +1,11 @@
 package charts
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -17,6 +20,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gwv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
@@ -123,17 +127,29 @@ func TestEveryValue(t *testing.T) {
 	if crds := r.chart.CRDObjects(); len(crds) != 12 {
 		t.Errorf("%d CRDs with crds.enabled=true", len(crds))
 	}
-	d := get[*appsv1.Deployment](t, r, "Deployment moongate-controller")
+	d := get[*appsv1.Deployment](t, r, "Deployment edge")
 	pod := d.Spec.Template.Spec
 	c := pod.Containers[0]
 	labels, annotations := d.Spec.Template.Labels, d.Spec.Template.Annotations
 	class := get[*gwv1.GatewayClass](t, r, "GatewayClass second")
 	parameters := get[*v1alpha1.GatewayParameters](t, r, "GatewayParameters second")
-	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-controller")
-	policy := get[*networkingv1.NetworkPolicy](t, r, "NetworkPolicy moongate-controller").Spec
+	monitor := get[*monitoring.PodMonitor](t, r, "PodMonitor edge")
+	rule := get[*monitoring.PrometheusRule](t, r, "PrometheusRule edge")
+	policy := get[*networkingv1.NetworkPolicy](t, r, "NetworkPolicy edge").Spec
+	dashboard := get[*corev1.ConfigMap](t, r, "ConfigMap edge-dashboard")
+	var shown struct{ Title string }
+	if err := json.Unmarshal([]byte(dashboard.Data["moongate.json"]), &shown); err != nil {
+		t.Error(err)
+	}
 	for key, value := range policy.PodSelector.MatchLabels {
 		if labels[key] != value {
 			t.Errorf("the NetworkPolicy selects %s=%s, which the pods lack", key, value)
+		}
+	}
+	account := get[*corev1.ServiceAccount](t, r, "ServiceAccount edge")
+	for _, name := range r.names(t) {
+		if object := r.objects(t)[name].(metav1.Object); !strings.HasPrefix(name, "CustomResourceDefinition ") && (object.GetLabels()["cost-center"] != "42" || object.GetLabels()["app.kubernetes.io/instance"] == "stolen") {
+			t.Errorf("commonLabels: %s has labels %v", name, object.GetLabels())
 		}
 	}
 	const image = "registry.example/gateway@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -142,13 +158,28 @@ func TestEveryValue(t *testing.T) {
 		{"image", c.Args[2], "--image=" + image},
 		{"image.pullPolicy", string(c.ImagePullPolicy), "Always"},
 		{"imagePullSecrets", pod.ImagePullSecrets[0].Name, "registry"},
+		{"nameOverride", get[*corev1.Service](t, r, "Service edge").Name, strings.TrimPrefix(c.Args[4], "--service=")},
+		{"nameOverride", get[*rbacv1.ClusterRoleBinding](t, r, "ClusterRoleBinding edge-moongate-system").RoleRef.Name, "edge-moongate-system"},
+		{"nameOverride", pod.ServiceAccountName, "edge"},
+		{"serviceAccount.annotations", account.Annotations["example.org/role"], "reader"},
+		{"extraArgs", c.Args[len(c.Args)-1], "--leader-elect=false"},
+		{"extraEnv", c.Env[2].Name + " " + c.Env[2].Value, "GODEBUG madvdontneed=1"},
+		{"platformUser", fmt.Sprint(pod.SecurityContext.RunAsUser == nil, pod.SecurityContext.RunAsGroup == nil, *pod.SecurityContext.RunAsNonRoot), "true true true"},
+		{"commonLabels", labels["cost-center"], "42"},
 		{"replicas", fmt.Sprint(*d.Spec.Replicas), "3"},
 		{"controllerName", string(class.Spec.ControllerName), "example.org/second"},
 		{"controllerName", c.Args[3], "--controller-name=example.org/second"},
 		{"logLevel", c.Args[8], "--log-level=debug"},
+		{"logFormat", c.Args[len(c.Args)-2], "--log-format=json"},
 		{"watchNamespaces", c.Args[10], "--watch-namespaces=blog,moongate-system,shop"},
 		{"watchNamespaces", strings.Join(get[*monitoring.PodMonitor](t, r, "PodMonitor moongate-proxy").Spec.NamespaceSelector.MatchNames, ","), "blog,moongate-system,shop"},
 		{"watchNamespaces", strings.Join(policy.Ingress[0].From[0].NamespaceSelector.MatchExpressions[0].Values, ","), "blog,moongate-system,shop"},
+		{"rateLimits.redis.addressSecret", c.Args[11], "--redis=$(REDIS_ADDRESS)"},
+		{"rateLimits.redis.addressSecret", c.Env[1].Name + " " + c.Env[1].ValueFrom.SecretKeyRef.Name + " " + c.Env[1].ValueFrom.SecretKeyRef.Key, "REDIS_ADDRESS redis url"},
+		{"rateLimits.redis.keyPrefix", c.Args[12], "--redis-key-prefix=second:"},
+		{"rateLimits.algorithm", c.Args[13], "--rate-limit-algorithm=GCRA"},
+		{"rateLimits.failureMode", c.Args[14], "--rate-limit-failure-mode=Closed"},
+		{"rateLimits.timeout", c.Args[15], "--rate-limit-timeout=50ms"},
 		{"gatewayClass.name", class.Spec.ParametersRef.Name, "second"},
 		{"gatewayClass.parameters", string(*class.Spec.ParametersRef.Namespace), parameters.Namespace},
 		{"gatewayClass.parameters", fmt.Sprint(parameters.Spec.Autoscaling.MaxReplicas), "5"},
@@ -165,11 +196,35 @@ func TestEveryValue(t *testing.T) {
 		{"networkPolicy.enabled", policy.Ingress[0].Ports[0].Port.String(), "9443"},
 		{"networkPolicy.proxiesFrom", policy.Ingress[0].From[1].IPBlock.CIDR, "192.0.2.0/24"},
 		{"networkPolicy.metricsFrom", policy.Ingress[1].From[0].NamespaceSelector.MatchLabels["team"], "monitoring"},
+		{"grafanaDashboard.enabled", shown.Title, "Moongate"},
+		{"grafanaDashboard.labels", dashboard.Labels["dashboards"], "yes"},
+		{"grafanaDashboard.annotations", dashboard.Annotations["grafana_folder"], "Gateways"},
+		{"prometheusRule.labels", rule.Labels["release"], "prometheus"},
+		{"prometheusRule.enabled", rule.Spec.Groups[0].Name, "moongate"},
 		{"podMonitor.labels", monitor.Labels["release"], "prometheus"},
 		{"podMonitor.interval", string(monitor.Spec.PodMetricsEndpoints[0].Interval), "15s"},
 	} {
 		if check.got != check.want {
 			t.Errorf("%s: got %q, want %q", check.key, check.got, check.want)
+		}
+	}
+}
+
+// TestNotes: what Helm says after an installation takes kubectl alone.
+func TestNotes(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}": "rollout status deployment/moongate-controller",
+		"{nameOverride: edge, gatewayClass: {enabled: false}}": "port-forward deployment/edge 9901",
+		"{watchNamespaces: [shop]}":                            "kubectl -n shop apply",
+	} {
+		notes := mustRender(t, "moongate", parse(t, values)).notes
+		if !strings.Contains(notes, want) {
+			t.Errorf("%s: the notes lack %q:\n%s", values, want, notes)
+		}
+		for line := range strings.Lines(notes) {
+			if strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "  kubectl ") && !strings.HasPrefix(line, "  {") && !strings.HasPrefix(line, "   spec:") && line != "  EOF\n" {
+				t.Errorf("%s: the notes have another command than kubectl: %s", values, line)
+			}
 		}
 	}
 }
@@ -180,10 +235,28 @@ func TestTagAndSwitches(t *testing.T) {
 		t.Errorf("image %s", got)
 	}
 	for _, name := range r.names(t) {
-		for _, kind := range []string{"GatewayClass", "GatewayParameters", "PodDisruptionBudget", "PodMonitor", "NetworkPolicy"} {
+		for _, kind := range []string{"GatewayClass", "GatewayParameters", "PodDisruptionBudget", "PodMonitor", "PrometheusRule", "NetworkPolicy", "ConfigMap"} {
 			if strings.HasPrefix(name, kind+" ") {
 				t.Errorf("%s was rendered", name)
 			}
+		}
+	}
+}
+
+// TestRedisAddress: an address of Redis is given as it is, also where it looks like a variable; without one all else is said nevertheless, for those that GatewayParameters name.
+func TestRedisAddress(t *testing.T) {
+	for values, want := range map[string][]string{
+		"{}":                                  {"--redis-key-prefix=", "--rate-limit-algorithm=FixedWindow", "--rate-limit-failure-mode=Open", "--rate-limit-timeout=20ms"},
+		"{rateLimits: {failureMode: Closed}}": {"--redis-key-prefix=", "--rate-limit-algorithm=FixedWindow", "--rate-limit-failure-mode=Closed", "--rate-limit-timeout=20ms"},
+		"{rateLimits: {redis: {address: '[::1]:6379'}}}":                {"--redis=[::1]:6379", "--redis-key-prefix=", "--rate-limit-algorithm=FixedWindow", "--rate-limit-failure-mode=Open", "--rate-limit-timeout=20ms"},
+		"{rateLimits: {redis: {address: '$(X):1', keyPrefix: '$(Y)'}}}": {"--redis=$$(X):1", "--redis-key-prefix=$$(Y)", "--rate-limit-algorithm=FixedWindow", "--rate-limit-failure-mode=Open", "--rate-limit-timeout=20ms"},
+	} {
+		c := get[*appsv1.Deployment](t, mustRender(t, "moongate", parse(t, values)), "Deployment moongate-controller").Spec.Template.Spec.Containers[0]
+		if got := c.Args[10:]; !slices.Equal(got, want) {
+			t.Errorf("%s: the arguments end with %q, want %q", values, got, want)
+		}
+		if len(c.Env) != 1 {
+			t.Errorf("%s: the environment is %v", values, c.Env)
 		}
 	}
 }
@@ -197,12 +270,25 @@ func TestSchemaRefuses(t *testing.T) {
 		{"moongate", "{image: {tag: 'a b'}}", "tag"},
 		{"moongate", "{image: {pullPolicy: Sometimes}}", "pullPolicy"},
 		{"moongate", "{replicas: two}", "replicas"},
+		{"moongate", "{nameOverride: 1st}", "nameOverride"},
+		{"moongate", "{commonLabels: {a: 1}}", "commonLabels"},
+		{"moongate", "{serviceAccount: {name: mine}}", "name"},
+		{"moongate", "{extraArgs: [controller]}", "extraArgs"},
+		{"moongate", "{extraEnv: [{name: POD_NAMESPACE, value: x}]}", "extraEnv"},
+		{"moongate", "{platformUser: 'yes'}", "platformUser"},
 		{"moongate", "{replicas: -1}", "replicas"},
 		{"moongate", "{controllerName: moongate}", "controllerName"},
 		{"moongate", "{logLevel: loud}", "logLevel"},
+		{"moongate", "{logFormat: xml}", "logFormat"},
 		{"moongate", "{watchNamespaces: shop}", "watchNamespaces"},
 		{"moongate", "{watchNamespaces: [Shop]}", "watchNamespaces"},
 		{"moongate", "{watchNamespaces: [shop, shop]}", "watchNamespaces"},
+		{"moongate", "{rateLimits: {algorithm: Leaky}}", "algorithm"},
+		{"moongate", "{rateLimits: {failureMode: open}}", "failureMode"},
+		{"moongate", "{rateLimits: {timeout: 1m}}", "timeout"},
+		{"moongate", "{rateLimits: {redis: {address: 'a b'}}}", "address"},
+		{"moongate", "{rateLimits: {redis: {addressSecret: {name: redis}}}}", "addressSecret"},
+		{"moongate", "{rateLimits: {redis: {keyPrefix: 'a b'}}}", "keyPrefix"},
 		{"moongate", "{gatewayClass: {name: Big}}", "name"},
 		{"moongate", "{gatewayClass: {parameters: 3}}", "parameters"},
 		{"moongate", "{crds: {channel: standard}}", "channel"},
@@ -257,29 +343,97 @@ func (n *node) compare(t *testing.T, at string, values map[string]any) {
 	}
 }
 
-// TestReadmes checks the tables of values against values.yaml.
+// TestReadmes checks that the tables of values are what values.yaml says, or writes them.
 func TestReadmes(t *testing.T) {
+	const begin, end = "<!-- values: made by go test -run TestReadmes -update in test/charts -->\n\n", "<!-- end of values -->\n"
 	for _, name := range []string{"moongate", "moongate-crds"} {
-		told := map[string]string{}
-		for line := range strings.Lines(read(t, root, "charts", name, "README.md")) {
-			if cells := strings.Split(line, "|"); len(cells) == 5 && strings.HasPrefix(cells[1], " `") {
-				told[strings.Trim(cells[1], " `")] = strings.Trim(cells[2], " `")
-			}
+		file := filepath.Join(root, "charts", name, "README.md")
+		page := read(t, file)
+		before, rest, ok := strings.Cut(page, begin)
+		_, after, also := strings.Cut(rest, end)
+		if !ok || !also {
+			t.Errorf("%s lacks the marks of its table", file)
+			continue
 		}
-		for key, value := range leaves("", load(t, name).Values) {
-			text, err := json.Marshal(value)
+		var b strings.Builder
+		b.WriteString("| key | default | what it does |\n|---|---|---|\n")
+		comments := commentsOf(read(t, root, "charts", name, "values.yaml"))
+		values := leaves("", load(t, name).Values)
+		if len(values) < 3 {
+			t.Errorf("%s has %d values", name, len(values))
+		}
+		for _, key := range slices.SortedFunc(maps.Keys(values), func(a, b string) int {
+			return cmp.Or(cmp.Compare(comments.place(a), comments.place(b)), strings.Compare(a, b))
+		}) {
+			text, err := json.Marshal(values[key])
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := strings.Trim(string(text), `"`); told[key] != want {
-				t.Errorf("README of %s gives %s the default %q, values.yaml %q", name, key, told[key], want)
+			comment := comments.of(key)
+			if comment == "" {
+				t.Errorf("values.yaml of %s has no comment for %s", name, key)
 			}
-			delete(told, key)
+			fmt.Fprintf(&b, "| `%s` | `%s` | %s |\n", key, strings.Trim(string(text), `"`), strings.NewReplacer("|", "\\|", "<", "&lt;", ">", "&gt;").Replace(comment))
 		}
-		for key := range told {
-			t.Errorf("README of %s has %s, which values.yaml has not", name, key)
+		b.WriteString("\n")
+		want := before + begin + b.String() + end + after
+		if *update {
+			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		} else if page != want {
+			t.Errorf("%s is not what values.yaml says: run the test with -update", file)
 		}
 	}
+}
+
+// comments are those of values.yaml by the paths of what follows them, with the order of the paths.
+type comments struct {
+	text  map[string]string
+	order []string
+}
+
+// commentsOf reads lines: a comment belongs to the key below it.
+func commentsOf(values string) *comments {
+	c := &comments{text: map[string]string{}}
+	var above, path []string
+	for line := range strings.Lines(values) {
+		trimmed := strings.TrimSpace(line)
+		if words, ok := strings.CutPrefix(trimmed, "# "); ok {
+			above = append(above, words)
+			continue
+		}
+		key, _, ok := strings.Cut(trimmed, ":")
+		depth := (len(line) - len(strings.TrimLeft(line, " "))) / 2
+		if ok && depth <= len(path) {
+			path = append(path[:depth], key)
+			at := strings.Join(path, ".")
+			c.text[at] = strings.Join(above, " ")
+			c.order = append(c.order, at)
+		}
+		above = nil
+	}
+	return c
+}
+
+// of is the comment of a value, or of the map that it is in on the same line.
+func (c *comments) of(key string) string {
+	for ; key != ""; key = key[:max(strings.LastIndexByte(key, '.'), 0)] {
+		if text, ok := c.text[key]; ok {
+			return text
+		}
+	}
+	return ""
+}
+
+// place orders values as they stand in the file.
+func (c *comments) place(key string) int {
+	for at := key; at != ""; at = at[:max(strings.LastIndexByte(at, '.'), 0)] {
+		if i := slices.Index(c.order, at); i >= 0 {
+			return i
+		}
+	}
+	return -1
 }
 
 // leaves are the values by their path. Maps that users fill are leaves.
@@ -287,7 +441,7 @@ func leaves(at string, values map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, value := range values {
 		fields, ok := value.(map[string]any)
-		if !ok || len(fields) == 0 || at+key == "resources" || !slices.Contains([]string{"image", "gatewayClass", "crds", "networkPolicy", "podMonitor"}, key) {
+		if !ok || len(fields) == 0 || at+key == "resources" || !slices.Contains([]string{"image", "rateLimits", "redis", "addressSecret", "gatewayClass", "crds", "networkPolicy", "podMonitor", "prometheusRule", "grafanaDashboard", "serviceAccount"}, key) {
 			all[at+key] = value
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +38,7 @@ func TestNoDrop(t *testing.T) {
 	w.scenario(t, "the leader changes", w.deleteLeader)
 	w.scenario(t, "proxies restart", func(t *testing.T, _ *traffic) { w.restart(t, namespace, proxies) })
 	w.scenario(t, "a proxy is deleted", w.deleteProxy)
+	w.scenario(t, "proxies on each node, and back", w.changeWorkload)
 	w.scenario(t, "backends restart", func(t *testing.T, _ *traffic) { w.restart(t, namespace, backend) })
 	w.scenario(t, "backends restart at once", w.restartAtOnce)
 	w.scenario(t, "versions", w.changeVersions)
@@ -123,6 +125,65 @@ func (w *world) addListener(t *testing.T, l *traffic) {
 func (w *world) deleteProxy(t *testing.T, _ *traffic) {
 	pods := w.rolledOut(t, namespace, proxies)
 	w.deletePod(t, namespace, pods[0].Name)
+	w.rolledOut(t, namespace, proxies)
+}
+
+// changeWorkload goes from a Deployment to a DaemonSet, replaces the proxies of that, and goes back.
+func (w *world) changeWorkload(t *testing.T, l *traffic) {
+	set := func(patch string) {
+		t.Helper()
+		err := w.kube.CoreV1().RESTClient().Patch(types.MergePatchType).AbsPath("/apis/moongate.dev/v1alpha1/namespaces", namespace, "gatewayparameters/two").
+			Body([]byte(patch)).Do(t.Context()).Error()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone := func(kind string) func() string {
+		return func() string {
+			deployments, err := w.kube.AppsV1().Deployments(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + proxies})
+			if err != nil {
+				return err.Error()
+			}
+			sets, err := w.kube.AppsV1().DaemonSets(namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + proxies})
+			if err != nil {
+				return err.Error()
+			}
+			pods, err := w.kube.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "gateway.networking.k8s.io/gateway-name=web"})
+			if err != nil {
+				return err.Error()
+			}
+			for _, pod := range pods.Items {
+				if len(pod.OwnerReferences) != 1 || pod.OwnerReferences[0].Kind != kind {
+					return fmt.Sprintf("proxy %s is there, of %v", pod.Name, pod.OwnerReferences)
+				}
+			}
+			if len(pods.Items) == 0 || len(deployments.Items) > 0 != (kind == "ReplicaSet") || len(sets.Items) > 0 != (kind == "DaemonSet") {
+				return fmt.Sprintf("%d Deployments, %d DaemonSets and %d proxies", len(deployments.Items), len(sets.Items), len(pods.Items))
+			}
+			return ""
+		}
+	}
+	l.phase("to a DaemonSet")
+	set(`{"spec":{"replicas":null,"daemonSet":true}}`)
+	eventually(t, alone("DaemonSet"))
+	l.proceed(t)
+	l.phase("a DaemonSet is updated")
+	set(`{"spec":{"logLevel":"debug"}}`)
+	eventually(t, func() string {
+		d, err := w.kube.AppsV1().DaemonSets(namespace).Get(t.Context(), proxies, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if s := d.Status; !slices.Contains(d.Spec.Template.Spec.Containers[0].Args, "--log-level=debug") || s.ObservedGeneration < d.Generation ||
+			s.UpdatedNumberScheduled != s.DesiredNumberScheduled || s.NumberAvailable != s.DesiredNumberScheduled {
+			return fmt.Sprintf("it is %+v", s)
+		}
+		return alone("DaemonSet")()
+	})
+	l.proceed(t)
+	l.phase("to a Deployment")
+	set(`{"spec":{"replicas":2,"daemonSet":null,"logLevel":null}}`)
+	eventually(t, alone("ReplicaSet"))
 	w.rolledOut(t, namespace, proxies)
 }
 
