@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	cyclonedx "github.com/CycloneDX/cyclonedx-go"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -197,6 +198,76 @@ func dynamic(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return file
+}
+
+// TestSBOM holds the bill of materials against the image: digests, programs, modules and certificates, nothing that has no place.
+func TestSBOM(t *testing.T) {
+	archive := filepath.Join(t.TempDir(), "image.tar")
+	args := []string{"-name", "example.org:5000/shop/moongate:v1", "-version", "v1", "-created", "1700000000", "-o", archive}
+	for _, arch := range []string{"amd64", "arm64"} {
+		args = append(args, arch+"="+compile(t, ".", "./testdata/hello", arch))
+	}
+	bill := func() []byte {
+		t.Helper()
+		if err := run(args, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(strings.TrimSuffix(archive, ".tar") + ".cdx.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return content
+	}
+	content := bill()
+	if !bytes.Equal(content, bill()) {
+		t.Error("the same input gave another bill of materials")
+	}
+	bom := new(cyclonedx.BOM)
+	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(content), cyclonedx.BOMFileFormatJSON).Decode(bom); err != nil {
+		t.Fatal(err)
+	}
+	_, index := open(t, archive)
+	digest, err := index.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	main := bom.Metadata.Component
+	if want := "pkg:oci/moongate@sha256%3A" + digest.Hex + "?repository_url=example.org%3A5000/shop/moongate&tag=v1"; main.PackageURL != want ||
+		main.Type != cyclonedx.ComponentTypeContainer || (*main.Hashes)[0].Value != digest.Hex {
+		t.Errorf("the image is %+v, want %s", main, want)
+	}
+	names := map[string]string{main.BOMRef: main.Name}
+	for _, c := range *bom.Components {
+		if names[c.BOMRef] != "" || c.Version == "" || c.PackageURL == "" {
+			t.Errorf("component %+v", c)
+		}
+		names[c.BOMRef] = c.Name
+	}
+	needs := map[string][]string{}
+	for _, d := range *bom.Dependencies {
+		for _, on := range *d.Dependencies {
+			if names[d.Ref] == "" || names[on] == "" {
+				t.Errorf("%s needs %s, which is no component", d.Ref, on)
+			}
+			needs[d.Ref] = append(needs[d.Ref], on)
+		}
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, arch := range []string{"amd64", "arm64"} {
+		image := manifest.Manifests[i].Digest.String()
+		if !slices.Contains(needs[digest.String()], image) {
+			t.Errorf("the image for %s is missing in %q", arch, needs[digest.String()])
+		}
+		if got := needs[image]; len(got) != 2 || got[0] != "moongate-"+arch || names[got[1]] != "golang.org/x/crypto/x509roots/fallback" {
+			t.Errorf("the image for %s needs %q", arch, got)
+		}
+		if got := needs["moongate-"+arch]; !slices.Contains(got, "pkg:golang/std@"+strings.TrimPrefix(runtime.Version(), "go")) {
+			t.Errorf("the program for %s needs %q", arch, got)
+		}
+	}
 }
 
 // TestProduct makes an image of Moongate, unpacks it and runs it as a container would: on

@@ -1,6 +1,6 @@
 // Command image makes Moongate's container image, for several architectures in one
 // archive in the layout of the OCI, without a container engine: static binaries, the
-// certificates of public authorities and a user, nothing else. The same input gives the
+// certificates of public authorities and a user, nothing else. Beside it goes a bill of materials, <archive>.cdx.json. The same input gives the
 // same digest. It is a module of its own, so that nothing it needs is the product's; it must never
 // import the product.
 //
@@ -63,6 +63,9 @@ func run(args []string, out io.Writer) error {
 	}
 	index, err := build(o)
 	if err != nil {
+		return err
+	}
+	if err := writeSBOM(sbomName(*archive), o, index); err != nil {
 		return err
 	}
 	if err := write(*archive, o.name, index); err != nil {
