@@ -185,11 +185,12 @@ func TestKindChangesAreBounded(t *testing.T) {
 	for done := 1; done <= gateways; done++ { // one after the other is ready, and lets the next one begin
 		var name string
 		testkit.Eventually(t, "a DaemonSet that is not ready", func() bool {
-			i := slices.IndexFunc(s.names(), func(n string) bool {
+			names := s.names() // once: another DaemonSet may come between two calls
+			i := slices.IndexFunc(names, func(n string) bool {
 				return strings.HasPrefix(n, "daemonsets/") && s.at(n, "status", "numberReady") == nil
 			})
 			if i >= 0 {
-				name = s.names()[i]
+				name = names[i]
 			}
 			return i >= 0
 		})
