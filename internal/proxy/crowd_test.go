@@ -4,6 +4,7 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -20,11 +21,14 @@ import (
 	"testing"
 	"time"
 
+	xhttp2 "golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
 	"github.com/moongate-dev/moongate/internal/testkit"
 )
 
 // crowdEnv makes the test binary the clients of TestCrowd, in a process of their own: one
-// alone may not have the descriptors of both ends. It is "<address> <connections> <plain or tls>".
+// alone may not have the descriptors of both ends. It is "<address> <connections> <how>", see crowdRequest.
 const crowdEnv = "MOONGATE_TEST_CROWD"
 
 // crowdAtOnce is how many requests are under way at a time.
@@ -51,7 +55,7 @@ func crowd(spec string) error {
 	if err := descriptorsFor(n); err != nil {
 		return err
 	}
-	clients := make([]net.Conn, n)
+	clients := make([]crowdClient, n)
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		var next atomic.Int64
@@ -60,7 +64,7 @@ func crowd(spec string) error {
 		for w := range failures {
 			workers.Go(func() {
 				for i := next.Add(1) - 1; i < int64(n) && failures[w] == nil; i = next.Add(1) - 1 {
-					failures[w] = crowdRequest(&clients[i], addr, how == "tls")
+					failures[w] = crowdRequest(&clients[i], addr, how)
 				}
 			})
 		}
@@ -73,26 +77,55 @@ func crowd(spec string) error {
 	return nil
 }
 
-// crowdRequest makes a request on a connection, which it opens where there is none.
-func crowdRequest(c *net.Conn, addr string, secure bool) error {
-	if *c == nil {
+// crowdClient is a connection; nil before its first request.
+type crowdClient struct {
+	net.Conn
+	http2 *crowdHTTP2 // nil for HTTP/1
+}
+
+// crowdHTTP2 is what a client of HTTP/2 remembers.
+type crowdHTTP2 struct {
+	*xhttp2.Framer
+	fields *hpack.Encoder
+	block  bytes.Buffer
+	last   uint32 // stream
+}
+
+// crowdRequest makes a request on a connection, which it opens where there is none: "plain", with "tls", with "h2c", which is HTTP/2 in the clear, or
+// with "h2".
+func crowdRequest(c *crowdClient, addr, how string) error {
+	if c.Conn == nil {
 		tcp, err := net.DialTimeout("tcp", addr, testkit.Patience)
 		if err != nil {
 			return err
 		}
 		tcp.(*net.TCPConn).SetLinger(0) // thousands of ports would be of no use for a minute
-		*c = tcp
-		if secure {
-			*c = tls.Client(tcp, &tls.Config{InsecureSkipVerify: true, ServerName: "h"})
+		c.Conn = tcp
+		config := &tls.Config{InsecureSkipVerify: true, ServerName: "h"}
+		if how == "h2" {
+			config.NextProtos = []string{"h2"}
+		}
+		if how == "tls" || how == "h2" {
+			c.Conn = tls.Client(tcp, config)
+		}
+		if how == "h2c" || how == "h2" {
+			h := &crowdHTTP2{Framer: xhttp2.NewFramer(c.Conn, c.Conn), last: ^uint32(0)} // the first stream is 1
+			h.fields = hpack.NewEncoder(&h.block)
+			c.http2 = h
+			io.WriteString(c.Conn, xhttp2.ClientPreface)
+			h.WriteSettings()
 		}
 	}
-	(*c).SetDeadline(time.Now().Add(time.Minute))
-	if _, err := io.WriteString(*c, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
+	c.SetDeadline(time.Now().Add(time.Minute))
+	if c.http2 != nil {
+		return c.http2.request()
+	}
+	if _, err := io.WriteString(c.Conn, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"); err != nil {
 		return err
 	}
 	var buf [1024]byte
 	for got := 0; !strings.HasSuffix(string(buf[:got]), "\r\n\r\nhello"); {
-		n, err := (*c).Read(buf[got:])
+		n, err := c.Read(buf[got:])
 		if err != nil {
 			return fmt.Errorf("%w behind %q", err, buf[:got])
 		}
@@ -102,6 +135,43 @@ func crowdRequest(c *net.Conn, addr string, secure bool) error {
 		return fmt.Errorf("got %q", buf[:])
 	}
 	return nil
+}
+
+// request makes a request as curl does.
+func (h *crowdHTTP2) request() error {
+	h.last += 2
+	h.block.Reset()
+	for _, f := range [][2]string{{":method", "GET"}, {":scheme", "http"}, {":authority", "h"}, {":path", "/"}, {"user-agent", "curl/8.5.0"}, {"accept", "*/*"}} {
+		h.fields.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	err := h.WriteHeaders(xhttp2.HeadersFrameParam{StreamID: h.last, BlockFragment: h.block.Bytes(), EndStream: true, EndHeaders: true})
+	if err != nil {
+		return err
+	}
+	for {
+		f, err := h.ReadFrame()
+		if err != nil {
+			return err
+		}
+		switch f := f.(type) {
+		case *xhttp2.SettingsFrame:
+			if !f.IsAck() {
+				err = h.WriteSettingsAck()
+			}
+		case *xhttp2.GoAwayFrame, *xhttp2.RSTStreamFrame:
+			return fmt.Errorf("got %v", f)
+		case *xhttp2.DataFrame:
+			if f.StreamEnded() {
+				if string(f.Data()) != "hello" {
+					err = fmt.Errorf("got %q", f.Data())
+				}
+				return err
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // descriptorsFor raises the limit of open files to what n connections and some more take.
@@ -191,6 +261,8 @@ func TestCrowd(t *testing.T) {
 	}{
 		{"plain", 10_000, 4 << 10},
 		{"tls", 2_000, 16 << 10}, // nearly all of it is crypto/tls's
+		{"h2c", 10_000, 8 << 10},
+		{"h2", 2_000, 20 << 10},
 	} {
 		t.Run(tc.how, func(t *testing.T) {
 			n := tc.connections
@@ -213,7 +285,7 @@ func TestCrowd(t *testing.T) {
 			g := startGatewayWith(t, Options{Timeouts: Timeouts{Handshake: 10 * time.Minute, Idle: 10 * time.Minute}, // however slow the machine is
 				MaxConnections: 2 * n, MaxConnectionsPerClient: 2 * n})
 			listener := g.httpListener("l", "")
-			if tc.how == "tls" {
+			if tc.how == "tls" || tc.how == "h2" {
 				listener = g.httpsListener("l", "", "c")
 			}
 			g.apply(append(backend("Service/default/b/80", addr),

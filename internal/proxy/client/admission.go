@@ -499,7 +499,13 @@ func (c *Conn) endIdle() bool {
 		if used && listen.Unsent(c.raw) {
 			least = c.timeouts.WriteIdle
 		}
-		return h.EndIfIdle(least)
+		if !h.EndIfIdle(least) {
+			return false
+		}
+		if c.claim() { // it is parked, and ends once it goes on
+			go c.resume()
+		}
+		return true
 	}
 	if !c.claim() {
 		return false

@@ -100,6 +100,7 @@ type Conn struct {
 	shard         *shard
 	before, after *Conn // in a list of shard; guarded by its mu
 	watched       bool  // the idle poller has an entry for it
+	disordered    bool  // when it was parked does not tell when its idle time ends, beside others
 	fd            int   // which the idle poller knows it by
 
 	kept atomic.Int64 // bytes of request bodies, see exchange.Engine.Kept
@@ -256,7 +257,6 @@ func (c *Conn) serveHTTPS() {
 	go func() { // whose stack the handshake has not made grow
 		defer c.recovered()
 		c.serveHTTP2()
-		c.end()
 	}()
 }
 
@@ -274,7 +274,6 @@ func (c *Conn) serve() {
 		if err != nil {
 			if c.startsHTTP2() {
 				c.serveHTTP2()
-				c.end()
 				return
 			}
 			c.refuse(err)

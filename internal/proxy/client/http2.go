@@ -36,7 +36,7 @@ func (c *Conn) startsHTTP2() bool {
 	return n >= shortestPreface && string(got[:n]) == http2.Preface[:n]
 }
 
-// serveHTTP2 runs the connection by HTTP/2, from its preface on, to its end.
+// serveHTTP2 runs the connection by HTTP/2, from its preface on, until it ends or is parked.
 func (c *Conn) serveHTTP2() {
 	prior := bytes.Clone(c.in[c.r:c.w])
 	c.park()
@@ -48,12 +48,25 @@ func (c *Conn) serveHTTP2() {
 		MaxFields:       c.set.engine.Limits.MaxFields,
 		Timeouts:        http2.Timeouts{Idle: t.Idle, Head: t.Head, Write: t.WriteIdle, Linger: t.Linger},
 		ExtendedConnect: true,
+		Rest:            c.set.rest,
 		Scarce:          &c.set.engine.Overloaded,
 		Refused:         c.refusedHTTP2,
 		Panicked:        func(v any) { c.set.engine.Observer.Panicked("http2", v) },
 	}, c.serveStream)
 	c.http2.Store(h)
-	h.Serve(prior) // its error tells what the client did wrong to the connection, which no request is about
+	c.runHTTP2(prior)
+}
+
+// runHTTP2 begins a connection of HTTP/2, or goes on with one that was parked, until it ends or is parked.
+func (c *Conn) runHTTP2(prior []byte) {
+	h := c.http2.Load()
+	for h.Serve(prior) == http2.ErrRests { // other errors tell what the client did wrong to the connection, which no request is about
+		if c.retireHTTP2(h) {
+			return
+		}
+		prior = nil
+	}
+	c.end()
 }
 
 // refusedHTTP2 counts a request that never became an exchange.

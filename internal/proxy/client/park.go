@@ -1,5 +1,9 @@
 package client
 
+import (
+	"github.com/moongate-dev/moongate/internal/proxy/http2"
+)
+
 // A connection that idles is parked: it gives back what came from pools, its goroutine ends, and the idle poller
 // watches it. What comes next (bytes, the end of its idle time, a cut) claims it, which only one
 // can, and goes on with it on a new goroutine.
@@ -27,6 +31,21 @@ func (c *Conn) retire() bool {
 	return false
 }
 
+// retireHTTP2 is retire for a connection of HTTP/2 that rests.
+func (c *Conn) retireHTTP2(h *http2.Conn) bool {
+	left := h.IdleLeft()
+	c.until = c.set.engine.Now() + left.Milliseconds()
+	c.disordered = left < c.timeouts.Idle-2*parkAfter // the client has sent frames since its last request
+	if !c.retire() {
+		return false
+	}
+	if h.Woken() && c.claim() { // who told it to end could not claim it before
+		c.unpark()
+		return false
+	}
+	return true
+}
+
 // idleEnded reports whether the idle time of a parked connection is over, by the coarse clock.
 func (c *Conn) idleEnded(now int64) bool {
 	since := c.until - c.timeouts.Idle.Milliseconds()
@@ -49,6 +68,10 @@ func (c *Conn) unpark() {
 func (c *Conn) resume() {
 	defer c.recovered()
 	c.unpark()
+	if c.http2.Load() != nil {
+		c.runHTTP2(nil)
+		return
+	}
 	c.serve()
 }
 
@@ -56,6 +79,13 @@ func (c *Conn) resume() {
 func (c *Conn) expireParked() {
 	defer c.recovered()
 	c.unpark()
+	if h := c.http2.Load(); h != nil {
+		if c.set.engine.Draining.Load() {
+			h.Drain()
+		}
+		c.runHTTP2(nil) // which knows how to end it
+		return
+	}
 	c.sayClose()
 	c.end()
 }

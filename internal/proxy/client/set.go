@@ -91,6 +91,7 @@ type Set struct {
 	engine     *exchange.Engine
 	timeouts   Timeouts
 	plainIO    bool
+	rest       time.Duration // how long HTTP/2 without streams has a goroutine; 0 is to its end
 	logger     *slog.Logger
 	idlePoller atomic.Pointer[poller] // nil before the first connection idles, and where there can be none
 	hangUps    atomic.Pointer[poller] // reports hang-ups; nil before the first long wait for a backend, and where there can be none
@@ -109,7 +110,11 @@ type Set struct {
 // NewSet makes an empty Set. plainIO makes connections be read by way of net.Conn on Linux too, on a
 // goroutine each. Close must be called in the end.
 func NewSet(engine *exchange.Engine, timeouts Timeouts, plainIO bool) *Set {
-	return &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard}
+	s := &Set{engine: engine, timeouts: timeouts.withDefaults(), plainIO: plainIO, noPoller: plainIO || !rawIO, logger: discard}
+	if !s.noPoller {
+		s.rest = parkAfter
+	}
+	return s
 }
 
 // Limit sets how many connections there may be. Those that are refused are logged now and then. It must be called

@@ -13,7 +13,7 @@ type shard struct {
 	// parked is in the order in which the connections were parked, which is that in which their idle
 	// times end but for the sweeper's precision.
 	parked list
-	// parkedOwn holds those with timeouts of their own, in no order.
+	// parkedOwn holds those with timeouts of their own, and those of HTTP/2 that are disordered, in no order.
 	parkedOwn list
 	_         [128 - 56]byte // a shard's lock shares no cache line with another's
 }
@@ -67,7 +67,7 @@ func (s *shard) unpark(c *Conn) {
 
 // parkedOf is the list of parked connections that the connection belongs to.
 func (s *shard) parkedOf(c *Conn) *list {
-	if c.timeouts != &c.set.timeouts {
+	if c.timeouts != &c.set.timeouts || c.disordered {
 		return &s.parkedOwn
 	}
 	return &s.parked

@@ -225,6 +225,9 @@ func (c *Conn) endHeader() error {
 	if v, ok := s.Head.Fields.Get("priority"); ok {
 		s.entry.Prioritise(v)
 	}
+	if c.streams == nil { // it has rested
+		c.streams = make(map[uint32]*Stream)
+	}
 	c.streams[s.id] = s
 	c.open++
 	c.handlers.Add(1)

@@ -29,8 +29,7 @@ type Conn struct {
 	asides   sync.WaitGroup // goroutines of writeAside
 	aside    func()
 
-	in     readBuffer // the reader's alone
-	little [parkedBuffer]byte
+	in readBuffer // the reader's alone; without memory before Serve and while the connection rests
 
 	mu sync.Mutex
 	// From here on guarded by mu.
@@ -93,22 +92,26 @@ func newConn(nc net.Conn, o Options) *Conn {
 	c.resets = newFloodLimiter(resetBurst, resetRate)
 	c.initialWindow, c.sendWindow = frame.DefaultWindow, frame.DefaultWindow
 	c.recvWindow = max(c.o.ConnWindow, frame.DefaultWindow)
-	c.in = newReadBuffer(c.little[:])
 	return c
 }
 
 // Serve runs the connection to its end, when all handlers have returned and nc is closed.
 // prior is what was read from nc already, beginning with the Preface. The error is nil
 // where the connection was idle or drained or the client closed it while no stream was
-// open, a *ConnError for what was told to the client, or else one of the network.
+// open, a *ConnError for what was told to the client, or else one of the network; or it is ErrRests.
 func (c *Conn) Serve(prior []byte) error {
 	err := c.serve(prior)
-	c.handlers.Wait()
+	if err != ErrRests {
+		c.handlers.Wait()
+	}
 	return err
 }
 
 func (c *Conn) serve(prior []byte) error {
 	err := c.readSafely(prior)
+	if err == ErrRests {
+		return err
+	}
 	var told *ConnError
 	sayGoAway := err == nil || errors.As(err, &told)
 	if err == errEnd {
@@ -174,7 +177,7 @@ func (c *Conn) linger() {
 	}
 	c.nc.SetReadDeadline(time.Now().Add(c.o.Timeouts.Linger))
 	for left := 1 << 20; left > 0; {
-		n, err := c.nc.Read(c.little[:])
+		n, err := c.nc.Read(c.in.small)
 		if err != nil {
 			return
 		}

@@ -25,6 +25,8 @@ type Options struct {
 	// ExtendedConnect allows CONNECT with :protocol (RFC 8441).
 	ExtendedConnect bool
 	Timeouts        Timeouts
+	// Rest is how long a client's connection must have had neither streams nor frames for Serve to return ErrRests; 0 is never.
+	Rest time.Duration
 	// Scarce, while it is true, has bodies that are read give nothing back to the windows of their streams: memory is scarce.
 	// Conn.Resume is to be called when it has become false. May be nil.
 	Scarce *atomic.Bool

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	parkedBuffer = 512     // bytes; more than any frame needs to be whole
+	littleBuffer = 512     // bytes; more than any frame needs to be whole
 	answerBuffer = 4 << 10 // of connections to backends, which are few: for a small response at once
 )
 
@@ -40,6 +40,7 @@ type watch struct {
 	pinged    bool  // a PING waits for its answer, or for anything else
 	pingAt    int64
 	suspendAt int64 // when expireSuspend is due; 0 is unset
+	restFrom  int64 // when Serve was called, or could not let the connection rest
 	pings     int   // that we have sent since the peer last began a message or part of one
 	beginAt   int64 // since when what is unfinished is so
 	beginOf   int64 // and which one, by the count of input.frames
@@ -63,6 +64,11 @@ var longAgo = time.Unix(1, 0)
 func (c *Conn) read(prior []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.now = c.clock()
+	c.restFrom = c.now
+	if c.in.small == nil {
+		c.in = newReadBuffer(littleBuffers.Get().(*[littleBuffer]byte)[:])
+	}
 	n, err := c.consume(prior)
 	if err != nil {
 		return err
@@ -175,6 +181,9 @@ func (c *Conn) due() (int64, func(*Conn) (bool, error)) {
 	}
 	if at := c.suspendDue(); at != 0 && at < due {
 		due, expire = at, (*Conn).expireSuspend
+	}
+	if at := c.restDue(); at != 0 && at < due {
+		due, expire = at, (*Conn).expireRest
 	}
 	if at := c.drainAt + t.Drain.Milliseconds(); c.draining == drainAnnounced && at < due {
 		due, expire = at, (*Conn).expireDrain

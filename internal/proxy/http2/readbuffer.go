@@ -4,7 +4,10 @@ import "sync"
 
 const largeReadBuffer = 32 << 10 // bytes
 
-var largeReadBuffers = sync.Pool{New: func() any { return new([largeReadBuffer]byte) }}
+var (
+	largeReadBuffers = sync.Pool{New: func() any { return new([largeReadBuffer]byte) }}
+	littleBuffers    = sync.Pool{New: func() any { return new([littleBuffer]byte) }}
+)
 
 // readBuffer holds what a connection has read and not used yet. One that waits holds little memory, and one to which much comes
 // reads much at once.

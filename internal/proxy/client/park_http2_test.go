@@ -1,0 +1,223 @@
+//go:build linux
+
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/moongate-dev/moongate/internal/observe"
+	"github.com/moongate-dev/moongate/internal/testkit"
+)
+
+// http2Asker is a client that has one connection of HTTP/2.
+type http2Asker struct {
+	t    *testing.T
+	http *http.Client
+	tcp  *net.TCPConn // once it has asked
+}
+
+func http2AskerOf(t *testing.T, addr string, secure bool) *http2Asker {
+	a := &http2Asker{t: t}
+	tr := &http.Transport{Protocols: new(http.Protocols), TLSClientConfig: &tls.Config{InsecureSkipVerify: true, ServerName: "h"},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			c, err := (&net.Dialer{}).DialContext(ctx, network, addr)
+			if err == nil {
+				a.tcp = c.(*net.TCPConn)
+			}
+			return c, err
+		}}
+	if secure {
+		tr.Protocols.SetHTTP2(true)
+	} else {
+		tr.Protocols.SetUnencryptedHTTP2(true)
+	}
+	t.Cleanup(tr.CloseIdleConnections)
+	a.http = &http.Client{Transport: tr, Timeout: 20 * time.Second}
+	return a
+}
+
+func (a *http2Asker) ask() {
+	a.t.Helper()
+	if err := a.tryAsk(); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *http2Asker) tryAsk() error {
+	scheme := "http"
+	if a.http.Transport.(*http.Transport).Protocols.HTTP2() {
+		scheme = "https"
+	}
+	resp, err := a.http.Get(scheme + "://h/")
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return err
+}
+
+// asks fails the test unless the connection is the one that it was before.
+func (a *http2Asker) askOnTheSame() {
+	a.t.Helper()
+	before := a.tcp
+	if a.ask(); a.tcp != before {
+		a.t.Error("the request needed another connection")
+	}
+}
+
+func secureHTTP2(t *testing.T) *tls.Config {
+	c := selfSigned(t)
+	c.NextProtos = []string{protocolHTTP2}
+	return c
+}
+
+func parkedHTTP2(t *testing.T, set *Set, n int) {
+	t.Helper()
+	testkit.Eventually(t, "parked", func() bool { return count(set, waitParked) == n })
+}
+
+// TestParkHTTP2: a connection of HTTP/2 without streams has no goroutine, and serves on.
+func TestParkHTTP2(t *testing.T) {
+	for name, secure := range map[string]bool{"clear": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			var with *tls.Config
+			if secure {
+				with = secureHTTP2(t)
+			}
+			set, addr := servedBy(t, false, with)
+			const n = 10
+			var all []*http2Asker
+			for range n {
+				a := http2AskerOf(t, addr, secure)
+				a.ask()
+				all = append(all, a)
+			}
+			busy := runtime.NumGoroutine() // with those of the clients
+			for range 2 {
+				parkedHTTP2(t, set, n)
+				testkit.Eventually(t, "no goroutines", func() bool { return runtime.NumGoroutine() <= busy-n+1 }) // and the idle poller's
+				for _, a := range all {
+					a.askOnTheSame()
+				}
+			}
+			parkedHTTP2(t, set, n)
+			for _, a := range all {
+				a.tcp.Close()
+			}
+			<-set.Empty()
+		})
+	}
+}
+
+// TestParkedHTTP2Ends: whatever ends a parked connection of HTTP/2, nothing is left, and who drains it loses no request.
+func TestParkedHTTP2Ends(t *testing.T) {
+	for name, end := range map[string]func(*Set, *http2Asker){
+		"client":     func(_ *Set, a *http2Asker) { a.tcp.Close() },
+		"half-close": func(_ *Set, a *http2Asker) { a.tcp.CloseWrite() },
+		"reset":      func(_ *Set, a *http2Asker) { a.tcp.SetLinger(0); a.tcp.Close() },
+		"cut":        func(set *Set, _ *http2Asker) { set.Cut() },
+		"scarce memory": func(set *Set, _ *http2Asker) {
+			set.CloseIdle()
+		},
+		"drain": func(set *Set, _ *http2Asker) {
+			set.engine.Draining.Store(true)
+			set.Sweep(set.engine.Now() + drainIdle.Milliseconds())
+		},
+		"drain, with a request": func(set *Set, a *http2Asker) {
+			set.engine.Draining.Store(true)
+			a.ask()
+			set.Sweep(set.engine.Now())
+		},
+		"idle": func(set *Set, a *http2Asker) {
+			// By the sweeper's clock its idle time is over, by its own not: it is parked again, for what is left.
+			set.Sweep(set.engine.Now() + set.timeouts.Idle.Milliseconds())
+			testkit.Eventually(a.t, "parked again", func() bool { return count(set, waitParked) == 1 })
+			set.Cut()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, addr := served(t)
+			a := http2AskerOf(t, addr, false)
+			a.ask()
+			parkedHTTP2(t, set, 1)
+			end(set, a)
+			<-set.Empty()
+			set.idlePoller.Load().mu.Lock()
+			defer set.idlePoller.Load().mu.Unlock()
+			for _, c := range set.idlePoller.Load().byFD {
+				if c != nil {
+					t.Error("the idle poller still has the connection")
+				}
+			}
+		})
+	}
+}
+
+// TestParkHTTP2Races: requests, ends and drains meet connections of HTTP/2 at any moment of being parked and taken up again. Each request is answered
+// or its connection had ended; nothing is left.
+func TestParkHTTP2Races(t *testing.T) {
+	set, addr := servedBy(t, false, nil, func(s *Set) { s.rest = time.Millisecond })
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if set.Sweep(set.engine.Now()); i%50 == 0 {
+				set.CloseIdle()
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	})
+	var answered, failed int
+	var mu sync.Mutex
+	var clients sync.WaitGroup
+	for k := range 8 {
+		clients.Go(func() {
+			for i := range 20 {
+				a := http2AskerOf(t, addr, false)
+				for n := range 10 {
+					err := a.tryAsk()
+					mu.Lock()
+					if err == nil {
+						answered++
+					} else {
+						failed++
+					}
+					mu.Unlock()
+					time.Sleep(time.Duration((i+n)%7) * 400 * time.Microsecond)
+				}
+				switch (k + i) % 3 {
+				case 0:
+					a.tcp.SetLinger(0)
+				case 1:
+					set.Each(func(c *Conn) {
+						if c.side.Peer.Port() == uint16(a.tcp.LocalAddr().(*net.TCPAddr).Port) {
+							c.cut(observe.ReasonShuttingDown)
+						}
+					})
+				}
+				a.tcp.Close()
+			}
+		})
+	}
+	clients.Wait()
+	close(stop)
+	others.Wait()
+	<-set.Empty()
+	if failed > 0 { // the client asks again on another connection where GOAWAY leaves its request out
+		t.Errorf("%d requests failed, %d were answered", failed, answered)
+	}
+}
