@@ -13,13 +13,13 @@ import (
 type nameIndex struct {
 	keys       map[kind.ObjectKey]bool
 	byPlace    map[kind.ObjectKey]map[string]bool // names, by kind and namespace: the key has no name
-	namespaces map[kind.ObjectKey]map[string]bool // by kind and name: the key has no namespace
+	namespaces map[kind.ObjectKey][]string        // by kind and name: the key has no namespace; few, mostly one
 	found      map[kind.ObjectKey]string          // what nearest has answered
 	compare    func(name string, candidates []string) string
 }
 
 func newNameIndex() *nameIndex {
-	return &nameIndex{keys: map[kind.ObjectKey]bool{}, byPlace: map[kind.ObjectKey]map[string]bool{}, namespaces: map[kind.ObjectKey]map[string]bool{}, found: map[kind.ObjectKey]string{}, compare: schema.Nearest}
+	return &nameIndex{keys: map[kind.ObjectKey]bool{}, byPlace: map[kind.ObjectKey]map[string]bool{}, namespaces: map[kind.ObjectKey][]string{}, found: map[kind.ObjectKey]string{}, compare: schema.Nearest}
 }
 
 func (x *nameIndex) has(id kind.ObjectKey) bool { return x.keys[id] }
@@ -39,10 +39,7 @@ func (x *nameIndex) add(id kind.ObjectKey) {
 		x.byPlace[place] = map[string]bool{}
 	}
 	x.byPlace[place][id.Name] = true
-	if x.namespaces[name] == nil {
-		x.namespaces[name] = map[string]bool{}
-	}
-	x.namespaces[name][id.Namespace] = true
+	x.namespaces[name] = append(x.namespaces[name], id.Namespace)
 }
 
 func (x *nameIndex) remove(id kind.ObjectKey) {
@@ -56,7 +53,10 @@ func (x *nameIndex) remove(id kind.ObjectKey) {
 	if delete(x.byPlace[place], id.Name); len(x.byPlace[place]) == 0 {
 		delete(x.byPlace, place)
 	}
-	if delete(x.namespaces[name], id.Namespace); len(x.namespaces[name]) == 0 {
+	in := x.namespaces[name]
+	if i := slices.Index(in, id.Namespace); len(in) > 1 {
+		x.namespaces[name] = slices.Delete(in, i, i+1)
+	} else {
 		delete(x.namespaces, name)
 	}
 }
@@ -74,16 +74,8 @@ func (x *nameIndex) nearest(k *kind.Kind, namespace, name string) string {
 
 // elsewhere returns the namespace in which an object of a kind and name is; "" where that is none or several.
 func (x *nameIndex) elsewhere(k *kind.Kind, name string) string {
-	return only(x.namespaces[k.Key("", name)])
-}
-
-// only returns the only member of a set; "" where there is none or several.
-func only(set map[string]bool) string {
-	if len(set) != 1 {
-		return ""
-	}
-	for one := range set {
-		return one
+	if in := x.namespaces[k.Key("", name)]; len(in) == 1 {
+		return in[0]
 	}
 	return ""
 }

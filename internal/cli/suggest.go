@@ -180,3 +180,14 @@ func listed(noun string, names []string) string {
 	}
 	return noun + " " + strings.Join(names, ", ") + more
 }
+
+// only returns the only member of a set; "" where there is none or several.
+func only(set map[string]bool) string {
+	if len(set) != 1 {
+		return ""
+	}
+	for one := range set {
+		return one
+	}
+	return ""
+}
