@@ -37,6 +37,7 @@ var (
 	errTargetForm   = refuse(400, "target", "form of the request target does not fit the method")
 	errTargetScheme = refuse(400, "target", "scheme of the request target is neither http nor https")
 	errTargetPath   = refuse(400, "target", "path has a backslash, a null byte or a malformed escape")
+	errTargetHidden = refuse(400, "target", "path has a dot segment with a parameter, or beside an encoded slash or backslash")
 	errTargetClimbs = refuse(400, "target", "path climbs above the root")
 	errTargetLong   = refuse(414, "target_too_long", "request target is too long")
 

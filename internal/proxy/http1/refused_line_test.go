@@ -76,6 +76,17 @@ var refusedLines = []refusedCase{
 	{name: "climbs later", head: target("/a/../../b"), status: 400, reason: "target"},
 	{name: "climbs escaped", head: target("/%2e%2e/a"), status: 400, reason: "target"},
 	{name: "climbs half escaped", head: target("/.%2E"), status: 400, reason: "target"},
+	{name: "climbs with a parameter", head: target("/a/..;/b"), status: 400, reason: "target"},
+	{name: "climbs with a parameter and a value", head: target("/a/..;b=c"), status: 400, reason: "target"},
+	{name: "climbs escaped with a parameter", head: target("/a/%2e%2e;/b"), status: 400, reason: "target"},
+	{name: "dot segment with a parameter", head: target("/.;/a"), status: 400, reason: "target"},
+	{name: "climbs before an escaped slash", head: target("/a/..%2fb"), status: 400, reason: "target"},
+	{name: "climbs behind an escaped slash", head: target("/a/b%2F../c"), status: 400, reason: "target"},
+	{name: "climbs between escaped slashes", head: target("/a%2F%2E%2e%2fb"), status: 400, reason: "target"},
+	{name: "climbs before an escaped backslash", head: target("/a/..%5Cb"), status: 400, reason: "target"},
+	{name: "climbs behind an escaped backslash", head: target("/a%5c.."), status: 400, reason: "target"},
+	{name: "climbs with a parameter behind an escaped slash", head: target("/a%2F..;b"), status: 400, reason: "target"},
+	{name: "dot segment between escaped slashes", head: target("/a%2f.%2fb"), status: 400, reason: "target"},
 	{name: "climbs in absolute-form", head: target("http://a/../b"), status: 400, reason: "target"},
 
 	// Connection and Expect.

@@ -88,11 +88,14 @@ func (h *RequestHead) path(t []byte, req *message.Request) error {
 	if !ok {
 		return errTargetClimbs
 	}
+	if hidesDots(path[:n]) {
+		return errTargetHidden
+	}
 	req.Path = path[:n]
 	return nil
 }
 
-// isNormal checks the path and tells whether normalising would change nothing.
+// isNormal checks the path and tells whether normalising would change nothing, and find nothing.
 func isNormal(path []byte) (bool, error) {
 	normal := true
 	for i := 0; i < len(path); i++ {
@@ -115,7 +118,7 @@ func isNormal(path []byte) (bool, error) {
 			if v == 0 {
 				return false, errTargetPath
 			}
-			if class[v]&isUnreserved != 0 || path[i+1] >= 'a' || path[i+2] >= 'a' {
+			if class[v]&isUnreserved != 0 || path[i+1] >= 'a' || path[i+2] >= 'a' || v == '/' || v == '\\' {
 				normal = false
 			}
 			i += 2
@@ -124,13 +127,41 @@ func isNormal(path []byte) (bool, error) {
 	return normal, nil
 }
 
-// isDots tells whether b begins with a segment "." or "..".
+// isDots tells whether b begins with a segment "." or "..", maybe with a parameter (RFC 3986 section 3.3).
 func isDots(b []byte) bool {
 	n := 1
 	if n < len(b) && b[n] == '.' {
 		n++
 	}
-	return n == len(b) || b[n] == '/'
+	return n == len(b) || b[n] == '/' || b[n] == ';'
+}
+
+// hidesDots tells whether a path whose dot segments have been removed has one to servers that decode slashes and backslashes before they
+// look for dot segments, or take the parameters off segments (as Tomcat does of "/..;/"). Such a server would carry out another path than the one that was matched.
+func hidesDots(path []byte) bool {
+	for i := 0; i < len(path); i++ {
+		switch {
+		case path[i] == '/':
+		case path[i] == '%' && isSeparator(path[i:]):
+			i += 2
+		default:
+			continue
+		}
+		if rest := path[i+1:]; len(rest) > 0 && rest[0] == '.' && (isDots(rest) || endsDots(rest)) {
+			return true
+		}
+	}
+	return false
+}
+
+// endsDots tells whether b begins with "." or ".." and an encoded separator.
+func endsDots(b []byte) bool {
+	return isSeparator(b[1:]) || b[1] == '.' && isSeparator(b[2:])
+}
+
+// isSeparator tells whether b begins with an encoded slash or backslash.
+func isSeparator(b []byte) bool {
+	return len(b) > 2 && (string(b[:3]) == "%2F" || string(b[:3]) == "%5C")
 }
 
 func unhex(c byte) byte {

@@ -83,8 +83,16 @@ func (s *scope) pathMatch(spec *gwv1.HTTPPathMatch, field string) (*config.PathM
 	return &config.PathMatch{Type: config.PathMatchType_PATH_MATCH_TYPE_PREFIX, Value: strings.TrimSuffix(path, "/")}, nil
 }
 
+// neverMatches reports whether no request has the path, since package http1 removes or refuses what is in it.
 func neverMatches(path string) bool {
 	path = strings.ReplaceAll(strings.ToLower(path), "%2e", ".")
-	return strings.Contains(path, "//") || strings.Contains(path, "/./") || strings.Contains(path, "/../") ||
-		strings.HasSuffix(path, "/.") || strings.HasSuffix(path, "/..") || strings.Contains(path, "%2f") || strings.Contains(path, "%00")
+	if strings.Contains(path, "//") || strings.Contains(path, "%2f") || strings.Contains(path, "%00") {
+		return true
+	}
+	for segment := range strings.SplitSeq(strings.ReplaceAll(path, "%5c", "/"), "/") {
+		if name, _, _ := strings.Cut(segment, ";"); name == "." || name == ".." {
+			return true
+		}
+	}
+	return false
 }

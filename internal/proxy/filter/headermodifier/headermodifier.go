@@ -6,6 +6,7 @@
 package headermodifier
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 
@@ -105,6 +106,39 @@ func (m *Modifier) Apply(section *message.Fields) {
 	for _, name := range m.remove {
 		section.Remove(name)
 	}
+}
+
+// DropDisguised drops fields that clients have sent under the name of one that is set or removed but with underscores for hyphens: CGI-like
+// servers take X_User for X-User, and would believe the client. It comes before Apply; a field of an entry's very name is Apply's matter.
+func (m *Modifier) DropDisguised(section *message.Fields) {
+	for i := range section.Len() {
+		if bytes.IndexByte(section.At(i).Name, '_') >= 0 {
+			section.RemoveIf(m.disguised)
+			return
+		}
+	}
+}
+
+// disguised tells whether a name with underscores is like that of an entry, but is none.
+func (m *Modifier) disguised(f *message.Field) bool {
+	if bytes.IndexByte(f.Name, '_') < 0 {
+		return false
+	}
+	like := false
+	for _, list := range [...][]message.Field{m.set, m.add} {
+		for i := range list {
+			if message.EqualFoldBytes(f.Name, list[i].Name) {
+				return false
+			}
+		}
+	}
+	for i := range m.set {
+		like = like || message.EqualFoldHyphens(f.Name, m.set[i].Name)
+	}
+	for _, name := range m.remove {
+		like = like || message.EqualFoldHyphens(f.Name, name)
+	}
+	return like
 }
 
 // TakeHost takes the entries named Host out of set and add, and returns the value of the

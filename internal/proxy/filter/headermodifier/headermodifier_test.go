@@ -71,6 +71,34 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestDropDisguised: what a server may take for a field that is set or removed goes, and nothing else.
+func TestDropDisguised(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		set, add []string
+		remove   []string
+		before   []string
+		want     string
+	}{
+		{"of what is set", []string{"X-A-B=1"}, nil, nil, []string{"X_A_B=2", "x-a_b=3", "X-A-B=4", "C_D=5"}, "X-A-B=4 C_D=5"},
+		{"of what is removed", nil, nil, []string{"x-a"}, []string{"X_A=1", "B=2"}, "B=2"},
+		{"not of what is added", nil, []string{"X-A=1"}, nil, []string{"X_A=2"}, "X_A=2"},
+		{"with underscores in the entry", []string{"X_A-B=1"}, nil, nil, []string{"X-A-B=2", "X_A_B=3", "x_a-b=4"}, "X-A-B=2 x_a-b=4"},
+		{"with an entry of its own", []string{"X-A=1", "X_A=2"}, nil, nil, []string{"X_A=3"}, "X_A=3"},
+		{"nothing like it", []string{"X-A=1"}, nil, []string{"B-C"}, []string{"X-B=1", "A=2"}, "X-B=1 A=2"},
+	} {
+		m, err := Compile("Test", entries(c.set...), entries(c.add...), c.remove)
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		s := section(c.before...)
+		m.DropDisguised(s)
+		if got := text(s); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
 func TestReservedFieldsStay(t *testing.T) {
 	for name := range reserved {
 		for _, spelled := range []string{name, strings.ToUpper(name)} {
@@ -141,6 +169,7 @@ func BenchmarkApply(b *testing.B) {
 	s := section("Accept=*/*", "User-Agent=bench", "X-Env=a", "Accept-Encoding=gzip", "Cookie=a=b", "Referer=/")
 	b.ReportAllocs()
 	for b.Loop() {
+		m.DropDisguised(s)
 		m.Apply(s)
 	}
 }

@@ -77,6 +77,6 @@ func TestAllocations(t *testing.T) {
 	c.Add = set("X-New", "1").Set
 	c.Remove = []string{"x-new"}
 	f := compile(t, c)
-	x := filtertest.Exchange("GET / HTTP/1.1\nHost: a\nX-Env: staging\n")
+	x := filtertest.Exchange("GET / HTTP/1.1\nHost: a\nX-Env: staging\nX_Other: 1\n")
 	filtertest.AllocatesNothing(t, x, func(x *filter.Exchange) { f.Request(x) })
 }
