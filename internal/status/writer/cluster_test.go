@@ -85,7 +85,7 @@ func TestCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &live{t: t, client: c, seen: map[kind.ObjectKey]metav1.Object{}}
-	log := &lines{}
+	log := &testkit.Log{}
 	w, err := New(Options{Config: config, ControllerName: ours, Objects: r, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestCluster(t *testing.T) {
 
 	// A status that the CRD refuses.
 	w.Publish([]Change{{gw, &gwv1.GatewayStatus{Conditions: []metav1.Condition{{Type: "not a type", Status: "True", Reason: "X", ObservedGeneration: 1}}}, 1}})
-	testkit.Eventually(t, "the refusal is told", func() bool { return log.count("reason=Invalid") == 1 && log.count("status.conditions") > 0 })
+	testkit.Eventually(t, "the refusal is told", func() bool { return log.Count("reason=Invalid") == 1 && log.Count("status.conditions") > 0 })
 
 	// Deleting the class waits for its Gateway.
 	r.remove(class)
