@@ -4,6 +4,8 @@
 // as one who may do all.
 //
 //	go test -tags cluster -run TestCluster ./internal/status/writer
+//
+// or make packages-on-cluster.
 
 package writer
 
@@ -93,7 +95,7 @@ func TestCluster(t *testing.T) {
 	class, gw, params := key("GatewayClass", "writer-test"), key("Gateway", "writer-test"), key("GatewayParameters", "writer-test")
 	route := key("HTTPRoute", "writer-test")
 	t.Cleanup(func() {
-		for _, k := range []kind.ObjectKey{Group: gw, Kind: route, Namespace: params, Name: class} {
+		for _, k := range []kind.ObjectKey{gw, route, params, class} {
 			r.remove(k)
 		}
 	})
@@ -142,7 +144,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the parameters have %s", encode(p.Status))
 	}
 	version := r.seen[gw].GetResourceVersion()
-	for _, k := range []kind.ObjectKey{Group: class, Kind: gw, Namespace: params, Name: route} {
+	for _, k := range []kind.ObjectKey{class, gw, params, route} {
 		w.Observed(k)
 	}
 	settled()
